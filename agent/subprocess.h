@@ -1,0 +1,45 @@
+// Starting one process: the one place in dslaunch that forks and executes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/contract/error.h"
+#include "proto/contract/unique_fd.h"
+
+namespace dslaunch {
+
+// What to start and how. Every string reaches the program byte for byte; no shell is involved.
+struct SpawnSpec {
+  std::string executable;         // absolute path
+  std::vector<std::string> argv;  // argv[0] included
+  std::vector<std::string> env;   // NAME=VALUE; the complete environment
+  std::string cwd;                // empty: the caller's
+  int stdin_fd = -1;              // -1: /dev/null; borrowed
+  int stdout_fd = -1;             // likewise
+  int stderr_fd = -1;             // likewise
+  int pass_fd = -1;               // one more descriptor to keep open in the child, at its own number; -1: none
+  bool own_session = false;       // setsid(): out of the terminal's reach
+  bool own_group = false;         // setpgid(0, 0): can be killed as a group
+  int parent_death_signal = 0;    // sent to it when the *thread* that spawns it ends; 0: none
+};
+
+// Why a process could not be started.
+struct SpawnFailure {
+  int error_number = 0;  // errno
+  const char* step = ""; // "fork", "chdir", "execve", ...: static
+};
+
+struct SpawnResult {
+  pid_t pid = -1;        // > 0 on success
+  SpawnFailure failure;  // when pid is -1
+};
+
+// Starts the process with default signal dispositions, an empty signal mask and no descriptor above 2 but
+// `pass_fd`. Returns once execve has succeeded or failed, so a program that cannot run is known at once. The caller
+// reaps. Safe in a process with several threads; with parent_death_signal call it from a thread that outlives the child.
+SpawnResult Spawn(const SpawnSpec& spec);
+
+}  // namespace dslaunch

@@ -1,0 +1,35 @@
+// The one deadline type: no wait in dslaunch goes without one.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace dslaunch {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// A point in monotonic time by which something must have happened. There is no unlimited Deadline.
+class Deadline {
+ public:
+  static Deadline After(milliseconds duration) { return Deadline(Clock::now() + duration); }
+  static Deadline At(Clock::time_point when) { return Deadline(when); }
+
+  Clock::time_point when() const { return when_; }
+  bool Expired() const { return Clock::now() >= when_; }
+
+  // Time left, rounded up to whole milliseconds so that poll() never spins; 0 when expired.
+  milliseconds Left() const {
+    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when_ - Clock::now()));
+  }
+  // The same as an argument for poll().
+  int PollMs() const { return static_cast<int>(std::min<milliseconds::rep>(Left().count(), 1 << 30)); }
+
+  Deadline Earlier(Deadline other) const { return Deadline(std::min(when_, other.when_)); }
+
+ private:
+  explicit Deadline(Clock::time_point when) : when_(when) {}
+  Clock::time_point when_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,132 @@
+#include "proto/contract/status_line.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace dslaunch {
+namespace {
+
+// A reader of one flat JSON object with string, number, true, false and null values. Nested values, and escapes
+// in strings, are beyond what a status line may hold and make Parse answer nullopt.
+class FlatJson {
+ public:
+  explicit FlatJson(std::string_view text) : rest_(text) {}
+
+  bool Take(char c) {
+    SkipSpace();
+    if (rest_.empty() || rest_.front() != c) return false;
+    rest_.remove_prefix(1);
+    return true;
+  }
+
+  bool TakeString(std::string_view& out) {
+    if (!Take('"')) return false;
+    const size_t end = rest_.find_first_of("\"\\");
+    if (end == std::string_view::npos || rest_[end] == '\\') return false;
+    out = rest_.substr(0, end);
+    rest_.remove_prefix(end + 1);
+    return true;
+  }
+
+  // A number, true, false or null, as its text.
+  bool TakeScalar(std::string_view& out) {
+    SkipSpace();
+    const size_t end = rest_.find_first_of(",} \t");
+    if (end == 0 || end == std::string_view::npos) return false;
+    out = rest_.substr(0, end);
+    rest_.remove_prefix(end);
+    return out.find_first_of("{[\"") == std::string_view::npos;
+  }
+
+  bool AtString() {
+    SkipSpace();
+    return !rest_.empty() && rest_.front() == '"';
+  }
+
+  bool AtEnd() {
+    SkipSpace();
+    return rest_.empty();
+  }
+
+ private:
+  void SkipSpace() {
+    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\r' ||
+                              rest_.front() == '\n')) {
+      rest_.remove_prefix(1);
+    }
+  }
+  std::string_view rest_;
+};
+
+std::optional<double> ReadDouble(std::string_view text) {
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+bool ReadCount(std::string_view text, int64_t& out) {
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return status == std::errc() && end == text.data() + text.size() && out >= 0;
+}
+
+std::string FormatDouble(double value) {
+  if (!std::isfinite(value)) return "null";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+}  // namespace
+
+std::string StatusLine::Format() const {
+  if (event == Event::kReady) return "{\"event\":\"ready\"}\n";
+  std::string line = "{\"event\":\"step\",\"step\":" + std::to_string(step);
+  if (total_steps > 0) line += ",\"total_steps\":" + std::to_string(total_steps);
+  if (loss) line += ",\"loss\":" + FormatDouble(*loss);
+  if (samples_per_s) line += ",\"samples_per_s\":" + FormatDouble(*samples_per_s);
+  return line + "}\n";
+}
+
+std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
+  if (line.size() > kMaxStatusLineBytes) return std::nullopt;
+  FlatJson json(line);
+  if (!json.Take('{')) return std::nullopt;
+  StatusLine status;
+  bool has_event = false;
+  bool has_step = false;
+  while (!json.Take('}')) {
+    std::string_view key, value;
+    if (!json.TakeString(key) || !json.Take(':')) return std::nullopt;
+    if (json.AtString()) {
+      if (!json.TakeString(value)) return std::nullopt;
+      if (key == "event") {
+        if (value == "ready") status.event = Event::kReady;
+        else if (value == "step") status.event = Event::kStep;
+        else return std::nullopt;
+        has_event = true;
+      }
+    } else {
+      if (!json.TakeScalar(value)) return std::nullopt;
+      if (key == "step") {
+        if (!ReadCount(value, status.step)) return std::nullopt;
+        has_step = true;
+      } else if (key == "total_steps") {
+        if (!ReadCount(value, status.total_steps)) return std::nullopt;
+      } else if (key == "loss") {
+        status.loss = ReadDouble(value);
+      } else if (key == "samples_per_s") {
+        status.samples_per_s = ReadDouble(value);
+      }
+    }
+    if (json.Take(',')) continue;
+    if (!json.Take('}')) return std::nullopt;
+    break;
+  }
+  if (!json.AtEnd() || !has_event) return std::nullopt;
+  if (status.event == Event::kStep && !has_step) return std::nullopt;
+  return status;
+}
+
+}  // namespace dslaunch

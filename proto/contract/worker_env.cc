@@ -1,0 +1,95 @@
+#include "proto/contract/worker_env.h"
+
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+namespace dslaunch {
+namespace {
+
+Error BadVariable(const char* name, const std::string& why) {
+  return Error{ExitCode::kUsage, std::string("environment variable ") + name + " " + why +
+                                     "; start the program with dslaunch, which sets it"};
+}
+
+Result<int> ReadInt(const WorkerEnv::Getenv& getenv, const char* name, int min, int max) {
+  const char* text = getenv(name);
+  if (text == nullptr) return BadVariable(name, "is missing while others of the job are set");
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, status] = std::from_chars(text, end, value);
+  if (status != std::errc() || stop != end || value < min || value > max) {
+    return BadVariable(name, "is '" + std::string(text) + "', not a number from " + std::to_string(min) + " to " +
+                                 std::to_string(max));
+  }
+  return value;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
+  const auto number = [](auto n) { return std::to_string(n); };
+  std::vector<std::pair<std::string, std::string>> env = {
+      {"RANK", number(rank)},
+      {"LOCAL_RANK", number(local_rank)},
+      {"WORLD_SIZE", number(world_size)},
+      {"LOCAL_WORLD_SIZE", number(local_world_size)},
+      {"GROUP_RANK", number(node_rank)},
+      {"GROUP_WORLD_SIZE", number(num_nodes)},
+      {"ROLE_RANK", number(rank)},
+      {"ROLE_WORLD_SIZE", number(world_size)},
+      {"ROLE_NAME", "default"},
+      {"LOCAL_SIZE", number(local_world_size)},
+      {"CROSS_RANK", number(node_rank)},
+      {"CROSS_SIZE", number(num_nodes)},
+      {"MASTER_ADDR", master_addr},
+      {"MASTER_PORT", number(master_port)},
+      {"TORCHELASTIC_RESTART_COUNT", number(restart_count)},
+      {"TORCHELASTIC_MAX_RESTARTS", number(max_restarts)},
+      {"TORCHELASTIC_RUN_ID", job_id},
+      {"TORCHELASTIC_USE_AGENT_STORE", "False"},  // rank 0 hosts the TCPStore itself
+      {"TORCHELASTIC_ERROR_FILE", error_file},
+      {kJobIdVariable, job_id},
+      {"DSLAUNCH_EPOCH", number(epoch)},
+  };
+  if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
+  if (cuda_visible_devices) env.emplace_back("CUDA_VISIBLE_DEVICES", *cuda_visible_devices);
+  return env;
+}
+
+std::vector<std::pair<std::string, std::string>> WorkerEnv::Defaults() const {
+  std::vector<std::pair<std::string, std::string>> env = {
+      {"OMP_NUM_THREADS", std::to_string(omp_num_threads)},
+      {"PYTHONUNBUFFERED", "1"},
+      {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
+  };
+  if (socket_ifname) {
+    env.emplace_back("GLOO_SOCKET_IFNAME", *socket_ifname);
+    env.emplace_back("NCCL_SOCKET_IFNAME", *socket_ifname);
+  }
+  return env;
+}
+
+Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
+  constexpr int kMaxRanks = 1 << 24;
+  WorkerEnv env;
+  if (const char* job_id = getenv(kJobIdVariable)) env.job_id = job_id;
+  if (getenv(kStatusFdVariable) != nullptr) {
+    DSL_TRY_ASSIGN(env.status_fd, ReadInt(getenv, kStatusFdVariable, 3, 1 << 20));
+  }
+  if (getenv("RANK") == nullptr && getenv("WORLD_SIZE") == nullptr) {
+    env.master_addr = "127.0.0.1";
+    return env;
+  }
+  DSL_TRY_ASSIGN(env.world_size, ReadInt(getenv, "WORLD_SIZE", 1, kMaxRanks));
+  DSL_TRY_ASSIGN(env.rank, ReadInt(getenv, "RANK", 0, env.world_size - 1));
+  DSL_TRY_ASSIGN(env.local_rank, ReadInt(getenv, "LOCAL_RANK", 0, env.world_size - 1));
+  DSL_TRY_ASSIGN(env.local_world_size, ReadInt(getenv, "LOCAL_WORLD_SIZE", 1, env.world_size));
+  DSL_TRY_ASSIGN(env.master_port, ReadInt(getenv, "MASTER_PORT", 1, 65535));
+  const char* master_addr = getenv("MASTER_ADDR");
+  if (master_addr == nullptr || *master_addr == '\0') return BadVariable("MASTER_ADDR", "is missing");
+  env.master_addr = master_addr;
+  return env;
+}
+
+}  // namespace dslaunch
