@@ -48,12 +48,8 @@ void DiscardEvents(int fd) {
 
 }  // namespace
 
-LogTail::LogTail(asio::io_context& io, uint64_t max_lag_bytes, std::function<void()> on_readable)
-    : max_lag_bytes_(max_lag_bytes),
-      on_readable_(std::move(on_readable)),
-      inotify_(io),
-      tick_(io),
-      alive_(std::make_shared<bool>(true)) {
+LogTail::LogTail(asio::io_context& io, std::function<void()> on_readable, uint64_t max_lag_bytes)
+    : max_lag_bytes_(max_lag_bytes), on_readable_(std::move(on_readable)), inotify_(io), tick_(io) {
   const int fd = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (fd >= 0) inotify_.assign(fd);
 }
@@ -61,12 +57,13 @@ LogTail::LogTail(asio::io_context& io, uint64_t max_lag_bytes, std::function<voi
 LogTail::~LogTail() = default;
 
 void LogTail::AddFile(int id, std::string path) {
+  if (files_.empty()) Arm();
   files_.push_back({id, std::move(path), UniqueFd(), 0});
   Open(files_.back());
-  if (armed_)
-    asio::post(tick_.get_executor(), [this, alive = std::weak_ptr(alive_)] {
-      if (alive.lock()) Check();
-    });
+  if (!armed_) return;  // the reader is at work and will come to this file
+  asio::post(tick_.get_executor(), [this, is_current = Guard()] {
+    if (is_current()) Check();
+  });
 }
 
 void LogTail::Open(File& file) {
@@ -133,35 +130,45 @@ uint64_t LogTail::Remaining() const {
 void LogTail::Arm() {
   if (armed_) return;
   armed_ = true;
+  ++*generation_;
   WaitForChange();
   WaitForTick();
+}
+
+// Tells a handler whether it still belongs to the present arming of a living object.
+std::function<bool()> LogTail::Guard() const {
+  return [weak = std::weak_ptr(generation_), mine = *generation_] {
+    const auto generation = weak.lock();
+    return generation && *generation == mine;
+  };
 }
 
 void LogTail::WaitForChange() {
   if (!inotify_.is_open()) return;
   inotify_.async_wait(asio::posix::stream_descriptor::wait_read,
-                      [this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
-                        if (error || !alive.lock() || !armed_) return;
+                      [this, is_current = Guard()](const asio::error_code& error) {
+                        if (error || !is_current()) return;
                         DiscardEvents(inotify_.native_handle());
                         Check();
-                        if (armed_) WaitForChange();
+                        if (is_current()) WaitForChange();
                       });
 }
 
 void LogTail::WaitForTick() {
   tick_.expires_after(kTick);
-  tick_.async_wait([this, alive = std::weak_ptr(alive_)](const asio::error_code& error) {
-    if (error || !alive.lock() || !armed_) return;
+  tick_.async_wait([this, is_current = Guard()](const asio::error_code& error) {
+    if (error || !is_current()) return;
     Check();
-    if (armed_) WaitForTick();
+    if (is_current()) WaitForTick();
   });
 }
 
 // Calls on_readable, once, if there is anything to read.
 void LogTail::Check() {
   for (File& file : files_) Open(file);
-  if (!armed_ || Remaining() == 0) return;
+  if (Remaining() == 0) return;
   armed_ = false;
+  ++*generation_;
   tick_.cancel();
   if (inotify_.is_open()) inotify_.cancel();
   on_readable_();

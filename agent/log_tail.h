@@ -59,6 +59,7 @@ class LogTail {
   static uint64_t NewBytes(const File& file);
   std::optional<Chunk> Read(File& file, size_t max_bytes);
   void Arm();
+  std::function<bool()> Guard() const;
   void WaitForChange();
   void WaitForTick();
   void Check();
@@ -67,10 +68,12 @@ class LogTail {
   std::function<void()> on_readable_;
   std::vector<File> files_;
   size_t turn_ = 0;
-  bool armed_ = false;
+  bool armed_ = false;  // on_readable is due at the next byte
   asio::posix::stream_descriptor inotify_;
   asio::steady_timer tick_;
-  std::shared_ptr<bool> alive_;  // handlers that come after the destructor see that it is gone
+  // Counts how often it was armed. A handler that finds another number, or none, comes too late to
+  // act.
+  std::shared_ptr<uint64_t> generation_ = std::make_shared<uint64_t>(0);
 };
 
 // The last lines of a file: at most `max_lines` and `max_bytes`, whole lines as far as they fit.
