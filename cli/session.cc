@@ -1,6 +1,5 @@
 #include "cli/session.h"
 
-#include <grpcpp/create_channel_posix.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -158,8 +157,7 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
     node.link = *std::move(link);
     UniqueFd fd = node.link->TakeFd();
     node.stream.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    node.channel =
-        grpc::CreateCustomInsecureChannelFromFd(node.planned->name, fd.Release(), CommonChannelArguments());
+    node.channel = ChannelFromFd(node.planned->name, std::move(fd));
     node.stub = pb::Agent::NewStub(node.channel);
   }
   OnStepDone();
