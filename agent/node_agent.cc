@@ -24,6 +24,7 @@ namespace {
 constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kQuitWait(1000);     // for the other nodes to hear of our end
 constexpr size_t kLogChunkBytes = 256 << 10;
+constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
 
 Environment CurrentEnvironment() {
   Environment environment;
@@ -71,7 +72,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd)
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
-      log_tail_(loop, [this] { PumpEvents(); }) {
+      log_tail_(loop, [this] { PumpEvents(); }, kMaxLogLagBytes) {
   Tick();
 }
 
@@ -448,10 +449,10 @@ void NodeAgent::OnKeeperGone() {
     if (worker.pid > 0 && !worker.ended) groups.push_back(worker.pid);
   }
   pb::AllReaped reaped;
-  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, milliseconds(prepare_.timeouts().grace_ms()),
-                                      milliseconds(prepare_.timeouts().teardown_ms()))) {
-    reaped.add_left_pids(pid);
-  }
+  LadderOptions ladder;
+  ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
+  ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
+  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, ladder)) reaped.add_left_pids(pid);
   OnAllReaped(reaped);
 }
 
