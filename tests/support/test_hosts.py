@@ -503,12 +503,16 @@ def main():
     if sys.argv[1:2] == ["_host"]:
         return run_host(sys.argv[2])
     parser = argparse.ArgumentParser(description="Test hosts to try dslaunch on by hand; ends at Ctrl-C.")
-    parser.add_argument("action", choices=["up"])
+    parser.add_argument("action", choices=["up", "check"], help="check: says why they cannot be had, and ends with 1")
     parser.add_argument("count", type=int, nargs="?", default=2, help="how many nodes (default 2)")
     parser.add_argument("--shared-home", action="store_true", help="one home folder for all hosts")
     arguments = parser.parse_args()
     if not 1 <= arguments.count < FRONT_ADDRESS:
         parser.error(f"count must be between 1 and {FRONT_ADDRESS - 1}")
+    if arguments.action == "check":
+        reason = why_not()
+        print(reason or "test hosts can be had here")
+        sys.exit(1 if reason else 0)
     return up(arguments.count, arguments.shared_home)
 
 
