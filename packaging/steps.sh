@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
+cd "$root" || exit
 build=$root/build
 logs=$build/logs
 mkdir -p "$logs"
@@ -49,7 +49,7 @@ trap 'stop_ticker; exit 143' TERM
 
 # step NAME TITLE WAY_OUT COMMAND...: runs COMMAND with its output in $logs/NAME.log; ends the script if it fails.
 step() {
-  local name=$1 title=$2 way_out=$3 log=$logs/$1.log begin=$SECONDS rc=0
+  local title=$2 way_out=$3 log=$logs/$1.log begin=$SECONDS rc=0
   shift 3
   step_number=$((step_number + 1))
   say "$step_number. $title"
