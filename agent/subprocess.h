@@ -20,7 +20,7 @@ struct SpawnSpec {
   int stdin_fd = -1;              // -1: /dev/null; borrowed
   int stdout_fd = -1;             // likewise
   int stderr_fd = -1;             // likewise
-  int pass_fd = -1;               // one more descriptor to keep open in the child, at its own number; -1: none
+  int pass_fd = -1;               // above 2: kept open in the child at its own number; -1: none
   bool own_session = false;       // setsid(): out of the terminal's reach
   bool own_group = false;         // setpgid(0, 0): can be killed as a group
   int parent_death_signal = 0;    // sent to it when the *thread* that spawns it ends; 0: none
@@ -28,8 +28,8 @@ struct SpawnSpec {
 
 // Why a process could not be started.
 struct SpawnFailure {
-  int error_number = 0;  // errno
-  const char* step = ""; // "fork", "chdir", "execve", ...: static
+  int error_number = 0;   // errno
+  const char* step = "";  // "fork", "chdir", "execve", ...: static
 };
 
 struct SpawnResult {
@@ -37,9 +37,12 @@ struct SpawnResult {
   SpawnFailure failure;  // when pid is -1
 };
 
-// Starts the process with default signal dispositions, an empty signal mask and no descriptor above 2 but
-// `pass_fd`. Returns once execve has succeeded or failed, so a program that cannot run is known at once. The caller
-// reaps. Safe in a process with several threads; with parent_death_signal call it from a thread that outlives the child.
+// Starts the process with default signal dispositions, an empty signal mask and no descriptor above
+// 2 but `pass_fd`. Resource limits and the umask are the caller's. Returns once execve has
+// succeeded or failed, so a program that cannot run is known at once; a start that takes 30 s (a
+// hung network file system) is killed and fails with ETIMEDOUT. The caller reaps. Safe in a process
+// with several threads; with parent_death_signal call it from a thread that outlives the child. A
+// zombie is left for the caller's reaper only after a time-out.
 SpawnResult Spawn(const SpawnSpec& spec);
 
 }  // namespace dslaunch

@@ -1,0 +1,101 @@
+// The life of one worker process as a table: state x event -> next state and what is told about it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+namespace dslaunch {
+
+enum class WorkerState {
+  kPending,  // not started yet
+  kRunning,
+  kStopped,  // by SIGSTOP, SIGTTIN, ...
+  kEnding,   // the kill ladder began
+  kEnded,    // reaped, or never started
+};
+inline constexpr size_t kWorkerStates = 5;
+
+enum class WorkerEvent {
+  kSpawned,
+  kSpawnFailed,
+  kExited,  // by itself or by a signal
+  kStopped,
+  kContinued,
+  kLadder,  // the kill ladder begins
+};
+inline constexpr size_t kWorkerEvents = 6;
+
+// What the agent is told.
+enum class WorkerReport {
+  kNone,
+  kSpawned,
+  kSpawnFailed,
+  kExited,
+  kExitedStopping,
+  kStopped,
+  kContinued
+};
+
+struct Transition {
+  WorkerState next;
+  WorkerReport report;
+
+  constexpr bool operator==(const Transition&) const = default;
+};
+
+namespace worker_table_internal {
+
+using S = WorkerState;
+using R = WorkerReport;
+using Row = std::array<Transition, kWorkerEvents>;
+
+// An event that cannot happen in a state leaves it as it is and tells nothing.
+inline constexpr std::array<Row, kWorkerStates> kTable = {{
+    // kSpawned                    kSpawnFailed                    kExited
+    // kStopped                    kContinued                      kLadder
+    /* kPending */
+    {{{S::kRunning, R::kSpawned},
+      {S::kEnded, R::kSpawnFailed},
+      {S::kPending, R::kNone},
+      {S::kPending, R::kNone},
+      {S::kPending, R::kNone},
+      {S::kEnded, R::kNone}}},
+    /* kRunning */
+    {{{S::kRunning, R::kNone},
+      {S::kRunning, R::kNone},
+      {S::kEnded, R::kExited},
+      {S::kStopped, R::kStopped},
+      {S::kRunning, R::kNone},
+      {S::kEnding, R::kNone}}},
+    /* kStopped */
+    {{{S::kStopped, R::kNone},
+      {S::kStopped, R::kNone},
+      {S::kEnded, R::kExited},
+      {S::kStopped, R::kNone},
+      {S::kRunning, R::kContinued},
+      {S::kEnding, R::kNone}}},
+    /* kEnding: the ladder itself continues what is stopped, so neither is news */
+    {{{S::kEnding, R::kNone},
+      {S::kEnding, R::kNone},
+      {S::kEnded, R::kExitedStopping},
+      {S::kEnding, R::kNone},
+      {S::kEnding, R::kNone},
+      {S::kEnding, R::kNone}}},
+    /* kEnded */
+    {{{S::kEnded, R::kNone},
+      {S::kEnded, R::kNone},
+      {S::kEnded, R::kNone},
+      {S::kEnded, R::kNone},
+      {S::kEnded, R::kNone},
+      {S::kEnded, R::kNone}}},
+}};
+static_assert(static_cast<size_t>(WorkerState::kEnded) + 1 == kWorkerStates);
+static_assert(static_cast<size_t>(WorkerEvent::kLadder) + 1 == kWorkerEvents);
+
+}  // namespace worker_table_internal
+
+constexpr Transition NextTransition(WorkerState state, WorkerEvent event) {
+  return worker_table_internal::kTable[static_cast<size_t>(state)][static_cast<size_t>(event)];
+}
+
+}  // namespace dslaunch
