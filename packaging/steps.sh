@@ -16,7 +16,7 @@ duration() { # SECONDS -> "2 min 05 s"
   if [ "$1" -lt 60 ]; then printf '%d s' "$1"; else printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); fi
 }
 die() { # MESSAGE...: the last words
-  say "" "$@" >&2
+  printf '\n%s\n' "$*" >&2
   exit 1
 }
 

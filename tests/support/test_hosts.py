@@ -44,7 +44,7 @@ def why_not():
     if sys.platform != "linux":
         return "test hosts are Linux namespaces; run this on Linux"
     if os.geteuid() != 0:
-        return "test hosts need root to make namespaces and run sshd; use `sudo ./run-tests`"
+        return "test hosts need root, to make namespaces and run sshd; this runs them: sudo ./run-tests --only hosts"
     missing = [tool for tool in TOOLS if not shutil.which(tool, path=SYSTEM_PATH)]
     if missing:
         return (f"test hosts need {', '.join(missing)}; install them with "
