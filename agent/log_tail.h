@@ -27,10 +27,13 @@ class LogTail {
     uint64_t skipped_bytes = 0;  // before `data`, because the reader lags
   };
 
-  // `on_readable` is called from the io_context when there are new bytes after Next had nothing,
-  // never from within a call. A file more than `max_lag_bytes` ahead of its reader is skipped
-  // through.
-  LogTail(asio::io_context& io, uint64_t max_lag_bytes, std::function<void()> on_readable);
+  static constexpr uint64_t kDefaultMaxLagBytes = 64u << 20;
+
+  // `on_readable` is called from the io_context, never from within a call: once when there are
+  // bytes to read, and again only after Next had nothing. A file more than `max_lag_bytes` ahead of
+  // its reader is skipped through.
+  LogTail(asio::io_context& io, std::function<void()> on_readable,
+          uint64_t max_lag_bytes = kDefaultMaxLagBytes);
   ~LogTail();
 
   // Follows a file from its start. It need not exist yet; one that is truncated is read again from
