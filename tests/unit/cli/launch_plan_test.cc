@@ -9,7 +9,8 @@ namespace {
 using testing::HasSubstr;
 
 LaunchOptions Options(std::optional<int> num_nodes, std::optional<int> num_gpus,
-                      std::optional<Launcher> launcher = std::nullopt, std::optional<std::string> hostfile = std::nullopt) {
+                      std::optional<Launcher> launcher = std::nullopt,
+                      std::optional<std::string> hostfile = std::nullopt) {
   LaunchOptions options;
   options.num_nodes = num_nodes;
   options.num_gpus = num_gpus;
@@ -38,24 +39,61 @@ struct GoodPlan {
 TEST(MakeLaunchPlan, PlanLines) {
   const auto N = std::nullopt;
   const GoodPlan cases[] = {
-      {Options(N, N), N, {}, "1 node x 1 slot = 1 rank (local, cpu): localhost (1 slot per node as this machine has no "
-                             "GPU; --num_gpus N starts more)"},
-      {Options(N, N), N, {false, 8}, "1 node x 8 slots = 8 ranks (local, cpu): localhost (slots from the 8 GPUs of this machine)"},
+      {Options(N, N),
+       N,
+       {},
+       "1 node x 1 slot = 1 rank (local, cpu): localhost (1 slot per node as this machine has no "
+       "GPU; --num_gpus N starts more)"},
+      {Options(N, N),
+       N,
+       {false, 8},
+       "1 node x 8 slots = 8 ranks (local, cpu): localhost (slots from the 8 GPUs of this "
+       "machine)"},
       {Options(N, 4), N, {false, 8}, "1 node x 4 slots = 4 ranks (local, cpu): localhost"},
       {Options(1, 2), N, {}, "1 node x 2 slots = 2 ranks (local, cpu): localhost"},
-      {Options(2, 2, Launcher::kLocal), N, {}, "2 nodes x 2 slots = 4 ranks (local, cpu): node0 node1"},
-      {Options(2, N, Launcher::kLocal), N, {false, 8},
-       "2 nodes x 4 slots = 8 ranks (local, cpu): node0 node1 (slots from the 8 GPUs of this machine)"},
-      {Options(2, N, Launcher::kLocal), N, {false, 1},
-       "2 nodes x 1 slot = 2 ranks (local, cpu): node0 node1 (slots from the 1 GPU of this machine)"},
-      {Options(N, N, N, "hf"), Hosts({2, 2}), {}, "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
-      {Options(N, N, N, "hf"), Hosts({2, 4}), {}, "2 nodes with unequal slots = 6 ranks (ssh, cpu): u@node1(2) u@node2(4)"},
-      {Options(N, 2, N, "hf"), Hosts({2, 4}), {}, "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
-      {Options(2, N, N, "hf"), Hosts({1, 1, 9}), {}, "2 nodes x 1 slot = 2 ranks (ssh, cpu): u@node1 u@node2"},
-      {Options(N, N, Launcher::kLocal, "hf"), Hosts({2, 2}), {}, "2 nodes x 2 slots = 4 ranks (local, cpu): u@node1 u@node2"},
-      {Options(2, 2), Hosts({2, 2}), {true, 0}, "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
-      {Options(N, 1, N, "hf"), Hosts({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}), {},
-       "10 nodes x 1 slot = 10 ranks (ssh, cpu): u@node1 u@node2 u@node3 u@node4 u@node5 u@node6 u@node7 u@node8 and 2 more"},
+      {Options(2, 2, Launcher::kLocal),
+       N,
+       {},
+       "2 nodes x 2 slots = 4 ranks (local, cpu): node0 node1"},
+      {Options(2, N, Launcher::kLocal),
+       N,
+       {false, 8},
+       "2 nodes x 4 slots = 8 ranks (local, cpu): node0 node1 (slots from the 8 GPUs of this "
+       "machine)"},
+      {Options(2, N, Launcher::kLocal),
+       N,
+       {false, 1},
+       "2 nodes x 1 slot = 2 ranks (local, cpu): node0 node1 (slots from the 1 GPU of this "
+       "machine)"},
+      {Options(N, N, N, "hf"),
+       Hosts({2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, N, N, "hf"),
+       Hosts({2, 4}),
+       {},
+       "2 nodes with unequal slots = 6 ranks (ssh, cpu): u@node1(2) u@node2(4)"},
+      {Options(N, 2, N, "hf"),
+       Hosts({2, 4}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(2, N, N, "hf"),
+       Hosts({1, 1, 9}),
+       {},
+       "2 nodes x 1 slot = 2 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, N, Launcher::kLocal, "hf"),
+       Hosts({2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (local, cpu): u@node1 u@node2"},
+      {Options(2, 2),
+       Hosts({2, 2}),
+       {true, 0},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, 1, N, "hf"),
+       Hosts({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}),
+       {},
+       "10 nodes x 1 slot = 10 ranks (ssh, cpu): u@node1 u@node2 u@node3 u@node4 u@node5 u@node6 "
+       "u@node7 u@node8 and 2 more"},
   };
   for (const GoodPlan& c : cases) {
     SCOPED_TRACE(c.line);
@@ -91,8 +129,12 @@ TEST(MakeLaunchPlan, ErrorsSayWhatAndTheWayOut) {
   LaunchOptions tee = Options(1, 2);
   tee.tee.ranks = {0, 2};
   const BadPlan cases[] = {
-      {Options(2, 2), N, {"--num_nodes 2", "--hostfile FILE", "'NAME slots=N'", "--launcher local"}},
-      {Options(2, 2, Launcher::kSsh), N, {"--launcher ssh needs to know the nodes", "--hostfile FILE"}},
+      {Options(2, 2),
+       N,
+       {"--num_nodes 2", "--hostfile FILE", "'NAME slots=N'", "--launcher local"}},
+      {Options(2, 2, Launcher::kSsh),
+       N,
+       {"--launcher ssh needs to know the nodes", "--hostfile FILE"}},
       {Options(3, N, N, "my/hf"), Hosts({2, 2}), {"--num_nodes 3", "my/hf has only 2 nodes"}},
       {Options(2, N), Hosts({2}), {"--num_nodes 2", "/job/hostfile has only 1 node;"}},
       {Options(N, 3, N, "my/hf"), Hosts({4, 2}), {"--num_gpus 3", "u@node2 has slots=2 (my/hf:2)"}},
@@ -131,10 +173,19 @@ TEST(DecideDevice, Table) {
   const DeviceCase cases[] = {
       {D::kAuto, {{"a", 2, 2}, {"b", 2, 8}}, false, "CUDA, as every slot has a GPU"},
       {D::kAuto, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an NVIDIA GPU"},
-      {D::kAuto, {{"a", 2, 2}, {"b", 2, 0}}, false, "error--device auto: not every slot has a GPU: b has 0 GPUs for 2 slots; "},
-      {D::kAuto, {{"a", 2, 1}, {"b", 4, 3}}, false, "errora has 1 GPU for 2 slots, b has 3 GPUs for 4 slots; "},
+      {D::kAuto,
+       {{"a", 2, 2}, {"b", 2, 0}},
+       false,
+       "error--device auto: not every slot has a GPU: b has 0 GPUs for 2 slots; "},
+      {D::kAuto,
+       {{"a", 2, 1}, {"b", 4, 3}},
+       false,
+       "errora has 1 GPU for 2 slots, b has 3 GPUs for 4 slots; "},
       {D::kCuda, {{"a", 2, 2}}, false, "CUDA, as --device cuda says"},
-      {D::kCuda, {{"a", 2, 0}}, false, "error--device cuda: not every slot has a GPU: a has 0 GPUs for 2 slots; "},
+      {D::kCuda,
+       {{"a", 2, 0}},
+       false,
+       "error--device cuda: not every slot has a GPU: a has 0 GPUs for 2 slots; "},
       {D::kCpu, {{"a", 2, 8}}, false, "CPU, as --device cpu says"},
       {D::kAuto, {{"n0", 2, 4}, {"n1", 2, 4}}, true, "CUDA, as every slot has a GPU"},
       {D::kAuto, {{"n0", 2, 2}, {"n1", 2, 2}}, true, "errorthis machine has 2 GPUs for 4 slots; "},

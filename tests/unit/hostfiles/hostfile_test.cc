@@ -30,14 +30,16 @@ TEST(ParseHostfile, AcceptsEveryWayToNameANode) {
       {"node1 slots=2 # two GPUs", "node1", "", "node1", 0, 2},
       {"node1 slots=2#two GPUs", "node1", "", "node1", 0, 2},
       {"10.0.0.7 slots=8", "10.0.0.7", "", "10.0.0.7", 0, 8},
-      {"gpu_1.cluster-a.example slots=8", "gpu_1.cluster-a.example", "", "gpu_1.cluster-a.example", 0, 8},
+      {"gpu_1.cluster-a.example slots=8", "gpu_1.cluster-a.example", "", "gpu_1.cluster-a.example",
+       0, 8},
       {"h:2222 slots=1", "h:2222", "", "h", 2222, 1},
       {"alice@h:2222 slots=1", "alice@h:2222", "alice", "h", 2222, 1},
       {"alice@corp.example@h slots=1", "alice@corp.example@h", "alice@corp.example", "h", 0, 1},
       {"::1 slots=1", "::1", "", "::1", 0, 1},
       {"[::1] slots=1", "[::1]", "", "::1", 0, 1},
       {"[::1]:22 slots=1", "[::1]:22", "", "::1", 22, 1},
-      {"bob@[2001:db8::7]:65535 slots=1", "bob@[2001:db8::7]:65535", "bob", "2001:db8::7", 65535, 1},
+      {"bob@[2001:db8::7]:65535 slots=1", "bob@[2001:db8::7]:65535", "bob", "2001:db8::7", 65535,
+       1},
       {"fe80::1%eth0 slots=1", "fe80::1%eth0", "", "fe80::1%eth0", 0, 1},
   };
   for (const GoodLine& c : cases) {
@@ -56,7 +58,8 @@ TEST(ParseHostfile, AcceptsEveryWayToNameANode) {
 }
 
 TEST(ParseHostfile, KeepsOrderAndLineNumbersPastBlanksAndComments) {
-  const auto hosts = ParseHostfile("\xef\xbb\xbf# cluster\r\n\r\nb slots=1\r\n \t \r\n  # more\r\na slots=2", "hf");
+  const auto hosts = ParseHostfile(
+      "\xef\xbb\xbf# cluster\r\n\r\nb slots=1\r\n \t \r\n  # more\r\na slots=2", "hf");
   ASSERT_TRUE(hosts.ok()) << hosts.error().message;
   ASSERT_EQ(hosts->size(), 2u);
   EXPECT_EQ((*hosts)[0].name, "b");
@@ -83,7 +86,8 @@ TEST(ParseHostfile, ErrorsNamePlaceTokenAndWayOut) {
       {"node1 slots=8x", "hf:1: 'slots=8x': ", "whole number"},
       {"node1 slots=2.5", "hf:1: 'slots=2.5': ", "whole number"},
       {"node1 slots=4097", "hf:1: 'slots=4097': more than 4096", "number of ranks"},
-      {"node1 slots=99999999999999999999", "hf:1: 'slots=99999999999999999999': more than", "ranks"},
+      {"node1 slots=99999999999999999999", "hf:1: 'slots=99999999999999999999': more than",
+       "ranks"},
       {"node1 slots = 2", "hf:1: 'slots': not slots=N", "without blanks"},
       {"node1 Slots=2", "hf:1: 'Slots=2': not slots=N", "write 'node1 slots=N'"},
       {"node1 gpus=2", "hf:1: 'gpus=2': not slots=N", "write 'node1 slots=N'"},
@@ -110,7 +114,8 @@ TEST(ParseHostfile, ErrorsNamePlaceTokenAndWayOut) {
       {"n\xc3\xb6"
        "de slots=1",
        "hf:1: 'n\\xc3\\xb6de': not a host name", "ssh/config"},
-      {std::string("a slots=1\nb\0c slots=1", 21), "hf:2: 'b\\x00c slots=1': control character", "plain text"},
+      {std::string("a slots=1\nb\0c slots=1", 21), "hf:2: 'b\\x00c slots=1': control character",
+       "plain text"},
       {"a\x1b[31m slots=1", "hf:1: 'a\\x1b[31m slots=1': control character", "plain text"},
       {"a slots=1\rb slots=1", "hf:1: 'a slots=1\\x0db slots=1': control character", "plain text"},
       {"", "hf: no hosts", "NAME slots=N"},
@@ -149,7 +154,8 @@ double ParseSeconds(const std::string& text) {
   for (int i = 0; i < 5; ++i) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_TRUE(ParseHostfile(text, "hf").ok());
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
   return best;
 }
