@@ -53,12 +53,18 @@ bool ReadAt(int fd, void* out, size_t size, off_t offset) {
 
 std::string MachineName(int machine) {
   switch (machine) {
-    case EM_X86_64: return "x86_64";
-    case EM_AARCH64: return "aarch64";
-    case EM_PPC64: return "ppc64le";
-    case EM_RISCV: return "riscv64";
-    case EM_S390: return "s390x";
-    default: return "";
+    case EM_X86_64:
+      return "x86_64";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_PPC64:
+      return "ppc64le";
+    case EM_RISCV:
+      return "riscv64";
+    case EM_S390:
+      return "s390x";
+    default:
+      return "";
   }
 }
 
@@ -73,7 +79,8 @@ Result<ElfIdentity> ReadElfIdentity(const std::string& path) {
   if (!fd) return Error{ExitCode::kBadInput, "cannot open " + path + ": " + std::strerror(errno)};
   ElfW(Ehdr) header;
   if (!ReadAt(fd.get(), &header, sizeof header, 0) ||
-      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(ElfW(Phdr))) {
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_phentsize != sizeof(ElfW(Phdr))) {
     return Error{ExitCode::kBadInput, path + " is not a program for this machine"};
   }
   ElfIdentity identity{"", MachineName(header.e_machine)};

@@ -1,4 +1,5 @@
-// The identity of a dslaunch-agent binary and the line by which it introduces itself. Standard library only.
+// The identity of a dslaunch-agent binary and the line by which it introduces itself. Standard
+// library only.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace dslaunch {
 
-// A hello line is `DSLAUNCH-HELLO <nonce> <build id>\n`. It is the first thing an agent writes to its stream, so
-// that whatever a login shell printed before it can be told from the protocol.
+// A hello line is `DSLAUNCH-HELLO <nonce> <build id>\n`. It is the first thing an agent writes to
+// its stream, so that whatever a login shell printed before it can be told from the protocol.
 inline constexpr std::string_view kHelloMagic = "DSLAUNCH-HELLO ";
 
 std::string FormatHello(std::string_view nonce, std::string_view build_id);

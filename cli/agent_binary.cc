@@ -20,23 +20,25 @@ namespace dslaunch {
 Result<AgentBinary> ReadAgentBinary(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    return Error{ExitCode::kNotFound, "no agent at " + path +
-                                          "; dslaunch-agent must lie in the same folder as dslaunch: "
-                                          "install or build both"};
+    return Error{ExitCode::kNotFound,
+                 "no agent at " + path +
+                     "; dslaunch-agent must lie in the same folder as dslaunch: "
+                     "install or build both"};
   }
   if (::access(path.c_str(), X_OK) != 0) {
     return Error{ExitCode::kCannotExecute, path + " is not executable; chmod +x it"};
   }
   DSL_TRY_ASSIGN(ElfIdentity identity, ReadElfIdentity(path));
-  return AgentBinary{path, identity.build_id, identity.machine, static_cast<uint64_t>(status.st_size)};
+  return AgentBinary{path, identity.build_id, identity.machine,
+                     static_cast<uint64_t>(status.st_size)};
 }
 
 Result<AgentBinary> FindAgentBinary() {
   std::error_code error;
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) {
-    return Error{ExitCode::kInternal, "cannot read /proc/self/exe: " + error.message() +
-                                          "; is /proc mounted?"};
+    return Error{ExitCode::kInternal,
+                 "cannot read /proc/self/exe: " + error.message() + "; is /proc mounted?"};
   }
   return ReadAgentBinary((own.parent_path() / "dslaunch-agent").string());
 }
@@ -44,7 +46,8 @@ Result<AgentBinary> FindAgentBinary() {
 Result<std::string> Sha256OfFile(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd) return Error{ExitCode::kIo, "cannot open " + path + ": " + std::strerror(errno)};
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        &EVP_MD_CTX_free);
   EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
   std::vector<char> chunk(256 * 1024);
   while (true) {

@@ -6,7 +6,8 @@
 
 namespace dslaunch {
 
-// Feed it what the stream delivers until it has found the line or failed. Not thread-safe, no input or output.
+// Feed it what the stream delivers until it has found the line or failed. Not thread-safe, no input
+// or output.
 class HelloScanner {
  public:
   enum class State { kNeedMore, kFound, kFailed };
@@ -33,9 +34,9 @@ class HelloScanner {
   State Fail(std::string reason);
 
   State state_ = State::kNeedMore;
-  std::string prefix_;    // magic, nonce, space
-  std::string buffer_;    // all that came so far; after the prefix was seen only what was skipped
-  std::string line_;      // the build id as far as it came
+  std::string prefix_;  // magic, nonce, space
+  std::string buffer_;  // all that came so far; after the prefix was seen only what was skipped
+  std::string line_;    // the build id as far as it came
   bool in_line_ = false;
   std::string build_id_;
   std::string leftover_;
@@ -45,7 +46,8 @@ class HelloScanner {
 // 128 random bits in lower-case hex: ties a hello line to the one start it answers.
 std::string MakeNonce();
 
-// The first `max_bytes` of `text` fit for an error message: each run of other bytes than printable ASCII is one space.
+// The first `max_bytes` of `text` fit for an error message: each run of other bytes than printable
+// ASCII is one space.
 std::string OneLine(std::string_view text, size_t max_bytes);
 
 }  // namespace dslaunch

@@ -11,8 +11,9 @@
 
 namespace dslaunch {
 
-// The commands that a node's login shell gets: one line, without single quotes inside, so that sh, bash, zsh, fish
-// and csh read them alike. Nothing but hexadecimal and decimal numbers and a machine name is put into them.
+// The commands that a node's login shell gets: one line, without single quotes inside, so that sh,
+// bash, zsh, fish and csh read them alike. Nothing but hexadecimal and decimal numbers and a
+// machine name is put into them.
 std::string StartCommand(std::string_view build_id, std::string_view nonce);
 std::string InstallCommand(const AgentBinary& agent, std::string_view sha256);
 

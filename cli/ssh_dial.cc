@@ -41,9 +41,12 @@ int ConnectOne(int fd, const addrinfo& address, Deadline deadline, int stop_fd) 
   if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   switch (WaitForFd(fd, POLLOUT, stop_fd, deadline)) {
-    case Waited::kDeadline: return ETIMEDOUT;
-    case Waited::kStopped: return ECANCELED;
-    case Waited::kReady: break;
+    case Waited::kDeadline:
+      return ETIMEDOUT;
+    case Waited::kStopped:
+      return ECANCELED;
+    case Waited::kReady:
+      break;
   }
   int error_number = 0;
   socklen_t size = sizeof error_number;
@@ -53,11 +56,15 @@ int ConnectOne(int fd, const addrinfo& address, Deadline deadline, int stop_fd) 
 
 std::string WayOut(int error_number) {
   switch (error_number) {
-    case ECONNREFUSED: return "nothing listens there: start sshd on the node, or give its port in the hostfile";
-    case ETIMEDOUT: return "no answer: check that the node is up and that no firewall drops the port";
+    case ECONNREFUSED:
+      return "nothing listens there: start sshd on the node, or give its port in the hostfile";
+    case ETIMEDOUT:
+      return "no answer: check that the node is up and that no firewall drops the port";
     case ENETUNREACH:
-    case EHOSTUNREACH: return "there is no route: check that the node is up and on this network";
-    default: return "check that the node is up and that its sshd listens on this port";
+    case EHOSTUNREACH:
+      return "there is no route: check that the node is up and on this network";
+    default:
+      return "check that the node is up and that its sshd listens on this port";
   }
 }
 
@@ -76,14 +83,18 @@ Waited WaitForFd(int fd, short events, int stop_fd, Deadline deadline) {
 Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd) {
   DSL_TRY_ASSIGN(const AddressList list, Resolve(host, port));
   int untried = 0;
-  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next) ++untried;
+  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next)
+    ++untried;
   std::string failures;
   int error_number = 0;
-  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next, --untried) {
+  for (const addrinfo* address = list.get(); address != nullptr;
+       address = address->ai_next, --untried) {
     UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const std::string numeric = NumericAddress(*address);
     error_number = errno;
-    if (fd) error_number = ConnectOne(fd.get(), *address, Deadline::After(deadline.Left() / untried), stop_fd);
+    if (fd)
+      error_number =
+          ConnectOne(fd.get(), *address, Deadline::After(deadline.Left() / untried), stop_fd);
     if (error_number == 0) {
       const int on = 1;
       ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -94,7 +105,8 @@ Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int st
     failures += numeric + " port " + std::to_string(port) + ": " + std::strerror(error_number);
     if (error_number == ECANCELED) break;
   }
-  return Error{ExitCode::kUnavailable, "cannot connect (" + failures + "); " + WayOut(error_number)};
+  return Error{ExitCode::kUnavailable,
+               "cannot connect (" + failures + "); " + WayOut(error_number)};
 }
 
 }  // namespace dslaunch

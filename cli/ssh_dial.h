@@ -19,8 +19,9 @@ struct Dialed {
   std::string address;  // the peer's, numeric
 };
 
-// Tries each address that `host` resolves to in turn, each with its share of the time. Blocks in the resolver
-// beyond `deadline` where that does. Errors are fragments for a sentence that names the node: "cannot ...".
+// Tries each address that `host` resolves to in turn, each with its share of the time. Blocks in
+// the resolver beyond `deadline` where that does. Errors are fragments for a sentence that names
+// the node: "cannot ...".
 Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd);
 
 }  // namespace dslaunch

@@ -35,7 +35,8 @@ PumpEnd SshPump::Run() {
       moved |= ToRemote();
     } while (error_.empty() && (moved || seen != stream_.deliveries()));
     if (stream_.Closed()) return {true, stream_.exit_status(), ""};
-    if (!alive || !error_.empty()) return {false, {}, error_.empty() ? session_.LastError() : error_};
+    if (!alive || !error_.empty())
+      return {false, {}, error_.empty() ? session_.LastError() : error_};
     awake = Sleep();
   }
   return {false, {}, "stopped"};
@@ -64,10 +65,12 @@ bool SshPump::ToLocal() {
     return false;
   }
   ssize_t n = static_cast<ssize_t>(inbound.size() - delivered_);
-  if (local_open_) n = ::send(local_fd_, inbound.data() + delivered_, static_cast<size_t>(n), MSG_NOSIGNAL);
+  if (local_open_)
+    n = ::send(local_fd_, inbound.data() + delivered_, static_cast<size_t>(n), MSG_NOSIGNAL);
   if (n < 0) {
     if (errno == EAGAIN || errno == EINTR) {
-      if (stream_.HeldBytes() > kMaxHeldBytes) error_ = "the node sends more than its window allows";
+      if (stream_.HeldBytes() > kMaxHeldBytes)
+        error_ = "the node sends more than its window allows";
       return false;
     }
     local_open_ = false;  // nobody listens: read on and drop, so that the far side is not held up
@@ -118,7 +121,8 @@ bool SshPump::ToRemote() {
 bool SshPump::Sleep() {
   const bool wants_local = to_remote_.empty() && !local_eof_;
   const bool has_for_local = local_open_ && !stream_.inbound().empty();
-  const short local_events = static_cast<short>((wants_local ? POLLIN : 0) | (has_for_local ? POLLOUT : 0));
+  const short local_events =
+      static_cast<short>((wants_local ? POLLIN : 0) | (has_for_local ? POLLOUT : 0));
   const short ssh_events = static_cast<short>(POLLIN | (session_.WritePending() ? POLLOUT : 0));
   pollfd fds[3] = {{session_.socket(), ssh_events, 0},
                    // Left out when nothing is asked of it, for poll() always reports a hang-up.

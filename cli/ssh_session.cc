@@ -37,7 +37,8 @@ std::string ReadWholeFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// sshd refuses part of many logins at once before it says a word (MaxStartups); those come again at random times.
+// sshd refuses part of many logins at once before it says a word (MaxStartups); those come again at
+// random times.
 bool StopsWhileWaitingToRetry(int attempt, int stop_fd, Deadline deadline) {
   thread_local std::minstd_rand random(std::random_device{}());
   const int longest_ms = 100 << attempt;
@@ -79,7 +80,8 @@ class KeysTried {
       keys_.push_back(text.substr(at + kAgent.size()) + " (agent)");
     } else if (const size_t file = text.find(kFile); file != text.npos) {
       keys_.push_back(text.substr(file + kFile.size()));
-    } else if (!keys_.empty() && text.find("Private key " + keys_.back() + " doesn't exist") != text.npos) {
+    } else if (!keys_.empty() &&
+               text.find("Private key " + keys_.back() + " doesn't exist") != text.npos) {
       keys_.pop_back();
     }
   }
@@ -115,12 +117,14 @@ HostKey ReadHostKey(ssh_session session) {
   size_t size = 0;
   if (::ssh_get_publickey_hash(key.get(), SSH_PUBLICKEY_HASH_SHA256, &hash, &size) == SSH_OK) {
     const char* type = ::ssh_key_type_to_char(::ssh_key_type(key.get()));
-    read.fingerprint = std::string(type != nullptr ? type : "") + " " +
-                       TakeString(::ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, size));
+    read.fingerprint =
+        std::string(type != nullptr ? type : "") + " " +
+        TakeString(::ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, size));
     ::ssh_clean_pubkey_hash(&hash);
   }
   char* base64 = nullptr;
-  if (::ssh_pki_export_pubkey_base64(key.get(), &base64) == SSH_OK) read.base64 = TakeString(base64);
+  if (::ssh_pki_export_pubkey_base64(key.get(), &base64) == SSH_OK)
+    read.base64 = TakeString(base64);
   return read;
 }
 
@@ -129,16 +133,20 @@ HostKey ReadHostKey(ssh_session session) {
 std::string TimedOutAt(SshStep step) {
   switch (step) {
     case SshStep::kResolve:
-      return "its host name was not resolved or the connection not made in time; check DNS and that the node is up";
+      return "its host name was not resolved or the connection not made in time; check DNS and "
+             "that the node is up";
     case SshStep::kHandshake:
-      return "it accepted the connection but did not complete the SSH handshake in time; check that an sshd "
+      return "it accepted the connection but did not complete the SSH handshake in time; check "
+             "that an sshd "
              "listens on this port and that the node is not overloaded";
     case SshStep::kLogin:
-      return "the login did not finish in time; check that ssh-agent answers (ssh-add -l) and that the node is "
+      return "the login did not finish in time; check that ssh-agent answers (ssh-add -l) and that "
+             "the node is "
              "not overloaded";
     case SshStep::kStartAgent:
       return "the agent did not start in time; check that the account's shell starts quickly there";
-    case SshStep::kRunning: break;
+    case SshStep::kRunning:
+      break;
   }
   return "it did not answer in time";
 }
@@ -152,8 +160,9 @@ Result<int> SshSession::Drive(Deadline deadline, Step step) {
   }
 }
 
-Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target, const SshOptions& options,
-                                                     Deadline deadline, SshControl& control) {
+Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
+                                                     const SshOptions& options, Deadline deadline,
+                                                     SshControl& control) {
   for (int attempt = 0;; ++attempt) {
     std::unique_ptr<SshSession> session(new SshSession(target, control));
     DSL_TRY(session->Configure(options));
@@ -187,7 +196,8 @@ Result<void> SshSession::Configure(const SshOptions& options) {
   ::ssh_options_set(session, SSH_OPTIONS_HOST, target_.host.c_str());
   where_ = target_.host;
   if (!target_.user.empty()) ::ssh_options_set(session, SSH_OPTIONS_USER, target_.user.c_str());
-  if (::ssh_options_parse_config(session, options.config_file.empty() ? nullptr : options.config_file.c_str()) != 0) {
+  if (::ssh_options_parse_config(
+          session, options.config_file.empty() ? nullptr : options.config_file.c_str()) != 0) {
     return Fail(ExitCode::kBadInput, "the ssh configuration cannot be read: " + LastError());
   }
   ::ssh_set_log_level(SSH_LOG_NONE);  // LogLevel in the configuration would write to the terminal
@@ -195,7 +205,8 @@ Result<void> SshSession::Configure(const SshOptions& options) {
   const int strict = 1;
   ::ssh_options_set(session, SSH_OPTIONS_STRICTHOSTKEYCHECK, &strict);
   if (target_.port > 0) ::ssh_options_set(session, SSH_OPTIONS_PORT, &target_.port);
-  if (GetOption(session, SSH_OPTIONS_USER).empty()) ::ssh_options_set(session, SSH_OPTIONS_USER, nullptr);
+  if (GetOption(session, SSH_OPTIONS_USER).empty())
+    ::ssh_options_set(session, SSH_OPTIONS_USER, nullptr);
 
   host_ = GetOption(session, SSH_OPTIONS_HOST);
   unsigned port = 22;
@@ -205,7 +216,8 @@ Result<void> SshSession::Configure(const SshOptions& options) {
   const std::string proxy = GetOption(session, SSH_OPTIONS_PROXYCOMMAND);
   if (!proxy.empty() && proxy != "none") {
     return Fail(ExitCode::kUnavailable,
-                "ssh_config asks for a ProxyCommand or ProxyJump, which dslaunch cannot use; run dslaunch on a "
+                "ssh_config asks for a ProxyCommand or ProxyJump, which dslaunch cannot use; run "
+                "dslaunch on a "
                 "machine that reaches the node directly");
   }
   return {};
@@ -216,7 +228,8 @@ Result<void> SshSession::Handshake(Deadline deadline) {
   ::ssh_options_set(session_.get(), SSH_OPTIONS_FD, &fd);
   Result<int> status = Drive(deadline, [this] {
     const int connected = ::ssh_connect(session_.get());
-    // libssh makes it blocking once connected; a stalled node would then block this thread in send().
+    // libssh makes it blocking once connected; a stalled node would then block this thread in
+    // send().
     ::fcntl(socket_.get(), F_SETFL, ::fcntl(socket_.get(), F_GETFL) | O_NONBLOCK);
     return connected;
   });
@@ -225,7 +238,8 @@ Result<void> SshSession::Handshake(Deadline deadline) {
     const bool silent = ::ssh_get_serverbanner(session_.get()) == nullptr;
     return Fail(ExitCode::kUnavailable,
                 "the SSH handshake failed: " + LastError() +
-                    (silent ? "; it closed the connection before it spoke SSH: check that an sshd listens on this "
+                    (silent ? "; it closed the connection before it spoke SSH: check that an sshd "
+                              "listens on this "
                               "port, its MaxStartups and whether it blocks this address"
                             : "; compare with ssh -v"));
   }
@@ -241,36 +255,43 @@ Result<void> SshSession::CheckHostKey() {
   const std::string global = GetOption(session_.get(), SSH_OPTIONS_GLOBAL_KNOWNHOSTS);
   const std::vector<std::string> names = KnownHostsNames(host_, port_);
   const std::string& listed_name = port_ == 22 ? names[1] : names[0];
-  if (key.base64.empty()) return Fail(ExitCode::kNoPermission, "its host key cannot be read: " + LastError());
+  if (key.base64.empty())
+    return Fail(ExitCode::kNoPermission, "its host key cannot be read: " + LastError());
 
   // The second name of each is OpenSSH's default too.
   for (const std::string& path : {known, known + "2", global, global + "2"}) {
     if (const int line = FindRevocation(ReadWholeFile(path), names, key.base64); line > 0) {
-      return Fail(ExitCode::kNoPermission, "its host key " + key.fingerprint + " is revoked by " + path + ":" +
-                                               std::to_string(line) +
-                                               "; do not use this node until its administrator has given it a new key");
+      return Fail(ExitCode::kNoPermission,
+                  "its host key " + key.fingerprint + " is revoked by " + path + ":" +
+                      std::to_string(line) +
+                      "; do not use this node until its administrator has given it a new key");
     }
   }
   switch (::ssh_session_is_known_server(session_.get())) {
-    case SSH_KNOWN_HOSTS_OK: return {};
+    case SSH_KNOWN_HOSTS_OK:
+      return {};
     case SSH_KNOWN_HOSTS_CHANGED:
-      return Fail(ExitCode::kNoPermission,
-                  "its host key has CHANGED to " + key.fingerprint +
-                      ": someone may be listening in, or it was installed anew; once its administrator confirms this "
-                      "fingerprint, run ssh-keygen -f " + known + " -R '" + listed_name +
-                      "' and connect once with ssh");
+      return Fail(ExitCode::kNoPermission, "its host key has CHANGED to " + key.fingerprint +
+                                               ": someone may be listening in, or it was installed "
+                                               "anew; once its administrator confirms this "
+                                               "fingerprint, run ssh-keygen -f " +
+                                               known + " -R '" + listed_name +
+                                               "' and connect once with ssh");
     case SSH_KNOWN_HOSTS_OTHER:
       return Fail(ExitCode::kNoPermission,
                   "known_hosts lists it with a key of another type than its " + key.fingerprint +
-                      ", which may mean that someone is listening in; once its administrator confirms this fingerprint, add "
-                      "the key to " + known + " with ssh-keyscan");
+                      ", which may mean that someone is listening in; once its administrator "
+                      "confirms this fingerprint, add "
+                      "the key to " +
+                      known + " with ssh-keyscan");
     case SSH_KNOWN_HOSTS_NOT_FOUND:
     case SSH_KNOWN_HOSTS_UNKNOWN:
       return Fail(ExitCode::kNoPermission,
                   "its host key " + key.fingerprint + " is not in " + known +
-                      "; connect to it once with ssh, or add the key with ssh-keyscan -p " + std::to_string(port_) +
-                      " " + host_ + ", and compare the fingerprint");
-    case SSH_KNOWN_HOSTS_ERROR: break;
+                      "; connect to it once with ssh, or add the key with ssh-keyscan -p " +
+                      std::to_string(port_) + " " + host_ + ", and compare the fingerprint");
+    case SSH_KNOWN_HOSTS_ERROR:
+      break;
   }
   return Fail(ExitCode::kNoPermission, "its host key cannot be checked: " + LastError());
 }
@@ -278,9 +299,10 @@ Result<void> SshSession::CheckHostKey() {
 Result<void> SshSession::Login(Deadline deadline) {
   const KeysTried keys;
   DSL_TRY_ASSIGN(const int status, Drive(deadline, [this] {
-    const int answer = ::ssh_userauth_publickey_auto(session_.get(), nullptr, nullptr);
-    return answer == SSH_AUTH_AGAIN ? SSH_AGAIN : answer;
-  }));
+                   const int answer =
+                       ::ssh_userauth_publickey_auto(session_.get(), nullptr, nullptr);
+                   return answer == SSH_AUTH_AGAIN ? SSH_AGAIN : answer;
+                 }));
   if (status == SSH_AUTH_SUCCESS) return {};
   return LoginError(status, keys.Join());
 }
@@ -291,21 +313,24 @@ Error SshSession::LoginError(int status, const std::string& keys_tried) const {
     return Fail(ExitCode::kUnavailable, "the connection was lost during login: " + LastError());
   }
   const std::string methods = MethodNames(::ssh_userauth_list(session_.get(), nullptr));
-  return Fail(ExitCode::kNoPermission,
-              "login refused; the server offers " + methods + ", keys tried: " +
-                  (keys_tried.empty() ? "none" : keys_tried) +
-                  "; dslaunch logs in with keys only: put a public key into the node's authorized_keys "
-                  "(ssh-copy-id) and, if the key has a passphrase, load it with ssh-add");
+  return Fail(
+      ExitCode::kNoPermission,
+      "login refused; the server offers " + methods +
+          ", keys tried: " + (keys_tried.empty() ? "none" : keys_tried) +
+          "; dslaunch logs in with keys only: put a public key into the node's authorized_keys "
+          "(ssh-copy-id) and, if the key has a passphrase, load it with ssh-add");
 }
 
-Result<std::unique_ptr<SshStream>> SshSession::Exec(const std::string& command, TailBuffer& stderr_tail,
-                                                    Deadline deadline) {
+Result<std::unique_ptr<SshStream>> SshSession::Exec(const std::string& command,
+                                                    TailBuffer& stderr_tail, Deadline deadline) {
   auto stream = std::make_unique<SshStream>(session_.get(), stderr_tail);
   const ssh_channel channel = stream->channel();
   if (channel == nullptr) return Fail(ExitCode::kInternal, "libssh: " + LastError());
-  DSL_TRY_ASSIGN(const int opened, Drive(deadline, [channel] { return ::ssh_channel_open_session(channel); }));
+  DSL_TRY_ASSIGN(const int opened,
+                 Drive(deadline, [channel] { return ::ssh_channel_open_session(channel); }));
   if (opened != SSH_OK) {
-    return Fail(ExitCode::kUnavailable, "no session can be opened: " + LastError() + "; check sshd's MaxSessions there");
+    return Fail(ExitCode::kUnavailable,
+                "no session can be opened: " + LastError() + "; check sshd's MaxSessions there");
   }
   DSL_TRY_ASSIGN(const int started, Drive(deadline, [channel, &command] {
                    return ::ssh_channel_request_exec(channel, command.c_str());
@@ -318,16 +343,21 @@ Result<std::unique_ptr<SshStream>> SshSession::Exec(const std::string& command, 
 }
 
 bool SshSession::Process() {
-  return ::ssh_event_dopoll(event_.get(), 0) != SSH_ERROR && ::ssh_is_connected(session_.get()) != 0;
+  return ::ssh_event_dopoll(event_.get(), 0) != SSH_ERROR &&
+         ::ssh_is_connected(session_.get()) != 0;
 }
 
 Result<void> SshSession::WaitIo(Deadline deadline) {
   const int flags = ::ssh_get_poll_flags(session_.get());
-  const short events = static_cast<short>(POLLIN | ((flags & SSH_WRITE_PENDING) != 0 ? POLLOUT : 0));
+  const short events =
+      static_cast<short>(POLLIN | ((flags & SSH_WRITE_PENDING) != 0 ? POLLOUT : 0));
   switch (WaitForFd(socket_.get(), events, control_.stop_fd, deadline)) {
-    case Waited::kReady: return {};
-    case Waited::kStopped: return Fail(ExitCode::kUnavailable, "the attempt was given up");
-    case Waited::kDeadline: break;
+    case Waited::kReady:
+      return {};
+    case Waited::kStopped:
+      return Fail(ExitCode::kUnavailable, "the attempt was given up");
+    case Waited::kDeadline:
+      break;
   }
   return Fail(ExitCode::kUnavailable, TimedOutAt(control_.step));
 }

@@ -1,4 +1,5 @@
-// One logged-in SSH connection to a node: the edge to libssh, which is used in non-blocking mode throughout.
+// One logged-in SSH connection to a node: the edge to libssh, which is used in non-blocking mode
+// throughout.
 #pragma once
 
 #include <libssh/libssh.h>
@@ -35,21 +36,24 @@ struct FreeSshKey {
 
 // What a connection attempt is told by and tells to other threads.
 struct SshControl {
-  int stop_fd = -1;                               // readable: give up
+  int stop_fd = -1;  // readable: give up
   std::atomic<SshStep> step{SshStep::kResolve};
 };
 
-// Belongs to one thread for its whole life. Every wait ends with its deadline or the control's stop.
+// Belongs to one thread for its whole life. Every wait ends with its deadline or the control's
+// stop.
 class SshSession {
  public:
-  // Connects, enforces the host key and logs in. Errors name the node, the step and the way out: kUnavailable, or
-  // kNoPermission when a key was refused.
-  static Result<std::unique_ptr<SshSession>> Open(const NodeTarget& target, const SshOptions& options,
-                                                  Deadline deadline, SshControl& control);
+  // Connects, enforces the host key and logs in. Errors name the node, the step and the way out:
+  // kUnavailable, or kNoPermission when a key was refused.
+  static Result<std::unique_ptr<SshSession>> Open(const NodeTarget& target,
+                                                  const SshOptions& options, Deadline deadline,
+                                                  SshControl& control);
 
-  // Runs a command on the node without a terminal. The login shell parses `command`: it must be a constant or
-  // made of nothing but a constant and hexadecimal numbers.
-  Result<std::unique_ptr<SshStream>> Exec(const std::string& command, TailBuffer& stderr_tail, Deadline deadline);
+  // Runs a command on the node without a terminal. The login shell parses `command`: it must be a
+  // constant or made of nothing but a constant and hexadecimal numbers.
+  Result<std::unique_ptr<SshStream>> Exec(const std::string& command, TailBuffer& stderr_tail,
+                                          Deadline deadline);
 
   // Handles what has arrived and sends what is due. False when the connection is dead.
   bool Process();
@@ -83,8 +87,8 @@ class SshSession {
 
   NodeTarget target_;
   SshControl& control_;
-  std::string where_;    // user@host:port as resolved from the configuration
-  std::string host_;     // as known_hosts lists it
+  std::string where_;  // user@host:port as resolved from the configuration
+  std::string host_;   // as known_hosts lists it
   int port_ = 22;
   std::string address_;  // numeric
   UniqueFd socket_;      // the session has a duplicate, which it closes

@@ -33,7 +33,8 @@ SshStream::~SshStream() {
   ::ssh_channel_free(channel_);
 }
 
-int SshStream::OnData(ssh_session, ssh_channel, void* data, uint32_t size, int is_stderr, void* self) {
+int SshStream::OnData(ssh_session, ssh_channel, void* data, uint32_t size, int is_stderr,
+                      void* self) {
   SshStream& stream = *static_cast<SshStream*>(self);
   ++stream.deliveries_;
   const std::string_view bytes(static_cast<const char*>(data), size);
@@ -47,7 +48,9 @@ int SshStream::OnData(ssh_session, ssh_channel, void* data, uint32_t size, int i
   return static_cast<int>(size);
 }
 
-void SshStream::OnEof(ssh_session, ssh_channel, void* self) { ++static_cast<SshStream*>(self)->deliveries_; }
+void SshStream::OnEof(ssh_session, ssh_channel, void* self) {
+  ++static_cast<SshStream*>(self)->deliveries_;
+}
 
 void SshStream::OnClose(ssh_session, ssh_channel, void* self) {
   ++static_cast<SshStream*>(self)->deliveries_;
@@ -62,14 +65,16 @@ void SshStream::Refill() {
   if (!inbound_.empty()) return;
   const size_t held = HeldBytes();
   if (held == 0 || !inbound_.empty()) return;
-  // All of it at once: each read makes libssh open its window fully, however much it still holds, so that small
-  // reads by a slow reader would let its buffer grow without bound.
+  // All of it at once: each read makes libssh open its window fully, however much it still holds,
+  // so that small reads by a slow reader would let its buffer grow without bound.
   inbound_.resize(held);
   const int n = ::ssh_channel_read(channel_, inbound_.data(), static_cast<uint32_t>(held), 0);
   inbound_.resize(static_cast<size_t>(std::max(n, 0)));
 }
 
-size_t SshStream::HeldBytes() const { return static_cast<size_t>(std::max(0, ::ssh_channel_poll(channel_, 0))); }
+size_t SshStream::HeldBytes() const {
+  return static_cast<size_t>(std::max(0, ::ssh_channel_poll(channel_, 0)));
+}
 
 int SshStream::Write(std::string_view bytes) {
   const size_t size = std::min<size_t>(bytes.size(), WindowBytes());

@@ -25,8 +25,9 @@ class TailBuffer {
   std::string tail_;
 };
 
-// Owns a channel. Belongs to the thread of its session and must die before it. All that libssh delivers while it
-// handles packets comes here by callback, so nothing lies unseen in libssh except what Refill() fetches.
+// Owns a channel. Belongs to the thread of its session and must die before it. All that libssh
+// delivers while it handles packets comes here by callback, so nothing lies unseen in libssh except
+// what Refill() fetches.
 class SshStream {
  public:
   // `stderr_tail` gets what the command writes to stderr; it must outlive this.
@@ -37,8 +38,8 @@ class SshStream {
 
   ssh_channel channel() const { return channel_; }
 
-  // What the command wrote to stdout; the caller takes from it. While it holds kHighWater bytes, more is left to
-  // libssh, whose window then stops the far side.
+  // What the command wrote to stdout; the caller takes from it. While it holds kHighWater bytes,
+  // more is left to libssh, whose window then stops the far side.
   std::string& inbound() { return inbound_; }
 
   // When inbound() is empty, fetches what was left to libssh.
@@ -47,8 +48,8 @@ class SshStream {
   // Bytes that libssh holds back. Grows without bound only when the far side misuses its window.
   size_t HeldBytes() const;
 
-  // Sends what the far side's window takes now. How many bytes that was; -1 when the channel is broken. 0 with an
-  // open window means that keys are being exchanged: try again soon.
+  // Sends what the far side's window takes now. How many bytes that was; -1 when the channel is
+  // broken. 0 with an open window means that keys are being exchanged: try again soon.
   int Write(std::string_view bytes);
   uint32_t WindowBytes() const { return ::ssh_channel_window_size(channel_); }
   void SendEof();

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +15,7 @@
 #include <mutex>
 #include <utility>
 
+#include "agent/pidfd.h"
 #include "agent/subprocess.h"
 #include "cli/hello.h"
 
@@ -29,7 +29,7 @@ class LocalLink : public NodeLink {
  public:
   LocalLink(pid_t pid, UniqueFd stream, UniqueFd stderr_file)
       : pid_(pid),
-        pidfd_(::pidfd_open(pid, 0)),
+        pidfd_(PidfdOpen(pid)),
         stream_(std::move(stream)),
         watchdog_(::fcntl(stream_.get(), F_DUPFD_CLOEXEC, 0)),
         stderr_file_(std::move(stderr_file)) {}
@@ -38,7 +38,7 @@ class LocalLink : public NodeLink {
   ~LocalLink() override {
     ShutDown();
     if (Reap(Deadline::After(kLeaveToEnd))) return;
-    ::pidfd_send_signal(pidfd_.get(), SIGKILL, nullptr, 0);
+    PidfdSendSignal(pidfd_.get(), SIGKILL);
     Reap(Deadline::After(kLeaveToEnd));
   }
 
@@ -69,16 +69,20 @@ class LocalLink : public NodeLink {
       pollfd ready{stream_.get(), POLLIN, 0};
       const int polled = ::poll(&ready, 1, deadline.PollMs());
       if (polled < 0 && errno == EINTR) continue;
-      if (polled == 0) return HelloError(target, scanner, "did not say hello in time", ExitCode::kTimedOut);
+      if (polled == 0)
+        return HelloError(target, scanner, "did not say hello in time", ExitCode::kTimedOut);
       char peeked[4096];
       const ssize_t n = ::recv(stream_.get(), peeked, sizeof peeked, MSG_PEEK | MSG_DONTWAIT);
       if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-      if (n <= 0) return HelloError(target, scanner, "ended before it said hello", ExitCode::kUnavailable);
+      if (n <= 0)
+        return HelloError(target, scanner, "ended before it said hello", ExitCode::kUnavailable);
       const HelloScanner::State state = scanner.Feed({peeked, static_cast<size_t>(n)});
       if (state == HelloScanner::State::kFailed) {
-        return HelloError(target, scanner, "said no proper hello: " + scanner.reason(), ExitCode::kUnavailable);
+        return HelloError(target, scanner, "said no proper hello: " + scanner.reason(),
+                          ExitCode::kUnavailable);
       }
-      if (::recv(stream_.get(), peeked, static_cast<size_t>(n) - scanner.leftover().size(), 0) < 0) {
+      if (::recv(stream_.get(), peeked, static_cast<size_t>(n) - scanner.leftover().size(), 0) <
+          0) {
         return HelloError(target, scanner, "cannot be read", ExitCode::kIo);
       }
       if (state == HelloScanner::State::kFound) return {};
@@ -124,13 +128,15 @@ class LocalLink : public NodeLink {
 };
 
 Error SystemError(const NodeTarget& target, const std::string& what, int error_number) {
-  return Error{ExitCode::kUnavailable, "node '" + target.name + "': cannot start the local agent: " + what +
-                                           ": " + std::strerror(error_number)};
+  return Error{ExitCode::kUnavailable, "node '" + target.name +
+                                           "': cannot start the local agent: " + what + ": " +
+                                           std::strerror(error_number)};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& target, Deadline deadline) {
+Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& target,
+                                                          Deadline deadline) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return SystemError(target, "socketpair", errno);
@@ -142,7 +148,7 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
 
   const std::string nonce = MakeNonce();
   SpawnSpec spec;
-  spec.executable = agent_path_;
+  spec.executable = agent_.path;
   spec.argv = {"dslaunch-agent", "keeper", "--nonce", nonce};
   for (char** entry = environ; *entry != nullptr; ++entry) spec.env.emplace_back(*entry);
   spec.stdin_fd = theirs.get();
@@ -152,7 +158,8 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
   const SpawnResult spawned = Spawn(spec);
   theirs.Reset();
   if (spawned.pid < 0) {
-    return SystemError(target, agent_path_ + ": " + spawned.failure.step, spawned.failure.error_number);
+    return SystemError(target, agent_.path + ": " + spawned.failure.step,
+                       spawned.failure.error_number);
   }
   auto link = std::make_unique<LocalLink>(spawned.pid, std::move(ours), std::move(stderr_file));
   DSL_TRY(link->AwaitHello(target, HelloScanner(nonce), deadline));

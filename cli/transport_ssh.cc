@@ -14,13 +14,14 @@
 namespace dslaunch {
 namespace {
 
-// Beyond the deadline, for the session's own message to arrive: it is better than what is known outside.
+// Beyond the deadline, for the session's own message to arrive: it is better than what is known
+// outside.
 constexpr milliseconds kMessageGrace{200};
 
 }  // namespace
 
-// Shared with the session's thread, which outlives its link only when it is stuck in the resolver or in an
-// ssh-agent that does not answer.
+// Shared with the session's thread, which outlives its link only when it is stuck in the resolver
+// or in an ssh-agent that does not answer.
 struct SshLink::State {
   NodeTarget target;
   SshOptions options;
@@ -59,8 +60,8 @@ struct SshLink::State {
 SshLink::SshLink(std::shared_ptr<State> state, std::thread thread)
     : state_(std::move(state)), thread_(std::move(thread)) {}
 
-Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options, StartFn start,
-                                               Deadline deadline) {
+Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options,
+                                               StartFn start, Deadline deadline) {
   auto state = std::make_shared<State>();
   state->target = target;
   state->options = options;
@@ -68,14 +69,16 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
   state->deadline = deadline;
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return Error{ExitCode::kUnavailable, "node '" + target.name + "': socketpair: " + std::strerror(errno) +
+    return Error{ExitCode::kUnavailable, "node '" + target.name +
+                                             "': socketpair: " + std::strerror(errno) +
                                              "; raise the limit on open files (ulimit -n)"};
   }
   state->inner.Reset(ends[0]);
   state->outer.Reset(ends[1]);
   state->stop.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->stop) {
-    return Error{ExitCode::kUnavailable, "node '" + target.name + "': eventfd: " + std::strerror(errno) +
+    return Error{ExitCode::kUnavailable, "node '" + target.name +
+                                             "': eventfd: " + std::strerror(errno) +
                                              "; raise the limit on open files (ulimit -n)"};
   }
   state->control.stop_fd = state->stop.get();
@@ -86,8 +89,8 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
                                                   [&] { return state->opened.has_value(); });
   if (!answered) {
     link->thread_.detach();  // the destructor tells it to stop
-    return Error{ExitCode::kUnavailable, "node '" + target.name + "' (" + target.host + "): " +
-                                             TimedOutAt(state->control.step)};
+    return Error{ExitCode::kUnavailable, "node '" + target.name + "' (" + target.host +
+                                             "): " + TimedOutAt(state->control.step)};
   }
   if (!state->opened->ok()) {
     const Error error = state->opened->error();
@@ -103,7 +106,8 @@ void SshLink::Run(const std::shared_ptr<State>& state) {
       SshSession::Open(state->target, state->options, state->deadline, state->control);
   if (!session) return state->SetOpened(session.error(), "");
   state->control.step = SshStep::kStartAgent;
-  Result<std::unique_ptr<SshStream>> stream = state->start(**session, state->stderr_tail, state->deadline);
+  Result<std::unique_ptr<SshStream>> stream =
+      state->start(**session, state->stderr_tail, state->deadline);
   if (!stream) return state->SetOpened(stream.error(), "");
   state->SetOpened({}, (*session)->address());
   SshPump pump(**session, **stream, state->inner.get());
@@ -138,12 +142,14 @@ std::optional<PumpEnd> SshLink::End() const {
   return state_->end;
 }
 
-Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target, Deadline deadline) {
+Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
+                                                        Deadline deadline) {
   // By value: a thread that is stuck may outlive this transport.
   auto start = [agent = agent_](SshSession& session, TailBuffer& stderr_tail, Deadline by) {
     return StartAgent(session, agent, stderr_tail, by);
   };
-  DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link, SshLink::Open(target, options_, std::move(start), deadline));
+  DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link,
+                 SshLink::Open(target, options_, std::move(start), deadline));
   return std::unique_ptr<NodeLink>(std::move(link));
 }
 

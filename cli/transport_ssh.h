@@ -17,15 +17,16 @@
 
 namespace dslaunch {
 
-// A command on a node with a socket to its stdin and stdout. One thread owns the SSH session from the first
-// packet to the last.
+// A command on a node with a socket to its stdin and stdout. One thread owns the SSH session from
+// the first packet to the last.
 class SshLink : public NodeLink {
  public:
   // Starts the command over a logged-in session. Runs in the session's thread.
-  using StartFn = std::function<Result<std::unique_ptr<SshStream>>(SshSession&, TailBuffer& stderr_tail, Deadline)>;
+  using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
+      SshSession&, TailBuffer& stderr_tail, Deadline)>;
 
-  static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options, StartFn start,
-                                               Deadline deadline);
+  static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
+                                               StartFn start, Deadline deadline);
 
   // Closes the connection at once; the node's keeper sees end of file.
   ~SshLink() override;
