@@ -57,9 +57,9 @@ class Ranks(FaultCase):
                 self.assert_nothing_left(1)
 
     def test_ranks_that_ignore_sigterm_get_the_grace_and_no_more(self):
-        script = """touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.02; done
+        script = """trap '' TERM; touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.02; done
                     [ $RANK != 3 ] || { touch "$1/failed"; exit 7; }
-                    trap '' TERM; while :; do sleep 0.05; done"""
+                    while :; do sleep 0.05; done"""
         job = self.start_ranks(script, "--grace", "1")
         (self.folder / "go").touch()
         self.assert_code(7, self.wait(job, 15), job)

@@ -2,16 +2,20 @@
 
 import sys
 import time
-import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, main, seconds_since_written  # noqa: E402
 
 
+LOOP = "while :; do sleep 0.05; done"
+
+
 class Exits(LauncherCase):
-    def fail_on_rank(self, rank, how, others="exec sleep 60", options=(), timeout_s=30):
-        """Rank `rank` does `how` once all ranks are up, the others do `others`; (exit code, Job, seconds it took)."""
+    def fail_on_rank(self, rank, how, first="", others="exec sleep 60", options=(), timeout_s=30):
+        """All ranks do `first`; when all are up, rank `rank` does `how` and the others do `others`. Returns (exit code,
+        Job, seconds from the failure to dslaunch's end)."""
         script = f"""
+            {first}
             touch "$FOLDER/up.$RANK"
             until [ -e "$FOLDER/go" ]; do sleep 0.02; done
             if [ "$RANK" = {rank} ]; then touch "$FOLDER/failed"; {how}; fi
@@ -42,7 +46,7 @@ class Exits(LauncherCase):
         self.assert_nothing_left()
 
     def test_the_first_cause_counts_not_what_it_caused(self):
-        code, job, _ = self.fail_on_rank(2, "exit 3", others="trap 'exit 5' TERM; while :; do sleep 0.05; done")
+        code, job, _ = self.fail_on_rank(2, "exit 3", first="trap 'exit 5' TERM", others=LOOP)
         self.assert_code(3, code, job)
         self.assert_says(job, r"rank 2\b")
         self.assert_nothing_left()
@@ -61,15 +65,14 @@ class Exits(LauncherCase):
 
     def test_the_others_are_asked_to_end_before_they_are_killed(self):
         code, job, _ = self.fail_on_rank(
-            1, "exit 9", others="""trap 'sleep 0.3; touch "$FOLDER/tidy.$RANK"; exit 0' TERM
-                                   while :; do sleep 0.05; done""")
+            1, "exit 9", first="""trap 'sleep 0.3; touch "$FOLDER/tidy.$RANK"; exit 0' TERM""", others=LOOP)
         self.assert_code(9, code, job)
         self.assertEqual({"tidy.0", "tidy.2", "tidy.3"}, {path.name for path in self.folder.glob("tidy.*")})
         self.assert_nothing_left()
 
     def test_one_that_ignores_sigterm_is_killed_after_the_grace(self):
         code, job, took_s = self.fail_on_rank(1, "exit 9", options=["--grace", "1"],
-                                              others="trap '' TERM; while :; do sleep 0.05; done")
+                                              first="trap '' TERM", others=LOOP)
         self.assert_code(9, code, job)
         self.assertGreater(took_s, 0.9)
         self.assertLess(took_s, 1 + 2.5)

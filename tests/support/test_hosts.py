@@ -387,9 +387,9 @@ def _write_home(home, is_front, bashrc, authorized_keys, known_hosts):
 def _account_files(folder, home):
     """passwd and shadow with root's home here, and a root account that sshd does not take for locked."""
     root = f"root:x:0:0:root:{home}:/bin/bash\n"
-    others = [line for line in open("/etc/passwd") if not line.startswith("root:")]
+    others = [line for line in pathlib.Path("/etc/passwd").read_text().splitlines(True) if not line.startswith("root:")]
     _write(f"{folder}/passwd", root + "".join(others))
-    others = [line for line in open("/etc/shadow") if not line.startswith("root:")]
+    others = [line for line in pathlib.Path("/etc/shadow").read_text().splitlines(True) if not line.startswith("root:")]
     _write(f"{folder}/shadow", "root:*:19000:0:99999:7:::\n" + "".join(others), 0o600)
 
 
@@ -463,7 +463,7 @@ def run_host(name):
             # Its own session: no terminal of ours may signal it.
             subprocess.Popen([find_sshd(), "-D", "-e", "-f", f"{own}/sshd_config"], stdin=subprocess.DEVNULL,
                              stdout=log, stderr=log, start_new_session=True)
-        wait_until(lambda: _listens(22), 10, f"sshd of {name}; it says: {open(f'{own}/sshd.log').read()}")
+        wait_until(lambda: _listens(22), 10, f"sshd of {name}; see {own}/sshd.log")
     # stdout is closed by the switch after this line; nothing else may be written to it.
     print("ready", flush=True)
     _reap_forever()
