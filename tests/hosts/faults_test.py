@@ -7,7 +7,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from hosts_case import HostsCase, main  # noqa: E402
-from launcher_case import bash, seconds_since_written  # noqa: E402
+from launcher_case import bash, is_agent_binary, seconds_since_written  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 HEEDS_TERM = """trap 'touch "$1/term.$RANK"; exit 0' TERM; touch "$1/up.$RANK"
@@ -189,7 +189,7 @@ class LostHost(FaultCase):
         self.assert_says(job, "node2")
 
         def emptied():
-            return not [p for p in node.processes() if p.environ.get("RANK") or p.name.startswith("dslaunch")]
+            return not [p for p in node.processes() if p.environ.get("RANK") or is_agent_binary(p)]
         wait_until(emptied, 60, "node2 empties itself")
         wait_until(lambda: not self.hosts.nodes[0].processes(), 5, "node1 is empty")
 

@@ -36,7 +36,7 @@ def bash(script):
 
 
 def is_agent_binary(process):
-    return process.name.startswith("dslaunch-agent")
+    return process.name.startswith(("dslaunch-agent", "agent-"))  # built here; copied to a node
 
 
 def keepers_and_agents(processes):
