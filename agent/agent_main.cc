@@ -1,10 +1,8 @@
 #include "agent/agent_main.h"
 
-#include <grpcpp/server_posix.h>
 #include <unistd.h>
 
 #include <asio/io_context.hpp>
-#include <asio/executor_work_guard.hpp>
 
 #include "agent/agent_service.h"
 #include "rendezvous/channel.h"
@@ -20,7 +18,7 @@ int RunAgent(int grpc_fd, int control_fd) {
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server) return ToInt(ExitCode::kInternal);
-  grpc::AddInsecureChannelFromFd(server.get(), grpc_fd);
+  ServeFd(*server, UniqueFd(grpc_fd));
   loop.run();
   // Nothing is left to save, and gRPC's orderly shutdown would cost more than the whole no-op job.
   _exit(ToInt(ExitCode::kOk));

@@ -24,9 +24,9 @@ enum class LadderAction {
 
 // Where a ladder stands..
 struct LadderState {
-  bool kill_now = false;                       // no grace; may be set at any time
-  std::optional<Clock::time_point> term_sent;  // when SIGTERM went out
-  std::optional<Clock::time_point> kill_sent;  // when SIGKILL first went out
+  bool kill_now = false;                            // no grace; may be set at any time
+  std::optional<Clock::time_point> term_sent = {};  // when SIGTERM went out
+  std::optional<Clock::time_point> kill_sent = {};  // when SIGKILL first went out
 };
 
 struct LadderDecision {

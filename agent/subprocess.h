@@ -13,17 +13,17 @@ namespace dslaunch {
 
 // What to start and how. Every string reaches the program byte for byte; no shell is involved.
 struct SpawnSpec {
-  std::string executable;         // absolute path
-  std::vector<std::string> argv;  // argv[0] included
-  std::vector<std::string> env;   // NAME=VALUE; the complete environment
-  std::string cwd;                // empty: the caller's
-  int stdin_fd = -1;              // -1: /dev/null; borrowed
-  int stdout_fd = -1;             // likewise
-  int stderr_fd = -1;             // likewise
-  int pass_fd = -1;               // above 2: kept open in the child at its own number; -1: none
-  bool own_session = false;       // setsid(): out of the terminal's reach
-  bool own_group = false;         // setpgid(0, 0): can be killed as a group
-  int parent_death_signal = 0;    // sent to it when the *thread* that spawns it ends; 0: none
+  std::string executable = {};         // absolute path
+  std::vector<std::string> argv = {};  // argv[0] included
+  std::vector<std::string> env = {};   // NAME=VALUE; the complete environment
+  std::string cwd = {};                // empty: the caller's
+  int stdin_fd = -1;                   // -1: /dev/null; borrowed
+  int stdout_fd = -1;                  // likewise
+  int stderr_fd = -1;                  // likewise
+  int pass_fd = -1;             // above 2: kept open in the child at its own number; -1: none
+  bool own_session = false;     // setsid(): out of the terminal's reach
+  bool own_group = false;       // setpgid(0, 0): can be killed as a group
+  int parent_death_signal = 0;  // sent to it when the *thread* that spawns it ends; 0: none
 };
 
 // Why a process could not be started.

@@ -1,6 +1,5 @@
 #include "cli/session.h"
 
-#include <grpcpp/create_channel_posix.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -25,6 +24,7 @@ constexpr milliseconds kStopTimeout(5'000);
 constexpr milliseconds kWatchdogSlack(2'000);   // a gRPC deadline can be missed while a write blocks
 constexpr milliseconds kTeardownSlack(5'000);   // beyond what the nodes allow themselves
 constexpr milliseconds kGoodbyeWait(5'000);     // for keepers that have nothing left to do
+constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kDrainTimeout(10'000);   // for a terminal to take the last words
 
 std::chrono::system_clock::time_point SystemTimeAfter(milliseconds duration) {
@@ -158,8 +158,7 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
     node.link = *std::move(link);
     UniqueFd fd = node.link->TakeFd();
     node.stream.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    node.channel =
-        grpc::CreateCustomInsecureChannelFromFd(node.planned->name, fd.Release(), CommonChannelArguments());
+    node.channel = ChannelFromFd(node.planned->name, std::move(fd));
     node.stub = pb::Agent::NewStub(node.channel);
   }
   OnStepDone();
@@ -326,7 +325,10 @@ void LaunchSession::OnSignal(int signal_number) {
 }
 
 void LaunchSession::Interrupt(int signal_number) {
-  const bool again = interrupted_.has_value();
+  // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
+  const Clock::time_point now = Clock::now();
+  if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
+  const bool again = std::exchange(was_interrupted_, true);
   const std::string name = std::string("SIG") + sigabbrev_np(signal_number);
   pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by " + name);
   cause.set_exit_code(ExitCodeForSignal(signal_number));

@@ -78,7 +78,9 @@ class LaunchSession {
   bool running_ = false;
   bool failed_to_start_ = false;
   bool teardown_armed_ = false;
-  std::optional<pb::Cause> interrupted_;
+  std::optional<pb::Cause> interrupted_;  // set when it was the first thing to go wrong
+  bool was_interrupted_ = false;
+  Clock::time_point interrupted_at_;
   std::vector<pb::WorkerEnded> workers_ended_;
   Clock::time_point started_at_ = Clock::now();
 };

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +15,7 @@
 #include <mutex>
 #include <utility>
 
+#include "agent/pidfd.h"
 #include "agent/subprocess.h"
 #include "cli/hello.h"
 
@@ -29,7 +29,7 @@ class LocalLink : public NodeLink {
  public:
   LocalLink(pid_t pid, UniqueFd stream, UniqueFd stderr_file)
       : pid_(pid),
-        pidfd_(::pidfd_open(pid, 0)),
+        pidfd_(PidfdOpen(pid)),
         stream_(std::move(stream)),
         watchdog_(::fcntl(stream_.get(), F_DUPFD_CLOEXEC, 0)),
         stderr_file_(std::move(stderr_file)) {}
@@ -38,7 +38,7 @@ class LocalLink : public NodeLink {
   ~LocalLink() override {
     ShutDown();
     if (Reap(Deadline::After(kLeaveToEnd))) return;
-    ::pidfd_send_signal(pidfd_.get(), SIGKILL, nullptr, 0);
+    PidfdSendSignal(pidfd_.get(), SIGKILL);
     Reap(Deadline::After(kLeaveToEnd));
   }
 

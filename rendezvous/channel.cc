@@ -1,6 +1,9 @@
 #include "rendezvous/channel.h"
 
+#include <fcntl.h>
 #include <grpc/grpc_security_constants.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/server_posix.h>
 
 #include "rendezvous/certificate_authority.h"
 
@@ -10,6 +13,9 @@ namespace {
 constexpr int kMaxMessageBytes = 16 << 20;
 constexpr int kFirstReconnectMs = 50;
 constexpr int kMaxReconnectMs = 500;
+
+// gRPC expects it of a descriptor it is given, and hangs otherwise.
+void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 }  // namespace
 
@@ -29,6 +35,16 @@ void SetCommonServerOptions(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+}
+
+std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd) {
+  SetNonBlocking(fd.get());
+  return grpc::CreateCustomInsecureChannelFromFd(name, fd.Release(), CommonChannelArguments());
+}
+
+void ServeFd(grpc::Server& server, UniqueFd fd) {
+  SetNonBlocking(fd.get());
+  grpc::AddInsecureChannelFromFd(&server, fd.Release());
 }
 
 std::shared_ptr<grpc::ServerCredentials> RendezvousServerCredentials(

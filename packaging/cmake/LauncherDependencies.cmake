@@ -33,8 +33,13 @@ find_library(DSLAUNCH_A_ssl NAMES libssl.a REQUIRED)
 find_library(DSLAUNCH_A_crypto NAMES libcrypto.a REQUIRED)
 add_library(dslaunch_openssl_static INTERFACE)
 target_link_libraries(dslaunch_openssl_static INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto} ${CMAKE_DL_LIBS})
+add_library(dslaunch_openssl_shared INTERFACE)
+target_link_libraries(dslaunch_openssl_shared INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY})
 
 find_path(DSLAUNCH_ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(dslaunch_asio INTERFACE)
 target_include_directories(dslaunch_asio SYSTEM INTERFACE "${DSLAUNCH_ASIO_INCLUDE}")
-target_compile_definitions(dslaunch_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+# Asio 1.22 chooses between aligned_alloc and operator new by a macro that exists only once a standard header was
+# included: two files could disagree and free what the other allocated.
+target_compile_definitions(dslaunch_asio INTERFACE
+  ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)

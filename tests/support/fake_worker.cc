@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -125,7 +126,7 @@ const char* Env(const char* name, const char* otherwise) {
 }
 
 void SleepMs(long ms) {
-  timespec left = {ms / 1000, ms % 1000 * 1'000'000};
+  timespec left = {ms / 1000, ms % 1000 * 1000000};
   while (nanosleep(&left, &left) != 0 && errno == EINTR) {
   }
 }

@@ -1,0 +1,464 @@
+#include "agent/keeper.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <map>
+
+#include "agent/orphan_sweep.h"
+#include "agent/process_tree.h"
+#include "tests/unit/agent/keeper_harness.h"
+
+namespace dslaunch {
+namespace {
+
+using Ms = milliseconds;
+
+// Two ranks, deaf to SIGTERM, each with a child in a session of its own that is deaf too.
+const std::vector<std::string> kStubborn = {"--ignore-term", "--spawn-setsid-grandchild",
+                                            "--grandchild-ignore-term", "--sleep-ms", "600000"};
+const std::vector<std::string> kPolite = {"--sleep-ms", "600000"};
+
+pb::WorkerSpec ShellWorker(const KeeperHarness& keeper, const std::string& script) {
+  pb::WorkerSpec spec = keeper.Worker(0, {});
+  spec.clear_argv();
+  for (const char* arg : {"/bin/sh", "-c", script.c_str()}) spec.add_argv(arg);
+  spec.add_env("PATH=/usr/bin:/bin");
+  return spec;
+}
+
+// --- the start ---
+
+TEST(Keeper, SaysHelloFirst) {
+  KeeperHarness keeper;
+  EXPECT_EQ(keeper.hello(), "DSLAUNCH-HELLO nonce build\n");
+}
+
+TEST(Keeper, AgentIsInAGroupOfItsOwnAndDumpsNoCore) {
+  KeeperHarness keeper;
+  EXPECT_EQ(getpgid(keeper.agent()), keeper.agent());
+  EXPECT_EQ(getsid(keeper.agent()), keeper.keeper());
+  rlimit core = {};
+  ASSERT_EQ(prlimit(keeper.agent(), RLIMIT_CORE, nullptr, &core), 0);
+  EXPECT_EQ(core.rlim_cur, 0u);
+}
+
+// --- workers ---
+
+TEST(Keeper, ReportsHowEachWorkerEnded) {
+  KeeperHarness keeper;
+  keeper.SpawnWorkers({keeper.Worker(0, {}), keeper.Worker(1, {"--exit-code", "7"}),
+                       keeper.Worker(2, {"--kill-self", "KILL"})});
+  std::map<uint32_t, pb::WorkerExited> ended;
+  while (ended.size() < 3) {
+    const auto event = keeper.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_FALSE(event->exited().stopping());
+    ended[event->exited().local_rank()] = event->exited();
+  }
+  EXPECT_EQ(ended[0].exit_code(), 0);
+  EXPECT_EQ(ended[0].signal(), 0);
+  EXPECT_EQ(ended[1].exit_code(), 7);
+  EXPECT_EQ(ended[2].signal(), SIGKILL);
+}
+
+TEST(Keeper, ReportsWhatCouldNotStartAndStartsTheRest) {
+  KeeperHarness keeper;
+  pb::WorkerSpec missing = keeper.Worker(0, {});
+  missing.set_argv(0, keeper.dir() / "missing");
+  pb::WorkerSpec no_log = keeper.Worker(1, {});
+  no_log.set_stderr_path(keeper.dir() / "missing/stderr.log");
+  pb::WorkerSpec link = keeper.Worker(2, {});
+  ASSERT_EQ(symlink("/dev/null", (keeper.dir() / "link").c_str()), 0);
+  link.set_stdout_path(keeper.dir() / "link");
+  keeper.SpawnWorkers({missing, no_log, link, keeper.Worker(3, {"--exit-code", "3"})});
+  const auto expect_failed = [&](uint32_t rank, int error_number, const std::string& step) {
+    const auto event = keeper.NextOutcome();
+    ASSERT_TRUE(event && event->has_spawn_failed());
+    EXPECT_EQ(event->spawn_failed().local_rank(), rank);
+    EXPECT_EQ(event->spawn_failed().error_number(), error_number);
+    EXPECT_EQ(event->spawn_failed().step(), step);
+  };
+  expect_failed(0, ENOENT, "execve");
+  expect_failed(1, ENOENT, "open stderr file");
+  expect_failed(2, ELOOP, "open stdout file");
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().exit_code(), 3);
+}
+
+TEST(Keeper, WorkerGetsItsFilesFolderAndTheCallersLimits) {
+  KeeperHarness keeper;
+  rlimit core = {};
+  getrlimit(RLIMIT_CORE, &core);
+  keeper.SpawnWorkers({ShellWorker(keeper,
+                                   "pwd -P; umask; ulimit -c; readlink /proc/$$/fd/0; grep SigIgn "
+                                   "/proc/self/status; echo x >&2")});
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  const std::string limit =
+      core.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(core.rlim_cur / 512);
+  EXPECT_EQ(ReadFile(keeper.LogPath(0, "stdout")),
+            keeper.dir().path() + "\n0022\n" + limit + "\n/dev/null\nSigIgn:\t0000000000000000\n");
+  EXPECT_EQ(ReadFile(keeper.LogPath(0, "stderr")), "x\n");
+  struct stat status = {};
+  ASSERT_EQ(stat(keeper.LogPath(0, "stdout").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(Keeper, WorkerHasNoOtherDescriptorThanItsOwn) {
+  KeeperHarness keeper;
+  keeper.SpawnWorkers({ShellWorker(
+      keeper,
+      "for f in /proc/$$/fd/*; do echo ${f##*/}; done | sort -n | head -3; "
+      "ls /proc/$$/fd | wc -l; test -p /proc/$$/fd/$DSLAUNCH_STATUS_FD && echo pipe")});
+  ASSERT_TRUE(keeper.NextOutcome());
+  EXPECT_EQ(ReadFile(keeper.LogPath(0, "stdout")), "0\n1\n2\n4\npipe\n");
+}
+
+TEST(Keeper, ForwardsStatusLinesBeforeTheExit) {
+  KeeperHarness keeper;
+  keeper.SpawnWorkers({keeper.Worker(0, {"--status-steps", "3"})});
+  std::string lines;
+  while (true) {
+    const auto event = keeper.Next();
+    ASSERT_TRUE(event);
+    if (event->has_status()) lines += event->status().data();
+    if (event->has_exited()) break;
+  }
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 4);
+  EXPECT_EQ(lines.substr(0, 18), "{\"event\":\"ready\"}\n");
+  EXPECT_NE(lines.find("\"step\":3,"), std::string::npos);
+}
+
+TEST(Keeper, AFloodOfStatusLinesBlocksNoWorkerAndNoMemory) {
+  KeeperHarness keeper;
+  const std::vector<pid_t> pids =
+      keeper.StartWorkers(1, {"--status-steps", "400000"});  // about 30 MB
+  // Nobody reads the control socket meanwhile.
+  ASSERT_TRUE(WaitFor(Ms(60'000), [&] { return IsGone(pids[0]); }));
+  size_t status_bytes = 0;
+  while (true) {
+    const auto event = keeper.Next();
+    ASSERT_TRUE(event) << "the exit was lost";
+    status_bytes += event->status().data().size();
+    if (event->has_exited()) break;
+  }
+  EXPECT_GT(status_bytes, 0u);
+  EXPECT_LT(status_bytes, size_t{4} << 20);
+}
+
+TEST(Keeper, ReportsAStoppedAndAContinuedWorker) {
+  KeeperHarness keeper;
+  const std::vector<pid_t> pids = keeper.StartWorkers(1, kPolite);
+  kill(pids[0], SIGSTOP);
+  auto event = keeper.NextOutcome(Ms(1000));
+  ASSERT_TRUE(event && event->has_stopped());
+  EXPECT_EQ(event->stopped().signal(), SIGSTOP);
+  kill(pids[0], SIGCONT);
+  event = keeper.NextOutcome(Ms(1000));
+  ASSERT_TRUE(event && event->has_stopped());
+  EXPECT_EQ(event->stopped().signal(), 0);
+}
+
+TEST(Keeper, ForwardsASignalToTheWorkers) {
+  KeeperHarness keeper;
+  keeper.StartWorkers(2, kPolite);
+  pb::KeeperRequest request;
+  request.mutable_signal()->set_signal(SIGUSR1);
+  keeper.Send(request);
+  for (int i = 0; i < 2; ++i) {
+    const auto event = keeper.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_EQ(event->exited().signal(), SIGUSR1);
+    EXPECT_FALSE(event->exited().stopping());
+  }
+}
+
+TEST(Keeper, RefusesALocalRankThatRunsAlready) {
+  KeeperHarness keeper;
+  keeper.StartWorkers(1, kPolite);
+  keeper.SpawnWorkers({keeper.Worker(0, {})});
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_spawn_failed());
+  EXPECT_EQ(event->spawn_failed().error_number(), EEXIST);
+  EXPECT_EQ(PidsOfJob(keeper.job_id()).size(), 1u);
+}
+
+// --- StopWorkers ---
+
+TEST(Keeper, StopEndsPoliteWorkersAtOnce) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(10'000));
+  keeper.StartWorkers(2, kPolite);
+  const auto start = Clock::now();
+  keeper.Stop();
+  for (int i = 0; i < 2; ++i) {
+    const auto event = keeper.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_EQ(event->exited().signal(), SIGTERM);
+    EXPECT_TRUE(event->exited().stopping());
+  }
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_all_reaped());
+  EXPECT_EQ(event->all_reaped().left_pids_size(), 0);
+  EXPECT_LT(Clock::now() - start, Ms(2000));
+}
+
+TEST(Keeper, StopKillsWhatIgnoresSigtermInWhateverSession) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(700));
+  keeper.StartWorkers(2, kStubborn);
+  ASSERT_EQ(PidsOfJob(keeper.job_id()).size(), 4u);
+  const auto start = Clock::now();
+  keeper.Stop();
+  std::optional<pb::KeeperEvent> event;
+  do {
+    event = keeper.NextOutcome();
+    ASSERT_TRUE(event);
+  } while (!event->has_all_reaped());
+  const auto took = Clock::now() - start;
+  EXPECT_TRUE(keeper.IsEmpty());
+  EXPECT_EQ(event->all_reaped().left_pids_size(), 0);
+  EXPECT_GE(took, Ms(700)) << "the grace was cut short";
+  EXPECT_LT(took, Ms(1700));
+}
+
+TEST(Keeper, StopWithKillNowGivesNoGrace) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(60'000));
+  keeper.StartWorkers(1, kStubborn);
+  keeper.Stop();
+  EXPECT_FALSE(keeper.NextOutcome(Ms(200))) << "it ignores SIGTERM";
+  keeper.Stop(true);
+  auto event = keeper.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().signal(), SIGKILL);
+  event = keeper.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_all_reaped());
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, StopWakesAStoppedWorkerSoThatItCanHeedSigterm) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(60'000));
+  const std::vector<pid_t> pids = keeper.StartWorkers(1, kPolite);
+  kill(pids[0], SIGSTOP);
+  ASSERT_TRUE(keeper.NextOutcome());
+  keeper.Stop();
+  const auto event = keeper.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().signal(), SIGTERM);
+}
+
+TEST(Keeper, StopReachesChildrenThatAWorkerLeftBehind) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(10'000));
+  keeper.SpawnWorkers({keeper.Worker(0, {"--spawn-setsid-grandchild"})});
+  auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  ASSERT_EQ(PidsOfJob(keeper.job_id()).size(), 1u);
+  keeper.Stop();
+  event = keeper.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_all_reaped());
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, StopOutrunsAProgramThatKeepsForkingIntoNewSessions) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(100));
+  keeper.SpawnWorkers({ShellWorker(keeper,
+                                   "trap '' TERM; touch started; while :; do setsid sh -c \"trap "
+                                   "'' TERM; sleep 1000\" & sleep 0.01; done")});
+  ASSERT_TRUE(WaitFor(Ms(10'000), [&] { return PidsOfJob(keeper.job_id()).size() > 10; }));
+  keeper.Stop();
+  std::optional<pb::KeeperEvent> event;
+  do {
+    event = keeper.NextOutcome();
+    ASSERT_TRUE(event);
+  } while (!event->has_all_reaped());
+  EXPECT_EQ(event->all_reaped().left_pids_size(), 0);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, StopOfAnEmptyNodeAnswersAtOnce) {
+  KeeperHarness keeper;
+  keeper.Stop();
+  const auto event = keeper.NextOutcome(Ms(1000));
+  ASSERT_TRUE(event && event->has_all_reaped());
+}
+
+TEST(Keeper, StartsNothingWhileStoppingAndAgainAfterwards) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(1, kStubborn);
+  keeper.Stop();
+  keeper.SpawnWorkers({keeper.Worker(5, {})});
+  auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_spawn_failed());
+  EXPECT_EQ(event->spawn_failed().error_number(), ECANCELED);
+  do {
+    event = keeper.NextOutcome();
+    ASSERT_TRUE(event);
+  } while (!event->has_all_reaped());
+  keeper.SpawnWorkers({keeper.Worker(0, {"--exit-code", "9"})});
+  event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().exit_code(), 9);
+  EXPECT_FALSE(event->exited().stopping());
+}
+
+// --- what makes the keeper end ---
+
+TEST(Keeper, EndsPromptlyWithItsAgent) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(10'000));
+  ASSERT_EQ(write(keeper.grpc(), "last words", 10), 10);
+  const auto start = Clock::now();
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(), 0);
+  EXPECT_LT(Clock::now() - start, Ms(500));
+  EXPECT_EQ(ReadUntilEnd(keeper.out(), Ms(1000)), "last words");
+  EXPECT_EQ(keeper.StderrText(), "");
+}
+
+TEST(Keeper, PassesOnThatItsAgentFailed) {
+  KeeperHarness keeper;
+  const pid_t agent = keeper.agent();
+  keeper.EndAgent(3);
+  EXPECT_EQ(keeper.WaitEnd(), 70);
+  EXPECT_NE(keeper.StderrText().find("agent (pid " + std::to_string(agent) +
+                                     ") ended with exit code 3; "),
+            std::string::npos)
+      << keeper.StderrText();
+}
+
+TEST(Keeper, FrontEndGoneWithoutWorkersEndsAtOnce) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(10'000));
+  keeper.CloseIn();
+  EXPECT_EQ(ReadUntilEnd(keeper.grpc(), Ms(2000)), "");  // the agent sees the end of file
+  const auto start = Clock::now();
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(), 0);
+  EXPECT_LT(Clock::now() - start, Ms(500));
+}
+
+TEST(Keeper, FrontEndGoneEndsEverythingEvenIfTheAgentDoesNothing) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(2, kStubborn);
+  keeper.DropGrpc();
+  const auto start = Clock::now();
+  keeper.CloseIn();
+  EXPECT_EQ(keeper.WaitEnd(), 0);
+  const auto took = Clock::now() - start;
+  EXPECT_TRUE(keeper.IsEmpty());
+  EXPECT_TRUE(IsGone(keeper.agent()));
+  EXPECT_GE(took, Ms(500));
+  EXPECT_LT(took, Ms(500 + 2000 + 1000));  // the grace, and 2 s for the agent
+}
+
+TEST(Keeper, FrontEndThatCannotBeWrittenToIsGone) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(1, kPolite);
+  keeper.CloseOut();  // its stdin stays open
+  ASSERT_EQ(write(keeper.grpc(), "x", 1), 1);
+  keeper.DropGrpc();
+  EXPECT_EQ(keeper.WaitEnd(Ms(4000)), 0);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, DeadAgentEndsEverything) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(2, kStubborn);
+  keeper.DropGrpc();
+  kill(keeper.agent(), SIGKILL);
+  EXPECT_EQ(keeper.WaitEnd(Ms(3000)), 70);
+  EXPECT_TRUE(keeper.IsEmpty());
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  EXPECT_EQ(keeper.StderrText(), "dslaunch-agent on " + std::string(host) + ": agent (pid " +
+                                     std::to_string(keeper.agent()) +
+                                     ") was killed by SIGKILL; its workers were stopped\n");
+}
+
+TEST(Keeper, SilentAgentEndsEverythingAndItself) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500), Ms(600));
+  keeper.StartWorkers(1, kPolite);
+  keeper.DropGrpc();
+  kill(keeper.agent(), SIGSTOP);
+  const auto start = Clock::now();
+  // Signs of life, whoever sends them, put it off.
+  while (Clock::now() - start < Ms(1500)) {
+    pb::KeeperRequest alive;
+    alive.mutable_alive();
+    keeper.Send(alive);
+    WaitFor(Ms(100), [] { return false; });
+  }
+  EXPECT_FALSE(keeper.IsEmpty());
+  EXPECT_EQ(keeper.WaitEnd(Ms(4000)), 70);
+  EXPECT_GT(Clock::now() - start, Ms(2000));
+  EXPECT_TRUE(keeper.IsEmpty());
+  EXPECT_TRUE(IsGone(keeper.agent()));
+  EXPECT_NE(keeper.StderrText().find("was silent for 600 ms and was killed"), std::string::npos)
+      << keeper.StderrText();
+}
+
+TEST(Keeper, NonsenseOnTheControlSocketEndsEverything) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(1, kPolite);
+  keeper.DropGrpc();
+  ASSERT_EQ(write(keeper.control(), "\xff\xff\xff\xff nonsense", 13), 13);
+  EXPECT_EQ(keeper.WaitEnd(Ms(5000)), 70);
+  EXPECT_TRUE(keeper.IsEmpty());
+  EXPECT_NE(keeper.StderrText().find("did not end and was killed"), std::string::npos)
+      << keeper.StderrText();
+}
+
+class KeeperSignal : public testing::TestWithParam<int> {};
+
+TEST_P(KeeperSignal, EndsEverything) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(2, kStubborn);
+  kill(keeper.keeper(), GetParam());
+  EXPECT_EQ(ReadUntilEnd(keeper.grpc(), Ms(2000)), "");
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(Ms(3000)), 128 + GetParam());
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, KeeperSignal, testing::Values(SIGTERM, SIGINT, SIGHUP));
+
+TEST(Keeper, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(10'000));
+  const std::vector<pid_t> workers = keeper.StartWorkers(2, kStubborn);
+  const pid_t grandchild = AwaitPidFile(keeper.dir() / "grandchild_0.pid");
+  kill(keeper.keeper(), SIGKILL);
+  EXPECT_EQ(keeper.WaitEnd(), 128 + SIGKILL);
+  for (const pid_t worker : workers) EXPECT_TRUE(WaitFor(Ms(1000), [=] { return IsGone(worker); }));
+  EXPECT_FALSE(IsGone(grandchild));
+  while (keeper.Next(Ms(2000))) {
+  }
+  EXPECT_EQ(ReadUntilEnd(keeper.control(), Ms(1000)), "") << "the agent sees the end of file";
+  EXPECT_FALSE(IsGone(keeper.agent())) << "it lives to sweep";
+  const auto start = Clock::now();
+  EXPECT_TRUE(
+      SweepOrphans(keeper.job_id(), workers, {.grace = Ms(300), .teardown = Ms(2000)}).empty());
+  EXPECT_LT(Clock::now() - start, Ms(1500));
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+}  // namespace
+}  // namespace dslaunch
