@@ -180,7 +180,12 @@ class Keeper {
   void BeginEnding(Why why) {
     if (!ending_) {
       ending_ = why;
-      if (why == Why::kFrontEndGone || why == Why::kSignal) inbound_.CloseSink();
+      if (why == Why::kFrontEndGone || why == Why::kSignal) {
+        inbound_.CloseSink();
+        pb::KeeperEvent event;
+        event.mutable_front_end_gone();
+        Tell(event);
+      }
       if (why == Why::kAgentSilent) KillAgent();
       StartLadder(false);
     }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "agent/pidfd.h"
 #include "proto/contract/unique_fd.h"
 #include "proto/contract/worker_env.h"
 
@@ -169,11 +169,11 @@ bool SignalProcess(const ProcessId& id, int signal) {
     const auto info = ReadProcess(id.pid);
     return info && info->id == id;
   };
-  const UniqueFd pidfd(static_cast<int>(syscall(SYS_pidfd_open, id.pid, 0)));
+  const UniqueFd pidfd(PidfdOpen(id.pid));
   if (pidfd.valid()) {
     // The descriptor holds one process; if that one has our start time, it is ours whatever happens
     // next.
-    return is_same() && syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0) == 0;
+    return is_same() && PidfdSendSignal(pidfd.get(), signal) == 0;
   }
   if (errno != ENOSYS) return false;
   return is_same() && kill(id.pid, signal) == 0;  // Linux before 5.3

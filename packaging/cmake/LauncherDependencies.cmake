@@ -33,6 +33,8 @@ find_library(DSLAUNCH_A_ssl NAMES libssl.a REQUIRED)
 find_library(DSLAUNCH_A_crypto NAMES libcrypto.a REQUIRED)
 add_library(dslaunch_openssl_static INTERFACE)
 target_link_libraries(dslaunch_openssl_static INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto} ${CMAKE_DL_LIBS})
+add_library(dslaunch_openssl_shared INTERFACE)
+target_link_libraries(dslaunch_openssl_shared INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY})
 
 find_path(DSLAUNCH_ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(dslaunch_asio INTERFACE)

@@ -23,7 +23,9 @@ class Deadline {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when_ - Clock::now()));
   }
   // The same as an argument for poll().
-  int PollMs() const { return static_cast<int>(std::min<milliseconds::rep>(Left().count(), 1 << 30)); }
+  int PollMs() const {
+    return static_cast<int>(std::min<milliseconds::rep>(Left().count(), 1 << 30));
+  }
 
   Deadline Earlier(Deadline other) const { return Deadline(std::min(when_, other.when_)); }
 

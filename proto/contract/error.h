@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// What went wrong, where, and the exit code it leads to. `message` is one sentence for a user: what, where
-// (file:line, node, rank) and the way out.
+// What went wrong, where, and the exit code it leads to. `message` is one sentence for a user:
+// what, where (file:line, node, rank) and the way out.
 struct Error {
   ExitCode code = ExitCode::kInternal;
   std::string message;
@@ -21,8 +21,10 @@ struct Error {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit by intent
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit by intent
+  Result(T value)
+      : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit by intent
+  Result(Error error)
+      : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit by intent
 
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
@@ -62,8 +64,8 @@ class [[nodiscard]] Result<void> {
 #define DSL_CONCAT(a, b) DSL_CONCAT_INNER(a, b)
 
 // Returns the error of `expression` from the enclosing function, if it has one.
-#define DSL_TRY(expression)                                              \
-  do {                                                                   \
+#define DSL_TRY(expression)                                                          \
+  do {                                                                               \
     if (auto dsl_result = (expression); !dsl_result.ok()) return dsl_result.error(); \
   } while (false)
 

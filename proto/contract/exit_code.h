@@ -5,14 +5,14 @@ namespace dslaunch {
 
 // A failed worker's own code, or 128 + signal, is passed on as it is; these are dslaunch's own.
 enum class ExitCode : int {
-  kOk = 0,             // every rank of the final epoch ended 0 and teardown completed
-  kUsage = 64,         // the command line
-  kBadInput = 65,      // a file: hostfile, recipe, data, checkpoint
-  kUnavailable = 69,   // a node cannot be reached or was lost
-  kInternal = 70,      // a bug in dslaunch
-  kIo = 74,            // disk full, permission denied
-  kTimedOut = 75,      // a barrier or a connection ran out of time
-  kNoPermission = 77,  // SSH host key or login refused
+  kOk = 0,               // every rank of the final epoch ended 0 and teardown completed
+  kUsage = 64,           // the command line
+  kBadInput = 65,        // a file: hostfile, recipe, data, checkpoint
+  kUnavailable = 69,     // a node cannot be reached or was lost
+  kInternal = 70,        // a bug in dslaunch
+  kIo = 74,              // disk full, permission denied
+  kTimedOut = 75,        // a barrier or a connection ran out of time
+  kNoPermission = 77,    // SSH host key or login refused
   kCannotExecute = 126,  // a program that is not executable, as shells say it
   kNotFound = 127,       // a program that does not exist, as shells say it
   kInterrupted = 130,    // Ctrl-C

@@ -7,8 +7,8 @@
 namespace dslaunch {
 namespace {
 
-// A reader of one flat JSON object with string, number, true, false and null values. Nested values, and escapes
-// in strings, are beyond what a status line may hold and make Parse answer nullopt.
+// A reader of one flat JSON object with string, number, true, false and null values. Nested values,
+// and escapes in strings, are beyond what a status line may hold and make Parse answer nullopt.
 class FlatJson {
  public:
   explicit FlatJson(std::string_view text) : rest_(text) {}
@@ -51,8 +51,8 @@ class FlatJson {
 
  private:
   void SkipSpace() {
-    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' || rest_.front() == '\r' ||
-                              rest_.front() == '\n')) {
+    while (!rest_.empty() && (rest_.front() == ' ' || rest_.front() == '\t' ||
+                              rest_.front() == '\r' || rest_.front() == '\n')) {
       rest_.remove_prefix(1);
     }
   }
@@ -62,7 +62,8 @@ class FlatJson {
 std::optional<double> ReadDouble(std::string_view text) {
   double value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  if (status != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 
@@ -102,9 +103,12 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
     if (json.AtString()) {
       if (!json.TakeString(value)) return std::nullopt;
       if (key == "event") {
-        if (value == "ready") status.event = Event::kReady;
-        else if (value == "step") status.event = Event::kStep;
-        else return std::nullopt;
+        if (value == "ready")
+          status.event = Event::kReady;
+        else if (value == "step")
+          status.event = Event::kStep;
+        else
+          return std::nullopt;
         has_event = true;
       }
     } else {

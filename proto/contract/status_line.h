@@ -1,4 +1,5 @@
-// The status pipe (DSLAUNCH_STATUS_FD): one JSON object a line, written by any worker, read by the agent.
+// The status pipe (DSLAUNCH_STATUS_FD): one JSON object a line, written by any worker, read by the
+// agent.
 //   {"event":"ready"}
 //   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120}
 // Only the fields below are read; others are ignored, so programs may add their own.
@@ -16,15 +17,16 @@ inline constexpr size_t kMaxStatusLineBytes = 4096;  // longer lines are ignored
 struct StatusLine {
   enum class Event { kReady, kStep };
   Event event = Event::kReady;
-  int64_t step = 0;                     // optimizer steps done
-  int64_t total_steps = 0;              // 0: unknown
+  int64_t step = 0;         // optimizer steps done
+  int64_t total_steps = 0;  // 0: unknown
   std::optional<double> loss;
   std::optional<double> samples_per_s;  // over all ranks
 
   // One line with its newline. A loss that is not finite is written as null.
   std::string Format() const;
 
-  // nullopt for anything that is not a status line: malformed, unknown event, too long, negative step.
+  // nullopt for anything that is not a status line: malformed, unknown event, too long, negative
+  // step.
   static std::optional<StatusLine> Parse(std::string_view line);
 };
 

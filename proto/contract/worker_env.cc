@@ -19,8 +19,8 @@ Result<int> ReadInt(const WorkerEnv::Getenv& getenv, const char* name, int min, 
   const char* end = text + std::strlen(text);
   const auto [stop, status] = std::from_chars(text, end, value);
   if (status != std::errc() || stop != end || value < min || value > max) {
-    return BadVariable(name, "is '" + std::string(text) + "', not a number from " + std::to_string(min) + " to " +
-                                 std::to_string(max));
+    return BadVariable(name, "is '" + std::string(text) + "', not a number from " +
+                                 std::to_string(min) + " to " + std::to_string(max));
   }
   return value;
 }
@@ -87,7 +87,8 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   DSL_TRY_ASSIGN(env.local_world_size, ReadInt(getenv, "LOCAL_WORLD_SIZE", 1, env.world_size));
   DSL_TRY_ASSIGN(env.master_port, ReadInt(getenv, "MASTER_PORT", 1, 65535));
   const char* master_addr = getenv("MASTER_ADDR");
-  if (master_addr == nullptr || *master_addr == '\0') return BadVariable("MASTER_ADDR", "is missing");
+  if (master_addr == nullptr || *master_addr == '\0')
+    return BadVariable("MASTER_ADDR", "is missing");
   env.master_addr = master_addr;
   return env;
 }

@@ -1,5 +1,6 @@
-// A worker's place in the job, as it travels through environment variables. Both directions in one file: the agent
-// writes it, the trainer reads it, and every program under torch.distributed, DeepSpeed or Accelerate understands it.
+// A worker's place in the job, as it travels through environment variables. Both directions in one
+// file: the agent writes it, the trainer reads it, and every program under torch.distributed,
+// DeepSpeed or Accelerate understands it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace dslaunch {
 
 inline constexpr char kJobIdVariable[] = "DSLAUNCH_JOB_ID";
 inline constexpr char kStatusFdVariable[] = "DSLAUNCH_STATUS_FD";
-inline constexpr char kRecipeVariable[] = "DSLAUNCH_RECIPE";  // the recipe as JSON text, for dslaunch-train
+inline constexpr char kRecipeVariable[] =
+    "DSLAUNCH_RECIPE";  // the recipe as JSON text, for dslaunch-train
 
 struct WorkerEnv {
   int rank = 0;              // 0 .. world_size - 1, in hostfile order
@@ -27,24 +29,24 @@ struct WorkerEnv {
   std::string master_addr;   // numeric address of rank 0's node
   int master_port = 0;
   std::string job_id;
-  uint64_t epoch = 1;        // 1 for the first start of the job's ranks
+  uint64_t epoch = 1;  // 1 for the first start of the job's ranks
   int restart_count = 0;
   int max_restarts = 0;
-  int status_fd = -1;        // -1: no status pipe
-  std::string error_file;    // where torchelastic's @record writes its error.json
+  int status_fd = -1;      // -1: no status pipe
+  std::string error_file;  // where torchelastic's @record writes its error.json
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
-  std::optional<std::string> socket_ifname;         // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
+  std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
   int omp_num_threads = 1;
 
-  // The variables of this worker. The first list always overrides what the node or the user has; the second gives
-  // defaults, for variables that a user may have set on purpose (OMP_NUM_THREADS, *_SOCKET_IFNAME,
-  // PYTHONUNBUFFERED).
+  // The variables of this worker. The first list always overrides what the node or the user has;
+  // the second gives defaults, for variables that a user may have set on purpose (OMP_NUM_THREADS,
+  // *_SOCKET_IFNAME, PYTHONUNBUFFERED).
   std::vector<std::pair<std::string, std::string>> Required() const;
   std::vector<std::pair<std::string, std::string>> Defaults() const;
 
   using Getenv = std::function<const char*(const char*)>;
-  // Reads the variables a worker needs to take its place; with none of them set the answer is a world of one.
-  // An unparsable, missing or contradictory value is kUsage and names the variable.
+  // Reads the variables a worker needs to take its place; with none of them set the answer is a
+  // world of one. An unparsable, missing or contradictory value is kUsage and names the variable.
   static Result<WorkerEnv> FromEnviron(const Getenv& getenv);
 };
 

@@ -1,0 +1,27 @@
+#include "agent/agent_main.h"
+
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+
+#include "agent/agent_service.h"
+#include "rendezvous/channel.h"
+
+namespace dslaunch {
+
+int RunAgent(int grpc_fd, int control_fd) {
+  asio::io_context loop(1);
+  NodeAgent agent(loop, control_fd);
+  AgentService service(loop, agent);
+  grpc::ServerBuilder builder;
+  SetCommonServerOptions(builder);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (!server) return ToInt(ExitCode::kInternal);
+  ServeFd(*server, UniqueFd(grpc_fd));
+  loop.run();
+  // Nothing is left to save, and gRPC's orderly shutdown would cost more than the whole no-op job.
+  _exit(ToInt(ExitCode::kOk));
+}
+
+}  // namespace dslaunch

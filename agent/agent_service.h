@@ -1,0 +1,33 @@
+// The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call is handed to the loop.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <asio/io_context.hpp>
+#include <memory>
+
+#include "agent/node_agent.h"
+#include "proto/agent.grpc.pb.h"
+
+namespace dslaunch {
+
+class AgentService final : public pb::Agent::CallbackService {
+ public:
+  // Both outlive the service.
+  AgentService(asio::io_context& loop, NodeAgent& agent) : loop_(loop), agent_(agent) {}
+
+  grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context, const pb::PrepareRequest* request,
+                                    pb::PrepareReply* reply) override;
+  grpc::ServerWriteReactor<pb::NodeEvent>* Run(grpc::CallbackServerContext* context,
+                                               const pb::RunRequest* request) override;
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const pb::StopRequest* request,
+                                 pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context, const pb::SignalRequest* request,
+                                   pb::Empty* reply) override;
+
+ private:
+  asio::io_context& loop_;
+  NodeAgent& agent_;
+};
+
+}  // namespace dslaunch

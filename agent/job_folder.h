@@ -1,0 +1,32 @@
+// Where a node keeps a job's files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "agent/program.h"
+#include "proto/contract/error.h"
+
+namespace dslaunch {
+
+// BASE/JOB_ID/nodes/NODE/attempt_K/rank_R/{stdout.log,stderr.log,error.json}; nodes may share the base folder.
+class JobFolder {
+ public:
+  // Makes BASE/JOB_ID/nodes/NODE, private to the user (0700). An empty `base` is the user's state folder,
+  // $XDG_STATE_HOME/dslaunch/jobs. kIo names the folder, the node and the way out.
+  static Result<JobFolder> Create(const std::string& base, const std::string& job_id, const std::string& node_name,
+                                  const Environment& environment);
+
+  // Makes the folder of one rank and returns it.
+  Result<std::string> MakeRankFolder(uint64_t attempt, uint32_t rank) const;
+
+  const std::string& path() const { return path_; }  // BASE/JOB_ID/nodes/NODE
+
+ private:
+  explicit JobFolder(std::string path, std::string node_name)
+      : path_(std::move(path)), node_name_(std::move(node_name)) {}
+  std::string path_;
+  std::string node_name_;
+};
+
+}  // namespace dslaunch

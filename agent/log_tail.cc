@@ -1,0 +1,200 @@
+#include "agent/log_tail.h"
+
+#include <fcntl.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <cerrno>
+#include <utility>
+
+namespace dslaunch {
+namespace {
+
+// Changes that inotify does not tell (it has limits, and some file systems do not support it) are
+// found this late.
+constexpr std::chrono::seconds kTick{1};
+constexpr size_t kLineSearchBytes = 64 * 1024;
+
+UniqueFd OpenForReading(const std::string& path) {
+  return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+uint64_t SizeOf(int fd) {
+  struct stat status;
+  return ::fstat(fd, &status) == 0 && status.st_size > 0 ? static_cast<uint64_t>(status.st_size)
+                                                         : 0;
+}
+
+// Up to `max_bytes` at `offset`; empty at the end or on an error.
+std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
+  std::string data(max_bytes, '\0');
+  ssize_t count;
+  do {
+    count = ::pread(fd, data.data(), data.size(), static_cast<off_t>(offset));
+  } while (count < 0 && errno == EINTR);
+  data.resize(count > 0 ? static_cast<size_t>(count) : 0);
+  return data;
+}
+
+// Empties an inotify descriptor; which file changed is looked up by size.
+void DiscardEvents(int fd) {
+  char buffer[16 * 1024];
+  while (::read(fd, buffer, sizeof buffer) > 0) {
+  }
+}
+
+}  // namespace
+
+LogTail::LogTail(asio::io_context& io, std::function<void()> on_readable, uint64_t max_lag_bytes)
+    : max_lag_bytes_(max_lag_bytes), on_readable_(std::move(on_readable)), inotify_(io), tick_(io) {
+  const int fd = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  if (fd >= 0) inotify_.assign(fd);
+}
+
+LogTail::~LogTail() = default;
+
+void LogTail::AddFile(int id, std::string path) {
+  if (files_.empty()) Arm();
+  files_.push_back({id, std::move(path), UniqueFd(), 0});
+  Open(files_.back());
+  if (!armed_) return;  // the reader is at work and will come to this file
+  asio::post(tick_.get_executor(), [this, is_current = Guard()] {
+    if (is_current()) Check();
+  });
+}
+
+void LogTail::Open(File& file) {
+  if (file.fd) return;
+  // The watch comes first, so that nothing written after the open goes unseen.
+  if (inotify_.is_open())
+    ::inotify_add_watch(inotify_.native_handle(), file.path.c_str(), IN_MODIFY);
+  file.fd = OpenForReading(file.path);
+  if (file.fd || !inotify_.is_open()) return;
+  const size_t slash = file.path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : file.path.substr(0, slash + 1);
+  ::inotify_add_watch(inotify_.native_handle(), folder.c_str(),
+                      IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
+}
+
+uint64_t LogTail::NewBytes(const File& file) {
+  if (!file.fd) return 0;
+  const uint64_t size = SizeOf(file.fd.get());
+  return size >= file.offset ? size - file.offset : size;
+}
+
+std::optional<LogTail::Chunk> LogTail::Next(size_t max_bytes) {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    turn_ = (turn_ + 1) % files_.size();
+    Open(files_[turn_]);
+    if (auto chunk = Read(files_[turn_], max_bytes)) return chunk;
+  }
+  Arm();
+  return std::nullopt;
+}
+
+std::optional<LogTail::Chunk> LogTail::Read(File& file, size_t max_bytes) {
+  uint64_t available = NewBytes(file);
+  if (available == 0) return std::nullopt;
+  if (SizeOf(file.fd.get()) < file.offset) file.offset = 0;  // truncated
+  Chunk chunk;
+  chunk.id = file.id;
+  if (available > max_lag_bytes_) {
+    chunk.skipped_bytes = available - max_lag_bytes_ / 2;
+    const std::string ahead =
+        ReadAt(file.fd.get(), file.offset + chunk.skipped_bytes - 1, kLineSearchBytes);
+    const size_t newline = ahead.find('\n');
+    if (newline != std::string::npos) chunk.skipped_bytes += newline;
+    file.offset += chunk.skipped_bytes;
+  }
+  chunk.offset = file.offset;
+  chunk.data = ReadAt(file.fd.get(), file.offset, max_bytes);
+  file.offset += chunk.data.size();
+  if (chunk.data.empty() && chunk.skipped_bytes == 0) return std::nullopt;
+  return chunk;
+}
+
+bool LogTail::Drained(int id) const {
+  return std::all_of(files_.begin(), files_.end(),
+                     [id](const File& file) { return file.id != id || NewBytes(file) == 0; });
+}
+
+uint64_t LogTail::Remaining() const {
+  uint64_t bytes = 0;
+  for (const File& file : files_) bytes += NewBytes(file);
+  return bytes;
+}
+
+void LogTail::Arm() {
+  if (armed_) return;
+  armed_ = true;
+  ++*generation_;
+  WaitForChange();
+  WaitForTick();
+}
+
+// Tells a handler whether it still belongs to the present arming of a living object.
+std::function<bool()> LogTail::Guard() const {
+  return [weak = std::weak_ptr(generation_), mine = *generation_] {
+    const auto generation = weak.lock();
+    return generation && *generation == mine;
+  };
+}
+
+void LogTail::WaitForChange() {
+  if (!inotify_.is_open()) return;
+  inotify_.async_wait(asio::posix::stream_descriptor::wait_read,
+                      [this, is_current = Guard()](const asio::error_code& error) {
+                        if (error || !is_current()) return;
+                        DiscardEvents(inotify_.native_handle());
+                        Check();
+                        if (is_current()) WaitForChange();
+                      });
+}
+
+void LogTail::WaitForTick() {
+  tick_.expires_after(kTick);
+  tick_.async_wait([this, is_current = Guard()](const asio::error_code& error) {
+    if (error || !is_current()) return;
+    Check();
+    if (is_current()) WaitForTick();
+  });
+}
+
+// Calls on_readable, once, if there is anything to read.
+void LogTail::Check() {
+  for (File& file : files_) Open(file);
+  if (Remaining() == 0) return;
+  armed_ = false;
+  ++*generation_;
+  tick_.cancel();
+  if (inotify_.is_open()) inotify_.cancel();
+  on_readable_();
+}
+
+std::string LastLines(const std::string& path, size_t max_lines, size_t max_bytes) {
+  const UniqueFd fd = OpenForReading(path);
+  if (!fd) return "";
+  const uint64_t size = SizeOf(fd.get());
+  const uint64_t begin = size > max_bytes ? size - max_bytes : 0;
+  std::string text = ReadAt(fd.get(), begin, static_cast<size_t>(size - begin));
+  if (begin > 0) {
+    const size_t newline = text.find('\n');  // the first line is cut, unless it is all there is
+    if (newline != std::string::npos && newline + 1 < text.size()) text.erase(0, newline + 1);
+  }
+  size_t lines = 0;
+  size_t start = text.size();
+  if (start > 0 && text.back() == '\n') --start;
+  while (start > 0 && lines < max_lines) {
+    const size_t newline = text.rfind('\n', start - 1);
+    ++lines;
+    if (newline == std::string::npos) return text;
+    if (lines == max_lines) return text.substr(newline + 1);
+    start = newline;
+  }
+  return text;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,544 @@
+#include "agent/node_agent.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "agent/orphan_sweep.h"
+#include "agent/worker_specs.h"
+#include "proto/contract/status_line.h"
+#include "rendezvous/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kDefaultTick(500);
+constexpr milliseconds kQuitWait(1000);     // for the other nodes to hear of our end
+constexpr size_t kLogChunkBytes = 256 << 10;
+constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
+
+Environment CurrentEnvironment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  return environment;
+}
+
+std::string ReadSmallFile(const char* path) {
+  std::ifstream file(path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::string NamespaceId(const char* path) {
+  struct stat info {};
+  return stat(path, &info) == 0 ? std::to_string(info.st_ino) : "";
+}
+
+// Containers share boot_id with their host and with each other; namespaces tell them apart.
+std::string NodeIdentity() {
+  return ReadSmallFile("/proc/sys/kernel/random/boot_id") + NamespaceId("/proc/self/ns/pid") + "," +
+         NamespaceId("/proc/self/ns/net");
+}
+
+uint32_t CountGpus() {
+  std::error_code ignored;
+  uint32_t count = 0;
+  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", ignored), end; it != end;
+       it.increment(ignored)) {
+    ++count;
+  }
+  return count;
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+NodeAgent::NodeAgent(asio::io_context& loop, int control_fd)
+    : loop_(loop),
+      tick_timer_(loop),
+      keeper_(
+          loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
+          [this](const std::string&) { OnKeeperGone(); }),
+      log_tail_(loop, [this] { PumpEvents(); }, kMaxLogLagBytes) {
+  Tick();
+}
+
+NodeAgent::~NodeAgent() = default;
+
+// --- The front end's calls -------------------------------------------------------------------------------------------
+
+pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
+  pb::PrepareReply reply;
+  Result<pb::NodeFacts> facts = TryPrepare(request);
+  if (facts.ok()) {
+    *reply.mutable_facts() = *std::move(facts);
+  } else {
+    reply.mutable_failure()->set_exit_code(ToInt(facts.error().code));
+    reply.mutable_failure()->set_message(facts.error().message);
+  }
+  return reply;
+}
+
+Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
+  if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
+  if (request.node_index() >= static_cast<uint32_t>(request.nodes_size()) || request.program().argv_size() == 0) {
+    return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
+  }
+  prepare_ = request;
+  environment_ = MergeEnvironment(CurrentEnvironment(), request.program().env());
+  DSL_TRY_ASSIGN(program_, ResolveProgram(request.program(), environment_, node_name()));
+  DSL_TRY_ASSIGN(folder_, JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
+
+  pb::KeeperRequest configure;
+  configure.mutable_configure()->set_job_id(request.job_id());
+  configure.mutable_configure()->set_grace_ms(request.timeouts().grace_ms());
+  configure.mutable_configure()->set_teardown_ms(request.timeouts().teardown_ms());
+  configure.mutable_configure()->set_agent_dead_ms(request.timeouts().dead_ms());
+  SendToKeeper(configure);
+
+  pb::NodeFacts facts;
+  facts.set_hostname(HostName());
+  facts.set_job_dir(folder_->path());
+  facts.set_gpus(CountGpus());
+  if (request.node_index() == 0) {
+    DSL_TRY_ASSIGN(master_port_, ReservePort(static_cast<int>(request.master_port())));
+    CoordinatorOptions options;
+    options.job_id = request.job_id();
+    options.nodes.assign(request.nodes().begin(), request.nodes().end());
+    options.timeouts = request.timeouts();
+    options.one_machine = request.local();
+    DSL_TRY_ASSIGN(server_, RendezvousServer::Start(std::move(options), request.credentials()));
+    for (const std::string& endpoint : server_->endpoints()) facts.add_rendezvous_endpoints(endpoint);
+  }
+  prepared_ = true;
+  return facts;
+}
+
+void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
+  run_ = request;
+  sink_ = std::move(sink);
+  if (stopping_) return PumpEvents();  // stopped before it ran
+  if (server_) {
+    Join(RendezvousRoute{server_->InProcessChannel(), ""});
+    return;
+  }
+  const std::vector<std::string> endpoints(request.rendezvous_endpoints().begin(),
+                                           request.rendezvous_endpoints().end());
+  std::thread([this, endpoints, job_id = prepare_.job_id(), credentials = prepare_.credentials(),
+               deadline = Deadline::After(milliseconds(prepare_.timeouts().join_ms()))] {
+    Result<RendezvousRoute> route = FindRendezvous(endpoints, job_id, credentials, deadline);
+    asio::post(loop_, [this, route = std::move(route)]() mutable { Join(std::move(route)); });
+  }).detach();
+}
+
+void NodeAgent::Stop(const pb::StopRequest& request) { StopJob(request.cause(), request.kill_now()); }
+
+void NodeAgent::Signal(int signal_number) {
+  pb::KeeperRequest request;
+  request.mutable_signal()->set_signal(signal_number);
+  SendToKeeper(request);
+}
+
+void NodeAgent::OnFrontEndGone() {
+  if (std::exchange(front_end_gone_, true)) return;
+  sink_.reset();
+  if (!done_sent_ && prepared_) {
+    StopJob(MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(), ExitCode::kUnavailable,
+                      "the front end vanished"));
+  }
+  QuitIfIdle();
+}
+
+// --- The rendezvous ---------------------------------------------------------------------------------------------------
+
+void NodeAgent::Join(Result<RendezvousRoute> route) {
+  if (stopping_) return;
+  if (!route.ok()) {
+    closed_ = true;
+    return BeginStop(
+        MakeCause(pb::Cause::TIMED_OUT, prepare_.node_index(), route.error().code,
+                  node_name() + ": " + route.error().message));
+  }
+  rendezvous_address_ = route->address;
+  rendezvous_heard_ = Clock::now();
+  client_ = std::make_unique<RendezvousClient>(
+      route->channel,
+      [this](pb::RendezvousMessage message) {
+        asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
+      },
+      [this](std::string why) {
+        asio::post(loop_, [this, why = std::move(why)] { OnRendezvousEnd(why); });
+      });
+  pb::AgentMessage message;
+  pb::Join& join = *message.mutable_join();
+  join.set_slots(prepare_.nodes(static_cast<int>(prepare_.node_index())).slots());
+  join.set_identity(NodeIdentity());
+  join.set_reached_at(rendezvous_address_);
+  join.set_master_port(static_cast<uint32_t>(master_port_.port));
+  SendToRendezvous(std::move(message));
+}
+
+void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
+  rendezvous_heard_ = Clock::now();
+  switch (message.message_case()) {
+    case pb::RendezvousMessage::kAssignment:
+      if (!stopping_ && epoch_ == 0) StartWorkers(message);
+      break;
+    case pb::RendezvousMessage::kAllReady: {
+      pb::NodeEvent event;
+      event.mutable_running()->set_epoch(message.epoch());
+      Emit(std::move(event));
+      break;
+    }
+    case pb::RendezvousMessage::kStop:
+      BeginStop(message.stop().cause());
+      break;
+    case pb::RendezvousMessage::kRefused:
+      BeginStop(message.refused().cause());
+      OnClosed(/*complete=*/false);
+      break;
+    case pb::RendezvousMessage::kClosed:
+      OnClosed(message.closed().complete());
+      break;
+    default:
+      break;
+  }
+}
+
+void NodeAgent::OnRendezvousEnd(const std::string& why) {
+  if (closed_) return;
+  BeginStop(MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
+                      prepare_.nodes(0).name() + " was lost: its rendezvous broke off (" + why + ")"));
+  OnClosed(/*complete=*/false);
+}
+
+void NodeAgent::OnClosed(bool complete) {
+  if (std::exchange(closed_, true)) return;
+  teardown_complete_ = complete;
+  PumpEvents();
+  QuitIfIdle();
+}
+
+void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
+  if (!client_ || closed_) return;
+  message.set_job_id(prepare_.job_id());
+  message.set_epoch(epoch_);
+  message.set_node_index(prepare_.node_index());
+  client_->Send(std::move(message));
+}
+
+// --- Workers ----------------------------------------------------------------------------------------------------------
+
+void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
+  epoch_ = message.epoch();
+  WorkerPlan plan;
+  plan.job_id = prepare_.job_id();
+  plan.epoch = epoch_;
+  plan.assignment = message.assignment();
+  plan.slots = prepare_.nodes(static_cast<int>(prepare_.node_index())).slots();
+  plan.device = prepare_.device();
+  plan.use_cuda = run_.use_cuda();
+  plan.rendezvous_address = rendezvous_address_;
+  plan.cores = static_cast<int>(std::thread::hardware_concurrency());
+  Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);
+  if (!specs.ok()) {
+    return StopJob(
+        MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), specs.error().code, specs.error().message));
+  }
+  for (const pb::WorkerSpec& spec : specs->workers()) {
+    Worker worker;
+    worker.rank = spec.rank();
+    worker.folder = spec.stdout_path().substr(0, spec.stdout_path().rfind('/'));
+    workers_.push_back(std::move(worker));
+  }
+  pb::KeeperRequest request;
+  *request.mutable_spawn() = *std::move(specs);
+  SendToKeeper(request);
+  running_ = true;
+
+  pb::NodeEvent event;
+  pb::Started& started = *event.mutable_started();
+  started.set_epoch(epoch_);
+  started.set_first_rank(message.assignment().first_rank());
+  started.set_world_size(message.assignment().world_size());
+  started.set_master_addr(message.assignment().master_addr());
+  started.set_master_port(message.assignment().master_port());
+  Emit(std::move(event));
+}
+
+void NodeAgent::OnKeeperMessage(std::string_view bytes) {
+  pb::KeeperEvent event;
+  if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return OnKeeperGone();
+  switch (event.event_case()) {
+    case pb::KeeperEvent::kSpawned:
+      return OnSpawned(event.spawned());
+    case pb::KeeperEvent::kSpawnFailed:
+      return OnSpawnFailed(event.spawn_failed());
+    case pb::KeeperEvent::kExited:
+      return OnWorkerExited(event.exited());
+    case pb::KeeperEvent::kStopped:
+      return OnWorkerStopped(event.stopped());
+    case pb::KeeperEvent::kStatus:
+      return OnStatus(event.status());
+    case pb::KeeperEvent::kAllReaped:
+      return OnAllReaped(event.all_reaped());
+    case pb::KeeperEvent::kFrontEndGone:
+      return OnFrontEndGone();
+    default:
+      return;
+  }
+}
+
+void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
+  workers_.at(spawned.local_rank()).pid = spawned.pid();
+  for (const bool is_stderr : {false, true}) {
+    const bool wanted = run_.stream_all() ||
+                        std::count(run_.stream_ranks().begin(), run_.stream_ranks().end(),
+                                   workers_[spawned.local_rank()].rank) > 0;
+    if (!wanted) continue;
+    log_tail_.AddFile(static_cast<int>(spawned.local_rank()) * 2 + (is_stderr ? 1 : 0),
+                      workers_[spawned.local_rank()].folder + (is_stderr ? "/stderr.log" : "/stdout.log"));
+  }
+  if (++spawned_ < workers_.size()) return;
+  pb::AgentMessage message;
+  message.mutable_ready();
+  SendToRendezvous(std::move(message));
+}
+
+void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
+  const bool is_program = failed.step() == "execve";
+  pb::Cause cause = MakeCause(
+      pb::Cause::START_FAILED, prepare_.node_index(), is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
+      node_name() + ": cannot start " + program_.argv.front() + " (" + failed.step() +
+          "): " + strerror(failed.error_number()));
+  cause.set_rank(static_cast<int>(workers_.at(failed.local_rank()).rank));
+  cause.set_local_rank(static_cast<int>(failed.local_rank()));
+  workers_[failed.local_rank()].ended = true;
+  StopJob(cause);
+}
+
+void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
+  Worker& worker = workers_.at(exited.local_rank());
+  worker.ended = true;
+  const bool well = exited.signal() == 0 && exited.exit_code() == 0;
+  const bool is_failure = !well && !exited.stopping() && !stopping_;
+
+  pb::NodeEvent event;
+  pb::WorkerEnded& ended = *event.mutable_worker_ended();
+  ended.set_epoch(epoch_);
+  ended.set_rank(worker.rank);
+  ended.set_local_rank(exited.local_rank());
+  ended.set_exit_code(exited.exit_code());
+  ended.set_signal(exited.signal());
+  ended.set_core_dumped(exited.core_dumped());
+  ended.set_stopping(exited.stopping() || stopping_);
+  if (is_failure) {
+    std::string log = worker.folder + "/stderr.log";
+    std::string last_lines = LastLines(log);
+    if (last_lines.empty()) {
+      log = worker.folder + "/stdout.log";
+      last_lines = LastLines(log);
+    }
+    ended.set_last_lines(std::move(last_lines));
+    ended.set_log_path(std::move(log));
+  }
+  Emit(std::move(event));
+
+  if (well && ++ended_well_ == workers_.size() && !stopping_) {
+    pb::AgentMessage message;
+    message.mutable_finished();
+    SendToRendezvous(std::move(message));
+  }
+  if (!is_failure) return;
+  pb::AgentMessage message;
+  pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
+  cause = MakeCause(exited.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT, prepare_.node_index(),
+                    ExitCode::kInternal, "");
+  cause.set_rank(static_cast<int>(worker.rank));
+  cause.set_local_rank(static_cast<int>(exited.local_rank()));
+  cause.set_signal(exited.signal());
+  cause.set_exit_code(exited.signal() != 0 ? ExitCodeForSignal(exited.signal()) : exited.exit_code());
+  SendToRendezvous(std::move(message));
+}
+
+void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
+  const Worker& worker = workers_.at(stopped.local_rank());
+  pb::NodeEvent event;
+  std::string text = "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
+                     std::to_string(worker.pid) + ") ";
+  text += stopped.signal() == 0 ? "goes on"
+                                : std::string("was stopped by SIG") + sigabbrev_np(stopped.signal()) +
+                                      "; the others wait for it until it is continued (kill -CONT)";
+  event.mutable_notice()->set_message(std::move(text));
+  Emit(std::move(event));
+}
+
+void NodeAgent::OnStatus(const pb::StatusBytes& status) {
+  std::string_view rest = status.data();
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    if (!StatusLine::Parse(line)) continue;
+    pb::NodeEvent event;
+    event.mutable_status()->set_rank(workers_.at(status.local_rank()).rank);
+    event.mutable_status()->set_line(std::string(line));
+    // While the front end lags only each rank's newest line is worth keeping.
+    if (!events_.empty() && events_.back().has_status() && events_.back().status().rank() == event.status().rank()) {
+      events_.pop_back();
+    }
+    Emit(std::move(event));
+  }
+}
+
+// --- The end ----------------------------------------------------------------------------------------------------------
+
+void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
+  pb::AgentMessage message;
+  *message.mutable_stop()->mutable_cause() = cause;
+  SendToRendezvous(std::move(message));
+  if (!client_) closed_ = true;
+  BeginStop(cause, kill_now);
+}
+
+void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
+  if (std::exchange(stopping_, true) && !kill_now) return;
+  pb::NodeEvent event;
+  event.mutable_outcome()->set_epoch(epoch_);
+  *event.mutable_outcome()->mutable_cause() = cause;
+  Emit(std::move(event));
+  pb::KeeperRequest request;
+  request.mutable_stop()->set_kill_now(kill_now);
+  SendToKeeper(request);
+}
+
+void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
+  if (std::exchange(reaped_, true)) return;
+  left_pids_.assign(reaped.left_pids().begin(), reaped.left_pids().end());
+  quit_at_ = Clock::now() + kQuitWait;
+  pb::AgentMessage message;
+  message.mutable_torn_down()->mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
+  SendToRendezvous(std::move(message));
+  PumpEvents();
+  QuitIfIdle();
+}
+
+void NodeAgent::OnKeeperGone() {
+  if (std::exchange(keeper_gone_, true)) return;
+  // The keeper was our way to the front end; the workers died with it, what they started did not.
+  front_end_gone_ = true;
+  sink_.reset();
+  if (!prepared_) return loop_.stop();
+  StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
+                    node_name() + " was lost: its keeper process was killed"));
+  std::vector<pid_t> groups;
+  for (const Worker& worker : workers_) {
+    if (worker.pid > 0 && !worker.ended) groups.push_back(worker.pid);
+  }
+  pb::AllReaped reaped;
+  LadderOptions ladder;
+  ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
+  ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
+  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, ladder)) reaped.add_left_pids(pid);
+  OnAllReaped(reaped);
+}
+
+// With nobody left to serve the agent goes: once this node is empty and the rendezvous knows it.
+void NodeAgent::QuitIfIdle() {
+  if (!front_end_gone_) return;
+  const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
+  if (!prepared_ || (reaped_ && told)) loop_.stop();
+}
+
+// --- Events to the front end ------------------------------------------------------------------------------------------
+
+void NodeAgent::Emit(pb::NodeEvent event) {
+  if (front_end_gone_) return;
+  events_.push_back(std::move(event));
+  PumpEvents();
+}
+
+void NodeAgent::PumpEvents() {
+  if (!sink_ || write_in_flight_ || done_sent_) return;
+  std::optional<pb::NodeEvent> next;
+  if (!events_.empty()) {
+    next = std::move(events_.front());
+    events_.pop_front();
+  } else {
+    next = NextLogEvent();
+  }
+  if (!next && stopping_ && reaped_ && closed_) {
+    next.emplace();
+    next->mutable_done()->set_teardown_complete(teardown_complete_);
+    next->mutable_done()->mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
+    done_sent_ = true;
+  }
+  if (!next) return;
+  write_in_flight_ = true;
+  sink_->Write(*std::move(next));
+}
+
+std::optional<pb::NodeEvent> NodeAgent::NextLogEvent() {
+  std::optional<LogTail::Chunk> chunk = log_tail_.Next(kLogChunkBytes);
+  if (!chunk) return std::nullopt;
+  std::optional<pb::NodeEvent> event(std::in_place);
+  pb::LogChunk& log = *event->mutable_log();
+  log.set_rank(workers_.at(static_cast<size_t>(chunk->id) / 2).rank);
+  log.set_is_stderr(chunk->id % 2 == 1);
+  log.set_offset(chunk->offset);
+  log.set_skipped_bytes(chunk->skipped_bytes);
+  log.set_data(std::move(chunk->data));
+  return event;
+}
+
+void NodeAgent::OnEventWritten(bool ok) {
+  write_in_flight_ = false;
+  if (!ok) return OnFrontEndGone();
+  if (done_sent_ && sink_) {
+    sink_->Finish();
+    sink_.reset();
+    return;
+  }
+  PumpEvents();
+}
+
+void NodeAgent::Tick() {
+  pb::KeeperRequest alive;
+  alive.mutable_alive();
+  SendToKeeper(alive);
+  if (server_) server_->Tick();
+  milliseconds interval = kDefaultTick;
+  if (prepared_) {
+    interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
+    pb::AgentMessage heartbeat;
+    heartbeat.mutable_heartbeat();
+    SendToRendezvous(std::move(heartbeat));
+    if (client_ && !closed_ && Clock::now() - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
+      OnRendezvousEnd("it was silent");
+    }
+  }
+  QuitIfIdle();
+  tick_timer_.expires_after(interval);
+  tick_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) Tick();
+  });
+}
+
+void NodeAgent::SendToKeeper(const pb::KeeperRequest& request) {
+  if (!keeper_gone_) keeper_.Send(request);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,55 @@
+#include "agent/port_reservation.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace dslaunch {
+namespace {
+
+// Binds on all addresses of one family; the port that was bound, or 0 with errno set.
+int Bind(int fd, int family, int port) {
+  sockaddr_storage address{};
+  socklen_t size = 0;
+  address.ss_family = static_cast<sa_family_t>(family);
+  if (family == AF_INET6) {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+    v6.sin6_port = htons(static_cast<uint16_t>(port));
+    v6.sin6_addr = in6addr_any;
+    size = sizeof v6;
+  } else {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+    v4.sin_port = htons(static_cast<uint16_t>(port));
+    v4.sin_addr.s_addr = htonl(INADDR_ANY);
+    size = sizeof v4;
+  }
+  const int on = 1;
+  const int off = 0;
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return 0;
+  if (family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return 0;
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) return 0;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                  : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
+}  // namespace
+
+Result<PortReservation> ReservePort(int port) {
+  int error = 0;
+  for (const int family : {AF_INET6, AF_INET}) {  // the second for kernels without IPv6
+    PortReservation reservation;
+    reservation.socket.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (reservation.socket) reservation.port = Bind(reservation.socket.get(), family, port);
+    if (reservation.port != 0) return reservation;
+    error = errno;
+    if (error == EADDRINUSE) break;
+  }
+  return Error{ExitCode::kUnavailable, "port " + std::to_string(port) + " for MASTER_PORT: " + strerror(error) +
+                                           "; choose another with --master_port, or leave it out to take a free one"};
+}
+
+}  // namespace dslaunch

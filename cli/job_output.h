@@ -1,0 +1,69 @@
+// What the user sees of a running job.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/line_assembler.h"
+#include "cli/progress_view.h"
+#include "cli/terminal.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/deadline.h"
+
+namespace dslaunch {
+
+// Never blocks: what a slow terminal does not take is held, up to a bound, and its sources wait. On the loop's thread.
+class JobOutput {
+ public:
+  // Both outlive it.
+  JobOutput(asio::io_context& loop, Terminal& terminal);
+
+  // Lines of dslaunch's own, on stderr. `text` may have several.
+  void Say(const std::string& text);
+
+  // A piece of a rank's output. `then` is called once the terminal can take more, which is how a slow terminal
+  // slows its source.
+  void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
+
+  // A rank's step, for the progress line; it follows the lowest rank that reports.
+  void Progress(const pb::WorkerStatus& status);
+
+  // The streams have ended: shows unfinished lines and the last step, and takes the live line away.
+  void FinishStreams();
+
+  // Waits, on the caller's thread, until the terminal took everything or the deadline has come.
+  void Drain(Deadline deadline) { terminal_.Drain(deadline); }
+
+  // True while the terminal has taken something within the last minute: then it is worth waiting for.
+  bool SlowReaderMakesProgress() const;
+
+ private:
+  using StreamKey = std::pair<uint32_t, bool>;  // rank, is_stderr
+
+  struct Stream {
+    std::string tag;
+    LineAssembler lines;
+  };
+
+  LineAssembler::Sink SinkFor(bool is_stderr, const Stream& stream);
+  void Flush();
+  void ArmFlushTimer(milliseconds delay);
+  void OnFlushTimer();
+
+  Terminal& terminal_;
+  ProgressView progress_;
+  asio::steady_timer flush_timer_;
+  bool flush_armed_ = false;
+  size_t pending_before_ = 0;
+  Clock::time_point progress_at_ = Clock::now();
+  uint32_t leading_rank_ = UINT32_MAX;
+  std::map<StreamKey, Stream> streams_;
+  std::vector<std::function<void()>> waiting_;  // sources that the terminal holds up
+};
+
+}  // namespace dslaunch

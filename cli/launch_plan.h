@@ -1,0 +1,69 @@
+// From options and hosts to who runs where. Pure: everything it needs to know about this machine
+// comes as facts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/options.h"
+#include "hostfiles/hostfile.h"
+#include "proto/contract/error.h"
+
+namespace dslaunch {
+
+inline constexpr char kDefaultHostfile[] = "/job/hostfile";
+
+// What is true of this machine.
+struct PlanFacts {
+  bool default_hostfile_exists = false;  // kDefaultHostfile
+  int local_gpus = 0;
+};
+
+struct PlannedNode {
+  std::string name;  // in every message
+  std::string host;  // with port and user: where to connect; unused by the local launcher
+  int port = 0;      // 0: not given
+  std::string user;  // empty: not given
+  int slots = 0;
+  int first_rank = 0;  // ranks first_rank .. first_rank + slots - 1
+};
+
+struct LaunchPlan {
+  Launcher launcher = Launcher::kLocal;
+  std::vector<PlannedNode> nodes;  // in hostfile order
+  int world_size = 0;
+  std::string slots_note;  // how a number of slots nobody gave was chosen; else empty
+};
+
+// The hostfile to read for these options; nullopt: none.
+std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts);
+
+// `hosts` is the content of HostfileFor(options, facts), nullopt without one. Errors are kUsage.
+Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
+                                  const std::optional<std::vector<Host>>& hosts,
+                                  const PlanFacts& facts);
+
+// "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2". `device` is "cpu" or "cuda".
+std::string PlanLine(const LaunchPlan& plan, std::string_view device);
+
+// What a node said about itself.
+struct NodeGpus {
+  std::string name;
+  int slots = 0;
+  int gpus = 0;
+};
+
+struct DeviceDecision {
+  bool use_cuda = false;
+  std::string reason;  // one sentence for the user
+};
+
+// `auto` takes CUDA when every node has a GPU for each slot, CPU when no node has any, and refuses
+// what lies between; so does `cuda` with too few. With `one_machine` (the local launcher) the nodes
+// share its GPUs. Errors are kUsage and name the nodes.
+Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,
+                                    bool one_machine);
+
+}  // namespace dslaunch

@@ -1,0 +1,174 @@
+// dslaunch: parse, plan, run, exit code.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "cli/agent_binary.h"
+#include "cli/launch_plan.h"
+#include "cli/options.h"
+#include "cli/recipe.h"
+#include "cli/session.h"
+#include "cli/terminal.h"
+#include "cli/transport_local.h"
+#include "cli/transport_ssh.h"
+#include "proto/contract/worker_env.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr uint32_t kJoinMs = 30'000;
+constexpr uint32_t kReadyMs = 30'000;
+constexpr uint32_t kTeardownMs = 5'000;
+constexpr uint32_t kHeartbeatMs = 1'000;
+constexpr uint32_t kSuspectMs = 3'000;
+constexpr uint32_t kDeadMs = 6'000;
+
+// Variables that DeepSpeed's users expect on every node without asking.
+constexpr const char* kExportedPrefixes[] = {"NCCL", "PYTHON", "MLFLOW", "MV2", "UCX"};
+
+// Sorts by time, and two jobs never share one.
+std::string NewJobId() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  std::random_device random;
+  char text[64];
+  std::snprintf(text, sizeof text, "%04d%02d%02d-%02d%02d%02d-%06x", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                utc.tm_hour, utc.tm_min, utc.tm_sec, random() & 0xffffff);
+  return text;
+}
+
+bool IsPythonScript(const std::string& program) {
+  return program.size() > 3 && program.compare(program.size() - 3, 3, ".py") == 0;
+}
+
+void AddVariable(pb::Program& program, std::string_view name, std::string_view value) {
+  pb::EnvVar& variable = *program.add_env();
+  variable.set_name(std::string(name));
+  variable.set_value(std::string(value));
+}
+
+void ExportEnvironment(pb::Program& program) {
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    for (const char* prefix : kExportedPrefixes) {
+      if (text.starts_with(prefix)) AddVariable(program, text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+}
+
+Result<std::string> WorkingDirectory() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::current_path(error);
+  if (error) return Error{ExitCode::kBadInput, "the current directory: " + error.message()};
+  return path.string();
+}
+
+// Where the trainer and its recipes are, beside the running dslaunch: a build tree or an installation.
+std::filesystem::path BinaryFolder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string& cwd, Terminal& terminal) {
+  pb::Program program;
+  program.set_cwd(cwd);
+  ExportEnvironment(program);
+  if (options.mode == LaunchOptions::Mode::kProgram) {
+    for (const std::string& argument : options.program) program.add_argv(argument);
+    program.set_python(IsPythonScript(options.program.front()));
+    return program;
+  }
+  const std::filesystem::path bin = BinaryFolder();
+  RecipeRequest request;
+  request.options = options.train;
+  request.cwd = cwd;
+  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal(), DSLAUNCH_SOURCE_RECIPES};
+  DSL_TRY_ASSIGN(const Recipe recipe, LoadRecipe(request));
+  if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
+  program.add_argv((bin / "dslaunch-train").string());
+  AddVariable(program, kRecipeVariable, recipe.json);
+  return program;
+}
+
+int CountLocalGpus() {
+  std::error_code ignored;
+  int count = 0;
+  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", ignored), end; it != end;
+       it.increment(ignored)) {
+    ++count;
+  }
+  return count;
+}
+
+Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
+  PlanFacts facts;
+  facts.default_hostfile_exists = access(kDefaultHostfile, F_OK) == 0;
+  facts.local_gpus = CountLocalGpus();
+  std::optional<std::vector<Host>> hosts;
+  if (const std::optional<std::string> path = HostfileFor(options, facts)) {
+    DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
+  }
+  return MakeLaunchPlan(options, hosts, facts);
+}
+
+Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher) {
+  DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
+  if (launcher == Launcher::kLocal) return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent));
+  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent));
+}
+
+Result<int> RunJob(const LaunchOptions& options, Terminal& terminal) {
+  SessionOptions session;
+  DSL_TRY_ASSIGN(session.plan, MakePlan(options));
+  DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
+  DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
+  DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport, MakeTransport(session.plan.launcher));
+  session.job_id = NewJobId();
+  session.device = options.device;
+  session.tee = options.tee;
+  session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
+  session.master_port = options.master_port;
+  session.connect_timeout = milliseconds(options.connect_timeout_ms);
+  session.timeouts.set_grace_ms(static_cast<uint32_t>(options.grace_ms));
+  session.timeouts.set_join_ms(kJoinMs);
+  session.timeouts.set_ready_ms(kReadyMs);
+  session.timeouts.set_teardown_ms(kTeardownMs);
+  session.timeouts.set_heartbeat_ms(kHeartbeatMs);
+  session.timeouts.set_suspect_ms(kSuspectMs);
+  session.timeouts.set_dead_ms(kDeadMs);
+  return LaunchSession(std::move(session), *transport, terminal).Run();
+}
+
+int Main(int argc, char** argv) {
+  OpenStandardFds();
+  Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
+  const Result<LaunchOptions> options = ParseOptions(argc, argv);
+  Result<int> exit_code = ToInt(ExitCode::kOk);
+  if (!options.ok()) {
+    exit_code = options.error();
+  } else if (options->mode == LaunchOptions::Mode::kHelp || options->mode == LaunchOptions::Mode::kVersion) {
+    terminal.Out(options->text);
+  } else {
+    exit_code = RunJob(*options, terminal);
+  }
+  if (!exit_code.ok()) terminal.Err("dslaunch: " + exit_code.error().message);
+  terminal.Drain(Deadline::After(milliseconds(10'000)));
+  return exit_code.ok() ? *exit_code : ToInt(exit_code.error().code);
+}
+
+}  // namespace
+}  // namespace dslaunch
+
+// Ends by _exit: threads that still try to reach a dead host must not hold up the user.
+int main(int argc, char** argv) { _exit(dslaunch::Main(argc, argv)); }

@@ -1,0 +1,60 @@
+// The command line: dslaunch [launch options] train [RECIPE] [trainer options]
+//                   dslaunch [launch options] PROGRAM [args...]
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/error.h"
+
+namespace dslaunch {
+
+enum class Launcher { kLocal, kSsh };
+enum class DeviceChoice { kAuto, kCuda, kCpu };
+
+// Whose output appears on the terminal. All output is in the log files anyway.
+struct Tee {
+  bool all = false;
+  std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
+};
+
+// What `train` gives to the embedded trainer, on top of the recipe.
+struct TrainOptions {
+  std::optional<std::string> recipe;  // name or path, as typed
+  std::optional<int64_t> steps;       // optimizer steps; excludes `epochs`
+  std::optional<int64_t> epochs;
+  std::optional<int64_t> seed;
+  std::optional<std::string> data;
+  std::optional<std::string> metrics_jsonl;
+  std::vector<std::string> sets;  // "key.path=value", in the order given
+};
+
+struct LaunchOptions {
+  enum class Mode { kHelp, kVersion, kTrain, kProgram };
+  Mode mode = Mode::kProgram;
+  std::string text;  // for kHelp and kVersion: what to print on stdout
+
+  std::optional<int> num_nodes;
+  std::optional<int> num_gpus;  // ranks per node
+  std::optional<std::string> hostfile;
+  std::optional<Launcher> launcher;
+  DeviceChoice device = DeviceChoice::kAuto;
+  int master_port = 0;  // 0: any free port
+  Tee tee;
+  std::string log_dir;  // empty: the user's state folder on each node
+  int64_t grace_ms = 10'000;
+  int64_t connect_timeout_ms = 20'000;
+
+  TrainOptions train;                // for kTrain
+  std::vector<std::string> program;  // for kProgram: argv, untouched, never empty
+};
+
+// Parses the command line. Launch options end at the first argument that is no option (or after
+// `--`); what follows a PROGRAM belongs to it byte for byte. Option names may be spelt with '-' or
+// '_'; of an option given twice the last counts, but for --set. Every error is kUsage, one line
+// that names the argument and the way out.
+Result<LaunchOptions> ParseOptions(int argc, const char* const* argv);
+
+}  // namespace dslaunch

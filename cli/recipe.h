@@ -1,0 +1,43 @@
+// Recipes: model, data, run length and engine of one training. YAML or JSON here, JSON on the way
+// to the workers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/options.h"
+#include "proto/contract/error.h"
+
+namespace dslaunch {
+
+inline constexpr size_t kMaxRecipeFileBytes = 1u << 20;
+inline constexpr size_t kMaxRecipeJsonBytes =
+    120u << 10;  // it travels in one environment variable (128 KiB)
+
+struct RecipeRequest {
+  TrainOptions options;
+  std::string cwd;                       // absolute; relative paths start here
+  std::vector<std::string> recipe_dirs;  // where built-in recipes are: NAME.yaml
+};
+
+struct Recipe {
+  std::string json;    // one line
+  std::string source;  // the file it came from
+  std::string notice;  // which recipe was taken, when the user named none; else empty
+};
+
+// Reads the recipe file and applies the options to it:
+//   no recipe named   ./dslaunch.yaml if there is one, else the built-in fashion_mnist
+//   a name            that file, else the built-in recipe of that name
+//   --steps, --epochs set run.steps or run.epochs and remove the other; --seed, --data,
+//   --metrics_jsonl (made
+//                     absolute) set run.seed, data.path, run.metrics_jsonl; --set comes last
+// Only the shape is checked here: the trainer knows what may be in it. Errors are kBadInput with
+// file:line:column, or kUsage for a wrong option.
+Result<Recipe> LoadRecipe(const RecipeRequest& request);
+
+// The JSON of a recipe's text after the options; `source` only appears in messages. Pure.
+Result<std::string> RecipeJson(std::string_view text, const std::string& source,
+                               const TrainOptions& options, const std::string& cwd);
+
+}  // namespace dslaunch

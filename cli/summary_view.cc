@@ -1,0 +1,163 @@
+#include "cli/summary_view.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "cli/line_assembler.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxLastLines = 50;
+constexpr size_t kMaxGroups = 4;
+constexpr size_t kMaxRanges = 8;
+
+std::string Count(int count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// "12.3 s", "5 min 02 s", "2 h 05 min".
+std::string Duration(double seconds) {
+  char text[64];
+  const auto whole = static_cast<long long>(seconds);
+  if (seconds < 120) {
+    std::snprintf(text, sizeof text, "%.1f s", seconds);
+  } else if (seconds < 7200) {
+    std::snprintf(text, sizeof text, "%lld min %02lld s", whole / 60, whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld h %02lld min", whole / 3600, whole / 60 % 60);
+  }
+  return text;
+}
+
+// "rank 5", "ranks 0-2, 5"; `ranks` ascending, not empty.
+std::string RankList(const std::vector<int>& ranks) {
+  std::string list;
+  size_t ranges = 0;
+  for (size_t i = 0; i < ranks.size(); ++ranges) {
+    size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    if (ranges == kMaxRanges)
+      return "ranks " + list + " and " + std::to_string(ranks.size() - i) + " more";
+    list += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+    if (last > i) list += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list;
+}
+
+// How a worker ended, in words that follow "rank 1" or "ranks 1-3".
+std::string EndWords(const WorkerEnd& end, bool many) {
+  const std::string was = many ? "were " : "was ";
+  if (!end.reported) return "did not report an end";
+  if (end.signal != 0) {
+    return was + (end.stopping ? "stopped (" : "killed by ") + SignalName(end.signal) +
+           (end.stopping ? ")" : "");
+  }
+  if (end.exit_code == 0) return "ended well";
+  return "exited with code " + std::to_string(end.exit_code) +
+         (end.stopping ? " when stopped" : "");
+}
+
+std::vector<std::string_view> SplitLines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// A message; should it have several lines, the others are indented.
+std::string MessageText(std::string_view message) {
+  std::string text;
+  for (const std::string_view line : SplitLines(message)) {
+    text += (text.empty() ? "" : "\n  ") + Harmless(line);
+  }
+  return text;
+}
+
+std::string FirstLine(const JobSummary& summary) {
+  const EndCause& cause = summary.cause;
+  const std::string after = " after " + Duration(summary.duration_s);
+  const std::string who = "rank " + std::to_string(cause.rank) + " (" + cause.node +
+                          ", local rank " + std::to_string(cause.local_rank) + ")";
+  if (cause.kind == EndCause::Kind::kWorkerExit) {
+    return who + " exited with code " + std::to_string(cause.exit_code) + after;
+  }
+  if (cause.kind == EndCause::Kind::kWorkerSignal) {
+    return who + " was killed by " + SignalName(cause.signal) +
+           (cause.core_dumped ? ", core dumped," : "") + after;
+  }
+  if (!cause.message.empty()) return MessageText(cause.message);
+  if (cause.kind == EndCause::Kind::kInterrupted) {
+    return "interrupted" + (cause.signal == 0 ? "" : " by " + SignalName(cause.signal)) + after;
+  }
+  return "the job failed" + (cause.node.empty() ? "" : " on " + cause.node) + after;
+}
+
+std::string LastLines(const EndCause& cause) {
+  const std::vector<std::string_view> lines = SplitLines(cause.last_lines);
+  if (lines.empty()) return "";
+  std::string text = "  its last lines:\n";
+  const size_t skip = lines.size() - std::min(lines.size(), kMaxLastLines);
+  for (size_t i = skip; i < lines.size(); ++i) text += "    " + Harmless(lines[i]) + "\n";
+  return text;
+}
+
+// One line on all ranks but the one that caused the end, those with the same end together.
+std::string OthersLine(const JobSummary& summary) {
+  std::vector<const WorkerEnd*> ends;
+  for (const WorkerEnd& end : summary.workers) {
+    if (end.rank != summary.cause.rank) ends.push_back(&end);
+  }
+  std::sort(ends.begin(), ends.end(),
+            [](const auto* a, const auto* b) { return a->rank < b->rank; });
+  std::vector<std::pair<const WorkerEnd*, std::vector<int>>> groups;  // by lowest rank
+  std::map<std::string, size_t> group_of;
+  for (const WorkerEnd* end : ends) {
+    const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());
+    if (is_new) groups.push_back({end, {}});
+    groups[found->second].second.push_back(end->rank);
+  }
+  std::string line;
+  for (size_t i = 0; i < std::min(groups.size(), kMaxGroups); ++i) {
+    const auto& [end, ranks] = groups[i];
+    line += (i == 0 ? "" : "; ") + RankList(ranks) + " " + EndWords(*end, ranks.size() > 1);
+  }
+  if (groups.size() > kMaxGroups) line += "; others ended in other ways";
+  return line.empty() ? "" : "  " + line + "\n";
+}
+
+}  // namespace
+
+std::string SignalName(int signal_number) {
+  const char* name = ::sigabbrev_np(signal_number);
+  if (name == nullptr) return "signal " + std::to_string(signal_number);
+  return "SIG" + std::string(name);
+}
+
+std::string SummaryText(const JobSummary& summary) {
+  if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {
+    return "dslaunch: " + Count(summary.world_size, "rank") + " on " +
+           Count(summary.num_nodes, "node") + " ended well in " + Duration(summary.duration_s) +
+           (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n";
+  }
+  std::string text = "dslaunch: " + FirstLine(summary) + "\n" + LastLines(summary.cause);
+  if (!summary.cause.log_path.empty()) {
+    text += "  its log: " + summary.cause.node + ":" + summary.cause.log_path + "\n";
+  } else if (!summary.logs.empty()) {
+    text += "  logs: " + summary.logs + "\n";
+  }
+  text += OthersLine(summary);
+  for (const std::string& left : summary.left_behind)
+    text += "  could not be ended: " + left + "\n";
+  return text + "  exit code " + std::to_string(summary.exit_code) + "\n";
+}
+
+}  // namespace dslaunch

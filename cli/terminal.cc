@@ -1,0 +1,151 @@
+#include "cli/terminal.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "cli/progress_view.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr size_t kBlockingWriteBytes =
+    4096;  // a pipe that polls writable takes this much without blocking
+constexpr size_t kWriteBytes = 64 * 1024;
+constexpr int kDefaultColumns = 80;
+
+bool SameTerminal(int a, int b) {
+  struct stat stat_a, stat_b;
+  return ::isatty(a) == 1 && ::isatty(b) == 1 && ::fstat(a, &stat_a) == 0 &&
+         ::fstat(b, &stat_b) == 0 && stat_a.st_rdev == stat_b.st_rdev &&
+         stat_a.st_ino == stat_b.st_ino;
+}
+
+}  // namespace
+
+void OpenStandardFds() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      ::open("/dev/null", O_RDWR);  // takes the lowest free number, which is fd
+    }
+  }
+}
+
+Terminal::Terminal(int out_fd, int err_fd, const char* term) {
+  Open(out_, out_fd);
+  Open(err_, err_fd);
+  same_ = SameTerminal(out_fd, err_fd);
+  const std::string_view kind = term == nullptr ? "" : term;
+  has_live_line_ = err_.is_terminal && !kind.empty() && kind != "dumb";
+}
+
+Terminal::~Terminal() {
+  SetLive("");
+  Flush();
+}
+
+void Terminal::Open(Stream& stream, int fd) {
+  stream.fd = fd;
+  stream.is_terminal = ::isatty(fd) == 1;
+  struct stat status;
+  if (::fstat(fd, &status) != 0) {
+    stream.dead = true;
+  } else if (S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode)) {
+    // O_NONBLOCK on the given descriptor would hit every process that shares it, such as the user's
+    // shell.
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    stream.own.Reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  }
+}
+
+void Terminal::AddLine(Stream& stream, std::string_view line) {
+  if (stream.dead) return;
+  if (stream.pending.size() + line.size() > kMaxPendingBytes) {
+    ++stream.dropped_lines;
+    return;
+  }
+  if (stream.is_terminal) EraseLive();
+  if (stream.dropped_lines > 0) {
+    stream.pending +=
+        "dslaunch: " + std::to_string(stream.dropped_lines) +
+        " lines are not shown here, as this output was not read; the log files have them\n";
+    stream.dropped_lines = 0;
+  }
+  stream.pending += line;
+  stream.pending += '\n';
+}
+
+void Terminal::EraseLive() {
+  if (!live_drawn_) return;
+  (same_ ? out_ : err_).pending += kEraseLine;
+  live_drawn_ = false;
+}
+
+void Terminal::SetLive(const std::string& text) {
+  if (!has_live_line_ || text == live_) return;
+  EraseLive();
+  live_ = text;
+}
+
+void Terminal::Flush() {
+  Stream& stream = same_ ? out_ : err_;
+  if (!live_.empty() && !live_drawn_ && stream.pending.size() < kMaxPendingBytes) {
+    stream.pending += FitToWidth(live_, Columns());
+    live_drawn_ = true;
+  }
+  Write(out_);
+  Write(err_);
+}
+
+void Terminal::Drain(Deadline deadline) {
+  Flush();
+  while (Pending() > 0 && !deadline.Expired()) {
+    pollfd fds[2];
+    for (int i = 0; i < 2; ++i) {
+      const Stream& stream = i == 0 ? out_ : err_;
+      fds[i] = {stream.pending.empty() ? -1
+                : stream.own           ? stream.own.get()
+                                       : stream.fd,
+                POLLOUT, 0};
+    }
+    ::poll(fds, 2, deadline.PollMs());
+    Flush();
+  }
+}
+
+void Terminal::Write(Stream& stream) {
+  const int fd = stream.own ? stream.own.get() : stream.fd;
+  const size_t most = stream.own ? kWriteBytes : kBlockingWriteBytes;
+  size_t written = 0;
+  while (!stream.dead && written < stream.pending.size()) {
+    pollfd ready{fd, POLLOUT, 0};
+    if (::poll(&ready, 1, 0) <= 0) break;
+    const ssize_t count = ::write(fd, stream.pending.data() + written,
+                                  std::min(most, stream.pending.size() - written));
+    if (count >= 0) {
+      written += static_cast<size_t>(count);
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR) {
+      stream.dead = true;
+    }
+  }
+  if (stream.dead) stream.pending.clear();
+  stream.pending.erase(0, std::min(written, stream.pending.size()));
+}
+
+int Terminal::Columns() const {
+  winsize size{};
+  if (::ioctl(err_.fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefaultColumns;
+  return size.ws_col;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,77 @@
+// The user's stdout and stderr: lines, and one live line at the bottom of a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "proto/contract/deadline.h"
+#include "proto/contract/unique_fd.h"
+
+namespace dslaunch {
+
+// Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no other file takes its
+// number, and ignores SIGPIPE. Call it first in main.
+void OpenStandardFds();
+
+// Writes without ever waiting, except in Drain: what a slow reader does not take is held back, up
+// to kMaxPendingBytes, and then dropped by whole lines, which is said once the reader is back. A
+// reader that went away (EPIPE, EBADF, full disk) makes that stream silent. No colours are used.
+// Not thread-safe.
+class Terminal {
+ public:
+  static constexpr size_t kMaxPendingBytes = 4u << 20;
+
+  // Borrows the descriptors. `term` is the value of TERM, nullptr if unset.
+  Terminal(int out_fd, int err_fd, const char* term);
+  ~Terminal();
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  bool out_is_terminal() const { return out_.is_terminal; }
+  bool err_is_terminal() const { return err_.is_terminal; }
+
+  // Whether there is a live line: stderr is a terminal that can redraw a line.
+  bool has_live_line() const { return has_live_line_; }
+
+  // Adds a line (its newline is added here). Shown at the next Flush.
+  void Out(std::string_view line) { AddLine(out_, line); }
+  void Err(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
+
+  // Replaces the live line; empty removes it. Nothing happens without one. Shown at the next Flush.
+  void SetLive(const std::string& text);
+
+  // Writes what the readers take now. Call it after each batch of lines, and again while Pending().
+  void Flush();
+
+  // Bytes that the readers have not taken yet.
+  size_t Pending() const { return out_.pending.size() + err_.pending.size(); }
+
+  // Flushes until all is taken or the deadline has come, then gives up what is left.
+  void Drain(Deadline deadline);
+
+ private:
+  struct Stream {
+    int fd = -1;
+    UniqueFd
+        own;  // the same file opened once more, non-blocking for us alone; when that can be done
+    bool is_terminal = false;
+    bool dead = false;
+    std::string pending;
+    size_t dropped_lines = 0;
+  };
+
+  static void Open(Stream& stream, int fd);
+  static void Write(Stream& stream);
+  void AddLine(Stream& stream, std::string_view line);
+  void EraseLive();
+  int Columns() const;
+
+  Stream out_;
+  Stream err_;
+  bool same_ = false;  // both are one terminal: all goes through out_, in order
+  bool has_live_line_ = false;
+  std::string live_;
+  bool live_drawn_ = false;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,65 @@
+// Reaches nodes over SSH.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "cli/agent_binary.h"
+#include "cli/ssh_pump.h"
+#include "cli/ssh_session.h"
+#include "cli/ssh_stream.h"
+#include "cli/transport.h"
+
+namespace dslaunch {
+
+// A command on a node with a socket to its stdin and stdout. One thread owns the SSH session from
+// the first packet to the last.
+class SshLink : public NodeLink {
+ public:
+  // Starts the command over a logged-in session. Runs in the session's thread.
+  using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
+      SshSession&, TailBuffer& stderr_tail, Deadline)>;
+
+  static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
+                                               StartFn start, Deadline deadline);
+
+  // Closes the connection at once; the node's keeper sees end of file.
+  ~SshLink() override;
+
+  UniqueFd TakeFd() override;
+  void Abort(const std::string& why) override;
+  bool WaitEnd(Deadline deadline) override;
+  std::string StderrTail() const override;
+  std::string Address() const override;
+
+  // How the command ended; absent while it runs.
+  std::optional<PumpEnd> End() const;
+
+ private:
+  struct State;
+  SshLink(std::shared_ptr<State> state, std::thread thread);
+  static void Run(const std::shared_ptr<State>& state);
+
+  const std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+// Thread-safe.
+class SshTransport : public Transport {
+ public:
+  explicit SshTransport(AgentBinary agent, SshOptions options = {})
+      : agent_(std::move(agent)), options_(std::move(options)) {}
+
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
+
+ private:
+  const AgentBinary agent_;
+  const SshOptions options_;
+};
+
+}  // namespace dslaunch

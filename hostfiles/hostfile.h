@@ -1,0 +1,39 @@
+// The hostfile: which nodes a job may use and how many ranks each takes. One node a line, in
+// DeepSpeed's grammar:
+//   # comment
+//   node1 slots=2
+//   alice@node2:2222 slots=4   # user and SSH port
+//   [2001:db8::7]:22 slots=4
+// Ranks follow the order of the lines.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/error.h"
+
+namespace dslaunch {
+
+inline constexpr int kMaxSlots = 4096;                  // of one node
+inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // of a whole file
+inline constexpr size_t kMaxHostLineBytes = 1024;
+
+struct Host {
+  std::string name;  // as the user wrote it; in every message
+  std::string user;  // empty: not given
+  std::string host;  // host name, alias in ssh_config, or address; no brackets
+  int port = 0;      // 0: not given
+  int slots = 0;     // 1 .. kMaxSlots
+  int line = 0;      // in the file, from 1
+};
+
+// Parses a whole hostfile; `path` only appears in messages. Pure, linear in the size of `text`.
+// Every error is kBadInput and reads "path:line: 'token': what; way out". A file without any host
+// is an error.
+Result<std::vector<Host>> ParseHostfile(std::string_view text, const std::string& path);
+
+// Reads and parses `path`, which may be a pipe. Blocks as reading the file does.
+Result<std::vector<Host>> ReadHostfile(const std::string& path);
+
+}  // namespace dslaunch

@@ -1,0 +1,125 @@
+# Sourced by ./quickstart and ./run-tests: the set-up that both need, one announced and timed step after the other.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root" || exit
+build=$root/build
+logs=$build/logs
+mkdir -p "$logs"
+libtorch=${DSLAUNCH_LIBTORCH:-$root/.deps/libtorch}
+started_s=$SECONDS
+step_number=0
+ticker=
+
+say() { printf '%s\n' "$*"; }
+duration() { # SECONDS -> "2 min 05 s"
+  if [ "$1" -lt 60 ]; then printf '%d s' "$1"; else printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); fi
+}
+die() { # MESSAGE...: the last words
+  printf '\n%s\n' "$*" >&2
+  exit 1
+}
+
+# Shows the step's time and the last line of its log: live on a terminal, else once a minute.
+tick() { # LOG
+  local begin=$SECONDS next=60 line
+  while sleep 1 >/dev/null 2>&1; do
+    if ! [ -t 1 ]; then
+      [ $((SECONDS - begin)) -ge $next ] || continue
+      next=$((next + 60))
+    fi
+    line=$(tail -c 300 "$1" 2>/dev/null | tr '\r' '\n' | tail -n 1 | tr -dc '[:print:]')
+    if [ -t 1 ]; then
+      printf '\r\033[K    %s  %.90s' "$(duration $((SECONDS - begin)))" "$line"
+    else
+      printf '    %s  %.90s\n' "$(duration $((SECONDS - begin)))" "$line"
+    fi
+  done
+}
+stop_ticker() {
+  [ -n "$ticker" ] || return 0
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  ticker=
+  [ ! -t 1 ] || printf '\r\033[K'
+}
+trap stop_ticker EXIT
+trap 'stop_ticker; exit 130' INT
+trap 'stop_ticker; exit 143' TERM
+
+# step NAME TITLE WAY_OUT COMMAND...: runs COMMAND with its output in $logs/NAME.log; ends the script if it fails.
+step() {
+  local title=$2 way_out=$3 log=$logs/$1.log begin=$SECONDS rc=0
+  shift 3
+  step_number=$((step_number + 1))
+  say "$step_number. $title"
+  : >"$log"
+  tick "$log" &
+  ticker=$!
+  "$@" </dev/null >>"$log" 2>&1 || rc=$?
+  stop_ticker
+  if [ $rc != 0 ]; then
+    say "   failed after $(duration $((SECONDS - begin))) with exit code $rc. The last lines of $log:" >&2
+    tail -n 30 "$log" | sed 's/^/   | /' >&2
+    die "$way_out"
+  fi
+  say "   done in $(duration $((SECONDS - begin)))"
+}
+
+# install_packages OPTION...: in the foreground, since sudo may ask for a password.
+install_packages() {
+  step_number=$((step_number + 1))
+  say "$step_number. Debian packages (2 minutes if many are missing)"
+  if [ -n "${DSLAUNCH_NO_PACKAGES:-}" ]; then
+    say "   left alone, as DSLAUNCH_NO_PACKAGES is set"
+    return
+  fi
+  local begin=$SECONDS
+  packaging/install-debian-packages "$@" 2>&1 | sed 's/^/   /'
+  [ "${PIPESTATUS[0]}" = 0 ] ||
+    die "The packages could not be installed; the reason is above. If you install them yourself, or have their like" \
+        "from elsewhere, run this again with DSLAUNCH_NO_PACKAGES=1."
+  say "   done in $(duration $((SECONDS - begin)))"
+}
+
+fetch_libtorch() {
+  if [ -n "${DSLAUNCH_LIBTORCH:-}" ]; then
+    [ -e "$libtorch/lib/libtorch_cpu.so" ] ||
+      die "DSLAUNCH_LIBTORCH=$libtorch has no lib/libtorch_cpu.so. Set it to a LibTorch 2.11 folder (the one with" \
+          "include/ and lib/), or unset it and LibTorch is fetched into .deps/libtorch."
+    step_number=$((step_number + 1))
+    say "$step_number. LibTorch: yours, in $libtorch"
+    return
+  fi
+  step libtorch "LibTorch 2.11 into .deps/libtorch (0.5 GB from PyPI, 2 minutes; once)" \
+    "LibTorch could not be fetched. If you have LibTorch 2.11 on this machine: DSLAUNCH_LIBTORCH=/its/folder $0" \
+    packaging/fetch-libtorch "$libtorch"
+}
+
+# One compiler per core, but 2 GiB for each: LibTorch's headers are large. DSLAUNCH_JOBS overrides it.
+build_jobs() {
+  if [ -n "${DSLAUNCH_JOBS:-}" ]; then
+    echo "$DSLAUNCH_JOBS"
+    return
+  fi
+  local by_memory
+  by_memory=$(awk '/MemAvailable/ {print int($2 / 2097152)}' /proc/meminfo)
+  local jobs
+  jobs=$(nproc)
+  [ "$by_memory" -ge "$jobs" ] || jobs=$by_memory
+  [ "$jobs" -ge 1 ] || jobs=1
+  echo "$jobs"
+}
+
+configure() { # CMAKE_ARGUMENT...
+  step configure "Configuring build/ (5 s)" "CMake did not find all it needs; its message is above." \
+    cmake --preset dev -DDSLAUNCH_LIBTORCH="$libtorch" "$@"
+}
+
+compile() { # TITLE TARGET...
+  local title=$1
+  shift
+  step compile "$title" \
+    "The build failed. If the compiler was 'Killed', memory ran out: run DSLAUNCH_JOBS=1 $0" \
+    cmake --build build --parallel "$(build_jobs)" ${1:+--target "$@"}
+}

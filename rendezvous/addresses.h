@@ -1,0 +1,24 @@
+// This machine's network addresses, for the rendezvous and for the workers' own networks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+// Numeric addresses at which other machines may reach this one, IPv4 first; no loopback, no
+// link-local.
+std::vector<std::string> ReachableAddresses();
+
+// "10.0.0.1" -> "10.0.0.1:29500", "fe80::1" -> "[fe80::1]:29500".
+std::string JoinHostPort(const std::string& address, int port);
+
+// The address part of JoinHostPort's result.
+std::string HostOfEndpoint(const std::string& endpoint);
+
+// The network interface that leads to `address`: the one that has it, or the one that the kernel's
+// route takes.
+std::optional<std::string> InterfaceTowards(const std::string& address);
+
+}  // namespace dslaunch

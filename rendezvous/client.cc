@@ -1,0 +1,118 @@
+#include "rendezvous/client.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/addresses.h"
+#include "rendezvous/channel.h"
+
+namespace dslaunch {
+namespace {
+
+// A TLS handshake takes some 10 ms, so asking this often costs nothing that matters.
+constexpr milliseconds kPollInterval(1);
+
+}  // namespace
+
+Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
+                                       const std::string& job_id,
+                                       const pb::Credentials& credentials, Deadline deadline) {
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (const std::string& endpoint : endpoints)
+    channels.push_back(RendezvousChannel(endpoint, job_id, credentials));
+  while (!deadline.Expired()) {
+    for (size_t i = 0; i < channels.size(); ++i) {
+      if (channels[i]->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) {
+        return RendezvousRoute{channels[i], HostOfEndpoint(endpoints[i])};
+      }
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+  std::string list;
+  for (const std::string& endpoint : endpoints) list += (list.empty() ? "" : ", ") + endpoint;
+  return Error{ExitCode::kTimedOut, "cannot reach the rendezvous at " + list +
+                                        "; check that a firewall lets the nodes reach each other"};
+}
+
+class RendezvousClient::Stream final
+    : public grpc::ClientBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
+ public:
+  Stream(std::shared_ptr<grpc::Channel> channel, OnMessage on_message, OnEnd on_end)
+      : stub_(pb::Rendezvous::NewStub(channel)),
+        on_message_(std::move(on_message)),
+        on_end_(std::move(on_end)) {
+    stub_->async()->Attend(&context_, this);
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  ~Stream() override {
+    context_.TryCancel();
+    std::unique_lock lock(mutex_);
+    done_changed_.wait(lock, [this] { return done_; });  // bounded: a cancelled call ends
+  }
+
+  void Send(pb::AgentMessage message) {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    queue_.push_back(std::move(message));
+    if (queue_.size() == 1) StartWrite(&queue_.front());
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      // Nothing can be written any more either; without this a write in flight would hold the
+      // stream open.
+      context_.TryCancel();
+      return;
+    }
+    on_message_(std::move(incoming_));
+    incoming_.Clear();
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    queue_.pop_front();
+    if (!ok) {
+      closed_ = true;
+      queue_.clear();
+    } else if (!queue_.empty() && !closed_) {
+      StartWrite(&queue_.front());
+    }
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    on_end_(status.ok() ? "it ended" : status.error_message());
+    const std::lock_guard lock(mutex_);
+    closed_ = done_ = true;
+    done_changed_.notify_all();
+  }
+
+ private:
+  const std::unique_ptr<pb::Rendezvous::Stub> stub_;
+  const OnMessage on_message_;
+  const OnEnd on_end_;
+  grpc::ClientContext context_;
+  pb::RendezvousMessage incoming_;
+  std::mutex mutex_;
+  std::condition_variable done_changed_;
+  std::deque<pb::AgentMessage> queue_;  // front() is being written
+  bool closed_ = false;
+  bool done_ = false;
+};
+
+RendezvousClient::RendezvousClient(std::shared_ptr<grpc::Channel> channel, OnMessage on_message,
+                                   OnEnd on_end)
+    : stream_(
+          std::make_unique<Stream>(std::move(channel), std::move(on_message), std::move(on_end))) {}
+
+RendezvousClient::~RendezvousClient() = default;
+
+void RendezvousClient::Send(pb::AgentMessage message) { stream_->Send(std::move(message)); }
+
+}  // namespace dslaunch

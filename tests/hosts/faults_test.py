@@ -1,0 +1,198 @@
+"""Failures on two test hosts: the right exit code and summary in time, and nothing left on any host."""
+
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import bash, is_agent_binary, seconds_since_written  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+HEEDS_TERM = """trap 'touch "$1/term.$RANK"; exit 0' TERM; touch "$1/up.$RANK"
+                while :; do sleep 0.05; done"""
+IGNORES_TERM = """trap '' TERM INT HUP; touch "$1/up.$RANK"; while :; do sleep 0.05; done"""
+# A child in a session of its own, which no process group reaches.
+WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
+
+
+class FaultCase(HostsCase):
+    def start_ranks(self, script, *options):
+        """Runs `script` in all ranks, with the test's folder as $1; returns when all are up."""
+        for path in self.folder.glob("up.*"):
+            path.unlink()
+        job = self.start(self.two_by_two(), *options, bash(script), "-", str(self.folder))
+        self.wait_for_files(job, "up.*", 4)
+        return job
+
+    def rank_process(self, node, rank):
+        found = [process for process in node.named("bash") if process.environ.get("RANK") == str(rank)]
+        self.assertTrue(found, f"no rank {rank} on {node.name}")
+        return min(found, key=lambda process: process.pid)
+
+
+class Ranks(FaultCase):
+    def test_exit_7_on_node2(self):
+        script = """touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.02; done
+                    [ $RANK != 3 ] || { touch "$1/failed"; exit 7; }; exec sleep 60"""
+        job = self.start_ranks(script)
+        (self.folder / "go").touch()
+        self.assert_code(7, self.wait(job, 15), job)
+        self.assertLess(seconds_since_written(self.folder / "failed", job.ended_at), 2, job.output)
+        self.assert_says(job, r"node2", r"rank 3\b", r"\b7\b")
+        self.assert_presentable(job)
+        self.assert_nothing_left(1)
+
+    def test_a_killed_rank(self):
+        for node_index, rank in ((1, 2), (0, 1)):
+            with self.subTest(rank=rank):
+                job = self.start_ranks(HEEDS_TERM)
+                node = self.hosts.nodes[node_index]
+                begin = time.time()
+                os.kill(self.rank_process(node, rank).pid, signal.SIGKILL)
+                self.assert_code(137, self.wait(job, 15), job)
+                self.assertLess(job.ended_at - begin, 2, job.output)
+                self.assert_says(job, node.name, rf"rank {rank}\b", "SIGKILL")
+                self.assert_nothing_left(1)
+
+    def test_ranks_that_ignore_sigterm_get_the_grace_and_no_more(self):
+        script = """trap '' TERM; touch "$1/up.$RANK"; until [ -e "$1/go" ]; do sleep 0.02; done
+                    [ $RANK != 3 ] || { touch "$1/failed"; exit 7; }
+                    while :; do sleep 0.05; done"""
+        job = self.start_ranks(script, "--grace", "1")
+        (self.folder / "go").touch()
+        self.assert_code(7, self.wait(job, 15), job)
+        self.assertLess(seconds_since_written(self.folder / "failed", job.ended_at), 1 + 2.5, job.output)
+        self.assert_nothing_left(1)
+
+
+class Interrupted(FaultCase):
+    def test_interrupt(self):
+        job = self.start_ranks(WITH_GRANDCHILD)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 8), job)
+        self.assertEqual(4, len(list(self.folder.glob("term.*"))))
+        self.assert_nothing_left(1)
+
+    def test_interrupt_twice(self):
+        job = self.start_ranks(IGNORES_TERM, "--grace", "30")
+        job.signal(signal.SIGINT)
+        time.sleep(0.5)
+        self.assertTrue(job.running(), job.output)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 5), job)
+        self.assert_nothing_left(1)
+
+    def test_interrupt_while_connecting(self):
+        for delay_s in (0.0, 0.05, 0.1, 0.2, 0.3, 0.5):
+            with self.subTest(delay_s=delay_s):
+                job = self.start(self.two_by_two(), "sleep", "60")
+                time.sleep(delay_s)
+                job.signal(signal.SIGINT)
+                self.assert_code(130, self.wait(job, 8), job)
+                self.assert_nothing_left(5)
+
+
+class SuddenDeath(FaultCase):
+    """kill -9 of each of dslaunch's own processes."""
+
+    def test_kill_the_front_end(self):
+        job = self.start_ranks(WITH_GRANDCHILD)
+        begin = time.time()
+        job.signal(signal.SIGKILL)
+        self.wait(job, 5)
+        self.assert_nothing_left(5, since=begin)
+        self.assertEqual(4, len(list(self.folder.glob("term.*"))), "not every rank got SIGTERM")
+
+    def test_kill_the_front_end_with_ranks_that_ignore_sigterm(self):
+        job = self.start_ranks(IGNORES_TERM, "--grace", "1")
+        begin = time.time()
+        job.signal(signal.SIGKILL)
+        self.wait(job, 5)
+        self.assert_nothing_left(1 + 5, since=begin)
+
+    def kill_on(self, node_index, which):
+        job = self.start_ranks(WITH_GRANDCHILD)
+        node = self.hosts.nodes[node_index]
+        keeper, agent = self.keeper_and_agent(node)
+        begin = time.time()
+        os.kill((keeper if which == "keeper" else agent).pid, signal.SIGKILL)
+        self.assert_code(69, self.wait(job, 15), job)
+        self.assert_says(job, node.name)
+        self.assert_presentable(job)
+        self.assert_nothing_left(5, since=begin)
+
+    def test_kill_the_agent_of_node1(self):
+        self.kill_on(0, "agent")  # the rendezvous dies with it
+
+    def test_kill_the_agent_of_node2(self):
+        self.kill_on(1, "agent")
+
+    def test_kill_the_keeper_of_node1(self):
+        self.kill_on(0, "keeper")
+
+    def test_kill_the_keeper_of_node2(self):
+        self.kill_on(1, "keeper")
+
+    def test_an_agent_that_hangs(self):
+        job = self.start_ranks(HEEDS_TERM)
+        _, agent = self.keeper_and_agent(self.hosts.nodes[1])
+        begin = time.time()
+        os.kill(agent.pid, signal.SIGSTOP)
+        self.assert_code(69, self.wait(job, 25), job)
+        self.assertLess(job.ended_at - begin, 15)
+        self.assert_nothing_left(5)
+
+    def test_a_cut_ssh_session(self):
+        # The session's sshd dies: end of file without goodbye on the node.
+        job = self.start_ranks(HEEDS_TERM)
+        node = self.hosts.nodes[1]
+        begin = time.time()
+        for process in node.processes():
+            if process.argv and process.argv[0].startswith("sshd: root"):
+                os.kill(process.pid, signal.SIGKILL)
+        self.assert_code(69, self.wait(job, 15), job)
+        self.assert_says(job, "node2")
+        self.assert_nothing_left(5, since=begin)
+
+
+class LostHost(FaultCase):
+    def test_power_cut_of_node2(self):
+        self.fresh_hosts()
+        job = self.start_ranks(HEEDS_TERM)
+        begin = time.time()
+        self.hosts.nodes[1].power_cut()
+        self.assert_code(69, self.wait(job, 30), job)
+        self.assertLess(job.ended_at - begin, 20, job.output)
+        self.assert_says(job, "node2")
+        self.assert_presentable(job)
+        self.assert_nothing_left(5)
+
+    def test_power_cut_of_node1(self):
+        self.fresh_hosts()
+        job = self.start_ranks(HEEDS_TERM)
+        begin = time.time()
+        self.hosts.nodes[0].power_cut()
+        self.assert_code(69, self.wait(job, 30), job)
+        self.assertLess(job.ended_at - begin, 20, job.output)
+        self.assert_says(job, "node1")
+        self.assert_nothing_left(5)
+
+    def test_a_pulled_cable(self):
+        # Node 2 lives on and cannot be told, so it must find out by itself.
+        self.fresh_hosts()
+        job = self.start_ranks(HEEDS_TERM)
+        node = self.hosts.nodes[1]
+        node.link_down()
+        self.assert_code(69, self.wait(job, 30), job)
+        self.assert_says(job, "node2")
+
+        def emptied():
+            return not [p for p in node.processes() if p.environ.get("RANK") or is_agent_binary(p)]
+        wait_until(emptied, 60, "node2 empties itself")
+        wait_until(lambda: not self.hosts.nodes[0].processes(), 5, "node1 is empty")
+
+
+if __name__ == "__main__":
+    main()

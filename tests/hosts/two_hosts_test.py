@@ -1,0 +1,150 @@
+"""Jobs on two test hosts over SSH: who runs where, and what reaches the ranks."""
+
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import bash  # noqa: E402
+
+
+class TwoHosts(HostsCase):
+    def test_two_ranks_on_each_host(self):
+        script = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE host=$(hostname) at=$MASTER_ADDR cwd=$PWD."'
+        code, job = self.run_job(self.two_by_two(), "--tee", "all", bash(script))
+        self.assert_code(0, code, job)
+        found = re.findall(r"\[(\w+):(\d)\] rank=(\d) local=(\d) world=4 host=(\w+) at=(\S+) cwd=(\S+)\.", job.stdout)
+        self.assertEqual([("node1", "0", "0", "0", "node1"), ("node1", "1", "1", "1", "node1"),
+                          ("node2", "2", "2", "0", "node2"), ("node2", "3", "3", "1", "node2")],
+                         sorted((row[:5] for row in found), key=lambda row: row[1]), job.output)
+        addresses = {row[5] for row in found}
+        # Its own name resolves to 127.0.1.1 on node1, which is of no use to node2.
+        self.assertIn(addresses.pop(), ("10.66.0.1", "fd66::1"))
+        self.assertFalse(addresses, "all ranks must be told the same address")
+        self.assertEqual({str(self.folder)}, {row[6] for row in found})
+        self.assert_says(job, r"2 nodes x 2 slots = 4 ranks")
+        self.assert_nothing_left()
+
+    def test_hostfile_order_is_rank_order(self):
+        code, job = self.run_job(self.two_by_two("node2 slots=1\nnode1 slots=2\n")[:2], "--tee", "all",
+                                 bash('echo "$RANK on $(hostname) ($LOCAL_RANK of $LOCAL_WORLD_SIZE)"'))
+        self.assert_code(0, code, job)
+        self.assert_says(job, r"0 on node2 \(0 of 1\)", r"1 on node1 \(0 of 2\)", r"2 on node1 \(1 of 2\)")
+
+    def test_a_part_of_the_hostfile(self):
+        code, job = self.run_job("--hostfile", self.hosts.hostfile(2), "--num_nodes", "1", "--num_gpus", "1",
+                                 "--tee", "all", bash('echo "$RANK of $WORLD_SIZE on $(hostname)"'))
+        self.assert_code(0, code, job)
+        self.assert_says(job, "0 of 1 on node1")
+        self.assertNotIn("node2", job.stdout)
+
+    def test_arguments_arrive_byte_for_byte(self):
+        arguments = [b"two words", b"", b"'single'", b'"double"', b"$HOME", b"`id`", b"a\\b", b"line\nbreak", b"*", b"~",
+                     b"\xff\xfe", b"&& touch /tmp/x", b"%h"]
+        script = self.folder / "argv.py"
+        script.write_text("import os, sys\nprint('ARGV', [os.fsencode(word).hex() for word in sys.argv[1:]])\n")
+        code, job = self.run_job(self.two_by_two(), "--tee", "all", "/usr/bin/python3", script, *arguments)
+        self.assert_code(0, code, job)
+        expected = str([word.hex() for word in arguments])
+        self.assertEqual(4, job.stdout.count(f"ARGV {expected}"), job.output)
+
+    def test_much_output_over_ssh(self):
+        code, job = self.run_job(self.two_by_two(), "--tee", "all", "--log_dir", self.folder / "logs",
+                                 bash("seq 1000000; echo end of $RANK"), timeout_s=90)
+        self.assert_code(0, code, job)
+        expected = "".join(f"{i}\n" for i in range(1, 1000001))
+        for rank in range(4):
+            log, = (self.folder / "logs").glob(f"**/rank_{rank}/stdout.log")
+            self.assertEqual(expected + f"end of {rank}\n", log.read_text())
+            self.assert_says(job, f"end of {rank}")
+        self.assert_nothing_left()
+
+
+class AgentUpload(HostsCase):
+    def cached_agents(self, node):
+        return node.run(["find", node.home, "-type", "f", "-size", "+1M", "-perm", "-u+x"]).stdout.split()
+
+    def test_a_node_without_the_agent_gets_it_once(self):
+        for node in self.hosts.nodes:
+            self.assertEqual([], self.cached_agents(node))
+        code, job = self.run_job(self.two_by_two(), "true")
+        self.assert_code(0, code, job)
+        first = {node.name: self.cached_agents(node) for node in self.hosts.nodes}
+        for node in self.hosts.nodes:
+            path, = first[node.name]
+            folders = [path.rsplit("/", up)[0] for up in range(1, 3)]
+            for mode in node.run(["stat", "-c", "%a", *folders]).stdout.split():
+                self.assertEqual("0", mode[-1], f"others may use {folders}")
+        inodes = [node.run(["stat", "-c", "%i %Y", *first[node.name]]).stdout for node in self.hosts.nodes]
+        code, job = self.run_job(self.two_by_two(), "true")
+        self.assert_code(0, code, job)
+        self.assertEqual(inodes, [node.run(["stat", "-c", "%i %Y", *self.cached_agents(node)]).stdout
+                                  for node in self.hosts.nodes], "it was copied again")
+        self.assert_nothing_left()
+
+
+class SharedHome(HostsCase):
+    host_options = {"shared_home": True}
+
+    def test_nodes_that_share_a_home_folder(self):
+        for _ in range(2):  # both copy the agent at once, then both have it
+            code, job = self.run_job(self.two_by_two(), "--tee", "all", bash('echo "$RANK on $(hostname)"'))
+            self.assert_code(0, code, job)
+            for rank, node in enumerate(["node1", "node1", "node2", "node2"]):
+                self.assert_says(job, f"{rank} on {node}")
+        self.assert_nothing_left()
+
+
+class NoisyLogin(HostsCase):
+    host_options = {"bashrc": "echo 'Welcome to this node!'\necho 'quota exceeded' >&2\nseq 2000\n"}
+
+    def test_a_noisy_bashrc_does_no_harm(self):
+        for _ in range(2):  # with and without copying the agent
+            # Not bash -c: that one reads .bashrc itself where SSH_CLIENT is set.
+            code, job = self.run_job(self.two_by_two(), "--tee", "all", "sh", "-c", 'echo "rank $RANK is fine"')
+            self.assert_code(0, code, job)
+            for rank in range(4):
+                self.assert_says(job, f"rank {rank} is fine")
+            self.assertNotIn("Welcome", job.stdout)
+        self.assert_nothing_left()
+
+
+class Rekey(HostsCase):
+    host_options = {"sshd_options": {"RekeyLimit": "1M"}}
+
+    def test_output_and_upload_through_rekeying(self):
+        code, job = self.run_job(self.two_by_two(), "--tee", "all", "--log_dir", self.folder / "logs",
+                                 bash("seq 1500000; echo end of $RANK"), timeout_s=90)
+        self.assert_code(0, code, job)
+        for rank in range(4):
+            self.assert_says(job, f"end of {rank}")
+        self.assert_nothing_left()
+
+
+class ManyHosts(HostsCase):
+    host_options = {"count": 6}
+
+    def test_six_hosts(self):
+        code, job = self.run_job("--hostfile", self.hosts.hostfile(1), "--tee", "all",
+                                 bash('echo "$RANK on $(hostname)."'))
+        self.assert_code(0, code, job)
+        for rank in range(6):
+            self.assert_says(job, rf"{rank} on node{rank + 1}\.")
+        self.assert_nothing_left()
+
+    def test_fourteen_names_for_one_sshd_that_refuses_some_logins(self):
+        # sshd's MaxStartups refuses part of many logins at once; dslaunch must not take that for a dead node.
+        names = [f"alias{i}" for i in range(14)]
+        config = "".join(f"Host {name}\n  HostName node1\n  HostKeyAlias node1\n" for name in names)
+        self.front.write_file(".ssh/config", config)
+        self.addCleanup(subprocess.run, ["rm", "-f", str(self.front.outside_path(".ssh/config"))])
+        hosts = self.hosts.hostfile(text="".join(f"{name} slots=1\n" for name in names))
+        code, job = self.run_job("--hostfile", hosts, "true")
+        self.assertNotEqual(69, code, job.output)
+        self.assert_presentable(job)
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Signals to the front end, and the sudden death of each of dslaunch's own processes."""
+
+import os
+import pty
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import (DSLAUNCH, MARK, TWO_BY_TWO, LauncherCase, bash, keepers_and_agents,  # noqa: E402
+                           main)
+from test_hosts import wait_until  # noqa: E402
+
+HEEDS_TERM = """trap 'touch "$FOLDER/term.$RANK"; exit 0' TERM; touch "$FOLDER/up.$RANK"
+                while :; do sleep 0.05; done"""
+IGNORES_TERM = """trap '' TERM INT HUP; touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done"""
+# A child in a session of its own, which no process group reaches.
+WITH_GRANDCHILD = "setsid sleep 300 </dev/null >/dev/null 2>&1 & " + HEEDS_TERM
+
+
+class SignalCase(LauncherCase):
+    def start_ranks(self, script, *options):
+        job = self.start(TWO_BY_TWO, *options, bash(script), env={"FOLDER": str(self.folder)})
+        self.wait_for_files(job, "up.*", 4)
+        return job
+
+    def assert_asked_politely(self):
+        self.assertEqual(4, len(list(self.folder.glob("term.*"))), "not every rank got SIGTERM")
+
+
+class Signals(SignalCase):
+    def test_interrupt(self):
+        job = self.start_ranks(HEEDS_TERM)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 5), job)
+        self.assert_asked_politely()
+        self.assert_nothing_left()
+
+    def test_terminate(self):
+        job = self.start_ranks(HEEDS_TERM)
+        job.signal(signal.SIGTERM)
+        self.assert_code(143, self.wait(job, 5), job)
+        self.assert_asked_politely()
+        self.assert_nothing_left()
+
+    def test_hang_up(self):
+        job = self.start_ranks(HEEDS_TERM)
+        job.signal(signal.SIGHUP)
+        self.assert_code(129, self.wait(job, 5), job)
+        self.assert_asked_politely()
+        self.assert_nothing_left()
+
+    def test_interrupt_waits_for_the_grace(self):
+        job = self.start_ranks(IGNORES_TERM, "--grace", "1")
+        begin = time.monotonic()
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 8), job)
+        self.assertGreater(time.monotonic() - begin, 0.9)
+        self.assert_nothing_left()
+
+    def test_interrupt_twice_kills_at_once(self):
+        job = self.start_ranks(IGNORES_TERM, "--grace", "30")
+        job.signal(signal.SIGINT)
+        time.sleep(0.5)
+        self.assertTrue(job.running(), job.output)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 3), job)
+        self.assert_nothing_left()
+
+    def test_interrupt_before_the_ranks_are_up(self):
+        for delay_s in (0.0, 0.01, 0.03, 0.1):
+            with self.subTest(delay_s=delay_s):
+                job = self.start(TWO_BY_TWO, "sleep", "60")
+                time.sleep(delay_s)
+                job.signal(signal.SIGINT)
+                self.assert_code(130, self.wait(job, 8), job)
+                self.assert_nothing_left()
+
+    def test_user_signals_reach_the_ranks(self):
+        for name in ("USR1", "USR2"):
+            with self.subTest(signal=name):
+                for path in self.folder.glob("up.*"):
+                    path.unlink()
+                job = self.start_ranks(f"""trap 'touch "$FOLDER/{name}.$RANK"; exit 0' {name}
+                                           touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done""")
+                job.signal(getattr(signal, "SIG" + name))
+                self.assert_code(0, self.wait(job, 5), job)
+                self.assertEqual(4, len(list(self.folder.glob(f"{name}.*"))))
+
+    def test_ctrl_c_at_a_terminal(self):
+        # The terminal signals the whole foreground group: the ranks must hear of it from dslaunch only.
+        script = "trap 'touch \"$FOLDER/int.$RANK\"; exit 1' INT; " + HEEDS_TERM
+        environment = {**self.base_environment(), MARK: self.mark, "FOLDER": str(self.folder), "TERM": "xterm"}
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(DSLAUNCH, [DSLAUNCH, *TWO_BY_TWO, *bash(script)], environment)
+        self.addCleanup(os.close, terminal)
+        os.set_blocking(terminal, False)
+        shown = b""
+
+        def ended():
+            nonlocal shown
+            try:
+                shown += os.read(terminal, 65536)
+            except OSError:
+                pass
+            done, status = os.waitpid(pid, os.WNOHANG)
+            return (os.waitstatus_to_exitcode(status),) if done else None
+        wait_until(lambda: ended() or len(list(self.folder.glob("up.*"))) == 4, 20, "ranks up")
+        os.write(terminal, b"\x03")
+        code, = wait_until(ended, 5, "end after Ctrl-C")
+        self.assertEqual(130, code, shown.decode(errors="replace"))
+        self.assert_asked_politely()
+        self.assertEqual([], list(self.folder.glob("int.*")))
+        self.last_job = None
+        wait_until(lambda: not self.leftovers(), 5, "nothing left")
+
+    def test_suspend_is_survived(self):
+        job = self.start_ranks(HEEDS_TERM)
+        job.signal(signal.SIGSTOP)
+        time.sleep(2)
+        job.signal(signal.SIGCONT)
+        time.sleep(1)
+        self.assertTrue(job.running(), job.output)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 5), job)
+        self.assert_nothing_left()
+
+
+class SuddenDeath(SignalCase):
+    """kill -9 of dslaunch's own processes."""
+
+    def own_processes(self, count=2):
+        keepers, agents = keepers_and_agents(self.leftovers())
+        self.assertEqual(count, len(keepers), list(map(str, keepers)))
+        self.assertEqual(count, len(agents), list(map(str, agents)))
+        return keepers, agents
+
+    def test_kill_the_front_end(self):
+        job = self.start_ranks(WITH_GRANDCHILD)
+        job.signal(signal.SIGKILL)
+        self.wait(job, 5)
+        self.assert_nothing_left(5, since=job.ended_at)
+        self.assert_asked_politely()
+
+    def test_kill_the_front_end_with_ranks_that_ignore_sigterm(self):
+        job = self.start_ranks(IGNORES_TERM, "--grace", "1")
+        job.signal(signal.SIGKILL)
+        self.wait(job, 5)
+        self.assert_nothing_left(1 + 5, since=job.ended_at)
+
+    def test_kill_one_agent(self):
+        for victim in (0, 1):
+            with self.subTest(victim=victim):
+                for path in self.folder.glob("up.*"):
+                    path.unlink()
+                job = self.start_ranks(WITH_GRANDCHILD)
+                _, agents = self.own_processes()
+                begin = time.time()
+                os.kill(agents[victim].pid, signal.SIGKILL)
+                self.assert_code(69, self.wait(job, 10), job)
+                self.assert_presentable(job)
+                self.assert_nothing_left(5, since=begin)
+
+    def test_kill_one_keeper(self):
+        for victim in (0, 1):
+            with self.subTest(victim=victim):
+                for path in self.folder.glob("up.*"):
+                    path.unlink()
+                job = self.start_ranks(WITH_GRANDCHILD)
+                keepers, _ = self.own_processes()
+                begin = time.time()
+                os.kill(keepers[victim].pid, signal.SIGKILL)
+                self.assert_code(69, self.wait(job, 10), job)
+                self.assert_presentable(job)
+                self.assert_nothing_left(5, since=begin)
+
+    def test_kill_everything_of_one_node_at_once(self):
+        # The ranks' parent-death signal is what is left.
+        job = self.start_ranks(HEEDS_TERM)
+        keepers, agents = self.own_processes()
+        node = keepers[1]
+        agent, = [agent for agent in agents if agent.ppid == node.pid]
+        begin = time.time()
+        os.kill(agent.pid, signal.SIGSTOP)
+        os.kill(node.pid, signal.SIGKILL)
+        os.kill(agent.pid, signal.SIGKILL)
+        self.assert_code(69, self.wait(job, 15), job)
+        self.assert_nothing_left(5, since=begin)
+
+    def test_an_agent_that_hangs_is_noticed(self):
+        job = self.start_ranks(HEEDS_TERM)
+        _, agents = self.own_processes()
+        begin = time.time()
+        os.kill(agents[1].pid, signal.SIGSTOP)
+        self.assert_code(69, self.wait(job, 20), job)
+        self.assertLess(time.time() - begin, 15)
+        self.assert_nothing_left(5)
+
+
+if __name__ == "__main__":
+    main()

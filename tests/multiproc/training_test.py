@@ -1,0 +1,54 @@
+"""The embedded trainer through dslaunch, on this machine's nodes."""
+
+import json
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import LauncherCase, main  # noqa: E402
+
+LOCAL = ["--launcher", "local"]
+
+
+class Training(LauncherCase):
+    def losses(self, nodes, ranks):
+        """The loss of every step."""
+        metrics = self.folder / f"metrics.{nodes}x{ranks}.jsonl"
+        code, job = self.run_job(LOCAL, "--num_nodes", nodes, "--num_gpus", ranks, "train", "fashion_mnist",
+                                 "--steps", 50, "--seed", 7, "--metrics_jsonl", metrics, timeout_s=240)
+        self.assert_code(0, code, job)
+        self.assert_presentable(job)
+        self.assert_nothing_left()
+        records = [json.loads(line) for line in metrics.read_text().splitlines()]
+        return [record["loss"] for record in records if "loss" in record]
+
+    def test_the_same_loss_however_the_ranks_are_spread(self):
+        one_node, two_nodes = self.losses(1, 4), self.losses(2, 2)
+        self.assertGreaterEqual(len(one_node), 50)
+        self.assertEqual(len(one_node), len(two_nodes))
+        self.assertLess(one_node[-1], one_node[0], "it learns nothing")
+        for step, (one, two) in enumerate(zip(one_node, two_nodes)):
+            self.assertLessEqual(abs(one - two), 1e-5 * abs(one), f"step {step}: {one} and {two}")
+
+    def test_a_killed_rank_ends_the_training(self):
+        import os
+        import signal
+        job = self.start(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "train", "fashion_mnist", "--epochs", 1000)
+        self.wait_for_output(job, r"(?i)loss", timeout_s=90)
+        victim, = [process for process in self.leftovers()
+                   if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
+        os.kill(victim.pid, signal.SIGKILL)
+        self.assert_code(137, self.wait(job, 15), job)
+        self.assert_says(job, r"rank 3\b", "SIGKILL")
+        self.assert_nothing_left()
+
+    def test_data_that_is_not_there(self):
+        code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", "fashion_mnist", "--data", self.folder / "nowhere",
+                                 timeout_s=90)
+        self.assert_code(65, code, job)
+        self.assert_says(job, "nowhere")
+        self.assert_presentable(job)
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    main()

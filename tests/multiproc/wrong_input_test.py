@@ -1,0 +1,115 @@
+"""Wrong input: one clear message that says where and what to do, the documented code, and nothing started."""
+
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+
+USAGE, BAD_INPUT, IO, CANNOT_EXECUTE, NOT_FOUND = 64, 65, 74, 126, 127
+
+
+class WrongInput(LauncherCase):
+    def refused(self, code_expected, *arguments, says=(), program=None, **options):
+        """Runs it with a program that would leave a trace, and checks that it was refused."""
+        trace = bash('touch "$FOLDER/started"')
+        code, job = self.run_job(*arguments, trace if program is None else program, timeout_s=20,
+                                 env={"FOLDER": str(self.folder)}, **options)
+        self.assert_code(code_expected, code, job)
+        self.assert_presentable(job)
+        for pattern in says:
+            self.assertRegex(job.stderr, pattern)
+        self.assertLessEqual(len(job.stderr.strip().splitlines()), 6, job.stderr)
+        self.assertFalse((self.folder / "started").exists(), "a program was started")
+        self.assert_nothing_left(1)
+        return job
+
+    def hostfile(self, text):
+        path = self.folder / "hosts.txt"
+        path.write_text(text)
+        return ["--hostfile", path, "--num_gpus", "1"]
+
+    def test_two_nodes_but_no_hosts(self):
+        if pathlib.Path("/job/hostfile").exists():
+            self.fail("/job/hostfile exists on this machine, so this test means nothing here")
+        self.refused(USAGE, "--num_nodes", "2", says=["--hostfile", "--launcher local"])
+
+    def test_hostfiles(self):
+        for text, where in (("node1 slots=0\n", ":1"), ("node1 slots=2\nnode1 slots=2\n", ":2"),
+                            ("node1 slots=2\nnode2\n", ":2"), ("node1 slots=two\n", ":1"),
+                            ("node1 slots = 2\n", ":1"), ("node1 slots=-1\n", ":1"),
+                            ("# ok\n\nnode1 slots=99999999999999999999\n", ":3")):
+            with self.subTest(text=text):
+                self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt" + where])
+
+    def test_an_empty_hostfile(self):
+        for text in ("", "\n\n", "# nothing\n"):
+            with self.subTest(text=text):
+                self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt"])
+
+    def test_a_hostfile_that_is_not_there(self):
+        self.refused(BAD_INPUT, "--hostfile", self.folder / "no_such_file", says=["no_such_file"])
+
+    def test_a_hostfile_that_is_a_folder(self):
+        self.refused(BAD_INPUT, "--hostfile", self.folder, says=[str(self.folder)])
+
+    def test_more_than_the_hostfile_has(self):
+        self.refused(USAGE, self.hostfile("node1 slots=2\nnode2 slots=2\n"), "--num_nodes", "3", says=[r"\b3\b", r"\b2\b"])
+        self.refused(USAGE, self.hostfile("node1 slots=2\nnode2 slots=2\n"), "--num_gpus", "4", says=[r"\b4\b", "node1"])
+
+    def test_options(self):
+        self.refused(USAGE, "--num_nodez", "2", says=["--num_nodez", "--num_nodes"])
+        self.refused(USAGE, "--num_gpus", "0", says=["--num_gpus", "'?0'?"])
+        self.refused(USAGE, "--num_gpus", "two", says=["--num_gpus", "two"])
+        self.refused(USAGE, "--launcher", "teleport", says=["--launcher", "teleport"])
+        self.refused(USAGE, TWO_BY_TWO, "--tee", "everyone", says=["--tee", "everyone"])
+        self.refused(USAGE, TWO_BY_TWO, "--autotuning", "run", says=["autotuning"])
+
+    def test_nothing_to_run(self):
+        self.refused(USAGE, TWO_BY_TWO, program=[], says=["program"])
+
+    def test_a_program_that_does_not_exist(self):
+        job = self.refused(NOT_FOUND, TWO_BY_TWO, program=["no-such-program-here"], says=["no-such-program-here"])
+        self.assertIn("no-such-program-here", job.stderr)
+        self.refused(NOT_FOUND, TWO_BY_TWO, program=["./no/such/file"], says=["no/such/file"])
+        self.refused(NOT_FOUND, TWO_BY_TWO, program=["no_such_script.py"], says=["no_such_script.py"])
+
+    def test_a_program_that_cannot_be_executed(self):
+        plain = self.folder / "plain.txt"
+        plain.write_text("not a program\n")
+        self.refused(CANNOT_EXECUTE, TWO_BY_TWO, program=[str(plain)], says=["plain.txt"])
+        self.refused(CANNOT_EXECUTE, TWO_BY_TWO, program=[str(self.folder)], says=[str(self.folder)])
+
+    def test_a_log_folder_that_cannot_be_made(self):
+        (self.folder / "file").write_text("")
+        self.refused(IO, TWO_BY_TWO, "--log_dir", self.folder / "file" / "logs", says=["file/logs"])
+
+    def test_cuda_where_there_is_none(self):
+        if os.path.exists("/dev/nvidia0"):
+            self.fail("this machine has a GPU, so this test means nothing here")
+        code, job = self.run_job(TWO_BY_TWO, "--device", "cuda", "true", timeout_s=20)
+        self.assertNotEqual(0, code)
+        self.assertRegex(job.stderr, "(?i)gpu|cuda")
+        self.assert_presentable(job)
+        self.assert_nothing_left(2)
+
+    def test_recipes(self):
+        self.refused(BAD_INPUT, TWO_BY_TWO, program=["train", "no_such_recipe"], says=["no_such_recipe"])
+        recipe = self.folder / "mine.yaml"
+        recipe.write_text("model: {type: mlp}\nno_such_key: 1\n")
+        self.refused(BAD_INPUT, TWO_BY_TWO, program=["train", str(recipe)], says=["mine.yaml", "no_such_key"])
+        recipe.write_text("model: [\n")
+        self.refused(BAD_INPUT, TWO_BY_TWO, program=["train", str(recipe)], says=["mine.yaml"])
+        self.refused(USAGE, TWO_BY_TWO, program=["train", "--steps", "none"], says=["--steps"])
+
+    def test_help_and_version(self):
+        for option, words in (("--help", ["--hostfile", "train"]), ("--version", ["dslaunch"])):
+            code, job = self.run_job(option)
+            self.assert_code(0, code, job)
+            for word in words:
+                self.assertIn(word, job.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Tests with dslaunch on the front test host and its nodes behind real sshds."""
+
+import os
+import subprocess
+import sys
+
+from launcher_case import ROOT, LauncherCase, keepers_and_agents
+from launcher_case import main as launcher_main
+from test_hosts import TestHosts, why_not
+
+ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "env" / "bin" / "python3"
+
+
+class HostsCase(LauncherCase):
+    """The hosts are up for a whole class; a test that breaks them uses `fresh_hosts`."""
+
+    host_options = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.hosts = TestHosts(**{"count": 2, **cls.host_options}).__enter__()
+        cls.addClassCleanup(cls.hosts.close)
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder, 0o755)
+        self.hosts = type(self).hosts
+        self.addCleanup(self.save_sshd_logs)
+
+    def fresh_hosts(self, **options):
+        """Hosts for this test alone, which it may break."""
+        self.hosts = TestHosts(**{"count": 2, **options}).__enter__()
+        self.addCleanup(self.hosts.close)
+        return self.hosts
+
+    @property
+    def front(self):
+        return self.hosts.front
+
+    @property
+    def everyone(self):
+        return [self.hosts.front, *self.hosts.nodes]
+
+    def popen(self, argv, env, cwd, **options):
+        return self.front.popen(argv, env, cwd, stdin=subprocess.DEVNULL, **options)
+
+    def base_environment(self):
+        return {}
+
+    def leftovers(self):
+        """Everything on every host that its own sshd and first process did not bring."""
+        return [process for host in self.everyone if os.path.exists(f"/proc/{host.init_pid}")
+                for process in host.processes()]
+
+    def two_by_two(self, text=None):
+        return ["--hostfile", self.hosts.hostfile(slots=2, text=text), "--num_nodes", "2", "--num_gpus", "2"]
+
+    def keeper_and_agent(self, node):
+        """The one keeper and the one agent of a node."""
+        keepers, agents = keepers_and_agents(node.processes())
+        self.assertEqual((1, 1), (len(keepers), len(agents)), "\n".join(map(str, node.processes())))
+        return keepers[0], agents[0]
+
+    def save_sshd_logs(self):
+        """Prints what the sshds said when the test has failed."""
+        outcome = getattr(self, "_outcome", None)
+        if outcome is None or outcome.success:
+            return
+        for node in self.hosts.nodes:
+            if os.path.exists(f"/proc/{node.init_pid}"):
+                print(f"--- sshd of {node.name}:\n{node.sshd_log()[-3000:]}", file=sys.stderr)
+
+
+def main():
+    reason = why_not()
+    if reason:
+        # A failure, never a pass: ./run-tests leaves these tests out and says so instead.
+        sys.exit(f"NOT RUN: {reason}")
+    launcher_main()

@@ -1,0 +1,197 @@
+"""What the end-to-end tests share: starting dslaunch, watching its output, and proving that nothing is left of a job.
+
+The binaries are those of $DSLAUNCH_BUILD_DIR (default: build/ of this checkout).
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+from test_hosts import processes_where, wait_until
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resolve()
+DSLAUNCH = str(BUILD / "bin" / "dslaunch")
+TRAIN = str(BUILD / "bin" / "dslaunch-train")
+TWO_BY_TWO = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"]
+
+# Every process of a test carries this variable with the test's own value, unless it takes pains to lose it.
+MARK = "DSLAUNCH_TEST_MARK"
+
+# What a user must never see.
+STACK_TRACE = re.compile(r"terminate called|Traceback|what\(\):|Segmentation fault|#[0-9]+ 0x|"
+                         r"Assertion|AddressSanitizer")
+
+
+def bash(script):
+    return ["bash", "-c", script]
+
+
+def is_agent_binary(process):
+    return process.name.startswith(("dslaunch-agent", "agent-"))  # built here; copied to a node
+
+
+def keepers_and_agents(processes):
+    """(keepers, agents): the keeper is the parent of its node's agent; both run the same binary."""
+    ours = {process.pid: process for process in processes if is_agent_binary(process)}
+    agents = [process for process in ours.values() if process.ppid in ours]
+    keepers = [process for process in ours.values() if process.ppid not in ours]
+    return keepers, agents
+
+
+class Job:
+    """A running dslaunch. Its stdout and stderr go to files, so it is never held up by the test."""
+
+    def __init__(self, popen, folder):
+        """popen(stdout=, stderr=) starts it; the Popen may have `inner_pid`, dslaunch's own pid."""
+        self._out = pathlib.Path(folder) / f"dslaunch.{uuid.uuid4().hex}.stdout"
+        self._err = self._out.with_suffix(".stderr")
+        with open(self._out, "wb") as out, open(self._err, "wb") as err:
+            self.started_at = time.time()
+            self.process = popen(stdout=out, stderr=err)
+        self.pid = getattr(self.process, "inner_pid", None) or self.process.pid
+        self.ended_at = None
+
+    @property
+    def stdout(self):
+        return self._out.read_text(errors="replace")
+
+    @property
+    def stderr(self):
+        return self._err.read_text(errors="replace")
+
+    @property
+    def output(self):
+        return self.stdout + self.stderr
+
+    def signal(self, number):
+        os.kill(self.pid, number)
+
+    def running(self):
+        return self.process.poll() is None
+
+    def wait(self, timeout_s=60):
+        """The exit code as a shell has it: 128 + signal for a signal."""
+        code = self.process.wait(timeout=timeout_s)
+        self.ended_at = time.time()
+        return code if code >= 0 else 128 - code
+
+
+class LauncherCase(unittest.TestCase):
+    """One temporary folder (self.folder) and one mark for each test. Runs dslaunch on this machine."""
+
+    def setUp(self):
+        for binary in ("dslaunch", "dslaunch-agent"):
+            if not (BUILD / "bin" / binary).exists():
+                self.fail(f"{BUILD}/bin/{binary} is not built; cmake --build {BUILD}")
+        self.mark = uuid.uuid4().hex
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.addCleanup(self.end_leftovers)
+
+    # Where it runs; the tests on test hosts replace these three.
+
+    def popen(self, argv, env, cwd, **options):
+        return subprocess.Popen(argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, **options)
+
+    def base_environment(self):
+        place = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DSLAUNCH_", "TORCHELASTIC_")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(place)}
+        return {**env, "XDG_STATE_HOME": str(self.folder / "state")}
+
+    def leftovers(self):
+        """What is alive of the test's jobs, dslaunch itself included."""
+        return processes_where(lambda process: process.environ.get(MARK) == self.mark)
+
+    # Starting.
+
+    def start(self, *arguments, env=None, cwd=None):
+        """Starts dslaunch; arguments may be str, bytes, Path or lists of them."""
+        argv = [DSLAUNCH]
+        for argument in arguments:
+            argv += argument if isinstance(argument, list) else [argument]
+        argv = [word if isinstance(word, bytes) else str(word) for word in argv]
+        environment = {**self.base_environment(), MARK: self.mark, **(env or {})}
+        job = Job(lambda **files: self.popen(argv, environment, cwd or str(self.folder), **files), self.folder)
+        self.last_job = job
+        return job
+
+    def run_job(self, *arguments, timeout_s=60, **options):
+        """Runs dslaunch to its end; (exit code, Job)."""
+        job = self.start(*arguments, **options)
+        return self.wait(job, timeout_s), job
+
+    def wait(self, job, timeout_s=60):
+        try:
+            return job.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.fail(f"dslaunch still runs after {timeout_s} s; its output:\n{job.output}\n"
+                      "and these processes:\n" + "\n".join(map(str, self.leftovers())))
+
+    def wait_for_output(self, job, pattern, count=1, timeout_s=20):
+        """Waits until `pattern` is in dslaunch's output `count` times."""
+        def enough():
+            return len(re.findall(pattern, job.output)) >= count or not job.running()
+        try:
+            wait_until(enough, timeout_s)
+        except TimeoutError:
+            pass
+        found = len(re.findall(pattern, job.output))
+        self.assertGreaterEqual(found, count, f"'{pattern}' was not seen {count} times; the output:\n{job.output}")
+
+    def wait_for_files(self, job, pattern, count, timeout_s=20):
+        """Waits until self.folder has `count` files like `pattern`; workers make them to say how far they are."""
+        def enough():
+            return len(list(self.folder.glob(pattern))) >= count or not job.running()
+        try:
+            wait_until(enough, timeout_s)
+        except TimeoutError:
+            pass
+        found = sorted(path.name for path in self.folder.glob(pattern))
+        self.assertGreaterEqual(len(found), count, f"files {pattern}: only {found}; the output:\n{job.output}")
+        return found
+
+    # Judging.
+
+    def assert_code(self, expected, code, job):
+        self.assertEqual(expected, code, f"wrong exit code; the output:\n{job.output}")
+
+    def assert_says(self, job, *patterns):
+        for pattern in patterns:
+            self.assertRegex(job.output, pattern)
+
+    def assert_presentable(self, job):
+        self.assertNotRegex(job.output, STACK_TRACE)
+
+    def assert_nothing_left(self, within_s=5, since=None):
+        """Nothing of the job is alive `within_s` seconds after `since` (time.time(); default: now)."""
+        left_s = within_s - (time.time() - since if since else 0)
+        try:
+            wait_until(lambda: not self.leftovers(), max(left_s, 0.05))
+        except TimeoutError:
+            self.fail(f"still alive after {within_s} s:\n" + "\n".join(map(str, self.leftovers())) +
+                      f"\nthe output:\n{self.last_job.output}")
+
+    def end_leftovers(self):
+        for process in self.leftovers():
+            try:
+                os.kill(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+def seconds_since_written(path, ended_at):
+    """From when a worker wrote `path` to `ended_at`."""
+    return ended_at - os.stat(path).st_mtime
+
+
+def main():
+    unittest.main(module="__main__", verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])

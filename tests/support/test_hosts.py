@@ -1,0 +1,520 @@
+#!/usr/bin/env python3
+"""Test hosts: several "machines" on this one, each with its own network, name, process table, HOME and sshd.
+
+    with TestHosts(2) as hosts:
+        front, (node1, node2) = hosts.front, hosts.nodes
+        done = front.run([DSLAUNCH, "--hostfile", hosts.hostfile(slots=2), "hostname"])
+
+or by hand, until Ctrl-C:  sudo tests/support/test_hosts.py up 2
+
+A host is a set of Linux namespaces below one "switch" (a network namespace with a bridge, itself below this
+process). Nothing has a name outside of them, so runs in parallel cannot clash, and nothing can be left behind:
+when this process dies, however it dies, the kernel ends the switch, its hosts and everything in them.
+
+What a host has of its own: network (10.66.0.N and fd66::N on `eth0`), UTS name, process table, /etc/hosts (with
+`127.0.1.1 nodeN`, as Debian's installer writes it), the root account's home, and an sshd with its own key. The rest
+of the disk is this machine's and is the same on all hosts.
+
+Standard library only; needs root, iproute2, util-linux, openssh-server and openssh-client.
+"""
+
+import argparse
+import atexit
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+SUBNET = "10.66.0."
+SUBNET6 = "fd66::"
+FRONT_ADDRESS = 250
+STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
+START_TIMEOUT_S = 30
+TOOLS = ["ip", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def why_not():
+    """Why test hosts cannot be had here, with the way out; None when they can."""
+    if sys.platform != "linux":
+        return "test hosts are Linux namespaces; run this on Linux"
+    if os.geteuid() != 0:
+        return "test hosts need root, to make namespaces and run sshd; this runs them: sudo ./run-tests --only hosts"
+    missing = [tool for tool in TOOLS if not shutil.which(tool, path=SYSTEM_PATH)]
+    if missing:
+        return (f"test hosts need {', '.join(missing)}; install them with "
+                "`packaging/install-debian-packages --tests`")
+    probe = subprocess.run(["unshare", "--net", "--mount", "--pid", "--uts", "--fork", "true"],
+                           capture_output=True, text=True, timeout=10)
+    if probe.returncode != 0:
+        return ("this machine does not let root make namespaces "
+                f"({probe.stderr.strip()}); in a container, start it with --privileged")
+    return None
+
+
+def find_sshd():
+    return shutil.which("sshd", path=SYSTEM_PATH)
+
+
+# --- processes, as this machine's /proc shows them ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Process:
+    pid: int        # as this process sees it: can be signalled
+    ppid: int
+    state: str      # R, S, D, T, Z
+    argv: tuple     # of str; empty for a zombie
+    environ: dict   # of str
+
+    @property
+    def name(self):
+        return os.path.basename(self.argv[0]) if self.argv else ""
+
+    def __str__(self):
+        return f"{self.pid} (parent {self.ppid}, {self.state}) {' '.join(self.argv)}"
+
+
+def _text(data):
+    return data.decode(errors="surrogateescape")
+
+
+def read_process(pid):
+    """The Process, or None when it has ended meanwhile."""
+    proc = pathlib.Path("/proc") / str(pid)
+    try:
+        fields = _text((proc / "stat").read_bytes()).rpartition(")")[2].split()
+        argv = tuple(_text(word) for word in (proc / "cmdline").read_bytes().split(b"\0")[:-1])
+        variables = (proc / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    environ = dict(_text(variable).split("=", 1) for variable in variables if b"=" in variable)
+    return Process(int(pid), int(fields[1]), fields[0], argv, environ)
+
+
+def all_pids():
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def processes_where(condition):
+    """Processes, zombies not counted, for which condition(Process) holds."""
+    found = (read_process(pid) for pid in all_pids() if pid != os.getpid())
+    return [process for process in found if process and process.state != "Z" and condition(process)]
+
+
+def children_of(pid):
+    return [process.pid for process in processes_where(lambda process: process.ppid == pid)]
+
+
+def wait_until(condition, timeout_s, what="", poll_s=0.02):
+    """Polls until condition() is truthy and returns that; raises TimeoutError after timeout_s."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout_s} s: {what}")
+        time.sleep(poll_s)
+
+
+# --- what a test holds -------------------------------------------------------------------------------------------
+
+
+class Host:
+    """One host. Processes are addressed by this machine's pids."""
+
+    def __init__(self, hosts, name, address, init_pid):
+        self._hosts = hosts
+        self.name = name
+        self.address = address
+        self.init_pid = init_pid
+        self.home = f"{STATE}/{'shared' if hosts.shared_home else name}/home"
+        self._pid_namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
+
+    def command(self, argv, cwd="/"):
+        """The argv that runs `argv` in this host, started from outside."""
+        return ["nsenter", f"--target={self.init_pid}", "--net", "--uts", "--pid", "--mount", f"--wdns={cwd}", "--",
+                *argv]
+
+    def environment(self, extra=None):
+        """What a login shell of this host's root would have."""
+        return {"PATH": SYSTEM_PATH, "HOME": self.home, "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash",
+                "LANG": "C.UTF-8", **(extra or {})}
+
+    def popen(self, argv, env=None, cwd="/", **options):
+        """Starts argv in this host. The Popen's `inner_pid` is argv's own pid: signal that one, not nsenter's."""
+        child = subprocess.Popen(self.command(argv, cwd), env=self.environment(env), **options)
+        child.inner_pid = None
+        try:
+            child.inner_pid = wait_until(lambda: children_of(child.pid) or child.poll() is not None, 10)[0]
+        except (TimeoutError, TypeError):
+            pass  # it has ended already
+        return child
+
+    def run(self, argv, env=None, cwd="/", timeout_s=60, **options):
+        """Runs argv in this host; a subprocess.CompletedProcess with text output."""
+        options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", **options}
+        return subprocess.run(self.command(argv, cwd), env=self.environment(env), timeout=timeout_s, **options)
+
+    def processes(self):
+        """Everything that runs in this host but its first process and the listening sshd."""
+        def is_ours(process):
+            try:
+                return os.readlink(f"/proc/{process.pid}/ns/pid") == self._pid_namespace
+            except OSError:
+                return False
+        return [process for process in processes_where(is_ours)
+                if process.pid != self.init_pid and not self._is_listening_sshd(process)]
+
+    def _is_listening_sshd(self, process):
+        return process.ppid == self.init_pid and process.argv and "[listener]" in process.argv[0]
+
+    def named(self, name):
+        return [process for process in self.processes() if process.name == name]
+
+    def outside_path(self, path):
+        """`path` of this host as a path of this machine; relative paths start at the home folder."""
+        return pathlib.Path(f"/proc/{self.init_pid}/root{os.path.join(self.home, path)}")
+
+    def read_file(self, path):
+        return self.outside_path(path).read_text(errors="replace")
+
+    def write_file(self, path, text, mode=0o644):
+        """Writes and returns the absolute path inside the host."""
+        outside = self.outside_path(path)
+        outside.parent.mkdir(parents=True, exist_ok=True)
+        outside.write_text(text)
+        outside.chmod(mode)
+        return os.path.join(self.home, path)
+
+    def link_down(self):
+        """Pulls the cable: peers see silence, not an end of file."""
+        self._hosts.in_switch(["ip", "link", "set", self._port, "down"])
+
+    def link_up(self):
+        self._hosts.in_switch(["ip", "link", "set", self._port, "up"])
+
+    @property
+    def _port(self):
+        return f"p-{self.name}"
+
+    def power_cut(self):
+        """The cable first: killed processes' sockets would close politely and peers would hear of it."""
+        self.link_down()
+        os.kill(self.init_pid, signal.SIGKILL)
+
+    def stop_sshd(self):
+        """No new logins; running sessions go on."""
+        for process in processes_where(self._is_listening_sshd):
+            os.kill(process.pid, signal.SIGKILL)
+
+    def sshd_log(self):
+        return self.read_file(f"{STATE}/{self.name}/sshd.log")
+
+
+class TestHosts:
+    """`count` hosts node1..nodeN and one `front` without sshd, which holds the key that opens the others.
+
+    Start it from a thread that lives as long as the hosts shall: they end with it.
+      shared_home   one home folder for all hosts (as over NFS) instead of one each
+      sshd_options  {"RekeyLimit": "16M"}: overrides for sshd_config
+      bashrc        text of .bashrc on the nodes
+    """
+    __test__ = False  # not a test case, for tools that collect by name
+
+    def __init__(self, count=2, shared_home=False, sshd_options=None, bashrc=""):
+        self.shared_home = shared_home
+        self._spec = {"nodes": [f"node{i + 1}" for i in range(count)], "shared_home": shared_home,
+                      "sshd_options": sshd_options or {}, "bashrc": bashrc}
+        self._switch = None
+
+    def __enter__(self):
+        reason = why_not()
+        if reason:
+            raise RuntimeError(reason)
+        # Two locks against leftovers: the parent-death signal, and end of file on stdin.
+        self._switch = subprocess.Popen(
+            ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--mount", "--pid", "--fork", "--kill-child",
+             "--mount-proc", sys.executable, os.path.abspath(__file__), "_switch", json.dumps(self._spec)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8"})
+        atexit.register(self.close)
+        try:
+            started = json.loads(self._read_line())
+        except BaseException:
+            self.close()
+            raise
+        self.known_hosts = started["known_hosts"]  # {name: line of known_hosts}
+        switch_pid, = children_of(self._switch.pid)
+        self.switch_pid = switch_pid
+        inits = self._find_inits()
+        addresses = {name: f"{SUBNET}{number}" for name, number in started["numbers"].items()}
+        everyone = [Host(self, name, addresses[name], inits[name]) for name in addresses]
+        self.nodes = [host for host in everyone if host.name != "front"]
+        self.front, = [host for host in everyone if host.name == "front"]
+        return self
+
+    def _read_line(self):
+        import selectors
+        selector = selectors.DefaultSelector()
+        selector.register(self._switch.stdout, selectors.EVENT_READ)
+        line = self._switch.stdout.readline() if selector.select(START_TIMEOUT_S) else ""
+        if not line:
+            raise RuntimeError("the test hosts did not start; their own message is above")
+        return line
+
+    def _find_inits(self):
+        """{host name: pid of its first process}: grandchildren of the switch, below one `unshare` each."""
+        inits = {}
+        for process in processes_where(lambda process: "_host" in process.argv):
+            parent = read_process(process.ppid)
+            if parent and parent.ppid == self.switch_pid and process.name.startswith("python"):
+                inits[process.argv[-1]] = process.pid
+        return inits
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Ends everything in the hosts. Can be called twice."""
+        atexit.unregister(self.close)
+        if not self._switch:
+            return
+        switch, self._switch = self._switch, None
+        switch.kill()  # unshare; its child is the switch's first process and dies with it, and so do all hosts
+        switch.wait(timeout=10)
+        switch.stdin.close()
+        switch.stdout.close()
+
+    def in_switch(self, argv):
+        subprocess.run(["nsenter", f"--target={self.switch_pid}", "--net", "--", *argv], check=True, timeout=10)
+
+    def hostfile(self, slots=2, text=None):
+        """A hostfile on the front host; its path there."""
+        if text is None:
+            text = "".join(f"{node.name} slots={slots}\n" for node in self.nodes)
+        return self.front.write_file("hostfile", text)
+
+    def set_known_hosts(self, lines):
+        """Replaces the front's known_hosts."""
+        self.front.write_file(".ssh/known_hosts", "".join(line + "\n" for line in lines))
+
+    def trust_all(self):
+        self.set_known_hosts(self.known_hosts.values())
+
+    def other_key_line(self, name):
+        """A known_hosts line for host `name` with a key that it does not have."""
+        key = f"{STATE}/other_key"
+        if not self.front.outside_path(key).exists():
+            self.front.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        return f"{name} {self.front.read_file(key + '.pub').strip()}"
+
+
+# --- inside: the switch, which is process 1 of the outer namespaces ----------------------------------------------
+
+
+def _call(*argv):
+    subprocess.run(argv, check=True, timeout=START_TIMEOUT_S, stdin=subprocess.DEVNULL)
+
+
+def _keygen(path, comment):
+    _call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path)
+
+
+def _write(path, text, mode=0o644):
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+
+
+def _reap_forever():
+    """A first process's duty: orphans must not stay as zombies. Ends at end of file on stdin."""
+    import select
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end)
+    while True:
+        ready, _, _ = select.select([0, read_end], [], [])
+        if 0 in ready and not os.read(0, 1):
+            return
+        if read_end in ready:
+            os.read(read_end, 4096)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+
+
+def _etc_hosts(name, numbers):
+    # As on a Debian host in a network with DNS: its own name is 127.0.1.1, all others are real addresses.
+    lines = ["127.0.0.1 localhost", f"127.0.1.1 {name}", "::1 localhost ip6-localhost ip6-loopback"]
+    for other, number in numbers.items():
+        if other != name:
+            lines += [f"{SUBNET}{number} {other}", f"{SUBNET6}{number} {other}"]
+    return "\n".join(lines) + "\n"
+
+
+def _sshd_config(name, options):
+    settings = {
+        "Port": "22", "HostKey": f"{STATE}/{name}/host_key", "PidFile": "none", "UsePAM": "no",
+        "PermitRootLogin": "prohibit-password", "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no", "PrintMotd": "no", "PrintLastLog": "no",
+        "AcceptEnv": "LANG LC_*", "Subsystem": "sftp internal-sftp", "LogLevel": "VERBOSE",
+        "MaxStartups": "10:30:100", **options}
+    return "".join(f"{key} {value}\n" for key, value in settings.items())
+
+
+def _write_home(home, is_front, bashrc, authorized_keys, known_hosts):
+    for folder in (home, f"{home}/.ssh"):
+        os.makedirs(folder, exist_ok=True)
+        os.chmod(folder, 0o700)
+    _write(f"{home}/.ssh/authorized_keys", authorized_keys, 0o600)
+    _write(f"{home}/.bashrc", bashrc)
+    if is_front:
+        shutil.copyfile(f"{STATE}/user_key", f"{home}/.ssh/id_ed25519")
+        os.chmod(f"{home}/.ssh/id_ed25519", 0o600)
+        _write(f"{home}/.ssh/known_hosts", known_hosts)
+
+
+def _account_files(folder, home):
+    """passwd and shadow with root's home here, and a root account that sshd does not take for locked."""
+    root = f"root:x:0:0:root:{home}:/bin/bash\n"
+    others = [line for line in pathlib.Path("/etc/passwd").read_text().splitlines(True) if not line.startswith("root:")]
+    _write(f"{folder}/passwd", root + "".join(others))
+    others = [line for line in pathlib.Path("/etc/shadow").read_text().splitlines(True) if not line.startswith("root:")]
+    _write(f"{folder}/shadow", "root:*:19000:0:99999:7:::\n" + "".join(others), 0o600)
+
+
+def run_switch(spec):
+    _call("mount", "--make-rprivate", "/")
+    _call("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
+    os.mkdir(STATE)
+    _call("ip", "link", "add", "br0", "type", "bridge")
+    _call("ip", "link", "set", "br0", "up")
+    _keygen(f"{STATE}/user_key", "user")
+    public_key = pathlib.Path(f"{STATE}/user_key.pub").read_text()
+
+    numbers = {name: i + 1 for i, name in enumerate(spec["nodes"])}
+    numbers["front"] = FRONT_ADDRESS
+    known_hosts = {}
+    for name in numbers:
+        os.mkdir(f"{STATE}/{name}")
+    for name in spec["nodes"]:
+        _keygen(f"{STATE}/{name}/host_key", name)
+        key = " ".join(pathlib.Path(f"{STATE}/{name}/host_key.pub").read_text().split()[:2])
+        known_hosts[name] = f"{name},{SUBNET}{numbers[name]} {key}"
+
+    for name in numbers:
+        is_front = name == "front"
+        home = f"{STATE}/{'shared' if spec['shared_home'] else name}/home"
+        _write_home(home, is_front, "" if is_front and not spec["shared_home"] else spec["bashrc"], public_key,
+                    "".join(line + "\n" for line in known_hosts.values()))
+        _account_files(f"{STATE}/{name}", home)
+        _write(f"{STATE}/{name}/hosts", _etc_hosts(name, numbers))
+        _write(f"{STATE}/{name}/sshd_config", _sshd_config(name, spec["sshd_options"]))
+
+    guests = {name: _start_host(name, number) for name, number in numbers.items()}
+    for name, guest in guests.items():
+        if guest.stdout.readline() != "ready\n":
+            said = pathlib.Path(f"{STATE}/{name}/start.log").read_text()
+            sys.exit(f"test host {name} did not start; it says:\n{said}")
+    print(json.dumps({"numbers": numbers, "known_hosts": known_hosts}), flush=True)
+    _reap_forever()
+
+
+def _start_host(name, number):
+    with open(f"{STATE}/{name}/start.log", "w") as log:  # unshare complains there of a power cut, for one
+        guest = subprocess.Popen(
+            ["setpriv", "--pdeathsig=KILL", "unshare", "--net", "--uts", "--pid", "--mount", "--fork", "--kill-child",
+             "--mount-proc", sys.executable, os.path.abspath(__file__), "_host", name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+    init_pid = wait_until(lambda: children_of(guest.pid), 10, f"first process of {name}")[0]
+    _call("ip", "link", "add", f"p-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(init_pid))
+    _call("ip", "link", "set", f"p-{name}", "master", "br0", "up")
+    guest.stdin.write(f"{number}\n")
+    guest.stdin.flush()
+    return guest
+
+
+# --- inside: a host's first process ------------------------------------------------------------------------------
+
+
+def run_host(name):
+    own = f"{STATE}/{name}"
+    number = sys.stdin.readline().strip()
+    _call("hostname", name)
+    for file in ("hosts", "passwd", "shadow"):
+        _call("mount", "--bind", f"{own}/{file}", f"/etc/{file}")
+    os.makedirs("/run/sshd", exist_ok=True)
+    _call("ip", "link", "set", "lo", "up")
+    _call("ip", "address", "add", f"{SUBNET}{number}/24", "dev", "eth0")
+    _call("ip", "address", "add", f"{SUBNET6}{number}/64", "dev", "eth0", "nodad")
+    _call("ip", "link", "set", "eth0", "up")
+    if name != "front":
+        with open(f"{own}/sshd.log", "w") as log:
+            # Its own session: no terminal of ours may signal it.
+            subprocess.Popen([find_sshd(), "-D", "-e", "-f", f"{own}/sshd_config"], stdin=subprocess.DEVNULL,
+                             stdout=log, stderr=log, start_new_session=True)
+        wait_until(lambda: _listens(22), 10, f"sshd of {name}; see {own}/sshd.log")
+    # stdout is closed by the switch after this line; nothing else may be written to it.
+    print("ready", flush=True)
+    _reap_forever()
+
+
+def _listens(port):
+    needle = f":{port:04X} 00000000:0000 0A"
+    return needle in pathlib.Path("/proc/net/tcp").read_text()
+
+
+# --- by hand -----------------------------------------------------------------------------------------------------
+
+
+def up(count, shared_home):
+    import shlex
+    reason = why_not()
+    if reason:
+        sys.exit(f"test_hosts: {reason}")
+    with TestHosts(count, shared_home=shared_home) as hosts:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        shell = shlex.join(hosts.front.command(["env", "-i", *[f"{k}={v}" for k, v in hosts.front.environment().items()],
+                                                "TERM=xterm", "bash", "-i"], cwd=os.getcwd()))
+        print(f"Up: {', '.join(f'{node.name} ({node.address})' for node in hosts.nodes)}.\n"
+              f"A shell on the front host, from another terminal:\n  {shell}\n"
+              f"There:\n"
+              f"  ssh node1 hostname\n"
+              f"  build/bin/dslaunch --hostfile {hosts.hostfile()} --num_nodes {count} --num_gpus 2 hostname\n"
+              f"Its home is {hosts.front.home}: .ssh/known_hosts, .ssh/id_ed25519, hostfile. Ctrl-C ends all hosts.",
+              flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+        print("\nDown.")
+
+
+def main():
+    if sys.argv[1:2] == ["_switch"]:
+        return run_switch(json.loads(sys.argv[2]))
+    if sys.argv[1:2] == ["_host"]:
+        return run_host(sys.argv[2])
+    parser = argparse.ArgumentParser(description="Test hosts to try dslaunch on by hand; ends at Ctrl-C.")
+    parser.add_argument("action", choices=["up", "check"], help="check: says why they cannot be had, and ends with 1")
+    parser.add_argument("count", type=int, nargs="?", default=2, help="how many nodes (default 2)")
+    parser.add_argument("--shared-home", action="store_true", help="one home folder for all hosts")
+    arguments = parser.parse_args()
+    if not 1 <= arguments.count < FRONT_ADDRESS:
+        parser.error(f"count must be between 1 and {FRONT_ADDRESS - 1}")
+    if arguments.action == "check":
+        reason = why_not()
+        print(reason or "test hosts can be had here")
+        sys.exit(1 if reason else 0)
+    return up(arguments.count, arguments.shared_home)
+
+
+if __name__ == "__main__":
+    main()

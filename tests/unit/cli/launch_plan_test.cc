@@ -1,0 +1,211 @@
+#include "cli/launch_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+LaunchOptions Options(std::optional<int> num_nodes, std::optional<int> num_gpus,
+                      std::optional<Launcher> launcher = std::nullopt,
+                      std::optional<std::string> hostfile = std::nullopt) {
+  LaunchOptions options;
+  options.num_nodes = num_nodes;
+  options.num_gpus = num_gpus;
+  options.launcher = launcher;
+  options.hostfile = std::move(hostfile);
+  return options;
+}
+
+std::vector<Host> Hosts(const std::vector<int>& slots) {
+  std::vector<Host> hosts;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int line = static_cast<int>(i) + 1;
+    const std::string host = "node" + std::to_string(line);
+    hosts.push_back({"u@" + host, "u", host, 2200 + line, slots[i], line});
+  }
+  return hosts;
+}
+
+struct GoodPlan {
+  LaunchOptions options;
+  std::optional<std::vector<Host>> hosts;
+  PlanFacts facts;
+  std::string line;
+};
+
+TEST(MakeLaunchPlan, PlanLines) {
+  const auto N = std::nullopt;
+  const GoodPlan cases[] = {
+      {Options(N, N),
+       N,
+       {},
+       "1 node x 1 slot = 1 rank (local, cpu): localhost (1 slot per node as this machine has no "
+       "GPU; --num_gpus N starts more)"},
+      {Options(N, N),
+       N,
+       {false, 8},
+       "1 node x 8 slots = 8 ranks (local, cpu): localhost (slots from the 8 GPUs of this "
+       "machine)"},
+      {Options(N, 4), N, {false, 8}, "1 node x 4 slots = 4 ranks (local, cpu): localhost"},
+      {Options(1, 2), N, {}, "1 node x 2 slots = 2 ranks (local, cpu): localhost"},
+      {Options(2, 2, Launcher::kLocal),
+       N,
+       {},
+       "2 nodes x 2 slots = 4 ranks (local, cpu): node0 node1"},
+      {Options(2, N, Launcher::kLocal),
+       N,
+       {false, 8},
+       "2 nodes x 4 slots = 8 ranks (local, cpu): node0 node1 (slots from the 8 GPUs of this "
+       "machine)"},
+      {Options(2, N, Launcher::kLocal),
+       N,
+       {false, 1},
+       "2 nodes x 1 slot = 2 ranks (local, cpu): node0 node1 (slots from the 1 GPU of this "
+       "machine)"},
+      {Options(N, N, N, "hf"),
+       Hosts({2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, N, N, "hf"),
+       Hosts({2, 4}),
+       {},
+       "2 nodes with unequal slots = 6 ranks (ssh, cpu): u@node1(2) u@node2(4)"},
+      {Options(N, 2, N, "hf"),
+       Hosts({2, 4}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(2, N, N, "hf"),
+       Hosts({1, 1, 9}),
+       {},
+       "2 nodes x 1 slot = 2 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, N, Launcher::kLocal, "hf"),
+       Hosts({2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (local, cpu): u@node1 u@node2"},
+      {Options(2, 2),
+       Hosts({2, 2}),
+       {true, 0},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, 1, N, "hf"),
+       Hosts({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}),
+       {},
+       "10 nodes x 1 slot = 10 ranks (ssh, cpu): u@node1 u@node2 u@node3 u@node4 u@node5 u@node6 "
+       "u@node7 u@node8 and 2 more"},
+  };
+  for (const GoodPlan& c : cases) {
+    SCOPED_TRACE(c.line);
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, c.facts);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(PlanLine(*plan, "cpu"), c.line);
+  }
+}
+
+TEST(MakeLaunchPlan, RanksFollowTheHostfile) {
+  const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), Hosts({2, 4, 1}), {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->world_size, 7);
+  EXPECT_EQ(plan->launcher, Launcher::kSsh);
+  ASSERT_EQ(plan->nodes.size(), 3u);
+  EXPECT_EQ(plan->nodes[0].first_rank, 0);
+  EXPECT_EQ(plan->nodes[1].first_rank, 2);
+  EXPECT_EQ(plan->nodes[2].first_rank, 6);
+  EXPECT_EQ(plan->nodes[2].name, "u@node3");
+  EXPECT_EQ(plan->nodes[2].host, "node3");
+  EXPECT_EQ(plan->nodes[2].user, "u");
+  EXPECT_EQ(plan->nodes[2].port, 2203);
+}
+
+struct BadPlan {
+  LaunchOptions options;
+  std::optional<std::vector<Host>> hosts;
+  std::vector<std::string> said;
+};
+
+TEST(MakeLaunchPlan, ErrorsSayWhatAndTheWayOut) {
+  const auto N = std::nullopt;
+  LaunchOptions tee = Options(1, 2);
+  tee.tee.ranks = {0, 2};
+  const BadPlan cases[] = {
+      {Options(2, 2),
+       N,
+       {"--num_nodes 2", "--hostfile FILE", "'NAME slots=N'", "--launcher local"}},
+      {Options(2, 2, Launcher::kSsh),
+       N,
+       {"--launcher ssh needs to know the nodes", "--hostfile FILE"}},
+      {Options(3, N, N, "my/hf"), Hosts({2, 2}), {"--num_nodes 3", "my/hf has only 2 nodes"}},
+      {Options(2, N), Hosts({2}), {"--num_nodes 2", "/job/hostfile has only 1 node;"}},
+      {Options(N, 3, N, "my/hf"), Hosts({4, 2}), {"--num_gpus 3", "u@node2 has slots=2 (my/hf:2)"}},
+      {tee, N, {"--tee 2: no such rank", "ranks 0 to 1"}},
+  };
+  for (const BadPlan& c : cases) {
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, {});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.error().code, ExitCode::kUsage);
+    for (const std::string& said : c.said) EXPECT_THAT(plan.error().message, HasSubstr(said));
+  }
+}
+
+TEST(MakeLaunchPlan, SlotsBeyondTheFirstNodesDoNotMatter) {
+  EXPECT_TRUE(MakeLaunchPlan(Options(1, 4, {}, "hf"), Hosts({4, 2}), {}).ok());
+}
+
+TEST(HostfileFor, OnlyTheLocalLauncherIgnoresTheDefault) {
+  const PlanFacts exists{true, 0};
+  EXPECT_EQ(HostfileFor(Options({}, {}), exists), "/job/hostfile");
+  EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kSsh), exists), "/job/hostfile");
+  EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kLocal), exists), std::nullopt);
+  EXPECT_EQ(HostfileFor(Options({}, {}), {}), std::nullopt);
+  EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kLocal, "hf"), exists), "hf");
+}
+
+struct DeviceCase {
+  DeviceChoice requested;
+  std::vector<NodeGpus> nodes;
+  bool one_machine;
+  std::string said;  // begins with "error" if it is one
+};
+
+TEST(DecideDevice, Table) {
+  using D = DeviceChoice;
+  const DeviceCase cases[] = {
+      {D::kAuto, {{"a", 2, 2}, {"b", 2, 8}}, false, "CUDA, as every slot has a GPU"},
+      {D::kAuto, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an NVIDIA GPU"},
+      {D::kAuto,
+       {{"a", 2, 2}, {"b", 2, 0}},
+       false,
+       "error--device auto: not every slot has a GPU: b has 0 GPUs for 2 slots; "},
+      {D::kAuto,
+       {{"a", 2, 1}, {"b", 4, 3}},
+       false,
+       "errora has 1 GPU for 2 slots, b has 3 GPUs for 4 slots; "},
+      {D::kCuda, {{"a", 2, 2}}, false, "CUDA, as --device cuda says"},
+      {D::kCuda,
+       {{"a", 2, 0}},
+       false,
+       "error--device cuda: not every slot has a GPU: a has 0 GPUs for 2 slots; "},
+      {D::kCpu, {{"a", 2, 8}}, false, "CPU, as --device cpu says"},
+      {D::kAuto, {{"n0", 2, 4}, {"n1", 2, 4}}, true, "CUDA, as every slot has a GPU"},
+      {D::kAuto, {{"n0", 2, 2}, {"n1", 2, 2}}, true, "errorthis machine has 2 GPUs for 4 slots; "},
+      {D::kAuto, {{"n0", 2, 0}, {"n1", 2, 0}}, true, "CPU, as no node has an NVIDIA GPU"},
+  };
+  for (const DeviceCase& c : cases) {
+    SCOPED_TRACE(c.said);
+    const auto decision = DecideDevice(c.requested, c.nodes, c.one_machine);
+    const bool is_error = c.said.rfind("error", 0) == 0;
+    ASSERT_EQ(decision.ok(), !is_error);
+    if (is_error) {
+      EXPECT_EQ(decision.error().code, ExitCode::kUsage);
+      EXPECT_THAT(decision.error().message, HasSubstr(c.said.substr(5)));
+      EXPECT_THAT(decision.error().message, HasSubstr("--device cpu"));
+    } else {
+      EXPECT_EQ(decision->reason, c.said);
+      EXPECT_EQ(decision->use_cuda, c.said.rfind("CUDA", 0) == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,216 @@
+#include "cli/line_assembler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Lines = std::vector<std::string>;
+using TimePoint = LineAssembler::TimePoint;
+
+constexpr TimePoint kStart{};
+
+// Feeds the chunks at one time and returns the lines, the unfinished last one too.
+Lines Assemble(const std::vector<std::string>& chunks, bool sanitize = false) {
+  LineAssembler assembler(sanitize);
+  Lines lines;
+  const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
+  for (const std::string& chunk : chunks) assembler.Append(chunk, kStart, sink);
+  assembler.Finish(sink);
+  return lines;
+}
+
+TEST(LineTag, NamesNodeAndRank) { EXPECT_EQ(LineTag("node2", 13), "[node2:13] "); }
+
+TEST(LineAssembler, LineEnds) {
+  EXPECT_THAT(Assemble({""}), IsEmpty());
+  EXPECT_THAT(Assemble({"a\nb\n"}), ElementsAre("a", "b"));
+  EXPECT_THAT(Assemble({"a\n\n\nb"}), ElementsAre("a", "", "", "b"));
+  EXPECT_THAT(Assemble({"a\r\nb\r\n"}), ElementsAre("a", "b"));
+  EXPECT_THAT(Assemble({"a\r\n\r\nb"}), ElementsAre("a", "", "b"));
+  EXPECT_THAT(Assemble({"a", "bc", "\n", "d"}), ElementsAre("abc", "d"));
+  EXPECT_THAT(Assemble({"a\r", "\nb"}), ElementsAre("a", "b"));
+  EXPECT_THAT(Assemble({"a\r\r\nb"}), ElementsAre("a", "b"));
+}
+
+TEST(LineAssembler, ProgressBarsAreLines) {
+  EXPECT_THAT(Assemble({"\r 10%|#", "\r 20%|##", "\r100%|###\ndone\n"}),
+              ElementsAre(" 10%|#", " 20%|##", "100%|###", "done"));
+}
+
+TEST(LineAssembler, BytesPassUntouchedIntoPipes) {
+  const std::string bytes("\x1b[31m\xff\x00\tred\x80", 11);
+  EXPECT_THAT(Assemble({bytes + "\n"}), ElementsAre(bytes));
+}
+
+TEST(LineAssembler, APartialLineIsGivenAfterItsDelayAndOnlyThen) {
+  LineAssembler assembler(false);
+  Lines lines;
+  const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
+  EXPECT_EQ(assembler.FlushDue(), std::nullopt);
+  assembler.Append("pass", kStart, sink);
+  assembler.Append("word: ", kStart + milliseconds(150), sink);
+  EXPECT_EQ(assembler.FlushDue(), kStart + milliseconds(200));
+  assembler.FlushPartial(kStart + milliseconds(199), sink);
+  EXPECT_THAT(lines, IsEmpty());
+  assembler.FlushPartial(kStart + milliseconds(200), sink);
+  EXPECT_THAT(lines, ElementsAre("password: "));
+  EXPECT_EQ(assembler.FlushDue(), std::nullopt);
+  assembler.Append("\nnext\n\n", kStart + milliseconds(300),
+                   sink);  // the first end is that of the shown line
+  EXPECT_THAT(lines, ElementsAre("password: ", "next", ""));
+  assembler.Append("x", kStart + milliseconds(1000), sink);
+  EXPECT_EQ(assembler.FlushDue(), kStart + milliseconds(1200));
+}
+
+TEST(LineAssembler, LongLinesAreSplitWithinTheLimit) {
+  const std::string line(kMaxDisplayLineBytes, 'x');
+  EXPECT_THAT(Assemble({line + "\nnext\n"}), ElementsAre(line, "next"));
+  EXPECT_THAT(Assemble({line + "y\nnext\n"}), ElementsAre(line, "y", "next"));
+  EXPECT_THAT(Assemble({line + line + "\n"}), ElementsAre(line, line));
+  EXPECT_THAT(Assemble({line, "\n", "next"}), ElementsAre(line, "next"));
+}
+
+TEST(LineAssembler, SplitsBetweenCharacters) {
+  for (const std::string character : {"\xc3\xb6", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
+    for (size_t before = 0; before < 4; ++before) {
+      const std::string line = std::string(kMaxDisplayLineBytes - before, 'x') + character + "z";
+      const Lines lines = Assemble({line + "\n"}, true);
+      std::string joined;
+      for (const std::string& part : lines) {
+        EXPECT_LE(part.size(), kMaxDisplayLineBytes);
+        joined += part;
+      }
+      EXPECT_EQ(joined, line) << before;  // a torn character would have become U+FFFD
+    }
+  }
+}
+
+TEST(LineAssembler, MemoryStaysBoundedWithoutLineEnds) {
+  LineAssembler assembler(false);
+  size_t given = 0;
+  size_t largest = 0;
+  const std::string chunk(300'000, 'x');
+  for (int i = 0; i < 100; ++i) {
+    assembler.Append(chunk, kStart, [&](std::string_view line) {
+      given += line.size();
+      largest = std::max(largest, line.size());
+    });
+  }
+  EXPECT_LE(largest, kMaxDisplayLineBytes);
+  EXPECT_GE(given + kMaxDisplayLineBytes, 100 * chunk.size());
+}
+
+TEST(LineAssembler, HowBytesArriveChangesNothing) {
+  const unsigned seed = std::random_device{}();
+  RecordProperty("seed", static_cast<int>(seed));
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<std::string> parts = {"a",
+                                          "bc",
+                                          "\n",
+                                          "\n",
+                                          "\r",
+                                          "\r\n",
+                                          "\xc3\xb6",
+                                          "\x1b[0m",
+                                          "\xff",
+                                          "\t",
+                                          std::string(kMaxDisplayLineBytes - 3, 'x')};
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (size_t n = random() % 30; n > 0; --n) {
+      text += parts[random() % (random() % 10 == 0 ? parts.size() : parts.size() - 1)];
+    }
+    std::vector<std::string> chunks;
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t size = 1 + random() % (random() % 4 == 0 ? 70'000 : 4);
+      chunks.push_back(text.substr(begin, size));
+      begin += size;
+    }
+    for (const bool sanitize : {false, true}) {
+      ASSERT_EQ(Assemble(chunks, sanitize), Assemble({text}, sanitize)) << "round " << round;
+    }
+  }
+}
+
+TEST(LineAssembler, ManyLinesTakeLittleTime) {
+  std::string chunk;
+  for (int i = 0; i < 500; ++i)
+    chunk += "step " + std::to_string(i) + " loss 0.123 of a line of usual length 0123456789\n";
+  size_t lines = 0;
+  const auto start = std::chrono::steady_clock::now();
+  LineAssembler assembler(true);
+  for (int i = 0; i < 2000; ++i)
+    assembler.Append(chunk, kStart, [&](std::string_view) { ++lines; });
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  EXPECT_EQ(lines, 1'000'000u);
+  EXPECT_LT(seconds, 5.0);  // 100,000 lines a second are at most half of a core
+}
+
+TEST(LineAssembler, ManyCarriageReturnsStayLinear) {
+  const std::string bar = std::string(2'000'000, '\r') + std::string(2'000'000, '\n');
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(Assemble({bar}).size(), 2'000'000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
+TEST(Harmless, NothingSteersTheTerminal) {
+  const struct {
+    std::string in, out;
+  } cases[] = {
+      {"plain\ttext ~", "plain\ttext ~"},
+      {"\x1b[1;31mred\x1b[0m", "red"},
+      {"\x1b[2J\x1b[Hcleared", "cleared"},
+      {"\x1b]0;title\x07text", "text"},
+      {"\x1b]52;c;cm0=\x1b\\text", "text"},
+      {"\x1bPdcs\x1b\\text", "text"},
+      {"\x1b(Btext\x1b"
+       "7more\x1b"
+       "c",
+       "textmore"},
+      {"cut \x1b[3", "cut "},
+      {"cut \x1b", "cut "},
+      {"cut \x1b]0;title", "cut "},
+      {"\x1b]0;a\x1b[31mb", "b"},
+      {"bell\x07 back\x08space\x7f", "bell backspace"},
+      {std::string("nul\0x", 5), "nulx"},
+      {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
+      {"c1 \xc2\x9b"
+       "31m",
+       "c1 31m"},
+      {"bad \xff\xfe.", "bad \xef\xbf\xbd\xef\xbf\xbd."},
+      {"raw csi \x9b", "raw csi \xef\xbf\xbd"},
+      {"cut \xe2\x82", "cut \xef\xbf\xbd\xef\xbf\xbd"},
+      {"overlong \xc0\x9b", "overlong \xef\xbf\xbd\xef\xbf\xbd"},
+      {"surrogate \xed\xa0\x80", "surrogate \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Harmless(c.in), c.out);
+}
+
+TEST(Harmless, NoControlByteSurvivesRandomBytes) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string in;
+    for (size_t n = random() % 24; n > 0; --n) {
+      in += random() % 3 == 0 ? '\x1b' : static_cast<char>(random() % 256);
+    }
+    for (const char c : Harmless(in)) {
+      const auto byte = static_cast<unsigned char>(c);
+      ASSERT_TRUE(byte >= 0x20 || byte == '\t') << "round " << round;
+      ASSERT_NE(byte, 0x7f) << "round " << round;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

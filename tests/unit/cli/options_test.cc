@@ -1,0 +1,255 @@
+#include "cli/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <sstream>
+
+namespace dslaunch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Mode = LaunchOptions::Mode;
+
+Result<LaunchOptions> Parse(const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv = {"dslaunch"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return ParseOptions(static_cast<int>(argv.size()), argv.data());
+}
+
+LaunchOptions Good(const std::vector<std::string>& arguments) {
+  Result<LaunchOptions> options = Parse(arguments);
+  EXPECT_TRUE(options.ok()) << options.error().message;
+  return options.ok() ? *options : LaunchOptions();
+}
+
+TEST(ParseOptions, DefaultsAreTheDocumentedOnes) {
+  const LaunchOptions options = Good({"./prog"});
+  EXPECT_EQ(options.mode, Mode::kProgram);
+  EXPECT_THAT(options.program, ElementsAre("./prog"));
+  EXPECT_FALSE(options.num_nodes || options.num_gpus || options.hostfile || options.launcher);
+  EXPECT_EQ(options.device, DeviceChoice::kAuto);
+  EXPECT_EQ(options.master_port, 0);
+  EXPECT_FALSE(options.tee.all);
+  EXPECT_THAT(options.tee.ranks, ElementsAre(0));
+  EXPECT_EQ(options.grace_ms, 10'000);
+  EXPECT_EQ(options.connect_timeout_ms, 20'000);
+}
+
+TEST(ParseOptions, EveryOptionInEverySpelling) {
+  const std::vector<std::vector<std::string>> spellings = {
+      {"--num_nodes",
+       "2",
+       "--num_gpus",
+       "4",
+       "--hostfile",
+       "hf",
+       "--launcher",
+       "ssh",
+       "--device",
+       "cuda",
+       "--master_port",
+       "29500",
+       "--tee",
+       "3,0,3",
+       "--log_dir",
+       "/l",
+       "--grace",
+       "0.5",
+       "--connect_timeout",
+       "7",
+       "p"},
+      {"--num-nodes=2", "--num-accelerators=4", "-H", "hf", "--launcher=SSH", "--device=Cuda",
+       "--master-port=29500", "--tee=0,3", "--log-dir=/l", "--grace=0.5", "--connect-timeout=7",
+       "p"},
+      {"--num_nodes=2",
+       "--num_accelerators",
+       "4",
+       "-Hhf",
+       "--launcher",
+       "ssh",
+       "--device",
+       "cuda",
+       "--master-port",
+       "29500",
+       "--tee",
+       "0,3",
+       "--log-dir",
+       "/l",
+       "--grace",
+       "5e-1",
+       "--connect-timeout",
+       "7.0",
+       "--",
+       "p"},
+  };
+  for (const auto& arguments : spellings) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const LaunchOptions options = Good(arguments);
+    EXPECT_EQ(options.num_nodes, 2);
+    EXPECT_EQ(options.num_gpus, 4);
+    EXPECT_EQ(options.hostfile, "hf");
+    EXPECT_EQ(options.launcher, Launcher::kSsh);
+    EXPECT_EQ(options.device, DeviceChoice::kCuda);
+    EXPECT_EQ(options.master_port, 29500);
+    EXPECT_THAT(options.tee.ranks, ElementsAre(0, 3));
+    EXPECT_EQ(options.log_dir, "/l");
+    EXPECT_EQ(options.grace_ms, 500);
+    EXPECT_EQ(options.connect_timeout_ms, 7000);
+    EXPECT_THAT(options.program, ElementsAre("p"));
+  }
+}
+
+TEST(ParseOptions, TeeWords) {
+  EXPECT_TRUE(Good({"--tee", "all", "p"}).tee.all);
+  const Tee none = Good({"--tee", "none", "p"}).tee;
+  EXPECT_FALSE(none.all);
+  EXPECT_TRUE(none.ranks.empty());
+}
+
+TEST(ParseOptions, TheLastOfTheSameOptionCounts) {
+  EXPECT_EQ(Good({"--num_nodes", "2", "--num-nodes=3", "p"}).num_nodes, 3);
+}
+
+TEST(ParseOptions, WhatFollowsTheProgramIsItsOwn) {
+  const std::vector<std::string> program = {
+      "train.py", "--help",  "--num_gpus", "x",  "--version", "train",     "--",
+      "-H",       "a=[1,2]", "",           "ö ", "--no_such", "$HOME `id`"};
+  std::vector<std::string> arguments = {"--num_gpus", "2"};
+  arguments.insert(arguments.end(), program.begin(), program.end());
+  const LaunchOptions options = Good(arguments);
+  EXPECT_EQ(options.mode, Mode::kProgram);
+  EXPECT_EQ(options.num_gpus, 2);
+  EXPECT_EQ(options.program, program);
+}
+
+TEST(ParseOptions, DoubleDashEndsTheOptions) {
+  EXPECT_THAT(Good({"--num_gpus", "2", "--", "-odd-name", "x"}).program,
+              ElementsAre("-odd-name", "x"));
+  EXPECT_THAT(Good({"-", "x"}).program, ElementsAre("-", "x"));
+}
+
+TEST(ParseOptions, TrainOptions) {
+  const LaunchOptions options =
+      Good({"--num_gpus", "2", "train", "--steps", "100", "fashion_mnist", "--seed=0", "--data",
+            "/d", "--set", "engine.optimizer.params.lr=1e-3", "--set=run.tags=[a, b]",
+            "--metrics-jsonl", "m.jsonl"});
+  EXPECT_EQ(options.mode, Mode::kTrain);
+  EXPECT_EQ(options.train.recipe, "fashion_mnist");
+  EXPECT_EQ(options.train.steps, 100);
+  EXPECT_FALSE(options.train.epochs);
+  EXPECT_EQ(options.train.seed, 0);
+  EXPECT_EQ(options.train.data, "/d");
+  EXPECT_EQ(options.train.metrics_jsonl, "m.jsonl");
+  EXPECT_THAT(options.train.sets,
+              ElementsAre("engine.optimizer.params.lr=1e-3", "run.tags=[a, b]"));
+  EXPECT_FALSE(Good({"train"}).train.recipe);
+  EXPECT_EQ(Good({"train", "--epochs", "3", "--", "-x.yaml"}).train.recipe, "-x.yaml");
+}
+
+TEST(ParseOptions, ValuesAreTakenByteForByte) {
+  for (const std::string value : {"[a,b]", "-1", "a=b", "'quoted'", "{x}", "a b", "%s", "\\n"}) {
+    EXPECT_EQ(Good({"train", "--data", value}).train.data, value);
+    EXPECT_EQ(Good({"train", "--data=" + value, "--seed", "1"}).train.data, value);
+    EXPECT_EQ(Good({"--log_dir", value, "p"}).log_dir, value);
+    EXPECT_THAT(Good({"train", "--set", value, "--set", value}).train.sets,
+                ElementsAre(value, value));
+  }
+}
+
+TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string message;
+  } cases[] = {
+      {{}, "nothing to run: give 'train' or a program"},
+      {{"--num_nodes", "2"}, "nothing to run"},
+      {{"--"}, "nothing to run"},
+      {{""}, "the program's name is empty"},
+      {{"--num_nodes", "0", "p"}, "--num_nodes must be a whole number from 1 to 1000000, not '0'"},
+      {{"--num_nodes", "-1", "p"},
+       "--num_nodes must be a whole number from 1 to 1000000, not '-1'"},
+      {{"--num_nodes", "abc", "p"}, "not 'abc'"},
+      {{"--num_nodes", "2x", "p"}, "not '2x'"},
+      {{"--num_nodes", "99999999999999999999", "p"}, "not '99999999999999999999'"},
+      {{"--num_nodes=", "p"}, "--num_nodes must be a whole number from 1 to 1000000, not ''"},
+      {{"--num_nodes"}, "--num_nodes needs a value"},
+      {{"--num_nodes", "--num_gpus", "2", "p"}, "--num_nodes needs a value"},
+      {{"--num_gpus", "0", "p"}, "--num_gpus must be a whole number from 1 to 4096, not '0'"},
+      {{"--num_gpus", "4097", "p"}, "not '4097'"},
+      {{"--master_port", "65536", "p"},
+       "--master_port must be a whole number from 0 to 65535, not '65536'"},
+      {{"--launcher", "slurm", "p"}, "--launcher must be one of local, ssh, not 'slurm'"},
+      {{"--device", "tpu", "p"}, "--device must be one of auto, cuda, cpu, not 'tpu'"},
+      {{"--tee", "0,", "p"}, "--tee must be all, none or ranks such as 0,3, not '0,'"},
+      {{"--tee", "x", "p"}, "--tee: each rank must be a whole number"},
+      {{"--tee", "", "p"}, "--tee must be all, none or ranks"},
+      {{"--grace", "-1", "p"}, "--grace must be seconds, 0 to 86400, not '-1'"},
+      {{"--grace", "10s", "p"}, "not '10s'"},
+      {{"--grace", "nan", "p"}, "not 'nan'"},
+      {{"--connect_timeout", "0", "p"}, "--connect_timeout must be seconds, 0.1 to 86400, not '0'"},
+      {{"--hostfile", "", "p"}, "--hostfile needs a value that is not empty"},
+      {{"--num_node", "2", "p"}, "unknown option '--num_node', did you mean --num_nodes?"},
+      {{"--num-ndoes=2", "p"}, "unknown option '--num-ndoes', did you mean --num_nodes?"},
+      {{"-num_gpus", "2", "p"}, "unknown option '-num_gpus', did you mean --num_gpus?"},
+      {{"--include", "w0@w1:0,2", "p"}, "option '--include' is not supported"},
+      {{"--rdzv-backend=c10d", "p"}, "option '--rdzv-backend' is not supported"},
+      {{"-m", "mod"}, "option '-m' is not supported"},
+      {{"---", "p"}, "option '---' is not supported"},
+      {{"--=1", "p"}, "option '--' is not supported"},
+      {{"--help=1", "p"}, "--help takes no value"},
+      {{"train", "a", "b"}, "train takes one recipe, but got 'a' and 'b'"},
+      {{"train", "--steps", "0"}, "--steps must be a whole number from 1"},
+      {{"train", "--seed", "-1"}, "--seed must be a whole number from 0"},
+      {{"train", "--steps", "1", "--epochs", "1"}, "--steps and --epochs exclude each other"},
+      {{"train", "--stpes", "1"}, "unknown option '--stpes', did you mean --steps?"},
+      {{"train", "--num-gpus", "2"}, "option '--num-gpus' belongs before 'train'"},
+      {{"--steps", "2", "train"}, "option '--steps' belongs after 'train'"},
+      {{"train", "--set"}, "--set needs a value"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c.arguments));
+    const Result<LaunchOptions> options = Parse(c.arguments);
+    ASSERT_FALSE(options.ok());
+    EXPECT_EQ(options.error().code, ExitCode::kUsage);
+    EXPECT_THAT(options.error().message, HasSubstr(c.message));
+    EXPECT_THAT(options.error().message, HasSubstr("ee dslaunch "));
+    EXPECT_EQ(options.error().message.find('\n'), std::string::npos);
+  }
+}
+
+TEST(ParseOptions, NoArgumentsAtAll) { EXPECT_FALSE(ParseOptions(0, nullptr).ok()); }
+
+TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
+  const LaunchOptions help = Good({"--num_gpus", "2", "--help"});
+  EXPECT_EQ(help.mode, Mode::kHelp);
+  std::istringstream lines(help.text);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 89u) << line;
+  EXPECT_LE(count, 36);
+  const LaunchOptions train = Good({"train", "--help"});
+  EXPECT_EQ(train.mode, Mode::kHelp);
+  EXPECT_THAT(train.text, HasSubstr("--metrics_jsonl"));
+  // Each option that the help names is one that the parser knows.
+  const std::regex option("--[a-z_]+");
+  for (const bool is_train : {false, true}) {
+    const std::string& text = is_train ? train.text : help.text;
+    for (std::sregex_iterator i(text.begin(), text.end(), option), end; i != end; ++i) {
+      const auto parsed = is_train ? Parse({"train", i->str()}) : Parse({i->str()});
+      if (parsed.ok()) continue;
+      EXPECT_THAT(parsed.error().message, HasSubstr("needs a value")) << i->str();
+    }
+  }
+}
+
+TEST(ParseOptions, Version) {
+  const LaunchOptions options = Good({"--version"});
+  EXPECT_EQ(options.mode, Mode::kVersion);
+  EXPECT_TRUE(std::regex_match(options.text, std::regex("dslaunch [0-9]+\\.[0-9]+\\.[0-9]+\n")))
+      << options.text;
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,318 @@
+#include "cli/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+namespace fs = std::filesystem;
+
+Result<std::string> Json(const std::string& text, const TrainOptions& options = {}) {
+  return RecipeJson(text, "r.yaml", options, "/cwd");
+}
+
+std::string Good(const std::string& text, const TrainOptions& options = {}) {
+  const auto json = Json(text, options);
+  EXPECT_TRUE(json.ok()) << json.error().message;
+  return json.ok() ? *json : "";
+}
+
+TEST(RecipeJson, ScalarsHaveTheTypesOfYaml12) {
+  const struct {
+    std::string yaml, json;
+  } cases[] = {
+      {"1", "1"},
+      {"-7", "-7"},
+      {"+7", "7"},
+      {"007", "7"},
+      {"18446744073709551615", "18446744073709551615"},
+      {"1.5", "1.5"},
+      {"1e-3", "0.001"},
+      {"1.0e+3", "1000.0"},
+      {".5", "0.5"},
+      {"5.", "5.0"},
+      {"true", "true"},
+      {"FALSE", "false"},
+      {"", "null"},
+      {"~", "null"},
+      {"Null", "null"},
+      {"yes", "\"yes\""},
+      {"'1'", "\"1\""},
+      {"\"true\"", "\"true\""},
+      {"!!str 12", "\"12\""},
+      {"1.2.3", "\"1.2.3\""},
+      {"1_000", "\"1_000\""},
+      {"0x10", "\"0x10\""},
+      {"-x", "\"-x\""},
+      {"1e", "\"1e\""},
+      {"infinity", "\"infinity\""},
+      {"nan", "\"nan\""},
+      {"two words", "\"two words\""},
+      {"[1, a, [], {}]", "[1,\"a\",[],{}]"},
+      {"|\n      a\n      b", "\"a\\nb\\n\""},
+      {"\"\\u00f6\"", "\"\xc3\xb6\""},
+  };
+  for (const auto& c : cases) {
+    EXPECT_EQ(Good("run:\n  x: " + c.yaml + "\n"), "{\"run\":{\"x\":" + c.json + "}}") << c.yaml;
+  }
+}
+
+TEST(RecipeJson, JsonIsReadToo) {
+  const std::string json =
+      R"({"data":{"path":"a\/b"},"engine":{"lr":1e-3,"on":true},"model":{"sizes":[784,128,10]}})";
+  EXPECT_EQ(
+      Good("{\n\t\"model\": {\"sizes\": [784, 128, 10]},\n\t\"engine\": {\"lr\": 1e-3, \"on\": "
+           "true},\n"
+           "\t\"data\": {\"path\": \"a\\/b\"}\n}\n"),
+      R"({"data":{"path":"a/b"},"engine":{"lr":0.001,"on":true},"model":{"sizes":[784,128,10]}})");
+  EXPECT_TRUE(Json(json).ok());
+}
+
+TEST(RecipeJson, AliasesAreExpanded) {
+  EXPECT_EQ(
+      Good("model: &m {type: mlp, sizes: &s [1, 2]}\ndata: {a: *s, b: *m}\n"),
+      R"({"data":{"a":[1,2],"b":{"sizes":[1,2],"type":"mlp"}},"model":{"sizes":[1,2],"type":"mlp"}})");
+}
+
+TEST(RecipeJson, ErrorsHavePlaceAndReason) {
+  const struct {
+    std::string yaml, start, said;
+  } cases[] = {
+      {"run:\n  steps: 1\n  steps: 2\n", "r.yaml:3:3: ", "key 'steps' is given twice"},
+      {"run: {a: 1, a: 2}\n", "r.yaml:1:13: ", "key 'a' is given twice"},
+      {"run: 1\nmodle: {type: mlp}\n", "r.yaml: ", "unknown key 'modle', did you mean 'model'?"},
+      {"optimizer: {}\n",
+       "r.yaml: ", "unknown key 'optimizer'; a recipe has model, data, run, engine"},
+      {"run:\n  x: .nan\n", "r.yaml:2:6: ", "'.nan' is not a finite number"},
+      {"run:\n  x: 1e999\n", "r.yaml:2:6: ", "number out of range: 1e999"},
+      {"run:\n  x: 99999999999999999999\n", "r.yaml:2:6: ", "whole number out of range"},
+      {"run:\n  x: [1, 2\n", "r.yaml:", "not valid YAML"},
+      {"run:\n x: 1\n   y: 2\n", "r.yaml:", "not valid YAML"},
+      {"run:\n  x: *nowhere\n", "r.yaml:2:6: ", "not valid YAML"},
+      {"run: &a {x: *a}\n", "r.yaml:1:13: ", "alias to the value it is part of"},
+      {"run:\n  <<: {x: 1}\n", "r.yaml:2:3: ", "merge keys"},
+      {"run:\n  [1, 2]: x\n", "r.yaml:2:3: ", "a key must be a plain word"},
+      {"run:\n  ~: x\n", "r.yaml:2:3: ", "a key must be a plain word"},
+      {"run:\n  x: !!python/object:os.system a\n", "r.yaml:2:6: ", "tag"},
+      {"run:\n  x: !!set {a}\n", "r.yaml:2:6: ", "tag"},
+      {"run: {}\n---\nrun: {}\n", "r.yaml: ", "more than one document"},
+      {"", "r.yaml: ", "not a recipe"},
+      {"- run\n", "r.yaml: ",
+       "not a recipe: its top level must be a map with the keys model, data, run, engine"},
+      {"run: {x: \"\xff\"}\n", "r.yaml", ""},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.yaml);
+    const auto json = Json(c.yaml);
+    if (c.said.empty() && json.ok()) continue;  // yaml-cpp itself replaces such bytes
+    ASSERT_FALSE(json.ok()) << *json;
+    EXPECT_EQ(json.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(json.error().message, StartsWith(c.start));
+    EXPECT_THAT(json.error().message, HasSubstr(c.said));
+  }
+}
+
+TEST(RecipeJson, BombsAreRefusedQuickly) {
+  std::string aliases = "run:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 12; ++i) {
+    aliases += "  a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int j = 0; j < 10; ++j) aliases += (j == 0 ? "*a" : ", *a") + std::to_string(i - 1);
+    aliases += "]\n";
+  }
+  std::string long_text = "run:\n  t: &t " + std::string(500'000, 'x') + "\n  all: [";
+  for (int i = 0; i < 10'000; ++i) long_text += "*t, ";
+  std::string anchored_depth = "run:\n  a0: &a0 [x]\n";
+  for (int i = 1; i < 100; ++i) {
+    anchored_depth += "  a" + std::to_string(i) + ": &a" + std::to_string(i) + " [*a" +
+                      std::to_string(i - 1) + "]\n";
+  }
+  const struct {
+    std::string yaml, said;
+  } cases[] = {
+      {aliases, "too large"},
+      {long_text + "]\n", "too large"},
+      {anchored_depth, "nested more than 64 levels"},
+      {"run: " + std::string(100, '[') + std::string(100, ']'), "nested more than 64 levels"},
+      {"run: " + std::string(100'000, '['), ""},
+      {"run: " + std::string(100'000, '{'), ""},
+  };
+  for (const auto& c : cases) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto json = Json(c.yaml);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+    ASSERT_FALSE(json.ok());
+    EXPECT_EQ(json.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(json.error().message, HasSubstr(c.said));
+  }
+}
+
+TEST(RecipeJson, WhatDoesNotFitTheEnvironmentIsRefused) {
+  const std::string fits(kMaxRecipeJsonBytes - 20, 'x');
+  EXPECT_TRUE(Json("run: {x: " + fits + "}").ok());
+  const auto large = Json("run: {x: " + fits + std::string(20, 'x') + "}");
+  ASSERT_FALSE(large.ok());
+  EXPECT_EQ(large.error().code, ExitCode::kBadInput);
+  EXPECT_THAT(large.error().message, HasSubstr("too large"));
+}
+
+TEST(RecipeJson, OptionsOverride) {
+  TrainOptions options;
+  options.steps = 5;
+  options.seed = 0;
+  options.data = "rel/path";
+  options.metrics_jsonl = "out/../m.jsonl";
+  EXPECT_EQ(
+      Good("run: {epochs: 3}\n", options),
+      R"({"data":{"path":"rel/path"},"run":{"metrics_jsonl":"/cwd/m.jsonl","seed":0,"steps":5}})");
+  TrainOptions epochs;
+  epochs.epochs = 2;
+  epochs.metrics_jsonl = "/abs/m.jsonl";
+  EXPECT_EQ(Good("run: {steps: 3}\n", epochs),
+            R"({"run":{"epochs":2,"metrics_jsonl":"/abs/m.jsonl"}})");
+}
+
+TEST(RecipeJson, SetMakesMapsAndReadsYamlValues) {
+  TrainOptions options;
+  options.steps = 5;
+  options.sets = {"engine.optimizer.params.lr=1e-3",
+                  "run.steps=9",
+                  "model.sizes=[1, 2]",
+                  "model.name='1'",
+                  "data.empty=",
+                  "run.eq=a=b",
+                  "data.map={a: true}",
+                  "run.twice=one",
+                  "run.twice=two"};
+  EXPECT_EQ(
+      Good("engine: {optimizer: {type: Adam}}\nmodel:\n", options),
+      R"({"data":{"empty":null,"map":{"a":true}},"engine":{"optimizer":{"params":{"lr":0.001},"type":"Adam"}},)"
+      R"("model":{"name":"1","sizes":[1,2]},"run":{"eq":"a=b","steps":9,"twice":"two"}})");
+}
+
+TEST(RecipeJson, WrongSetsAreUsageErrors) {
+  const struct {
+    std::string set, said;
+  } cases[] = {
+      {"run.steps", "--set run.steps: write --set key.path=value"},
+      {"=1", "write --set key.path=value"},
+      {"run..x=1", "write --set key.path=value"},
+      {"run.=1", "write --set key.path=value"},
+      {"run.steps.x=1", "--set run.steps.x=1: 'run.steps' is not a map"},
+      {"run.x=[1", "--set run.x=[1:1:"},
+      {"run.x=.inf", "not a finite number"},
+      {"rnu.x=1", "--set: unknown key 'rnu', did you mean 'run'?"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.set);
+    TrainOptions options;
+    options.sets = {c.set};
+    const auto json = Json("run: {steps: 3}\n", options);
+    ASSERT_FALSE(json.ok());
+    EXPECT_EQ(json.error().code, ExitCode::kUsage);
+    EXPECT_THAT(json.error().message, HasSubstr(c.said));
+  }
+}
+
+TEST(RecipeJson, AnyBytesGiveJsonOrAnError) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  const std::vector<std::string> parts = {"run", "model", ": ", "\n",  "  ",   "- ",   "[",  "]",
+                                          "{",   "}",     ",",  "&a ", "*a",   "!!x ", "\"", "'",
+                                          "|",   ">",     "\t", "---", "\xff", "1",    "#",  "? "};
+  for (int round = 0; round < 20'000; ++round) {
+    std::string text = "run:";
+    for (size_t n = random() % 16; n > 0; --n) text += parts[random() % parts.size()];
+    const auto json = Json(text);
+    if (json.ok()) continue;
+    EXPECT_THAT(json.error().message, StartsWith("r.yaml")) << text;
+  }
+}
+
+class LoadRecipeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/dslaunch_recipe_XXXXXX";
+    ASSERT_NE(mkdtemp(path), nullptr);
+    root_ = path;
+    fs::create_directories(root_ / "builtin");
+    fs::create_directories(root_ / "cwd");
+    request_.cwd = root_ / "cwd";
+    request_.recipe_dirs = {root_ / "missing", root_ / "builtin"};
+    Write("builtin/fashion_mnist.yaml", "model: {type: builtin}\n");
+    Write("builtin/tiny.yaml", "model: {type: tiny}\n");
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(root_ / name) << text;
+  }
+
+  Result<Recipe> Load(std::optional<std::string> name) {
+    request_.options.recipe = std::move(name);
+    return LoadRecipe(request_);
+  }
+
+  fs::path root_;
+  RecipeRequest request_;
+};
+
+TEST_F(LoadRecipeTest, WithoutANameTheFolderComesFirst) {
+  auto recipe = Load(std::nullopt);
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  EXPECT_EQ(recipe->json, R"({"model":{"type":"builtin"}})");
+  EXPECT_EQ(recipe->notice, "no recipe named: taking the built-in fashion_mnist");
+  Write("cwd/dslaunch.yaml", "model: {type: mine}\n");
+  recipe = Load(std::nullopt);
+  ASSERT_TRUE(recipe.ok());
+  EXPECT_EQ(recipe->json, R"({"model":{"type":"mine"}})");
+  EXPECT_EQ(recipe->notice, "no recipe named: taking ./dslaunch.yaml");
+}
+
+TEST_F(LoadRecipeTest, ANameIsAFileFirstThenABuiltIn) {
+  auto recipe = Load("tiny");
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  EXPECT_EQ(recipe->notice, "");
+  EXPECT_EQ(recipe->source, (root_ / "builtin/tiny.yaml").string());
+  Write("cwd/tiny", "model: {type: file}\n");
+  EXPECT_EQ(Load("tiny")->json, R"({"model":{"type":"file"}})");
+  EXPECT_TRUE(Load((root_ / "builtin/tiny.yaml").string()).ok());
+  fs::create_directories(root_ /
+                         "cwd/fashion_mnist");  // a folder of results does not hide the recipe
+  EXPECT_TRUE(Load("fashion_mnist").ok());
+}
+
+TEST_F(LoadRecipeTest, UnknownRecipesAreAnsweredWithTheKnown) {
+  for (const std::string name : {"tinny", "../builtin/tiny", "no/such.yaml", ""}) {
+    const auto recipe = Load(name);
+    ASSERT_FALSE(recipe.ok()) << name;
+    EXPECT_EQ(recipe.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(recipe.error().message, HasSubstr("'" + name + "'"));
+    EXPECT_THAT(recipe.error().message, HasSubstr("built-in: fashion_mnist, tiny"));
+  }
+}
+
+TEST_F(LoadRecipeTest, FilesTooLargeAreRefused) {
+  Write("cwd/large.yaml", std::string(kMaxRecipeFileBytes + 1, '#'));
+  const auto recipe = Load("large.yaml");
+  ASSERT_FALSE(recipe.ok());
+  EXPECT_THAT(recipe.error().message, HasSubstr("larger than 1 MiB"));
+}
+
+TEST_F(LoadRecipeTest, ErrorsNameTheFile) {
+  Write("cwd/bad.yaml", "run:\n  a: 1\n  a: 2\n");
+  EXPECT_THAT(Load("bad.yaml").error().message,
+              StartsWith((root_ / "cwd/bad.yaml").string() + ":3:3: "));
+}
+
+}  // namespace
+}  // namespace dslaunch

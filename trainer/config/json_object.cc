@@ -1,0 +1,198 @@
+#include "trainer/config/json_object.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+using nlohmann::json;
+
+// Edits between two words, where a swap of neighbours is one edit.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+std::string Printed(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+// The value as it stands in the file, cut where it is long.
+std::string Shown(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > 40) text = text.substr(0, 40) + "...";
+  return text;
+}
+
+std::string Listed(const std::set<std::string>& words) {
+  std::string list;
+  for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+  return list;
+}
+
+}  // namespace
+
+json ParseJson(const std::string& text, const std::string& source) {
+  std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
+  const auto on_event = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
+      throw TrainError(ExitCode::kBadInput, source + ": the key \"" + value.get<std::string>() +
+                                                "\" is given twice; keep one of them");
+    }
+    return true;
+  };
+  try {
+    return json::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+  } catch (const json::exception& error) {
+    std::string reason = error.what();
+    if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
+    throw TrainError(ExitCode::kBadInput, source + ": not valid JSON: " + reason);
+  }
+}
+
+std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known) {
+  const std::string* best = nullptr;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  if (word.size() > 100) return std::nullopt;
+  for (const std::string& candidate : known) {
+    const size_t distance = Distance(word, candidate);
+    if (distance < best_distance && distance < candidate.size()) {
+      best = &candidate;
+      best_distance = distance;
+    }
+  }
+  return best == nullptr ? std::nullopt : std::optional<std::string>(*best);
+}
+
+JsonObject::JsonObject(const json& json, std::string source, std::string path)
+    : json_(json), source_(std::move(source)), path_(std::move(path)) {
+  if (json_.is_object()) return;
+  throw TrainError(ExitCode::kBadInput, source_ + ": " + (path_.empty() ? "the recipe" : path_) +
+                                            " is " + Shown(json_) + ", not an object with keys");
+}
+
+const json* JsonObject::Find(const char* key) {
+  known_.insert(key);
+  const auto found = json_.find(key);
+  return found == json_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void JsonObject::Fail(const std::string& key, const std::string& problem) const {
+  const std::string place = path_.empty() || key.empty() ? path_ + key : path_ + "." + key;
+  throw TrainError(ExitCode::kBadInput, source_ + ": " + place + " " + problem);
+}
+
+std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_integer()) Fail(key, "is " + Shown(*value) + ", not a whole number");
+  const bool too_large =
+      value->is_number_unsigned() && value->get<uint64_t>() > std::numeric_limits<int64_t>::max();
+  if (too_large || value->get<int64_t>() < min || value->get<int64_t>() > max) {
+    Fail(key,
+         "is " + Shown(*value) + "; it must be at least " + std::to_string(min) +
+             (max == std::numeric_limits<int64_t>::max() ? ""
+                                                         : " and at most " + std::to_string(max)));
+  }
+  return value->get<int64_t>();
+}
+
+std::optional<double> JsonObject::Number(const char* key, double min, double max) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) Fail(key, "is " + Shown(*value) + ", not a number");
+  const double number = value->get<double>();
+  if (!(number >= min && number <= max)) {
+    Fail(key,
+         "is " + Shown(*value) + "; it must be at least " + Printed(min) +
+             (max == std::numeric_limits<double>::max() ? "" : " and at most " + Printed(max)));
+  }
+  return number;
+}
+
+std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t count, double min,
+                                                       double max) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  const auto fits = [&](const json& item) {
+    return item.is_number() && item.get<double>() >= min && item.get<double>() <= max;
+  };
+  if (!value->is_array() || value->size() != count ||
+      !std::all_of(value->begin(), value->end(), fits)) {
+    Fail(key, "is " + Shown(*value) + "; it must be a list of " + std::to_string(count) +
+                  " numbers from " + Printed(min) + " to " + Printed(max));
+  }
+  return value->get<std::vector<double>>();
+}
+
+std::optional<bool> JsonObject::Bool(const char* key) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) Fail(key, "is " + Shown(*value) + ", neither true nor false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> JsonObject::String(const char* key) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) Fail(key, "is " + Shown(*value) + ", not a text");
+  return value->get<std::string>();
+}
+
+std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words) {
+  const std::optional<std::string> word = String(key);
+  if (!word || words.contains(*word)) return word;
+  const std::optional<std::string> meant = DidYouMean(*word, words);
+  Fail(key, "is \"" + *word + "\"; " + (meant ? "did you mean \"" + *meant + "\"? " : "") +
+                "Known: " + Listed(words));
+}
+
+std::optional<JsonObject> JsonObject::Object(const char* key) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  return JsonObject(*value, source_, path_.empty() ? key : path_ + "." + key);
+}
+
+void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why) {
+  const auto is_off = [](const json& value) {
+    if (value.is_object()) {
+      return value.value("enabled", json(true)) == false || value.value("stage", json(1)) == 0;
+    }
+    return value.is_null() || value == false;
+  };
+  for (const std::string& key : keys) {
+    known_.insert(key);
+    const auto found = json_.find(key);
+    if (found != json_.end() && !is_off(*found)) Fail(key, why);
+  }
+}
+
+void JsonObject::RefuseUnknown() const {
+  for (const auto& [key, value] : json_.items()) {
+    if (known_.contains(key)) continue;
+    const std::optional<std::string> meant = DidYouMean(key, known_);
+    Fail(key, meant ? "is not a known key; did you mean \"" + *meant + "\"?"
+                    : "is not a known key; known here: " + Listed(known_));
+  }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,62 @@
+// Strict reading of a JSON configuration: every key is asked for, and what nobody asked for is an
+// error.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch {
+
+// Parses `text`, accepting // and /* */ comments. Malformed text and a key given twice are
+// kBadInput; `source` names the text in messages.
+nlohmann::json ParseJson(const std::string& text, const std::string& source);
+
+// The known word closest to `word`, if one is close enough to be a slip of the keyboard.
+std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known);
+
+// A view of one object inside a parsed configuration. Getters return nullopt for a key that is
+// absent or null, and throw kBadInput, naming the full path of the key, for a value of the wrong
+// type or out of range.
+class JsonObject {
+ public:
+  // `path` is the object's place, for messages: "", "engine", "engine.optimizer". `json` must
+  // outlive this.
+  JsonObject(const nlohmann::json& json, std::string source, std::string path);
+
+  std::optional<int64_t> Int(const char* key, int64_t min,
+                             int64_t max = std::numeric_limits<int64_t>::max());
+  std::optional<double> Number(const char* key, double min,
+                               double max = std::numeric_limits<double>::max());
+  std::optional<std::vector<double>> Numbers(const char* key, size_t count, double min, double max);
+  std::optional<bool> Bool(const char* key);
+  std::optional<std::string> String(const char* key);
+  // A string out of `words`.
+  std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
+  std::optional<JsonObject> Object(const char* key);
+
+  // Keys that others give a meaning which this program does not have yet. Passes over those that
+  // ask for nothing (null, false, {"enabled": false}, {"stage": 0}) and refuses the rest by name.
+  void RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why);
+
+  // Refuses every key that no getter asked for. Call it last.
+  void RefuseUnknown() const;
+
+  // Throws kBadInput: "<source>: <path of key> <problem>".
+  [[noreturn]] void Fail(const std::string& key, const std::string& problem) const;
+
+ private:
+  const nlohmann::json* Find(const char* key);
+
+  const nlohmann::json& json_;
+  std::string source_;
+  std::string path_;
+  std::set<std::string> known_;
+};
+
+}  // namespace dslaunch

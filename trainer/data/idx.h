@@ -1,0 +1,33 @@
+// IDX files, the format of MNIST and Fashion-MNIST: a big-endian header and unsigned bytes, plain
+// or gzipped.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+struct IdxArray {
+  std::vector<int64_t> dims;   // every one at least 1
+  std::vector<uint8_t> bytes;  // row-major, product of dims
+};
+
+// Reads a file of unsigned bytes with `num_dims` dimensions. The file is not trusted: what its
+// header promises is allocated only as it arrives. Throws TrainError, naming the file: kBadInput
+// for wrong content, kIo where it cannot be read.
+IdxArray ReadIdx(const std::string& file, size_t num_dims);
+
+// Images with their labels: images [N, H, W], labels [N], every label below num_classes.
+struct LabeledImages {
+  IdxArray images;
+  IdxArray labels;
+};
+
+enum class Split { kTrain, kTest };
+
+// Reads one half of an MNIST-like folder: {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with
+// or without .gz.
+LabeledImages ReadLabeledImages(const std::string& folder, Split split, int64_t num_classes);
+
+}  // namespace dslaunch

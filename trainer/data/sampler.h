@@ -1,0 +1,38 @@
+// Which samples a rank trains on and evaluates, index by index.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace dslaunch {
+
+// The indices of torch.utils.data.DistributedSampler, number for number: rank r of N takes
+// positions r, r+N, r+2N ... of a permutation drawn from seed + epoch (of 0, 1, 2 ... without
+// shuffling). Every rank gets the same number: the order wraps around to fill the last round, or
+// with drop_last ends before it.
+class DistributedSampler {
+ public:
+  struct Options {
+    int64_t num_samples = 0;
+    int rank = 0;
+    int world_size = 1;
+    bool shuffle = true;
+    uint64_t seed = 0;
+    bool drop_last = false;
+  };
+  explicit DistributedSampler(const Options& options) : options_(options) {}
+
+  void SetEpoch(int64_t epoch) { epoch_ = epoch; }
+  int64_t SamplesPerRank() const;
+  std::vector<int64_t> Indices() const;
+
+ private:
+  Options options_;
+  int64_t epoch_ = 0;
+};
+
+// This rank's share of an evaluation in which every sample counts exactly once: r, r+N, r+2N ...
+// below num_samples. Ranks may differ by one sample.
+std::vector<int64_t> EvaluationIndices(int64_t num_samples, int rank, int world_size);
+
+}  // namespace dslaunch

@@ -1,0 +1,17 @@
+// What an error text of the communication libraries means to a user.
+#pragma once
+
+#include <string_view>
+
+namespace dslaunch {
+
+enum class CommFailure {
+  kNone,      // not a communication error
+  kPeerLost,  // another rank is gone; it, not this one, is the cause
+  kTimedOut,  // another rank did not answer in time
+};
+
+// Reads the texts of Gloo's and c10d's exceptions, which have no codes.
+CommFailure ClassifyCommFailure(std::string_view what);
+
+}  // namespace dslaunch

@@ -1,0 +1,67 @@
+// dslaunch-train [RECIPE.json]: one rank of a training job. Its place in the job comes from the
+// environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+
+#include "trainer/train.h"
+#include "trainer/train_error.h"
+
+namespace {
+
+using dslaunch::ExitCode;
+using dslaunch::TrainError;
+
+struct RecipeText {
+  std::string json;
+  std::string source;  // for messages
+};
+
+RecipeText ReadRecipe(int argc, char** argv) {
+  if (argc > 2) throw TrainError(ExitCode::kUsage, "usage: dslaunch-train [RECIPE.json]");
+  if (argc == 2) {
+    std::ifstream file(argv[1], std::ios::binary);
+    std::ostringstream text;
+    if (!file || !(text << file.rdbuf())) {
+      throw TrainError(ExitCode::kBadInput, std::string("cannot read the recipe ") + argv[1]);
+    }
+    return {text.str(), argv[1]};
+  }
+  if (const char* json = std::getenv(dslaunch::kRecipeVariable)) return {json, "recipe"};
+  throw TrainError(ExitCode::kUsage,
+                   std::string("no recipe: give a JSON file, or start it with `dslaunch train`, "
+                               "which sets ") +
+                       dslaunch::kRecipeVariable);
+}
+
+[[noreturn]] void Fail(int rank, ExitCode code, const std::string& message) {
+  std::fflush(stdout);
+  std::cerr << "dslaunch-train: rank " << rank << ": " << message << std::endl;
+  // Not exit(): destructors of a broken process group may wait for peers that are gone.
+  std::_Exit(ToInt(code));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed status pipe is no reason to stop; a closed stdout
+                                  // shows as a failed write
+  int rank = 0;
+  try {
+    const auto env = dslaunch::WorkerEnv::FromEnviron(std::getenv);
+    if (!env) Fail(rank, env.error().code, env.error().message);
+    rank = env->rank;
+    const RecipeText recipe = ReadRecipe(argc, argv);
+    dslaunch::Train(dslaunch::ParseRecipe(recipe.json, recipe.source, env->world_size), *env);
+  } catch (const TrainError& error) {
+    Fail(rank, error.code(), error.what());
+  } catch (const std::exception& error) {
+    Fail(rank, ExitCode::kInternal, std::string("internal error: ") + error.what());
+  }
+  return ToInt(ExitCode::kOk);
+}

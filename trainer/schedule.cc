@@ -1,0 +1,38 @@
+#include "trainer/schedule.h"
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+// Without a metrics file the loss is only for people to watch: sharing it on every step would cost
+// a round trip each.
+constexpr int64_t kShareEvery = 10;
+
+}  // namespace
+
+Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks) {
+  const BatchConfig& batch = recipe.engine.batch;
+  if (num_samples < batch.train_batch_size) {
+    throw TrainError(ExitCode::kBadInput,
+                     recipe.data.path + ": " + std::to_string(num_samples) +
+                         " training samples are fewer than one global batch, train_batch_size " +
+                         std::to_string(batch.train_batch_size));
+  }
+  const int64_t per_rank =
+      recipe.data.drop_last ? num_samples / ranks : (num_samples + ranks - 1) / ranks;
+  Schedule schedule;
+  schedule.batches_per_epoch =
+      recipe.engine.dataloader_drop_last
+          ? per_rank / batch.micro_batch_size
+          : (per_rank + batch.micro_batch_size - 1) / batch.micro_batch_size;
+  schedule.accumulation_steps = batch.accumulation_steps;
+  schedule.total_steps =
+      recipe.run.steps ? *recipe.run.steps
+                       : *recipe.run.epochs * schedule.batches_per_epoch / batch.accumulation_steps;
+  schedule.share_every = recipe.run.metrics_jsonl.empty() ? kShareEvery : 1;
+  schedule.print_every = recipe.engine.steps_per_print;
+  return schedule;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,294 @@
+#include "trainer/train.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "trainer/comm/process_group.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/sampler.h"
+#include "trainer/engine.h"
+#include "trainer/explain.h"
+#include "trainer/models/models.h"
+#include "trainer/report.h"
+#include "trainer/schedule.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kEvaluationBatch = 500;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// This rank's micro-batches, one after the other, epoch after epoch.
+class BatchStream {
+ public:
+  BatchStream(const ImageDataset& dataset, const DistributedSampler::Options& sampler,
+              int64_t batch_size, int64_t batches_per_epoch)
+      : dataset_(dataset),
+        sampler_(sampler),
+        batch_size_(batch_size),
+        batches_per_epoch_(batches_per_epoch) {}
+
+  Batch Next() {
+    const int64_t position = next_++ % batches_per_epoch_;
+    if (position == 0) {
+      sampler_.SetEpoch(epoch_++);
+      indices_ = sampler_.Indices();
+    }
+    const auto begin = static_cast<size_t>(position * batch_size_);
+    return dataset_.Fetch(indices_, begin,
+                          std::min(static_cast<size_t>(batch_size_), indices_.size() - begin));
+  }
+
+ private:
+  const ImageDataset& dataset_;
+  DistributedSampler sampler_;
+  int64_t batch_size_;
+  int64_t batches_per_epoch_;
+  int64_t next_ = 0;
+  int64_t epoch_ = 0;
+  std::vector<int64_t> indices_;
+};
+
+class Trainer {
+ public:
+  Trainer(const Recipe& recipe, const WorkerEnv& env)
+      : recipe_(recipe),
+        status_(env.status_fd),
+        train_set_(ReadLabeledImages(recipe.data.path, Split::kTrain, recipe.model.num_classes)),
+        test_set_(ReadLabeledImages(recipe.data.path, Split::kTest, recipe.model.num_classes)),
+        schedule_(MakeSchedule(recipe, train_set_.size(), env.world_size)) {
+    if (test_set_.height() != train_set_.height() || test_set_.width() != train_set_.width()) {
+      throw TrainError(ExitCode::kBadInput,
+                       recipe.data.path + ": training and test images differ in size");
+    }
+    // Whatever can be wrong with the input shows before this rank makes others wait.
+    if (env.rank == 0 && !recipe.run.metrics_jsonl.empty())
+      metrics_.emplace(recipe.run.metrics_jsonl);
+  }
+
+  void Run(const WorkerEnv& env);
+
+ private:
+  bool Rank0() const { return group_->rank() == 0; }
+  double TrainStep(Engine<Model>& engine, BatchStream& batches);
+  void TrainAll(Engine<Model>& engine);
+  void EndWindow(const Engine<Model>& engine, int64_t step);
+  void Evaluate(Engine<Model>& engine, const std::string& prefix);
+  void Announce(const Model& model) const;
+
+  // Steps whose losses have been added up on this rank but not yet over all ranks.
+  struct Window {
+    double loss = 0;
+    int64_t steps = 0;
+    int64_t samples = 0;  // over all ranks
+    Clock::time_point start = Clock::now();
+  };
+
+  const Recipe& recipe_;
+  StatusPipe status_;
+  ImageDataset train_set_;
+  ImageDataset test_set_;
+  Schedule schedule_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<ProcessGroup> group_;
+  Window window_;
+  Window epoch_;
+  int64_t samples_ = 0;
+};
+
+void Trainer::Run(const WorkerEnv& env) {
+  group_.emplace(env);
+  at::manual_seed(recipe_.run.seed);
+  const std::shared_ptr<Model> model =
+      MakeModel(recipe_.model, train_set_.height(), train_set_.width());
+  Engine<Model> engine = Initialize(recipe_.engine, model, *group_);
+  status_.Ready();
+  Announce(*model);
+  TrainAll(engine);
+  Evaluate(engine, "test");
+  group_->Finish();
+}
+
+void Trainer::Announce(const Model& model) const {
+  if (!Rank0()) return;
+  int64_t weights = 0;
+  for (const at::Tensor& parameter : model.parameters()) weights += parameter.numel();
+  const BatchConfig& batch = recipe_.engine.batch;
+  PrintLine(Format(
+      "training %s (%lld parameters) on %s: %lld samples, %lld steps of %lld = %lld x %lld x %d "
+      "ranks, "
+      "%s lr %g",
+      recipe_.model.type == ModelConfig::Type::kMlp ? "mlp" : "cnn",
+      static_cast<long long>(weights), recipe_.data.path.c_str(),
+      static_cast<long long>(train_set_.size()), static_cast<long long>(schedule_.total_steps),
+      static_cast<long long>(batch.train_batch_size),
+      static_cast<long long>(batch.micro_batch_size),
+      static_cast<long long>(batch.accumulation_steps), group_->world_size(),
+      recipe_.engine.optimizer.name.c_str(), recipe_.engine.optimizer.lr));
+}
+
+// Returns this rank's loss of the step: the mean over its micro-batches.
+double Trainer::TrainStep(Engine<Model>& engine, BatchStream& batches) {
+  const int64_t parts = recipe_.engine.batch.accumulation_steps;
+  double loss_sum = 0;
+  for (int64_t part = 0; part < parts; ++part) {
+    const Batch batch = batches.Next();
+    const at::Tensor loss = at::cross_entropy_loss(engine.Forward(batch.images), batch.labels);
+    engine.Backward(loss);
+    engine.Step();
+    loss_sum += loss.item<double>();
+    window_.samples += batch.labels.size(0) * group_->world_size();
+  }
+  return loss_sum / static_cast<double>(parts);
+}
+
+void Trainer::TrainAll(Engine<Model>& engine) {
+  BatchStream batches(train_set_,
+                      {.num_samples = train_set_.size(),
+                       .rank = group_->rank(),
+                       .world_size = group_->world_size(),
+                       .shuffle = recipe_.data.shuffle,
+                       .seed = recipe_.run.seed,
+                       .drop_last = recipe_.data.drop_last},
+                      recipe_.engine.batch.micro_batch_size, schedule_.batches_per_epoch);
+  engine.SetTrain();
+  window_ = Window{};
+  epoch_ = Window{};
+  for (int64_t step = 1; step <= schedule_.total_steps; ++step) {
+    window_.loss += TrainStep(engine, batches);
+    ++window_.steps;
+    if (schedule_.SharesLossAfter(step)) EndWindow(engine, step);
+    const std::optional<int64_t> every = recipe_.run.eval_every;
+    if (every && step % *every == 0 && step != schedule_.total_steps) {
+      Evaluate(engine, Format("step %lld: test", static_cast<long long>(step)));
+    }
+  }
+}
+
+// Makes the window's losses one number on all ranks, and reports it.
+void Trainer::EndWindow(const Engine<Model>& engine, int64_t step) {
+  std::vector<double> sum = {window_.loss};
+  group_->AllReduceSum(sum);
+  const double loss = sum[0] / group_->world_size() / static_cast<double>(window_.steps);
+  if (!std::isfinite(loss)) {
+    throw TrainError(ExitCode::kBadInput,
+                     Format("the loss is %g by step %lld; try a lower learning rate", loss,
+                            static_cast<long long>(step)));
+  }
+  const double seconds = SecondsSince(window_.start);
+  const double samples_per_s = static_cast<double>(window_.samples) / seconds;
+  samples_ += window_.samples;
+  epoch_.loss += loss * static_cast<double>(window_.steps);
+  epoch_.steps += window_.steps;
+  epoch_.samples += window_.samples;
+
+  status_.Step({.event = StatusLine::Event::kStep,
+                .step = step,
+                .total_steps = schedule_.total_steps,
+                .loss = loss,
+                .samples_per_s = samples_per_s});
+  const int64_t epoch = schedule_.EpochOf(step);
+  if (metrics_) {
+    metrics_->Append({.step = step,
+                      .epoch = epoch,
+                      .loss = loss,
+                      .lr = engine.core().lr(),
+                      .grad_norm = engine.core().grad_norm(),
+                      .samples = samples_,
+                      .step_s = seconds,
+                      .samples_per_s = samples_per_s});
+  }
+  const int64_t per_print = recipe_.engine.steps_per_print;
+  if (Rank0() && per_print > 0 && step % per_print == 0) {
+    PrintLine(Format("step %lld/%lld: loss %.4f, lr %g, %.0f samples/s",
+                     static_cast<long long>(step), static_cast<long long>(schedule_.total_steps),
+                     loss, engine.core().lr(), samples_per_s));
+  }
+  if (schedule_.EndsEpoch(step)) {
+    if (Rank0()) {
+      PrintLine(Format("epoch %lld/%lld: loss %.4f, %.0f samples/s", static_cast<long long>(epoch),
+                       static_cast<long long>(schedule_.EpochOf(schedule_.total_steps)),
+                       epoch_.loss / static_cast<double>(epoch_.steps),
+                       static_cast<double>(epoch_.samples) / SecondsSince(epoch_.start)));
+    }
+    epoch_ = Window{};
+  }
+  window_ = Window{};
+}
+
+// Every test sample counts exactly once, whatever the number of ranks.
+void Trainer::Evaluate(Engine<Model>& engine, const std::string& prefix) {
+  const Clock::time_point start = Clock::now();
+  const at::NoGradGuard no_grad;
+  engine.SetEval();
+  const std::vector<int64_t> indices =
+      EvaluationIndices(test_set_.size(), group_->rank(), group_->world_size());
+  std::vector<double> sums(3);  // correct, samples, loss
+  for (size_t begin = 0; begin < indices.size(); begin += kEvaluationBatch) {
+    const Batch batch =
+        test_set_.Fetch(indices, begin, std::min(kEvaluationBatch, indices.size() - begin));
+    const at::Tensor logits = engine.Forward(batch.images);
+    sums[0] += static_cast<double>(logits.argmax(1).eq(batch.labels).sum().item<int64_t>());
+    sums[1] += static_cast<double>(batch.labels.size(0));
+    sums[2] += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
+  }
+  engine.SetTrain();
+  group_->AllReduceSum(sums);
+  if (Rank0()) {
+    PrintLine(AccuracyLine(prefix, static_cast<int64_t>(sums[0]), static_cast<int64_t>(sums[1]),
+                           sums[2] / sums[1]));
+  }
+  // Evaluation is not training time.
+  window_.start += Clock::now() - start;
+  epoch_.start += Clock::now() - start;
+}
+
+[[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
+  std::string line = what.substr(0, what.find('\n'));
+  if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
+  switch (ClassifyCommFailure(what)) {
+    case CommFailure::kPeerLost:
+      throw TrainError(
+          ExitCode::kUnavailable,
+          "another rank was lost, so this one stops too; the cause is there, not here (" + line +
+              ")");
+    case CommFailure::kTimedOut:
+      throw TrainError(ExitCode::kTimedOut,
+                       "another rank did not answer in time (meeting point " + env.master_addr +
+                           ":" + std::to_string(env.master_port) + "; " + line + ")");
+    case CommFailure::kNone:
+      throw TrainError(ExitCode::kInternal, "internal error: " + line);
+  }
+  std::abort();
+}
+
+}  // namespace
+
+void Train(const Recipe& recipe, const WorkerEnv& env) {
+  // The libraries' warnings take many lines, with stack traces, for what a rank's own message says
+  // in one.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
+  try {
+    Trainer(recipe, env).Run(env);
+  } catch (const TrainError&) {
+    throw;
+  } catch (const c10::DistError& error) {
+    Rethrow(std::string("c10d: ") + error.what_without_backtrace(), env);
+  } catch (const c10::Error& error) {
+    Rethrow(error.what_without_backtrace(), env);
+  } catch (const std::exception& error) {
+    Rethrow(error.what(), env);
+  }
+}
+
+}  // namespace dslaunch
