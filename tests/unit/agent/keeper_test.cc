@@ -351,6 +351,8 @@ TEST(Keeper, FrontEndGoneWithoutWorkersEndsAtOnce) {
   keeper.Configure(Ms(10'000));
   keeper.CloseIn();
   EXPECT_EQ(ReadUntilEnd(keeper.grpc(), Ms(2000)), "");  // the agent sees the end of file
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
   const auto start = Clock::now();
   keeper.EndAgent(0);
   EXPECT_EQ(keeper.WaitEnd(), 0);
