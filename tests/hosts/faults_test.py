@@ -163,7 +163,8 @@ class LostHost(FaultCase):
         job = self.start_ranks(HEEDS_TERM)
         begin = time.time()
         self.hosts.nodes[1].power_cut()
-        self.assert_code(69, self.wait(job, 30), job)
+        self.assert_code(69, self.wait(job, 100), job)
+        print("TOOK", job.ended_at - begin)
         self.assertLess(job.ended_at - begin, 20, job.output)
         self.assert_says(job, "node2")
         self.assert_presentable(job)
@@ -174,7 +175,8 @@ class LostHost(FaultCase):
         job = self.start_ranks(HEEDS_TERM)
         begin = time.time()
         self.hosts.nodes[0].power_cut()
-        self.assert_code(69, self.wait(job, 30), job)
+        self.assert_code(69, self.wait(job, 100), job)
+        print("TOOK", job.ended_at - begin)
         self.assertLess(job.ended_at - begin, 20, job.output)
         self.assert_says(job, "node1")
         self.assert_nothing_left(5)
@@ -185,7 +187,7 @@ class LostHost(FaultCase):
         job = self.start_ranks(HEEDS_TERM)
         node = self.hosts.nodes[1]
         node.link_down()
-        self.assert_code(69, self.wait(job, 30), job)
+        self.assert_code(69, self.wait(job, 100), job)
         self.assert_says(job, "node2")
 
         def emptied():
