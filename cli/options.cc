@@ -203,16 +203,27 @@ std::vector<std::string> LongNames(const CLI::App& app) {
   return names;
 }
 
-Error UnknownOption(const CLI::App& app, const std::string& argument) {
+// One half of the command line: the options that count there, and where the options of the other
+// half belong.
+struct Half {
+  const CLI::App& app;
+  const CLI::App& other;
+  const char* other_place;
+};
+
+Error UnknownOption(const Half& half, const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
   std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   std::replace(word.begin(), word.end(), '-', '_');
-  const std::string near = Nearest(word, LongNames(app));
+  if (half.other.get_option_no_throw(SplitName(argument).first) != nullptr) {
+    return Usage("option " + Quoted(name) + " belongs " + half.other_place);
+  }
+  const std::string near = Nearest(word, LongNames(half.app));
   if (near.empty()) return Usage("option " + Quoted(name) + " is not supported");
   return Usage("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
 }
 
-Result<Split> SplitOptions(const CLI::App& app, const std::vector<std::string>& arguments,
+Result<Split> SplitOptions(const Half& half, const std::vector<std::string>& arguments,
                            size_t begin) {
   Split split;
   for (split.next = begin; split.next < arguments.size(); ++split.next) {
@@ -223,8 +234,8 @@ Result<Split> SplitOptions(const CLI::App& app, const std::vector<std::string>& 
     }
     if (argument.size() < 2 || argument.front() != '-') break;
     const auto [name, attached] = SplitName(argument);
-    const CLI::Option* option = app.get_option_no_throw(name);
-    if (option == nullptr) return UnknownOption(app, argument);
+    const CLI::Option* option = half.app.get_option_no_throw(name);
+    if (option == nullptr) return UnknownOption(half, argument);
     if (option->get_items_expected_max() == 0) {  // a flag
       if (!attached.empty()) return Usage(name + " takes no value");
       split.options.push_back(name);
@@ -253,33 +264,33 @@ Result<void> Read(CLI::App& app, std::vector<std::string> options) {
   }
 }
 
-Result<void> ParseTrain(const std::vector<std::string>& arguments, size_t begin,
-                        LaunchOptions& options) {
-  CLI::App app;
-  app.set_help_flag();
-  bool help = false;
-  app.add_flag("-h,--help", help);
-  AddTrainOptions(app, options.train);
-  std::vector<std::string> train_options;
+// What follows `train`: one recipe and options, in any order.
+Result<void> ParseTrain(const Half& half, CLI::App& app, const std::vector<std::string>& arguments,
+                        size_t begin, TrainOptions& train) {
+  std::vector<std::string> options;
   while (true) {
-    DSL_TRY_ASSIGN(Split split, SplitOptions(app, arguments, begin));
-    train_options.insert(train_options.end(), split.options.begin(), split.options.end());
+    DSL_TRY_ASSIGN(const Split split, SplitOptions(half, arguments, begin));
+    options.insert(options.end(), split.options.begin(), split.options.end());
     if (split.next == arguments.size()) break;
-    if (options.train.recipe) {
-      return Usage("train takes one recipe, but got " + Quoted(*options.train.recipe) + " and " +
+    if (train.recipe) {
+      return Usage("train takes one recipe, but got " + Quoted(*train.recipe) + " and " +
                    Quoted(arguments[split.next]));
     }
-    options.train.recipe = arguments[split.next];
+    train.recipe = arguments[split.next];
     begin = split.next + 1;
   }
-  DSL_TRY(Read(app, std::move(train_options)));
-  if (help) {
-    options.mode = LaunchOptions::Mode::kHelp;
-    options.text = kTrainHelpText;
-  } else if (options.train.steps && options.train.epochs) {
+  DSL_TRY(Read(app, std::move(options)));
+  if (train.steps && train.epochs) {
     return Usage("--steps and --epochs exclude each other; give one of them");
   }
   return {};
+}
+
+LaunchOptions TextOnly(LaunchOptions::Mode mode, std::string text) {
+  LaunchOptions options;
+  options.mode = mode;
+  options.text = std::move(text);
+  return options;
 }
 
 }  // namespace
@@ -287,29 +298,34 @@ Result<void> ParseTrain(const std::vector<std::string>& arguments, size_t begin,
 Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   LaunchOptions options;
-  CLI::App app;
-  app.set_help_flag();
   bool help = false;
+  bool train_help = false;
   bool version = false;
-  app.add_flag("-h,--help", help);
-  app.add_flag("--version", version);
-  AddLaunchOptions(app, options);
-  DSL_TRY_ASSIGN(const Split split, SplitOptions(app, arguments, 0));
-  DSL_TRY(Read(app, split.options));
-  if (help || version) {
-    options.mode = help ? LaunchOptions::Mode::kHelp : LaunchOptions::Mode::kVersion;
-    options.text = help ? kHelpText : kVersionText;
-    return options;
-  }
+  CLI::App launch, train;
+  launch.set_help_flag();
+  launch.add_flag("-h,--help", help);
+  launch.add_flag("--version", version);
+  AddLaunchOptions(launch, options);
+  train.set_help_flag();
+  train.add_flag("-h,--help", train_help);
+  AddTrainOptions(train, options.train);
+
+  DSL_TRY_ASSIGN(const Split split, SplitOptions({launch, train, "after 'train'"}, arguments, 0));
+  DSL_TRY(Read(launch, split.options));
+  if (help) return TextOnly(LaunchOptions::Mode::kHelp, kHelpText);
+  if (version) return TextOnly(LaunchOptions::Mode::kVersion, kVersionText);
   if (split.next == arguments.size()) {
     return Usage("nothing to run: give 'train' or a program");
   }
-  if (arguments[split.next] == "train") {
+  const std::string& first = arguments[split.next];
+  if (first == "train") {
     options.mode = LaunchOptions::Mode::kTrain;
-    DSL_TRY(ParseTrain(arguments, split.next + 1, options));
+    DSL_TRY(ParseTrain({train, launch, "before 'train'"}, train, arguments, split.next + 1,
+                       options.train));
+    if (train_help) return TextOnly(LaunchOptions::Mode::kHelp, kTrainHelpText);
     return options;
   }
-  if (arguments[split.next].empty()) return Usage("the program's name is empty");
+  if (first.empty()) return Usage("the program's name is empty");
   options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(split.next),
                          arguments.end());
   return options;

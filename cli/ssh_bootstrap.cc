@@ -85,9 +85,9 @@ std::string Said(const TailBuffer& stderr_tail, const std::string& noise) {
 
 // Waits for the end of a command whose output has ended or does not matter.
 std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline deadline) {
-  while (!stream.Closed() && !stream.exit_status()) {
-    if (!session.Process() || !session.WaitIo(deadline)) break;
+  while (session.Process() && !stream.Closed() && !stream.exit_status()) {
     stream.inbound().clear();
+    if (!session.WaitIo(deadline)) break;
   }
   return stream.exit_status();
 }

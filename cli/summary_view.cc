@@ -63,6 +63,25 @@ std::string EndWords(const WorkerEnd& end, bool many) {
          (end.stopping ? " when stopped" : "");
 }
 
+std::vector<std::string_view> SplitLines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// A message; should it have several lines, the others are indented.
+std::string MessageText(std::string_view message) {
+  std::string text;
+  for (const std::string_view line : SplitLines(message)) {
+    text += (text.empty() ? "" : "\n  ") + Harmless(line);
+  }
+  return text;
+}
+
 std::string FirstLine(const JobSummary& summary) {
   const EndCause& cause = summary.cause;
   const std::string after = " after " + Duration(summary.duration_s);
@@ -75,7 +94,7 @@ std::string FirstLine(const JobSummary& summary) {
     return who + " was killed by " + SignalName(cause.signal) +
            (cause.core_dumped ? ", core dumped," : "") + after;
   }
-  if (!cause.message.empty()) return Harmless(cause.message);
+  if (!cause.message.empty()) return MessageText(cause.message);
   if (cause.kind == EndCause::Kind::kInterrupted) {
     return "interrupted" + (cause.signal == 0 ? "" : " by " + SignalName(cause.signal)) + after;
   }
@@ -83,15 +102,7 @@ std::string FirstLine(const JobSummary& summary) {
 }
 
 std::string LastLines(const EndCause& cause) {
-  std::vector<std::string_view> lines;
-  std::string_view rest = cause.last_lines;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = rest.substr(0, end);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    lines.push_back(line);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
+  const std::vector<std::string_view> lines = SplitLines(cause.last_lines);
   if (lines.empty()) return "";
   std::string text = "  its last lines:\n";
   const size_t skip = lines.size() - std::min(lines.size(), kMaxLastLines);

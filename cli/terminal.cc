@@ -16,7 +16,9 @@ namespace dslaunch {
 namespace {
 
 constexpr std::string_view kEraseLine = "\r\x1b[K";
-constexpr size_t kWriteBytes = 4096;  // a pipe that polls writable takes this much without blocking
+constexpr size_t kBlockingWriteBytes =
+    4096;  // a pipe that polls writable takes this much without blocking
+constexpr size_t kWriteBytes = 64 * 1024;
 constexpr int kDefaultColumns = 80;
 
 bool SameTerminal(int a, int b) {
@@ -121,12 +123,13 @@ void Terminal::Drain(Deadline deadline) {
 
 void Terminal::Write(Stream& stream) {
   const int fd = stream.own ? stream.own.get() : stream.fd;
+  const size_t most = stream.own ? kWriteBytes : kBlockingWriteBytes;
   size_t written = 0;
   while (!stream.dead && written < stream.pending.size()) {
     pollfd ready{fd, POLLOUT, 0};
     if (::poll(&ready, 1, 0) <= 0) break;
     const ssize_t count = ::write(fd, stream.pending.data() + written,
-                                  std::min(kWriteBytes, stream.pending.size() - written));
+                                  std::min(most, stream.pending.size() - written));
     if (count >= 0) {
       written += static_cast<size_t>(count);
     } else if (errno == EAGAIN) {

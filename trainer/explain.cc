@@ -13,14 +13,13 @@ bool HasAny(std::string_view text, const std::array<std::string_view, n>& words)
   });
 }
 
-constexpr std::array<std::string_view, 6> kFromComm = {"gloo",     "Gloo",   "c10d",
-                                                       "TCPStore", "socket", "store"};
-constexpr std::array<std::string_view, 4> kTimeOuts = {"Timed out", "timed out", "Wait timeout",
-                                                       "imeout after"};
-constexpr std::array<std::string_view, 9> kLosses = {
-    "Connection closed", "Connection reset",     "Broken pipe",
-    "onnection refused", "recvValueWithTimeout", "Failed to recv",
-    "failed to recv",    "Socket closed",        "not connected"};
+constexpr std::array<std::string_view, 5> kFromComm = {"gloo", "c10d", "TCPStore", "socket",
+                                                       "store"};
+constexpr std::array<std::string_view, 3> kTimeOuts = {"imed out", "imeout ", "Socket Timeout"};
+constexpr std::array<std::string_view, 6> kLosses = {
+    "Connection closed", "Connection was likely closed",
+    "Connection reset",  "Connection refused",
+    "Broken pipe",       "Socket closed"};
 
 }  // namespace
 

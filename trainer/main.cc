@@ -51,8 +51,6 @@ RecipeText ReadRecipe(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed status pipe is no reason to stop; a closed stdout
                                   // shows as a failed write
-  // The libraries' own warnings say in many lines what a rank says in one.
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
   int rank = 0;
   try {
     const auto env = dslaunch::WorkerEnv::FromEnviron(std::getenv);

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "trainer/comm/process_group.h"
 #include "trainer/data/dataset.h"
@@ -251,7 +253,8 @@ void Trainer::Evaluate(Engine<Model>& engine, const std::string& prefix) {
 }
 
 [[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
-  const std::string line = what.substr(0, what.find('\n'));
+  std::string line = what.substr(0, what.find('\n'));
+  if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
   switch (ClassifyCommFailure(what)) {
     case CommFailure::kPeerLost:
       throw TrainError(
@@ -271,10 +274,16 @@ void Trainer::Evaluate(Engine<Model>& engine, const std::string& prefix) {
 }  // namespace
 
 void Train(const Recipe& recipe, const WorkerEnv& env) {
+  // The libraries' warnings take many lines, with stack traces, for what a rank's own message says
+  // in one.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
   try {
     Trainer(recipe, env).Run(env);
   } catch (const TrainError&) {
     throw;
+  } catch (const c10::DistError& error) {
+    Rethrow(std::string("c10d: ") + error.what_without_backtrace(), env);
   } catch (const c10::Error& error) {
     Rethrow(error.what_without_backtrace(), env);
   } catch (const std::exception& error) {

@@ -39,4 +39,7 @@ target_link_libraries(dslaunch_openssl_shared INTERFACE ${OPENSSL_SSL_LIBRARY} $
 find_path(DSLAUNCH_ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(dslaunch_asio INTERFACE)
 target_include_directories(dslaunch_asio SYSTEM INTERFACE "${DSLAUNCH_ASIO_INCLUDE}")
-target_compile_definitions(dslaunch_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+# Asio 1.22 chooses between aligned_alloc and operator new by a macro that exists only once a standard header was
+# included: two files could disagree and free what the other allocated.
+target_compile_definitions(dslaunch_asio INTERFACE
+  ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)

@@ -1,11 +1,14 @@
 #include "trainer/comm/process_group.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "trainer/comm/gloo_backend.h"
+#include "trainer/explain.h"
+#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
@@ -21,9 +24,17 @@ c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
   options.isServer = env.rank == 0;
   options.numWorkers = static_cast<size_t>(env.world_size);
   options.timeout = ProcessGroup::kConnectTimeout;
-  auto store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
-  return c10::make_intrusive<c10d::PrefixStore>("epoch_" + std::to_string(env.restart_count),
-                                                store);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+  } catch (const c10::Error& error) {
+    const std::string what = error.what_without_backtrace();
+    const bool late = ClassifyCommFailure(what) == CommFailure::kTimedOut;
+    throw TrainError(late ? ExitCode::kTimedOut : ExitCode::kUnavailable,
+                     "the ranks cannot meet at " + env.master_addr + ":" +
+                         std::to_string(env.master_port) +
+                         ", where rank 0 listens (MASTER_ADDR and MASTER_PORT): " +
+                         what.substr(0, what.find('\n')));
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iostream>
 
 #include "agent/keeper.h"
 
@@ -114,6 +115,7 @@ void KeeperHarness::ReceiveAgent() {
 }
 
 KeeperHarness::~KeeperHarness() {
+  if (testing::Test::HasFailure()) std::cerr << "the keeper's stderr:\n" << StderrText();
   if (!end_) {
     kill(keeper_, SIGKILL);
     waitpid(keeper_, nullptr, 0);

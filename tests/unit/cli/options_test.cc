@@ -149,6 +149,16 @@ TEST(ParseOptions, TrainOptions) {
   EXPECT_EQ(Good({"train", "--epochs", "3", "--", "-x.yaml"}).train.recipe, "-x.yaml");
 }
 
+TEST(ParseOptions, ValuesAreTakenByteForByte) {
+  for (const std::string value : {"[a,b]", "-1", "a=b", "'quoted'", "{x}", "a b", "%s", "\\n"}) {
+    EXPECT_EQ(Good({"train", "--data", value}).train.data, value);
+    EXPECT_EQ(Good({"train", "--data=" + value, "--seed", "1"}).train.data, value);
+    EXPECT_EQ(Good({"--log_dir", value, "p"}).log_dir, value);
+    EXPECT_THAT(Good({"train", "--set", value, "--set", value}).train.sets,
+                ElementsAre(value, value));
+  }
+}
+
 TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
   const struct {
     std::vector<std::string> arguments;
@@ -195,7 +205,8 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
       {{"train", "--seed", "-1"}, "--seed must be a whole number from 0"},
       {{"train", "--steps", "1", "--epochs", "1"}, "--steps and --epochs exclude each other"},
       {{"train", "--stpes", "1"}, "unknown option '--stpes', did you mean --steps?"},
-      {{"train", "--num_gpus", "2"}, "option '--num_gpus' is not supported"},
+      {{"train", "--num-gpus", "2"}, "option '--num-gpus' belongs before 'train'"},
+      {{"--steps", "2", "train"}, "option '--steps' belongs after 'train'"},
       {{"train", "--set"}, "--set needs a value"},
   };
   for (const auto& c : cases) {

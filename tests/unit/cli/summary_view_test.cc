@@ -139,6 +139,15 @@ TEST(SummaryText, OtherCausesBeginWithTheirMessage) {
   EXPECT_THAT(SummaryText(summary), StartsWith("dslaunch: the job failed on node2 after 0.0 s\n"));
 }
 
+TEST(SummaryText, AMessageOfSeveralLinesStaysOneBlock) {
+  JobSummary summary;
+  summary.exit_code = 69;
+  summary.cause.kind = EndCause::Kind::kStartFailed;
+  summary.cause.message = "node2: cannot start:\nno such\tshell\x1b[1m\n";
+  EXPECT_EQ(SummaryText(summary),
+            "dslaunch: node2: cannot start:\n  no such\tshell\n  exit code 69\n");
+}
+
 TEST(SummaryText, Interrupted) {
   JobSummary summary = Failed();
   summary.cause = {};

@@ -17,12 +17,12 @@ namespace {
 
 using testing::HasSubstr;
 
-// All bytes that can be read now.
-std::string ReadAll(int fd) {
+// All bytes that come within `wait_ms` of each other.
+std::string ReadAll(int fd, int wait_ms = 50) {
   std::string text;
   char buffer[65536];
   pollfd ready{fd, POLLIN, 0};
-  while (::poll(&ready, 1, 50) > 0 && (ready.revents & POLLIN) != 0) {
+  while (::poll(&ready, 1, wait_ms) > 0 && (ready.revents & POLLIN) != 0) {
     const ssize_t count = ::read(fd, buffer, sizeof buffer);
     if (count <= 0) break;
     text.append(buffer, static_cast<size_t>(count));
@@ -167,7 +167,7 @@ void CheckStalledReader(int reader, int writer) {
   EXPECT_LE(terminal.Pending(), Terminal::kMaxPendingBytes);
   std::string text;
   while (terminal.Pending() > 0) {
-    text += ReadAll(reader);
+    text += ReadAll(reader, 0);
     terminal.Flush();
   }
   text += ReadAll(reader);

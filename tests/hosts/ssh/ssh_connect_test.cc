@@ -1,0 +1,330 @@
+// Reaching a node over a real sshd: what works, and what each way of failing tells the user.
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "cli/agent_binary.h"
+#include "cli/transport_ssh.h"
+#include "tests/hosts/ssh/sshd_fixture.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr milliseconds kPlenty{20000};
+
+AgentBinary FakeAgent() {
+  Result<AgentBinary> agent = ReadAgentBinary(DSLAUNCH_FAKE_AGENT);
+  EXPECT_TRUE(agent.ok()) << agent.error().message;
+  return *agent;
+}
+
+// The reply to `text` over a stream whose other end echoes.
+std::string Echo(int fd, const std::string& text) {
+  EXPECT_EQ(::send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  std::string reply(text.size(), '\0');
+  const timeval limit{10, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  const ssize_t n = ::recv(fd, reply.data(), reply.size(), MSG_WAITALL);
+  reply.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  return reply;
+}
+
+class SshConnectTest : public SshdTest {
+ protected:
+  void SetUp() override {
+    SshdTest::SetUp();
+    ::unsetenv("SSH_AUTH_SOCK");
+  }
+
+  Result<std::unique_ptr<NodeLink>> Connect(milliseconds limit = kPlenty) { return Connect(Target(), limit); }
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, milliseconds limit = kPlenty) {
+    SshTransport transport(FakeAgent(), Options());
+    return transport.Connect(target, Deadline::After(limit));
+  }
+
+  // The error of a connection that must fail.
+  Error Failure(milliseconds limit = kPlenty) { return Failure(Target(), limit); }
+  Error Failure(const NodeTarget& target, milliseconds limit = kPlenty) {
+    Result<std::unique_ptr<NodeLink>> link = Connect(target, limit);
+    if (link) {
+      ADD_FAILURE() << "connected";
+      return {};
+    }
+    EXPECT_THAT(link.error().message, HasSubstr("node '" + target.name + "'"));
+    EXPECT_EQ(link.error().message.find('\n'), std::string::npos) << link.error().message;
+    return link.error();
+  }
+
+  std::filesystem::path InstalledAgent() const {
+    return home() / ".cache" / "dslaunch" / ("agent-" + FakeAgent().build_id);
+  }
+};
+
+TEST_F(SshConnectTest, InstallsTheAgentOnceAndTalksToIt) {
+  StartSshd();
+  ino_t installed = 0;
+  for (int round = 0; round < 2; ++round) {
+    Result<std::unique_ptr<NodeLink>> link = Connect();
+    ASSERT_TRUE(link.ok()) << link.error().message;
+    EXPECT_EQ((*link)->Address(), "127.0.0.1");
+    UniqueFd stream = (*link)->TakeFd();
+    EXPECT_EQ(Echo(stream.get(), "hello there"), "hello there");
+    struct stat status {};
+    ASSERT_EQ(::stat(InstalledAgent().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0700u);
+    EXPECT_EQ(ReadFile(InstalledAgent()), ReadFile(DSLAUNCH_FAKE_AGENT));
+    if (round == 1) {
+      EXPECT_EQ(status.st_ino, installed) << "installed again";
+    }
+    installed = status.st_ino;
+    stream.Reset();
+    EXPECT_TRUE((*link)->WaitEnd(Deadline::After(kPlenty)));
+  }
+  const auto folder = std::filesystem::directory_iterator(InstalledAgent().parent_path());
+  EXPECT_EQ(std::distance(begin(folder), end(folder)), 1) << "something was left beside the agent";
+}
+
+TEST_F(SshConnectTest, ManyFirstStartsAtOnceShareOneHome) {
+  StartSshd("MaxStartups 2:100:3");
+  std::vector<std::thread> threads;
+  std::array<std::string, 8> errors;
+  for (std::string& error : errors) {
+    threads.emplace_back([this, &error] {
+      Result<std::unique_ptr<NodeLink>> link = Connect(milliseconds(40000));
+      if (!link) {
+        error = link.error().message;
+        return;
+      }
+      const UniqueFd stream = (*link)->TakeFd();
+      if (Echo(stream.get(), "x") != "x") error = "no echo";
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST_F(SshConnectTest, ANoisyShellDoesNoHarm) {
+  StartSshd();
+  WriteFile(home() / ".bashrc", "printf 'Welcome to node1!'; echo 'quota: 3%' >&2; echo; printf 'no newline at the end'\n");
+  Result<std::unique_ptr<SshLink>> plain = SshLink::Open(
+      Target(), Options(),
+      [](SshSession& session, TailBuffer& tail, Deadline deadline) { return session.Exec("true", tail, deadline); },
+      Deadline::After(kPlenty));
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  std::array<char, 256> noise{};
+  const UniqueFd stream = (*plain)->TakeFd();
+  ASSERT_GT(::recv(stream.get(), noise.data(), noise.size() - 1, MSG_WAITALL), 0);
+  ASSERT_THAT(noise.data(), HasSubstr("Welcome")) << "the login shell read no .bashrc: this test shows nothing";
+
+  Result<std::unique_ptr<NodeLink>> link = Connect();
+  ASSERT_TRUE(link.ok()) << link.error().message;
+  EXPECT_EQ(Echo((*link)->TakeFd().get(), "clean"), "clean");
+  EXPECT_THAT((*link)->StderrTail(), HasSubstr("quota: 3%"));
+}
+
+TEST_F(SshConnectTest, TooMuchNoiseIsShown) {
+  StartSshd();
+  WriteFile(home() / ".bashrc", "echo 'This account is closed.'; head -c 100000 /dev/zero; exit 1\n");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("This account is closed."), HasSubstr("64 KiB")));
+}
+
+TEST_F(SshConnectTest, AnUnknownHostKeyIsRefusedWhateverTheConfigurationSays) {
+  StartSshd();
+  WriteFile(known_hosts(), "");
+  WriteFile(folder_ / "ssh_config", ReadFile(folder_ / "ssh_config") + "  StrictHostKeyChecking no\n");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kNoPermission);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("SHA256:"), HasSubstr("is not in"), HasSubstr("ssh-keyscan")));
+  EXPECT_EQ(ReadFile(known_hosts()), "") << "nothing may be added without the user";
+}
+
+TEST_F(SshConnectTest, AChangedHostKeyIsRefused) {
+  StartSshd();
+  ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ / "old_key"}), 0);
+  std::string old_key = ReadFile(folder_ / "old_key.pub");
+  WriteFile(known_hosts(), KnownHostsName() + " " + old_key);
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kNoPermission);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("CHANGED"), HasSubstr("SHA256:"), HasSubstr("ssh-keygen -f"),
+                                   HasSubstr("-R '" + KnownHostsName() + "'")));
+}
+
+TEST_F(SshConnectTest, AHostKeyOfAnotherTypeIsRefused) {
+  StartSshd();
+  ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", folder_ / "old_key"}), 0);
+  WriteFile(known_hosts(), KnownHostsName() + " " + ReadFile(folder_ / "old_key.pub"));
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kNoPermission);
+  EXPECT_THAT(error.message, HasSubstr("another type"));
+}
+
+TEST_F(SshConnectTest, ARevokedHostKeyIsRefusedThoughItIsListed) {
+  StartSshd();
+  const std::string listed = ReadFile(known_hosts());
+  for (const std::string pattern : {"*", "127.0.0.1", "other,[127.0.0.*]:*"}) {
+    WriteFile(known_hosts(), listed + "\n@revoked " + pattern + " " + HostKeyLine() + "\n");
+    const Error error = Failure();
+    EXPECT_EQ(error.code, ExitCode::kNoPermission);
+    EXPECT_THAT(error.message, AllOf(HasSubstr("revoked"), HasSubstr("known_hosts:3")));
+  }
+  WriteFile(known_hosts(), listed);
+  WriteFile(folder_ / "global_known_hosts", "@revoked * " + HostKeyLine() + "\n");
+  EXPECT_THAT(Failure().message, AllOf(HasSubstr("revoked"), HasSubstr("global_known_hosts:1")));
+  std::filesystem::remove(folder_ / "global_known_hosts");
+  EXPECT_TRUE(Connect().ok()) << "the control must connect";
+}
+
+TEST_F(SshConnectTest, AHashedRevocationCounts) {
+  StartSshd();
+  const std::string listed = ReadFile(known_hosts());
+  WriteFile(known_hosts(), KnownHostsName() + " " + HostKeyLine() + "\n");
+  ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-H", "-f", known_hosts()}), 0);
+  const std::string hashed = ReadFile(known_hosts());
+  ASSERT_TRUE(hashed.starts_with("|1|"));
+  EXPECT_TRUE(Connect().ok()) << "a hashed entry is known";
+  WriteFile(known_hosts(), listed + "@revoked " + hashed);
+  EXPECT_THAT(Failure().message, HasSubstr("revoked"));
+}
+
+TEST_F(SshConnectTest, ARefusedLoginNamesKeysAndMethods) {
+  StartSshd();
+  WriteFile(folder_ / "authorized_keys", "");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kNoPermission);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("login refused"), HasSubstr("offers publickey"),
+                                   HasSubstr((folder_ / "user_key").string()), HasSubstr("authorized_keys")));
+}
+
+TEST_F(SshConnectTest, TheSshAgentsKeysAreUsed) {
+  StartSshd();
+  const std::string socket = (folder_ / "agent.sock").string();
+  ASSERT_EQ(RunProgram({"/bin/sh", "-c", "ssh-agent -a " + socket + " > " + (folder_ / "agent.env").string()}), 0);
+  ::setenv("SSH_AUTH_SOCK", socket.c_str(), 1);
+  ASSERT_EQ(RunProgram({"/usr/bin/ssh-add", "-q", folder_ / "user_key"}), 0);
+  WriteFile(folder_ / "ssh_config", ReadFile(folder_ / "ssh_config") + "\n");
+  std::filesystem::rename(folder_ / "user_key", folder_ / "moved");
+  std::filesystem::remove(folder_ / "user_key.pub");
+  Result<std::unique_ptr<NodeLink>> link = Connect();
+  EXPECT_TRUE(link.ok()) << link.error().message;
+  EXPECT_EQ(RunProgram({"/bin/sh", "-c", ". " + (folder_ / "agent.env").string() + " > /dev/null; ssh-agent -k > /dev/null"}), 0);
+}
+
+TEST_F(SshConnectTest, AnSshAgentThatDoesNotAnswerEndsWithTheDeadline) {
+  StartSshd();
+  const std::string path = (folder_ / "agent.sock").string();
+  const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener.get(), 4), 0);
+  ::setenv("SSH_AUTH_SOCK", path.c_str(), 1);
+  const auto start = Clock::now();
+  const Error error = Failure(milliseconds(1500));
+  EXPECT_LT(Clock::now() - start, milliseconds(2500));
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, HasSubstr("ssh-add -l"));
+}
+
+TEST_F(SshConnectTest, NothingListening) {
+  StartSshd();
+  const int port = FreePort();
+  const auto start = Clock::now();
+  const Error error = Failure({"node7", "127.0.0.1", port, ""});
+  EXPECT_LT(Clock::now() - start, milliseconds(1000));
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("127.0.0.1 port " + std::to_string(port)), HasSubstr("refused"),
+                                   HasSubstr("sshd")));
+}
+
+TEST_F(SshConnectTest, ANameThatDoesNotResolve) {
+  StartSshd();
+  const auto start = Clock::now();
+  const Error error = Failure({"typo", "no-such-host.invalid", 0, ""}, milliseconds(5000));
+  EXPECT_LT(Clock::now() - start, milliseconds(6000));
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("resolve"), HasSubstr("DNS")));
+}
+
+TEST_F(SshConnectTest, APortThatNeverSpeaksSsh) {
+  StartSshd();
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::listen(listener.get(), 4), 0);  // binds a free port of every interface
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+  const int port = ntohs(reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  const auto start = Clock::now();
+  const Error error = Failure({"mute", "127.0.0.1", port, ""}, milliseconds(1500));
+  EXPECT_LT(Clock::now() - start, milliseconds(2000));
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("SSH handshake"), HasSubstr("in time")));
+}
+
+TEST_F(SshConnectTest, AnAgentThatCannotRunThereIsExplained) {
+  StartSshd("SetEnv FAKE_AGENT=cannot-run");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("cannot run there"), HasSubstr("GLIBC_9.99")));
+  EXPECT_FALSE(std::filesystem::exists(InstalledAgent()));
+}
+
+TEST_F(SshConnectTest, AnAgentThatSaysNothingEndsWithTheDeadline) {
+  StartSshd("SetEnv FAKE_AGENT=silent");
+  const auto start = Clock::now();
+  const Error error = Failure(milliseconds(3000));
+  EXPECT_LT(Clock::now() - start, milliseconds(3500));
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, HasSubstr("did not start in time"));
+}
+
+TEST_F(SshConnectTest, AnAgentThatDiesIsQuoted) {
+  StartSshd("SetEnv FAKE_AGENT=dies");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("exit status 3"), HasSubstr("the fake agent died")));
+}
+
+TEST_F(SshConnectTest, FoldersThatOthersMayChangeAreRefused) {
+  StartSshd();
+  std::filesystem::create_directories(home() / ".cache");
+  std::filesystem::permissions(home() / ".cache", std::filesystem::perms::all);
+  Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("others may change"), HasSubstr("chmod go-w")));
+
+  std::filesystem::remove_all(home() / ".cache");
+  std::filesystem::create_directories(home() / ".cache");
+  std::filesystem::create_directory(folder_ / "elsewhere");
+  std::filesystem::create_directory_symlink(folder_ / "elsewhere", home() / ".cache" / "dslaunch");
+  error = Failure();
+  EXPECT_THAT(error.message, HasSubstr("no link"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "elsewhere"));
+}
+
+TEST_F(SshConnectTest, AFileInTheAgentsPlaceIsNeverOverwritten) {
+  StartSshd();
+  std::filesystem::create_directories(InstalledAgent().parent_path());
+  WriteFile(InstalledAgent(), "not an agent");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, HasSubstr("is not the agent"));
+  EXPECT_EQ(ReadFile(InstalledAgent()), "not an agent");
+}
+
+}  // namespace
+}  // namespace dslaunch

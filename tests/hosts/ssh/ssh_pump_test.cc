@@ -1,0 +1,242 @@
+// The pump over a real sshd: every byte arrives, memory and processor time stay small, and it always ends.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "cli/transport_ssh.h"
+#include "tests/hosts/ssh/sshd_fixture.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr milliseconds kPlenty{20000};
+
+// A stream of bytes that any position can be checked against.
+class Pattern {
+ public:
+  void Fill(char* out, size_t size) {
+    for (size_t i = 0; i < size; ++i) {
+      if (left_ == 0) {
+        state_ += 0x9e3779b97f4a7c15u;
+        word_ = (state_ ^ (state_ >> 31)) * 0xbf58476d1ce4e5b9u;
+        left_ = 8;
+      }
+      out[i] = static_cast<char>(word_);
+      word_ >>= 8;
+      --left_;
+    }
+  }
+
+ private:
+  uint64_t state_ = 1;
+  uint64_t word_ = 0;
+  int left_ = 0;
+};
+
+bool SendPattern(int fd, size_t total) {
+  Pattern pattern;
+  std::vector<char> chunk(100'000);
+  for (size_t done = 0; done < total;) {
+    const size_t size = std::min(chunk.size(), total - done);
+    pattern.Fill(chunk.data(), size);
+    for (size_t at = 0; at < size;) {
+      const ssize_t n = ::send(fd, chunk.data() + at, size - at, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      at += static_cast<size_t>(n);
+    }
+    done += size;
+  }
+  return true;
+}
+
+// How many bytes came as they were sent, until end of file or the first wrong one.
+size_t CheckPattern(int fd, size_t stall_at, milliseconds stall, double* cpu_while_stalled_s) {
+  Pattern pattern;
+  std::vector<char> got(70'000), wanted(got.size());
+  size_t total = 0;
+  bool stalled = false;
+  while (true) {
+    if (!stalled && total >= stall_at) {
+      stalled = true;
+      std::this_thread::sleep_for(stall / 4);  // until every buffer on the way is full
+      const std::clock_t before = std::clock();
+      std::this_thread::sleep_for(stall);
+      if (cpu_while_stalled_s) *cpu_while_stalled_s = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+    }
+    const ssize_t n = ::recv(fd, got.data(), got.size(), 0);
+    if (n <= 0) return total;
+    pattern.Fill(wanted.data(), static_cast<size_t>(n));
+    if (!std::equal(got.begin(), got.begin() + n, wanted.begin())) return total;
+    total += static_cast<size_t>(n);
+  }
+}
+
+size_t ResidentKib() {
+  size_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / 1024;
+}
+
+class SshPumpTest : public SshdTest {
+ protected:
+  void SetUp() override {
+    SshdTest::SetUp();
+    ::unsetenv("SSH_AUTH_SOCK");
+  }
+
+  std::unique_ptr<SshLink> Run(const std::string& command) {
+    auto start = [command](SshSession& session, TailBuffer& tail, Deadline deadline) {
+      return session.Exec(command, tail, deadline);
+    };
+    Result<std::unique_ptr<SshLink>> link = SshLink::Open(Target(), Options(), start, Deadline::After(kPlenty));
+    if (link) return std::move(*link);
+    ADD_FAILURE() << link.error().message;
+    return nullptr;
+  }
+};
+
+TEST_F(SshPumpTest, TwoHundredMegabytesEachWayThroughRekeysAndAStalledReader) {
+  constexpr size_t kBytes = 200'000'000;
+  StartSshd("RekeyLimit 16M");
+  const auto link = Run("cat");
+  ASSERT_NE(link, nullptr);
+  UniqueFd stream = link->TakeFd();
+  const size_t resident_before = ResidentKib();
+  const auto start = Clock::now();
+  std::thread writer([&] {
+    EXPECT_TRUE(SendPattern(stream.get(), kBytes));
+    ::shutdown(stream.get(), SHUT_WR);
+  });
+  double cpu_while_stalled_s = 1e9;
+  EXPECT_EQ(CheckPattern(stream.get(), kBytes / 3, milliseconds(2000), &cpu_while_stalled_s), kBytes);
+  writer.join();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count() - 2.5;
+  EXPECT_LT(cpu_while_stalled_s, 0.1) << "somebody spins while the reader stalls";
+  EXPECT_LT(ResidentKib() - std::min(ResidentKib(), resident_before), 40'000u);
+  EXPECT_TRUE(link->WaitEnd(Deadline::After(kPlenty)));
+  EXPECT_EQ(link->End()->exit_status, 0);
+  std::printf("200 MB each way in %.1f s beside the stall: %.0f MB/s; CPU in 2 s of stall: %.3f s\n", seconds,
+              static_cast<double>(kBytes) / 1e6 / seconds, cpu_while_stalled_s);
+}
+
+TEST_F(SshPumpTest, ASlowReaderDoesNotMakeMemoryGrow) {
+  StartSshd();
+  const auto link = Run("exec head -c 200000000 /dev/zero");
+  ASSERT_NE(link, nullptr);
+  const UniqueFd stream = link->TakeFd();
+  const size_t resident_before = ResidentKib();
+  std::array<char, 4096> bytes;
+  const Deadline deadline = Deadline::After(milliseconds(2000));
+  while (!deadline.Expired()) {  // small sips, each of which makes room for the pump
+    ASSERT_GT(::recv(stream.get(), bytes.data(), bytes.size(), 0), 0);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LT(ResidentKib() - std::min(ResidentKib(), resident_before), 20'000u);
+}
+
+TEST_F(SshPumpTest, AnIdleLinkTakesNoProcessorTime) {
+  StartSshd();
+  const auto link = Run("cat");
+  ASSERT_NE(link, nullptr);
+  const UniqueFd stream = link->TakeFd();
+  ASSERT_EQ(::send(stream.get(), "x", 1, 0), 1);
+  char back = 0;
+  ASSERT_EQ(::recv(stream.get(), &back, 1, 0), 1);
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(milliseconds(2000));
+  EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.01);
+}
+
+TEST_F(SshPumpTest, EndOfFileGoesThroughInEachDirectionByItself) {
+  StartSshd();
+  // The far side closes its output first and reads on; what it read then decides its exit status.
+  const auto link = Run("echo out; exec >&-; test \"$(cat)\" = in && exit 5");
+  ASSERT_NE(link, nullptr);
+  const UniqueFd stream = link->TakeFd();
+  std::array<char, 16> bytes{};
+  ASSERT_EQ(::recv(stream.get(), bytes.data(), bytes.size(), MSG_WAITALL), 4);
+  EXPECT_STREQ(bytes.data(), "out\n");
+  EXPECT_FALSE(link->End().has_value());
+  ASSERT_EQ(::send(stream.get(), "in", 2, MSG_NOSIGNAL), 2);
+  ::shutdown(stream.get(), SHUT_WR);
+  EXPECT_TRUE(link->WaitEnd(Deadline::After(kPlenty)));
+  EXPECT_EQ(link->End()->exit_status, 5);
+}
+
+TEST_F(SshPumpTest, WhatTheCommandSaidLastArrivesAfterItsEnd) {
+  StartSshd();
+  const auto link = Run("exec head -c 3000000 /dev/zero");
+  ASSERT_NE(link, nullptr);
+  const UniqueFd stream = link->TakeFd();
+  std::this_thread::sleep_for(milliseconds(500));
+  std::vector<char> bytes(100'000);
+  size_t total = 0;
+  for (ssize_t n = 0; (n = ::recv(stream.get(), bytes.data(), bytes.size(), 0)) > 0;) total += static_cast<size_t>(n);
+  EXPECT_EQ(total, 3'000'000u);
+}
+
+TEST_F(SshPumpTest, StderrIsDrainedAndItsEndKept) {
+  StartSshd();
+  const auto link = Run("head -c 3000000 /dev/zero >&2; echo last words >&2");
+  ASSERT_NE(link, nullptr);
+  EXPECT_TRUE(link->WaitEnd(Deadline::After(kPlenty)));
+  EXPECT_EQ(link->StderrTail().size(), 4096u);
+  EXPECT_THAT(link->StderrTail(), HasSubstr("last words"));
+}
+
+TEST_F(SshPumpTest, AbortFreesABlockedWriterAndTheFarSideSeesEndOfFile) {
+  StartSshd();
+  const std::string witness = (folder_ / "saw-end").string();
+  const auto link = Run("sleep 1; cat > /dev/null; touch " + witness);
+  ASSERT_NE(link, nullptr);
+  const UniqueFd stream = link->TakeFd();
+  std::thread writer([&] { EXPECT_FALSE(SendPattern(stream.get(), 100'000'000'000)); });
+  std::this_thread::sleep_for(milliseconds(300));
+  link->Abort("test");
+  writer.join();
+  EXPECT_TRUE(link->WaitEnd(Deadline::After(kPlenty)));
+  EXPECT_TRUE(std::filesystem::exists(witness));
+}
+
+TEST_F(SshPumpTest, DestructionEndsEverythingAtOnce) {
+  StartSshd();
+  const std::string pid_file = (folder_ / "pid").string();
+  auto link = Run("echo $$ > " + pid_file + "; exec sleep 1000");
+  ASSERT_NE(link, nullptr);
+  const UniqueFd stream = link->TakeFd();
+  EXPECT_FALSE(link->WaitEnd(Deadline::After(milliseconds(500))));
+  const auto start = Clock::now();
+  link.reset();
+  EXPECT_LT(Clock::now() - start, milliseconds(500));
+  char byte = 0;
+  EXPECT_EQ(::recv(stream.get(), &byte, 1, 0), 0);
+  ::kill(std::stoi(ReadFile(pid_file)), SIGKILL);  // sshd leaves it: a keeper ends on end of file, sleep does not
+}
+
+TEST_F(SshPumpTest, ALostConnectionEndsTheStream) {
+  StartSshd();
+  // $PPID is the sshd that serves this session.
+  const auto link = Run("echo $PPID; read -r line; kill -9 $PPID");
+  ASSERT_NE(link, nullptr);
+  const UniqueFd stream = link->TakeFd();
+  std::array<char, 32> bytes{};
+  ASSERT_GT(::recv(stream.get(), bytes.data(), bytes.size(), 0), 0);
+  ASSERT_EQ(::send(stream.get(), "\n", 1, MSG_NOSIGNAL), 1);
+  EXPECT_EQ(::recv(stream.get(), bytes.data(), bytes.size(), 0), 0);
+  EXPECT_FALSE(link->WaitEnd(Deadline::After(kPlenty)));
+  ASSERT_TRUE(link->End().has_value());
+  EXPECT_NE(link->End()->error, "");
+}
+
+}  // namespace
+}  // namespace dslaunch

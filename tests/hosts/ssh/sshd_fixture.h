@@ -1,0 +1,50 @@
+// A real sshd on the loopback interface with keys, configuration and a home folder of its own.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/ssh_session.h"
+#include "cli/transport.h"
+
+namespace dslaunch {
+
+// Runs a program to its end; its exit code, 128 + signal, or -1 when it could not start.
+int RunProgram(const std::vector<std::string>& argv);
+
+std::string ReadFile(const std::filesystem::path& path);
+void WriteFile(const std::filesystem::path& path, const std::string& text);
+
+// Each test gets a fresh folder, so a fresh home on the "node", and its own sshd. Nothing outside the folder is
+// touched but /run/sshd, which sshd itself demands of root.
+class SshdTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  // Starts sshd with these lines added to its configuration. The client knows its key.
+  void StartSshd(const std::string& extra_config = "");
+  void StopSshd();
+
+  // How the client reaches it: by alias through ssh_config.
+  NodeTarget Target() const { return {"node1", "node1-alias", 0, ""}; }
+  SshOptions Options() const { return {(folder_ / "ssh_config").string()}; }
+
+  std::string HostKeyLine() const;  // "type base64" of its public key
+  std::string KnownHostsName() const { return "[127.0.0.1]:" + std::to_string(port_); }
+  std::filesystem::path home() const { return folder_ / "home"; }
+  std::filesystem::path known_hosts() const { return folder_ / "known_hosts"; }
+
+  std::filesystem::path folder_;
+  int port_ = 0;
+  pid_t sshd_pid_ = -1;
+};
+
+// A TCP port of the loopback interface on which nothing listens just now.
+int FreePort();
+
+}  // namespace dslaunch

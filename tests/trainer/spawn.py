@@ -1,0 +1,117 @@
+"""Starts the ranks of a job the way an agent does: one process each, its place given by environment variables."""
+
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import time
+
+DATA = "/usr/share/datasets/fashion-mnist"
+TRAIN = os.environ["DSLAUNCH_TRAIN"]
+
+
+class Rank:
+    """How one rank ended: its exit code (negative: the signal), what it printed, and its status pipe's lines."""
+
+    def __init__(self, code, out, err, status):
+        self.code, self.out, self.err, self.status = code, out, err, status
+
+
+def recipe(model="mlp", optimizer=None, engine=None, run=None, data=None):
+    """A recipe as the launcher would hand it over."""
+    result = {
+        "model": {"type": model},
+        "data": {"type": "idx", "path": DATA},
+        "run": run or {"steps": 20, "seed": 7},
+        "engine": {"train_batch_size": 256, "optimizer": optimizer or {"type": "SGD", "params": {"lr": 0.05}}},
+    }
+    result["data"].update(data or {})
+    result["engine"].update(engine or {})
+    return result
+
+
+def held_port():
+    """A port that is bound but not listened on, so that nobody else is given it; rank 0 still can bind it."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    return holder, holder.getsockname()[1]
+
+
+def environment(rank, world, local_world, port):
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("DSLAUNCH_", "GLOO_", "TORCH"))}
+    env.update({
+        "RANK": str(rank), "WORLD_SIZE": str(world),
+        "LOCAL_RANK": str(rank % local_world), "LOCAL_WORLD_SIZE": str(local_world),
+        "GROUP_RANK": str(rank // local_world), "GROUP_WORLD_SIZE": str(world // local_world),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1",
+    })
+    return env
+
+
+class Job:
+    """Ranks that have been started. Use as a context manager: whatever is left is killed at its end."""
+
+    def __init__(self, recipe_json, world, local_world=None, recipe_of_rank=None):
+        self.holder, port = held_port()
+        self.processes, self.files = [], []
+        for rank in range(world):
+            text = json.dumps((recipe_of_rank or {}).get(rank, recipe_json))
+            env = environment(rank, world, local_world or world, port)
+            out, err, status = (tempfile.TemporaryFile("w+") for _ in range(3))
+            self.files.append((out, err, status))
+            env["DSLAUNCH_RECIPE"] = text
+            env["DSLAUNCH_STATUS_FD"] = str(status.fileno())
+            self.processes.append(subprocess.Popen(
+                [TRAIN], env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[status.fileno()]))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for files in self.files:
+            for file in files:
+                file.close()
+        self.holder.close()
+
+    def read(self, rank, stream):
+        """What `rank` has written so far; stream 0 is stdout, 1 stderr, 2 the status pipe."""
+        file = self.files[rank][stream]
+        return os.pread(file.fileno(), 1 << 24, 0).decode()
+
+    def wait_for(self, condition, timeout_s, what):
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError("after %g s still not: %s\n%s" % (
+                    timeout_s, what, "".join(self.read(r, 1) for r in range(len(self.processes)))))
+            time.sleep(0.01)
+
+    def finish(self, timeout_s=120):
+        """Waits for every rank and returns how each ended."""
+        self.wait_for(lambda: all(p.poll() is not None for p in self.processes), timeout_s, "all ranks ended")
+        return [Rank(p.returncode, self.read(r, 0), self.read(r, 1), self.read(r, 2))
+                for r, p in enumerate(self.processes)]
+
+
+def run(recipe_json, world=1, local_world=None, timeout_s=120):
+    with Job(recipe_json, world, local_world) as job:
+        return job.finish(timeout_s)
+
+
+def run_with_metrics(recipe_json, world, local_world=None):
+    """Runs to a good end and returns (ranks, the metrics of every step)."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "metrics.jsonl")
+        whole = dict(recipe_json, run=dict(recipe_json["run"], metrics_jsonl=file))
+        ranks = run(whole, world, local_world)
+        for rank in ranks:
+            assert rank.code == 0 and rank.err == "", (rank.code, rank.err)
+        with open(file) as lines:
+            return ranks, [json.loads(line) for line in lines]

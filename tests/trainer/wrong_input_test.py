@@ -1,0 +1,89 @@
+"""Wrong input ends with one clear line on stderr and its documented exit code, before any rank waits for another."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import spawn
+from spawn import recipe, run
+
+BAD_INPUT, USAGE, IO = 65, 64, 74
+
+
+class WrongInputTest(unittest.TestCase):
+    def check(self, wanted, code, *words, world=1):
+        for rank in run(wanted, world, timeout_s=20):
+            self.assertEqual(rank.code, code, rank.err)
+            self.assertEqual(rank.out, "")
+            self.assertEqual(rank.err.count("\n"), 1, rank.err)
+            for word in words:
+                self.assertIn(word, rank.err)
+
+    def copy_of_data(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        for name in os.listdir(spawn.DATA):
+            os.symlink(os.path.join(spawn.DATA, name), os.path.join(folder, name))
+        return folder
+
+    def replaced(self, name, content):
+        folder = self.copy_of_data()
+        os.unlink(os.path.join(folder, name))
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(content)
+        return recipe(data={"path": folder})
+
+    def test_missing_data_folder(self):
+        self.check(recipe(data={"path": "/nowhere/at/all"}), BAD_INPUT, "/nowhere/at/all", "data.path", world=2)
+
+    def test_missing_file(self):
+        folder = self.copy_of_data()
+        os.unlink(os.path.join(folder, "t10k-labels-idx1-ubyte.gz"))
+        self.check(recipe(data={"path": folder}), BAD_INPUT, "t10k-labels-idx1-ubyte")
+
+    def test_truncated_gzip(self):
+        name = "train-images-idx3-ubyte.gz"
+        with open(os.path.join(spawn.DATA, name), "rb") as file:
+            content = file.read()
+        self.check(self.replaced(name, content[:len(content) // 2]), BAD_INPUT, name)
+
+    def test_labels_do_not_match_images(self):
+        name = "train-labels-idx1-ubyte.gz"
+        self.check(self.replaced(name, gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 2, 1, 1]))), BAD_INPUT, name,
+                   "2 labels", "60000 images")
+
+    def test_unknown_key(self):
+        self.check(recipe(engine={"gradient_cliping": 1.0}), BAD_INPUT, "engine.gradient_cliping",
+                   'did you mean "gradient_clipping"')
+
+    def test_unsupported_deepspeed_key(self):
+        self.check(recipe(engine={"zero_optimization": {"stage": 2}}), BAD_INPUT, "engine.zero_optimization")
+
+    def test_batch_arithmetic(self):
+        self.check(recipe(engine={"train_batch_size": 33, "train_micro_batch_size_per_gpu": 17}), BAD_INPUT,
+                   "train_batch_size 33", "train_micro_batch_size_per_gpu 17", "2 ranks", world=2)
+
+    def test_dataset_smaller_than_one_batch(self):
+        self.check(recipe(engine={"train_batch_size": 60001}), BAD_INPUT, "60000", "60001")
+
+    def test_metrics_file_that_cannot_be_written(self):
+        self.check(recipe(run={"steps": 1, "metrics_jsonl": "/nowhere/m.jsonl"}), IO, "/nowhere/m.jsonl")
+
+    def test_loss_that_is_not_a_number(self):
+        wanted = recipe(optimizer={"type": "SGD", "params": {"lr": 1e30}}, engine={"gradient_clipping": 0})
+        for rank in run(wanted, 2):
+            self.assertEqual(rank.code, BAD_INPUT, rank.err)
+            self.assertRegex(rank.err, r"^dslaunch-train: rank \d: the loss is -?(nan|inf) by step \d+; .*\n$")
+
+    def test_no_recipe(self):
+        ended = subprocess.run([spawn.TRAIN], env=spawn.environment(0, 1, 1, 1), capture_output=True, text=True,
+                               timeout=20)
+        self.assertEqual(ended.returncode, USAGE)
+        self.assertRegex(ended.stderr, r"^dslaunch-train: rank 0: no recipe: .*DSLAUNCH_RECIPE.*\n$")
+
+
+if __name__ == "__main__":
+    unittest.main()

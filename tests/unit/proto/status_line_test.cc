@@ -1,0 +1,75 @@
+#include "proto/contract/status_line.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace dslaunch {
+namespace {
+
+TEST(StatusLineTest, ReadsWhatTheContractShows) {
+  EXPECT_EQ(StatusLine::Parse("{\"event\":\"ready\"}")->event, StatusLine::Event::kReady);
+  const auto step = StatusLine::Parse(
+      R"({"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120})");
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->step, 120);
+  EXPECT_EQ(step->total_steps, 1000);
+  EXPECT_DOUBLE_EQ(*step->loss, 0.31);
+  EXPECT_DOUBLE_EQ(*step->samples_per_s, 5120);
+}
+
+TEST(StatusLineTest, RoundTrip) {
+  StatusLine line;
+  line.event = StatusLine::Event::kStep;
+  line.step = 7;
+  line.total_steps = 9;
+  line.loss = 1.25;
+  const auto back = StatusLine::Parse(line.Format());
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->step, 7);
+  EXPECT_EQ(back->total_steps, 9);
+  EXPECT_EQ(back->loss, 1.25);
+  EXPECT_FALSE(back->samples_per_s);
+}
+
+TEST(StatusLineTest, ALossThatIsNoNumberIsNull) {
+  StatusLine line;
+  line.event = StatusLine::Event::kStep;
+  line.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(line.Format().find("\"loss\":null"), std::string::npos);
+  EXPECT_FALSE(StatusLine::Parse(line.Format())->loss);
+}
+
+TEST(StatusLineTest, FieldsOfOthersAreIgnored) {
+  const auto line = StatusLine::Parse(R"( { "event" : "step" , "note" : "x", "step" : 3 , "flag":true } )");
+  ASSERT_TRUE(line);
+  EXPECT_EQ(line->step, 3);
+}
+
+TEST(StatusLineTest, AnythingElseIsNoStatusLine) {
+  for (const char* text :
+       {"", "{}", "hello", "[1]", R"({"event":"step"})", R"({"event":"step","step":-1})",
+        R"({"event":"step","step":1.5})", R"({"event":"step","step":99999999999999999999})",
+        R"({"event":"dance"})", R"({"event":"ready"} x)", R"({"event":"ready")", R"({"event":"re\u0061dy"})",
+        R"({"event":"step","step":{"a":1}})", R"({"step":1})"}) {
+    EXPECT_FALSE(StatusLine::Parse(text)) << text;
+  }
+  EXPECT_FALSE(StatusLine::Parse("{\"event\":\"ready\",\"x\":\"" + std::string(kMaxStatusLineBytes, 'a') + "\"}"));
+}
+
+TEST(StatusLineTest, RandomBytesNeverCrash) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  const std::string alphabet = "{}\":,eventstpradyloss0123456789.-null \\\n\t\xff";
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text;
+    for (unsigned n = random() % 60; n > 0; --n) text += alphabet[random() % alphabet.size()];
+    StatusLine::Parse(text);
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

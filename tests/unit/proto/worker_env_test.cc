@@ -1,0 +1,92 @@
+#include "proto/contract/worker_env.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace dslaunch {
+namespace {
+
+using Map = std::map<std::string, std::string>;
+
+WorkerEnv::Getenv Lookup(const Map& map) {
+  return [&map](const char* name) -> const char* {
+    const auto found = map.find(name);
+    return found == map.end() ? nullptr : found->second.c_str();
+  };
+}
+
+WorkerEnv Example() {
+  WorkerEnv env;
+  env.rank = 3;
+  env.local_rank = 1;
+  env.world_size = 4;
+  env.local_world_size = 2;
+  env.node_rank = 1;
+  env.num_nodes = 2;
+  env.master_addr = "10.0.0.1";
+  env.master_port = 29500;
+  env.job_id = "job";
+  env.status_fd = 5;
+  return env;
+}
+
+TEST(WorkerEnvTest, BothDirectionsAgree) {
+  const auto list = Example().Required();
+  const Map map(list.begin(), list.end());
+  const Result<WorkerEnv> back = WorkerEnv::FromEnviron(Lookup(map));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->rank, 3);
+  EXPECT_EQ(back->local_rank, 1);
+  EXPECT_EQ(back->world_size, 4);
+  EXPECT_EQ(back->local_world_size, 2);
+  EXPECT_EQ(back->master_addr, "10.0.0.1");
+  EXPECT_EQ(back->master_port, 29500);
+  EXPECT_EQ(back->status_fd, 5);
+}
+
+TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
+  const auto list = Example().Required();
+  const Map map(list.begin(), list.end());
+  EXPECT_EQ(map.at("GROUP_RANK"), "1");
+  EXPECT_EQ(map.at("GROUP_WORLD_SIZE"), "2");
+  EXPECT_EQ(map.at("LOCAL_SIZE"), "2");
+  EXPECT_EQ(map.at("CROSS_RANK"), "1");
+  EXPECT_EQ(map.at("CROSS_SIZE"), "2");
+  EXPECT_EQ(map.at("TORCHELASTIC_USE_AGENT_STORE"), "False");
+  EXPECT_EQ(map.at("TORCHELASTIC_RUN_ID"), "job");
+}
+
+TEST(WorkerEnvTest, WithoutALauncherTheWorldIsOne) {
+  const Result<WorkerEnv> env = WorkerEnv::FromEnviron(Lookup({}));
+  ASSERT_TRUE(env.ok());
+  EXPECT_EQ(env->world_size, 1);
+  EXPECT_EQ(env->rank, 0);
+}
+
+TEST(WorkerEnvTest, ABadVariableIsNamed) {
+  const auto list = Example().Required();
+  const Map good(list.begin(), list.end());
+  const std::pair<const char*, const char*> bad[] = {
+      {"RANK", "4"},         {"RANK", "x"},   {"RANK", ""},          {"WORLD_SIZE", "0"},
+      {"LOCAL_RANK", "-1"},  {"RANK", "1 "},  {"MASTER_PORT", "65536"}, {"MASTER_ADDR", ""},
+      {"LOCAL_WORLD_SIZE", "99999999999"},    {"DSLAUNCH_STATUS_FD", "1"}};
+  for (const auto& [name, value] : bad) {
+    Map map = good;
+    map[name] = value;
+    const Result<WorkerEnv> env = WorkerEnv::FromEnviron(Lookup(map));
+    ASSERT_FALSE(env.ok()) << name << "=" << value;
+    EXPECT_EQ(env.error().code, ExitCode::kUsage);
+    EXPECT_NE(env.error().message.find(name), std::string::npos) << env.error().message;
+  }
+  for (const char* name : {"RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
+    Map map = good;
+    map.erase(name);
+    const Result<WorkerEnv> env = WorkerEnv::FromEnviron(Lookup(map));
+    ASSERT_FALSE(env.ok()) << name;
+    EXPECT_NE(env.error().message.find(name), std::string::npos) << env.error().message;
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,183 @@
+// The gRPC edge over real TLS connections on loopback.
+#include "rendezvous/server.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "rendezvous/certificate_authority.h"
+#include "rendezvous/channel.h"
+#include "rendezvous/client.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kWait(10'000);
+
+CoordinatorOptions TwoNodes(const std::string& job_id) {
+  CoordinatorOptions options;
+  options.job_id = job_id;
+  options.one_machine = true;
+  for (const char* name : {"node1", "node2"}) {
+    pb::Node node;
+    node.set_name(name);
+    node.set_slots(1);
+    options.nodes.push_back(node);
+  }
+  options.timeouts.set_join_ms(60'000);
+  options.timeouts.set_ready_ms(60'000);
+  options.timeouts.set_dead_ms(60'000);
+  return options;
+}
+
+// An agent as the rendezvous sees it.
+class Agent {
+ public:
+  Agent(std::shared_ptr<grpc::Channel> channel, std::string job_id, uint32_t node)
+      : job_id_(std::move(job_id)),
+        node_(node),
+        client_(
+            std::move(channel), [this](pb::RendezvousMessage message) { Push(std::move(message)); },
+            [this](const std::string&) { End(); }) {}
+
+  void Send(pb::AgentMessage message) {
+    message.set_job_id(job_id_);
+    message.set_node_index(node_);
+    message.set_epoch(epoch_);
+    client_.Send(std::move(message));
+  }
+  void Join() {
+    pb::AgentMessage message;
+    message.mutable_join()->set_slots(1);
+    message.mutable_join()->set_reached_at("127.0.0.1");
+    Send(std::move(message));
+  }
+  // The next message; empty when none comes or the stream has ended.
+  pb::RendezvousMessage Next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kWait, [this] { return !messages_.empty() || ended_; });
+    if (messages_.empty()) return {};
+    pb::RendezvousMessage message = std::move(messages_.front());
+    messages_.pop_front();
+    epoch_ = message.epoch();
+    return message;
+  }
+  bool Ends() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kWait, [this] { return ended_; });
+  }
+
+ private:
+  void Push(pb::RendezvousMessage message) {
+    const std::lock_guard lock(mutex_);
+    messages_.push_back(std::move(message));
+    changed_.notify_all();
+  }
+  void End() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+
+  const std::string job_id_;
+  const uint32_t node_;
+  uint64_t epoch_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<pb::RendezvousMessage> messages_;
+  bool ended_ = false;
+  RendezvousClient client_;
+};
+
+class ServerTest : public ::testing::Test {
+ protected:
+  ServerTest() : authority_(*CertificateAuthority::Create("job")) {
+    auto server = RendezvousServer::Start(TwoNodes("job"), Issue(authority_));
+    EXPECT_TRUE(server.ok());
+    server_ = *std::move(server);
+  }
+  static pb::Credentials Issue(CertificateAuthority& authority) { return *authority.Issue("node"); }
+
+  CertificateAuthority authority_;
+  std::unique_ptr<RendezvousServer> server_;
+};
+
+TEST_F(ServerTest, AJobFromJoinToTeardown) {
+  Result<RendezvousRoute> route =
+      FindRendezvous(server_->endpoints(), "job", Issue(authority_), Deadline::After(kWait));
+  ASSERT_TRUE(route.ok()) << route.error().message;
+  EXPECT_EQ(route->address, "127.0.0.1");
+  Agent first(server_->InProcessChannel(), "job", 0);
+  Agent second(route->channel, "job", 1);
+  first.Join();
+  second.Join();
+  EXPECT_EQ(first.Next().assignment().first_rank(), 0u);
+  EXPECT_EQ(second.Next().assignment().first_rank(), 1u);
+  pb::AgentMessage finished;
+  finished.mutable_finished();
+  first.Send(finished);
+  second.Send(finished);
+  EXPECT_TRUE(first.Next().has_all_ready());
+  EXPECT_TRUE(first.Next().has_stop());
+  EXPECT_TRUE(second.Next().has_all_ready());
+  EXPECT_TRUE(second.Next().has_stop());
+  pb::AgentMessage torn_down;
+  torn_down.mutable_torn_down();
+  first.Send(torn_down);
+  second.Send(torn_down);
+  EXPECT_TRUE(first.Next().closed().complete());
+  EXPECT_TRUE(second.Next().closed().complete());
+  EXPECT_TRUE(first.Ends());
+  EXPECT_TRUE(second.Ends());
+}
+
+TEST_F(ServerTest, AnAgentThatDisappearsStopsTheOthers) {
+  Agent first(server_->InProcessChannel(), "job", 0);
+  {
+    Result<RendezvousRoute> route =
+        FindRendezvous(server_->endpoints(), "job", Issue(authority_), Deadline::After(kWait));
+    ASSERT_TRUE(route.ok());
+    Agent second(route->channel, "job", 1);
+    first.Join();
+    second.Join();
+    EXPECT_TRUE(second.Next().has_assignment());
+  }
+  EXPECT_TRUE(first.Next().has_assignment());
+  EXPECT_EQ(first.Next().stop().cause().kind(), pb::Cause::NODE_LOST);
+}
+
+TEST_F(ServerTest, AnotherJobsCertificateIsNotLetIn) {
+  CertificateAuthority other = *CertificateAuthority::Create("job");  // same name, other keys
+  const Result<RendezvousRoute> route =
+      FindRendezvous(server_->endpoints(), "job", Issue(other), Deadline::After(milliseconds(500)));
+  ASSERT_FALSE(route.ok());
+  EXPECT_EQ(route.error().code, ExitCode::kTimedOut);
+  EXPECT_NE(route.error().message.find(server_->endpoints()[0]), std::string::npos);
+}
+
+TEST_F(ServerTest, PlaintextIsNotLetIn) {
+  const auto channel = grpc::CreateChannel(server_->endpoints()[0], grpc::InsecureChannelCredentials());
+  Agent agent(channel, "job", 0);
+  agent.Join();
+  EXPECT_TRUE(agent.Ends());
+}
+
+TEST_F(ServerTest, TheFirstEndpointThatAnswersWins) {
+  const std::vector<std::string> endpoints = {"127.0.0.1:1", server_->endpoints()[0]};
+  const Result<RendezvousRoute> route =
+      FindRendezvous(endpoints, "job", Issue(authority_), Deadline::After(kWait));
+  EXPECT_TRUE(route.ok());
+}
+
+TEST(ServerWithOneNodeTest, ListensNowhere) {
+  CoordinatorOptions options = TwoNodes("job");
+  options.nodes.pop_back();
+  const auto server = RendezvousServer::Start(options, pb::Credentials());
+  ASSERT_TRUE(server.ok());
+  EXPECT_TRUE((*server)->endpoints().empty());
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,177 @@
+#include "trainer/config/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+using nlohmann::json;
+
+json Minimal() {
+  return {{"model", {{"type", "mlp"}}},
+          {"data", {{"type", "idx"}}},
+          {"run", {{"steps", 10}}},
+          {"engine", {{"train_batch_size", 64}, {"optimizer", {{"type", "Adam"}}}}}};
+}
+
+Recipe Parse(const json& recipe, int64_t ranks = 4) {
+  return ParseRecipe(recipe.dump(), "r.json", ranks);
+}
+
+std::string Refusal(const json& recipe, int64_t ranks = 4) {
+  try {
+    Parse(recipe, ranks);
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    return error.what();
+  }
+  return "accepted";
+}
+
+// The minimal recipe with the value at a JSON pointer replaced.
+json With(const std::string& pointer, const json& value) {
+  json recipe = Minimal();
+  recipe[json::json_pointer(pointer)] = value;
+  return recipe;
+}
+
+TEST(RecipeTest, DefaultsAreDeepSpeeds) {
+  const Recipe recipe = Parse(Minimal());
+  EXPECT_EQ(recipe.model.hidden_size, 128);
+  EXPECT_EQ(recipe.data.path, "/usr/share/datasets/fashion-mnist");
+  EXPECT_TRUE(recipe.data.shuffle);
+  EXPECT_EQ(recipe.engine.batch.micro_batch_size, 16);
+  EXPECT_EQ(recipe.engine.gradient_clipping, 1.0);
+  const OptimizerConfig& optimizer = recipe.engine.optimizer;
+  EXPECT_EQ(optimizer.type, OptimizerConfig::Type::kAdamW)
+      << "Adam means AdamW unless adam_w_mode is false";
+  EXPECT_EQ(optimizer.lr, 1e-3);
+  EXPECT_EQ(optimizer.beta2, 0.999);
+  EXPECT_EQ(optimizer.weight_decay, 0);
+}
+
+TEST(RecipeTest, OptimizerSettings) {
+  const auto parse = [](const json& optimizer) {
+    return Parse(With("/engine/optimizer", optimizer)).engine.optimizer;
+  };
+  EXPECT_EQ(parse({{"type", "Adam"}, {"params", {{"adam_w_mode", false}}}}).type,
+            OptimizerConfig::Type::kAdam);
+  EXPECT_EQ(parse({{"type", "AdamW"}, {"params", {{"betas", {0.8, 0.9}}}}}).beta1, 0.8);
+  const OptimizerConfig sgd =
+      parse({{"type", "SGD"}, {"params", {{"momentum", 0.9}, {"nesterov", true}}}});
+  EXPECT_EQ(sgd.momentum, 0.9);
+  EXPECT_TRUE(sgd.nesterov);
+}
+
+TEST(RecipeTest, OptimizerRefusals) {
+  const auto refusal = [](const json& optimizer) {
+    return Refusal(With("/engine/optimizer", optimizer));
+  };
+  EXPECT_EQ(
+      refusal({{"type", "adam"}}),
+      "r.json: engine.optimizer.type is \"adam\"; did you mean \"Adam\"? Known: Adam, AdamW, SGD");
+  EXPECT_EQ(refusal({{"type", "SGD"}, {"params", {{"betas", {0.9, 0.99}}}}}),
+            "r.json: engine.optimizer.params.betas is not a known key; known here: dampening, lr, "
+            "momentum, nesterov, "
+            "weight_decay");
+  EXPECT_THAT(refusal({{"type", "AdamW"}, {"params", {{"adam_w_mode", false}}}}),
+              testing::HasSubstr("contradicts"));
+  EXPECT_THAT(refusal({{"type", "Adam"}, {"params", {{"betas", {0.9, 1.0}}}}}),
+              testing::HasSubstr("betas"));
+  EXPECT_THAT(refusal({{"type", "SGD"}, {"params", {{"nesterov", true}}}}),
+              testing::HasSubstr("nesterov"));
+  EXPECT_THAT(refusal({{"type", "Adam"}, {"params", {{"lr", "1e-3"}}}}),
+              testing::HasSubstr("engine.optimizer.params.lr is \"1e-3\", not a number"));
+}
+
+TEST(RecipeTest, UnknownKeysAreRefusedAtEveryDepth) {
+  EXPECT_EQ(Refusal(With("/modle", 1)),
+            "r.json: modle is not a known key; did you mean \"model\"?");
+  EXPECT_EQ(Refusal(With("/model/hiden_size", 64)),
+            "r.json: model.hiden_size is not a known key; did you mean \"hidden_size\"?");
+  EXPECT_EQ(Refusal(With("/data/shufle", true)),
+            "r.json: data.shufle is not a known key; did you mean \"shuffle\"?");
+  EXPECT_EQ(Refusal(With("/run/epoch", 3)),
+            "r.json: run.epoch is not a known key; did you mean \"epochs\"?");
+  EXPECT_EQ(Refusal(With("/engine/train_micro_batch_size", 3)),
+            "r.json: engine.train_micro_batch_size is not a known key; did you mean "
+            "\"train_micro_batch_size_per_gpu\"?");
+}
+
+TEST(RecipeTest, MissingParts) {
+  json no_data = Minimal();
+  no_data.erase("data");
+  EXPECT_THAT(Refusal(no_data), testing::HasSubstr("data is missing"));
+  json no_optimizer = Minimal();
+  no_optimizer["engine"].erase("optimizer");
+  EXPECT_THAT(Refusal(no_optimizer), testing::HasSubstr("engine.optimizer is missing"));
+  EXPECT_THAT(Refusal(With("/run", json::object())),
+              testing::HasSubstr("run needs one of epochs and steps; it has neither"));
+  EXPECT_THAT(Refusal(With("/run/epochs", 2)), testing::HasSubstr("it has both"));
+  EXPECT_THAT(Refusal(json::array()), testing::HasSubstr("not an object"));
+}
+
+TEST(RecipeTest, DeepSpeedKeysWithoutEffectHere) {
+  EXPECT_EQ(Refusal(With("/engine/fp16", {{"enabled", false}})), "accepted");
+  EXPECT_EQ(Refusal(With("/engine/zero_optimization", {{"stage", 2}})),
+            "r.json: engine.zero_optimization is a DeepSpeed key that dslaunch does not support "
+            "yet; take it out");
+}
+
+struct BatchCase {
+  std::optional<int64_t> train, micro, accumulation;
+  int64_t ranks;
+  int64_t want_train, want_micro, want_accumulation;  // 0: refused
+};
+
+TEST(BatchTest, AnyTwoGiveTheThird) {
+  const std::vector<BatchCase> cases = {
+      {32, 16, 1, 2, 32, 16, 1},
+      {32, 8, 2, 2, 32, 8, 2},
+      {33, 17, 2, 2, 0, 0, 0},
+      {32, 18, 1, 2, 0, 0, 0},
+      {32, 8, std::nullopt, 2, 32, 8, 2},
+      {32, std::nullopt, 4, 2, 32, 4, 4},
+      {std::nullopt, 4, 4, 2, 32, 4, 4},
+      {32, std::nullopt, std::nullopt, 2, 32, 16, 1},
+      {std::nullopt, 16, std::nullopt, 2, 32, 16, 1},
+      {std::nullopt, std::nullopt, 4, 2, 0, 0, 0},
+      {std::nullopt, std::nullopt, std::nullopt, 2, 0, 0, 0},
+      {33, std::nullopt, std::nullopt, 2, 0, 0, 0},
+      {1, std::nullopt, std::nullopt, 2, 0, 0, 0},
+      {16, 16, std::nullopt, 2, 0, 0, 0},
+      {std::nullopt, int64_t{1} << 31, int64_t{1} << 31, 1 << 24, 0, 0, 0}};
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const BatchCase& c = cases[i];
+    try {
+      const BatchConfig got = ResolveBatch(c.train, c.micro, c.accumulation, c.ranks, "r");
+      EXPECT_EQ(got.train_batch_size, c.want_train) << "case " << i;
+      EXPECT_EQ(got.micro_batch_size, c.want_micro) << "case " << i;
+      EXPECT_EQ(got.accumulation_steps, c.want_accumulation) << "case " << i;
+    } catch (const TrainError& error) {
+      EXPECT_EQ(c.want_train, 0) << "case " << i << ": " << error.what();
+    }
+  }
+}
+
+TEST(BatchTest, TheArithmeticIsShown) {
+  json recipe = With("/engine/train_batch_size", 33);
+  recipe["engine"]["train_micro_batch_size_per_gpu"] = 17;
+  recipe["engine"]["gradient_accumulation_steps"] = 2;
+  EXPECT_EQ(
+      Refusal(recipe, 2),
+      "r.json: engine: the batch sizes do not fit: train_batch_size 33 = "
+      "train_micro_batch_size_per_gpu 17 x "
+      "gradient_accumulation_steps 2 x 2 ranks (= 68); change one of them, or the number of ranks");
+  EXPECT_THAT(Refusal(Minimal(), 3),
+              testing::HasSubstr("train_batch_size 64 = train_micro_batch_size_per_gpu ? x "
+                                 "gradient_accumulation_steps ? x 3 ranks has no whole"));
+}
+
+}  // namespace
+}  // namespace dslaunch
