@@ -15,7 +15,8 @@ def main():
     hosts = [None] * world
     dist.all_gather_object(hosts, socket.gethostname())
 
-    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1)))
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
+    model = DistributedDataParallel(layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     generator = torch.Generator().manual_seed(1000 + rank)
     first = last = None

@@ -40,8 +40,8 @@ class TwoHosts(HostsCase):
         self.assertNotIn("node2", job.stdout)
 
     def test_arguments_arrive_byte_for_byte(self):
-        arguments = [b"two words", b"", b"'single'", b'"double"', b"$HOME", b"`id`", b"a\\b", b"line\nbreak", b"*", b"~",
-                     b"\xff\xfe", b"&& touch /tmp/x", b"%h"]
+        arguments = [b"two words", b"", b"'single'", b'"double"', b"$HOME", b"`id`", b"a\\b", b"line\nbreak",
+                     b"*", b"~", b"\xff\xfe", b"&& touch /tmp/x", b"%h"]
         script = self.folder / "argv.py"
         script.write_text("import os, sys\nprint('ARGV', [os.fsencode(word).hex() for word in sys.argv[1:]])\n")
         code, job = self.run_job(self.two_by_two(), "--tee", "all", "/usr/bin/python3", script, *arguments)

@@ -55,8 +55,9 @@ class WrongInput(LauncherCase):
         self.refused(BAD_INPUT, "--hostfile", self.folder, says=[str(self.folder)])
 
     def test_more_than_the_hostfile_has(self):
-        self.refused(USAGE, self.hostfile("node1 slots=2\nnode2 slots=2\n"), "--num_nodes", "3", says=[r"\b3\b", r"\b2\b"])
-        self.refused(USAGE, self.hostfile("node1 slots=2\nnode2 slots=2\n"), "--num_gpus", "4", says=[r"\b4\b", "node1"])
+        hosts = self.hostfile("node1 slots=2\nnode2 slots=2\n")
+        self.refused(USAGE, hosts, "--num_nodes", "3", says=[r"\b3\b", r"\b2\b"])
+        self.refused(USAGE, hosts, "--num_gpus", "4", says=[r"\b4\b", "node1"])
 
     def test_options(self):
         self.refused(USAGE, "--num_nodez", "2", says=["--num_nodez", "--num_nodes"])

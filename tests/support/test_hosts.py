@@ -484,8 +484,8 @@ def up(count, shared_home):
         sys.exit(f"test_hosts: {reason}")
     with TestHosts(count, shared_home=shared_home) as hosts:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-        shell = shlex.join(hosts.front.command(["env", "-i", *[f"{k}={v}" for k, v in hosts.front.environment().items()],
-                                                "TERM=xterm", "bash", "-i"], cwd=os.getcwd()))
+        variables = [f"{name}={value}" for name, value in hosts.front.environment({"TERM": "xterm"}).items()]
+        shell = shlex.join(hosts.front.command(["env", "-i", *variables, "bash", "-i"], cwd=os.getcwd()))
         print(f"Up: {', '.join(f'{node.name} ({node.address})' for node in hosts.nodes)}.\n"
               f"A shell on the front host, from another terminal:\n  {shell}\n"
               f"There:\n"
