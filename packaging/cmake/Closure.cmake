@@ -14,8 +14,9 @@ function(_dslaunch_walk root node path patterns)
     return()
   endif()
   set_property(GLOBAL APPEND PROPERTY DSLAUNCH_CLOSURE_SEEN_${root} "${node}")
+  cmake_path(GET node FILENAME name)  # a checkout may lie in a folder of any name
   foreach(pattern IN LISTS patterns)
-    if(node MATCHES "${pattern}")
+    if(name MATCHES "${pattern}")
       message(FATAL_ERROR "The wall between launcher and trainer is broken: ${path}\n"
                           "${root} must not link anything matching '${pattern}'. The halves meet only in "
                           "proto/contract (standard library only).")
