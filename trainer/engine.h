@@ -78,7 +78,6 @@ class Engine {
 
   void SetTrain() { model_->train(); }
   void SetEval() { model_->eval(); }
-  M& model() { return *model_; }
   const EngineCore& core() const { return core_; }
 
  private:

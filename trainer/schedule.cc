@@ -1,5 +1,6 @@
 #include "trainer/schedule.h"
 
+#include "trainer/data/sampler.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -19,8 +20,7 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks) 
                          " training samples are fewer than one global batch, train_batch_size " +
                          std::to_string(batch.train_batch_size));
   }
-  const int64_t per_rank =
-      recipe.data.drop_last ? num_samples / ranks : (num_samples + ranks - 1) / ranks;
+  const int64_t per_rank = SamplesPerRank(num_samples, ranks, recipe.data.drop_last);
   Schedule schedule;
   schedule.batches_per_epoch =
       recipe.engine.dataloader_drop_last

@@ -30,8 +30,7 @@ struct Schedule {
   }
 };
 
-// Throws kBadInput where the data set is smaller than one global batch or the run has no whole
-// step.
+// Throws kBadInput where the data set is smaller than one global batch.
 Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks);
 
 }  // namespace dslaunch

@@ -6,7 +6,7 @@ include_guard(GLOBAL)
 set(DSLAUNCH_LIBTORCH "${PROJECT_SOURCE_DIR}/.deps/libtorch" CACHE PATH
     "LibTorch 2.11: a folder with include/ and lib/ (packaging/fetch-libtorch makes one; .../site-packages/torch is one)")
 set(libtorch_way_out
-    "Run packaging/fetch-libtorch (about a minute; nothing is installed outside the checkout), or point at a LibTorch "
+    "Run packaging/fetch-libtorch (about a minute, and nothing is installed outside the checkout), or point at a LibTorch "
     "of yours with -DDSLAUNCH_LIBTORCH=FOLDER, where FOLDER has include/ and lib/ (for example .../site-packages/torch).")
 
 foreach(needed include/torch/csrc/distributed/c10d/ProcessGroupGloo.hpp include/torch/headeronly/version.h

@@ -5,12 +5,6 @@
 
 namespace dslaunch {
 
-int64_t DistributedSampler::SamplesPerRank() const {
-  const int64_t n = options_.num_samples;
-  const int64_t ranks = options_.world_size;
-  return options_.drop_last ? n / ranks : (n + ranks - 1) / ranks;
-}
-
 std::vector<int64_t> DistributedSampler::Indices() const {
   at::Tensor order;
   if (options_.shuffle) {
@@ -21,7 +15,8 @@ std::vector<int64_t> DistributedSampler::Indices() const {
     order = at::arange(options_.num_samples, at::kLong);
   }
   const int64_t* position = order.const_data_ptr<int64_t>();
-  std::vector<int64_t> indices(static_cast<size_t>(SamplesPerRank()));
+  std::vector<int64_t> indices(static_cast<size_t>(
+      SamplesPerRank(options_.num_samples, options_.world_size, options_.drop_last)));
   for (size_t k = 0; k < indices.size(); ++k) {
     const int64_t at = options_.rank + static_cast<int64_t>(k) * options_.world_size;
     indices[k] = position[at % options_.num_samples];

@@ -6,6 +6,12 @@
 
 namespace dslaunch {
 
+// Samples that one rank gets in an epoch: with drop_last the tail that ranks cannot share evenly is
+// left out, else some samples are given twice.
+inline int64_t SamplesPerRank(int64_t num_samples, int64_t ranks, bool drop_last) {
+  return drop_last ? num_samples / ranks : (num_samples + ranks - 1) / ranks;
+}
+
 // The indices of torch.utils.data.DistributedSampler, number for number: rank r of N takes
 // positions r, r+N, r+2N ... of a permutation drawn from seed + epoch (of 0, 1, 2 ... without
 // shuffling). Every rank gets the same number: the order wraps around to fill the last round, or
@@ -23,7 +29,6 @@ class DistributedSampler {
   explicit DistributedSampler(const Options& options) : options_(options) {}
 
   void SetEpoch(int64_t epoch) { epoch_ = epoch; }
-  int64_t SamplesPerRank() const;
   std::vector<int64_t> Indices() const;
 
  private:

@@ -18,7 +18,6 @@ class Optimizer {
   virtual void Step() = 0;
 
   double lr() const { return lr_; }
-  void set_lr(double lr) { lr_ = lr; }
 
  protected:
   Optimizer(std::vector<at::Tensor> parameters, double lr)
