@@ -170,15 +170,12 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
     std::unique_ptr<SshSession> session(new SshSession(target, control));
     DSL_TRY(session->Configure(options));
     control.step = SshStep::kResolve;
-    Result<Dialed> dialed = Dial(session->host_, session->port_, deadline, control.stop_fd);
-    if (!dialed) return session->Fail(dialed.error().code, dialed.error().message);
-    session->socket_ = std::move(dialed->socket);
-    session->address_ = std::move(dialed->address);
+    DSL_TRY(session->Reach(deadline));
     control.step = SshStep::kHandshake;
     if (Result<void> done = session->Handshake(deadline); !done) {
       const bool said_nothing = ::ssh_get_serverbanner(session->session_.get()) == nullptr;
-      if (!said_nothing || attempt + 1 >= kHandshakeAttempts || deadline.Expired() ||
-          StopsWhileWaitingToRetry(attempt, control.stop_fd, deadline)) {
+      if (!said_nothing || session->proxy_ || attempt + 1 >= kHandshakeAttempts ||
+          deadline.Expired() || StopsWhileWaitingToRetry(attempt, control.stop_fd, deadline)) {
         return done.error();
       }
       continue;
@@ -216,13 +213,26 @@ Result<void> SshSession::Configure(const SshOptions& options) {
   ::ssh_options_get_port(session, &port);
   port_ = static_cast<int>(port == 0 ? 22 : port);
   where_ = GetOption(session, SSH_OPTIONS_USER) + "@" + host_ + " port " + std::to_string(port_);
-  const std::string proxy = GetOption(session, SSH_OPTIONS_PROXYCOMMAND);
-  if (!proxy.empty() && proxy != "none") {
-    return Fail(ExitCode::kUnavailable,
-                "ssh_config asks for a ProxyCommand or ProxyJump, which dslaunch cannot use; run "
-                "dslaunch on a "
-                "machine that reaches the node directly");
+  proxy_command_ = GetOption(session, SSH_OPTIONS_PROXYCOMMAND);
+  return {};
+}
+
+Result<void> SshSession::Reach(Deadline deadline) {
+  if (!proxy_command_.empty()) {
+    const ProxyTokens tokens{host_, port_, GetOption(session_.get(), SSH_OPTIONS_USER),
+                             target_.host};
+    const Result<std::string> command = ExpandProxyCommand(proxy_command_, tokens);
+    if (!command) return Fail(command.error().code, command.error().message);
+    Result<std::unique_ptr<SshProxy>> proxy = SshProxy::Start(*command, socket_);
+    if (!proxy) return Fail(proxy.error().code, proxy.error().message);
+    proxy_ = std::move(*proxy);
+    address_ = host_;
+    return {};
   }
+  Result<Dialed> dialed = Dial(host_, port_, deadline, control_.stop_fd);
+  if (!dialed) return Fail(dialed.error().code, dialed.error().message);
+  socket_ = std::move(dialed->socket);
+  address_ = std::move(dialed->address);
   return {};
 }
 
@@ -238,18 +248,29 @@ Result<void> SshSession::Handshake(Deadline deadline) {
   });
   if (!status) return status.error();
   if (*status != SSH_OK) {
-    const bool silent = ::ssh_get_serverbanner(session_.get()) == nullptr;
-    return Fail(ExitCode::kUnavailable,
-                "the SSH handshake failed: " + LastError() +
-                    (silent ? "; it closed the connection before it spoke SSH: check that an sshd "
-                              "listens on this "
-                              "port, its MaxStartups and whether it blocks this address"
-                            : "; compare with ssh -v"));
+    return HandshakeError();
   }
   if (::ssh_event_add_session(event_.get(), session_.get()) != SSH_OK) {
     return Fail(ExitCode::kInternal, "libssh: cannot watch the session");
   }
   return {};
+}
+
+Error SshSession::HandshakeError() const {
+  std::string text = "the SSH handshake failed: " + LastError();
+  if (proxy_) {
+    const std::string said = proxy_->Said();
+    text += "; check ssh_config's ProxyCommand or ProxyJump" +
+            (said.empty() ? "" : ", which said: " + said);
+  } else if (::ssh_get_serverbanner(session_.get()) == nullptr) {
+    text +=
+        "; it closed the connection before it spoke SSH: check that an sshd listens on this port, "
+        "its MaxStartups and "
+        "whether it blocks this address";
+  } else {
+    text += "; compare with ssh -v";
+  }
+  return Fail(ExitCode::kUnavailable, text);
 }
 
 Result<void> SshSession::CheckHostKey() {

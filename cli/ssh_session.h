@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/ssh_proxy.h"
 #include "cli/ssh_stream.h"
 #include "cli/transport.h"
 #include "proto/contract/deadline.h"
@@ -76,9 +77,11 @@ class SshSession {
   SshSession(const NodeTarget& target, SshControl& control) : target_(target), control_(control) {}
 
   Result<void> Configure(const SshOptions& options);
+  Result<void> Reach(Deadline deadline);
   Result<void> Handshake(Deadline deadline);
   Result<void> CheckHostKey();
   Result<void> Login(Deadline deadline);
+  Error HandshakeError() const;
   Error LoginError(int status, const std::string& keys_tried) const;
 
   // Calls `step` until it no longer answers SSH_AGAIN.
@@ -90,8 +93,10 @@ class SshSession {
   std::string where_;  // user@host:port as resolved from the configuration
   std::string host_;   // as known_hosts lists it
   int port_ = 22;
-  std::string address_;  // numeric
-  UniqueFd socket_;      // the session has a duplicate, which it closes
+  std::string address_;        // numeric; behind a proxy as configured
+  std::string proxy_command_;  // from ssh_config; empty: none
+  std::unique_ptr<SshProxy> proxy_;
+  UniqueFd socket_;  // the session has a duplicate, which it closes
   std::unique_ptr<ssh_session_struct, FreeSshSession> session_;
   std::unique_ptr<ssh_event_struct, FreeSshEvent> event_;
 };

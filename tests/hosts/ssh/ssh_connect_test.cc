@@ -248,12 +248,13 @@ TEST_F(SshConnectTest, TheSshAgentsKeysAreUsed) {
 TEST_F(SshConnectTest, AnSshAgentThatDoesNotAnswerEndsWithTheDeadline) {
   StartSshd();
   const std::string path = (folder_ / "agent.sock").string();
-  const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // Never closed: the thread that waits for it ends with this process.
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
-  ASSERT_EQ(::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(::listen(listener.get(), 4), 0);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(listener, 4), 0);
   ::setenv("SSH_AUTH_SOCK", path.c_str(), 1);
   const auto start = Clock::now();
   const Error error = Failure(milliseconds(1500));
@@ -295,6 +296,24 @@ TEST_F(SshConnectTest, APortThatNeverSpeaksSsh) {
   EXPECT_LT(Clock::now() - start, milliseconds(2000));
   EXPECT_EQ(error.code, ExitCode::kUnavailable);
   EXPECT_THAT(error.message, AllOf(HasSubstr("SSH handshake"), HasSubstr("in time")));
+}
+
+TEST_F(SshConnectTest, AProxyCommandIsTheWayToTheNode) {
+  StartSshd();
+  std::filesystem::copy_file(folder_ / "ssh_config", folder_ / "jump_config");
+  const std::string direct = ReadFile(folder_ / "ssh_config");
+  WriteFile(folder_ / "ssh_config", direct + "  ProxyCommand ssh -F " +
+                                        (folder_ / "jump_config").string() +
+                                        " -W [%h]:%p node1-alias\n");
+  Result<std::unique_ptr<NodeLink>> link = Connect();
+  ASSERT_TRUE(link.ok()) << link.error().message;
+  EXPECT_EQ(Echo((*link)->TakeFd().get(), "through"), "through");
+  EXPECT_TRUE((*link)->WaitEnd(Deadline::After(kPlenty)));
+
+  WriteFile(folder_ / "ssh_config", direct + "  ProxyCommand echo no way through >&2; exit 1\n");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kUnavailable);
+  EXPECT_THAT(error.message, AllOf(HasSubstr("ProxyCommand"), HasSubstr("no way through")));
 }
 
 TEST_F(SshConnectTest, AnAgentThatCannotRunThereIsExplained) {
