@@ -251,6 +251,7 @@ void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   plan.slots = prepare_.nodes(static_cast<int>(prepare_.node_index())).slots();
   plan.device = prepare_.device();
   plan.use_cuda = run_.use_cuda();
+  if (prepare_.local()) plan.first_device = message.assignment().first_rank();
   plan.rendezvous_address = rendezvous_address_;
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
   Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);

@@ -26,8 +26,10 @@ std::optional<std::string> VisibleDevices(const WorkerPlan& plan, const Environm
     return std::nullopt;
   }
   if (FindVariable(environment, "CUDA_VISIBLE_DEVICES") != nullptr) return std::nullopt;
-  std::string devices = "0";
-  for (uint32_t i = 1; i < plan.slots; ++i) devices += "," + std::to_string(i);
+  std::string devices;
+  for (uint32_t i = 0; i < plan.slots; ++i) {
+    devices += (i == 0 ? "" : ",") + std::to_string(plan.first_device + i);
+  }
   return devices;
 }
 

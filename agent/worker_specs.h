@@ -18,6 +18,7 @@ struct WorkerPlan {
   uint32_t slots = 1;
   pb::Device device = pb::DEVICE_AUTO;
   bool use_cuda = false;
+  uint32_t first_device = 0;      // of this node's GPUs; several nodes of one machine share them
   std::string rendezvous_address; // as this node reaches it, for the choice of network interface; empty: local
   int cores = 1;                  // of this node
 };

@@ -1,8 +1,10 @@
 """Wrong input ends with one clear line on stderr and its documented exit code, before any rank waits for another."""
 
 import gzip
+import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -10,7 +12,7 @@ import unittest
 import spawn
 from spawn import recipe, run
 
-BAD_INPUT, USAGE, IO = 65, 64, 74
+BAD_INPUT, USAGE, IO, UNAVAILABLE = 65, 64, 74, 69
 
 
 class WrongInputTest(unittest.TestCase):
@@ -78,11 +80,31 @@ class WrongInputTest(unittest.TestCase):
             self.assertEqual(rank.code, BAD_INPUT, rank.err)
             self.assertRegex(rank.err, r"^dslaunch-train: rank \d: the loss is -?(nan|inf) by step \d+; .*\n$")
 
+    def test_network_interface_that_does_not_exist(self):
+        holder, port = spawn.held_port()
+        self.addCleanup(holder.close)
+        env = dict(spawn.environment(0, 1, 1, port), GLOO_SOCKET_IFNAME="nosuchif0", DSLAUNCH_RECIPE=json.dumps(recipe()))
+        self.check_line(self.start(env), USAGE, "GLOO_SOCKET_IFNAME", "nosuchif0")
+
+    def test_port_in_use(self):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            env = dict(spawn.environment(0, 2, 2, port), DSLAUNCH_RECIPE=json.dumps(recipe()))
+            self.check_line(self.start(env), UNAVAILABLE, "127.0.0.1:%d" % port, "MASTER_PORT")
+
     def test_no_recipe(self):
-        ended = subprocess.run([spawn.TRAIN], env=spawn.environment(0, 1, 1, 1), capture_output=True, text=True,
-                               timeout=20)
-        self.assertEqual(ended.returncode, USAGE)
-        self.assertRegex(ended.stderr, r"^dslaunch-train: rank 0: no recipe: .*DSLAUNCH_RECIPE.*\n$")
+        self.check_line(self.start(spawn.environment(0, 1, 1, 1)), USAGE, "no recipe", "DSLAUNCH_RECIPE")
+
+    def start(self, env):
+        return subprocess.run([spawn.TRAIN], env=env, capture_output=True, text=True, timeout=30)
+
+    def check_line(self, ended, code, *words):
+        self.assertEqual(ended.returncode, code, ended.stderr)
+        self.assertRegex(ended.stderr, r"^dslaunch-train: rank 0: .*\n$")
+        for word in words:
+            self.assertIn(word, ended.stderr)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
 #include "trainer/comm/gloo_backend.h"
 
+#include <net/if.h>
+
 #include <cstdlib>
 #include <sstream>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "trainer/train_error.h"
 
 namespace dslaunch {
 
@@ -14,6 +18,11 @@ c10::intrusive_ptr<c10d::Backend> MakeGlooBackend(const c10::intrusive_ptr<c10d:
   if (const char* names = std::getenv("GLOO_SOCKET_IFNAME"); names != nullptr && *names != '\0') {
     std::istringstream list(names);
     for (std::string name; std::getline(list, name, ',');) {
+      if (if_nametoindex(name.c_str()) == 0) {
+        throw TrainError(ExitCode::kUsage,
+                         "GLOO_SOCKET_IFNAME names the network interface '" + name +
+                             "', which this machine does not have (see: ip link)");
+      }
       options->devices.push_back(ProcessGroupGloo::createDeviceForInterface(name));
     }
   } else {

@@ -70,6 +70,10 @@ json ParseJson(const std::string& text, const std::string& source) {
 }
 
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known) {
+  constexpr size_t kTellingPrefix = 5;
+  for (const std::string& candidate : known) {
+    if (word.size() >= kTellingPrefix && candidate.starts_with(word)) return candidate;
+  }
   const std::string* best = nullptr;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   if (word.size() > 100) return std::nullopt;

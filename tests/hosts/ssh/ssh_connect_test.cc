@@ -48,8 +48,11 @@ class SshConnectTest : public SshdTest {
     ::unsetenv("SSH_AUTH_SOCK");
   }
 
-  Result<std::unique_ptr<NodeLink>> Connect(milliseconds limit = kPlenty) { return Connect(Target(), limit); }
-  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, milliseconds limit = kPlenty) {
+  Result<std::unique_ptr<NodeLink>> Connect(milliseconds limit = kPlenty) {
+    return Connect(Target(), limit);
+  }
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,
+                                            milliseconds limit = kPlenty) {
     SshTransport transport(FakeAgent(), Options());
     return transport.Connect(target, Deadline::After(limit));
   }
@@ -117,16 +120,21 @@ TEST_F(SshConnectTest, ManyFirstStartsAtOnceShareOneHome) {
 
 TEST_F(SshConnectTest, ANoisyShellDoesNoHarm) {
   StartSshd();
-  WriteFile(home() / ".bashrc", "printf 'Welcome to node1!'; echo 'quota: 3%' >&2; echo; printf 'no newline at the end'\n");
+  WriteFile(
+      home() / ".bashrc",
+      "printf 'Welcome to node1!'; echo 'quota: 3%' >&2; echo; printf 'no newline at the end'\n");
   Result<std::unique_ptr<SshLink>> plain = SshLink::Open(
       Target(), Options(),
-      [](SshSession& session, TailBuffer& tail, Deadline deadline) { return session.Exec("true", tail, deadline); },
+      [](SshSession& session, TailBuffer& tail, Deadline deadline) {
+        return session.Exec("true", tail, deadline);
+      },
       Deadline::After(kPlenty));
   ASSERT_TRUE(plain.ok()) << plain.error().message;
   std::array<char, 256> noise{};
   const UniqueFd stream = (*plain)->TakeFd();
   ASSERT_GT(::recv(stream.get(), noise.data(), noise.size() - 1, MSG_WAITALL), 0);
-  ASSERT_THAT(noise.data(), HasSubstr("Welcome")) << "the login shell read no .bashrc: this test shows nothing";
+  ASSERT_THAT(noise.data(), HasSubstr("Welcome"))
+      << "the login shell read no .bashrc: this test shows nothing";
 
   Result<std::unique_ptr<NodeLink>> link = Connect();
   ASSERT_TRUE(link.ok()) << link.error().message;
@@ -136,7 +144,8 @@ TEST_F(SshConnectTest, ANoisyShellDoesNoHarm) {
 
 TEST_F(SshConnectTest, TooMuchNoiseIsShown) {
   StartSshd();
-  WriteFile(home() / ".bashrc", "echo 'This account is closed.'; head -c 100000 /dev/zero; exit 1\n");
+  WriteFile(home() / ".bashrc",
+            "echo 'This account is closed.'; head -c 100000 /dev/zero; exit 1\n");
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kUnavailable);
   EXPECT_THAT(error.message, AllOf(HasSubstr("This account is closed."), HasSubstr("64 KiB")));
@@ -145,27 +154,34 @@ TEST_F(SshConnectTest, TooMuchNoiseIsShown) {
 TEST_F(SshConnectTest, AnUnknownHostKeyIsRefusedWhateverTheConfigurationSays) {
   StartSshd();
   WriteFile(known_hosts(), "");
-  WriteFile(folder_ / "ssh_config", ReadFile(folder_ / "ssh_config") + "  StrictHostKeyChecking no\n");
+  WriteFile(folder_ / "ssh_config",
+            ReadFile(folder_ / "ssh_config") + "  StrictHostKeyChecking no\n");
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kNoPermission);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("SHA256:"), HasSubstr("is not in"), HasSubstr("ssh-keyscan")));
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr("SHA256:"), HasSubstr("is not in"), HasSubstr("ssh-keyscan")));
   EXPECT_EQ(ReadFile(known_hosts()), "") << "nothing may be added without the user";
 }
 
 TEST_F(SshConnectTest, AChangedHostKeyIsRefused) {
   StartSshd();
-  ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ / "old_key"}), 0);
+  ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+                        folder_ / "old_key"}),
+            0);
   std::string old_key = ReadFile(folder_ / "old_key.pub");
   WriteFile(known_hosts(), KnownHostsName() + " " + old_key);
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kNoPermission);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("CHANGED"), HasSubstr("SHA256:"), HasSubstr("ssh-keygen -f"),
-                                   HasSubstr("-R '" + KnownHostsName() + "'")));
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr("CHANGED"), HasSubstr("SHA256:"), HasSubstr("ssh-keygen -f"),
+                    HasSubstr("-R '" + KnownHostsName() + "'")));
 }
 
 TEST_F(SshConnectTest, AHostKeyOfAnotherTypeIsRefused) {
   StartSshd();
-  ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", folder_ / "old_key"}), 0);
+  ASSERT_EQ(
+      RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-f", folder_ / "old_key"}),
+      0);
   WriteFile(known_hosts(), KnownHostsName() + " " + ReadFile(folder_ / "old_key.pub"));
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kNoPermission);
@@ -205,14 +221,17 @@ TEST_F(SshConnectTest, ARefusedLoginNamesKeysAndMethods) {
   WriteFile(folder_ / "authorized_keys", "");
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kNoPermission);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("login refused"), HasSubstr("offers publickey"),
-                                   HasSubstr((folder_ / "user_key").string()), HasSubstr("authorized_keys")));
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr("login refused"), HasSubstr("offers publickey"),
+                    HasSubstr((folder_ / "user_key").string()), HasSubstr("authorized_keys")));
 }
 
 TEST_F(SshConnectTest, TheSshAgentsKeysAreUsed) {
   StartSshd();
   const std::string socket = (folder_ / "agent.sock").string();
-  ASSERT_EQ(RunProgram({"/bin/sh", "-c", "ssh-agent -a " + socket + " > " + (folder_ / "agent.env").string()}), 0);
+  ASSERT_EQ(RunProgram({"/bin/sh", "-c",
+                        "ssh-agent -a " + socket + " > " + (folder_ / "agent.env").string()}),
+            0);
   ::setenv("SSH_AUTH_SOCK", socket.c_str(), 1);
   ASSERT_EQ(RunProgram({"/usr/bin/ssh-add", "-q", folder_ / "user_key"}), 0);
   WriteFile(folder_ / "ssh_config", ReadFile(folder_ / "ssh_config") + "\n");
@@ -220,7 +239,10 @@ TEST_F(SshConnectTest, TheSshAgentsKeysAreUsed) {
   std::filesystem::remove(folder_ / "user_key.pub");
   Result<std::unique_ptr<NodeLink>> link = Connect();
   EXPECT_TRUE(link.ok()) << link.error().message;
-  EXPECT_EQ(RunProgram({"/bin/sh", "-c", ". " + (folder_ / "agent.env").string() + " > /dev/null; ssh-agent -k > /dev/null"}), 0);
+  EXPECT_EQ(RunProgram({"/bin/sh", "-c",
+                        ". " + (folder_ / "agent.env").string() +
+                            " > /dev/null; ssh-agent -k > /dev/null"}),
+            0);
 }
 
 TEST_F(SshConnectTest, AnSshAgentThatDoesNotAnswerEndsWithTheDeadline) {
@@ -247,8 +269,8 @@ TEST_F(SshConnectTest, NothingListening) {
   const Error error = Failure({"node7", "127.0.0.1", port, ""});
   EXPECT_LT(Clock::now() - start, milliseconds(1000));
   EXPECT_EQ(error.code, ExitCode::kUnavailable);
-  EXPECT_THAT(error.message, AllOf(HasSubstr("127.0.0.1 port " + std::to_string(port)), HasSubstr("refused"),
-                                   HasSubstr("sshd")));
+  EXPECT_THAT(error.message, AllOf(HasSubstr("127.0.0.1 port " + std::to_string(port)),
+                                   HasSubstr("refused"), HasSubstr("sshd")));
 }
 
 TEST_F(SshConnectTest, ANameThatDoesNotResolve) {
@@ -276,7 +298,7 @@ TEST_F(SshConnectTest, APortThatNeverSpeaksSsh) {
 }
 
 TEST_F(SshConnectTest, AnAgentThatCannotRunThereIsExplained) {
-  StartSshd("SetEnv FAKE_AGENT=cannot-run");
+  StartSshd("", "FAKE_AGENT=cannot-run");
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kUnavailable);
   EXPECT_THAT(error.message, AllOf(HasSubstr("cannot run there"), HasSubstr("GLIBC_9.99")));
@@ -284,7 +306,7 @@ TEST_F(SshConnectTest, AnAgentThatCannotRunThereIsExplained) {
 }
 
 TEST_F(SshConnectTest, AnAgentThatSaysNothingEndsWithTheDeadline) {
-  StartSshd("SetEnv FAKE_AGENT=silent");
+  StartSshd("", "FAKE_AGENT=silent");
   const auto start = Clock::now();
   const Error error = Failure(milliseconds(3000));
   EXPECT_LT(Clock::now() - start, milliseconds(3500));
@@ -293,7 +315,7 @@ TEST_F(SshConnectTest, AnAgentThatSaysNothingEndsWithTheDeadline) {
 }
 
 TEST_F(SshConnectTest, AnAgentThatDiesIsQuoted) {
-  StartSshd("SetEnv FAKE_AGENT=dies");
+  StartSshd("", "FAKE_AGENT=dies");
   const Error error = Failure();
   EXPECT_EQ(error.code, ExitCode::kUnavailable);
   EXPECT_THAT(error.message, AllOf(HasSubstr("exit status 3"), HasSubstr("the fake agent died")));

@@ -75,7 +75,9 @@ void SshdTest::SetUp() {
   folder_ = name;
   std::filesystem::create_directory(home());
   for (const char* key : {"host_key", "user_key"}) {
-    ASSERT_EQ(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ / key}), 0);
+    ASSERT_EQ(
+        RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder_ / key}),
+        0);
   }
   std::filesystem::copy_file(folder_ / "user_key.pub", folder_ / "authorized_keys");
 }
@@ -83,23 +85,29 @@ void SshdTest::SetUp() {
 void SshdTest::TearDown() {
   StopSshd();
   if (HasFailure()) GTEST_LOG_(INFO) << "sshd said: " << ReadFile(folder_ / "sshd.log");
-  std::filesystem::remove_all(folder_);
+  // sshd's children may still write their last words to its log.
+  std::error_code busy;
+  for (int i = 0; i < 50 && std::filesystem::exists(folder_); ++i) {
+    std::filesystem::remove_all(folder_, busy);
+    if (busy) std::this_thread::sleep_for(milliseconds(20));
+  }
 }
 
-void SshdTest::StartSshd(const std::string& extra_config) {
+void SshdTest::StartSshd(const std::string& extra_config, const std::string& environment) {
   if (::getuid() == 0) std::filesystem::create_directories("/run/sshd");
   port_ = FreePort();
   const std::string dir = folder_.string();
-  WriteFile(folder_ / "sshd_config", extra_config + "\nListenAddress 127.0.0.1\nPort " + std::to_string(port_) +
-                                         "\nHostKey " + dir + "/host_key\nAuthorizedKeysFile " + dir +
-                                         "/authorized_keys\nPidFile none\nUsePAM no\nStrictModes no\n"
-                                         "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-                                         "PermitRootLogin yes\nSetEnv HOME=" +
-                                         home().string() + "\n");
-  WriteFile(folder_ / "ssh_config", "Host node1-alias\n  HostName 127.0.0.1\n  Port " + std::to_string(port_) +
-                                        "\n  UserKnownHostsFile " + known_hosts().string() +
-                                        "\n  GlobalKnownHostsFile " + dir + "/global_known_hosts\n  IdentityFile " +
-                                        dir + "/user_key\n");
+  WriteFile(folder_ / "sshd_config",
+            extra_config + "\nListenAddress 127.0.0.1\nPort " + std::to_string(port_) +
+                "\nHostKey " + dir + "/host_key\nAuthorizedKeysFile " + dir +
+                "/authorized_keys\nPidFile none\nUsePAM no\nStrictModes no\n"
+                "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+                "PermitRootLogin yes\nSetEnv HOME=" +
+                home().string() + " " + environment + "\n");
+  WriteFile(folder_ / "ssh_config",
+            "Host node1-alias\n  HostName 127.0.0.1\n  Port " + std::to_string(port_) +
+                "\n  UserKnownHostsFile " + known_hosts().string() + "\n  GlobalKnownHostsFile " +
+                dir + "/global_known_hosts\n  IdentityFile " + dir + "/user_key\n");
   WriteFile(known_hosts(), KnownHostsName() + " " + HostKeyLine() + "\n");
   sshd_pid_ = Start({"/usr/sbin/sshd", "-D", "-E", dir + "/sshd.log", "-f", dir + "/sshd_config"});
   ASSERT_GT(sshd_pid_, 0);

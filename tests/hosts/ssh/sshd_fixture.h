@@ -19,15 +19,16 @@ int RunProgram(const std::vector<std::string>& argv);
 std::string ReadFile(const std::filesystem::path& path);
 void WriteFile(const std::filesystem::path& path, const std::string& text);
 
-// Each test gets a fresh folder, so a fresh home on the "node", and its own sshd. Nothing outside the folder is
-// touched but /run/sshd, which sshd itself demands of root.
+// Each test gets a fresh folder, so a fresh home on the "node", and its own sshd. Nothing outside
+// the folder is touched but /run/sshd, which sshd itself demands of root.
 class SshdTest : public testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
 
-  // Starts sshd with these lines added to its configuration. The client knows its key.
-  void StartSshd(const std::string& extra_config = "");
+  // Starts sshd with these lines added to its configuration, and NAME=VALUE words added to the
+  // environment of what it runs. The client knows its key.
+  void StartSshd(const std::string& extra_config = "", const std::string& environment = "");
   void StopSshd();
 
   // How the client reaches it: by alias through ssh_config.

@@ -58,6 +58,8 @@ TEST_F(WorkerSpecsTest, GpusAreShownToAllOrHidden) {
   plan_.device = pb::DEVICE_AUTO;
   plan_.use_cuda = true;
   EXPECT_STREQ(FindVariable(Of(1, {}), "CUDA_VISIBLE_DEVICES"), "0,1");
+  plan_.first_device = 2;
+  EXPECT_STREQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), "2,3");
   EXPECT_STREQ(FindVariable(Of(1, {"CUDA_VISIBLE_DEVICES=4,5"}), "CUDA_VISIBLE_DEVICES"), "4,5");
 }
 

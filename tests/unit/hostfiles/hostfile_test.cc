@@ -172,7 +172,8 @@ TEST(ParseHostfile, AnyBytesGiveHostsOrOneLine) {
   RecordProperty("seed", static_cast<int>(seed));
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  const std::string alphabet("ab1@:[]#= \t\r\n\0\x1b\xc3%-slots=", 29);
+  constexpr char kAlphabet[] = "ab1@:[]#= \t\r\n\0\x1b\xc3%-slots=";
+  const std::string alphabet(kAlphabet, sizeof kAlphabet - 1);
   for (int i = 0; i < 20'000; ++i) {
     std::string text;
     for (size_t n = random() % 40; n > 0; --n) {

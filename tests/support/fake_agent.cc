@@ -1,5 +1,7 @@
-// Stands in for dslaunch-agent where only the way to it is tested: says hello, then echoes stdin to stdout.
-// FAKE_AGENT in the environment makes it misbehave: "cannot-run", "silent", "dies".
+// Stands in for dslaunch-agent where only the way to it is tested: says hello, then echoes stdin to
+// stdout. FAKE_AGENT in the environment makes it misbehave: "cannot-run", "silent", "dies",
+// "half-close" (ends its output first, exits 5 when it then read "in").
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,6 +22,17 @@ int main(int argc, char** argv) {
   if (fault == "dies") {
     std::fprintf(stderr, "the fake agent died\n");
     return 3;
+  }
+  if (fault == "half-close") {
+    char bytes[3] = "";
+    if (::write(1, "out", 3) != 3) return 1;
+    ::shutdown(1, SHUT_WR);  // where sshd gave us a socket
+    ::close(1);              // where it gave us a pipe
+    ::close(2);              // sshd waits for this one too
+    return ::read(0, bytes, sizeof bytes) == 2 && std::string(bytes) == "in" &&
+                   ::read(0, bytes, 1) == 0
+               ? 5
+               : 1;
   }
   if (fault != "silent") {
     const std::string hello = dslaunch::FormatHello(argv[3], dslaunch::OwnBuildId());
