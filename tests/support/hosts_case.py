@@ -8,7 +8,7 @@ from launcher_case import ROOT, LauncherCase, keepers_and_agents
 from launcher_case import main as launcher_main
 from test_hosts import TestHosts, why_not
 
-ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "env" / "bin" / "python3"
+ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "bin" / "python3"
 
 
 class HostsCase(LauncherCase):
