@@ -1,5 +1,5 @@
 # Tests written in Python (standard library only), run with the binaries of this build.
-include_guard(GLOBAL)
+include_guard(DIRECTORY)
 find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
 
 # dslaunch_python_test(NAME FILE LABEL label TIMEOUT_S seconds): they measure times, so each has the machine to itself.
