@@ -6,7 +6,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from hosts_case import HostsCase, main  # noqa: E402
+from hosts_case import AS_USER, HostsCase, main  # noqa: E402
 from launcher_case import bash, seconds_since_written  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
@@ -150,11 +150,28 @@ class SuddenDeath(FaultCase):
         node = self.hosts.nodes[1]
         begin = time.time()
         for process in node.processes():
-            if process.argv and process.argv[0].startswith("sshd: root"):
+            if process.argv and process.argv[0].startswith("sshd: "):
                 os.kill(process.pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job, 15), job)
         self.assert_says(job, "node2")
         self.assert_nothing_left(5, since=begin)
+
+
+    def test_kill_an_agent_with_ranks_that_ignore_sigterm(self):
+        job = self.start_ranks(IGNORES_TERM, "--grace", "1")
+        _, agent = self.keeper_and_agent(self.hosts.nodes[1])
+        begin = time.time()
+        os.kill(agent.pid, signal.SIGKILL)
+        self.assert_code(69, self.wait(job, 15), job)
+        self.assert_nothing_left(1 + 5, since=begin)
+
+
+class RanksOfAUser(Ranks):
+    host_options = AS_USER
+
+
+class SuddenDeathForAUser(SuddenDeath):
+    host_options = AS_USER
 
 
 class LostHost(FaultCase):

@@ -4,11 +4,15 @@ import os
 import subprocess
 import sys
 
-from launcher_case import ROOT, LauncherCase, keepers_and_agents
+from launcher_case import BUILD, DSLAUNCH, ROOT, LauncherCase, keepers_and_agents
 from launcher_case import main as launcher_main
-from test_hosts import TestHosts, why_not
+from test_hosts import STATE, TestHosts, why_not
 
 ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "bin" / "python3"
+
+
+# An ordinary user: what root may do (cgroups, reading other users' processes) must not be needed.
+AS_USER = {"user": "tester", "binds": {f"{STATE}/bin": BUILD / "bin"}}
 
 
 class HostsCase(LauncherCase):
@@ -23,7 +27,7 @@ class HostsCase(LauncherCase):
 
     def setUp(self):
         super().setUp()
-        os.chmod(self.folder, 0o755)
+        os.chmod(self.folder, 0o777)
         self.hosts = type(self).hosts
         self.addCleanup(self.save_sshd_logs)
 
@@ -42,6 +46,8 @@ class HostsCase(LauncherCase):
         return [self.hosts.front, *self.hosts.nodes]
 
     def popen(self, argv, env, cwd, **options):
+        if self.hosts.user != "root":
+            argv = [f"{STATE}/bin/dslaunch" if word == DSLAUNCH else word for word in argv]
         return self.front.popen(argv, env, cwd, stdin=subprocess.DEVNULL, **options)
 
     def base_environment(self):

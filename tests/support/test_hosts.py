@@ -12,8 +12,8 @@ process). Nothing has a name outside of them, so runs in parallel cannot clash, 
 when this process dies, however it dies, the kernel ends the switch, its hosts and everything in them.
 
 What a host has of its own: network (10.66.0.N and fd66::N on `eth0`), UTS name, process table, /etc/hosts (with
-`127.0.1.1 nodeN`, as Debian's installer writes it), the root account's home, and an sshd with its own key. The rest
-of the disk is this machine's and is the same on all hosts.
+`127.0.1.1 nodeN`, as Debian's installer writes it), the user's home, and an sshd with its own key. The rest of the disk
+is this machine's and is the same on all hosts.
 
 Standard library only; needs root, iproute2, util-linux, openssh-server and openssh-client.
 """
@@ -34,6 +34,7 @@ SUBNET = "10.66.0."
 SUBNET6 = "fd66::"
 FRONT_ADDRESS = 250
 STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
+USER_ID = 54321  # of an ordinary user, and of its group
 START_TIMEOUT_S = 30
 TOOLS = ["ip", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -139,12 +140,14 @@ class Host:
 
     def command(self, argv, cwd="/"):
         """The argv that runs `argv` in this host, started from outside."""
-        return ["nsenter", f"--target={self.init_pid}", "--net", "--uts", "--pid", "--mount", f"--wdns={cwd}", "--",
-                *argv]
+        identity = [f"--setuid={USER_ID}", f"--setgid={USER_ID}"] if self._hosts.user != "root" else []
+        return ["nsenter", f"--target={self.init_pid}", "--net", "--uts", "--pid", "--mount", "--root", *identity,
+                f"--wdns={cwd}", "--", *argv]
 
     def environment(self, extra=None):
-        """What a login shell of this host's root would have."""
-        return {"PATH": SYSTEM_PATH, "HOME": self.home, "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash",
+        """What a login shell of the user would have."""
+        user = self._hosts.user
+        return {"PATH": SYSTEM_PATH, "HOME": self.home, "USER": user, "LOGNAME": user, "SHELL": "/bin/bash",
                 "LANG": "C.UTF-8", **(extra or {})}
 
     def popen(self, argv, env=None, cwd="/", **options):
@@ -191,6 +194,8 @@ class Host:
         outside.parent.mkdir(parents=True, exist_ok=True)
         outside.write_text(text)
         outside.chmod(mode)
+        if self._hosts.user != "root":
+            os.chown(outside, USER_ID, USER_ID)
         return os.path.join(self.home, path)
 
     def link_down(self):
@@ -225,13 +230,18 @@ class TestHosts:
       shared_home   one home folder for all hosts (as over NFS) instead of one each
       sshd_options  {"RekeyLimit": "16M"}: overrides for sshd_config
       bashrc        text of .bashrc on the nodes
+      user          who logs in and runs what is run; a name other than root is made an ordinary account
+      binds         {path below /run/hosts: folder of this machine}: shown there too, for a user who may not enter
+                    the folder's parents
     """
     __test__ = False  # not a test case, for tools that collect by name
 
-    def __init__(self, count=2, shared_home=False, sshd_options=None, bashrc=""):
+    def __init__(self, count=2, shared_home=False, sshd_options=None, bashrc="", user="root", binds=None):
         self.shared_home = shared_home
+        self.user = user
         self._spec = {"nodes": [f"node{i + 1}" for i in range(count)], "shared_home": shared_home,
-                      "sshd_options": sshd_options or {}, "bashrc": bashrc}
+                      "sshd_options": sshd_options or {}, "bashrc": bashrc, "user": user,
+                      "binds": {str(inside): str(outside) for inside, outside in (binds or {}).items()}}
         self._switch = None
 
     def __enter__(self):
@@ -309,10 +319,10 @@ class TestHosts:
 
     def other_key_line(self, name):
         """A known_hosts line for host `name` with a key that it does not have."""
-        key = f"{STATE}/other_key"
-        if not self.front.outside_path(key).exists():
-            self.front.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-        return f"{name} {self.front.read_file(key + '.pub').strip()}"
+        key = self.front.outside_path(f"{STATE}/other_key")
+        if not key.exists():
+            _keygen(key, "other")
+        return f"{name} {key.with_suffix('.pub').read_text().strip()}"
 
 
 # --- inside: the switch, which is process 1 of the outer namespaces ----------------------------------------------
@@ -323,7 +333,7 @@ def _call(*argv):
 
 
 def _keygen(path, comment):
-    _call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path)
+    _call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path))
 
 
 def _write(path, text, mode=0o644):
@@ -384,19 +394,22 @@ def _write_home(home, is_front, bashrc, authorized_keys, known_hosts):
         _write(f"{home}/.ssh/known_hosts", known_hosts)
 
 
-def _account_files(folder, home):
-    """passwd and shadow with root's home here, and a root account that sshd does not take for locked."""
-    root = f"root:x:0:0:root:{home}:/bin/bash\n"
-    others = [line for line in pathlib.Path("/etc/passwd").read_text().splitlines(True) if not line.startswith("root:")]
-    _write(f"{folder}/passwd", root + "".join(others))
-    others = [line for line in pathlib.Path("/etc/shadow").read_text().splitlines(True) if not line.startswith("root:")]
-    _write(f"{folder}/shadow", "root:*:19000:0:99999:7:::\n" + "".join(others), 0o600)
+def _account_files(folder, home, user):
+    """passwd and shadow in which the user's home is here, and which sshd does not take for a locked account."""
+    number = 0 if user == "root" else USER_ID
+    for name, line, mode in (("passwd", f"{user}:x:{number}:{number}:{user}:{home}:/bin/bash\n", 0o644),
+                             ("shadow", f"{user}:*:19000:0:99999:7:::\n", 0o600)):
+        others = pathlib.Path(f"/etc/{name}").read_text().splitlines(True)
+        _write(f"{folder}/{name}", line + "".join(other for other in others if not other.startswith(f"{user}:")), mode)
 
 
 def run_switch(spec):
     _call("mount", "--make-rprivate", "/")
     _call("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     os.mkdir(STATE)
+    for inside, outside in spec["binds"].items():
+        os.mkdir(inside)
+        _call("mount", "--bind", outside, inside)
     _call("ip", "link", "add", "br0", "type", "bridge")
     _call("ip", "link", "set", "br0", "up")
     _keygen(f"{STATE}/user_key", "user")
@@ -417,7 +430,9 @@ def run_switch(spec):
         home = f"{STATE}/{'shared' if spec['shared_home'] else name}/home"
         _write_home(home, is_front, "" if is_front and not spec["shared_home"] else spec["bashrc"], public_key,
                     "".join(line + "\n" for line in known_hosts.values()))
-        _account_files(f"{STATE}/{name}", home)
+        _account_files(f"{STATE}/{name}", home, spec["user"])
+        if spec["user"] != "root":
+            _call("chown", "-R", f"{USER_ID}:{USER_ID}", home)
         _write(f"{STATE}/{name}/hosts", _etc_hosts(name, numbers))
         _write(f"{STATE}/{name}/sshd_config", _sshd_config(name, spec["sshd_options"]))
 
