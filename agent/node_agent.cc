@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
 #include <utility>
 
+#include "agent/gpus.h"
 #include "agent/orphan_sweep.h"
 #include "agent/worker_specs.h"
+#include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
 #include "rendezvous/cause.h"
 
@@ -46,16 +47,6 @@ std::string NamespaceId(const char* path) {
 std::string NodeIdentity() {
   return ReadSmallFile("/proc/sys/kernel/random/boot_id") + NamespaceId("/proc/self/ns/pid") + "," +
          NamespaceId("/proc/self/ns/net");
-}
-
-uint32_t CountGpus() {
-  std::error_code ignored;
-  uint32_t count = 0;
-  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", ignored), end; it != end;
-       it.increment(ignored)) {
-    ++count;
-  }
-  return count;
 }
 
 std::string HostName() {
@@ -116,7 +107,8 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   pb::NodeFacts facts;
   facts.set_hostname(HostName());
   facts.set_job_dir(folder_->path());
-  facts.set_gpus(CountGpus());
+  facts.set_gpus(
+      static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
   if (request.node_index() == 0) {
     DSL_TRY_ASSIGN(master_port_, ReservePort(static_cast<int>(request.master_port())));
     CoordinatorOptions options;
@@ -391,10 +383,9 @@ void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
   pb::NodeEvent event;
   std::string text = "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
                      std::to_string(worker.pid) + ") ";
-  text += stopped.signal() == 0
-              ? "goes on"
-              : std::string("was stopped by SIG") + sigabbrev_np(stopped.signal()) +
-                    "; the others wait for it until it is continued (kill -CONT)";
+  text += stopped.signal() == 0 ? "goes on"
+                                : "was stopped by " + SignalName(stopped.signal()) +
+                                      "; the others wait for it until it is continued (kill -CONT)";
   event.mutable_notice()->set_message(std::move(text));
   Emit(std::move(event));
 }

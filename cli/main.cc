@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 
+#include "agent/gpus.h"
 #include "cli/agent_binary.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
@@ -106,20 +107,10 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string&
   return program;
 }
 
-int CountLocalGpus() {
-  std::error_code ignored;
-  int count = 0;
-  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", ignored), end; it != end;
-       it.increment(ignored)) {
-    ++count;
-  }
-  return count;
-}
-
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
   PlanFacts facts;
   facts.default_hostfile_exists = access(kDefaultHostfile, F_OK) == 0;
-  facts.local_gpus = CountLocalGpus();
+  facts.local_gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
   std::optional<std::vector<Host>> hosts;
   if (const std::optional<std::string> path = HostfileFor(options, facts)) {
     DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cli/job_summary.h"
+#include "proto/contract/signal_name.h"
 #include "rendezvous/cause.h"
 #include "rendezvous/certificate_authority.h"
 #include "rendezvous/channel.h"
@@ -344,7 +345,7 @@ void LaunchSession::Interrupt(int signal_number) {
   const Clock::time_point now = Clock::now();
   if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
   const bool again = std::exchange(was_interrupted_, true);
-  const std::string name = std::string("SIG") + sigabbrev_np(signal_number);
+  const std::string name = SignalName(signal_number);
   pb::Cause cause =
       MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by " + name);
   cause.set_exit_code(ExitCodeForSignal(signal_number));
