@@ -8,8 +8,8 @@
 namespace dslaunch {
 namespace {
 
-// The Run stream. The agent holds the shared sink; gRPC holds the reactor until OnDone. The two part when either is
-// through, so the sink reaches the reactor under a lock.
+// The Run stream. The agent holds the shared sink; gRPC holds the reactor until OnDone. The two
+// part when either is through, so the sink reaches the reactor under a lock.
 class RunReactor;
 
 class StreamSink final : public EventSink {
@@ -75,7 +75,8 @@ void StreamSink::Finish() {
 }  // namespace
 
 grpc::ServerUnaryReactor* AgentService::Prepare(grpc::CallbackServerContext* context,
-                                                const pb::PrepareRequest* request, pb::PrepareReply* reply) {
+                                                const pb::PrepareRequest* request,
+                                                pb::PrepareReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, request, reply, reactor] {
     *reply = agent_.Prepare(*request);
@@ -87,20 +88,21 @@ grpc::ServerUnaryReactor* AgentService::Prepare(grpc::CallbackServerContext* con
 grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Run(grpc::CallbackServerContext*,
                                                            const pb::RunRequest* request) {
   auto* reactor = new RunReactor(loop_, agent_);
-  asio::post(loop_, [this, request = *request, sink = reactor->sink()] { agent_.Run(request, sink); });
+  asio::post(loop_,
+             [this, request = *request, sink = reactor->sink()] { agent_.Run(request, sink); });
   return reactor;
 }
 
-grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* context, const pb::StopRequest* request,
-                                             pb::Empty*) {
+grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* context,
+                                             const pb::StopRequest* request, pb::Empty*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, request = *request] { agent_.Stop(request); });
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 
-grpc::ServerUnaryReactor* AgentService::Signal(grpc::CallbackServerContext* context, const pb::SignalRequest* request,
-                                               pb::Empty*) {
+grpc::ServerUnaryReactor* AgentService::Signal(grpc::CallbackServerContext* context,
+                                               const pb::SignalRequest* request, pb::Empty*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, signal_number = request->signal()] { agent_.Signal(signal_number); });
   reactor->Finish(grpc::Status::OK);

@@ -1,4 +1,5 @@
-// The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call is handed to the loop.
+// The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call is handed
+// to the loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,14 +17,15 @@ class AgentService final : public pb::Agent::CallbackService {
   // Both outlive the service.
   AgentService(asio::io_context& loop, NodeAgent& agent) : loop_(loop), agent_(agent) {}
 
-  grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context, const pb::PrepareRequest* request,
+  grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
+                                    const pb::PrepareRequest* request,
                                     pb::PrepareReply* reply) override;
   grpc::ServerWriteReactor<pb::NodeEvent>* Run(grpc::CallbackServerContext* context,
                                                const pb::RunRequest* request) override;
-  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context, const pb::StopRequest* request,
-                                 pb::Empty* reply) override;
-  grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context, const pb::SignalRequest* request,
-                                   pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
+                                 const pb::StopRequest* request, pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context,
+                                   const pb::SignalRequest* request, pb::Empty* reply) override;
 
  private:
   asio::io_context& loop_;

@@ -15,8 +15,8 @@ Result<void> MakeFolders(const std::string& path, const std::string& node_name) 
   for (size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-      return Error{ExitCode::kIo, node_name + ": cannot make the log folder " + folder + ": " + strerror(errno) +
-                                      "; choose another with --log_dir"};
+      return Error{ExitCode::kIo, node_name + ": cannot make the log folder " + folder + ": " +
+                                      strerror(errno) + "; choose another with --log_dir"};
     }
     if (slash == std::string::npos) return {};
   }
@@ -24,15 +24,18 @@ Result<void> MakeFolders(const std::string& path, const std::string& node_name) 
 
 }  // namespace
 
-Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& job_id, const std::string& node_name,
-                                    const Environment& environment) {
+Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& job_id,
+                                    const std::string& node_name, const Environment& environment) {
   std::string path = base;
   if (path.empty()) {
     const char* state = FindVariable(environment, "XDG_STATE_HOME");
     const char* home = FindVariable(environment, "HOME");
-    if (state != nullptr && *state == '/') path = state;
-    else if (home != nullptr && *home == '/') path = std::string(home) + "/.local/state";
-    else path = "/tmp/dslaunch-" + std::to_string(geteuid());
+    if (state != nullptr && *state == '/')
+      path = state;
+    else if (home != nullptr && *home == '/')
+      path = std::string(home) + "/.local/state";
+    else
+      path = "/tmp/dslaunch-" + std::to_string(geteuid());
     path += "/dslaunch/jobs";
   }
   std::string node_folder = node_name;
@@ -43,7 +46,8 @@ Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& 
 }
 
 Result<std::string> JobFolder::MakeRankFolder(uint64_t attempt, uint32_t rank) const {
-  std::string folder = path_ + "/attempt_" + std::to_string(attempt) + "/rank_" + std::to_string(rank);
+  std::string folder =
+      path_ + "/attempt_" + std::to_string(attempt) + "/rank_" + std::to_string(rank);
   DSL_TRY(MakeFolders(folder, node_name_));
   return folder;
 }

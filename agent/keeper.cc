@@ -31,6 +31,7 @@
 #include "agent/kill_ladder.h"
 #include "agent/process_tree.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/signal_name.h"
 #include "proto/contract/unique_fd.h"
 #include "proto/keeper.pb.h"
 
@@ -49,11 +50,6 @@ void SayLine(const std::string& text) {
   char host[256] = "?";
   gethostname(host, sizeof host - 1);
   std::fprintf(stderr, "dslaunch-agent on %s: %s\n", host, text.c_str());
-}
-
-std::string SignalName(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name == nullptr ? "signal " + std::to_string(signal) : std::string("SIG") + name;
 }
 
 // How the agent ended.

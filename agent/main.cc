@@ -1,4 +1,5 @@
-// dslaunch-agent: a node's keeper and, forked from it, its agent. Started by dslaunch over SSH or locally.
+// dslaunch-agent: a node's keeper and, forked from it, its agent. Started by dslaunch over SSH or
+// locally.
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -10,7 +11,9 @@
 
 namespace {
 
-bool IsHex(const char* text) { return *text != '\0' && std::strspn(text, "0123456789abcdef") == std::strlen(text); }
+bool IsHex(const char* text) {
+  return *text != '\0' && std::strspn(text, "0123456789abcdef") == std::strlen(text);
+}
 
 }  // namespace
 
@@ -19,7 +22,8 @@ int main(int argc, char** argv) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
     return 0;
   }
-  if (argc == 4 && std::strcmp(argv[1], "keeper") == 0 && std::strcmp(argv[2], "--nonce") == 0 && IsHex(argv[3])) {
+  if (argc == 4 && std::strcmp(argv[1], "keeper") == 0 && std::strcmp(argv[2], "--nonce") == 0 &&
+      IsHex(argv[3])) {
     dslaunch::KeeperOptions options;
     options.nonce = argv[3];
     options.build_id = dslaunch::OwnBuildId();

@@ -7,14 +7,15 @@
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <thread>
 #include <utility>
 
+#include "agent/gpus.h"
 #include "agent/orphan_sweep.h"
 #include "agent/worker_specs.h"
+#include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
 #include "rendezvous/cause.h"
 
@@ -22,7 +23,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kDefaultTick(500);
-constexpr milliseconds kQuitWait(1000);     // for the other nodes to hear of our end
+constexpr milliseconds kQuitWait(1000);  // for the other nodes to hear of our end
 constexpr size_t kLogChunkBytes = 256 << 10;
 constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
 
@@ -48,16 +49,6 @@ std::string NodeIdentity() {
          NamespaceId("/proc/self/ns/net");
 }
 
-uint32_t CountGpus() {
-  std::error_code ignored;
-  uint32_t count = 0;
-  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", ignored), end; it != end;
-       it.increment(ignored)) {
-    ++count;
-  }
-  return count;
-}
-
 std::string HostName() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
@@ -72,13 +63,15 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd)
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
-      log_tail_(loop, [this] { PumpEvents(); }, kMaxLogLagBytes) {
+      log_tail_(
+          loop, [this] { PumpEvents(); }, kMaxLogLagBytes) {
   Tick();
 }
 
 NodeAgent::~NodeAgent() = default;
 
-// --- The front end's calls -------------------------------------------------------------------------------------------
+// --- The front end's calls
+// -------------------------------------------------------------------------------------------
 
 pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
   pb::PrepareReply reply;
@@ -94,13 +87,15 @@ pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
 
 Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
-  if (request.node_index() >= static_cast<uint32_t>(request.nodes_size()) || request.program().argv_size() == 0) {
+  if (request.node_index() >= static_cast<uint32_t>(request.nodes_size()) ||
+      request.program().argv_size() == 0) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
   prepare_ = request;
   environment_ = MergeEnvironment(CurrentEnvironment(), request.program().env());
   DSL_TRY_ASSIGN(program_, ResolveProgram(request.program(), environment_, node_name()));
-  DSL_TRY_ASSIGN(folder_, JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
+  DSL_TRY_ASSIGN(folder_,
+                 JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
 
   pb::KeeperRequest configure;
   configure.mutable_configure()->set_job_id(request.job_id());
@@ -112,7 +107,8 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   pb::NodeFacts facts;
   facts.set_hostname(HostName());
   facts.set_job_dir(folder_->path());
-  facts.set_gpus(CountGpus());
+  facts.set_gpus(
+      static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
   if (request.node_index() == 0) {
     DSL_TRY_ASSIGN(master_port_, ReservePort(static_cast<int>(request.master_port())));
     CoordinatorOptions options;
@@ -121,7 +117,8 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
     options.timeouts = request.timeouts();
     options.one_machine = request.local();
     DSL_TRY_ASSIGN(server_, RendezvousServer::Start(std::move(options), request.credentials()));
-    for (const std::string& endpoint : server_->endpoints()) facts.add_rendezvous_endpoints(endpoint);
+    for (const std::string& endpoint : server_->endpoints())
+      facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
   return facts;
@@ -144,7 +141,9 @@ void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> si
   }).detach();
 }
 
-void NodeAgent::Stop(const pb::StopRequest& request) { StopJob(request.cause(), request.kill_now()); }
+void NodeAgent::Stop(const pb::StopRequest& request) {
+  StopJob(request.cause(), request.kill_now());
+}
 
 void NodeAgent::Signal(int signal_number) {
   pb::KeeperRequest request;
@@ -162,15 +161,15 @@ void NodeAgent::OnFrontEndGone() {
   QuitIfIdle();
 }
 
-// --- The rendezvous ---------------------------------------------------------------------------------------------------
+// --- The rendezvous
+// ---------------------------------------------------------------------------------------------------
 
 void NodeAgent::Join(Result<RendezvousRoute> route) {
   if (stopping_) return;
   if (!route.ok()) {
     closed_ = true;
-    return BeginStop(
-        MakeCause(pb::Cause::TIMED_OUT, prepare_.node_index(), route.error().code,
-                  node_name() + ": " + route.error().message));
+    return BeginStop(MakeCause(pb::Cause::TIMED_OUT, prepare_.node_index(), route.error().code,
+                               node_name() + ": " + route.error().message));
   }
   rendezvous_address_ = route->address;
   rendezvous_heard_ = Clock::now();
@@ -220,8 +219,9 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
 
 void NodeAgent::OnRendezvousEnd(const std::string& why) {
   if (closed_) return;
-  BeginStop(MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
-                      prepare_.nodes(0).name() + " was lost: its rendezvous broke off (" + why + ")"));
+  BeginStop(
+      MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
+                prepare_.nodes(0).name() + " was lost: its rendezvous broke off (" + why + ")"));
   OnClosed(/*complete=*/false);
 }
 
@@ -240,7 +240,8 @@ void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
   client_->Send(std::move(message));
 }
 
-// --- Workers ----------------------------------------------------------------------------------------------------------
+// --- Workers
+// ----------------------------------------------------------------------------------------------------------
 
 void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   epoch_ = message.epoch();
@@ -256,8 +257,8 @@ void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
   Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);
   if (!specs.ok()) {
-    return StopJob(
-        MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), specs.error().code, specs.error().message));
+    return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), specs.error().code,
+                             specs.error().message));
   }
   for (const pb::WorkerSpec& spec : specs->workers()) {
     Worker worker;
@@ -306,12 +307,13 @@ void NodeAgent::OnKeeperMessage(std::string_view bytes) {
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
   workers_.at(spawned.local_rank()).pid = spawned.pid();
   for (const bool is_stderr : {false, true}) {
-    const bool wanted = run_.stream_all() ||
-                        std::count(run_.stream_ranks().begin(), run_.stream_ranks().end(),
-                                   workers_[spawned.local_rank()].rank) > 0;
+    const bool wanted =
+        run_.stream_all() || std::count(run_.stream_ranks().begin(), run_.stream_ranks().end(),
+                                        workers_[spawned.local_rank()].rank) > 0;
     if (!wanted) continue;
-    log_tail_.AddFile(static_cast<int>(spawned.local_rank()) * 2 + (is_stderr ? 1 : 0),
-                      workers_[spawned.local_rank()].folder + (is_stderr ? "/stderr.log" : "/stdout.log"));
+    log_tail_.AddFile(
+        static_cast<int>(spawned.local_rank()) * 2 + (is_stderr ? 1 : 0),
+        workers_[spawned.local_rank()].folder + (is_stderr ? "/stderr.log" : "/stdout.log"));
   }
   if (++spawned_ < workers_.size()) return;
   pb::AgentMessage message;
@@ -321,10 +323,10 @@ void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
 
 void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
   const bool is_program = failed.step() == "execve";
-  pb::Cause cause = MakeCause(
-      pb::Cause::START_FAILED, prepare_.node_index(), is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
-      node_name() + ": cannot start " + program_.argv.front() + " (" + failed.step() +
-          "): " + strerror(failed.error_number()));
+  pb::Cause cause = MakeCause(pb::Cause::START_FAILED, prepare_.node_index(),
+                              is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
+                              node_name() + ": cannot start " + program_.argv.front() + " (" +
+                                  failed.step() + "): " + strerror(failed.error_number()));
   cause.set_rank(static_cast<int>(workers_.at(failed.local_rank()).rank));
   cause.set_local_rank(static_cast<int>(failed.local_rank()));
   workers_[failed.local_rank()].ended = true;
@@ -366,12 +368,13 @@ void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
   if (!is_failure) return;
   pb::AgentMessage message;
   pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
-  cause = MakeCause(exited.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT, prepare_.node_index(),
-                    ExitCode::kInternal, "");
+  cause = MakeCause(exited.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,
+                    prepare_.node_index(), ExitCode::kInternal, "");
   cause.set_rank(static_cast<int>(worker.rank));
   cause.set_local_rank(static_cast<int>(exited.local_rank()));
   cause.set_signal(exited.signal());
-  cause.set_exit_code(exited.signal() != 0 ? ExitCodeForSignal(exited.signal()) : exited.exit_code());
+  cause.set_exit_code(exited.signal() != 0 ? ExitCodeForSignal(exited.signal())
+                                           : exited.exit_code());
   SendToRendezvous(std::move(message));
 }
 
@@ -381,7 +384,7 @@ void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
   std::string text = "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
                      std::to_string(worker.pid) + ") ";
   text += stopped.signal() == 0 ? "goes on"
-                                : std::string("was stopped by SIG") + sigabbrev_np(stopped.signal()) +
+                                : "was stopped by " + SignalName(stopped.signal()) +
                                       "; the others wait for it until it is continued (kill -CONT)";
   event.mutable_notice()->set_message(std::move(text));
   Emit(std::move(event));
@@ -398,14 +401,16 @@ void NodeAgent::OnStatus(const pb::StatusBytes& status) {
     event.mutable_status()->set_rank(workers_.at(status.local_rank()).rank);
     event.mutable_status()->set_line(std::string(line));
     // While the front end lags only each rank's newest line is worth keeping.
-    if (!events_.empty() && events_.back().has_status() && events_.back().status().rank() == event.status().rank()) {
+    if (!events_.empty() && events_.back().has_status() &&
+        events_.back().status().rank() == event.status().rank()) {
       events_.pop_back();
     }
     Emit(std::move(event));
   }
 }
 
-// --- The end ----------------------------------------------------------------------------------------------------------
+// --- The end
+// ----------------------------------------------------------------------------------------------------------
 
 void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
   pb::AgentMessage message;
@@ -464,7 +469,8 @@ void NodeAgent::QuitIfIdle() {
   if (!prepared_ || (reaped_ && told)) loop_.stop();
 }
 
-// --- Events to the front end ------------------------------------------------------------------------------------------
+// --- Events to the front end
+// ------------------------------------------------------------------------------------------
 
 void NodeAgent::Emit(pb::NodeEvent event) {
   if (front_end_gone_) return;
@@ -527,7 +533,8 @@ void NodeAgent::Tick() {
     pb::AgentMessage heartbeat;
     heartbeat.mutable_heartbeat();
     SendToRendezvous(std::move(heartbeat));
-    if (client_ && !closed_ && Clock::now() - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
+    if (client_ && !closed_ &&
+        Clock::now() - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
       OnRendezvousEnd("it was silent");
     }
   }

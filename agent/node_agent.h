@@ -1,5 +1,5 @@
-// A node's part of one job: joins the rendezvous, has the keeper start and stop the workers, and tells the front end
-// everything. One asio loop, one thread; gRPC's threads only post to it.
+// A node's part of one job: joins the rendezvous, has the keeper start and stop the workers, and
+// tells the front end everything. One asio loop, one thread; gRPC's threads only post to it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -82,7 +82,9 @@ class NodeAgent {
   void QuitIfIdle();
   void SendToRendezvous(pb::AgentMessage message);
   void SendToKeeper(const pb::KeeperRequest& request);
-  const std::string& node_name() const { return prepare_.nodes(static_cast<int>(prepare_.node_index())).name(); }
+  const std::string& node_name() const {
+    return prepare_.nodes(static_cast<int>(prepare_.node_index())).name();
+  }
 
   asio::io_context& loop_;
   asio::steady_timer tick_timer_;

@@ -29,7 +29,8 @@ int Bind(int fd, int family, int port) {
   const int on = 1;
   const int off = 0;
   if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return 0;
-  if (family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) return 0;
+  if (family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)
+    return 0;
   if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0) return 0;
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
   return ntohs(family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
@@ -48,8 +49,9 @@ Result<PortReservation> ReservePort(int port) {
     error = errno;
     if (error == EADDRINUSE) break;
   }
-  return Error{ExitCode::kUnavailable, "port " + std::to_string(port) + " for MASTER_PORT: " + strerror(error) +
-                                           "; choose another with --master_port, or leave it out to take a free one"};
+  return Error{ExitCode::kUnavailable,
+               "port " + std::to_string(port) + " for MASTER_PORT: " + strerror(error) +
+                   "; choose another with --master_port, or leave it out to take a free one"};
 }
 
 }  // namespace dslaunch

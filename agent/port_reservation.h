@@ -6,8 +6,9 @@
 
 namespace dslaunch {
 
-// A port with a socket bound to it that does not listen, so nobody else is given the port, while a program that
-// sets SO_REUSEADDR (as c10d's TCPStore and most servers do) can still bind it and listen.
+// A port with a socket bound to it that does not listen, so nobody else is given the port, while a
+// program that sets SO_REUSEADDR (as c10d's TCPStore and most servers do) can still bind it and
+// listen.
 struct PortReservation {
   UniqueFd socket;
   int port = 0;

@@ -28,8 +28,8 @@ Error NotFound(const std::string& node, const std::string& what) {
   return Error{ExitCode::kNotFound, node + ": " + what};
 }
 
-Result<std::string> FindInPath(const std::string& name, const Environment& environment, const std::string& cwd,
-                               const std::string& node) {
+Result<std::string> FindInPath(const std::string& name, const Environment& environment,
+                               const std::string& cwd, const std::string& node) {
   const char* path = FindVariable(environment, "PATH");
   std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
   while (true) {
@@ -40,17 +40,19 @@ Result<std::string> FindInPath(const std::string& name, const Environment& envir
     if (colon == std::string_view::npos) break;
     rest.remove_prefix(colon + 1);
   }
-  return NotFound(node, "program '" + name + "' is not in PATH there; give its path, as in ./" + name);
+  return NotFound(node,
+                  "program '" + name + "' is not in PATH there; give its path, as in ./" + name);
 }
 
-Result<std::string> FindExecutable(const std::string& name, const Environment& environment, const std::string& cwd,
-                                   const std::string& node) {
+Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
+                                   const std::string& cwd, const std::string& node) {
   if (name.find('/') == std::string::npos) return FindInPath(name, environment, cwd, node);
   const std::string path = Absolute(name, cwd);
   if (IsExecutableFile(path)) return path;
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
-    return NotFound(node, "program '" + name + "': " + strerror(errno) + (name == path ? "" : " (in " + cwd + ")"));
+    return NotFound(node, "program '" + name + "': " + strerror(errno) +
+                              (name == path ? "" : " (in " + cwd + ")"));
   }
   return Error{ExitCode::kCannotExecute,
                node + ": program '" + name + "' is " +
@@ -59,13 +61,15 @@ Result<std::string> FindExecutable(const std::string& name, const Environment& e
 
 std::string PythonInterpreter(const Environment& environment) {
   if (const char* chosen = FindVariable(environment, "PYTHON_EXEC")) return chosen;
-  if (const char* venv = FindVariable(environment, "VIRTUAL_ENV")) return std::string(venv) + "/bin/python3";
+  if (const char* venv = FindVariable(environment, "VIRTUAL_ENV"))
+    return std::string(venv) + "/bin/python3";
   return "python3";
 }
 
 }  // namespace
 
-Environment MergeEnvironment(Environment base, const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides) {
+Environment MergeEnvironment(Environment base,
+                             const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides) {
   for (const pb::EnvVar& variable : overrides) {
     const std::string prefix = variable.name() + "=";
     bool found = false;
@@ -82,7 +86,8 @@ Environment MergeEnvironment(Environment base, const google::protobuf::RepeatedP
 
 const char* FindVariable(const Environment& environment, const std::string& name) {
   for (const std::string& entry : environment) {
-    if (entry.size() > name.size() && entry[name.size()] == '=' && entry.compare(0, name.size(), name) == 0) {
+    if (entry.size() > name.size() && entry[name.size()] == '=' &&
+        entry.compare(0, name.size(), name) == 0) {
       return entry.c_str() + name.size() + 1;
     }
   }
@@ -94,19 +99,21 @@ Result<ResolvedProgram> ResolveProgram(const pb::Program& program, const Environ
   ResolvedProgram resolved;
   resolved.cwd = program.cwd();
   if (!IsDirectory(resolved.cwd)) {
-    return Error{ExitCode::kBadInput, node_name + ": working directory " + resolved.cwd +
-                                          " does not exist there; start dslaunch in a folder that every node has"};
+    return Error{ExitCode::kBadInput,
+                 node_name + ": working directory " + resolved.cwd +
+                     " does not exist there; start dslaunch in a folder that every node has"};
   }
   resolved.argv.assign(program.argv().begin(), program.argv().end());
   if (program.python()) {
     const std::string script = Absolute(resolved.argv.front(), resolved.cwd);
     if (access(script.c_str(), R_OK) != 0) {
-      return NotFound(node_name, "script '" + resolved.argv.front() + "': " + strerror(errno) + " (in " +
-                                     resolved.cwd + ")");
+      return NotFound(node_name, "script '" + resolved.argv.front() + "': " + strerror(errno) +
+                                     " (in " + resolved.cwd + ")");
     }
     resolved.argv.insert(resolved.argv.begin(), PythonInterpreter(environment));
   }
-  DSL_TRY_ASSIGN(resolved.argv.front(), FindExecutable(resolved.argv.front(), environment, resolved.cwd, node_name));
+  DSL_TRY_ASSIGN(resolved.argv.front(),
+                 FindExecutable(resolved.argv.front(), environment, resolved.cwd, node_name));
   return resolved;
 }
 

@@ -13,7 +13,8 @@ namespace dslaunch {
 using Environment = std::vector<std::string>;
 
 // Later definitions of a name win; order of first appearance is kept.
-Environment MergeEnvironment(Environment base, const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides);
+Environment MergeEnvironment(Environment base,
+                             const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides);
 
 // The value of NAME, or nullptr; points into `environment`.
 const char* FindVariable(const Environment& environment, const std::string& name);
@@ -23,9 +24,9 @@ struct ResolvedProgram {
   std::string cwd;
 };
 
-// Finds the program as a shell in `program.cwd` with `environment` would. A Python script gets PYTHON_EXEC, else
-// VIRTUAL_ENV's python3, else python3 from PATH in front. kNotFound (127), kCannotExecute (126) or kBadInput (a
-// working directory that is not there), naming the node.
+// Finds the program as a shell in `program.cwd` with `environment` would. A Python script gets
+// PYTHON_EXEC, else VIRTUAL_ENV's python3, else python3 from PATH in front. kNotFound (127),
+// kCannotExecute (126) or kBadInput (a working directory that is not there), naming the node.
 Result<ResolvedProgram> ResolveProgram(const pb::Program& program, const Environment& environment,
                                        const std::string& node_name);
 

@@ -9,7 +9,8 @@
 namespace dslaunch {
 namespace {
 
-void Set(Environment& environment, const std::string& name, const std::string& value, bool keep_existing) {
+void Set(Environment& environment, const std::string& name, const std::string& value,
+         bool keep_existing) {
   const std::string prefix = name + "=";
   for (std::string& entry : environment) {
     if (entry.compare(0, prefix.size(), prefix) != 0) continue;
@@ -19,7 +20,8 @@ void Set(Environment& environment, const std::string& name, const std::string& v
   environment.push_back(prefix + value);
 }
 
-// What CUDA programs may see. Like DeepSpeed, every rank of a node sees all its GPUs and picks its LOCAL_RANK's.
+// What CUDA programs may see. Like DeepSpeed, every rank of a node sees all its GPUs and picks its
+// LOCAL_RANK's.
 std::optional<std::string> VisibleDevices(const WorkerPlan& plan, const Environment& environment) {
   if (!plan.use_cuda) {
     if (plan.device == pb::DEVICE_CPU) return "";
@@ -51,8 +53,8 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
   worker.epoch = plan.epoch;
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
   worker.cuda_visible_devices = VisibleDevices(plan, environment);
-  worker.socket_ifname = InterfaceTowards(plan.rendezvous_address.empty() ? worker.master_addr
-                                                                          : plan.rendezvous_address);
+  worker.socket_ifname = InterfaceTowards(
+      plan.rendezvous_address.empty() ? worker.master_addr : plan.rendezvous_address);
 
   for (uint32_t local_rank = 0; local_rank < plan.slots; ++local_rank) {
     const uint32_t rank = plan.assignment.first_rank() + local_rank;
@@ -62,8 +64,10 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
     worker.error_file = rank_folder + "/error.json";
 
     Environment complete = environment;
-    for (const auto& [name, value] : worker.Defaults()) Set(complete, name, value, /*keep_existing=*/true);
-    for (const auto& [name, value] : worker.Required()) Set(complete, name, value, /*keep_existing=*/false);
+    for (const auto& [name, value] : worker.Defaults())
+      Set(complete, name, value, /*keep_existing=*/true);
+    for (const auto& [name, value] : worker.Required())
+      Set(complete, name, value, /*keep_existing=*/false);
 
     pb::WorkerSpec& spec = *spawn.add_workers();
     spec.set_rank(rank);

@@ -14,17 +14,18 @@ namespace dslaunch {
 struct WorkerPlan {
   std::string job_id;
   uint64_t epoch = 1;
-  pb::Assignment assignment;      // of this node
+  pb::Assignment assignment;  // of this node
   uint32_t slots = 1;
   pb::Device device = pb::DEVICE_AUTO;
   bool use_cuda = false;
-  uint32_t first_device = 0;      // of this node's GPUs; several nodes of one machine share them
-  std::string rendezvous_address; // as this node reaches it, for the choice of network interface; empty: local
-  int cores = 1;                  // of this node
+  uint32_t first_device = 0;       // of this node's GPUs; several nodes of one machine share them
+  std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
+                                   // empty: local
+  int cores = 1;                   // of this node
 };
 
-// One WorkerSpec per slot, with its environment: the node's, then the contract's defaults, then what the contract
-// requires. Makes the ranks' log folders.
+// One WorkerSpec per slot, with its environment: the node's, then the contract's defaults, then
+// what the contract requires. Makes the ranks' log folders.
 Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
                                          const Environment& environment, const JobFolder& folder);
 

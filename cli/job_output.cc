@@ -30,8 +30,10 @@ LineAssembler::Sink JobOutput::SinkFor(bool is_stderr, const Stream& stream) {
   };
 }
 
-void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then) {
-  const bool is_terminal = chunk.is_stderr() ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
+void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
+                    std::function<void()> then) {
+  const bool is_terminal =
+      chunk.is_stderr() ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
   const auto rank = static_cast<int>(chunk.rank());
   Stream& stream = streams_
                        .try_emplace(StreamKey(chunk.rank(), chunk.is_stderr()),

@@ -17,7 +17,8 @@
 
 namespace dslaunch {
 
-// Never blocks: what a slow terminal does not take is held, up to a bound, and its sources wait. On the loop's thread.
+// Never blocks: what a slow terminal does not take is held, up to a bound, and its sources wait. On
+// the loop's thread.
 class JobOutput {
  public:
   // Both outlive it.
@@ -26,8 +27,8 @@ class JobOutput {
   // Lines of dslaunch's own, on stderr. `text` may have several.
   void Say(const std::string& text);
 
-  // A piece of a rank's output. `then` is called once the terminal can take more, which is how a slow terminal
-  // slows its source.
+  // A piece of a rank's output. `then` is called once the terminal can take more, which is how a
+  // slow terminal slows its source.
   void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
 
   // A rank's step, for the progress line; it follows the lowest rank that reports.
@@ -39,7 +40,8 @@ class JobOutput {
   // Waits, on the caller's thread, until the terminal took everything or the deadline has come.
   void Drain(Deadline deadline) { terminal_.Drain(deadline); }
 
-  // True while the terminal has taken something within the last minute: then it is worth waiting for.
+  // True while the terminal has taken something within the last minute: then it is worth waiting
+  // for.
   bool SlowReaderMakesProgress() const;
 
  private:

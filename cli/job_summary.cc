@@ -7,21 +7,31 @@ namespace {
 
 EndCause::Kind ToKind(pb::Cause::Kind kind) {
   switch (kind) {
-    case pb::Cause::NONE: return EndCause::Kind::kNone;
-    case pb::Cause::WORKER_EXIT: return EndCause::Kind::kWorkerExit;
-    case pb::Cause::WORKER_SIGNAL: return EndCause::Kind::kWorkerSignal;
-    case pb::Cause::START_FAILED: return EndCause::Kind::kStartFailed;
-    case pb::Cause::NODE_LOST: return EndCause::Kind::kNodeLost;
-    case pb::Cause::TIMED_OUT: return EndCause::Kind::kTimedOut;
-    case pb::Cause::INTERRUPTED: return EndCause::Kind::kInterrupted;
-    case pb::Cause::FRONT_END_LOST: return EndCause::Kind::kFrontEndLost;
-    default: return EndCause::Kind::kInternal;
+    case pb::Cause::NONE:
+      return EndCause::Kind::kNone;
+    case pb::Cause::WORKER_EXIT:
+      return EndCause::Kind::kWorkerExit;
+    case pb::Cause::WORKER_SIGNAL:
+      return EndCause::Kind::kWorkerSignal;
+    case pb::Cause::START_FAILED:
+      return EndCause::Kind::kStartFailed;
+    case pb::Cause::NODE_LOST:
+      return EndCause::Kind::kNodeLost;
+    case pb::Cause::TIMED_OUT:
+      return EndCause::Kind::kTimedOut;
+    case pb::Cause::INTERRUPTED:
+      return EndCause::Kind::kInterrupted;
+    case pb::Cause::FRONT_END_LOST:
+      return EndCause::Kind::kFrontEndLost;
+    default:
+      return EndCause::Kind::kInternal;
   }
 }
 
 }  // namespace
 
-std::string SummarizeJob(const LaunchPlan& plan, const JobEnd& end, const std::vector<pb::WorkerEnded>& workers,
+std::string SummarizeJob(const LaunchPlan& plan, const JobEnd& end,
+                         const std::vector<pb::WorkerEnded>& workers,
                          const std::vector<std::string>& job_dirs, Clock::duration duration) {
   JobSummary summary;
   summary.num_nodes = static_cast<int>(plan.nodes.size());

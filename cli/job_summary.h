@@ -11,7 +11,8 @@
 namespace dslaunch {
 
 // `workers` in the order in which their ends became known; `job_dirs` by node.
-std::string SummarizeJob(const LaunchPlan& plan, const JobEnd& end, const std::vector<pb::WorkerEnded>& workers,
+std::string SummarizeJob(const LaunchPlan& plan, const JobEnd& end,
+                         const std::vector<pb::WorkerEnded>& workers,
                          const std::vector<std::string>& job_dirs, Clock::duration duration);
 
 }  // namespace dslaunch

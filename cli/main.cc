@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 
+#include "agent/gpus.h"
 #include "cli/agent_binary.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
@@ -41,8 +42,9 @@ std::string NewJobId() {
   gmtime_r(&now, &utc);
   std::random_device random;
   char text[64];
-  std::snprintf(text, sizeof text, "%04d%02d%02d-%02d%02d%02d-%06x", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
-                utc.tm_hour, utc.tm_min, utc.tm_sec, random() & 0xffffff);
+  std::snprintf(text, sizeof text, "%04d%02d%02d-%02d%02d%02d-%06x", utc.tm_year + 1900,
+                utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                random() & 0xffffff);
   return text;
 }
 
@@ -62,7 +64,8 @@ void ExportEnvironment(pb::Program& program) {
     const size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
     for (const char* prefix : kExportedPrefixes) {
-      if (text.starts_with(prefix)) AddVariable(program, text.substr(0, equals), text.substr(equals + 1));
+      if (text.starts_with(prefix))
+        AddVariable(program, text.substr(0, equals), text.substr(equals + 1));
     }
   }
 }
@@ -74,13 +77,15 @@ Result<std::string> WorkingDirectory() {
   return path.string();
 }
 
-// Where the trainer and its recipes are, beside the running dslaunch: a build tree or an installation.
+// Where the trainer and its recipes are, beside the running dslaunch: a build tree or an
+// installation.
 std::filesystem::path BinaryFolder() {
   std::error_code ignored;
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string& cwd, Terminal& terminal) {
+Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string& cwd,
+                                Terminal& terminal) {
   pb::Program program;
   program.set_cwd(cwd);
   ExportEnvironment(program);
@@ -93,7 +98,8 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string&
   RecipeRequest request;
   request.options = options.train;
   request.cwd = cwd;
-  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal(), DSLAUNCH_SOURCE_RECIPES};
+  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal(),
+                         DSLAUNCH_SOURCE_RECIPES};
   DSL_TRY_ASSIGN(const Recipe recipe, LoadRecipe(request));
   if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
   program.add_argv((bin / "dslaunch-train").string());
@@ -101,20 +107,10 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string&
   return program;
 }
 
-int CountLocalGpus() {
-  std::error_code ignored;
-  int count = 0;
-  for (std::filesystem::directory_iterator it("/proc/driver/nvidia/gpus", ignored), end; it != end;
-       it.increment(ignored)) {
-    ++count;
-  }
-  return count;
-}
-
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
   PlanFacts facts;
   facts.default_hostfile_exists = access(kDefaultHostfile, F_OK) == 0;
-  facts.local_gpus = CountLocalGpus();
+  facts.local_gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
   std::optional<std::vector<Host>> hosts;
   if (const std::optional<std::string> path = HostfileFor(options, facts)) {
     DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
@@ -124,7 +120,8 @@ Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
 
 Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher) {
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
-  if (launcher == Launcher::kLocal) return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent));
+  if (launcher == Launcher::kLocal)
+    return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent));
   return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent));
 }
 
@@ -157,7 +154,8 @@ int Main(int argc, char** argv) {
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
     exit_code = options.error();
-  } else if (options->mode == LaunchOptions::Mode::kHelp || options->mode == LaunchOptions::Mode::kVersion) {
+  } else if (options->mode == LaunchOptions::Mode::kHelp ||
+             options->mode == LaunchOptions::Mode::kVersion) {
     terminal.Out(options->text);
   } else {
     exit_code = RunJob(*options, terminal);

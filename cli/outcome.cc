@@ -7,10 +7,12 @@ namespace {
 
 bool IsBad(const pb::Cause& cause) { return cause.kind() != pb::Cause::NONE; }
 
-std::string LostMessage(const NodeEnd& node) { return node.name + " was lost: " + node.lost_reason; }
+std::string LostMessage(const NodeEnd& node) {
+  return node.name + " was lost: " + node.lost_reason;
+}
 
-// The front end's own view of a lost node says more (its keeper's last words) than the rendezvous, which only saw
-// a connection end.
+// The front end's own view of a lost node says more (its keeper's last words) than the rendezvous,
+// which only saw a connection end.
 pb::Cause WithDetail(pb::Cause cause, const std::vector<NodeEnd>& nodes) {
   if (cause.kind() != pb::Cause::NODE_LOST || cause.node_index() >= nodes.size()) return cause;
   const NodeEnd& node = nodes[cause.node_index()];
@@ -18,7 +20,8 @@ pb::Cause WithDetail(pb::Cause cause, const std::vector<NodeEnd>& nodes) {
   return cause;
 }
 
-pb::Cause FirstCause(const std::optional<pb::Cause>& interrupted, const std::vector<NodeEnd>& nodes) {
+pb::Cause FirstCause(const std::optional<pb::Cause>& interrupted,
+                     const std::vector<NodeEnd>& nodes) {
   if (interrupted) return *interrupted;
   // A node that only lost its rendezvous knows less than one that heard the decision.
   const pb::Cause* best = nullptr;
@@ -31,7 +34,8 @@ pb::Cause FirstCause(const std::optional<pb::Cause>& interrupted, const std::vec
   if (best != nullptr) return WithDetail(*best, nodes);
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (!nodes[i].done) {
-      return MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(i), ExitCode::kUnavailable, LostMessage(nodes[i]));
+      return MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(i), ExitCode::kUnavailable,
+                       LostMessage(nodes[i]));
     }
   }
   return pb::Cause();
@@ -39,7 +43,8 @@ pb::Cause FirstCause(const std::optional<pb::Cause>& interrupted, const std::vec
 
 }  // namespace
 
-JobEnd DecideJobEnd(const std::optional<pb::Cause>& interrupted, const std::vector<NodeEnd>& nodes) {
+JobEnd DecideJobEnd(const std::optional<pb::Cause>& interrupted,
+                    const std::vector<NodeEnd>& nodes) {
   JobEnd end;
   end.cause = FirstCause(interrupted, nodes);
   bool complete = true;
@@ -52,14 +57,16 @@ JobEnd DecideJobEnd(const std::optional<pb::Cause>& interrupted, const std::vect
     if (node.left_pids.empty()) continue;
     std::string pids;
     for (const int pid : node.left_pids) pids += " " + std::to_string(pid);
-    end.remarks.push_back(node.name + ": could not end process" + pids + "; look at it there with ps");
+    end.remarks.push_back(node.name + ": could not end process" + pids +
+                          "; look at it there with ps");
   }
   if (!IsBad(end.cause) && !complete) {
     end.cause = MakeCause(pb::Cause::TIMED_OUT, 0, ExitCode::kTimedOut,
                           "every rank ended well, but not every node said that it is empty");
   }
   end.exit_code = end.cause.exit_code();
-  if (IsBad(end.cause) && end.exit_code == 0) end.exit_code = ToInt(ExitCode::kInternal);  // never 0 after a failure
+  if (IsBad(end.cause) && end.exit_code == 0)
+    end.exit_code = ToInt(ExitCode::kInternal);  // never 0 after a failure
   return end;
 }
 

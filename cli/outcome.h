@@ -20,14 +20,15 @@ struct NodeEnd {
 };
 
 struct JobEnd {
-  pb::Cause cause;                   // kind NONE for success
+  pb::Cause cause;  // kind NONE for success
   int exit_code = 0;
-  std::vector<std::string> remarks;  // what else a user must know: processes left, nodes lost besides the cause
+  std::vector<std::string>
+      remarks;  // what else a user must know: processes left, nodes lost besides the cause
 };
 
-// `interrupted` is the signal that the user sent to the front end before anything else went wrong. The first cause
-// is that, else what the rendezvous decided, else a node that was lost. 0 only when every node is done, every rank
-// ended 0 and the teardown was complete.
+// `interrupted` is the signal that the user sent to the front end before anything else went wrong.
+// The first cause is that, else what the rendezvous decided, else a node that was lost. 0 only when
+// every node is done, every rank ended 0 and the teardown was complete.
 JobEnd DecideJobEnd(const std::optional<pb::Cause>& interrupted, const std::vector<NodeEnd>& nodes);
 
 }  // namespace dslaunch

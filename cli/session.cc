@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cli/job_summary.h"
+#include "proto/contract/signal_name.h"
 #include "rendezvous/cause.h"
 #include "rendezvous/certificate_authority.h"
 #include "rendezvous/channel.h"
@@ -21,17 +22,19 @@ namespace {
 
 constexpr milliseconds kPrepareTimeout(30'000);
 constexpr milliseconds kStopTimeout(5'000);
-constexpr milliseconds kWatchdogSlack(2'000);   // a gRPC deadline can be missed while a write blocks
-constexpr milliseconds kTeardownSlack(5'000);   // beyond what the nodes allow themselves
-constexpr milliseconds kGoodbyeWait(5'000);     // for keepers that have nothing left to do
+constexpr milliseconds kWatchdogSlack(2'000);  // a gRPC deadline can be missed while a write blocks
+constexpr milliseconds kTeardownSlack(5'000);  // beyond what the nodes allow themselves
+constexpr milliseconds kGoodbyeWait(5'000);    // for keepers that have nothing left to do
 constexpr milliseconds kSameInterrupt(100);
-constexpr milliseconds kDrainTimeout(10'000);   // for a terminal to take the last words
+constexpr milliseconds kDrainTimeout(10'000);  // for a terminal to take the last words
 
 std::chrono::system_clock::time_point SystemTimeAfter(milliseconds duration) {
   return std::chrono::system_clock::now() + duration;
 }
 
-std::string Count(size_t n, const char* noun) { return std::to_string(n) + " " + noun + (n == 1 ? "" : "s"); }
+std::string Count(size_t n, const char* noun) {
+  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
+}
 
 }  // namespace
 
@@ -54,7 +57,8 @@ struct LaunchSession::NodeState {
 // The Run stream of one node. The next event is read when the last one has been dealt with.
 class LaunchSession::EventReader final : public grpc::ClientReadReactor<pb::NodeEvent> {
  public:
-  EventReader(LaunchSession& session, size_t index, pb::Agent::Stub& stub, const pb::RunRequest& request)
+  EventReader(LaunchSession& session, size_t index, pb::Agent::Stub& stub,
+              const pb::RunRequest& request)
       : session_(session), index_(index), request_(request) {
     stub.async()->Run(&context_, &request_, this);
     StartRead(&event_);
@@ -75,7 +79,8 @@ class LaunchSession::EventReader final : public grpc::ClientReadReactor<pb::Node
       session_.OnEvent(index_, event_);
       return StartRead(&event_);
     }
-    session_.output_.Log(session_.nodes_[index_]->planned->name, event_.log(), [this] { StartRead(&event_); });
+    session_.output_.Log(session_.nodes_[index_]->planned->name, event_.log(),
+                         [this] { StartRead(&event_); });
   }
 
   LaunchSession& session_;
@@ -102,7 +107,8 @@ LaunchSession::LaunchSession(SessionOptions options, Transport& transport, Termi
 LaunchSession::~LaunchSession() = default;
 
 int LaunchSession::Run() {
-  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}) signals_.add(signal_number);
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
+    signals_.add(signal_number);
   const std::function<void()> wait_for_signal = [&] {
     signals_.async_wait([&](const asio::error_code& error, int signal_number) {
       if (error) return;
@@ -119,7 +125,8 @@ int LaunchSession::Run() {
   return exit_code;
 }
 
-// --- Start ------------------------------------------------------------------------------------------------------------
+// --- Start
+// ------------------------------------------------------------------------------------------------------------
 
 void LaunchSession::ConnectAll() {
   pending_ = nodes_.size();
@@ -129,7 +136,8 @@ void LaunchSession::ConnectAll() {
     NodeTarget target{planned.name, planned.host, planned.port, planned.user};
     // Detached: an interrupted session does not wait for a host that never answers.
     std::thread([this, i, target = std::move(target), deadline] {
-      auto link = std::make_shared<Result<std::unique_ptr<NodeLink>>>(transport_.Connect(target, deadline));
+      auto link =
+          std::make_shared<Result<std::unique_ptr<NodeLink>>>(transport_.Connect(target, deadline));
       asio::post(loop_, [this, i, link] { OnConnected(i, std::move(*link)); });
     }).detach();
   }
@@ -167,7 +175,8 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
 // The last answer of a step leads to the next, if all were good.
 void LaunchSession::OnStepDone() {
   if (--pending_ > 0) return;
-  const bool failed = std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->failure; });
+  const bool failed =
+      std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->failure; });
   if (failed) {
     failed_to_start_ = true;
     return loop_.stop();
@@ -189,18 +198,18 @@ void LaunchSession::PrepareAll() {
     prepare_.set_node_index(static_cast<uint32_t>(i));
     if (authority) {
       Result<pb::Credentials> credentials = authority->Issue(node.planned->name);
-      if (!credentials.ok()) return Fail(i, credentials.error()), void(failed_to_start_ = true), loop_.stop();
+      if (!credentials.ok())
+        return Fail(i, credentials.error()), void(failed_to_start_ = true), loop_.stop();
       *prepare_.mutable_credentials() = *std::move(credentials);
     }
     auto request = std::make_shared<pb::PrepareRequest>(prepare_);
     node.prepare_context = std::make_unique<grpc::ClientContext>();
     node.prepare_context->set_deadline(SystemTimeAfter(kPrepareTimeout));
-    node.stub->async()->Prepare(node.prepare_context.get(), request.get(), &node.prepare_reply,
-                                [this, i, request](const grpc::Status& status) {
-                                  asio::post(loop_, [this, i, status] {
-                                    OnPrepared(i, status, nodes_[i]->prepare_reply);
-                                  });
-                                });
+    node.stub->async()->Prepare(
+        node.prepare_context.get(), request.get(), &node.prepare_reply,
+        [this, i, request](const grpc::Status& status) {
+          asio::post(loop_, [this, i, status] { OnPrepared(i, status, nodes_[i]->prepare_reply); });
+        });
     node.watchdog = std::make_unique<asio::steady_timer>(loop_, kPrepareTimeout + kWatchdogSlack);
     node.watchdog->async_wait([&node](const asio::error_code& error) {
       if (!error) node.link->Abort("the agent did not answer");
@@ -208,13 +217,15 @@ void LaunchSession::PrepareAll() {
   }
 }
 
-void LaunchSession::OnPrepared(size_t index, const grpc::Status& status, const pb::PrepareReply& reply) {
+void LaunchSession::OnPrepared(size_t index, const grpc::Status& status,
+                               const pb::PrepareReply& reply) {
   NodeState& node = *nodes_[index];
   node.watchdog.reset();
   if (!status.ok()) {
     const std::string words = node.link->StderrTail();
-    Fail(index, {ExitCode::kUnavailable, node.planned->name + ": its agent broke off before the start (" +
-                                             status.error_message() + ")" + (words.empty() ? "" : ": " + words)});
+    Fail(index, {ExitCode::kUnavailable,
+                 node.planned->name + ": its agent broke off before the start (" +
+                     status.error_message() + ")" + (words.empty() ? "" : ": " + words)});
   } else if (reply.has_facts()) {
     node.facts = reply.facts();
   } else {
@@ -226,7 +237,8 @@ void LaunchSession::OnPrepared(size_t index, const grpc::Status& status, const p
 void LaunchSession::RunAll() {
   std::vector<NodeGpus> gpus;
   for (const auto& node : nodes_) {
-    gpus.push_back({node->planned->name, node->planned->slots, static_cast<int>(node->facts->gpus())});
+    gpus.push_back(
+        {node->planned->name, node->planned->slots, static_cast<int>(node->facts->gpus())});
   }
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
@@ -250,7 +262,8 @@ void LaunchSession::RunAll() {
 
 void LaunchSession::Fail(size_t index, Error error) { nodes_[index]->failure = std::move(error); }
 
-// --- While it runs ----------------------------------------------------------------------------------------------------
+// --- While it runs
+// ----------------------------------------------------------------------------------------------------
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   NodeState& node = *nodes_[index];
@@ -287,8 +300,9 @@ void LaunchSession::OnStreamEnd(size_t index) {
   // The keeper outlives its agent until the node is empty: its end is what to wait for.
   ArmTeardownTimer();
   shutdown(node.stream.get(), SHUT_WR);
-  const Deadline deadline = Deadline::After(milliseconds(options_.timeouts.grace_ms()) +
-                                            milliseconds(options_.timeouts.teardown_ms()) + kTeardownSlack);
+  const Deadline deadline =
+      Deadline::After(milliseconds(options_.timeouts.grace_ms()) +
+                      milliseconds(options_.timeouts.teardown_ms()) + kTeardownSlack);
   std::thread([this, index, link = node.link.get(), deadline] {
     link->WaitEnd(deadline);
     asio::post(loop_, [this, index] { OnLinkEnded(index); });
@@ -299,14 +313,16 @@ void LaunchSession::OnLinkEnded(size_t index) {
   NodeState& node = *nodes_[index];
   const std::string words = node.link->StderrTail();
   node.end.lost_reason = words.empty() ? "the connection to it broke off" : words;
-  while (!node.end.lost_reason.empty() && node.end.lost_reason.back() == '\n') node.end.lost_reason.pop_back();
+  while (!node.end.lost_reason.empty() && node.end.lost_reason.back() == '\n')
+    node.end.lost_reason.pop_back();
   node.ended = true;
   EndIfAllEnded();
 }
 
 void LaunchSession::OnSignal(int signal_number) {
   if (signal_number == SIGTSTP) {
-    return output_.Say("dslaunch: cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
+    return output_.Say(
+        "dslaunch: cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
   }
   if (signal_number == SIGUSR1 || signal_number == SIGUSR2) {
     for (const auto& node : nodes_) {
@@ -329,12 +345,14 @@ void LaunchSession::Interrupt(int signal_number) {
   const Clock::time_point now = Clock::now();
   if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
   const bool again = std::exchange(was_interrupted_, true);
-  const std::string name = std::string("SIG") + sigabbrev_np(signal_number);
-  pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by " + name);
+  const std::string name = SignalName(signal_number);
+  pb::Cause cause =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by " + name);
   cause.set_exit_code(ExitCodeForSignal(signal_number));
   cause.set_signal(signal_number);
   // What went wrong before the user gave up stays the cause.
-  const bool ending = std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->end.outcome; });
+  const bool ending =
+      std::any_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->end.outcome; });
   if (!interrupted_ && !ending) interrupted_ = cause;
   if (!running_) return loop_.stop();
   output_.Say(again ? "dslaunch: " + name + " again: killing every rank now"
@@ -357,7 +375,8 @@ void LaunchSession::SendStop(const pb::Cause& cause, bool kill_now) {
   ArmTeardownTimer();
 }
 
-// --- The end ----------------------------------------------------------------------------------------------------------
+// --- The end
+// ----------------------------------------------------------------------------------------------------------
 
 // Once the end has begun it has a bound, whatever the nodes do.
 void LaunchSession::ArmTeardownTimer() {
@@ -376,14 +395,16 @@ void LaunchSession::ArmTeardownTimer() {
 void LaunchSession::GiveUpWaiting() {
   for (const auto& node : nodes_) {
     if (node->ended) continue;
-    node->end.lost_reason = "it did not say in time that it is empty; look for job " + options_.job_id + " there";
+    node->end.lost_reason =
+        "it did not say in time that it is empty; look for job " + options_.job_id + " there";
     node->link->Abort("teardown timed out");
   }
   loop_.stop();
 }
 
 void LaunchSession::EndIfAllEnded() {
-  if (std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->ended; })) loop_.stop();
+  if (std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->ended; }))
+    loop_.stop();
 }
 
 // End of file is the goodbye: keepers with nothing left to do end at once.
@@ -425,7 +446,8 @@ int LaunchSession::ReportEnd() {
   const JobEnd end = DecideJobEnd(interrupted_, ends);
   std::vector<std::string> job_dirs;
   for (const auto& node : nodes_) job_dirs.push_back(node->facts->job_dir());
-  output_.Say(SummarizeJob(options_.plan, end, workers_ended_, job_dirs, Clock::now() - started_at_));
+  output_.Say(
+      SummarizeJob(options_.plan, end, workers_ended_, job_dirs, Clock::now() - started_at_));
   return end.exit_code;
 }
 

@@ -1,4 +1,5 @@
-// One job as the front end sees it: reaches all nodes at once, starts the job, shows it, and ends it.
+// One job as the front end sees it: reaches all nodes at once, starts the job, shows it, and ends
+// it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -30,15 +31,16 @@ struct SessionOptions {
   milliseconds connect_timeout{20'000};
 };
 
-// Runs on the caller's thread. Transport::Connect is called from a thread per node, detached because an interrupted
-// session does not wait for hosts that never answer: end the process by _exit once Run has returned.
+// Runs on the caller's thread. Transport::Connect is called from a thread per node, detached
+// because an interrupted session does not wait for hosts that never answer: end the process by
+// _exit once Run has returned.
 class LaunchSession {
  public:
   LaunchSession(SessionOptions options, Transport& transport, Terminal& terminal);
   ~LaunchSession();
 
-  // Blocks until the job has ended and every node is empty, or until the bounded wait for that is over. Returns the
-  // exit code; everything a user must know has been shown.
+  // Blocks until the job has ended and every node is empty, or until the bounded wait for that is
+  // over. Returns the exit code; everything a user must know has been shown.
   int Run();
 
  private:

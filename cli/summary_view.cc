@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/line_assembler.h"
+#include "proto/contract/signal_name.h"
 
 namespace dslaunch {
 namespace {
@@ -135,12 +136,6 @@ std::string OthersLine(const JobSummary& summary) {
 }
 
 }  // namespace
-
-std::string SignalName(int signal_number) {
-  const char* name = ::sigabbrev_np(signal_number);
-  if (name == nullptr) return "signal " + std::to_string(signal_number);
-  return "SIG" + std::string(name);
-}
 
 std::string SummaryText(const JobSummary& summary) {
   if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {

@@ -54,7 +54,4 @@ struct JobSummary {
 // terminal.
 std::string SummaryText(const JobSummary& summary);
 
-// "SIGKILL"; "signal 70" for one without a name.
-std::string SignalName(int signal_number);
-
 }  // namespace dslaunch

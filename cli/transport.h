@@ -1,5 +1,5 @@
-// The seam between the front end and the ways to reach a node. A transport starts `dslaunch-agent` on a node and
-// hands back a byte stream to it; everything above is the same for all transports.
+// The seam between the front end and the ways to reach a node. A transport starts `dslaunch-agent`
+// on a node and hands back a byte stream to it; everything above is the same for all transports.
 #pragma once
 
 #include <memory>
@@ -28,11 +28,12 @@ class NodeLink {
   // The connected stream socket to the agent's gRPC server, just behind the hello line. Once.
   virtual UniqueFd TakeFd() = 0;
 
-  // The watchdog's hand: shuts the stream at once, so that anything blocked on it returns. The keeper sees end
-  // of file and empties its node. `why` is for the log.
+  // The watchdog's hand: shuts the stream at once, so that anything blocked on it returns. The
+  // keeper sees end of file and empties its node. `why` is for the log.
   virtual void Abort(const std::string& why) = 0;
 
-  // After the stream was closed: waits until the keeper has ended. False when the deadline came first.
+  // After the stream was closed: waits until the keeper has ended. False when the deadline came
+  // first.
   virtual bool WaitEnd(Deadline deadline) = 0;
 
   // The last 4 KiB of what the far side wrote to stderr, for error messages.
@@ -46,9 +47,11 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Reaches the node, starts its keeper and agent, and checks their hello line. Blocks until `deadline` at most;
-  // called from one thread per node at once. Errors name the node, the step that failed and the way out.
-  virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) = 0;
+  // Reaches the node, starts its keeper and agent, and checks their hello line. Blocks until
+  // `deadline` at most; called from one thread per node at once. Errors name the node, the step
+  // that failed and the way out.
+  virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,
+                                                    Deadline deadline) = 0;
 };
 
 }  // namespace dslaunch

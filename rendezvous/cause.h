@@ -10,7 +10,8 @@
 namespace dslaunch {
 
 // A cause that concerns a node as a whole.
-inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code, std::string message) {
+inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
+                           std::string message) {
   pb::Cause cause;
   cause.set_kind(kind);
   cause.set_node_index(node_index);

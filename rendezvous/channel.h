@@ -14,8 +14,8 @@ namespace dslaunch {
 grpc::ChannelArguments CommonChannelArguments();
 void SetCommonServerOptions(grpc::ServerBuilder& builder);
 
-// gRPC over a connected stream socket, which both take. It needs no credentials: whoever holds the other end was
-// authenticated before.
+// gRPC over a connected stream socket, which both take. It needs no credentials: whoever holds the
+// other end was authenticated before.
 std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd);
 void ServeFd(grpc::Server& server, UniqueFd fd);
 

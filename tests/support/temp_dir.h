@@ -12,7 +12,8 @@ namespace dslaunch {
 class TempDir {
  public:
   TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "dslaunch-test-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "dslaunch-test-XXXXXX").string();
     path_ = mkdtemp(pattern.data());
   }
   TempDir(const TempDir&) = delete;
@@ -25,7 +26,8 @@ class TempDir {
   const std::string& path() const { return path_; }
 
   // Writes a file and returns its path.
-  std::string Write(const std::string& name, std::string_view content, bool executable = false) const {
+  std::string Write(const std::string& name, std::string_view content,
+                    bool executable = false) const {
     const std::string file = path_ + "/" + name;
     std::ofstream(file, std::ios::binary) << content;
     if (executable) std::filesystem::permissions(file, std::filesystem::perms::owner_all);

@@ -26,7 +26,8 @@ TEST(JobFolderTest, DefaultsToTheUsersStateFolder) {
   const auto home = JobFolder::Create("", "job", "n", {"HOME=" + dir.path()});
   ASSERT_TRUE(home.ok());
   EXPECT_EQ(home->path(), dir.path() + "/.local/state/dslaunch/jobs/job/nodes/n");
-  const auto xdg = JobFolder::Create("", "job", "n", {"HOME=/", "XDG_STATE_HOME=" + dir.path() + "/s"});
+  const auto xdg =
+      JobFolder::Create("", "job", "n", {"HOME=/", "XDG_STATE_HOME=" + dir.path() + "/s"});
   ASSERT_TRUE(xdg.ok());
   EXPECT_EQ(xdg->path(), dir.path() + "/s/dslaunch/jobs/job/nodes/n");
 }

@@ -14,7 +14,8 @@ bool CanListen(const UniqueFd& fd, int port, bool reuse) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
-  return bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(fd.get(), 1) == 0;
+  return bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+         listen(fd.get(), 1) == 0;
 }
 
 UniqueFd NewSocket() { return UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)); }

@@ -36,15 +36,24 @@ class WorkerSpecsTest : public ::testing::Test {
 
 TEST_F(WorkerSpecsTest, PlacesEachRank) {
   const Environment second = Of(1, {});
-  const std::pair<const char*, const char*> expected[] = {
-      {"RANK", "3"},           {"LOCAL_RANK", "1"},          {"WORLD_SIZE", "4"},   {"LOCAL_WORLD_SIZE", "2"},
-      {"GROUP_RANK", "1"},     {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "4242"}, {"OMP_NUM_THREADS", "4"},
-      {"DSLAUNCH_JOB_ID", "job"}, {"GLOO_SOCKET_IFNAME", "lo"}, {"PYTHONUNBUFFERED", "1"}};
-  for (const auto& [name, value] : expected) EXPECT_STREQ(FindVariable(second, name), value) << name;
+  const std::pair<const char*, const char*> expected[] = {{"RANK", "3"},
+                                                          {"LOCAL_RANK", "1"},
+                                                          {"WORLD_SIZE", "4"},
+                                                          {"LOCAL_WORLD_SIZE", "2"},
+                                                          {"GROUP_RANK", "1"},
+                                                          {"MASTER_ADDR", "127.0.0.1"},
+                                                          {"MASTER_PORT", "4242"},
+                                                          {"OMP_NUM_THREADS", "4"},
+                                                          {"DSLAUNCH_JOB_ID", "job"},
+                                                          {"GLOO_SOCKET_IFNAME", "lo"},
+                                                          {"PYTHONUNBUFFERED", "1"}};
+  for (const auto& [name, value] : expected)
+    EXPECT_STREQ(FindVariable(second, name), value) << name;
 }
 
 TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {
-  const Environment env = Of(0, {"OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth7", "RANK=99", "HOME=/h"});
+  const Environment env =
+      Of(0, {"OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth7", "RANK=99", "HOME=/h"});
   EXPECT_STREQ(FindVariable(env, "OMP_NUM_THREADS"), "1");
   EXPECT_STREQ(FindVariable(env, "GLOO_SOCKET_IFNAME"), "eth7");
   EXPECT_STREQ(FindVariable(env, "RANK"), "2");

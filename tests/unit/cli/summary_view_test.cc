@@ -168,12 +168,5 @@ TEST(SummaryText, AnIncompleteTeardownIsNoSuccess) {
   EXPECT_THAT(SummaryText(summary), HasSubstr("exit code 70"));
 }
 
-TEST(SignalName, NamesAndNumbers) {
-  EXPECT_EQ(SignalName(SIGKILL), "SIGKILL");
-  EXPECT_EQ(SignalName(SIGUSR1), "SIGUSR1");
-  EXPECT_EQ(SignalName(40), "signal 40");
-  EXPECT_EQ(SignalName(9999), "signal 9999");
-}
-
 }  // namespace
 }  // namespace dslaunch

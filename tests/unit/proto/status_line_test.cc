@@ -43,7 +43,8 @@ TEST(StatusLineTest, ALossThatIsNoNumberIsNull) {
 }
 
 TEST(StatusLineTest, FieldsOfOthersAreIgnored) {
-  const auto line = StatusLine::Parse(R"( { "event" : "step" , "note" : "x", "step" : 3 , "flag":true } )");
+  const auto line =
+      StatusLine::Parse(R"( { "event" : "step" , "note" : "x", "step" : 3 , "flag":true } )");
   ASSERT_TRUE(line);
   EXPECT_EQ(line->step, 3);
 }
@@ -52,11 +53,12 @@ TEST(StatusLineTest, AnythingElseIsNoStatusLine) {
   for (const char* text :
        {"", "{}", "hello", "[1]", R"({"event":"step"})", R"({"event":"step","step":-1})",
         R"({"event":"step","step":1.5})", R"({"event":"step","step":99999999999999999999})",
-        R"({"event":"dance"})", R"({"event":"ready"} x)", R"({"event":"ready")", R"({"event":"re\u0061dy"})",
-        R"({"event":"step","step":{"a":1}})", R"({"step":1})"}) {
+        R"({"event":"dance"})", R"({"event":"ready"} x)", R"({"event":"ready")",
+        R"({"event":"re\u0061dy"})", R"({"event":"step","step":{"a":1}})", R"({"step":1})"}) {
     EXPECT_FALSE(StatusLine::Parse(text)) << text;
   }
-  EXPECT_FALSE(StatusLine::Parse("{\"event\":\"ready\",\"x\":\"" + std::string(kMaxStatusLineBytes, 'a') + "\"}"));
+  EXPECT_FALSE(StatusLine::Parse("{\"event\":\"ready\",\"x\":\"" +
+                                 std::string(kMaxStatusLineBytes, 'a') + "\"}"));
 }
 
 TEST(StatusLineTest, RandomBytesNeverCrash) {

@@ -67,10 +67,16 @@ TEST(WorkerEnvTest, WithoutALauncherTheWorldIsOne) {
 TEST(WorkerEnvTest, ABadVariableIsNamed) {
   const auto list = Example().Required();
   const Map good(list.begin(), list.end());
-  const std::pair<const char*, const char*> bad[] = {
-      {"RANK", "4"},         {"RANK", "x"},   {"RANK", ""},          {"WORLD_SIZE", "0"},
-      {"LOCAL_RANK", "-1"},  {"RANK", "1 "},  {"MASTER_PORT", "65536"}, {"MASTER_ADDR", ""},
-      {"LOCAL_WORLD_SIZE", "99999999999"},    {"DSLAUNCH_STATUS_FD", "1"}};
+  const std::pair<const char*, const char*> bad[] = {{"RANK", "4"},
+                                                     {"RANK", "x"},
+                                                     {"RANK", ""},
+                                                     {"WORLD_SIZE", "0"},
+                                                     {"LOCAL_RANK", "-1"},
+                                                     {"RANK", "1 "},
+                                                     {"MASTER_PORT", "65536"},
+                                                     {"MASTER_ADDR", ""},
+                                                     {"LOCAL_WORLD_SIZE", "99999999999"},
+                                                     {"DSLAUNCH_STATUS_FD", "1"}};
   for (const auto& [name, value] : bad) {
     Map map = good;
     map[name] = value;

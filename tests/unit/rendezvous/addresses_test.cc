@@ -15,10 +15,13 @@ TEST(AddressesTest, HostAndPortSurviveTheRoundTrip) {
 
 TEST(AddressesTest, LoopbackIsReachedThroughLoAndIsNoAddressForOthers) {
   EXPECT_EQ(InterfaceTowards("127.0.0.1"), "lo");
-  for (const std::string& address : ReachableAddresses()) EXPECT_FALSE(address.starts_with("127.")) << address;
+  for (const std::string& address : ReachableAddresses())
+    EXPECT_FALSE(address.starts_with("127.")) << address;
 }
 
-TEST(AddressesTest, NonsenseLeadsNowhere) { EXPECT_EQ(InterfaceTowards("not an address"), std::nullopt); }
+TEST(AddressesTest, NonsenseLeadsNowhere) {
+  EXPECT_EQ(InterfaceTowards("not an address"), std::nullopt);
+}
 
 }  // namespace
 }  // namespace dslaunch

@@ -252,11 +252,18 @@ TEST_F(CoordinatorTest, RefusesWhoDoesNotBelong) {
     EXPECT_TRUE(out[0].end_session);
   }
   EXPECT_TRUE(Join(0).empty());
-  EXPECT_EQ(coordinator_.OnMessage(session, [&] {
-              pb::AgentMessage duplicate = From(0);
-              duplicate.mutable_join()->set_slots(2);
-              return duplicate;
-            }(), now_)[0].message.refused().cause().message(),
+  EXPECT_EQ(coordinator_
+                .OnMessage(
+                    session,
+                    [&] {
+                      pb::AgentMessage duplicate = From(0);
+                      duplicate.mutable_join()->set_slots(2);
+                      return duplicate;
+                    }(),
+                    now_)[0]
+                .message.refused()
+                .cause()
+                .message(),
             "the rendezvous refused node1: it has joined already");
 }
 
@@ -274,7 +281,8 @@ TEST_F(CoordinatorTest, MessagesOfAnotherEpochAreVoid) {
 TEST_F(CoordinatorTest, AStopBeforeTheStartEndsTheJob) {
   Join(0);
   pb::AgentMessage stop = From(0);
-  *stop.mutable_stop()->mutable_cause() = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "Ctrl-C");
+  *stop.mutable_stop()->mutable_cause() =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "Ctrl-C");
   EXPECT_EQ(coordinator_.OnMessage(1, stop, now_).size(), 1u);
   const std::vector<Outgoing> late = Join(1);
   ASSERT_EQ(late.size(), 1u);

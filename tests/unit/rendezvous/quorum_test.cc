@@ -30,7 +30,8 @@ TEST(QuorumTest, WaitsForTheMissingAndNamesThem) {
 }
 
 TEST(QuorumTest, FormsWithAllNodesEvenAtTheDeadline) {
-  EXPECT_EQ(DecideQuorum(At(2000), {Joined(0, "a"), Joined(1, "b")}, TwoNodes()).verdict, Verdict::kForm);
+  EXPECT_EQ(DecideQuorum(At(2000), {Joined(0, "a"), Joined(1, "b")}, TwoNodes()).verdict,
+            Verdict::kForm);
 }
 
 TEST(QuorumTest, TimesOutNamingWhoIsMissing) {
@@ -40,20 +41,24 @@ TEST(QuorumTest, TimesOutNamingWhoIsMissing) {
   EXPECT_EQ(decision.cause.kind(), pb::Cause::TIMED_OUT);
   EXPECT_EQ(decision.cause.exit_code(), 75);
   EXPECT_EQ(decision.cause.node_index(), 1u);
-  EXPECT_NE(decision.cause.message().find("node2 did not join"), std::string::npos) << decision.cause.message();
+  EXPECT_NE(decision.cause.message().find("node2 did not join"), std::string::npos)
+      << decision.cause.message();
 }
 
 TEST(QuorumTest, OneMachineUnderTwoNamesIsAnErrorNamingBoth) {
-  const QuorumDecision decision = DecideQuorum(At(0), {Joined(0, "same"), Joined(1, "same")}, TwoNodes());
+  const QuorumDecision decision =
+      DecideQuorum(At(0), {Joined(0, "same"), Joined(1, "same")}, TwoNodes());
   EXPECT_EQ(decision.verdict, Verdict::kFail);
   EXPECT_EQ(decision.cause.exit_code(), 65);
-  EXPECT_NE(decision.cause.message().find("node1 and node2 are the same machine"), std::string::npos);
+  EXPECT_NE(decision.cause.message().find("node1 and node2 are the same machine"),
+            std::string::npos);
 }
 
 TEST(QuorumTest, TheLocalLauncherMayHaveOneMachineTwice) {
   QuorumOptions options = TwoNodes();
   options.one_machine = true;
-  EXPECT_EQ(DecideQuorum(At(0), {Joined(0, "same"), Joined(1, "same")}, options).verdict, Verdict::kForm);
+  EXPECT_EQ(DecideQuorum(At(0), {Joined(0, "same"), Joined(1, "same")}, options).verdict,
+            Verdict::kForm);
 }
 
 TEST(RanksTest, FollowHostfileOrderWhateverTheOrderOfJoining) {

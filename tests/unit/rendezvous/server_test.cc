@@ -158,7 +158,8 @@ TEST_F(ServerTest, AnotherJobsCertificateIsNotLetIn) {
 }
 
 TEST_F(ServerTest, PlaintextIsNotLetIn) {
-  const auto channel = grpc::CreateChannel(server_->endpoints()[0], grpc::InsecureChannelCredentials());
+  const auto channel =
+      grpc::CreateChannel(server_->endpoints()[0], grpc::InsecureChannelCredentials());
   Agent agent(channel, "job", 0);
   agent.Join();
   EXPECT_TRUE(agent.Ends());

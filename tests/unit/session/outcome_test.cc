@@ -75,14 +75,17 @@ TEST(OutcomeTest, WhatTheRendezvousDecidedBeatsWhatANodeGuessed) {
 }
 
 TEST(OutcomeTest, ALostNodeIsExplainedByItsOwnLastWords) {
-  const pb::Cause seen = MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "b was lost: its agent vanished");
-  const JobEnd end = DecideJobEnd(std::nullopt, {Done("a", seen), Lost("b", "agent (pid 5) was killed by SIGKILL")});
+  const pb::Cause seen =
+      MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "b was lost: its agent vanished");
+  const JobEnd end = DecideJobEnd(
+      std::nullopt, {Done("a", seen), Lost("b", "agent (pid 5) was killed by SIGKILL")});
   EXPECT_EQ(end.exit_code, 69);
   EXPECT_EQ(end.cause.message(), "b was lost: agent (pid 5) was killed by SIGKILL");
 }
 
 TEST(OutcomeTest, TheUsersInterruptionIsTheCauseAndLosesNoRemark) {
-  pb::Cause interrupt = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGINT");
+  pb::Cause interrupt =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGINT");
   const JobEnd end = DecideJobEnd(interrupt, {Done("a", interrupt), Lost("b", "gone")});
   EXPECT_EQ(end.exit_code, 130);
   EXPECT_THAT(end.remarks, ElementsAre("b was lost: gone"));
