@@ -151,16 +151,6 @@ void NodeAgent::Signal(int signal_number) {
   SendToKeeper(request);
 }
 
-void NodeAgent::OnFrontEndGone() {
-  if (std::exchange(front_end_gone_, true)) return;
-  sink_.reset();
-  if (!done_sent_ && prepared_) {
-    StopJob(MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(), ExitCode::kUnavailable,
-                      "the front end vanished"));
-  }
-  QuitIfIdle();
-}
-
 // --- The rendezvous
 // ---------------------------------------------------------------------------------------------------
 
@@ -442,6 +432,16 @@ void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
   QuitIfIdle();
 }
 
+void NodeAgent::OnFrontEndGone() {
+  if (std::exchange(front_end_gone_, true)) return;
+  sink_.reset();
+  if (!done_sent_ && prepared_) {
+    StopJob(MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(), ExitCode::kUnavailable,
+                      "the front end vanished"));
+  }
+  QuitIfIdle();
+}
+
 void NodeAgent::OnKeeperGone() {
   if (std::exchange(keeper_gone_, true)) return;
   // The keeper was our way to the front end; the workers died with it, what they started did not.
@@ -513,7 +513,7 @@ std::optional<pb::NodeEvent> NodeAgent::NextLogEvent() {
 
 void NodeAgent::OnEventWritten(bool ok) {
   write_in_flight_ = false;
-  if (!ok) return OnFrontEndGone();
+  if (!ok) return OnStreamBroken();
   if (done_sent_ && sink_) {
     sink_->Finish();
     sink_.reset();

@@ -46,8 +46,9 @@ class NodeAgent {
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   void OnEventWritten(bool ok);
-  // The front end's stream broke or was cancelled.
-  void OnFrontEndGone();
+  // The Run stream broke: no more events. Whether the front end or the keeper is gone, the keeper's
+  // socket tells.
+  void OnStreamBroken() { sink_.reset(); }
 
  private:
   struct Worker {
@@ -63,6 +64,7 @@ class NodeAgent {
   void OnRendezvousEnd(const std::string& why);
   void StartWorkers(const pb::RendezvousMessage& message);
   void OnKeeperMessage(std::string_view bytes);
+  void OnFrontEndGone();
   void OnKeeperGone();
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
