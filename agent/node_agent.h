@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/agent_log.h"
 #include "agent/framed_socket.h"
 #include "agent/job_folder.h"
 #include "agent/log_tail.h"
@@ -98,6 +99,7 @@ class NodeAgent {
   ResolvedProgram program_;
   Environment environment_;
   std::optional<JobFolder> folder_;
+  AgentLog log_;
   PortReservation master_port_;
   std::unique_ptr<RendezvousServer> server_;
 
