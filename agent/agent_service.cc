@@ -46,7 +46,7 @@ class RunReactor final : public grpc::ServerWriteReactor<pb::NodeEvent> {
     asio::post(loop_, [&agent = agent_, ok] { agent.OnEventWritten(ok); });
   }
   void OnCancel() override {
-    asio::post(loop_, [&agent = agent_] { agent.OnFrontEndGone(); });
+    asio::post(loop_, [&agent = agent_] { agent.OnStreamBroken(); });
     FinishOnce();
   }
   void OnDone() override {

@@ -49,6 +49,13 @@ std::string NodeIdentity() {
          NamespaceId("/proc/self/ns/net");
 }
 
+std::string CauseText(const pb::Cause& cause) {
+  if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
+  if (!cause.message().empty()) return cause.message();
+  return "rank " + std::to_string(cause.rank()) + " failed, exit code " +
+         std::to_string(cause.exit_code());
+}
+
 std::string HostName() {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
@@ -96,6 +103,9 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   DSL_TRY_ASSIGN(program_, ResolveProgram(request.program(), environment_, node_name()));
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
+  DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
+  log_.Write("job " + request.job_id() + ", node " + node_name() + ": prepared to run " +
+             program_.argv.front() + " in " + program_.cwd);
 
   pb::KeeperRequest configure;
   configure.mutable_configure()->set_job_id(request.job_id());
@@ -151,16 +161,6 @@ void NodeAgent::Signal(int signal_number) {
   SendToKeeper(request);
 }
 
-void NodeAgent::OnFrontEndGone() {
-  if (std::exchange(front_end_gone_, true)) return;
-  sink_.reset();
-  if (!done_sent_ && prepared_) {
-    StopJob(MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(), ExitCode::kUnavailable,
-                      "the front end vanished"));
-  }
-  QuitIfIdle();
-}
-
 // --- The rendezvous
 // ---------------------------------------------------------------------------------------------------
 
@@ -171,6 +171,8 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
     return BeginStop(MakeCause(pb::Cause::TIMED_OUT, prepare_.node_index(), route.error().code,
                                node_name() + ": " + route.error().message));
   }
+  log_.Write("joining the rendezvous " +
+             (route->address.empty() ? "in this process" : "at " + route->address));
   rendezvous_address_ = route->address;
   rendezvous_heard_ = Clock::now();
   client_ = std::make_unique<RendezvousClient>(
@@ -227,6 +229,7 @@ void NodeAgent::OnRendezvousEnd(const std::string& why) {
 
 void NodeAgent::OnClosed(bool complete) {
   if (std::exchange(closed_, true)) return;
+  log_.Write(complete ? "every node is empty" : "not every node said that it is empty");
   teardown_complete_ = complete;
   PumpEvents();
   QuitIfIdle();
@@ -266,6 +269,11 @@ void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
     worker.folder = spec.stdout_path().substr(0, spec.stdout_path().rfind('/'));
     workers_.push_back(std::move(worker));
   }
+  log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
+             " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
+             std::to_string(plan.assignment.first_rank()) + ", MASTER_ADDR " +
+             plan.assignment.master_addr() + ", MASTER_PORT " +
+             std::to_string(plan.assignment.master_port()));
   pb::KeeperRequest request;
   *request.mutable_spawn() = *std::move(specs);
   SendToKeeper(request);
@@ -336,6 +344,9 @@ void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
 void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
   Worker& worker = workers_.at(exited.local_rank());
   worker.ended = true;
+  log_.Write("rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ") " +
+             (exited.signal() != 0 ? "was ended by " + SignalName(exited.signal())
+                                   : "exited with " + std::to_string(exited.exit_code())));
   const bool well = exited.signal() == 0 && exited.exit_code() == 0;
   const bool is_failure = !well && !exited.stopping() && !stopping_;
 
@@ -421,11 +432,15 @@ void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
 }
 
 void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
-  if (std::exchange(stopping_, true) && !kill_now) return;
-  pb::NodeEvent event;
-  event.mutable_outcome()->set_epoch(epoch_);
-  *event.mutable_outcome()->mutable_cause() = cause;
-  Emit(std::move(event));
+  const bool again = std::exchange(stopping_, true);
+  if (again && !kill_now) return;
+  log_.Write(std::string(kill_now ? "killing" : "stopping") + ": " + CauseText(cause));
+  if (!again) {
+    pb::NodeEvent event;
+    event.mutable_outcome()->set_epoch(epoch_);
+    *event.mutable_outcome()->mutable_cause() = cause;
+    Emit(std::move(event));
+  }
   pb::KeeperRequest request;
   request.mutable_stop()->set_kill_now(kill_now);
   SendToKeeper(request);
@@ -433,12 +448,25 @@ void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
 
 void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
   if (std::exchange(reaped_, true)) return;
+  log_.Write(reaped.left_pids_size() == 0 ? "every process is reaped"
+                                          : "processes are left that could not be ended");
   left_pids_.assign(reaped.left_pids().begin(), reaped.left_pids().end());
   quit_at_ = Clock::now() + kQuitWait;
   pb::AgentMessage message;
   message.mutable_torn_down()->mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
   SendToRendezvous(std::move(message));
   PumpEvents();
+  QuitIfIdle();
+}
+
+void NodeAgent::OnFrontEndGone() {
+  if (std::exchange(front_end_gone_, true)) return;
+  log_.Write("the front end is gone");
+  sink_.reset();
+  if (!done_sent_ && prepared_) {
+    StopJob(MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(), ExitCode::kUnavailable,
+                      "the front end vanished"));
+  }
   QuitIfIdle();
 }
 
@@ -513,7 +541,7 @@ std::optional<pb::NodeEvent> NodeAgent::NextLogEvent() {
 
 void NodeAgent::OnEventWritten(bool ok) {
   write_in_flight_ = false;
-  if (!ok) return OnFrontEndGone();
+  if (!ok) return OnStreamBroken();
   if (done_sent_ && sink_) {
     sink_->Finish();
     sink_.reset();

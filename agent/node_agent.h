@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/agent_log.h"
 #include "agent/framed_socket.h"
 #include "agent/job_folder.h"
 #include "agent/log_tail.h"
@@ -46,8 +47,9 @@ class NodeAgent {
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   void OnEventWritten(bool ok);
-  // The front end's stream broke or was cancelled.
-  void OnFrontEndGone();
+  // The Run stream broke: no more events. Whether the front end or the keeper is gone, the keeper's
+  // socket tells.
+  void OnStreamBroken() { sink_.reset(); }
 
  private:
   struct Worker {
@@ -63,6 +65,7 @@ class NodeAgent {
   void OnRendezvousEnd(const std::string& why);
   void StartWorkers(const pb::RendezvousMessage& message);
   void OnKeeperMessage(std::string_view bytes);
+  void OnFrontEndGone();
   void OnKeeperGone();
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
@@ -96,6 +99,7 @@ class NodeAgent {
   ResolvedProgram program_;
   Environment environment_;
   std::optional<JobFolder> folder_;
+  AgentLog log_;
   PortReservation master_port_;
   std::unique_ptr<RendezvousServer> server_;
 

@@ -38,7 +38,7 @@ std::string SummarizeJob(const LaunchPlan& plan, const JobEnd& end,
   summary.world_size = plan.world_size;
   summary.duration_s = std::chrono::duration<double>(duration).count();
   summary.exit_code = end.exit_code;
-  summary.left_behind = end.remarks;
+  summary.remarks = end.remarks;
   summary.logs = plan.nodes.front().name + ":" + job_dirs.front();
 
   const pb::Cause& cause = end.cause;

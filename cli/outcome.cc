@@ -1,5 +1,7 @@
 #include "cli/outcome.h"
 
+#include <algorithm>
+
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -8,37 +10,38 @@ namespace {
 bool IsBad(const pb::Cause& cause) { return cause.kind() != pb::Cause::NONE; }
 
 std::string LostMessage(const NodeEnd& node) {
-  return node.name + " was lost: " + node.lost_reason;
+  return node.name + " was lost: " + (node.last_words.empty() ? node.lost_reason : node.last_words);
 }
 
-// The front end's own view of a lost node says more (its keeper's last words) than the rendezvous,
-// which only saw a connection end.
-pb::Cause WithDetail(pb::Cause cause, const std::vector<NodeEnd>& nodes) {
-  if (cause.kind() != pb::Cause::NODE_LOST || cause.node_index() >= nodes.size()) return cause;
-  const NodeEnd& node = nodes[cause.node_index()];
-  if (!node.done && !node.lost_reason.empty()) cause.set_message(LostMessage(node));
-  return cause;
+pb::Cause Lost(const std::vector<NodeEnd>& nodes, size_t index) {
+  return MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
+                   LostMessage(nodes[index]));
+}
+
+// How much a node's word for the cause is worth; 0 is nothing. One that only lost its rendezvous
+// knows less than one that heard the decision, and one that lost the front end knows nothing, for
+// we are here.
+int Worth(const NodeEnd& node) {
+  if (!node.outcome || !IsBad(*node.outcome)) return 0;
+  if (node.outcome->kind() == pb::Cause::FRONT_END_LOST) return 0;
+  return node.outcome->kind() == pb::Cause::NODE_LOST ? 1 : 2;
 }
 
 pb::Cause FirstCause(const std::optional<pb::Cause>& interrupted,
                      const std::vector<NodeEnd>& nodes) {
   if (interrupted) return *interrupted;
-  // A node that only lost its rendezvous knows less than one that heard the decision.
-  const pb::Cause* best = nullptr;
-  for (const NodeEnd& node : nodes) {
-    if (!node.outcome || !IsBad(*node.outcome)) continue;
-    const bool better = best == nullptr || (best->kind() == pb::Cause::NODE_LOST &&
-                                            node.outcome->kind() != pb::Cause::NODE_LOST);
-    if (better) best = &*node.outcome;
+  const auto best = std::ranges::max_element(nodes, {}, Worth);
+  if (Worth(*best) > 0) {
+    const uint32_t index = best->outcome->node_index();
+    const bool lost_with_words = best->outcome->kind() == pb::Cause::NODE_LOST &&
+                                 index < nodes.size() && !nodes[index].last_words.empty();
+    return lost_with_words ? Lost(nodes, index) : *best->outcome;
   }
-  if (best != nullptr) return WithDetail(*best, nodes);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (!nodes[i].done) {
-      return MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(i), ExitCode::kUnavailable,
-                       LostMessage(nodes[i]));
-    }
-  }
-  return pb::Cause();
+  const auto gone = std::ranges::find(nodes, false, &NodeEnd::done);
+  if (gone != nodes.end()) return Lost(nodes, static_cast<size_t>(gone - nodes.begin()));
+  const auto confused =
+      std::ranges::find_if(nodes, [](const NodeEnd& n) { return n.outcome && IsBad(*n.outcome); });
+  return confused == nodes.end() ? pb::Cause() : *confused->outcome;
 }
 
 }  // namespace

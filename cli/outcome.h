@@ -17,6 +17,7 @@ struct NodeEnd {
   std::vector<int> left_pids;        // processes it could not end
   std::optional<pb::Cause> outcome;  // as its agent heard it; kind NONE for success
   std::string lost_reason;           // when not done
+  std::string last_words;            // of its keeper, when not done; often empty
 };
 
 struct JobEnd {

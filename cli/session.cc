@@ -311,10 +311,10 @@ void LaunchSession::OnStreamEnd(size_t index) {
 
 void LaunchSession::OnLinkEnded(size_t index) {
   NodeState& node = *nodes_[index];
-  const std::string words = node.link->StderrTail();
-  node.end.lost_reason = words.empty() ? "the connection to it broke off" : words;
-  while (!node.end.lost_reason.empty() && node.end.lost_reason.back() == '\n')
-    node.end.lost_reason.pop_back();
+  node.end.lost_reason = "the connection to it broke off";
+  node.end.last_words = node.link->StderrTail();
+  while (!node.end.last_words.empty() && node.end.last_words.back() == '\n')
+    node.end.last_words.pop_back();
   node.ended = true;
   EndIfAllEnded();
 }

@@ -150,8 +150,7 @@ std::string SummaryText(const JobSummary& summary) {
     text += "  logs: " + summary.logs + "\n";
   }
   text += OthersLine(summary);
-  for (const std::string& left : summary.left_behind)
-    text += "  could not be ended: " + left + "\n";
+  for (const std::string& remark : summary.remarks) text += "  " + remark + "\n";
   return text + "  exit code " + std::to_string(summary.exit_code) + "\n";
 }
 

@@ -45,9 +45,9 @@ struct JobSummary {
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
   std::vector<WorkerEnd> workers;
-  std::string logs;  // "node:/path" of the first node's log folder; empty: unknown
-  std::vector<std::string> left_behind;  // "node: pid 1234": processes that could not be ended
-  int exit_code = 0;                     // of dslaunch
+  std::string logs;                  // "node:/path" of the first node's log folder; empty: unknown
+  std::vector<std::string> remarks;  // what else went wrong: processes left, other nodes lost
+  int exit_code = 0;                 // of dslaunch
 };
 
 // The closing block, with a newline after each line. Rank output in it is made harmless for a

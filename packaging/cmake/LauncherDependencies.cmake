@@ -36,6 +36,12 @@ target_link_libraries(dslaunch_openssl_static INTERFACE ${DSLAUNCH_A_ssl} ${DSLA
 add_library(dslaunch_openssl_shared INTERFACE)
 target_link_libraries(dslaunch_openssl_shared INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY})
 
+# Header-only down to fmt, of which Debian has no archive that the agent could take along.
+add_library(dslaunch_spdlog INTERFACE)
+target_include_directories(dslaunch_spdlog SYSTEM INTERFACE
+  $<TARGET_PROPERTY:spdlog::spdlog_header_only,INTERFACE_INCLUDE_DIRECTORIES>)
+target_compile_definitions(dslaunch_spdlog INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+
 find_path(DSLAUNCH_ASIO_INCLUDE asio.hpp REQUIRED)
 add_library(dslaunch_asio INTERFACE)
 target_include_directories(dslaunch_asio SYSTEM INTERFACE "${DSLAUNCH_ASIO_INCLUDE}")

@@ -129,11 +129,11 @@ TEST(SummaryText, OtherCausesBeginWithTheirMessage) {
   summary.cause.node = "node2";
   summary.cause.message = "node2 has not answered for 6 s";
   summary.logs = "node1:/state/job";
-  summary.left_behind = {"node2: pid 4711"};
+  summary.remarks = {"node2: could not end process 4711"};
   EXPECT_EQ(SummaryText(summary),
             "dslaunch: node2 has not answered for 6 s\n"
             "  logs: node1:/state/job\n"
-            "  could not be ended: node2: pid 4711\n"
+            "  node2: could not end process 4711\n"
             "  exit code 69\n");
   summary.cause.message.clear();
   EXPECT_THAT(SummaryText(summary), StartsWith("dslaunch: the job failed on node2 after 0.0 s\n"));

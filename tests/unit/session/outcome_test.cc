@@ -74,11 +74,21 @@ TEST(OutcomeTest, WhatTheRendezvousDecidedBeatsWhatANodeGuessed) {
   EXPECT_EQ(DecideJobEnd(std::nullopt, {Done("a", guess), Done("b", Exit7())}).exit_code, 7);
 }
 
+TEST(OutcomeTest, ANodeThatLostUsIsALostNode) {
+  const pb::Cause lost_us =
+      MakeCause(pb::Cause::FRONT_END_LOST, 1, ExitCode::kUnavailable, "the front end vanished");
+  const JobEnd end = DecideJobEnd(std::nullopt, {Done("a", lost_us), Lost("b", "cable pulled")});
+  EXPECT_EQ(end.exit_code, 69);
+  EXPECT_EQ(end.cause.message(), "b was lost: cable pulled");
+}
+
 TEST(OutcomeTest, ALostNodeIsExplainedByItsOwnLastWords) {
   const pb::Cause seen =
       MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "b was lost: its agent vanished");
-  const JobEnd end = DecideJobEnd(
-      std::nullopt, {Done("a", seen), Lost("b", "agent (pid 5) was killed by SIGKILL")});
+  std::vector<NodeEnd> nodes = {Done("a", seen), Lost("b", "the connection broke off")};
+  EXPECT_EQ(DecideJobEnd(std::nullopt, nodes).cause.message(), "b was lost: its agent vanished");
+  nodes[1].last_words = "agent (pid 5) was killed by SIGKILL";
+  const JobEnd end = DecideJobEnd(std::nullopt, nodes);
   EXPECT_EQ(end.exit_code, 69);
   EXPECT_EQ(end.cause.message(), "b was lost: agent (pid 5) was killed by SIGKILL");
 }

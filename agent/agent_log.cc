@@ -1,0 +1,27 @@
+#include "agent/agent_log.h"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+
+namespace dslaunch {
+
+AgentLog::AgentLog() = default;
+AgentLog::~AgentLog() = default;
+
+Result<void> AgentLog::Open(const std::string& path) {
+  try {
+    logger_ = std::make_unique<spdlog::logger>(
+        "agent", std::make_shared<spdlog::sinks::basic_file_sink_st>(path));
+  } catch (const spdlog::spdlog_ex& error) {
+    return Error{ExitCode::kIo, std::string("cannot make the agent's log: ") + error.what()};
+  }
+  logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %v");
+  logger_->flush_on(spdlog::level::info);
+  return {};
+}
+
+void AgentLog::Write(const std::string& line) {
+  if (logger_) logger_->info("{}", line);
+}
+
+}  // namespace dslaunch
