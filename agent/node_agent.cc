@@ -23,13 +23,22 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kDefaultTick(500);
+constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kQuitWait(1000);  // for the other nodes to hear of our end
-constexpr size_t kLogChunkBytes = 256 << 10;
-constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
+constexpr milliseconds kStall(500);      // a timer this late means that this process stood still
 
-Environment CurrentEnvironment() {
+// What this node gives to programs. sshd's own variables stay out: by them bash takes a worker for
+// a login and reads .bashrc, whatever that prints.
+Environment NodeEnvironment() {
   Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (text.starts_with("SSH_CLIENT=") || text.starts_with("SSH_CONNECTION=") ||
+        text.starts_with("SSH_TTY=")) {
+      continue;
+    }
+    environment.emplace_back(text);
+  }
   return environment;
 }
 
@@ -70,15 +79,13 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd)
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
-      log_tail_(
-          loop, [this] { PumpEvents(); }, kMaxLogLagBytes) {
+      events_(loop) {
   Tick();
 }
 
 NodeAgent::~NodeAgent() = default;
 
-// --- The front end's calls
-// -------------------------------------------------------------------------------------------
+// --- The front end's calls ---
 
 pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
   pb::PrepareReply reply;
@@ -99,7 +106,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
   prepare_ = request;
-  environment_ = MergeEnvironment(CurrentEnvironment(), request.program().env());
+  environment_ = MergeEnvironment(NodeEnvironment(), request.program().env());
   DSL_TRY_ASSIGN(program_, ResolveProgram(request.program(), environment_, node_name()));
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
@@ -136,8 +143,8 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
-  sink_ = std::move(sink);
-  if (stopping_) return PumpEvents();  // stopped before it ran
+  events_.Attach(std::move(sink));
+  if (stopping_) return;  // before it ran
   if (server_) {
     Join(RendezvousRoute{server_->InProcessChannel(), ""});
     return;
@@ -161,8 +168,7 @@ void NodeAgent::Signal(int signal_number) {
   SendToKeeper(request);
 }
 
-// --- The rendezvous
-// ---------------------------------------------------------------------------------------------------
+// --- The rendezvous ---
 
 void NodeAgent::Join(Result<RendezvousRoute> route) {
   if (stopping_) return;
@@ -201,7 +207,7 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
     case pb::RendezvousMessage::kAllReady: {
       pb::NodeEvent event;
       event.mutable_running()->set_epoch(message.epoch());
-      Emit(std::move(event));
+      events_.Emit(std::move(event));
       break;
     }
     case pb::RendezvousMessage::kStop:
@@ -231,7 +237,7 @@ void NodeAgent::OnClosed(bool complete) {
   if (std::exchange(closed_, true)) return;
   log_.Write(complete ? "every node is empty" : "not every node said that it is empty");
   teardown_complete_ = complete;
-  PumpEvents();
+  EndIfAllIsSaid();
   QuitIfIdle();
 }
 
@@ -243,8 +249,7 @@ void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
   client_->Send(std::move(message));
 }
 
-// --- Workers
-// ----------------------------------------------------------------------------------------------------------
+// --- Workers ---
 
 void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   epoch_ = message.epoch();
@@ -277,7 +282,6 @@ void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   pb::KeeperRequest request;
   *request.mutable_spawn() = *std::move(specs);
   SendToKeeper(request);
-  running_ = true;
 
   pb::NodeEvent event;
   pb::Started& started = *event.mutable_started();
@@ -286,7 +290,7 @@ void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   started.set_world_size(message.assignment().world_size());
   started.set_master_addr(message.assignment().master_addr());
   started.set_master_port(message.assignment().master_port());
-  Emit(std::move(event));
+  events_.Emit(std::move(event));
 }
 
 void NodeAgent::OnKeeperMessage(std::string_view bytes) {
@@ -314,14 +318,10 @@ void NodeAgent::OnKeeperMessage(std::string_view bytes) {
 
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
   workers_.at(spawned.local_rank()).pid = spawned.pid();
-  for (const bool is_stderr : {false, true}) {
-    const bool wanted =
-        run_.stream_all() || std::count(run_.stream_ranks().begin(), run_.stream_ranks().end(),
-                                        workers_[spawned.local_rank()].rank) > 0;
-    if (!wanted) continue;
-    log_tail_.AddFile(
-        static_cast<int>(spawned.local_rank()) * 2 + (is_stderr ? 1 : 0),
-        workers_[spawned.local_rank()].folder + (is_stderr ? "/stderr.log" : "/stdout.log"));
+  const Worker& worker = workers_[spawned.local_rank()];
+  if (run_.stream_all() || std::ranges::count(run_.stream_ranks(), worker.rank) > 0) {
+    events_.Follow(worker.rank, /*is_stderr=*/false, worker.folder + "/stdout.log");
+    events_.Follow(worker.rank, /*is_stderr=*/true, worker.folder + "/stderr.log");
   }
   if (++spawned_ < workers_.size()) return;
   pb::AgentMessage message;
@@ -369,7 +369,7 @@ void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
     ended.set_last_lines(std::move(last_lines));
     ended.set_log_path(std::move(log));
   }
-  Emit(std::move(event));
+  events_.Emit(std::move(event));
 
   if (well && ++ended_well_ == workers_.size() && !stopping_) {
     pb::AgentMessage message;
@@ -398,7 +398,7 @@ void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
                                 : "was stopped by " + SignalName(stopped.signal()) +
                                       "; the others wait for it until it is continued (kill -CONT)";
   event.mutable_notice()->set_message(std::move(text));
-  Emit(std::move(event));
+  events_.Emit(std::move(event));
 }
 
 void NodeAgent::OnStatus(const pb::StatusBytes& status) {
@@ -408,20 +408,11 @@ void NodeAgent::OnStatus(const pb::StatusBytes& status) {
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (!StatusLine::Parse(line)) continue;
-    pb::NodeEvent event;
-    event.mutable_status()->set_rank(workers_.at(status.local_rank()).rank);
-    event.mutable_status()->set_line(std::string(line));
-    // While the front end lags only each rank's newest line is worth keeping.
-    if (!events_.empty() && events_.back().has_status() &&
-        events_.back().status().rank() == event.status().rank()) {
-      events_.pop_back();
-    }
-    Emit(std::move(event));
+    events_.EmitStatus(workers_.at(status.local_rank()).rank, std::string(line));
   }
 }
 
-// --- The end
-// ----------------------------------------------------------------------------------------------------------
+// --- The end ---
 
 void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
   pb::AgentMessage message;
@@ -439,7 +430,7 @@ void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
     pb::NodeEvent event;
     event.mutable_outcome()->set_epoch(epoch_);
     *event.mutable_outcome()->mutable_cause() = cause;
-    Emit(std::move(event));
+    events_.Emit(std::move(event));
   }
   pb::KeeperRequest request;
   request.mutable_stop()->set_kill_now(kill_now);
@@ -455,15 +446,15 @@ void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
   pb::AgentMessage message;
   message.mutable_torn_down()->mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
   SendToRendezvous(std::move(message));
-  PumpEvents();
+  EndIfAllIsSaid();
   QuitIfIdle();
 }
 
 void NodeAgent::OnFrontEndGone() {
   if (std::exchange(front_end_gone_, true)) return;
   log_.Write("the front end is gone");
-  sink_.reset();
-  if (!done_sent_ && prepared_) {
+  events_.Detach();
+  if (!events_.ended() && prepared_) {
     StopJob(MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                       "the front end vanished"));
   }
@@ -474,7 +465,7 @@ void NodeAgent::OnKeeperGone() {
   if (std::exchange(keeper_gone_, true)) return;
   // The keeper was our way to the front end; the workers died with it, what they started did not.
   front_end_gone_ = true;
-  sink_.reset();
+  events_.Detach();
   if (!prepared_) return loop_.stop();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
@@ -497,58 +488,20 @@ void NodeAgent::QuitIfIdle() {
   if (!prepared_ || (reaped_ && told)) loop_.stop();
 }
 
-// --- Events to the front end
-// ------------------------------------------------------------------------------------------
-
-void NodeAgent::Emit(pb::NodeEvent event) {
-  if (front_end_gone_) return;
-  events_.push_back(std::move(event));
-  PumpEvents();
+void NodeAgent::EndIfAllIsSaid() {
+  if (!reaped_ || !closed_) return;
+  pb::NodeDone done;
+  done.set_teardown_complete(teardown_complete_);
+  done.mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
+  events_.End(std::move(done));
 }
 
-void NodeAgent::PumpEvents() {
-  if (!sink_ || write_in_flight_ || done_sent_) return;
-  std::optional<pb::NodeEvent> next;
-  if (!events_.empty()) {
-    next = std::move(events_.front());
-    events_.pop_front();
-  } else {
-    next = NextLogEvent();
-  }
-  if (!next && stopping_ && reaped_ && closed_) {
-    next.emplace();
-    next->mutable_done()->set_teardown_complete(teardown_complete_);
-    next->mutable_done()->mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
-    done_sent_ = true;
-  }
-  if (!next) return;
-  write_in_flight_ = true;
-  sink_->Write(*std::move(next));
+void NodeAgent::OnStreamBroken() {
+  if (!events_.ended()) stream_broken_at_ = Clock::now();
+  events_.Detach();
 }
 
-std::optional<pb::NodeEvent> NodeAgent::NextLogEvent() {
-  std::optional<LogTail::Chunk> chunk = log_tail_.Next(kLogChunkBytes);
-  if (!chunk) return std::nullopt;
-  std::optional<pb::NodeEvent> event(std::in_place);
-  pb::LogChunk& log = *event->mutable_log();
-  log.set_rank(workers_.at(static_cast<size_t>(chunk->id) / 2).rank);
-  log.set_is_stderr(chunk->id % 2 == 1);
-  log.set_offset(chunk->offset);
-  log.set_skipped_bytes(chunk->skipped_bytes);
-  log.set_data(std::move(chunk->data));
-  return event;
-}
-
-void NodeAgent::OnEventWritten(bool ok) {
-  write_in_flight_ = false;
-  if (!ok) return OnStreamBroken();
-  if (done_sent_ && sink_) {
-    sink_->Finish();
-    sink_.reset();
-    return;
-  }
-  PumpEvents();
-}
+// --- Time ---
 
 void NodeAgent::Tick() {
   pb::KeeperRequest alive;
@@ -561,16 +514,24 @@ void NodeAgent::Tick() {
     pb::AgentMessage heartbeat;
     heartbeat.mutable_heartbeat();
     SendToRendezvous(std::move(heartbeat));
-    if (client_ && !closed_ &&
-        Clock::now() - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
-      OnRendezvousEnd("it was silent");
-    }
+    CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();
   tick_timer_.expires_after(interval);
   tick_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) Tick();
   });
+}
+
+void NodeAgent::CheckSilence(bool tick_was_late) {
+  const Clock::time_point now = Clock::now();
+  // When this process stood still, its messages still wait to be read: they get another turn.
+  if (tick_was_late) rendezvous_heard_ = now;
+  if (client_ && !closed_ &&
+      now - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
+    OnRendezvousEnd("it was silent");
+  }
+  if (stream_broken_at_ && now - *stream_broken_at_ >= kKeeperTellsWithin) OnFrontEndGone();
 }
 
 void NodeAgent::SendToKeeper(const pb::KeeperRequest& request) {

@@ -4,7 +4,6 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,9 +12,9 @@
 #include <vector>
 
 #include "agent/agent_log.h"
+#include "agent/event_stream.h"
 #include "agent/framed_socket.h"
 #include "agent/job_folder.h"
-#include "agent/log_tail.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
 #include "proto/agent.pb.h"
@@ -24,16 +23,6 @@
 #include "rendezvous/server.h"
 
 namespace dslaunch {
-
-// Where the node's events go: the front end's Run stream. Called on the loop's thread.
-class EventSink {
- public:
-  virtual ~EventSink() = default;
-  // One at a time: the next only after NodeAgent::OnEventWritten.
-  virtual void Write(pb::NodeEvent event) = 0;
-  // After the last event.
-  virtual void Finish() = 0;
-};
 
 class NodeAgent {
  public:
@@ -46,10 +35,11 @@ class NodeAgent {
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
-  void OnEventWritten(bool ok);
-  // The Run stream broke: no more events. Whether the front end or the keeper is gone, the keeper's
-  // socket tells.
-  void OnStreamBroken() { sink_.reset(); }
+  void OnEventWritten(bool ok) { events_.OnWritten(ok); }
+  // The Run stream broke. Usually the keeper tells at once who is gone, the front end or itself;
+  // when it tells nothing, the front end is alive for all that TCP knows and silent for longer than
+  // the lease.
+  void OnStreamBroken();
 
  private:
   struct Worker {
@@ -79,9 +69,9 @@ class NodeAgent {
   void StopJob(const pb::Cause& cause, bool kill_now = false);
   void OnClosed(bool complete);
   void Tick();
-  void Emit(pb::NodeEvent event);
-  void PumpEvents();
-  std::optional<pb::NodeEvent> NextLogEvent();
+  void CheckSilence(bool tick_was_late);
+  // The last event, once nothing more can happen here.
+  void EndIfAllIsSaid();
   void QuitIfIdle();
   void SendToRendezvous(pb::AgentMessage message);
   void SendToKeeper(const pb::KeeperRequest& request);
@@ -104,7 +94,6 @@ class NodeAgent {
   std::unique_ptr<RendezvousServer> server_;
 
   pb::RunRequest run_;
-  std::shared_ptr<EventSink> sink_;
   std::unique_ptr<RendezvousClient> client_;
   std::string rendezvous_address_;
   Clock::time_point rendezvous_heard_;
@@ -113,7 +102,6 @@ class NodeAgent {
   std::vector<Worker> workers_;  // by local_rank
   size_t spawned_ = 0;
   size_t ended_well_ = 0;
-  bool running_ = false;
 
   bool stopping_ = false;
   bool reaped_ = false;
@@ -123,10 +111,8 @@ class NodeAgent {
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> quit_at_;
 
-  LogTail log_tail_;
-  std::deque<pb::NodeEvent> events_;
-  bool write_in_flight_ = false;
-  bool done_sent_ = false;
+  std::optional<Clock::time_point> stream_broken_at_;
+  EventStream events_;
 };
 
 }  // namespace dslaunch

@@ -25,6 +25,8 @@ constexpr milliseconds kStopTimeout(5'000);
 constexpr milliseconds kWatchdogSlack(2'000);  // a gRPC deadline can be missed while a write blocks
 constexpr milliseconds kTeardownSlack(5'000);  // beyond what the nodes allow themselves
 constexpr milliseconds kGoodbyeWait(5'000);    // for keepers that have nothing left to do
+constexpr milliseconds kSilentNodeWait(
+    2'000);  // for a keeper that has just noticed a stopped agent
 constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kDrainTimeout(10'000);  // for a terminal to take the last words
 
@@ -50,7 +52,8 @@ struct LaunchSession::NodeState {
   std::optional<Error> failure;  // of connecting or preparing
   std::unique_ptr<EventReader> reader;
   std::unique_ptr<asio::steady_timer> watchdog;
-  bool ended = false;  // nothing more will come: done, or lost and its link ended
+  bool stream_ended = false;  // of Run
+  bool ended = false;         // nothing more will come: done, or lost and its link ended
   NodeEnd end;
 };
 
@@ -125,8 +128,7 @@ int LaunchSession::Run() {
   return exit_code;
 }
 
-// --- Start
-// ------------------------------------------------------------------------------------------------------------
+// --- Start ---
 
 void LaunchSession::ConnectAll() {
   pending_ = nodes_.size();
@@ -262,8 +264,7 @@ void LaunchSession::RunAll() {
 
 void LaunchSession::Fail(size_t index, Error error) { nodes_[index]->failure = std::move(error); }
 
-// --- While it runs
-// ----------------------------------------------------------------------------------------------------
+// --- While it runs ---
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   NodeState& node = *nodes_[index];
@@ -293,6 +294,7 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
 
 void LaunchSession::OnStreamEnd(size_t index) {
   NodeState& node = *nodes_[index];
+  node.stream_ended = true;
   if (node.end.done) {
     node.ended = true;
     return EndIfAllEnded();
@@ -375,8 +377,7 @@ void LaunchSession::SendStop(const pb::Cause& cause, bool kill_now) {
   ArmTeardownTimer();
 }
 
-// --- The end
-// ----------------------------------------------------------------------------------------------------------
+// --- The end ---
 
 // Once the end has begun it has a bound, whatever the nodes do.
 void LaunchSession::ArmTeardownTimer() {
@@ -403,8 +404,25 @@ void LaunchSession::GiveUpWaiting() {
 }
 
 void LaunchSession::EndIfAllEnded() {
-  if (std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) { return node->ended; }))
-    loop_.stop();
+  if (std::ranges::all_of(nodes_, [](const auto& node) { return node->ended; }))
+    return loop_.stop();
+  // Nothing will come from a node that the others gave up for its silence.
+  if (!std::ranges::all_of(nodes_,
+                           [this](const auto& node) { return node->ended || IsGivenUp(*node); }))
+    return;
+  teardown_timer_.expires_after(kSilentNodeWait);
+  teardown_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) GiveUpWaiting();
+  });
+}
+
+// The other nodes lost it, and its stream has not even ended, as it does when an agent is killed.
+bool LaunchSession::IsGivenUp(const NodeState& node) const {
+  return !node.stream_ended && std::ranges::any_of(nodes_, [&](const auto& other) {
+    const std::optional<pb::Cause>& cause = other->end.outcome;
+    return cause && cause->kind() == pb::Cause::NODE_LOST &&
+           nodes_[cause->node_index()].get() == &node;
+  });
 }
 
 // End of file is the goodbye: keepers with nothing left to do end at once.

@@ -63,6 +63,7 @@ class LaunchSession {
   void ArmTeardownTimer();
   void GiveUpWaiting();
   void EndIfAllEnded();
+  bool IsGivenUp(const NodeState& node) const;
   void CloseLinks();
   int ReportStartFailure();
   int ReportEnd();

@@ -7,6 +7,7 @@
 namespace dslaunch {
 Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     : options_(std::move(options)) {
+  last_tick_ = now;
   quorum_options_.nodes = options_.nodes;
   quorum_options_.one_machine = options_.one_machine;
   quorum_options_.join_deadline = now + milliseconds(options_.timeouts.join_ms());
@@ -175,7 +176,11 @@ void Coordinator::CloseIfTornDown(Clock::time_point now) {
 
 std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
   const milliseconds dead(options_.timeouts.dead_ms());
+  // A tick this late means that this machine stood still: what the agents said meanwhile still
+  // waits to be read.
+  const bool stood_still = now - std::exchange(last_tick_, now) >= dead / 2;
   for (auto& [index, attendee] : attendees_) {
+    if (stood_still) attendee.last_heard = now;
     if (now - attendee.last_heard >= dead) {
       Lose(attendee, "it was silent for " + std::to_string(dead.count() / 1000) + " s", now);
     }

@@ -80,7 +80,8 @@ class Coordinator {
   std::map<uint32_t, Attendee> attendees_;  // by node index
   std::map<SessionId, uint32_t> sessions_;  // of attendees
   std::optional<pb::Cause> cause_;          // set when stopping; kind NONE for success
-  Clock::time_point barrier_deadline_;      // of kStarting and kStopping
+  Clock::time_point last_tick_;
+  Clock::time_point barrier_deadline_;  // of kStarting and kStopping
   std::vector<Outgoing> out_;
 };
 

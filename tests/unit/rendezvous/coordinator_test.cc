@@ -179,7 +179,11 @@ TEST_F(CoordinatorTest, AnAgentThatLeavesAfterTheEndIsNotLost) {
 
 TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
   Start();
-  Pass(5'900);
+  for (int second = 0; second < 5; ++second) {
+    Pass(1'000);
+    EXPECT_TRUE(coordinator_.OnTick(now_).empty());
+  }
+  Pass(900);
   pb::AgentMessage heartbeat = From(0);
   heartbeat.mutable_heartbeat();
   const std::vector<Outgoing> echo = coordinator_.OnMessage(1, heartbeat, now_);
@@ -192,6 +196,14 @@ TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
   EXPECT_EQ(out[0].message.stop().cause().node_index(), 1u);
   EXPECT_THAT(out[0].message.stop().cause().message(), HasSubstr("silent for 6 s"));
   EXPECT_EQ(out[0].session, 1u);
+}
+
+TEST_F(CoordinatorTest, AMachineThatStoodStillBlamesNobody) {
+  Start();
+  Pass(3'600'000);
+  EXPECT_TRUE(coordinator_.OnTick(now_).empty());
+  Pass(2'000);
+  EXPECT_TRUE(coordinator_.OnTick(now_).empty());
 }
 
 TEST_F(CoordinatorTest, JoiningHasADeadline) {

@@ -1,0 +1,109 @@
+#include "agent/event_stream.h"
+
+#include <utility>
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kLogChunkBytes = 256 << 10;
+constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
+
+// A file's number for LogTail, and back.
+int FileId(uint32_t rank, bool is_stderr) {
+  return static_cast<int>(rank * 2 + (is_stderr ? 1 : 0));
+}
+uint32_t RankOf(int file_id) { return static_cast<uint32_t>(file_id) / 2; }
+bool IsStderr(int file_id) { return file_id % 2 == 1; }
+
+}  // namespace
+
+EventStream::EventStream(asio::io_context& loop)
+    : log_tail_(
+          loop, [this] { Pump(); }, kMaxLogLagBytes) {}
+
+void EventStream::Attach(std::shared_ptr<EventSink> sink) {
+  sink_ = std::move(sink);
+  Pump();
+}
+
+void EventStream::Detach() {
+  detached_ = true;
+  sink_.reset();
+  events_.clear();
+  newest_status_.clear();
+}
+
+void EventStream::Emit(pb::NodeEvent event) {
+  if (detached_) return;
+  events_.push_back(std::move(event));
+  Pump();
+}
+
+void EventStream::EmitStatus(uint32_t rank, std::string line) {
+  if (detached_) return;
+  pb::NodeEvent event;
+  event.mutable_status()->set_rank(rank);
+  event.mutable_status()->set_line(std::move(line));
+  newest_status_.insert_or_assign(rank, std::move(event));
+  Pump();
+}
+
+void EventStream::Follow(uint32_t rank, bool is_stderr, const std::string& path) {
+  log_tail_.AddFile(FileId(rank, is_stderr), path);
+}
+
+void EventStream::End(pb::NodeDone done) {
+  if (!end_) end_ = std::move(done);
+  Pump();
+}
+
+void EventStream::OnWritten(bool ok) {
+  write_in_flight_ = false;
+  if (!ok) return Detach();
+  if (end_sent_) {
+    if (sink_) sink_->Finish();
+    return Detach();
+  }
+  Pump();
+}
+
+void EventStream::Pump() {
+  if (!sink_ || write_in_flight_ || end_sent_) return;
+  std::optional<pb::NodeEvent> next = Next();
+  if (!next) return;
+  write_in_flight_ = true;
+  sink_->Write(*std::move(next));
+}
+
+std::optional<pb::NodeEvent> EventStream::Next() {
+  std::optional<pb::NodeEvent> next;
+  if (!events_.empty()) {
+    next = std::move(events_.front());
+    events_.pop_front();
+    return next;
+  }
+  if (!newest_status_.empty()) {
+    return std::move(newest_status_.extract(newest_status_.begin()).mapped());
+  }
+  next = NextLog();
+  if (next || !end_) return next;
+  next.emplace();
+  *next->mutable_done() = *std::move(end_);
+  end_sent_ = true;
+  return next;
+}
+
+std::optional<pb::NodeEvent> EventStream::NextLog() {
+  std::optional<LogTail::Chunk> chunk = log_tail_.Next(kLogChunkBytes);
+  if (!chunk) return std::nullopt;
+  std::optional<pb::NodeEvent> event(std::in_place);
+  pb::LogChunk& log = *event->mutable_log();
+  log.set_rank(RankOf(chunk->id));
+  log.set_is_stderr(IsStderr(chunk->id));
+  log.set_offset(chunk->offset);
+  log.set_skipped_bytes(chunk->skipped_bytes);
+  log.set_data(std::move(chunk->data));
+  return event;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,66 @@
+// What a node tells the front end, in order and without growing: one write at a time, output read
+// from the ranks' files only when there is room for it.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/log_tail.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// Where the events go: the front end's Run stream. Called on the loop's thread.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  // One at a time: the next only after EventStream::OnWritten.
+  virtual void Write(pb::NodeEvent event) = 0;
+  // After the last event.
+  virtual void Finish() = 0;
+};
+
+// All on the loop's thread.
+class EventStream {
+ public:
+  explicit EventStream(asio::io_context& loop);
+
+  // Sends to `sink` from now on. Until then events wait.
+  void Attach(std::shared_ptr<EventSink> sink);
+  // The sink is gone: nothing is sent any more.
+  void Detach();
+
+  void Emit(pb::NodeEvent event);
+  // A rank's status line. While the front end lags only each rank's newest is kept.
+  void EmitStatus(uint32_t rank, std::string line);
+  // Sends what a rank writes to this file.
+  void Follow(uint32_t rank, bool is_stderr, const std::string& path);
+
+  // The last event; it goes out once everything before it has, the ranks' output included. Once.
+  void End(pb::NodeDone done);
+  bool ended() const { return end_sent_; }
+
+  // The sink has taken the last event, or will take no more.
+  void OnWritten(bool ok);
+
+ private:
+  void Pump();
+  std::optional<pb::NodeEvent> Next();
+  std::optional<pb::NodeEvent> NextLog();
+
+  LogTail log_tail_;
+  std::shared_ptr<EventSink> sink_;
+  bool detached_ = false;
+  bool write_in_flight_ = false;
+  std::deque<pb::NodeEvent> events_;
+  std::map<uint32_t, pb::NodeEvent> newest_status_;  // by rank
+  std::optional<pb::NodeDone> end_;
+  bool end_sent_ = false;
+};
+
+}  // namespace dslaunch
