@@ -46,11 +46,12 @@ class RunReactor final : public grpc::ServerWriteReactor<pb::NodeEvent> {
     asio::post(loop_, [&agent = agent_, ok] { agent.OnEventWritten(ok); });
   }
   void OnCancel() override {
-    asio::post(loop_, [&agent = agent_] { agent.OnStreamBroken(); });
+    asio::post(loop_, [&agent = agent_] { agent.OnStreamOver(); });
     FinishOnce();
   }
   void OnDone() override {
     sink_->Detach();
+    asio::post(loop_, [&agent = agent_] { agent.OnStreamOver(); });
     delete this;
   }
 

@@ -24,8 +24,9 @@ namespace {
 
 constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1000);
-constexpr milliseconds kQuitWait(1000);  // for the other nodes to hear of our end
-constexpr milliseconds kStall(500);      // a timer this late means that this process stood still
+constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
+constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
+constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
 // What this node gives to programs. sshd's own variables stay out: by them bash takes a worker for
 // a login and reads .bashrc, whatever that prints.
@@ -496,8 +497,8 @@ void NodeAgent::EndIfAllIsSaid() {
   events_.End(std::move(done));
 }
 
-void NodeAgent::OnStreamBroken() {
-  if (!events_.ended()) stream_broken_at_ = Clock::now();
+void NodeAgent::OnStreamOver() {
+  if (!stream_over_at_) stream_over_at_ = Clock::now();
   events_.Detach();
 }
 
@@ -531,7 +532,8 @@ void NodeAgent::CheckSilence(bool tick_was_late) {
       now - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
     OnRendezvousEnd("it was silent");
   }
-  if (stream_broken_at_ && now - *stream_broken_at_ >= kKeeperTellsWithin) OnFrontEndGone();
+  const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
+  if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }
 
 void NodeAgent::SendToKeeper(const pb::KeeperRequest& request) {

@@ -36,10 +36,10 @@ class NodeAgent {
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   void OnEventWritten(bool ok) { events_.OnWritten(ok); }
-  // The Run stream broke. Usually the keeper tells at once who is gone, the front end or itself;
-  // when it tells nothing, the front end is alive for all that TCP knows and silent for longer than
-  // the lease.
-  void OnStreamBroken();
+  // The Run stream is over, because all was said or because it broke. Then the keeper tells that
+  // the front end is gone, or is gone itself; when it tells nothing in time, the front end is
+  // silent and counts as gone.
+  void OnStreamOver();
 
  private:
   struct Worker {
@@ -111,7 +111,7 @@ class NodeAgent {
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> quit_at_;
 
-  std::optional<Clock::time_point> stream_broken_at_;
+  std::optional<Clock::time_point> stream_over_at_;
   EventStream events_;
 };
 

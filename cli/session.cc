@@ -52,6 +52,7 @@ struct LaunchSession::NodeState {
   std::optional<Error> failure;  // of connecting or preparing
   std::unique_ptr<EventReader> reader;
   std::unique_ptr<asio::steady_timer> watchdog;
+  bool given_up = false;      // it did not end in time
   bool stream_ended = false;  // of Run
   bool ended = false;         // nothing more will come: done, or lost and its link ended
   NodeEnd end;
@@ -398,6 +399,7 @@ void LaunchSession::GiveUpWaiting() {
     if (node->ended) continue;
     node->end.lost_reason =
         "it did not say in time that it is empty; look for job " + options_.job_id + " there";
+    node->given_up = true;
     node->link->Abort("teardown timed out");
   }
   loop_.stop();
@@ -432,7 +434,7 @@ void LaunchSession::CloseLinks() {
   }
   const Deadline deadline = Deadline::After(kGoodbyeWait);
   for (const auto& node : nodes_) {
-    if (node->link) node->link->WaitEnd(deadline);
+    if (node->link && !node->given_up) node->link->WaitEnd(deadline);
   }
 }
 
