@@ -2,17 +2,14 @@
 
 #include <algorithm>
 
+#include "cli/count.h"
+
 namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxNamesShown = 8;
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
-
-// "1 node", "2 nodes".
-std::string Count(size_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
 
 // The first few of `names`, and how many more there are.
 std::string NameList(const std::vector<std::string>& names, const char* separator) {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/count.h"
 #include "cli/job_summary.h"
 #include "proto/contract/signal_name.h"
 #include "rendezvous/cause.h"
@@ -32,10 +33,6 @@ constexpr milliseconds kDrainTimeout(10'000);  // for a terminal to take the las
 
 std::chrono::system_clock::time_point SystemTimeAfter(milliseconds duration) {
   return std::chrono::system_clock::now() + duration;
-}
-
-std::string Count(size_t n, const char* noun) {
-  return std::to_string(n) + " " + noun + (n == 1 ? "" : "s");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/count.h"
 #include "cli/line_assembler.h"
 #include "proto/contract/signal_name.h"
 
@@ -16,10 +17,6 @@ namespace {
 constexpr size_t kMaxLastLines = 50;
 constexpr size_t kMaxGroups = 4;
 constexpr size_t kMaxRanges = 8;
-
-std::string Count(int count, const char* what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
 
 // "12.3 s", "5 min 02 s", "2 h 05 min".
 std::string Duration(double seconds) {
@@ -139,9 +136,10 @@ std::string OthersLine(const JobSummary& summary) {
 
 std::string SummaryText(const JobSummary& summary) {
   if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {
-    return "dslaunch: " + Count(summary.world_size, "rank") + " on " +
-           Count(summary.num_nodes, "node") + " ended well in " + Duration(summary.duration_s) +
-           (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n";
+    return "dslaunch: " + Count(static_cast<size_t>(summary.world_size), "rank") + " on " +
+           Count(static_cast<size_t>(summary.num_nodes), "node") + " ended well in " +
+           Duration(summary.duration_s) + (summary.logs.empty() ? "" : "; logs: " + summary.logs) +
+           "\n";
   }
   std::string text = "dslaunch: " + FirstLine(summary) + "\n" + LastLines(summary.cause);
   if (!summary.cause.log_path.empty()) {
