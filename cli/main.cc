@@ -130,7 +130,7 @@ Result<int> RunJob(const LaunchOptions& options, Terminal& terminal) {
   DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
-  DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport, MakeTransport(session.plan.launcher));
+  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport, MakeTransport(session.plan.launcher));
   session.job_id = NewJobId();
   session.device = options.device;
   session.tee = options.tee;
@@ -144,7 +144,9 @@ Result<int> RunJob(const LaunchOptions& options, Terminal& terminal) {
   session.timeouts.set_heartbeat_ms(kHeartbeatMs);
   session.timeouts.set_suspect_ms(kSuspectMs);
   session.timeouts.set_dead_ms(kDeadMs);
-  return LaunchSession(std::move(session), *transport, terminal).Run();
+  // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
+  // that never answered, use them until the process ends.
+  return (new LaunchSession(std::move(session), *transport.release(), terminal))->Run();
 }
 
 int Main(int argc, char** argv) {

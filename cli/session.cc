@@ -105,8 +105,6 @@ LaunchSession::LaunchSession(SessionOptions options, Transport& transport, Termi
   }
 }
 
-LaunchSession::~LaunchSession() = default;
-
 int LaunchSession::Run() {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
     signals_.add(signal_number);

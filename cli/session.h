@@ -32,12 +32,11 @@ struct SessionOptions {
 };
 
 // Runs on the caller's thread. Transport::Connect is called from a thread per node, detached
-// because an interrupted session does not wait for hosts that never answer: end the process by
-// _exit once Run has returned.
+// because an interrupted session does not wait for hosts that never answer. So neither the session
+// nor its transport may be destroyed once Run has been called: end the process by _exit.
 class LaunchSession {
  public:
   LaunchSession(SessionOptions options, Transport& transport, Terminal& terminal);
-  ~LaunchSession();
 
   // Blocks until the job has ended and every node is empty, or until the bounded wait for that is
   // over. Returns the exit code; everything a user must know has been shown.
