@@ -1,21 +1,23 @@
 #include "agent/log_tail.h"
 
 #include <fcntl.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 namespace dslaunch {
 namespace {
 
-// Changes that inotify does not tell (it has limits, and some file systems do not support it) are
-// found this late.
-constexpr std::chrono::seconds kTick{1};
+// How long after the reader went dry it is asked for again: soon at first, then at a rate that
+// nobody notices on the screen or in the load. Asking costs one fstat a file; inotify would cost
+// the agent 10 to 20 ms at its end, which is how long the kernel takes to close it.
+constexpr std::chrono::milliseconds kFirstPoll{5};
+constexpr std::chrono::milliseconds kSlowestPoll{50};
 constexpr size_t kLineSearchBytes = 64 * 1024;
 
 UniqueFd OpenForReading(const std::string& path) {
@@ -39,20 +41,10 @@ std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
   return data;
 }
 
-// Empties an inotify descriptor; which file changed is looked up by size.
-void DiscardEvents(int fd) {
-  char buffer[16 * 1024];
-  while (::read(fd, buffer, sizeof buffer) > 0) {
-  }
-}
-
 }  // namespace
 
 LogTail::LogTail(asio::io_context& io, std::function<void()> on_readable, uint64_t max_lag_bytes)
-    : max_lag_bytes_(max_lag_bytes), on_readable_(std::move(on_readable)), inotify_(io), tick_(io) {
-  const int fd = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  if (fd >= 0) inotify_.assign(fd);
-}
+    : max_lag_bytes_(max_lag_bytes), on_readable_(std::move(on_readable)), poll_timer_(io) {}
 
 LogTail::~LogTail() = default;
 
@@ -61,22 +53,13 @@ void LogTail::AddFile(int id, std::string path) {
   files_.push_back({id, std::move(path), UniqueFd(), 0});
   Open(files_.back());
   if (!armed_) return;  // the reader is at work and will come to this file
-  asio::post(tick_.get_executor(), [this, is_current = Guard()] {
+  asio::post(poll_timer_.get_executor(), [this, is_current = Guard()] {
     if (is_current()) Check();
   });
 }
 
 void LogTail::Open(File& file) {
-  if (file.fd) return;
-  // The watch comes first, so that nothing written after the open goes unseen.
-  if (inotify_.is_open())
-    ::inotify_add_watch(inotify_.native_handle(), file.path.c_str(), IN_MODIFY);
-  file.fd = OpenForReading(file.path);
-  if (file.fd || !inotify_.is_open()) return;
-  const size_t slash = file.path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : file.path.substr(0, slash + 1);
-  ::inotify_add_watch(inotify_.native_handle(), folder.c_str(),
-                      IN_CREATE | IN_MOVED_TO | IN_ONLYDIR);
+  if (!file.fd) file.fd = OpenForReading(file.path);
 }
 
 uint64_t LogTail::NewBytes(const File& file) {
@@ -131,8 +114,7 @@ void LogTail::Arm() {
   if (armed_) return;
   armed_ = true;
   ++*generation_;
-  WaitForChange();
-  WaitForTick();
+  Poll(kFirstPoll);
 }
 
 // Tells a handler whether it still belongs to the present arming of a living object.
@@ -143,23 +125,12 @@ std::function<bool()> LogTail::Guard() const {
   };
 }
 
-void LogTail::WaitForChange() {
-  if (!inotify_.is_open()) return;
-  inotify_.async_wait(asio::posix::stream_descriptor::wait_read,
-                      [this, is_current = Guard()](const asio::error_code& error) {
-                        if (error || !is_current()) return;
-                        DiscardEvents(inotify_.native_handle());
-                        Check();
-                        if (is_current()) WaitForChange();
-                      });
-}
-
-void LogTail::WaitForTick() {
-  tick_.expires_after(kTick);
-  tick_.async_wait([this, is_current = Guard()](const asio::error_code& error) {
+void LogTail::Poll(std::chrono::milliseconds delay) {
+  poll_timer_.expires_after(delay);
+  poll_timer_.async_wait([this, delay, is_current = Guard()](const asio::error_code& error) {
     if (error || !is_current()) return;
     Check();
-    if (is_current()) WaitForTick();
+    if (is_current()) Poll(std::min(2 * delay, kSlowestPoll));
   });
 }
 
@@ -169,8 +140,7 @@ void LogTail::Check() {
   if (Remaining() == 0) return;
   armed_ = false;
   ++*generation_;
-  tick_.cancel();
-  if (inotify_.is_open()) inotify_.cancel();
+  poll_timer_.cancel();
   on_readable_();
 }
 

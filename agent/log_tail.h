@@ -4,8 +4,8 @@
 #pragma once
 
 #include <asio/io_context.hpp>
-#include <asio/posix/stream_descriptor.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -63,8 +63,7 @@ class LogTail {
   std::optional<Chunk> Read(File& file, size_t max_bytes);
   void Arm();
   std::function<bool()> Guard() const;
-  void WaitForChange();
-  void WaitForTick();
+  void Poll(std::chrono::milliseconds delay);
   void Check();
 
   const uint64_t max_lag_bytes_;
@@ -72,8 +71,7 @@ class LogTail {
   std::vector<File> files_;
   size_t turn_ = 0;
   bool armed_ = false;  // on_readable is due at the next byte
-  asio::posix::stream_descriptor inotify_;
-  asio::steady_timer tick_;
+  asio::steady_timer poll_timer_;
   // Counts how often it was armed. A handler that finds another number, or none, comes too late to
   // act.
   std::shared_ptr<uint64_t> generation_ = std::make_shared<uint64_t>(0);

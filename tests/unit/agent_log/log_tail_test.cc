@@ -77,8 +77,7 @@ TEST_F(LogTailTest, TellsOfNewBytesAtOnce) {
     Append("a", "new\n");
     const auto start = std::chrono::steady_clock::now();
     ASSERT_TRUE(RunUntil([&] { return data_[7] == expected; }));
-    EXPECT_LT(std::chrono::steady_clock::now() - start,
-              milliseconds(500));  // inotify, not the slow look
+    EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(500));
   }
   EXPECT_TRUE(tail.Drained(7));
   EXPECT_EQ(tail.Remaining(), 0u);
@@ -90,7 +89,7 @@ TEST_F(LogTailTest, FindsAFileThatComesLater) {
   self = &tail;
   fs::create_directories(Path("there"));
   tail.AddFile(0, Path("there/log"));
-  tail.AddFile(1, Path("not_there/log"));  // found by the slow look
+  tail.AddFile(1, Path("not_there/log"));
   RunUntil([] { return false; }, milliseconds(50));
   EXPECT_TRUE(tail.Drained(0));
   fs::create_directories(Path("not_there"));
