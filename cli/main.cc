@@ -118,6 +118,18 @@ Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
   return MakeLaunchPlan(options, hosts, facts);
 }
 
+// The trainer must not be shown as training on GPUs that it does not use.
+Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
+  if (options.mode != LaunchOptions::Mode::kTrain) return options.device;
+  if (options.device == DeviceChoice::kCuda) {
+    return Error{ExitCode::kUsage,
+                 "train --device cuda: the embedded trainer of this version computes on CPUs only; "
+                 "leave --device out, "
+                 "or start a program of yours on the GPUs"};
+  }
+  return DeviceChoice::kCpu;
+}
+
 Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher) {
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   if (launcher == Launcher::kLocal)
@@ -132,7 +144,7 @@ Result<int> RunJob(const LaunchOptions& options, Terminal& terminal) {
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
   DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport, MakeTransport(session.plan.launcher));
   session.job_id = NewJobId();
-  session.device = options.device;
+  DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.tee = options.tee;
   session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
   session.master_port = options.master_port;

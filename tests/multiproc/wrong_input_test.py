@@ -54,6 +54,9 @@ class WrongInput(LauncherCase):
     def test_a_hostfile_that_is_a_folder(self):
         self.refused(BAD_INPUT, "--hostfile", self.folder, says=[str(self.folder)])
 
+    def test_the_trainer_on_gpus(self):
+        self.refused(USAGE, "--device", "cuda", program=["train"], says=["train --device cuda", "CPUs only"])
+
     def test_more_than_the_hostfile_has(self):
         hosts = self.hostfile("node1 slots=2\nnode2 slots=2\n")
         self.refused(USAGE, hosts, "--num_nodes", "3", says=[r"\b3\b", r"\b2\b"])
