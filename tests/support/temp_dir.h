@@ -24,6 +24,7 @@ class TempDir {
   }
 
   const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
   // Writes a file and returns its path.
   std::string Write(const std::string& name, std::string_view content,

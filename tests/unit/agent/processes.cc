@@ -26,16 +26,6 @@ std::vector<std::string> StatFields(pid_t pid) {
 
 }  // namespace
 
-TempDir::TempDir() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "dslaunch-test-XXXXXX").string();
-  path_ = mkdtemp(pattern.data());
-}
-
-TempDir::~TempDir() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
 bool WaitFor(milliseconds limit, const std::function<bool()>& condition) {
   const Deadline deadline = Deadline::After(limit);
   while (!condition()) {

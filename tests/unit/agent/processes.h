@@ -8,22 +8,9 @@
 #include <vector>
 
 #include "proto/contract/deadline.h"
+#include "tests/support/temp_dir.h"
 
 namespace dslaunch {
-
-// A folder that is removed with everything in it.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // Looks every 2 ms; false when it did not come true in time.
 bool WaitFor(milliseconds limit, const std::function<bool()>& condition);

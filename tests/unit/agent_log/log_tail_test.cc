@@ -13,6 +13,8 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/temp_dir.h"
+
 namespace dslaunch {
 namespace {
 
@@ -22,13 +24,6 @@ namespace fs = std::filesystem;
 
 class LogTailTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char path[] = "/tmp/dslaunch_tail_XXXXXX";
-    ASSERT_NE(mkdtemp(path), nullptr);
-    root_ = path;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   std::string Path(const std::string& name) const { return root_ / name; }
 
   void Append(const std::string& name, const std::string& bytes) const {
@@ -57,7 +52,8 @@ class LogTailTest : public testing::Test {
     return done();
   }
 
-  fs::path root_;
+  TempDir dir_;
+  fs::path root_ = dir_.path();
   asio::io_context io_;
   std::map<int, std::string> data_;
   std::map<int, uint64_t> ends_;

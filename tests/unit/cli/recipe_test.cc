@@ -9,6 +9,8 @@
 #include <fstream>
 #include <random>
 
+#include "tests/support/temp_dir.h"
+
 namespace dslaunch {
 namespace {
 
@@ -241,9 +243,6 @@ TEST(RecipeJson, AnyBytesGiveJsonOrAnError) {
 class LoadRecipeTest : public testing::Test {
  protected:
   void SetUp() override {
-    char path[] = "/tmp/dslaunch_recipe_XXXXXX";
-    ASSERT_NE(mkdtemp(path), nullptr);
-    root_ = path;
     fs::create_directories(root_ / "builtin");
     fs::create_directories(root_ / "cwd");
     request_.cwd = root_ / "cwd";
@@ -251,7 +250,6 @@ class LoadRecipeTest : public testing::Test {
     Write("builtin/fashion_mnist.yaml", "model: {type: builtin}\n");
     Write("builtin/tiny.yaml", "model: {type: tiny}\n");
   }
-  void TearDown() override { fs::remove_all(root_); }
 
   void Write(const std::string& name, const std::string& text) {
     std::ofstream(root_ / name) << text;
@@ -262,7 +260,8 @@ class LoadRecipeTest : public testing::Test {
     return LoadRecipe(request_);
   }
 
-  fs::path root_;
+  TempDir dir_;
+  fs::path root_ = dir_.path();
   RecipeRequest request_;
 };
 

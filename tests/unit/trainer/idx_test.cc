@@ -10,6 +10,7 @@
 #include <functional>
 #include <random>
 
+#include "tests/support/temp_dir.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -20,12 +21,6 @@ using testing::HasSubstr;
 
 class IdxTest : public testing::Test {
  protected:
-  IdxTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "idx-XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~IdxTest() override { std::filesystem::remove_all(folder_); }
-
   std::string Write(const std::string& name, const std::string& content) {
     const std::string file = folder_ / name;
     std::ofstream(file, std::ios::binary) << content;
@@ -43,7 +38,8 @@ class IdxTest : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  std::filesystem::path folder_;
+  TempDir dir_;
+  std::filesystem::path folder_ = dir_.path();
 };
 
 std::string Header(char type, const std::vector<uint32_t>& dims) {
