@@ -22,6 +22,7 @@
 namespace dslaunch {
 namespace {
 
+constexpr int kLoginAttempts = 3;
 constexpr int kHandshakeAttempts = 6;
 
 std::string TakeString(char* text) {
@@ -321,14 +322,24 @@ Result<void> SshSession::CheckHostKey() {
 }
 
 Result<void> SshSession::Login(Deadline deadline) {
-  const KeysTried keys;
-  DSL_TRY_ASSIGN(const int status, Drive(deadline, [this] {
-                   const int answer =
-                       ::ssh_userauth_publickey_auto(session_.get(), nullptr, nullptr);
-                   return answer == SSH_AUTH_AGAIN ? SSH_AGAIN : answer;
-                 }));
-  if (status == SSH_AUTH_SUCCESS) return {};
-  return LoginError(status, keys.Join());
+  for (int attempt = 0;; ++attempt) {
+    const KeysTried keys;
+    DSL_TRY_ASSIGN(const int status, Drive(deadline, [this] {
+                     const int answer =
+                         ::ssh_userauth_publickey_auto(session_.get(), nullptr, nullptr);
+                     return answer == SSH_AUTH_AGAIN ? SSH_AGAIN : answer;
+                   }));
+    if (status == SSH_AUTH_SUCCESS) return {};
+    // A server that refuses lists its methods. Without that it was not asked at all: libssh failed
+    // on this side, as it does when it reads a public key file that the login to another node is
+    // just writing.
+    const bool was_asked = ::ssh_userauth_list(session_.get(), nullptr) != 0;
+    const bool may_retry = !was_asked && ::ssh_is_connected(session_.get()) != 0;
+    if (!may_retry || attempt + 1 >= kLoginAttempts ||
+        StopsWhileWaitingToRetry(attempt, control_.stop_fd, deadline)) {
+      return LoginError(status, keys.Join());
+    }
+  }
 }
 
 Error SshSession::LoginError(int status, const std::string& keys_tried) const {
@@ -336,7 +347,14 @@ Error SshSession::LoginError(int status, const std::string& keys_tried) const {
       LastError().find("authentication failures") == std::string::npos) {
     return Fail(ExitCode::kUnavailable, "the connection was lost during login: " + LastError());
   }
-  const std::string methods = MethodNames(::ssh_userauth_list(session_.get(), nullptr));
+  const int listed = ::ssh_userauth_list(session_.get(), nullptr);
+  if (listed == 0) {
+    return Fail(ExitCode::kNoPermission,
+                "login failed on this side, before the server was asked: " + LastError() +
+                    "; keys tried: " + (keys_tried.empty() ? "none" : keys_tried) +
+                    "; check that ssh can read these files");
+  }
+  const std::string methods = MethodNames(listed);
   return Fail(
       ExitCode::kNoPermission,
       "login refused; the server offers " + methods +
