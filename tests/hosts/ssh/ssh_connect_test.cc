@@ -226,6 +226,29 @@ TEST_F(SshConnectTest, ARefusedLoginNamesKeysAndMethods) {
                     HasSubstr((folder_ / "user_key").string()), HasSubstr("authorized_keys")));
 }
 
+// So does a login to another node that finds no .pub file: libssh writes it.
+TEST_F(SshConnectTest, APublicKeyFileThatIsJustBeingWrittenIsReadAgain) {
+  StartSshd();
+  const std::string content = ReadFile(folder_ / "user_key.pub");
+  WriteFile(folder_ / "user_key.pub", "");
+  std::thread writer([&] {
+    std::this_thread::sleep_for(milliseconds(120));
+    WriteFile(folder_ / "user_key.pub", content);
+  });
+  const auto link = Connect();
+  writer.join();
+  EXPECT_TRUE(link.ok()) << link.error().message;
+}
+
+TEST_F(SshConnectTest, AFailureOnThisSideIsNotBlamedOnTheServer) {
+  StartSshd();
+  WriteFile(folder_ / "user_key.pub", "");
+  const Error error = Failure();
+  EXPECT_EQ(error.code, ExitCode::kNoPermission);
+  EXPECT_THAT(error.message,
+              AllOf(HasSubstr("before the server was asked"), HasSubstr("user_key")));
+}
+
 TEST_F(SshConnectTest, TheSshAgentsKeysAreUsed) {
   StartSshd();
   const std::string socket = (folder_ / "agent.sock").string();
