@@ -25,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/build_id.h"
 #include "agent/framed_socket.h"
 #include "agent/keeper_pump.h"
 #include "agent/keeper_workers.h"
@@ -442,7 +443,7 @@ int RunKeeper(const KeeperOptions& options) {
 
   Streams streams;
   if (!TakeStdio(streams)) return Fail("take over stdin and stdout");
-  const std::string hello = "DSLAUNCH-HELLO " + options.nonce + " " + options.build_id + "\n";
+  const std::string hello = FormatHello(options.nonce, options.build_id);
   if (!WriteAll(streams.front_end_out.get(), hello, Deadline::After(kHelloLimit))) {
     return Fail("write the hello line");
   }

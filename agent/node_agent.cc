@@ -14,6 +14,7 @@
 
 #include "agent/gpus.h"
 #include "agent/orphan_sweep.h"
+#include "agent/subprocess.h"
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
@@ -31,15 +32,11 @@ constexpr milliseconds kStall(500);  // a timer this late means that this proces
 // What this node gives to programs. sshd's own variables stay out: by them bash takes a worker for
 // a login and reads .bashrc, whatever that prints.
 Environment NodeEnvironment() {
-  Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    if (text.starts_with("SSH_CLIENT=") || text.starts_with("SSH_CONNECTION=") ||
-        text.starts_with("SSH_TTY=")) {
-      continue;
-    }
-    environment.emplace_back(text);
-  }
+  Environment environment = CurrentEnvironment();
+  std::erase_if(environment, [](const std::string& entry) {
+    return entry.starts_with("SSH_CLIENT=") || entry.starts_with("SSH_CONNECTION=") ||
+           entry.starts_with("SSH_TTY=");
+  });
   return environment;
 }
 
@@ -64,12 +61,6 @@ std::string CauseText(const pb::Cause& cause) {
   if (!cause.message().empty()) return cause.message();
   return "rank " + std::to_string(cause.rank()) + " failed, exit code " +
          std::to_string(cause.exit_code());
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace
@@ -123,7 +114,6 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   SendToKeeper(configure);
 
   pb::NodeFacts facts;
-  facts.set_hostname(HostName());
   facts.set_job_dir(folder_->path());
   facts.set_gpus(
       static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));

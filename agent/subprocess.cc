@@ -176,6 +176,12 @@ SpawnResult AwaitExec(pid_t pid, int error_fd) {
 
 }  // namespace
 
+std::vector<std::string> CurrentEnvironment() {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  return environment;
+}
+
 SpawnResult Spawn(const SpawnSpec& spec) {
   if (spec.pass_fd >= 0 && spec.pass_fd < kFirstFreeFd) return Failed(EINVAL, kStepNames[kPassFd]);
   const std::vector<char*> argv = Pointers(spec.argv);

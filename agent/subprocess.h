@@ -11,6 +11,9 @@
 
 namespace dslaunch {
 
+// This process's environment, as SpawnSpec takes it.
+std::vector<std::string> CurrentEnvironment();
+
 // What to start and how. Every string reaches the program byte for byte; no shell is involved.
 struct SpawnSpec {
   std::string executable = {};         // absolute path

@@ -29,7 +29,6 @@ constexpr uint32_t kJoinMs = 30'000;
 constexpr uint32_t kReadyMs = 30'000;
 constexpr uint32_t kTeardownMs = 5'000;
 constexpr uint32_t kHeartbeatMs = 1'000;
-constexpr uint32_t kSuspectMs = 3'000;
 constexpr uint32_t kDeadMs = 6'000;
 
 // Variables that DeepSpeed's users expect on every node without asking.
@@ -154,7 +153,6 @@ Result<int> RunJob(const LaunchOptions& options, Terminal& terminal) {
   session.timeouts.set_ready_ms(kReadyMs);
   session.timeouts.set_teardown_ms(kTeardownMs);
   session.timeouts.set_heartbeat_ms(kHeartbeatMs);
-  session.timeouts.set_suspect_ms(kSuspectMs);
   session.timeouts.set_dead_ms(kDeadMs);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
   // that never answered, use them until the process ends.

@@ -87,7 +87,7 @@ Result<std::unique_ptr<SshProxy>> SshProxy::Start(const std::string& command, Un
   SpawnSpec spec;
   spec.executable = "/bin/sh";
   spec.argv = {"sh", "-c", "exec " + command};
-  for (char** entry = environ; *entry != nullptr; ++entry) spec.env.emplace_back(*entry);
+  spec.env = CurrentEnvironment();
   spec.stdin_fd = theirs.get();
   spec.stdout_fd = theirs.get();
   spec.stderr_fd = stderr_file.get();

@@ -150,7 +150,7 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
   SpawnSpec spec;
   spec.executable = agent_.path;
   spec.argv = {"dslaunch-agent", "keeper", "--nonce", nonce};
-  for (char** entry = environ; *entry != nullptr; ++entry) spec.env.emplace_back(*entry);
+  spec.env = CurrentEnvironment();
   spec.stdin_fd = theirs.get();
   spec.stdout_fd = theirs.get();
   spec.stderr_fd = stderr_file.get();

@@ -31,7 +31,7 @@ pid_t Start(const std::vector<std::string>& argv) {
   SpawnSpec spec;
   spec.executable = argv[0];
   spec.argv = argv;
-  for (char** entry = environ; *entry != nullptr; ++entry) spec.env.emplace_back(*entry);
+  spec.env = CurrentEnvironment();
   spec.stderr_fd = 2;
   return Spawn(spec).pid;
 }
