@@ -138,6 +138,7 @@ class Keeper {
       case pb::KeeperRequest::kConfigure:
         Configure(request.configure());
         break;
+      case pb::KeeperRequest::kDetach:
       case pb::KeeperRequest::kAlive:
       case pb::KeeperRequest::REQUEST_NOT_SET:
         break;
@@ -294,7 +295,8 @@ class Keeper {
     if (!stop_requested_) return;
     stop_requested_ = false;
     pb::KeeperEvent event;
-    event.mutable_all_reaped()->mutable_left_pids()->Assign(left.begin(), left.end());
+    pb::AllReaped& reaped = *event.mutable_all_reaped();
+    for (const pid_t pid : left) reaped.add_left()->set_pid(pid);
     Tell(event);
   }
 

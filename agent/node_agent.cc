@@ -117,7 +117,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   facts.set_job_dir(folder_->path());
   facts.set_gpus(
       static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
-  if (request.node_index() == 0) {
+  if (request.node_index() == request.rendezvous_node()) {
     DSL_TRY_ASSIGN(master_port_, ReservePort(static_cast<int>(request.master_port())));
     CoordinatorOptions options;
     options.job_id = request.job_id();
@@ -430,12 +430,12 @@ void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
 
 void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
   if (std::exchange(reaped_, true)) return;
-  log_.Write(reaped.left_pids_size() == 0 ? "every process is reaped"
+  log_.Write(reaped.left_size() == 0 ? "every process is reaped"
                                           : "processes are left that could not be ended");
-  left_pids_.assign(reaped.left_pids().begin(), reaped.left_pids().end());
+  left_.assign(reaped.left().begin(), reaped.left().end());
   quit_at_ = Clock::now() + kQuitWait;
   pb::AgentMessage message;
-  message.mutable_torn_down()->mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
+  message.mutable_torn_down()->mutable_left()->Add(left_.begin(), left_.end());
   SendToRendezvous(std::move(message));
   EndIfAllIsSaid();
   QuitIfIdle();
@@ -468,7 +468,7 @@ void NodeAgent::OnKeeperGone() {
   LadderOptions ladder;
   ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
   ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
-  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, ladder)) reaped.add_left_pids(pid);
+  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, ladder)) reaped.add_left()->set_pid(pid);
   OnAllReaped(reaped);
 }
 
@@ -483,7 +483,7 @@ void NodeAgent::EndIfAllIsSaid() {
   if (!reaped_ || !closed_) return;
   pb::NodeDone done;
   done.set_teardown_complete(teardown_complete_);
-  done.mutable_left_pids()->Add(left_pids_.begin(), left_pids_.end());
+  done.mutable_left()->Add(left_.begin(), left_.end());
   events_.End(std::move(done));
 }
 

@@ -105,7 +105,7 @@ class NodeAgent {
 
   bool stopping_ = false;
   bool reaped_ = false;
-  std::vector<int32_t> left_pids_;
+  std::vector<pb::LeftProcess> left_;
   bool closed_ = false;  // the rendezvous has nothing more to say
   bool teardown_complete_ = false;
   bool front_end_gone_ = false;

@@ -281,7 +281,8 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
     case pb::NodeEvent::kDone:
       node.end.done = true;
       node.end.teardown_complete = event.done().teardown_complete();
-      node.end.left_pids.assign(event.done().left_pids().begin(), event.done().left_pids().end());
+      for (const pb::LeftProcess& left : event.done().left())
+        node.end.left_pids.push_back(left.pid());
       break;
     default:
       break;

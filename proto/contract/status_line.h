@@ -1,7 +1,7 @@
 // The status pipe (DSLAUNCH_STATUS_FD): one JSON object a line, written by any worker, read by the
 // agent.
 //   {"event":"ready"}
-//   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120}
+//   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.12}
 // Only the fields below are read; others are ignored, so programs may add their own.
 #pragma once
 
@@ -21,6 +21,7 @@ struct StatusLine {
   int64_t total_steps = 0;  // 0: unknown
   std::optional<double> loss;
   std::optional<double> samples_per_s;  // over all ranks
+  std::optional<double> compute_s;      // of this rank's own work in the step, waiting left out
 
   // One line with its newline. A loss that is not finite is written as null.
   std::string Format() const;

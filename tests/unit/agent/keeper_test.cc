@@ -214,7 +214,7 @@ TEST(Keeper, StopEndsPoliteWorkersAtOnce) {
   }
   const auto event = keeper.NextOutcome();
   ASSERT_TRUE(event && event->has_all_reaped());
-  EXPECT_EQ(event->all_reaped().left_pids_size(), 0);
+  EXPECT_EQ(event->all_reaped().left_size(), 0);
   EXPECT_LT(Clock::now() - start, Ms(2000));
 }
 
@@ -232,7 +232,7 @@ TEST(Keeper, StopKillsWhatIgnoresSigtermInWhateverSession) {
   } while (!event->has_all_reaped());
   const auto took = Clock::now() - start;
   EXPECT_TRUE(keeper.IsEmpty());
-  EXPECT_EQ(event->all_reaped().left_pids_size(), 0);
+  EXPECT_EQ(event->all_reaped().left_size(), 0);
   EXPECT_GE(took, Ms(700)) << "the grace was cut short";
   EXPECT_LT(took, Ms(1700));
 }
@@ -290,7 +290,7 @@ TEST(Keeper, StopOutrunsAProgramThatKeepsForkingIntoNewSessions) {
     event = keeper.NextOutcome();
     ASSERT_TRUE(event);
   } while (!event->has_all_reaped());
-  EXPECT_EQ(event->all_reaped().left_pids_size(), 0);
+  EXPECT_EQ(event->all_reaped().left_size(), 0);
   EXPECT_TRUE(keeper.IsEmpty());
 }
 

@@ -12,12 +12,13 @@ namespace {
 TEST(StatusLineTest, ReadsWhatTheContractShows) {
   EXPECT_EQ(StatusLine::Parse("{\"event\":\"ready\"}")->event, StatusLine::Event::kReady);
   const auto step = StatusLine::Parse(
-      R"({"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120})");
+      R"({"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.125})");
   ASSERT_TRUE(step);
   EXPECT_EQ(step->step, 120);
   EXPECT_EQ(step->total_steps, 1000);
   EXPECT_DOUBLE_EQ(*step->loss, 0.31);
   EXPECT_DOUBLE_EQ(*step->samples_per_s, 5120);
+  EXPECT_DOUBLE_EQ(*step->compute_s, 0.125);
 }
 
 TEST(StatusLineTest, RoundTrip) {
