@@ -50,7 +50,10 @@ LogTail::~LogTail() = default;
 
 void LogTail::AddFile(int id, std::string path) {
   if (files_.empty()) Arm();
-  files_.push_back({id, std::move(path), UniqueFd(), 0});
+  File file;
+  file.id = id;
+  file.path = std::move(path);
+  files_.push_back(std::move(file));
   Open(files_.back());
   if (!armed_) return;  // the reader is at work and will come to this file
   asio::post(poll_timer_.get_executor(), [this, is_current = Guard()] {
@@ -68,7 +71,22 @@ uint64_t LogTail::NewBytes(const File& file) {
   return size >= file.offset ? size - file.offset : size;
 }
 
+void LogTail::RetireFiles() {
+  for (File& file : files_) file.retired = true;
+}
+
+std::optional<LogTail::Chunk> LogTail::NextRetired(size_t max_bytes) {
+  while (!files_.empty() && files_.front().retired) {
+    Open(files_.front());
+    if (auto chunk = Read(files_.front(), max_bytes)) return chunk;
+    files_.erase(files_.begin());
+    turn_ = 0;
+  }
+  return std::nullopt;
+}
+
 std::optional<LogTail::Chunk> LogTail::Next(size_t max_bytes) {
+  if (auto chunk = NextRetired(max_bytes)) return chunk;
   for (size_t i = 0; i < files_.size(); ++i) {
     turn_ = (turn_ + 1) % files_.size();
     Open(files_[turn_]);

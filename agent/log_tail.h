@@ -40,6 +40,10 @@ class LogTail {
   // its start.
   void AddFile(int id, std::string path);
 
+  // The files followed so far will not grow any more: they are read to their end before any that is
+  // added later, and let go.
+  void RetireFiles();
+
   // The next bytes of a file that has any, taking turns; at most `max_bytes`. nullopt: nothing new,
   // and on_readable will be called when there is.
   std::optional<Chunk> Next(size_t max_bytes);
@@ -52,15 +56,17 @@ class LogTail {
 
  private:
   struct File {
-    int id;
+    int id = 0;
     std::string path;
     UniqueFd fd;
     uint64_t offset = 0;
+    bool retired = false;
   };
 
   void Open(File& file);
   static uint64_t NewBytes(const File& file);
   std::optional<Chunk> Read(File& file, size_t max_bytes);
+  std::optional<Chunk> NextRetired(size_t max_bytes);
   void Arm();
   std::function<bool()> Guard() const;
   void Poll(std::chrono::milliseconds delay);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/agent_log.h"
+#include "agent/epoch_workers.h"
 #include "agent/event_stream.h"
 #include "agent/framed_socket.h"
 #include "agent/job_folder.h"
@@ -42,18 +43,21 @@ class NodeAgent {
   void OnStreamOver();
 
  private:
-  struct Worker {
-    uint32_t rank = 0;
-    int pid = 0;
-    bool ended = false;
-    std::string folder;  // of its log files
+  enum class Phase {
+    kIdle,      // no ranks: before the first assignment, between two epochs, or a spare
+    kWorking,   // an epoch's ranks run, or have ended well
+    kHalting,   // the keeper empties the node for the next epoch
+    kStopping,  // the keeper empties the node for good
+    kEmpty,     // it has
   };
 
   Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
   void Join(Result<RendezvousRoute> route);
   void OnRendezvousMessage(const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const std::string& why);
-  void StartWorkers(const pb::RendezvousMessage& message);
+  void OnAssignment(const pb::RendezvousMessage& message);
+  void OnHalt(uint64_t epoch, const pb::Halt& halt);
+  Result<PortReservation> ReserveMasterPort() const;
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
@@ -67,7 +71,11 @@ class NodeAgent {
   void BeginStop(const pb::Cause& cause, bool kill_now = false);
   // The same, and the other nodes hear of it.
   void StopJob(const pb::Cause& cause, bool kill_now = false);
-  void OnClosed(bool complete);
+  // The rendezvous has nothing more to say. `word` is empty when it never came to its last one.
+  void OnClosed(const pb::Closed& word);
+  void Halted();
+  void TornDown();
+  void Notify(std::string text);
   void Tick();
   void CheckSilence(bool tick_was_late);
   // The last event, once nothing more can happen here.
@@ -75,9 +83,12 @@ class NodeAgent {
   void QuitIfIdle();
   void SendToRendezvous(pb::AgentMessage message);
   void SendToKeeper(const pb::KeeperRequest& request);
-  const std::string& node_name() const {
-    return prepare_.nodes(static_cast<int>(prepare_.node_index())).name();
-  }
+  bool stopping() const { return phase_ >= Phase::kStopping; }
+  const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
+  const pb::Node& own_node() const { return NodeAt(prepare_.node_index()); }
+  const std::string& node_name() const { return own_node().name(); }
+  // "rank 3 (node2, pid 123)", for messages.
+  std::string Describe(const EpochWorker& worker) const;
 
   asio::io_context& loop_;
   asio::steady_timer tick_timer_;
@@ -97,17 +108,12 @@ class NodeAgent {
   std::unique_ptr<RendezvousClient> client_;
   std::string rendezvous_address_;
   Clock::time_point rendezvous_heard_;
-  uint64_t epoch_ = 0;
 
-  std::vector<Worker> workers_;  // by local_rank
-  size_t spawned_ = 0;
-  size_t ended_well_ = 0;
-
-  bool stopping_ = false;
-  bool reaped_ = false;
-  std::vector<pb::LeftProcess> left_;
+  Phase phase_ = Phase::kIdle;
+  uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
+  EpochWorkers workers_;
+  pb::NodeDone done_;    // what is known of it so far
   bool closed_ = false;  // the rendezvous has nothing more to say
-  bool teardown_complete_ = false;
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> quit_at_;
 
