@@ -23,7 +23,15 @@ constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
+constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
+
+// This process's own clock, as heartbeats carry it.
+uint64_t NowUs() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+          .count());
+}
 
 std::string CauseText(const pb::Cause& cause) {
   if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
@@ -99,6 +107,9 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  heart_ = std::make_unique<Heartbeat>(milliseconds(request.timeouts().heartbeat_ms()) / 2,
+                                       kLoopPatience * milliseconds(request.timeouts().dead_ms()),
+                                       [this](bool loop_lives) { Beat(loop_lives); });
   return facts;
 }
 
@@ -142,9 +153,11 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
              (route->address.empty() ? "in this process" : "at " + route->address));
   rendezvous_address_ = route->address;
   rendezvous_heard_ = Clock::now();
-  client_ = std::make_unique<RendezvousClient>(
+  auto client = std::make_unique<RendezvousClient>(
       route->channel,
       [this](pb::RendezvousMessage message) {
+        // Taken here, where the message arrives: the loop may be busy.
+        if (message.heartbeat().sent_us() != 0) rtt_us_ = NowUs() - message.heartbeat().sent_us();
         asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
       },
       [this](std::string why) {
@@ -157,7 +170,9 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
   join.set_reached_at(rendezvous_address_);
   join.set_master_port(static_cast<uint32_t>(master_port_.port));
   if (!rendezvous_address_.empty()) join.set_address(LocalAddressTowards(rendezvous_address_));
-  SendToRendezvous(std::move(message));
+  client->Send(WithSender(std::move(message)));  // before any beat
+  const std::lock_guard lock(beat_mutex_);
+  client_ = std::move(client);
 }
 
 void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
@@ -214,11 +229,14 @@ void NodeAgent::OnClosed(const pb::Closed& word) {
 }
 
 void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
-  if (!client_ || closed_) return;
+  if (client_ && !closed_) client_->Send(WithSender(std::move(message)));
+}
+
+pb::AgentMessage NodeAgent::WithSender(pb::AgentMessage message) const {
   message.set_job_id(prepare_.job_id());
   message.set_epoch(epoch_);
   message.set_node_index(prepare_.node_index());
-  client_->Send(std::move(message));
+  return message;
 }
 
 // --- Workers ---
@@ -393,7 +411,9 @@ void NodeAgent::OnStatus(const pb::StatusBytes& status) {
     const size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (!StatusLine::Parse(line)) continue;
+    const std::optional<StatusLine> parsed = StatusLine::Parse(line);
+    if (!parsed) continue;
+    workers_.OnStatus(status.local_rank(), *parsed, Clock::now());
     events_.EmitStatus(worker->rank, std::string(line));
   }
 }
@@ -517,17 +537,27 @@ std::string NodeAgent::Describe(const EpochWorker& worker) const {
 
 // --- Time ---
 
-void NodeAgent::Tick() {
+void NodeAgent::Beat(bool loop_lives) {
+  // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
+  if (server_) server_->Tick();
+  if (!loop_lives) return;
+  // The keeper judges by the same beats as the rendezvous, else it would kill an agent that only
+  // waits for its disk.
   pb::KeeperRequest alive;
   alive.mutable_alive();
-  SendToKeeper(alive);
-  if (server_) server_->Tick();
+  keeper_.Send(alive);
+  const std::lock_guard lock(beat_mutex_);
+  if (!client_) return;
+  next_beat_.mutable_heartbeat()->set_sent_us(NowUs());
+  client_->Send(next_beat_);
+}
+
+void NodeAgent::Tick() {
   milliseconds interval = kDefaultTick;
   if (prepared_) {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
-    pb::AgentMessage heartbeat;
-    heartbeat.mutable_heartbeat();
-    SendToRendezvous(std::move(heartbeat));
+    PrepareBeat();
+    events_.EmitAlive();
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();
@@ -535,6 +565,17 @@ void NodeAgent::Tick() {
   tick_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) Tick();
   });
+}
+
+void NodeAgent::PrepareBeat() {
+  pb::AgentMessage message;
+  message.mutable_heartbeat();
+  for (pb::RankProgress& progress : workers_.Progress(Clock::now()))
+    *message.mutable_heartbeat()->add_ranks() = std::move(progress);
+  message = WithSender(std::move(message));
+  heart_->LoopTurned();
+  const std::lock_guard lock(beat_mutex_);
+  next_beat_ = std::move(message);
 }
 
 void NodeAgent::CheckSilence(bool tick_was_late) {
