@@ -302,9 +302,17 @@ void NodeAgent::OnKeeperMessage(std::string_view bytes) {
       return OnAllReaped(event.all_reaped());
     case pb::KeeperEvent::kFrontEndGone:
       return OnFrontEndGone();
+    case pb::KeeperEvent::kWorkersCgroup:
+      return OnWorkersCgroup(event.workers_cgroup());
     default:
       return;
   }
+}
+
+void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
+  workers_cgroup_ = cgroup.folder();
+  log_.Write(workers_cgroup_.empty() ? "no cgroup for the workers: " + cgroup.none_because()
+                                     : "the workers' cgroup is " + workers_cgroup_);
 }
 
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
@@ -460,15 +468,16 @@ void NodeAgent::OnKeeperGone() {
   if (!prepared_) return loop_.stop();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
-  std::vector<pid_t> groups;
+  Orphans orphans = {
+      .job_id = prepare_.job_id(), .session = getsid(0), .cgroup = workers_cgroup_};
   for (const Worker& worker : workers_) {
-    if (worker.pid > 0 && !worker.ended) groups.push_back(worker.pid);
+    if (worker.pid > 0 && !worker.ended) orphans.groups.push_back(worker.pid);
   }
   pb::AllReaped reaped;
   LadderOptions ladder;
   ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
   ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
-  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, ladder)) reaped.add_left()->set_pid(pid);
+  *reaped.mutable_left() = SweepOrphans(orphans, ladder);
   OnAllReaped(reaped);
 }
 

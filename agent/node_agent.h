@@ -57,6 +57,7 @@ class NodeAgent {
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
+  void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
   void OnWorkerExited(const pb::WorkerExited& exited);
@@ -100,6 +101,7 @@ class NodeAgent {
   uint64_t epoch_ = 0;
 
   std::vector<Worker> workers_;  // by local_rank
+  std::string workers_cgroup_;   // empty: they have none
   size_t spawned_ = 0;
   size_t ended_well_ = 0;
 
