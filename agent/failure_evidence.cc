@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/proc_text.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/harmless_text.h"
 
@@ -33,16 +34,26 @@ constexpr std::array<std::string_view, 10> kPeerLost = {
 };
 
 // Say so only of a connection between ranks: a data set may be behind a connection, too.
-constexpr std::array<std::string_view, 11> kConnectionLost = {
-    "Connection closed", "Connection was likely closed",
-    "Connection reset",  "connection reset",
-    "Broken pipe",       "broken pipe",
-    "Socket closed",     "Socket Timeout",
-    "timed out",         "timeout after",
-    "unhandled system error"};
-constexpr std::array<std::string_view, 9> kBetweenRanks = {
-    "gloo", "c10d", "TCPStore", "NCCL", "nccl", "ProcessGroup", "torch.distributed",
-    "torch._C._distributed", "DistBackendError"};
+constexpr std::array<std::string_view, 11> kConnectionLost = {"Connection closed",
+                                                              "Connection was likely closed",
+                                                              "Connection reset",
+                                                              "connection reset",
+                                                              "Broken pipe",
+                                                              "broken pipe",
+                                                              "Socket closed",
+                                                              "Socket Timeout",
+                                                              "timed out",
+                                                              "timeout after",
+                                                              "unhandled system error"};
+constexpr std::array<std::string_view, 9> kBetweenRanks = {"gloo",
+                                                           "c10d",
+                                                           "TCPStore",
+                                                           "NCCL",
+                                                           "nccl",
+                                                           "ProcessGroup",
+                                                           "torch.distributed",
+                                                           "torch._C._distributed",
+                                                           "DistBackendError"};
 
 bool HasAny(std::string_view text, std::span<const std::string_view> phrases) {
   return std::ranges::any_of(phrases, [&](std::string_view phrase) {
@@ -52,13 +63,6 @@ bool HasAny(std::string_view text, std::span<const std::string_view> phrases) {
 
 bool NamesLostPeer(std::string_view line) {
   return HasAny(line, kPeerLost) || (HasAny(line, kConnectionLost) && HasAny(line, kBetweenRanks));
-}
-
-std::string_view TakeLine(std::string_view& text) {
-  const size_t end = std::min(text.find('\n'), text.size());
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(std::min(end + 1, text.size()));
-  return line;
 }
 
 // Torch puts "[rank3]: " before what an uncaught exception prints.
@@ -147,8 +151,7 @@ FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last
     return evidence;
   }
   if (!can_be_victim) return evidence;
-  if (const auto exception = RootException(last_lines); !exception.empty())
-    return Judge(exception);
+  if (const auto exception = RootException(last_lines); !exception.empty()) return Judge(exception);
   // By these codes our trainer says that it stops because of another rank.
   const bool trainer_lost_peer = signal == 0 && (exit_code == ToInt(ExitCode::kUnavailable) ||
                                                  exit_code == ToInt(ExitCode::kTimedOut));

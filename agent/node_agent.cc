@@ -1,5 +1,7 @@
 #include "agent/node_agent.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cstring>
@@ -8,8 +10,8 @@
 
 #include "agent/gpus.h"
 #include "agent/node_identity.h"
+#include "agent/oom.h"
 #include "agent/orphan_sweep.h"
-#include "agent/worker_end.h"
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
@@ -171,6 +173,7 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
   join.set_master_port(static_cast<uint32_t>(master_port_.port));
   if (!rendezvous_address_.empty()) join.set_address(LocalAddressTowards(rendezvous_address_));
   client->Send(WithSender(std::move(message)));  // before any beat
+  PrepareBeat();
   const std::lock_guard lock(beat_mutex_);
   client_ = std::move(client);
 }
@@ -277,6 +280,7 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
                              specs.error().message));
   }
   workers_ = EpochWorkers(epoch_, message.assignment(), *specs);
+  workers_life_ = {epoch_, program_.cwd, Clock::now(), OutOfMemoryKills()};
   log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
              " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
              std::to_string(plan.assignment.first_rank()) + ", MASTER_ADDR " +
@@ -325,9 +329,17 @@ void NodeAgent::OnKeeperMessage(std::string_view bytes) {
       return OnAllReaped(event.all_reaped());
     case pb::KeeperEvent::kFrontEndGone:
       return OnFrontEndGone();
+    case pb::KeeperEvent::kWorkersCgroup:
+      return OnWorkersCgroup(event.workers_cgroup());
     default:
       return;
   }
+}
+
+void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
+  workers_cgroup_ = cgroup.folder();
+  log_.Write(workers_cgroup_.empty() ? "no cgroup for the workers: " + cgroup.none_because()
+                                     : "the workers' cgroup is " + workers_cgroup_);
 }
 
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
@@ -372,6 +384,7 @@ void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
 }
 
 void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
+  const uint64_t noticed_us = NowUs();
   const EpochWorker* worker = workers_.Find(exited.local_rank());
   if (worker == nullptr) return;
   log_.Write(Describe(*worker) + (exited.signal() != 0
@@ -379,17 +392,21 @@ void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
                                       : " exited with " + std::to_string(exited.exit_code())));
   const bool well = exited.signal() == 0 && exited.exit_code() == 0;
   const bool all_well = workers_.OnEnded(exited.local_rank(), well);
-  pb::NodeEvent event;
-  *event.mutable_worker_ended() = DescribeWorkerEnd(exited, *worker, workers_.epoch());
+  WorkerEnd end = DescribeWorkerEnd(exited, *worker, workers_life_);
+  if (!end.note.empty()) log_.Write(end.note);
   pb::AgentMessage message;
   if (IsFailure(exited)) {
-    *message.mutable_worker_failed()->mutable_cause() =
-        CauseOfFailure(event.worker_ended(), prepare_.node_index());
+    pb::WorkerFailed& failed = *message.mutable_worker_failed();
+    *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
+    failed.set_age_us(NowUs() - noticed_us);
+    failed.set_rtt_us(rtt_us_);
     SendToRendezvous(std::move(message));
   } else if (all_well && phase_ == Phase::kWorking) {
     message.mutable_finished();
     SendToRendezvous(std::move(message));
   }
+  pb::NodeEvent event;
+  *event.mutable_worker_ended() = std::move(end.event);
   events_.Emit(std::move(event));
 }
 
@@ -498,12 +515,15 @@ void NodeAgent::OnKeeperGone() {
   if (!prepared_) return loop_.stop();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
+  const Orphans orphans = {.job_id = prepare_.job_id(),
+                           .groups = workers_.RunningPids(),
+                           .session = getsid(0),
+                           .cgroup = workers_cgroup_};
   pb::AllReaped reaped;
   LadderOptions ladder;
   ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
   ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
-  for (const pid_t pid : SweepOrphans(prepare_.job_id(), workers_.RunningPids(), ladder))
-    reaped.add_left()->set_pid(pid);
+  *reaped.mutable_left() = SweepOrphans(orphans, ladder);
   OnAllReaped(reaped);
 }
 

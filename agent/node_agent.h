@@ -20,6 +20,7 @@
 #include "agent/job_folder.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
+#include "agent/worker_end.h"
 #include "proto/agent.pb.h"
 #include "proto/keeper.pb.h"
 #include "rendezvous/client.h"
@@ -63,6 +64,7 @@ class NodeAgent {
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
+  void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
   void OnWorkerExited(const pb::WorkerExited& exited);
@@ -120,8 +122,10 @@ class NodeAgent {
   Phase phase_ = Phase::kIdle;
   uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
   EpochWorkers workers_;
-  pb::NodeDone done_;    // what is known of it so far
-  bool closed_ = false;  // the rendezvous has nothing more to say
+  WorkerLife workers_life_;     // what all of them have in common
+  std::string workers_cgroup_;  // empty: they have none
+  pb::NodeDone done_;           // what is known of it so far
+  bool closed_ = false;         // the rendezvous has nothing more to say
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> quit_at_;
 

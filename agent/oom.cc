@@ -9,7 +9,7 @@
 #include <charconv>
 #include <csignal>
 
-#include "agent/small_file.h"
+#include "agent/proc_text.h"
 #include "proto/contract/unique_fd.h"
 
 namespace dslaunch {
@@ -38,7 +38,7 @@ std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_
                                                uint64_t since_us) {
   while (!kernel_log.empty()) {
     // "priority,sequence,microseconds,flags;message"
-    std::string_view message = Take(kernel_log, '\n');
+    std::string_view message = TakeLine(kernel_log);
     std::string_view head = Take(message, ';');
     Take(head, ',');
     Take(head, ',');
@@ -56,8 +56,8 @@ std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_
 
 uint64_t ParseOutOfMemoryKills(std::string_view vmstat) {
   while (!vmstat.empty()) {
-    std::string_view line = Take(vmstat, '\n');
-    if (Take(line, ' ') == "oom_kill") return ToNumber(line);
+    std::string_view line = TakeLine(vmstat);
+    if (TakeWord(line) == "oom_kill") return TakeNumber(line);
   }
   return 0;
 }
@@ -87,7 +87,7 @@ std::string ReadKillsInKernelLog() {
 }
 
 uint64_t OutOfMemoryKills() {
-  return ParseOutOfMemoryKills(ReadSmallFile("/proc/vmstat").value_or(""));
+  return ParseOutOfMemoryKills(ReadWhole("/proc/vmstat").value_or(""));
 }
 
 std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::string& cwd,

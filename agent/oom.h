@@ -1,5 +1,5 @@
-// Was it the kernel that killed a worker, because memory ran out? And where does the kernel put what
-// is left of one that crashed?
+// Was it the kernel that killed a worker, because memory ran out? And where does the kernel put
+// what is left of one that crashed?
 #pragma once
 
 #include <sys/types.h>
