@@ -12,6 +12,7 @@
 #include "agent/node_identity.h"
 #include "agent/oom.h"
 #include "agent/orphan_sweep.h"
+#include "agent/thread_states.h"
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
@@ -25,6 +26,7 @@ constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
+constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
@@ -187,6 +189,9 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
     case pb::RendezvousMessage::kHalt:
       OnHalt(message.epoch(), message.halt());
       break;
+    case pb::RendezvousMessage::kInspect:
+      OnInspect(message.inspect());
+      break;
     case pb::RendezvousMessage::kNotice:
       Notify(message.notice().message());
       break;
@@ -309,6 +314,16 @@ void NodeAgent::OnHalt(uint64_t epoch, const pb::Halt& halt) {
   pb::KeeperRequest request;
   request.mutable_stop();
   SendToKeeper(request);
+}
+
+void NodeAgent::OnInspect(const pb::Inspect& inspect) {
+  for (const EpochWorker& worker : workers_.all()) {
+    if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
+    const std::string threads =
+        DescribeThreads(ReadThreads(worker.pid), kMaxThreadLines, sysconf(_SC_CLK_TCK));
+    Notify(Describe(worker) + " seems to hang: " + inspect.reason() +
+           (threads.empty() || threads.front() == '\n' ? "" : "; ") + threads);
+  }
 }
 
 void NodeAgent::OnKeeperMessage(std::string_view bytes) {

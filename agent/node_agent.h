@@ -60,6 +60,7 @@ class NodeAgent {
   void OnRendezvousEnd(const std::string& why);
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
+  void OnInspect(const pb::Inspect& inspect);
   Result<PortReservation> ReserveMasterPort() const;
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();

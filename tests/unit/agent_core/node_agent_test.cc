@@ -19,10 +19,8 @@
 namespace dslaunch {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr milliseconds kWait(20'000);
 
@@ -482,6 +480,19 @@ TEST_F(NodeAgentTest, OnlyWhatEndedBadlyByItselfIsAFailure) {
   EXPECT_FALSE(front_end_->Find(pb::NodeEvent::kWorkerEnded)->worker_ended().stopping());
   EXPECT_TRUE(front_end_->Find(pb::NodeEvent::kWorkerEnded, 1)->worker_ended().stopping());
   EXPECT_EQ(rendezvous_.Next(), std::nullopt);
+}
+
+TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
+  Join();
+  Assign(1);
+  EXPECT_TRUE(Hear().has_ready());
+  Say(1, [](pb::RendezvousMessage& message) {
+    message.mutable_inspect()->add_ranks(3);
+    message.mutable_inspect()->set_reason("no step for 60 s");
+  });
+  ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kNotice); }));
+  EXPECT_EQ(front_end_->Find(pb::NodeEvent::kNotice)->notice().message(),
+            "rank 3 (node2, pid 1000000001) seems to hang: no step for 60 s");
 }
 
 }  // namespace
