@@ -37,6 +37,12 @@ uint64_t NowUs() {
           .count());
 }
 
+int64_t UnixMs() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 std::string CauseText(const pb::Cause& cause) {
   if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
   if (!cause.message().empty()) return cause.message();
@@ -85,6 +91,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
+  log_keeping_.emplace(node_name(), request.log_max_bytes());
   log_.Write("job " + request.job_id() + ", node " + node_name() + ": prepared to run " +
              program_.argv.front() + " in " + program_.cwd);
 
@@ -285,6 +292,9 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
                              specs.error().message));
   }
   workers_ = EpochWorkers(epoch_, message.assignment(), *specs);
+  log_keeping_->StartAttempt(folder_->AttemptFolder(epoch_));
+  for (const EpochWorker& worker : workers_.all())
+    log_keeping_->AddRank(worker.rank, worker.folder);
   workers_life_ = {epoch_, program_.cwd, Clock::now(), OutOfMemoryKills()};
   log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
              " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
@@ -593,6 +603,7 @@ void NodeAgent::Tick() {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
     PrepareBeat();
     events_.EmitAlive();
+    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();

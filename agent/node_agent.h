@@ -18,6 +18,7 @@
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
+#include "agent/log_keeping.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
 #include "agent/worker_end.h"
@@ -111,6 +112,7 @@ class NodeAgent {
   ResolvedProgram program_;
   Environment environment_;
   std::optional<JobFolder> folder_;
+  std::optional<LogKeeping> log_keeping_;
   AgentLog log_;
   PortReservation master_port_;
   std::unique_ptr<RendezvousServer> server_;
