@@ -28,6 +28,7 @@ constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard tha
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
 constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
+constexpr milliseconds kMoveSlack(10'000);      // beyond what the front end waits before it moves
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
 // This process's own clock, as heartbeats carry it.
@@ -108,32 +109,49 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
       static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
   DSL_TRY_ASSIGN(master_port_, ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
-    CoordinatorOptions options;
-    options.job_id = request.job_id();
-    options.nodes.assign(request.nodes().begin(), request.nodes().end());
-    options.timeouts = request.timeouts();
-    options.one_machine = request.local();
-    DSL_TRY_ASSIGN(server_, RendezvousServer::Start(std::move(options), request.credentials()));
+    pb::MoveRequest nothing_before;
+    *nothing_before.mutable_absent_nodes() = request.absent_nodes();
+    DSL_TRY(OpenRendezvous(nothing_before));
     for (const std::string& endpoint : server_->endpoints())
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  lease_renewed_ = Clock::now();
   heart_ = std::make_unique<Heartbeat>(milliseconds(request.timeouts().heartbeat_ms()) / 2,
                                        kLoopPatience * milliseconds(request.timeouts().dead_ms()),
                                        [this](bool loop_lives) { Beat(loop_lives); });
   return facts;
 }
 
+Result<void> NodeAgent::OpenRendezvous(const pb::MoveRequest& last) {
+  CoordinatorOptions options;
+  options.job_id = prepare_.job_id();
+  options.nodes.assign(prepare_.nodes().begin(), prepare_.nodes().end());
+  options.timeouts = prepare_.timeouts();
+  options.policy = prepare_.policy();
+  options.one_machine = prepare_.local();
+  options.rendezvous_node = prepare_.node_index();
+  options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
+  options.epoch = last.epoch();
+  options.restarts = last.restarts();
+  options.epoch_ended_by = last.cause();
+  DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
+                 RendezvousServer::Start(std::move(options), prepare_.credentials()));
+  const std::lock_guard lock(beat_mutex_);
+  server_ = std::move(server);
+  return {};
+}
+
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
   events_.Attach(std::move(sink));
-  if (stopping()) return;  // before it ran
-  if (server_) {
-    Join(RendezvousRoute{server_->InProcessChannel(), ""});
-    return;
-  }
-  const std::vector<std::string> endpoints(request.rendezvous_endpoints().begin(),
-                                           request.rendezvous_endpoints().end());
+  if (!stopping()) GoToRendezvous();  // else before it ran
+}
+
+void NodeAgent::GoToRendezvous() {
+  if (server_) return Join(RendezvousRoute{server_->InProcessChannel(), ""});
+  const std::vector<std::string> endpoints(run_.rendezvous_endpoints().begin(),
+                                           run_.rendezvous_endpoints().end());
   std::thread([this, endpoints, job_id = prepare_.job_id(), credentials = prepare_.credentials(),
                deadline = Deadline::After(milliseconds(prepare_.timeouts().join_ms()))] {
     Result<RendezvousRoute> route = FindRendezvous(endpoints, job_id, credentials, deadline);
@@ -164,15 +182,20 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
              (route->address.empty() ? "in this process" : "at " + route->address));
   rendezvous_address_ = route->address;
   rendezvous_heard_ = Clock::now();
+  const uint64_t attendance = ++attendance_;
   auto client = std::make_unique<RendezvousClient>(
       route->channel,
-      [this](pb::RendezvousMessage message) {
+      [this, attendance](pb::RendezvousMessage message) {
         // Taken here, where the message arrives: the loop may be busy.
         if (message.heartbeat().sent_us() != 0) rtt_us_ = NowUs() - message.heartbeat().sent_us();
-        asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
+        asio::post(loop_, [this, attendance, message = std::move(message)] {
+          if (attendance == attendance_) OnRendezvousMessage(message);
+        });
       },
-      [this](std::string why) {
-        asio::post(loop_, [this, why = std::move(why)] { OnRendezvousEnd(why); });
+      [this, attendance](std::string why) {
+        asio::post(loop_, [this, attendance, why = std::move(why)] {
+          if (attendance == attendance_) OnRendezvousEnd(why);
+        });
       });
   pb::AgentMessage message;
   pb::Join& join = *message.mutable_join();
@@ -227,9 +250,80 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
 void NodeAgent::OnRendezvousEnd(const std::string& why) {
   if (closed_) return;
   const uint32_t host = prepare_.rendezvous_node();
-  BeginStop(MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
-                      NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")"));
+  pb::Cause cause =
+      MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
+                NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")");
+  cause.set_epoch(epoch_);
+  if (MayMove()) return AwaitMove(cause);
+  BeginStop(cause);
   OnClosed({});
+}
+
+// --- Another rendezvous ---
+
+// A front end is there to name another, and policy allows another epoch.
+bool NodeAgent::MayMove() const {
+  return prepare_.policy().max_restarts() > 0 && !server_ && !stopping() && !front_end_gone_ &&
+         !stream_over_at_;
+}
+
+// The front end first makes sure that the lost node has ended its ranks, which takes the node as
+// long as its lease if it cannot be told.
+void NodeAgent::AwaitMove(const pb::Cause& cause) {
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  log_.Write(CauseText(cause) + "; waiting for the front end to name another");
+  LeaveRendezvous();
+  lost_by_ = cause;
+  move_by_ = Clock::now() + kMoveSlack +
+             milliseconds(timeouts.lease_ms() + 2 * timeouts.dead_ms() + timeouts.grace_ms() +
+                          timeouts.teardown_ms());
+  pb::NodeEvent event;
+  event.mutable_rendezvous_lost()->set_epoch(epoch_);
+  *event.mutable_rendezvous_lost()->mutable_cause() = cause;
+  events_.Emit(std::move(event));
+  if (phase_ > Phase::kWorking) return;
+  phase_ = Phase::kHalting;
+  pb::KeeperRequest request;
+  request.mutable_stop();
+  SendToKeeper(request);
+}
+
+void NodeAgent::LeaveRendezvous() {
+  ++attendance_;
+  std::unique_ptr<RendezvousClient> client;
+  const std::lock_guard lock(beat_mutex_);
+  client.swap(client_);
+  server_.reset();
+}
+
+pb::MoveReply NodeAgent::Move(const pb::MoveRequest& request) {
+  pb::MoveReply reply;
+  const Result<void> moved = TryMove(request);
+  if (!moved.ok()) {
+    reply.mutable_failure()->set_exit_code(ToInt(moved.error().code));
+    reply.mutable_failure()->set_message(node_name() + ": " + moved.error().message);
+    return reply;
+  }
+  pb::RendezvousOpened& opened = *reply.mutable_opened();
+  if (!server_) return reply;
+  for (const std::string& endpoint : server_->endpoints())
+    opened.add_rendezvous_endpoints(endpoint);
+  return reply;
+}
+
+Result<void> NodeAgent::TryMove(const pb::MoveRequest& request) {
+  if (!move_by_ || stopping())
+    return Error{ExitCode::kUnavailable, "it does not wait for another rendezvous"};
+  if (request.rendezvous_node() >= static_cast<uint32_t>(prepare_.nodes_size()))
+    return Error{ExitCode::kInternal, "the front end named a node that the job does not have"};
+  if (request.rendezvous_node() == prepare_.node_index()) DSL_TRY(OpenRendezvous(request));
+  move_by_.reset();
+  prepare_.set_rendezvous_node(request.rendezvous_node());
+  *run_.mutable_rendezvous_endpoints() = request.rendezvous_endpoints();
+  log_.Write(NodeAt(request.rendezvous_node()).name() + " decides from now on");
+  join_when_empty_ = phase_ == Phase::kHalting;
+  if (!join_when_empty_) GoToRendezvous();
+  return {};
 }
 
 void NodeAgent::OnClosed(const pb::Closed& word) {
@@ -504,6 +598,12 @@ void NodeAgent::Halted() {
                              node_name() + ": " + next_port.error().message));
   }
   master_port_ = *std::move(next_port);
+  if ((move_by_ || join_when_empty_) && done_.left_size() > 0) {
+    closed_ = true;
+    return BeginStop(MakeCause(pb::Cause::INTERNAL, prepare_.node_index(), ExitCode::kTimedOut,
+                               node_name() + ": processes are left that could not be ended"));
+  }
+  if (std::exchange(join_when_empty_, false)) return GoToRendezvous();
   pb::AgentMessage message;
   pb::Halted& halted = *message.mutable_halted();
   *halted.mutable_left() = done_.left();
@@ -538,6 +638,9 @@ void NodeAgent::OnKeeperGone() {
   front_end_gone_ = true;
   events_.Detach();
   if (!prepared_) return loop_.stop();
+  // Whoever decides is no longer here: the other nodes need another, if they may have one.
+  if (server_ && prepare_.policy().max_restarts() > 0 && prepare_.nodes_size() > 1)
+    LeaveRendezvous();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
   const Orphans orphans = {.job_id = prepare_.job_id(),
@@ -583,8 +686,13 @@ std::string NodeAgent::Describe(const EpochWorker& worker) const {
 // --- Time ---
 
 void NodeAgent::Beat(bool loop_lives) {
+  std::shared_ptr<RendezvousServer> server;
+  {
+    const std::lock_guard lock(beat_mutex_);
+    server = server_;
+  }
   // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
-  if (server_) server_->Tick();
+  if (server) server->Tick();
   if (!loop_lives) return;
   // The keeper judges by the same beats as the rendezvous, else it would kill an agent that only
   // waits for its disk.
@@ -627,11 +735,18 @@ void NodeAgent::PrepareBeat() {
 void NodeAgent::CheckSilence(bool tick_was_late) {
   const Clock::time_point now = Clock::now();
   // When this process stood still, its messages still wait to be read: they get another turn.
-  if (tick_was_late) rendezvous_heard_ = now;
+  if (tick_was_late) rendezvous_heard_ = lease_renewed_ = now;
   if (client_ && !closed_ &&
       now - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
     OnRendezvousEnd("it was silent");
   }
+  if (move_by_ && now >= *move_by_) {
+    move_by_.reset();
+    BeginStop(lost_by_);
+    OnClosed({});
+  }
+  const milliseconds lease(prepare_.timeouts().lease_ms());
+  if (lease.count() > 0 && now - lease_renewed_ >= lease) OnFrontEndGone();
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }

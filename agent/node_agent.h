@@ -38,6 +38,8 @@ class NodeAgent {
   // The Agent service (proto/agent.proto); all on the loop's thread.
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
+  void Renew() { lease_renewed_ = Clock::now(); }
+  pb::MoveReply Move(const pb::MoveRequest& request);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   void OnEventWritten(bool ok) { events_.OnWritten(ok); }
@@ -56,9 +58,16 @@ class NodeAgent {
   };
 
   Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
+  // This node decides from now on; `last` says what was before.
+  Result<void> OpenRendezvous(const pb::MoveRequest& last);
+  void GoToRendezvous();
   void Join(Result<RendezvousRoute> route);
   void OnRendezvousMessage(const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const std::string& why);
+  bool MayMove() const;
+  void AwaitMove(const pb::Cause& cause);
+  Result<void> TryMove(const pb::MoveRequest& request);
+  void LeaveRendezvous();
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
   void OnInspect(const pb::Inspect& inspect);
@@ -115,10 +124,12 @@ class NodeAgent {
   std::optional<LogKeeping> log_keeping_;
   AgentLog log_;
   PortReservation master_port_;
-  std::unique_ptr<RendezvousServer> server_;
 
   pb::RunRequest run_;
-  std::unique_ptr<RendezvousClient> client_;
+  uint64_t attendance_ = 0;  // counts the rendezvous joined: what comes of an older one is void
+  std::optional<Clock::time_point> move_by_;  // the rendezvous is lost, and another is awaited
+  pb::Cause lost_by_;                         // why
+  bool join_when_empty_ = false;
   std::string rendezvous_address_;
   Clock::time_point rendezvous_heard_;
 
@@ -133,10 +144,13 @@ class NodeAgent {
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
+  Clock::time_point lease_renewed_;
   EventStream events_;
 
   std::atomic<uint64_t> rtt_us_ = 0;  // to the rendezvous and back; 0: unknown
-  std::mutex beat_mutex_;             // guards what follows, and client_ against the heart
+  std::mutex beat_mutex_;             // guards what follows against the heart
+  std::shared_ptr<RendezvousServer> server_;
+  std::unique_ptr<RendezvousClient> client_;
   pb::AgentMessage next_beat_;        // as the loop knew it when it turned last
   std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };

@@ -82,21 +82,33 @@ std::vector<std::string> JobStory::OnRestarting(const pb::Restarting& restarting
   if (cause.kind() == pb::Cause::NODE_LOST && about < nodes_.size()) given_up_.insert(about);
   if (restarting.epoch() <= ended_epoch_) return {};
   ended_epoch_ = restarting.epoch();
+  return {EpochEnded(cause, restarting.reason(), restarting.delay_ms())};
+}
+
+std::string JobStory::OnMoved(size_t node, const pb::Cause& cause) {
+  given_up_.insert(rendezvous_);
+  rendezvous_ = node;
+  ended_epoch_ = std::max(ended_epoch_, epoch_);
+  return EpochEnded(cause, "", 0) + "; " + nodes_[node].name + " hosts the rendezvous now";
+}
+
+std::string JobStory::EpochEnded(const pb::Cause& cause, const std::string& reason,
+                                 uint32_t delay_ms) {
+  const uint32_t about = cause.node_index();
   // A restart for a node that joins is none of those that the user allowed.
   const bool is_failure = cause.kind() != pb::Cause::NONE;
   std::string line = "epoch " + std::to_string(ended_epoch_) + " ended: ";
-  line += is_failure ? CauseLine(cause, about < nodes_.size() ? nodes_[about].name : "")
-                     : restarting.reason();
+  line += is_failure ? CauseLine(cause, about < nodes_.size() ? nodes_[about].name : "") : reason;
   std::vector<uint32_t> left;
   for (const size_t i : connected_) {
     if (!given_up_.contains(i)) left.push_back(static_cast<uint32_t>(i));
   }
   line += "; restarting on " + Names(left);
-  if (restarting.delay_ms() > 0) line += " in " + Seconds(restarting.delay_ms());
+  if (delay_ms > 0) line += " in " + Seconds(delay_ms);
   if (is_failure) {
     line += " (" + std::to_string(++restarts_) + " of " + std::to_string(max_restarts_) + ")";
   }
-  return {line};
+  return line;
 }
 
 // In a job that can be restarted a node may be cut off from the others, and then takes for the end
@@ -112,7 +124,8 @@ void JobStory::OnOutcome(size_t node, const pb::Outcome& outcome) {
 
 void JobStory::OnDisconnected(size_t node) {
   connected_.erase(node);
-  ending_ = ending_ || node == rendezvous_;  // nobody can decide on another epoch
+  // Nobody can decide on another epoch, unless the other nodes wait for another rendezvous.
+  ending_ = ending_ || (node == rendezvous_ && !restartable_);
 }
 
 void JobStory::OnLost(size_t node, const std::string& reason, const std::string& last_words) {

@@ -24,6 +24,8 @@ class JobStory {
   // It could not be reached; the job starts without it.
   void OnAbsent(size_t node);
   void SetRendezvous(size_t node) { rendezvous_ = node; }
+  // Its node was lost by `cause`, and `node` hosts the next one. Returns a line for the user.
+  std::string OnMoved(size_t node, const pb::Cause& cause);
   // A node that was absent or lost is part of the job again.
   void OnConnected(size_t node);
   // Returns lines for the user, without "dslaunch: "; mostly none.
@@ -37,6 +39,9 @@ class JobStory {
 
   bool IsDone(size_t node) const { return nodes_[node].done.has_value(); }
   const NodeEnd& node(size_t index) const { return nodes_[index]; }
+
+  // Whether the policy allows another epoch after a failure now.
+  bool has_restarts_left() const { return restarts_ < max_restarts_; }
 
   // Every node is being emptied for good.
   bool ending() const { return ending_; }
@@ -55,6 +60,7 @@ class JobStory {
 
  private:
   std::vector<std::string> OnStarted(size_t node, const pb::Started& started);
+  std::string EpochEnded(const pb::Cause& cause, const std::string& reason, uint32_t delay_ms);
   std::vector<std::string> OnRestarting(const pb::Restarting& restarting);
   void OnOutcome(size_t node, const pb::Outcome& outcome);
   std::string Names(const std::vector<uint32_t>& indexes) const;

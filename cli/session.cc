@@ -64,6 +64,7 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   events_.Told(names_, index, event);
   for (const std::string& line : story_.OnEvent(index, event)) Say(line);
   if (event.has_started()) connector_.Forget(index);
+  if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost());
   if (story_.ending()) {
     connector_.Stop();
     ArmTeardownTimer();
@@ -132,7 +133,7 @@ void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link)
     }
     const bool first_time = !again.facts;
     again.facts = *std::move(facts);
-    again.stream_ended = again.ended = again.silence_said = false;
+    again.stream_ended = again.ended = again.silence_said = again.awaits_move = false;
     events_.Connected(NameOf(index), again.facts->job_dir());
     story_.OnConnected(index);
     Say(NameOf(index) + (first_time ? " is here now" : " is back"));
@@ -152,6 +153,10 @@ void LaunchSession::Watch() {
     }
   }
   WatchSilence(now);
+  for (const NodeState& node : nodes_) {
+    if (node.client && !node.stream_ended) node.client->Renew();
+  }
+  MoveIfHostIsGone();
   watch_timer_.expires_after(std::min(dead_after() / 4, kLongestWatch));
   watch_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) Watch();
