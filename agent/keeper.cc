@@ -87,11 +87,11 @@ class Keeper {
     AwaitSignal();
     sigprocmask(SIG_SETMASK, &unblocked, nullptr);
     inbound_.Start([this](KeeperPump::Event event) {
-      if (event == KeeperPump::Event::kSourceEnded) BeginEnding(Why::kFrontEndGone);
+      if (event == KeeperPump::Event::kSourceEnded) OnFrontEndGone();
     });
     outbound_.Start([this](KeeperPump::Event event) {
       if (event == KeeperPump::Event::kSinkFailed)
-        BeginEnding(Why::kFrontEndGone);
+        OnFrontEndGone();
       else
         Advance();
     });
@@ -107,9 +107,15 @@ class Keeper {
       if (error) return;
       AwaitSignal();
       if (signal == SIGCHLD) return Advance();
+      if (signal == SIGHUP && detached_) return;  // the user logs out; the job stays
       signal_ = signal;
       BeginEnding(Why::kSignal);
     });
+  }
+
+  void OnFrontEndGone() {
+    if (!detached_) return BeginEnding(Why::kFrontEndGone);
+    inbound_.CloseSink();  // the agent's connection ends
   }
 
   // --- the agent's requests ---
@@ -139,6 +145,8 @@ class Keeper {
         Configure(request.configure());
         break;
       case pb::KeeperRequest::kDetach:
+        detached_ = true;
+        break;
       case pb::KeeperRequest::kAlive:
       case pb::KeeperRequest::REQUEST_NOT_SET:
         break;
@@ -367,6 +375,7 @@ class Keeper {
   std::optional<Why> ending_;  // the first cause
   std::optional<AgentEnd> agent_end_;
   int signal_ = 0;
+  bool detached_ = false;
   bool stop_requested_ = false;
   bool killed_agent_ = false;
   bool agent_unkillable_ = false;
