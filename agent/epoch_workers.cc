@@ -28,8 +28,22 @@ bool EpochWorkers::OnSpawned(uint32_t local_rank, pid_t pid) {
 bool EpochWorkers::OnEnded(uint32_t local_rank, bool well) {
   if (local_rank >= workers_.size() || std::exchange(workers_[local_rank].ended, true))
     return false;
+  workers_[local_rank].progress.OnEnded();
   if (well) ++ended_well_;
   return well && ended_well_ == workers_.size();
+}
+
+void EpochWorkers::OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now) {
+  if (local_rank < workers_.size()) workers_[local_rank].progress.OnStatus(line, now);
+}
+
+std::vector<pb::RankProgress> EpochWorkers::Progress(Clock::time_point now) const {
+  std::vector<pb::RankProgress> progress;
+  for (const EpochWorker& worker : workers_) {
+    if (auto report = worker.progress.Report(worker.rank, now))
+      progress.push_back(*std::move(report));
+  }
+  return progress;
 }
 
 std::vector<pid_t> EpochWorkers::pids() const {

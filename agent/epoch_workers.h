@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "agent/rank_progress.h"
+#include "proto/contract/deadline.h"
+#include "proto/contract/status_line.h"
 #include "proto/keeper.pb.h"
 #include "proto/rendezvous.pb.h"
 
@@ -18,6 +21,7 @@ struct EpochWorker {
   pid_t pid = 0;       // 0: not started
   bool ended = false;  // or never to be started
   std::string folder;  // of its log files and its error.json
+  RankProgressTracker progress;
 };
 
 // A value without a process behind it: the keeper's events go in, what they add up to comes out.
@@ -37,6 +41,10 @@ class EpochWorkers {
   bool OnSpawned(uint32_t local_rank, pid_t pid);
   // True once, when the last one has ended and all ended well.
   bool OnEnded(uint32_t local_rank, bool well);
+
+  void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
+  // Of those that report steps, as a heartbeat has it.
+  std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
 
   // By local_rank, as pb::Started has them.
   std::vector<pid_t> pids() const;

@@ -1,5 +1,7 @@
 #include "agent/node_agent.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cstring>
@@ -8,8 +10,8 @@
 
 #include "agent/gpus.h"
 #include "agent/node_identity.h"
+#include "agent/oom.h"
 #include "agent/orphan_sweep.h"
-#include "agent/worker_end.h"
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
@@ -23,7 +25,15 @@ constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
+constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
+
+// This process's own clock, as heartbeats carry it.
+uint64_t NowUs() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+          .count());
+}
 
 std::string CauseText(const pb::Cause& cause) {
   if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
@@ -99,6 +109,9 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  heart_ = std::make_unique<Heartbeat>(milliseconds(request.timeouts().heartbeat_ms()) / 2,
+                                       kLoopPatience * milliseconds(request.timeouts().dead_ms()),
+                                       [this](bool loop_lives) { Beat(loop_lives); });
   return facts;
 }
 
@@ -142,9 +155,11 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
              (route->address.empty() ? "in this process" : "at " + route->address));
   rendezvous_address_ = route->address;
   rendezvous_heard_ = Clock::now();
-  client_ = std::make_unique<RendezvousClient>(
+  auto client = std::make_unique<RendezvousClient>(
       route->channel,
       [this](pb::RendezvousMessage message) {
+        // Taken here, where the message arrives: the loop may be busy.
+        if (message.heartbeat().sent_us() != 0) rtt_us_ = NowUs() - message.heartbeat().sent_us();
         asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
       },
       [this](std::string why) {
@@ -157,7 +172,10 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
   join.set_reached_at(rendezvous_address_);
   join.set_master_port(static_cast<uint32_t>(master_port_.port));
   if (!rendezvous_address_.empty()) join.set_address(LocalAddressTowards(rendezvous_address_));
-  SendToRendezvous(std::move(message));
+  client->Send(WithSender(std::move(message)));  // before any beat
+  PrepareBeat();
+  const std::lock_guard lock(beat_mutex_);
+  client_ = std::move(client);
 }
 
 void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
@@ -214,11 +232,14 @@ void NodeAgent::OnClosed(const pb::Closed& word) {
 }
 
 void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
-  if (!client_ || closed_) return;
+  if (client_ && !closed_) client_->Send(WithSender(std::move(message)));
+}
+
+pb::AgentMessage NodeAgent::WithSender(pb::AgentMessage message) const {
   message.set_job_id(prepare_.job_id());
   message.set_epoch(epoch_);
   message.set_node_index(prepare_.node_index());
-  client_->Send(std::move(message));
+  return message;
 }
 
 // --- Workers ---
@@ -259,6 +280,7 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
                              specs.error().message));
   }
   workers_ = EpochWorkers(epoch_, message.assignment(), *specs);
+  workers_life_ = {epoch_, program_.cwd, Clock::now(), OutOfMemoryKills()};
   log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
              " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
              std::to_string(plan.assignment.first_rank()) + ", MASTER_ADDR " +
@@ -307,9 +329,17 @@ void NodeAgent::OnKeeperMessage(std::string_view bytes) {
       return OnAllReaped(event.all_reaped());
     case pb::KeeperEvent::kFrontEndGone:
       return OnFrontEndGone();
+    case pb::KeeperEvent::kWorkersCgroup:
+      return OnWorkersCgroup(event.workers_cgroup());
     default:
       return;
   }
+}
+
+void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
+  workers_cgroup_ = cgroup.folder();
+  log_.Write(workers_cgroup_.empty() ? "no cgroup for the workers: " + cgroup.none_because()
+                                     : "the workers' cgroup is " + workers_cgroup_);
 }
 
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
@@ -354,6 +384,7 @@ void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
 }
 
 void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
+  const uint64_t noticed_us = NowUs();
   const EpochWorker* worker = workers_.Find(exited.local_rank());
   if (worker == nullptr) return;
   log_.Write(Describe(*worker) + (exited.signal() != 0
@@ -361,17 +392,21 @@ void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
                                       : " exited with " + std::to_string(exited.exit_code())));
   const bool well = exited.signal() == 0 && exited.exit_code() == 0;
   const bool all_well = workers_.OnEnded(exited.local_rank(), well);
-  pb::NodeEvent event;
-  *event.mutable_worker_ended() = DescribeWorkerEnd(exited, *worker, workers_.epoch());
+  WorkerEnd end = DescribeWorkerEnd(exited, *worker, workers_life_);
+  if (!end.note.empty()) log_.Write(end.note);
   pb::AgentMessage message;
   if (IsFailure(exited)) {
-    *message.mutable_worker_failed()->mutable_cause() =
-        CauseOfFailure(event.worker_ended(), prepare_.node_index());
+    pb::WorkerFailed& failed = *message.mutable_worker_failed();
+    *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
+    failed.set_age_us(NowUs() - noticed_us);
+    failed.set_rtt_us(rtt_us_);
     SendToRendezvous(std::move(message));
   } else if (all_well && phase_ == Phase::kWorking) {
     message.mutable_finished();
     SendToRendezvous(std::move(message));
   }
+  pb::NodeEvent event;
+  *event.mutable_worker_ended() = std::move(end.event);
   events_.Emit(std::move(event));
 }
 
@@ -393,7 +428,9 @@ void NodeAgent::OnStatus(const pb::StatusBytes& status) {
     const size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (!StatusLine::Parse(line)) continue;
+    const std::optional<StatusLine> parsed = StatusLine::Parse(line);
+    if (!parsed) continue;
+    workers_.OnStatus(status.local_rank(), *parsed, Clock::now());
     events_.EmitStatus(worker->rank, std::string(line));
   }
 }
@@ -478,12 +515,15 @@ void NodeAgent::OnKeeperGone() {
   if (!prepared_) return loop_.stop();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
+  const Orphans orphans = {.job_id = prepare_.job_id(),
+                           .groups = workers_.RunningPids(),
+                           .session = getsid(0),
+                           .cgroup = workers_cgroup_};
   pb::AllReaped reaped;
   LadderOptions ladder;
   ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
   ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
-  for (const pid_t pid : SweepOrphans(prepare_.job_id(), workers_.RunningPids(), ladder))
-    reaped.add_left()->set_pid(pid);
+  *reaped.mutable_left() = SweepOrphans(orphans, ladder);
   OnAllReaped(reaped);
 }
 
@@ -517,17 +557,27 @@ std::string NodeAgent::Describe(const EpochWorker& worker) const {
 
 // --- Time ---
 
-void NodeAgent::Tick() {
+void NodeAgent::Beat(bool loop_lives) {
+  // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
+  if (server_) server_->Tick();
+  if (!loop_lives) return;
+  // The keeper judges by the same beats as the rendezvous, else it would kill an agent that only
+  // waits for its disk.
   pb::KeeperRequest alive;
   alive.mutable_alive();
-  SendToKeeper(alive);
-  if (server_) server_->Tick();
+  keeper_.Send(alive);
+  const std::lock_guard lock(beat_mutex_);
+  if (!client_) return;
+  next_beat_.mutable_heartbeat()->set_sent_us(NowUs());
+  client_->Send(next_beat_);
+}
+
+void NodeAgent::Tick() {
   milliseconds interval = kDefaultTick;
   if (prepared_) {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
-    pb::AgentMessage heartbeat;
-    heartbeat.mutable_heartbeat();
-    SendToRendezvous(std::move(heartbeat));
+    PrepareBeat();
+    events_.EmitAlive();
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();
@@ -535,6 +585,17 @@ void NodeAgent::Tick() {
   tick_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) Tick();
   });
+}
+
+void NodeAgent::PrepareBeat() {
+  pb::AgentMessage message;
+  message.mutable_heartbeat();
+  for (pb::RankProgress& progress : workers_.Progress(Clock::now()))
+    *message.mutable_heartbeat()->add_ranks() = std::move(progress);
+  message = WithSender(std::move(message));
+  heart_->LoopTurned();
+  const std::lock_guard lock(beat_mutex_);
+  next_beat_ = std::move(message);
 }
 
 void NodeAgent::CheckSilence(bool tick_was_late) {

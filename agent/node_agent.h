@@ -1,12 +1,13 @@
 // A node's part of one job: joins the rendezvous, has the keeper start and stop the workers, and
-// tells the front end everything. One asio loop, one thread; gRPC's threads only post to it.
+// tells the front end everything. One asio loop, one thread; gRPC's threads only post to it. The
+// heart has a thread of its own.
 #pragma once
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
-#include <functional>
-#include <map>
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,9 +16,11 @@
 #include "agent/epoch_workers.h"
 #include "agent/event_stream.h"
 #include "agent/framed_socket.h"
+#include "agent/heartbeat.h"
 #include "agent/job_folder.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
+#include "agent/worker_end.h"
 #include "proto/agent.pb.h"
 #include "proto/keeper.pb.h"
 #include "rendezvous/client.h"
@@ -61,6 +64,7 @@ class NodeAgent {
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
+  void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
   void OnWorkerExited(const pb::WorkerExited& exited);
@@ -76,12 +80,18 @@ class NodeAgent {
   void Halted();
   void TornDown();
   void Notify(std::string text);
+  // On the heart's thread.
+  void Beat(bool loop_lives);
+  // What the next beats tell, until the loop turns again: of a loop that stands still the ranks
+  // must not seem to do so too.
+  void PrepareBeat();
   void Tick();
   void CheckSilence(bool tick_was_late);
   // The last event, once nothing more can happen here.
   void EndIfAllIsSaid();
   void QuitIfIdle();
   void SendToRendezvous(pb::AgentMessage message);
+  pb::AgentMessage WithSender(pb::AgentMessage message) const;
   void SendToKeeper(const pb::KeeperRequest& request);
   bool stopping() const { return phase_ >= Phase::kStopping; }
   const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
@@ -112,13 +122,20 @@ class NodeAgent {
   Phase phase_ = Phase::kIdle;
   uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
   EpochWorkers workers_;
-  pb::NodeDone done_;    // what is known of it so far
-  bool closed_ = false;  // the rendezvous has nothing more to say
+  WorkerLife workers_life_;     // what all of them have in common
+  std::string workers_cgroup_;  // empty: they have none
+  pb::NodeDone done_;           // what is known of it so far
+  bool closed_ = false;         // the rendezvous has nothing more to say
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
   EventStream events_;
+
+  std::atomic<uint64_t> rtt_us_ = 0;  // to the rendezvous and back; 0: unknown
+  std::mutex beat_mutex_;             // guards what follows, and client_ against the heart
+  pb::AgentMessage next_beat_;        // as the loop knew it when it turned last
+  std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };
 
 }  // namespace dslaunch

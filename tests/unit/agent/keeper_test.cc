@@ -553,7 +553,9 @@ TEST(Keeper, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
   EXPECT_FALSE(IsGone(keeper.agent())) << "it lives to sweep";
   const auto start = Clock::now();
   EXPECT_TRUE(
-      SweepOrphans(keeper.job_id(), workers, {.grace = Ms(300), .teardown = Ms(2000)}).empty());
+      SweepOrphans({.job_id = keeper.job_id(), .groups = workers, .session = keeper.keeper()},
+                   {.grace = Ms(300), .teardown = Ms(2000)})
+          .empty());
   EXPECT_LT(Clock::now() - start, Ms(1500));
   EXPECT_TRUE(keeper.IsEmpty());
 }
