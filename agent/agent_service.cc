@@ -49,9 +49,9 @@ grpc::ServerUnaryReactor* AgentService::Detach(grpc::CallbackServerContext* cont
   asio::post(loop_, [this, reply, reactor] {
     const Result<std::string> path = agent_.Detach();
     if (path.ok()) reply->set_socket_path(*path);
-    reactor->Finish(path.ok() ? grpc::Status::OK
-                              : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
-                                             path.error().message));
+    reactor->Finish(
+        path.ok() ? grpc::Status::OK
+                  : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, path.error().message));
   });
   return reactor;
 }
@@ -59,12 +59,10 @@ grpc::ServerUnaryReactor* AgentService::Detach(grpc::CallbackServerContext* cont
 grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Attach(grpc::CallbackServerContext*,
                                                               const pb::AttachRequest* request) {
   auto* writer = new EventWriter(
-      loop_,
-      [&agent = agent_](const EventSink* sink, bool ok) { agent.OnViewerWritten(sink, ok); },
+      loop_, [&agent = agent_](const EventSink* sink, bool ok) { agent.OnViewerWritten(sink, ok); },
       [&agent = agent_](const EventSink* sink) { agent.OnViewerOver(sink); });
-  asio::post(loop_, [this, request = *request, sink = writer->sink()] {
-    agent_.Attach(request, sink);
-  });
+  asio::post(loop_,
+             [this, request = *request, sink = writer->sink()] { agent_.Attach(request, sink); });
   return writer;
 }
 

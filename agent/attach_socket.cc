@@ -19,8 +19,8 @@ namespace {
 constexpr int kBacklog = 16;
 // Of linux/magic.h and the file systems' own headers.
 constexpr std::array<unsigned long, 6> kNetworkFileSystems = {
-    NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, CIFS_SUPER_MAGIC, 0xfe534d42 /* SMB2 */,
-    0x0bd00bd0 /* Lustre */, CEPH_SUPER_MAGIC};
+    NFS_SUPER_MAGIC,       SMB_SUPER_MAGIC,         CIFS_SUPER_MAGIC,
+    0xfe534d42 /* SMB2 */, 0x0bd00bd0 /* Lustre */, CEPH_SUPER_MAGIC};
 
 Error Refuse(const std::string& folder, const std::string& why) {
   return {ExitCode::kIo, folder + " " + why};
@@ -122,8 +122,8 @@ Result<std::unique_ptr<AttachSocket>> AttachSocket::Listen(asio::io_context& loo
     std::string path = folder + "/" + name;
     Result<UniqueFd> listener = ListenAt(folder, path);
     if (listener.ok()) {
-      return std::unique_ptr<AttachSocket>(new AttachSocket(
-          loop, *std::move(listener), std::move(path), std::move(on_connection)));
+      return std::unique_ptr<AttachSocket>(
+          new AttachSocket(loop, *std::move(listener), std::move(path), std::move(on_connection)));
     }
     refusals += (refusals.empty() ? "" : "; ") + listener.error().message;
   }

@@ -49,15 +49,13 @@ std::vector<JobLog> ListJobLogs(const std::string& folder) {
             {*attempt, *rank, is_stderr, rank_path / (is_stderr ? "stderr.log" : "stdout.log")});
     }
   }
-  std::ranges::sort(logs, {}, [](const JobLog& log) {
-    return std::tie(log.attempt, log.rank, log.is_stderr);
-  });
+  std::ranges::sort(
+      logs, {}, [](const JobLog& log) { return std::tie(log.attempt, log.rank, log.is_stderr); });
   return logs;
 }
 
 uint64_t OffsetAt(const JobLog& log, int64_t unix_ms) {
-  const std::filesystem::path attempt =
-      std::filesystem::path(log.path).parent_path().parent_path();
+  const std::filesystem::path attempt = std::filesystem::path(log.path).parent_path().parent_path();
   std::ifstream marks(attempt / "marks");
   int64_t time_ms = 0;
   uint32_t rank = 0;

@@ -51,8 +51,7 @@ pb::JobSight LookAtJob(const pb::JobPlace& place) {
     sight.set_state(pb::JobSight::RUNNING);
     return sight;
   }
-  for (const ProcessInfo& process : ProcessesOfJob(place.job_id()))
-    sight.add_pids(process.id.pid);
+  for (const ProcessInfo& process : ProcessesOfJob(place.job_id())) sight.add_pids(process.id.pid);
   std::error_code error;
   if (sight.pids_size() > 0)
     sight.set_state(pb::JobSight::STRAY);

@@ -18,8 +18,8 @@ class VisitService final : public pb::Visit::CallbackService {
   explicit VisitService(asio::io_context& loop);
   ~VisitService() override;
 
-  grpc::ServerUnaryReactor* Look(grpc::CallbackServerContext* context,
-                                 const pb::JobPlace* request, pb::JobSight* reply) override;
+  grpc::ServerUnaryReactor* Look(grpc::CallbackServerContext* context, const pb::JobPlace* request,
+                                 pb::JobSight* reply) override;
   grpc::ServerWriteReactor<pb::NodeEvent>* Read(grpc::CallbackServerContext* context,
                                                 const pb::ReadRequest* request) override;
   grpc::ServerUnaryReactor* Remove(grpc::CallbackServerContext* context,
