@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <asio/post.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "agent/gpus.h"
+#include "agent/job_result.h"
+#include "agent/logout.h"
 #include "agent/node_identity.h"
 #include "agent/oom.h"
 #include "agent/orphan_sweep.h"
@@ -27,6 +30,8 @@ constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
 constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
+constexpr milliseconds kClosedTravels(500);     // what the rendezvous said last, to the others
+constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
@@ -37,10 +42,8 @@ uint64_t NowUs() {
           .count());
 }
 
-int64_t UnixMs() {
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+int64_t UnixMs(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
 std::string CauseText(const pb::Cause& cause) {
@@ -52,13 +55,14 @@ std::string CauseText(const pb::Cause& cause) {
 
 }  // namespace
 
-NodeAgent::NodeAgent(asio::io_context& loop, int control_fd)
+NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve)
     : loop_(loop),
       tick_timer_(loop),
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
-      events_(loop) {
+      events_(loop),
+      serve_(std::move(serve)) {
   Tick();
 }
 
@@ -106,6 +110,14 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   facts.set_job_dir(folder_->path());
   facts.set_gpus(
       static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
+  if (request.detachable()) {
+    DSL_TRY_ASSIGN(
+        attach_socket_,
+        AttachSocket::Listen(loop_, SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
+                             SocketName(request.job_id(), request.node_index()), serve_));
+    const std::string warning = LogoutWarning(ReadLogoutFacts(), node_name());
+    if (!warning.empty()) Notify(warning);
+  }
   DSL_TRY_ASSIGN(master_port_, ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
     CoordinatorOptions options;
@@ -126,7 +138,9 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
-  events_.Attach(std::move(sink));
+  events_.Attach(
+      {request.stream_all(), {request.stream_ranks().begin(), request.stream_ranks().end()}},
+      std::move(sink));
   if (stopping()) return;  // before it ran
   if (server_) {
     Join(RendezvousRoute{server_->InProcessChannel(), ""});
@@ -149,6 +163,62 @@ void NodeAgent::Signal(int signal_number) {
   pb::KeeperRequest request;
   request.mutable_signal()->set_signal(signal_number);
   SendToKeeper(request);
+}
+
+Result<std::string> NodeAgent::Detach() {
+  if (!attach_socket_) {
+    return Error{
+        ExitCode::kUsage,
+        node_name() + ": this job was not started with --detach, so it cannot be detached"};
+  }
+  if (!std::exchange(detached_, true)) {
+    log_.Write("detached: the job no longer needs its front end; " + attach_socket_->path());
+    pb::KeeperRequest request;
+    request.mutable_detach();
+    SendToKeeper(request);
+    front_end_gone_ = true;
+    events_.Detach();
+    QuitIfIdle();
+  }
+  return attach_socket_->path();
+}
+
+void NodeAgent::Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink) {
+  events_.AddViewer(request, std::move(sink));
+}
+
+void NodeAgent::OnViewerOver(const EventSink* sink) {
+  events_.RemoveViewer(sink);
+  QuitIfIdle();
+}
+
+pb::JobStatus NodeAgent::Status() const {
+  pb::JobStatus status;
+  status.set_job_id(prepare_.job_id());
+  status.set_epoch(epoch_);
+  status.set_restart_count(workers_.assignment().restart_count());
+  status.set_phase(phase_ == Phase::kEmpty                   ? pb::JobStatus::ENDED
+                   : phase_ == Phase::kStopping              ? pb::JobStatus::STOPPING
+                   : events_.running()                       ? pb::JobStatus::RUNNING
+                   : epoch_ > 1 || phase_ == Phase::kHalting ? pb::JobStatus::RESTARTING
+                                                             : pb::JobStatus::JOINING);
+  *status.mutable_cause() = outcome_;
+  *status.mutable_node_indexes() = workers_.assignment().node_indexes();
+  status.set_first_rank(workers_.assignment().first_rank());
+  status.set_world_size(workers_.assignment().world_size());
+  for (const EpochWorker& worker : workers_.all()) status.add_pids(worker.ended ? 0 : worker.pid);
+  status.set_started_unix_ms(UnixMs(started_at_));
+  if (ended_at_) status.set_ended_unix_ms(UnixMs(*ended_at_));
+  if (folder_) status.set_job_dir(folder_->path());
+  status.set_description(prepare_.description());
+  for (const auto& [rank, line] : events_.newest_status()) {
+    pb::WorkerStatus& newest = *status.add_status();
+    newest.set_rank(rank);
+    newest.set_line(line);
+  }
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  status.set_stop_within_ms(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
+  return status;
 }
 
 // --- The rendezvous ---
@@ -234,6 +304,7 @@ void NodeAgent::OnRendezvousEnd(const std::string& why) {
 
 void NodeAgent::OnClosed(const pb::Closed& word) {
   if (std::exchange(closed_, true)) return;
+  closed_at_ = Clock::now();
   log_.Write(word.complete() ? "every node is empty" : "not every node said that it is empty");
   done_.set_teardown_complete(word.complete());
   *done_.mutable_cause() = word.cause();
@@ -370,10 +441,7 @@ void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
   const EpochWorker* worker = workers_.Find(spawned.local_rank());
   if (worker == nullptr) return;
-  if (run_.stream_all() || std::ranges::count(run_.stream_ranks(), worker->rank) > 0) {
-    events_.Follow(worker->rank, /*is_stderr=*/false, worker->folder + "/stdout.log");
-    events_.Follow(worker->rank, /*is_stderr=*/true, worker->folder + "/stderr.log");
-  }
+  events_.FollowRank(workers_.epoch(), worker->rank, worker->folder);
   if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
   const pb::Assignment& assignment = workers_.assignment();
   pb::NodeEvent event;
@@ -479,6 +547,7 @@ void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
     pb::NodeEvent event;
     event.mutable_outcome()->set_epoch(epoch_);
     *event.mutable_outcome()->mutable_cause() = cause;
+    outcome_ = cause;
     events_.Emit(std::move(event));
   }
   pb::KeeperRequest request;
@@ -513,7 +582,14 @@ void NodeAgent::Halted() {
 
 void NodeAgent::TornDown() {
   phase_ = Phase::kEmpty;
-  quit_at_ = Clock::now() + kQuitWait;
+  ended_at_ = std::chrono::system_clock::now();
+  // Without a front end the job's last word is this node's to keep, so it waits for the others as
+  // long as they may take.
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  quit_at_ =
+      Clock::now() +
+      (detached_ ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())
+                 : kQuitWait);
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
   SendToRendezvous(std::move(message));
@@ -555,8 +631,32 @@ void NodeAgent::OnKeeperGone() {
 // With nobody left to serve the agent goes: once this node is empty and the rendezvous knows it.
 void NodeAgent::QuitIfIdle() {
   if (!front_end_gone_) return;
-  const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
-  if (!prepared_ || (phase_ == Phase::kEmpty && told)) loop_.stop();
+  if (prepared_) {
+    const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
+    if (phase_ != Phase::kEmpty || !told) return;
+    if (!events_.ended()) WriteResult();
+    if (!MayQuit()) return;
+    attach_socket_.reset();
+  }
+  loop_.stop();
+}
+
+bool NodeAgent::MayQuit() const {
+  if (!closed_at_ || !detached_) return true;
+  const Clock::duration passed = Clock::now() - *closed_at_;
+  if (server_ && passed < kClosedTravels) return false;
+  return !events_.HasViewers() || passed >= kViewersWait;
+}
+
+void NodeAgent::WriteResult() {
+  if (std::exchange(result_written_, true)) return;
+  events_.End(done_);
+  pb::JobResult result = MakeJobResult(prepare_.job_id(), outcome_, done_);
+  result.set_started_unix_ms(UnixMs(started_at_));
+  result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
+  const Result<void> written = WriteJobResult(folder_->path(), result);
+  log_.Write(written.ok() ? "the result is exit code " + std::to_string(result.exit_code())
+                          : written.error().message);
 }
 
 void NodeAgent::EndIfAllIsSaid() {
@@ -564,6 +664,7 @@ void NodeAgent::EndIfAllIsSaid() {
 }
 
 void NodeAgent::OnStreamOver() {
+  if (detached_) return;
   if (!stream_over_at_) stream_over_at_ = Clock::now();
   events_.Detach();
 }
@@ -603,7 +704,8 @@ void NodeAgent::Tick() {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
     PrepareBeat();
     events_.EmitAlive();
-    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
+    for (std::string& notice : log_keeping_->Turn(UnixMs(std::chrono::system_clock::now())))
+      Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();

@@ -6,6 +6,8 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,8 +15,9 @@
 #include <vector>
 
 #include "agent/agent_log.h"
+#include "agent/attach_socket.h"
 #include "agent/epoch_workers.h"
-#include "agent/event_stream.h"
+#include "agent/event_hub.h"
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
@@ -31,8 +34,9 @@ namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd`: the keeper (proto/keeper.proto).
-  NodeAgent(asio::io_context& loop, int control_fd);
+  // `control_fd`: the keeper (proto/keeper.proto). `serve` takes a further connection for the Agent
+  // service.
+  NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
   // The Agent service (proto/agent.proto); all on the loop's thread.
@@ -40,7 +44,13 @@ class NodeAgent {
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
+  // The path of the socket where Attach is served; an error when the job was not prepared for it.
+  Result<std::string> Detach();
+  void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
+  pb::JobStatus Status() const;
   void OnEventWritten(bool ok) { events_.OnWritten(ok); }
+  void OnViewerWritten(const EventSink* sink, bool ok) { events_.OnViewerWritten(sink, ok); }
+  void OnViewerOver(const EventSink* sink);
   // The Run stream is over, because all was said or because it broke. Then the keeper tells that
   // the front end is gone, or is gone itself; when it tells nothing in time, the front end is
   // silent and counts as gone.
@@ -92,6 +102,10 @@ class NodeAgent {
   // The last event, once nothing more can happen here.
   void EndIfAllIsSaid();
   void QuitIfIdle();
+  // All that others still need of this agent is done.
+  bool MayQuit() const;
+  // Nobody was told how the job ended: it is put on record.
+  void WriteResult();
   void SendToRendezvous(pb::AgentMessage message);
   pb::AgentMessage WithSender(pb::AgentMessage message) const;
   void SendToKeeper(const pb::KeeperRequest& request);
@@ -133,7 +147,16 @@ class NodeAgent {
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
-  EventStream events_;
+  EventHub events_;
+
+  std::function<void(UniqueFd)> serve_;
+  std::unique_ptr<AttachSocket> attach_socket_;
+  bool detached_ = false;
+  bool result_written_ = false;
+  pb::Cause outcome_;  // as it was heard first
+  std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
+  std::optional<std::chrono::system_clock::time_point> ended_at_;
+  std::optional<Clock::time_point> closed_at_;
 
   std::atomic<uint64_t> rtt_us_ = 0;  // to the rendezvous and back; 0: unknown
   std::mutex beat_mutex_;             // guards what follows, and client_ against the heart
