@@ -37,7 +37,7 @@ std::string WhyHopeless(const pb::Cause& cause) {
   return "";
 }
 
-bool CostsARestart(const EndedEpoch& epoch) { return epoch.cause.kind() != pb::Cause::NONE; }
+bool Failed(const EndedEpoch& epoch) { return epoch.cause.kind() != pb::Cause::NONE; }
 
 // Whether the last two epochs that failed got nowhere; `best` becomes the best step of all.
 bool IsLoop(const std::vector<EndedEpoch>& ended, std::optional<uint64_t>& best) {
@@ -46,7 +46,7 @@ bool IsLoop(const std::vector<EndedEpoch>& ended, std::optional<uint64_t>& best)
     if (epoch.best_step > best) {  // no step is less than any
       best = epoch.best_step;
       without_new_step = 0;
-    } else if (best && CostsARestart(epoch)) {
+    } else if (best && Failed(epoch)) {
       ++without_new_step;
     }
   }
@@ -68,10 +68,8 @@ std::string Seconds(milliseconds duration) {
 
 }  // namespace
 
-uint32_t RestartsUsed(const std::vector<EndedEpoch>& ended) {
-  return ended.empty()
-             ? 0
-             : static_cast<uint32_t>(std::count_if(ended.begin(), ended.end() - 1, CostsARestart));
+uint32_t CountFailed(const std::vector<EndedEpoch>& ended) {
+  return static_cast<uint32_t>(std::count_if(ended.begin(), ended.end(), Failed));
 }
 
 std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<EndedEpoch>& ended,
@@ -80,7 +78,7 @@ std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<End
   const milliseconds cooldown(policy.cooldown_ms());
   std::map<uint32_t, std::vector<Clock::time_point>> failures;
   for (const EndedEpoch& epoch : ended) {
-    if (CostsARestart(epoch)) failures[epoch.cause.node_index()].push_back(epoch.at);
+    if (Failed(epoch)) failures[epoch.cause.node_index()].push_back(epoch.at);
   }
   std::vector<uint32_t> set_aside;
   for (const auto& [node, times] : failures) {
@@ -104,7 +102,7 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
     decision.reason = "no restarts are allowed (--max_restarts)";
     return decision;
   }
-  const uint32_t restart = RestartsUsed(ended) + 1;
+  const uint32_t restart = CountFailed(ended);
   if (restart > policy.max_restarts()) {
     decision.reason = "restart " + std::to_string(policy.max_restarts()) + " of " +
                       std::to_string(policy.max_restarts()) + " was the last (--max_restarts)";

@@ -40,7 +40,7 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
 std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<EndedEpoch>& ended,
                                     const pb::Policy& policy);
 
-// Epochs that cost a restart among those before the last.
-uint32_t RestartsUsed(const std::vector<EndedEpoch>& ended);
+// How many of them failed: each costs a restart if another follows.
+uint32_t CountFailed(const std::vector<EndedEpoch>& ended);
 
 }  // namespace dslaunch

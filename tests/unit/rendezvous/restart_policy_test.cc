@@ -93,7 +93,7 @@ TEST(RestartPolicyTest, AnEpochEndedForAJoiningNodeCostsNothing) {
   std::vector<EndedEpoch> ended = Epochs({100, 100, {}, {}});
   ended[1].cause = pb::Cause();
   ended[2].cause = pb::Cause();
-  EXPECT_EQ(RestartsUsed(ended), 1u);
+  EXPECT_EQ(CountFailed(ended), 2u);
   const RestartDecision decision = Decide(ended, Restarts(2));
   EXPECT_TRUE(decision.restart);
   EXPECT_THAT(decision.reason, HasSubstr("restart 2 of 2"));
