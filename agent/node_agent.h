@@ -5,7 +5,8 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
-#include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,26 +14,28 @@
 #include <vector>
 
 #include "agent/agent_log.h"
+#include "agent/attach_socket.h"
 #include "agent/epoch_workers.h"
-#include "agent/event_stream.h"
+#include "agent/event_hub.h"
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
 #include "agent/log_keeping.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
+#include "agent/rendezvous_link.h"
 #include "agent/worker_end.h"
 #include "proto/agent.pb.h"
 #include "proto/keeper.pb.h"
-#include "rendezvous/client.h"
 #include "rendezvous/server.h"
 
 namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd`: the keeper (proto/keeper.proto).
-  NodeAgent(asio::io_context& loop, int control_fd);
+  // `control_fd`: the keeper (proto/keeper.proto). `serve` takes a further connection for the Agent
+  // service.
+  NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
   // The Agent service (proto/agent.proto); all on the loop's thread.
@@ -42,7 +45,13 @@ class NodeAgent {
   pb::MoveReply Move(const pb::MoveRequest& request);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
+  // The path of the socket where Attach is served; an error when the job was not prepared for it.
+  Result<std::string> Detach();
+  void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
+  pb::JobStatus Status() const;
   void OnEventWritten(bool ok) { events_.OnWritten(ok); }
+  void OnViewerWritten(const EventSink* sink, bool ok) { events_.OnViewerWritten(sink, ok); }
+  void OnViewerOver(const EventSink* sink);
   // The Run stream is over, because all was said or because it broke. Then the keeper tells that
   // the front end is gone, or is gone itself; when it tells nothing in time, the front end is
   // silent and counts as gone.
@@ -71,7 +80,8 @@ class NodeAgent {
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
   void OnInspect(const pb::Inspect& inspect);
-  Result<PortReservation> ReserveMasterPort() const;
+  // Releases the port held so far.
+  Result<void> ReserveMasterPort();
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
@@ -93,16 +103,16 @@ class NodeAgent {
   void Notify(std::string text);
   // On the heart's thread.
   void Beat(bool loop_lives);
-  // What the next beats tell, until the loop turns again: of a loop that stands still the ranks
-  // must not seem to do so too.
-  void PrepareBeat();
   void Tick();
   void CheckSilence(bool tick_was_late);
   // The last event, once nothing more can happen here.
   void EndIfAllIsSaid();
   void QuitIfIdle();
+  // All that others still need of this agent is done.
+  bool MayQuit() const;
+  // Nobody was told how the job ended: it is put on record.
+  void WriteResult();
   void SendToRendezvous(pb::AgentMessage message);
-  pb::AgentMessage WithSender(pb::AgentMessage message) const;
   void SendToKeeper(const pb::KeeperRequest& request);
   bool stopping() const { return phase_ >= Phase::kStopping; }
   const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
@@ -126,12 +136,10 @@ class NodeAgent {
   PortReservation master_port_;
 
   pb::RunRequest run_;
-  uint64_t attendance_ = 0;  // counts the rendezvous joined: what comes of an older one is void
+  std::unique_ptr<RendezvousLink> link_;
   std::optional<Clock::time_point> move_by_;  // the rendezvous is lost, and another is awaited
   pb::Cause lost_by_;                         // why
   bool join_when_empty_ = false;
-  std::string rendezvous_address_;
-  Clock::time_point rendezvous_heard_;
 
   Phase phase_ = Phase::kIdle;
   uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
@@ -145,13 +153,19 @@ class NodeAgent {
 
   std::optional<Clock::time_point> stream_over_at_;
   Clock::time_point lease_renewed_;
-  EventStream events_;
+  EventHub events_;
 
-  std::atomic<uint64_t> rtt_us_ = 0;  // to the rendezvous and back; 0: unknown
-  std::mutex beat_mutex_;             // guards what follows against the heart
+  std::function<void(UniqueFd)> serve_;
+  std::unique_ptr<AttachSocket> attach_socket_;
+  bool detached_ = false;
+  bool result_written_ = false;
+  pb::Cause outcome_;  // as it was heard first
+  std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
+  std::optional<std::chrono::system_clock::time_point> ended_at_;
+  std::optional<Clock::time_point> closed_at_;
+
+  std::mutex server_mutex_;  // guards server_ against the heart
   std::shared_ptr<RendezvousServer> server_;
-  std::unique_ptr<RendezvousClient> client_;
-  pb::AgentMessage next_beat_;        // as the loop knew it when it turned last
   std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };
 
