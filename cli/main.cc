@@ -13,6 +13,8 @@
 
 #include "agent/gpus.h"
 #include "cli/agent_binary.h"
+#include "cli/job_command.h"
+#include "cli/job_commands.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
 #include "cli/recipe.h"
@@ -159,6 +161,14 @@ Result<int> RunJob(const LaunchOptions& options, Terminal& terminal) {
   return (new LaunchSession(std::move(session), *transport.release(), terminal))->Run();
 }
 
+Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const JobCommand command,
+                 ParseJobCommand(words, int64_t{std::time(nullptr)} * 1000));
+  if (command.kind != JobCommand::Kind::kHelp) return RunJobCommand(command, terminal);
+  terminal.Out(command.text);
+  return ToInt(ExitCode::kOk);
+}
+
 int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
@@ -169,6 +179,8 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kHelp ||
              options->mode == LaunchOptions::Mode::kVersion) {
     terminal.Out(options->text);
+  } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
+    exit_code = JobCommandMain(options->program, terminal);
   } else {
     exit_code = RunJob(*options, terminal);
   }
