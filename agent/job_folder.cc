@@ -39,9 +39,12 @@ Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& 
   return JobFolder(std::move(path), node_name);
 }
 
+std::string JobFolder::AttemptFolder(uint64_t attempt) const {
+  return path_ + "/attempt_" + std::to_string(attempt);
+}
+
 Result<std::string> JobFolder::MakeRankFolder(uint64_t attempt, uint32_t rank) const {
-  std::string folder =
-      path_ + "/attempt_" + std::to_string(attempt) + "/rank_" + std::to_string(rank);
+  std::string folder = AttemptFolder(attempt) + "/rank_" + std::to_string(rank);
   DSL_TRY(MakeFolders(folder, node_name_));
   return folder;
 }

@@ -41,6 +41,13 @@ std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
   return data;
 }
 
+// How far the next byte that is on the disk is from `offset`, within `available` bytes.
+uint64_t NextData(int fd, uint64_t offset, uint64_t available) {
+  const off_t data = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
+  if (data < 0) return errno == ENXIO ? available : 0;  // else the file system does not know holes
+  return std::min(static_cast<uint64_t>(data) - offset, available);
+}
+
 }  // namespace
 
 LogTail::LogTail(asio::io_context& io, std::function<void()> on_readable, uint64_t max_lag_bytes)
@@ -103,8 +110,10 @@ std::optional<LogTail::Chunk> LogTail::Read(File& file, size_t max_bytes) {
   if (SizeOf(file.fd.get()) < file.offset) file.offset = 0;  // truncated
   Chunk chunk;
   chunk.id = file.id;
-  if (available > max_lag_bytes_) {
-    chunk.skipped_bytes = available - max_lag_bytes_ / 2;
+  chunk.skipped_bytes = NextData(file.fd.get(), file.offset, available);
+  if (available > max_lag_bytes_)
+    chunk.skipped_bytes = std::max(chunk.skipped_bytes, available - max_lag_bytes_ / 2);
+  if (chunk.skipped_bytes > 0) {
     const std::string ahead =
         ReadAt(file.fd.get(), file.offset + chunk.skipped_bytes - 1, kLineSearchBytes);
     const size_t newline = ahead.find('\n');

@@ -24,14 +24,14 @@ class LogTail {
     int id = 0;           // as given to AddFile
     uint64_t offset = 0;  // of `data` in the file
     std::string data;
-    uint64_t skipped_bytes = 0;  // before `data`, because the reader lags
+    uint64_t skipped_bytes = 0;  // before `data`, because the reader lags or they are gone
   };
 
   static constexpr uint64_t kDefaultMaxLagBytes = 64u << 20;
 
   // `on_readable` is called from the io_context, never from within a call: once when there are
   // bytes to read, and again only after Next had nothing. A file more than `max_lag_bytes` ahead of
-  // its reader is skipped through.
+  // its reader is skipped through, and so is what was given back to the disk (a hole).
   LogTail(asio::io_context& io, std::function<void()> on_readable,
           uint64_t max_lag_bytes = kDefaultMaxLagBytes);
   ~LogTail();

@@ -15,6 +15,7 @@
 #include "agent/node_identity.h"
 #include "agent/oom.h"
 #include "agent/orphan_sweep.h"
+#include "agent/thread_states.h"
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
@@ -30,6 +31,7 @@ constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard tha
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
 constexpr milliseconds kClosedTravels(500);     // what the rendezvous said last, to the others
 constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
+constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
@@ -40,7 +42,7 @@ uint64_t NowUs() {
           .count());
 }
 
-int64_t UnixMs(std::chrono::system_clock::time_point time) {
+int64_t UnixMs(std::chrono::system_clock::time_point time = std::chrono::system_clock::now()) {
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
@@ -93,6 +95,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
+  log_keeping_.emplace(node_name(), request.log_max_bytes());
   log_.Write("job " + request.job_id() + ", node " + node_name() + ": prepared to run " +
              program_.argv.front() + " in " + program_.cwd);
 
@@ -263,6 +266,9 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
     case pb::RendezvousMessage::kHalt:
       OnHalt(message.epoch(), message.halt());
       break;
+    case pb::RendezvousMessage::kInspect:
+      OnInspect(message.inspect());
+      break;
     case pb::RendezvousMessage::kNotice:
       Notify(message.notice().message());
       break;
@@ -357,6 +363,9 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
                              specs.error().message));
   }
   workers_ = EpochWorkers(epoch_, message.assignment(), *specs);
+  log_keeping_->StartAttempt(folder_->AttemptFolder(epoch_));
+  for (const EpochWorker& worker : workers_.all())
+    log_keeping_->AddRank(worker.rank, worker.folder);
   workers_life_ = {epoch_, program_.cwd, Clock::now(), OutOfMemoryKills()};
   log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
              " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
@@ -386,6 +395,16 @@ void NodeAgent::OnHalt(uint64_t epoch, const pb::Halt& halt) {
   pb::KeeperRequest request;
   request.mutable_stop();
   SendToKeeper(request);
+}
+
+void NodeAgent::OnInspect(const pb::Inspect& inspect) {
+  for (const EpochWorker& worker : workers_.all()) {
+    if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
+    const std::string threads =
+        DescribeThreads(ReadThreads(worker.pid), kMaxThreadLines, sysconf(_SC_CLK_TCK));
+    Notify(Describe(worker) + " seems to hang: " + inspect.reason() +
+           (threads.empty() || threads.front() == '\n' ? "" : "; ") + threads);
+  }
 }
 
 void NodeAgent::OnKeeperMessage(std::string_view bytes) {
@@ -685,6 +704,7 @@ void NodeAgent::Tick() {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
     PrepareBeat();
     events_.EmitAlive();
+    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();

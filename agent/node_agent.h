@@ -21,6 +21,7 @@
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
+#include "agent/log_keeping.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
 #include "agent/worker_end.h"
@@ -70,6 +71,7 @@ class NodeAgent {
   void OnRendezvousEnd(const std::string& why);
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
+  void OnInspect(const pb::Inspect& inspect);
   Result<PortReservation> ReserveMasterPort() const;
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
@@ -124,6 +126,7 @@ class NodeAgent {
   ResolvedProgram program_;
   Environment environment_;
   std::optional<JobFolder> folder_;
+  std::optional<LogKeeping> log_keeping_;
   AgentLog log_;
   PortReservation master_port_;
   std::unique_ptr<RendezvousServer> server_;

@@ -7,21 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxNamesShown = 8;
-
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
-
-// The first few of `names`, and how many more there are.
-std::string NameList(const std::vector<std::string>& names, const char* separator) {
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamesShown); ++i) {
-    list += (i == 0 ? "" : separator) + names[i];
-  }
-  if (names.size() > kMaxNamesShown) {
-    list += separator + ("and " + std::to_string(names.size() - kMaxNamesShown) + " more");
-  }
-  return list;
-}
 
 Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts) {
   if (options.launcher) return *options.launcher;

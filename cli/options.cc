@@ -54,7 +54,7 @@ When something fails
                            restart (default), or the ranks are restarted for it
   --on_hang report|kill|restart
                            when a rank's steps stop; default report
-  --hang_s S               without a step, and at least 5 usual ones, is a hang; 0: never;
+  --hang_s S               without a step, and 5 times the usual, is a hang; 0: never;
                            default 60
   --heartbeat_s S, --suspect_s S, --dead_s S
                            how often nodes are heard; how much silence is said; after how

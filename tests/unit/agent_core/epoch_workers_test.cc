@@ -21,7 +21,7 @@ TEST(EpochWorkersTest, AddsUpWhatTheKeeperSays) {
   EXPECT_FALSE(workers.OnSpawned(9, 100));
   EXPECT_TRUE(workers.OnSpawned(1, 101));
   EXPECT_EQ(workers.pids(), (std::vector<pid_t>{100, 101}));
-  workers.OnStatus(1, StatusLine{.event = StatusLine::Event::kStep, .step = 8}, Clock::now());
+  workers.OnStatus(1, *StatusLine::Parse(R"({"event":"step","step":8})"), Clock::now());
   EXPECT_FALSE(workers.OnEnded(1, true));
   EXPECT_EQ(workers.RunningPids(), std::vector<pid_t>{100});
   ASSERT_EQ(workers.Progress(Clock::now()).size(), 1u);
