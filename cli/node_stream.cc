@@ -43,16 +43,14 @@ NodeStream::~NodeStream() = default;
 void NodeStream::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
                       const AgentBinary& agent, Deadline deadline) {
   std::thread([this, record, node, kind, agent, deadline] {
-    auto visit = std::make_shared<Result<std::unique_ptr<NodeVisit>>>(
-        NodeVisit::Open(record, node, kind, agent, deadline));
-    asio::post(loop_, [this, visit] { OnOpened(std::move(*visit)); });
+    const Result<NodeVisit*> visit = NodeVisit::Open(record, node, kind, agent, deadline);
+    asio::post(loop_, [this, visit] { OnOpened(visit); });
   }).detach();
 }
 
-void NodeStream::OnOpened(Result<std::unique_ptr<NodeVisit>> visit) {
+void NodeStream::OnOpened(const Result<NodeVisit*>& visit) {
   if (!visit.ok()) return handlers_.over(visit.error());
-  visit_ = *std::move(visit);
-  channel_ = visit_->channel();
+  channel_ = (*visit)->channel();
   reader_ = std::make_unique<Reader>(*this);
 }
 

@@ -39,11 +39,10 @@ class NodeStream {
  private:
   class Reader;
 
-  void OnOpened(Result<std::unique_ptr<NodeVisit>> visit);
+  void OnOpened(const Result<NodeVisit*>& visit);
 
   asio::io_context& loop_;
   const Handlers handlers_;
-  std::unique_ptr<NodeVisit> visit_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<Reader> reader_;
 };

@@ -27,7 +27,7 @@ Result<Reply> CallWithin(NodeVisit& visit, const std::string& node, const Reques
   start(&call->context, &call->request, &call->reply,
         [call](const grpc::Status& result) { call->status.set_value(result); });
   if (status.wait_until(deadline.when()) != std::future_status::ready) {
-    visit.Abort();
+    visit.End();
     return Error{ExitCode::kTimedOut, node + ": its agent did not answer in time"};
   }
   const grpc::Status result = status.get();
@@ -37,9 +37,8 @@ Result<Reply> CallWithin(NodeVisit& visit, const std::string& node, const Reques
 
 }  // namespace
 
-Result<std::unique_ptr<NodeVisit>> NodeVisit::Open(const JobRecord& record, size_t node,
-                                                   AgentRole::Kind kind, const AgentBinary& agent,
-                                                   Deadline deadline) {
+Result<NodeVisit*> NodeVisit::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
+                                   const AgentBinary& agent, Deadline deadline) {
   const JobRecord::Node& at = record.nodes[node];
   const NodeTarget target{at.name, at.host, at.port, at.user};
   const AgentRole role{kind, record.job_id, static_cast<uint32_t>(node)};
@@ -50,7 +49,7 @@ Result<std::unique_ptr<NodeVisit>> NodeVisit::Open(const JobRecord& record, size
     DSL_TRY_ASSIGN(link, SshTransport(agent, {}, role).Connect(target, deadline));
   }
   std::shared_ptr<grpc::Channel> channel = ChannelFromFd(at.name, link->TakeFd());
-  return std::unique_ptr<NodeVisit>(new NodeVisit(std::move(link), std::move(channel)));
+  return new NodeVisit(std::move(link), std::move(channel));
 }
 
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node) {
@@ -64,24 +63,27 @@ pb::JobPlace PlaceOf(const JobRecord& record, size_t node) {
 
 Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                 Deadline deadline) {
-  DSL_TRY_ASSIGN(const std::unique_ptr<NodeVisit> visit,
+  DSL_TRY_ASSIGN(NodeVisit* const visit,
                  NodeVisit::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
   const auto stub = pb::Visit::NewStub(visit->channel());
-  return CallWithin<pb::JobPlace, pb::JobSight>(
+  Result<pb::JobSight> sight = CallWithin<pb::JobPlace, pb::JobSight>(
       *visit, record.nodes[node].name, PlaceOf(record, node), deadline,
       [&](auto... arguments) { stub->async()->Look(arguments...); });
+  visit->End();
+  return sight;
 }
 
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline) {
-  DSL_TRY_ASSIGN(const std::unique_ptr<NodeVisit> visit,
+  DSL_TRY_ASSIGN(NodeVisit* const visit,
                  NodeVisit::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
   const auto stub = pb::Visit::NewStub(visit->channel());
-  DSL_TRY_ASSIGN(const pb::RemoveReply reply,
-                 (CallWithin<pb::JobPlace, pb::RemoveReply>(
-                     *visit, record.nodes[node].name, PlaceOf(record, node), deadline,
-                     [&](auto... arguments) { stub->async()->Remove(arguments...); })));
-  if (!reply.refusal().empty()) return Error{ExitCode::kUnavailable, reply.refusal()};
+  const Result<pb::RemoveReply> reply = CallWithin<pb::JobPlace, pb::RemoveReply>(
+      *visit, record.nodes[node].name, PlaceOf(record, node), deadline,
+      [&](auto... arguments) { stub->async()->Remove(arguments...); });
+  visit->End();
+  if (!reply.ok()) return reply.error();
+  if (!reply->refusal().empty()) return Error{ExitCode::kUnavailable, reply->refusal()};
   return {};
 }
 

@@ -23,19 +23,19 @@
 
 namespace dslaunch {
 
-// Thread-compatible. The calls made over it must be over, or aborted, before it is destroyed.
+// Thread-compatible. Never destroyed, but by the end of the process: gRPC's threads may still be
+// busy with a call whose answer is here.
 class NodeVisit {
  public:
   // `kind` is kAttach or kRead. Blocks until `deadline` at most. Errors name the node and the way
   // out.
-  static Result<std::unique_ptr<NodeVisit>> Open(const JobRecord& record, size_t node,
-                                                 AgentRole::Kind kind, const AgentBinary& agent,
-                                                 Deadline deadline);
+  static Result<NodeVisit*> Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
+                                 const AgentBinary& agent, Deadline deadline);
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
-  // Ends every call over it at once.
-  void Abort() { link_->Abort("given up"); }
+  // Ends every call over it, and with them the visitor on the node.
+  void End() { link_->Abort("the visit is over"); }
 
  private:
   NodeVisit(std::unique_ptr<NodeLink> link, std::shared_ptr<grpc::Channel> channel)
