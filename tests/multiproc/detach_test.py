@@ -4,10 +4,12 @@ import json
 import os
 import signal
 import stat
+import sys
 import time
 
-from launcher_case import TWO_BY_TWO, LauncherCase, bash, main
-from test_hosts import wait_until
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 
 JOB_ID = r"^[0-9a-f-]+\n$"
 COUNT = 'echo "rank $RANK starts"; i=0; while [ $i -lt 600 ]; do echo "tick $i of rank $RANK"; i=$((i+1)); sleep 0.1; done'
