@@ -88,8 +88,7 @@ void AttachSession::Run() {
   for (size_t i = 0; i < nodes_.size(); ++i) Open(i);
   loop_.run();
   output_.FinishStreams();
-  if (std::ranges::all_of(nodes_, [](const Node& node) { return node.result.has_value(); }))
-    DecideEnd();
+  DecideEnd();
   output_.Drain(Deadline::After(kDrainTimeout));
 }
 
@@ -227,8 +226,13 @@ void AttachSession::EndIfAllOver() {
 
 void AttachSession::DecideEnd() {
   std::vector<const pb::JobResult*> results;
-  for (const Node& node : nodes_) results.push_back(&*node.result);
-  const pb::JobResult& result = *ChooseResult(results);
+  for (const Node& node : nodes_) {
+    if (node.result) results.push_back(&*node.result);
+  }
+  // A node that cannot be reached takes nothing from the last word that another heard.
+  const pb::JobResult* const chosen = ChooseResult(results);
+  if (chosen == nullptr || (results.size() < nodes_.size() && !chosen->done().closed())) return;
+  const pb::JobResult& result = *chosen;
   JobView view;
   view.record = record_;
   view.state = JobView::State::kEnded;

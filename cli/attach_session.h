@@ -61,6 +61,7 @@ class AttachSession {
   void Lost(size_t index, const std::string& why);
   void SendStop(size_t index);
   void EndIfAllOver();
+  // Sets end_ if it is known.
   void DecideEnd();
 
   const JobRecord record_;

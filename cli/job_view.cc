@@ -126,15 +126,17 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
       for (const int pid : answer.sight->pids()) stray += " " + std::to_string(pid);
     }
   }
+  const pb::JobResult* const result = ChooseResult(results);
+  const bool is_last_word = result != nullptr && result->done().closed();
   if (running) {
     view.state = JobView::State::kRunning;
   } else if (!stray.empty()) {
     view.state = JobView::State::kStray;
     view.detail = stray;
-  } else if (!unreachable.empty()) {
+  } else if (!unreachable.empty() && !is_last_word) {
     view.state = JobView::State::kUnreachable;
     view.detail = unreachable;
-  } else if (const pb::JobResult* result = ChooseResult(results)) {
+  } else if (result != nullptr) {
     view.state = JobView::State::kEnded;
     view.exit_code = result->exit_code();
     view.ended_unix_ms = result->ended_unix_ms();

@@ -167,7 +167,8 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
-  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport, MakeTransport(session.plan.launcher, options.detach));
+  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
+                 MakeTransport(session.plan.launcher, options.detach));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);

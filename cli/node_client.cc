@@ -137,15 +137,15 @@ void NodeClient::Detach(std::function<void(Result<void>)> then) {
   watchdog_.async_wait([this](const asio::error_code& error) {
     if (!error) Abort("the agent did not answer");
   });
-  stub_->async()->Detach(&call->context, &call->request, &call->reply,
-                         [this, call, then = std::move(then)](const grpc::Status& status) {
-                           asio::post(loop_, [this, status, then] {
-                             watchdog_.cancel();
-                             if (status.ok()) return then({});
-                             then(Error{ExitCode::kUnavailable,
-                                        name_ + ": cannot detach: " + status.error_message()});
-                           });
-                         });
+  stub_->async()->Detach(
+      &call->context, &call->request, &call->reply,
+      [this, call, then = std::move(then)](const grpc::Status& status) {
+        asio::post(loop_, [this, status, then] {
+          watchdog_.cancel();
+          if (status.ok()) return then({});
+          then(Error{ExitCode::kUnavailable, name_ + ": cannot detach: " + status.error_message()});
+        });
+      });
 }
 
 void NodeClient::SayGoodbye() { shutdown(stream_.get(), SHUT_WR); }

@@ -71,7 +71,7 @@ struct LaunchOptions {
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
 
-  TrainOptions train;                // for kTrain
+  TrainOptions train;  // for kTrain
   // For kProgram argv, untouched, never empty; for kJobCommand the command and what follows it.
   std::vector<std::string> program;
 };

@@ -52,7 +52,8 @@ int LaunchSession::Run() {
   ConnectAll();
   loop_.run();
   const int exit_code = detached_          ? ReportDetached()
-                        : failed_to_start_ ? ReportStartFailure() : ReportEnd();
+                        : failed_to_start_ ? ReportStartFailure()
+                                           : ReportEnd();
   signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
   output_.Drain(Deadline::After(kDrainTimeout));
   return exit_code;

@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// The ready barrier has passed, so there is a job to leave. Nodes that are not there have no part in
-// it.
+// The ready barrier has passed, so there is a job to leave. Nodes that are not there have no part
+// in it.
 void LaunchSession::DetachAll() {
   if (std::exchange(detaching_, true)) return;
   connector_.Stop();

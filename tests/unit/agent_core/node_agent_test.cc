@@ -203,7 +203,7 @@ class NodeAgentTest : public ::testing::Test {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     keeper_ = std::make_unique<ScriptedKeeper>(loop_, UniqueFd(fds[0]));
-    agent_ = std::make_unique<NodeAgent>(loop_, fds[1]);
+    agent_ = std::make_unique<NodeAgent>(loop_, fds[1], [](UniqueFd) {});
     front_end_ = std::make_shared<FrontEnd>(loop_, *agent_);
     prepare_.set_job_id("job");
     prepare_.set_node_index(1);
