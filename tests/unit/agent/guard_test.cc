@@ -35,7 +35,7 @@ TEST_P(WithoutKeeperAndAgent, GrandchildrenInSessionsOfTheirOwnEndAfterTheGrace)
   keeper_.Configure(Ms(400));
   const std::vector<pid_t> workers = keeper_.StartWorkers(2, kStubborn);
   const pid_t grandchild = AwaitPidFile(keeper_.dir() / "grandchild_0.pid");
-  const pid_t guard = keeper_.FindGuard();
+  const pid_t guard = keeper_.AwaitGuard();
   ASSERT_GT(guard, 0);
   const auto start = Clock::now();
   KillKeeperAndAgent(keeper_);
@@ -84,7 +84,8 @@ TEST(Guard, ItSleepsWhileTheAgentLives) {
   keeper.Configure(Ms(100));
   keeper.StartWorkers(1, kStubborn);
   const pid_t grandchild = AwaitPidFile(keeper.dir() / "grandchild_0.pid");
-  const pid_t guard = keeper.FindGuard();
+  const pid_t guard = keeper.AwaitGuard();
+  ASSERT_GT(guard, 0);
   kill(keeper.keeper(), SIGKILL);
   EXPECT_EQ(keeper.WaitEnd(), 128 + SIGKILL);
   EXPECT_FALSE(WaitFor(Ms(500), [=] { return IsGone(grandchild); })) << "the agent sweeps, not it";
@@ -96,7 +97,7 @@ TEST(Guard, ItEndsWithItsKeeper) {
   KeeperHarness keeper;
   keeper.Configure(Ms(300));
   keeper.StartWorkers(1, kStubborn);
-  const pid_t guard = keeper.FindGuard();
+  const pid_t guard = keeper.AwaitGuard();
   ASSERT_GT(guard, 0);
   EXPECT_EQ(getsid(guard), guard);
   keeper.EndAgent(0);
@@ -109,14 +110,14 @@ TEST(Guard, NoneIsStartedBeforeThereAreWorkers) {
   keeper.Configure(Ms(300));
   keeper.Stop();
   ASSERT_TRUE(keeper.NextReaped());
-  EXPECT_EQ(keeper.FindGuard(), 0);
+  EXPECT_FALSE(WaitFor(Ms(100), [&] { return keeper.FindGuard() > 0; }));
 }
 
 TEST(Guard, SignalsDoNotEndItAndTheLadderSparesIt) {
   KeeperHarness keeper;
   keeper.Configure(Ms(300));
   keeper.StartWorkers(1, kStubborn);
-  const pid_t guard = keeper.FindGuard();
+  const pid_t guard = keeper.AwaitGuard();
   ASSERT_GT(guard, 0);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGPIPE, SIGTSTP}) kill(guard, signal);
   keeper.Stop();
@@ -130,7 +131,9 @@ TEST(Guard, AJobGoesOnWithoutIt) {
   KeeperHarness keeper;
   keeper.Configure(Ms(300));
   keeper.StartWorkers(1, kStubborn);
-  kill(keeper.FindGuard(), SIGKILL);
+  const pid_t guard = keeper.AwaitGuard();
+  ASSERT_GT(guard, 0);
+  kill(guard, SIGKILL);
   ASSERT_TRUE(WaitFor(Ms(5000), [&] { return keeper.FindGuard() == 0; }));
   keeper.SpawnWorkers({keeper.Worker(1, {"--exit-code", "4"})});
   const auto event = keeper.NextOutcome();

@@ -263,6 +263,12 @@ pid_t KeeperHarness::FindGuard() const {
   return 0;
 }
 
+pid_t KeeperHarness::AwaitGuard() const {
+  pid_t guard = 0;
+  EXPECT_TRUE(WaitFor(milliseconds(5'000), [&] { return (guard = FindGuard()) > 0; }));
+  return guard;
+}
+
 void KeeperHarness::EndAgent(int exit_code) {
   grpc_.Reset();
   control_.Reset();

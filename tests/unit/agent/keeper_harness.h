@@ -68,8 +68,9 @@ class KeeperHarness {
   std::string LogPath(uint32_t rank, const std::string& stream) const;
   // The workers' cgroup as the keeper told; empty: none, or not told yet.
   const std::string& cgroup() const { return cgroup_; }
-  // The keeper's guard; 0: there is none.
+  // The keeper's guard; it names itself, so it is found once it runs. 0: there is none.
   pid_t FindGuard() const;
+  pid_t AwaitGuard() const;
   std::string StderrText() const { return ReadFile(dir_ / "keeper.stderr"); }
   const TempDir& dir() const { return dir_; }
 
