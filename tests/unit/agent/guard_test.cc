@@ -46,17 +46,18 @@ TEST_P(WithoutKeeperAndAgent, GrandchildrenInSessionsOfTheirOwnEndAfterTheGrace)
   EXPECT_TRUE(WaitFor(Ms(2000), [=] { return IsGone(guard); })) << "it outlived the job";
 }
 
-// Started before the last epoch ended, so the guard must not take a group's number for its own.
-TEST_P(WithoutKeeperAndAgent, TheSecondEpochsWorkersEndToo) {
+// By its group only, where there is no cgroup.
+TEST_P(WithoutKeeperAndAgent, AChildOfTheSecondEpochThatWipedItsEnvironmentEnds) {
   keeper_.Configure(Ms(300));
   keeper_.StartWorkers(1, kStubborn);
   keeper_.Stop(true);
   ASSERT_TRUE(keeper_.NextReaped());
-  std::filesystem::remove(keeper_.dir() / "rank_0.pid");
-  keeper_.StartWorkers(1, kStubborn);
-  EXPECT_FALSE(keeper_.IsEmpty());
+  keeper_.SpawnWorkers({keeper_.WorkerWithChild(0, /*own_session=*/false)});
+  const pid_t child = AwaitPidFile(keeper_.dir() / "child");
+  ASSERT_GT(child, 0);
+  EXPECT_NE(getpgid(child), child);
   KillKeeperAndAgent(keeper_);
-  EXPECT_TRUE(keeper_.IsEmpty(Ms(5000)));
+  EXPECT_TRUE(WaitFor(Ms(5000), [=] { return IsGone(child); }));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, WithoutKeeperAndAgent, testing::Bool(), [](const auto& which) {
@@ -66,16 +67,16 @@ INSTANTIATE_TEST_SUITE_P(All, WithoutKeeperAndAgent, testing::Bool(), [](const a
 TEST(Guard, WithACgroupItEndsEvenWhatLeftItsGroupAndWipedItsEnvironment) {
   KeeperHarness keeper;
   keeper.Configure(Ms(300));
-  keeper.SpawnWorkers({keeper.WorkerWithWildChild(0)});
-  const pid_t wild = AwaitPidFile(keeper.dir() / "wild");
-  ASSERT_GT(wild, 0);
+  keeper.SpawnWorkers({keeper.WorkerWithChild(0, /*own_session=*/true)});
+  const pid_t child = AwaitPidFile(keeper.dir() / "child");
+  ASSERT_GT(child, 0);
   ASSERT_TRUE(keeper.Next());
   if (keeper.cgroup().empty()) {
-    kill(wild, SIGKILL);
+    kill(child, SIGKILL);
     GTEST_SKIP() << "no cgroup v2 can be made here";
   }
   KillKeeperAndAgent(keeper);
-  EXPECT_TRUE(WaitFor(Ms(5000), [=] { return IsGone(wild); }));
+  EXPECT_TRUE(WaitFor(Ms(5000), [=] { return IsGone(child); }));
   EXPECT_TRUE(WaitFor(Ms(2000), [&] { return !std::filesystem::exists(keeper.cgroup()); }));
 }
 

@@ -180,10 +180,10 @@ pb::WorkerSpec KeeperHarness::ShellWorker(uint32_t rank, const std::string& scri
   return spec;
 }
 
-pb::WorkerSpec KeeperHarness::WorkerWithWildChild(uint32_t rank) const {
-  return ShellWorker(rank,
-                     "setsid env -i sh -c 'trap \"\" TERM; echo $$ > wild.new; mv wild.new wild; "
-                     "exec sleep 600' & exec sleep 600");
+pb::WorkerSpec KeeperHarness::WorkerWithChild(uint32_t rank, bool own_session) const {
+  return ShellWorker(rank, std::string(own_session ? "setsid " : "") +
+                               "env -i sh -c 'trap \"\" TERM; echo $$ > child.new; "
+                               "mv child.new child; exec sleep 600' & exec sleep 600");
 }
 
 std::string KeeperHarness::LogPath(uint32_t rank, const std::string& stream) const {

@@ -50,9 +50,9 @@ class KeeperHarness {
   pb::WorkerSpec Worker(uint32_t rank, const std::vector<std::string>& args) const;
   // A shell script in place of fake_worker; its folder is dir().
   pb::WorkerSpec ShellWorker(uint32_t rank, const std::string& script) const;
-  // One whose child, deaf to SIGTERM, has left its session and wiped its environment, then its
-  // parent; its pid is in dir() / "wild".
-  pb::WorkerSpec WorkerWithWildChild(uint32_t rank) const;
+  // One with a child that is deaf to SIGTERM and has wiped its environment; its pid is in dir() /
+  // "child". It stays in the worker's process group or has a session of its own.
+  pb::WorkerSpec WorkerWithChild(uint32_t rank, bool own_session) const;
   void SpawnWorkers(const std::vector<pb::WorkerSpec>& workers);
   // Starts fake_workers and waits until each has written its pid file.
   std::vector<pid_t> StartWorkers(size_t count, std::vector<std::string> args);

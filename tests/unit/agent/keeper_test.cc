@@ -314,12 +314,12 @@ TEST(Keeper, StartsNothingWhileStoppingAndAgainAfterwards) {
 TEST(Keeper, StopEndsWhatWipedItsEnvironment) {
   KeeperHarness keeper;
   keeper.Configure(Ms(200));
-  keeper.SpawnWorkers({keeper.WorkerWithWildChild(0)});
-  const pid_t wild = AwaitPidFile(keeper.dir() / "wild");
-  ASSERT_GT(wild, 0);
+  keeper.SpawnWorkers({keeper.WorkerWithChild(0, /*own_session=*/true)});
+  const pid_t child = AwaitPidFile(keeper.dir() / "child");
+  ASSERT_GT(child, 0);
   keeper.Stop();
   ASSERT_TRUE(keeper.NextReaped());
-  EXPECT_TRUE(IsGone(wild));
+  EXPECT_TRUE(IsGone(child));
 }
 
 TEST(Keeper, StopWaitsUntilTheWorkersCgroupIsEmptyAndRemovesIt) {
@@ -710,12 +710,12 @@ TEST(Keeper, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
 TEST(Keeper, WhenItIsKilledTheAgentFindsByCgroupWhatWipedItsEnvironment) {
   KeeperHarness keeper;
   keeper.Configure(Ms(10'000));
-  keeper.SpawnWorkers({keeper.WorkerWithWildChild(0)});
-  const pid_t wild = AwaitPidFile(keeper.dir() / "wild");
-  ASSERT_GT(wild, 0);
+  keeper.SpawnWorkers({keeper.WorkerWithChild(0, /*own_session=*/true)});
+  const pid_t child = AwaitPidFile(keeper.dir() / "child");
+  ASSERT_GT(child, 0);
   ASSERT_TRUE(keeper.Next());
   if (keeper.cgroup().empty()) {
-    kill(wild, SIGKILL);
+    kill(child, SIGKILL);
     GTEST_SKIP() << "no cgroup v2 can be made here";
   }
   kill(keeper.keeper(), SIGKILL);
@@ -723,7 +723,7 @@ TEST(Keeper, WhenItIsKilledTheAgentFindsByCgroupWhatWipedItsEnvironment) {
   EXPECT_TRUE(SweepOrphans({.job_id = keeper.job_id(), .cgroup = keeper.cgroup()},
                            {.grace = Ms(300), .teardown = Ms(2000)})
                   .empty());
-  EXPECT_TRUE(IsGone(wild));
+  EXPECT_TRUE(IsGone(child));
   EXPECT_FALSE(std::filesystem::exists(keeper.cgroup()));
 }
 
