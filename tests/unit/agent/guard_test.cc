@@ -71,10 +71,7 @@ TEST(Guard, WithACgroupItEndsEvenWhatLeftItsGroupAndWipedItsEnvironment) {
   const pid_t child = AwaitPidFile(keeper.dir() / "child");
   ASSERT_GT(child, 0);
   ASSERT_TRUE(keeper.Next());
-  if (keeper.cgroup().empty()) {
-    kill(child, SIGKILL);
-    GTEST_SKIP() << "no cgroup v2 can be made here";
-  }
+  if (keeper.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
   KillKeeperAndAgent(keeper);
   EXPECT_TRUE(WaitFor(Ms(5000), [=] { return IsGone(child); }));
   EXPECT_TRUE(WaitFor(Ms(2000), [&] { return !std::filesystem::exists(keeper.cgroup()); }));

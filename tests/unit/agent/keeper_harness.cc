@@ -12,7 +12,9 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <sstream>
 
@@ -50,6 +52,11 @@ void HideCgroup() {
 bool Readable(int fd, Deadline deadline) {
   pollfd poll_fd = {fd, POLLIN, 0};
   return poll(&poll_fd, 1, deadline.PollMs()) > 0;
+}
+
+std::string WorkingDirectory(pid_t pid) {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/cwd", error);
 }
 
 std::string ReadLine(int fd, milliseconds limit) {
@@ -133,6 +140,8 @@ KeeperHarness::~KeeperHarness() {
     if (agent_ > 0) kill(agent_, SIGKILL);
   }
   for (const pid_t pid : PidsOfJob(job_id_)) kill(pid, SIGKILL);
+  const pid_t child = std::atoi(ReadFile(dir_ / "child").c_str());
+  if (child > 0 && WorkingDirectory(child) == dir_.path()) kill(child, SIGKILL);
 }
 
 void KeeperHarness::CloseIn() {

@@ -24,7 +24,7 @@ class KeeperHarness {
   };
   KeeperHarness() : KeeperHarness(Setup()) {}
   explicit KeeperHarness(const Setup& setup);
-  // Ends what is still there, by pid and job id.
+  // Ends what is still there, by pid and job id, and the child of WorkerWithChild.
   ~KeeperHarness();
 
   const std::string& job_id() const { return job_id_; }

@@ -714,10 +714,7 @@ TEST(Keeper, WhenItIsKilledTheAgentFindsByCgroupWhatWipedItsEnvironment) {
   const pid_t child = AwaitPidFile(keeper.dir() / "child");
   ASSERT_GT(child, 0);
   ASSERT_TRUE(keeper.Next());
-  if (keeper.cgroup().empty()) {
-    kill(child, SIGKILL);
-    GTEST_SKIP() << "no cgroup v2 can be made here";
-  }
+  if (keeper.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
   kill(keeper.keeper(), SIGKILL);
   EXPECT_EQ(keeper.WaitEnd(), 128 + SIGKILL);
   EXPECT_TRUE(SweepOrphans({.job_id = keeper.job_id(), .cgroup = keeper.cgroup()},
