@@ -19,7 +19,6 @@
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
-#include "rendezvous/addresses.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -29,20 +28,13 @@ constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
+constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
 constexpr milliseconds kClosedTravels(500);     // what the rendezvous said last, to the others
 constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
-constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
-// This process's own clock, as heartbeats carry it.
-uint64_t NowUs() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
-          .count());
-}
-
-int64_t UnixMs(std::chrono::system_clock::time_point time = std::chrono::system_clock::now()) {
+int64_t UnixMs(std::chrono::system_clock::time_point time) {
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
@@ -118,18 +110,25 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
     const std::string warning = LogoutWarning(ReadLogoutFacts(), node_name());
     if (!warning.empty()) Notify(warning);
   }
-  DSL_TRY_ASSIGN(master_port_, ReserveMasterPort());
+  DSL_TRY(ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
     CoordinatorOptions options;
     options.job_id = request.job_id();
     options.nodes.assign(request.nodes().begin(), request.nodes().end());
     options.timeouts = request.timeouts();
     options.one_machine = request.local();
+    options.policy = request.policy();
+    options.rendezvous_node = request.rendezvous_node();
+    options.absent_nodes.assign(request.absent_nodes().begin(), request.absent_nodes().end());
     DSL_TRY_ASSIGN(server_, RendezvousServer::Start(std::move(options), request.credentials()));
     for (const std::string& endpoint : server_->endpoints())
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  link_ = std::make_unique<RendezvousLink>(
+      loop_, request.job_id(), request.node_index(),
+      [this](const pb::RendezvousMessage& message) { OnRendezvousMessage(message); },
+      [this](const std::string& why) { OnRendezvousEnd(why); });
   heart_ = std::make_unique<Heartbeat>(milliseconds(request.timeouts().heartbeat_ms()) / 2,
                                        kLoopPatience * milliseconds(request.timeouts().dead_ms()),
                                        [this](bool loop_lives) { Beat(loop_lives); });
@@ -232,33 +231,14 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
   }
   log_.Write("joining the rendezvous " +
              (route->address.empty() ? "in this process" : "at " + route->address));
-  rendezvous_address_ = route->address;
-  rendezvous_heard_ = Clock::now();
-  auto client = std::make_unique<RendezvousClient>(
-      route->channel,
-      [this](pb::RendezvousMessage message) {
-        // Taken here, where the message arrives: the loop may be busy.
-        if (message.heartbeat().sent_us() != 0) rtt_us_ = NowUs() - message.heartbeat().sent_us();
-        asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
-      },
-      [this](std::string why) {
-        asio::post(loop_, [this, why = std::move(why)] { OnRendezvousEnd(why); });
-      });
-  pb::AgentMessage message;
-  pb::Join& join = *message.mutable_join();
+  pb::Join join;
   join.set_slots(own_node().slots());
   join.set_identity(NodeIdentity());
-  join.set_reached_at(rendezvous_address_);
   join.set_master_port(static_cast<uint32_t>(master_port_.port));
-  if (!rendezvous_address_.empty()) join.set_address(LocalAddressTowards(rendezvous_address_));
-  client->Send(WithSender(std::move(message)));  // before any beat
-  PrepareBeat();
-  const std::lock_guard lock(beat_mutex_);
-  client_ = std::move(client);
+  link_->Join(*route, std::move(join));
 }
 
 void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
-  rendezvous_heard_ = Clock::now();
   switch (message.message_case()) {
     case pb::RendezvousMessage::kAssignment:
       OnAssignment(message);
@@ -315,14 +295,7 @@ void NodeAgent::OnClosed(const pb::Closed& word) {
 }
 
 void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
-  if (client_ && !closed_) client_->Send(WithSender(std::move(message)));
-}
-
-pb::AgentMessage NodeAgent::WithSender(pb::AgentMessage message) const {
-  message.set_job_id(prepare_.job_id());
-  message.set_epoch(epoch_);
-  message.set_node_index(prepare_.node_index());
-  return message;
+  if (link_ && !closed_) link_->Send(epoch_, std::move(message));
 }
 
 // --- Workers ---
@@ -330,13 +303,15 @@ pb::AgentMessage NodeAgent::WithSender(pb::AgentMessage message) const {
 // The port that rank 0 will listen on, should it come to run here. A user's choice binds the node
 // that hosts the rendezvous, which is where rank 0 starts; several nodes of one machine cannot all
 // have it.
-Result<PortReservation> NodeAgent::ReserveMasterPort() const {
+Result<void> NodeAgent::ReserveMasterPort() {
+  master_port_ = PortReservation();
   const bool hosts_rendezvous = prepare_.node_index() == prepare_.rendezvous_node();
   const int wanted =
       prepare_.local() && !hosts_rendezvous ? 0 : static_cast<int>(prepare_.master_port());
   Result<PortReservation> reservation = ReservePort(wanted);
-  if (reservation.ok() || wanted == 0 || hosts_rendezvous) return reservation;
-  return ReservePort(0);
+  if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0);
+  DSL_TRY_ASSIGN(master_port_, std::move(reservation));
+  return {};
 }
 
 void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
@@ -354,7 +329,7 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
   plan.device = prepare_.device();
   plan.use_cuda = run_.use_cuda();
   if (prepare_.local()) plan.first_device = message.assignment().first_rank();
-  plan.rendezvous_address = rendezvous_address_;
+  plan.rendezvous_address = link_->address();
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
   plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
   Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);
@@ -443,17 +418,8 @@ void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
   if (worker == nullptr) return;
   events_.FollowRank(workers_.epoch(), worker->rank, worker->folder);
   if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
-  const pb::Assignment& assignment = workers_.assignment();
   pb::NodeEvent event;
-  pb::Started& started = *event.mutable_started();
-  started.set_epoch(workers_.epoch());
-  started.set_first_rank(assignment.first_rank());
-  started.set_world_size(assignment.world_size());
-  for (const pid_t pid : workers_.pids()) started.add_pids(pid);
-  started.set_master_addr(assignment.master_addr());
-  started.set_master_port(assignment.master_port());
-  *started.mutable_node_indexes() = assignment.node_indexes();
-  started.set_restart_count(assignment.restart_count());
+  *event.mutable_started() = workers_.Started();
   events_.Emit(std::move(event));
   pb::AgentMessage message;
   message.mutable_ready();
@@ -477,7 +443,7 @@ void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
 }
 
 void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
-  const uint64_t noticed_us = NowUs();
+  const Clock::time_point noticed = Clock::now();
   const EpochWorker* worker = workers_.Find(exited.local_rank());
   if (worker == nullptr) return;
   log_.Write(Describe(*worker) + (exited.signal() != 0
@@ -491,8 +457,9 @@ void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
   if (IsFailure(exited)) {
     pb::WorkerFailed& failed = *message.mutable_worker_failed();
     *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
-    failed.set_age_us(NowUs() - noticed_us);
-    failed.set_rtt_us(rtt_us_);
+    failed.set_age_us(static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - noticed).count()));
+    failed.set_rtt_us(link_->round_trip_us());
     SendToRendezvous(std::move(message));
   } else if (all_well && phase_ == Phase::kWorking) {
     message.mutable_finished();
@@ -534,7 +501,7 @@ void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
   pb::AgentMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   SendToRendezvous(std::move(message));
-  if (!client_) closed_ = true;
+  if (!link_ || !link_->joined()) closed_ = true;
   BeginStop(cause, kill_now);
 }
 
@@ -566,13 +533,10 @@ void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
 void NodeAgent::Halted() {
   phase_ = Phase::kIdle;
   events_.EndEpoch();
-  master_port_ = PortReservation();
-  Result<PortReservation> next_port = ReserveMasterPort();
-  if (!next_port.ok()) {
-    return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), next_port.error().code,
-                             node_name() + ": " + next_port.error().message));
+  if (const Result<void> port = ReserveMasterPort(); !port.ok()) {
+    return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), port.error().code,
+                             node_name() + ": " + port.error().message));
   }
-  master_port_ = *std::move(next_port);
   pb::AgentMessage message;
   pb::Halted& halted = *message.mutable_halted();
   *halted.mutable_left() = done_.left();
@@ -692,19 +656,18 @@ void NodeAgent::Beat(bool loop_lives) {
   pb::KeeperRequest alive;
   alive.mutable_alive();
   keeper_.Send(alive);
-  const std::lock_guard lock(beat_mutex_);
-  if (!client_) return;
-  next_beat_.mutable_heartbeat()->set_sent_us(NowUs());
-  client_->Send(next_beat_);
+  link_->Beat();
 }
 
 void NodeAgent::Tick() {
   milliseconds interval = kDefaultTick;
   if (prepared_) {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
-    PrepareBeat();
+    heart_->LoopTurned();
+    link_->SetBeat(epoch_, workers_.Progress(Clock::now()));
     events_.EmitAlive();
-    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
+    for (std::string& notice : log_keeping_->Turn(UnixMs(std::chrono::system_clock::now())))
+      Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();
@@ -714,25 +677,12 @@ void NodeAgent::Tick() {
   });
 }
 
-void NodeAgent::PrepareBeat() {
-  pb::AgentMessage message;
-  message.mutable_heartbeat();
-  for (pb::RankProgress& progress : workers_.Progress(Clock::now()))
-    *message.mutable_heartbeat()->add_ranks() = std::move(progress);
-  message = WithSender(std::move(message));
-  heart_->LoopTurned();
-  const std::lock_guard lock(beat_mutex_);
-  next_beat_ = std::move(message);
-}
-
 void NodeAgent::CheckSilence(bool tick_was_late) {
   const Clock::time_point now = Clock::now();
-  // When this process stood still, its messages still wait to be read: they get another turn.
-  if (tick_was_late) rendezvous_heard_ = now;
-  if (client_ && !closed_ &&
-      now - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
+  if (tick_was_late) link_->Forgive();
+  if (link_->joined() && !closed_ &&
+      link_->IsSilentFor(milliseconds(prepare_.timeouts().dead_ms())))
     OnRendezvousEnd("it was silent");
-  }
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }

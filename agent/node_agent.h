@@ -5,11 +5,9 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,10 +22,10 @@
 #include "agent/log_keeping.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
+#include "agent/rendezvous_link.h"
 #include "agent/worker_end.h"
 #include "proto/agent.pb.h"
 #include "proto/keeper.pb.h"
-#include "rendezvous/client.h"
 #include "rendezvous/server.h"
 
 namespace dslaunch {
@@ -72,7 +70,8 @@ class NodeAgent {
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
   void OnInspect(const pb::Inspect& inspect);
-  Result<PortReservation> ReserveMasterPort() const;
+  // Releases the port held so far.
+  Result<void> ReserveMasterPort();
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
@@ -94,9 +93,6 @@ class NodeAgent {
   void Notify(std::string text);
   // On the heart's thread.
   void Beat(bool loop_lives);
-  // What the next beats tell, until the loop turns again: of a loop that stands still the ranks
-  // must not seem to do so too.
-  void PrepareBeat();
   void Tick();
   void CheckSilence(bool tick_was_late);
   // The last event, once nothing more can happen here.
@@ -107,7 +103,6 @@ class NodeAgent {
   // Nobody was told how the job ended: it is put on record.
   void WriteResult();
   void SendToRendezvous(pb::AgentMessage message);
-  pb::AgentMessage WithSender(pb::AgentMessage message) const;
   void SendToKeeper(const pb::KeeperRequest& request);
   bool stopping() const { return phase_ >= Phase::kStopping; }
   const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
@@ -132,9 +127,7 @@ class NodeAgent {
   std::unique_ptr<RendezvousServer> server_;
 
   pb::RunRequest run_;
-  std::unique_ptr<RendezvousClient> client_;
-  std::string rendezvous_address_;
-  Clock::time_point rendezvous_heard_;
+  std::unique_ptr<RendezvousLink> link_;
 
   Phase phase_ = Phase::kIdle;
   uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
@@ -158,9 +151,6 @@ class NodeAgent {
   std::optional<std::chrono::system_clock::time_point> ended_at_;
   std::optional<Clock::time_point> closed_at_;
 
-  std::atomic<uint64_t> rtt_us_ = 0;  // to the rendezvous and back; 0: unknown
-  std::mutex beat_mutex_;             // guards what follows, and client_ against the heart
-  pb::AgentMessage next_beat_;        // as the loop knew it when it turned last
   std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };
 
