@@ -21,14 +21,14 @@ void ExpectPortable(const std::string& command) {
 }
 
 TEST(StartCommandTest, IsPortableAndHoldsTheNumbers) {
-  const std::string command = StartCommand("12ab", "34cd");
+  const std::string command = StartCommand("12ab", {}, "34cd");
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12ab"));
   EXPECT_THAT(command, HasSubstr("keeper --nonce 34cd"));
 }
 
 TEST(StartCommandTest, NothingButPlainCharactersGetsIn) {
-  const std::string command = StartCommand("12'; rm -rf $HOME #", "34\n`id`");
+  const std::string command = StartCommand("12'; rm -rf $HOME #", {}, "34\n`id`");
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12rmrf\""));
   EXPECT_THAT(command, HasSubstr("--nonce 34id'"));
