@@ -96,7 +96,6 @@ class LaunchSession {
   void ArmTeardownTimer();
   void GiveUpWaiting();
   void EndIfAllEnded();
-  bool IsAwaited(size_t index) const;
   void CloseLinks();
   int ReportStartFailure();
   int ReportEnd();

@@ -191,7 +191,8 @@ Result<void> Install(SshSession& session, const AgentBinary& agent, Deadline dea
 
 std::string StartCommand(std::string_view build_id, const AgentRole& role, std::string_view nonce) {
   std::string arguments;
-  for (const std::string& argument : AgentArguments(role, nonce)) arguments += " " + Plain(argument);
+  for (const std::string& argument : AgentArguments(role, nonce))
+    arguments += " " + Plain(argument);
   return Substitute(kStart, {{"%BUILD_ID%", Plain(build_id)}, {"%ARGUMENTS%", arguments}});
 }
 
