@@ -38,7 +38,7 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
   EventReader(NodeClient& client, const pb::RunRequest& request, RunHandlers handlers)
       : client_(client), request_(request), handlers_(std::move(handlers)) {
     client_.stub_->async()->Run(&context_, &request_, this);
-    StartRead(&event_);
+    ReadNext();
     StartCall();
   }
 
@@ -55,7 +55,6 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
 
  private:
   void Handle() {
-    has_heartbeat_ = has_heartbeat_ || event_.has_alive();
     client_.silence_.Hold();
     if (event_.has_log()) return handlers_.log(event_.log(), [this] { ReadNext(); });
     handlers_.event(event_);
@@ -63,7 +62,7 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
   }
 
   void ReadNext() {
-    if (has_heartbeat_) client_.silence_.Listen(Clock::now());
+    client_.silence_.Listen(Clock::now());
     StartRead(&event_);
   }
 
@@ -72,7 +71,6 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
   const RunHandlers handlers_;
   grpc::ClientContext context_;
   pb::NodeEvent event_;
-  bool has_heartbeat_ = false;
 };
 
 NodeClient::NodeClient(asio::io_context& loop, std::string name, std::unique_ptr<NodeLink> link)

@@ -52,7 +52,7 @@ class NodeClient {
 
   // What the keeper said on stderr last, without the newline at its end.
   std::string LastWords() const;
-  // Counts from the first heartbeat of the agent on the Run stream.
+  // Of the Run stream.
   SilenceWatch& silence() { return silence_; }
 
  private:

@@ -134,6 +134,11 @@ void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link)
       again.client->SayGoodbye();
       return TryAgain(index);
     }
+    if (run_.use_cuda() && std::cmp_less(facts->gpus(), again.planned->slots)) {
+      again.client->SayGoodbye();
+      return Say(NameOf(index) + " stays out: it has " + Count(facts->gpus(), "GPU") + " for " +
+                 Count(static_cast<size_t>(again.planned->slots), "slot"));
+    }
     const bool first_time = !again.facts;
     again.facts = *std::move(facts);
     again.stream_ended = again.ended = again.silence_said = false;
@@ -181,8 +186,8 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
       Say(NameOf(i) + " is heard again");
     }
     node.silence_said = silent && (say || node.silence_said);
-    // A job that went on without it need not wait for it any more.
-    if (silent && story_.epoch() > 0 && !story_.IsMember(i) && story_.IsGivenUp(i)) Abandon(i);
+    // A job that has gone on without it need not wait for it.
+    if (silent && story_.epoch() > 0 && !story_.IsMember(i)) Abandon(i);
   }
   if (any_heard || !any_silent) return;
   for (size_t i = 0; i < nodes_.size(); ++i) {

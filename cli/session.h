@@ -106,7 +106,6 @@ class LaunchSession {
   void ArmTeardownTimer();
   void GiveUpWaiting();
   void EndIfAllEnded();
-  bool IsAwaited(size_t index) const;
   void CloseLinks();
   int ReportStartFailure();
   int ReportEnd();
