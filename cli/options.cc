@@ -384,6 +384,11 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   if (split.next == arguments.size()) {
     return Usage("nothing to run: give 'train' or a program");
   }
+  if (options.detach && options.json) {
+    return Usage(
+        "--json says how the job ended, which --detach does not wait for; dslaunch ps "
+        "--all --json does");
+  }
   const std::string& first = arguments[split.next];
   if (first == "train") {
     options.mode = LaunchOptions::Mode::kTrain;
