@@ -319,7 +319,8 @@ void Coordinator::WaitIfAllHalted(Clock::time_point now) {
   }
   phase_ = Phase::kWaiting;
   // What was reported since may say better whose fault it was.
-  if (!IsSuccess(ended_.back().cause)) ended_.back().cause = ChooseFirstCause(reports_).cause;
+  pb::Cause& cause = ended_.back().cause;
+  if (!IsSuccess(cause)) cause = LastWord(cause).cause;
   not_before_ = now + delay_;
   quorum_options_.join_deadline = not_before_ + milliseconds(options_.timeouts.join_ms());
   TryToForm(now);
@@ -349,15 +350,9 @@ void Coordinator::CloseIfTornDown(Clock::time_point now) {
   phase_ = Phase::kClosed;
   pb::RendezvousMessage message;
   pb::Closed& closed = *message.mutable_closed();
-  *closed.mutable_cause() = *cause_;
-  if (!reports_.empty()) {
-    const FirstCause first = ChooseFirstCause(reports_);
-    *closed.mutable_cause() = first.cause;
-    closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
-    const bool is_new =
-        first.cause.kind() != cause_->kind() || first.cause.rank() != cause_->rank();
-    if (is_new && !IsSuccess(*cause_)) Tell("the first cause was another: " + first.reason);
-  }
+  const FirstCause first = LastWord(*cause_);
+  *closed.mutable_cause() = first.cause;
+  closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
   closed.mutable_members()->Add(members_.begin(), members_.end());
   for (const auto& [index, attendee] : attendees_) {
     const bool had_part = attendee.in_epoch || epoch_ == 0;
@@ -368,6 +363,20 @@ void Coordinator::CloseIfTornDown(Clock::time_point now) {
   for (const auto& [index, attendee] : attendees_) {
     if (!attendee.lost_in) Send(attendee.session, message, /*end_session=*/true);
   }
+}
+
+FirstCause Coordinator::LastWord(const pb::Cause& so_far) {
+  if (reports_.empty()) return {so_far, {}, ""};
+  FirstCause first = ChooseFirstCause(reports_);
+  const pb::Cause& cause = first.cause;
+  const bool same = cause.kind() == so_far.kind() && cause.rank() == so_far.rank() &&
+                    cause.node_index() == so_far.node_index();
+  if (same || IsSuccess(so_far)) return first;
+  const std::string what = !cause.message().empty() ? cause.message()
+                                                    : "rank " + std::to_string(cause.rank()) +
+                                                          " (" + NodeName(cause.node_index()) + ")";
+  Tell("first cause: " + what + " (" + first.reason + ")");
+  return first;
 }
 
 void Coordinator::Lose(Attendee& attendee, const std::string& why, Fence fence,

@@ -108,6 +108,9 @@ class Coordinator {
   void WaitIfAllHalted(Clock::time_point now);
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CloseIfTornDown(Clock::time_point now);
+  // The first cause among all that was reported; the user hears it when it was said to be
+  // another.
+  FirstCause LastWord(const pb::Cause& so_far);
 
   enum class Fence { kNo, kYes };  // whether its session may still be open
   void Lose(Attendee& attendee, const std::string& why, Fence fence, Clock::time_point now);
