@@ -318,6 +318,30 @@ TEST_F(ElasticTest, ANodeWhoseKeeperWasKilledLeavesAndTheOthersGoOn) {
   EXPECT_THAT(Vanish(1), IsEmpty());
 }
 
+TEST_F(ElasticTest, WithoutTheRendezvousNodeThereIsNoOtherEpoch) {
+  Start();
+  Failed(1, 3, 7);
+  for (uint32_t node = 1; node < 4; ++node) Halted(node);
+  EXPECT_THAT(PassWith(20'500, {0, 1, 2, 3}), IsEmpty());
+  const std::vector<Outgoing> end = PassWith(1'000, {0, 1, 2, 3});
+  EXPECT_EQ(To(1, end, Case::kStop).stop().cause().rank(), 3);
+}
+
+TEST_F(ElasticTest, ANodeLostBeforeTheStartIsNotWaitedForIfEnoughAreLeft) {
+  Join(0);
+  Join(1);
+  EXPECT_THAT(Vanish(1), IsEmpty());
+  Join(2);
+  EXPECT_THAT(Assigned(Join(3)), ElementsAre(0, 2, 3));
+  CoordinatorOptions options = Options();
+  options.absent_nodes = {2, 3};
+  Begin(options);
+  Join(1);
+  Join(2);
+  EXPECT_THAT(Vanish(2), IsEmpty());  // two are still to be had
+  EXPECT_THAT(Assigned(Join(0)), ElementsAre(0, 1));
+}
+
 TEST_F(ElasticTest, TheUsersWordEndsAJobThatIsBeingRestarted) {
   Start();
   Failed(1, 3, 7);
