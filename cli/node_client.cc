@@ -20,12 +20,12 @@ std::chrono::system_clock::time_point SystemTimeAfter(milliseconds duration) {
   return std::chrono::system_clock::now() + duration;
 }
 
-// What a call without an answer that matters needs until it is over.
-template <class Request>
+// What a call needs until it is over.
+template <class Request, class Reply = pb::Empty>
 struct Call {
   grpc::ClientContext context;
   Request request;
-  pb::Empty reply;
+  Reply reply;
 
   Call() { context.set_deadline(SystemTimeAfter(kStopTimeout)); }
 };
@@ -127,6 +127,23 @@ void NodeClient::Signal(int signal_number) {
   call->request.set_signal(signal_number);
   stub_->async()->Signal(&call->context, &call->request, &call->reply,
                          [call](const grpc::Status&) {});
+}
+
+void NodeClient::Detach(std::function<void(Result<void>)> then) {
+  auto call = std::make_shared<Call<pb::Empty, pb::DetachReply>>();
+  watchdog_.expires_after(kStopTimeout + kWatchdogSlack);
+  watchdog_.async_wait([this](const asio::error_code& error) {
+    if (!error) Abort("the agent did not answer");
+  });
+  stub_->async()->Detach(
+      &call->context, &call->request, &call->reply,
+      [this, call, then = std::move(then)](const grpc::Status& status) {
+        asio::post(loop_, [this, status, then] {
+          watchdog_.cancel();
+          if (status.ok()) return then({});
+          then(Error{ExitCode::kUnavailable, name_ + ": cannot detach: " + status.error_message()});
+        });
+      });
 }
 
 void NodeClient::SayGoodbye() { shutdown(stream_.get(), SHUT_WR); }

@@ -36,6 +36,9 @@ class NodeClient {
   // These two do not wait for their answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
+  // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
+  // error names the node.
+  void Detach(std::function<void(Result<void>)> then);
 
   // Ends the connection at once.
   void Abort(const std::string& why) { link_->Abort(why); }
