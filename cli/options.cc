@@ -21,7 +21,7 @@ constexpr char kHelpText[] =
 
   dslaunch [launch options] train [RECIPE] [trainer options]   the built-in trainer
   dslaunch [launch options] PROGRAM [args...]                  any program or script
-  dslaunch ps | logs JOB | attach JOB | stop JOB               jobs that were started before
+  dslaunch ps | logs JOB | attach JOB | stop JOB               jobs started before
 
 Where
   -H, --hostfile FILE      lines 'NAME slots=N [spare=true]'; default /job/hostfile if it
@@ -40,8 +40,8 @@ Where
 
 Output
   --tee all|none|0,3       ranks whose output is shown here; default 0
-  --detach                 print the job's id once every rank is started, and end; the job
-                           goes on: dslaunch ps, logs, attach, stop
+  --detach                 print the job's id once every rank is started, and end; the
+                           job goes on: dslaunch ps, logs, attach, stop
   --json                   how the job ended, as one JSON object on stdout's last line
   --log_dir DIR            on each node; default: the user's state folder
   --log_max_mb N           of each log file: beyond it the oldest part is dropped
@@ -383,6 +383,11 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   DSL_TRY(CheckSilences(options));
   if (split.next == arguments.size()) {
     return Usage("nothing to run: give 'train' or a program");
+  }
+  if (options.detach && options.json) {
+    return Usage(
+        "--json says how the job ended, which --detach does not wait for; dslaunch ps "
+        "--all --json does");
   }
   const std::string& first = arguments[split.next];
   if (first == "train") {

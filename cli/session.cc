@@ -54,6 +54,8 @@ int LaunchSession::Run() {
   const int exit_code = detached_          ? ReportDetached()
                         : failed_to_start_ ? ReportStartFailure()
                                            : ReportEnd();
+  // It ended well before it could be left alone: whoever wants its id gets it all the same.
+  if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
   signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
   output_.Drain(Deadline::After(kDrainTimeout));
   return exit_code;
