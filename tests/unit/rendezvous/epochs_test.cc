@@ -292,7 +292,18 @@ TEST_F(ElasticTest, TheLastWordNamesTheRealCauseAndItsVictims) {
   const Case own = To(0, closed, Case::kClosed);
   EXPECT_EQ(own.closed().cause().rank(), 4);
   EXPECT_THAT(own.closed().victims(), ElementsAre(1));
-  EXPECT_THAT(Notices(closed), HasSubstr("the others look like its victims"));
+  EXPECT_EQ(Notices(closed), "first cause: rank 4 (node2) (the others look like its victims)\n");
+}
+
+TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
+  Start();
+  PassWith(2'000, {0, 2, 3});
+  EXPECT_EQ(To(0, Failed(0, 1, 7, /*victim=*/true), Case::kHalt).halt().cause().rank(), 1);
+  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  EXPECT_THAT(Notices(PassWith(2'000, {0, 2, 3})), HasSubstr("node1 is silent"));
+  const std::vector<Outgoing> form = PassWith(4'000, {0, 2, 3});
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
+  EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: it was silent for 6 s"));
 }
 
 TEST_F(ElasticTest, ANodeWhoseKeeperWasKilledLeavesAndTheOthersGoOn) {
@@ -305,6 +316,30 @@ TEST_F(ElasticTest, ANodeWhoseKeeperWasKilledLeavesAndTheOthersGoOn) {
   EXPECT_THAT(Halted(3), IsEmpty());
   EXPECT_THAT(Assigned(TornDown(1)), ElementsAre(0, 2, 3));
   EXPECT_THAT(Vanish(1), IsEmpty());
+}
+
+TEST_F(ElasticTest, WithoutTheRendezvousNodeThereIsNoOtherEpoch) {
+  Start();
+  Failed(1, 3, 7);
+  for (uint32_t node = 1; node < 4; ++node) Halted(node);
+  EXPECT_THAT(PassWith(20'500, {0, 1, 2, 3}), IsEmpty());
+  const std::vector<Outgoing> end = PassWith(1'000, {0, 1, 2, 3});
+  EXPECT_EQ(To(1, end, Case::kStop).stop().cause().rank(), 3);
+}
+
+TEST_F(ElasticTest, ANodeLostBeforeTheStartIsNotWaitedForIfEnoughAreLeft) {
+  Join(0);
+  Join(1);
+  EXPECT_THAT(Vanish(1), IsEmpty());
+  Join(2);
+  EXPECT_THAT(Assigned(Join(3)), ElementsAre(0, 2, 3));
+  CoordinatorOptions options = Options();
+  options.absent_nodes = {2, 3};
+  Begin(options);
+  Join(1);
+  Join(2);
+  EXPECT_THAT(Vanish(2), IsEmpty());  // two are still to be had
+  EXPECT_THAT(Assigned(Join(0)), ElementsAre(0, 1));
 }
 
 TEST_F(ElasticTest, TheUsersWordEndsAJobThatIsBeingRestarted) {
@@ -363,6 +398,49 @@ TEST_F(ElasticTest, AHangIsInspectedOnceAndThenDealtWith) {
       EXPECT_EQ(To(0, hang, Case::kHalt).halt().cause().kind(), pb::Cause::HANG);
     }
   }
+}
+
+TEST_F(ElasticTest, ASlowRankIsToldWithItsNode) {
+  CoordinatorOptions options = Options();
+  options.policy.set_hang_ms(60'000);
+  Begin(options);
+  Start();
+  const auto beat = [&](uint64_t step, uint64_t slow_us) {
+    for (uint32_t node = 0; node < 3; ++node) {
+      pb::AgentMessage message = From(node);
+      pb::RankProgress& rank = *message.mutable_heartbeat()->add_ranks();
+      rank.set_rank(2 * node);
+      rank.set_step(step);
+      rank.set_median_step_us(1'000'000);
+      rank.set_median_compute_us(node == 1 ? slow_us : 100'000);
+      Say(message);
+    }
+    Pass(500);
+    return Notices(coordinator_->OnTick(now_));
+  };
+  EXPECT_EQ(beat(1, 200'000), "");
+  EXPECT_THAT(beat(11, 200'000), HasSubstr("rank 2 is slow: 200.0 ms"));
+  EXPECT_EQ(beat(12, 399'000), "");
+  EXPECT_THAT(beat(13, 400'000), HasSubstr("(node1)"));
+}
+
+TEST_F(ElasticTest, ANodeThatFailsOftenGivesItsPlaceToASpareUntilItHasCooledDown) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(10);
+  options.policy.set_node_failures(2);
+  options.policy.set_cooldown_ms(60'000);
+  Begin(options);
+  Start();
+  const auto restart = [&](uint32_t node, int rank) {
+    Failed(node, rank, 7);
+    std::vector<Outgoing> form;
+    for (uint32_t halted = 0; halted < 4; ++halted) form = Halted(halted);
+    return Assigned(form);
+  };
+  EXPECT_THAT(restart(1, 3), ElementsAre(0, 1, 2));
+  EXPECT_THAT(restart(1, 3), ElementsAre(0, 2, 3));
+  Pass(60'000);
+  EXPECT_THAT(restart(0, 1), ElementsAre(0, 1, 2));
 }
 
 TEST_F(ElasticTest, EpochsWithoutANewStepEndTheJob) {
