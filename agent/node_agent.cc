@@ -598,7 +598,8 @@ void NodeAgent::QuitIfIdle() {
   if (prepared_) {
     const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
     if (phase_ != Phase::kEmpty || !told) return;
-    if (!events_.ended()) WriteResult();
+    // A front end that detaches does not listen, even when the end was on its way to it.
+    if (detached_ || !events_.ended()) WriteResult();
     if (!MayQuit()) return;
     attach_socket_.reset();
   }
