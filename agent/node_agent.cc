@@ -176,8 +176,8 @@ Result<std::string> NodeAgent::Detach() {
     request.mutable_detach();
     SendToKeeper(request);
     front_end_gone_ = true;
+    detached_at_ = Clock::now();
     events_.Detach();
-    QuitIfIdle();
   }
   return attach_socket_->path();
 }
@@ -607,6 +607,8 @@ void NodeAgent::QuitIfIdle() {
 }
 
 bool NodeAgent::MayQuit() const {
+  // The answer to Detach is on its way.
+  if (detached_ && Clock::now() - detached_at_ < kClosedTravels) return false;
   if (!closed_at_ || !detached_) return true;
   const Clock::duration passed = Clock::now() - *closed_at_;
   if (server_ && passed < kClosedTravels) return false;
