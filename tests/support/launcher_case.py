@@ -36,7 +36,9 @@ def bash(script):
 
 
 def is_agent_binary(process):
-    return process.name.startswith(("dslaunch-agent", "agent-"))  # built here; copied to a node
+    """A keeper or an agent; the guard that sleeps beside them runs the same binary but is neither."""
+    return (process.name.startswith(("dslaunch-agent", "agent-"))  # built here; copied to a node
+            and process.comm != "dslaunch-guard")
 
 
 def keepers_and_agents(processes):
