@@ -39,6 +39,12 @@ void EventStream::Emit(pb::NodeEvent event) {
   Pump();
 }
 
+void EventStream::EmitAlive() {
+  if (detached_) return;
+  alive_due_ = true;
+  Pump();
+}
+
 void EventStream::EmitStatus(uint32_t rank, std::string line) {
   if (detached_) return;
   pb::NodeEvent event;
@@ -80,6 +86,10 @@ std::optional<pb::NodeEvent> EventStream::Next() {
   if (!events_.empty()) {
     next = std::move(events_.front());
     events_.pop_front();
+    return next;
+  }
+  if (std::exchange(alive_due_, false)) {
+    next.emplace().mutable_alive();
     return next;
   }
   if (!newest_status_.empty()) {

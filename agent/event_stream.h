@@ -36,8 +36,13 @@ class EventStream {
   void Detach();
 
   void Emit(pb::NodeEvent event);
+  // A sign of life; one that was not sent yet is enough.
+  void EmitAlive();
   // A rank's status line. While the front end lags only each rank's newest is kept.
   void EmitStatus(uint32_t rank, std::string line);
+  // The ranks followed so far write no more: what they wrote goes out before what is followed from
+  // now on.
+  void EndEpoch() { log_tail_.RetireFiles(); }
   // Sends what a rank writes to this file.
   void Follow(uint32_t rank, bool is_stderr, const std::string& path);
 
@@ -58,6 +63,7 @@ class EventStream {
   bool detached_ = false;
   bool write_in_flight_ = false;
   std::deque<pb::NodeEvent> events_;
+  bool alive_due_ = false;
   std::map<uint32_t, pb::NodeEvent> newest_status_;  // by rank
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;

@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// BASE/JOB_ID/nodes/NODE/attempt_K/rank_R/{stdout.log,stderr.log,error.json}; nodes may share the
-// base folder.
+// BASE/JOB_ID/nodes/NODE/attempt_K/rank_R/{stdout.log,stderr.log,error.json}, where K is the epoch;
+// nodes may share the base folder.
 class JobFolder {
  public:
   // Makes BASE/JOB_ID/nodes/NODE, private to the user (0700). An empty `base` is the user's state
@@ -18,7 +18,9 @@ class JobFolder {
   static Result<JobFolder> Create(const std::string& base, const std::string& job_id,
                                   const std::string& node_name, const Environment& environment);
 
-  // Makes the folder of one rank and returns it.
+  std::string AttemptFolder(uint64_t attempt) const;
+
+  // Makes the folder of one rank, in the attempt's, and returns it.
   Result<std::string> MakeRankFolder(uint64_t attempt, uint32_t rank) const;
 
   const std::string& path() const { return path_; }  // BASE/JOB_ID/nodes/NODE

@@ -1,23 +1,22 @@
 #include "agent/node_agent.h"
 
-#include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <asio/post.hpp>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "agent/gpus.h"
+#include "agent/node_identity.h"
+#include "agent/oom.h"
 #include "agent/orphan_sweep.h"
-#include "agent/subprocess.h"
+#include "agent/thread_states.h"
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
+#include "rendezvous/addresses.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -27,33 +26,21 @@ constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
+constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
+constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
-// What this node gives to programs. sshd's own variables stay out: by them bash takes a worker for
-// a login and reads .bashrc, whatever that prints.
-Environment NodeEnvironment() {
-  Environment environment = CurrentEnvironment();
-  std::erase_if(environment, [](const std::string& entry) {
-    return entry.starts_with("SSH_CLIENT=") || entry.starts_with("SSH_CONNECTION=") ||
-           entry.starts_with("SSH_TTY=");
-  });
-  return environment;
+// This process's own clock, as heartbeats carry it.
+uint64_t NowUs() {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
+          .count());
 }
 
-std::string ReadSmallFile(const char* path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-std::string NamespaceId(const char* path) {
-  struct stat info {};
-  return stat(path, &info) == 0 ? std::to_string(info.st_ino) : "";
-}
-
-// Containers share boot_id with their host and with each other; namespaces tell them apart.
-std::string NodeIdentity() {
-  return ReadSmallFile("/proc/sys/kernel/random/boot_id") + NamespaceId("/proc/self/ns/pid") + "," +
-         NamespaceId("/proc/self/ns/net");
+int64_t UnixMs() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 std::string CauseText(const pb::Cause& cause) {
@@ -93,7 +80,8 @@ pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
 
 Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
-  if (request.node_index() >= static_cast<uint32_t>(request.nodes_size()) ||
+  const auto nodes = static_cast<uint32_t>(request.nodes_size());
+  if (request.node_index() >= nodes || request.rendezvous_node() >= nodes ||
       request.program().argv_size() == 0) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
@@ -103,6 +91,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
+  log_keeping_.emplace(node_name(), request.log_max_bytes());
   log_.Write("job " + request.job_id() + ", node " + node_name() + ": prepared to run " +
              program_.argv.front() + " in " + program_.cwd);
 
@@ -117,8 +106,8 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   facts.set_job_dir(folder_->path());
   facts.set_gpus(
       static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
+  DSL_TRY_ASSIGN(master_port_, ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
-    DSL_TRY_ASSIGN(master_port_, ReservePort(static_cast<int>(request.master_port())));
     CoordinatorOptions options;
     options.job_id = request.job_id();
     options.nodes.assign(request.nodes().begin(), request.nodes().end());
@@ -129,13 +118,16 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  heart_ = std::make_unique<Heartbeat>(milliseconds(request.timeouts().heartbeat_ms()) / 2,
+                                       kLoopPatience * milliseconds(request.timeouts().dead_ms()),
+                                       [this](bool loop_lives) { Beat(loop_lives); });
   return facts;
 }
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
   events_.Attach(std::move(sink));
-  if (stopping_) return;  // before it ran
+  if (stopping()) return;  // before it ran
   if (server_) {
     Join(RendezvousRoute{server_->InProcessChannel(), ""});
     return;
@@ -162,7 +154,7 @@ void NodeAgent::Signal(int signal_number) {
 // --- The rendezvous ---
 
 void NodeAgent::Join(Result<RendezvousRoute> route) {
-  if (stopping_) return;
+  if (stopping()) return;
   if (!route.ok()) {
     closed_ = true;
     return BeginStop(MakeCause(pb::Cause::TIMED_OUT, prepare_.node_index(), route.error().code,
@@ -172,9 +164,11 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
              (route->address.empty() ? "in this process" : "at " + route->address));
   rendezvous_address_ = route->address;
   rendezvous_heard_ = Clock::now();
-  client_ = std::make_unique<RendezvousClient>(
+  auto client = std::make_unique<RendezvousClient>(
       route->channel,
       [this](pb::RendezvousMessage message) {
+        // Taken here, where the message arrives: the loop may be busy.
+        if (message.heartbeat().sent_us() != 0) rtt_us_ = NowUs() - message.heartbeat().sent_us();
         asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
       },
       [this](std::string why) {
@@ -182,18 +176,31 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
       });
   pb::AgentMessage message;
   pb::Join& join = *message.mutable_join();
-  join.set_slots(prepare_.nodes(static_cast<int>(prepare_.node_index())).slots());
+  join.set_slots(own_node().slots());
   join.set_identity(NodeIdentity());
   join.set_reached_at(rendezvous_address_);
   join.set_master_port(static_cast<uint32_t>(master_port_.port));
-  SendToRendezvous(std::move(message));
+  if (!rendezvous_address_.empty()) join.set_address(LocalAddressTowards(rendezvous_address_));
+  client->Send(WithSender(std::move(message)));  // before any beat
+  PrepareBeat();
+  const std::lock_guard lock(beat_mutex_);
+  client_ = std::move(client);
 }
 
 void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
   rendezvous_heard_ = Clock::now();
   switch (message.message_case()) {
     case pb::RendezvousMessage::kAssignment:
-      if (!stopping_ && epoch_ == 0) StartWorkers(message);
+      OnAssignment(message);
+      break;
+    case pb::RendezvousMessage::kHalt:
+      OnHalt(message.epoch(), message.halt());
+      break;
+    case pb::RendezvousMessage::kInspect:
+      OnInspect(message.inspect());
+      break;
+    case pb::RendezvousMessage::kNotice:
+      Notify(message.notice().message());
       break;
     case pb::RendezvousMessage::kAllReady: {
       pb::NodeEvent event;
@@ -206,10 +213,11 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
       break;
     case pb::RendezvousMessage::kRefused:
       BeginStop(message.refused().cause());
-      OnClosed(/*complete=*/false);
+      OnClosed({});
       break;
     case pb::RendezvousMessage::kClosed:
-      OnClosed(message.closed().complete());
+      done_.set_closed(true);
+      OnClosed(message.closed());
       break;
     default:
       break;
@@ -218,53 +226,76 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
 
 void NodeAgent::OnRendezvousEnd(const std::string& why) {
   if (closed_) return;
-  BeginStop(
-      MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
-                prepare_.nodes(0).name() + " was lost: its rendezvous broke off (" + why + ")"));
-  OnClosed(/*complete=*/false);
+  const uint32_t host = prepare_.rendezvous_node();
+  BeginStop(MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
+                      NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")"));
+  OnClosed({});
 }
 
-void NodeAgent::OnClosed(bool complete) {
+void NodeAgent::OnClosed(const pb::Closed& word) {
   if (std::exchange(closed_, true)) return;
-  log_.Write(complete ? "every node is empty" : "not every node said that it is empty");
-  teardown_complete_ = complete;
+  log_.Write(word.complete() ? "every node is empty" : "not every node said that it is empty");
+  done_.set_teardown_complete(word.complete());
+  *done_.mutable_cause() = word.cause();
+  *done_.mutable_members() = word.members();
+  *done_.mutable_victims() = word.victims();
   EndIfAllIsSaid();
   QuitIfIdle();
 }
 
 void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
-  if (!client_ || closed_) return;
+  if (client_ && !closed_) client_->Send(WithSender(std::move(message)));
+}
+
+pb::AgentMessage NodeAgent::WithSender(pb::AgentMessage message) const {
   message.set_job_id(prepare_.job_id());
   message.set_epoch(epoch_);
   message.set_node_index(prepare_.node_index());
-  client_->Send(std::move(message));
+  return message;
 }
 
 // --- Workers ---
 
-void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
+// The port that rank 0 will listen on, should it come to run here. A user's choice binds the node
+// that hosts the rendezvous, which is where rank 0 starts; several nodes of one machine cannot all
+// have it.
+Result<PortReservation> NodeAgent::ReserveMasterPort() const {
+  const bool hosts_rendezvous = prepare_.node_index() == prepare_.rendezvous_node();
+  const int wanted =
+      prepare_.local() && !hosts_rendezvous ? 0 : static_cast<int>(prepare_.master_port());
+  Result<PortReservation> reservation = ReservePort(wanted);
+  if (reservation.ok() || wanted == 0 || hosts_rendezvous) return reservation;
+  return ReservePort(0);
+}
+
+void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
+  if (phase_ != Phase::kIdle || message.epoch() <= epoch_) {
+    return log_.Write("ranks for epoch " + std::to_string(message.epoch()) +
+                      " are refused: this node is in epoch " + std::to_string(epoch_));
+  }
+  phase_ = Phase::kWorking;
   epoch_ = message.epoch();
   WorkerPlan plan;
   plan.job_id = prepare_.job_id();
   plan.epoch = epoch_;
   plan.assignment = message.assignment();
-  plan.slots = prepare_.nodes(static_cast<int>(prepare_.node_index())).slots();
+  plan.slots = own_node().slots();
   plan.device = prepare_.device();
   plan.use_cuda = run_.use_cuda();
   if (prepare_.local()) plan.first_device = message.assignment().first_rank();
   plan.rendezvous_address = rendezvous_address_;
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
+  plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
   Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);
   if (!specs.ok()) {
     return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), specs.error().code,
                              specs.error().message));
   }
-  for (const pb::WorkerSpec& spec : specs->workers()) {
-    Worker worker;
-    worker.rank = spec.rank();
-    worker.folder = spec.stdout_path().substr(0, spec.stdout_path().rfind('/'));
-    workers_.push_back(std::move(worker));
-  }
+  workers_ = EpochWorkers(epoch_, message.assignment(), *specs);
+  log_keeping_->StartAttempt(folder_->AttemptFolder(epoch_));
+  for (const EpochWorker& worker : workers_.all())
+    log_keeping_->AddRank(worker.rank, worker.folder);
+  workers_life_ = {epoch_, program_.cwd, Clock::now(), OutOfMemoryKills()};
   log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
              " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
              std::to_string(plan.assignment.first_rank()) + ", MASTER_ADDR " +
@@ -273,15 +304,36 @@ void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   pb::KeeperRequest request;
   *request.mutable_spawn() = *std::move(specs);
   SendToKeeper(request);
+}
 
+// This node's part of the epoch ends, or what it would have been: a spare halts too, so that the
+// next epoch finds every node empty.
+void NodeAgent::OnHalt(uint64_t epoch, const pb::Halt& halt) {
+  if (phase_ > Phase::kWorking || epoch < epoch_) return;
+  phase_ = Phase::kHalting;
+  epoch_ = epoch;
+  log_.Write("epoch " + std::to_string(epoch) + " ends: " + CauseText(halt.cause()) + "; " +
+             halt.reason());
   pb::NodeEvent event;
-  pb::Started& started = *event.mutable_started();
-  started.set_epoch(epoch_);
-  started.set_first_rank(message.assignment().first_rank());
-  started.set_world_size(message.assignment().world_size());
-  started.set_master_addr(message.assignment().master_addr());
-  started.set_master_port(message.assignment().master_port());
+  pb::Restarting& restarting = *event.mutable_restarting();
+  restarting.set_epoch(epoch);
+  *restarting.mutable_cause() = halt.cause();
+  restarting.set_reason(halt.reason());
+  restarting.set_delay_ms(halt.delay_ms());
   events_.Emit(std::move(event));
+  pb::KeeperRequest request;
+  request.mutable_stop();
+  SendToKeeper(request);
+}
+
+void NodeAgent::OnInspect(const pb::Inspect& inspect) {
+  for (const EpochWorker& worker : workers_.all()) {
+    if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
+    const std::string threads =
+        DescribeThreads(ReadThreads(worker.pid), kMaxThreadLines, sysconf(_SC_CLK_TCK));
+    Notify(Describe(worker) + " seems to hang: " + inspect.reason() +
+           (threads.empty() || threads.front() == '\n' ? "" : "; ") + threads);
+  }
 }
 
 void NodeAgent::OnKeeperMessage(std::string_view bytes) {
@@ -302,104 +354,109 @@ void NodeAgent::OnKeeperMessage(std::string_view bytes) {
       return OnAllReaped(event.all_reaped());
     case pb::KeeperEvent::kFrontEndGone:
       return OnFrontEndGone();
+    case pb::KeeperEvent::kWorkersCgroup:
+      return OnWorkersCgroup(event.workers_cgroup());
     default:
       return;
   }
 }
 
+void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
+  workers_cgroup_ = cgroup.folder();
+  log_.Write(workers_cgroup_.empty() ? "no cgroup for the workers: " + cgroup.none_because()
+                                     : "the workers' cgroup is " + workers_cgroup_);
+}
+
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
-  workers_.at(spawned.local_rank()).pid = spawned.pid();
-  const Worker& worker = workers_[spawned.local_rank()];
-  if (run_.stream_all() || std::ranges::count(run_.stream_ranks(), worker.rank) > 0) {
-    events_.Follow(worker.rank, /*is_stderr=*/false, worker.folder + "/stdout.log");
-    events_.Follow(worker.rank, /*is_stderr=*/true, worker.folder + "/stderr.log");
+  const EpochWorker* worker = workers_.Find(spawned.local_rank());
+  if (worker == nullptr) return;
+  if (run_.stream_all() || std::ranges::count(run_.stream_ranks(), worker->rank) > 0) {
+    events_.Follow(worker->rank, /*is_stderr=*/false, worker->folder + "/stdout.log");
+    events_.Follow(worker->rank, /*is_stderr=*/true, worker->folder + "/stderr.log");
   }
-  if (++spawned_ < workers_.size()) return;
+  if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
+  const pb::Assignment& assignment = workers_.assignment();
+  pb::NodeEvent event;
+  pb::Started& started = *event.mutable_started();
+  started.set_epoch(workers_.epoch());
+  started.set_first_rank(assignment.first_rank());
+  started.set_world_size(assignment.world_size());
+  for (const pid_t pid : workers_.pids()) started.add_pids(pid);
+  started.set_master_addr(assignment.master_addr());
+  started.set_master_port(assignment.master_port());
+  *started.mutable_node_indexes() = assignment.node_indexes();
+  started.set_restart_count(assignment.restart_count());
+  events_.Emit(std::move(event));
   pb::AgentMessage message;
   message.mutable_ready();
   SendToRendezvous(std::move(message));
 }
 
 void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
+  const EpochWorker* worker = workers_.Find(failed.local_rank());
+  if (worker == nullptr) return;
+  workers_.OnEnded(failed.local_rank(), /*well=*/false);
+  if (phase_ != Phase::kWorking) return;  // refused, because the node is being emptied
   const bool is_program = failed.step() == "execve";
   pb::Cause cause = MakeCause(pb::Cause::START_FAILED, prepare_.node_index(),
                               is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
                               node_name() + ": cannot start " + program_.argv.front() + " (" +
                                   failed.step() + "): " + strerror(failed.error_number()));
-  cause.set_rank(static_cast<int>(workers_.at(failed.local_rank()).rank));
-  cause.set_local_rank(static_cast<int>(failed.local_rank()));
-  workers_[failed.local_rank()].ended = true;
+  cause.set_epoch(epoch_);
+  cause.set_rank(static_cast<int>(worker->rank));
+  cause.set_local_rank(static_cast<int>(worker->local_rank));
   StopJob(cause);
 }
 
 void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
-  Worker& worker = workers_.at(exited.local_rank());
-  worker.ended = true;
-  log_.Write("rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ") " +
-             (exited.signal() != 0 ? "was ended by " + SignalName(exited.signal())
-                                   : "exited with " + std::to_string(exited.exit_code())));
+  const uint64_t noticed_us = NowUs();
+  const EpochWorker* worker = workers_.Find(exited.local_rank());
+  if (worker == nullptr) return;
+  log_.Write(Describe(*worker) + (exited.signal() != 0
+                                      ? " was ended by " + SignalName(exited.signal())
+                                      : " exited with " + std::to_string(exited.exit_code())));
   const bool well = exited.signal() == 0 && exited.exit_code() == 0;
-  const bool is_failure = !well && !exited.stopping() && !stopping_;
-
-  pb::NodeEvent event;
-  pb::WorkerEnded& ended = *event.mutable_worker_ended();
-  ended.set_epoch(epoch_);
-  ended.set_rank(worker.rank);
-  ended.set_local_rank(exited.local_rank());
-  ended.set_exit_code(exited.exit_code());
-  ended.set_signal(exited.signal());
-  ended.set_core_dumped(exited.core_dumped());
-  ended.set_stopping(exited.stopping() || stopping_);
-  if (is_failure) {
-    std::string log = worker.folder + "/stderr.log";
-    std::string last_lines = LastLines(log);
-    if (last_lines.empty()) {
-      log = worker.folder + "/stdout.log";
-      last_lines = LastLines(log);
-    }
-    ended.set_last_lines(std::move(last_lines));
-    ended.set_log_path(std::move(log));
-  }
-  events_.Emit(std::move(event));
-
-  if (well && ++ended_well_ == workers_.size() && !stopping_) {
-    pb::AgentMessage message;
+  const bool all_well = workers_.OnEnded(exited.local_rank(), well);
+  WorkerEnd end = DescribeWorkerEnd(exited, *worker, workers_life_);
+  if (!end.note.empty()) log_.Write(end.note);
+  pb::AgentMessage message;
+  if (IsFailure(exited)) {
+    pb::WorkerFailed& failed = *message.mutable_worker_failed();
+    *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
+    failed.set_age_us(NowUs() - noticed_us);
+    failed.set_rtt_us(rtt_us_);
+    SendToRendezvous(std::move(message));
+  } else if (all_well && phase_ == Phase::kWorking) {
     message.mutable_finished();
     SendToRendezvous(std::move(message));
   }
-  if (!is_failure) return;
-  pb::AgentMessage message;
-  pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
-  cause = MakeCause(exited.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,
-                    prepare_.node_index(), ExitCode::kInternal, "");
-  cause.set_rank(static_cast<int>(worker.rank));
-  cause.set_local_rank(static_cast<int>(exited.local_rank()));
-  cause.set_signal(exited.signal());
-  cause.set_exit_code(exited.signal() != 0 ? ExitCodeForSignal(exited.signal())
-                                           : exited.exit_code());
-  SendToRendezvous(std::move(message));
-}
-
-void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
-  const Worker& worker = workers_.at(stopped.local_rank());
   pb::NodeEvent event;
-  std::string text = "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
-                     std::to_string(worker.pid) + ") ";
-  text += stopped.signal() == 0 ? "goes on"
-                                : "was stopped by " + SignalName(stopped.signal()) +
-                                      "; the others wait for it until it is continued (kill -CONT)";
-  event.mutable_notice()->set_message(std::move(text));
+  *event.mutable_worker_ended() = std::move(end.event);
   events_.Emit(std::move(event));
 }
 
+void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
+  const EpochWorker* worker = workers_.Find(stopped.local_rank());
+  if (worker == nullptr) return;
+  Notify(Describe(*worker) +
+         (stopped.signal() == 0
+              ? " goes on"
+              : " was stopped by " + SignalName(stopped.signal()) +
+                    "; the others wait for it until it is continued (kill -CONT)"));
+}
+
 void NodeAgent::OnStatus(const pb::StatusBytes& status) {
+  const EpochWorker* worker = workers_.Find(status.local_rank());
+  if (worker == nullptr) return;
   std::string_view rest = status.data();
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (!StatusLine::Parse(line)) continue;
-    events_.EmitStatus(workers_.at(status.local_rank()).rank, std::string(line));
+    const std::optional<StatusLine> parsed = StatusLine::Parse(line);
+    if (!parsed) continue;
+    workers_.OnStatus(status.local_rank(), *parsed, Clock::now());
+    events_.EmitStatus(worker->rank, std::string(line));
   }
 }
 
@@ -414,8 +471,9 @@ void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
 }
 
 void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
-  const bool again = std::exchange(stopping_, true);
+  const bool again = stopping();
   if (again && !kill_now) return;
+  if (!again) phase_ = Phase::kStopping;
   log_.Write(std::string(kill_now ? "killing" : "stopping") + ": " + CauseText(cause));
   if (!again) {
     pb::NodeEvent event;
@@ -429,13 +487,35 @@ void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
 }
 
 void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
-  if (std::exchange(reaped_, true)) return;
   log_.Write(reaped.left_size() == 0 ? "every process is reaped"
-                                          : "processes are left that could not be ended");
-  left_.assign(reaped.left().begin(), reaped.left().end());
+                                     : "processes are left that could not be ended");
+  *done_.mutable_left() = reaped.left();
+  if (phase_ == Phase::kHalting) return Halted();
+  if (phase_ == Phase::kStopping) TornDown();
+}
+
+void NodeAgent::Halted() {
+  phase_ = Phase::kIdle;
+  events_.EndEpoch();
+  master_port_ = PortReservation();
+  Result<PortReservation> next_port = ReserveMasterPort();
+  if (!next_port.ok()) {
+    return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), next_port.error().code,
+                             node_name() + ": " + next_port.error().message));
+  }
+  master_port_ = *std::move(next_port);
+  pb::AgentMessage message;
+  pb::Halted& halted = *message.mutable_halted();
+  *halted.mutable_left() = done_.left();
+  halted.set_master_port(static_cast<uint32_t>(master_port_.port));
+  SendToRendezvous(std::move(message));
+}
+
+void NodeAgent::TornDown() {
+  phase_ = Phase::kEmpty;
   quit_at_ = Clock::now() + kQuitWait;
   pb::AgentMessage message;
-  message.mutable_torn_down()->mutable_left()->Add(left_.begin(), left_.end());
+  *message.mutable_torn_down()->mutable_left() = done_.left();
   SendToRendezvous(std::move(message));
   EndIfAllIsSaid();
   QuitIfIdle();
@@ -460,15 +540,15 @@ void NodeAgent::OnKeeperGone() {
   if (!prepared_) return loop_.stop();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
-  std::vector<pid_t> groups;
-  for (const Worker& worker : workers_) {
-    if (worker.pid > 0 && !worker.ended) groups.push_back(worker.pid);
-  }
+  const Orphans orphans = {.job_id = prepare_.job_id(),
+                           .groups = workers_.RunningPids(),
+                           .session = getsid(0),
+                           .cgroup = workers_cgroup_};
   pb::AllReaped reaped;
   LadderOptions ladder;
   ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
   ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
-  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, ladder)) reaped.add_left()->set_pid(pid);
+  *reaped.mutable_left() = SweepOrphans(orphans, ladder);
   OnAllReaped(reaped);
 }
 
@@ -476,15 +556,11 @@ void NodeAgent::OnKeeperGone() {
 void NodeAgent::QuitIfIdle() {
   if (!front_end_gone_) return;
   const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
-  if (!prepared_ || (reaped_ && told)) loop_.stop();
+  if (!prepared_ || (phase_ == Phase::kEmpty && told)) loop_.stop();
 }
 
 void NodeAgent::EndIfAllIsSaid() {
-  if (!reaped_ || !closed_) return;
-  pb::NodeDone done;
-  done.set_teardown_complete(teardown_complete_);
-  done.mutable_left()->Add(left_.begin(), left_.end());
-  events_.End(std::move(done));
+  if (phase_ == Phase::kEmpty && closed_) events_.End(done_);
 }
 
 void NodeAgent::OnStreamOver() {
@@ -492,19 +568,42 @@ void NodeAgent::OnStreamOver() {
   events_.Detach();
 }
 
+void NodeAgent::Notify(std::string text) {
+  log_.Write(text);
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(std::move(text));
+  events_.Emit(std::move(event));
+}
+
+std::string NodeAgent::Describe(const EpochWorker& worker) const {
+  return "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
+         std::to_string(worker.pid) + ")";
+}
+
 // --- Time ---
 
-void NodeAgent::Tick() {
+void NodeAgent::Beat(bool loop_lives) {
+  // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
+  if (server_) server_->Tick();
+  if (!loop_lives) return;
+  // The keeper judges by the same beats as the rendezvous, else it would kill an agent that only
+  // waits for its disk.
   pb::KeeperRequest alive;
   alive.mutable_alive();
-  SendToKeeper(alive);
-  if (server_) server_->Tick();
+  keeper_.Send(alive);
+  const std::lock_guard lock(beat_mutex_);
+  if (!client_) return;
+  next_beat_.mutable_heartbeat()->set_sent_us(NowUs());
+  client_->Send(next_beat_);
+}
+
+void NodeAgent::Tick() {
   milliseconds interval = kDefaultTick;
   if (prepared_) {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
-    pb::AgentMessage heartbeat;
-    heartbeat.mutable_heartbeat();
-    SendToRendezvous(std::move(heartbeat));
+    PrepareBeat();
+    events_.EmitAlive();
+    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();
@@ -512,6 +611,17 @@ void NodeAgent::Tick() {
   tick_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) Tick();
   });
+}
+
+void NodeAgent::PrepareBeat() {
+  pb::AgentMessage message;
+  message.mutable_heartbeat();
+  for (pb::RankProgress& progress : workers_.Progress(Clock::now()))
+    *message.mutable_heartbeat()->add_ranks() = std::move(progress);
+  message = WithSender(std::move(message));
+  heart_->LoopTurned();
+  const std::lock_guard lock(beat_mutex_);
+  next_beat_ = std::move(message);
 }
 
 void NodeAgent::CheckSilence(bool tick_was_late) {

@@ -215,7 +215,7 @@ std::optional<pb::KeeperEvent> KeeperHarness::Next(milliseconds limit) {
 std::optional<pb::KeeperEvent> KeeperHarness::NextOutcome(milliseconds limit) {
   const Deadline deadline = Deadline::After(limit);
   while (auto event = Next(deadline.Left())) {
-    if (!event->has_status() && !event->has_spawned()) return event;
+    if (!event->has_status() && !event->has_spawned() && !event->has_workers_cgroup()) return event;
   }
   return std::nullopt;
 }

@@ -450,6 +450,94 @@ TEST_P(KeeperSignal, EndsEverything) {
 
 INSTANTIATE_TEST_SUITE_P(All, KeeperSignal, testing::Values(SIGTERM, SIGINT, SIGHUP));
 
+// --- detached ---
+
+void Detach(KeeperHarness& keeper) {
+  pb::KeeperRequest request;
+  request.mutable_detach();
+  keeper.Send(request);
+  // Answered in order: when this is, the keeper has read what came before.
+  keeper.SpawnWorkers({keeper.Worker(9, {})});
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+}
+
+// What a detached keeper must still do: run the workers, and end with its agent.
+void ExpectGoesOn(KeeperHarness& keeper, const std::vector<pid_t>& workers) {
+  EXPECT_FALSE(keeper.NextOutcome(Ms(300))) << "something ended or was told";
+  for (const pid_t worker : workers) EXPECT_FALSE(IsGone(worker));
+  keeper.Stop();
+  std::optional<pb::KeeperEvent> event;
+  do {
+    event = keeper.NextOutcome();
+    ASSERT_TRUE(event);
+  } while (!event->has_all_reaped());
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(Ms(3000)), 0);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, DetachedItOutlivesTheFrontEnd) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  const std::vector<pid_t> workers = keeper.StartWorkers(2, kPolite);
+  Detach(keeper);
+  keeper.CloseIn();
+  keeper.CloseOut();
+  EXPECT_EQ(ReadUntilEnd(keeper.grpc(), Ms(2000)), "") << "the agent's connection must end";
+  ExpectGoesOn(keeper, workers);
+}
+
+TEST(Keeper, DetachedItOutlivesAFrontEndThatCannotBeWrittenTo) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  const std::vector<pid_t> workers = keeper.StartWorkers(1, kPolite);
+  Detach(keeper);
+  keeper.CloseOut();  // its stdin stays open
+  ASSERT_EQ(write(keeper.grpc(), "x", 1), 1);
+  EXPECT_EQ(ReadUntilEnd(keeper.grpc(), Ms(2000)), "") << "the agent's connection must end";
+  ExpectGoesOn(keeper, workers);
+}
+
+TEST(Keeper, DetachedItOutlivesALogout) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  const std::vector<pid_t> workers = keeper.StartWorkers(1, kPolite);
+  Detach(keeper);
+  kill(keeper.keeper(), SIGHUP);
+  keeper.CloseIn();
+  kill(keeper.keeper(), SIGHUP);
+  ExpectGoesOn(keeper, workers);
+}
+
+TEST(Keeper, DetachedItStillEndsOnSigterm) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(2, kStubborn);
+  Detach(keeper);
+  keeper.CloseIn();
+  kill(keeper.keeper(), SIGTERM);
+  std::optional<pb::KeeperEvent> event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(Ms(5000)), 128 + SIGTERM);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, DetachedItStillEndsWithADeadAgent) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(2, kStubborn);
+  Detach(keeper);
+  keeper.CloseIn();
+  keeper.DropGrpc();
+  kill(keeper.agent(), SIGKILL);
+  EXPECT_EQ(keeper.WaitEnd(Ms(5000)), 70);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+// --- the keeper is killed ---
+
 TEST(Keeper, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
   KeeperHarness keeper;
   keeper.Configure(Ms(10'000));
@@ -465,7 +553,9 @@ TEST(Keeper, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
   EXPECT_FALSE(IsGone(keeper.agent())) << "it lives to sweep";
   const auto start = Clock::now();
   EXPECT_TRUE(
-      SweepOrphans(keeper.job_id(), workers, {.grace = Ms(300), .teardown = Ms(2000)}).empty());
+      SweepOrphans({.job_id = keeper.job_id(), .groups = workers, .session = keeper.keeper()},
+                   {.grace = Ms(300), .teardown = Ms(2000)})
+          .empty());
   EXPECT_LT(Clock::now() - start, Ms(1500));
   EXPECT_TRUE(keeper.IsEmpty());
 }
