@@ -140,7 +140,7 @@ class Seen:
     """One process of one host."""
     host: str
     pid: int
-    kind: str  # keeper, agent, rank, grandchild, front end, other
+    kind: str  # keeper, agent, guard, rank, grandchild, front end, other
     rank: int  # -1: none
     text: str
 
@@ -168,6 +168,8 @@ def scan(hosts):
 def kind_of(process, found):
     if process.argv[:1] == ("matrix-grandchild",):
         return "grandchild", int(process.environ.get("RANK", -1))
+    if process.comm == "dslaunch-guard":
+        return "guard", -1
     if is_agent_binary(process):
         _, parent = found.get(process.ppid, (None, None))
         return ("agent" if parent and is_agent_binary(parent) else "keeper"), -1

@@ -36,14 +36,13 @@ def bash(script):
 
 
 def is_agent_binary(process):
-    """A keeper or an agent; the guard that sleeps beside them runs the same binary but is neither."""
-    return (process.name.startswith(("dslaunch-agent", "agent-"))  # built here; copied to a node
-            and process.comm != "dslaunch-guard")
+    return process.name.startswith(("dslaunch-agent", "agent-"))  # built here; copied to a node
 
 
 def keepers_and_agents(processes):
-    """(keepers, agents): the keeper is the parent of its node's agent; both run the same binary."""
-    ours = {process.pid: process for process in processes if is_agent_binary(process)}
+    """(keepers, agents): the keeper is the parent of its node's agent (and guard); all run the same binary."""
+    ours = {process.pid: process for process in processes
+            if is_agent_binary(process) and process.comm != "dslaunch-guard"}
     agents = [process for process in ours.values() if process.ppid in ours]
     keepers = [process for process in ours.values() if process.ppid not in ours]
     return keepers, agents

@@ -70,8 +70,8 @@ def find_sshd():
 class Process:
     pid: int        # as this process sees it: can be signalled
     ppid: int
+    comm: str       # what it calls itself, 15 bytes
     state: str      # R, S, D, T, Z
-    comm: str       # the kernel's name of it, which it may have set itself
     argv: tuple     # of str; empty for a zombie
     environ: dict   # of str
 
@@ -91,14 +91,14 @@ def read_process(pid):
     """The Process, or None when it has ended meanwhile."""
     proc = pathlib.Path("/proc") / str(pid)
     try:
-        before, _, after = _text((proc / "stat").read_bytes()).rpartition(")")
-        fields = after.split()
+        head, _, tail = _text((proc / "stat").read_bytes()).rpartition(")")
+        fields = tail.split()
         argv = tuple(_text(word) for word in (proc / "cmdline").read_bytes().split(b"\0")[:-1])
         variables = (proc / "environ").read_bytes().split(b"\0")
     except OSError:
         return None
     environ = dict(_text(variable).split("=", 1) for variable in variables if b"=" in variable)
-    return Process(int(pid), int(fields[1]), fields[0], before.partition("(")[2], argv, environ)
+    return Process(int(pid), int(fields[1]), head.partition("(")[2], fields[0], argv, environ)
 
 
 def all_pids():
