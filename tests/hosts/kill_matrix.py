@@ -390,7 +390,7 @@ class CellRun:
         if not self.job.running():
             result.code = self.job.wait(1)
             result.exit_s = self.job.ended_at - self.fault_at
-        result.cause = last_block(self.job.stderr)
+        result.cause = cause_of(self.job.stderr)
         if expected.code is not None and result.code != expected.code:
             result.problems.append(f"exit code {result.code}, not {expected.code}")
         self.judge_cause()
@@ -445,10 +445,12 @@ class CellRun:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def last_block(stderr):
-    """The first line of dslaunch's last block: how the job ended."""
-    lines = [line for line in stderr.splitlines() if line.startswith("dslaunch: ")]
-    return lines[-1].removeprefix("dslaunch: ") if lines else ""
+def cause_of(stderr):
+    """What dslaunch said last about how the job ended, in one line."""
+    lines = [line.removeprefix("dslaunch: ") for line in stderr.splitlines() if line.startswith("dslaunch: ")]
+    if lines and lines[-1].startswith("nothing was started"):
+        lines.pop()  # each node that failed has a line of its own before
+    return lines[-1] if lines else ""
 
 
 BREAKS_HOSTS = ("power cut", "network cut")
