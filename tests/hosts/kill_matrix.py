@@ -272,8 +272,8 @@ class CellRun:
 
     def run(self):
         self.watch.start()
+        self.start()
         try:
-            self.start()
             self.reach_phase()
             self.result.up = len(list(self.folder.glob("up.*")))
             self.ranks = self.watch.of("rank")
@@ -281,8 +281,8 @@ class CellRun:
             self.acts[self.cell.fault]()
             self.after_the_fault()
             self.measure()
-        except (TimeoutError, AssertionError, IndexError) as problem:
-            self.result.problems.append(f"{type(problem).__name__}: {problem}")
+        except (TimeoutError, AssertionError, ProcessLookupError) as problem:
+            self.result.problems.append(str(problem))
         finally:
             self.watch.stop()
             self.result.output = self.job.output
