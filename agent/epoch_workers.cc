@@ -46,10 +46,17 @@ std::vector<pb::RankProgress> EpochWorkers::Progress(Clock::time_point now) cons
   return progress;
 }
 
-std::vector<pid_t> EpochWorkers::pids() const {
-  std::vector<pid_t> pids;
-  for (const EpochWorker& worker : workers_) pids.push_back(worker.pid);
-  return pids;
+pb::Started EpochWorkers::Started() const {
+  pb::Started started;
+  started.set_epoch(epoch_);
+  started.set_first_rank(assignment_.first_rank());
+  started.set_world_size(assignment_.world_size());
+  for (const EpochWorker& worker : workers_) started.add_pids(worker.pid);
+  started.set_master_addr(assignment_.master_addr());
+  started.set_master_port(assignment_.master_port());
+  *started.mutable_node_indexes() = assignment_.node_indexes();
+  started.set_restart_count(assignment_.restart_count());
+  return started;
 }
 
 std::vector<pid_t> EpochWorkers::RunningPids() const {

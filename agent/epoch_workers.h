@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/rank_progress.h"
+#include "proto/agent.pb.h"
 #include "proto/contract/deadline.h"
 #include "proto/contract/status_line.h"
 #include "proto/keeper.pb.h"
@@ -46,8 +47,8 @@ class EpochWorkers {
   // Of those that report steps, as a heartbeat has it.
   std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
 
-  // By local_rank, as pb::Started has them.
-  std::vector<pid_t> pids() const;
+  // What the front end is told once all are started.
+  pb::Started Started() const;
   // Of those that still run; each leads a process group.
   std::vector<pid_t> RunningPids() const;
 

@@ -20,8 +20,8 @@ Result<void> MakeFolders(const std::string& path, const std::string& node_name) 
 
 }  // namespace
 
-Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& job_id,
-                                    const std::string& node_name, const Environment& environment) {
+std::string JobFolder::PathFor(const std::string& base, const std::string& job_id,
+                               const std::string& node_name, const Environment& environment) {
   std::string path = base;
   if (path.empty()) {
     path = JobsFolder(FindVariable(environment, "XDG_STATE_HOME"),
@@ -29,7 +29,12 @@ Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& 
   }
   std::string node_folder = node_name;
   std::replace(node_folder.begin(), node_folder.end(), '/', '_');
-  path += "/" + job_id + "/nodes/" + node_folder;
+  return path + "/" + job_id + "/nodes/" + node_folder;
+}
+
+Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& job_id,
+                                    const std::string& node_name, const Environment& environment) {
+  std::string path = PathFor(base, job_id, node_name, environment);
   DSL_TRY(MakeFolders(path, node_name));
   return JobFolder(std::move(path), node_name);
 }

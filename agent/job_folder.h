@@ -13,6 +13,10 @@ namespace dslaunch {
 // nodes may share the base folder.
 class JobFolder {
  public:
+  // BASE/JOB_ID/nodes/NODE, which need not be there.
+  static std::string PathFor(const std::string& base, const std::string& job_id,
+                             const std::string& node_name, const Environment& environment);
+
   // Makes BASE/JOB_ID/nodes/NODE, private to the user (0700). An empty `base` is the user's state
   // folder, $XDG_STATE_HOME/dslaunch/jobs. kIo names the folder, the node and the way out.
   static Result<JobFolder> Create(const std::string& base, const std::string& job_id,

@@ -55,11 +55,12 @@ LogTail::LogTail(asio::io_context& io, std::function<void()> on_readable, uint64
 
 LogTail::~LogTail() = default;
 
-void LogTail::AddFile(int id, std::string path) {
+void LogTail::AddFile(int id, std::string path, uint64_t offset) {
   if (files_.empty()) Arm();
   File file;
   file.id = id;
   file.path = std::move(path);
+  file.offset = offset;
   files_.push_back(std::move(file));
   Open(files_.back());
   if (!armed_) return;  // the reader is at work and will come to this file

@@ -36,9 +36,9 @@ class LogTail {
           uint64_t max_lag_bytes = kDefaultMaxLagBytes);
   ~LogTail();
 
-  // Follows a file from its start. It need not exist yet; one that is truncated is read again from
+  // Follows a file from `offset`. It need not exist yet; one that is truncated is read again from
   // its start.
-  void AddFile(int id, std::string path);
+  void AddFile(int id, std::string path, uint64_t offset = 0);
 
   // The files followed so far will not grow any more: they are read to their end before any that is
   // added later, and let go.

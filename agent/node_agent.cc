@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <asio/post.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <utility>
 
 #include "agent/gpus.h"
+#include "agent/job_result.h"
+#include "agent/logout.h"
 #include "agent/node_identity.h"
 #include "agent/oom.h"
 #include "agent/orphan_sweep.h"
@@ -16,7 +19,6 @@
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
-#include "rendezvous/addresses.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -27,20 +29,13 @@ constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
 constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
+constexpr milliseconds kClosedTravels(500);     // what the rendezvous said last, to the others
+constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
-// This process's own clock, as heartbeats carry it.
-uint64_t NowUs() {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch())
-          .count());
-}
-
-int64_t UnixMs() {
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+int64_t UnixMs(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
 std::string CauseText(const pb::Cause& cause) {
@@ -52,13 +47,14 @@ std::string CauseText(const pb::Cause& cause) {
 
 }  // namespace
 
-NodeAgent::NodeAgent(asio::io_context& loop, int control_fd)
+NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve)
     : loop_(loop),
       tick_timer_(loop),
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
-      events_(loop) {
+      events_(loop),
+      serve_(std::move(serve)) {
   Tick();
 }
 
@@ -106,18 +102,33 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   facts.set_job_dir(folder_->path());
   facts.set_gpus(
       static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
-  DSL_TRY_ASSIGN(master_port_, ReserveMasterPort());
+  if (request.detachable()) {
+    DSL_TRY_ASSIGN(
+        attach_socket_,
+        AttachSocket::Listen(loop_, SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
+                             SocketName(request.job_id(), request.node_index()), serve_));
+    const std::string warning = LogoutWarning(ReadLogoutFacts(), node_name());
+    if (!warning.empty()) Notify(warning);
+  }
+  DSL_TRY(ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
     CoordinatorOptions options;
     options.job_id = request.job_id();
     options.nodes.assign(request.nodes().begin(), request.nodes().end());
     options.timeouts = request.timeouts();
     options.one_machine = request.local();
+    options.policy = request.policy();
+    options.rendezvous_node = request.rendezvous_node();
+    options.absent_nodes.assign(request.absent_nodes().begin(), request.absent_nodes().end());
     DSL_TRY_ASSIGN(server_, RendezvousServer::Start(std::move(options), request.credentials()));
     for (const std::string& endpoint : server_->endpoints())
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  link_ = std::make_unique<RendezvousLink>(
+      loop_, request.job_id(), request.node_index(),
+      [this](const pb::RendezvousMessage& message) { OnRendezvousMessage(message); },
+      [this](const std::string& why) { OnRendezvousEnd(why); });
   heart_ = std::make_unique<Heartbeat>(milliseconds(request.timeouts().heartbeat_ms()) / 2,
                                        kLoopPatience * milliseconds(request.timeouts().dead_ms()),
                                        [this](bool loop_lives) { Beat(loop_lives); });
@@ -126,7 +137,9 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
-  events_.Attach(std::move(sink));
+  events_.Attach(
+      {request.stream_all(), {request.stream_ranks().begin(), request.stream_ranks().end()}},
+      std::move(sink));
   if (stopping()) return;  // before it ran
   if (server_) {
     Join(RendezvousRoute{server_->InProcessChannel(), ""});
@@ -151,6 +164,62 @@ void NodeAgent::Signal(int signal_number) {
   SendToKeeper(request);
 }
 
+Result<std::string> NodeAgent::Detach() {
+  if (!attach_socket_) {
+    return Error{
+        ExitCode::kUsage,
+        node_name() + ": this job was not started with --detach, so it cannot be detached"};
+  }
+  if (!std::exchange(detached_, true)) {
+    log_.Write("detached: the job no longer needs its front end; " + attach_socket_->path());
+    pb::KeeperRequest request;
+    request.mutable_detach();
+    SendToKeeper(request);
+    front_end_gone_ = true;
+    events_.Detach();
+    QuitIfIdle();
+  }
+  return attach_socket_->path();
+}
+
+void NodeAgent::Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink) {
+  events_.AddViewer(request, std::move(sink));
+}
+
+void NodeAgent::OnViewerOver(const EventSink* sink) {
+  events_.RemoveViewer(sink);
+  QuitIfIdle();
+}
+
+pb::JobStatus NodeAgent::Status() const {
+  pb::JobStatus status;
+  status.set_job_id(prepare_.job_id());
+  status.set_epoch(epoch_);
+  status.set_restart_count(workers_.assignment().restart_count());
+  status.set_phase(phase_ == Phase::kEmpty                   ? pb::JobStatus::ENDED
+                   : phase_ == Phase::kStopping              ? pb::JobStatus::STOPPING
+                   : events_.running()                       ? pb::JobStatus::RUNNING
+                   : epoch_ > 1 || phase_ == Phase::kHalting ? pb::JobStatus::RESTARTING
+                                                             : pb::JobStatus::JOINING);
+  *status.mutable_cause() = outcome_;
+  *status.mutable_node_indexes() = workers_.assignment().node_indexes();
+  status.set_first_rank(workers_.assignment().first_rank());
+  status.set_world_size(workers_.assignment().world_size());
+  for (const EpochWorker& worker : workers_.all()) status.add_pids(worker.ended ? 0 : worker.pid);
+  status.set_started_unix_ms(UnixMs(started_at_));
+  if (ended_at_) status.set_ended_unix_ms(UnixMs(*ended_at_));
+  if (folder_) status.set_job_dir(folder_->path());
+  status.set_description(prepare_.description());
+  for (const auto& [rank, line] : events_.newest_status()) {
+    pb::WorkerStatus& newest = *status.add_status();
+    newest.set_rank(rank);
+    newest.set_line(line);
+  }
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  status.set_stop_within_ms(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
+  return status;
+}
+
 // --- The rendezvous ---
 
 void NodeAgent::Join(Result<RendezvousRoute> route) {
@@ -162,33 +231,14 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
   }
   log_.Write("joining the rendezvous " +
              (route->address.empty() ? "in this process" : "at " + route->address));
-  rendezvous_address_ = route->address;
-  rendezvous_heard_ = Clock::now();
-  auto client = std::make_unique<RendezvousClient>(
-      route->channel,
-      [this](pb::RendezvousMessage message) {
-        // Taken here, where the message arrives: the loop may be busy.
-        if (message.heartbeat().sent_us() != 0) rtt_us_ = NowUs() - message.heartbeat().sent_us();
-        asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
-      },
-      [this](std::string why) {
-        asio::post(loop_, [this, why = std::move(why)] { OnRendezvousEnd(why); });
-      });
-  pb::AgentMessage message;
-  pb::Join& join = *message.mutable_join();
+  pb::Join join;
   join.set_slots(own_node().slots());
   join.set_identity(NodeIdentity());
-  join.set_reached_at(rendezvous_address_);
   join.set_master_port(static_cast<uint32_t>(master_port_.port));
-  if (!rendezvous_address_.empty()) join.set_address(LocalAddressTowards(rendezvous_address_));
-  client->Send(WithSender(std::move(message)));  // before any beat
-  PrepareBeat();
-  const std::lock_guard lock(beat_mutex_);
-  client_ = std::move(client);
+  link_->Join(*route, std::move(join));
 }
 
 void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
-  rendezvous_heard_ = Clock::now();
   switch (message.message_case()) {
     case pb::RendezvousMessage::kAssignment:
       OnAssignment(message);
@@ -234,6 +284,7 @@ void NodeAgent::OnRendezvousEnd(const std::string& why) {
 
 void NodeAgent::OnClosed(const pb::Closed& word) {
   if (std::exchange(closed_, true)) return;
+  closed_at_ = Clock::now();
   log_.Write(word.complete() ? "every node is empty" : "not every node said that it is empty");
   done_.set_teardown_complete(word.complete());
   *done_.mutable_cause() = word.cause();
@@ -244,14 +295,7 @@ void NodeAgent::OnClosed(const pb::Closed& word) {
 }
 
 void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
-  if (client_ && !closed_) client_->Send(WithSender(std::move(message)));
-}
-
-pb::AgentMessage NodeAgent::WithSender(pb::AgentMessage message) const {
-  message.set_job_id(prepare_.job_id());
-  message.set_epoch(epoch_);
-  message.set_node_index(prepare_.node_index());
-  return message;
+  if (link_ && !closed_) link_->Send(epoch_, std::move(message));
 }
 
 // --- Workers ---
@@ -259,13 +303,15 @@ pb::AgentMessage NodeAgent::WithSender(pb::AgentMessage message) const {
 // The port that rank 0 will listen on, should it come to run here. A user's choice binds the node
 // that hosts the rendezvous, which is where rank 0 starts; several nodes of one machine cannot all
 // have it.
-Result<PortReservation> NodeAgent::ReserveMasterPort() const {
+Result<void> NodeAgent::ReserveMasterPort() {
+  master_port_ = PortReservation();
   const bool hosts_rendezvous = prepare_.node_index() == prepare_.rendezvous_node();
   const int wanted =
       prepare_.local() && !hosts_rendezvous ? 0 : static_cast<int>(prepare_.master_port());
   Result<PortReservation> reservation = ReservePort(wanted);
-  if (reservation.ok() || wanted == 0 || hosts_rendezvous) return reservation;
-  return ReservePort(0);
+  if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0);
+  DSL_TRY_ASSIGN(master_port_, std::move(reservation));
+  return {};
 }
 
 void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
@@ -283,7 +329,7 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
   plan.device = prepare_.device();
   plan.use_cuda = run_.use_cuda();
   if (prepare_.local()) plan.first_device = message.assignment().first_rank();
-  plan.rendezvous_address = rendezvous_address_;
+  plan.rendezvous_address = link_->address();
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
   plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
   Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);
@@ -370,22 +416,10 @@ void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
   const EpochWorker* worker = workers_.Find(spawned.local_rank());
   if (worker == nullptr) return;
-  if (run_.stream_all() || std::ranges::count(run_.stream_ranks(), worker->rank) > 0) {
-    events_.Follow(worker->rank, /*is_stderr=*/false, worker->folder + "/stdout.log");
-    events_.Follow(worker->rank, /*is_stderr=*/true, worker->folder + "/stderr.log");
-  }
+  events_.FollowRank(workers_.epoch(), worker->rank, worker->folder);
   if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
-  const pb::Assignment& assignment = workers_.assignment();
   pb::NodeEvent event;
-  pb::Started& started = *event.mutable_started();
-  started.set_epoch(workers_.epoch());
-  started.set_first_rank(assignment.first_rank());
-  started.set_world_size(assignment.world_size());
-  for (const pid_t pid : workers_.pids()) started.add_pids(pid);
-  started.set_master_addr(assignment.master_addr());
-  started.set_master_port(assignment.master_port());
-  *started.mutable_node_indexes() = assignment.node_indexes();
-  started.set_restart_count(assignment.restart_count());
+  *event.mutable_started() = workers_.Started();
   events_.Emit(std::move(event));
   pb::AgentMessage message;
   message.mutable_ready();
@@ -409,7 +443,7 @@ void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
 }
 
 void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
-  const uint64_t noticed_us = NowUs();
+  const Clock::time_point noticed = Clock::now();
   const EpochWorker* worker = workers_.Find(exited.local_rank());
   if (worker == nullptr) return;
   log_.Write(Describe(*worker) + (exited.signal() != 0
@@ -423,8 +457,9 @@ void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
   if (IsFailure(exited)) {
     pb::WorkerFailed& failed = *message.mutable_worker_failed();
     *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
-    failed.set_age_us(NowUs() - noticed_us);
-    failed.set_rtt_us(rtt_us_);
+    failed.set_age_us(static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - noticed).count()));
+    failed.set_rtt_us(link_->round_trip_us());
     SendToRendezvous(std::move(message));
   } else if (all_well && phase_ == Phase::kWorking) {
     message.mutable_finished();
@@ -466,7 +501,7 @@ void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
   pb::AgentMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   SendToRendezvous(std::move(message));
-  if (!client_) closed_ = true;
+  if (!link_ || !link_->joined()) closed_ = true;
   BeginStop(cause, kill_now);
 }
 
@@ -479,6 +514,7 @@ void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
     pb::NodeEvent event;
     event.mutable_outcome()->set_epoch(epoch_);
     *event.mutable_outcome()->mutable_cause() = cause;
+    outcome_ = cause;
     events_.Emit(std::move(event));
   }
   pb::KeeperRequest request;
@@ -497,13 +533,10 @@ void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
 void NodeAgent::Halted() {
   phase_ = Phase::kIdle;
   events_.EndEpoch();
-  master_port_ = PortReservation();
-  Result<PortReservation> next_port = ReserveMasterPort();
-  if (!next_port.ok()) {
-    return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), next_port.error().code,
-                             node_name() + ": " + next_port.error().message));
+  if (const Result<void> port = ReserveMasterPort(); !port.ok()) {
+    return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), port.error().code,
+                             node_name() + ": " + port.error().message));
   }
-  master_port_ = *std::move(next_port);
   pb::AgentMessage message;
   pb::Halted& halted = *message.mutable_halted();
   *halted.mutable_left() = done_.left();
@@ -513,7 +546,14 @@ void NodeAgent::Halted() {
 
 void NodeAgent::TornDown() {
   phase_ = Phase::kEmpty;
-  quit_at_ = Clock::now() + kQuitWait;
+  ended_at_ = std::chrono::system_clock::now();
+  // Without a front end the job's last word is this node's to keep, so it waits for the others as
+  // long as they may take.
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  quit_at_ =
+      Clock::now() +
+      (detached_ ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())
+                 : kQuitWait);
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
   SendToRendezvous(std::move(message));
@@ -555,8 +595,32 @@ void NodeAgent::OnKeeperGone() {
 // With nobody left to serve the agent goes: once this node is empty and the rendezvous knows it.
 void NodeAgent::QuitIfIdle() {
   if (!front_end_gone_) return;
-  const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
-  if (!prepared_ || (phase_ == Phase::kEmpty && told)) loop_.stop();
+  if (prepared_) {
+    const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
+    if (phase_ != Phase::kEmpty || !told) return;
+    if (!events_.ended()) WriteResult();
+    if (!MayQuit()) return;
+    attach_socket_.reset();
+  }
+  loop_.stop();
+}
+
+bool NodeAgent::MayQuit() const {
+  if (!closed_at_ || !detached_) return true;
+  const Clock::duration passed = Clock::now() - *closed_at_;
+  if (server_ && passed < kClosedTravels) return false;
+  return !events_.HasViewers() || passed >= kViewersWait;
+}
+
+void NodeAgent::WriteResult() {
+  if (std::exchange(result_written_, true)) return;
+  events_.End(done_);
+  pb::JobResult result = MakeJobResult(prepare_.job_id(), outcome_, done_);
+  result.set_started_unix_ms(UnixMs(started_at_));
+  result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
+  const Result<void> written = WriteJobResult(folder_->path(), result);
+  log_.Write(written.ok() ? "the result is exit code " + std::to_string(result.exit_code())
+                          : written.error().message);
 }
 
 void NodeAgent::EndIfAllIsSaid() {
@@ -564,6 +628,7 @@ void NodeAgent::EndIfAllIsSaid() {
 }
 
 void NodeAgent::OnStreamOver() {
+  if (detached_) return;
   if (!stream_over_at_) stream_over_at_ = Clock::now();
   events_.Detach();
 }
@@ -591,19 +656,18 @@ void NodeAgent::Beat(bool loop_lives) {
   pb::KeeperRequest alive;
   alive.mutable_alive();
   keeper_.Send(alive);
-  const std::lock_guard lock(beat_mutex_);
-  if (!client_) return;
-  next_beat_.mutable_heartbeat()->set_sent_us(NowUs());
-  client_->Send(next_beat_);
+  link_->Beat();
 }
 
 void NodeAgent::Tick() {
   milliseconds interval = kDefaultTick;
   if (prepared_) {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
-    PrepareBeat();
+    heart_->LoopTurned();
+    link_->SetBeat(epoch_, workers_.Progress(Clock::now()));
     events_.EmitAlive();
-    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
+    for (std::string& notice : log_keeping_->Turn(UnixMs(std::chrono::system_clock::now())))
+      Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();
@@ -613,25 +677,12 @@ void NodeAgent::Tick() {
   });
 }
 
-void NodeAgent::PrepareBeat() {
-  pb::AgentMessage message;
-  message.mutable_heartbeat();
-  for (pb::RankProgress& progress : workers_.Progress(Clock::now()))
-    *message.mutable_heartbeat()->add_ranks() = std::move(progress);
-  message = WithSender(std::move(message));
-  heart_->LoopTurned();
-  const std::lock_guard lock(beat_mutex_);
-  next_beat_ = std::move(message);
-}
-
 void NodeAgent::CheckSilence(bool tick_was_late) {
   const Clock::time_point now = Clock::now();
-  // When this process stood still, its messages still wait to be read: they get another turn.
-  if (tick_was_late) rendezvous_heard_ = now;
-  if (client_ && !closed_ &&
-      now - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
+  if (tick_was_late) link_->Forgive();
+  if (link_->joined() && !closed_ &&
+      link_->IsSilentFor(milliseconds(prepare_.timeouts().dead_ms())))
     OnRendezvousEnd("it was silent");
-  }
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }

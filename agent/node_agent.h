@@ -5,34 +5,36 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
-#include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/agent_log.h"
+#include "agent/attach_socket.h"
 #include "agent/epoch_workers.h"
-#include "agent/event_stream.h"
+#include "agent/event_hub.h"
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
 #include "agent/log_keeping.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
+#include "agent/rendezvous_link.h"
 #include "agent/worker_end.h"
 #include "proto/agent.pb.h"
 #include "proto/keeper.pb.h"
-#include "rendezvous/client.h"
 #include "rendezvous/server.h"
 
 namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd`: the keeper (proto/keeper.proto).
-  NodeAgent(asio::io_context& loop, int control_fd);
+  // `control_fd`: the keeper (proto/keeper.proto). `serve` takes a further connection for the Agent
+  // service.
+  NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
   // The Agent service (proto/agent.proto); all on the loop's thread.
@@ -40,7 +42,13 @@ class NodeAgent {
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
+  // The path of the socket where Attach is served; an error when the job was not prepared for it.
+  Result<std::string> Detach();
+  void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
+  pb::JobStatus Status() const;
   void OnEventWritten(bool ok) { events_.OnWritten(ok); }
+  void OnViewerWritten(const EventSink* sink, bool ok) { events_.OnViewerWritten(sink, ok); }
+  void OnViewerOver(const EventSink* sink);
   // The Run stream is over, because all was said or because it broke. Then the keeper tells that
   // the front end is gone, or is gone itself; when it tells nothing in time, the front end is
   // silent and counts as gone.
@@ -62,7 +70,8 @@ class NodeAgent {
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
   void OnInspect(const pb::Inspect& inspect);
-  Result<PortReservation> ReserveMasterPort() const;
+  // Releases the port held so far.
+  Result<void> ReserveMasterPort();
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
@@ -84,16 +93,16 @@ class NodeAgent {
   void Notify(std::string text);
   // On the heart's thread.
   void Beat(bool loop_lives);
-  // What the next beats tell, until the loop turns again: of a loop that stands still the ranks
-  // must not seem to do so too.
-  void PrepareBeat();
   void Tick();
   void CheckSilence(bool tick_was_late);
   // The last event, once nothing more can happen here.
   void EndIfAllIsSaid();
   void QuitIfIdle();
+  // All that others still need of this agent is done.
+  bool MayQuit() const;
+  // Nobody was told how the job ended: it is put on record.
+  void WriteResult();
   void SendToRendezvous(pb::AgentMessage message);
-  pb::AgentMessage WithSender(pb::AgentMessage message) const;
   void SendToKeeper(const pb::KeeperRequest& request);
   bool stopping() const { return phase_ >= Phase::kStopping; }
   const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
@@ -118,9 +127,7 @@ class NodeAgent {
   std::unique_ptr<RendezvousServer> server_;
 
   pb::RunRequest run_;
-  std::unique_ptr<RendezvousClient> client_;
-  std::string rendezvous_address_;
-  Clock::time_point rendezvous_heard_;
+  std::unique_ptr<RendezvousLink> link_;
 
   Phase phase_ = Phase::kIdle;
   uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
@@ -133,11 +140,17 @@ class NodeAgent {
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
-  EventStream events_;
+  EventHub events_;
 
-  std::atomic<uint64_t> rtt_us_ = 0;  // to the rendezvous and back; 0: unknown
-  std::mutex beat_mutex_;             // guards what follows, and client_ against the heart
-  pb::AgentMessage next_beat_;        // as the loop knew it when it turned last
+  std::function<void(UniqueFd)> serve_;
+  std::unique_ptr<AttachSocket> attach_socket_;
+  bool detached_ = false;
+  bool result_written_ = false;
+  pb::Cause outcome_;  // as it was heard first
+  std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
+  std::optional<std::chrono::system_clock::time_point> ended_at_;
+  std::optional<Clock::time_point> closed_at_;
+
   std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };
 

@@ -36,6 +36,9 @@ class NodeClient {
   // These two do not wait for their answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
+  // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
+  // error names the node.
+  void Detach(std::function<void(Result<void>)> then);
 
   // Ends the connection at once.
   void Abort(const std::string& why) { link_->Abort(why); }
@@ -49,7 +52,7 @@ class NodeClient {
 
   // What the keeper said on stderr last, without the newline at its end.
   std::string LastWords() const;
-  // Counts from the first heartbeat of the agent on the Run stream.
+  // Of the Run stream.
   SilenceWatch& silence() { return silence_; }
 
  private:

@@ -51,7 +51,9 @@ int LaunchSession::Run() {
   events_.Planned(options_.job_id, options_.plan, options_.program);
   ConnectAll();
   loop_.run();
-  const int exit_code = failed_to_start_ ? ReportStartFailure() : ReportEnd();
+  const int exit_code = detached_          ? ReportDetached()
+                        : failed_to_start_ ? ReportStartFailure()
+                                           : ReportEnd();
   signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
   output_.Drain(Deadline::After(kDrainTimeout));
   return exit_code;
@@ -64,6 +66,7 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   events_.Told(names_, index, event);
   for (const std::string& line : story_.OnEvent(index, event)) Say(line);
   if (event.has_started()) connector_.Forget(index);
+  if (event.has_running() && options_.detach && !story_.ending()) return DetachAll();
   if (story_.ending()) {
     connector_.Stop();
     ArmTeardownTimer();
@@ -76,6 +79,7 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
 
 void LaunchSession::OnStreamEnd(size_t index) {
   NodeState& node = nodes_[index];
+  if (detaching_) return;
   node.stream_ended = true;
   story_.OnDisconnected(index);
   if (story_.IsDone(index)) return OnLinkEnded(index);
@@ -209,6 +213,7 @@ void LaunchSession::Interrupt(int signal_number) {
   // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
   const Clock::time_point now = Clock::now();
   if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
+  if (detaching_) return;  // a moment, and the job is no longer ours to end
   const bool again = std::exchange(was_interrupted_, true);
   const std::string name = SignalName(signal_number);
   pb::Cause cause =

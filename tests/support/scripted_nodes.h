@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <condition_variable>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +20,16 @@
 
 namespace dslaunch {
 
+// Lets one script wait for another.
+class Signpost {
+ public:
+  void Set() { set_ = true; }
+  bool is_set() const { return set_; }
+
+ private:
+  std::atomic<bool> set_ = false;
+};
+
 // What a script has in its hands while Run is served. All of it is thread-safe.
 class AgentScript {
  public:
@@ -27,20 +37,35 @@ class AgentScript {
       : context_(context), writer_(writer) {}
 
   void Send(const pb::NodeEvent& event) { writer_.Write(event); }
-  // Until the front end is gone or 20 s have passed, sending a heartbeat each 50 ms when asked to.
-  void Stay(bool alive) {
-    for (int i = 0; i < 400 && !context_.IsCancelled(); ++i) {
-      if (alive) SendAlive();
-      usleep(50'000);
-    }
+
+  // These two send heartbeats meanwhile.
+  void LiveFor(milliseconds duration) {
+    const Deadline deadline = Deadline::After(duration);
+    Live([&] { return deadline.Expired(); });
   }
-  void SendAlive() {
-    pb::NodeEvent event;
-    event.mutable_alive();
-    Send(event);
+  // False when the other has not come there in 20 s.
+  bool LiveUntil(const Signpost& signpost) {
+    const Deadline deadline = Deadline::After(milliseconds(20'000));
+    Live([&] { return signpost.is_set() || deadline.Expired(); });
+    return signpost.is_set();
+  }
+
+  // Says nothing until the front end is gone or 20 s have passed.
+  void BeSilent() {
+    const Deadline deadline = Deadline::After(milliseconds(20'000));
+    while (!context_.IsCancelled() && !deadline.Expired()) usleep(20'000);
   }
 
  private:
+  void Live(const std::function<bool()>& is_over) {
+    while (!context_.IsCancelled() && !is_over()) {
+      pb::NodeEvent event;
+      event.mutable_alive();
+      Send(event);
+      usleep(20'000);
+    }
+  }
+
   grpc::ServerContext& context_;
   grpc::ServerWriter<pb::NodeEvent>& writer_;
 };
@@ -140,25 +165,6 @@ class ScriptedTransport : public Transport {
 
  private:
   std::map<std::string, std::unique_ptr<ScriptedNode>> nodes_;
-};
-
-// Lets one script wait for another; bounded.
-class Signpost {
- public:
-  void Set() {
-    const std::lock_guard lock(mutex_);
-    set_ = true;
-    changed_.notify_all();
-  }
-  bool Await() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return set_; });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool set_ = false;
 };
 
 }  // namespace dslaunch

@@ -1,5 +1,6 @@
 #include "agent/epoch_workers.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace dslaunch {
@@ -20,7 +21,8 @@ TEST(EpochWorkersTest, AddsUpWhatTheKeeperSays) {
   EXPECT_FALSE(workers.OnSpawned(0, 100));
   EXPECT_FALSE(workers.OnSpawned(9, 100));
   EXPECT_TRUE(workers.OnSpawned(1, 101));
-  EXPECT_EQ(workers.pids(), (std::vector<pid_t>{100, 101}));
+  EXPECT_THAT(workers.Started().pids(), ::testing::ElementsAre(100, 101));
+  EXPECT_EQ(workers.Started().epoch(), 3u);
   workers.OnStatus(1, *StatusLine::Parse(R"({"event":"step","step":8})"), Clock::now());
   EXPECT_FALSE(workers.OnEnded(1, true));
   EXPECT_EQ(workers.RunningPids(), std::vector<pid_t>{100});

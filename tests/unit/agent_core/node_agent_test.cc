@@ -203,7 +203,7 @@ class NodeAgentTest : public ::testing::Test {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     keeper_ = std::make_unique<ScriptedKeeper>(loop_, UniqueFd(fds[0]));
-    agent_ = std::make_unique<NodeAgent>(loop_, fds[1]);
+    agent_ = std::make_unique<NodeAgent>(loop_, fds[1], [](UniqueFd) {});
     front_end_ = std::make_shared<FrontEnd>(loop_, *agent_);
     prepare_.set_job_id("job");
     prepare_.set_node_index(1);
@@ -493,6 +493,31 @@ TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
   ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kNotice); }));
   EXPECT_EQ(front_end_->Find(pb::NodeEvent::kNotice)->notice().message(),
             "rank 3 (node2, pid 1000000001) seems to hang: no step for 60 s");
+}
+
+// With the real rendezvous, which is in the agent's own process.
+TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
+  prepare_.set_node_index(0);
+  prepare_.mutable_nodes()->RemoveLast();
+  prepare_.mutable_timeouts()->set_ready_ms(20'000);
+  prepare_.mutable_policy()->set_max_restarts(1);
+  prepare_.mutable_policy()->set_backoff_ms(10);
+  prepare_.mutable_policy()->set_max_backoff_ms(10);
+  ASSERT_TRUE(agent_->Prepare(prepare_).has_facts());
+  agent_->Run(pb::RunRequest(), front_end_);
+  ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kRunning); }));
+  keeper_->Status(0, "{\"event\":\"step\",\"step\":1}\n");
+  keeper_->Exit(1, 7);
+  ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kRunning, 1); }));
+  EXPECT_EQ(front_end_->Find(pb::NodeEvent::kStarted, 1)->started().restart_count(), 1u);
+  keeper_->Exit(0, 9);
+  ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
+  const pb::NodeDone& done = front_end_->events.back().done();
+  EXPECT_TRUE(done.closed());
+  EXPECT_EQ(done.cause().exit_code(), 9);
+  EXPECT_EQ(done.cause().epoch(), 2u);
+  EXPECT_THAT(done.members(), ElementsAre(0u));
+  EXPECT_EQ(keeper_->spawned.size(), 2u);
 }
 
 }  // namespace

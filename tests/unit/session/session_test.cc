@@ -69,7 +69,7 @@ class SessionTest : public testing::Test {
     options_.timeouts.set_grace_ms(200);
     options_.timeouts.set_teardown_ms(200);
     options_.timeouts.set_heartbeat_ms(100);
-    options_.timeouts.set_dead_ms(1'000);
+    options_.timeouts.set_dead_ms(2'000);
     options_.retry_wait = milliseconds(50);
     options_.connect_timeout = milliseconds(5'000);
     options_.events_folder = folder_ / "events";
@@ -185,7 +185,7 @@ TEST_F(SessionTest, AJobOutlivesALostNode) {
     transport_->Add(
         name, {[](AgentScript& agent) {
           agent.Send(Started(1, {0, 1, 2}));
-          lost->Await();
+          EXPECT_TRUE(agent.LiveUntil(*lost));
           agent.Send(Restarting(
               1, MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: x"),
               "restart 1 of 3"));
@@ -213,7 +213,7 @@ TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
   static Signpost* came = new Signpost;
   transport_->Add("node0", {[](AgentScript& agent) {
                     agent.Send(Started(1, {0}));
-                    EXPECT_TRUE(came->Await());
+                    EXPECT_TRUE(agent.LiveUntil(*came));
                     agent.Send(Restarting(1, {}, "node1 joined"));
                     agent.Send(Started(2, {0, 1}));
                     EndWell(agent, 2, {0, 1});
@@ -231,12 +231,33 @@ TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
   EXPECT_EQ(transport_->node("node1").prepared().size(), 1u);
 }
 
+TEST_F(SessionTest, ALateNodeThatGotNoRanksIsNoneThatWasLost) {
+  PlanFor(2, 1, 3);
+  static Signpost* came = new Signpost;
+  static Signpost* over = new Signpost;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    EXPECT_TRUE(agent.LiveUntil(*came));
+                    EndWell(agent, 1, {0});
+                    over->Set();
+                  }});
+  transport_->Add("node1", {nullptr, [](AgentScript& agent) {
+                              came->Set();
+                              EXPECT_TRUE(agent.LiveUntil(*over));
+                              agent.LiveFor(milliseconds(200));
+                              EndWell(agent, 1, {0});
+                            }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), Not(HasSubstr("lost")));
+  EXPECT_EQ(Closing().at("nodes").at(1).at("state"), "done");
+}
+
 TEST_F(SessionTest, ALostNodeIsReachedAgain) {
   PlanFor(2, 1, 3);
   static Signpost* back = new Signpost;
   transport_->Add("node0", {[](AgentScript& agent) {
                     agent.Send(Started(1, {0, 1}));
-                    EXPECT_TRUE(back->Await());
+                    EXPECT_TRUE(agent.LiveUntil(*back));
                     agent.Send(Started(2, {0, 1}));
                     EndWell(agent, 2, {0, 1});
                   }});
@@ -258,14 +279,13 @@ TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
   PlanFor(1, 1, 0);
   transport_->Add("node0", {[](AgentScript& agent) {
                     agent.Send(Started(1, {0}));
-                    agent.SendAlive();
-                    agent.Stay(/*alive=*/false);
+                    agent.BeSilent();
                   }});
   const Clock::time_point start = Clock::now();
   EXPECT_EQ(Run(), 69) << said();
-  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(900));
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(1'900));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
-  EXPECT_THAT(said(), HasSubstr("node0 was lost: nothing was heard of it for 1 s"));
+  EXPECT_THAT(said(), HasSubstr("node0 was lost: nothing was heard of it for 2 s"));
   EXPECT_EQ(Closing().at("cause").at("kind"), "node_lost");
 }
 
@@ -273,10 +293,7 @@ TEST_F(SessionTest, ANodeThatIsBusyButAliveIsWaitedFor) {
   PlanFor(1, 1, 0);
   transport_->Add("node0", {[](AgentScript& agent) {
                     agent.Send(Started(1, {0}));
-                    for (int i = 0; i < 40; ++i) {
-                      agent.SendAlive();
-                      usleep(50'000);
-                    }
+                    agent.LiveFor(milliseconds(3'000));
                     EndWell(agent, 1, {0});
                   }});
   EXPECT_EQ(Run(), 0) << said();
@@ -287,22 +304,16 @@ TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
   transport_->Add(
       "node0", {[](AgentScript& agent) {
         agent.Send(Started(1, {0, 1}));
-        for (int i = 0; i < 70; ++i) {
-          agent.SendAlive();
-          usleep(50'000);
-        }
+        agent.LiveFor(milliseconds(5'000));
         agent.Send(Restarting(
             1, MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node1 was lost: silent"),
             "restart 1 of 3"));
         agent.Send(Started(2, {0}));
         EndWell(agent, 2, {0});
       }});
-  transport_->Add("node1", {[](AgentScript& agent) {
-                    agent.SendAlive();
-                    agent.Stay(/*alive=*/false);
-                  }});
+  transport_->Add("node1", {[](AgentScript& agent) { agent.BeSilent(); }});
   EXPECT_EQ(Run(), 0) << said();
-  EXPECT_THAT(said(), HasSubstr("nothing was heard of node1 for 1 s; the other nodes decide"));
+  EXPECT_THAT(said(), HasSubstr("nothing was heard of node1 for 2 s; the other nodes decide"));
   EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 was lost: silent"));
   EXPECT_THAT(said(), Not(HasSubstr("is heard again")));
 }
