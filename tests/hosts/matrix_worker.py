@@ -36,9 +36,11 @@ def start_grandchild():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if os.fork() == 0:
             os.execve("/bin/sleep", ["matrix-grandchild", "600"], {} if wipe else dict(os.environ))
+        os.close(started)
+        os.read(ready, 1)  # end of file: until then it could be taken for a rank
         os._exit(0)
     os.close(started)
-    os.read(ready, 1)  # end of file: it has been started
+    os.read(ready, 1)
     os.wait()
 
 
