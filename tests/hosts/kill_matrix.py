@@ -357,19 +357,20 @@ class CellRun:
             self.wait(lambda: self.job.output.count("was stopped by SIGSTOP") >= len(self.targets), KNOWN_S,
                       "the stopped ranks are reported")
             self.result.known_s = {target.host: time.time() - self.fault_at for target in self.targets}
-            self.kill_targets(signal.SIGCONT)
+            self.continue_targets()
         elif self.cell.fault == "stop front end, cont":
             time.sleep(STOP_S)
-            self.kill_targets(signal.SIGCONT)
+            self.continue_targets()
         elif self.cell.fault == "grandchild":
             time.sleep(0.3)
         if self.cell.expected.code == 0:
             (self.folder / "half").touch()
             (self.folder / "go").touch()
 
-    def kill_targets(self, number):
+    def continue_targets(self):
         for target in self.targets:
-            os.kill(target.pid, number)
+            os.kill(target.pid, signal.SIGCONT)
+        self.job.process.send_signal(signal.SIGCONT)  # nsenter stops when its child does
 
     # The judgement.
 
@@ -389,7 +390,7 @@ class CellRun:
             gone = [at for seen, at in self.watch.gone_at.items() if not self.is_exempt(seen)]
             result.empty_s = max([0, *(at - self.fault_at for at in gone)])
         if is_stopped:
-            self.kill_targets(signal.SIGCONT)
+            self.continue_targets()
         if self.job.running():
             try:
                 self.job.wait(empty_s if is_stopped else 1)
