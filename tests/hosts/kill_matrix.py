@@ -148,7 +148,9 @@ class Seen:
 
 def scan(hosts):
     """All processes of all hosts but what the hosts themselves bring: first process, sshd and its sessions."""
-    namespaces = {host.pid_namespace: host for host in [hosts.front, *hosts.nodes]}
+    # A host without its first process has no other, and its namespace's number may be another host's by now.
+    namespaces = {host.pid_namespace: host for host in [hosts.front, *hosts.nodes]
+                  if os.path.exists(f"/proc/{host.init_pid}")}
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -307,7 +309,8 @@ class CellRun:
     def reach_phase(self):
         if self.cell.phase == "starting":
             return wait_until(self.is_starting, START_S, "the job starts", poll_s=0.001)
-        self.wait(lambda: len(list(self.folder.glob("up.*"))) == 4, START_S, "all ranks are up")
+        self.wait(lambda: len(list(self.folder.glob("up.*"))) == 4 and len(self.watch.of("grandchild")) == 4, START_S,
+                  "all ranks are up")
         if self.cell.phase == "running":
             return None
         (self.folder / "half").touch()
