@@ -7,7 +7,7 @@
 //    "engine": a DeepSpeed configuration}
 //
 // The engine's keys keep DeepSpeed 0.19.6's names, defaults and meaning; what is not implemented is
-// refused by name.
+// refused by name. The one key of our own is optimizer.param_groups (optimizer_config.h).
 #pragma once
 
 #include <cstdint>
