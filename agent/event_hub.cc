@@ -46,6 +46,12 @@ void EventHub::AddViewer(const pb::AttachRequest& request, std::shared_ptr<Event
 
 void EventHub::FollowOldFiles(const pb::AttachRequest& request, Viewer& viewer) {
   const uint64_t newest_epoch = files_.empty() ? 0 : files_.back().epoch;
+  uint64_t newest_named = UINT64_MAX;
+  if (request.offsets_size() > 0) {
+    newest_named = std::ranges::max(request.offsets(), {}, [](const pb::LogOffset& offset) {
+                     return offset.epoch();
+                   }).epoch();
+  }
   uint64_t epoch = 0;
   for (const LogFile& file : files_) {
     if (!viewer.selection.Has(file.rank)) continue;
@@ -54,10 +60,17 @@ void EventHub::FollowOldFiles(const pb::AttachRequest& request, Viewer& viewer) 
              offset.is_stderr() == file.is_stderr;
     });
     const bool is_named = named != request.offsets().end();
-    if (!is_named && file.epoch != newest_epoch) continue;
+    const bool came_later = file.epoch > newest_named;
+    if (!is_named && !came_later && file.epoch != newest_epoch) continue;
+    const uint64_t offset = is_named ? named->offset() : came_later ? 0 : SizeOf(file.path);
+    pb::NodeEvent position;
+    position.mutable_log()->set_epoch(file.epoch);
+    position.mutable_log()->set_rank(file.rank);
+    position.mutable_log()->set_is_stderr(file.is_stderr);
+    position.mutable_log()->set_offset(offset);
+    viewer.stream->Emit(std::move(position));
     if (std::exchange(epoch, file.epoch) != file.epoch) viewer.stream->EndEpoch();
-    viewer.stream->Follow(file.epoch, file.rank, file.is_stderr, file.path,
-                          is_named ? named->offset() : SizeOf(file.path));
+    viewer.stream->Follow(file.epoch, file.rank, file.is_stderr, file.path, offset);
   }
   if (epoch_over_) viewer.stream->EndEpoch();
 }

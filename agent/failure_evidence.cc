@@ -1,7 +1,6 @@
 #include "agent/failure_evidence.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -20,7 +19,7 @@ constexpr std::string_view kTraceback = "Traceback (most recent call last):";
 constexpr std::string_view kTrainer = "dslaunch-train: rank ";
 
 // Say by themselves that a peer is gone or does not answer.
-constexpr std::array<std::string_view, 10> kPeerLost = {
+constexpr std::string_view kPeerLost[] = {
     "remote process exited or there was a network error",  // NCCL
     "ncclRemoteError",
     "Connection closed by remote peer",
@@ -29,31 +28,25 @@ constexpr std::array<std::string_view, 10> kPeerLost = {
     "recvValue failed",  // c10d's TCPStore
     "sendBytes failed",
     "TCPStore server has shut down",
-    "Timed out waiting",                    // Gloo: for recv operation to complete
     "caught collective operation timeout",  // NCCL's watchdog
 };
 
 // Say so only of a connection between ranks: a data set may be behind a connection, too.
-constexpr std::array<std::string_view, 11> kConnectionLost = {"Connection closed",
-                                                              "Connection was likely closed",
-                                                              "Connection reset",
-                                                              "connection reset",
-                                                              "Broken pipe",
-                                                              "broken pipe",
-                                                              "Socket closed",
-                                                              "Socket Timeout",
-                                                              "timed out",
-                                                              "timeout after",
-                                                              "unhandled system error"};
-constexpr std::array<std::string_view, 9> kBetweenRanks = {"gloo",
-                                                           "c10d",
-                                                           "TCPStore",
-                                                           "NCCL",
-                                                           "nccl",
-                                                           "ProcessGroup",
-                                                           "torch.distributed",
-                                                           "torch._C._distributed",
-                                                           "DistBackendError"};
+constexpr std::string_view kConnectionLost[] = {"Connection closed", "Connection was likely closed",
+                                                "Connection reset",  "connection reset",
+                                                "Broken pipe",       "broken pipe",
+                                                "Socket closed",     "Socket Timeout",
+                                                "timed out",         "Timed out",
+                                                "timeout after",     "unhandled system error"};
+constexpr std::string_view kBetweenRanks[] = {"gloo",
+                                              "c10d",
+                                              "TCPStore",
+                                              "NCCL",
+                                              "nccl",
+                                              "ProcessGroup",
+                                              "torch.distributed",
+                                              "torch._C._distributed",
+                                              "DistBackendError"};
 
 bool HasAny(std::string_view text, std::span<const std::string_view> phrases) {
   return std::ranges::any_of(phrases, [&](std::string_view phrase) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <tuple>
 
@@ -57,10 +58,14 @@ std::vector<JobLog> ListJobLogs(const std::string& folder) {
 uint64_t OffsetAt(const JobLog& log, int64_t unix_ms) {
   const std::filesystem::path attempt = std::filesystem::path(log.path).parent_path().parent_path();
   std::ifstream marks(attempt / "marks");
-  int64_t time_ms = 0;
-  uint32_t rank = 0;
-  uint64_t stdout_bytes = 0, stderr_bytes = 0, offset = 0;
-  while (marks >> time_ms >> rank >> stdout_bytes >> stderr_bytes && time_ms <= unix_ms) {
+  uint64_t offset = 0;
+  for (std::string line; std::getline(marks, line);) {
+    std::istringstream words(line);
+    int64_t time_ms = 0;
+    uint32_t rank = 0;
+    uint64_t stdout_bytes = 0, stderr_bytes = 0;
+    if (!(words >> time_ms >> rank >> stdout_bytes >> stderr_bytes)) continue;  // cut
+    if (time_ms > unix_ms) break;
     if (rank == log.rank) offset = log.is_stderr ? stderr_bytes : stdout_bytes;
   }
   return offset;

@@ -29,7 +29,9 @@ struct KeeperOptions {
 // anything.
 //
 // Whatever ends it, the kill ladder first runs over every descendant but the agent: sub-reaper that
-// it is, it finds those in sessions of their own too. Then the agent has 2 s to end by itself.
+// it is, it finds those in sessions of their own too; and over the workers' cgroup, if one can be
+// made (agent/cgroup.h). Then the agent has 2 s to end by itself. A guard (agent/guard.h) ends what
+// the workers left should keeper and agent be killed together; it ends with the keeper.
 // Changes the process: sub-reaper, own session, umask 077, no core dumps, SIGPIPE ignored; workers
 // get the last three back as they were. Never starts a thread, since workers are forked from here
 // and die with the thread that forked them.

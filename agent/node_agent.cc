@@ -191,8 +191,8 @@ Result<std::string> NodeAgent::Detach() {
     request.mutable_detach();
     SendToKeeper(request);
     front_end_gone_ = true;
+    detached_at_ = Clock::now();
     events_.Detach();
-    QuitIfIdle();
   }
   return attach_socket_->path();
 }
@@ -691,7 +691,8 @@ void NodeAgent::QuitIfIdle() {
   if (prepared_) {
     const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
     if (phase_ != Phase::kEmpty || !told) return;
-    if (!events_.ended()) WriteResult();
+    // A front end that detaches does not listen, even when the end was on its way to it.
+    if (detached_ || !events_.ended()) WriteResult();
     if (!MayQuit()) return;
     attach_socket_.reset();
   }
@@ -699,6 +700,8 @@ void NodeAgent::QuitIfIdle() {
 }
 
 bool NodeAgent::MayQuit() const {
+  // The answer to Detach is on its way.
+  if (detached_ && Clock::now() - detached_at_ < kClosedTravels) return false;
   if (!closed_at_ || !detached_) return true;
   const Clock::duration passed = Clock::now() - *closed_at_;
   if (server_ && passed < kClosedTravels) return false;
@@ -789,7 +792,11 @@ void NodeAgent::CheckSilence(bool tick_was_late) {
     BeginStop(lost_by_);
     OnClosed({});
   }
-  const milliseconds lease(prepare_.timeouts().lease_ms());
+  // An empty node has nothing to lose, and does not wait for as long.
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const milliseconds lease(phase_ == Phase::kEmpty
+                               ? std::min(timeouts.lease_ms(), timeouts.dead_ms())
+                               : timeouts.lease_ms());
   if (!detached_ && lease.count() > 0 && now - lease_renewed_ >= lease) OnFrontEndGone();
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();

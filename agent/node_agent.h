@@ -158,6 +158,7 @@ class NodeAgent {
   std::function<void(UniqueFd)> serve_;
   std::unique_ptr<AttachSocket> attach_socket_;
   bool detached_ = false;
+  Clock::time_point detached_at_;
   bool result_written_ = false;
   pb::Cause outcome_;  // as it was heard first
   std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();

@@ -17,11 +17,14 @@
 #include "agent/job_result.h"
 #include "agent/process_tree.h"
 #include "proto/contract/deadline.h"
+#include "proto/agent.grpc.pb.h"
 #include "proto/contract/job_id.h"
+#include "rendezvous/channel.h"
 
 namespace dslaunch {
 namespace {
 
+constexpr milliseconds kAgentAnswers(2000);
 constexpr milliseconds kLookForNewFiles(500);
 
 // Empty when the place is none that a job could have.
@@ -33,6 +36,18 @@ std::string FolderOf(const pb::JobPlace& place) {
 
 std::vector<std::string> OwnSocketFolders() {
   return SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid());
+}
+
+// An agent that does not answer leaves the status out.
+void AskAgent(const pb::JobPlace& place, pb::JobSight& sight) {
+  UniqueFd socket =
+      ConnectToSocket(OwnSocketFolders(), SocketName(place.job_id(), place.node_index()));
+  if (!socket) return;
+  const auto stub = pb::Agent::NewStub(ChannelFromFd("agent", std::move(socket)));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kAgentAnswers);
+  pb::JobStatus status;
+  if (stub->Status(&context, {}, &status).ok()) *sight.mutable_status() = std::move(status);
 }
 
 }  // namespace
@@ -140,6 +155,7 @@ grpc::ServerUnaryReactor* VisitService::Look(grpc::CallbackServerContext* contex
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [request, reply, reactor] {
     *reply = LookAtJob(*request);
+    if (reply->state() == pb::JobSight::RUNNING) AskAgent(*request, *reply);
     reactor->Finish(grpc::Status::OK);
   });
   return reactor;

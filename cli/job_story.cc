@@ -1,16 +1,13 @@
 #include "cli/job_story.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "cli/count.h"
 #include "proto/contract/signal_name.h"
 
 namespace dslaunch {
 
 JobStory::JobStory(const LaunchPlan& plan, const pb::Policy& policy)
-    : max_restarts_(policy.max_restarts()),
-      restartable_(policy.max_restarts() > 0 || plan.min_nodes < plan.max_nodes),
+    : restartable_(policy.max_restarts() > 0 || plan.min_nodes < plan.max_nodes),
       world_size_(plan.world_size) {
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     NodeEnd node;
@@ -41,7 +38,8 @@ void JobStory::OnConnected(size_t node) {
 std::vector<std::string> JobStory::OnEvent(size_t node, const pb::NodeEvent& event) {
   switch (event.event_case()) {
     case pb::NodeEvent::kStarted:
-      return OnStarted(node, event.started());
+      OnStarted(node, event.started());
+      break;
     case pb::NodeEvent::kRestarting:
       return OnRestarting(event.restarting());
     case pb::NodeEvent::kNotice:
@@ -63,52 +61,36 @@ std::vector<std::string> JobStory::OnEvent(size_t node, const pb::NodeEvent& eve
 }
 
 // Every node with ranks says it; the first counts.
-std::vector<std::string> JobStory::OnStarted(size_t node, const pb::Started& started) {
+void JobStory::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(node);
-  if (started.epoch() <= epoch_) return {};
-  const bool is_first = std::exchange(epoch_, started.epoch()) == 0;
+  if (started.epoch() <= epoch_) return;
+  epoch_ = started.epoch();
+  restarts_ = started.restart_count();
   world_size_ = static_cast<int>(started.world_size());
   members_.assign(started.node_indexes().begin(), started.node_indexes().end());
   std::erase_if(members_, [&](uint32_t index) { return index >= nodes_.size(); });
-  for (const uint32_t member : members_) part_.insert(member);
-  if (is_first) return {};
-  return {"epoch " + std::to_string(epoch_) + " runs with " +
-          Count(static_cast<size_t>(world_size_), "rank") + " on " + Names(members_)};
+  part_.insert(members_.begin(), members_.end());
 }
 
 std::vector<std::string> JobStory::OnRestarting(const pb::Restarting& restarting) {
   const pb::Cause& cause = restarting.cause();
   const uint32_t about = cause.node_index();
-  if (cause.kind() == pb::Cause::NODE_LOST && about < nodes_.size()) given_up_.insert(about);
   if (restarting.epoch() <= ended_epoch_) return {};
   ended_epoch_ = restarting.epoch();
-  return {EpochEnded(cause, restarting.reason(), restarting.delay_ms())};
+  if (cause.kind() == pb::Cause::NODE_LOST && about < nodes_.size()) given_up_.insert(about);
+  std::string line = "epoch " + std::to_string(ended_epoch_) + " ended: ";
+  if (cause.kind() != pb::Cause::NONE)
+    line += CauseLine(cause, about < nodes_.size() ? nodes_[about].name : "") + "; ";
+  return {line + restarting.reason()};
 }
 
 std::string JobStory::OnMoved(size_t node, const pb::Cause& cause) {
   given_up_.insert(rendezvous_);
   rendezvous_ = node;
   ended_epoch_ = std::max(ended_epoch_, epoch_);
-  return EpochEnded(cause, "", 0) + "; " + nodes_[node].name + " hosts the rendezvous now";
-}
-
-std::string JobStory::EpochEnded(const pb::Cause& cause, const std::string& reason,
-                                 uint32_t delay_ms) {
-  const uint32_t about = cause.node_index();
-  // A restart for a node that joins is none of those that the user allowed.
-  const bool is_failure = cause.kind() != pb::Cause::NONE;
-  std::string line = "epoch " + std::to_string(ended_epoch_) + " ended: ";
-  line += is_failure ? CauseLine(cause, about < nodes_.size() ? nodes_[about].name : "") : reason;
-  std::vector<uint32_t> left;
-  for (const size_t i : connected_) {
-    if (!given_up_.contains(i)) left.push_back(static_cast<uint32_t>(i));
-  }
-  line += "; restarting on " + Names(left);
-  if (delay_ms > 0) line += " in " + Seconds(delay_ms);
-  if (is_failure) {
-    line += " (" + std::to_string(++restarts_) + " of " + std::to_string(max_restarts_) + ")";
-  }
-  return line;
+  ++restarts_;
+  return "epoch " + std::to_string(ended_epoch_) + " ended: " + cause.message() + "; " +
+         nodes_[node].name + " decides from now on";
 }
 
 // In a job that can be restarted a node may be cut off from the others, and then takes for the end
@@ -133,6 +115,11 @@ void JobStory::OnLost(size_t node, const std::string& reason, const std::string&
   nodes_[node].last_words = last_words;
 }
 
+void JobStory::OnLostAtStart(const pb::Cause& cause) {
+  ending_ = true;
+  given_up_.insert(cause.node_index());
+}
+
 void JobStory::OnInterrupted(const pb::Cause& cause) {
   if (!ending_) interrupted_ = cause;
   ending_ = true;
@@ -144,12 +131,6 @@ bool JobStory::IsMember(size_t node) const {
 }
 
 JobFacts JobStory::Facts() const { return {interrupted_, nodes_, members_, losses_}; }
-
-std::string JobStory::Names(const std::vector<uint32_t>& indexes) const {
-  std::vector<std::string> names;
-  for (const uint32_t index : indexes) names.push_back(nodes_[index].name);
-  return NameList(names, " ");
-}
 
 std::string CauseLine(const pb::Cause& cause, const std::string& node_name) {
   const bool of_worker =

@@ -34,14 +34,13 @@ class JobStory {
   void OnDisconnected(size_t node);
   // Why it was over before the node was done.
   void OnLost(size_t node, const std::string& reason, const std::string& last_words);
+  // A node was lost before any ranks ran, and the job ends.
+  void OnLostAtStart(const pb::Cause& cause);
   // The user wants the job to end. What went wrong before stays the cause.
   void OnInterrupted(const pb::Cause& cause);
 
   bool IsDone(size_t node) const { return nodes_[node].done.has_value(); }
   const NodeEnd& node(size_t index) const { return nodes_[index]; }
-
-  // Whether the policy allows another epoch after a failure now.
-  bool has_restarts_left() const { return restarts_ < max_restarts_; }
 
   // Every node is being emptied for good.
   bool ending() const { return ending_; }
@@ -51,21 +50,19 @@ class JobStory {
   bool IsPart(size_t node) const { return part_.contains(node); }
   bool IsMember(size_t node) const;
 
-  uint64_t epoch() const { return epoch_; }  // the newest that started; 0: none yet
-  uint64_t restarts() const { return restarts_; }
-  int world_size() const { return world_size_; }  // of the newest epoch
+  uint64_t epoch() const { return epoch_; }        // the newest that started; 0: none yet
+  uint32_t restarts() const { return restarts_; }  // before that one, for failures
+  int world_size() const { return world_size_; }   // of the newest epoch
   JobFacts Facts() const;
   // Of all epochs, in the order in which they became known.
   const std::vector<pb::WorkerEnded>& workers_ended() const { return workers_ended_; }
 
  private:
-  std::vector<std::string> OnStarted(size_t node, const pb::Started& started);
-  std::string EpochEnded(const pb::Cause& cause, const std::string& reason, uint32_t delay_ms);
+  // Every node with ranks says it; the first counts.
+  void OnStarted(size_t node, const pb::Started& started);
   std::vector<std::string> OnRestarting(const pb::Restarting& restarting);
   void OnOutcome(size_t node, const pb::Outcome& outcome);
-  std::string Names(const std::vector<uint32_t>& indexes) const;
 
-  const uint32_t max_restarts_;
   const bool restartable_;
   std::vector<NodeEnd> nodes_;
   size_t rendezvous_ = 0;
@@ -75,7 +72,7 @@ class JobStory {
   std::vector<uint32_t> members_;
   uint64_t epoch_ = 0;
   uint64_t ended_epoch_ = 0;  // the newest that was said to end for another
-  uint64_t restarts_ = 0;
+  uint32_t restarts_ = 0;
   int world_size_;
   bool ending_ = false;
   std::optional<pb::Cause> interrupted_;

@@ -14,6 +14,8 @@
 #include "agent/gpus.h"
 #include "agent/process_tree.h"
 #include "cli/agent_binary.h"
+#include "cli/job_command.h"
+#include "cli/job_commands.h"
 #include "cli/job_policy.h"
 #include "cli/job_record.h"
 #include "cli/launch_plan.h"
@@ -127,11 +129,13 @@ Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
   return DeviceChoice::kCpu;
 }
 
-Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher) {
+Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, bool detach) {
+  AgentRole role;
+  if (detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   if (launcher == Launcher::kLocal)
-    return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent));
-  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent));
+    return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent, role));
+  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, SshOptions(), role));
 }
 
 int64_t UnixMs() {
@@ -163,11 +167,13 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
-  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport, MakeTransport(session.plan.launcher));
+  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
+                 MakeTransport(session.plan.launcher, options.detach));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
-  session.tee = options.tee;
+  session.detach = options.detach;
+  session.tee = options.detach ? Tee{false, {}} : options.tee;
   session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
   session.log_max_bytes = static_cast<uint64_t>(options.log_max_mb) << 20;
   for (const std::string& argument : MaskedArguments(arguments))
@@ -183,10 +189,20 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
     terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
   // that never answered, use them until the process ends.
-  record.exit_code = (new LaunchSession(std::move(session), *transport.release(), terminal))->Run();
+  auto& launch = *new LaunchSession(std::move(session), *transport.release(), terminal);
+  record.exit_code = launch.Run();
+  if (launch.detached()) return record.exit_code;
   record.ended_unix_ms = UnixMs();
   (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before
   return record.exit_code;
+}
+
+Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const JobCommand command,
+                 ParseJobCommand(words, int64_t{std::time(nullptr)} * 1000));
+  if (command.kind != JobCommand::Kind::kHelp) return RunJobCommand(command, terminal);
+  terminal.Out(command.text);
+  return ToInt(ExitCode::kOk);
 }
 
 int Main(int argc, char** argv) {
@@ -199,6 +215,8 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kHelp ||
              options->mode == LaunchOptions::Mode::kVersion) {
     terminal.Out(options->text);
+  } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
+    exit_code = JobCommandMain(options->program, terminal);
   } else {
     exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }

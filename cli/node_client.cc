@@ -38,7 +38,7 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
   EventReader(NodeClient& client, const pb::RunRequest& request, RunHandlers handlers)
       : client_(client), request_(request), handlers_(std::move(handlers)) {
     client_.stub_->async()->Run(&context_, &request_, this);
-    StartRead(&event_);
+    ReadNext();
     StartCall();
   }
 
@@ -55,7 +55,6 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
 
  private:
   void Handle() {
-    has_heartbeat_ = has_heartbeat_ || event_.has_alive();
     client_.silence_.Hold();
     if (event_.has_log()) return handlers_.log(event_.log(), [this] { ReadNext(); });
     handlers_.event(event_);
@@ -63,7 +62,7 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
   }
 
   void ReadNext() {
-    if (has_heartbeat_) client_.silence_.Listen(Clock::now());
+    client_.silence_.Listen(Clock::now());
     StartRead(&event_);
   }
 
@@ -72,7 +71,6 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
   const RunHandlers handlers_;
   grpc::ClientContext context_;
   pb::NodeEvent event_;
-  bool has_heartbeat_ = false;
 };
 
 NodeClient::NodeClient(asio::io_context& loop, std::string name, std::unique_ptr<NodeLink> link)
@@ -152,6 +150,23 @@ void NodeClient::Signal(int signal_number) {
   call->request.set_signal(signal_number);
   stub_->async()->Signal(&call->context, &call->request, &call->reply,
                          [call](const grpc::Status&) {});
+}
+
+void NodeClient::Detach(std::function<void(Result<void>)> then) {
+  auto call = std::make_shared<Call<pb::Empty, pb::DetachReply>>();
+  watchdog_.expires_after(kStopTimeout + kWatchdogSlack);
+  watchdog_.async_wait([this](const asio::error_code& error) {
+    if (!error) Abort("the agent did not answer");
+  });
+  stub_->async()->Detach(
+      &call->context, &call->request, &call->reply,
+      [this, call, then = std::move(then)](const grpc::Status& status) {
+        asio::post(loop_, [this, status, then] {
+          watchdog_.cancel();
+          if (status.ok()) return then({});
+          then(Error{ExitCode::kUnavailable, name_ + ": cannot detach: " + status.error_message()});
+        });
+      });
 }
 
 void NodeClient::SayGoodbye() { shutdown(stream_.get(), SHUT_WR); }

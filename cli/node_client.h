@@ -34,12 +34,14 @@ class NodeClient {
   // Once, after Prepare.
   void Run(const pb::RunRequest& request, RunHandlers handlers);
   // After the node said RendezvousLost. Bounded; the error names the node.
-  void Move(const pb::MoveRequest& request,
-            std::function<void(Result<pb::RendezvousOpened>)> then);
+  void Move(const pb::MoveRequest& request, std::function<void(Result<pb::RendezvousOpened>)> then);
   // These do not wait for their answer.
   void Renew();
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
+  // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
+  // error names the node.
+  void Detach(std::function<void(Result<void>)> then);
 
   // Ends the connection at once.
   void Abort(const std::string& why) { link_->Abort(why); }
@@ -53,7 +55,7 @@ class NodeClient {
 
   // What the keeper said on stderr last, without the newline at its end.
   std::string LastWords() const;
-  // Counts from the first heartbeat of the agent on the Run stream.
+  // Of the Run stream.
   SilenceWatch& silence() { return silence_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/count.h"
+#include "cli/job_command.h"
 #include "cli/option_values.h"
 #include "cli/suggest.h"
 #include "hostfiles/hostfile.h"
@@ -20,6 +21,7 @@ constexpr char kHelpText[] =
 
   dslaunch [launch options] train [RECIPE] [trainer options]   the built-in trainer
   dslaunch [launch options] PROGRAM [args...]                  any program or script
+  dslaunch ps | logs JOB | attach JOB | stop JOB               jobs started before
 
 Where
   -H, --hostfile FILE      lines 'NAME slots=N [spare=true]'; default /job/hostfile if it
@@ -38,6 +40,8 @@ Where
 
 Output
   --tee all|none|0,3       ranks whose output is shown here; default 0
+  --detach                 print the job's id once every rank is started, and end; the
+                           job goes on: dslaunch ps, logs, attach, stop
   --json                   how the job ended, as one JSON object on stdout's last line
   --log_dir DIR            on each node; default: the user's state folder
   --log_max_mb N           of each log file: beyond it the oldest part is dropped
@@ -62,7 +66,7 @@ When something fails
   dslaunch train --help    the trainer options
 
 Options may be spelt with '-' or '_' and must precede PROGRAM: what follows it is its
-own. A program that is called train is started as ./train.
+own. A program that is called train, ps, logs, attach or stop is started as ./train.
 )";
 
 constexpr char kTrainHelpText[] =
@@ -177,6 +181,7 @@ void AddLaunchOptions(CLI::App& app, LaunchOptions& options) {
     options.log_max_mb = ReadWhole<int>("--log_max_mb", text, 0, 1'000'000'000);
   });
   app.add_flag("--json", options.json);
+  app.add_flag("--detach", options.detach);
   AddSeconds(app, "--connect_timeout", 0.1, 86400, options.connect_timeout_ms);
 }
 
@@ -379,12 +384,26 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   if (split.next == arguments.size()) {
     return Usage("nothing to run: give 'train' or a program");
   }
+  if (options.detach && options.json) {
+    return Usage(
+        "--json says how the job ended, which --detach does not wait for; dslaunch ps "
+        "--all --json does");
+  }
   const std::string& first = arguments[split.next];
   if (first == "train") {
     options.mode = LaunchOptions::Mode::kTrain;
     DSL_TRY(ParseTrain({train, launch, "before 'train'"}, train, arguments, split.next + 1,
                        options.train));
     if (train_help) return TextOnly(LaunchOptions::Mode::kHelp, kTrainHelpText);
+    return options;
+  }
+  if (IsJobCommand(first)) {
+    if (split.next > 0) {
+      return Usage(Quoted(first) + " takes no launch options; a program of that name is ./" +
+                   first);
+    }
+    options.mode = LaunchOptions::Mode::kJobCommand;
+    options.program = arguments;
     return options;
   }
   if (first.empty()) return Usage("the program's name is empty");

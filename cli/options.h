@@ -40,7 +40,7 @@ struct TrainOptions {
 };
 
 struct LaunchOptions {
-  enum class Mode { kHelp, kVersion, kTrain, kProgram };
+  enum class Mode { kHelp, kVersion, kTrain, kProgram, kJobCommand };
   Mode mode = Mode::kProgram;
   std::string text;  // for kHelp and kVersion: what to print on stdout
 
@@ -57,6 +57,7 @@ struct LaunchOptions {
   std::string log_dir;  // empty: the user's state folder on each node
   int log_max_mb = 0;   // of each log file; 0: no limit
   bool json = false;    // the closing block on stdout too
+  bool detach = false;  // the job goes on without its front end once all ranks are started
   int64_t connect_timeout_ms = 20'000;
 
   std::optional<int> max_restarts;   // nullopt: as MakePolicy chooses
@@ -70,8 +71,9 @@ struct LaunchOptions {
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
 
-  TrainOptions train;                // for kTrain
-  std::vector<std::string> program;  // for kProgram: argv, untouched, never empty
+  TrainOptions train;  // for kTrain
+  // For kProgram argv, untouched, never empty; for kJobCommand the command and what follows it.
+  std::vector<std::string> program;
 };
 
 // Parses the command line. Launch options end at the first argument that is no option (or after

@@ -51,7 +51,11 @@ int LaunchSession::Run() {
   events_.Planned(options_.job_id, options_.plan, options_.program);
   ConnectAll();
   loop_.run();
-  const int exit_code = failed_to_start_ ? ReportStartFailure() : ReportEnd();
+  const int exit_code = detached_          ? ReportDetached()
+                        : failed_to_start_ ? ReportStartFailure()
+                                           : ReportEnd();
+  // It ended well before it could be left alone: whoever wants its id gets it all the same.
+  if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
   signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
   output_.Drain(Deadline::After(kDrainTimeout));
   return exit_code;
@@ -65,6 +69,7 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   for (const std::string& line : story_.OnEvent(index, event)) Say(line);
   if (event.has_started()) connector_.Forget(index);
   if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost());
+  if (event.has_running() && options_.detach && !story_.ending()) return DetachAll();
   if (story_.ending()) {
     connector_.Stop();
     ArmTeardownTimer();
@@ -77,9 +82,11 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
 
 void LaunchSession::OnStreamEnd(size_t index) {
   NodeState& node = nodes_[index];
+  if (detaching_) return;
   node.stream_ended = true;
   story_.OnDisconnected(index);
   if (story_.IsDone(index)) return OnLinkEnded(index);
+  if (!story_.ending()) StopIfLostAtStart(index, "its agent broke off");
   // The keeper outlives its agent until the node is empty: its end is what to wait for. A job that
   // cannot do without the node is about to end.
   if (!story_.restartable() || story_.ending()) ArmTeardownTimer();
@@ -131,6 +138,11 @@ void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link)
       again.client->SayGoodbye();
       return TryAgain(index);
     }
+    if (run_.use_cuda() && std::cmp_less(facts->gpus(), again.planned->slots)) {
+      again.client->SayGoodbye();
+      return Say(NameOf(index) + " stays out: it has " + Count(facts->gpus(), "GPU") + " for " +
+                 Count(static_cast<size_t>(again.planned->slots), "slot"));
+    }
     const bool first_time = !again.facts;
     again.facts = *std::move(facts);
     again.stream_ended = again.ended = again.silence_said = again.awaits_move = false;
@@ -174,6 +186,7 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
     const Clock::duration silence = node.client->silence().SilentFor(now);
     const bool silent = silence >= dead_after();
     (silent ? any_silent : any_heard) = true;
+    if (silent) StopIfLostAtStart(i, "it was silent for " + Seconds(dead_after().count()));
     const bool say = silence >= dead_after() + kNotYetDecided;
     if (say && !node.silence_said) {
       Say("nothing was heard of " + NameOf(i) + " for " + Seconds(dead_after().count()) +
@@ -182,8 +195,8 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
       Say(NameOf(i) + " is heard again");
     }
     node.silence_said = silent && (say || node.silence_said);
-    // A job that went on without it need not wait for it any more.
-    if (silent && story_.epoch() > 0 && !story_.IsMember(i) && story_.IsGivenUp(i)) Abandon(i);
+    // A job that has gone on without it need not wait for it.
+    if (silent && story_.epoch() > 0 && !story_.IsMember(i)) Abandon(i);
   }
   if (any_heard || !any_silent) return;
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -191,6 +204,22 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
     story_.OnLost(i, "nothing was heard of it for " + Seconds(dead_after().count()), "");
   }
   GiveUpWaiting();
+}
+
+// Before the first ranks run only the front end knows all nodes: the rendezvous would wait for one
+// that has not joined yet, and its own node may be the one that is lost.
+void LaunchSession::StopIfLostAtStart(size_t index, const std::string& why) {
+  const bool decides = index == prepare_.rendezvous_node();
+  if (story_.epoch() > 0 || story_.ending() || (story_.restartable() && !decides)) return;
+  pb::Cause cause = MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index),
+                              ExitCode::kUnavailable, NameOf(index) + " was lost: " + why);
+  story_.OnLostAtStart(cause);
+  connector_.Stop();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != index && nodes_[i].client && !nodes_[i].ended)
+      nodes_[i].client->Stop(cause, /*kill_now=*/false);
+  }
+  ArmTeardownTimer();
 }
 
 // --- The user ---
@@ -209,6 +238,7 @@ void LaunchSession::Interrupt(int signal_number) {
   // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
   const Clock::time_point now = Clock::now();
   if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
+  if (detaching_) return;  // a moment, and the job is no longer ours to end
   const bool again = std::exchange(was_interrupted_, true);
   const std::string name = SignalName(signal_number);
   pb::Cause cause =

@@ -36,6 +36,7 @@ struct SessionOptions {
   std::string description;  // the command line without secrets
   int master_port = 0;
   bool json = false;          // the closing block on stdout too
+  bool detach = false;        // the job goes on without this front end once it runs
   std::string events_folder;  // for events.jsonl; empty: none is kept
   milliseconds connect_timeout{20'000};
   milliseconds retry_wait{5'000};  // before a node that is not there is first tried again
@@ -50,7 +51,11 @@ class LaunchSession {
 
   // Blocks until the job has ended and every node is empty, or until the bounded wait for that is
   // over. Returns the exit code; everything a user must know has been shown.
+  // With `detach` it returns 0 as soon as every worker of every node is started.
   int Run();
+
+  // The job goes on; nothing is known of its end.
+  bool detached() const { return detached_; }
 
  private:
   struct NodeState {
@@ -90,6 +95,7 @@ class LaunchSession {
   void OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link);
   void Watch();
   void WatchSilence(Clock::time_point now);
+  void StopIfLostAtStart(size_t index, const std::string& why);
   void OnSignal(int signal_number);
   void Interrupt(int signal_number);
 
@@ -101,11 +107,15 @@ class LaunchSession {
   void OnMoved(size_t host, const pb::MoveRequest& request);
   void StopWithout(const std::string& why);
 
+  // Leaving the job alone (session_detach.cc).
+  void DetachAll();
+  void OnDetached(const Result<void>& result);
+  int ReportDetached();
+
   // The end (session_end.cc).
   void ArmTeardownTimer();
   void GiveUpWaiting();
   void EndIfAllEnded();
-  bool IsAwaited(size_t index) const;
   void CloseLinks();
   int ReportStartFailure();
   int ReportEnd();
@@ -125,8 +135,8 @@ class LaunchSession {
   asio::steady_timer watch_timer_;
   asio::steady_timer teardown_timer_;
   std::vector<NodeState> nodes_;
-  std::vector<std::string> names_;                 // of all nodes
-  std::vector<std::unique_ptr<NodeClient>> past_;  // of nodes that were reached again
+  std::vector<std::string> names_;                     // of all nodes
+  std::vector<std::unique_ptr<NodeClient>> past_;      // of nodes that were reached again
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
   bool moving_ = false;
   std::optional<CertificateAuthority> authority_;
@@ -137,6 +147,8 @@ class LaunchSession {
   bool failed_to_start_ = false;
   bool teardown_armed_ = false;
   bool was_interrupted_ = false;
+  bool detaching_ = false;
+  bool detached_ = false;
   Clock::time_point interrupted_at_;
   Clock::time_point started_at_ = Clock::now();
 };

@@ -47,22 +47,19 @@ void LaunchSession::GiveUpWaiting() {
   loop_.stop();
 }
 
-// A node that came while the job ended, and never was a part of it, ends by our goodbye.
-bool LaunchSession::IsAwaited(size_t index) const {
-  return !nodes_[index].ended && story_.IsPart(index);
-}
-
 void LaunchSession::EndIfAllEnded() {
-  bool only_given_up = true;
   bool all_ended = true;
+  bool none_needed = true;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!IsAwaited(i)) continue;
+    if (nodes_[i].ended) continue;
     all_ended = false;
-    // Nothing will come from a node that the others gave up for its silence.
-    only_given_up = only_given_up && !nodes_[i].stream_ended && story_.IsGivenUp(i);
+    // Little will come from a node that the others gave up for its silence, or from one that came
+    // late and never was a part of the job.
+    const bool given_up = !nodes_[i].stream_ended && story_.IsGivenUp(i);
+    none_needed = none_needed && (given_up || !story_.IsPart(i));
   }
   if (all_ended) return loop_.stop();
-  if (!only_given_up) return;
+  if (!none_needed) return;
   teardown_timer_.expires_after(kSilentNodeWait);
   teardown_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) GiveUpWaiting();

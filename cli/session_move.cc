@@ -46,7 +46,7 @@ void LaunchSession::MoveIfHostIsGone() {
   }
   if (!next) return;
   Abandon(prepare_.rendezvous_node());
-  if (!story_.has_restarts_left()) return StopWithout("no restart is left");
+  if (story_.restarts() >= options_.policy.max_restarts()) return StopWithout("no restart is left");
   MoveTo(*next);
 }
 
@@ -55,7 +55,7 @@ void LaunchSession::MoveTo(size_t host) {
   pb::MoveRequest request;
   request.set_rendezvous_node(static_cast<uint32_t>(host));
   request.set_epoch(std::max(rendezvous_lost_->epoch(), story_.epoch()));
-  request.set_restarts(static_cast<uint32_t>(story_.restarts() + 1));
+  request.set_restarts(story_.restarts() + 1);
   *request.mutable_cause() = rendezvous_lost_->cause();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].awaits_move) request.add_absent_nodes(static_cast<uint32_t>(i));
@@ -64,6 +64,7 @@ void LaunchSession::MoveTo(size_t host) {
     moving_ = false;
     if (story_.ending()) return;
     if (!opened.ok()) {
+      Say(opened.error().message);
       nodes_[host].awaits_move = false;
       Abandon(host);
       return MoveIfHostIsGone();

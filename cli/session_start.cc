@@ -37,6 +37,7 @@ void LaunchSession::ConnectAll() {
   prepare_.set_log_max_bytes(options_.log_max_bytes);
   prepare_.set_description(options_.description);
   prepare_.set_master_port(static_cast<uint32_t>(options_.master_port));
+  prepare_.set_detachable(options_.detach);
   prepare_.set_local(options_.plan.launcher == Launcher::kLocal);
   prepare_.set_device(options_.device == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
                       : options_.device == DeviceChoice::kCpu ? pb::DEVICE_CPU

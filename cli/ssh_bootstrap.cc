@@ -67,11 +67,14 @@ std::string Substitute(std::string_view text,
   return result;
 }
 
-// Whatever came from a file or a variable, nothing but this reaches the node's shell.
-std::string Plain(std::string_view text) {
+// Whatever came from a file or a variable, nothing but this and `also` reaches the node's shell.
+std::string Plain(std::string_view text, std::string_view also = "") {
   std::string plain;
   for (const char c : text) {
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '_' || c == '-') plain += c;
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '_' ||
+        also.find(c) != std::string_view::npos) {
+      plain += c;
+    }
   }
   return plain;
 }
@@ -191,7 +194,8 @@ Result<void> Install(SshSession& session, const AgentBinary& agent, Deadline dea
 
 std::string StartCommand(std::string_view build_id, const AgentRole& role, std::string_view nonce) {
   std::string arguments;
-  for (const std::string& argument : AgentArguments(role, nonce)) arguments += " " + Plain(argument);
+  for (const std::string& argument : AgentArguments(role, nonce))
+    arguments += " " + Plain(argument, "-");
   return Substitute(kStart, {{"%BUILD_ID%", Plain(build_id)}, {"%ARGUMENTS%", arguments}});
 }
 

@@ -227,14 +227,7 @@ void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase_ == Phase::kWaiting && now >= not_before_;
   if (phase_ != Phase::kJoining && !next) return;
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
-  quorum_options_.absent.clear();
-  for (uint32_t index = 0; index < options_.nodes.size(); ++index) {
-    const auto attendee = attendees_.find(index);
-    const bool came = attendee != attendees_.end();
-    const bool expected = came ? attendee->second.IsUsable()
-                               : !next && std::ranges::count(options_.absent_nodes, index) == 0;
-    if (!expected) quorum_options_.absent.push_back(index);
-  }
+  quorum_options_.absent = NotExpected();
   const QuorumDecision decision = DecideQuorum(now, UsableMembers(), quorum_options_);
   if (decision.verdict == QuorumDecision::Verdict::kForm) return Form(decision, now);
   if (decision.verdict != QuorumDecision::Verdict::kFail) return;
@@ -325,7 +318,8 @@ void Coordinator::WaitIfAllHalted(Clock::time_point now) {
   }
   phase_ = Phase::kWaiting;
   // What was reported since may say better whose fault it was.
-  if (!IsSuccess(ended_.back().cause)) ended_.back().cause = ChooseFirstCause(reports_).cause;
+  pb::Cause& cause = ended_.back().cause;
+  if (!IsSuccess(cause)) cause = LastWord(cause).cause;
   not_before_ = now + delay_;
   quorum_options_.join_deadline = not_before_ + milliseconds(options_.timeouts.join_ms());
   TryToForm(now);
@@ -355,15 +349,9 @@ void Coordinator::CloseIfTornDown(Clock::time_point now) {
   phase_ = Phase::kClosed;
   pb::RendezvousMessage message;
   pb::Closed& closed = *message.mutable_closed();
-  *closed.mutable_cause() = *cause_;
-  if (!reports_.empty()) {
-    const FirstCause first = ChooseFirstCause(reports_);
-    *closed.mutable_cause() = first.cause;
-    closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
-    const bool is_new =
-        first.cause.kind() != cause_->kind() || first.cause.rank() != cause_->rank();
-    if (is_new && !IsSuccess(*cause_)) Tell("the first cause was another: " + first.reason);
-  }
+  const FirstCause first = LastWord(*cause_);
+  *closed.mutable_cause() = first.cause;
+  closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
   closed.mutable_members()->Add(members_.begin(), members_.end());
   for (const auto& [index, attendee] : attendees_) {
     const bool had_part = attendee.in_epoch || epoch_ == 0;
@@ -376,6 +364,20 @@ void Coordinator::CloseIfTornDown(Clock::time_point now) {
   }
 }
 
+FirstCause Coordinator::LastWord(const pb::Cause& so_far) {
+  if (reports_.empty()) return {so_far, {}, ""};
+  FirstCause first = ChooseFirstCause(reports_);
+  const pb::Cause& cause = first.cause;
+  const bool same = cause.kind() == so_far.kind() && cause.rank() == so_far.rank() &&
+                    cause.node_index() == so_far.node_index();
+  if (same || IsSuccess(so_far)) return first;
+  const std::string what = !cause.message().empty() ? cause.message()
+                                                    : "rank " + std::to_string(cause.rank()) +
+                                                          " (" + NodeName(cause.node_index()) + ")";
+  Tell("first cause: " + what + " (" + first.reason + ")");
+  return first;
+}
+
 void Coordinator::Lose(Attendee& attendee, const std::string& why, Fence fence,
                        Clock::time_point now) {
   if (attendee.lost_in || phase_ == Phase::kClosed) return;
@@ -384,22 +386,7 @@ void Coordinator::Lose(Attendee& attendee, const std::string& why, Fence fence,
                                        NodeName(index) + " was lost: " + why);
   attendee.lost_in = epoch_;
   sessions_.erase(attendee.session);
-  const bool had_part = attendee.in_epoch || epoch_ == 0;
-  if (!attendee.torn_down && !attendee.leaving) {
-    if (!had_part) Tell(lost.message() + "; it had no ranks");
-    // After success too: all its ranks had ended well, but nobody can say that it is empty.
-    if (had_part && !cause_is_final_)
-      reports_.push_back(ReportSince(lost, index, attendee.last_heard, now));
-    if (had_part && phase_ == Phase::kJoining) {
-      const auto gone = std::ranges::count_if(
-          attendees_, [](const auto& entry) { return entry.second.lost_in.has_value(); });
-      const size_t left = options_.nodes.size() - options_.absent_nodes.size();
-      const NodeBounds bounds =
-          BoundsOf(options_.nodes, options_.policy.min_nodes(), options_.policy.max_nodes());
-      if (std::cmp_less(left, gone + bounds.min)) Stop(lost, now);
-    }
-    if (had_part && (phase_ == Phase::kStarting || phase_ == Phase::kRunning)) EndEpoch(now);
-  }
+  if (!attendee.torn_down && !attendee.leaving) OnLoss(attendee, lost, now);
   if (fence == Fence::kYes) {
     pb::Cause fenced = lost;
     fenced.set_message(lost.message() + "; it is no longer part of the job");
@@ -409,6 +396,22 @@ void Coordinator::Lose(Attendee& attendee, const std::string& why, Fence fence,
   TryToForm(now);
   WaitIfAllHalted(now);
   CloseIfTornDown(now);
+}
+
+void Coordinator::OnLoss(const Attendee& attendee, const pb::Cause& lost, Clock::time_point now) {
+  const uint32_t index = attendee.member.node_index;
+  const bool is_rendezvous = index == options_.rendezvous_node;
+  if (!attendee.in_epoch && epoch_ > 0 && !is_rendezvous)
+    return Tell(lost.message() + "; it had no ranks");
+  // After success too: all its ranks had ended well, but nobody can say that it is empty.
+  if (!cause_is_final_) reports_.push_back(ReportSince(lost, index, attendee.last_heard, now));
+  if (phase_ == Phase::kStopping) return;
+  const NodeBounds bounds =
+      BoundsOf(options_.nodes, options_.policy.min_nodes(), options_.policy.max_nodes());
+  const size_t possible = options_.nodes.size() - NotExpected().size();
+  if (is_rendezvous || (phase_ == Phase::kJoining && possible < bounds.min))
+    return Stop(ChooseFirstCause(reports_).cause, now);
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndEpoch(now);
 }
 
 // --- Time ---
@@ -523,6 +526,18 @@ std::vector<Member> Coordinator::UsableMembers() const {
     if (attendee.IsUsable()) members.push_back(attendee.member);
   }
   return members;
+}
+
+std::vector<uint32_t> Coordinator::NotExpected() const {
+  std::vector<uint32_t> indexes;
+  for (uint32_t index = 0; index < options_.nodes.size(); ++index) {
+    const auto attendee = attendees_.find(index);
+    const bool may_come =
+        phase_ == Phase::kJoining && std::ranges::count(options_.absent_nodes, index) == 0;
+    const bool expected = attendee != attendees_.end() ? attendee->second.IsUsable() : may_come;
+    if (!expected) indexes.push_back(index);
+  }
+  return indexes;
 }
 
 std::optional<uint64_t> Coordinator::BestStep() const {

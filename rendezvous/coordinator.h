@@ -113,9 +113,13 @@ class Coordinator {
   void WaitIfAllHalted(Clock::time_point now);
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CloseIfTornDown(Clock::time_point now);
+  // The first cause among all that was reported; the user hears it when it was said to be
+  // another.
+  FirstCause LastWord(const pb::Cause& so_far);
 
   enum class Fence { kNo, kYes };  // whether its session may still be open
   void Lose(Attendee& attendee, const std::string& why, Fence fence, Clock::time_point now);
+  void OnLoss(const Attendee& attendee, const pb::Cause& lost, Clock::time_point now);
   void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
   void LoseWhoDidNotHalt(Clock::time_point now);
@@ -123,6 +127,7 @@ class Coordinator {
   void OnHang(const HangDecision& decision, Clock::time_point now);
 
   std::vector<Member> UsableMembers() const;
+  std::vector<uint32_t> NotExpected() const;  // nodes that nobody waits for
   std::optional<uint64_t> BestStep() const;
   pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                           std::string message) const;

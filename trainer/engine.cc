@@ -17,12 +17,6 @@ std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& module) {
   return parameters;
 }
 
-std::vector<at::Tensor> Tensors(const std::vector<NamedTensor>& named) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& item : named) tensors.push_back(item.tensor);
-  return tensors;
-}
-
 }  // namespace
 
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
@@ -30,7 +24,7 @@ EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
     : config_(config),
       parameters_(TrainableParameters(module)),
       grad_sync_(MakeReducerSync(group, parameters_, module.buffers())),
-      optimizer_(MakeOptimizer(config.optimizer, Tensors(parameters_))) {}
+      optimizer_(MakeOptimizer(config.optimizer, config.scheduler.schedule, parameters_)) {}
 
 void EngineCore::BeforeForward() {
   if (at::GradMode::is_enabled()) grad_sync_->BeforeForward(IsGradientAccumulationBoundary());
@@ -56,6 +50,7 @@ bool EngineCore::Step() {
                          " got no gradient: the model's output does not depend on it");
   }
   ClipGradients();
+  step_lr_ = optimizer_->lr();
   optimizer_->Step();
   for (NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   ++global_steps_;

@@ -43,7 +43,10 @@ class EngineCore {
     return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0;
   }
   int64_t global_steps() const { return global_steps_; }
+  // Of the next step, as DeepSpeed's get_lr() has it after engine.step().
   double lr() const { return optimizer_->lr(); }
+  // Of the last step.
+  double step_lr() const { return step_lr_; }
   // Of the last step: L2 norm of the averaged gradient before clipping.
   double grad_norm() const { return grad_norm_; }
 
@@ -57,6 +60,7 @@ class EngineCore {
   int64_t micro_steps_ = 0;   // engine.Step() calls
   int64_t global_steps_ = 0;  // optimizer updates
   double grad_norm_ = 0;
+  double step_lr_ = 0;
 };
 
 // M is any torch::nn::Module; Forward takes and returns what its forward does.

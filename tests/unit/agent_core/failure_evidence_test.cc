@@ -49,6 +49,7 @@ TEST(FailureEvidenceTest, ARanksOwnErrorIsNoVictimAndIsQuoted) {
   for (const char* line :
        {"ValueError: bad shape", "torch.cuda.OutOfMemoryError: CUDA out of memory.",
         "BrokenPipeError: [Errno 32] Broken pipe",
+        "TimeoutError: Timed out waiting for the lock of cache.db",
         "requests.exceptions.ConnectionError: Connection reset by peer",
         "torch.distributed.DistBackendError: NCCL error: invalid usage"}) {
     const FailureEvidence evidence = OfLines(Raised(line));

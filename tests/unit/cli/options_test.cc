@@ -322,6 +322,17 @@ TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
   }
 }
 
+TEST(ParseOptions, JobCommandsGoBeforeProgramsOfThatName) {
+  const LaunchOptions logs = Good({"logs", "last", "-f"});
+  EXPECT_EQ(logs.mode, Mode::kJobCommand);
+  EXPECT_THAT(logs.program, ElementsAre("logs", "last", "-f"));
+  EXPECT_EQ(Good({"--detach", "./ps"}).mode, Mode::kProgram);
+  EXPECT_TRUE(Good({"--detach", "./ps"}).detach);
+  const auto mixed = Parse({"--num_gpus", "2", "ps"});
+  ASSERT_FALSE(mixed.ok());
+  EXPECT_THAT(mixed.error().message, HasSubstr("./ps"));
+}
+
 TEST(ParseOptions, Version) {
   const LaunchOptions options = Good({"--version"});
   EXPECT_EQ(options.mode, Mode::kVersion);

@@ -33,7 +33,7 @@ struct Agent {
   SessionId session = 0;
   bool gone = false;      // the process
   bool stopping = false;  // its ladder runs, or has run
-  bool has_closed = false;
+  bool over = false;  // for it: it was told so, or has given the rendezvous up, and says no more
   uint64_t epoch = 0;
   int64_t last_heard = 0;
 };
@@ -162,7 +162,7 @@ class Simulation {
   }
 
   void Say(const std::shared_ptr<Agent>& agent, pb::AgentMessage message) {
-    if (agent->gone) return;
+    if (agent->gone || agent->over) return;
     message.set_job_id("job");
     message.set_node_index(agent->node);
     message.set_epoch(agent->epoch);
@@ -238,6 +238,7 @@ class Simulation {
       rank.set_rank(first_rank_[agent->node]);
       rank.set_step(static_cast<uint64_t>(now_ - epoch_began_) / 1'000 + 1);
       rank.set_median_step_us(static_cast<uint64_t>(random_.Between(900'000, 2'000'000)));
+      rank.set_ended(nodes_[agent->node].finished == agent->epoch);
       if (stuck_.contains(agent->epoch)) {
         rank.set_step(1);
         rank.set_since_us(static_cast<uint64_t>(now_ - epoch_began_) * 1'000);
@@ -252,8 +253,8 @@ class Simulation {
     if (message.has_assignment()) return StartRanks(agent, message);
     if (message.has_halt()) return HaltRanks(agent);
     if (message.has_stop()) return TearDown(agent, /*then_goes=*/false);
-    if (message.has_refused()) return TearDown(agent, /*then_goes=*/true);
-    if (message.has_closed()) agent->has_closed = true;
+    agent->over = agent->over || message.has_refused() || message.has_closed();
+    if (message.has_refused()) TearDown(agent, /*then_goes=*/true);
   }
 
   void StartRanks(const std::shared_ptr<Agent>& agent, const pb::RendezvousMessage& message) {
@@ -342,7 +343,7 @@ class Simulation {
 
   // The agent's own view of a connection that broke off or is silent.
   void LoseRendezvous(const std::shared_ptr<Agent>& agent) {
-    if (agent->gone || agent->has_closed) return;
+    if (agent->gone || std::exchange(agent->over, true)) return;
     TearDown(agent, /*then_goes=*/true);
     if (nodes_[agent->node].runs == 0) Go(agent);
   }
