@@ -331,9 +331,13 @@ void NodeAgent::AwaitMove(const pb::Cause& cause) {
 }
 
 void NodeAgent::LeaveRendezvous() {
+  std::shared_ptr<RendezvousServer> server;
+  {
+    const std::lock_guard lock(server_mutex_);
+    server.swap(server_);
+  }
+  server.reset();  // first: our own leaving is not what the others should hear of
   link_->Leave();
-  const std::lock_guard lock(server_mutex_);
-  server_.reset();
 }
 
 pb::MoveReply NodeAgent::Move(const pb::MoveRequest& request) {
