@@ -32,8 +32,9 @@ constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
 constexpr milliseconds kClosedTravels(500);     // what the rendezvous said last, to the others
 constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
-constexpr milliseconds kMoveSlack(10'000);      // beyond what the front end waits before it moves
-constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
+constexpr milliseconds kUnpreparedLease(10'000);
+constexpr milliseconds kMoveSlack(10'000);  // beyond what the front end waits before it moves
+constexpr milliseconds kStall(500);         // a timer this late means that this process stood still
 
 int64_t UnixMs(std::chrono::system_clock::time_point time) {
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
@@ -120,7 +121,6 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
-  lease_renewed_ = Clock::now();
   link_ = std::make_unique<RendezvousLink>(
       loop_, request.job_id(), request.node_index(),
       [this](const pb::RendezvousMessage& message) { OnRendezvousMessage(message); },
@@ -774,6 +774,8 @@ void NodeAgent::Tick() {
     for (std::string& notice : log_keeping_->Turn(UnixMs(std::chrono::system_clock::now())))
       Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
+  } else {
+    CheckLease(kUnpreparedLease);
   }
   QuitIfIdle();
   tick_timer_.expires_after(interval);
@@ -798,12 +800,15 @@ void NodeAgent::CheckSilence(bool tick_was_late) {
   }
   // An empty node has nothing to lose, and does not wait for as long.
   const pb::Timeouts& timeouts = prepare_.timeouts();
-  const milliseconds lease(phase_ == Phase::kEmpty
-                               ? std::min(timeouts.lease_ms(), timeouts.dead_ms())
-                               : timeouts.lease_ms());
-  if (!detached_ && lease.count() > 0 && now - lease_renewed_ >= lease) OnFrontEndGone();
+  CheckLease(milliseconds(phase_ == Phase::kEmpty
+                              ? std::min(timeouts.lease_ms(), timeouts.dead_ms())
+                              : timeouts.lease_ms()));
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
+}
+
+void NodeAgent::CheckLease(milliseconds lease) {
+  if (!detached_ && lease.count() > 0 && Clock::now() - lease_renewed_ >= lease) OnFrontEndGone();
 }
 
 void NodeAgent::SendToKeeper(const pb::KeeperRequest& request) {

@@ -105,6 +105,7 @@ class NodeAgent {
   void Beat(bool loop_lives);
   void Tick();
   void CheckSilence(bool tick_was_late);
+  void CheckLease(milliseconds lease);
   // The last event, once nothing more can happen here.
   void EndIfAllIsSaid();
   void QuitIfIdle();
@@ -152,7 +153,7 @@ class NodeAgent {
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
-  Clock::time_point lease_renewed_;
+  Clock::time_point lease_renewed_ = Clock::now();
   EventHub events_;
 
   std::function<void(UniqueFd)> serve_;

@@ -13,6 +13,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kPrepareTimeout(30'000);
+constexpr milliseconds kRenewEvery(500);
 constexpr milliseconds kStopTimeout(5'000);
 constexpr milliseconds kWatchdogSlack(2'000);
 
@@ -27,7 +28,9 @@ struct Call {
   Request request;
   Reply reply;
 
-  Call() { context.set_deadline(SystemTimeAfter(kStopTimeout)); }
+  explicit Call(milliseconds timeout = kStopTimeout) {
+    context.set_deadline(SystemTimeAfter(timeout));
+  }
 };
 
 }  // namespace
@@ -74,11 +77,16 @@ class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEve
 };
 
 NodeClient::NodeClient(asio::io_context& loop, std::string name, std::unique_ptr<NodeLink> link)
-    : loop_(loop), name_(std::move(name)), link_(std::move(link)), watchdog_(loop) {
+    : loop_(loop),
+      name_(std::move(name)),
+      link_(std::move(link)),
+      watchdog_(loop),
+      renew_timer_(loop) {
   UniqueFd fd = link_->TakeFd();
   stream_.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   channel_ = ChannelFromFd(name_, std::move(fd));
   stub_ = pb::Agent::NewStub(channel_);
+  KeepRenewing();
 }
 
 NodeClient::~NodeClient() = default;
@@ -91,11 +99,13 @@ void NodeClient::Prepare(pb::PrepareRequest request,
   watchdog_.async_wait([this](const asio::error_code& error) {
     if (!error) Abort("the agent did not answer");
   });
+  preparing_ = true;
   stub_->async()->Prepare(
       &prepare_context_, &prepare_request_, &prepare_reply_,
       [this, then = std::move(then)](const grpc::Status& status) {
         asio::post(loop_, [this, status, then] {
           watchdog_.cancel();
+          preparing_ = false;
           if (!status.ok()) {
             const std::string words = LastWords();
             return then(
@@ -110,7 +120,28 @@ void NodeClient::Prepare(pb::PrepareRequest request,
       });
 }
 
+// A node ends what its front end has left. An agent may be slow to prepare, for its disk may be;
+// this call asks nothing of it and is answered at once as long as the node lives.
+void NodeClient::KeepRenewing() {
+  renew_timer_.expires_after(kRenewEvery);
+  renew_timer_.async_wait([this](const asio::error_code& error) {
+    if (error || over_) return;
+    const milliseconds patience =
+        preparing_ ? milliseconds(prepare_request_.timeouts().dead_ms()) : kStopTimeout;
+    auto call = std::make_shared<Call<pb::Empty>>(patience);
+    stub_->async()->Renew(&call->context, &call->request, &call->reply,
+                          [this, call](const grpc::Status& status) {
+                            if (status.error_code() != grpc::DEADLINE_EXCEEDED) return;
+                            asio::post(loop_, [this] {
+                              if (preparing_) Abort("nothing was heard of the node");
+                            });
+                          });
+    KeepRenewing();
+  });
+}
+
 void NodeClient::Run(const pb::RunRequest& request, RunHandlers handlers) {
+  silence_.Listen(Clock::now());
   reader_ = std::make_unique<EventReader>(*this, request, std::move(handlers));
 }
 
@@ -129,12 +160,6 @@ void NodeClient::Move(const pb::MoveRequest& request,
           then(Error{static_cast<ExitCode>(failure.exit_code()), failure.message()});
         });
       });
-}
-
-void NodeClient::Renew() {
-  auto call = std::make_shared<Call<pb::Empty>>();
-  stub_->async()->Renew(&call->context, &call->request, &call->reply,
-                        [call](const grpc::Status&) {});
 }
 
 void NodeClient::Stop(const pb::Cause& cause, bool kill_now) {
@@ -169,7 +194,15 @@ void NodeClient::Detach(std::function<void(Result<void>)> then) {
       });
 }
 
-void NodeClient::SayGoodbye() { shutdown(stream_.get(), SHUT_WR); }
+void NodeClient::SayGoodbye() {
+  over_ = true;
+  shutdown(stream_.get(), SHUT_WR);
+}
+
+void NodeClient::Abort(const std::string& why) {
+  over_ = true;
+  link_->Abort(why);
+}
 
 void NodeClient::AwaitEnd(Deadline deadline, std::function<void()> then) {
   std::thread([this, deadline, then = std::move(then)] {

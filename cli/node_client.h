@@ -35,8 +35,7 @@ class NodeClient {
   void Run(const pb::RunRequest& request, RunHandlers handlers);
   // After the node said RendezvousLost. Bounded; the error names the node.
   void Move(const pb::MoveRequest& request, std::function<void(Result<pb::RendezvousOpened>)> then);
-  // These do not wait for their answer.
-  void Renew();
+  // These two do not wait for their answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
   // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
@@ -44,7 +43,7 @@ class NodeClient {
   void Detach(std::function<void(Result<void>)> then);
 
   // Ends the connection at once.
-  void Abort(const std::string& why) { link_->Abort(why); }
+  void Abort(const std::string& why);
   // End of file is the goodbye: a keeper with nothing left to do ends, any other empties its node.
   void SayGoodbye();
   // After the goodbye: waits, without blocking, until the keeper has ended or the deadline has
@@ -61,6 +60,8 @@ class NodeClient {
  private:
   class EventReader;
 
+  void KeepRenewing();
+
   asio::io_context& loop_;
   const std::string name_;
   std::unique_ptr<NodeLink> link_;
@@ -70,7 +71,10 @@ class NodeClient {
   grpc::ClientContext prepare_context_;
   pb::PrepareRequest prepare_request_;
   pb::PrepareReply prepare_reply_;
-  asio::steady_timer watchdog_;  // a gRPC deadline can be missed while a write blocks
+  asio::steady_timer watchdog_;     // a gRPC deadline can be missed while a write blocks
+  asio::steady_timer renew_timer_;  // of the lease
+  bool preparing_ = false;
+  bool over_ = false;
   std::unique_ptr<EventReader> reader_;
   SilenceWatch silence_;
 };

@@ -51,17 +51,27 @@ pb::Cause Explained(const pb::Cause& cause, const std::vector<NodeEnd>& nodes) {
   return lost_with_words ? Lost(nodes, index) : cause;
 }
 
+// A node that is cut off takes the others for lost; we, who hear those and not it, know better.
+bool IsWordOfCutOff(const pb::Cause& cause, const std::vector<NodeEnd>& nodes,
+                    const std::vector<uint32_t>& members) {
+  const uint32_t accused = cause.node_index();
+  return cause.kind() == pb::Cause::NODE_LOST && accused < nodes.size() && nodes[accused].done &&
+         std::ranges::any_of(members, [&](uint32_t index) { return !nodes[index].done; });
+}
+
 pb::Cause FirstCause(const JobFacts& facts, const std::vector<uint32_t>& members,
                      const pb::NodeDone* last_word) {
   const std::vector<NodeEnd>& nodes = facts.nodes;
   if (facts.interrupted) return *facts.interrupted;
-  if (last_word != nullptr && IsBad(last_word->cause()))
+  if (last_word != nullptr && IsBad(last_word->cause()) &&
+      !IsWordOfCutOff(last_word->cause(), nodes, members))
     return Explained(last_word->cause(), nodes);
   const auto node_at = [&](uint32_t index) -> const NodeEnd& { return nodes[index]; };
   if (last_word == nullptr) {
     const auto best =
         std::ranges::max_element(members, {}, [&](uint32_t index) { return Worth(nodes[index]); });
-    if (best != members.end() && Worth(nodes[*best]) > 0)
+    if (best != members.end() && Worth(nodes[*best]) > 0 &&
+        !IsWordOfCutOff(*nodes[*best].outcome, nodes, members))
       return Explained(*nodes[*best].outcome, nodes);
   }
   const auto gone =

@@ -84,9 +84,9 @@ void LaunchSession::OnStreamEnd(size_t index) {
   NodeState& node = nodes_[index];
   if (detaching_) return;
   node.stream_ended = true;
+  if (!story_.IsDone(index)) StopIfLostAtStart(index, "its agent broke off");
   story_.OnDisconnected(index);
   if (story_.IsDone(index)) return OnLinkEnded(index);
-  if (!story_.ending()) StopIfLostAtStart(index, "its agent broke off");
   // The keeper outlives its agent until the node is empty: its end is what to wait for. A job that
   // cannot do without the node is about to end.
   if (!story_.restartable() || story_.ending()) ArmTeardownTimer();
@@ -165,9 +165,6 @@ void LaunchSession::Watch() {
     }
   }
   WatchSilence(now);
-  for (const NodeState& node : nodes_) {
-    if (node.client && !node.stream_ended) node.client->Renew();
-  }
   MoveIfHostIsGone();
   watch_timer_.expires_after(std::min(dead_after() / 4, kLongestWatch));
   watch_timer_.async_wait([this](const asio::error_code& error) {

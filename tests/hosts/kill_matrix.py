@@ -87,7 +87,7 @@ EXPECTED = {
     "network cut, both": (PHASES, NODES, SILENT),
     "stop rank": (PHASES[:3], NODES, dataclasses.replace(GOES_ON, why="a stopped rank has not failed; it is continued")),
     "stop agent": (PHASES, NODES, dataclasses.replace(LOST, known_s="dead", why="its keeper kills a silent agent")),
-    "stop front end": (PHASES, ("front",),
+    "stop front end": (PHASES[:3], ("front",),
                        Expected(69, None, "lease", "its lease ends; continued, it finds its nodes lost")),
     "stop front end, cont": (PHASES, ("front",),
                              dataclasses.replace(GOES_ON, why="continued before its lease was over")),
