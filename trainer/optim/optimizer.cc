@@ -35,6 +35,11 @@ class FusedAdam : public Optimizer {
     }
   }
 
+  std::vector<OptimizerSlot> State() const override {
+    return {{"exp_avg", mean_}, {"exp_avg_sq", square_}, {"step", steps_}};
+  }
+  void Resume(int64_t) override {}  // its state is all in tensors
+
  private:
   OptimizerConfig config_;
   std::vector<at::Tensor> mean_, square_, steps_;
@@ -53,6 +58,12 @@ class FusedSgd : public Optimizer {
                     /*is_first_step=*/first_step_);
     first_step_ = false;
   }
+
+  std::vector<OptimizerSlot> State() const override {
+    if (momentum_buffers_.empty()) return {};
+    return {{"momentum_buffer", momentum_buffers_}};
+  }
+  void Resume(int64_t updates) override { first_step_ = updates == 0; }
 
  private:
   OptimizerConfig config_;

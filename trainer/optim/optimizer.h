@@ -3,12 +3,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "trainer/config/recipe.h"
 
 namespace dslaunch {
+
+// One kind of state, named as in PyTorch ("exp_avg"): a tensor for each parameter, in their order.
+struct OptimizerSlot {
+  std::string name;
+  std::vector<at::Tensor> tensors;
+};
 
 class Optimizer {
  public:
@@ -16,6 +24,12 @@ class Optimizer {
 
   // One update from the parameters' gradients, all of which must be defined.
   virtual void Step() = 0;
+
+  // The state itself, not a copy: what is written into it counts.
+  virtual std::vector<OptimizerSlot> State() const = 0;
+
+  // Call it after State() was overwritten with that of a run that had made `updates` of them.
+  virtual void Resume(int64_t updates) = 0;
 
   double lr() const { return lr_; }
 
