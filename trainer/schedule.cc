@@ -30,9 +30,9 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
   schedule.accumulation_steps = batch.accumulation_steps;
   schedule.batch_samples = batch.micro_batch_size * ranks;
   schedule.first_step = from.step;
-  schedule.first_batch = from.epoch * schedule.batches_per_epoch +
-                         std::min(from.samples_in_epoch / schedule.batch_samples,
-                                  schedule.batches_per_epoch);
+  schedule.first_batch =
+      from.epoch * schedule.batches_per_epoch +
+      std::min(from.samples_in_epoch / schedule.batch_samples, schedule.batches_per_epoch);
   if (recipe.run.steps) {
     schedule.total_steps = *recipe.run.steps;
   } else {

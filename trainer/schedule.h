@@ -10,18 +10,18 @@
 namespace dslaunch {
 
 // Steps and epochs count from 1. A resumed run goes on at the micro-batch where the last one
-// stopped, whatever the number of ranks or their batch size is now. Micro-batches run on from one epoch into the next, so a step that
-// accumulates several may begin in one epoch and end in the following; it belongs to the one it
-// ends in.
+// stopped, whatever the number of ranks or their batch size is now. Micro-batches run on from one
+// epoch into the next, so a step that accumulates several may begin in one epoch and end in the
+// following; it belongs to the one it ends in.
 struct Schedule {
   int64_t batches_per_epoch = 0;   // micro-batches of one rank
   int64_t accumulation_steps = 1;  // micro-batches of one step
   int64_t total_steps = 0;
-  int64_t share_every = 1;  // steps between two all-reduces of the loss
-  int64_t print_every = 0;  // 0: never
-  int64_t save_every = 0;   // 0: only at the end
-  int64_t first_step = 0;   // steps done before this run
-  int64_t first_batch = 0;  // micro-batches that they would have been with this run's layout
+  int64_t share_every = 1;    // steps between two all-reduces of the loss
+  int64_t print_every = 0;    // 0: never
+  int64_t save_every = 0;     // 0: only at the end
+  int64_t first_step = 0;     // steps done before this run
+  int64_t first_batch = 0;    // micro-batches that they would have been with this run's layout
   int64_t batch_samples = 0;  // of one full micro-batch, over all ranks
 
   int64_t EpochOf(int64_t step) const {

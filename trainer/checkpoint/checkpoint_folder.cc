@@ -107,7 +107,7 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   return listing;
 }
 
-ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) const {
+ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
   using Kind = ResumeRequest::Kind;
   const Listing listing = List();
   std::vector<std::string> skipped = listing.damaged;
@@ -118,6 +118,7 @@ ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) const {
   for (const Checkpoint& candidate : OrderCandidates(request, listing.whole)) {
     try {
       VerifyCheckpoint(candidate);
+      known_whole_.insert(candidate.manifest.serial);
       return {ResumeDecision::Kind::kResume, candidate,
               with_skipped("resuming from " + candidate.folder)};
     } catch (const TrainError& damage) {
@@ -130,8 +131,7 @@ ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) const {
     return {ResumeDecision::Kind::kRefused,
             {},
             with_skipped("--resume " + request.tag + ": no such checkpoint that is whole in " +
-                         path_ + " (there: " + (tags.empty() ? "none" : Joined(tags, ", ")) +
-                         ")")};
+                         path_ + " (there: " + (tags.empty() ? "none" : Joined(tags, ", ")) + ")")};
   }
   if (request.kind == Kind::kAuto && !skipped.empty()) {
     return {ResumeDecision::Kind::kRefused,
@@ -162,7 +162,7 @@ std::string CheckpointFolder::Begin(const std::string& tag) const {
 }
 
 void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, Manifest manifest,
-                              int64_t keep) const {
+                              int64_t keep) {
   manifest.serial = 1;
   for (const Checkpoint& other : List().whole) {
     manifest.serial = std::max(manifest.serial, other.manifest.serial + 1);
@@ -174,6 +174,7 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   SyncFolder(begun);
   Publish(begun, tag);
   WriteLatest(tag);
+  known_whole_.insert(manifest.serial);
   Prune(manifest.run_id, keep);
 }
 
@@ -212,10 +213,15 @@ void CheckpointFolder::Prune(const std::string& run_id, int64_t keep) const {
   for (Checkpoint& one : OrderCandidates({}, List().whole)) {
     if (one.manifest.run_id == run_id) own.push_back(std::move(one));
   }
-  for (size_t i = static_cast<size_t>(keep); i < own.size(); ++i) {
+  int64_t kept = 0;
+  for (const Checkpoint& one : own) {
+    if (kept < keep) {
+      kept += known_whole_.contains(one.manifest.serial) ? 1 : 0;
+      continue;
+    }
     // First out of sight, so that a half removed one is not taken for a damaged one.
-    const std::string aside = TemporaryName(own[i].tag);
-    Rename(own[i].folder, aside);
+    const std::string aside = TemporaryName(one.tag);
+    Rename(one.folder, aside);
     Remove(aside);
   }
 }

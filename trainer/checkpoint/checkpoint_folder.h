@@ -1,10 +1,11 @@
 // The folder of --checkpoint_dir: one folder per checkpoint, named by its tag ("step_000120"), and
-// the file `latest`, which holds the tag of the last one. A folder under a tag is complete, whatever
-// is killed when: it is written as tmp-... and renamed once all of it is on the disk.
+// the file `latest`, which holds the tag of the last one. A folder under a tag is complete,
+// whatever is killed when: it is written as tmp-... and renamed once all of it is on the disk.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,10 @@ namespace dslaunch {
 struct ResumeRequest {
   enum class Kind { kAuto, kTag, kNone };
   Kind kind = Kind::kAuto;
-  std::string tag;         // for kTag
-  std::string job_id;      // of this job
-  bool restarted = false;  // this job's ranks ran before: the answer must not throw their steps away
+  std::string tag;     // for kTag
+  std::string job_id;  // of this job
+  bool restarted =
+      false;  // this job's ranks ran before: the answer must not throw their steps away
 };
 
 struct Checkpoint {
@@ -57,16 +59,15 @@ class CheckpointFolder {
 
   // Reads every byte of what it chooses and checks it. Does not throw for damage: kRefused where
   // going on would silently throw training away.
-  ResumeDecision Choose(const ResumeRequest& request) const;
+  ResumeDecision Choose(const ResumeRequest& request);
 
   // A new empty folder for the files of one checkpoint, which nothing takes for one.
   std::string Begin(const std::string& tag) const;
 
   // Call it when all files are written and synced. Gives the checkpoint its serial number and its
-  // tag; one that had the tag before is replaced. Then removes all but the last `keep` checkpoints
-  // of the same run.
-  void Commit(const std::string& begun, const std::string& tag, Manifest manifest,
-              int64_t keep) const;
+  // tag; one that had the tag before is replaced. Then removes those of the same run that are older
+  // than the last `keep` which are known to be whole: saved or chosen by this object.
+  void Commit(const std::string& begun, const std::string& tag, Manifest manifest, int64_t keep);
 
  private:
   struct Listing {
@@ -81,6 +82,7 @@ class CheckpointFolder {
   std::string TemporaryName(const std::string& tag) const;
 
   std::string path_;
+  std::set<int64_t> known_whole_;  // serial numbers
 };
 
 // Throws kBadInput, naming the file, where anything differs from what the manifest says.

@@ -34,7 +34,10 @@ std::string NewRunId() {
 }  // namespace
 
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples)
-    : recipe_(recipe), env_(env), train_samples_(train_samples), folder_(recipe.run.checkpoint_dir) {
+    : recipe_(recipe),
+      env_(env),
+      train_samples_(train_samples),
+      folder_(recipe.run.checkpoint_dir) {
   if (env_.rank == 0) folder_.Prepare();
   decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
   saved_step_ = start().step;

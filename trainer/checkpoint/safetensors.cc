@@ -20,8 +20,7 @@ constexpr char kMetadata[] = "__metadata__";
 
 std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
   std::array<unsigned char, kLengthBytes> bytes;
-  for (size_t i = 0; i < kLengthBytes; ++i)
-    bytes[i] = static_cast<unsigned char>(value >> (8 * i));
+  for (size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<unsigned char>(value >> (8 * i));
   return bytes;
 }
 
@@ -45,9 +44,9 @@ std::optional<uint64_t> Whole(const nlohmann::json& value) {
 
 std::optional<size_t> DtypeBytes(const std::string& dtype) {
   static const std::map<std::string, size_t> kBytes = {
-      {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8},     {"I32", 4},     {"I16", 2},
-      {"I8", 1},  {"U64", 8}, {"U32", 4}, {"U16", 2},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U8", 1},
-      {"BOOL", 1}};
+      {"F64", 8}, {"F32", 4},     {"F16", 2},     {"BF16", 2}, {"I64", 8},
+      {"I32", 4}, {"I16", 2},     {"I8", 1},      {"U64", 8},  {"U32", 4},
+      {"U16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U8", 1},   {"BOOL", 1}};
   const auto found = kBytes.find(dtype);
   return found == kBytes.end() ? std::nullopt : std::optional<size_t>(found->second);
 }
@@ -149,8 +148,8 @@ void SafetensorsFile::ParseHeader(const std::string& header, uint64_t data_begin
     const nlohmann::json& dtype = value["dtype"];
     const nlohmann::json& offsets = value["data_offsets"];
     if (!dtype.is_string() || !DtypeBytes(dtype.get<std::string>())) {
-      wrong("unknown dtype " + dtype.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                                   .substr(0, 40));
+      wrong("unknown dtype " +
+            dtype.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 40));
     }
     tensor.dtype = dtype.get<std::string>();
     if (!value["shape"].is_array()) wrong("its shape is not a list");

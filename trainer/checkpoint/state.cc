@@ -33,8 +33,8 @@ const char* DtypeName(at::ScalarType type) {
     case at::kBool:
       return "BOOL";
     default:
-      throw TrainError(ExitCode::kInternal, std::string("internal error: no checkpoint holds ") +
-                                                c10::toString(type));
+      throw TrainError(ExitCode::kInternal,
+                       std::string("internal error: no checkpoint holds ") + c10::toString(type));
   }
 }
 
@@ -63,9 +63,8 @@ void WriteState(const std::string& folder, const std::string& file,
 
 void LoadState(const Checkpoint& checkpoint, const std::vector<NamedTensor>& state) {
   const auto fail = [&](const std::string& problem) {
-    throw TrainError(ExitCode::kBadInput,
-                     checkpoint.folder + ": " + problem +
-                         "; it was saved with another model or optimizer");
+    throw TrainError(ExitCode::kBadInput, checkpoint.folder + ": " + problem +
+                                              "; it was saved with another model or optimizer");
   };
   std::map<std::string, SafetensorsFile> files;
   for (const FileRecord& file : checkpoint.manifest.files) {

@@ -55,8 +55,8 @@ json ParseJson(const std::string& text, const std::string& source) {
   std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) {
-      throw TrainError(ExitCode::kBadInput, source + ": nested more than " +
-                                                std::to_string(kMaxDepth) + " levels deep");
+      throw TrainError(ExitCode::kBadInput,
+                       source + ": nested more than " + std::to_string(kMaxDepth) + " levels deep");
     }
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();

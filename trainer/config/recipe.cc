@@ -89,9 +89,9 @@ RunConfig ParseRun(JsonObject object) {
   const std::optional<std::string> resume = object.String("resume");
   const std::optional<int64_t> keep = object.Int("keep_checkpoints", 1);
   object.RefuseUnknown();
-  for (const auto& [key, given] : {std::pair("save_every", run.save_every.has_value()),
-                                   std::pair("resume", resume.has_value()),
-                                   std::pair("keep_checkpoints", keep.has_value())}) {
+  for (const auto& [key, given] :
+       {std::pair("save_every", run.save_every.has_value()),
+        std::pair("resume", resume.has_value()), std::pair("keep_checkpoints", keep.has_value())}) {
     if (given && run.checkpoint_dir.empty()) {
       object.Fail(key, "needs run.checkpoint_dir (--checkpoint_dir)");
     }
