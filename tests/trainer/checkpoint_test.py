@@ -170,10 +170,10 @@ class CheckpointTest(unittest.TestCase):
     def test_folders_that_are_not_shared(self):
         self.good(self.saving(2), 1)
         elsewhere = self.recipe(4, checkpoint_dir=os.path.join(self.folder, "empty"))
-        with Job(elsewhere, 3, recipe_of_rank={1: self.saving(4), 2: self.saving(4)}) as job:
+        with Job(elsewhere, 4, recipe_of_rank={rank: self.saving(4) for rank in (1, 2, 3)}) as job:
             for rank in job.finish(60):
                 self.assertEqual(rank.code, BAD_INPUT, rank.err)
-                self.assertIn("rank 0: none; ranks 1, 2: step_000002", rank.err)
+                self.assertIn("rank 0: none; ranks 1, 2, 3: step_000002", rank.err)
                 self.assertIn("share", rank.err)
 
     def test_killed_while_it_saves(self):

@@ -82,10 +82,12 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
   }
   UniqueFd fd(open(file.c_str(), O_RDONLY));
   EXPECT_EQ(ReadAvailable(fd.get()),
-            "{\"step\":0,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_norm\":2.0,"
+            "{\"step\":0,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_"
+            "norm\":2.0,"
             "\"samples\":64,"
             "\"step_s\":0.5,\"samples_per_s\":128.0}\n"
-            "{\"step\":1,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_norm\":2.0,"
+            "{\"step\":1,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_"
+            "norm\":2.0,"
             "\"samples\":64,"
             "\"step_s\":0.5,\"samples_per_s\":128.0}\n");
   unlink(file.c_str());
