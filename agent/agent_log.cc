@@ -17,6 +17,8 @@ Result<void> AgentLog::Open(const std::string& path) {
   }
   logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %v");
   logger_->flush_on(spdlog::level::info);
+  // A full disk is said by log_keeping; here it costs lines, not the job.
+  logger_->set_error_handler([](const std::string&) {});
   return {};
 }
 

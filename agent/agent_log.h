@@ -22,6 +22,7 @@ class AgentLog {
   // Lines before this are dropped. kIo when the file cannot be made.
   Result<void> Open(const std::string& path);
 
+  // A line that the disk does not take is lost.
   void Write(const std::string& line);
 
  private:

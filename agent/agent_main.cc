@@ -11,12 +11,14 @@ namespace dslaunch {
 
 int RunAgent(int grpc_fd, int control_fd) {
   asio::io_context loop(1);
-  NodeAgent agent(loop, control_fd);
+  std::unique_ptr<grpc::Server> server;
+  NodeAgent agent(loop, control_fd,
+                  [&server](UniqueFd connection) { ServeFd(*server, std::move(connection)); });
   AgentService service(loop, agent);
   grpc::ServerBuilder builder;
   SetCommonServerOptions(builder);
   builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  server = builder.BuildAndStart();
   if (!server) return ToInt(ExitCode::kInternal);
   ServeFd(*server, UniqueFd(grpc_fd));
   loop.run();

@@ -1,80 +1,11 @@
 #include "agent/agent_service.h"
 
 #include <asio/post.hpp>
-#include <atomic>
-#include <mutex>
 #include <utility>
 
+#include "agent/event_writer.h"
+
 namespace dslaunch {
-namespace {
-
-// The Run stream. The agent holds the shared sink; gRPC holds the reactor until OnDone. The two
-// part when either is through, so the sink reaches the reactor under a lock.
-class RunReactor;
-
-class StreamSink final : public EventSink {
- public:
-  explicit StreamSink(RunReactor* reactor) : reactor_(reactor) {}
-  void Write(pb::NodeEvent event) override;
-  void Finish() override;
-  void Detach() {
-    const std::lock_guard lock(mutex_);
-    reactor_ = nullptr;
-  }
-
- private:
-  std::mutex mutex_;
-  RunReactor* reactor_;
-};
-
-class RunReactor final : public grpc::ServerWriteReactor<pb::NodeEvent> {
- public:
-  RunReactor(asio::io_context& loop, NodeAgent& agent)
-      : loop_(loop), agent_(agent), sink_(std::make_shared<StreamSink>(this)) {}
-
-  const std::shared_ptr<StreamSink>& sink() const { return sink_; }
-
-  void WriteEvent(pb::NodeEvent event) {
-    event_ = std::move(event);
-    StartWrite(&event_);
-  }
-  void FinishOnce() {
-    if (!finished_.exchange(true)) Finish(grpc::Status::OK);
-  }
-
-  void OnWriteDone(bool ok) override {
-    asio::post(loop_, [&agent = agent_, ok] { agent.OnEventWritten(ok); });
-  }
-  void OnCancel() override {
-    asio::post(loop_, [&agent = agent_] { agent.OnStreamOver(); });
-    FinishOnce();
-  }
-  void OnDone() override {
-    sink_->Detach();
-    asio::post(loop_, [&agent = agent_] { agent.OnStreamOver(); });
-    delete this;
-  }
-
- private:
-  asio::io_context& loop_;
-  NodeAgent& agent_;
-  std::shared_ptr<StreamSink> sink_;
-  pb::NodeEvent event_;
-  std::atomic<bool> finished_ = false;
-};
-
-void StreamSink::Write(pb::NodeEvent event) {
-  const std::lock_guard lock(mutex_);
-  if (reactor_ != nullptr) reactor_->WriteEvent(std::move(event));
-}
-
-void StreamSink::Finish() {
-  const std::lock_guard lock(mutex_);
-  if (reactor_ != nullptr) reactor_->FinishOnce();
-}
-
-}  // namespace
-
 grpc::ServerUnaryReactor* AgentService::Prepare(grpc::CallbackServerContext* context,
                                                 const pb::PrepareRequest* request,
                                                 pb::PrepareReply* reply) {
@@ -88,10 +19,12 @@ grpc::ServerUnaryReactor* AgentService::Prepare(grpc::CallbackServerContext* con
 
 grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Run(grpc::CallbackServerContext*,
                                                            const pb::RunRequest* request) {
-  auto* reactor = new RunReactor(loop_, agent_);
+  auto* writer = new EventWriter(
+      loop_, [&agent = agent_](const EventSink*, bool ok) { agent.OnEventWritten(ok); },
+      [&agent = agent_](const EventSink*) { agent.OnStreamOver(); });
   asio::post(loop_,
-             [this, request = *request, sink = reactor->sink()] { agent_.Run(request, sink); });
-  return reactor;
+             [this, request = *request, sink = writer->sink()] { agent_.Run(request, sink); });
+  return writer;
 }
 
 grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* context,
@@ -107,6 +40,39 @@ grpc::ServerUnaryReactor* AgentService::Signal(grpc::CallbackServerContext* cont
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, signal_number = request->signal()] { agent_.Signal(signal_number); });
   reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Detach(grpc::CallbackServerContext* context,
+                                               const pb::Empty*, pb::DetachReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, reply, reactor] {
+    const Result<std::string> path = agent_.Detach();
+    if (path.ok()) reply->set_socket_path(*path);
+    reactor->Finish(
+        path.ok() ? grpc::Status::OK
+                  : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, path.error().message));
+  });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Attach(grpc::CallbackServerContext*,
+                                                              const pb::AttachRequest* request) {
+  auto* writer = new EventWriter(
+      loop_, [&agent = agent_](const EventSink* sink, bool ok) { agent.OnViewerWritten(sink, ok); },
+      [&agent = agent_](const EventSink* sink) { agent.OnViewerOver(sink); });
+  asio::post(loop_,
+             [this, request = *request, sink = writer->sink()] { agent_.Attach(request, sink); });
+  return writer;
+}
+
+grpc::ServerUnaryReactor* AgentService::Status(grpc::CallbackServerContext* context,
+                                               const pb::Empty*, pb::JobStatus* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, reply, reactor] {
+    *reply = agent_.Status();
+    reactor->Finish(grpc::Status::OK);
+  });
   return reactor;
 }
 

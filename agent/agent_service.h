@@ -26,6 +26,12 @@ class AgentService final : public pb::Agent::CallbackService {
                                  const pb::StopRequest* request, pb::Empty* reply) override;
   grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context,
                                    const pb::SignalRequest* request, pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const pb::Empty* request,
+                                   pb::DetachReply* reply) override;
+  grpc::ServerWriteReactor<pb::NodeEvent>* Attach(grpc::CallbackServerContext* context,
+                                                  const pb::AttachRequest* request) override;
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const pb::Empty* request,
+                                   pb::JobStatus* reply) override;
 
  private:
   asio::io_context& loop_;

@@ -6,20 +6,12 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kLogChunkBytes = 256 << 10;
-constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
-
-// A file's number for LogTail, and back.
-int FileId(uint32_t rank, bool is_stderr) {
-  return static_cast<int>(rank * 2 + (is_stderr ? 1 : 0));
-}
-uint32_t RankOf(int file_id) { return static_cast<uint32_t>(file_id) / 2; }
-bool IsStderr(int file_id) { return file_id % 2 == 1; }
 
 }  // namespace
 
-EventStream::EventStream(asio::io_context& loop)
+EventStream::EventStream(asio::io_context& loop, uint64_t max_lag_bytes)
     : log_tail_(
-          loop, [this] { Pump(); }, kMaxLogLagBytes) {}
+          loop, [this] { Pump(); }, max_lag_bytes) {}
 
 void EventStream::Attach(std::shared_ptr<EventSink> sink) {
   sink_ = std::move(sink);
@@ -39,6 +31,12 @@ void EventStream::Emit(pb::NodeEvent event) {
   Pump();
 }
 
+void EventStream::EmitAlive() {
+  if (detached_) return;
+  alive_due_ = true;
+  Pump();
+}
+
 void EventStream::EmitStatus(uint32_t rank, std::string line) {
   if (detached_) return;
   pb::NodeEvent event;
@@ -48,8 +46,11 @@ void EventStream::EmitStatus(uint32_t rank, std::string line) {
   Pump();
 }
 
-void EventStream::Follow(uint32_t rank, bool is_stderr, const std::string& path) {
-  log_tail_.AddFile(FileId(rank, is_stderr), path);
+void EventStream::Follow(uint64_t epoch, uint32_t rank, bool is_stderr, const std::string& path,
+                         uint64_t offset) {
+  if (detached_) return;
+  files_.push_back({epoch, rank, is_stderr});
+  log_tail_.AddFile(static_cast<int>(files_.size() - 1), path, offset);
 }
 
 void EventStream::End(pb::NodeDone done) {
@@ -82,6 +83,10 @@ std::optional<pb::NodeEvent> EventStream::Next() {
     events_.pop_front();
     return next;
   }
+  if (std::exchange(alive_due_, false)) {
+    next.emplace().mutable_alive();
+    return next;
+  }
   if (!newest_status_.empty()) {
     return std::move(newest_status_.extract(newest_status_.begin()).mapped());
   }
@@ -98,8 +103,10 @@ std::optional<pb::NodeEvent> EventStream::NextLog() {
   if (!chunk) return std::nullopt;
   std::optional<pb::NodeEvent> event(std::in_place);
   pb::LogChunk& log = *event->mutable_log();
-  log.set_rank(RankOf(chunk->id));
-  log.set_is_stderr(IsStderr(chunk->id));
+  const LogFile& file = files_[static_cast<size_t>(chunk->id)];
+  log.set_epoch(file.epoch);
+  log.set_rank(file.rank);
+  log.set_is_stderr(file.is_stderr);
   log.set_offset(chunk->offset);
   log.set_skipped_bytes(chunk->skipped_bytes);
   log.set_data(std::move(chunk->data));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/log_tail.h"
 #include "proto/agent.pb.h"
@@ -28,7 +29,10 @@ class EventSink {
 // All on the loop's thread.
 class EventStream {
  public:
-  explicit EventStream(asio::io_context& loop);
+  static constexpr uint64_t kMaxLogLagBytes = uint64_t{256} << 20;
+
+  // A reader more than `max_lag_bytes` behind a file skips through it.
+  explicit EventStream(asio::io_context& loop, uint64_t max_lag_bytes = kMaxLogLagBytes);
 
   // Sends to `sink` from now on. Until then events wait.
   void Attach(std::shared_ptr<EventSink> sink);
@@ -36,14 +40,23 @@ class EventStream {
   void Detach();
 
   void Emit(pb::NodeEvent event);
+  // A sign of life; one that was not sent yet is enough.
+  void EmitAlive();
   // A rank's status line. While the front end lags only each rank's newest is kept.
   void EmitStatus(uint32_t rank, std::string line);
-  // Sends what a rank writes to this file.
-  void Follow(uint32_t rank, bool is_stderr, const std::string& path);
+  // The ranks followed so far write no more: what they wrote goes out before what is followed from
+  // now on.
+  void EndEpoch() { log_tail_.RetireFiles(); }
+  // Sends what a rank writes to this file, from `offset`.
+  void Follow(uint64_t epoch, uint32_t rank, bool is_stderr, const std::string& path,
+              uint64_t offset = 0);
 
   // The last event; it goes out once everything before it has, the ranks' output included. Once.
   void End(pb::NodeDone done);
   bool ended() const { return end_sent_; }
+
+  // Events that the sink has not taken yet, output aside.
+  size_t waiting() const { return events_.size(); }
 
   // The sink has taken the last event, or will take no more.
   void OnWritten(bool ok);
@@ -53,11 +66,19 @@ class EventStream {
   std::optional<pb::NodeEvent> Next();
   std::optional<pb::NodeEvent> NextLog();
 
+  struct LogFile {
+    uint64_t epoch = 0;
+    uint32_t rank = 0;
+    bool is_stderr = false;
+  };
+
+  std::vector<LogFile> files_;  // by LogTail's id
   LogTail log_tail_;
   std::shared_ptr<EventSink> sink_;
   bool detached_ = false;
   bool write_in_flight_ = false;
   std::deque<pb::NodeEvent> events_;
+  bool alive_due_ = false;
   std::map<uint32_t, pb::NodeEvent> newest_status_;  // by rank
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;

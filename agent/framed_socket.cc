@@ -1,13 +1,15 @@
 #include "agent/framed_socket.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <asio/buffer.hpp>
 #include <asio/local/stream_protocol.hpp>
 #include <asio/post.hpp>
-#include <asio/write.hpp>
+#include <cerrno>
 #include <cstdint>
-#include <optional>
+#include <mutex>
 #include <utility>
 
 namespace dslaunch {
@@ -48,48 +50,67 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   bool Send(const google::protobuf::MessageLite& message) {
+    const std::lock_guard lock(mutex_);
     if (closed_ || close_posted_ || write_failed_) return false;
     const size_t bytes = message.ByteSizeLong();
     if (bytes > kMaxFrameBytes) {
       CloseLater("a message of " + std::to_string(bytes) + " bytes is above the limit of 16 MiB");
       return false;
     }
-    if (queued_bytes() + kHeaderBytes + bytes > kMaxQueuedBytes) {
+    if (Queued() + kHeaderBytes + bytes > kMaxQueuedBytes) {
       CloseLater("the other side does not read: more than 64 MiB wait to be sent");
       return false;
     }
     AppendLength(static_cast<uint32_t>(bytes), queue_);
     message.AppendToString(&queue_);
-    if (writing_.empty()) Write();
+    if (!awaits_room_) Write();
     return true;
   }
 
-  size_t queued_bytes() const { return queue_.size() + writing_.size(); }
+  size_t queued_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return Queued();
+  }
 
   // Without a word: the owner is gone.
   void Abandon() {
+    const std::lock_guard lock(mutex_);
     closed_ = true;
     std::error_code ignored;
     socket_.close(ignored);
   }
 
  private:
+  // These two need mutex_ held.
+  size_t Queued() const { return queue_.size() - written_; }
   void Write() {
-    writing_.swap(queue_);
-    asio::async_write(socket_, asio::buffer(writing_),
-                      [self = shared_from_this()](std::error_code error, size_t) {
-                        self->writing_.clear();
-                        if (self->closed_) return;
-                        // The other side is gone, but what it said last is still to be read: the
-                        // end of file behind it closes us.
-                        if (error) return self->StopWriting();
-                        if (!self->queue_.empty()) self->Write();
-                      });
+    while (written_ < queue_.size()) {
+      const ssize_t count = send(socket_.native_handle(), queue_.data() + written_, Queued(),
+                                 MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (count >= 0) {
+        written_ += static_cast<size_t>(count);
+      } else if (errno == EAGAIN) {
+        awaits_room_ = true;
+        return asio::post(socket_.get_executor(),
+                          [self = shared_from_this()] { self->AwaitRoom(); });
+      } else if (errno != EINTR) {
+        // The other side is gone, but what it said last is still to be read: the end of file
+        // behind it closes us.
+        write_failed_ = true;
+        written_ = queue_.size();
+      }
+    }
+    queue_.clear();
+    written_ = 0;
   }
 
-  void StopWriting() {
-    write_failed_ = true;
-    queue_.clear();
+  void AwaitRoom() {
+    if (closed_) return;
+    socket_.async_wait(socket_.wait_write, [self = shared_from_this()](std::error_code) {
+      const std::lock_guard lock(self->mutex_);
+      self->awaits_room_ = false;
+      if (!self->closed_) self->Write();
+    });
   }
 
   void Take(std::string_view bytes) {
@@ -132,9 +153,12 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   OnClosed on_closed_;
   std::array<char, kReadBytes> chunk_;
   std::string partial_;  // what was read of the next message
-  std::string writing_;  // on its way; not touched until written
-  std::string queue_;    // behind it
-  bool closed_ = false;
+  bool closed_ = false;  // written with mutex_ held, by the loop's thread alone
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::string queue_;         // to be written, but for the first `written_` bytes
+  size_t written_ = 0;
+  bool awaits_room_ = false;  // Write is called again when the socket takes more
   bool close_posted_ = false;
   bool write_failed_ = false;
 };

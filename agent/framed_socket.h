@@ -18,8 +18,8 @@ inline constexpr size_t kMaxFrameBytes = size_t{16} << 20;  // a longer message 
 inline constexpr size_t kMaxQueuedBytes = size_t{64}
                                           << 20;  // a reader this far behind counts as gone
 
-// One end of a connected SOCK_STREAM socket, on an io_context that one thread runs; all members are
-// called from that thread. May be destroyed inside its own callbacks.
+// One end of a connected SOCK_STREAM socket, on an io_context that one thread runs; all members but
+// Send are called from that thread. May be destroyed inside its own callbacks.
 class FramedSocket {
  public:
   // The bytes of one message, valid during the call.
@@ -34,7 +34,8 @@ class FramedSocket {
   FramedSocket(const FramedSocket&) = delete;
   FramedSocket& operator=(const FramedSocket&) = delete;
 
-  // Writes at once what the socket takes and queues the rest. False when the socket is closed, the
+  // Thread-safe. Writes at once what the socket takes, also while the io_context stands still, and
+  // queues the rest. False when the socket is closed, the
   // message is above kMaxFrameBytes, or the queue above kMaxQueuedBytes; the last two close it.
   bool Send(const google::protobuf::MessageLite& message);
 

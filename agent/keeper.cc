@@ -26,10 +26,13 @@
 #include <vector>
 
 #include "agent/build_id.h"
+#include "agent/cgroup.h"
 #include "agent/framed_socket.h"
+#include "agent/guard.h"
 #include "agent/keeper_pump.h"
 #include "agent/keeper_workers.h"
 #include "agent/kill_ladder.h"
+#include "agent/left_process.h"
 #include "agent/process_tree.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/signal_name.h"
@@ -71,11 +74,12 @@ UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
 class Keeper {
  public:
-  Keeper(pid_t agent_pid, const InheritedLimits& inherited, Streams streams)
+  Keeper(pid_t agent_pid, const InheritedLimits& inherited, Streams streams, Guard guard)
       : agent_pid_(agent_pid),
+        guard_(std::move(guard)),
         inbound_(io_, std::move(streams.front_end_in), Duplicate(streams.grpc.get())),
         outbound_(io_, std::move(streams.grpc), std::move(streams.front_end_out)),
-        workers_(io_, inherited, [this](const pb::KeeperEvent& event) { Tell(event); }) {
+        workers_(io_, inherited, [this](const pb::KeeperEvent& event) { OnWorkerEvent(event); }) {
     control_ = std::make_unique<FramedSocket>(
         io_, std::move(streams.control), [this](std::string_view bytes) { OnRequest(bytes); },
         [this](const std::string&) { BeginEnding(Why::kAgentEnded); });
@@ -87,15 +91,17 @@ class Keeper {
     AwaitSignal();
     sigprocmask(SIG_SETMASK, &unblocked, nullptr);
     inbound_.Start([this](KeeperPump::Event event) {
-      if (event == KeeperPump::Event::kSourceEnded) BeginEnding(Why::kFrontEndGone);
+      if (event == KeeperPump::Event::kSourceEnded) OnFrontEndGone();
     });
     outbound_.Start([this](KeeperPump::Event event) {
       if (event == KeeperPump::Event::kSinkFailed)
-        BeginEnding(Why::kFrontEndGone);
+        OnFrontEndGone();
       else
         Advance();
     });
     io_.run();
+    guard_.End();
+    DropCgroup();
     return Verdict();
   }
 
@@ -107,9 +113,15 @@ class Keeper {
       if (error) return;
       AwaitSignal();
       if (signal == SIGCHLD) return Advance();
+      if (signal == SIGHUP && detached_) return;  // the user logs out; the job stays
       signal_ = signal;
       BeginEnding(Why::kSignal);
     });
+  }
+
+  void OnFrontEndGone() {
+    if (!detached_) return BeginEnding(Why::kFrontEndGone);
+    inbound_.CloseSink();  // the agent's connection ends
   }
 
   // --- the agent's requests ---
@@ -122,10 +134,7 @@ class Keeper {
     }
     switch (request.request_case()) {
       case pb::KeeperRequest::kSpawn:
-        if (ladder_ || ending_)
-          workers_.Refuse(request.spawn());
-        else
-          workers_.Spawn(request.spawn());
+        OnSpawn(request.spawn());
         break;
       case pb::KeeperRequest::kSignal:
         workers_.Signal(request.signal().signal());
@@ -139,6 +148,8 @@ class Keeper {
         Configure(request.configure());
         break;
       case pb::KeeperRequest::kDetach:
+        detached_ = true;
+        break;
       case pb::KeeperRequest::kAlive:
       case pb::KeeperRequest::REQUEST_NOT_SET:
         break;
@@ -146,7 +157,42 @@ class Keeper {
     last_heard_ = Clock::now();
   }
 
+  void OnSpawn(const pb::SpawnWorkers& spawn) {
+    if (ladder_ || ending_) return workers_.Refuse(spawn);
+    // Only now, so that a job that starts nothing pays nothing.
+    if (cgroup_.empty()) MakeCgroup();
+    if (!guard_.started()) {
+      guard_.Start({.job_id = job_id_, .session = getsid(0), .cgroup = cgroup_}, ladder_options_);
+    }
+    workers_.Spawn(spawn);
+  }
+
+  void MakeCgroup() {
+    pb::KeeperEvent event;
+    if (Result<std::string> cgroup = CreateWorkerCgroup(job_id_)) {
+      cgroup_ = *std::move(cgroup);
+      workers_.StartIn(cgroup_);
+      event.mutable_workers_cgroup()->set_folder(cgroup_);
+    } else {
+      event.mutable_workers_cgroup()->set_none_because(cgroup.error().message);
+    }
+    Tell(event);
+  }
+
+  // Made anew for the next workers: what Linux 6 starts in a cgroup that was killed once dies.
+  void DropCgroup() {
+    if (cgroup_.empty()) return;
+    RemoveCgroup(cgroup_);
+    cgroup_.clear();
+  }
+
+  void OnWorkerEvent(const pb::KeeperEvent& event) {
+    if (event.has_spawned()) guard_.AddGroup(event.spawned().pid());
+    Tell(event);
+  }
+
   void Configure(const pb::Configure& configure) {
+    job_id_ = configure.job_id();
     ladder_options_.grace = milliseconds(configure.grace_ms());
     ladder_options_.teardown = milliseconds(configure.teardown_ms());
     agent_dead_ = milliseconds(configure.agent_dead_ms());
@@ -222,38 +268,36 @@ class Keeper {
       siginfo_t child = {};
       const int status = waitid(P_ALL, 0, &child, WEXITED | WSTOPPED | WCONTINUED | WNOHANG);
       if (status != 0 || child.si_pid == 0) return;
-      if (child.si_pid != agent_pid_ || agent_end_) {
+      const bool killed = child.si_code == CLD_KILLED || child.si_code == CLD_DUMPED;
+      const bool ended = killed || child.si_code == CLD_EXITED;
+      if (child.si_pid == guard_.pid()) {
+        if (ended) guard_.Reaped();
+      } else if (child.si_pid != agent_pid_ || agent_end_) {
         workers_.OnChild(child);
-      } else if (child.si_code == CLD_EXITED) {
-        agent_end_ = AgentEnd{child.si_status, false};
-      } else if (child.si_code == CLD_KILLED || child.si_code == CLD_DUMPED) {
-        agent_end_ = AgentEnd{child.si_status, true};
+      } else if (ended) {
+        agent_end_ = AgentEnd{child.si_status, killed};
       }
     }
   }
 
   void Climb() {
-    // Whoever loses its parent becomes our child, so no child means no descendant.
-    std::vector<pid_t> left = OwnChildren();
-    if (!agent_end_) std::erase(left, agent_pid_);
     const LadderDecision decision =
-        DecideLadder(*ladder_, Clock::now(), left.size(), ladder_options_);
+        DecideLadder(*ladder_, Clock::now(), CountLeft(), ladder_options_);
     ladder_ = decision.next;
     switch (decision.action) {
       case LadderAction::kNone:
         break;
       case LadderAction::kTerm:
-        SignalTree(std::array{SIGTERM, SIGCONT});
+        SignalAll(std::array{SIGTERM, SIGCONT});
         break;
       case LadderAction::kKill:
-        SignalTree(std::array{SIGKILL});
+        if (!cgroup_.empty()) KillCgroup(cgroup_);
+        SignalAll(std::array{SIGKILL});
         break;
       case LadderAction::kDone:
         return EndLadder({});
       case LadderAction::kGiveUp:
-        left.clear();
-        for (const ProcessInfo& info : Tree()) left.push_back(info.id.pid);
-        return EndLadder(left);
+        return EndLadder(DescribeLeft(All()));
     }
     ladder_timer_.expires_at(*decision.wake);
     ladder_timer_.async_wait([this](std::error_code error) {
@@ -261,16 +305,36 @@ class Keeper {
     });
   }
 
-  std::vector<ProcessInfo> Tree() const {
-    if (agent_end_) return Descendants(getpid(), {});
-    return Descendants(getpid(), {&agent_pid_, 1});
+  // The children that are neither workers nor started by them.
+  std::vector<pid_t> Companions() const {
+    std::vector<pid_t> pids = {guard_.pid()};
+    if (!agent_end_) pids.push_back(agent_pid_);
+    return pids;
+  }
+
+  size_t CountLeft() const {
+    // Whoever loses its parent becomes our child, so no child means no descendant.
+    std::vector<pid_t> children = OwnChildren();
+    for (const pid_t companion : Companions()) std::erase(children, companion);
+    if (!children.empty() || cgroup_.empty()) return children.size();
+    return CgroupProcesses(cgroup_).size();
+  }
+
+  // All that must end: what descends from us, and what else is in the workers' cgroup.
+  std::vector<ProcessInfo> All() const {
+    std::vector<ProcessInfo> all = Descendants(getpid(), Companions());
+    if (cgroup_.empty()) return all;
+    for (const ProcessInfo& info : CgroupProcesses(cgroup_)) {
+      if (std::ranges::find(all, info.id, &ProcessInfo::id) == all.end()) all.push_back(info);
+    }
+    return all;
   }
 
   // Each process gets each signal once: by its group where that is a worker's (which no fork
   // outruns), else alone.
-  void SignalTree(std::span<const int> signals) {
+  void SignalAll(std::span<const int> signals) {
     std::vector<pid_t> groups;
-    for (const ProcessInfo& info : Tree()) {
+    for (const ProcessInfo& info : All()) {
       if (std::ranges::find(workers_.groups(), info.group) != workers_.groups().end()) {
         if (std::ranges::find(groups, info.group) == groups.end()) groups.push_back(info.group);
         continue;
@@ -282,21 +346,21 @@ class Keeper {
     }
   }
 
-  void EndLadder(const std::vector<pid_t>& left) {
+  void EndLadder(const LeftProcesses& left) {
     ladder_.reset();
     ladder_timer_.cancel();
-    if (left.empty()) workers_.ForgetGroups();
     gave_up_ = !left.empty();
     if (gave_up_) {
-      std::string pids;
-      for (const pid_t pid : left) pids += " " + std::to_string(pid);
-      SayLine("these processes did not end after SIGKILL:" + pids);
+      SayLine("these processes did not end after SIGKILL: " + LeftText(left));
+    } else {
+      DropCgroup();
+      workers_.ForgetGroups();
+      guard_.ForgetGroups();
     }
     if (!stop_requested_) return;
     stop_requested_ = false;
     pb::KeeperEvent event;
-    pb::AllReaped& reaped = *event.mutable_all_reaped();
-    for (const pid_t pid : left) reaped.add_left()->set_pid(pid);
+    *event.mutable_all_reaped()->mutable_left() = left;
     Tell(event);
   }
 
@@ -355,11 +419,14 @@ class Keeper {
   std::optional<asio::steady_timer> drain_limit_;
 
   const pid_t agent_pid_;
+  Guard guard_;
   KeeperPump inbound_;   // front end -> agent
   KeeperPump outbound_;  // agent -> front end
   KeeperWorkers workers_;
   std::unique_ptr<FramedSocket> control_;
 
+  std::string job_id_;
+  std::string cgroup_;  // the workers' (agent/cgroup.h); empty: none
   LadderOptions ladder_options_;
   std::optional<LadderState> ladder_;
   milliseconds agent_dead_{0};
@@ -367,6 +434,7 @@ class Keeper {
   std::optional<Why> ending_;  // the first cause
   std::optional<AgentEnd> agent_end_;
   int signal_ = 0;
+  bool detached_ = false;
   bool stop_requested_ = false;
   bool killed_agent_ = false;
   bool agent_unkillable_ = false;
@@ -453,11 +521,14 @@ int RunKeeper(const KeeperOptions& options) {
   if (!SocketPair(streams.grpc, agent_grpc) || !SocketPair(streams.control, agent_control)) {
     return Fail("socketpair");
   }
+  Guard guard;
+  if (!guard.Open()) return Fail("open the guard's pipe");
   const pid_t agent = fork();
   if (agent < 0) return Fail("fork");
   if (agent == 0) {
     setpgid(0, 0);
     streams = Streams();
+    guard.HoldFromAgent();
     sigprocmask(SIG_SETMASK, &before, nullptr);
     const int code = options.run_agent(agent_grpc.Release(), agent_control.Release());
     std::fflush(nullptr);
@@ -468,7 +539,7 @@ int RunKeeper(const KeeperOptions& options) {
   agent_control.Reset();
 
   for (const int signal : kHandledSignals) sigdelset(&before, signal);
-  return Keeper(agent, inherited, std::move(streams)).Run(before);
+  return Keeper(agent, inherited, std::move(streams), std::move(guard)).Run(before);
 }
 
 }  // namespace dslaunch

@@ -22,11 +22,16 @@ struct KeeperOptions {
 // Runs the keeper in the calling process, which must have one thread, and returns its exit code
 // once nothing it is responsible for is left:
 //   0             the agent ended by itself with 0, or the front end went away (end of file on
-//   stdin) 70            the agent died, failed or fell silent; one line on stderr says how 128 +
-//   signal  SIGTERM, SIGINT or SIGHUP to the keeper
+//                 stdin)
+//   70            the agent died, failed or fell silent; one line on stderr says how
+//   128 + signal  SIGTERM, SIGINT or SIGHUP to the keeper
+// Once the agent has asked for it (DetachKeeper), neither the front end's going nor SIGHUP ends
+// anything.
 //
 // Whatever ends it, the kill ladder first runs over every descendant but the agent: sub-reaper that
-// it is, it finds those in sessions of their own too. Then the agent has 2 s to end by itself.
+// it is, it finds those in sessions of their own too; and over the workers' cgroup, if one can be
+// made (agent/cgroup.h). Then the agent has 2 s to end by itself. A guard (agent/guard.h) ends what
+// the workers left should keeper and agent be killed together; it ends with the keeper.
 // Changes the process: sub-reaper, own session, umask 077, no core dumps, SIGPIPE ignored; workers
 // get the last three back as they were. Never starts a thread, since workers are forked from here
 // and die with the thread that forked them.

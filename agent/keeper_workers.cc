@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "agent/cgroup.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -73,6 +74,12 @@ pb::KeeperEvent ExitEvent(uint32_t local_rank, const siginfo_t& child, bool stop
 KeeperWorkers::KeeperWorkers(asio::io_context& io, const InheritedLimits& inherited, Report report)
     : io_(io), inherited_(inherited), report_(std::move(report)) {}
 
+void KeeperWorkers::StartIn(const std::string& cgroup) {
+  cgroup_ = cgroup;
+  cgroup_fd_.Reset(open(cgroup.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  oom_kills_ = CountOomKills(cgroup_).value_or(0);
+}
+
 void KeeperWorkers::Spawn(const pb::SpawnWorkers& request) {
   for (const pb::WorkerSpec& spec : request.workers()) SpawnOne(spec, request.cwd());
 }
@@ -133,6 +140,7 @@ SpawnResult KeeperWorkers::Start(const pb::WorkerSpec& spec, const std::string& 
   spawn.stderr_fd = err.get();
   spawn.pass_fd = status_write.get();
   spawn.own_group = true;
+  spawn.cgroup_fd = cgroup_fd_.get();
   spawn.parent_death_signal = SIGKILL;
   const AsInherited as_inherited(inherited_);
   return dslaunch::Spawn(spawn);
@@ -180,6 +188,9 @@ void KeeperWorkers::Step(uint32_t local_rank, Worker& worker, WorkerEvent event,
     case WorkerReport::kExited:
     case WorkerReport::kExitedStopping:
       message = ExitEvent(local_rank, child, transition.report == WorkerReport::kExitedStopping);
+      // Want of memory ends a process by SIGKILL and in no other way.
+      message.mutable_exited()->set_out_of_memory(OomKillsGrew() &&
+                                                  message.exited().signal() == SIGKILL);
       break;
     case WorkerReport::kStopped:
     case WorkerReport::kContinued:
@@ -193,6 +204,13 @@ void KeeperWorkers::Step(uint32_t local_rank, Worker& worker, WorkerEvent event,
       return;
   }
   report_(message);
+}
+
+bool KeeperWorkers::OomKillsGrew() {
+  if (cgroup_.empty()) return false;
+  const uint64_t before = oom_kills_;
+  oom_kills_ = CountOomKills(cgroup_).value_or(before);
+  return oom_kills_ > before;
 }
 
 }  // namespace dslaunch

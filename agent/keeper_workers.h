@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "agent/keeper_status.h"
@@ -30,6 +31,9 @@ class KeeperWorkers {
   using Report = std::function<void(const pb::KeeperEvent&)>;
 
   KeeperWorkers(asio::io_context& io, const InheritedLimits& inherited, Report report);
+
+  // From now on workers start in this cgroup (agent/cgroup.h).
+  void StartIn(const std::string& cgroup);
 
   // Starts each worker in a process group of its own and reports WorkerSpawned or SpawnFailed for
   // each.
@@ -64,12 +68,16 @@ class KeeperWorkers {
   SpawnResult Start(const pb::WorkerSpec& spec, const std::string& cwd, UniqueFd& status_read);
   void ReportFailure(uint32_t local_rank, const SpawnFailure& failure);
   void Step(uint32_t local_rank, Worker& worker, WorkerEvent event, const siginfo_t& child);
+  bool OomKillsGrew();
 
   asio::io_context& io_;
   const InheritedLimits inherited_;
   Report report_;
   std::map<uint32_t, Worker> workers_;
   std::vector<pid_t> groups_;
+  std::string cgroup_;  // empty: none
+  UniqueFd cgroup_fd_;
+  uint64_t oom_kills_ = 0;  // as last looked
 };
 
 }  // namespace dslaunch

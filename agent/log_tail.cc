@@ -41,6 +41,13 @@ std::string ReadAt(int fd, uint64_t offset, size_t max_bytes) {
   return data;
 }
 
+// How far the next byte that is on the disk is from `offset`, within `available` bytes.
+uint64_t NextData(int fd, uint64_t offset, uint64_t available) {
+  const off_t data = ::lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
+  if (data < 0) return errno == ENXIO ? available : 0;  // else the file system does not know holes
+  return std::min(static_cast<uint64_t>(data) - offset, available);
+}
+
 }  // namespace
 
 LogTail::LogTail(asio::io_context& io, std::function<void()> on_readable, uint64_t max_lag_bytes)
@@ -48,9 +55,13 @@ LogTail::LogTail(asio::io_context& io, std::function<void()> on_readable, uint64
 
 LogTail::~LogTail() = default;
 
-void LogTail::AddFile(int id, std::string path) {
+void LogTail::AddFile(int id, std::string path, uint64_t offset) {
   if (files_.empty()) Arm();
-  files_.push_back({id, std::move(path), UniqueFd(), 0});
+  File file;
+  file.id = id;
+  file.path = std::move(path);
+  file.offset = offset;
+  files_.push_back(std::move(file));
   Open(files_.back());
   if (!armed_) return;  // the reader is at work and will come to this file
   asio::post(poll_timer_.get_executor(), [this, is_current = Guard()] {
@@ -68,7 +79,22 @@ uint64_t LogTail::NewBytes(const File& file) {
   return size >= file.offset ? size - file.offset : size;
 }
 
+void LogTail::RetireFiles() {
+  for (File& file : files_) file.retired = true;
+}
+
+std::optional<LogTail::Chunk> LogTail::NextRetired(size_t max_bytes) {
+  while (!files_.empty() && files_.front().retired) {
+    Open(files_.front());
+    if (auto chunk = Read(files_.front(), max_bytes)) return chunk;
+    files_.erase(files_.begin());
+    turn_ = 0;
+  }
+  return std::nullopt;
+}
+
 std::optional<LogTail::Chunk> LogTail::Next(size_t max_bytes) {
+  if (auto chunk = NextRetired(max_bytes)) return chunk;
   for (size_t i = 0; i < files_.size(); ++i) {
     turn_ = (turn_ + 1) % files_.size();
     Open(files_[turn_]);
@@ -84,8 +110,10 @@ std::optional<LogTail::Chunk> LogTail::Read(File& file, size_t max_bytes) {
   if (SizeOf(file.fd.get()) < file.offset) file.offset = 0;  // truncated
   Chunk chunk;
   chunk.id = file.id;
-  if (available > max_lag_bytes_) {
-    chunk.skipped_bytes = available - max_lag_bytes_ / 2;
+  chunk.skipped_bytes = NextData(file.fd.get(), file.offset, available);
+  if (available > max_lag_bytes_)
+    chunk.skipped_bytes = std::max(chunk.skipped_bytes, available - max_lag_bytes_ / 2);
+  if (chunk.skipped_bytes > 0) {
     const std::string ahead =
         ReadAt(file.fd.get(), file.offset + chunk.skipped_bytes - 1, kLineSearchBytes);
     const size_t newline = ahead.find('\n');

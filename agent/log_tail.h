@@ -24,21 +24,25 @@ class LogTail {
     int id = 0;           // as given to AddFile
     uint64_t offset = 0;  // of `data` in the file
     std::string data;
-    uint64_t skipped_bytes = 0;  // before `data`, because the reader lags
+    uint64_t skipped_bytes = 0;  // before `data`, because the reader lags or they are gone
   };
 
   static constexpr uint64_t kDefaultMaxLagBytes = 64u << 20;
 
   // `on_readable` is called from the io_context, never from within a call: once when there are
   // bytes to read, and again only after Next had nothing. A file more than `max_lag_bytes` ahead of
-  // its reader is skipped through.
+  // its reader is skipped through, and so is what was given back to the disk (a hole).
   LogTail(asio::io_context& io, std::function<void()> on_readable,
           uint64_t max_lag_bytes = kDefaultMaxLagBytes);
   ~LogTail();
 
-  // Follows a file from its start. It need not exist yet; one that is truncated is read again from
+  // Follows a file from `offset`. It need not exist yet; one that is truncated is read again from
   // its start.
-  void AddFile(int id, std::string path);
+  void AddFile(int id, std::string path, uint64_t offset = 0);
+
+  // The files followed so far will not grow any more: they are read to their end before any that is
+  // added later, and let go.
+  void RetireFiles();
 
   // The next bytes of a file that has any, taking turns; at most `max_bytes`. nullopt: nothing new,
   // and on_readable will be called when there is.
@@ -52,15 +56,17 @@ class LogTail {
 
  private:
   struct File {
-    int id;
+    int id = 0;
     std::string path;
     UniqueFd fd;
     uint64_t offset = 0;
+    bool retired = false;
   };
 
   void Open(File& file);
   static uint64_t NewBytes(const File& file);
   std::optional<Chunk> Read(File& file, size_t max_bytes);
+  std::optional<Chunk> NextRetired(size_t max_bytes);
   void Arm();
   std::function<bool()> Guard() const;
   void Poll(std::chrono::milliseconds delay);

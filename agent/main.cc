@@ -1,18 +1,32 @@
-// dslaunch-agent: a node's keeper and, forked from it, its agent. Started by dslaunch over SSH or
-// locally.
+// dslaunch-agent: a node's keeper and, forked from it, its agent; or a visitor of a job that runs
+// or ran there. Started by dslaunch over SSH or locally.
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "agent/agent_main.h"
 #include "agent/build_id.h"
 #include "agent/keeper.h"
+#include "agent/logout.h"
+#include "agent/visit.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/job_id.h"
 
 namespace {
 
 bool IsHex(const char* text) {
   return *text != '\0' && std::strspn(text, "0123456789abcdef") == std::strlen(text);
+}
+
+std::optional<uint32_t> ReadNumber(const char* text) {
+  uint32_t number = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [rest, status] = std::from_chars(text, end, number);
+  if (status != std::errc() || rest != end) return std::nullopt;
+  return number;
 }
 
 }  // namespace
@@ -22,16 +36,29 @@ int main(int argc, char** argv) {
     std::printf("dslaunch-agent %s (build %s)\n", DSLAUNCH_VERSION, dslaunch::OwnBuildId().c_str());
     return 0;
   }
-  if (argc == 4 && std::strcmp(argv[1], "keeper") == 0 && std::strcmp(argv[2], "--nonce") == 0 &&
-      IsHex(argv[3])) {
+  // MODE --nonce HEX ...
+  const bool has_nonce = argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && IsHex(argv[3]);
+  const std::string mode = has_nonce ? argv[1] : "";
+  const bool detachable = argc == 5 && std::strcmp(argv[4], "--detachable") == 0;
+  if (mode == "keeper" && (argc == 4 || detachable)) {
+    if (detachable && dslaunch::ShouldLeaveSession(dslaunch::ReadLogoutFacts()))
+      dslaunch::LeaveSession(argv);
     dslaunch::KeeperOptions options;
     options.nonce = argv[3];
     options.build_id = dslaunch::OwnBuildId();
     options.run_agent = dslaunch::RunAgent;
     return dslaunch::RunKeeper(options);
   }
+  const dslaunch::VisitOptions visit = {has_nonce ? argv[3] : "", dslaunch::OwnBuildId()};
+  if (mode == "read" && argc == 4) return dslaunch::RunRead(visit);
+  const std::optional<uint32_t> node = argc == 6 ? ReadNumber(argv[5]) : std::nullopt;
+  if (mode == "attach" && node && dslaunch::IsJobId(argv[4]))
+    return dslaunch::RunAttach(visit, argv[4], *node);
   std::fprintf(stderr,
                "dslaunch-agent is started by dslaunch, not by hand.\n"
-               "usage: dslaunch-agent keeper --nonce HEX | --version\n");
+               "usage: dslaunch-agent keeper --nonce HEX [--detachable]\n"
+               "       dslaunch-agent read --nonce HEX\n"
+               "       dslaunch-agent attach --nonce HEX JOB NODE\n"
+               "       dslaunch-agent --version\n");
   return dslaunch::ToInt(dslaunch::ExitCode::kUsage);
 }

@@ -1,20 +1,21 @@
 #include "agent/node_agent.h"
 
-#include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <asio/post.hpp>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <thread>
 #include <utility>
 
 #include "agent/gpus.h"
+#include "agent/job_result.h"
+#include "agent/logout.h"
+#include "agent/node_identity.h"
+#include "agent/oom.h"
 #include "agent/orphan_sweep.h"
-#include "agent/subprocess.h"
+#include "agent/thread_states.h"
 #include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
@@ -27,33 +28,14 @@ constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr milliseconds kQuitWait(1000);         // for the other nodes to hear of our end
+constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
+constexpr milliseconds kClosedTravels(500);     // what the rendezvous said last, to the others
+constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
+constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
-// What this node gives to programs. sshd's own variables stay out: by them bash takes a worker for
-// a login and reads .bashrc, whatever that prints.
-Environment NodeEnvironment() {
-  Environment environment = CurrentEnvironment();
-  std::erase_if(environment, [](const std::string& entry) {
-    return entry.starts_with("SSH_CLIENT=") || entry.starts_with("SSH_CONNECTION=") ||
-           entry.starts_with("SSH_TTY=");
-  });
-  return environment;
-}
-
-std::string ReadSmallFile(const char* path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-std::string NamespaceId(const char* path) {
-  struct stat info {};
-  return stat(path, &info) == 0 ? std::to_string(info.st_ino) : "";
-}
-
-// Containers share boot_id with their host and with each other; namespaces tell them apart.
-std::string NodeIdentity() {
-  return ReadSmallFile("/proc/sys/kernel/random/boot_id") + NamespaceId("/proc/self/ns/pid") + "," +
-         NamespaceId("/proc/self/ns/net");
+int64_t UnixMs(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
 std::string CauseText(const pb::Cause& cause) {
@@ -65,13 +47,14 @@ std::string CauseText(const pb::Cause& cause) {
 
 }  // namespace
 
-NodeAgent::NodeAgent(asio::io_context& loop, int control_fd)
+NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve)
     : loop_(loop),
       tick_timer_(loop),
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
-      events_(loop) {
+      events_(loop),
+      serve_(std::move(serve)) {
   Tick();
 }
 
@@ -93,7 +76,8 @@ pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
 
 Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
-  if (request.node_index() >= static_cast<uint32_t>(request.nodes_size()) ||
+  const auto nodes = static_cast<uint32_t>(request.nodes_size());
+  if (request.node_index() >= nodes || request.rendezvous_node() >= nodes ||
       request.program().argv_size() == 0) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
@@ -103,6 +87,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
+  log_keeping_.emplace(node_name(), request.log_max_bytes());
   log_.Write("job " + request.job_id() + ", node " + node_name() + ": prepared to run " +
              program_.argv.front() + " in " + program_.cwd);
 
@@ -117,25 +102,45 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   facts.set_job_dir(folder_->path());
   facts.set_gpus(
       static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
+  if (request.detachable()) {
+    DSL_TRY_ASSIGN(
+        attach_socket_,
+        AttachSocket::Listen(loop_, SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
+                             SocketName(request.job_id(), request.node_index()), serve_));
+    const std::string warning = LogoutWarning(ReadLogoutFacts(), node_name());
+    if (!warning.empty()) Notify(warning);
+  }
+  DSL_TRY(ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
-    DSL_TRY_ASSIGN(master_port_, ReservePort(static_cast<int>(request.master_port())));
     CoordinatorOptions options;
     options.job_id = request.job_id();
     options.nodes.assign(request.nodes().begin(), request.nodes().end());
     options.timeouts = request.timeouts();
     options.one_machine = request.local();
+    options.policy = request.policy();
+    options.rendezvous_node = request.rendezvous_node();
+    options.absent_nodes.assign(request.absent_nodes().begin(), request.absent_nodes().end());
     DSL_TRY_ASSIGN(server_, RendezvousServer::Start(std::move(options), request.credentials()));
     for (const std::string& endpoint : server_->endpoints())
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  link_ = std::make_unique<RendezvousLink>(
+      loop_, request.job_id(), request.node_index(),
+      [this](const pb::RendezvousMessage& message) { OnRendezvousMessage(message); },
+      [this](const std::string& why) { OnRendezvousEnd(why); });
+  heart_ = std::make_unique<Heartbeat>(milliseconds(request.timeouts().heartbeat_ms()) / 2,
+                                       kLoopPatience * milliseconds(request.timeouts().dead_ms()),
+                                       [this](bool loop_lives) { Beat(loop_lives); });
   return facts;
 }
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
-  events_.Attach(std::move(sink));
-  if (stopping_) return;  // before it ran
+  events_.Attach(
+      {request.stream_all(), {request.stream_ranks().begin(), request.stream_ranks().end()}},
+      std::move(sink));
+  if (stopping()) return;  // before it ran
   if (server_) {
     Join(RendezvousRoute{server_->InProcessChannel(), ""});
     return;
@@ -159,10 +164,66 @@ void NodeAgent::Signal(int signal_number) {
   SendToKeeper(request);
 }
 
+Result<std::string> NodeAgent::Detach() {
+  if (!attach_socket_) {
+    return Error{
+        ExitCode::kUsage,
+        node_name() + ": this job was not started with --detach, so it cannot be detached"};
+  }
+  if (!std::exchange(detached_, true)) {
+    log_.Write("detached: the job no longer needs its front end; " + attach_socket_->path());
+    pb::KeeperRequest request;
+    request.mutable_detach();
+    SendToKeeper(request);
+    front_end_gone_ = true;
+    detached_at_ = Clock::now();
+    events_.Detach();
+  }
+  return attach_socket_->path();
+}
+
+void NodeAgent::Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink) {
+  events_.AddViewer(request, std::move(sink));
+}
+
+void NodeAgent::OnViewerOver(const EventSink* sink) {
+  events_.RemoveViewer(sink);
+  QuitIfIdle();
+}
+
+pb::JobStatus NodeAgent::Status() const {
+  pb::JobStatus status;
+  status.set_job_id(prepare_.job_id());
+  status.set_epoch(epoch_);
+  status.set_restart_count(workers_.assignment().restart_count());
+  status.set_phase(phase_ == Phase::kEmpty                   ? pb::JobStatus::ENDED
+                   : phase_ == Phase::kStopping              ? pb::JobStatus::STOPPING
+                   : events_.running()                       ? pb::JobStatus::RUNNING
+                   : epoch_ > 1 || phase_ == Phase::kHalting ? pb::JobStatus::RESTARTING
+                                                             : pb::JobStatus::JOINING);
+  *status.mutable_cause() = outcome_;
+  *status.mutable_node_indexes() = workers_.assignment().node_indexes();
+  status.set_first_rank(workers_.assignment().first_rank());
+  status.set_world_size(workers_.assignment().world_size());
+  for (const EpochWorker& worker : workers_.all()) status.add_pids(worker.ended ? 0 : worker.pid);
+  status.set_started_unix_ms(UnixMs(started_at_));
+  if (ended_at_) status.set_ended_unix_ms(UnixMs(*ended_at_));
+  if (folder_) status.set_job_dir(folder_->path());
+  status.set_description(prepare_.description());
+  for (const auto& [rank, line] : events_.newest_status()) {
+    pb::WorkerStatus& newest = *status.add_status();
+    newest.set_rank(rank);
+    newest.set_line(line);
+  }
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  status.set_stop_within_ms(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
+  return status;
+}
+
 // --- The rendezvous ---
 
 void NodeAgent::Join(Result<RendezvousRoute> route) {
-  if (stopping_) return;
+  if (stopping()) return;
   if (!route.ok()) {
     closed_ = true;
     return BeginStop(MakeCause(pb::Cause::TIMED_OUT, prepare_.node_index(), route.error().code,
@@ -170,30 +231,26 @@ void NodeAgent::Join(Result<RendezvousRoute> route) {
   }
   log_.Write("joining the rendezvous " +
              (route->address.empty() ? "in this process" : "at " + route->address));
-  rendezvous_address_ = route->address;
-  rendezvous_heard_ = Clock::now();
-  client_ = std::make_unique<RendezvousClient>(
-      route->channel,
-      [this](pb::RendezvousMessage message) {
-        asio::post(loop_, [this, message = std::move(message)] { OnRendezvousMessage(message); });
-      },
-      [this](std::string why) {
-        asio::post(loop_, [this, why = std::move(why)] { OnRendezvousEnd(why); });
-      });
-  pb::AgentMessage message;
-  pb::Join& join = *message.mutable_join();
-  join.set_slots(prepare_.nodes(static_cast<int>(prepare_.node_index())).slots());
+  pb::Join join;
+  join.set_slots(own_node().slots());
   join.set_identity(NodeIdentity());
-  join.set_reached_at(rendezvous_address_);
   join.set_master_port(static_cast<uint32_t>(master_port_.port));
-  SendToRendezvous(std::move(message));
+  link_->Join(*route, std::move(join));
 }
 
 void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
-  rendezvous_heard_ = Clock::now();
   switch (message.message_case()) {
     case pb::RendezvousMessage::kAssignment:
-      if (!stopping_ && epoch_ == 0) StartWorkers(message);
+      OnAssignment(message);
+      break;
+    case pb::RendezvousMessage::kHalt:
+      OnHalt(message.epoch(), message.halt());
+      break;
+    case pb::RendezvousMessage::kInspect:
+      OnInspect(message.inspect());
+      break;
+    case pb::RendezvousMessage::kNotice:
+      Notify(message.notice().message());
       break;
     case pb::RendezvousMessage::kAllReady: {
       pb::NodeEvent event;
@@ -206,10 +263,11 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
       break;
     case pb::RendezvousMessage::kRefused:
       BeginStop(message.refused().cause());
-      OnClosed(/*complete=*/false);
+      OnClosed({});
       break;
     case pb::RendezvousMessage::kClosed:
-      OnClosed(message.closed().complete());
+      done_.set_closed(true);
+      OnClosed(message.closed());
       break;
     default:
       break;
@@ -218,53 +276,72 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
 
 void NodeAgent::OnRendezvousEnd(const std::string& why) {
   if (closed_) return;
-  BeginStop(
-      MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
-                prepare_.nodes(0).name() + " was lost: its rendezvous broke off (" + why + ")"));
-  OnClosed(/*complete=*/false);
+  const uint32_t host = prepare_.rendezvous_node();
+  BeginStop(MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
+                      NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")"));
+  OnClosed({});
 }
 
-void NodeAgent::OnClosed(bool complete) {
+void NodeAgent::OnClosed(const pb::Closed& word) {
   if (std::exchange(closed_, true)) return;
-  log_.Write(complete ? "every node is empty" : "not every node said that it is empty");
-  teardown_complete_ = complete;
+  closed_at_ = Clock::now();
+  log_.Write(word.complete() ? "every node is empty" : "not every node said that it is empty");
+  done_.set_teardown_complete(word.complete());
+  *done_.mutable_cause() = word.cause();
+  *done_.mutable_members() = word.members();
+  *done_.mutable_victims() = word.victims();
   EndIfAllIsSaid();
   QuitIfIdle();
 }
 
 void NodeAgent::SendToRendezvous(pb::AgentMessage message) {
-  if (!client_ || closed_) return;
-  message.set_job_id(prepare_.job_id());
-  message.set_epoch(epoch_);
-  message.set_node_index(prepare_.node_index());
-  client_->Send(std::move(message));
+  if (link_ && !closed_) link_->Send(epoch_, std::move(message));
 }
 
 // --- Workers ---
 
-void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
+// The port that rank 0 will listen on, should it come to run here. A user's choice binds the node
+// that hosts the rendezvous, which is where rank 0 starts; several nodes of one machine cannot all
+// have it.
+Result<void> NodeAgent::ReserveMasterPort() {
+  master_port_ = PortReservation();
+  const bool hosts_rendezvous = prepare_.node_index() == prepare_.rendezvous_node();
+  const int wanted =
+      prepare_.local() && !hosts_rendezvous ? 0 : static_cast<int>(prepare_.master_port());
+  Result<PortReservation> reservation = ReservePort(wanted);
+  if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0);
+  DSL_TRY_ASSIGN(master_port_, std::move(reservation));
+  return {};
+}
+
+void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
+  if (phase_ != Phase::kIdle || message.epoch() <= epoch_) {
+    return log_.Write("ranks for epoch " + std::to_string(message.epoch()) +
+                      " are refused: this node is in epoch " + std::to_string(epoch_));
+  }
+  phase_ = Phase::kWorking;
   epoch_ = message.epoch();
   WorkerPlan plan;
   plan.job_id = prepare_.job_id();
   plan.epoch = epoch_;
   plan.assignment = message.assignment();
-  plan.slots = prepare_.nodes(static_cast<int>(prepare_.node_index())).slots();
+  plan.slots = own_node().slots();
   plan.device = prepare_.device();
   plan.use_cuda = run_.use_cuda();
   if (prepare_.local()) plan.first_device = message.assignment().first_rank();
-  plan.rendezvous_address = rendezvous_address_;
+  plan.rendezvous_address = link_->address();
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
+  plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
   Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);
   if (!specs.ok()) {
     return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), specs.error().code,
                              specs.error().message));
   }
-  for (const pb::WorkerSpec& spec : specs->workers()) {
-    Worker worker;
-    worker.rank = spec.rank();
-    worker.folder = spec.stdout_path().substr(0, spec.stdout_path().rfind('/'));
-    workers_.push_back(std::move(worker));
-  }
+  workers_ = EpochWorkers(epoch_, message.assignment(), *specs);
+  log_keeping_->StartAttempt(folder_->AttemptFolder(epoch_));
+  for (const EpochWorker& worker : workers_.all())
+    log_keeping_->AddRank(worker.rank, worker.folder);
+  workers_life_ = {epoch_, program_.cwd, Clock::now(), OutOfMemoryKills()};
   log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
              " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
              std::to_string(plan.assignment.first_rank()) + ", MASTER_ADDR " +
@@ -273,15 +350,36 @@ void NodeAgent::StartWorkers(const pb::RendezvousMessage& message) {
   pb::KeeperRequest request;
   *request.mutable_spawn() = *std::move(specs);
   SendToKeeper(request);
+}
 
+// This node's part of the epoch ends, or what it would have been: a spare halts too, so that the
+// next epoch finds every node empty.
+void NodeAgent::OnHalt(uint64_t epoch, const pb::Halt& halt) {
+  if (phase_ > Phase::kWorking || epoch < epoch_) return;
+  phase_ = Phase::kHalting;
+  epoch_ = epoch;
+  log_.Write("epoch " + std::to_string(epoch) + " ends: " + CauseText(halt.cause()) + "; " +
+             halt.reason());
   pb::NodeEvent event;
-  pb::Started& started = *event.mutable_started();
-  started.set_epoch(epoch_);
-  started.set_first_rank(message.assignment().first_rank());
-  started.set_world_size(message.assignment().world_size());
-  started.set_master_addr(message.assignment().master_addr());
-  started.set_master_port(message.assignment().master_port());
+  pb::Restarting& restarting = *event.mutable_restarting();
+  restarting.set_epoch(epoch);
+  *restarting.mutable_cause() = halt.cause();
+  restarting.set_reason(halt.reason());
+  restarting.set_delay_ms(halt.delay_ms());
   events_.Emit(std::move(event));
+  pb::KeeperRequest request;
+  request.mutable_stop();
+  SendToKeeper(request);
+}
+
+void NodeAgent::OnInspect(const pb::Inspect& inspect) {
+  for (const EpochWorker& worker : workers_.all()) {
+    if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
+    const std::string threads =
+        DescribeThreads(ReadThreads(worker.pid), kMaxThreadLines, sysconf(_SC_CLK_TCK));
+    Notify(Describe(worker) + " seems to hang: " + inspect.reason() +
+           (threads.empty() || threads.front() == '\n' ? "" : "; ") + threads);
+  }
 }
 
 void NodeAgent::OnKeeperMessage(std::string_view bytes) {
@@ -302,104 +400,98 @@ void NodeAgent::OnKeeperMessage(std::string_view bytes) {
       return OnAllReaped(event.all_reaped());
     case pb::KeeperEvent::kFrontEndGone:
       return OnFrontEndGone();
+    case pb::KeeperEvent::kWorkersCgroup:
+      return OnWorkersCgroup(event.workers_cgroup());
     default:
       return;
   }
 }
 
+void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
+  workers_cgroup_ = cgroup.folder();
+  log_.Write(workers_cgroup_.empty() ? "no cgroup for the workers: " + cgroup.none_because()
+                                     : "the workers' cgroup is " + workers_cgroup_);
+}
+
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
-  workers_.at(spawned.local_rank()).pid = spawned.pid();
-  const Worker& worker = workers_[spawned.local_rank()];
-  if (run_.stream_all() || std::ranges::count(run_.stream_ranks(), worker.rank) > 0) {
-    events_.Follow(worker.rank, /*is_stderr=*/false, worker.folder + "/stdout.log");
-    events_.Follow(worker.rank, /*is_stderr=*/true, worker.folder + "/stderr.log");
-  }
-  if (++spawned_ < workers_.size()) return;
+  const EpochWorker* worker = workers_.Find(spawned.local_rank());
+  if (worker == nullptr) return;
+  events_.FollowRank(workers_.epoch(), worker->rank, worker->folder);
+  if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
+  pb::NodeEvent event;
+  *event.mutable_started() = workers_.Started();
+  events_.Emit(std::move(event));
   pb::AgentMessage message;
   message.mutable_ready();
   SendToRendezvous(std::move(message));
 }
 
 void NodeAgent::OnSpawnFailed(const pb::SpawnFailed& failed) {
+  const EpochWorker* worker = workers_.Find(failed.local_rank());
+  if (worker == nullptr) return;
+  workers_.OnEnded(failed.local_rank(), /*well=*/false);
+  if (phase_ != Phase::kWorking) return;  // refused, because the node is being emptied
   const bool is_program = failed.step() == "execve";
   pb::Cause cause = MakeCause(pb::Cause::START_FAILED, prepare_.node_index(),
                               is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
                               node_name() + ": cannot start " + program_.argv.front() + " (" +
                                   failed.step() + "): " + strerror(failed.error_number()));
-  cause.set_rank(static_cast<int>(workers_.at(failed.local_rank()).rank));
-  cause.set_local_rank(static_cast<int>(failed.local_rank()));
-  workers_[failed.local_rank()].ended = true;
+  cause.set_epoch(epoch_);
+  cause.set_rank(static_cast<int>(worker->rank));
+  cause.set_local_rank(static_cast<int>(worker->local_rank));
   StopJob(cause);
 }
 
 void NodeAgent::OnWorkerExited(const pb::WorkerExited& exited) {
-  Worker& worker = workers_.at(exited.local_rank());
-  worker.ended = true;
-  log_.Write("rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + ") " +
-             (exited.signal() != 0 ? "was ended by " + SignalName(exited.signal())
-                                   : "exited with " + std::to_string(exited.exit_code())));
+  const Clock::time_point noticed = Clock::now();
+  const EpochWorker* worker = workers_.Find(exited.local_rank());
+  if (worker == nullptr) return;
+  log_.Write(Describe(*worker) + (exited.signal() != 0
+                                      ? " was ended by " + SignalName(exited.signal())
+                                      : " exited with " + std::to_string(exited.exit_code())));
   const bool well = exited.signal() == 0 && exited.exit_code() == 0;
-  const bool is_failure = !well && !exited.stopping() && !stopping_;
-
-  pb::NodeEvent event;
-  pb::WorkerEnded& ended = *event.mutable_worker_ended();
-  ended.set_epoch(epoch_);
-  ended.set_rank(worker.rank);
-  ended.set_local_rank(exited.local_rank());
-  ended.set_exit_code(exited.exit_code());
-  ended.set_signal(exited.signal());
-  ended.set_core_dumped(exited.core_dumped());
-  ended.set_stopping(exited.stopping() || stopping_);
-  if (is_failure) {
-    std::string log = worker.folder + "/stderr.log";
-    std::string last_lines = LastLines(log);
-    if (last_lines.empty()) {
-      log = worker.folder + "/stdout.log";
-      last_lines = LastLines(log);
-    }
-    ended.set_last_lines(std::move(last_lines));
-    ended.set_log_path(std::move(log));
-  }
-  events_.Emit(std::move(event));
-
-  if (well && ++ended_well_ == workers_.size() && !stopping_) {
-    pb::AgentMessage message;
+  const bool all_well = workers_.OnEnded(exited.local_rank(), well);
+  WorkerEnd end = DescribeWorkerEnd(exited, *worker, workers_life_);
+  if (!end.note.empty()) log_.Write(end.note);
+  pb::AgentMessage message;
+  if (IsFailure(exited)) {
+    pb::WorkerFailed& failed = *message.mutable_worker_failed();
+    *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
+    failed.set_age_us(static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - noticed).count()));
+    failed.set_rtt_us(link_->round_trip_us());
+    SendToRendezvous(std::move(message));
+  } else if (all_well && phase_ == Phase::kWorking) {
     message.mutable_finished();
     SendToRendezvous(std::move(message));
   }
-  if (!is_failure) return;
-  pb::AgentMessage message;
-  pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
-  cause = MakeCause(exited.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,
-                    prepare_.node_index(), ExitCode::kInternal, "");
-  cause.set_rank(static_cast<int>(worker.rank));
-  cause.set_local_rank(static_cast<int>(exited.local_rank()));
-  cause.set_signal(exited.signal());
-  cause.set_exit_code(exited.signal() != 0 ? ExitCodeForSignal(exited.signal())
-                                           : exited.exit_code());
-  SendToRendezvous(std::move(message));
-}
-
-void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
-  const Worker& worker = workers_.at(stopped.local_rank());
   pb::NodeEvent event;
-  std::string text = "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
-                     std::to_string(worker.pid) + ") ";
-  text += stopped.signal() == 0 ? "goes on"
-                                : "was stopped by " + SignalName(stopped.signal()) +
-                                      "; the others wait for it until it is continued (kill -CONT)";
-  event.mutable_notice()->set_message(std::move(text));
+  *event.mutable_worker_ended() = std::move(end.event);
   events_.Emit(std::move(event));
 }
 
+void NodeAgent::OnWorkerStopped(const pb::WorkerStopped& stopped) {
+  const EpochWorker* worker = workers_.Find(stopped.local_rank());
+  if (worker == nullptr) return;
+  Notify(Describe(*worker) +
+         (stopped.signal() == 0
+              ? " goes on"
+              : " was stopped by " + SignalName(stopped.signal()) +
+                    "; the others wait for it until it is continued (kill -CONT)"));
+}
+
 void NodeAgent::OnStatus(const pb::StatusBytes& status) {
+  const EpochWorker* worker = workers_.Find(status.local_rank());
+  if (worker == nullptr) return;
   std::string_view rest = status.data();
   while (!rest.empty()) {
     const size_t end = rest.find('\n');
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    if (!StatusLine::Parse(line)) continue;
-    events_.EmitStatus(workers_.at(status.local_rank()).rank, std::string(line));
+    const std::optional<StatusLine> parsed = StatusLine::Parse(line);
+    if (!parsed) continue;
+    workers_.OnStatus(status.local_rank(), *parsed, Clock::now());
+    events_.EmitStatus(worker->rank, std::string(line));
   }
 }
 
@@ -409,18 +501,20 @@ void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
   pb::AgentMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   SendToRendezvous(std::move(message));
-  if (!client_) closed_ = true;
+  if (!link_ || !link_->joined()) closed_ = true;
   BeginStop(cause, kill_now);
 }
 
 void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
-  const bool again = std::exchange(stopping_, true);
+  const bool again = stopping();
   if (again && !kill_now) return;
+  if (!again) phase_ = Phase::kStopping;
   log_.Write(std::string(kill_now ? "killing" : "stopping") + ": " + CauseText(cause));
   if (!again) {
     pb::NodeEvent event;
     event.mutable_outcome()->set_epoch(epoch_);
     *event.mutable_outcome()->mutable_cause() = cause;
+    outcome_ = cause;
     events_.Emit(std::move(event));
   }
   pb::KeeperRequest request;
@@ -429,13 +523,39 @@ void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
 }
 
 void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
-  if (std::exchange(reaped_, true)) return;
   log_.Write(reaped.left_size() == 0 ? "every process is reaped"
-                                          : "processes are left that could not be ended");
-  left_.assign(reaped.left().begin(), reaped.left().end());
-  quit_at_ = Clock::now() + kQuitWait;
+                                     : "processes are left that could not be ended");
+  *done_.mutable_left() = reaped.left();
+  if (phase_ == Phase::kHalting) return Halted();
+  if (phase_ == Phase::kStopping) TornDown();
+}
+
+void NodeAgent::Halted() {
+  phase_ = Phase::kIdle;
+  events_.EndEpoch();
+  if (const Result<void> port = ReserveMasterPort(); !port.ok()) {
+    return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), port.error().code,
+                             node_name() + ": " + port.error().message));
+  }
   pb::AgentMessage message;
-  message.mutable_torn_down()->mutable_left()->Add(left_.begin(), left_.end());
+  pb::Halted& halted = *message.mutable_halted();
+  *halted.mutable_left() = done_.left();
+  halted.set_master_port(static_cast<uint32_t>(master_port_.port));
+  SendToRendezvous(std::move(message));
+}
+
+void NodeAgent::TornDown() {
+  phase_ = Phase::kEmpty;
+  ended_at_ = std::chrono::system_clock::now();
+  // Without a front end the job's last word is this node's to keep, so it waits for the others as
+  // long as they may take.
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  quit_at_ =
+      Clock::now() +
+      (detached_ ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())
+                 : kQuitWait);
+  pb::AgentMessage message;
+  *message.mutable_torn_down()->mutable_left() = done_.left();
   SendToRendezvous(std::move(message));
   EndIfAllIsSaid();
   QuitIfIdle();
@@ -460,51 +580,97 @@ void NodeAgent::OnKeeperGone() {
   if (!prepared_) return loop_.stop();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
-  std::vector<pid_t> groups;
-  for (const Worker& worker : workers_) {
-    if (worker.pid > 0 && !worker.ended) groups.push_back(worker.pid);
-  }
+  const Orphans orphans = {.job_id = prepare_.job_id(),
+                           .groups = workers_.RunningPids(),
+                           .session = getsid(0),
+                           .cgroup = workers_cgroup_};
   pb::AllReaped reaped;
   LadderOptions ladder;
   ladder.grace = milliseconds(prepare_.timeouts().grace_ms());
   ladder.teardown = milliseconds(prepare_.timeouts().teardown_ms());
-  for (const pid_t pid : SweepOrphans(prepare_.job_id(), groups, ladder)) reaped.add_left()->set_pid(pid);
+  *reaped.mutable_left() = SweepOrphans(orphans, ladder);
   OnAllReaped(reaped);
 }
 
 // With nobody left to serve the agent goes: once this node is empty and the rendezvous knows it.
 void NodeAgent::QuitIfIdle() {
   if (!front_end_gone_) return;
-  const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
-  if (!prepared_ || (reaped_ && told)) loop_.stop();
+  if (prepared_) {
+    const bool told = closed_ || (quit_at_ && Clock::now() >= *quit_at_);
+    if (phase_ != Phase::kEmpty || !told) return;
+    // A front end that detaches does not listen, even when the end was on its way to it.
+    if (detached_ || !events_.ended()) WriteResult();
+    if (!MayQuit()) return;
+    attach_socket_.reset();
+  }
+  loop_.stop();
+}
+
+bool NodeAgent::MayQuit() const {
+  // The answer to Detach is on its way.
+  if (detached_ && Clock::now() - detached_at_ < kClosedTravels) return false;
+  if (!closed_at_ || !detached_) return true;
+  const Clock::duration passed = Clock::now() - *closed_at_;
+  if (server_ && passed < kClosedTravels) return false;
+  return !events_.HasViewers() || passed >= kViewersWait;
+}
+
+void NodeAgent::WriteResult() {
+  if (std::exchange(result_written_, true)) return;
+  events_.End(done_);
+  pb::JobResult result = MakeJobResult(prepare_.job_id(), outcome_, done_);
+  result.set_started_unix_ms(UnixMs(started_at_));
+  result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
+  const Result<void> written = WriteJobResult(folder_->path(), result);
+  log_.Write(written.ok() ? "the result is exit code " + std::to_string(result.exit_code())
+                          : written.error().message);
 }
 
 void NodeAgent::EndIfAllIsSaid() {
-  if (!reaped_ || !closed_) return;
-  pb::NodeDone done;
-  done.set_teardown_complete(teardown_complete_);
-  done.mutable_left()->Add(left_.begin(), left_.end());
-  events_.End(std::move(done));
+  if (phase_ == Phase::kEmpty && closed_) events_.End(done_);
 }
 
 void NodeAgent::OnStreamOver() {
+  if (detached_) return;
   if (!stream_over_at_) stream_over_at_ = Clock::now();
   events_.Detach();
 }
 
+void NodeAgent::Notify(std::string text) {
+  log_.Write(text);
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(std::move(text));
+  events_.Emit(std::move(event));
+}
+
+std::string NodeAgent::Describe(const EpochWorker& worker) const {
+  return "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
+         std::to_string(worker.pid) + ")";
+}
+
 // --- Time ---
 
-void NodeAgent::Tick() {
+void NodeAgent::Beat(bool loop_lives) {
+  // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
+  if (server_) server_->Tick();
+  if (!loop_lives) return;
+  // The keeper judges by the same beats as the rendezvous, else it would kill an agent that only
+  // waits for its disk.
   pb::KeeperRequest alive;
   alive.mutable_alive();
-  SendToKeeper(alive);
-  if (server_) server_->Tick();
+  keeper_.Send(alive);
+  link_->Beat();
+}
+
+void NodeAgent::Tick() {
   milliseconds interval = kDefaultTick;
   if (prepared_) {
     interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
-    pb::AgentMessage heartbeat;
-    heartbeat.mutable_heartbeat();
-    SendToRendezvous(std::move(heartbeat));
+    heart_->LoopTurned();
+    link_->SetBeat(epoch_, workers_.Progress(Clock::now()));
+    events_.EmitAlive();
+    for (std::string& notice : log_keeping_->Turn(UnixMs(std::chrono::system_clock::now())))
+      Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   }
   QuitIfIdle();
@@ -516,12 +682,10 @@ void NodeAgent::Tick() {
 
 void NodeAgent::CheckSilence(bool tick_was_late) {
   const Clock::time_point now = Clock::now();
-  // When this process stood still, its messages still wait to be read: they get another turn.
-  if (tick_was_late) rendezvous_heard_ = now;
-  if (client_ && !closed_ &&
-      now - rendezvous_heard_ >= milliseconds(prepare_.timeouts().dead_ms())) {
+  if (tick_was_late) link_->Forgive();
+  if (link_->joined() && !closed_ &&
+      link_->IsSilentFor(milliseconds(prepare_.timeouts().dead_ms())))
     OnRendezvousEnd("it was silent");
-  }
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }

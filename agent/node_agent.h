@@ -1,33 +1,40 @@
 // A node's part of one job: joins the rendezvous, has the keeper start and stop the workers, and
-// tells the front end everything. One asio loop, one thread; gRPC's threads only post to it.
+// tells the front end everything. One asio loop, one thread; gRPC's threads only post to it. The
+// heart has a thread of its own.
 #pragma once
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/agent_log.h"
-#include "agent/event_stream.h"
+#include "agent/attach_socket.h"
+#include "agent/epoch_workers.h"
+#include "agent/event_hub.h"
 #include "agent/framed_socket.h"
+#include "agent/heartbeat.h"
 #include "agent/job_folder.h"
+#include "agent/log_keeping.h"
 #include "agent/port_reservation.h"
 #include "agent/program.h"
+#include "agent/rendezvous_link.h"
+#include "agent/worker_end.h"
 #include "proto/agent.pb.h"
 #include "proto/keeper.pb.h"
-#include "rendezvous/client.h"
 #include "rendezvous/server.h"
 
 namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd`: the keeper (proto/keeper.proto).
-  NodeAgent(asio::io_context& loop, int control_fd);
+  // `control_fd`: the keeper (proto/keeper.proto). `serve` takes a further connection for the Agent
+  // service.
+  NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
   // The Agent service (proto/agent.proto); all on the loop's thread.
@@ -35,28 +42,40 @@ class NodeAgent {
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
+  // The path of the socket where Attach is served; an error when the job was not prepared for it.
+  Result<std::string> Detach();
+  void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
+  pb::JobStatus Status() const;
   void OnEventWritten(bool ok) { events_.OnWritten(ok); }
+  void OnViewerWritten(const EventSink* sink, bool ok) { events_.OnViewerWritten(sink, ok); }
+  void OnViewerOver(const EventSink* sink);
   // The Run stream is over, because all was said or because it broke. Then the keeper tells that
   // the front end is gone, or is gone itself; when it tells nothing in time, the front end is
   // silent and counts as gone.
   void OnStreamOver();
 
  private:
-  struct Worker {
-    uint32_t rank = 0;
-    int pid = 0;
-    bool ended = false;
-    std::string folder;  // of its log files
+  enum class Phase {
+    kIdle,      // no ranks: before the first assignment, between two epochs, or a spare
+    kWorking,   // an epoch's ranks run, or have ended well
+    kHalting,   // the keeper empties the node for the next epoch
+    kStopping,  // the keeper empties the node for good
+    kEmpty,     // it has
   };
 
   Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
   void Join(Result<RendezvousRoute> route);
   void OnRendezvousMessage(const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const std::string& why);
-  void StartWorkers(const pb::RendezvousMessage& message);
+  void OnAssignment(const pb::RendezvousMessage& message);
+  void OnHalt(uint64_t epoch, const pb::Halt& halt);
+  void OnInspect(const pb::Inspect& inspect);
+  // Releases the port held so far.
+  Result<void> ReserveMasterPort();
   void OnKeeperMessage(std::string_view bytes);
   void OnFrontEndGone();
   void OnKeeperGone();
+  void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
   void OnSpawned(const pb::WorkerSpawned& spawned);
   void OnSpawnFailed(const pb::SpawnFailed& failed);
   void OnWorkerExited(const pb::WorkerExited& exited);
@@ -67,17 +86,30 @@ class NodeAgent {
   void BeginStop(const pb::Cause& cause, bool kill_now = false);
   // The same, and the other nodes hear of it.
   void StopJob(const pb::Cause& cause, bool kill_now = false);
-  void OnClosed(bool complete);
+  // The rendezvous has nothing more to say. `word` is empty when it never came to its last one.
+  void OnClosed(const pb::Closed& word);
+  void Halted();
+  void TornDown();
+  void Notify(std::string text);
+  // On the heart's thread.
+  void Beat(bool loop_lives);
   void Tick();
   void CheckSilence(bool tick_was_late);
   // The last event, once nothing more can happen here.
   void EndIfAllIsSaid();
   void QuitIfIdle();
+  // All that others still need of this agent is done.
+  bool MayQuit() const;
+  // Nobody was told how the job ended: it is put on record.
+  void WriteResult();
   void SendToRendezvous(pb::AgentMessage message);
   void SendToKeeper(const pb::KeeperRequest& request);
-  const std::string& node_name() const {
-    return prepare_.nodes(static_cast<int>(prepare_.node_index())).name();
-  }
+  bool stopping() const { return phase_ >= Phase::kStopping; }
+  const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
+  const pb::Node& own_node() const { return NodeAt(prepare_.node_index()); }
+  const std::string& node_name() const { return own_node().name(); }
+  // "rank 3 (node2, pid 123)", for messages.
+  std::string Describe(const EpochWorker& worker) const;
 
   asio::io_context& loop_;
   asio::steady_timer tick_timer_;
@@ -89,30 +121,38 @@ class NodeAgent {
   ResolvedProgram program_;
   Environment environment_;
   std::optional<JobFolder> folder_;
+  std::optional<LogKeeping> log_keeping_;
   AgentLog log_;
   PortReservation master_port_;
   std::unique_ptr<RendezvousServer> server_;
 
   pb::RunRequest run_;
-  std::unique_ptr<RendezvousClient> client_;
-  std::string rendezvous_address_;
-  Clock::time_point rendezvous_heard_;
-  uint64_t epoch_ = 0;
+  std::unique_ptr<RendezvousLink> link_;
 
-  std::vector<Worker> workers_;  // by local_rank
-  size_t spawned_ = 0;
-  size_t ended_well_ = 0;
-
-  bool stopping_ = false;
-  bool reaped_ = false;
-  std::vector<pb::LeftProcess> left_;
-  bool closed_ = false;  // the rendezvous has nothing more to say
-  bool teardown_complete_ = false;
+  Phase phase_ = Phase::kIdle;
+  uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
+  EpochWorkers workers_;
+  WorkerLife workers_life_;     // what all of them have in common
+  std::string workers_cgroup_;  // empty: they have none
+  pb::NodeDone done_;           // what is known of it so far
+  bool closed_ = false;         // the rendezvous has nothing more to say
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
-  EventStream events_;
+  EventHub events_;
+
+  std::function<void(UniqueFd)> serve_;
+  std::unique_ptr<AttachSocket> attach_socket_;
+  bool detached_ = false;
+  Clock::time_point detached_at_;
+  bool result_written_ = false;
+  pb::Cause outcome_;  // as it was heard first
+  std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
+  std::optional<std::chrono::system_clock::time_point> ended_at_;
+  std::optional<Clock::time_point> closed_at_;
+
+  std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };
 
 }  // namespace dslaunch

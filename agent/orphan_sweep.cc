@@ -6,6 +6,7 @@
 #include <csignal>
 #include <thread>
 
+#include "agent/cgroup.h"
 #include "agent/process_tree.h"
 
 namespace dslaunch {
@@ -13,17 +14,19 @@ namespace {
 
 constexpr milliseconds kLookEvery{20};
 
-std::vector<ProcessInfo> FindOrphans(std::string_view job_id, std::span<const pid_t> groups) {
-  std::vector<ProcessInfo> found = ProcessesOfJob(job_id);
-  const pid_t session = getsid(0);
-  if (!groups.empty()) {
+std::vector<ProcessInfo> FindOrphans(const Orphans& orphans) {
+  std::vector<ProcessInfo> found = ProcessesOfJob(orphans.job_id);
+  const auto add = [&found](const ProcessInfo& info) {
+    if (std::ranges::find(found, info.id, &ProcessInfo::id) == found.end()) found.push_back(info);
+  };
+  if (!orphans.groups.empty()) {
     for (const ProcessInfo& info : AllProcesses()) {
       // A group whose number was recycled is in another session.
-      if (info.ended || info.session != session) continue;
-      if (std::ranges::find(groups, info.group) == groups.end()) continue;
-      if (std::ranges::find(found, info.id, &ProcessInfo::id) == found.end()) found.push_back(info);
+      if (info.ended || info.session != orphans.session) continue;
+      if (std::ranges::find(orphans.groups, info.group) != orphans.groups.end()) add(info);
     }
   }
+  if (!orphans.cgroup.empty()) std::ranges::for_each(CgroupProcesses(orphans.cgroup), add);
   std::erase_if(found, [](const ProcessInfo& info) { return info.id.pid == getpid(); });
   return found;
 }
@@ -39,10 +42,9 @@ void SignalAll(const std::vector<ProcessInfo>& targets, int signal) {
 
 }  // namespace
 
-std::vector<pid_t> SweepOrphans(std::string_view job_id, std::span<const pid_t> groups,
-                                const LadderOptions& options) {
+LeftProcesses SweepOrphans(const Orphans& orphans, const LadderOptions& options) {
   LadderState state;
-  std::vector<ProcessInfo> found = FindOrphans(job_id, groups);
+  std::vector<ProcessInfo> found = FindOrphans(orphans);
   while (true) {
     const LadderDecision decision = DecideLadder(state, Clock::now(), found.size(), options);
     state = decision.next;
@@ -54,14 +56,13 @@ std::vector<pid_t> SweepOrphans(std::string_view job_id, std::span<const pid_t> 
         SignalAll(found, SIGCONT);
         break;
       case LadderAction::kKill:
+        if (!orphans.cgroup.empty()) KillCgroup(orphans.cgroup);
         SignalAll(found, SIGKILL);
         break;
       case LadderAction::kDone:
-      case LadderAction::kGiveUp: {
-        std::vector<pid_t> left;
-        for (const ProcessInfo& info : found) left.push_back(info.id.pid);
-        return left;
-      }
+      case LadderAction::kGiveUp:
+        if (!orphans.cgroup.empty()) RemoveCgroup(orphans.cgroup);
+        return DescribeLeft(found);
     }
     // Between the ladder's rungs only the known ones are looked at; the whole of /proc is searched
     // again when they are gone or a rung is due.
@@ -69,7 +70,7 @@ std::vector<pid_t> SweepOrphans(std::string_view job_id, std::span<const pid_t> 
     while (!wake.Expired() && std::ranges::any_of(found, Lives)) {
       std::this_thread::sleep_for(std::min(kLookEvery, wake.Left()));
     }
-    found = FindOrphans(job_id, groups);
+    found = FindOrphans(orphans);
   }
 }
 

@@ -1,22 +1,27 @@
-// What the agent does when its keeper is gone: workers died with the keeper, what they had started
-// did not.
+// Ending what workers had started when their keeper is gone: the workers died with the keeper, the
+// rest did not.
 #pragma once
 
 #include <sys/types.h>
 
-#include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "agent/kill_ladder.h"
+#include "agent/left_process.h"
 
 namespace dslaunch {
 
-// Runs the kill ladder on the processes of this user whose environment carries the job id, and on
-// the members of the given process groups (the workers' pids) within the caller's session; never on
-// the caller. Blocks until nothing is left or until grace + teardown are over; returns the pids
-// that are left.
-std::vector<pid_t> SweepOrphans(std::string_view job_id, std::span<const pid_t> groups,
-                                const LadderOptions& options);
+// By what the processes of a job's workers on this node are found.
+struct Orphans {
+  std::string job_id = {};         // in the environment of a process of this user
+  std::vector<pid_t> groups = {};  // the workers' process groups, whose number is the worker's pid
+  pid_t session = 0;               // of the keeper and so of these groups
+  std::string cgroup = {};         // the workers' (agent/cgroup.h); empty: they had none
+};
+
+// Runs the kill ladder on all of them, never on the caller, and removes the cgroup. Blocks until
+// nothing is left or until grace + teardown are over; returns what is left.
+LeftProcesses SweepOrphans(const Orphans& orphans, const LadderOptions& options);
 
 }  // namespace dslaunch

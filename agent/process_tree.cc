@@ -1,7 +1,6 @@
 #include "agent/process_tree.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <unordered_set>
 
 #include "agent/pidfd.h"
+#include "agent/proc_text.h"
 #include "proto/contract/unique_fd.h"
 #include "proto/contract/worker_env.h"
 
@@ -23,55 +23,6 @@ namespace {
 
 std::string ProcPath(pid_t pid, const char* file) {
   return "/proc/" + std::to_string(pid) + "/" + file;
-}
-
-// The whole file, or what could be read of it before the process vanished.
-std::optional<std::string> ReadWhole(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return std::nullopt;
-  std::string content;
-  char chunk[4096];
-  while (true) {
-    const ssize_t got = read(fd.get(), chunk, sizeof chunk);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) return content;
-    content.append(chunk, static_cast<size_t>(got));
-  }
-}
-
-// Takes the next blank-separated number off `text`; 0 when there is none.
-uint64_t TakeNumber(std::string_view& text) {
-  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  const bool negative = !text.empty() && text.front() == '-';
-  if (negative) text.remove_prefix(1);
-  uint64_t value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  return status == std::errc() && !negative ? value : 0;
-}
-
-// The content of /proc/PID/stat. The name in parentheses may hold anything, blanks and parentheses
-// too.
-std::optional<ProcessInfo> ParseStat(pid_t pid, std::string_view stat) {
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string_view::npos || name_end + 3 >= stat.size()) return std::nullopt;
-  const char state = stat[name_end + 2];
-  std::string_view rest = stat.substr(name_end + 3);
-  ProcessInfo info;
-  info.id.pid = pid;
-  info.parent = static_cast<pid_t>(TakeNumber(rest));
-  info.group = static_cast<pid_t>(TakeNumber(rest));
-  info.session = static_cast<pid_t>(TakeNumber(rest));
-  constexpr int kFieldsToThreads =
-      13;  // tty, tpgid, flags, 4 fault counts, 4 times, priority, nice
-  for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
-  const uint64_t threads = TakeNumber(rest);
-  TakeNumber(rest);  // itrealvalue
-  info.id.start_ticks = TakeNumber(rest);
-  // A first thread that has ended looks like a zombie while the others run.
-  info.ended = state == 'X' || (state == 'Z' && threads <= 1);
-  return info;
 }
 
 std::vector<pid_t> AllPids() {
@@ -104,9 +55,36 @@ bool IsOurs(pid_t pid) {
 
 }  // namespace
 
+std::optional<ProcessInfo> ParseProcessStat(std::string_view stat) {
+  // The name may hold anything, blanks and parentheses too.
+  const size_t name = stat.find('(') + 1;
+  const size_t name_end = stat.rfind(')');
+  if (name == 0 || name_end == std::string_view::npos || name_end < name ||
+      name_end + 3 >= stat.size()) {
+    return std::nullopt;
+  }
+  ProcessInfo info;
+  info.command = stat.substr(name, name_end - name);
+  info.state = stat[name_end + 2];
+  std::string_view rest = stat.substr(name_end + 3);
+  info.id.pid = static_cast<pid_t>(TakeNumber(stat));
+  info.parent = static_cast<pid_t>(TakeNumber(rest));
+  info.group = static_cast<pid_t>(TakeNumber(rest));
+  info.session = static_cast<pid_t>(TakeNumber(rest));
+  constexpr int kFieldsToThreads =
+      13;  // tty, tpgid, flags, 4 fault counts, 4 times, priority, nice
+  for (int i = 0; i < kFieldsToThreads; ++i) TakeNumber(rest);
+  const uint64_t threads = TakeNumber(rest);
+  TakeNumber(rest);  // itrealvalue
+  info.id.start_ticks = TakeNumber(rest);
+  // A first thread that has ended looks like a zombie while the others run.
+  info.ended = info.state == 'X' || (info.state == 'Z' && threads <= 1);
+  return info;
+}
+
 std::optional<ProcessInfo> ReadProcess(pid_t pid) {
   const std::optional<std::string> stat = ReadWhole(ProcPath(pid, "stat"));
-  return stat ? ParseStat(pid, *stat) : std::nullopt;
+  return stat ? ParseProcessStat(*stat) : std::nullopt;
 }
 
 std::vector<ProcessInfo> AllProcesses() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,8 +26,13 @@ struct ProcessInfo {
   pid_t parent = 0;
   pid_t group = 0;
   pid_t session = 0;
-  bool ended = false;  // a zombie: nothing of it runs any more
+  char state = '?';     // one letter: R, S, D (an uninterruptible wait), T (stopped), ...
+  std::string command;  // its name, as the kernel shows it: 15 bytes
+  bool ended = false;   // a zombie: nothing of it runs any more
 };
+
+// By the content of /proc/PID/stat; nullopt when that is not what it is. Pure.
+std::optional<ProcessInfo> ParseProcessStat(std::string_view stat);
 
 // nullopt when there is no such process.
 std::optional<ProcessInfo> ReadProcess(pid_t pid);

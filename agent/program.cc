@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "agent/subprocess.h"
+
 namespace dslaunch {
 namespace {
 
@@ -67,6 +69,15 @@ std::string PythonInterpreter(const Environment& environment) {
 }
 
 }  // namespace
+
+Environment NodeEnvironment() {
+  Environment environment = CurrentEnvironment();
+  std::erase_if(environment, [](const std::string& entry) {
+    return entry.starts_with("SSH_CLIENT=") || entry.starts_with("SSH_CONNECTION=") ||
+           entry.starts_with("SSH_TTY=");
+  });
+  return environment;
+}
 
 Environment MergeEnvironment(Environment base,
                              const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides) {

@@ -12,6 +12,10 @@ namespace dslaunch {
 // NAME=VALUE strings.
 using Environment = std::vector<std::string>;
 
+// What this node gives to programs: the agent's own environment without sshd's variables, by which
+// bash takes a worker for a login and reads .bashrc, whatever that prints.
+Environment NodeEnvironment();
+
 // Later definitions of a name win; order of first appearance is kept.
 Environment MergeEnvironment(Environment base,
                              const google::protobuf::RepeatedPtrField<pb::EnvVar>& overrides);

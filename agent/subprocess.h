@@ -14,6 +14,9 @@ namespace dslaunch {
 // This process's environment, as SpawnSpec takes it.
 std::vector<std::string> CurrentEnvironment();
 
+// Closes every descriptor from `first` on. Async-signal-safe.
+void CloseFrom(int first);
+
 // What to start and how. Every string reaches the program byte for byte; no shell is involved.
 struct SpawnSpec {
   std::string executable = {};         // absolute path
@@ -23,9 +26,10 @@ struct SpawnSpec {
   int stdin_fd = -1;                   // -1: /dev/null; borrowed
   int stdout_fd = -1;                  // likewise
   int stderr_fd = -1;                  // likewise
-  int pass_fd = -1;             // above 2: kept open in the child at its own number; -1: none
-  bool own_session = false;     // setsid(): out of the terminal's reach
-  bool own_group = false;       // setpgid(0, 0): can be killed as a group
+  int pass_fd = -1;          // above 2: kept open in the child at its own number; -1: none
+  bool own_session = false;  // setsid(): out of the terminal's reach
+  bool own_group = false;    // setpgid(0, 0): can be killed as a group
+  int cgroup_fd = -1;  // folder of a cgroup v2 to start in if the kernel lets it; -1: the caller's
   int parent_death_signal = 0;  // sent to it when the *thread* that spawns it ends; 0: none
 };
 

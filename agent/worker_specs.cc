@@ -51,6 +51,8 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
   worker.master_port = static_cast<int>(plan.assignment.master_port());
   worker.job_id = plan.job_id;
   worker.epoch = plan.epoch;
+  worker.restart_count = static_cast<int>(plan.assignment.restart_count());
+  worker.max_restarts = plan.max_restarts;
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
   worker.cuda_visible_devices = VisibleDevices(plan, environment);
   worker.socket_ifname = InterfaceTowards(

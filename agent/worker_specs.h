@@ -22,6 +22,7 @@ struct WorkerPlan {
   std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
                                    // empty: local
   int cores = 1;                   // of this node
+  int max_restarts = 0;
 };
 
 // One WorkerSpec per slot, with its environment: the node's, then the contract's defaults, then

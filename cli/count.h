@@ -1,13 +1,36 @@
-// Numbers of things, in words.
+// Numbers of things, names and times, in words.
 #pragma once
 
+#include <cstdint>
+#include <cstdio>
 #include <string>
+#include <vector>
 
 namespace dslaunch {
 
 // "1 node", "2 nodes".
 inline std::string Count(size_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// The first few of `names`, and how many more there are.
+inline std::string NameList(const std::vector<std::string>& names, const std::string& separator) {
+  constexpr size_t kMaxShown = 8;
+  std::string list;
+  for (size_t i = 0; i < names.size() && i < kMaxShown; ++i) {
+    list += (i == 0 ? "" : separator) + names[i];
+  }
+  if (names.size() > kMaxShown) {
+    list += separator + "and " + std::to_string(names.size() - kMaxShown) + " more";
+  }
+  return list;
+}
+
+// "1 s", "0.25 s"; as short as it can be said.
+inline std::string Seconds(int64_t ms) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(ms) / 1000);
+  return text;
 }
 
 }  // namespace dslaunch

@@ -23,6 +23,11 @@ void JobOutput::Say(const std::string& text) {
   Flush();
 }
 
+void JobOutput::Print(const std::string& line) {
+  terminal_.Out(line);
+  Flush();
+}
+
 LineAssembler::Sink JobOutput::SinkFor(bool is_stderr, const Stream& stream) {
   return [this, is_stderr, &stream](std::string_view line) {
     const std::string tagged = stream.tag + std::string(line);
@@ -36,7 +41,7 @@ void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
       chunk.is_stderr() ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
   const auto rank = static_cast<int>(chunk.rank());
   Stream& stream = streams_
-                       .try_emplace(StreamKey(chunk.rank(), chunk.is_stderr()),
+                       .try_emplace(StreamKey(node, chunk.rank(), chunk.is_stderr()),
                                     Stream{LineTag(node, rank), LineAssembler(is_terminal)})
                        .first->second;
   const LineAssembler::Sink sink = SinkFor(chunk.is_stderr(), stream);
@@ -63,7 +68,7 @@ void JobOutput::Progress(const pb::WorkerStatus& status) {
 }
 
 void JobOutput::FinishStreams() {
-  for (auto& [key, stream] : streams_) stream.lines.Finish(SinkFor(key.second, stream));
+  for (auto& [key, stream] : streams_) stream.lines.Finish(SinkFor(std::get<bool>(key), stream));
   terminal_.SetLive("");
   if (const std::optional<std::string> text = progress_.Last()) terminal_.Err(*text);
   Flush();
@@ -89,7 +94,7 @@ void JobOutput::OnFlushTimer() {
   flush_armed_ = false;
   bool partial = false;
   for (auto& [key, stream] : streams_) {
-    stream.lines.FlushPartial(Clock::now(), SinkFor(key.second, stream));
+    stream.lines.FlushPartial(Clock::now(), SinkFor(std::get<bool>(key), stream));
     partial = partial || stream.lines.FlushDue();
   }
   Flush();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,9 @@ class JobOutput {
   // Lines of dslaunch's own, on stderr. `text` may have several.
   void Say(const std::string& text);
 
+  // A line for programs, on stdout.
+  void Print(const std::string& line);
+
   // A piece of a rank's output. `then` is called once the terminal can take more, which is how a
   // slow terminal slows its source.
   void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
@@ -45,7 +49,8 @@ class JobOutput {
   bool SlowReaderMakesProgress() const;
 
  private:
-  using StreamKey = std::pair<uint32_t, bool>;  // rank, is_stderr
+  // After a restart a rank may be on another node.
+  using StreamKey = std::tuple<std::string, uint32_t, bool>;  // node, rank, is_stderr
 
   struct Stream {
     std::string tag;

@@ -4,15 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "cli/job_story.h"
 #include "cli/launch_plan.h"
 #include "cli/outcome.h"
+#include "cli/summary_view.h"
 #include "proto/contract/deadline.h"
 
 namespace dslaunch {
 
-// `workers` in the order in which their ends became known; `job_dirs` by node.
-std::string SummarizeJob(const LaunchPlan& plan, const JobEnd& end,
-                         const std::vector<pb::WorkerEnded>& workers,
-                         const std::vector<std::string>& job_dirs, Clock::duration duration);
+EndCause::Kind ToKind(pb::Cause::Kind kind);
+
+// `job_dirs` by node; empty where the node never said it.
+JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan, const JobStory& story,
+                        const JobEnd& end, const std::vector<std::string>& job_dirs,
+                        Clock::duration duration);
 
 }  // namespace dslaunch

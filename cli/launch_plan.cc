@@ -7,30 +7,23 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxNamesShown = 8;
-
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
-
-// The first few of `names`, and how many more there are.
-std::string NameList(const std::vector<std::string>& names, const char* separator) {
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamesShown); ++i) {
-    list += (i == 0 ? "" : separator) + names[i];
-  }
-  if (names.size() > kMaxNamesShown) {
-    list += separator + ("and " + std::to_string(names.size() - kMaxNamesShown) + " more");
-  }
-  return list;
-}
 
 Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts) {
   if (options.launcher) return *options.launcher;
   return options.hostfile || facts.default_hostfile_exists ? Launcher::kSsh : Launcher::kLocal;
 }
 
+// How many nodes the user asked to have ranks, as the user said it.
+std::string AskedFor(const LaunchOptions& options, int nodes) {
+  return (options.min_nodes ? "up to " + std::to_string(nodes) + " nodes"
+                            : "--num_nodes " + std::to_string(nodes));
+}
+
 // Nodes that nobody named: all on this machine.
 Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFacts& facts) {
-  const int num_nodes = options.num_nodes.value_or(1);
+  const int num_nodes =
+      options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
   if (options.launcher == Launcher::kSsh) {
     return Usage(
         "--launcher ssh needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' "
@@ -38,7 +31,7 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFact
   }
   if (num_nodes > 1 && !options.launcher) {
     return Usage(
-        "--num_nodes " + std::to_string(num_nodes) +
+        AskedFor(options, num_nodes) +
         " needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' for each, or add "
         "--launcher local to run them all on this machine");
   }
@@ -61,17 +54,29 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFact
   return plan;
 }
 
+// The first nodes of the file that are no spares have ranks. Its spares stand by, and in an elastic
+// job the nodes beyond the most that may have ranks do too.
 Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector<Host>& hosts,
                                  const std::string& hostfile) {
-  const size_t num_nodes =
-      options.num_nodes ? static_cast<size_t>(*options.num_nodes) : hosts.size();
-  if (num_nodes > hosts.size()) {
-    return Usage("--num_nodes " + std::to_string(num_nodes) + ", but " + hostfile + " has only " +
-                 Count(hosts.size(), "node") + "; add lines to it or ask for fewer");
+  const int regular =
+      static_cast<int>(std::ranges::count(hosts, false, [](const Host& h) { return h.spare; }));
+  const bool elastic = options.min_nodes.has_value();
+  const int wanted = (elastic ? options.max_nodes : options.num_nodes).value_or(regular);
+  if (regular == 0) {
+    return Usage("every node of " + hostfile +
+                 " is a spare; take spare=true from those that are to have ranks");
+  }
+  if (wanted > regular || (elastic && *options.min_nodes > regular)) {
+    const bool has_spares = static_cast<size_t>(regular) < hosts.size();
+    return Usage(AskedFor(options, std::max(wanted, options.min_nodes.value_or(0))) + ", but " +
+                 hostfile + " has only " + Count(static_cast<size_t>(regular), "node") +
+                 (has_spares ? " besides its spares" : "") + "; add lines to it or ask for fewer");
   }
   LaunchPlan plan;
-  for (size_t i = 0; i < num_nodes; ++i) {
-    const Host& host = hosts[i];
+  int with_ranks = 0;
+  for (const Host& host : hosts) {
+    const bool beyond = !host.spare && with_ranks == wanted;
+    if (beyond && !elastic) continue;
     if (options.num_gpus && *options.num_gpus > host.slots) {
       return Usage("--num_gpus " + std::to_string(*options.num_gpus) + ", but " + host.name +
                    " has slots=" + std::to_string(host.slots) + " (" + hostfile + ":" +
@@ -83,6 +88,8 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
     node.port = host.port;
     node.user = host.user;
     node.slots = options.num_gpus.value_or(host.slots);
+    node.spare = host.spare || beyond;
+    if (!node.spare) ++with_ranks;
     plan.nodes.push_back(std::move(node));
   }
   return plan;
@@ -104,10 +111,14 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                  hosts ? PlanWithHosts(options, *hosts, options.hostfile.value_or(kDefaultHostfile))
                        : PlanWithoutHosts(options, facts));
   plan.launcher = LauncherFor(options, facts);
+  plan.max_nodes = 0;
   for (PlannedNode& node : plan.nodes) {
+    if (node.spare) continue;
+    ++plan.max_nodes;
     node.first_rank = plan.world_size;
     plan.world_size += node.slots;
   }
+  plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
   if (!options.tee.all && !options.tee.ranks.empty() &&
       options.tee.ranks.back() >= plan.world_size) {
     return Usage("--tee " + std::to_string(options.tee.ranks.back()) +
@@ -123,18 +134,23 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
       std::all_of(plan.nodes.begin(), plan.nodes.end(),
                   [&](const PlannedNode& node) { return node.slots == plan.nodes.front().slots; });
   std::vector<std::string> names;
+  std::vector<std::string> spares;
   for (const PlannedNode& node : plan.nodes) {
-    names.push_back(equal ? node.name : node.name + "(" + std::to_string(node.slots) + ")");
+    (node.spare ? spares : names)
+        .push_back(equal ? node.name : node.name + "(" + std::to_string(node.slots) + ")");
   }
-  std::string line = Count(plan.nodes.size(), "node");
-  if (equal) {
-    line += " x " + Count(static_cast<size_t>(plan.nodes.front().slots), "slot");
-  } else {
-    line += " with unequal slots";
-  }
-  line += " = " + Count(static_cast<size_t>(plan.world_size), "rank");
+  const bool elastic = plan.min_nodes < plan.max_nodes;
+  std::string line = (elastic ? std::to_string(plan.min_nodes) + " to " : "") +
+                     Count(static_cast<size_t>(plan.max_nodes), "node");
+  const auto slots = static_cast<size_t>(plan.nodes.front().slots);
+  line += equal ? " x " + Count(slots, "slot") : " with unequal slots";
+  line += std::string(" = ") + (elastic ? "up to " : "") +
+          Count(static_cast<size_t>(plan.world_size), "rank");
   line += plan.launcher == Launcher::kSsh ? " (ssh, " : " (local, ";
   line += std::string(device) + "): " + NameList(names, " ");
+  if (!spares.empty()) {
+    line += (spares.size() == 1 ? ", spare: " : ", spares: ") + NameList(spares, " ");
+  }
   if (!plan.slots_note.empty()) line += " (" + plan.slots_note + ")";
   return line;
 }

@@ -27,14 +27,17 @@ struct PlannedNode {
   int port = 0;      // 0: not given
   std::string user;  // empty: not given
   int slots = 0;
-  int first_rank = 0;  // ranks first_rank .. first_rank + slots - 1
+  int first_rank = 0;  // ranks first_rank .. first_rank + slots - 1, unless it is a spare
+  bool spare = false;  // takes ranks only in place of a node that was lost
 };
 
 struct LaunchPlan {
   Launcher launcher = Launcher::kLocal;
   std::vector<PlannedNode> nodes;  // in hostfile order
-  int world_size = 0;
-  std::string slots_note;  // how a number of slots nobody gave was chosen; else empty
+  int min_nodes = 1;               // with ranks, below which the job cannot go on
+  int max_nodes = 1;               // with ranks: as many as are no spares
+  int world_size = 0;              // with all of those; fewer nodes have fewer ranks
+  std::string slots_note;          // how a number of slots nobody gave was chosen; else empty
 };
 
 // The hostfile to read for these options; nullopt: none.
@@ -45,7 +48,7 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanFacts& facts);
 
-// "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2". `device` is "cpu" or "cuda".
+// "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device` is "cpu" or "cuda".
 std::string PlanLine(const LaunchPlan& plan, std::string_view device);
 
 // What a node said about itself.

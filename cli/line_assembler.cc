@@ -5,47 +5,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr unsigned char kEscape = 0x1b;
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";
-
 unsigned char At(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
-
-// The bytes of the valid UTF-8 character at the start of `text`; 0 when there is none. Plain ASCII
-// counts.
-size_t Utf8Size(std::string_view text) {
-  const unsigned char lead = At(text, 0);
-  if (lead < 0x80) return 1;
-  const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((At(text, i) & 0xc0) != 0x80) return 0;
-  }
-  const unsigned char second = At(text, 1);
-  const bool too_long = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
-  const bool surrogate = lead == 0xed && second >= 0xa0;
-  const bool too_large = lead == 0xf4 && second >= 0x90;
-  return too_long || surrogate || too_large ? 0 : size;
-}
-
-// The bytes of the escape sequence at the start of `text`, which begins with ESC (ECMA-48).
-size_t EscapeSize(std::string_view text) {
-  size_t i = 1;
-  if (i == text.size()) return i;
-  const unsigned char kind = At(text, i);
-  if (kind == '[') {  // control sequence: parameters, then one final byte
-    for (++i; i < text.size() && At(text, i) >= 0x20 && At(text, i) <= 0x3f;) ++i;
-    return i < text.size() && At(text, i) >= 0x40 && At(text, i) <= 0x7e ? i + 1 : i;
-  }
-  if (kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_') {
-    for (++i; i < text.size(); ++i) {  // a string, up to BEL or ESC backslash
-      if (At(text, i) == 0x07) return i + 1;
-      if (At(text, i) == kEscape) return i + 1 < text.size() && text[i + 1] == '\\' ? i + 2 : i;
-    }
-    return i;
-  }
-  while (i < text.size() && At(text, i) >= 0x20 && At(text, i) <= 0x2f) ++i;
-  return i < text.size() && At(text, i) >= 0x30 && At(text, i) <= 0x7e ? i + 1 : i;
-}
 
 bool IsPlain(std::string_view line) {
   return std::all_of(line.begin(), line.end(),
@@ -66,27 +26,6 @@ size_t CutAt(std::string_view text, size_t limit) {
 
 std::string LineTag(std::string_view node, int rank) {
   return "[" + std::string(node) + ":" + std::to_string(rank) + "] ";
-}
-
-std::string Harmless(std::string_view line) {
-  std::string out;
-  out.reserve(line.size());
-  while (!line.empty()) {
-    size_t size = Utf8Size(line);
-    const unsigned char c = At(line, 0);
-    if (size == 0) {
-      out += kReplacement;
-      size = 1;
-    } else if (c == kEscape) {
-      size = EscapeSize(line);
-    } else if (c == '\t' || (c >= 0x20 && c < 0x7f)) {
-      out += line[0];
-    } else if (size > 1 && !(c == 0xc2 && At(line, 1) < 0xa0)) {  // not U+0080 to U+009F
-      out += line.substr(0, size);
-    }
-    line.remove_prefix(size);
-  }
-  return out;
 }
 
 void LineAssembler::Append(std::string_view bytes, TimePoint now, const Sink& sink) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "proto/contract/harmless_text.h"
+
 namespace dslaunch {
 
 inline constexpr size_t kMaxDisplayLineBytes = 64 * 1024;
@@ -14,10 +16,6 @@ inline constexpr std::chrono::milliseconds kPartialLineDelay{200};
 
 // "[node:rank] ".
 std::string LineTag(std::string_view node, int rank);
-
-// `line` without what could steer a terminal: escape sequences and control characters go, tabs
-// stay, bytes that are no UTF-8 become U+FFFD.
-std::string Harmless(std::string_view line);
 
 // Cuts bytes into lines, however they arrive. A line ends with "\n", "\r" (progress bars) or
 // "\r\n"; one longer than kMaxDisplayLineBytes is split, not within a UTF-8 character. Not

@@ -12,10 +12,16 @@
 #include <string>
 
 #include "agent/gpus.h"
+#include "agent/process_tree.h"
 #include "cli/agent_binary.h"
+#include "cli/job_command.h"
+#include "cli/job_commands.h"
+#include "cli/job_policy.h"
+#include "cli/job_record.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
 #include "cli/recipe.h"
+#include "cli/secrets.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
@@ -24,12 +30,6 @@
 
 namespace dslaunch {
 namespace {
-
-constexpr uint32_t kJoinMs = 30'000;
-constexpr uint32_t kReadyMs = 30'000;
-constexpr uint32_t kTeardownMs = 5'000;
-constexpr uint32_t kHeartbeatMs = 1'000;
-constexpr uint32_t kDeadMs = 6'000;
 
 // Variables that DeepSpeed's users expect on every node without asking.
 constexpr const char* kExportedPrefixes[] = {"NCCL", "PYTHON", "MLFLOW", "MV2", "UCX"};
@@ -129,34 +129,80 @@ Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
   return DeviceChoice::kCpu;
 }
 
-Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher) {
+Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, bool detach) {
+  AgentRole role;
+  if (detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   if (launcher == Launcher::kLocal)
-    return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent));
-  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent));
+    return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent, role));
+  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, SshOptions(), role));
 }
 
-Result<int> RunJob(const LaunchOptions& options, Terminal& terminal) {
+int64_t UnixMs() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
+  JobRecord record;
+  record.job_id = session.job_id;
+  record.pid = getpid();
+  if (const std::optional<ProcessInfo> self = ReadProcess(getpid()))
+    record.start_ticks = self->id.start_ticks;
+  record.launcher = session.plan.launcher;
+  for (const PlannedNode& node : session.plan.nodes)
+    record.nodes.push_back({node.name, node.host, node.port, node.user});
+  record.argv = MaskedArguments(arguments);
+  record.cwd = session.program.cwd();
+  record.log_dir = session.log_dir;
+  record.started_unix_ms = UnixMs();
+  return record;
+}
+
+Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
+                   Terminal& terminal) {
   SessionOptions session;
   DSL_TRY_ASSIGN(session.plan, MakePlan(options));
+  DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
-  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport, MakeTransport(session.plan.launcher));
+  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
+                 MakeTransport(session.plan.launcher, options.detach));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
-  session.tee = options.tee;
+  session.timeouts = MakeTimeouts(options);
+  session.detach = options.detach;
+  session.tee = options.detach ? Tee{false, {}} : options.tee;
   session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
+  session.log_max_bytes = static_cast<uint64_t>(options.log_max_mb) << 20;
+  for (const std::string& argument : MaskedArguments(arguments))
+    session.description += (session.description.empty() ? "" : " ") + argument;
   session.master_port = options.master_port;
+  session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
-  session.timeouts.set_grace_ms(static_cast<uint32_t>(options.grace_ms));
-  session.timeouts.set_join_ms(kJoinMs);
-  session.timeouts.set_ready_ms(kReadyMs);
-  session.timeouts.set_teardown_ms(kTeardownMs);
-  session.timeouts.set_heartbeat_ms(kHeartbeatMs);
-  session.timeouts.set_dead_ms(kDeadMs);
+  const std::string jobs_folder = OwnJobsFolder();
+  session.events_folder =
+      (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
+  JobRecord record = MakeRecord(session, arguments);
+  if (const Result<void> kept = WriteJobRecord(jobs_folder, record); !kept.ok())
+    terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
   // that never answered, use them until the process ends.
-  return (new LaunchSession(std::move(session), *transport.release(), terminal))->Run();
+  auto& launch = *new LaunchSession(std::move(session), *transport.release(), terminal);
+  record.exit_code = launch.Run();
+  if (launch.detached()) return record.exit_code;
+  record.ended_unix_ms = UnixMs();
+  (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before
+  return record.exit_code;
+}
+
+Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const JobCommand command,
+                 ParseJobCommand(words, int64_t{std::time(nullptr)} * 1000));
+  if (command.kind != JobCommand::Kind::kHelp) return RunJobCommand(command, terminal);
+  terminal.Out(command.text);
+  return ToInt(ExitCode::kOk);
 }
 
 int Main(int argc, char** argv) {
@@ -169,8 +215,10 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kHelp ||
              options->mode == LaunchOptions::Mode::kVersion) {
     terminal.Out(options->text);
+  } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
+    exit_code = JobCommandMain(options->program, terminal);
   } else {
-    exit_code = RunJob(*options, terminal);
+    exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }
   if (!exit_code.ok()) terminal.Err("dslaunch: " + exit_code.error().message);
   terminal.Drain(Deadline::After(milliseconds(10'000)));

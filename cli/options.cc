@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <functional>
+#include <iterator>
 
+#include "cli/count.h"
+#include "cli/job_command.h"
+#include "cli/option_values.h"
 #include "cli/suggest.h"
 #include "hostfiles/hostfile.h"
 
@@ -19,10 +21,16 @@ constexpr char kHelpText[] =
 
   dslaunch [launch options] train [RECIPE] [trainer options]   the built-in trainer
   dslaunch [launch options] PROGRAM [args...]                  any program or script
+  dslaunch ps | logs JOB | attach JOB | stop JOB               jobs started before
 
 Where
-  -H, --hostfile FILE      lines 'NAME slots=N'; default /job/hostfile if it exists
+  -H, --hostfile FILE      lines 'NAME slots=N [spare=true]'; default /job/hostfile if it
+                           exists; a spare gets ranks only in place of a lost node
   --num_nodes N            use the first N nodes of the hostfile
+  --nnodes N | MIN:MAX     N: the same; a range: go on with fewer nodes, down to MIN,
+                           when some are lost; nodes beyond MAX are spares
+  --min_elastic_nodes N, --max_elastic_nodes N
+                           the same range, as DeepSpeed spells it
   --num_gpus N             ranks per node (also --num_accelerators); default: all slots
   --launcher local|ssh     default: ssh with a hostfile, else local; local runs every
                            node on this machine
@@ -32,16 +40,33 @@ Where
 
 Output
   --tee all|none|0,3       ranks whose output is shown here; default 0
+  --detach                 print the job's id once every rank is started, and end; the
+                           job goes on: dslaunch ps, logs, attach, stop
+  --json                   how the job ended, as one JSON object on stdout's last line
   --log_dir DIR            on each node; default: the user's state folder
+  --log_max_mb N           of each log file: beyond it the oldest part is dropped
 
-Ending
+When something fails
+  --max_restarts N         times that the ranks are started again; default 0, or 3 with
+                           spares or a range of nodes
+  --restart_delay_s S      before the first restart; doubles up to 30; default 1
+  --on_join next|now       a node that comes later, or comes back, gets ranks at the next
+                           restart (default), or the ranks are restarted for it
+  --on_hang report|kill|restart
+                           when a rank's steps stop; default report
+  --hang_s S               without a step, and 5 times the usual, is a hang; 0: never;
+                           default 60
+  --heartbeat_s S, --suspect_s S, --dead_s S
+                           how often nodes are heard; how much silence is said; after how
+                           much a node is lost; default 1, 3, 6
+  --lease_s S              silence of this machine that ends the job; default 60
   --grace S                seconds between SIGTERM and SIGKILL; default 10
 
   --help, --version
   dslaunch train --help    the trainer options
 
 Options may be spelt with '-' or '_' and must precede PROGRAM: what follows it is its
-own. A program that is called train is started as ./train.
+own. A program that is called train, ps, logs, attach or stop is started as ./train.
 )";
 
 constexpr char kTrainHelpText[] =
@@ -65,59 +90,6 @@ Error Usage(const std::string& what) {
   return {ExitCode::kUsage, what + (what.back() == '?' ? " See" : "; see") + " dslaunch --help"};
 }
 
-std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
-// Throws CLI::ValidationError naming the option, as CLI11 expects of a reader.
-template <class T>
-T ReadWhole(const std::string& option, const std::string& text, T min, T max) {
-  T value = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || end != text.data() + text.size() || value < min || value > max) {
-    throw CLI::ValidationError(option + " must be a whole number from " + std::to_string(min) +
-                               " to " + std::to_string(max) + ", not " + Quoted(text));
-  }
-  return value;
-}
-
-int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s) {
-  constexpr double kMaxS = 86400;
-  double seconds = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (status != std::errc() || end != text.data() + text.size() ||
-      !(seconds >= min_s && seconds <= kMaxS)) {
-    const std::string range = min_s > 0 ? "0.1 to 86400" : "0 to 86400";
-    throw CLI::ValidationError(option + " must be seconds, " + range + ", not " + Quoted(text));
-  }
-  return std::llround(seconds * 1000);
-}
-
-template <class T>
-T ReadChoice(const std::string& option, const std::string& text,
-             const std::vector<std::pair<std::string, T>>& choices) {
-  std::string names;
-  for (const auto& [name, value] : choices) {
-    if (CLI::detail::to_lower(text) == name) return value;
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  throw CLI::ValidationError(option + " must be one of " + names + ", not " + Quoted(text));
-}
-
-Tee ReadTee(const std::string& text) {
-  constexpr int kMaxRank = (1 << 24) - 1;
-  if (text == "all") return {true, {}};
-  if (text == "none") return {false, {}};
-  Tee tee{false, {}};
-  if (text.empty() || text.back() == ',') {
-    throw CLI::ValidationError("--tee must be all, none or ranks such as 0,3, not " + Quoted(text));
-  }
-  for (const std::string& rank : CLI::detail::split(text, ',')) {
-    tee.ranks.push_back(ReadWhole<int>("--tee: each rank", rank, 0, kMaxRank));
-  }
-  std::sort(tee.ranks.begin(), tee.ranks.end());
-  tee.ranks.erase(std::unique(tee.ranks.begin(), tee.ranks.end()), tee.ranks.end());
-  return tee;
-}
-
 // Adds an option whose value goes through `read`; the last one given counts.
 void AddReader(CLI::App& app, const std::string& names,
                const std::function<void(const std::string&)>& read) {
@@ -139,10 +111,55 @@ void AddText(CLI::App& app, const std::string& names, const std::string& name,
   });
 }
 
-void AddLaunchOptions(CLI::App& app, LaunchOptions& options) {
-  AddReader(app, "--num_nodes", [&](const std::string& text) {
-    options.num_nodes = ReadWhole<int>("--num_nodes", text, 1, 1'000'000);
+void AddSeconds(CLI::App& app, const std::string& name, double min_s, double max_s,
+                int64_t& out_ms) {
+  AddReader(app, name, [=, &out_ms](const std::string& text) {
+    out_ms = ReadSecondsAsMs(name, text, min_s, max_s);
   });
+}
+
+void AddNumber(CLI::App& app, const std::string& name, int min, int max, std::optional<int>& out) {
+  AddReader(app, name,
+            [=, &out](const std::string& text) { out = ReadWhole<int>(name, text, min, max); });
+}
+
+// The ways to say how many nodes; CheckNodes makes one of them.
+struct NodeOptions {
+  std::optional<int> num_nodes;
+  std::optional<NodeRange> nnodes;
+  std::optional<int> min_elastic;
+  std::optional<int> max_elastic;
+};
+
+void AddNodeOptions(CLI::App& app, NodeOptions& nodes) {
+  AddNumber(app, "--num_nodes", 1, kMaxNodes, nodes.num_nodes);
+  AddReader(app, "--nnodes", [&](const std::string& text) { nodes.nnodes = ReadNodes(text); });
+  AddNumber(app, "--min_elastic_nodes", 1, kMaxNodes, nodes.min_elastic);
+  AddNumber(app, "--max_elastic_nodes", 1, kMaxNodes, nodes.max_elastic);
+}
+
+void AddFailureOptions(CLI::App& app, LaunchOptions& options) {
+  constexpr double kDayS = 86400;
+  AddNumber(app, "--max_restarts", 0, 1'000'000, options.max_restarts);
+  AddSeconds(app, "--restart_delay_s", 0, kMaxRestartDelayMs / 1000, options.restart_delay_ms);
+  AddReader(app, "--on_join", [&](const std::string& text) {
+    options.on_join = ReadChoice<OnJoin>("--on_join", text,
+                                         {{"next", OnJoin::kNextRestart}, {"now", OnJoin::kNow}});
+  });
+  AddReader(app, "--on_hang", [&](const std::string& text) {
+    options.on_hang = ReadChoice<OnHang>(
+        "--on_hang", text,
+        {{"report", OnHang::kReport}, {"kill", OnHang::kKill}, {"restart", OnHang::kRestart}});
+  });
+  AddSeconds(app, "--hang_s", 0, kDayS, options.hang_ms);
+  AddSeconds(app, "--heartbeat_s", 0.1, kDayS, options.heartbeat_ms);
+  AddSeconds(app, "--suspect_s", 0.1, kDayS, options.suspect_ms);
+  AddSeconds(app, "--dead_s", 0.1, kDayS, options.dead_ms);
+  AddSeconds(app, "--lease_s", 1, kDayS, options.lease_ms);
+  AddSeconds(app, "--grace", 0, kDayS, options.grace_ms);
+}
+
+void AddLaunchOptions(CLI::App& app, LaunchOptions& options) {
   AddReader(app, "--num_gpus,--num_accelerators", [&](const std::string& text) {
     options.num_gpus = ReadWhole<int>("--num_gpus", text, 1, kMaxSlots);
   });
@@ -163,12 +180,12 @@ void AddLaunchOptions(CLI::App& app, LaunchOptions& options) {
   });
   AddReader(app, "--tee", [&](const std::string& text) { options.tee = ReadTee(text); });
   AddText(app, "--log_dir", "--log_dir", [&](const std::string& text) { options.log_dir = text; });
-  AddReader(app, "--grace", [&](const std::string& text) {
-    options.grace_ms = ReadSecondsAsMs("--grace", text, 0);
+  AddReader(app, "--log_max_mb", [&](const std::string& text) {
+    options.log_max_mb = ReadWhole<int>("--log_max_mb", text, 0, 1'000'000'000);
   });
-  AddReader(app, "--connect_timeout", [&](const std::string& text) {
-    options.connect_timeout_ms = ReadSecondsAsMs("--connect_timeout", text, 0.1);
-  });
+  app.add_flag("--json", options.json);
+  app.add_flag("--detach", options.detach);
+  AddSeconds(app, "--connect_timeout", 0.1, 86400, options.connect_timeout_ms);
 }
 
 void AddTrainOptions(CLI::App& app, TrainOptions& train) {
@@ -293,6 +310,51 @@ Result<void> ParseTrain(const Half& half, CLI::App& app, const std::vector<std::
   return {};
 }
 
+// One way to say how many nodes, or none.
+Result<void> CheckNodes(const NodeOptions& given, LaunchOptions& options) {
+  const bool by_range = given.min_elastic || given.max_elastic;
+  if (given.nnodes && (given.num_nodes || by_range)) {
+    return Usage(
+        "--nnodes excludes --num_nodes, --min_elastic_nodes and --max_elastic_nodes; "
+        "give one of them");
+  }
+  if (given.num_nodes && given.max_elastic) {
+    return Usage("--num_nodes and --max_elastic_nodes exclude each other; give one of them");
+  }
+  if (given.nnodes && given.nnodes->max) {
+    options.min_nodes = given.nnodes->min;
+    options.max_nodes = given.nnodes->max;
+  } else if (given.nnodes) {
+    options.num_nodes = given.nnodes->min;
+  } else if (by_range) {
+    options.min_nodes = given.min_elastic.value_or(1);
+    options.max_nodes = given.max_elastic ? given.max_elastic : given.num_nodes;
+    if (options.max_nodes && *options.min_nodes > *options.max_nodes) {
+      return Usage("--min_elastic_nodes " + std::to_string(*options.min_nodes) +
+                   " is more than the " + std::to_string(*options.max_nodes) +
+                   " nodes there may be; ask for fewer");
+    }
+  } else {
+    options.num_nodes = given.num_nodes;
+  }
+  return {};
+}
+
+Result<void> CheckSilences(const LaunchOptions& options) {
+  const std::pair<const char*, int64_t> rising[] = {{"--heartbeat_s", options.heartbeat_ms},
+                                                    {"--suspect_s", options.suspect_ms},
+                                                    {"--dead_s", options.dead_ms}};
+  for (size_t i = 1; i < std::size(rising); ++i) {
+    if (rising[i - 1].second < rising[i].second) continue;
+    const auto text = [](const auto& option) {
+      return std::string(option.first) + " (" + Seconds(option.second) + ")";
+    };
+    return Usage(text(rising[i - 1]) + " must be less than " + text(rising[i]) +
+                 "; lower the first or raise the second");
+  }
+  return {};
+}
+
 LaunchOptions TextOnly(LaunchOptions::Mode mode, std::string text) {
   LaunchOptions options;
   options.mode = mode;
@@ -312,7 +374,10 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   launch.set_help_flag();
   launch.add_flag("-h,--help", help);
   launch.add_flag("--version", version);
+  NodeOptions nodes;
+  AddNodeOptions(launch, nodes);
   AddLaunchOptions(launch, options);
+  AddFailureOptions(launch, options);
   train.set_help_flag();
   train.add_flag("-h,--help", train_help);
   AddTrainOptions(train, options.train);
@@ -321,8 +386,15 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   DSL_TRY(Read(launch, split.options));
   if (help) return TextOnly(LaunchOptions::Mode::kHelp, kHelpText);
   if (version) return TextOnly(LaunchOptions::Mode::kVersion, kVersionText);
+  DSL_TRY(CheckNodes(nodes, options));
+  DSL_TRY(CheckSilences(options));
   if (split.next == arguments.size()) {
     return Usage("nothing to run: give 'train' or a program");
+  }
+  if (options.detach && options.json) {
+    return Usage(
+        "--json says how the job ended, which --detach does not wait for; dslaunch ps "
+        "--all --json does");
   }
   const std::string& first = arguments[split.next];
   if (first == "train") {
@@ -330,6 +402,15 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
     DSL_TRY(ParseTrain({train, launch, "before 'train'"}, train, arguments, split.next + 1,
                        options.train));
     if (train_help) return TextOnly(LaunchOptions::Mode::kHelp, kTrainHelpText);
+    return options;
+  }
+  if (IsJobCommand(first)) {
+    if (split.next > 0) {
+      return Usage(Quoted(first) + " takes no launch options; a program of that name is ./" +
+                   first);
+    }
+    options.mode = LaunchOptions::Mode::kJobCommand;
+    options.program = arguments;
     return options;
   }
   if (first.empty()) return Usage("the program's name is empty");

@@ -20,6 +20,14 @@ struct Tee {
   std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
 };
 
+// When a node that comes later, or comes back, gets ranks.
+enum class OnJoin { kNextRestart, kNow };
+
+// What happens when a rank's steps stop.
+enum class OnHang { kReport, kKill, kRestart };
+
+inline constexpr int64_t kMaxRestartDelayMs = 30'000;
+
 // What `train` gives to the embedded trainer, on top of the recipe.
 struct TrainOptions {
   std::optional<std::string> recipe;  // name or path, as typed
@@ -35,23 +43,40 @@ struct TrainOptions {
 };
 
 struct LaunchOptions {
-  enum class Mode { kHelp, kVersion, kTrain, kProgram };
+  enum class Mode { kHelp, kVersion, kTrain, kProgram, kJobCommand };
   Mode mode = Mode::kProgram;
   std::string text;  // for kHelp and kVersion: what to print on stdout
 
   std::optional<int> num_nodes;
-  std::optional<int> num_gpus;  // ranks per node
+  // Elastic when there is a least number of nodes; then without num_nodes.
+  std::optional<int> min_nodes;
+  std::optional<int> max_nodes;  // nullopt: all of the hostfile that are no spares
+  std::optional<int> num_gpus;   // ranks per node
   std::optional<std::string> hostfile;
   std::optional<Launcher> launcher;
   DeviceChoice device = DeviceChoice::kAuto;
   int master_port = 0;  // 0: any free port
   Tee tee;
   std::string log_dir;  // empty: the user's state folder on each node
-  int64_t grace_ms = 10'000;
+  int log_max_mb = 0;   // of each log file; 0: no limit
+  bool json = false;    // the closing block on stdout too
+  bool detach = false;  // the job goes on without its front end once all ranks are started
   int64_t connect_timeout_ms = 20'000;
 
-  TrainOptions train;                // for kTrain
-  std::vector<std::string> program;  // for kProgram: argv, untouched, never empty
+  std::optional<int> max_restarts;   // nullopt: as MakePolicy chooses
+  int64_t restart_delay_ms = 1'000;  // at most kMaxRestartDelayMs
+  OnJoin on_join = OnJoin::kNextRestart;
+  OnHang on_hang = OnHang::kReport;
+  int64_t hang_ms = 60'000;  // 0: hangs are not looked for
+  int64_t heartbeat_ms = 1'000;
+  int64_t suspect_ms = 3'000;  // more than heartbeat_ms
+  int64_t dead_ms = 6'000;     // more than suspect_ms
+  int64_t lease_ms = 60'000;
+  int64_t grace_ms = 10'000;
+
+  TrainOptions train;  // for kTrain
+  // For kProgram argv, untouched, never empty; for kJobCommand the command and what follows it.
+  std::vector<std::string> program;
 };
 
 // Parses the command line. Launch options end at the first argument that is no option (or after

@@ -1,6 +1,7 @@
 #include "cli/outcome.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include "rendezvous/cause.h"
 
@@ -9,13 +10,28 @@ namespace {
 
 bool IsBad(const pb::Cause& cause) { return cause.kind() != pb::Cause::NONE; }
 
-std::string LostMessage(const NodeEnd& node) {
-  return node.name + " was lost: " + (node.last_words.empty() ? node.lost_reason : node.last_words);
+pb::Cause Lost(const std::vector<NodeEnd>& nodes, uint32_t index) {
+  return MakeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable, LostMessage(nodes[index]));
 }
 
-pb::Cause Lost(const std::vector<NodeEnd>& nodes, size_t index) {
-  return MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
-                   LostMessage(nodes[index]));
+// What the rendezvous said when all was known; nullptr when no node could pass it on.
+const pb::NodeDone* LastWord(const std::vector<NodeEnd>& nodes) {
+  const auto told = std::ranges::find_if(
+      nodes, [](const NodeEnd& node) { return node.done && node.done->closed(); });
+  return told == nodes.end() ? nullptr : &*told->done;
+}
+
+std::vector<uint32_t> Members(const JobFacts& facts, const pb::NodeDone* last_word) {
+  std::vector<uint32_t> members = facts.members;
+  if (last_word != nullptr && last_word->members_size() > 0)
+    members.assign(last_word->members().begin(), last_word->members().end());
+  if (members.empty()) {
+    for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
+      if (!facts.nodes[i].absent) members.push_back(i);
+    }
+  }
+  std::erase_if(members, [&](uint32_t index) { return index >= facts.nodes.size(); });
+  return members;
 }
 
 // How much a node's word for the cause is worth; 0 is nothing. One that only lost its rendezvous
@@ -27,43 +43,70 @@ int Worth(const NodeEnd& node) {
   return node.outcome->kind() == pb::Cause::NODE_LOST ? 1 : 2;
 }
 
-pb::Cause FirstCause(const std::optional<pb::Cause>& interrupted,
-                     const std::vector<NodeEnd>& nodes) {
-  if (interrupted) return *interrupted;
-  const auto best = std::ranges::max_element(nodes, {}, Worth);
-  if (Worth(*best) > 0) {
-    const uint32_t index = best->outcome->node_index();
-    const bool lost_with_words = best->outcome->kind() == pb::Cause::NODE_LOST &&
-                                 index < nodes.size() && !nodes[index].last_words.empty();
-    return lost_with_words ? Lost(nodes, index) : *best->outcome;
+// A lost node is best explained by its own last words.
+pb::Cause Explained(const pb::Cause& cause, const std::vector<NodeEnd>& nodes) {
+  const uint32_t index = cause.node_index();
+  const bool lost_with_words = cause.kind() == pb::Cause::NODE_LOST && index < nodes.size() &&
+                               !nodes[index].last_words.empty();
+  return lost_with_words ? Lost(nodes, index) : cause;
+}
+
+pb::Cause FirstCause(const JobFacts& facts, const std::vector<uint32_t>& members,
+                     const pb::NodeDone* last_word) {
+  const std::vector<NodeEnd>& nodes = facts.nodes;
+  if (facts.interrupted) return *facts.interrupted;
+  if (last_word != nullptr && IsBad(last_word->cause()))
+    return Explained(last_word->cause(), nodes);
+  const auto node_at = [&](uint32_t index) -> const NodeEnd& { return nodes[index]; };
+  if (last_word == nullptr) {
+    const auto best =
+        std::ranges::max_element(members, {}, [&](uint32_t index) { return Worth(nodes[index]); });
+    if (best != members.end() && Worth(nodes[*best]) > 0)
+      return Explained(*nodes[*best].outcome, nodes);
   }
-  const auto gone = std::ranges::find(nodes, false, &NodeEnd::done);
-  if (gone != nodes.end()) return Lost(nodes, static_cast<size_t>(gone - nodes.begin()));
-  const auto confused =
-      std::ranges::find_if(nodes, [](const NodeEnd& n) { return n.outcome && IsBad(*n.outcome); });
-  return confused == nodes.end() ? pb::Cause() : *confused->outcome;
+  const auto gone =
+      std::ranges::find_if(members, [&](uint32_t index) { return !nodes[index].done.has_value(); });
+  if (gone != members.end()) return Lost(nodes, *gone);
+  if (last_word != nullptr) return {};
+  for (const NodeEnd& node : members | std::views::transform(node_at)) {
+    if (node.outcome && IsBad(*node.outcome)) return *node.outcome;
+  }
+  return {};
+}
+
+// What a node's end adds to the cause; empty: nothing.
+std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
+  const bool is_cause = end.cause.kind() == pb::Cause::NODE_LOST && end.cause.node_index() == index;
+  if (node.absent || is_cause) return "";
+  if (!node.done) return LostMessage(node);
+  const bool is_member = std::ranges::count(end.members, index) > 0;
+  const bool was_refused = !is_member && !node.done->closed() && node.outcome;
+  return was_refused && IsBad(*node.outcome) ? node.outcome->message() : "";
 }
 
 }  // namespace
 
-JobEnd DecideJobEnd(const std::optional<pb::Cause>& interrupted,
-                    const std::vector<NodeEnd>& nodes) {
+std::string LostMessage(const NodeEnd& node) {
+  return node.name + " was lost: " + (node.last_words.empty() ? node.lost_reason : node.last_words);
+}
+
+JobEnd DecideJobEnd(const JobFacts& facts) {
   JobEnd end;
-  end.cause = FirstCause(interrupted, nodes);
-  bool complete = true;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const NodeEnd& node = nodes[i];
-    complete = complete && node.done && node.teardown_complete && node.left_pids.empty();
-    if (!node.done && !(end.cause.kind() == pb::Cause::NODE_LOST && end.cause.node_index() == i)) {
-      end.remarks.push_back(LostMessage(node));
-    }
-    if (node.left_pids.empty()) continue;
-    std::string pids;
-    for (const int pid : node.left_pids) pids += " " + std::to_string(pid);
-    end.remarks.push_back(node.name + ": could not end process" + pids +
-                          "; look at it there with ps");
+  const pb::NodeDone* last_word = LastWord(facts.nodes);
+  end.members = Members(facts, last_word);
+  end.cause = FirstCause(facts, end.members, last_word);
+  if (last_word != nullptr)
+    end.victims.assign(last_word->victims().begin(), last_word->victims().end());
+  end.remarks = facts.losses;
+  for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
+    std::string remark = Remark(end, facts.nodes[i], i);
+    if (!remark.empty()) end.remarks.push_back(std::move(remark));
   }
-  if (!IsBad(end.cause) && !complete) {
+  const bool complete = std::ranges::all_of(end.members, [&](uint32_t index) {
+    const std::optional<pb::NodeDone>& done = facts.nodes[index].done;
+    return done && done->teardown_complete() && done->left().empty();
+  });
+  if (!IsBad(end.cause) && !(complete && !end.members.empty())) {
     end.cause = MakeCause(pb::Cause::TIMED_OUT, 0, ExitCode::kTimedOut,
                           "every rank ended well, but not every node said that it is empty");
   }

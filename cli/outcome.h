@@ -1,6 +1,7 @@
 // How a job ended: from what every node said to one cause and one exit code. Pure.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,24 +13,37 @@ namespace dslaunch {
 // What the front end knows of one node when nothing more will come.
 struct NodeEnd {
   std::string name;
-  bool done = false;                 // it sent NodeDone
-  bool teardown_complete = false;    // and said that all nodes are empty
-  std::vector<int> left_pids;        // processes it could not end
+  bool absent = false;               // it was never reached, so nothing was started there
+  std::optional<pb::NodeDone> done;  // its last word
   std::optional<pb::Cause> outcome;  // as its agent heard it; kind NONE for success
   std::string lost_reason;           // when not done
   std::string last_words;            // of its keeper, when not done; often empty
 };
 
+// What the front end knows of a job when nothing more will come.
+struct JobFacts {
+  // The signal that the user sent to the front end before anything else went wrong.
+  std::optional<pb::Cause> interrupted;
+  std::vector<NodeEnd> nodes;
+  // Those with ranks in the newest epoch that was seen to start; empty: all that are not absent.
+  std::vector<uint32_t> members;
+  std::vector<std::string> losses;  // of nodes that came back later, a sentence each
+};
+
 struct JobEnd {
   pb::Cause cause;  // kind NONE for success
   int exit_code = 0;
-  std::vector<std::string>
-      remarks;  // what else a user must know: processes left, nodes lost besides the cause
+  std::vector<uint32_t> members;     // nodes of the final epoch
+  std::vector<uint32_t> victims;     // ranks that failed because of the cause
+  std::vector<std::string> remarks;  // what else a user must know: nodes lost besides the cause
 };
 
-// `interrupted` is the signal that the user sent to the front end before anything else went wrong.
-// The first cause is that, else what the rendezvous decided, else a node that was lost. 0 only when
-// every node is done, every rank ended 0 and the teardown was complete.
-JobEnd DecideJobEnd(const std::optional<pb::Cause>& interrupted, const std::vector<NodeEnd>& nodes);
+// "node2 was lost: " and why.
+std::string LostMessage(const NodeEnd& node);
+
+// The first cause is the user's interruption; else what the rendezvous said when all was known;
+// else what it decided before; else a node that was lost. 0 only when every node of the final epoch
+// is done and empty and the teardown was complete; nodes lost before are remarks.
+JobEnd DecideJobEnd(const JobFacts& facts);
 
 }  // namespace dslaunch

@@ -11,11 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "cli/event_log.h"
 #include "cli/job_output.h"
+#include "cli/job_story.h"
 #include "cli/launch_plan.h"
+#include "cli/node_client.h"
+#include "cli/node_connector.h"
 #include "cli/outcome.h"
 #include "cli/transport.h"
-#include "proto/agent.grpc.pb.h"
+#include "rendezvous/certificate_authority.h"
 
 namespace dslaunch {
 
@@ -24,66 +28,116 @@ struct SessionOptions {
   LaunchPlan plan;
   pb::Program program;
   pb::Timeouts timeouts;
+  pb::Policy policy;
   DeviceChoice device = DeviceChoice::kAuto;
   Tee tee;
   std::string log_dir;
+  uint64_t log_max_bytes = 0;
+  std::string description;  // the command line without secrets
   int master_port = 0;
+  bool json = false;          // the closing block on stdout too
+  bool detach = false;        // the job goes on without this front end once it runs
+  std::string events_folder;  // for events.jsonl; empty: none is kept
   milliseconds connect_timeout{20'000};
+  milliseconds retry_wait{5'000};  // before a node that is not there is first tried again
 };
 
-// Runs on the caller's thread. Transport::Connect is called from a thread per node, detached
-// because an interrupted session does not wait for hosts that never answer. So neither the session
-// nor its transport may be destroyed once Run has been called: end the process by _exit.
+// Runs on the caller's thread. Nodes are reached by detached threads, because an interrupted
+// session does not wait for hosts that never answer. So neither the session nor its transport may
+// be destroyed once Run has been called: end the process by _exit.
 class LaunchSession {
  public:
   LaunchSession(SessionOptions options, Transport& transport, Terminal& terminal);
 
   // Blocks until the job has ended and every node is empty, or until the bounded wait for that is
   // over. Returns the exit code; everything a user must know has been shown.
+  // With `detach` it returns 0 as soon as every worker of every node is started.
   int Run();
 
- private:
-  class EventReader;
-  struct NodeState;
+  // The job goes on; nothing is known of its end.
+  bool detached() const { return detached_; }
 
+ private:
+  struct NodeState {
+    const PlannedNode* planned = nullptr;
+    NodeTarget target;
+    std::unique_ptr<NodeClient> client;  // the newest; null before it was reached
+    std::optional<pb::NodeFacts> facts;
+    std::optional<Error> failure;  // of connecting or preparing
+    bool given_up = false;         // it did not end in time
+    bool stream_ended = false;     // of Run
+    bool ended = false;            // nothing more will come: done, or lost and its link ended
+    bool silence_said = false;
+
+    bool has_failed() const { return failure.has_value(); }
+    bool is_reached() const { return client != nullptr; }
+  };
+
+  // The start (session_start.cc). The last answer of a step leads to the next, if all were good.
   void ConnectAll();
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
+  void OnAllConnected();
+  bool CanStartWithout(size_t failures) const;
   void PrepareAll();
-  void OnPrepared(size_t index, const grpc::Status& status, const pb::PrepareReply& reply);
+  Result<pb::PrepareRequest> PrepareRequestFor(size_t index);
+  void OnPrepared(size_t index, Result<pb::NodeFacts> facts);
   void RunAll();
+  void RunNode(size_t index);
+  void FailStart(size_t index, Error error);
+
+  // While it runs (session.cc).
   void OnEvent(size_t index, const pb::NodeEvent& event);
   void OnStreamEnd(size_t index);
   void OnLinkEnded(size_t index);
-  void OnStepDone();
-  void Fail(size_t index, Error error);
+  void Abandon(size_t index);
+  void TryAgain(size_t index);
+  void OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link);
+  void Watch();
+  void WatchSilence(Clock::time_point now);
   void OnSignal(int signal_number);
   void Interrupt(int signal_number);
-  void SendStop(const pb::Cause& cause, bool kill_now);
+
+  // Leaving the job alone (session_detach.cc).
+  void DetachAll();
+  void OnDetached(const Result<void>& result);
+  int ReportDetached();
+
+  // The end (session_end.cc).
   void ArmTeardownTimer();
   void GiveUpWaiting();
   void EndIfAllEnded();
-  bool IsGivenUp(const NodeState& node) const;
   void CloseLinks();
   int ReportStartFailure();
   int ReportEnd();
+  void Report(const JobEnd& end, bool show);
+
+  void Say(const std::string& text) { output_.Say("dslaunch: " + text); }
+  const std::string& NameOf(size_t index) const { return nodes_[index].planned->name; }
+  milliseconds dead_after() const { return milliseconds(options_.timeouts.dead_ms()); }
 
   const SessionOptions options_;
-  Transport& transport_;
   asio::io_context loop_{1};
+  NodeConnector connector_;
   JobOutput output_;
+  EventLog events_;
+  JobStory story_;
   asio::signal_set signals_;
+  asio::steady_timer watch_timer_;
   asio::steady_timer teardown_timer_;
-  std::vector<std::unique_ptr<NodeState>> nodes_;
+  std::vector<NodeState> nodes_;
+  std::vector<std::string> names_;                 // of all nodes
+  std::vector<std::unique_ptr<NodeClient>> past_;  // of nodes that were reached again
+  std::optional<CertificateAuthority> authority_;
   pb::PrepareRequest prepare_;
+  pb::RunRequest run_;
   size_t pending_ = 0;  // answers of the current step
-  bool preparing_ = false;
   bool running_ = false;
   bool failed_to_start_ = false;
   bool teardown_armed_ = false;
-  std::optional<pb::Cause> interrupted_;  // set when it was the first thing to go wrong
   bool was_interrupted_ = false;
+  bool detaching_ = false;
+  bool detached_ = false;
   Clock::time_point interrupted_at_;
-  std::vector<pb::WorkerEnded> workers_ended_;
   Clock::time_point started_at_ = Clock::now();
 };
 

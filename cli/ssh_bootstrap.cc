@@ -24,7 +24,7 @@ constexpr std::string_view kStart =
     R"sh(/bin/sh -c ')sh"
     R"sh(d="$HOME/.cache/dslaunch"; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
-    R"sh(exec "$a" keeper --nonce %NONCE%')sh";
+    R"sh(exec "$a"%ARGUMENTS%')sh";
 
 // The agent's bytes come on stdin. Every folder above it must belong to the user or root and let
 // nobody else rename things in it; the file appears under its name only when it is complete, on
@@ -67,11 +67,14 @@ std::string Substitute(std::string_view text,
   return result;
 }
 
-// Whatever came from a file or a variable, nothing but this reaches the node's shell.
-std::string Plain(std::string_view text) {
+// Whatever came from a file or a variable, nothing but this and `also` reaches the node's shell.
+std::string Plain(std::string_view text, std::string_view also = "") {
   std::string plain;
   for (const char c : text) {
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '_') plain += c;
+    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || c == '_' ||
+        also.find(c) != std::string_view::npos) {
+      plain += c;
+    }
   }
   return plain;
 }
@@ -94,10 +97,11 @@ std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline de
 
 // One try to start the agent. Null: this node lacks it.
 Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBinary& agent,
-                                            TailBuffer& stderr_tail, Deadline deadline) {
+                                            const AgentRole& role, TailBuffer& stderr_tail,
+                                            Deadline deadline) {
   const std::string nonce = MakeNonce();
   DSL_TRY_ASSIGN(auto stream,
-                 session.Exec(StartCommand(agent.build_id, nonce), stderr_tail, deadline));
+                 session.Exec(StartCommand(agent.build_id, role, nonce), stderr_tail, deadline));
   HelloScanner scanner(nonce);
   while (true) {
     const bool alive = session.Process();
@@ -188,8 +192,11 @@ Result<void> Install(SshSession& session, const AgentBinary& agent, Deadline dea
 
 }  // namespace
 
-std::string StartCommand(std::string_view build_id, std::string_view nonce) {
-  return Substitute(kStart, {{"%BUILD_ID%", Plain(build_id)}, {"%NONCE%", Plain(nonce)}});
+std::string StartCommand(std::string_view build_id, const AgentRole& role, std::string_view nonce) {
+  std::string arguments;
+  for (const std::string& argument : AgentArguments(role, nonce))
+    arguments += " " + Plain(argument, "-");
+  return Substitute(kStart, {{"%BUILD_ID%", Plain(build_id)}, {"%ARGUMENTS%", arguments}});
 }
 
 std::string InstallCommand(const AgentBinary& agent, std::string_view sha256) {
@@ -200,11 +207,12 @@ std::string InstallCommand(const AgentBinary& agent, std::string_view sha256) {
 }
 
 Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBinary& agent,
-                                              TailBuffer& stderr_tail, Deadline deadline) {
-  DSL_TRY_ASSIGN(auto stream, TryStart(session, agent, stderr_tail, deadline));
+                                              const AgentRole& role, TailBuffer& stderr_tail,
+                                              Deadline deadline) {
+  DSL_TRY_ASSIGN(auto stream, TryStart(session, agent, role, stderr_tail, deadline));
   if (stream) return stream;
   DSL_TRY(Install(session, agent, deadline));
-  DSL_TRY_ASSIGN(stream, TryStart(session, agent, stderr_tail, deadline));
+  DSL_TRY_ASSIGN(stream, TryStart(session, agent, role, stderr_tail, deadline));
   if (stream) return stream;
   return session.Fail(ExitCode::kUnavailable,
                       "the agent is installed there and still cannot be started" +

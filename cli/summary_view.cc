@@ -80,39 +80,45 @@ std::string MessageText(std::string_view message) {
   return text;
 }
 
-std::string FirstLine(const JobSummary& summary) {
-  const EndCause& cause = summary.cause;
-  const std::string after = " after " + Duration(summary.duration_s);
-  const std::string who = "rank " + std::to_string(cause.rank) + " (" + cause.node +
-                          ", local rank " + std::to_string(cause.local_rank) + ")";
-  if (cause.kind == EndCause::Kind::kWorkerExit) {
-    return who + " exited with code " + std::to_string(cause.exit_code) + after;
-  }
-  if (cause.kind == EndCause::Kind::kWorkerSignal) {
-    return who + " was killed by " + SignalName(cause.signal) +
-           (cause.core_dumped ? ", core dumped," : "") + after;
-  }
-  if (!cause.message.empty()) return MessageText(cause.message);
-  if (cause.kind == EndCause::Kind::kInterrupted) {
-    return "interrupted" + (cause.signal == 0 ? "" : " by " + SignalName(cause.signal)) + after;
-  }
-  return "the job failed" + (cause.node.empty() ? "" : " on " + cause.node) + after;
+std::string LastLinesText(const EndCause& cause) {
+  std::string text;
+  for (const std::string_view line : LastLines(cause.last_lines))
+    text += "    " + Harmless(line) + "\n";
+  return text.empty() ? "" : "  its last lines:\n" + text;
 }
 
-std::string LastLines(const EndCause& cause) {
-  const std::vector<std::string_view> lines = SplitLines(cause.last_lines);
-  if (lines.empty()) return "";
-  std::string text = "  its last lines:\n";
-  const size_t skip = lines.size() - std::min(lines.size(), kMaxLastLines);
-  for (size_t i = skip; i < lines.size(); ++i) text += "    " + Harmless(lines[i]) + "\n";
+std::string VictimsLine(const JobSummary& summary) {
+  std::vector<int> victims;
+  for (const WorkerEnd& end : summary.workers) {
+    if (end.victim) victims.push_back(end.rank);
+  }
+  std::ranges::sort(victims);
+  return victims.empty() ? "" : "  " + RankList(victims) + " failed because of it\n";
+}
+
+std::string LeftLine(const LeftEnd& left) {
+  std::string about = left.command;
+  if (!left.state.empty()) about += (about.empty() ? "state " : ", state ") + left.state;
+  if (!left.waits_in.empty())
+    about += (about.empty() ? "waits in " : ", waits in ") + left.waits_in;
+  return "  " + left.node + ": could not end process " + std::to_string(left.pid) +
+         (about.empty() ? "" : " (" + Harmless(about) + ")") + "; look at it there with ps\n";
+}
+
+// What both a good and a bad end have below them.
+std::string Remarks(const JobSummary& summary) {
+  std::string text;
+  for (const LeftEnd& left : summary.left) text += LeftLine(left);
+  for (const std::string& remark : summary.remarks) text += "  " + MessageText(remark) + "\n";
   return text;
 }
 
-// One line on all ranks but the one that caused the end, those with the same end together.
+// One line on all ranks but those that the lines before are about, those with the same end
+// together.
 std::string OthersLine(const JobSummary& summary) {
   std::vector<const WorkerEnd*> ends;
   for (const WorkerEnd& end : summary.workers) {
-    if (end.rank != summary.cause.rank) ends.push_back(&end);
+    if (end.rank != summary.cause.rank && !end.victim) ends.push_back(&end);
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });
@@ -134,22 +140,54 @@ std::string OthersLine(const JobSummary& summary) {
 
 }  // namespace
 
+std::string FirstCauseText(const JobSummary& summary) {
+  const EndCause& cause = summary.cause;
+  const std::string after = " after " + Duration(summary.duration_s);
+  const std::string who = "rank " + std::to_string(cause.rank) + " (" + cause.node +
+                          ", local rank " + std::to_string(cause.local_rank) + ")";
+  if (cause.kind == EndCause::Kind::kWorkerExit) {
+    return who + " exited with code " + std::to_string(cause.exit_code) +
+           (cause.out_of_memory ? ", out of memory," : "") + after;
+  }
+  if (cause.kind == EndCause::Kind::kWorkerSignal) {
+    return who + " was killed by " + SignalName(cause.signal) +
+           (cause.out_of_memory ? ", out of memory," : "") +
+           (cause.core_dumped ? ", core dumped," : "") + after;
+  }
+  if (!cause.message.empty()) return MessageText(cause.message);
+  if (cause.kind == EndCause::Kind::kInterrupted) {
+    return "interrupted" + (cause.signal == 0 ? "" : " by " + SignalName(cause.signal)) + after;
+  }
+  return "the job failed" + (cause.node.empty() ? "" : " on " + cause.node) + after;
+}
+
+std::vector<std::string_view> LastLines(std::string_view text) {
+  std::vector<std::string_view> lines = SplitLines(text);
+  if (lines.size() > kMaxLastLines)
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMaxLastLines));
+  return lines;
+}
+
 std::string SummaryText(const JobSummary& summary) {
+  const std::string restarts =
+      summary.restarts == 0 ? "" : " with " + Count(summary.restarts, "restart");
   if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {
     return "dslaunch: " + Count(static_cast<size_t>(summary.world_size), "rank") + " on " +
            Count(static_cast<size_t>(summary.num_nodes), "node") + " ended well in " +
-           Duration(summary.duration_s) + (summary.logs.empty() ? "" : "; logs: " + summary.logs) +
-           "\n";
+           Duration(summary.duration_s) + restarts +
+           (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n" + Remarks(summary);
   }
-  std::string text = "dslaunch: " + FirstLine(summary) + "\n" + LastLines(summary.cause);
-  if (!summary.cause.log_path.empty()) {
-    text += "  its log: " + summary.cause.node + ":" + summary.cause.log_path + "\n";
+  const EndCause& cause = summary.cause;
+  std::string text = "dslaunch: " + FirstCauseText(summary) + restarts + "\n";
+  if (!cause.evidence.empty()) text += "  " + MessageText(cause.evidence) + "\n";
+  text += LastLinesText(cause);
+  if (!cause.log_path.empty()) {
+    text += "  its log: " + cause.node + ":" + cause.log_path + "\n";
   } else if (!summary.logs.empty()) {
     text += "  logs: " + summary.logs + "\n";
   }
-  text += OthersLine(summary);
-  for (const std::string& remark : summary.remarks) text += "  " + remark + "\n";
-  return text + "  exit code " + std::to_string(summary.exit_code) + "\n";
+  return text + VictimsLine(summary) + OthersLine(summary) + Remarks(summary) + "  exit code " +
+         std::to_string(summary.exit_code) + "\n";
 }
 
 }  // namespace dslaunch

@@ -1,7 +1,9 @@
 // The last words of a job: its first cause, the last lines of that rank, how the others ended.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace dslaunch {
@@ -17,7 +19,8 @@ struct EndCause {
     kTimedOut,
     kInterrupted,
     kFrontEndLost,
-    kInternal
+    kInternal,
+    kHang
   };
   Kind kind = Kind::kNone;
   std::string node;
@@ -26,6 +29,8 @@ struct EndCause {
   int exit_code = 0;  // of the worker, for kWorkerExit
   int signal = 0;     // for kWorkerSignal and kInterrupted
   bool core_dumped = false;
+  bool out_of_memory = false;
+  std::string evidence;    // what says so, or the program's own word for its error; empty: none
   std::string message;     // one sentence; the first line for all kinds but the two of workers
   std::string last_lines;  // of that rank's output, as it wrote them
   std::string log_path;    // of that rank, on its node; empty: unknown
@@ -37,21 +42,50 @@ struct WorkerEnd {
   int exit_code = 0;     // when signal is 0
   int signal = 0;
   bool stopping = false;  // after its node was told to stop
+  bool victim = false;    // it failed because of the first cause
+};
+
+// A process that could not be ended.
+struct LeftEnd {
+  std::string node;
+  int pid = 0;
+  std::string command;
+  std::string state;     // one letter, as ps shows it; empty: unknown
+  std::string waits_in;  // a function of the kernel; empty: unknown
+};
+
+struct NodeSummary {
+  std::string name;
+  std::string state;   // "done", "lost" or "absent"
+  bool member = true;  // had ranks in the last epoch
+  std::string log_dir;
 };
 
 struct JobSummary {
-  int num_nodes = 1;
+  std::string job_id;
+  std::vector<NodeSummary> nodes;
+  int num_nodes = 1;  // of the last epoch, as world_size and workers
   int world_size = 1;
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
   std::vector<WorkerEnd> workers;
+  std::vector<LeftEnd> left;
+  uint64_t epochs = 1;
+  uint64_t restarts = 0;
   std::string logs;                  // "node:/path" of the first node's log folder; empty: unknown
-  std::vector<std::string> remarks;  // what else went wrong: processes left, other nodes lost
+  std::vector<std::string> remarks;  // what else went wrong: other nodes lost
   int exit_code = 0;                 // of dslaunch
 };
+
+// What went wrong first, without its node's last lines: one sentence, or several lines that are
+// one message.
+std::string FirstCauseText(const JobSummary& summary);
 
 // The closing block, with a newline after each line. Rank output in it is made harmless for a
 // terminal.
 std::string SummaryText(const JobSummary& summary);
+
+// The last of a rank's lines that are worth showing.
+std::vector<std::string_view> LastLines(std::string_view text);
 
 }  // namespace dslaunch

@@ -149,7 +149,8 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
   const std::string nonce = MakeNonce();
   SpawnSpec spec;
   spec.executable = agent_.path;
-  spec.argv = {"dslaunch-agent", "keeper", "--nonce", nonce};
+  spec.argv = AgentArguments(role_, nonce);
+  spec.argv.insert(spec.argv.begin(), "dslaunch-agent");
   spec.env = CurrentEnvironment();
   spec.stdin_fd = theirs.get();
   spec.stdout_fd = theirs.get();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cli/agent_binary.h"
+#include "cli/agent_role.h"
 #include "cli/transport.h"
 
 namespace dslaunch {
@@ -10,12 +11,14 @@ namespace dslaunch {
 // its stdin and stdout, so the stream has no one in between.
 class LocalTransport : public Transport {
  public:
-  explicit LocalTransport(AgentBinary agent) : agent_(std::move(agent)) {}
+  explicit LocalTransport(AgentBinary agent, AgentRole role = {})
+      : agent_(std::move(agent)), role_(std::move(role)) {}
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
 
  private:
   const AgentBinary agent_;
+  const AgentRole role_;
 };
 
 }  // namespace dslaunch

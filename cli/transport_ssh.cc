@@ -145,8 +145,9 @@ std::optional<PumpEnd> SshLink::End() const {
 Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
                                                         Deadline deadline) {
   // By value: a thread that is stuck may outlive this transport.
-  auto start = [agent = agent_](SshSession& session, TailBuffer& stderr_tail, Deadline by) {
-    return StartAgent(session, agent, stderr_tail, by);
+  auto start = [agent = agent_, role = role_](SshSession& session, TailBuffer& stderr_tail,
+                                              Deadline by) {
+    return StartAgent(session, agent, role, stderr_tail, by);
   };
   DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link,
                  SshLink::Open(target, options_, std::move(start), deadline));

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "cli/agent_binary.h"
+#include "cli/agent_role.h"
 #include "cli/ssh_pump.h"
 #include "cli/ssh_session.h"
 #include "cli/ssh_stream.h"
@@ -52,14 +53,15 @@ class SshLink : public NodeLink {
 // Thread-safe.
 class SshTransport : public Transport {
  public:
-  explicit SshTransport(AgentBinary agent, SshOptions options = {})
-      : agent_(std::move(agent)), options_(std::move(options)) {}
+  explicit SshTransport(AgentBinary agent, SshOptions options = {}, AgentRole role = {})
+      : agent_(std::move(agent)), options_(std::move(options)), role_(std::move(role)) {}
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
 
  private:
   const AgentBinary agent_;
   const SshOptions options_;
+  const AgentRole role_;
 };
 
 }  // namespace dslaunch

@@ -157,6 +157,17 @@ Result<int> ParseSlots(std::string_view word, std::string_view name, const Place
   return slots;
 }
 
+Result<bool> ParseSpare(std::string_view word, const Place& place) {
+  if (word.empty() || word == "spare=false") return false;
+  if (word == "spare=true") return true;
+  if (word.substr(0, word.find('=')) == "spare") {
+    return place.Bad(word,
+                     "spare must be true or false; write spare=true for a node that gets "
+                     "ranks only in place of a lost one");
+  }
+  return place.Bad(word, "nothing may follow slots=N but spare=true and a '# comment'; remove it");
+}
+
 // A Host with an empty name: the line holds none.
 Result<Host> ParseLine(std::string_view line, const Place& place) {
   if (line.size() > kMaxHostLineBytes) {
@@ -176,10 +187,9 @@ Result<Host> ParseLine(std::string_view line, const Place& place) {
   if (name.empty()) return host;
   DSL_TRY(ParseName(name, place, host));
   DSL_TRY_ASSIGN(host.slots, ParseSlots(TakeWord(line), name, place));
+  DSL_TRY_ASSIGN(host.spare, ParseSpare(TakeWord(line), place));
   const std::string_view junk = TakeWord(line);
-  if (!junk.empty()) {
-    return place.Bad(junk, "nothing may follow slots=N but a '# comment'; remove it");
-  }
+  if (!junk.empty()) return place.Bad(junk, "nothing may follow but a '# comment'; remove it");
   return host;
 }
 

@@ -4,6 +4,7 @@
 //   node1 slots=2
 //   alice@node2:2222 slots=4   # user and SSH port
 //   [2001:db8::7]:22 slots=4
+//   node3 slots=4 spare=true   # ours: gets ranks only in place of a node that was lost
 // Ranks follow the order of the lines.
 #pragma once
 
@@ -26,6 +27,7 @@ struct Host {
   int port = 0;      // 0: not given
   int slots = 0;     // 1 .. kMaxSlots
   int line = 0;      // in the file, from 1
+  bool spare = false;
 };
 
 // Parses a whole hostfile; `path` only appears in messages. Pure, linear in the size of `text`.

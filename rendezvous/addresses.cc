@@ -43,24 +43,6 @@ std::string ToText(const sockaddr* address) {
   return text;
 }
 
-// The local address that the kernel would send from; nothing is sent.
-std::string LocalAddressTowards(const std::string& address) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> holder(found, freeaddrinfo);
-  const UniqueFd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage local{};
-  socklen_t size = sizeof local;
-  if (!fd || connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0) {
-    return "";
-  }
-  return ToText(reinterpret_cast<sockaddr*>(&local));
-}
-
 }  // namespace
 
 std::vector<std::string> ReachableAddresses() {
@@ -85,6 +67,23 @@ std::string HostOfEndpoint(const std::string& endpoint) {
   std::string host = endpoint.substr(0, endpoint.rfind(':'));
   if (host.size() >= 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   return host;
+}
+
+std::string LocalAddressTowards(const std::string& address) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.c_str(), "9", &hints, &found) != 0) return "";
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> holder(found, freeaddrinfo);
+  const UniqueFd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage local{};
+  socklen_t size = sizeof local;
+  if (!fd || connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&local), &size) != 0) {
+    return "";
+  }
+  return ToText(reinterpret_cast<sockaddr*>(&local));
 }
 
 std::optional<std::string> InterfaceTowards(const std::string& address) {

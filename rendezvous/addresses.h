@@ -17,6 +17,10 @@ std::string JoinHostPort(const std::string& address, int port);
 // The address part of JoinHostPort's result.
 std::string HostOfEndpoint(const std::string& endpoint);
 
+// This machine's numeric address that the kernel would send from to `address`; nothing is sent.
+// Empty when there is no way there.
+std::string LocalAddressTowards(const std::string& address);
+
 // The network interface that leads to `address`: the one that has it, or the one that the kernel's
 // route takes.
 std::optional<std::string> InterfaceTowards(const std::string& address);

@@ -1,25 +1,47 @@
 #include "rendezvous/coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
+namespace {
+
+std::string Seconds(Clock::duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE; }
+
+}  // namespace
+
 Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     : options_(std::move(options)) {
   last_tick_ = now;
   quorum_options_.nodes = options_.nodes;
   quorum_options_.one_machine = options_.one_machine;
+  quorum_options_.rendezvous_node = options_.rendezvous_node;
+  quorum_options_.min_nodes = options_.policy.min_nodes();
+  quorum_options_.max_nodes = options_.policy.max_nodes();
   quorum_options_.join_deadline = now + milliseconds(options_.timeouts.join_ms());
 }
+
+// --- What agents say ---
 
 std::vector<Outgoing> Coordinator::OnMessage(SessionId session, const pb::AgentMessage& message,
                                              Clock::time_point now) {
   const auto known = sessions_.find(session);
-  if (known == sessions_.end()) {
+  if (const auto fenced = fenced_.find(session); fenced != fenced_.end()) {
+    Refuse(session, fenced->second);
+  } else if (known == sessions_.end()) {
     Join(session, message, now);
   } else {
     Attendee& attendee = attendees_.at(known->second);
+    if (std::exchange(attendee.suspect, false)) {
+      Tell(NodeName(known->second) + " is heard again, after " +
+           Seconds(now - attendee.last_heard));
+    }
     attendee.last_heard = now;
     Handle(attendee, message, now);
   }
@@ -38,39 +60,197 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
     return refuse("node " + std::to_string(index) + ", which the job does not have");
   if (message.join().slots() != options_.nodes[index].slots())
     return refuse(NodeName(index) + ": its slots differ");
-  if (attendees_.contains(index)) return refuse(NodeName(index) + ": it has joined already");
-  if (phase_ != Phase::kJoining) {
-    return Refuse(session, cause_ && cause_->kind() != pb::Cause::NONE
+  const auto known = attendees_.find(index);
+  if (known != attendees_.end() && !known->second.lost_in)
+    return refuse(NodeName(index) + ": it has joined already");
+  if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) {
+    return Refuse(session, !IsSuccess(*cause_)
                                ? *cause_
                                : MakeCause(pb::Cause::START_FAILED, index, ExitCode::kTimedOut,
                                            NodeName(index) + " came too late to join"));
   }
+  // While the job forms DecideQuorum says so, and ends it; later it must not.
+  if (phase_ != Phase::kJoining && !options_.one_machine) {
+    for (const auto& [other, attendee] : attendees_) {
+      if (!attendee.lost_in && attendee.member.identity == message.join().identity())
+        return refuse(NodeName(index) + ": it is the same machine as " + NodeName(other));
+    }
+  }
   Attendee attendee;
-  attendee.member = {index, message.join().slots(), message.join().identity(),
-                     message.join().reached_at(), message.join().master_port()};
+  attendee.member = {index,
+                     message.join().slots(),
+                     message.join().identity(),
+                     message.join().reached_at(),
+                     message.join().master_port(),
+                     message.join().address()};
   attendee.session = session;
   attendee.last_heard = now;
-  attendees_.emplace(index, std::move(attendee));
+  attendees_.insert_or_assign(index, std::move(attendee));
   sessions_.emplace(session, index);
+  OnLateJoin(index, now);
   TryToForm(now);
 }
 
-void Coordinator::TryToForm(Clock::time_point now) {
-  std::vector<Member> members;
-  for (const auto& [index, attendee] : attendees_) members.push_back(attendee.member);
-  const QuorumDecision decision = DecideQuorum(now, members, quorum_options_);
-  if (decision.verdict == QuorumDecision::Verdict::kFail) Stop(decision.cause, now);
-  if (decision.verdict == QuorumDecision::Verdict::kForm) Form(now);
+void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
+  quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
+  const bool has_room = PickMembers(UsableMembers(), quorum_options_).size() > members_.size();
+  // Once a node is done with its ranks, another start would only cost time.
+  const bool near_end = !AllWithRanks([](const Attendee& a) { return !a.finished; });
+  if (options_.policy.on_join() == pb::Policy::AT_ONCE && has_room && !near_end) {
+    ended_.push_back({pb::Cause(), now, BestStep()});
+    return Halt(pb::Cause(), NodeName(node_index) + " joined", milliseconds(0), now);
+  }
+  if (!options_.nodes[node_index].spare())
+    Tell(NodeName(node_index) + " joined; it may get ranks at the next restart");
 }
 
-void Coordinator::Form(Clock::time_point now) {
+void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
+                         Clock::time_point now) {
+  // What an agent says of an older epoch is void, and so is what one without ranks says of them.
+  const bool current = attendee.in_epoch && message.epoch() == epoch_;
+  switch (message.message_case()) {
+    case pb::AgentMessage::kHeartbeat:
+      return OnHeartbeat(attendee, message, now);
+    case pb::AgentMessage::kReady:
+      if (!current) return;
+      attendee.ready = true;
+      return AdvanceIfAllReady(now);
+    case pb::AgentMessage::kFinished:
+      if (!current) return;
+      attendee.ready = attendee.finished = true;
+      return AdvanceIfAllReady(now);
+    case pb::AgentMessage::kWorkerFailed:
+      if (!current) return;
+      return OnWorkerFailed(attendee, message.worker_failed(), now);
+    case pb::AgentMessage::kHalted:
+      return OnHalted(attendee, message, now);
+    case pb::AgentMessage::kStop:
+      return OnStopJob(attendee, message.stop().cause(), now);
+    case pb::AgentMessage::kTornDown:
+      attendee.torn_down = attendee.leaving || phase_ == Phase::kStopping;
+      WaitIfAllHalted(now);
+      return CloseIfTornDown(now);
+    default:
+      return;
+  }
+}
+
+void Coordinator::OnHeartbeat(Attendee& attendee, const pb::AgentMessage& message,
+                              Clock::time_point now) {
+  pb::RendezvousMessage reply;
+  reply.mutable_heartbeat()->set_sent_us(message.heartbeat().sent_us());
+  Send(attendee.session, std::move(reply));
+  if (!attendee.in_epoch || message.epoch() != epoch_) return;
+  for (const pb::RankProgress& rank : message.heartbeat().ranks()) {
+    if (rank.rank() - attendee.first_rank >= attendee.member.slots) continue;  // not one of its own
+    const auto [known, is_new] = attendee.progress.try_emplace(rank.rank());
+    Progress& progress = known->second;
+    if (is_new) progress.first_step = rank.step();
+    if (is_new || rank.step() != progress.steps.step) hang_is_told_ = false;
+    RankSteps& steps = progress.steps;
+    steps.rank = rank.rank();
+    steps.step = rank.step();
+    steps.step_at = now - std::chrono::microseconds(rank.since_us());
+    steps.steps_made = rank.step() - std::min(rank.step(), progress.first_step);
+    steps.median_step = std::chrono::microseconds(rank.median_step_us());
+    steps.median_compute = std::chrono::microseconds(rank.median_compute_us());
+    steps.ended = rank.ended();
+  }
+}
+
+void Coordinator::OnHalted(Attendee& attendee, const pb::AgentMessage& message,
+                           Clock::time_point now) {
+  // A spare has no epoch that it could name.
+  if (attendee.halted || (attendee.in_epoch && message.epoch() != epoch_)) return;
+  attendee.halted = true;
+  attendee.member.master_port = message.halted().master_port();
+  attendee.has_left_processes = message.halted().left_size() > 0;
+  if (attendee.has_left_processes) {
+    Tell(NodeName(attendee.member.node_index) +
+         " gets no ranks any more: processes are left there that could not be ended");
+  }
+  WaitIfAllHalted(now);
+}
+
+void Coordinator::OnWorkerFailed(Attendee& attendee, const pb::WorkerFailed& failed,
+                                 Clock::time_point now) {
+  if (cause_is_final_) return;
+  reports_.push_back(ReportOf(failed, attendee.member.node_index, now));
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndEpoch(now);
+}
+
+void Coordinator::OnStopJob(Attendee& attendee, const pb::Cause& cause, Clock::time_point now) {
+  if (phase_ == Phase::kClosed || (cause_ && IsSuccess(*cause_))) return;
+  const uint32_t index = attendee.member.node_index;
+  const pb::Cause::Kind kind = cause.kind();
+  // Without the rendezvous' own node there is no rendezvous. Another node that cannot go on leaves,
+  // and so does a spare that has lost its front end.
+  const bool ends_job =
+      phase_ == Phase::kJoining || index == options_.rendezvous_node ||
+      kind == pb::Cause::INTERRUPTED ||
+      (attendee.in_epoch && (kind == pb::Cause::FRONT_END_LOST || kind == pb::Cause::INTERNAL));
+  attendee.leaving = true;
+  pb::WorkerFailed told;
+  *told.mutable_cause() = cause;
+  const FailureReport report = ReportOf(told, index, now);
+  if (ends_job && (phase_ == Phase::kHalting || phase_ == Phase::kWaiting)) {
+    // What ended the last epoch was about to be repaired.
+    reports_.clear();
+    cause_is_final_ = true;
+    return Stop(cause, now);
+  }
+  if ((ends_job || attendee.in_epoch) && !cause_is_final_) reports_.push_back(report);
+  if (ends_job) return Stop(cause, now);
+  if (attendee.in_epoch && (phase_ == Phase::kStarting || phase_ == Phase::kRunning))
+    return EndEpoch(now);
+  Tell(NodeName(index) + " leaves the job: " + cause.message());
+}
+
+std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_point now) {
+  fenced_.erase(session);
+  const auto known = sessions_.find(session);
+  if (known != sessions_.end())
+    Lose(attendees_.at(known->second), "its agent vanished", Fence::kNo, now);
+  return std::exchange(out_, {});
+}
+
+// --- Epochs ---
+
+void Coordinator::TryToForm(Clock::time_point now) {
+  const bool next = phase_ == Phase::kWaiting && now >= not_before_;
+  if (phase_ != Phase::kJoining && !next) return;
+  quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
+  quorum_options_.absent = NotExpected();
+  const QuorumDecision decision = DecideQuorum(now, UsableMembers(), quorum_options_);
+  if (decision.verdict == QuorumDecision::Verdict::kForm) return Form(decision, now);
+  if (decision.verdict != QuorumDecision::Verdict::kFail) return;
+  if (reports_.empty()) return Stop(decision.cause, now);
+  Tell("no restart: " + decision.reason);
+  Stop(ChooseFirstCause(reports_).cause, now);
+}
+
+void Coordinator::Form(const QuorumDecision& decision, Clock::time_point now) {
   ++epoch_;
   phase_ = Phase::kStarting;
   barrier_deadline_ = now + milliseconds(options_.timeouts.ready_ms());
-  std::vector<Member> members;
-  for (const auto& [index, attendee] : attendees_) members.push_back(attendee.member);
-  const RankAssignment ranks = AssignRanks(members);
+  reports_.clear();
+  members_.clear();
+  hang_is_told_ = false;
+  for (auto& [index, attendee] : attendees_) {
+    attendee.in_epoch = attendee.ready = attendee.finished = false;
+    attendee.progress.clear();
+  }
+  const RankAssignment ranks = AssignRanks(decision.members);
+  for (const RankBlock& block : ranks.blocks) members_.push_back(block.node_index);
+  const auto regular =
+      std::ranges::count_if(options_.nodes, [](const pb::Node& node) { return !node.spare(); });
+  if (epoch_ > 1 || std::cmp_less(members_.size(), regular))
+    Tell("epoch " + std::to_string(epoch_) + ": " + decision.reason);
   for (const RankBlock& block : ranks.blocks) {
+    Attendee& attendee = attendees_.at(block.node_index);
+    attendee.in_epoch = true;
+    attendee.first_rank = block.first_rank;
     pb::RendezvousMessage message;
     pb::Assignment& assignment = *message.mutable_assignment();
     assignment.set_first_rank(block.first_rank);
@@ -79,69 +259,67 @@ void Coordinator::Form(Clock::time_point now) {
     assignment.set_num_nodes(static_cast<uint32_t>(ranks.blocks.size()));
     assignment.set_master_addr(ranks.master_addr);
     assignment.set_master_port(ranks.master_port);
-    Send(attendees_.at(block.node_index).session, std::move(message));
+    assignment.set_restart_count(CountFailed(ended_));
+    assignment.mutable_node_indexes()->Add(members_.begin(), members_.end());
+    Send(attendee.session, std::move(message));
   }
 }
 
-void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
-                         Clock::time_point now) {
-  if (message.has_heartbeat()) {
-    pb::RendezvousMessage reply;
-    reply.mutable_heartbeat();
-    return Send(attendee.session, std::move(reply));
-  }
-  // Before ranks are assigned an agent may only give up; what it says of an older epoch is void.
-  const bool current = message.epoch() == epoch_ || message.has_stop() || message.has_torn_down();
-  if (!current || attendee.lost) return;
-  switch (message.message_case()) {
-    case pb::AgentMessage::kReady:
-      attendee.ready = true;
-      break;
-    case pb::AgentMessage::kFinished:
-      attendee.ready = attendee.finished = true;
-      break;
-    case pb::AgentMessage::kWorkerFailed:
-      return Stop(message.worker_failed().cause(), now);
-    case pb::AgentMessage::kStop:
-      return Stop(message.stop().cause(), now);
-    case pb::AgentMessage::kTornDown:
-      attendee.torn_down = true;
-      return CloseIfTornDown(now);
-    default:
-      return;
-  }
-  if (phase_ == Phase::kStarting && All([](const Attendee& a) { return a.ready; })) {
+void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
+  if (phase_ == Phase::kStarting && AllWithRanks([](const Attendee& a) { return a.ready; })) {
     phase_ = Phase::kRunning;
     pb::RendezvousMessage all_ready;
     all_ready.mutable_all_ready();
     Broadcast(all_ready);
   }
-  if (phase_ == Phase::kRunning && All([](const Attendee& a) { return a.finished; }))
+  if (phase_ == Phase::kRunning && AllWithRanks([](const Attendee& a) { return a.finished; }))
     Stop(pb::Cause(), now);
 }
 
-std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_point now) {
-  const auto known = sessions_.find(session);
-  if (known != sessions_.end()) {
-    Lose(attendees_.at(known->second), "its agent vanished", now);
-    sessions_.erase(session);
-  }
-  return std::exchange(out_, {});
+void Coordinator::EndEpoch(Clock::time_point now) {
+  const pb::Cause cause = ChooseFirstCause(reports_).cause;
+  ended_.push_back({cause, now, BestStep()});
+  const RestartDecision decision =
+      DecideRestart(now, cause, ended_, options_.policy, options_.nodes);
+  if (decision.restart) return Halt(cause, decision.reason, decision.delay, now);
+  if (options_.policy.max_restarts() > 0) Tell("no restart: " + decision.reason);
+  Stop(cause, now);
 }
 
-void Coordinator::Lose(Attendee& attendee, const std::string& why, Clock::time_point now) {
-  if (attendee.lost || phase_ == Phase::kClosed) return;
-  attendee.lost = true;
-  if (!attendee.torn_down) {
-    const uint32_t index = attendee.member.node_index;
-    pb::Cause lost = MakeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable,
-                               NodeName(index) + " was lost: " + why);
-    // All its ranks had ended well, but nobody can say that it is empty.
-    if (phase_ == Phase::kStopping && cause_->kind() == pb::Cause::NONE) cause_ = lost;
-    Stop(lost, now);
+void Coordinator::Halt(const pb::Cause& cause, const std::string& reason, milliseconds delay,
+                       Clock::time_point now) {
+  phase_ = Phase::kHalting;
+  delay_ = delay;
+  barrier_deadline_ =
+      now + milliseconds(options_.timeouts.grace_ms() + options_.timeouts.teardown_ms() +
+                         options_.timeouts.dead_ms());
+  pb::RendezvousMessage message;
+  *message.mutable_halt()->mutable_cause() = cause;
+  message.mutable_halt()->set_reason(reason);
+  message.mutable_halt()->set_delay_ms(static_cast<uint32_t>(delay.count()));
+  for (auto& [index, attendee] : attendees_) {
+    if (attendee.lost_in || attendee.leaving) continue;
+    attendee.halted = false;
+    Send(attendee.session, message);
   }
-  CloseIfTornDown(now);
+  WaitIfAllHalted(now);
 }
+
+void Coordinator::WaitIfAllHalted(Clock::time_point now) {
+  if (phase_ != Phase::kHalting) return;
+  for (const auto& [index, attendee] : attendees_) {
+    if (!attendee.lost_in && !attendee.IsEmptied()) return;
+  }
+  phase_ = Phase::kWaiting;
+  // What was reported since may say better whose fault it was.
+  pb::Cause& cause = ended_.back().cause;
+  if (!IsSuccess(cause)) cause = LastWord(cause).cause;
+  not_before_ = now + delay_;
+  quorum_options_.join_deadline = not_before_ + milliseconds(options_.timeouts.join_ms());
+  TryToForm(now);
+}
+
+// --- The end ---
 
 void Coordinator::Stop(const pb::Cause& cause, Clock::time_point now) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) return;
@@ -159,50 +337,225 @@ void Coordinator::Stop(const pb::Cause& cause, Clock::time_point now) {
 
 void Coordinator::CloseIfTornDown(Clock::time_point now) {
   if (phase_ != Phase::kStopping) return;
-  const bool waiting = !All([](const Attendee& a) { return a.torn_down || a.lost; });
+  const bool waiting = !std::ranges::all_of(
+      attendees_, [](const auto& entry) { return entry.second.torn_down || entry.second.lost_in; });
   if (waiting && now < barrier_deadline_) return;
   phase_ = Phase::kClosed;
   pb::RendezvousMessage message;
   pb::Closed& closed = *message.mutable_closed();
-  *closed.mutable_cause() = *cause_;
+  const FirstCause first = LastWord(*cause_);
+  *closed.mutable_cause() = first.cause;
+  closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
+  closed.mutable_members()->Add(members_.begin(), members_.end());
   for (const auto& [index, attendee] : attendees_) {
-    if (!attendee.torn_down) closed.add_missing_nodes(index);
+    const bool had_part = attendee.in_epoch || epoch_ == 0;
+    const bool lost_before = attendee.lost_in && !(had_part && *attendee.lost_in == epoch_);
+    if (!attendee.torn_down && !lost_before) closed.add_missing_nodes(index);
   }
   closed.set_complete(closed.missing_nodes_size() == 0);
   for (const auto& [index, attendee] : attendees_) {
-    if (!attendee.lost) Send(attendee.session, message, /*end_session=*/true);
+    if (!attendee.lost_in) Send(attendee.session, message, /*end_session=*/true);
   }
 }
 
-std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
-  const milliseconds dead(options_.timeouts.dead_ms());
-  // A tick this late means that this machine stood still: what the agents said meanwhile still
-  // waits to be read.
-  const bool stood_still = now - std::exchange(last_tick_, now) >= dead / 2;
-  for (auto& [index, attendee] : attendees_) {
-    if (stood_still) attendee.last_heard = now;
-    if (now - attendee.last_heard >= dead) {
-      Lose(attendee, "it was silent for " + std::to_string(dead.count() / 1000) + " s", now);
-    }
+FirstCause Coordinator::LastWord(const pb::Cause& so_far) {
+  if (reports_.empty()) return {so_far, {}, ""};
+  FirstCause first = ChooseFirstCause(reports_);
+  const pb::Cause& cause = first.cause;
+  const bool same = cause.kind() == so_far.kind() && cause.rank() == so_far.rank() &&
+                    cause.node_index() == so_far.node_index();
+  if (same || IsSuccess(so_far)) return first;
+  const std::string what = !cause.message().empty() ? cause.message()
+                                                    : "rank " + std::to_string(cause.rank()) +
+                                                          " (" + NodeName(cause.node_index()) + ")";
+  Tell("first cause: " + what + " (" + first.reason + ")");
+  return first;
+}
+
+void Coordinator::Lose(Attendee& attendee, const std::string& why, Fence fence,
+                       Clock::time_point now) {
+  if (attendee.lost_in || phase_ == Phase::kClosed) return;
+  const uint32_t index = attendee.member.node_index;
+  const pb::Cause lost = MakeNodeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable,
+                                       NodeName(index) + " was lost: " + why);
+  attendee.lost_in = epoch_;
+  sessions_.erase(attendee.session);
+  if (!attendee.torn_down && !attendee.leaving) OnLoss(attendee, lost, now);
+  if (fence == Fence::kYes) {
+    pb::Cause fenced = lost;
+    fenced.set_message(lost.message() + "; it is no longer part of the job");
+    Refuse(attendee.session, fenced);
+    fenced_.emplace(attendee.session, std::move(fenced));
   }
+  TryToForm(now);
+  WaitIfAllHalted(now);
+  CloseIfTornDown(now);
+}
+
+void Coordinator::OnLoss(const Attendee& attendee, const pb::Cause& lost, Clock::time_point now) {
+  const uint32_t index = attendee.member.node_index;
+  const bool is_rendezvous = index == options_.rendezvous_node;
+  if (!attendee.in_epoch && epoch_ > 0 && !is_rendezvous)
+    return Tell(lost.message() + "; it had no ranks");
+  // After success too: all its ranks had ended well, but nobody can say that it is empty.
+  if (!cause_is_final_) reports_.push_back(ReportSince(lost, index, attendee.last_heard, now));
+  if (phase_ == Phase::kStopping) return;
+  const NodeBounds bounds =
+      BoundsOf(options_.nodes, options_.policy.min_nodes(), options_.policy.max_nodes());
+  const size_t possible = options_.nodes.size() - NotExpected().size();
+  if (is_rendezvous || (phase_ == Phase::kJoining && possible < bounds.min))
+    return Stop(ChooseFirstCause(reports_).cause, now);
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndEpoch(now);
+}
+
+// --- Time ---
+
+std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
+  const Clock::duration since_last_tick = now - std::exchange(last_tick_, now);
+  if (phase_ == Phase::kClosed) return {};
+  CheckSilence(since_last_tick, now);
   CheckBarrierTimes(now);
+  if (since_last_tick < milliseconds(options_.policy.hang_ms()) / 2) CheckProgress(now);
   return std::exchange(out_, {});
 }
 
+// A tick that is late by half of a limit means that this machine stood still: what the agents said
+// meanwhile still waits to be read, and nobody is blamed.
+void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
+  const milliseconds dead(options_.timeouts.dead_ms());
+  const milliseconds suspect(options_.timeouts.suspect_ms());
+  for (auto& [index, attendee] : attendees_) {
+    if (attendee.lost_in) continue;
+    if (since_last_tick >= dead / 2) {
+      attendee.last_heard = now;
+      for (auto& [rank, progress] : attendee.progress) progress.steps.step_at = now;
+    }
+    const Clock::duration silent = now - attendee.last_heard;
+    if (silent >= dead) {
+      Lose(attendee, "it was silent for " + Seconds(dead), Fence::kYes, now);
+    } else if (silent >= suspect && since_last_tick < suspect / 2 &&
+               !std::exchange(attendee.suspect, true)) {
+      Tell(NodeName(index) + " is silent for " + Seconds(silent) + "; after " + Seconds(dead) +
+           " it counts as lost");
+    }
+  }
+}
+
 void Coordinator::CheckBarrierTimes(Clock::time_point now) {
-  if (phase_ == Phase::kJoining) TryToForm(now);
-  if (phase_ == Phase::kStopping) CloseIfTornDown(now);
-  if (phase_ != Phase::kStarting || now < barrier_deadline_) return;
+  TryToForm(now);
+  CloseIfTornDown(now);
+  if (now < barrier_deadline_) return;
+  if (phase_ == Phase::kHalting) return LoseWhoDidNotHalt(now);
+  if (phase_ != Phase::kStarting) return;
   std::string late;
   uint32_t first_late = 0;
   for (const auto& [index, attendee] : attendees_) {
-    if (attendee.ready) continue;
+    if (attendee.ready || !attendee.in_epoch) continue;
     if (late.empty()) first_late = index;
     late += (late.empty() ? "" : ", ") + NodeName(index);
   }
-  Stop(MakeCause(pb::Cause::TIMED_OUT, first_late, ExitCode::kTimedOut,
-                 late + " did not start all workers in time"),
-       now);
+  reports_.push_back(
+      ReportSince(MakeNodeCause(pb::Cause::TIMED_OUT, first_late, ExitCode::kTimedOut,
+                                late + " did not start all workers in time"),
+                  first_late, now, now));
+  EndEpoch(now);
+}
+
+void Coordinator::LoseWhoDidNotHalt(Clock::time_point now) {
+  for (auto& [index, attendee] : attendees_) {
+    if (!attendee.lost_in && !attendee.IsEmptied())
+      Lose(attendee, "it did not end its ranks in time", Fence::kYes, now);
+  }
+}
+
+void Coordinator::CheckProgress(Clock::time_point now) {
+  if (phase_ != Phase::kRunning) return;
+  std::vector<RankSteps> ranks;
+  for (const auto& [index, attendee] : attendees_) {
+    for (const auto& [rank, progress] : attendee.progress) ranks.push_back(progress.steps);
+  }
+  const HangDecision decision = DecideHang(now, ranks, {milliseconds(options_.policy.hang_ms())});
+  if (decision.kind == HangDecision::Kind::kStraggler) {
+    for (auto& [index, attendee] : attendees_) {
+      const auto slow = attendee.progress.find(decision.ranks.front());
+      if (slow == attendee.progress.end()) continue;
+      slow->second.steps.told_slow = decision.slowness;
+      Tell(decision.reason + " (" + NodeName(index) + ")");
+    }
+  }
+  if (decision.kind == HangDecision::Kind::kHang && !std::exchange(hang_is_told_, true))
+    OnHang(decision, now);
+}
+
+void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
+  std::optional<uint32_t> first_node;
+  for (const auto& [index, attendee] : attendees_) {
+    pb::RendezvousMessage message;
+    pb::Inspect& inspect = *message.mutable_inspect();
+    inspect.set_reason(decision.reason);
+    for (const uint32_t rank : decision.ranks) {
+      if (attendee.in_epoch && attendee.progress.contains(rank)) inspect.add_ranks(rank);
+    }
+    if (inspect.ranks_size() == 0) continue;
+    if (!first_node) first_node = index;
+    Send(attendee.session, std::move(message));
+  }
+  if (options_.policy.on_hang() == pb::Policy::REPORT) return;
+  pb::Cause cause =
+      MakeNodeCause(pb::Cause::HANG, *first_node, ExitCode::kTimedOut, decision.reason);
+  if (decision.ranks.size() == 1) {
+    cause.set_rank(static_cast<int>(decision.ranks.front()));
+    cause.set_local_rank(cause.rank() - static_cast<int>(attendees_.at(*first_node).first_rank));
+  }
+  reports_.push_back(ReportSince(cause, *first_node, now, now));
+  if (options_.policy.on_hang() == pb::Policy::RESTART) return EndEpoch(now);
+  Stop(cause, now);
+}
+
+// --- Small things ---
+
+std::vector<Member> Coordinator::UsableMembers() const {
+  std::vector<Member> members;
+  for (const auto& [index, attendee] : attendees_) {
+    if (attendee.IsUsable()) members.push_back(attendee.member);
+  }
+  return members;
+}
+
+std::vector<uint32_t> Coordinator::NotExpected() const {
+  std::vector<uint32_t> indexes;
+  for (uint32_t index = 0; index < options_.nodes.size(); ++index) {
+    const auto attendee = attendees_.find(index);
+    const bool may_come =
+        phase_ == Phase::kJoining && std::ranges::count(options_.absent_nodes, index) == 0;
+    const bool expected = attendee != attendees_.end() ? attendee->second.IsUsable() : may_come;
+    if (!expected) indexes.push_back(index);
+  }
+  return indexes;
+}
+
+std::optional<uint64_t> Coordinator::BestStep() const {
+  std::optional<uint64_t> best;
+  for (const auto& [index, attendee] : attendees_) {
+    for (const auto& [rank, progress] : attendee.progress)
+      best = std::max(best, std::optional(progress.steps.step));
+  }
+  return best;
+}
+
+pb::Cause Coordinator::MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
+                                     std::string message) const {
+  pb::Cause cause = MakeCause(kind, node_index, code, std::move(message));
+  cause.set_epoch(epoch_);
+  return cause;
+}
+
+void Coordinator::Tell(const std::string& text) {
+  const auto own = attendees_.find(options_.rendezvous_node);
+  if (own == attendees_.end() || own->second.lost_in) return;
+  pb::RendezvousMessage message;
+  message.mutable_notice()->set_message(text);
+  Send(own->second.session, std::move(message));
 }
 
 void Coordinator::Refuse(SessionId session, const pb::Cause& cause) {
@@ -218,16 +571,15 @@ void Coordinator::Send(SessionId session, pb::RendezvousMessage message, bool en
 
 void Coordinator::Broadcast(const pb::RendezvousMessage& message) {
   for (const auto& [index, attendee] : attendees_) {
-    if (!attendee.lost) Send(attendee.session, message);
+    if (!attendee.lost_in) Send(attendee.session, message);
   }
 }
 
 template <class Predicate>
-bool Coordinator::All(Predicate predicate) const {
-  for (const auto& [index, attendee] : attendees_) {
-    if (!predicate(attendee)) return false;
-  }
-  return true;
+bool Coordinator::AllWithRanks(Predicate predicate) const {
+  return std::ranges::all_of(attendees_, [&](const auto& entry) {
+    return !entry.second.in_epoch || predicate(entry.second);
+  });
 }
 
 std::string Coordinator::NodeName(uint32_t node_index) const {

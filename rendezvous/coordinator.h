@@ -1,17 +1,29 @@
 // The rendezvous without a network: what it answers to each message, disconnection and tick. Pure:
 // no clock, no threads, no I/O; the gRPC server, tests and simulators drive it.
+//
+//   joining -> starting -> running -> stopping -> closed      when nothing fails, or nothing may
+//                 ^          |
+//              waiting <- halting                             when policy allows another epoch
+//
+// Whatever ends an epoch goes through EndEpoch, which asks DecideRestart; whoever gets ranks in the
+// next one is picked by DecideQuorum. Ranks are given in Form alone, once for each epoch. Attendees
+// without ranks are spares: they halt and tear down with the others, but nothing else waits for
+// them.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "proto/contract/deadline.h"
+#include "proto/contract/exit_code.h"
 #include "proto/rendezvous.pb.h"
+#include "rendezvous/first_cause.h"
+#include "rendezvous/hang.h"
 #include "rendezvous/quorum.h"
+#include "rendezvous/restart_policy.h"
 
 namespace dslaunch {
 
@@ -20,6 +32,9 @@ struct CoordinatorOptions {
   std::vector<pb::Node> nodes;
   pb::Timeouts timeouts;
   bool one_machine = false;
+  pb::Policy policy;
+  uint32_t rendezvous_node = 0;        // whose agent runs this; told what users should know
+  std::vector<uint32_t> absent_nodes;  // could not be reached at the start
 };
 
 // One agent's connection; chosen by the caller, never used twice.
@@ -43,45 +58,99 @@ class Coordinator {
   // Call it at least as often as half a heartbeat.
   std::vector<Outgoing> OnTick(Clock::time_point now);
 
-  enum class Phase { kJoining, kStarting, kRunning, kStopping, kClosed };
+  enum class Phase { kJoining, kStarting, kRunning, kHalting, kWaiting, kStopping, kClosed };
   Phase phase() const { return phase_; }
   uint64_t epoch() const { return epoch_; }
 
  private:
+  struct Progress {
+    RankSteps steps;
+    uint64_t first_step = 0;  // heard of in this epoch
+  };
+
   struct Attendee {
     Member member;
     SessionId session = 0;
     Clock::time_point last_heard;
+    bool suspect = false;
+    std::optional<uint64_t> lost_in;  // the epoch
+    bool leaving = false;             // it cannot go on, and tears down by itself
+    bool has_left_processes = false;  // that could not be ended: no place for new ranks
+    bool torn_down = false;
+    bool halted = true;  // false from Halt to its answer
+    // Of the current epoch:
+    bool in_epoch = false;  // has ranks
     bool ready = false;
     bool finished = false;
-    bool torn_down = false;
-    bool lost = false;
+    uint32_t first_rank = 0;
+    std::map<uint32_t, Progress> progress;  // by rank
+
+    // Once it has to halt.
+    bool IsEmptied() const { return leaving ? torn_down : halted; }
+    bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   };
 
   void Join(SessionId session, const pb::AgentMessage& message, Clock::time_point now);
+  void OnLateJoin(uint32_t node_index, Clock::time_point now);
   void Handle(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
+  void OnHeartbeat(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
+  void OnHalted(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
+  void OnWorkerFailed(Attendee& attendee, const pb::WorkerFailed& failed, Clock::time_point now);
+  void OnStopJob(Attendee& attendee, const pb::Cause& cause, Clock::time_point now);
+
   void TryToForm(Clock::time_point now);
-  void Form(Clock::time_point now);
-  void Lose(Attendee& attendee, const std::string& why, Clock::time_point now);
+  void Form(const QuorumDecision& decision, Clock::time_point now);
+  void AdvanceIfAllReady(Clock::time_point now);
+  // With what failed in it (reports_).
+  void EndEpoch(Clock::time_point now);
+  void Halt(const pb::Cause& cause, const std::string& reason, milliseconds delay,
+            Clock::time_point now);
+  void WaitIfAllHalted(Clock::time_point now);
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CloseIfTornDown(Clock::time_point now);
+  // The first cause among all that was reported; the user hears it when it was said to be
+  // another.
+  FirstCause LastWord(const pb::Cause& so_far);
+
+  enum class Fence { kNo, kYes };  // whether its session may still be open
+  void Lose(Attendee& attendee, const std::string& why, Fence fence, Clock::time_point now);
+  void OnLoss(const Attendee& attendee, const pb::Cause& lost, Clock::time_point now);
+  void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
+  void LoseWhoDidNotHalt(Clock::time_point now);
+  void CheckProgress(Clock::time_point now);
+  void OnHang(const HangDecision& decision, Clock::time_point now);
+
+  std::vector<Member> UsableMembers() const;
+  std::vector<uint32_t> NotExpected() const;  // nodes that nobody waits for
+  std::optional<uint64_t> BestStep() const;
+  pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
+                          std::string message) const;
+  void Tell(const std::string& text);  // the user
   void Refuse(SessionId session, const pb::Cause& cause);
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Broadcast(const pb::RendezvousMessage& message);
   template <class Predicate>
-  bool All(Predicate predicate) const;
+  bool AllWithRanks(Predicate predicate) const;
   std::string NodeName(uint32_t node_index) const;
 
   const CoordinatorOptions options_;
   QuorumOptions quorum_options_;
   Phase phase_ = Phase::kJoining;
   uint64_t epoch_ = 0;                      // of the ranks assigned last; 0 before the first
-  std::map<uint32_t, Attendee> attendees_;  // by node index
-  std::map<SessionId, uint32_t> sessions_;  // of attendees
+  std::vector<uint32_t> members_;           // nodes with ranks in it
+  std::vector<EndedEpoch> ended_;           // oldest first
+  std::map<uint32_t, Attendee> attendees_;  // by node index; the newest of each
+  std::map<SessionId, uint32_t> sessions_;  // of attendees that are not lost
+  std::map<SessionId, pb::Cause> fenced_;   // sessions of lost ones that may still be open, and why
+  std::vector<FailureReport> reports_;      // of this epoch, in order of arrival
+  bool cause_is_final_ = false;             // what fails from now on is no cause of the job's end
   std::optional<pb::Cause> cause_;          // set when stopping; kind NONE for success
+  bool hang_is_told_ = false;               // since the last step
   Clock::time_point last_tick_;
-  Clock::time_point barrier_deadline_;  // of kStarting and kStopping
+  Clock::time_point barrier_deadline_;  // of kStarting, kHalting and kStopping
+  milliseconds delay_{0};               // of kWaiting
+  Clock::time_point not_before_;        // may the next epoch begin: kWaiting
   std::vector<Outgoing> out_;
 };
 

@@ -16,13 +16,53 @@ QuorumDecision Fail(pb::Cause::Kind kind, uint32_t node_index, ExitCode code, st
   return decision;
 }
 
-std::string JoinNames(const std::vector<std::string>& names) {
+std::string JoinNames(const std::vector<uint32_t>& indexes, const QuorumOptions& options) {
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  for (const uint32_t index : indexes)
+    text += (text.empty() ? "" : ", ") + options.nodes[index].name();
   return text;
 }
 
+bool Contains(const std::vector<uint32_t>& indexes, uint32_t index) {
+  return std::find(indexes.begin(), indexes.end(), index) != indexes.end();
+}
+
+bool Contains(const std::vector<Member>& members, uint32_t index) {
+  return std::any_of(members.begin(), members.end(),
+                     [&](const Member& member) { return member.node_index == index; });
+}
+
 }  // namespace
+
+NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint32_t max_nodes) {
+  const auto regular = static_cast<uint32_t>(std::count_if(
+      nodes.begin(), nodes.end(), [](const pb::Node& node) { return !node.spare(); }));
+  NodeBounds bounds;
+  bounds.min = min_nodes > 0 ? min_nodes : regular;
+  bounds.max = std::max(bounds.min, std::min(max_nodes, regular));
+  return bounds;
+}
+
+std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options) {
+  const NodeBounds bounds = BoundsOf(options.nodes, options.min_nodes, options.max_nodes);
+  std::vector<Member> waiting = members;
+  std::sort(waiting.begin(), waiting.end(),
+            [](const Member& a, const Member& b) { return a.node_index < b.node_index; });
+  std::vector<Member> picked;
+  const auto pick = [&](uint32_t up_to, auto wanted) {
+    for (const Member& member : waiting) {
+      if (picked.size() < up_to && wanted(member.node_index)) picked.push_back(member);
+    }
+  };
+  const auto spare = [&](uint32_t index) { return options.nodes[index].spare(); };
+  const auto set_aside = [&](uint32_t index) { return Contains(options.set_aside, index); };
+  pick(bounds.max, [&](uint32_t index) { return !spare(index) && !set_aside(index); });
+  pick(bounds.max, [&](uint32_t index) { return spare(index) && !set_aside(index); });
+  pick(bounds.min, set_aside);
+  std::sort(picked.begin(), picked.end(),
+            [](const Member& a, const Member& b) { return a.node_index < b.node_index; });
+  return picked;
+}
 
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options) {
@@ -37,30 +77,50 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
                       "it all the slots");
     }
   }
-  std::vector<std::string> missing;
-  uint32_t first_missing = 0;
-  for (uint32_t index = options.nodes.size(); index-- > 0;) {
-    if (std::none_of(members.begin(), members.end(),
-                     [&](const Member& m) { return m.node_index == index; })) {
-      missing.insert(missing.begin(), options.nodes[index].name());
-      first_missing = index;
+  const NodeBounds bounds = BoundsOf(options.nodes, options.min_nodes, options.max_nodes);
+  const std::vector<Member> picked = PickMembers(members, options);
+  std::vector<uint32_t> missing;
+  std::vector<uint32_t> absent;
+  for (uint32_t index = 0; index < options.nodes.size(); ++index) {
+    if (Contains(members, index)) continue;
+    if (Contains(options.absent, index)) {
+      absent.push_back(index);
+    } else if (!options.nodes[index].spare() || picked.size() < bounds.max) {
+      missing.push_back(index);
     }
   }
-  if (missing.empty()) {
-    QuorumDecision decision;
+  const bool late = now >= options.join_deadline;
+  QuorumDecision decision;
+  if (picked.size() >= bounds.min && (missing.empty() || late)) {
     decision.verdict = QuorumDecision::Verdict::kForm;
-    decision.reason = "all " + std::to_string(members.size()) + " nodes joined";
+    decision.members = picked;
+    std::vector<uint32_t> taken;
+    for (const Member& member : picked) taken.push_back(member.node_index);
+    decision.reason = JoinNames(taken, options) + (taken.size() == 1 ? " gets" : " get") + " ranks";
+    absent.insert(absent.end(), missing.begin(), missing.end());
+    if (!absent.empty()) decision.reason += "; without " + JoinNames(absent, options);
+    for (const uint32_t index : options.set_aside) {
+      if (!Contains(picked, index)) continue;
+      decision.reason += "; " + options.nodes[index].name() +
+                         " too, though it failed often: fewer than " + std::to_string(bounds.min) +
+                         " nodes would remain";
+    }
     return decision;
   }
-  if (now >= options.join_deadline) {
-    return Fail(pb::Cause::TIMED_OUT, first_missing, ExitCode::kTimedOut,
-                JoinNames(missing) +
-                    " did not join in time; check that a firewall lets the nodes reach " +
-                    options.nodes[0].name());
+  if (!late) {
+    decision.reason =
+        "waiting for " + (missing.empty() ? "another node" : JoinNames(missing, options));
+    return decision;
   }
-  QuorumDecision decision;
-  decision.reason = "waiting for " + JoinNames(missing);
-  return decision;
+  if (!missing.empty()) {
+    return Fail(pb::Cause::TIMED_OUT, missing.front(), ExitCode::kTimedOut,
+                JoinNames(missing, options) +
+                    " did not join in time; check that a firewall lets the nodes reach " +
+                    options.nodes[options.rendezvous_node].name());
+  }
+  return Fail(pb::Cause::TIMED_OUT, absent.empty() ? 0 : absent.front(), ExitCode::kTimedOut,
+              "only " + std::to_string(picked.size()) + " of at least " +
+                  std::to_string(bounds.min) + " nodes can be had, and no other joined in time");
 }
 
 RankAssignment AssignRanks(std::vector<Member> members) {
@@ -74,9 +134,12 @@ RankAssignment AssignRanks(std::vector<Member> members) {
     assignment.world_size += member.slots;
     if (assignment.master_addr.empty()) assignment.master_addr = member.reached_at;
   }
+  // The others know the rendezvous' own node by how they reached it, and any other by how it came.
+  const Member& first = members.front();
+  if (!first.reached_at.empty()) assignment.master_addr = first.address;
   if (assignment.master_addr.empty())
     assignment.master_addr = "127.0.0.1";  // nobody comes from elsewhere
-  assignment.master_port = members.front().master_port;
+  assignment.master_port = first.master_port;
   return assignment;
 }
 

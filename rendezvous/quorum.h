@@ -18,22 +18,45 @@ struct Member {
   std::string reached_at;  // the rendezvous' address as this node sees it; empty on the rendezvous'
                            // own node
   uint32_t master_port = 0;
+  std::string address;  // of this node, as it reaches the rendezvous; empty on its own node
 };
 
 struct QuorumOptions {
-  std::vector<pb::Node> nodes;  // all that are expected
+  std::vector<pb::Node> nodes;  // the job's
   bool one_machine = false;     // --launcher local: equal identities are no error
   Clock::time_point join_deadline;
+  uint32_t rendezvous_node = 0;     // where the others must get through to
+  uint32_t min_nodes = 0;           // as in Policy
+  uint32_t max_nodes = 0;           // as in Policy
+  std::vector<uint32_t> absent;     // nobody waits for these; if they join they are welcome
+  std::vector<uint32_t> set_aside;  // failed often
 };
 
 struct QuorumDecision {
   enum class Verdict { kWait, kForm, kFail };
   Verdict verdict = Verdict::kWait;
-  std::string reason;  // always given; for a person
-  pb::Cause cause;     // when kFail
+  std::string reason;           // always given; for a person
+  pb::Cause cause;              // when kFail
+  std::vector<Member> members;  // when kForm: who gets ranks, in hostfile order
 };
 
-// `members` has each node index at most once.
+// How few and how many nodes get ranks. A spare only stands in for a node that is missing, so that
+// there are never more than the nodes that are no spares unless min_nodes demands it.
+struct NodeBounds {
+  uint32_t min = 0;
+  uint32_t max = 0;
+};
+NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint32_t max_nodes);
+
+// Who of `members` gets ranks, in hostfile order:
+// 1. nodes that are no spares, in hostfile order, up to the most that may;
+// 2. spares, in hostfile order, as long as fewer than that have got ranks;
+// 3. nodes set aside, as long as fewer than the least have got ranks.
+std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options);
+
+// Forms as soon as everybody who is expected has joined: all nodes that are neither spare nor
+// absent, and spares too while there is room for them. At the deadline it forms with whom there is,
+// if these are enough. `members` has each node index at most once.
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options);
 

@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// Runs in the first node's agent. Thread-safe.
+// Runs in the agent of options.rendezvous_node. Thread-safe.
 class RendezvousServer {
  public:
   // Listens on a free TCP port of all interfaces (of loopback alone when options.one_machine) with

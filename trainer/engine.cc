@@ -25,12 +25,6 @@ std::vector<NamedTensor> ParametersAndBuffers(const torch::nn::Module& module) {
   return state;
 }
 
-std::vector<at::Tensor> Tensors(const std::vector<NamedTensor>& named) {
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& item : named) tensors.push_back(item.tensor);
-  return tensors;
-}
-
 }  // namespace
 
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
@@ -39,7 +33,7 @@ EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
       parameters_(TrainableParameters(module)),
       model_state_(ParametersAndBuffers(module)),
       grad_sync_(MakeReducerSync(group, parameters_, module.buffers())),
-      optimizer_(MakeOptimizer(config.optimizer, Tensors(parameters_))) {}
+      optimizer_(MakeOptimizer(config.optimizer, config.scheduler.schedule, parameters_)) {}
 
 void EngineCore::BeforeForward() {
   if (!at::GradMode::is_enabled()) return;
@@ -67,18 +61,16 @@ void EngineCore::Backward(const at::Tensor& loss) {
 
 std::vector<NamedTensor> EngineCore::OptimizerState() const {
   std::vector<NamedTensor> state;
-  for (const OptimizerSlot& slot : optimizer_->State()) {
-    for (size_t i = 0; i < slot.tensors.size(); ++i) {
-      state.push_back({"optimizer/" + slot.name + "/" + parameters_[i].name, slot.tensors[i]});
-    }
+  for (const Optimizer::State& item : optimizer_->States()) {
+    state.push_back({"optimizer/" + item.name + "/" + item.parameter, item.tensor});
   }
   return state;
 }
 
-void EngineCore::Resume(int64_t steps) {
+void EngineCore::Resume(int64_t steps, int64_t updates) {
   global_steps_ = steps;
   micro_steps_ = steps * config_.batch.accumulation_steps;
-  optimizer_->Resume(steps);
+  optimizer_->SetUpdates(updates);
 }
 
 bool EngineCore::Step() {
@@ -92,6 +84,7 @@ bool EngineCore::Step() {
                          " got no gradient: the model's output does not depend on it");
   }
   ClipGradients();
+  step_lr_ = optimizer_->lr();
   optimizer_->Step();
   for (NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   ++global_steps_;

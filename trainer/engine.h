@@ -42,8 +42,8 @@ class EngineCore {
   std::vector<NamedTensor> OptimizerState() const;
 
   // Call it after both were overwritten, on every rank, with the state of a run that had made
-  // `steps` optimizer steps.
-  void Resume(int64_t steps);
+  // `steps` optimizer steps and `updates` updates, by which the learning rate goes.
+  void Resume(int64_t steps, int64_t updates);
 
   // Ends a micro-batch; on the last one of a step clips, updates and clears the gradients, and
   // returns true.
@@ -53,7 +53,11 @@ class EngineCore {
     return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0;
   }
   int64_t global_steps() const { return global_steps_; }
+  int64_t optimizer_updates() const { return optimizer_->updates(); }
+  // Of the next step, as DeepSpeed's get_lr() has it after engine.step().
   double lr() const { return optimizer_->lr(); }
+  // Of the last step.
+  double step_lr() const { return step_lr_; }
   // Of the last step: L2 norm of the averaged gradient before clipping.
   double grad_norm() const { return grad_norm_; }
   // Of the step so far, or of the last one: seconds from the start of each forward pass until the
@@ -71,6 +75,7 @@ class EngineCore {
   int64_t micro_steps_ = 0;   // engine.Step() calls
   int64_t global_steps_ = 0;  // optimizer updates
   double grad_norm_ = 0;
+  double step_lr_ = 0;
   Clock::time_point forward_start_;
   double compute_s_ = 0;
 };

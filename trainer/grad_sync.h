@@ -1,20 +1,13 @@
 // The one seam through which gradients of the ranks become one.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "trainer/comm/process_group.h"
+#include "trainer/named_tensor.h"
 
 namespace dslaunch {
-
-struct NamedTensor {
-  std::string name;  // module path, "fc1.weight"
-  at::Tensor tensor;
-};
 
 // Calls of one micro-batch: BeforeForward, the forward pass, AfterForward, the backward pass. With
 // `sync`, the gradients are the average over all ranks when backward returns; without, they stay

@@ -28,11 +28,11 @@ class StatusPipe {
 };
 
 struct StepMetrics {
-  int64_t step = 0;     // optimizer steps done
-  int64_t attempt = 1;  // which start of the job's ranks this is; a restart runs some steps again
-  int64_t epoch = 0;    // of the step's last micro-batch, from 1
-  double loss = 0;      // mean over the global batch
-  double lr = 0;
+  int64_t step = 0;      // optimizer steps done
+  int64_t attempt = 1;   // which start of the job's ranks this is; a restart runs some steps again
+  int64_t epoch = 0;     // of the step's last micro-batch, from 1
+  double loss = 0;       // mean over the global batch
+  double lr = 0;         // that this step was made at
   double grad_norm = 0;  // L2, of the averaged gradient, before clipping
   int64_t samples = 0;   // samples so far, over all ranks
   double step_s = 0;

@@ -142,17 +142,19 @@ void Trainer::Announce(const Model& model) const {
   int64_t weights = 0;
   for (const at::Tensor& parameter : model.parameters()) weights += parameter.numel();
   const BatchConfig& batch = recipe_.engine.batch;
+  const std::string& scheduler = recipe_.engine.scheduler.name;
   PrintLine(Format(
       "training %s (%lld parameters) on %s: %lld samples, %lld steps of %lld = %lld x %lld x %d "
       "ranks, "
-      "%s lr %g",
+      "%s lr %g%s",
       recipe_.model.type == ModelConfig::Type::kMlp ? "mlp" : "cnn",
       static_cast<long long>(weights), recipe_.data.path.c_str(),
       static_cast<long long>(train_set_.size()), static_cast<long long>(schedule_.total_steps),
       static_cast<long long>(batch.train_batch_size),
       static_cast<long long>(batch.micro_batch_size),
       static_cast<long long>(batch.accumulation_steps), group_->world_size(),
-      recipe_.engine.optimizer.name.c_str(), recipe_.engine.optimizer.lr));
+      recipe_.engine.optimizer.name.c_str(), recipe_.engine.optimizer.lr,
+      scheduler.empty() ? "" : (", " + scheduler).c_str()));
   if (checkpointer_) PrintLine(checkpointer_->reason());
   if (schedule_.first_step >= schedule_.total_steps) {
     PrintLine(Format("nothing left to train: %lld of %lld steps are done",
@@ -234,7 +236,7 @@ void Trainer::EndWindow(const Engine<Model>& engine, int64_t step) {
                       .attempt = attempt_,
                       .epoch = epoch,
                       .loss = loss,
-                      .lr = engine.core().lr(),
+                      .lr = engine.core().step_lr(),
                       .grad_norm = engine.core().grad_norm(),
                       .samples = samples_,
                       .step_s = seconds,
@@ -244,7 +246,7 @@ void Trainer::EndWindow(const Engine<Model>& engine, int64_t step) {
   if (Rank0() && per_print > 0 && step % per_print == 0) {
     PrintLine(Format("step %lld/%lld: loss %.4f, lr %g, %.0f samples/s",
                      static_cast<long long>(step), static_cast<long long>(schedule_.total_steps),
-                     loss, engine.core().lr(), samples_per_s));
+                     loss, engine.core().step_lr(), samples_per_s));
   }
   if (schedule_.EndsEpoch(step)) {
     if (Rank0()) {

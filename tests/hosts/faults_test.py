@@ -66,6 +66,17 @@ class Ranks(FaultCase):
         self.assertLess(seconds_since_written(self.folder / "failed", job.ended_at), 1 + 2.5, job.output)
         self.assert_nothing_left(1)
 
+    def test_deaf_ranks_with_deaf_grandchildren_are_gone_after_the_grace(self):
+        script = "trap '' TERM; setsid sleep 300 </dev/null >/dev/null 2>&1 & " + IGNORES_TERM
+        job = self.start_ranks(script, "--grace", "2")
+        begin = time.time()
+        job.signal(signal.SIGTERM)
+        time.sleep(1)
+        self.assertEqual(4, len([process for process in self.leftovers() if process.name == "sleep" and
+                                 process.argv[1:] == ("300",)]), "the grace was not given")
+        self.assert_nothing_left(2 + 1, since=begin)
+        self.assert_code(143, self.wait(job, 5), job)
+
 
 class Interrupted(FaultCase):
     def test_interrupt(self):

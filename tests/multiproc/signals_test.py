@@ -176,8 +176,8 @@ class SuddenDeath(SignalCase):
                 self.assert_nothing_left(5, since=begin)
 
     def test_kill_everything_of_one_node_at_once(self):
-        # The ranks' parent-death signal is what is left.
-        job = self.start_ranks(HEEDS_TERM)
+        # The ranks' parent-death signal is what is left, and the keeper's guard for what they started.
+        job = self.start_ranks(WITH_GRANDCHILD)
         keepers, agents = self.own_processes()
         node = keepers[1]
         agent, = [agent for agent in agents if agent.ppid == node.pid]

@@ -40,8 +40,9 @@ def is_agent_binary(process):
 
 
 def keepers_and_agents(processes):
-    """(keepers, agents): the keeper is the parent of its node's agent; both run the same binary."""
-    ours = {process.pid: process for process in processes if is_agent_binary(process)}
+    """(keepers, agents): the keeper is the parent of its node's agent (and guard); all run the same binary."""
+    ours = {process.pid: process for process in processes
+            if is_agent_binary(process) and process.comm != "dslaunch-guard"}
     agents = [process for process in ours.values() if process.ppid in ours]
     keepers = [process for process in ours.values() if process.ppid not in ours]
     return keepers, agents

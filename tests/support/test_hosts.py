@@ -12,10 +12,10 @@ process). Nothing has a name outside of them, so runs in parallel cannot clash, 
 when this process dies, however it dies, the kernel ends the switch, its hosts and everything in them.
 
 What a host has of its own: network (10.66.0.N and fd66::N on `eth0`), UTS name, process table, /etc/hosts (with
-`127.0.1.1 nodeN`, as Debian's installer writes it), the user's home, and an sshd with its own key. The rest of the disk
-is this machine's and is the same on all hosts.
+`127.0.1.1 nodeN`, as Debian's installer writes it), the user's home, an sshd with its own key and, where this machine has
+cgroup v2, a cgroup. The rest of the disk is this machine's and is the same on all hosts.
 
-Standard library only; needs root, iproute2, util-linux, openssh-server and openssh-client.
+Standard library only; needs root, iproute2, nftables, util-linux, openssh-server and openssh-client.
 """
 
 import argparse
@@ -35,8 +35,9 @@ SUBNET6 = "fd66::"
 FRONT_ADDRESS = 250
 STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
 USER_ID = 54321  # of an ordinary user, and of its group
+CGROUP_PREFIX = "dslaunch-test-hosts-"  # and the pid of the process that made it
 START_TIMEOUT_S = 30
-TOOLS = ["ip", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
+TOOLS = ["ip", "nft", "nsenter", "unshare", "setpriv", "mount", "ssh-keygen", "sshd"]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -69,6 +70,7 @@ def find_sshd():
 class Process:
     pid: int        # as this process sees it: can be signalled
     ppid: int
+    comm: str       # what it calls itself, 15 bytes
     state: str      # R, S, D, T, Z
     argv: tuple     # of str; empty for a zombie
     environ: dict   # of str
@@ -89,13 +91,14 @@ def read_process(pid):
     """The Process, or None when it has ended meanwhile."""
     proc = pathlib.Path("/proc") / str(pid)
     try:
-        fields = _text((proc / "stat").read_bytes()).rpartition(")")[2].split()
+        head, _, tail = _text((proc / "stat").read_bytes()).rpartition(")")
+        fields = tail.split()
         argv = tuple(_text(word) for word in (proc / "cmdline").read_bytes().split(b"\0")[:-1])
         variables = (proc / "environ").read_bytes().split(b"\0")
     except OSError:
         return None
     environ = dict(_text(variable).split("=", 1) for variable in variables if b"=" in variable)
-    return Process(int(pid), int(fields[1]), fields[0], argv, environ)
+    return Process(int(pid), int(fields[1]), head.partition("(")[2], fields[0], argv, environ)
 
 
 def all_pids():
@@ -124,6 +127,37 @@ def wait_until(condition, timeout_s, what="", poll_s=0.02):
         time.sleep(poll_s)
 
 
+# --- cgroups -----------------------------------------------------------------------------------------------------
+
+
+def find_cgroup_root():
+    """Where this machine has cgroup v2 mounted; None when it has not, or when it may not be written."""
+    for line in pathlib.Path("/proc/self/mounts").read_text().splitlines():
+        _, folder, kind, *_ = line.split()
+        if kind == "cgroup2" and os.access(folder, os.W_OK):
+            return pathlib.Path(folder)
+    return None
+
+
+def remove_cgroup(folder):
+    """Removes an empty cgroup and those below it."""
+    for path, _, _ in os.walk(folder, topdown=False):
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            pass
+
+
+def remove_stale_cgroups(root):
+    """Those of processes that were killed before they could."""
+    for folder in root.glob(CGROUP_PREFIX + "*"):
+        if not os.path.exists(f"/proc/{folder.name.split('-')[-2]}"):
+            try:
+                remove_cgroup(folder)
+            except OSError:
+                pass  # its hosts are just ending
+
+
 # --- what a test holds -------------------------------------------------------------------------------------------
 
 
@@ -136,7 +170,7 @@ class Host:
         self.address = address
         self.init_pid = init_pid
         self.home = f"{STATE}/{'shared' if hosts.shared_home else name}/home"
-        self._pid_namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
+        self.pid_namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
 
     def command(self, argv, cwd="/"):
         """The argv that runs `argv` in this host, started from outside."""
@@ -169,7 +203,7 @@ class Host:
         """Everything that runs in this host but its first process and the listening sshd."""
         def is_ours(process):
             try:
-                return os.readlink(f"/proc/{process.pid}/ns/pid") == self._pid_namespace
+                return os.readlink(f"/proc/{process.pid}/ns/pid") == self.pid_namespace
             except OSError:
                 return False
         return [process for process in processes_where(is_ours)
@@ -204,6 +238,19 @@ class Host:
 
     def link_up(self):
         self._hosts.in_switch(["ip", "link", "set", self._port, "up"])
+
+    def cut_one_way(self, direction):
+        """Drops in silence what comes to this host ("in") or what leaves it ("out")."""
+        hook, match = {"in": ("input", "iifname"), "out": ("output", "oifname")}[direction]
+        self._nft(f"add table inet cut; add chain inet cut {hook} {{ type filter hook {hook} priority 0; }}; "
+                  f"add rule inet cut {hook} {match} eth0 drop")
+
+    def heal(self):
+        """Takes back cut_one_way."""
+        self._nft("delete table inet cut")
+
+    def _nft(self, rules):
+        subprocess.run(["nsenter", f"--target={self.init_pid}", "--net", "--", "nft", rules], check=True, timeout=10)
 
     @property
     def _port(self):
@@ -243,6 +290,7 @@ class TestHosts:
                       "sshd_options": sshd_options or {}, "bashrc": bashrc, "user": user,
                       "binds": {str(inside): str(outside) for inside, outside in (binds or {}).items()}}
         self._switch = None
+        self._cgroup = None
 
     def __enter__(self):
         reason = why_not()
@@ -267,7 +315,21 @@ class TestHosts:
         everyone = [Host(self, name, addresses[name], inits[name]) for name in addresses]
         self.nodes = [host for host in everyone if host.name != "front"]
         self.front, = [host for host in everyone if host.name == "front"]
+        self._make_cgroups(everyone)
         return self
+
+    def _make_cgroups(self, everyone):
+        """A cgroup for each host, so that none sees or ends what is another's."""
+        root = find_cgroup_root()
+        if not root:
+            return
+        remove_stale_cgroups(root)
+        self._cgroup = root / f"{CGROUP_PREFIX}{os.getpid()}-{self.switch_pid}"
+        for host in everyone:
+            folder = self._cgroup / host.name
+            folder.mkdir(parents=True)
+            for pid in [host.init_pid, *children_of(host.init_pid)]:  # sshd is the one child
+                (folder / "cgroup.procs").write_text(str(pid))
 
     def _read_line(self):
         import selectors
@@ -300,6 +362,10 @@ class TestHosts:
         switch.wait(timeout=10)
         switch.stdin.close()
         switch.stdout.close()
+        if self._cgroup:
+            cgroup, self._cgroup = self._cgroup, None
+            wait_until(lambda: "populated 0" in (cgroup / "cgroup.events").read_text(), 10, f"{cgroup} is empty")
+            remove_cgroup(cgroup)
 
     def in_switch(self, argv):
         subprocess.run(["nsenter", f"--target={self.switch_pid}", "--net", "--", *argv], check=True, timeout=10)

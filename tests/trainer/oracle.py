@@ -11,8 +11,10 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+import deepspeed_reference
 from spawn import DATA, held_port
 
 
@@ -54,22 +56,32 @@ def read_split(prefix):
 
 def make_optimizer(config, parameters):
     """DeepSpeed's meaning: Adam is AdamW unless adam_w_mode is false, and decays nothing by default."""
-    params = dict(config["params"])
-    if config["type"] == "SGD":
-        return torch.optim.SGD(parameters, **params)
-    decoupled = params.pop("adam_w_mode", True)
-    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
-    return kind(parameters, **{"weight_decay": 0, **params})
+    params = dict(config.get("params", {}))
+    kinds = {"Adam": torch.optim.AdamW if params.pop("adam_w_mode", True) else torch.optim.Adam,
+             "SGD": torch.optim.SGD, "Adagrad": torch.optim.Adagrad, "RMSprop": torch.optim.RMSprop,
+             "Lamb": deepspeed_reference.Lamb, "Lion": deepspeed_reference.Lion}
+    return kinds[config["type"]](parameters, **{"weight_decay": 0, **params})
+
+
+def make_scheduler(config, optimizer):
+    params = config.get("params", {})
+    formula = deepspeed_reference.SCHEDULES.get(config["type"])
+    if formula is None:
+        return getattr(lr_scheduler, config["type"])(optimizer, **params)
+    base = optimizer.param_groups[0]["lr"]
+    return lr_scheduler.LambdaLR(optimizer, lambda updates: formula(updates - 1, base, **params) / base)
 
 
 def train(rank, world, recipe, dataset, test_set):
-    """Returns rank 0's list of (global loss, gradient norm) per step and the number of correct test predictions."""
+    """Returns rank 0's (global loss, gradient norm, learning rate) of each step and the number of correct test
+    predictions."""
     run, engine = recipe["run"], recipe["engine"]
     accumulation = engine.get("gradient_accumulation_steps", 1)
     micro = engine["train_batch_size"] // accumulation // world
     torch.manual_seed(run["seed"])
     model = DistributedDataParallel({"mlp": Mlp, "cnn": Cnn}[recipe["model"]["type"]]())
     optimizer = make_optimizer(engine["optimizer"], model.parameters())
+    scheduler = make_scheduler(engine["scheduler"], optimizer) if "scheduler" in engine else None
     sampler = DistributedSampler(dataset, world, rank, recipe["data"].get("shuffle", True), run["seed"])
     loader = DataLoader(dataset, micro, sampler=sampler)
 
@@ -91,11 +103,14 @@ def train(rank, world, recipe, dataset, test_set):
             local += loss.item() / accumulation
         clip = engine.get("gradient_clipping", 1.0)
         norm = nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf")).item()
+        lr = optimizer.param_groups[0]["lr"]
         optimizer.step()
         optimizer.zero_grad()
+        if scheduler:
+            scheduler.step()
         mean = torch.tensor([local], dtype=torch.float64)
         dist.all_reduce(mean)
-        steps.append((mean.item() / world, norm))
+        steps.append((mean.item() / world, norm, lr))
     with torch.no_grad():
         images, labels = test_set.tensors
         correct = (model.module(images).argmax(1) == labels).sum().item()

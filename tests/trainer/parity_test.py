@@ -24,6 +24,13 @@ SETTINGS = [
     recipe("mlp", SGD, {"gradient_accumulation_steps": 4}),
     recipe("mlp", SGD, dict(NO_CLIPPING, train_batch_size=17920), {"steps": 8, "seed": 3}),  # into a third epoch
     recipe("mlp", SGD, NO_CLIPPING, data={"shuffle": False}),
+    recipe("mlp", {"type": "Adagrad"}, {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}),
+    recipe("mlp", {"type": "RMSprop", "params": {"lr": 1e-4, "momentum": 0.9}},
+           {"scheduler": {"type": "CosineAnnealingWarmRestarts", "params": {"T_0": 5, "T_mult": 2}}}),
+    recipe("mlp", {"type": "Lamb", "params": {"weight_decay": 0.01}},
+           {"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 5, "total_num_steps": 20}}}),
+    recipe("mlp", {"type": "Lion", "params": {"lr": 1e-4, "betas": [0.9, 0.99]}},
+           {"scheduler": {"type": "StepLR", "params": {"step_size": 7}}}),
 ]
 
 
@@ -34,9 +41,10 @@ class ParityTest(unittest.TestCase):
                 ranks, metrics = run_with_metrics(wanted, world)
                 steps, correct = expected
                 self.assertEqual([m["step"] for m in metrics], list(range(1, len(steps) + 1)))
-                for metric, (loss, norm) in zip(metrics, steps):
+                for metric, (loss, norm, lr) in zip(metrics, steps):
                     self.assertLess(abs(metric["loss"] - loss) / loss, 1e-4, metric)
                     self.assertLess(abs(metric["grad_norm"] - norm) / norm, 1e-3, metric)
+                    self.assertLess(abs(metric["lr"] - lr), 1e-9, metric)
                 # Before the first update only initial weights and data order count.
                 self.assertLess(abs(metrics[0]["loss"] - steps[0][0]) / steps[0][0], 1e-6)
                 got = int(re.search(r"test accuracy .*\((\d+) of 10000\)", ranks[0].out)[1])

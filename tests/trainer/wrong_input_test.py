@@ -64,6 +64,11 @@ class WrongInputTest(unittest.TestCase):
     def test_unsupported_deepspeed_key(self):
         self.check(recipe(engine={"zero_optimization": {"stage": 2}}), BAD_INPUT, "engine.zero_optimization")
 
+    def test_parameter_group_that_takes_nothing(self):
+        optimizer = {"type": "AdamW", "param_groups": [{"names": ["*.biass"], "weight_decay": 0}]}
+        self.check(recipe(optimizer=optimizer), BAD_INPUT, "engine.optimizer.param_groups[0]", "fc1.weight, fc1.bias",
+                   world=2)
+
     def test_batch_arithmetic(self):
         self.check(recipe(engine={"train_batch_size": 33, "train_micro_batch_size_per_gpu": 17}), BAD_INPUT,
                    "train_batch_size 33", "train_micro_batch_size_per_gpu 17", "2 ranks", world=2)

@@ -62,6 +62,7 @@ FileSum SumFile(const std::string& path) {
 }
 
 uint32_t Crc32(const void* data, size_t bytes, uint32_t start) {
+  if (bytes == 0) return start;  // with a null pointer zlib would start anew
   return static_cast<uint32_t>(crc32_z(start, static_cast<const Bytef*>(data), bytes));
 }
 

@@ -130,6 +130,7 @@ std::string FormatManifest(const Manifest& m) {
                      {"step", m.position.step},
                      {"epoch", m.position.epoch},
                      {"samples_in_epoch", m.position.samples_in_epoch},
+                     {"optimizer_updates", m.optimizer_updates},
                      {"seed", m.seed},
                      {"train_samples", m.train_samples},
                      {"samples_seen", m.samples_seen},
@@ -159,6 +160,7 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.position.step = Count(object, "step");
   m.position.epoch = Count(object, "epoch");
   m.position.samples_in_epoch = Count(object, "samples_in_epoch");
+  m.optimizer_updates = Count(object, "optimizer_updates");
   m.seed = static_cast<uint64_t>(Count(object, "seed"));
   m.train_samples = Count(object, "train_samples");
   m.samples_seen = Count(object, "samples_seen");

@@ -44,6 +44,7 @@ struct Manifest {
   std::string run_id;  // of the training from its first step on, kept when it is resumed
   std::string job_id;  // of the job that saved
   Position position;
+  int64_t optimizer_updates = 0;  // the learning rate follows from it
   uint64_t seed = 0;
   int64_t train_samples = 0;  // of the data set
   int64_t samples_seen = 0;   // since the first step

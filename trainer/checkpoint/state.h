@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint_folder.h"
-#include "trainer/grad_sync.h"
+#include "trainer/named_tensor.h"
 
 namespace dslaunch {
 

@@ -106,9 +106,12 @@ const json* JsonObject::Find(const char* key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
+std::string JsonObject::PlaceOf(const std::string& key) const {
+  return path_.empty() || key.empty() ? path_ + key : path_ + "." + key;
+}
+
 void JsonObject::Fail(const std::string& key, const std::string& problem) const {
-  const std::string place = path_.empty() || key.empty() ? path_ + key : path_ + "." + key;
-  throw TrainError(ExitCode::kBadInput, source_ + ": " + place + " " + problem);
+  throw TrainError(ExitCode::kBadInput, source_ + ": " + PlaceOf(key) + " " + problem);
 }
 
 std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {
@@ -179,7 +182,37 @@ std::optional<std::string> JsonObject::Word(const char* key, const std::set<std:
 std::optional<JsonObject> JsonObject::Object(const char* key) {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  return JsonObject(*value, source_, path_.empty() ? key : path_ + "." + key);
+  return JsonObject(*value, source_, PlaceOf(key));
+}
+
+JsonObject JsonObject::ObjectOrEmpty(const char* key) {
+  static const json kNoKeys = json::object();
+  const json* value = Find(key);
+  return JsonObject(value == nullptr ? kNoKeys : *value, source_, PlaceOf(key));
+}
+
+std::vector<JsonObject> JsonObject::Objects(const char* key) {
+  std::vector<JsonObject> objects;
+  const json* value = Find(key);
+  if (value == nullptr) return objects;
+  if (!value->is_array() || value->empty()) {
+    Fail(key, "is " + Shown(*value) + "; it must be a list of objects");
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    objects.emplace_back((*value)[i], source_, PlaceOf(key) + "[" + std::to_string(i) + "]");
+  }
+  return objects;
+}
+
+std::vector<std::string> JsonObject::Strings(const char* key) {
+  const json* value = Find(key);
+  if (value == nullptr) return {};
+  if (!value->is_array() || value->empty() ||
+      !std::all_of(value->begin(), value->end(),
+                   [](const json& item) { return item.is_string(); })) {
+    Fail(key, "is " + Shown(*value) + "; it must be a list of texts");
+  }
+  return value->get<std::vector<std::string>>();
 }
 
 void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why) {

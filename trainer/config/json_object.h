@@ -39,6 +39,11 @@ class JsonObject {
   // A string out of `words`.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
   std::optional<JsonObject> Object(const char* key);
+  // An object without keys where it is absent or null.
+  JsonObject ObjectOrEmpty(const char* key);
+  // Lists; empty where the key is absent or null. An empty list is refused.
+  std::vector<JsonObject> Objects(const char* key);
+  std::vector<std::string> Strings(const char* key);
 
   // Keys that others give a meaning which this program does not have yet. Passes over those that
   // ask for nothing (null, false, {"enabled": false}, {"stage": 0}) and refuses the rest by name.
@@ -52,6 +57,7 @@ class JsonObject {
 
  private:
   const nlohmann::json* Find(const char* key);
+  std::string PlaceOf(const std::string& key) const;
 
   const nlohmann::json& json_;
   std::string source_;

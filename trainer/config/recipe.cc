@@ -43,7 +43,6 @@ const std::set<std::string> kUnsupportedEngineKeys = {"activation_checkpointing"
                                                       "prescale_gradients",
                                                       "progressive_layer_drop",
                                                       "quantize_training",
-                                                      "scheduler",
                                                       "sparse_attention",
                                                       "sparse_gradients",
                                                       "tensor_parallel",
@@ -110,57 +109,6 @@ RunConfig ParseRun(JsonObject object) {
   return run;
 }
 
-void ParseAdam(JsonObject& params, OptimizerConfig& optimizer) {
-  if (const auto betas = params.Numbers("betas", 2, 0, 1)) {
-    if ((*betas)[0] >= 1 || (*betas)[1] >= 1) params.Fail("betas", "must both be below 1");
-    optimizer.beta1 = (*betas)[0];
-    optimizer.beta2 = (*betas)[1];
-  }
-  optimizer.eps = params.Number("eps", 0).value_or(optimizer.eps);
-  const bool adam_w_mode = params.Bool("adam_w_mode").value_or(true);
-  if (optimizer.type == OptimizerConfig::Type::kAdamW && !adam_w_mode) {
-    params.Fail("adam_w_mode", "is false, which AdamW contradicts; use the type Adam for that");
-  }
-  if (adam_w_mode) optimizer.type = OptimizerConfig::Type::kAdamW;
-  if (!params.Bool("bias_correction").value_or(true)) {
-    params.Fail("bias_correction", "is false, which dslaunch does not support; leave it out");
-  }
-  params.RefuseUnlessOff(
-      {"amsgrad"}, "is not supported by dslaunch, as in DeepSpeed's fused Adam; leave it out");
-}
-
-void ParseSgd(JsonObject& params, OptimizerConfig& optimizer) {
-  optimizer.momentum = params.Number("momentum", 0, 1).value_or(0);
-  optimizer.dampening = params.Number("dampening", 0, 1).value_or(0);
-  optimizer.nesterov = params.Bool("nesterov").value_or(false);
-  if (optimizer.nesterov && (optimizer.momentum == 0 || optimizer.dampening != 0)) {
-    params.Fail("nesterov", "needs a momentum above 0 and a dampening of 0");
-  }
-}
-
-OptimizerConfig ParseOptimizer(JsonObject object) {
-  OptimizerConfig optimizer;
-  const std::optional<std::string> type = object.Word("type", {"Adam", "AdamW", "SGD"});
-  if (!type) object.Fail("type", "is missing; it is Adam, AdamW or SGD");
-  optimizer.name = *type;
-  optimizer.type = *type == "Adam"    ? OptimizerConfig::Type::kAdam
-                   : *type == "AdamW" ? OptimizerConfig::Type::kAdamW
-                                      : OptimizerConfig::Type::kSgd;
-  static const nlohmann::json kNoParams = nlohmann::json::object();
-  JsonObject params =
-      object.Object("params").value_or(JsonObject(kNoParams, "", "engine.optimizer.params"));
-  object.RefuseUnknown();
-  optimizer.lr = params.Number("lr", 0).value_or(optimizer.lr);
-  optimizer.weight_decay = params.Number("weight_decay", 0).value_or(0);
-  if (optimizer.type == OptimizerConfig::Type::kSgd) {
-    ParseSgd(params, optimizer);
-  } else {
-    ParseAdam(params, optimizer);
-  }
-  params.RefuseUnknown();
-  return optimizer;
-}
-
 EngineConfig ParseEngine(JsonObject object, int64_t ranks, const std::string& source) {
   EngineConfig engine;
   const auto train = object.Int("train_batch_size", 1, kMaxBatch);
@@ -171,6 +119,9 @@ EngineConfig ParseEngine(JsonObject object, int64_t ranks, const std::string& so
   } else {
     object.Fail("optimizer",
                 "is missing; for example {\"type\": \"Adam\", \"params\": {\"lr\": 0.001}}");
+  }
+  if (auto scheduler = object.Object("scheduler")) {
+    engine.scheduler = ParseScheduler(*scheduler, engine.optimizer);
   }
   engine.gradient_clipping =
       object.Number("gradient_clipping", 0).value_or(engine.gradient_clipping);

@@ -9,12 +9,14 @@
 //    "engine": a DeepSpeed configuration}
 //
 // The engine's keys keep DeepSpeed 0.19.6's names, defaults and meaning; what is not implemented is
-// refused by name.
+// refused by name. The one key of our own is optimizer.param_groups (optimizer_config.h).
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+
+#include "trainer/config/optimizer_config.h"
 
 namespace dslaunch {
 
@@ -45,17 +47,6 @@ struct RunConfig {
   int64_t keep_checkpoints = 2;       // of one run; older ones are removed
 };
 
-struct OptimizerConfig {
-  enum class Type { kAdam, kAdamW, kSgd };
-  Type type = Type::kAdamW;
-  std::string name;  // as written in the recipe
-  double lr = 1e-3;
-  double weight_decay = 0;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam and AdamW
-  double momentum = 0, dampening = 0;             // SGD
-  bool nesterov = false;
-};
-
 // train_batch_size == micro_batch_size * accumulation_steps * ranks.
 struct BatchConfig {
   int64_t train_batch_size = 0;    // samples of one optimizer step, over all ranks
@@ -66,6 +57,7 @@ struct BatchConfig {
 struct EngineConfig {
   BatchConfig batch;
   OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step
   bool dataloader_drop_last = false;

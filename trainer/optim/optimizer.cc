@@ -1,90 +1,294 @@
 #include "trainer/optim/optimizer.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
 
 namespace dslaunch {
 namespace {
 
-std::vector<at::Tensor> ZerosLike(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> zeros;
-  for (const at::Tensor& tensor : tensors) zeros.push_back(at::zeros_like(tensor));
-  return zeros;
+using Type = OptimizerConfig::Type;
+
+// The fused kernels want the number of the update beside each parameter.
+std::vector<at::Tensor> Repeated(double number, const std::vector<at::Tensor>& parameters) {
+  const at::Tensor one = at::full({}, number, parameters[0].options().dtype(at::kFloat));
+  return std::vector<at::Tensor>(parameters.size(), one);
+}
+
+// Weight decay as a part of the gradient.
+std::vector<at::Tensor> WithDecay(std::vector<at::Tensor> gradients,
+                                  const std::vector<at::Tensor>& parameters, double weight_decay) {
+  return weight_decay == 0 ? gradients : at::_foreach_add(gradients, parameters, weight_decay);
+}
+
+// average = decay * average + (1 - decay) * value
+void MoveAverage(std::vector<at::Tensor>& average, const std::vector<at::Tensor>& value,
+                 double decay) {
+  at::_foreach_lerp_(average, value, 1 - decay);
+}
+
+void MoveAverageOfSquares(std::vector<at::Tensor>& average, const std::vector<at::Tensor>& value,
+                          double decay) {
+  at::_foreach_mul_(average, decay);
+  at::_foreach_addcmul_(average, value, value, 1 - decay);
 }
 
 // Adam with weight decay in the gradient (Adam) or beside it (AdamW).
 class FusedAdam : public Optimizer {
  public:
-  FusedAdam(const OptimizerConfig& config, std::vector<at::Tensor> parameters)
-      : Optimizer(std::move(parameters), config.lr),
-        config_(config),
-        mean_(ZerosLike(parameters_)),
-        square_(ZerosLike(parameters_)) {
-    for (size_t i = 0; i < parameters_.size(); ++i) steps_.push_back(at::zeros({}, at::kFloat));
-  }
-
-  void Step() override {
-    at::_foreach_add_(steps_, 1);
-    if (config_.type == OptimizerConfig::Type::kAdamW) {
-      at::_fused_adamw_(parameters_, Gradients(), mean_, square_, {}, steps_, lr_, config_.beta1,
-                        config_.beta2, config_.weight_decay, config_.eps, /*amsgrad=*/false,
-                        /*maximize=*/false);
-    } else {
-      at::_fused_adam_(parameters_, Gradients(), mean_, square_, {}, steps_, lr_, config_.beta1,
-                       config_.beta2, config_.weight_decay, config_.eps, /*amsgrad=*/false,
-                       /*maximize=*/false);
-    }
-  }
-
-  std::vector<OptimizerSlot> State() const override {
-    return {{"exp_avg", mean_}, {"exp_avg_sq", square_}, {"step", steps_}};
-  }
-  void Resume(int64_t) override {}  // its state is all in tensors
+  FusedAdam(const OptimizerConfig& config, const LrSchedule& schedule,
+            const std::vector<NamedTensor>& parameters)
+      : Optimizer(config, schedule, parameters,
+                  config.amsgrad
+                      ? std::vector<std::string>{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+                      : std::vector<std::string>{"exp_avg", "exp_avg_sq"}) {}
 
  private:
-  OptimizerConfig config_;
-  std::vector<at::Tensor> mean_, square_, steps_;
+  void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
+    // The correction of the averages' start from zero vanishes as updates go by, so a kernel that
+    // is told infinitely many makes none.
+    const double step = config_.bias_correction ? static_cast<double>(updates())
+                                                : std::numeric_limits<double>::infinity();
+    const std::vector<at::Tensor> largest =
+        config_.amsgrad ? group.state[2] : std::vector<at::Tensor>();
+    const std::vector<at::Tensor> steps = Repeated(step, group.parameters);
+    if (config_.type == Type::kAdamW) {
+      at::_fused_adamw_(group.parameters, gradients, group.state[0], group.state[1], largest, steps,
+                        group.lr, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
+                        config_.amsgrad, /*maximize=*/false);
+    } else {
+      at::_fused_adam_(group.parameters, gradients, group.state[0], group.state[1], largest, steps,
+                       group.lr, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
+                       config_.amsgrad, /*maximize=*/false);
+    }
+  }
 };
 
 class FusedSgd : public Optimizer {
  public:
-  FusedSgd(const OptimizerConfig& config, std::vector<at::Tensor> parameters)
-      : Optimizer(std::move(parameters), config.lr), config_(config) {
-    if (config_.momentum != 0) momentum_buffers_ = ZerosLike(parameters_);
-  }
-
-  void Step() override {
-    at::_fused_sgd_(parameters_, Gradients(), momentum_buffers_, config_.weight_decay,
-                    config_.momentum, lr_, config_.dampening, config_.nesterov, /*maximize=*/false,
-                    /*is_first_step=*/first_step_);
-    first_step_ = false;
-  }
-
-  std::vector<OptimizerSlot> State() const override {
-    if (momentum_buffers_.empty()) return {};
-    return {{"momentum_buffer", momentum_buffers_}};
-  }
-  void Resume(int64_t updates) override { first_step_ = updates == 0; }
+  FusedSgd(const OptimizerConfig& config, const LrSchedule& schedule,
+           const std::vector<NamedTensor>& parameters)
+      : Optimizer(config, schedule, parameters,
+                  config.momentum != 0 ? std::vector<std::string>{"momentum_buffer"}
+                                       : std::vector<std::string>{}) {}
 
  private:
-  OptimizerConfig config_;
-  std::vector<at::Tensor> momentum_buffers_;
-  bool first_step_ = true;
+  void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
+    const std::vector<at::Tensor> buffers =
+        config_.momentum != 0 ? group.state[0] : std::vector<at::Tensor>();
+    at::_fused_sgd_(group.parameters, gradients, buffers, group.weight_decay, config_.momentum,
+                    group.lr, config_.dampening, config_.nesterov, /*maximize=*/false,
+                    /*is_first_step=*/updates() == 1);
+  }
+};
+
+class FusedAdagrad : public Optimizer {
+ public:
+  FusedAdagrad(const OptimizerConfig& config, const LrSchedule& schedule,
+               const std::vector<NamedTensor>& parameters)
+      : Optimizer(config, schedule, parameters, {"sum"}) {
+    for (const State& state : States()) state.tensor.fill_(config.initial_accumulator_value);
+  }
+
+ private:
+  void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
+    at::_fused_adagrad_(group.parameters, gradients, group.state[0],
+                        Repeated(static_cast<double>(updates()), group.parameters), group.lr,
+                        config_.lr_decay, group.weight_decay, config_.eps, /*maximize=*/false);
+  }
+};
+
+class RmsProp : public Optimizer {
+ public:
+  RmsProp(const OptimizerConfig& config, const LrSchedule& schedule,
+          const std::vector<NamedTensor>& parameters)
+      : Optimizer(config, schedule, parameters, StateNames(config)) {}
+
+ private:
+  static std::vector<std::string> StateNames(const OptimizerConfig& config) {
+    std::vector<std::string> names = {"square_avg"};
+    if (config.centered) names.push_back("grad_avg");
+    if (config.momentum != 0) names.push_back("momentum_buffer");
+    return names;
+  }
+
+  void Update(Group& group, const std::vector<at::Tensor>& raw_gradients) override {
+    const std::vector<at::Tensor> gradients =
+        WithDecay(raw_gradients, group.parameters, group.weight_decay);
+    std::vector<at::Tensor>& square = group.state[0];
+    MoveAverageOfSquares(square, gradients, config_.alpha);
+    std::vector<at::Tensor> size;
+    if (config_.centered) {
+      std::vector<at::Tensor>& mean = group.state[1];
+      MoveAverage(mean, gradients, config_.alpha);
+      size = at::_foreach_addcmul(square, mean, mean, -1);
+      at::_foreach_sqrt_(size);
+    } else {
+      size = at::_foreach_sqrt(square);
+    }
+    at::_foreach_add_(size, config_.eps);
+    if (config_.momentum == 0) {
+      at::_foreach_addcdiv_(group.parameters, gradients, size, -group.lr);
+      return;
+    }
+    std::vector<at::Tensor>& buffer = group.state.back();
+    at::_foreach_mul_(buffer, config_.momentum);
+    at::_foreach_addcdiv_(buffer, gradients, size);
+    at::_foreach_add_(group.parameters, buffer, -group.lr);
+  }
+};
+
+// DeepSpeed's: the bias correction is outside of the trust ratio, eps is not corrected, and the
+// ratio is kept within bounds.
+class Lamb : public Optimizer {
+ public:
+  Lamb(const OptimizerConfig& config, const LrSchedule& schedule,
+       const std::vector<NamedTensor>& parameters)
+      : Optimizer(config, schedule, parameters, {"exp_avg", "exp_avg_sq"}) {}
+
+ private:
+  void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
+    MoveAverage(group.state[0], gradients, config_.beta1);
+    MoveAverageOfSquares(group.state[1], gradients, config_.beta2);
+    std::vector<at::Tensor> size;
+    if (config_.eps_inside_sqrt) {
+      size = at::_foreach_add(group.state[1], config_.eps);
+      at::_foreach_sqrt_(size);
+    } else {
+      size = at::_foreach_sqrt(group.state[1]);
+      at::_foreach_add_(size, config_.eps);
+    }
+    std::vector<at::Tensor> update =
+        WithDecay(at::_foreach_div(group.state[0], size), group.parameters, group.weight_decay);
+    at::_foreach_mul_(update, TrustRatios(group.parameters, update));
+    at::_foreach_add_(group.parameters, update, -group.lr * BiasCorrection());
+  }
+
+  std::vector<at::Tensor> TrustRatios(const std::vector<at::Tensor>& parameters,
+                                      const std::vector<at::Tensor>& update) const {
+    const at::Tensor weight = at::stack(at::_foreach_norm(parameters));
+    const at::Tensor change = at::stack(at::_foreach_norm(update));
+    const at::Tensor ratio = at::clamp(weight / change, config_.min_coeff, config_.max_coeff);
+    return at::where((weight == 0).logical_or(change == 0), at::ones_like(ratio), ratio).unbind();
+  }
+
+  double BiasCorrection() const {
+    if (!config_.bias_correction) return 1;
+    const auto step = static_cast<double>(updates());
+    return std::sqrt(1 - std::pow(config_.beta2, step)) / (1 - std::pow(config_.beta1, step));
+  }
+};
+
+// A weight without a gradient stays where it is, as in the paper. (DeepSpeed's CUDA kernel takes a
+// sign of 0 for a minus.)
+class Lion : public Optimizer {
+ public:
+  Lion(const OptimizerConfig& config, const LrSchedule& schedule,
+       const std::vector<NamedTensor>& parameters)
+      : Optimizer(config, schedule, parameters, {"exp_avg"}) {}
+
+ private:
+  void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
+    std::vector<at::Tensor> update =
+        at::_foreach_lerp(group.state[0], gradients, 1 - config_.beta1);
+    at::_foreach_sign_(update);
+    at::_foreach_mul_(group.parameters, 1 - group.lr * group.weight_decay);
+    at::_foreach_add_(group.parameters, update, -group.lr);
+    MoveAverage(group.state[0], gradients, config_.beta2);
+  }
 };
 
 }  // namespace
 
-std::vector<at::Tensor> Optimizer::Gradients() const {
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : parameters_) gradients.push_back(parameter.grad());
-  return gradients;
+Optimizer::Optimizer(const OptimizerConfig& config, const LrSchedule& schedule,
+                     const std::vector<NamedTensor>& parameters,
+                     std::vector<std::string> state_names)
+    : config_(config), schedule_(schedule), state_names_(std::move(state_names)) {
+  const auto add_group = [&](double lr, double weight_decay) {
+    Group& group = groups_.emplace_back();
+    group.configured_lr = lr;
+    group.weight_decay = weight_decay;
+    group.state.resize(state_names_.size());
+  };
+  for (const ParameterGroupConfig& group : config.groups) {
+    add_group(group.lr.value_or(config.lr), group.weight_decay.value_or(config.weight_decay));
+  }
+  add_group(config.lr, config.weight_decay);
+  std::vector<ParameterInfo> infos;
+  for (const NamedTensor& parameter : parameters) {
+    infos.push_back({parameter.name, parameter.tensor.dim()});
+  }
+  const std::vector<size_t> assigned = AssignParameterGroups(config.groups, infos);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    Group& group = groups_[assigned[i]];
+    group.names.push_back(parameters[i].name);
+    group.parameters.push_back(parameters[i].tensor);
+    for (std::vector<at::Tensor>& tensors : group.state) {
+      tensors.push_back(at::zeros_like(parameters[i].tensor));
+    }
+  }
+  ApplySchedule();
 }
 
-std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config,
-                                         std::vector<at::Tensor> parameters) {
-  if (config.type == OptimizerConfig::Type::kSgd) {
-    return std::make_unique<FusedSgd>(config, std::move(parameters));
+void Optimizer::Step() {
+  const at::NoGradGuard no_grad;
+  ++updates_;
+  for (Group& group : groups_) {
+    if (group.parameters.empty()) continue;
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& parameter : group.parameters) gradients.push_back(parameter.grad());
+    Update(group, gradients);
   }
-  return std::make_unique<FusedAdam>(config, std::move(parameters));
+  ApplySchedule();
+}
+
+std::vector<Optimizer::State> Optimizer::States() const {
+  std::vector<State> states;
+  for (const Group& group : groups_) {
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      for (size_t k = 0; k < state_names_.size(); ++k) {
+        states.push_back({group.names[i], state_names_[k], group.state[k][i]});
+      }
+    }
+  }
+  return states;
+}
+
+void Optimizer::SetUpdates(int64_t updates) {
+  updates_ = updates;
+  ApplySchedule();
+}
+
+void Optimizer::ApplySchedule() {
+  for (Group& group : groups_) group.lr = ScheduledLr(schedule_, group.configured_lr, updates_);
+  lr_ = groups_.back().lr;
+  if (const std::optional<double> momentum = ScheduledMomentum(schedule_, updates_)) {
+    config_.beta1 = *momentum;
+    config_.beta2 = kOneCycleBeta2;
+  }
+}
+
+std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
+                                         const std::vector<NamedTensor>& parameters) {
+  switch (config.type) {
+    case Type::kAdam:
+    case Type::kAdamW:
+      return std::make_unique<FusedAdam>(config, schedule, parameters);
+    case Type::kSgd:
+      return std::make_unique<FusedSgd>(config, schedule, parameters);
+    case Type::kAdagrad:
+      return std::make_unique<FusedAdagrad>(config, schedule, parameters);
+    case Type::kRmsprop:
+      return std::make_unique<RmsProp>(config, schedule, parameters);
+    case Type::kLamb:
+      return std::make_unique<Lamb>(config, schedule, parameters);
+    case Type::kLion:
+      return std::make_unique<Lion>(config, schedule, parameters);
+  }
+  std::abort();
 }
 
 }  // namespace dslaunch

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <random>
+#include <thread>
 
 #include "proto/contract/deadline.h"
 #include "proto/keeper.pb.h"
@@ -187,6 +188,31 @@ TEST(FramedSocket, MayBeDestroyedInItsOwnCallback) {
   ASSERT_EQ(send(raw.get(), two.data(), two.size(), 0), static_cast<ssize_t>(two.size()));
   pair.Turn();
   EXPECT_EQ(seen, 1);
+}
+
+TEST(FramedSocket, AnotherThreadsMessageGoesOutWhileTheLoopStandsStill) {
+  Pair pair;
+  std::thread([&] { EXPECT_TRUE(pair.framed->Send(Message(10))); }).join();
+  char bytes[100];
+  EXPECT_GT(recv(pair.raw.get(), bytes, sizeof bytes, MSG_DONTWAIT), 10);
+}
+
+TEST(FramedSocket, ThreadsSendWholeMessagesToASlowReader) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 50;
+  Pair pair;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < kEach; ++i) EXPECT_TRUE(pair.framed->Send(Message(20'000)));
+    });
+  }
+  const std::string one = Frame(Message(20'000).SerializeAsString());
+  std::string all;
+  for (int i = 0; i < kThreads * kEach; ++i) all += one;
+  EXPECT_TRUE(pair.Take(all.size()) == all);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pair.framed->queued_bytes(), 0u);
 }
 
 }  // namespace

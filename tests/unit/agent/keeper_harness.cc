@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,8 +12,11 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
+#include <sstream>
 
 #include "agent/keeper.h"
 
@@ -37,9 +42,21 @@ void HandOver(int handoff, int grpc_fd, int control_fd) {
   sendmsg(handoff, &message, 0);
 }
 
+// In a mount namespace of its own nobody else misses it.
+void HideCgroup() {
+  if (unshare(CLONE_NEWNS) != 0) return;
+  mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+  umount2("/sys/fs/cgroup", MNT_DETACH);
+}
+
 bool Readable(int fd, Deadline deadline) {
   pollfd poll_fd = {fd, POLLIN, 0};
   return poll(&poll_fd, 1, deadline.PollMs()) > 0;
+}
+
+std::string WorkingDirectory(pid_t pid) {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/cwd", error);
 }
 
 std::string ReadLine(int fd, milliseconds limit) {
@@ -83,6 +100,7 @@ void KeeperHarness::RunChild(const Setup& setup, int in, int out, int handoff) {
   const int kept = dup2(handoff, 3);
   close_range(4, ~0u, 0);
   umask(022);
+  if (setup.without_cgroup) HideCgroup();
   KeeperOptions options{.nonce = "nonce", .build_id = "build", .run_agent = setup.run_agent};
   if (!options.run_agent) {
     options.run_agent = [kept](int grpc_fd, int control_fd) {
@@ -122,6 +140,8 @@ KeeperHarness::~KeeperHarness() {
     if (agent_ > 0) kill(agent_, SIGKILL);
   }
   for (const pid_t pid : PidsOfJob(job_id_)) kill(pid, SIGKILL);
+  const pid_t child = std::atoi(ReadFile(dir_ / "child").c_str());
+  if (child > 0 && WorkingDirectory(child) == dir_.path()) kill(child, SIGKILL);
 }
 
 void KeeperHarness::CloseIn() {
@@ -139,11 +159,11 @@ void KeeperHarness::Send(const pb::KeeperRequest& request) {
             static_cast<ssize_t>(frame.size()));
 }
 
-void KeeperHarness::Configure(milliseconds grace, milliseconds agent_dead) {
+void KeeperHarness::Configure(milliseconds grace, milliseconds agent_dead, milliseconds teardown) {
   pb::KeeperRequest request;
   request.mutable_configure()->set_job_id(job_id_);
   request.mutable_configure()->set_grace_ms(static_cast<uint32_t>(grace.count()));
-  request.mutable_configure()->set_teardown_ms(5000);
+  request.mutable_configure()->set_teardown_ms(static_cast<uint32_t>(teardown.count()));
   request.mutable_configure()->set_agent_dead_ms(static_cast<uint32_t>(agent_dead.count()));
   Send(request);
 }
@@ -159,6 +179,20 @@ pb::WorkerSpec KeeperHarness::Worker(uint32_t rank, const std::vector<std::strin
   spec.set_stdout_path(LogPath(rank, "stdout"));
   spec.set_stderr_path(LogPath(rank, "stderr"));
   return spec;
+}
+
+pb::WorkerSpec KeeperHarness::ShellWorker(uint32_t rank, const std::string& script) const {
+  pb::WorkerSpec spec = Worker(rank, {});
+  spec.clear_argv();
+  for (const char* arg : {"/bin/sh", "-c", script.c_str()}) spec.add_argv(arg);
+  spec.add_env("PATH=/usr/bin:/bin");
+  return spec;
+}
+
+pb::WorkerSpec KeeperHarness::WorkerWithChild(uint32_t rank, bool own_session) const {
+  return ShellWorker(rank, std::string(own_session ? "setsid " : "") +
+                               "env -i sh -c 'trap \"\" TERM; echo $$ > child.new; "
+                               "mv child.new child; exec sleep 600' & exec sleep 600");
 }
 
 std::string KeeperHarness::LogPath(uint32_t rank, const std::string& stream) const {
@@ -201,6 +235,7 @@ std::optional<pb::KeeperEvent> KeeperHarness::Next(milliseconds limit) {
         pb::KeeperEvent event;
         EXPECT_TRUE(event.ParseFromArray(partial_.data() + 4, static_cast<int>(n)));
         partial_.erase(0, 4 + n);
+        if (event.has_workers_cgroup()) cgroup_ = event.workers_cgroup().folder();
         return event;
       }
     }
@@ -215,9 +250,32 @@ std::optional<pb::KeeperEvent> KeeperHarness::Next(milliseconds limit) {
 std::optional<pb::KeeperEvent> KeeperHarness::NextOutcome(milliseconds limit) {
   const Deadline deadline = Deadline::After(limit);
   while (auto event = Next(deadline.Left())) {
-    if (!event->has_status() && !event->has_spawned()) return event;
+    if (!event->has_status() && !event->has_spawned() && !event->has_workers_cgroup()) return event;
   }
   return std::nullopt;
+}
+
+std::optional<pb::AllReaped> KeeperHarness::NextReaped(milliseconds limit) {
+  const Deadline deadline = Deadline::After(limit);
+  while (auto event = Next(deadline.Left())) {
+    if (event->has_all_reaped()) return event->all_reaped();
+  }
+  return std::nullopt;
+}
+
+pid_t KeeperHarness::FindGuard() const {
+  const std::string keeper = std::to_string(keeper_);
+  std::istringstream children(ReadFile("/proc/" + keeper + "/task/" + keeper + "/children"));
+  for (pid_t pid = 0; children >> pid;) {
+    if (ReadFile("/proc/" + std::to_string(pid) + "/comm") == "dslaunch-guard\n") return pid;
+  }
+  return 0;
+}
+
+pid_t KeeperHarness::AwaitGuard() const {
+  pid_t guard = 0;
+  EXPECT_TRUE(WaitFor(milliseconds(5'000), [&] { return (guard = FindGuard()) > 0; }));
+  return guard;
 }
 
 void KeeperHarness::EndAgent(int exit_code) {

@@ -19,11 +19,12 @@ class KeeperHarness {
  public:
   struct Setup {
     bool one_socket = false;                 // stdin and stdout are one socket, not two pipes
+    bool without_cgroup = false;             // as where cgroup v2 is not mounted (root only)
     std::function<int(int, int)> run_agent;  // empty: the test is the agent
   };
   KeeperHarness() : KeeperHarness(Setup()) {}
   explicit KeeperHarness(const Setup& setup);
-  // Ends what is still there, by pid and job id.
+  // Ends what is still there, by pid and job id, and the child of WorkerWithChild.
   ~KeeperHarness();
 
   const std::string& job_id() const { return job_id_; }
@@ -43,20 +44,33 @@ class KeeperHarness {
   // Leaves gRPC's descriptor to the agent process alone, so that its death closes it.
   void DropGrpc() { grpc_.Reset(); }
   void Send(const pb::KeeperRequest& request);
-  void Configure(milliseconds grace, milliseconds agent_dead = milliseconds(60'000));
+  void Configure(milliseconds grace, milliseconds agent_dead = milliseconds(60'000),
+                 milliseconds teardown = milliseconds(5'000));
   // fake_worker with these arguments, as local_rank and rank `rank`.
   pb::WorkerSpec Worker(uint32_t rank, const std::vector<std::string>& args) const;
+  // A shell script in place of fake_worker; its folder is dir().
+  pb::WorkerSpec ShellWorker(uint32_t rank, const std::string& script) const;
+  // One with a child that is deaf to SIGTERM and has wiped its environment; its pid is in dir() /
+  // "child". It stays in the worker's process group or has a session of its own.
+  pb::WorkerSpec WorkerWithChild(uint32_t rank, bool own_session) const;
   void SpawnWorkers(const std::vector<pb::WorkerSpec>& workers);
   // Starts fake_workers and waits until each has written its pid file.
   std::vector<pid_t> StartWorkers(size_t count, std::vector<std::string> args);
   void Stop(bool kill_now = false);
   // nullopt at end of file or after the limit.
   std::optional<pb::KeeperEvent> Next(milliseconds limit = milliseconds(10'000));
-  // The next event that is not about a status line or a start.
+  // The next event that is not about a status line, a start or the cgroup.
   std::optional<pb::KeeperEvent> NextOutcome(milliseconds limit = milliseconds(10'000));
+  // The answer to Stop; what comes before it is skipped.
+  std::optional<pb::AllReaped> NextReaped(milliseconds limit = milliseconds(10'000));
   void EndAgent(int exit_code);
 
   std::string LogPath(uint32_t rank, const std::string& stream) const;
+  // The workers' cgroup as the keeper told; empty: none, or not told yet.
+  const std::string& cgroup() const { return cgroup_; }
+  // The keeper's guard; it names itself, so it is found once it runs. 0: there is none.
+  pid_t FindGuard() const;
+  pid_t AwaitGuard() const;
   std::string StderrText() const { return ReadFile(dir_ / "keeper.stderr"); }
   const TempDir& dir() const { return dir_; }
 
@@ -72,7 +86,7 @@ class KeeperHarness {
   TempDir dir_;
   const std::string job_id_ = NewJobId();
   UniqueFd in_, out_, handoff_, grpc_, control_;
-  std::string hello_, partial_;
+  std::string hello_, partial_, cgroup_;
   pid_t keeper_ = -1;
   pid_t agent_ = -1;
   std::optional<int> end_;

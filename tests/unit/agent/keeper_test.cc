@@ -3,17 +3,21 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
+#include "agent/cgroup.h"
 #include "agent/orphan_sweep.h"
-#include "agent/process_tree.h"
+#include "agent/subprocess.h"
 #include "tests/unit/agent/keeper_harness.h"
 
 namespace dslaunch {
@@ -25,14 +29,6 @@ using Ms = milliseconds;
 const std::vector<std::string> kStubborn = {"--ignore-term", "--spawn-setsid-grandchild",
                                             "--grandchild-ignore-term", "--sleep-ms", "600000"};
 const std::vector<std::string> kPolite = {"--sleep-ms", "600000"};
-
-pb::WorkerSpec ShellWorker(const KeeperHarness& keeper, const std::string& script) {
-  pb::WorkerSpec spec = keeper.Worker(0, {});
-  spec.clear_argv();
-  for (const char* arg : {"/bin/sh", "-c", script.c_str()}) spec.add_argv(arg);
-  spec.add_env("PATH=/usr/bin:/bin");
-  return spec;
-}
 
 // --- the start ---
 
@@ -98,9 +94,10 @@ TEST(Keeper, WorkerGetsItsFilesFolderAndTheCallersLimits) {
   KeeperHarness keeper;
   rlimit core = {};
   getrlimit(RLIMIT_CORE, &core);
-  keeper.SpawnWorkers({ShellWorker(keeper,
-                                   "pwd -P; umask; ulimit -c; readlink /proc/$$/fd/0; grep SigIgn "
-                                   "/proc/self/status; echo x >&2")});
+  keeper.SpawnWorkers(
+      {keeper.ShellWorker(0,
+                          "pwd -P; umask; ulimit -c; readlink /proc/$$/fd/0; grep SigIgn "
+                          "/proc/self/status; echo x >&2")});
   const auto event = keeper.NextOutcome();
   ASSERT_TRUE(event && event->has_exited());
   const std::string limit =
@@ -117,9 +114,9 @@ TEST(Keeper, WorkerHasNoOtherDescriptorThanItsOwn) {
   KeeperHarness keeper;
   // No pipeline and no redirection: the shell would keep descriptors of its own for them.
   keeper.SpawnWorkers(
-      {ShellWorker(keeper,
-                   "echo $DSLAUNCH_STATUS_FD; "
-                   "test -p /proc/$$/fd/$DSLAUNCH_STATUS_FD && ls /proc/$$/fd; true")});
+      {keeper.ShellWorker(0,
+                          "echo $DSLAUNCH_STATUS_FD; "
+                          "test -p /proc/$$/fd/$DSLAUNCH_STATUS_FD && ls /proc/$$/fd; true")});
   ASSERT_TRUE(keeper.NextOutcome());
   std::istringstream printed(ReadFile(keeper.LogPath(0, "stdout")));
   int status_fd = -1;
@@ -225,14 +222,11 @@ TEST(Keeper, StopKillsWhatIgnoresSigtermInWhateverSession) {
   ASSERT_EQ(PidsOfJob(keeper.job_id()).size(), 4u);
   const auto start = Clock::now();
   keeper.Stop();
-  std::optional<pb::KeeperEvent> event;
-  do {
-    event = keeper.NextOutcome();
-    ASSERT_TRUE(event);
-  } while (!event->has_all_reaped());
+  const auto reaped = keeper.NextReaped();
+  ASSERT_TRUE(reaped);
   const auto took = Clock::now() - start;
   EXPECT_TRUE(keeper.IsEmpty());
-  EXPECT_EQ(event->all_reaped().left_size(), 0);
+  EXPECT_EQ(reaped->left_size(), 0);
   EXPECT_GE(took, Ms(700)) << "the grace was cut short";
   EXPECT_LT(took, Ms(1700));
 }
@@ -280,17 +274,15 @@ TEST(Keeper, StopReachesChildrenThatAWorkerLeftBehind) {
 TEST(Keeper, StopOutrunsAProgramThatKeepsForkingIntoNewSessions) {
   KeeperHarness keeper;
   keeper.Configure(Ms(100));
-  keeper.SpawnWorkers({ShellWorker(keeper,
-                                   "trap '' TERM; touch started; while :; do setsid sh -c \"trap "
-                                   "'' TERM; sleep 1000\" & sleep 0.01; done")});
+  keeper.SpawnWorkers(
+      {keeper.ShellWorker(0,
+                          "trap '' TERM; touch started; while :; do setsid sh -c \"trap "
+                          "'' TERM; sleep 1000\" & sleep 0.01; done")});
   ASSERT_TRUE(WaitFor(Ms(10'000), [&] { return PidsOfJob(keeper.job_id()).size() > 10; }));
   keeper.Stop();
-  std::optional<pb::KeeperEvent> event;
-  do {
-    event = keeper.NextOutcome();
-    ASSERT_TRUE(event);
-  } while (!event->has_all_reaped());
-  EXPECT_EQ(event->all_reaped().left_size(), 0);
+  const auto reaped = keeper.NextReaped();
+  ASSERT_TRUE(reaped);
+  EXPECT_EQ(reaped->left_size(), 0);
   EXPECT_TRUE(keeper.IsEmpty());
 }
 
@@ -310,15 +302,174 @@ TEST(Keeper, StartsNothingWhileStoppingAndAgainAfterwards) {
   auto event = keeper.NextOutcome();
   ASSERT_TRUE(event && event->has_spawn_failed());
   EXPECT_EQ(event->spawn_failed().error_number(), ECANCELED);
-  do {
-    event = keeper.NextOutcome();
-    ASSERT_TRUE(event);
-  } while (!event->has_all_reaped());
+  ASSERT_TRUE(keeper.NextReaped());
   keeper.SpawnWorkers({keeper.Worker(0, {"--exit-code", "9"})});
   event = keeper.NextOutcome();
   ASSERT_TRUE(event && event->has_exited());
   EXPECT_EQ(event->exited().exit_code(), 9);
   EXPECT_FALSE(event->exited().stopping());
+}
+
+// Deaf to SIGTERM and found by nothing but its cgroup and its parent.
+TEST(Keeper, StopEndsWhatWipedItsEnvironment) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(200));
+  keeper.SpawnWorkers({keeper.WorkerWithChild(0, /*own_session=*/true)});
+  const pid_t child = AwaitPidFile(keeper.dir() / "child");
+  ASSERT_GT(child, 0);
+  keeper.Stop();
+  ASSERT_TRUE(keeper.NextReaped());
+  EXPECT_TRUE(IsGone(child));
+}
+
+TEST(Keeper, StopWaitsUntilTheWorkersCgroupIsEmptyAndRemovesIt) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(200));
+  keeper.StartWorkers(1, kPolite);
+  ASSERT_TRUE(keeper.Next());
+  if (keeper.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
+  // Not a descendant of the keeper.
+  const SpawnResult stranger =
+      Spawn({.executable = DSLAUNCH_FAKE_WORKER,
+             .argv = {"fake_worker", "--ignore-term", "--sleep-ms", "60000"}});
+  ASSERT_GT(stranger.pid, 0);
+  std::ofstream(keeper.cgroup() + "/cgroup.procs") << stranger.pid;
+  keeper.Stop();
+  const auto reaped = keeper.NextReaped();
+  ASSERT_TRUE(reaped);
+  EXPECT_EQ(reaped->left_size(), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(stranger.pid, &status, WNOHANG), stranger.pid);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_FALSE(std::filesystem::exists(keeper.cgroup()));
+}
+
+// A frozen process does not even die of SIGKILL: the nearest thing to one in an endless wait for a
+// disk. It needs the freezer of cgroup v1 and root.
+class Freezer {
+ public:
+  bool Freeze(pid_t pid) {
+    std::error_code error;
+    if (!std::filesystem::create_directory(folder_, error)) return false;
+    std::ofstream(folder_ + "/cgroup.procs") << pid;
+    std::ofstream(folder_ + "/freezer.state") << "FROZEN";
+    return WaitFor(Ms(2000), [this] { return ReadFile(folder_ + "/freezer.state") == "FROZEN\n"; });
+  }
+  void Thaw() const { std::ofstream(folder_ + "/freezer.state") << "THAWED"; }
+  ~Freezer() {
+    Thaw();
+    WaitFor(Ms(2000), [this] {
+      std::error_code error;
+      return std::filesystem::remove(folder_, error) || !std::filesystem::exists(folder_);
+    });
+  }
+
+ private:
+  const std::string folder_ = "/sys/fs/cgroup/freezer/" + NewJobId();
+};
+
+TEST(Keeper, NamesWhatCannotBeKilledAndEndsAnyway) {
+  Freezer freezer;
+  KeeperHarness keeper;
+  keeper.Configure(Ms(100), Ms(60'000), /*teardown=*/Ms(300));
+  const std::vector<pid_t> workers = keeper.StartWorkers(2, kPolite);
+  if (!freezer.Freeze(workers[1])) GTEST_SKIP() << "no freezer of cgroup v1 here";
+  const auto start = Clock::now();
+  keeper.Stop();
+  const auto reaped = keeper.NextReaped();
+  ASSERT_TRUE(reaped);
+  EXPECT_LT(Clock::now() - start, Ms(3000));
+  ASSERT_EQ(reaped->left_size(), 1);
+  EXPECT_EQ(reaped->left(0).pid(), workers[1]);
+  EXPECT_EQ(reaped->left(0).state(), "D");
+  EXPECT_EQ(reaped->left(0).command(), "fake_worker");
+  EXPECT_NE(keeper.StderrText().find("these processes did not end after SIGKILL: " +
+                                     std::to_string(workers[1]) + " (fake_worker, D state"),
+            std::string::npos)
+      << keeper.StderrText();
+  keeper.EndAgent(0);
+  EXPECT_TRUE(keeper.WaitEnd(Ms(5000)));
+  EXPECT_FALSE(IsGone(workers[1]));
+  freezer.Thaw();
+  EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(workers[1]); }));
+  RecordProperty("waits_in", reaped->left(0).waits_in());
+  if (!keeper.cgroup().empty()) {
+    EXPECT_TRUE(WaitFor(Ms(2000), [&] { return RemoveCgroup(keeper.cgroup()); }));
+  }
+}
+
+// --- epochs: the same keeper starts workers again ---
+
+TEST(Keeper, EveryEpochHasItsOwnExitsAndStatusLines) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(5000));
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    SCOPED_TRACE("epoch " + std::to_string(epoch));
+    // Rank 0 fails; rank 1 is stopped with what it had started, by SIGKILL every other time.
+    keeper.SpawnWorkers({keeper.Worker(0, {"--status-steps", "2", "--exit-code", "7"}),
+                         keeper.Worker(1, {"--status-steps", "1", "--spawn-setsid-grandchild",
+                                           "--sleep-ms", "600000"})});
+    std::string lines;
+    std::optional<pb::KeeperEvent> event;
+    std::set<int> spawned;
+    std::string lines_of_rank_1;
+    bool failed = false;
+    while (!failed || lines_of_rank_1.find("\"step\":1,") == std::string::npos) {
+      event = keeper.Next();
+      ASSERT_TRUE(event);
+      ASSERT_FALSE(event->has_spawn_failed()) << event->spawn_failed().step();
+      if (event->has_spawned()) spawned.insert(event->spawned().pid());
+      if (event->has_status()) {
+        (event->status().local_rank() == 0 ? lines : lines_of_rank_1) += event->status().data();
+      }
+      if (!event->has_exited()) continue;
+      EXPECT_EQ(event->exited().local_rank(), 0u);
+      EXPECT_EQ(event->exited().exit_code(), 7);
+      EXPECT_FALSE(event->exited().stopping());
+      failed = true;
+    }
+    EXPECT_EQ(std::ranges::count(lines, '\n'), 3) << "one ready, two steps: " << lines;
+    EXPECT_EQ(spawned.size(), 2u);
+    keeper.Stop(/*kill_now=*/epoch % 2 == 0);
+    event = keeper.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_EQ(event->exited().local_rank(), 1u);
+    EXPECT_EQ(event->exited().signal(), epoch % 2 == 0 ? SIGKILL : SIGTERM);
+    EXPECT_TRUE(event->exited().stopping());
+    EXPECT_FALSE(event->exited().out_of_memory());
+    event = keeper.NextOutcome();
+    ASSERT_TRUE(event && event->has_all_reaped());
+    EXPECT_EQ(event->all_reaped().left_size(), 0);
+    EXPECT_TRUE(keeper.IsEmpty());
+  }
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(), 0);
+}
+
+// What was asked for before the stop is started and ended; nothing is told twice or not at all.
+TEST(Keeper, AStopRightBehindASpawnLeavesNothing) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(2000));
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    std::vector<pb::WorkerSpec> specs;
+    for (uint32_t rank = 0; rank < 8; ++rank) specs.push_back(keeper.Worker(rank, kPolite));
+    keeper.SpawnWorkers(specs);
+    keeper.Stop();
+    std::set<uint32_t> spawned, ended;
+    while (true) {
+      const auto event = keeper.Next();
+      ASSERT_TRUE(event);
+      if (event->has_spawned()) spawned.insert(event->spawned().local_rank());
+      if (event->has_exited()) {
+        EXPECT_TRUE(event->exited().stopping());
+        EXPECT_TRUE(ended.insert(event->exited().local_rank()).second);
+      }
+      if (event->has_all_reaped()) break;
+    }
+    EXPECT_EQ(spawned.size(), 8u);
+    EXPECT_EQ(ended.size(), 8u);
+    EXPECT_TRUE(keeper.IsEmpty());
+  }
 }
 
 // --- what makes the keeper end ---
@@ -450,6 +601,90 @@ TEST_P(KeeperSignal, EndsEverything) {
 
 INSTANTIATE_TEST_SUITE_P(All, KeeperSignal, testing::Values(SIGTERM, SIGINT, SIGHUP));
 
+// --- detached ---
+
+void Detach(KeeperHarness& keeper) {
+  pb::KeeperRequest request;
+  request.mutable_detach();
+  keeper.Send(request);
+  // Answered in order: when this is, the keeper has read what came before.
+  keeper.SpawnWorkers({keeper.Worker(9, {})});
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+}
+
+// What a detached keeper must still do: run the workers, and end with its agent.
+void ExpectGoesOn(KeeperHarness& keeper, const std::vector<pid_t>& workers) {
+  EXPECT_FALSE(keeper.NextOutcome(Ms(300))) << "something ended or was told";
+  for (const pid_t worker : workers) EXPECT_FALSE(IsGone(worker));
+  keeper.Stop();
+  ASSERT_TRUE(keeper.NextReaped());
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(Ms(3000)), 0);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, DetachedItOutlivesTheFrontEnd) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  const std::vector<pid_t> workers = keeper.StartWorkers(2, kPolite);
+  Detach(keeper);
+  keeper.CloseIn();
+  keeper.CloseOut();
+  EXPECT_EQ(ReadUntilEnd(keeper.grpc(), Ms(2000)), "") << "the agent's connection must end";
+  ExpectGoesOn(keeper, workers);
+}
+
+TEST(Keeper, DetachedItOutlivesAFrontEndThatCannotBeWrittenTo) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  const std::vector<pid_t> workers = keeper.StartWorkers(1, kPolite);
+  Detach(keeper);
+  keeper.CloseOut();  // its stdin stays open
+  ASSERT_EQ(write(keeper.grpc(), "x", 1), 1);
+  EXPECT_EQ(ReadUntilEnd(keeper.grpc(), Ms(2000)), "") << "the agent's connection must end";
+  ExpectGoesOn(keeper, workers);
+}
+
+TEST(Keeper, DetachedItOutlivesALogout) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  const std::vector<pid_t> workers = keeper.StartWorkers(1, kPolite);
+  Detach(keeper);
+  kill(keeper.keeper(), SIGHUP);
+  keeper.CloseIn();
+  kill(keeper.keeper(), SIGHUP);
+  ExpectGoesOn(keeper, workers);
+}
+
+TEST(Keeper, DetachedItStillEndsOnSigterm) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(2, kStubborn);
+  Detach(keeper);
+  keeper.CloseIn();
+  kill(keeper.keeper(), SIGTERM);
+  std::optional<pb::KeeperEvent> event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(Ms(5000)), 128 + SIGTERM);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, DetachedItStillEndsWithADeadAgent) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(500));
+  keeper.StartWorkers(2, kStubborn);
+  Detach(keeper);
+  keeper.CloseIn();
+  keeper.DropGrpc();
+  kill(keeper.agent(), SIGKILL);
+  EXPECT_EQ(keeper.WaitEnd(Ms(5000)), 70);
+  EXPECT_TRUE(keeper.IsEmpty());
+}
+
+// --- the keeper is killed ---
+
 TEST(Keeper, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
   KeeperHarness keeper;
   keeper.Configure(Ms(10'000));
@@ -465,9 +700,28 @@ TEST(Keeper, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
   EXPECT_FALSE(IsGone(keeper.agent())) << "it lives to sweep";
   const auto start = Clock::now();
   EXPECT_TRUE(
-      SweepOrphans(keeper.job_id(), workers, {.grace = Ms(300), .teardown = Ms(2000)}).empty());
+      SweepOrphans({.job_id = keeper.job_id(), .groups = workers, .session = keeper.keeper()},
+                   {.grace = Ms(300), .teardown = Ms(2000)})
+          .empty());
   EXPECT_LT(Clock::now() - start, Ms(1500));
   EXPECT_TRUE(keeper.IsEmpty());
+}
+
+TEST(Keeper, WhenItIsKilledTheAgentFindsByCgroupWhatWipedItsEnvironment) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(10'000));
+  keeper.SpawnWorkers({keeper.WorkerWithChild(0, /*own_session=*/true)});
+  const pid_t child = AwaitPidFile(keeper.dir() / "child");
+  ASSERT_GT(child, 0);
+  ASSERT_TRUE(keeper.Next());
+  if (keeper.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
+  kill(keeper.keeper(), SIGKILL);
+  EXPECT_EQ(keeper.WaitEnd(), 128 + SIGKILL);
+  EXPECT_TRUE(SweepOrphans({.job_id = keeper.job_id(), .cgroup = keeper.cgroup()},
+                           {.grace = Ms(300), .teardown = Ms(2000)})
+                  .empty());
+  EXPECT_TRUE(IsGone(child));
+  EXPECT_FALSE(std::filesystem::exists(keeper.cgroup()));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -27,7 +28,7 @@ pid_t StartSleeper(const std::string& job_id, std::vector<std::string> more = {}
 
 TEST(OrphanSweep, NothingToDoReturnsAtOnce) {
   const auto start = Clock::now();
-  EXPECT_TRUE(SweepOrphans(NewJobId(), {}, {}).empty());
+  EXPECT_TRUE(SweepOrphans({.job_id = NewJobId()}, {}).empty());
   EXPECT_LT(Clock::now() - start, milliseconds(1000));
 }
 
@@ -36,9 +37,9 @@ TEST(OrphanSweep, EndsTheJobsProcessesAndNoOther) {
   const pid_t ours = StartSleeper(job_id);
   const pid_t others = StartSleeper(job_id + "-other");
   const auto start = Clock::now();
-  EXPECT_TRUE(
-      SweepOrphans(job_id, {}, {.grace = milliseconds(5000), .teardown = milliseconds(2000)})
-          .empty());
+  EXPECT_TRUE(SweepOrphans({.job_id = job_id},
+                           {.grace = milliseconds(5000), .teardown = milliseconds(2000)})
+                  .empty());
   EXPECT_LT(Clock::now() - start, milliseconds(2000)) << "it heeds SIGTERM";
   int status = 0;
   EXPECT_EQ(waitpid(ours, &status, 0), ours);
@@ -52,8 +53,9 @@ TEST(OrphanSweep, KillsWhatIgnoresSigtermAfterTheGrace) {
   const std::string job_id = NewJobId();
   const pid_t ours = StartSleeper(job_id, {"--ignore-term"});
   const auto start = Clock::now();
-  EXPECT_TRUE(SweepOrphans(job_id, {}, {.grace = milliseconds(300), .teardown = milliseconds(2000)})
-                  .empty());
+  EXPECT_TRUE(
+      SweepOrphans({.job_id = job_id}, {.grace = milliseconds(300), .teardown = milliseconds(2000)})
+          .empty());
   const auto took = Clock::now() - start;
   EXPECT_GE(took, milliseconds(300));
   EXPECT_LT(took, milliseconds(2000));
@@ -64,8 +66,9 @@ TEST(OrphanSweep, KillsWhatIgnoresSigtermAfterTheGrace) {
 
 TEST(OrphanSweep, FindsGroupMembersWithoutTheJobId) {
   const pid_t member = StartSleeper("");
-  const pid_t groups[] = {member};
-  EXPECT_TRUE(SweepOrphans(NewJobId(), groups, {}).empty());
+  const std::vector<pid_t> groups = {member};
+  EXPECT_TRUE(
+      SweepOrphans({.job_id = NewJobId(), .groups = groups, .session = getsid(0)}, {}).empty());
   int status = 0;
   EXPECT_EQ(waitpid(member, &status, 0), member);
   EXPECT_EQ(WTERMSIG(status), SIGTERM);
@@ -76,8 +79,9 @@ TEST(OrphanSweep, SparesAGroupOfAnotherSession) {
                                        .argv = {"fake_worker", "--sleep-ms", "60000"},
                                        .own_session = true});
   ASSERT_GT(elsewhere.pid, 0);
-  const pid_t groups[] = {elsewhere.pid};
-  EXPECT_TRUE(SweepOrphans(NewJobId(), groups, {}).empty());
+  const std::vector<pid_t> groups = {elsewhere.pid};
+  EXPECT_TRUE(
+      SweepOrphans({.job_id = NewJobId(), .groups = groups, .session = getsid(0)}, {}).empty());
   EXPECT_FALSE(IsGone(elsewhere.pid));
   kill(elsewhere.pid, SIGKILL);
   EXPECT_EQ(waitpid(elsewhere.pid, nullptr, 0), elsewhere.pid);
@@ -89,7 +93,7 @@ TEST(OrphanSweep, WakesAStoppedProcessSoThatItCanHeedSigterm) {
   kill(ours, SIGSTOP);
   ASSERT_TRUE(WaitFor(milliseconds(2000), [ours] { return StateOf(ours) == 'T'; }));
   const auto start = Clock::now();
-  EXPECT_TRUE(SweepOrphans(job_id, {}, {}).empty());
+  EXPECT_TRUE(SweepOrphans({.job_id = job_id}, {}).empty());
   EXPECT_LT(Clock::now() - start, milliseconds(3000));
   EXPECT_EQ(waitpid(ours, nullptr, 0), ours);
 }

@@ -162,6 +162,16 @@ TEST(Spawn, MakesItsOwnGroupOrSession) {
   }
 }
 
+TEST(Spawn, ACgroupThatCannotBeEnteredIsNoFailure) {
+  const TempDir plain;
+  const UniqueFd folder(open(plain.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  SpawnSpec spec = Shell("exit 7");
+  spec.cgroup_fd = folder.get();
+  const auto status = RunToEnd(spec);
+  ASSERT_TRUE(status);
+  EXPECT_EQ(WEXITSTATUS(*status), 7);
+}
+
 TEST(Spawn, ChildDiesWithItsParent) {
   const TempDir dir;
   const pid_t parent = fork();

@@ -76,8 +76,8 @@ TEST_F(EventStreamTest, OfAStatusThatLagsOnlyTheNewestOfEachRankIsKept) {
 }
 
 TEST_F(EventStreamTest, TheEndComesAfterAllOutput) {
-  stream_.Follow(3, false, dir_.Write("out", "hello\n"));
-  stream_.Follow(3, true, dir_.Write("err", "oops\n"));
+  stream_.Follow(1, 3, false, dir_.Write("out", "hello\n"));
+  stream_.Follow(1, 3, true, dir_.Write("err", "oops\n"));
   stream_.Attach(sink_);
   stream_.End(pb::NodeDone());
   stream_.Emit(Notice("late"));

@@ -239,6 +239,56 @@ TEST_F(LogTailTest, ALaggingReaderSkipsWithinOneEndlessLineToo) {
   EXPECT_EQ(chunk->data.size(), 1000u);
 }
 
+TEST_F(LogTailTest, WhatWasGivenBackToTheDiskIsSkippedNotSentAsZeros) {
+  std::string content;
+  while (content.size() < 1'000'000) content += "line " + std::to_string(content.size()) + "\n";
+  Append("a", content);
+  const UniqueFd fd(::open(Path("a").c_str(), O_WRONLY | O_CLOEXEC));
+  constexpr uint64_t kHole = 512 * 1024;
+  if (::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kHole) != 0)
+    GTEST_SKIP() << "this file system has no holes";
+  LogTail tail(io_, [] {});
+  tail.AddFile(0, Path("a"));
+  const auto chunk = tail.Next(1000);
+  ASSERT_TRUE(chunk);
+  EXPECT_EQ(chunk->offset, chunk->skipped_bytes);
+  EXPECT_GE(chunk->offset, kHole);
+  EXPECT_LT(chunk->offset, kHole + 100);
+  EXPECT_EQ(chunk->data, content.substr(chunk->offset, 1000));
+  EXPECT_EQ(content[chunk->offset - 1], '\n');
+  // All of it given back, from under a reader that is in the middle.
+  ASSERT_EQ(::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2'000'000), 0);
+  const auto rest = tail.Next(1000);
+  ASSERT_TRUE(rest);
+  EXPECT_EQ(rest->offset + rest->data.size(), content.size());
+  EXPECT_EQ(rest->data, "");
+  EXPECT_EQ(tail.Next(1000), std::nullopt);
+  Append("a", "new\n");
+  EXPECT_EQ(tail.Next(1000)->data, "new\n");
+}
+
+TEST_F(LogTailTest, RetiredFilesAreReadToTheirEndBeforeTheirSuccessors) {
+  Append("old", "old 1\nold 2\n");
+  Append("new", "new\n");
+  LogTail* self = nullptr;
+  std::string text;
+  LogTail tail(io_, [&] {
+    while (auto chunk = self->Next(3)) text += chunk->data;
+  });
+  self = &tail;
+  tail.AddFile(0, Path("old"));
+  tail.AddFile(1, Path("never written"));
+  EXPECT_EQ(tail.Next(3)->data, "old");
+  tail.RetireFiles();
+  tail.AddFile(0, Path("new"));
+  ASSERT_TRUE(RunUntil([&] { return text == " 1\nold 2\nnew\n"; })) << text;
+  tail.RetireFiles();
+  ASSERT_EQ(tail.Next(3), std::nullopt);
+  tail.AddFile(0, Path("third"));
+  Append("third", "3");
+  EXPECT_TRUE(RunUntil([&] { return text.ends_with("3"); }));
+}
+
 TEST_F(LogTailTest, DestroyedWithHandlersUnderWayNothingHappens) {
   for (int i = 0; i < 100; ++i) {
     auto tail = std::make_unique<LogTail>(io_, [] { ADD_FAILURE() << "called after the end"; });

@@ -29,6 +29,20 @@ std::vector<Host> Hosts(const std::vector<int>& slots) {
   return hosts;
 }
 
+LaunchOptions Elastic(int min_nodes, std::optional<int> max_nodes,
+                      std::optional<std::string> hostfile = "hf") {
+  LaunchOptions options = Options({}, 2, {}, std::move(hostfile));
+  options.min_nodes = min_nodes;
+  options.max_nodes = max_nodes;
+  return options;
+}
+
+std::vector<Host> HostsWithSpare(const std::vector<int>& slots, size_t spare) {
+  std::vector<Host> hosts = Hosts(slots);
+  hosts.at(spare).spare = true;
+  return hosts;
+}
+
 struct GoodPlan {
   LaunchOptions options;
   std::optional<std::vector<Host>> hosts;
@@ -94,6 +108,27 @@ TEST(MakeLaunchPlan, PlanLines) {
        {},
        "10 nodes x 1 slot = 10 ranks (ssh, cpu): u@node1 u@node2 u@node3 u@node4 u@node5 u@node6 "
        "u@node7 u@node8 and 2 more"},
+      {Options(N, N, N, "hf"),
+       HostsWithSpare({2, 2, 2}, 2),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2, spare: u@node3"},
+      {Options(1, N, N, "hf"),
+       HostsWithSpare({2, 2, 2}, 0),
+       {},
+       "1 node x 2 slots = 2 ranks (ssh, cpu): u@node2, spare: u@node1"},
+      {Elastic(2, 3),
+       Hosts({2, 2, 2, 2, 2}),
+       {},
+       "2 to 3 nodes x 2 slots = up to 6 ranks (ssh, cpu): u@node1 u@node2 u@node3, "
+       "spares: u@node4 u@node5"},
+      {Elastic(1, N),
+       HostsWithSpare({2, 4, 2}, 2),
+       {},
+       "1 to 2 nodes x 2 slots = up to 4 ranks (ssh, cpu): u@node1 u@node2, spare: u@node3"},
+      {Elastic(2, 2),
+       Hosts({2, 2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2, spare: u@node3"},
   };
   for (const GoodPlan& c : cases) {
     SCOPED_TRACE(c.line);
@@ -118,6 +153,27 @@ TEST(MakeLaunchPlan, RanksFollowTheHostfile) {
   EXPECT_EQ(plan->nodes[2].port, 2203);
 }
 
+TEST(MakeLaunchPlan, SparesHaveNoRanksAndCountForNothing) {
+  const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), HostsWithSpare({2, 4, 1}, 1), {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->world_size, 3);
+  EXPECT_EQ(plan->min_nodes, 2);
+  EXPECT_EQ(plan->max_nodes, 2);
+  ASSERT_EQ(plan->nodes.size(), 3u);
+  EXPECT_TRUE(plan->nodes[1].spare);
+  EXPECT_EQ(plan->nodes[2].first_rank, 2);
+}
+
+TEST(MakeLaunchPlan, AnElasticJobRunsLocallyWithItsMostNodes) {
+  LaunchOptions options = Elastic(2, 3, std::nullopt);
+  options.launcher = Launcher::kLocal;
+  const auto plan = MakeLaunchPlan(options, std::nullopt, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->nodes.size(), 3u);
+  EXPECT_EQ(plan->min_nodes, 2);
+  EXPECT_EQ(plan->max_nodes, 3);
+}
+
 struct BadPlan {
   LaunchOptions options;
   std::optional<std::vector<Host>> hosts;
@@ -138,6 +194,13 @@ TEST(MakeLaunchPlan, ErrorsSayWhatAndTheWayOut) {
       {Options(3, N, N, "my/hf"), Hosts({2, 2}), {"--num_nodes 3", "my/hf has only 2 nodes"}},
       {Options(2, N), Hosts({2}), {"--num_nodes 2", "/job/hostfile has only 1 node;"}},
       {Options(N, 3, N, "my/hf"), Hosts({4, 2}), {"--num_gpus 3", "u@node2 has slots=2 (my/hf:2)"}},
+      {Options(2, N, N, "my/hf"),
+       HostsWithSpare({2, 2}, 1),
+       {"--num_nodes 2", "my/hf has only 1 node besides its spares;"}},
+      {Options(N, N, N, "my/hf"), HostsWithSpare({2}, 0), {"every node of my/hf is a spare"}},
+      {Elastic(2, 4), Hosts({2, 2, 2}), {"up to 4 nodes", "hf has only 3 nodes;"}},
+      {Elastic(3, N), Hosts({2, 2}), {"up to 3 nodes", "hf has only 2 nodes;"}},
+      {Elastic(2, 3, N), N, {"up to 3 nodes needs to know the nodes", "--launcher local"}},
       {tee, N, {"--tee 2: no such rank", "ranks 0 to 1"}},
   };
   for (const BadPlan& c : cases) {

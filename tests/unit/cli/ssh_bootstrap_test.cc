@@ -21,14 +21,25 @@ void ExpectPortable(const std::string& command) {
 }
 
 TEST(StartCommandTest, IsPortableAndHoldsTheNumbers) {
-  const std::string command = StartCommand("12ab", "34cd");
+  const std::string command = StartCommand("12ab", {}, "34cd");
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12ab"));
   EXPECT_THAT(command, HasSubstr("keeper --nonce 34cd"));
 }
 
+TEST(StartCommandTest, AVisitNamesItsJob) {
+  const std::string command =
+      StartCommand("12ab", {AgentRole::Kind::kAttach, "20260101-000000-abc", 3}, "34cd");
+  ExpectPortable(command);
+  EXPECT_THAT(command, HasSubstr("attach --nonce 34cd 20260101-000000-abc 3'"));
+  EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kRead, "", 0}, "2"),
+              HasSubstr("read --nonce 2'"));
+  EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kDetachable, "", 0}, "2"),
+              HasSubstr("keeper --nonce 2 --detachable'"));
+}
+
 TEST(StartCommandTest, NothingButPlainCharactersGetsIn) {
-  const std::string command = StartCommand("12'; rm -rf $HOME #", "34\n`id`");
+  const std::string command = StartCommand("12'; rm -rf $HOME #", {}, "34\n`id`");
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12rmrf\""));
   EXPECT_THAT(command, HasSubstr("--nonce 34id'"));

@@ -79,6 +79,38 @@ TEST(SummaryText, ASignalIsSaidByName) {
   EXPECT_THAT(SummaryText(summary), HasSubstr("was killed by SIGSEGV, core dumped, after 1.2 s\n"));
 }
 
+TEST(SummaryText, OutOfMemoryEvidenceAndVictimsAreSaid) {
+  JobSummary summary = Failed();
+  summary.cause.kind = EndCause::Kind::kWorkerSignal;
+  summary.cause.signal = SIGKILL;
+  summary.cause.out_of_memory = true;
+  summary.cause.evidence = "the cgroup counted an out-of-memory kill";
+  summary.cause.last_lines.clear();
+  summary.workers = {End(0, 1), End(1, 1), End(2, 0, SIGTERM, true), End(3, 0, SIGKILL)};
+  summary.workers[0].victim = summary.workers[1].victim = true;
+  summary.restarts = 2;
+  summary.exit_code = 137;
+  EXPECT_EQ(SummaryText(summary),
+            "dslaunch: rank 3 (node2, local rank 1) was killed by SIGKILL, out of memory, after "
+            "1.2 s with 2 restarts\n"
+            "  the cgroup counted an out-of-memory kill\n"
+            "  its log: node2:/state/job/stderr.log\n"
+            "  ranks 0-1 failed because of it\n"
+            "  rank 2 was stopped (SIGTERM)\n"
+            "  exit code 137\n");
+}
+
+TEST(SummaryText, ASuccessKeepsItsRemarks) {
+  JobSummary summary;
+  summary.num_nodes = summary.world_size = 1;
+  summary.duration_s = 1;
+  summary.restarts = 1;
+  summary.remarks = {"node2 was lost: cable pulled"};
+  EXPECT_EQ(SummaryText(summary),
+            "dslaunch: 1 rank on 1 node ended well in 1.0 s with 1 restart\n"
+            "  node2 was lost: cable pulled\n");
+}
+
 TEST(SummaryText, EndsAreGroupedByKind) {
   JobSummary summary = Failed();
   WorkerEnd lost = End(9, 0);
@@ -129,11 +161,15 @@ TEST(SummaryText, OtherCausesBeginWithTheirMessage) {
   summary.cause.node = "node2";
   summary.cause.message = "node2 has not answered for 6 s";
   summary.logs = "node1:/state/job";
-  summary.remarks = {"node2: could not end process 4711"};
+  summary.left = {{"node2", 4711, "python3", "D", "nfs_wait"}, {"node2", 4712, "", "", ""}};
+  summary.remarks = {"node3 was lost: its agent vanished"};
   EXPECT_EQ(SummaryText(summary),
             "dslaunch: node2 has not answered for 6 s\n"
             "  logs: node1:/state/job\n"
-            "  node2: could not end process 4711\n"
+            "  node2: could not end process 4711 (python3, state D, waits in nfs_wait); look at it "
+            "there with ps\n"
+            "  node2: could not end process 4712; look at it there with ps\n"
+            "  node3 was lost: its agent vanished\n"
             "  exit code 69\n");
   summary.cause.message.clear();
   EXPECT_THAT(SummaryText(summary), StartsWith("dslaunch: the job failed on node2 after 0.0 s\n"));

@@ -57,6 +57,15 @@ TEST(ParseHostfile, AcceptsEveryWayToNameANode) {
   }
 }
 
+TEST(ParseHostfile, ASpareIsSaidAfterTheSlots) {
+  const auto hosts = ParseHostfile(
+      "a slots=1\nb slots=2 spare=true # b\nc slots=1\tspare=true\nd slots=1 spare=false", "hf");
+  ASSERT_TRUE(hosts.ok()) << hosts.error().message;
+  std::vector<bool> spare;
+  for (const Host& host : *hosts) spare.push_back(host.spare);
+  EXPECT_EQ(spare, (std::vector<bool>{false, true, true, false}));
+}
+
 TEST(ParseHostfile, KeepsOrderAndLineNumbersPastBlanksAndComments) {
   const auto hosts = ParseHostfile(
       "\xef\xbb\xbf# cluster\r\n\r\nb slots=1\r\n \t \r\n  # more\r\na slots=2", "hf");
@@ -91,6 +100,9 @@ TEST(ParseHostfile, ErrorsNamePlaceTokenAndWayOut) {
       {"node1 slots = 2", "hf:1: 'slots': not slots=N", "without blanks"},
       {"node1 Slots=2", "hf:1: 'Slots=2': not slots=N", "write 'node1 slots=N'"},
       {"node1 gpus=2", "hf:1: 'gpus=2': not slots=N", "write 'node1 slots=N'"},
+      {"node1 slots=2 spare", "hf:1: 'spare': spare must be true or false", "write spare=true"},
+      {"node1 slots=2 spare=yes", "hf:1: 'spare=yes': spare must be", "write spare=true"},
+      {"node1 slots=2 spare=true x", "hf:1: 'x': nothing may follow", "remove it"},
       {"node1 slots=2 max_slots=4", "hf:1: 'max_slots=4': nothing may follow", "remove it"},
       {"a slots=1\nb slots=1\na slots=2", "hf:3: 'a': already on line 1", "once"},
       {"a slots=1\nA slots=1", "hf:2: 'A': already on line 1", "once"},

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/cause.h"
+#include "tests/unit/rendezvous/coordinator_fixture.h"
 
 namespace dslaunch {
 namespace {
@@ -11,75 +11,15 @@ namespace {
 using Phase = Coordinator::Phase;
 using ::testing::HasSubstr;
 
-// Three nodes of two slots and a clock that the test turns. Session i + 1 is node i's.
-class CoordinatorTest : public ::testing::Test {
+class CoordinatorTest : public CoordinatorFixture {
  protected:
-  CoordinatorTest() : coordinator_(Options(), now_) {}
+  CoordinatorTest() : CoordinatorFixture(NodesOf({"node1", "node2", "node3"})) {}
 
-  static CoordinatorOptions Options() {
-    CoordinatorOptions options;
-    options.job_id = "job";
-    for (const char* name : {"node1", "node2", "node3"}) {
-      pb::Node node;
-      node.set_name(name);
-      node.set_slots(2);
-      options.nodes.push_back(node);
-    }
-    options.timeouts.set_join_ms(30'000);
-    options.timeouts.set_ready_ms(20'000);
-    options.timeouts.set_grace_ms(10'000);
-    options.timeouts.set_teardown_ms(5'000);
-    options.timeouts.set_dead_ms(6'000);
-    return options;
-  }
-
-  pb::AgentMessage From(uint32_t node) const {
-    pb::AgentMessage message;
-    message.set_job_id("job");
-    message.set_node_index(node);
-    message.set_epoch(coordinator_.epoch());
-    return message;
-  }
-
-  std::vector<Outgoing> Join(uint32_t node) {
-    pb::AgentMessage message = From(node);
-    message.mutable_join()->set_slots(2);
-    message.mutable_join()->set_identity("machine" + std::to_string(node));
-    if (node > 0) message.mutable_join()->set_reached_at("10.0.0.1");
-    return coordinator_.OnMessage(node + 1, message, now_);
-  }
-  std::vector<Outgoing> Ready(uint32_t node) {
-    pb::AgentMessage message = From(node);
-    message.mutable_ready();
-    return coordinator_.OnMessage(node + 1, message, now_);
-  }
-  std::vector<Outgoing> Finished(uint32_t node) {
-    pb::AgentMessage message = From(node);
-    message.mutable_finished();
-    return coordinator_.OnMessage(node + 1, message, now_);
-  }
-  std::vector<Outgoing> TornDown(uint32_t node) {
-    pb::AgentMessage message = From(node);
-    message.mutable_torn_down();
-    return coordinator_.OnMessage(node + 1, message, now_);
-  }
-  std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code) {
-    pb::AgentMessage message = From(node);
-    pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
-    cause = MakeCause(pb::Cause::WORKER_EXIT, node, ExitCode::kInternal, "");
-    cause.set_rank(rank);
-    cause.set_exit_code(exit_code);
-    return coordinator_.OnMessage(node + 1, message, now_);
-  }
   void Start() {
     for (uint32_t node = 0; node < 3; ++node) Join(node);
     for (uint32_t node = 0; node < 3; ++node) Ready(node);
-    ASSERT_EQ(coordinator_.phase(), Phase::kRunning);
+    ASSERT_EQ(coordinator_->phase(), Phase::kRunning);
   }
-  void Pass(int ms) { now_ += milliseconds(ms); }
-
-  Clock::time_point now_{};
-  Coordinator coordinator_;
 };
 
 TEST_F(CoordinatorTest, AssignsRanksOnceAllHaveJoined) {
@@ -114,7 +54,7 @@ TEST_F(CoordinatorTest, EachBarrierCostsOneMessageEachWayPerAgent) {
     EXPECT_TRUE(one.message.closed().complete());
     EXPECT_TRUE(one.end_session);
   }
-  EXPECT_EQ(coordinator_.phase(), Phase::kClosed);
+  EXPECT_EQ(coordinator_->phase(), Phase::kClosed);
 }
 
 TEST_F(CoordinatorTest, ARankThatEndsBeforeTheOthersAreReadyIsNoProblem) {
@@ -147,7 +87,7 @@ TEST_F(CoordinatorTest, AFailureAfterSuccessOnOtherNodesStopsAll) {
 
 TEST_F(CoordinatorTest, AVanishedAgentIsTheCauseAndNobodyWaitsForIt) {
   Start();
-  const std::vector<Outgoing> out = coordinator_.OnDisconnect(2, now_);
+  const std::vector<Outgoing> out = coordinator_->OnDisconnect(2, now_);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0].message.stop().cause().kind(), pb::Cause::NODE_LOST);
   EXPECT_EQ(out[0].message.stop().cause().exit_code(), 69);
@@ -164,7 +104,7 @@ TEST_F(CoordinatorTest, AnAgentLostBeforeItIsEmptySpoilsSuccess) {
   for (uint32_t node = 0; node < 3; ++node) Finished(node);
   TornDown(0);
   TornDown(1);
-  const std::vector<Outgoing> closed = coordinator_.OnDisconnect(3, now_);
+  const std::vector<Outgoing> closed = coordinator_->OnDisconnect(3, now_);
   ASSERT_EQ(closed.size(), 2u);
   EXPECT_FALSE(closed[0].message.closed().complete());
   EXPECT_EQ(closed[0].message.closed().cause().kind(), pb::Cause::NODE_LOST);
@@ -174,24 +114,24 @@ TEST_F(CoordinatorTest, AnAgentThatLeavesAfterTheEndIsNotLost) {
   Start();
   for (uint32_t node = 0; node < 3; ++node) Finished(node);
   for (uint32_t node = 0; node < 3; ++node) TornDown(node);
-  EXPECT_TRUE(coordinator_.OnDisconnect(1, now_).empty());
+  EXPECT_TRUE(coordinator_->OnDisconnect(1, now_).empty());
 }
 
 TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
   Start();
   for (int second = 0; second < 5; ++second) {
     Pass(1'000);
-    EXPECT_TRUE(coordinator_.OnTick(now_).empty());
+    EXPECT_TRUE(coordinator_->OnTick(now_).empty());
   }
   Pass(900);
   pb::AgentMessage heartbeat = From(0);
   heartbeat.mutable_heartbeat();
-  const std::vector<Outgoing> echo = coordinator_.OnMessage(1, heartbeat, now_);
+  const std::vector<Outgoing> echo = coordinator_->OnMessage(1, heartbeat, now_);
   ASSERT_EQ(echo.size(), 1u);
   EXPECT_TRUE(echo[0].message.has_heartbeat());
-  EXPECT_TRUE(coordinator_.OnTick(now_).empty());
+  EXPECT_TRUE(coordinator_->OnTick(now_).empty());
   Pass(100);
-  const std::vector<Outgoing> out = coordinator_.OnTick(now_);
+  const std::vector<Outgoing> out = coordinator_->OnTick(now_);
   ASSERT_FALSE(out.empty());
   EXPECT_EQ(out[0].message.stop().cause().node_index(), 1u);
   EXPECT_THAT(out[0].message.stop().cause().message(), HasSubstr("silent for 6 s"));
@@ -201,9 +141,9 @@ TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
 TEST_F(CoordinatorTest, AMachineThatStoodStillBlamesNobody) {
   Start();
   Pass(3'600'000);
-  EXPECT_TRUE(coordinator_.OnTick(now_).empty());
+  EXPECT_TRUE(coordinator_->OnTick(now_).empty());
   Pass(2'000);
-  EXPECT_TRUE(coordinator_.OnTick(now_).empty());
+  EXPECT_TRUE(coordinator_->OnTick(now_).empty());
 }
 
 TEST_F(CoordinatorTest, JoiningHasADeadline) {
@@ -212,12 +152,12 @@ TEST_F(CoordinatorTest, JoiningHasADeadline) {
   pb::AgentMessage heartbeat = From(0);
   heartbeat.mutable_heartbeat();
   Pass(29'999);
-  coordinator_.OnMessage(1, heartbeat, now_);
+  coordinator_->OnMessage(1, heartbeat, now_);
   heartbeat.set_node_index(2);
-  coordinator_.OnMessage(3, heartbeat, now_);
-  EXPECT_TRUE(coordinator_.OnTick(now_).empty());
+  coordinator_->OnMessage(3, heartbeat, now_);
+  EXPECT_TRUE(coordinator_->OnTick(now_).empty());
   Pass(1);
-  const std::vector<Outgoing> out = coordinator_.OnTick(now_);
+  const std::vector<Outgoing> out = coordinator_->OnTick(now_);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_THAT(out[0].message.stop().cause().message(), HasSubstr("node2 did not join"));
 }
@@ -231,17 +171,17 @@ TEST_F(CoordinatorTest, TheTeardownBarrierHasADeadlineThatLeavesNodesTheirOwn) {
     for (uint32_t node = 0; node < 3; ++node) {
       pb::AgentMessage heartbeat = From(node);
       heartbeat.mutable_heartbeat();
-      coordinator_.OnMessage(node + 1, heartbeat, now_);
+      coordinator_->OnMessage(node + 1, heartbeat, now_);
     }
-    EXPECT_TRUE(coordinator_.OnTick(now_).empty()) << "after " << second << " s";
+    EXPECT_TRUE(coordinator_->OnTick(now_).empty()) << "after " << second << " s";
   }
   Pass(1'001);
   for (uint32_t node = 0; node < 3; ++node) {
     pb::AgentMessage heartbeat = From(node);
     heartbeat.mutable_heartbeat();
-    coordinator_.OnMessage(node + 1, heartbeat, now_);
+    coordinator_->OnMessage(node + 1, heartbeat, now_);
   }
-  const std::vector<Outgoing> closed = coordinator_.OnTick(now_);
+  const std::vector<Outgoing> closed = coordinator_->OnTick(now_);
   ASSERT_EQ(closed.size(), 3u);
   EXPECT_EQ(closed[0].message.closed().missing_nodes_size(), 2);
 }
@@ -258,14 +198,14 @@ TEST_F(CoordinatorTest, RefusesWhoDoesNotBelong) {
   no_join.mutable_ready();
   SessionId session = 10;
   for (const pb::AgentMessage& message : {other_job, beyond, other_slots, no_join}) {
-    const std::vector<Outgoing> out = coordinator_.OnMessage(session++, message, now_);
+    const std::vector<Outgoing> out = coordinator_->OnMessage(session++, message, now_);
     ASSERT_EQ(out.size(), 1u) << message.ShortDebugString();
     EXPECT_TRUE(out[0].message.has_refused());
     EXPECT_TRUE(out[0].end_session);
   }
   EXPECT_TRUE(Join(0).empty());
   EXPECT_EQ(coordinator_
-                .OnMessage(
+                ->OnMessage(
                     session,
                     [&] {
                       pb::AgentMessage duplicate = From(0);
@@ -284,10 +224,10 @@ TEST_F(CoordinatorTest, MessagesOfAnotherEpochAreVoid) {
   pb::AgentMessage old = From(0);
   old.set_epoch(0);
   old.mutable_finished();
-  coordinator_.OnMessage(1, old, now_);
+  coordinator_->OnMessage(1, old, now_);
   Finished(1);
   EXPECT_TRUE(Finished(2).empty());  // node1's word of epoch 0 did not count
-  EXPECT_EQ(coordinator_.phase(), Phase::kRunning);
+  EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
 }
 
 TEST_F(CoordinatorTest, AStopBeforeTheStartEndsTheJob) {
@@ -295,7 +235,7 @@ TEST_F(CoordinatorTest, AStopBeforeTheStartEndsTheJob) {
   pb::AgentMessage stop = From(0);
   *stop.mutable_stop()->mutable_cause() =
       MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "Ctrl-C");
-  EXPECT_EQ(coordinator_.OnMessage(1, stop, now_).size(), 1u);
+  EXPECT_EQ(coordinator_->OnMessage(1, stop, now_).size(), 1u);
   const std::vector<Outgoing> late = Join(1);
   ASSERT_EQ(late.size(), 1u);
   EXPECT_EQ(late[0].message.refused().cause().kind(), pb::Cause::INTERRUPTED);

@@ -1,11 +1,14 @@
 #include "rendezvous/quorum.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace dslaunch {
 namespace {
 
 using Verdict = QuorumDecision::Verdict;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 QuorumOptions TwoNodes() {
   QuorumOptions options;
@@ -19,7 +22,9 @@ QuorumOptions TwoNodes() {
   return options;
 }
 
-Member Joined(uint32_t index, const std::string& identity) { return {index, 2, identity, "", 0}; }
+Member Joined(uint32_t index, const std::string& identity) {
+  return {index, 2, identity, "", 0, ""};
+}
 
 Clock::time_point At(int ms) { return Clock::time_point(milliseconds(ms)); }
 
@@ -61,9 +66,100 @@ TEST(QuorumTest, TheLocalLauncherMayHaveOneMachineTwice) {
             Verdict::kForm);
 }
 
+// Nodes 0, 1 and 2, and the spares 3 and 4; two to three of them run the job.
+QuorumOptions Elastic() {
+  QuorumOptions options;
+  for (int i = 0; i < 5; ++i) {
+    pb::Node node;
+    node.set_name("node" + std::to_string(i));
+    node.set_slots(2);
+    node.set_spare(i >= 3);
+    options.nodes.push_back(node);
+  }
+  options.min_nodes = 2;
+  options.max_nodes = 3;
+  options.join_deadline = At(1000);
+  return options;
+}
+
+std::vector<Member> Members(const std::vector<uint32_t>& indexes) {
+  std::vector<Member> members;
+  for (const uint32_t index : indexes) members.push_back(Joined(index, std::to_string(index)));
+  return members;
+}
+
+std::vector<uint32_t> Picked(const std::vector<uint32_t>& joined, const QuorumOptions& options) {
+  std::vector<uint32_t> indexes;
+  for (const Member& member : PickMembers(Members(joined), options))
+    indexes.push_back(member.node_index);
+  return indexes;
+}
+
+TEST(PickTest, SparesStandInForNodesThatAreMissing) {
+  EXPECT_THAT(Picked({4, 3, 2, 1, 0}, Elastic()), ElementsAre(0, 1, 2));
+  EXPECT_THAT(Picked({0, 2, 3, 4}, Elastic()), ElementsAre(0, 2, 3));
+  EXPECT_THAT(Picked({4, 2}, Elastic()), ElementsAre(2, 4));
+}
+
+TEST(PickTest, NoMoreNodesThanMayRun) {
+  QuorumOptions options = Elastic();
+  options.max_nodes = 2;
+  EXPECT_THAT(Picked({0, 1, 2, 3}, options), ElementsAre(0, 1));
+  // A spare is none of the nodes that a job is started with, however many may run.
+  options.max_nodes = 5;
+  EXPECT_THAT(Picked({0, 1, 2, 3, 4}, options), ElementsAre(0, 1, 2));
+}
+
+TEST(PickTest, NodesSetAsideAreTheLastResort) {
+  QuorumOptions options = Elastic();
+  options.set_aside = {0};
+  EXPECT_THAT(Picked({0, 1, 2, 3}, options), ElementsAre(1, 2, 3));
+  EXPECT_THAT(Picked({0, 1, 2}, options), ElementsAre(1, 2));
+  EXPECT_THAT(Picked({0, 1}, options), ElementsAre(0, 1));
+  const QuorumDecision decision = DecideQuorum(At(1000), Members({0, 1}), options);
+  EXPECT_THAT(decision.reason, HasSubstr("node0 too, though it failed often"));
+}
+
+TEST(QuorumTest, ASpareIsWaitedForOnlyWhenItIsNeeded) {
+  QuorumOptions options = Elastic();
+  EXPECT_EQ(DecideQuorum(At(0), Members({0, 1, 2}), options).verdict, Verdict::kForm);
+  options.absent = {1};
+  const QuorumDecision wait = DecideQuorum(At(0), Members({0, 2, 4}), options);
+  EXPECT_EQ(wait.verdict, Verdict::kForm);
+  EXPECT_EQ(wait.reason, "node0, node2, node4 get ranks; without node1");
+  EXPECT_EQ(DecideQuorum(At(0), Members({0, 2}), options).reason, "waiting for node3, node4");
+}
+
+TEST(QuorumTest, AtTheDeadlineEnoughNodesAreEnough) {
+  EXPECT_EQ(DecideQuorum(At(999), Members({0, 2}), Elastic()).verdict, Verdict::kWait);
+  const QuorumDecision decision = DecideQuorum(At(1000), Members({0, 2}), Elastic());
+  EXPECT_EQ(decision.verdict, Verdict::kForm);
+  EXPECT_EQ(decision.reason, "node0, node2 get ranks; without node1, node3, node4");
+  EXPECT_EQ(DecideQuorum(At(1000), Members({2}), Elastic()).verdict, Verdict::kFail);
+}
+
+TEST(QuorumTest, TooFewNodesWaitForAnother) {
+  QuorumOptions options = Elastic();
+  options.absent = {0, 1, 3, 4};
+  const QuorumDecision wait = DecideQuorum(At(0), Members({2}), options);
+  EXPECT_EQ(wait.verdict, Verdict::kWait);
+  EXPECT_EQ(wait.reason, "waiting for another node");
+  const QuorumDecision fail = DecideQuorum(At(1000), Members({2}), options);
+  EXPECT_EQ(fail.verdict, Verdict::kFail);
+  EXPECT_EQ(fail.reason, "only 1 of at least 2 nodes can be had, and no other joined in time");
+}
+
+TEST(RanksTest, WithoutTheRendezvousNodeTheMasterIsWhereItCameFrom) {
+  const RankAssignment ranks = AssignRanks(
+      {{2, 1, "c", "10.0.0.1", 29502, "10.0.0.4"}, {1, 1, "b", "10.0.0.1", 29501, "10.0.0.2"}});
+  EXPECT_EQ(ranks.master_addr, "10.0.0.2");
+  EXPECT_EQ(ranks.master_port, 29501u);
+}
+
 TEST(RanksTest, FollowHostfileOrderWhateverTheOrderOfJoining) {
-  const RankAssignment ranks =
-      AssignRanks({{2, 1, "c", "10.0.0.7", 0}, {0, 3, "a", "", 29500}, {1, 2, "b", "10.0.0.1", 0}});
+  const RankAssignment ranks = AssignRanks({{2, 1, "c", "10.0.0.7", 0, "10.0.0.4"},
+                                            {0, 3, "a", "", 29500, ""},
+                                            {1, 2, "b", "10.0.0.1", 0, "10.0.0.2"}});
   ASSERT_EQ(ranks.blocks.size(), 3u);
   EXPECT_EQ(ranks.world_size, 6u);
   const uint32_t first_ranks[] = {0, 3, 5};
@@ -77,7 +173,7 @@ TEST(RanksTest, FollowHostfileOrderWhateverTheOrderOfJoining) {
 }
 
 TEST(RanksTest, AloneTheMasterIsLoopback) {
-  EXPECT_EQ(AssignRanks({{0, 4, "a", "", 1234}}).master_addr, "127.0.0.1");
+  EXPECT_EQ(AssignRanks({{0, 4, "a", "", 1234, ""}}).master_addr, "127.0.0.1");
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 // The gRPC edge over real TLS connections on loopback.
 #include "rendezvous/server.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <thread>
 
 #include "rendezvous/certificate_authority.h"
 #include "rendezvous/channel.h"
@@ -13,6 +15,8 @@
 
 namespace dslaunch {
 namespace {
+
+using ::testing::HasSubstr;
 
 constexpr milliseconds kWait(10'000);
 
@@ -146,6 +150,45 @@ TEST_F(ServerTest, AnAgentThatDisappearsStopsTheOthers) {
   }
   EXPECT_TRUE(first.Next().has_assignment());
   EXPECT_EQ(first.Next().stop().cause().kind(), pb::Cause::NODE_LOST);
+}
+
+TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
+  CoordinatorOptions options = TwoNodes("job");
+  options.timeouts.set_dead_ms(1'000);
+  options.policy.set_max_restarts(1);
+  const auto server = *RendezvousServer::Start(options, Issue(authority_));
+  const RendezvousRoute route =
+      *FindRendezvous(server->endpoints(), "job", Issue(authority_), Deadline::After(kWait));
+  Agent first(server->InProcessChannel(), "job", 0);
+  Agent second(route.channel, "job", 1);
+  first.Join();
+  second.Join();
+  EXPECT_TRUE(first.Next().has_assignment());
+  EXPECT_TRUE(second.Next().has_assignment());
+  {
+    const std::jthread alive([&](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        pb::AgentMessage heartbeat;
+        heartbeat.mutable_heartbeat();
+        first.Send(heartbeat);
+        server->Tick();
+        std::this_thread::sleep_for(milliseconds(20));
+      }
+    });
+    EXPECT_THAT(second.Next().refused().cause().message(), HasSubstr("node2 was lost"));
+    EXPECT_TRUE(second.Ends());
+  }
+  pb::RendezvousMessage message = first.Next();
+  while (message.has_heartbeat()) message = first.Next();
+  EXPECT_EQ(message.halt().cause().kind(), pb::Cause::NODE_LOST);
+  Agent anew(route.channel, "job", 1);
+  anew.Join();
+  pb::AgentMessage halted;
+  halted.mutable_halted();
+  first.Send(halted);
+  message = anew.Next();
+  EXPECT_TRUE(message.has_assignment());
+  EXPECT_EQ(message.epoch(), 2u);
 }
 
 TEST_F(ServerTest, AnotherJobsCertificateIsNotLetIn) {

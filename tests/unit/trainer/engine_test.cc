@@ -81,6 +81,17 @@ TEST(EngineTest, EvaluationLeavesTheNextStepAlone) {
   }
 }
 
+TEST(EngineTest, LearningRateOfTheLastAndOfTheNextStep) {
+  EngineConfig config = Sgd(1, 0);
+  config.scheduler.schedule = StepLr{.step_size = 1, .gamma = 0.5};
+  auto engine = Initialize(config, std::make_shared<Scale>(), World());
+  EXPECT_EQ(engine.core().lr(), 0.5);
+  engine.Backward(engine.Forward(at::full({1}, 1.0)).sum());
+  engine.Step();
+  EXPECT_EQ(engine.core().step_lr(), 0.5);
+  EXPECT_EQ(engine.core().lr(), 0.25);
+}
+
 TEST(EngineTest, AParameterThatTheOutputIgnoresIsNamed) {
   auto engine = Initialize(Sgd(1, 0), std::make_shared<Scale>(/*with_unused=*/true), World());
   engine.Backward(engine.Forward(at::full({1}, 1.0)).sum());

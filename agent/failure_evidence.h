@@ -1,0 +1,32 @@
+// What a failed program said itself: its error, and whether that looks like the effect of another
+// rank's end rather than a cause. Pure, text in.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+inline constexpr size_t kMaxErrorFileBytes = size_t{1} << 20;  // a longer one is not read
+
+struct FailureEvidence {
+  bool victim = false;
+  // The line that says why it is a victim, or the program's own error; one line, printable. Empty:
+  // it gave none.
+  std::string line;
+};
+
+// The message in the error file that torchelastic's @record writes; nullopt when it is none.
+std::optional<std::string> ReadErrorFile(std::string_view json);
+
+// Judges by the error file's message where there is one, else by the first exception of the last
+// Python traceback, else by any of the last lines. Programs that a signal other than SIGABRT ended
+// are no victims: no library sends those for a lost peer.
+//   `last_lines`     of what the program wrote
+//   `error_message`  as ReadErrorFile returns it; empty: none
+FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last_lines,
+                                std::string_view error_message);
+
+}  // namespace dslaunch

@@ -1,0 +1,23 @@
+// Reading the kernel's text files: /proc and cgroups.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+// The whole file, or nullopt when it cannot be read (any more).
+std::optional<std::string> ReadWhole(const std::string& path);
+
+// Takes the next line off `text`, without its newline.
+std::string_view TakeLine(std::string_view& text);
+
+// Takes the next word between blanks off `text`; empty when there is none.
+std::string_view TakeWord(std::string_view& text);
+
+// Takes the next word off `text` as a number; 0 when it is none.
+uint64_t TakeNumber(std::string_view& text);
+
+}  // namespace dslaunch

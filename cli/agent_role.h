@@ -1,0 +1,27 @@
+// What dslaunch-agent is started for on a node.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch {
+
+struct AgentRole {
+  enum class Kind {
+    kJob,         // keeper and agent of a new job
+    kDetachable,  // the same for one that may outlive its front end and the user's login
+    kAttach,      // the way to a running job's agent
+    kRead,        // serves the files of jobs that ran there
+  };
+  Kind kind = Kind::kJob;
+  std::string job_id;       // for kAttach; IsJobId(job_id)
+  uint32_t node_index = 0;  // for kAttach
+};
+
+// The agent's arguments: lower-case letters, digits and '-' only, so that a login shell reads them
+// as they are.
+std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view nonce);
+
+}  // namespace dslaunch

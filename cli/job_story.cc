@@ -1,0 +1,131 @@
+#include "cli/job_story.h"
+
+#include <algorithm>
+
+#include "proto/contract/signal_name.h"
+
+namespace dslaunch {
+
+JobStory::JobStory(const LaunchPlan& plan, const pb::Policy& policy)
+    : restartable_(policy.max_restarts() > 0 || plan.min_nodes < plan.max_nodes),
+      world_size_(plan.world_size) {
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    NodeEnd node;
+    node.name = plan.nodes[i].name;
+    nodes_.push_back(std::move(node));
+    connected_.insert(i);
+    part_.insert(i);
+  }
+}
+
+void JobStory::OnAbsent(size_t node) {
+  nodes_[node].absent = true;
+  connected_.erase(node);
+  part_.erase(node);
+}
+
+void JobStory::OnConnected(size_t node) {
+  NodeEnd again;
+  again.name = nodes_[node].name;
+  if (!nodes_[node].absent && !nodes_[node].lost_reason.empty())
+    losses_.push_back(LostMessage(nodes_[node]));
+  nodes_[node] = std::move(again);
+  connected_.insert(node);
+  part_.erase(node);
+  given_up_.erase(node);
+}
+
+std::vector<std::string> JobStory::OnEvent(size_t node, const pb::NodeEvent& event) {
+  switch (event.event_case()) {
+    case pb::NodeEvent::kStarted:
+      OnStarted(node, event.started());
+      break;
+    case pb::NodeEvent::kRestarting:
+      return OnRestarting(event.restarting());
+    case pb::NodeEvent::kNotice:
+      return {event.notice().message()};
+    case pb::NodeEvent::kWorkerEnded:
+      workers_ended_.push_back(event.worker_ended());
+      break;
+    case pb::NodeEvent::kOutcome:
+      OnOutcome(node, event.outcome());
+      break;
+    case pb::NodeEvent::kDone:
+      nodes_[node].done = event.done();
+      ending_ = ending_ || event.done().closed();
+      break;
+    default:
+      break;
+  }
+  return {};
+}
+
+// Every node with ranks says it; the first counts.
+void JobStory::OnStarted(size_t node, const pb::Started& started) {
+  part_.insert(node);
+  if (started.epoch() <= epoch_) return;
+  epoch_ = started.epoch();
+  restarts_ = started.restart_count();
+  world_size_ = static_cast<int>(started.world_size());
+  members_.assign(started.node_indexes().begin(), started.node_indexes().end());
+  std::erase_if(members_, [&](uint32_t index) { return index >= nodes_.size(); });
+  part_.insert(members_.begin(), members_.end());
+}
+
+std::vector<std::string> JobStory::OnRestarting(const pb::Restarting& restarting) {
+  const pb::Cause& cause = restarting.cause();
+  const uint32_t about = cause.node_index();
+  if (restarting.epoch() <= ended_epoch_) return {};
+  ended_epoch_ = restarting.epoch();
+  if (cause.kind() == pb::Cause::NODE_LOST && about < nodes_.size()) given_up_.insert(about);
+  std::string line = "epoch " + std::to_string(ended_epoch_) + " ended: ";
+  if (cause.kind() != pb::Cause::NONE)
+    line += CauseLine(cause, about < nodes_.size() ? nodes_[about].name : "") + "; ";
+  return {line + restarting.reason()};
+}
+
+// In a job that can be restarted a node may be cut off from the others, and then takes for the end
+// what is only its own. What counts is what the node says whose agent decides, while it is there.
+void JobStory::OnOutcome(size_t node, const pb::Outcome& outcome) {
+  if (!nodes_[node].outcome) nodes_[node].outcome = outcome.cause();
+  if (restartable_ && node != rendezvous_ && connected_.contains(rendezvous_)) return;
+  ending_ = true;
+  const uint32_t about = outcome.cause().node_index();
+  if (outcome.cause().kind() == pb::Cause::NODE_LOST && about < nodes_.size())
+    given_up_.insert(about);
+}
+
+void JobStory::OnDisconnected(size_t node) {
+  connected_.erase(node);
+  ending_ = ending_ || node == rendezvous_;  // nobody can decide on another epoch
+}
+
+void JobStory::OnLost(size_t node, const std::string& reason, const std::string& last_words) {
+  nodes_[node].lost_reason = reason;
+  nodes_[node].last_words = last_words;
+}
+
+void JobStory::OnInterrupted(const pb::Cause& cause) {
+  if (!ending_) interrupted_ = cause;
+  ending_ = true;
+}
+
+bool JobStory::IsMember(size_t node) const {
+  return members_.empty() ? !nodes_[node].absent
+                          : std::ranges::count(members_, static_cast<uint32_t>(node)) > 0;
+}
+
+JobFacts JobStory::Facts() const { return {interrupted_, nodes_, members_, losses_}; }
+
+std::string CauseLine(const pb::Cause& cause, const std::string& node_name) {
+  const bool of_worker =
+      cause.kind() == pb::Cause::WORKER_EXIT || cause.kind() == pb::Cause::WORKER_SIGNAL;
+  if (!of_worker) return cause.message().substr(0, cause.message().find('\n'));
+  const std::string who = "rank " + std::to_string(cause.rank()) + " (" + node_name + ") ";
+  if (cause.kind() == pb::Cause::WORKER_EXIT)
+    return who + "exited with code " + std::to_string(cause.exit_code());
+  return who + "was killed by " + SignalName(cause.signal()) +
+         (cause.out_of_memory() ? ", out of memory" : "");
+}
+
+}  // namespace dslaunch

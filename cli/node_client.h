@@ -1,0 +1,75 @@
+// One node's agent as the front end talks to it, from the connected link to its end.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "cli/silence.h"
+#include "cli/transport.h"
+#include "proto/agent.grpc.pb.h"
+
+namespace dslaunch {
+
+// What comes of the Run stream, on the loop's thread.
+struct RunHandlers {
+  std::function<void(const pb::NodeEvent&)> event;  // all but output
+  // A piece of a rank's output. The next event is read once `go_on` was called.
+  std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
+  std::function<void()> ended;
+};
+
+// All on the loop's thread. Never destroyed: calls to a node that never answers use it until the
+// process ends.
+class NodeClient {
+ public:
+  NodeClient(asio::io_context& loop, std::string name, std::unique_ptr<NodeLink> link);
+  ~NodeClient();
+  NodeClient(const NodeClient&) = delete;
+
+  // Once. Bounded; the error names the node.
+  void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::NodeFacts>)> then);
+  // Once, after Prepare.
+  void Run(const pb::RunRequest& request, RunHandlers handlers);
+  // These two do not wait for their answer.
+  void Stop(const pb::Cause& cause, bool kill_now);
+  void Signal(int signal_number);
+  // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
+  // error names the node.
+  void Detach(std::function<void(Result<void>)> then);
+
+  // Ends the connection at once.
+  void Abort(const std::string& why) { link_->Abort(why); }
+  // End of file is the goodbye: a keeper with nothing left to do ends, any other empties its node.
+  void SayGoodbye();
+  // After the goodbye: waits, without blocking, until the keeper has ended or the deadline has
+  // come.
+  void AwaitEnd(Deadline deadline, std::function<void()> then);
+  // The same, blocking.
+  void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
+
+  // What the keeper said on stderr last, without the newline at its end.
+  std::string LastWords() const;
+  // Of the Run stream.
+  SilenceWatch& silence() { return silence_; }
+
+ private:
+  class EventReader;
+
+  asio::io_context& loop_;
+  const std::string name_;
+  std::unique_ptr<NodeLink> link_;
+  UniqueFd stream_;  // a second descriptor of the link's stream, to end it with
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<pb::Agent::Stub> stub_;
+  grpc::ClientContext prepare_context_;
+  pb::PrepareRequest prepare_request_;
+  pb::PrepareReply prepare_reply_;
+  asio::steady_timer watchdog_;  // a gRPC deadline can be missed while a write blocks
+  std::unique_ptr<EventReader> reader_;
+  SilenceWatch silence_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,90 @@
+#include "cli/node_visit.h"
+
+#include <future>
+#include <utility>
+
+#include "cli/transport_local.h"
+#include "cli/transport_ssh.h"
+#include "rendezvous/channel.h"
+
+namespace dslaunch {
+namespace {
+
+// Waits for a call until `deadline`; later than that it is aborted, because a gRPC deadline can be
+// missed while a write blocks.
+template <class Request, class Reply, class Start>
+Result<Reply> CallWithin(NodeVisit& visit, const std::string& node, const Request& request,
+                         Deadline deadline, Start start) {
+  struct Call {
+    grpc::ClientContext context;
+    Request request;
+    Reply reply;
+    std::promise<grpc::Status> status;
+  };
+  auto call = std::make_shared<Call>();
+  call->request = request;
+  std::future<grpc::Status> status = call->status.get_future();
+  start(&call->context, &call->request, &call->reply,
+        [call](const grpc::Status& result) { call->status.set_value(result); });
+  if (status.wait_until(deadline.when()) != std::future_status::ready) {
+    visit.End();
+    return Error{ExitCode::kTimedOut, node + ": its agent did not answer in time"};
+  }
+  const grpc::Status result = status.get();
+  if (result.ok()) return std::move(call->reply);
+  return Error{ExitCode::kUnavailable, node + ": " + result.error_message()};
+}
+
+}  // namespace
+
+Result<NodeVisit*> NodeVisit::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
+                                   const AgentBinary& agent, Deadline deadline) {
+  const JobRecord::Node& at = record.nodes[node];
+  const NodeTarget target{at.name, at.host, at.port, at.user};
+  const AgentRole role{kind, record.job_id, static_cast<uint32_t>(node)};
+  std::unique_ptr<NodeLink> link;
+  if (record.launcher == Launcher::kLocal) {
+    DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(target, deadline));
+  } else {
+    DSL_TRY_ASSIGN(link, SshTransport(agent, {}, role).Connect(target, deadline));
+  }
+  std::shared_ptr<grpc::Channel> channel = ChannelFromFd(at.name, link->TakeFd());
+  return new NodeVisit(std::move(link), std::move(channel));
+}
+
+pb::JobPlace PlaceOf(const JobRecord& record, size_t node) {
+  pb::JobPlace place;
+  place.set_job_id(record.job_id);
+  place.set_node_name(record.nodes[node].name);
+  place.set_node_index(static_cast<uint32_t>(node));
+  place.set_log_dir(record.log_dir);
+  return place;
+}
+
+Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                                Deadline deadline) {
+  DSL_TRY_ASSIGN(NodeVisit* const visit,
+                 NodeVisit::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
+  const auto stub = pb::Visit::NewStub(visit->channel());
+  Result<pb::JobSight> sight = CallWithin<pb::JobPlace, pb::JobSight>(
+      *visit, record.nodes[node].name, PlaceOf(record, node), deadline,
+      [&](auto... arguments) { stub->async()->Look(arguments...); });
+  visit->End();
+  return sight;
+}
+
+Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                            Deadline deadline) {
+  DSL_TRY_ASSIGN(NodeVisit* const visit,
+                 NodeVisit::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
+  const auto stub = pb::Visit::NewStub(visit->channel());
+  const Result<pb::RemoveReply> reply = CallWithin<pb::JobPlace, pb::RemoveReply>(
+      *visit, record.nodes[node].name, PlaceOf(record, node), deadline,
+      [&](auto... arguments) { stub->async()->Remove(arguments...); });
+  visit->End();
+  if (!reply.ok()) return reply.error();
+  if (!reply->refusal().empty()) return Error{ExitCode::kUnavailable, reply->refusal()};
+  return {};
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,129 @@
+// How a session ends: bounded, whatever the nodes do, and with everything said.
+#include <algorithm>
+
+#include "cli/count.h"
+#include "cli/job_summary.h"
+#include "cli/session.h"
+#include "cli/summary_json.h"
+#include "rendezvous/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kTeardownSlack(5'000);  // beyond what the nodes allow themselves
+constexpr milliseconds kGoodbyeWait(5'000);    // for keepers that have nothing left to do
+constexpr milliseconds kSilentNodeWait(
+    2'000);  // for a keeper that has just noticed a stopped agent
+
+}  // namespace
+
+// Once the end has begun it has a bound, whatever the nodes do.
+void LaunchSession::ArmTeardownTimer() {
+  if (std::exchange(teardown_armed_, true)) return;
+  teardown_timer_.expires_after(milliseconds(options_.timeouts.grace_ms()) +
+                                milliseconds(options_.timeouts.teardown_ms()) + dead_after() +
+                                kTeardownSlack);
+  teardown_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    teardown_armed_ = false;
+    // A node that waits for our own terminal is not late.
+    output_.SlowReaderMakesProgress() ? ArmTeardownTimer() : GiveUpWaiting();
+  });
+}
+
+void LaunchSession::GiveUpWaiting() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    NodeState& node = nodes_[i];
+    if (node.ended || !node.client) continue;
+    if (story_.node(i).lost_reason.empty()) {
+      story_.OnLost(
+          i, "it did not say in time that it is empty; look for job " + options_.job_id + " there",
+          "");
+    }
+    events_.Lost(NameOf(i), LostMessage(story_.node(i)));
+    node.given_up = true;
+    node.client->Abort("it did not end in time");
+  }
+  loop_.stop();
+}
+
+void LaunchSession::EndIfAllEnded() {
+  bool all_ended = true;
+  bool none_needed = true;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].ended) continue;
+    all_ended = false;
+    // Little will come from a node that the others gave up for its silence, or from one that came
+    // late and never was a part of the job.
+    const bool given_up = !nodes_[i].stream_ended && story_.IsGivenUp(i);
+    none_needed = none_needed && (given_up || !story_.IsPart(i));
+  }
+  if (all_ended) return loop_.stop();
+  if (!none_needed) return;
+  teardown_timer_.expires_after(kSilentNodeWait);
+  teardown_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) GiveUpWaiting();
+  });
+}
+
+// End of file is the goodbye: keepers with nothing left to do end at once.
+void LaunchSession::CloseLinks() {
+  for (const NodeState& node : nodes_) {
+    if (node.client) node.client->SayGoodbye();
+  }
+  const Deadline deadline = Deadline::After(kGoodbyeWait);
+  for (const NodeState& node : nodes_) {
+    if (node.client && !node.given_up) node.client->WaitEnd(deadline);
+  }
+}
+
+int LaunchSession::ReportStartFailure() {
+  CloseLinks();
+  JobEnd end;
+  size_t failures = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const std::optional<Error>& failure = nodes_[i].failure;
+    if (!failure) continue;
+    if (failures++ == 0)
+      end.cause = MakeCause(pb::Cause::START_FAILED, static_cast<uint32_t>(i), failure->code,
+                            failure->message);
+    Say(failure->message);
+  }
+  if (nodes_.size() > 1) {
+    Say("nothing was started (" + std::to_string(failures) + " of " + Count(nodes_.size(), "node") +
+        " failed)");
+  }
+  end.exit_code = end.cause.exit_code();
+  Report(end, /*show=*/false);
+  return end.exit_code;
+}
+
+int LaunchSession::ReportEnd() {
+  output_.FinishStreams();
+  CloseLinks();
+  const JobFacts facts = story_.Facts();
+  if (!running_) {
+    Say("interrupted before anything was started");
+    JobEnd end;
+    end.cause = *facts.interrupted;
+    end.exit_code = end.cause.exit_code();
+    Report(end, /*show=*/false);
+    return end.exit_code;
+  }
+  const JobEnd end = DecideJobEnd(facts);
+  Report(end, /*show=*/true);
+  return end.exit_code;
+}
+
+void LaunchSession::Report(const JobEnd& end, bool show) {
+  std::vector<std::string> job_dirs;
+  for (const NodeState& node : nodes_) job_dirs.push_back(node.facts ? node.facts->job_dir() : "");
+  const JobSummary summary = SummarizeJob(options_.job_id, options_.plan, story_, end, job_dirs,
+                                          Clock::now() - started_at_);
+  const std::string json = SummaryJson(summary);
+  events_.Ended(json);
+  if (show) output_.Say(SummaryText(summary));
+  if (options_.json) output_.Print(json);
+}
+
+}  // namespace dslaunch

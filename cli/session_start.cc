@@ -1,0 +1,169 @@
+// How a session starts a job: reaches all nodes, prepares them, runs them.
+#include <algorithm>
+#include <utility>
+
+#include "cli/count.h"
+#include "cli/session.h"
+#include "rendezvous/cause.h"
+
+namespace dslaunch {
+namespace {
+
+// A node that is switched off or far away may come back; one that refuses us needs its user.
+bool MayComeBack(const Error& error) {
+  return error.code == ExitCode::kUnavailable || error.code == ExitCode::kTimedOut;
+}
+
+}  // namespace
+
+void LaunchSession::ConnectAll() {
+  pending_ = nodes_.size();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    connector_.Connect(nodes_[i].target, [this, i](Result<std::unique_ptr<NodeLink>> link) {
+      OnConnected(i, std::move(link));
+    });
+  }
+  // While the network is busy there is time for the job's keys.
+  if (nodes_.size() > 1) {
+    Result<CertificateAuthority> created = CertificateAuthority::Create(options_.job_id);
+    if (!created.ok()) return FailStart(0, created.error());
+    authority_.emplace(*std::move(created));
+  }
+  prepare_.set_job_id(options_.job_id);
+  *prepare_.mutable_program() = options_.program;
+  *prepare_.mutable_timeouts() = options_.timeouts;
+  *prepare_.mutable_policy() = options_.policy;
+  prepare_.set_log_dir(options_.log_dir);
+  prepare_.set_log_max_bytes(options_.log_max_bytes);
+  prepare_.set_description(options_.description);
+  prepare_.set_master_port(static_cast<uint32_t>(options_.master_port));
+  prepare_.set_detachable(options_.detach);
+  prepare_.set_local(options_.plan.launcher == Launcher::kLocal);
+  prepare_.set_device(options_.device == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
+                      : options_.device == DeviceChoice::kCpu ? pb::DEVICE_CPU
+                                                              : pb::DEVICE_AUTO);
+  for (const PlannedNode& planned : options_.plan.nodes) {
+    pb::Node& node = *prepare_.add_nodes();
+    node.set_name(planned.name);
+    node.set_slots(static_cast<uint32_t>(planned.slots));
+    node.set_spare(planned.spare);
+  }
+}
+
+void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link) {
+  NodeState& node = nodes_[index];
+  if (link.ok()) {
+    node.client = std::make_unique<NodeClient>(loop_, NameOf(index), *std::move(link));
+  } else {
+    events_.Failed(NameOf(index), link.error().message);
+    node.failure = link.error();
+  }
+  if (--pending_ == 0) OnAllConnected();
+}
+
+void LaunchSession::OnAllConnected() {
+  const auto failures = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::has_failed));
+  if (failures > 0 && !CanStartWithout(failures)) {
+    failed_to_start_ = true;
+    return loop_.stop();
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].failure) continue;
+    Say(nodes_[i].failure->message + "; starting without " + NameOf(i));
+    nodes_[i].failure.reset();
+    nodes_[i].ended = true;
+    story_.OnAbsent(i);
+    prepare_.add_absent_nodes(static_cast<uint32_t>(i));
+  }
+  // Whoever decides should not be a node that has nothing else to do in the job.
+  auto host = std::ranges::find_if(
+      nodes_, [](const NodeState& node) { return node.client && !node.planned->spare; });
+  if (host == nodes_.end()) host = std::ranges::find_if(nodes_, &NodeState::is_reached);
+  prepare_.set_rendezvous_node(static_cast<uint32_t>(host - nodes_.begin()));
+  story_.SetRendezvous(prepare_.rendezvous_node());
+  PrepareAll();
+}
+
+bool LaunchSession::CanStartWithout(size_t failures) const {
+  return nodes_.size() - failures >= static_cast<size_t>(options_.plan.min_nodes) &&
+         std::ranges::all_of(nodes_, [](const NodeState& node) {
+           return !node.failure || MayComeBack(*node.failure);
+         });
+}
+
+void LaunchSession::PrepareAll() {
+  pending_ = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::is_reached));
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].client) continue;
+    Result<pb::PrepareRequest> request = PrepareRequestFor(i);
+    if (!request.ok()) return FailStart(i, request.error());
+    nodes_[i].client->Prepare(*std::move(request), [this, i](Result<pb::NodeFacts> facts) {
+      OnPrepared(i, std::move(facts));
+    });
+  }
+}
+
+Result<pb::PrepareRequest> LaunchSession::PrepareRequestFor(size_t index) {
+  pb::PrepareRequest request = prepare_;
+  request.set_node_index(static_cast<uint32_t>(index));
+  if (authority_) {
+    DSL_TRY_ASSIGN(*request.mutable_credentials(), authority_->Issue(NameOf(index)));
+  }
+  return request;
+}
+
+void LaunchSession::OnPrepared(size_t index, Result<pb::NodeFacts> facts) {
+  NodeState& node = nodes_[index];
+  if (facts.ok()) {
+    node.facts = *std::move(facts);
+    events_.Connected(NameOf(index), node.facts->job_dir());
+  } else {
+    events_.Failed(NameOf(index), facts.error().message);
+    node.failure = facts.error();
+  }
+  if (--pending_ > 0) return;
+  if (std::ranges::none_of(nodes_, &NodeState::has_failed)) return RunAll();
+  failed_to_start_ = true;
+  loop_.stop();
+}
+
+void LaunchSession::RunAll() {
+  std::vector<NodeGpus> gpus;
+  for (const NodeState& node : nodes_) {
+    if (!node.facts) continue;
+    gpus.push_back({node.planned->name, node.planned->slots, static_cast<int>(node.facts->gpus())});
+  }
+  Result<DeviceDecision> device =
+      DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
+  if (!device.ok()) return FailStart(0, device.error());
+  Say(PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
+
+  *run_.mutable_rendezvous_endpoints() =
+      nodes_[prepare_.rendezvous_node()].facts->rendezvous_endpoints();
+  run_.set_stream_all(options_.tee.all);
+  for (const int rank : options_.tee.ranks) run_.add_stream_ranks(static_cast<uint32_t>(rank));
+  run_.set_use_cuda(device->use_cuda);
+  running_ = true;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    nodes_[i].client ? RunNode(i) : TryAgain(i);
+  }
+  Watch();
+}
+
+void LaunchSession::RunNode(size_t index) {
+  RunHandlers handlers;
+  handlers.event = [this, index](const pb::NodeEvent& event) { OnEvent(index, event); };
+  handlers.log = [this, index](const pb::LogChunk& chunk, std::function<void()> go_on) {
+    output_.Log(NameOf(index), chunk, std::move(go_on));
+  };
+  handlers.ended = [this, index] { OnStreamEnd(index); };
+  nodes_[index].client->Run(run_, std::move(handlers));
+}
+
+void LaunchSession::FailStart(size_t index, Error error) {
+  nodes_[index].failure = std::move(error);
+  failed_to_start_ = true;
+  loop_.stop();
+}
+
+}  // namespace dslaunch

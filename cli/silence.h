@@ -1,0 +1,34 @@
+// For how long nothing was heard of a node, told apart from the time in which nobody listened.
+// Pure: time comes in.
+#pragma once
+
+#include <optional>
+
+#include "proto/contract/deadline.h"
+
+namespace dslaunch {
+
+class SilenceWatch {
+ public:
+  // From now on the next word of the node is awaited: it has just been heard, or its output is
+  // taken again.
+  void Listen(Clock::time_point now) { since_ = now; }
+
+  // Our own side does not read what the node says, because the terminal does not take it.
+  void Hold() { since_.reset(); }
+
+  // This process stood still until now; what was said meanwhile is yet to be read.
+  void Forgive(Clock::time_point now) {
+    if (since_) since_ = now;
+  }
+
+  // Nothing while nobody listens.
+  Clock::duration SilentFor(Clock::time_point now) const {
+    return since_ ? now - *since_ : Clock::duration::zero();
+  }
+
+ private:
+  std::optional<Clock::time_point> since_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,91 @@
+#include "rendezvous/first_cause.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace dslaunch {
+namespace {
+
+// A message waits no longer on a node that is alive: its heartbeats would be late too.
+constexpr std::chrono::seconds kUnknownRoundTrip(1);
+
+// A node reports in the order in which things happened there, which may say more than the
+// intervals do.
+void UseOrderOfEachNode(std::vector<FailureReport>& reports) {
+  std::map<uint32_t, Clock::time_point> latest_start;
+  for (FailureReport& report : reports) {
+    auto [start, is_first] = latest_start.emplace(report.node, report.earliest);
+    if (start->second > report.latest) continue;  // it was reported late, by its age
+    start->second = report.earliest = std::max(start->second, report.earliest);
+  }
+  std::map<uint32_t, Clock::time_point> earliest_end;
+  for (auto report = reports.rbegin(); report != reports.rend(); ++report) {
+    auto [end, is_last] = earliest_end.emplace(report->node, report->latest);
+    if (end->second < report->earliest) continue;
+    end->second = report->latest = std::min(end->second, report->latest);
+  }
+}
+
+std::string Name(const pb::Cause& cause) {
+  if (cause.rank() >= 0) return "rank " + std::to_string(cause.rank());
+  return cause.kind() == pb::Cause::NODE_LOST ? "the loss of a node" : "what ended the job";
+}
+
+}  // namespace
+
+FailureReport ReportOf(const pb::WorkerFailed& failed, uint32_t node, Clock::time_point arrival) {
+  const Clock::time_point latest = arrival - std::chrono::microseconds(failed.age_us());
+  const std::chrono::microseconds round_trip =
+      failed.rtt_us() > 0 ? std::chrono::microseconds(failed.rtt_us()) : kUnknownRoundTrip;
+  return {failed.cause(), node, latest - round_trip, latest};
+}
+
+FailureReport ReportSince(const pb::Cause& cause, uint32_t node, Clock::time_point since,
+                          Clock::time_point now) {
+  return {cause, node, since, now};
+}
+
+FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
+  std::vector<FailureReport> candidates;
+  for (const FailureReport& report : reports) {
+    if (!report.cause.victim()) candidates.push_back(report);
+  }
+  const size_t own = candidates.size();
+  if (candidates.empty()) candidates = reports;
+  UseOrderOfEachNode(candidates);
+
+  // Whatever ended before all others is first; what began later than that end is not.
+  Clock::time_point first_end = candidates.front().latest;
+  for (const FailureReport& report : candidates) first_end = std::min(first_end, report.latest);
+  const auto may_be_first = [&](const FailureReport& report) {
+    return report.earliest <= first_end;
+  };
+  const auto first = std::find_if(candidates.begin(), candidates.end(), may_be_first);
+
+  FirstCause result;
+  result.cause = first->cause;
+  std::set<uint32_t> victims;
+  for (const FailureReport& report : reports) {
+    const pb::Cause& cause = report.cause;
+    if (cause.victim() && cause.rank() >= 0 && cause.rank() != first->cause.rank())
+      victims.insert(static_cast<uint32_t>(cause.rank()));
+  }
+  result.victims.assign(victims.begin(), victims.end());
+  if (reports.size() == 1) {
+    result.reason = "nothing else failed";
+  } else if (own == 0) {
+    result.reason = "all look like victims; " + Name(result.cause) + " was the first of them";
+  } else if (own == 1) {
+    result.reason = "the others look like its victims";
+  } else if (std::count_if(candidates.begin(), candidates.end(), may_be_first) == 1) {
+    result.reason = Name(result.cause) + " came before the others";
+  } else {
+    result.reason = Name(result.cause) +
+                    " was reported first, and nothing says that another was "
+                    "before it";
+  }
+  return result;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,119 @@
+#include "rendezvous/hang.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr int kUsualSteps = 5;
+constexpr uint64_t kStepsToJudge = 10;
+
+// The lower median.
+microseconds Median(std::vector<microseconds> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string Millis(microseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f ms", static_cast<double>(duration.count()) / 1000);
+  return text;
+}
+
+std::string Seconds(Clock::duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
+std::string Names(const std::vector<uint32_t>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
+                      const HangOptions& options) {
+  std::vector<const RankSteps*> active;
+  for (const RankSteps& rank : ranks) {
+    if (!rank.ended) active.push_back(&rank);
+  }
+  if (active.empty()) return {};
+  std::vector<microseconds> usual;
+  Clock::time_point last_step = active.front()->step_at;
+  uint64_t lowest = active.front()->step;
+  uint64_t highest = lowest;
+  for (const RankSteps* rank : active) {
+    usual.push_back(rank->median_step);
+    last_step = std::max(last_step, rank->step_at);
+    lowest = std::min(lowest, rank->step);
+    highest = std::max(highest, rank->step);
+  }
+  const Clock::duration patience =
+      std::max<Clock::duration>(options.hang, kUsualSteps * Median(usual));
+  if (highest == 0 || now - last_step < patience) return {};
+  HangDecision decision;
+  decision.kind = HangDecision::Kind::kHang;
+  for (const RankSteps* rank : active) {
+    if (rank->step == lowest) decision.ranks.push_back(rank->rank);
+  }
+  std::sort(decision.ranks.begin(), decision.ranks.end());
+  decision.reason = "no rank made a step for " + Seconds(now - last_step) + ": ";
+  if (active.size() == 1) {
+    decision.reason += Names(decision.ranks) + " stands at step " + std::to_string(lowest);
+  } else if (lowest == highest) {
+    decision.reason += "all wait at step " + std::to_string(lowest) + ", so it may be any of them";
+  } else {
+    decision.reason += Names(decision.ranks) + (decision.ranks.size() == 1 ? " stands" : " stand") +
+                       " at step " + std::to_string(lowest) + ", others are at step " +
+                       std::to_string(highest);
+  }
+  return decision;
+}
+
+// Compared like with like: computing time only when every rank says it.
+bool AllSayCompute(const std::vector<RankSteps>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankSteps& rank) { return rank.median_compute.count() > 0; });
+}
+
+HangDecision FindStraggler(const std::vector<RankSteps>& ranks) {
+  const bool compute = AllSayCompute(ranks);
+  const auto slowness = [&](const RankSteps& rank) {
+    return compute ? rank.median_compute : rank.median_step;
+  };
+  std::vector<microseconds> all;
+  for (const RankSteps& rank : ranks) {
+    if (rank.steps_made >= kStepsToJudge && slowness(rank).count() > 0)
+      all.push_back(slowness(rank));
+  }
+  if (all.size() < 2) return {};
+  const microseconds median = Median(all);
+  for (const RankSteps& rank : ranks) {
+    const microseconds own = slowness(rank);
+    const bool slow = rank.steps_made >= kStepsToJudge && 2 * own >= 3 * median;
+    const bool told = rank.told_slow.count() > 0 && own < 2 * rank.told_slow;
+    if (!slow || told) continue;
+    HangDecision decision;
+    decision.kind = HangDecision::Kind::kStraggler;
+    decision.ranks = {rank.rank};
+    decision.slowness = own;
+    decision.reason = Names(decision.ranks) + " is slow: " + Millis(own) +
+                      (compute ? " of its own work in a step" : " for a step") +
+                      ", the median of all ranks is " + Millis(median);
+    return decision;
+  }
+  return {};
+}
+
+}  // namespace
+
+HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
+                        const HangOptions& options) {
+  HangDecision decision = FindHang(now, ranks, options);
+  return decision.kind == HangDecision::Kind::kNone ? FindStraggler(ranks) : decision;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,134 @@
+#include "rendezvous/restart_policy.h"
+
+#include <algorithm>
+#include <map>
+
+#include "proto/contract/exit_code.h"
+
+namespace dslaunch {
+namespace {
+
+// Why no other try can help; empty if one might.
+std::string WhyHopeless(const pb::Cause& cause) {
+  const bool unstartable = cause.exit_code() == ToInt(ExitCode::kCannotExecute) ||
+                           cause.exit_code() == ToInt(ExitCode::kNotFound);
+  switch (cause.kind()) {
+    case pb::Cause::INTERRUPTED:
+      return "the user ended the job";
+    case pb::Cause::FRONT_END_LOST:
+      return "nobody waits for the job any more; a job that is to outlive its terminal needs "
+             "--detach";
+    case pb::Cause::INTERNAL:
+      return "a bug in dslaunch would only show again";
+    case pb::Cause::START_FAILED:
+      if (unstartable) return "the program could not be started the next time either";
+      break;
+    case pb::Cause::TIMED_OUT:
+      if (cause.epoch() == 0) return "the job had not started yet";
+      break;
+    default:
+      break;
+  }
+  if (cause.exit_code() == ToInt(ExitCode::kUsage) ||
+      cause.exit_code() == ToInt(ExitCode::kBadInput)) {
+    return "exit code " + std::to_string(cause.exit_code()) +
+           " says that the command line or the input is wrong, which another try would not change";
+  }
+  return "";
+}
+
+bool Failed(const EndedEpoch& epoch) { return epoch.cause.kind() != pb::Cause::NONE; }
+
+// Whether the last two epochs that failed got nowhere; `best` becomes the best step of all.
+bool IsLoop(const std::vector<EndedEpoch>& ended, std::optional<uint64_t>& best) {
+  int without_new_step = 0;
+  for (const EndedEpoch& epoch : ended) {
+    if (epoch.best_step > best) {  // no step is less than any
+      best = epoch.best_step;
+      without_new_step = 0;
+    } else if (best && Failed(epoch)) {
+      ++without_new_step;
+    }
+  }
+  return without_new_step >= 2;
+}
+
+milliseconds BackOff(uint32_t restart, const pb::Policy& policy) {
+  const uint64_t longest = std::max(policy.backoff_ms(), policy.max_backoff_ms());
+  uint64_t delay = policy.backoff_ms();
+  for (uint32_t i = 1; i < restart && delay < longest; ++i) delay *= 2;
+  return milliseconds(std::min(delay, longest));
+}
+
+std::string Seconds(milliseconds duration) {
+  const auto tenths = duration.count() / 100;
+  return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) +
+         " s";
+}
+
+}  // namespace
+
+uint32_t CountFailed(const std::vector<EndedEpoch>& ended) {
+  return static_cast<uint32_t>(std::count_if(ended.begin(), ended.end(), Failed));
+}
+
+std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<EndedEpoch>& ended,
+                                    const pb::Policy& policy) {
+  if (policy.node_failures() == 0) return {};
+  const milliseconds cooldown(policy.cooldown_ms());
+  std::map<uint32_t, std::vector<Clock::time_point>> failures;
+  for (const EndedEpoch& epoch : ended) {
+    if (Failed(epoch)) failures[epoch.cause.node_index()].push_back(epoch.at);
+  }
+  std::vector<uint32_t> set_aside;
+  for (const auto& [node, times] : failures) {
+    for (size_t last = policy.node_failures() - 1; last < times.size(); ++last) {
+      const bool together = times[last] - times[last + 1 - policy.node_failures()] < cooldown;
+      if (!together || now - times[last] >= cooldown) continue;
+      set_aside.push_back(node);
+      break;
+    }
+  }
+  return set_aside;
+}
+
+RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
+                              const std::vector<EndedEpoch>& ended, const pb::Policy& policy,
+                              const std::vector<pb::Node>& nodes) {
+  RestartDecision decision;
+  decision.reason = WhyHopeless(cause);
+  if (!decision.reason.empty()) return decision;
+  if (policy.max_restarts() == 0) {
+    decision.reason = "no restarts are allowed (--max_restarts)";
+    return decision;
+  }
+  const uint32_t restart = CountFailed(ended);
+  if (restart > policy.max_restarts()) {
+    decision.reason = "restart " + std::to_string(policy.max_restarts()) + " of " +
+                      std::to_string(policy.max_restarts()) + " was the last (--max_restarts)";
+    return decision;
+  }
+  std::optional<uint64_t> best;
+  if (IsLoop(ended, best)) {
+    decision.reason =
+        "restart loop without a new step: two epochs in a row did not get beyond step " +
+        std::to_string(*best);
+    return decision;
+  }
+  decision.restart = true;
+  decision.delay = BackOff(restart, policy);
+  decision.set_aside = NodesSetAside(now, ended, policy);
+  decision.reason =
+      "restart " + std::to_string(restart) + " of " + std::to_string(policy.max_restarts());
+  if (decision.delay.count() > 0) decision.reason += " in " + Seconds(decision.delay);
+  if (best) decision.reason += "; the best step so far is " + std::to_string(*best);
+  for (const uint32_t node : decision.set_aside) {
+    decision.reason += "; " + nodes[node].name() + " failed " +
+                       std::to_string(policy.node_failures()) + " times within " +
+                       Seconds(milliseconds(policy.cooldown_ms())) +
+                       " and gets no ranks for as long, unless too few nodes would remain";
+  }
+  return decision;
+}
+
+}  // namespace dslaunch

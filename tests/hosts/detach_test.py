@@ -1,0 +1,129 @@
+"""Detached jobs on two test hosts: they outlive their front end, are reached anew over SSH, and leave nothing."""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import AS_USER, HostsCase, main  # noqa: E402
+from launcher_case import bash  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+COUNT = """touch "$1/up.$RANK"; echo "host $(hostname)"
+           i=0; until [ -e "$1/go" ]; do echo "tick $i of rank $RANK"; i=$((i+1)); sleep 0.1; done"""
+
+
+class DetachCase(HostsCase):
+    def detach(self, script, *options):
+        """A detached job of four ranks with the test's folder as $1; its id."""
+        for path in [*self.folder.glob("up.*"), *self.folder.glob("go")]:
+            path.unlink()
+        code, job = self.run_job(self.two_by_two(), "--detach", *options, bash(script), "-", str(self.folder))
+        self.assert_code(0, code, job)
+        self.wait_for_files(job, "up.*", 4)
+        self.assertRegex(job.stdout, r"^[0-9a-f-]+\n$")
+        return job.stdout.strip()
+
+    def command(self, *arguments):
+        code, job = self.run_job(*arguments)
+        self.assert_presentable(job)
+        return code, job
+
+    def state(self, job_id):
+        code, job = self.command("ps", "--all", "--json")
+        self.assert_code(0, code, job)
+        return {entry["job"]: entry for entry in json.loads(job.stdout)}[job_id]
+
+    def wait_for_end(self, job_id):
+        wait_until(lambda: self.state(job_id)["state"] == "ended", 30)
+        return self.state(job_id)["exit_code"]
+
+    def results(self, job_id):
+        """result.json of each node."""
+        found = []
+        for node in self.hosts.nodes:
+            text = node.run(["find", node.home, "-name", "result.json", "-path", f"*{job_id}*", "-exec", "cat", "{}", ";"])
+            found.append(json.loads(text.stdout))
+        return found
+
+
+class Detached(DetachCase):
+    def test_the_job_goes_on_and_ends_without_its_front_end(self):
+        job_id = self.detach(COUNT)
+        self.assertEqual([], self.front.named("dslaunch"))
+        self.assertEqual(("running", 4), (self.state(job_id)["state"], self.state(job_id)["ranks"]))
+        viewer = self.start("attach", job_id, "--tee", "all")
+        self.wait_for_output(viewer, r"\[node1:1\] tick")
+        self.wait_for_output(viewer, r"\[node2:3\] tick")
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(viewer), viewer)
+        self.assertEqual(0, self.wait_for_end(job_id))
+        self.assertEqual([0, 0], [result.get("exit_code", 0) for result in self.results(job_id)])
+        self.assert_nothing_left()
+        code, job = self.command("logs", job_id, "--rank", "3")
+        self.assert_code(0, code, job)
+        self.assert_says(job, r"\[node2:3\] host node2", r"tick 0 of rank 3")
+
+    def test_stop_leaves_nothing(self):
+        job_id = self.detach("setsid sleep 300 </dev/null >/dev/null 2>&1 & " + COUNT)
+        code, job = self.command("stop", job_id)
+        self.assert_code(0, code, job)
+        self.assert_nothing_left(2)
+        self.assertEqual([143, 143], [result["exit_code"] for result in self.results(job_id)])
+        code, job = self.command("ps", "--prune")
+        self.assert_code(0, code, job)
+        for node in self.hosts.nodes:
+            left = node.run(["find", node.home, "/tmp", "-name", f"*{job_id}*"]).stdout
+            self.assertEqual("", left)
+
+    def test_a_killed_rank_ends_the_job_everywhere_and_is_on_record(self):
+        job_id = self.detach(COUNT)
+        rank = min((process for process in self.hosts.nodes[1].named("bash")
+                    if process.environ.get("RANK") == "2"), key=lambda process: process.pid)
+        os.kill(rank.pid, signal.SIGKILL)
+        self.assert_nothing_left(5)
+        self.assertEqual(137, self.wait_for_end(job_id))
+        for result in self.results(job_id):
+            self.assertEqual((137, 2), (result["exit_code"], result["cause"]["rank"]))
+        code, job = self.command("attach", job_id)
+        self.assert_code(137, code, job)
+
+    def test_a_killed_front_end_of_a_job_that_is_not_detached_is_on_record_too(self):
+        job = self.start(self.two_by_two(), bash(COUNT), "-", str(self.folder))
+        self.wait_for_files(job, "up.*", 4)
+        job.signal(signal.SIGKILL)
+        self.wait(job)
+        self.assert_nothing_left(5)
+        code, ps = self.command("ps", "--all")
+        self.assert_says(ps, r"ended \(69\)")
+
+
+class DetachedAsUser(DetachCase):
+    host_options = AS_USER
+
+    def is_visitor(self, process):
+        words = pathlib.Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+        return b"/agent-" in words[0] and words[1] == b"attach"
+
+    def test_output_goes_on_where_a_broken_connection_left_it(self):
+        job_id = self.detach(COUNT)
+        viewer = self.start("attach", job_id, "--tee", "3")
+        self.wait_for_output(viewer, r"tick \d+ of rank 3", 5)
+        # The visitor on the node, and with it the way to the job's agent.
+        visitors = [process for process in self.hosts.nodes[1].processes() if self.is_visitor(process)]
+        self.assertEqual(1, len(visitors), "\n".join(map(str, self.hosts.nodes[1].processes())))
+        os.kill(visitors[0].pid, signal.SIGKILL)
+        seen = viewer.stdout.count("tick")
+        self.wait_for_output(viewer, r"tick \d+ of rank 3", seen + 20)
+        numbers = [int(line.split("tick ")[1].split()[0]) for line in viewer.stdout.splitlines()]
+        self.assertEqual(list(range(numbers[0], numbers[0] + len(numbers))), numbers)
+        code, job = self.command("stop", job_id, "--now")
+        self.assert_code(0, code, job)
+        self.assert_code(143, self.wait(viewer), viewer)
+        self.assert_nothing_left(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Jobs that lose a node and go on: with fewer nodes, with a spare, and from the last checkpoint."""
+
+import json
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import bash  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", "2", "--restart_delay_s", "0.1"]
+STEPS = 400
+SAVE_EVERY = 20
+
+
+class ElasticCase(HostsCase):
+    host_options = {"count": 3}
+
+    def hostfile(self, hosts, spare=False):
+        return hosts.hostfile(text="".join(
+            f"{node.name} slots=1{' spare=true' if spare and node is hosts.nodes[-1] else ''}\n" for node in hosts.nodes))
+
+
+class Programs(ElasticCase):
+    """Programs that know nothing of restarts."""
+
+    SCRIPT = """touch "$1/up.$DSLAUNCH_EPOCH.$RANK.$WORLD_SIZE.$TORCHELASTIC_RESTART_COUNT"
+                if [ $RANK = 1 ] && [ $DSLAUNCH_EPOCH -le $2 ]; then sleep 0.2; exit 9; fi
+                until [ -e "$1/go" ]; do sleep 0.05; done"""
+
+    def run_restarting(self, bad_epochs, max_restarts):
+        (self.folder / "go").unlink(missing_ok=True)
+        job = self.start("--hostfile", self.hostfile(self.hosts), *TIMES, "--max_restarts", max_restarts,
+                         bash(self.SCRIPT), "-", str(self.folder), str(bad_epochs))
+        self.wait_for_files(job, f"up.{min(bad_epochs, max_restarts) + 1}.*", 3)
+        (self.folder / "go").touch()
+        return self.wait(job, 30), job
+
+    def test_a_restart_that_helps(self):
+        code, job = self.run_restarting(bad_epochs=2, max_restarts=3)
+        self.assert_code(0, code, job)
+        found = {path.name for path in self.folder.glob("up.*")}
+        self.assertEqual({f"up.{epoch}.{rank}.3.{epoch - 1}" for epoch in (1, 2, 3) for rank in range(3)}, found)
+        self.assert_presentable(job)
+        self.assert_nothing_left(2)
+
+    def test_restarts_that_do_not_help(self):
+        code, job = self.run_restarting(bad_epochs=99, max_restarts=2)
+        self.assert_code(9, code, job)
+        self.assert_says(job, r"rank 1 \(node2\b.*exited with code 9")
+        self.assertEqual(9, len(list(self.folder.glob("up.*"))), job.output)
+        self.assert_nothing_left(2)
+
+    def test_a_power_cut_without_restarts_ends_the_job(self):
+        hosts = self.fresh_hosts(count=3)
+        job = self.start("--hostfile", self.hostfile(hosts), *TIMES, bash(self.SCRIPT), "-", str(self.folder), "0")
+        self.wait_for_files(job, "up.1.*", 3)
+        hosts.nodes[2].power_cut()
+        self.assert_code(69, self.wait(job, 30), job)
+        self.assert_says(job, "node3 was lost")
+
+
+class Training(ElasticCase):
+    """Fashion-MNIST with checkpoints; the power of node 3, which has a rank, is cut in the middle."""
+
+    def train(self, hosts, hostfile, *options):
+        self.metrics = self.folder / "metrics.jsonl"
+        return self.start("--hostfile", hostfile, *options, *TIMES, "train", "fashion_mnist", "--steps", STEPS,
+                          "--seed", 3, "--checkpoint_dir", self.folder / "checkpoints", "--save_every", SAVE_EVERY,
+                          "--resume", "auto", "--metrics_jsonl", self.metrics)
+
+    def records(self):
+        if not self.metrics.exists():
+            return []
+        lines = self.metrics.read_text().splitlines(True)
+        return [record for record in (json.loads(line) for line in lines if line.endswith("\n")) if "step" in record]
+
+    def check(self, job, lost):
+        """Power cut of `lost` once some checkpoints are written; every step of every epoch is accounted for."""
+        wait_until(lambda: len(self.records()) > 2.5 * SAVE_EVERY or not job.running(), 120, "steps")
+        before = len(self.records())
+        lost.power_cut()
+        self.assert_code(0, self.wait(job, 240), job)
+        self.assert_says(job, f"{lost.name} was lost")
+        self.assert_presentable(job)
+        steps = [record["step"] for record in self.records()]
+        jumps = [at for at in range(1, len(steps)) if steps[at] != steps[at - 1] + 1]
+        self.assertEqual(1, steps[0])
+        self.assertEqual(STEPS, steps[-1])
+        self.assertEqual(set(range(1, STEPS + 1)), set(steps), "a step is missing")
+        self.assertEqual(1, len(jumps), f"one restart, but steps jump at {jumps}")
+        resumed_at, reached = steps[jumps[0]], steps[jumps[0] - 1]
+        self.assertGreaterEqual(jumps[0], before)
+        # From the last whole checkpoint: the newest, or the one before when the cut hit the saving.
+        self.assertEqual(1, resumed_at % SAVE_EVERY)
+        self.assertLessEqual(reached - resumed_at, 2 * SAVE_EVERY)
+        self.assertLess(resumed_at, reached + 2)
+        self.assertGreater(resumed_at, 1, "it began anew instead of resuming")
+        loss = [record["loss"] for record in self.records()]
+        self.assertLess(sum(loss[-20:]), sum(loss[:20]), "it learns nothing")
+        self.assert_nothing_left(10)
+
+    def test_go_on_with_fewer(self):
+        hosts = self.fresh_hosts(count=3)
+        job = self.train(hosts, self.hostfile(hosts), "--nnodes", "2:3")
+        self.check(job, hosts.nodes[2])
+
+    def test_go_on_with_a_spare(self):
+        hosts = self.fresh_hosts(count=3)
+        job = self.train(hosts, self.hostfile(hosts, spare=True), "--nnodes", "2")
+        self.check(job, hosts.nodes[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,618 @@
+#!/usr/bin/env python3
+"""The kill matrix: what dies x when x on which nodes, on test hosts with real sshds.
+
+  sudo python3 tests/hosts/kill_matrix.py [--user root|tester] [--defaults] [--only SUBSTRING] [--repeat N] [--markdown FILE]
+  sudo python3 tests/hosts/kill_matrix.py --latency     medians of 20: how soon an end and a stop are known
+
+Each cell is a job of 2 nodes x 2 ranks with a grandchild in a session of its own below each rank. It says what dslaunch
+must do, and why (EXPECTED below); seen are the exit code, how long each node took to know (its ranks got SIGTERM, or
+were gone), how long until nothing was left on any host (by scanning their process tables), and the cause that was named.
+The user is root, with a cgroup for each host (the grandchildren have emptied their environment then), and an ordinary
+one without. Without --defaults the job runs with a grace of 1 s and nodes that are lost after 2 s of silence.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import os
+import pathlib
+import queue
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from launcher_case import BUILD, Job, is_agent_binary  # noqa: E402
+from test_hosts import STATE, TestHosts, find_cgroup_root, read_process, wait_until, why_not  # noqa: E402
+
+WORKER = pathlib.Path(__file__).with_name("matrix_worker.py")
+COMMAND = "sudo python3 tests/hosts/kill_matrix.py --markdown docs/kill-matrix.md"
+PHASES = ("starting", "running", "finishing", "teardown")
+NODES = ("node1", "node2", "all")  # node1 has the rendezvous
+ATTEMPTS = 3
+START_S = 30     # for a job to be where the cell wants it
+POLL_S = 0.01
+KNOWN_S = 3      # an end is known everywhere; the goal is 1 s, which --latency measures: here the machine is busy
+STOP_S = 1       # how long the front end is stopped when it is continued before its lease is over
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+    """Of the job, in seconds."""
+    grace: float
+    dead: float
+    lease: float
+    options: tuple
+
+
+FAST = Times(1, 2, 3, ("--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", "2", "--lease_s", "3"))
+DEFAULTS = Times(10, 6, 60, ())
+TEARDOWN_S = 5  # beyond the grace
+
+
+# --- what is expected ----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    code: int | None   # None: dslaunch itself is killed
+    cause: str | None  # what its last block must name; {node} is where the fault is; None: nothing
+    known_s: str       # until every node knows: "at once", "dead", "lease", or "never" for what ends nothing
+    why: str
+
+
+LOST = Expected(69, r"{node}", "at once", "a node was lost, and could not say that it is empty")
+SILENT = Expected(69, r"{node}", "dead", "a node fell silent")
+GOES_ON = Expected(0, None, "never", "no rank failed and no node was lost")
+NO_CODE = Expected(None, None, "at once", "dslaunch has no code of its own when it is killed; its nodes empty themselves")
+
+# {fault: (phases, where, Expected)}
+EXPECTED = {
+    "rank": (PHASES[:3], NODES,
+             Expected(137, r"rank {rank}\b.*SIGKILL", "at once", "the first rank that failed: 128 + SIGKILL")),
+    "grandchild": (PHASES, NODES, GOES_ON),
+    "agent": (PHASES, NODES, LOST),
+    "keeper": (PHASES, NODES, LOST),
+    "keeper and agent": (PHASES, NODES, LOST),
+    "front end": (PHASES, ("front",), NO_CODE),
+    "power cut": (PHASES, NODES, SILENT),
+    "network cut, in": (PHASES, NODES, SILENT),
+    "network cut, out": (PHASES, NODES, SILENT),
+    "network cut, both": (PHASES, NODES, SILENT),
+    "stop rank": (PHASES[:3], NODES, dataclasses.replace(GOES_ON, why="a stopped rank has not failed; it is continued")),
+    "stop agent": (PHASES, NODES, dataclasses.replace(LOST, known_s="dead", why="its keeper kills a silent agent")),
+    "stop front end": (PHASES, ("front",),
+                       Expected(69, None, "lease", "its lease ends; continued, it finds its nodes lost")),
+    "stop front end, cont": (PHASES, ("front",),
+                             dataclasses.replace(GOES_ON, why="continued before its lease was over")),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    fault: str
+    phase: str
+    where: str
+    expected: Expected
+
+    @property
+    def nodes(self):
+        return {"all": ("node1", "node2"), "front": ()}.get(self.where, (self.where,))
+
+    def __str__(self):
+        return f"{self.fault} / {self.phase} / {self.where}"
+
+
+def all_cells():
+    return [Cell(fault, phase, where, expected)
+            for fault, (phases, places, expected) in EXPECTED.items() for phase in phases for where in places]
+
+
+def pairwise(cells):
+    """Fewer cells in which each pair of fault and phase, fault and place, phase and place still occurs."""
+    def pairs(cell):
+        return {(cell.fault, cell.phase), (cell.fault, cell.where), (cell.phase, cell.where)}
+    missing, chosen = set().union(*map(pairs, cells)), []
+    while missing:
+        best = max(cells, key=lambda cell: len(pairs(cell) & missing))
+        missing -= pairs(best)
+        chosen.append(best)
+    return [cell for cell in cells if cell in chosen]
+
+
+def known_within_s(cell, times):
+    """How long every node may take to know."""
+    one_way = 3 if "network cut" in cell.fault else 0  # who is still heard must notice that it hears nothing itself
+    return {"at once": KNOWN_S, "dead": times.dead + one_way + 2, "lease": times.lease + 3, "never": 0}[
+        cell.expected.known_s]
+
+
+# --- what is seen --------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """One process of one host."""
+    host: str
+    pid: int
+    kind: str  # keeper, agent, guard, rank, grandchild, front end, other
+    rank: int  # -1: none
+    text: str
+
+
+def scan(hosts):
+    """All processes of all hosts but what the hosts themselves bring: first process, sshd and its sessions."""
+    # A host without its first process has no other, and its namespace's number may be another host's by now.
+    namespaces = {host.pid_namespace: host for host in [hosts.front, *hosts.nodes]
+                  if os.path.exists(f"/proc/{host.init_pid}")}
+    found = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            host = namespaces.get(os.readlink(f"/proc/{entry}/ns/pid"))
+        except OSError:
+            continue
+        if host is None or int(entry) == host.init_pid:
+            continue
+        process = read_process(int(entry))
+        if process is None or process.state == "Z" or process.name.startswith("sshd") or process.comm == "sshd":
+            continue
+        found[process.pid] = (host.name, process)
+    return [Seen(host, process.pid, *kind_of(process, found), str(process)) for host, process in found.values()]
+
+
+def kind_of(process, found):
+    if process.argv[:1] == ("matrix-grandchild",):
+        return "grandchild", int(process.environ.get("RANK", -1))
+    if process.comm == "dslaunch-guard":
+        return "guard", -1
+    if is_agent_binary(process):
+        _, parent = found.get(process.ppid, (None, None))
+        return ("agent" if parent and is_agent_binary(parent) else "keeper"), -1
+    if f"{STATE}/matrix/{WORKER.name}" in process.argv:
+        # Between fork and exec of the grandchild there is one more, with another parent.
+        _, parent = found.get(process.ppid, (None, None))
+        if parent and is_agent_binary(parent):
+            return "rank", int(process.environ.get("RANK", -1))
+    return ("front end" if process.name == "dslaunch" else "other"), -1
+
+
+class Watch(threading.Thread):
+    """Follows the processes of all hosts from start() on, until stop()."""
+
+    def __init__(self, hosts):
+        super().__init__(daemon=True)
+        self._hosts = hosts
+        self._stopped = threading.Event()
+        self.now = []      # of Seen
+        self.gone_at = {}  # {Seen: when it was first missed}
+
+    def run(self):
+        while not self._stopped.is_set():
+            now = scan(self._hosts)
+            at = time.time()
+            pids = {seen.pid for seen in now}
+            for seen in self.now:
+                if seen.pid not in pids:
+                    self.gone_at[seen] = at
+            self.now = now
+            self._stopped.wait(POLL_S)
+
+    def stop(self):
+        self._stopped.set()
+        self.join()
+
+    def of(self, kind, host=None):
+        return [seen for seen in self.now if seen.kind == kind and host in (None, seen.host)]
+
+
+class Missed(Exception):
+    """The job was not where the cell wanted it when the fault came: that says nothing of dslaunch."""
+
+
+@dataclasses.dataclass
+class Result:
+    cell: Cell
+    user: str
+    code: int | None = None
+    exit_s: float | None = None
+    known_s: dict = dataclasses.field(default_factory=dict)  # {node: seconds}; a node without a living rank has none
+    empty_s: float | None = None
+    cause: str = ""
+    left: list = dataclasses.field(default_factory=list)     # of str
+    up: int = 0                                              # ranks that were up when the fault came
+    problems: list = dataclasses.field(default_factory=list)
+    output: str = ""
+
+
+class HostPool:
+    """Hosts that jobs run on one after the other; new ones after a fault that breaks them."""
+
+    def __init__(self, user):
+        self._user = user
+        self._hosts = None
+
+    def get(self):
+        if self._hosts is None:
+            binds = {f"{STATE}/bin": BUILD / "bin", f"{STATE}/matrix": WORKER.parent}
+            self._hosts = TestHosts(2, user=self._user, binds=binds).__enter__()
+            # The agent is copied to the nodes by the first job; that is not what is measured.
+            done = self._hosts.front.run([f"{STATE}/bin/dslaunch", "--hostfile", self._hosts.hostfile(2), "true"])
+            if done.returncode != 0:
+                raise RuntimeError(f"the test hosts cannot run a job:\n{done.stderr}")
+        return self._hosts
+
+    def drop(self):
+        if self._hosts is not None:
+            hosts, self._hosts = self._hosts, None
+            hosts.close()
+
+
+class CellRun:
+    def __init__(self, cell, hosts, user, times):
+        self.cell, self.hosts, self.user, self.times = cell, hosts, user, times
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-matrix-"))
+        os.chmod(self.folder, 0o777)
+        self.result = Result(cell, user)
+        self.watch = Watch(hosts)
+        self.node = {node.name: node for node in hosts.nodes}
+        self.acts = {  # {fault: what makes it}
+            "rank": lambda: self.kill("rank"), "grandchild": lambda: self.kill("grandchild"),
+            "agent": lambda: self.kill("agent"), "keeper": lambda: self.kill("keeper"),
+            "keeper and agent": lambda: self.kill("keeper", "agent"), "front end": lambda: self.kill("front end"),
+            "power cut": lambda: self.each_node(lambda node: node.power_cut()),
+            "network cut, in": lambda: self.each_node(lambda node: node.cut_one_way("in")),
+            "network cut, out": lambda: self.each_node(lambda node: node.cut_one_way("out")),
+            "network cut, both": lambda: self.each_node(lambda node: node.link_down()),
+            "stop rank": lambda: self.kill("rank", number=signal.SIGSTOP),
+            "stop agent": lambda: self.kill("agent", number=signal.SIGSTOP),
+            "stop front end": lambda: self.kill("front end", number=signal.SIGSTOP),
+            "stop front end, cont": lambda: self.kill("front end", number=signal.SIGSTOP),
+        }
+
+    def run(self):
+        self.watch.start()
+        self.start()
+        try:
+            self.reach_phase()
+            self.result.up = len(list(self.folder.glob("up.*")))
+            self.ranks = self.watch.of("rank")
+            self.fault_at = time.time()
+            self.acts[self.cell.fault]()
+            self.after_the_fault()
+            self.measure()
+        except (TimeoutError, AssertionError, ProcessLookupError) as problem:
+            self.result.problems.append(str(problem))
+        finally:
+            self.watch.stop()
+            self.result.output = self.job.output
+            self.end()
+        return self.result
+
+    # The job.
+
+    def start(self):
+        mode = {"finishing": "half", "teardown": "teardown"}.get(self.cell.phase, "wait")
+        argv = [f"{STATE}/bin/dslaunch", "--hostfile", self.hosts.hostfile(2), "--num_gpus", "2", *self.times.options,
+                "/usr/bin/python3", "-I", "-S", f"{STATE}/matrix/{WORKER.name}", str(self.folder), mode]
+        if self.user == "root" and find_cgroup_root():
+            argv.append("wipe")
+        self.job = Job(lambda **files: self.hosts.front.popen(argv, stdin=subprocess.DEVNULL, **files), self.folder)
+
+    def reach_phase(self):
+        if self.cell.phase == "starting":
+            return wait_until(self.is_starting, START_S, "the job starts", poll_s=0.001)
+        self.wait(lambda: len(list(self.folder.glob("up.*"))) == 4 and len(self.watch.of("grandchild")) == 4, START_S,
+                  "all ranks are up")
+        if self.cell.phase == "running":
+            return None
+        (self.folder / "half").touch()
+        left = 2 if self.cell.phase == "finishing" else 0
+        return self.wait(lambda: len(self.watch.of("rank")) == left, START_S, f"all but {left} ranks have ended")
+
+    def is_starting(self):
+        """Every node has its agent and, where the fault needs it, its first rank."""
+        if self.cell.fault in ("rank", "grandchild", "stop rank"):
+            kind = "grandchild" if self.cell.fault == "grandchild" else "rank"
+            return all(self.watch.of(kind, node) for node in self.cell.nodes)
+        return all(self.watch.of("agent", node) for node in self.node)
+
+    def wait(self, condition, timeout_s, what):
+        wait_until(lambda: condition() or not self.job.running(), timeout_s, what, poll_s=POLL_S)
+        if not condition():
+            raise AssertionError(f"dslaunch ended before {what}")
+
+    # The fault.
+
+    def kill(self, *kinds, number=signal.SIGKILL):
+        """One process of each kind on each node of the cell; the front end wherever it is."""
+        self.targets = []
+        for host in self.cell.nodes or ("front",):
+            for kind in kinds:
+                seen = self.watch.of(kind, host)
+                if not seen:
+                    raise Missed(f"no {kind} on {host} to send a signal to")
+                self.targets.append(max(seen, key=lambda process: process.rank))
+        self.fault_at = time.time()
+        for target in self.targets:
+            try:
+                os.kill(target.pid, number)
+            except ProcessLookupError:
+                raise Missed(f"{target.kind} {target.pid} on {target.host} had just ended") from None
+
+    def each_node(self, act):
+        threads = [threading.Thread(target=act, args=(self.node[name],)) for name in self.cell.nodes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def after_the_fault(self):
+        """What lets a cell that goes on come to its end."""
+        if self.cell.fault == "stop rank":
+            self.wait(lambda: self.job.output.count("was stopped by SIGSTOP") >= len(self.targets), KNOWN_S,
+                      "the stopped ranks are reported")
+            self.result.known_s = {target.host: time.time() - self.fault_at for target in self.targets}
+            self.continue_targets()
+        elif self.cell.fault == "stop front end, cont":
+            time.sleep(STOP_S)
+            self.continue_targets()
+        elif self.cell.fault == "grandchild":
+            time.sleep(0.3)
+        if self.cell.expected.code == 0:
+            (self.folder / "half").touch()
+            (self.folder / "go").touch()
+
+    def continue_targets(self):
+        for target in self.targets:
+            os.kill(target.pid, signal.SIGCONT)
+        self.job.process.send_signal(signal.SIGCONT)  # nsenter stops when its child does
+
+    # The judgement.
+
+    def measure(self):
+        known_s = known_within_s(self.cell, self.times)
+        empty_s = known_s + self.times.grace + TEARDOWN_S
+        result, expected = self.result, self.cell.expected
+        is_stopped = self.cell.fault == "stop front end"
+        deadline = time.time() + empty_s + 1
+        while time.time() < deadline and (self.left() or (self.job.running() and not is_stopped)):
+            time.sleep(POLL_S)
+        left = self.left()
+        result.left = [f"{seen.host}: {seen.kind} {seen.text}" for seen in left]
+        if left:
+            result.problems.append(f"{len(left)} processes left after {empty_s:.1f} s")
+        else:
+            gone = [at for seen, at in self.watch.gone_at.items() if not self.is_exempt(seen)]
+            result.empty_s = max([0, *(at - self.fault_at for at in gone)])
+        if is_stopped:
+            self.continue_targets()
+        if self.job.running():
+            try:
+                self.job.wait(empty_s if is_stopped else 1)
+            except subprocess.TimeoutExpired:
+                result.problems.append("dslaunch does not end")
+        if not self.job.running():
+            result.code = self.job.wait(1)
+            result.exit_s = self.job.ended_at - self.fault_at
+        result.cause = cause_of(self.job.stderr)
+        if expected.code is not None and result.code != expected.code:
+            result.problems.append(f"exit code {result.code}, not {expected.code}")
+        self.judge_cause()
+        if expected.known_s != "never":
+            self.measure_known(known_s)
+
+    def is_exempt(self, seen):
+        """A stopped front end stays until it is continued."""
+        return seen.kind == "front end" and self.cell.fault == "stop front end"
+
+    def left(self):
+        return [seen for seen in self.watch.now if not self.is_exempt(seen)]
+
+    def judge_cause(self):
+        pattern = self.cell.expected.cause
+        if pattern is None:
+            return
+        ranks = [str(target.rank) for target in getattr(self, "targets", []) if target.rank >= 0]
+        pattern = pattern.replace("{node}", "(" + "|".join(self.cell.nodes) + ")")
+        pattern = pattern.replace("{rank}", "(" + "|".join(ranks) + ")")
+        if not re.search(pattern, self.result.cause):
+            self.result.problems.append(f"the cause does not name {pattern}")
+
+    def measure_known(self, limit_s):
+        """When each node knew: the first of its ranks got SIGTERM or, where none did, was gone."""
+        killed = {target.pid for target in getattr(self, "targets", [])}
+        for name in self.node:
+            if self.cell.fault == "power cut" and name in self.cell.nodes:
+                continue
+            times = []
+            for seen in self.ranks:
+                stamp = self.folder / f"term.{seen.rank}"
+                if seen.host != name or seen.pid in killed:
+                    continue
+                if stamp.exists():
+                    times.append(float(stamp.read_text()))
+                elif seen in self.watch.gone_at:
+                    times.append(self.watch.gone_at[seen])
+            if times:
+                self.result.known_s[name] = min(times) - self.fault_at
+        for name, seconds in self.result.known_s.items():
+            if seconds > limit_s:
+                self.result.problems.append(f"{name} took {seconds:.1f} s to know, not {limit_s:.1f}")
+
+    def end(self):
+        """Leaves nothing, whatever dslaunch did."""
+        for seen in scan(self.hosts):
+            try:
+                os.kill(seen.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def cause_of(stderr):
+    """What dslaunch said last about how the job ended, in one line."""
+    lines = [line.removeprefix("dslaunch: ") for line in stderr.splitlines() if line.startswith("dslaunch: ")]
+    if lines and lines[-1].startswith("nothing was started"):
+        lines.pop()  # each node that failed has a line of its own before
+    return lines[-1] if lines else ""
+
+
+def run_cell(cell, pool, user, times):
+    """The cell's result, after more than one attempt when its moment was missed."""
+    for _ in range(ATTEMPTS):
+        try:
+            return CellRun(cell, pool.get(), user, times).run()
+        except Missed as missed:
+            why = str(missed)
+    return Result(cell, user, problems=[f"missed {ATTEMPTS} times: {why}"])
+
+
+BREAKS_HOSTS = ("power cut", "network cut")
+
+
+def run_cells(cells, user, times, sets, report):
+    """Runs the cells on `sets` groups of hosts side by side; the results in the order of the cells."""
+    todo, results, lock = queue.Queue(), {}, threading.Lock()
+    for number, cell in enumerate(cells):
+        todo.put((number, cell))
+
+    def work():
+        pool = HostPool(user)
+        try:
+            while True:
+                try:
+                    number, cell = todo.get_nowait()
+                except queue.Empty:
+                    return
+                result = run_cell(cell, pool, user, times)
+                if cell.fault.startswith(BREAKS_HOSTS) or result.problems:
+                    pool.drop()
+                with lock:
+                    results[number] = result
+                    report(result)
+        finally:
+            pool.drop()
+
+    with concurrent.futures.ThreadPoolExecutor(sets) as workers:
+        for done in [workers.submit(work) for _ in range(sets)]:
+            done.result()
+    return [results[number] for number in sorted(results)]
+
+
+# --- telling it ----------------------------------------------------------------------------------------------------
+
+
+def seconds_text(value):
+    return "-" if value is None else f"{value:.2f}"
+
+
+def row(result):
+    cell, expected = result.cell, result.cell.expected
+    return [cell.fault, cell.phase, cell.where,
+            "none" if expected.code is None else str(expected.code),
+            "none" if expected.code is None else str(result.code),
+            seconds_text(result.known_s.get("node1")), seconds_text(result.known_s.get("node2")),
+            seconds_text(result.empty_s), str(len(result.left)), result.cause.replace("|", "\\|")[:90] or "-",
+            "; ".join(result.problems) or "ok"]
+
+
+HEADER = ["dies", "when", "where", "expected", "code", "node1 knows", "node2 knows", "empty", "left", "cause named",
+          "verdict"]
+
+
+def markdown(results, times):
+    text = ["# The kill matrix", "", "Made by `" + COMMAND + "`; nobody edits it.", "",
+            f"Two nodes with two ranks each, grace {times.grace:g} s, a node is lost after {times.dead:g} s of silence"
+            f" and the front end after {times.lease:g} s. node1 has the rendezvous. Times are seconds from the fault: until"
+            " the ranks of each node got SIGTERM or were gone (or, of a stopped rank, until that was said), and until"
+            " no process of the job was left on any host. A dash: there was no rank to tell.", "",
+            "Expected codes:", ""]
+    for fault, (_, _, expected) in EXPECTED.items():
+        code = "none" if expected.code is None else expected.code
+        text.append(f"- {fault}: {code}; {expected.why}")
+    for user in dict.fromkeys(result.user for result in results):
+        text += ["", f"## As {'root, with a cgroup for each host' if user == 'root' else 'an ordinary user, without cgroups'}",
+                 "", "| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
+        text += ["| " + " | ".join(row(result)) + " |" for result in results if result.user == user]
+    return "\n".join(text) + "\n"
+
+
+def tell(result):
+    print(f"{result.user:6} {str(result.cell):42} " + "  ".join(row(result)[3:]), flush=True)
+    if result.problems:
+        for line in [*result.left, *result.output.splitlines()]:
+            print("        " + line, flush=True)
+
+
+# --- latency -------------------------------------------------------------------------------------------------------
+
+
+def latencies(user, repeat):
+    """{what: seconds of each of `repeat` times} on idle hosts."""
+    found = {"an end is known on its own node": [], "an end is known everywhere": [], "a stop is reported": []}
+    pool = HostPool(user)
+    try:
+        for _ in range(repeat):
+            for fault in ("rank", "stop rank"):
+                fault_cell = Cell(fault, "running", "node2", EXPECTED[fault][2])
+                result = run_cell(fault_cell, pool, user, FAST)
+                if result.problems:
+                    sys.exit(f"{fault_cell}: {'; '.join(result.problems)}\n{result.output}")
+                if fault == "rank":
+                    found["an end is known on its own node"].append(result.known_s["node2"])
+                    found["an end is known everywhere"].append(max(result.known_s.values()))
+                else:
+                    found["a stop is reported"].append(result.known_s["node2"])
+    finally:
+        pool.drop()
+    return found
+
+
+def tell_latencies(user, repeat):
+    goals_s = {"an end is known on its own node": 0.1, "an end is known everywhere": 1, "a stop is reported": 0.1}
+    print(f"As {user}, {repeat} times each, in ms:")
+    for what, seconds in latencies(user, repeat).items():
+        print(f"  {what:34} median {1000 * statistics.median(seconds):6.1f}   maximum {1000 * max(seconds):6.1f}"
+              f"   goal {1000 * goals_s[what]:.0f}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--user", choices=["root", "tester"], help="default: both, one after the other")
+    parser.add_argument("--defaults", action="store_true", help="dslaunch's own times; takes half an hour")
+    parser.add_argument("--only", default="", help="cells whose name ('agent / running / node2') contains this")
+    parser.add_argument("--repeat", type=int, help="runs of each cell (1); with --latency: of each figure (20)")
+    parser.add_argument("--sets", type=int, default=3, help="groups of hosts side by side (3)")
+    parser.add_argument("--markdown", metavar="FILE", help="writes the table there")
+    parser.add_argument("--latency", action="store_true")
+    arguments = parser.parse_args()
+    reason = why_not()
+    if reason:
+        sys.exit(f"NOT RUN: {reason}")
+    users = [arguments.user] if arguments.user else ["root", "tester"]
+    if arguments.latency:
+        for user in users:
+            tell_latencies(user, arguments.repeat or 20)
+        return
+    times = DEFAULTS if arguments.defaults else FAST
+    cells = [cell for cell in all_cells() if arguments.only in str(cell)] * (arguments.repeat or 1)
+    begin, results = time.time(), []
+    for user in users:
+        results += run_cells(cells, user, times, arguments.sets, tell)
+    if arguments.markdown:
+        pathlib.Path(arguments.markdown).write_text(markdown(results, times))
+    bad = [result for result in results if result.problems]
+    print(f"{len(results)} cells in {time.time() - begin:.0f} s, {len(bad)} not as expected")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

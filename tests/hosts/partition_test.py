@@ -1,0 +1,104 @@
+"""Networks that fall apart: both sides end cleanly, and who was fenced cannot act when the network heals."""
+
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import AS_USER, HostsCase, main  # noqa: E402
+from launcher_case import bash  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
+
+DEAD_S = 2
+TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
+# Waits for the word to end, and says in which epoch and where it runs.
+SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_EPOCH.$(hostname).$RANK"
+            until [ -e "$1/go" ]; do sleep 0.05; done"""
+
+
+class PartitionCase(HostsCase):
+    def start_on(self, hosts, *options):
+        job = self.start("--hostfile", hosts.hostfile(slots=2), *options, *TIMES, "--log_dir", self.folder / "logs",
+                         bash(SCRIPT), "-", str(self.folder))
+        self.wait_for_files(job, "up.1.*", 2 * len(hosts.nodes))
+        return job
+
+    def ranks(self, node):
+        return [process for process in node.processes() if process.environ.get("RANK")]
+
+    def epochs(self, node):
+        return {process.environ.get("DSLAUNCH_EPOCH") for process in self.ranks(node)}
+
+
+class Partition(PartitionCase):
+    """The default policy: the job ends."""
+
+    def test_both_sides_end(self):
+        hosts = self.fresh_hosts(**self.host_options)
+        node1, node2 = hosts.nodes
+        job = self.start_on(hosts)
+        node2.link_down()
+        for node in (node1, node2):
+            wait_until(lambda node=node: not self.ranks(node), DEAD_S + 5, f"no ranks on {node.name}")
+        self.assert_code(69, self.wait(job, 30), job)
+        self.assert_says(job, r"node2 was lost")
+        self.assert_presentable(job)
+        node2.link_up()
+        self.assert_nothing_left(10)
+
+
+class PartitionForAUser(Partition):
+    host_options = AS_USER
+
+
+class Healed(PartitionCase):
+    """Node 3 of 3 cannot be heard for long enough to be given up, and then it can again."""
+
+    def check(self, cut, heal, *options):
+        hosts = self.fresh_hosts(count=3)
+        node1, node2, node3 = hosts.nodes
+        job = self.start_on(hosts, "--nnodes", "2:3", "--restart_delay_s", "0.1", *options)
+        cut(node3)
+        # The others go on without it.
+        self.wait_for_files(job, "up.2.*", 4, timeout_s=30)
+        heal(node3)
+        # Of the first epoch nothing is left, on any host, and node 3 takes part in no second one unless it is asked.
+        wait_until(lambda: not any("1" in self.epochs(node) for node in hosts.nodes), 10, "the first epoch is over")
+        self.assertIn("node3 was lost", job.output)
+        return job, hosts
+
+    def finish(self, job):
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job, 30), job)
+        self.assert_presentable(job)
+        self.assert_nothing_left(10)
+
+    def check_is_out(self, cut, heal):
+        job, hosts = self.check(cut, heal)
+        for _ in range(10):
+            self.assertEqual([{"2"}, {"2"}], [self.epochs(node) for node in hosts.nodes[:2]], job.output)
+            self.assertEqual(set(), self.epochs(hosts.nodes[2]))
+            time.sleep(0.3)
+        self.finish(job)
+        # It was told: what it said after it was given up counted for nothing.
+        logs = "".join(path.read_text() for path in self.folder.glob("logs/**/node3/*.log"))
+        self.assertRegex(logs, r"no longer part of the job|silent", "the agent's log on node 3")
+
+    def test_a_node_that_could_not_be_heard_and_could_hear(self):
+        self.check_is_out(lambda node: node.cut_one_way("out"), lambda node: node.heal())
+
+    def test_a_node_that_could_be_heard_and_could_not_hear(self):
+        self.check_is_out(lambda node: node.cut_one_way("in"), lambda node: node.heal())
+
+    def test_a_node_that_was_cut_off(self):
+        self.check_is_out(lambda node: node.link_down(), lambda node: node.link_up())
+
+    def test_a_healed_node_joins_anew(self):
+        job, hosts = self.check(lambda node: node.link_down(), lambda node: node.link_up(), "--on_join", "now")
+        self.wait_for_files(job, "up.3.*", 6, timeout_s=60)
+        self.assertTrue(list(self.folder.glob("up.3.node3.*")), job.output)
+        self.finish(job)
+        self.assert_says(job, r"node3 is back")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Ranks that write much more than anybody reads: bounded memory, whole files, and disks that are full."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import DSLAUNCH, MARK, TWO_BY_TWO, Job, LauncherCase, is_agent_binary, main  # noqa: E402
+
+FLOOD_S = 5
+MB_PER_S = 50   # of each of 4 ranks
+MEMORY_MB = 200
+LINE_BYTES = 500
+LINES_AT_ONCE = 500
+
+# Numbered lines at a steady rate; the numbers say afterwards that nothing is missing or out of order.
+WRITER = f"""import os, sys, time
+seconds, bytes_per_s = float(sys.argv[1]), float(sys.argv[2])
+begin, written, number = time.monotonic(), 0, 0
+while time.monotonic() < begin + seconds:
+    block = b"".join(b"%0{LINE_BYTES - 1}d\\n" % i for i in range(number, number + {LINES_AT_ONCE}))
+    number += {LINES_AT_ONCE}
+    written += len(block)
+    while block:
+        block = block[os.write(1, block):]
+    time.sleep(max(0, begin + written / bytes_per_s - time.monotonic()))
+"""
+
+# Ends as a program does that minds its output: with the error number of the failed write.
+FILLER = """import os, sys
+try:
+    while True:
+        os.write(1, b"x" * 65535 + b"\\n")
+except OSError as error:
+    sys.exit(error.errno)
+"""
+
+
+def peak_memory_mb(pid):
+    """The most resident memory that a process has had; 0 when it has ended."""
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", status.read())[1]) / 1024
+    except (OSError, TypeError):
+        return 0
+
+
+class Flood(LauncherCase):
+    def flood(self, seconds, mb_per_s):
+        """Runs the writers with everything shown; (lines that were read, {process: peak MB}, seconds)."""
+        env = {**self.base_environment(), MARK: self.mark}
+        read_end, write_end = os.pipe()
+        argv = [DSLAUNCH, *TWO_BY_TWO, "--tee", "all", "--log_dir", str(self.folder / "logs"),
+                "python3", "-c", WRITER, str(seconds), str(mb_per_s * 1e6)]
+        begin = time.time()
+        job = Job(lambda **files: self.popen(argv, env, str(self.folder), **{**files, "stdout": write_end}), self.folder)
+        self.last_job = job
+        os.close(write_end)
+        lines = []
+        reader = threading.Thread(target=self.count_lines, args=(read_end, lines))
+        reader.start()
+        peaks = {}
+        while job.running() and time.time() < begin + 10 * seconds + 30:
+            for process in self.leftovers():
+                if process.name == "dslaunch" or is_agent_binary(process):
+                    key = f"{process.name} {process.pid}"
+                    peaks[key] = max(peaks.get(key, 0), peak_memory_mb(process.pid))
+            time.sleep(0.1)
+        self.assert_code(0, self.wait(job, 30), job)
+        reader.join(30)
+        return lines[0], peaks, job.ended_at - begin
+
+    def count_lines(self, descriptor, lines):
+        count = 0
+        with os.fdopen(descriptor, "rb", buffering=0) as pipe:
+            while data := pipe.read(1 << 20):
+                count += data.count(b"\n")
+        lines.append(count)
+
+    def check_files(self):
+        """Every rank's file holds each number once and in order; the bytes of all together."""
+        total = 0
+        for rank in range(4):
+            path, = (self.folder / "logs").glob(f"**/rank_{rank}/stdout.log")
+            with open(path, "rb") as file:
+                for number, line in enumerate(file):
+                    if len(line) != LINE_BYTES or int(line) != number:
+                        self.fail(f"rank {rank}, line {number}: {line!r}")
+            total += path.stat().st_size
+        return total
+
+    def test_200_mb_per_second(self):
+        lines, peaks, took_s = self.flood(FLOOD_S, MB_PER_S)
+        total = self.check_files()
+        print(f"{total / 1e6:.0f} MB in {took_s:.1f} s, {lines} of {total // LINE_BYTES} lines were shown, "
+              f"memory: {', '.join(f'{name} {mb:.0f} MB' for name, mb in peaks.items())}", flush=True)
+        self.assertGreaterEqual(len(peaks), 5, "dslaunch, two keepers and two agents")
+        for name, mb in peaks.items():
+            self.assertLess(mb, MEMORY_MB, name)
+        # A slow machine may write less, but not so little that this says nothing.
+        self.assertGreater(total, 4 * MB_PER_S * FLOOD_S * 1e6 / 4)
+        self.assert_nothing_left()
+
+
+class FullDisk(LauncherCase):
+    """The log folder is on a file system of 4 MB."""
+
+    def run_on_small_disk(self, *program):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+        script = 'mount -t tmpfs -o size=4m tmpfs "$1" && shift && exec "$@"'
+        argv = [*unshare, "bash", "-c", script, "-", str(disk), DSLAUNCH, *TWO_BY_TWO, "--grace", "1",
+                "--log_dir", str(disk), *program]
+        env = {**self.base_environment(), MARK: self.mark}
+        job = Job(lambda **files: self.popen(argv, env, str(self.folder), **files), self.folder)
+        self.last_job = job
+        return self.wait(job, 60), job
+
+    def test_a_rank_that_minds_a_full_disk(self):
+        code, job = self.run_on_small_disk("python3", "-c", FILLER)
+        self.assert_code(28, code, job)  # ENOSPC
+        self.assert_says(job, r"rank [0-3]\b.*exited with code 28")
+        self.assert_presentable(job)
+        self.assert_nothing_left()
+
+    def test_ranks_that_do_not_mind_a_full_disk(self):
+        code, job = self.run_on_small_disk("bash", "-c", "head -c 8000000 /dev/zero 2>/dev/null; sleep 1; exit 0")
+        self.assert_code(0, code, job)
+        self.assert_presentable(job)
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+// Nodes whose agents follow a script, behind the front end's seam for transports: gRPC is real, the
+// rest is the test's word.
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/transport.h"
+#include "proto/agent.grpc.pb.h"
+#include "rendezvous/channel.h"
+
+namespace dslaunch {
+
+// Lets one script wait for another.
+class Signpost {
+ public:
+  void Set() { set_ = true; }
+  bool is_set() const { return set_; }
+
+ private:
+  std::atomic<bool> set_ = false;
+};
+
+// What a script has in its hands while Run is served. All of it is thread-safe.
+class AgentScript {
+ public:
+  AgentScript(grpc::ServerContext& context, grpc::ServerWriter<pb::NodeEvent>& writer)
+      : context_(context), writer_(writer) {}
+
+  void Send(const pb::NodeEvent& event) { writer_.Write(event); }
+
+  // These two send heartbeats meanwhile.
+  void LiveFor(milliseconds duration) {
+    const Deadline deadline = Deadline::After(duration);
+    Live([&] { return deadline.Expired(); });
+  }
+  // False when the other has not come there in 20 s.
+  bool LiveUntil(const Signpost& signpost) {
+    const Deadline deadline = Deadline::After(milliseconds(20'000));
+    Live([&] { return signpost.is_set() || deadline.Expired(); });
+    return signpost.is_set();
+  }
+
+  // Says nothing until the front end is gone or 20 s have passed.
+  void BeSilent() {
+    const Deadline deadline = Deadline::After(milliseconds(20'000));
+    while (!context_.IsCancelled() && !deadline.Expired()) usleep(20'000);
+  }
+
+ private:
+  void Live(const std::function<bool()>& is_over) {
+    while (!context_.IsCancelled() && !is_over()) {
+      pb::NodeEvent event;
+      event.mutable_alive();
+      Send(event);
+      usleep(20'000);
+    }
+  }
+
+  grpc::ServerContext& context_;
+  grpc::ServerWriter<pb::NodeEvent>& writer_;
+};
+
+// One node, which may be reached several times.
+class ScriptedNode : public pb::Agent::Service {
+ public:
+  using Script = std::function<void(AgentScript&)>;
+
+  // What the node does each time that it is reached; nullptr: that attempt fails. Once all are used
+  // up every attempt fails.
+  explicit ScriptedNode(std::vector<Script> scripts) : scripts_(std::move(scripts)) {}
+
+  // The script of the next attempt, nullptr when it fails.
+  bool NextAttempt() {
+    const std::lock_guard lock(mutex_);
+    if (attempts_ < scripts_.size()) current_ = scripts_[attempts_];
+    return attempts_++ < scripts_.size() && current_;
+  }
+
+  grpc::Status Prepare(grpc::ServerContext*, const pb::PrepareRequest* request,
+                       pb::PrepareReply* reply) override {
+    const std::lock_guard lock(mutex_);
+    prepared_.push_back(*request);
+    reply->mutable_facts()->set_job_dir("/jobs/" + std::to_string(request->node_index()));
+    reply->mutable_facts()->add_rendezvous_endpoints("127.0.0.1:1");
+    return grpc::Status::OK;
+  }
+  grpc::Status Run(grpc::ServerContext* context, const pb::RunRequest*,
+                   grpc::ServerWriter<pb::NodeEvent>* writer) override {
+    Script script;
+    {
+      const std::lock_guard lock(mutex_);
+      script = current_;
+    }
+    AgentScript agent(*context, *writer);
+    script(agent);
+    return grpc::Status::OK;
+  }
+  grpc::Status Stop(grpc::ServerContext*, const pb::StopRequest*, pb::Empty*) override {
+    return grpc::Status::OK;
+  }
+
+  std::vector<pb::PrepareRequest> prepared() const {
+    const std::lock_guard lock(mutex_);
+    return prepared_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Script> scripts_;
+  size_t attempts_ = 0;
+  Script current_;
+  std::vector<pb::PrepareRequest> prepared_;
+};
+
+class ScriptedLink : public NodeLink {
+ public:
+  explicit ScriptedLink(ScriptedNode& node) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
+    ours_ = UniqueFd(ends[0]);
+    watchdog_ = UniqueFd(::dup(ends[0]));
+    grpc::ServerBuilder builder;
+    SetCommonServerOptions(builder);
+    builder.RegisterService(&node);
+    server_ = builder.BuildAndStart();
+    ServeFd(*server_, UniqueFd(ends[1]));
+  }
+
+  UniqueFd TakeFd() override { return std::move(ours_); }
+  void Abort(const std::string&) override { ::shutdown(watchdog_.get(), SHUT_RDWR); }
+  bool WaitEnd(Deadline) override { return true; }
+  std::string StderrTail() const override { return ""; }
+  std::string Address() const override { return "127.0.0.1"; }
+
+ private:
+  UniqueFd ours_;
+  UniqueFd watchdog_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class ScriptedTransport : public Transport {
+ public:
+  void Add(const std::string& name, std::vector<ScriptedNode::Script> scripts) {
+    nodes_.emplace(name, std::make_unique<ScriptedNode>(std::move(scripts)));
+  }
+  const ScriptedNode& node(const std::string& name) const { return *nodes_.at(name); }
+
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline) override {
+    ScriptedNode& node = *nodes_.at(target.name);
+    if (!node.NextAttempt()) {
+      return Error{ExitCode::kUnavailable, "node '" + target.name + "': no route to host"};
+    }
+    return std::unique_ptr<NodeLink>(std::make_unique<ScriptedLink>(node));
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<ScriptedNode>> nodes_;
+};
+
+}  // namespace dslaunch

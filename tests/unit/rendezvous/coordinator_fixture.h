@@ -1,0 +1,135 @@
+// What tests of the Coordinator have in common: agents' messages, and a clock that the test turns.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/cause.h"
+#include "rendezvous/coordinator.h"
+
+namespace dslaunch {
+
+// Nodes of two slots; the first hosts the rendezvous. Session i + 1 is node i's, but where
+// sessions_ says another.
+class CoordinatorFixture : public ::testing::Test {
+ protected:
+  using Case = pb::RendezvousMessage;
+
+  static CoordinatorOptions NodesOf(const std::vector<std::string>& names) {
+    CoordinatorOptions options;
+    options.job_id = "job";
+    for (const std::string& name : names) {
+      pb::Node node;
+      node.set_name(name);
+      node.set_slots(2);
+      options.nodes.push_back(node);
+    }
+    options.timeouts.set_join_ms(30'000);
+    options.timeouts.set_ready_ms(20'000);
+    options.timeouts.set_grace_ms(10'000);
+    options.timeouts.set_teardown_ms(5'000);
+    options.timeouts.set_dead_ms(6'000);
+    return options;
+  }
+  explicit CoordinatorFixture(const CoordinatorOptions& options) { Begin(options); }
+  // A new job.
+  void Begin(const CoordinatorOptions& options) {
+    coordinator_ = std::make_unique<Coordinator>(options, now_);
+  }
+
+  pb::AgentMessage From(uint32_t node) const {
+    pb::AgentMessage message;
+    message.set_job_id("job");
+    message.set_node_index(node);
+    message.set_epoch(coordinator_->epoch());
+    return message;
+  }
+  std::vector<Outgoing> Say(const pb::AgentMessage& message) {
+    const uint32_t node = message.node_index();
+    const auto other = sessions_.find(node);
+    return coordinator_->OnMessage(other == sessions_.end() ? node + 1 : other->second, message,
+                                   now_);
+  }
+  std::vector<Outgoing> Join(uint32_t node) {
+    pb::AgentMessage message = From(node);
+    pb::Join& join = *message.mutable_join();
+    join.set_slots(2);
+    join.set_identity("machine" + std::to_string(node));
+    join.set_master_port(29'500 + node);
+    if (node > 0) {
+      join.set_reached_at("10.0.0.1");
+      join.set_address("10.0.0." + std::to_string(node + 1));
+    }
+    return Say(message);
+  }
+  std::vector<Outgoing> Rejoin(uint32_t node, SessionId session) {
+    sessions_[node] = session;
+    return Join(node);
+  }
+  std::vector<Outgoing> Ready(uint32_t node) {
+    pb::AgentMessage message = From(node);
+    message.mutable_ready();
+    return Say(message);
+  }
+  std::vector<Outgoing> Finished(uint32_t node) {
+    pb::AgentMessage message = From(node);
+    message.mutable_finished();
+    return Say(message);
+  }
+  std::vector<Outgoing> TornDown(uint32_t node) {
+    pb::AgentMessage message = From(node);
+    message.mutable_torn_down();
+    return Say(message);
+  }
+  std::vector<Outgoing> Halted(uint32_t node, uint32_t port = 0) {
+    pb::AgentMessage message = From(node);
+    message.mutable_halted()->set_master_port(port);
+    return Say(message);
+  }
+  std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false) {
+    pb::AgentMessage message = From(node);
+    pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
+    cause = MakeCause(pb::Cause::WORKER_EXIT, node, ExitCode::kInternal, "");
+    cause.set_rank(rank);
+    cause.set_exit_code(exit_code);
+    cause.set_victim(victim);
+    return Say(message);
+  }
+  std::vector<Outgoing> StopJob(uint32_t node, pb::Cause::Kind kind) {
+    pb::AgentMessage message = From(node);
+    *message.mutable_stop()->mutable_cause() = MakeCause(kind, node, ExitCode::kUnavailable, "why");
+    return Say(message);
+  }
+  // Both ranks are at `step`; 0: they have not said so.
+  std::vector<Outgoing> Beat(uint32_t node, uint64_t step = 0) {
+    pb::AgentMessage message = From(node);
+    message.mutable_heartbeat()->set_sent_us(42);
+    for (uint32_t local = 0; step > 0 && local < 2; ++local) {
+      pb::RankProgress& rank = *message.mutable_heartbeat()->add_ranks();
+      rank.set_rank(2 * node + local);
+      rank.set_step(step);
+      rank.set_median_step_us(1'000'000);
+    }
+    return Say(message);
+  }
+  std::vector<Outgoing> Vanish(uint32_t node) { return coordinator_->OnDisconnect(node + 1, now_); }
+  void Pass(int ms) { now_ += milliseconds(ms); }
+
+  // The first message of this kind that goes to the node; empty: none does.
+  static Case To(uint32_t node, const std::vector<Outgoing>& out, Case::MessageCase kind) {
+    for (const Outgoing& one : out) {
+      if (one.session == node + 1 && one.message.message_case() == kind) return one.message;
+    }
+    return {};
+  }
+
+  Clock::time_point now_{};
+  std::map<uint32_t, SessionId> sessions_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+}  // namespace dslaunch

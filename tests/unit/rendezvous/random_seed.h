@@ -1,0 +1,29 @@
+// The seed of a randomized test: DSLAUNCH_TEST_SEED repeats a failed one.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+
+namespace dslaunch {
+
+inline uint64_t TestSeed() {
+  const char* given = std::getenv("DSLAUNCH_TEST_SEED");
+  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+}
+
+// The same numbers from the same seed everywhere, which the standard distributions do not promise.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+
+  int64_t Between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool OneIn(int64_t n) { return Between(1, n) == 1; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,157 @@
+#include "rendezvous/restart_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rendezvous/cause.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Clock::time_point At(int seconds) { return Clock::time_point(milliseconds(1000 * seconds)); }
+
+pb::Cause Exit(uint32_t node, int code = 1) {
+  pb::Cause cause = MakeCause(pb::Cause::WORKER_EXIT, node, ExitCode::kInternal, "");
+  cause.set_exit_code(code);
+  cause.set_epoch(1);
+  return cause;
+}
+
+std::vector<pb::Node> Nodes() {
+  std::vector<pb::Node> nodes(3);
+  for (size_t i = 0; i < nodes.size(); ++i) nodes[i].set_name("node" + std::to_string(i + 1));
+  return nodes;
+}
+
+pb::Policy Restarts(uint32_t max) {
+  pb::Policy policy;
+  policy.set_max_restarts(max);
+  return policy;
+}
+
+// Epochs that ended one second apart, each because of node 1.
+std::vector<EndedEpoch> Epochs(const std::vector<std::optional<uint64_t>>& best_steps) {
+  std::vector<EndedEpoch> ended;
+  for (const auto& step : best_steps)
+    ended.push_back({Exit(1), At(static_cast<int>(ended.size())), step});
+  return ended;
+}
+
+RestartDecision Decide(const std::vector<EndedEpoch>& ended, const pb::Policy& policy) {
+  return DecideRestart(ended.back().at, ended.back().cause, ended, policy, Nodes());
+}
+
+TEST(RestartPolicyTest, TheDefaultIsNoRestart) {
+  const RestartDecision decision = Decide(Epochs({{}}), pb::Policy());
+  EXPECT_FALSE(decision.restart);
+  EXPECT_THAT(decision.reason, HasSubstr("--max_restarts"));
+}
+
+TEST(RestartPolicyTest, AProgramWithoutStepsIsBoundByMaxRestartsAlone) {
+  const pb::Policy policy = Restarts(3);
+  const RestartDecision third = Decide(Epochs({{}, {}, {}}), policy);
+  EXPECT_TRUE(third.restart);
+  EXPECT_EQ(third.reason, "restart 3 of 3");
+  const RestartDecision fourth = Decide(Epochs({{}, {}, {}, {}}), policy);
+  EXPECT_FALSE(fourth.restart);
+  EXPECT_EQ(fourth.reason, "restart 3 of 3 was the last (--max_restarts)");
+}
+
+TEST(RestartPolicyTest, BackOffDoublesUpToItsMaximum) {
+  pb::Policy policy = Restarts(100);
+  policy.set_backoff_ms(1'000);
+  policy.set_max_backoff_ms(5'000);
+  std::vector<EndedEpoch> ended;
+  for (const int expected_ms : {1'000, 2'000, 4'000, 5'000, 5'000}) {
+    ended.push_back({Exit(1), At(0), {}});
+    EXPECT_EQ(Decide(ended, policy).delay.count(), expected_ms);
+  }
+  ended.resize(90, ended.front());
+  EXPECT_EQ(Decide(ended, policy).delay.count(), 5'000);
+  EXPECT_THAT(Decide(ended, policy).reason, HasSubstr("restart 90 of 100 in 5 s"));
+}
+
+TEST(RestartPolicyTest, TwoEpochsWithoutANewStepAreALoop) {
+  const pb::Policy policy = Restarts(100);
+  EXPECT_TRUE(Decide(Epochs({100}), policy).restart);
+  EXPECT_TRUE(Decide(Epochs({100, 100}), policy).restart);
+  const RestartDecision loop = Decide(Epochs({100, 90, 100}), policy);
+  EXPECT_FALSE(loop.restart);
+  EXPECT_EQ(loop.reason,
+            "restart loop without a new step: two epochs in a row did not get beyond step 100");
+  EXPECT_FALSE(Decide(Epochs({100, {}, {}}), policy).restart);
+  EXPECT_TRUE(Decide(Epochs({100, {}, 101, {}}), policy).restart);
+  // Before its first step a program is one that does not report steps.
+  EXPECT_TRUE(Decide(Epochs({{}, {}, {}, 1, 1}), policy).restart);
+}
+
+TEST(RestartPolicyTest, AnEpochEndedForAJoiningNodeCostsNothing) {
+  std::vector<EndedEpoch> ended = Epochs({100, 100, {}, {}});
+  ended[1].cause = pb::Cause();
+  ended[2].cause = pb::Cause();
+  EXPECT_EQ(CountFailed(ended), 2u);
+  const RestartDecision decision = Decide(ended, Restarts(2));
+  EXPECT_TRUE(decision.restart);
+  EXPECT_THAT(decision.reason, HasSubstr("restart 2 of 2"));
+}
+
+TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
+  const struct {
+    pb::Cause::Kind kind;
+    int exit_code;
+    uint64_t epoch;
+    const char* reason;
+  } cases[] = {
+      {pb::Cause::INTERRUPTED, 130, 1, "the user ended"},
+      {pb::Cause::FRONT_END_LOST, 69, 1, "--detach"},
+      {pb::Cause::INTERNAL, 70, 1, "bug"},
+      {pb::Cause::START_FAILED, 126, 1, "could not be started"},
+      {pb::Cause::START_FAILED, 127, 1, "could not be started"},
+      {pb::Cause::WORKER_EXIT, 64, 1, "exit code 64"},
+      {pb::Cause::WORKER_EXIT, 65, 1, "exit code 65"},
+      {pb::Cause::START_FAILED, 65, 1, "exit code 65"},
+      {pb::Cause::TIMED_OUT, 75, 0, "had not started"},
+  };
+  for (const auto& one : cases) {
+    EndedEpoch epoch{Exit(1, one.exit_code), At(0), {}};
+    epoch.cause.set_kind(one.kind);
+    epoch.cause.set_epoch(one.epoch);
+    const RestartDecision decision = Decide({epoch}, Restarts(5));
+    EXPECT_FALSE(decision.restart) << one.reason;
+    EXPECT_THAT(decision.reason, HasSubstr(one.reason));
+  }
+}
+
+TEST(RestartPolicyTest, WhatMayHaveBeenBadLuckIsTriedAgain) {
+  for (const auto kind : {pb::Cause::WORKER_EXIT, pb::Cause::WORKER_SIGNAL, pb::Cause::NODE_LOST,
+                          pb::Cause::HANG, pb::Cause::TIMED_OUT, pb::Cause::START_FAILED}) {
+    EndedEpoch epoch{Exit(1, 75), At(0), {}};
+    epoch.cause.set_kind(kind);
+    EXPECT_TRUE(Decide({epoch}, Restarts(1)).restart) << pb::Cause::Kind_Name(kind);
+  }
+}
+
+TEST(RestartPolicyTest, ANodeThatFailsOftenIsSetAsideUntilItHasCooledDown) {
+  pb::Policy policy = Restarts(100);
+  policy.set_node_failures(2);
+  policy.set_cooldown_ms(60'000);
+  std::vector<EndedEpoch> ended = {{Exit(1), At(0), {}}, {Exit(2), At(10), {}}};
+  EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
+  ended.push_back({Exit(1), At(50), {}});
+  const RestartDecision decision = Decide(ended, policy);
+  EXPECT_TRUE(decision.restart);
+  EXPECT_THAT(decision.set_aside, ElementsAre(1u));
+  EXPECT_THAT(decision.reason, HasSubstr("node2 failed 2 times within 60 s"));
+  EXPECT_THAT(NodesSetAside(At(109), ended, policy), ElementsAre(1u));
+  EXPECT_THAT(NodesSetAside(At(110), ended, policy), IsEmpty());
+  // Failures that are further apart than the cool-down are not held together.
+  ended = {{Exit(1), At(0), {}}, {Exit(1), At(60), {}}};
+  EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
+}
+
+}  // namespace
+}  // namespace dslaunch

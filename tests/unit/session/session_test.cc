@@ -1,0 +1,322 @@
+// Whole sessions with scripted agents.
+#include "cli/session.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/cause.h"
+#include "tests/support/scripted_nodes.h"
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+pb::NodeEvent Started(uint64_t epoch, const std::vector<uint32_t>& members) {
+  pb::NodeEvent event;
+  event.mutable_started()->set_epoch(epoch);
+  event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
+  event.mutable_started()->set_restart_count(static_cast<uint32_t>(epoch - 1));
+  event.mutable_started()->mutable_node_indexes()->Add(members.begin(), members.end());
+  return event;
+}
+
+pb::NodeEvent Restarting(uint64_t epoch, const pb::Cause& cause, const std::string& reason) {
+  pb::NodeEvent event;
+  event.mutable_restarting()->set_epoch(epoch);
+  *event.mutable_restarting()->mutable_cause() = cause;
+  event.mutable_restarting()->set_reason(reason);
+  return event;
+}
+
+pb::NodeEvent Outcome(uint64_t epoch) {
+  pb::NodeEvent event;
+  event.mutable_outcome()->set_epoch(epoch);
+  return event;
+}
+
+pb::NodeEvent Done(const std::vector<uint32_t>& members) {
+  pb::NodeEvent event;
+  event.mutable_done()->set_closed(true);
+  event.mutable_done()->set_teardown_complete(true);
+  event.mutable_done()->mutable_members()->Add(members.begin(), members.end());
+  return event;
+}
+
+void EndWell(AgentScript& agent, uint64_t epoch, const std::vector<uint32_t>& members) {
+  agent.Send(Outcome(epoch));
+  agent.Send(Done(members));
+}
+
+std::string Content(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() {
+    options_.job_id = "job1";
+    options_.timeouts.set_grace_ms(200);
+    options_.timeouts.set_teardown_ms(200);
+    options_.timeouts.set_heartbeat_ms(100);
+    options_.timeouts.set_dead_ms(2'000);
+    options_.retry_wait = milliseconds(50);
+    options_.connect_timeout = milliseconds(5'000);
+    options_.events_folder = folder_ / "events";
+    options_.json = true;
+  }
+
+  void PlanFor(size_t nodes, int min_nodes, uint32_t max_restarts) {
+    LaunchPlan& plan = options_.plan;
+    for (size_t i = 0; i < nodes; ++i) {
+      PlannedNode& node = plan.nodes.emplace_back();
+      node.name = "node" + std::to_string(i);
+      node.slots = 1;
+      node.first_rank = static_cast<int>(i);
+    }
+    plan.min_nodes = min_nodes;
+    plan.max_nodes = plan.world_size = static_cast<int>(nodes);
+    options_.policy.set_max_restarts(max_restarts);
+  }
+
+  // Sessions and their transports are never destroyed.
+  int Run() {
+    static std::vector<std::pair<std::shared_ptr<Terminal>, LaunchSession*>> kept;
+    const int out = ::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int err = ::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    auto terminal = std::make_shared<Terminal>(out, err, nullptr);
+    kept.emplace_back(terminal, new LaunchSession(options_, *transport_, *terminal));
+    return kept.back().second->Run();
+  }
+
+  std::string said() const { return Content(folder_ / "err"); }
+
+  // The last line of stdout.
+  nlohmann::json Closing() const {
+    std::string out = Content(folder_ / "out");
+    EXPECT_FALSE(out.empty());
+    if (!out.empty()) out.pop_back();
+    return nlohmann::json::parse(out.substr(out.find_last_of('\n') + 1));
+  }
+
+  std::vector<std::string> EventNames() const {
+    std::vector<std::string> names;
+    std::istringstream lines(Content(folder_ / "events/events.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      names.push_back(nlohmann::json::parse(line).at("event"));
+    return names;
+  }
+
+  TempDir folder_;
+  SessionOptions options_;
+  ScriptedTransport* transport_ = Kept();
+
+ private:
+  static ScriptedTransport* Kept() {
+    static std::vector<std::unique_ptr<ScriptedTransport>> kept;
+    return kept.emplace_back(std::make_unique<ScriptedTransport>()).get();
+  }
+};
+
+TEST_F(SessionTest, AJobThatEndsWell) {
+  PlanFor(2, 2, 0);
+  for (const char* name : {"node0", "node1"}) {
+    transport_->Add(name, {[](AgentScript& agent) {
+                      agent.Send(Started(1, {0, 1}));
+                      EndWell(agent, 1, {0, 1});
+                    }});
+  }
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(Closing().at("exit_code"), 0);
+  EXPECT_TRUE(Closing().at("cause").is_null());
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  const std::vector<std::string> events = EventNames();
+  EXPECT_EQ(events.front(), "plan");
+  EXPECT_EQ(events.back(), "end");
+  EXPECT_EQ(std::ranges::count(events, "node_connected"), 2);
+  EXPECT_EQ(std::ranges::count(events, "started"), 2);
+}
+
+TEST_F(SessionTest, StartsWithoutANodeThatIsNotThereIfTheRestIsEnough) {
+  PlanFor(3, 2, 3);
+  transport_->Add("node0", {});
+  for (const char* name : {"node1", "node2"}) {
+    transport_->Add(name, {[](AgentScript& agent) {
+                      agent.Send(Started(1, {1, 2}));
+                      EndWell(agent, 1, {1, 2});
+                    }});
+  }
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("node 'node0': no route to host; starting without node0"));
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  const pb::PrepareRequest request = transport_->node("node2").prepared().at(0);
+  EXPECT_THAT(request.absent_nodes(), ElementsAre(0));
+  EXPECT_EQ(request.rendezvous_node(), 1u);
+  EXPECT_EQ(Closing().at("nodes").at(0).at("state"), "absent");
+}
+
+TEST_F(SessionTest, WithTooFewNodesNothingIsStarted) {
+  PlanFor(3, 2, 3);
+  transport_->Add("node0", {});
+  transport_->Add("node1", {[](AgentScript&) { ADD_FAILURE() << "it was run"; }});
+  transport_->Add("node2", {});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_THAT(said(), HasSubstr("'node0'"));
+  EXPECT_THAT(said(), HasSubstr("'node2'"));
+  EXPECT_THAT(said(), HasSubstr("nothing was started (2 of 3 nodes failed)"));
+  EXPECT_EQ(Closing().at("cause").at("kind"), "start_failed");
+  EXPECT_THAT(transport_->node("node1").prepared(), IsEmpty());
+}
+
+TEST_F(SessionTest, AJobOutlivesALostNode) {
+  PlanFor(3, 2, 3);
+  static Signpost* lost = new Signpost;
+  for (const char* name : {"node0", "node1"}) {
+    transport_->Add(
+        name, {[](AgentScript& agent) {
+          agent.Send(Started(1, {0, 1, 2}));
+          EXPECT_TRUE(agent.LiveUntil(*lost));
+          agent.Send(Restarting(
+              1, MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: x"),
+              "restart 1 of 3"));
+          agent.Send(Started(2, {0, 1}));
+          EndWell(agent, 2, {0, 1});
+        }});
+  }
+  transport_->Add("node2", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0, 1, 2}));
+                    lost->Set();
+                  }});
+  EXPECT_EQ(Run(), 0) << said();
+  const std::string line = "epoch 1 ended: node2 was lost: x; restart 1 of 3\n";
+  EXPECT_THAT(said(), HasSubstr(line));
+  EXPECT_EQ(said().find(line), said().rfind(line));
+  EXPECT_THAT(said(), HasSubstr("node2 was lost: the connection to it broke off"));
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  EXPECT_EQ(Closing().at("epochs"), 2);
+  EXPECT_EQ(Closing().at("restarts"), 1);
+  EXPECT_EQ(Closing().at("nodes").at(2).at("state"), "lost");
+}
+
+TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
+  PlanFor(2, 1, 3);
+  static Signpost* came = new Signpost;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    EXPECT_TRUE(agent.LiveUntil(*came));
+                    agent.Send(Restarting(1, {}, "node1 joined"));
+                    agent.Send(Started(2, {0, 1}));
+                    EndWell(agent, 2, {0, 1});
+                  }});
+  transport_->Add("node1", {nullptr, nullptr, [](AgentScript& agent) {
+                              came->Set();
+                              agent.Send(Started(2, {0, 1}));
+                              EndWell(agent, 2, {0, 1});
+                            }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("starting without node1"));
+  EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is here now\n"));
+  EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 joined\n"));
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  EXPECT_EQ(transport_->node("node1").prepared().size(), 1u);
+}
+
+TEST_F(SessionTest, ALateNodeThatGotNoRanksIsNoneThatWasLost) {
+  PlanFor(2, 1, 3);
+  static Signpost* came = new Signpost;
+  static Signpost* over = new Signpost;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    EXPECT_TRUE(agent.LiveUntil(*came));
+                    EndWell(agent, 1, {0});
+                    over->Set();
+                  }});
+  transport_->Add("node1", {nullptr, [](AgentScript& agent) {
+                              came->Set();
+                              EXPECT_TRUE(agent.LiveUntil(*over));
+                              agent.LiveFor(milliseconds(200));
+                              EndWell(agent, 1, {0});
+                            }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), Not(HasSubstr("lost")));
+  EXPECT_EQ(Closing().at("nodes").at(1).at("state"), "done");
+}
+
+TEST_F(SessionTest, ALostNodeIsReachedAgain) {
+  PlanFor(2, 1, 3);
+  static Signpost* back = new Signpost;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0, 1}));
+                    EXPECT_TRUE(agent.LiveUntil(*back));
+                    agent.Send(Started(2, {0, 1}));
+                    EndWell(agent, 2, {0, 1});
+                  }});
+  transport_->Add("node1", {[](AgentScript& agent) {
+                              agent.Send(Started(1, {0, 1}));
+                            },
+                            nullptr,
+                            [](AgentScript& agent) {
+                              back->Set();
+                              agent.Send(Started(2, {0, 1}));
+                              EndWell(agent, 2, {0, 1});
+                            }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is back\n"));
+  EXPECT_THAT(said(), HasSubstr("  node1 was lost: the connection to it broke off\n"));
+}
+
+TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
+  PlanFor(1, 1, 0);
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    agent.BeSilent();
+                  }});
+  const Clock::time_point start = Clock::now();
+  EXPECT_EQ(Run(), 69) << said();
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(1'900));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  EXPECT_THAT(said(), HasSubstr("node0 was lost: nothing was heard of it for 2 s"));
+  EXPECT_EQ(Closing().at("cause").at("kind"), "node_lost");
+}
+
+TEST_F(SessionTest, ANodeThatIsBusyButAliveIsWaitedFor) {
+  PlanFor(1, 1, 0);
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    agent.LiveFor(milliseconds(3'000));
+                    EndWell(agent, 1, {0});
+                  }});
+  EXPECT_EQ(Run(), 0) << said();
+}
+
+TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
+  PlanFor(2, 1, 3);
+  transport_->Add(
+      "node0", {[](AgentScript& agent) {
+        agent.Send(Started(1, {0, 1}));
+        agent.LiveFor(milliseconds(5'000));
+        agent.Send(Restarting(
+            1, MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node1 was lost: silent"),
+            "restart 1 of 3"));
+        agent.Send(Started(2, {0}));
+        EndWell(agent, 2, {0});
+      }});
+  transport_->Add("node1", {[](AgentScript& agent) { agent.BeSilent(); }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("nothing was heard of node1 for 2 s; the other nodes decide"));
+  EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 was lost: silent"));
+  EXPECT_THAT(said(), Not(HasSubstr("is heard again")));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,173 @@
+#include "trainer/optim/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+namespace dslaunch {
+namespace {
+
+using Type = OptimizerConfig::Type;
+
+// A matrix and a bias of ones; `Step` updates them by gradients of `gradient`.
+struct Net {
+  std::vector<NamedTensor> parameters = {{"fc.weight", at::ones({2, 3}).requires_grad_()},
+                                         {"fc.bias", at::ones({3}).requires_grad_()}};
+
+  void Step(Optimizer& optimizer, double gradient) {
+    for (NamedTensor& parameter : parameters) {
+      parameter.tensor.mutable_grad() = at::full_like(parameter.tensor, gradient);
+    }
+    optimizer.Step();
+  }
+  double Weight() const { return parameters[0].tensor.flatten()[0].item<double>(); }
+  double Bias() const { return parameters[1].tensor[0].item<double>(); }
+};
+
+OptimizerConfig Config(Type type, double lr) {
+  OptimizerConfig config;
+  config.type = type;
+  config.lr = lr;
+  return config;
+}
+
+std::vector<OptimizerConfig> AllKinds() {
+  std::vector<OptimizerConfig> kinds;
+  for (const Type type : {Type::kAdam, Type::kAdamW, Type::kSgd, Type::kAdagrad, Type::kRmsprop,
+                          Type::kLamb, Type::kLion}) {
+    kinds.push_back(Config(type, 0.01));
+    kinds.back().weight_decay = 0.1;
+  }
+  kinds[1].amsgrad = true;
+  kinds[2].momentum = 0.9;
+  kinds[4].momentum = 0.9;
+  kinds[4].centered = true;
+  return kinds;
+}
+
+TEST(OptimizerTest, StateIsNamedAsInPyTorch) {
+  const std::vector<std::vector<std::string>> names = {
+      {"exp_avg", "exp_avg_sq"},
+      {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+      {"momentum_buffer"},
+      {"sum"},
+      {"square_avg", "grad_avg", "momentum_buffer"},
+      {"exp_avg", "exp_avg_sq"},
+      {"exp_avg"}};
+  const std::vector<OptimizerConfig> kinds = AllKinds();
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    Net net;
+    std::map<std::string, std::vector<std::string>> got;
+    for (const auto& state : MakeOptimizer(kinds[i], {}, net.parameters)->States()) {
+      got[state.parameter].push_back(state.name);
+      EXPECT_EQ(state.tensor.sizes(),
+                net.parameters[state.parameter == "fc.weight" ? 0 : 1].tensor.sizes());
+    }
+    EXPECT_EQ(got["fc.weight"], names[i]) << "kind " << i;
+    EXPECT_EQ(got["fc.bias"], names[i]) << "kind " << i;
+  }
+  Net net;
+  EXPECT_TRUE(MakeOptimizer(Config(Type::kSgd, 1), {}, net.parameters)->States().empty());
+}
+
+TEST(OptimizerTest, ARestoredOneGoesOnAsTheOriginal) {
+  const StepLr schedule{.step_size = 2, .gamma = 0.5};
+  for (const OptimizerConfig& config : AllKinds()) {
+    Net net;
+    const auto optimizer = MakeOptimizer(config, schedule, net.parameters);
+    for (int i = 0; i < 3; ++i) net.Step(*optimizer, 0.3 + i);
+
+    Net copy;
+    const auto restored = MakeOptimizer(config, schedule, copy.parameters);
+    {
+      const at::NoGradGuard no_grad;
+      for (size_t i = 0; i < net.parameters.size(); ++i) {
+        copy.parameters[i].tensor.copy_(net.parameters[i].tensor);
+      }
+    }
+    const auto from = optimizer->States(), to = restored->States();
+    for (size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);
+    restored->SetUpdates(optimizer->updates());
+    EXPECT_EQ(restored->lr(), optimizer->lr());
+
+    for (int i = 0; i < 3; ++i) {
+      net.Step(*optimizer, 0.7 - i);
+      copy.Step(*restored, 0.7 - i);
+    }
+    EXPECT_EQ(copy.Weight(), net.Weight()) << "type " << static_cast<int>(config.type);
+    EXPECT_EQ(copy.Bias(), net.Bias()) << "type " << static_cast<int>(config.type);
+  }
+}
+
+TEST(OptimizerTest, GroupsHaveSettingsOfTheirOwn) {
+  OptimizerConfig config = Config(Type::kSgd, 0.5);
+  config.weight_decay = 1;
+  ParameterGroupConfig no_decay;
+  no_decay.max_dims = 1;
+  no_decay.weight_decay = 0;
+  config.groups.push_back(no_decay);
+  Net net;
+  auto optimizer = MakeOptimizer(config, {}, net.parameters);
+  net.Step(*optimizer, 0);
+  EXPECT_DOUBLE_EQ(net.Weight(), 0.5);
+  EXPECT_DOUBLE_EQ(net.Bias(), 1);
+
+  config.groups[0].lr = 2;
+  optimizer = MakeOptimizer(config, StepLr{.step_size = 1, .gamma = 0.25}, net.parameters);
+  net.Step(*optimizer, 0);
+  net.Step(*optimizer, 1);
+  EXPECT_DOUBLE_EQ(net.Bias(), 1 - 2 * 0.25) << "the schedule moves the group's own rate";
+}
+
+TEST(OptimizerTest, TheScheduleFollowsTheUpdates) {
+  Net net;
+  const auto optimizer = MakeOptimizer(
+      Config(Type::kSgd, 1), WarmupLr{.warmup = {.num_steps = 4, .linear = true}}, net.parameters);
+  EXPECT_EQ(optimizer->lr(), 0);
+  net.Step(*optimizer, 1);
+  EXPECT_EQ(net.Weight(), 1);
+  net.Step(*optimizer, 1);
+  EXPECT_EQ(optimizer->lr(), 0.25);
+  net.Step(*optimizer, 1);
+  EXPECT_EQ(net.Weight(), 0.75);
+  EXPECT_EQ(optimizer->updates(), 3);
+}
+
+TEST(OptimizerTest, OneCycleMovesAdamsMomentum) {
+  // With the second moment at rest, what is left of the first after a step without a gradient is
+  // the momentum of that step.
+  Net net;
+  OneCycle cycle{.min_lr = 0, .max_lr = 0, .first_step_size = 2, .second_step_size = 2};
+  const auto optimizer = MakeOptimizer(Config(Type::kAdamW, 1), cycle, net.parameters);
+  net.Step(*optimizer, 1);
+  const at::Tensor mean = optimizer->States()[0].tensor;
+  EXPECT_NEAR(mean.flatten()[0].item<double>(), 0.2, 1e-6) << "1 - cycle_min_mom";
+  net.Step(*optimizer, 0);
+  EXPECT_NEAR(mean.flatten()[0].item<double>(), 0.2 * 0.85, 1e-6);
+}
+
+TEST(OptimizerTest, AdamWithoutBiasCorrection) {
+  Net net;
+  OptimizerConfig config = Config(Type::kAdamW, 0.001);
+  config.bias_correction = false;
+  const auto optimizer = MakeOptimizer(config, {}, net.parameters);
+  net.Step(*optimizer, 2);
+  // (1 - beta1) g / sqrt((1 - beta2) g^2)
+  EXPECT_NEAR(1 - net.Weight(), 0.001 * 0.1 / std::sqrt(0.001), 1e-6);
+}
+
+TEST(OptimizerTest, LionLeavesWhatHasNoGradient) {
+  Net net;
+  const auto optimizer = MakeOptimizer(Config(Type::kLion, 0.5), {}, net.parameters);
+  net.Step(*optimizer, 0);
+  EXPECT_EQ(net.Weight(), 1);
+  net.Step(*optimizer, 1e-6);
+  EXPECT_EQ(net.Weight(), 0.5);
+}
+
+}  // namespace
+}  // namespace dslaunch

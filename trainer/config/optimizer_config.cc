@@ -1,0 +1,368 @@
+#include "trainer/config/optimizer_config.h"
+
+#include <strings.h>
+
+#include <algorithm>
+#include <map>
+
+#include "trainer/config/json_object.h"
+
+namespace dslaunch {
+namespace {
+
+using Type = OptimizerConfig::Type;
+
+constexpr int64_t kMaxSteps = int64_t{1} << 40;
+
+const std::map<std::string, Type> kOptimizers = {
+    {"Adam", Type::kAdam},       {"AdamW", Type::kAdamW},     {"SGD", Type::kSgd},
+    {"Adagrad", Type::kAdagrad}, {"RMSprop", Type::kRmsprop}, {"Lamb", Type::kLamb},
+    {"Lion", Type::kLion}};
+
+constexpr char kCompresses[] =
+    "compresses what the ranks send each other and corrects the error later, which dslaunch does "
+    "not do; ";
+constexpr char kNeedsMup[] =
+    "needs a model that is parametrized for it by the Python library mup; ";
+const std::map<std::string, std::string> kRefusedOptimizers = {
+    {"OneBitAdam", std::string(kCompresses) + "take Adam"},
+    {"ZeroOneAdam", std::string(kCompresses) + "take Adam"},
+    {"OneBitLamb", std::string(kCompresses) + "take Lamb"},
+    {"MuAdam", std::string(kNeedsMup) + "take Adam"},
+    {"MuAdamW", std::string(kNeedsMup) + "take AdamW"},
+    {"MuSGD", std::string(kNeedsMup) + "take SGD"},
+    {"Muon",
+     "needs every parameter to be marked for it or against it, for which a configuration "
+     "has no key; take AdamW"}};
+
+template <typename Map>
+auto FindIgnoringCase(const Map& map, const std::string& name) {
+  return std::find_if(map.begin(), map.end(), [&](const auto& item) {
+    return strcasecmp(item.first.c_str(), name.c_str()) == 0;
+  });
+}
+
+// DeepSpeed reads its own optimizers' names in any case.
+Type ParseType(JsonObject& object, std::string& name) {
+  std::set<std::string> known;
+  for (const auto& [word, type] : kOptimizers) known.insert(word);
+  name = object.String("type").value_or("");
+  if (const auto refused = FindIgnoringCase(kRefusedOptimizers, name);
+      refused != kRefusedOptimizers.end()) {
+    object.Fail("type", "is \"" + name + "\", which " + refused->second);
+  }
+  if (const auto found = FindIgnoringCase(kOptimizers, name); found != kOptimizers.end()) {
+    return found->second;
+  }
+  object.Word("type", known);  // refuses it, with the known ones
+  object.Fail("type", "is missing; for example Adam");
+}
+
+// PyTorch's keywords that choose how, not what, to compute; and the one that turns the sign.
+void RefuseTorchKeywords(JsonObject& params) {
+  params.RefuseUnlessOff({"foreach", "fused", "capturable", "differentiable"},
+                         "is PyTorch's choice among its own implementations; dslaunch always takes "
+                         "the fused ones; leave it out");
+  params.RefuseUnlessOff({"maximize"}, "is not supported by dslaunch; negate the loss instead");
+}
+
+// A keyword of DeepSpeed's own optimizers for how memory is freed, which does not change results.
+void AcceptSetGradNone(JsonObject& params) {
+  if (!params.Bool("set_grad_none").value_or(true)) {
+    params.Fail("set_grad_none", "is false, but dslaunch always frees gradients; leave it out");
+  }
+}
+
+void ParseBetas(JsonObject& params, OptimizerConfig& optimizer) {
+  if (const auto betas = params.Numbers("betas", 2, 0, 1)) {
+    if ((*betas)[0] >= 1 || (*betas)[1] >= 1) params.Fail("betas", "must both be below 1");
+    optimizer.beta1 = (*betas)[0];
+    optimizer.beta2 = (*betas)[1];
+  }
+}
+
+void ParseEps(JsonObject& params, OptimizerConfig& optimizer) {
+  optimizer.eps = params.Number("eps", 0).value_or(optimizer.eps);
+}
+
+void ParseMomentum(JsonObject& params, OptimizerConfig& optimizer) {
+  optimizer.momentum = params.Number("momentum", 0, 1).value_or(0);
+}
+
+void ParseAdam(JsonObject& params, OptimizerConfig& optimizer) {
+  ParseBetas(params, optimizer);
+  ParseEps(params, optimizer);
+  const bool adam_w_mode = params.Bool("adam_w_mode").value_or(true);
+  if (optimizer.type == Type::kAdamW && !adam_w_mode) {
+    params.Fail("adam_w_mode", "is false, which AdamW contradicts; use the type Adam for that");
+  }
+  if (adam_w_mode) optimizer.type = Type::kAdamW;
+  if (params.Bool("torch_adam").value_or(false)) {
+    // torch.optim's class, with its own keywords and defaults.
+    if (adam_w_mode) optimizer.weight_decay = 0.01;
+    optimizer.amsgrad = params.Bool("amsgrad").value_or(false);
+    RefuseTorchKeywords(params);
+    return;
+  }
+  optimizer.bias_correction = params.Bool("bias_correction").value_or(true);
+  AcceptSetGradNone(params);
+  params.RefuseUnlessOff({"amsgrad"},
+                         "needs \"torch_adam\": true; DeepSpeed's fused Adam does not have it");
+}
+
+void ParseSgd(JsonObject& params, OptimizerConfig& optimizer) {
+  ParseMomentum(params, optimizer);
+  optimizer.dampening = params.Number("dampening", 0, 1).value_or(0);
+  optimizer.nesterov = params.Bool("nesterov").value_or(false);
+  if (optimizer.nesterov && (optimizer.momentum == 0 || optimizer.dampening != 0)) {
+    params.Fail("nesterov", "needs a momentum above 0 and a dampening of 0");
+  }
+  RefuseTorchKeywords(params);
+}
+
+void ParseAdagrad(JsonObject& params, OptimizerConfig& optimizer) {
+  optimizer.lr = 1e-2;
+  optimizer.eps = 1e-10;
+  ParseEps(params, optimizer);
+  optimizer.lr_decay = params.Number("lr_decay", 0).value_or(0);
+  optimizer.initial_accumulator_value = params.Number("initial_accumulator_value", 0).value_or(0);
+  RefuseTorchKeywords(params);
+}
+
+void ParseRmsprop(JsonObject& params, OptimizerConfig& optimizer) {
+  optimizer.lr = 1e-2;
+  ParseEps(params, optimizer);
+  ParseMomentum(params, optimizer);
+  optimizer.alpha = params.Number("alpha", 0, 1).value_or(optimizer.alpha);
+  optimizer.centered = params.Bool("centered").value_or(false);
+  RefuseTorchKeywords(params);
+}
+
+void ParseLamb(JsonObject& params, OptimizerConfig& optimizer) {
+  ParseBetas(params, optimizer);
+  ParseEps(params, optimizer);
+  optimizer.bias_correction = params.Bool("bias_correction").value_or(true);
+  optimizer.eps_inside_sqrt = params.Bool("eps_inside_sqrt").value_or(false);
+  optimizer.max_coeff = params.Number("max_coeff", 0).value_or(optimizer.max_coeff);
+  optimizer.min_coeff = params.Number("min_coeff", 0).value_or(optimizer.min_coeff);
+  if (optimizer.min_coeff > optimizer.max_coeff) params.Fail("min_coeff", "is above max_coeff");
+  params.RefuseUnlessOff({"amsgrad"}, "is not supported, as in DeepSpeed's LAMB; leave it out");
+}
+
+void ParseLion(JsonObject& params, OptimizerConfig& optimizer) {
+  ParseBetas(params, optimizer);
+  AcceptSetGradNone(params);
+}
+
+void ParseParams(JsonObject params, OptimizerConfig& optimizer) {
+  params.RefuseUnlessOff({"max_grad_norm"},
+                         "is no setting of an optimizer; use engine.gradient_clipping");
+  switch (optimizer.type) {
+    case Type::kAdam:
+    case Type::kAdamW:
+      ParseAdam(params, optimizer);
+      break;
+    case Type::kSgd:
+      ParseSgd(params, optimizer);
+      break;
+    case Type::kAdagrad:
+      ParseAdagrad(params, optimizer);
+      break;
+    case Type::kRmsprop:
+      ParseRmsprop(params, optimizer);
+      break;
+    case Type::kLamb:
+      ParseLamb(params, optimizer);
+      break;
+    case Type::kLion:
+      ParseLion(params, optimizer);
+      break;
+  }
+  optimizer.lr = params.Number("lr", 0).value_or(optimizer.lr);
+  optimizer.weight_decay = params.Number("weight_decay", 0).value_or(optimizer.weight_decay);
+  params.RefuseUnknown();
+}
+
+ParameterGroupConfig ParseGroup(JsonObject object) {
+  ParameterGroupConfig group;
+  group.names = object.Strings("names");
+  group.max_dims = object.Int("max_dims", 0);
+  group.lr = object.Number("lr", 0);
+  group.weight_decay = object.Number("weight_decay", 0);
+  object.RefuseUnknown();
+  if (group.names.empty() && !group.max_dims) {
+    object.Fail("", "takes every parameter; it needs names or max_dims");
+  }
+  if (!group.lr && !group.weight_decay) {
+    object.Fail("", "changes nothing; it needs lr or weight_decay");
+  }
+  return group;
+}
+
+// Where PyTorch's and DeepSpeed's constructors take the step to go on from; the start here, because
+// a checkpoint says it.
+void AcceptStart(JsonObject& params, const char* key) {
+  if (params.Int(key, -1).value_or(-1) != -1) {
+    params.Fail(key, "is not -1; where a run goes on is read from its checkpoint; leave it out");
+  }
+}
+
+template <typename T>
+T Required(const JsonObject& params, const char* key, std::optional<T> value) {
+  if (!value) params.Fail(key, "is missing; this schedule needs it");
+  return *value;
+}
+
+Warmup ParseWarmup(JsonObject& params) {
+  Warmup warmup;
+  warmup.num_steps = params.Int("warmup_num_steps", 1, kMaxSteps).value_or(warmup.num_steps);
+  warmup.linear = params.Word("warmup_type", {"log", "linear"}).value_or("log") == "linear";
+  return warmup;
+}
+
+int64_t ParseTotalSteps(JsonObject& params) {
+  return Required(params, "total_num_steps", params.Int("total_num_steps", 1, kMaxSteps));
+}
+
+WarmupLr ParseWarmupLr(JsonObject& params) {
+  WarmupLr schedule;
+  schedule.min_lr = params.Number("warmup_min_lr", 0).value_or(schedule.min_lr);
+  schedule.max_lr = params.Number("warmup_max_lr", 0);
+  schedule.warmup = ParseWarmup(params);
+  return schedule;
+}
+
+WarmupDecayLr ParseWarmupDecayLr(JsonObject& params) {
+  WarmupDecayLr schedule;
+  schedule.min_lr = params.Number("warmup_min_lr", 0).value_or(schedule.min_lr);
+  schedule.max_lr = params.Number("warmup_max_lr", 0).value_or(schedule.max_lr);
+  schedule.warmup = ParseWarmup(params);
+  schedule.total_num_steps = ParseTotalSteps(params);
+  return schedule;
+}
+
+WarmupCosineLr ParseWarmupCosineLr(JsonObject& params) {
+  WarmupCosineLr schedule;
+  schedule.warmup_min_ratio =
+      params.Number("warmup_min_ratio", 0).value_or(schedule.warmup_min_ratio);
+  schedule.cos_min_ratio = params.Number("cos_min_ratio", 0).value_or(schedule.cos_min_ratio);
+  schedule.warmup = ParseWarmup(params);
+  schedule.total_num_steps = ParseTotalSteps(params);
+  return schedule;
+}
+
+OneCycle ParseOneCycle(JsonObject& params, const OptimizerConfig& optimizer) {
+  OneCycle cycle;
+  cycle.min_lr = Required(params, "cycle_min_lr", params.Number("cycle_min_lr", 0));
+  cycle.max_lr = Required(params, "cycle_max_lr", params.Number("cycle_max_lr", 0));
+  cycle.first_step_size =
+      params.Number("cycle_first_step_size", 0, kMaxSteps).value_or(cycle.first_step_size);
+  if (cycle.first_step_size == 0) params.Fail("cycle_first_step_size", "is 0; it must be above 0");
+  cycle.second_step_size =
+      params.Number("cycle_second_step_size", 0, kMaxSteps).value_or(cycle.first_step_size);
+  cycle.first_stairs = params.Int("cycle_first_stair_count", 0, kMaxSteps).value_or(0);
+  cycle.second_stairs =
+      params.Int("cycle_second_stair_count", 0, kMaxSteps).value_or(cycle.first_stairs);
+  cycle.decay_step_size = params.Number("decay_step_size", 0).value_or(0);
+  cycle.decay_lr_rate = params.Number("decay_lr_rate", 0).value_or(0);
+  const std::optional<bool> cycle_momentum = params.Bool("cycle_momentum");
+  if (cycle_momentum.value_or(false) && !optimizer.HasBetas()) {
+    params.Fail("cycle_momentum", "is true, but " + optimizer.name +
+                                      " has no betas, which are what it moves; leave it out");
+  }
+  cycle.cycle_momentum = cycle_momentum.value_or(optimizer.HasBetas());
+  cycle.min_momentum = params.Number("cycle_min_mom", 0, 1).value_or(cycle.min_momentum);
+  cycle.max_momentum = params.Number("cycle_max_mom", 0, 1).value_or(cycle.max_momentum);
+  cycle.decay_momentum_rate = params.Number("decay_mom_rate", 0).value_or(0);
+  return cycle;
+}
+
+LrRangeTest ParseLrRangeTest(JsonObject& params) {
+  LrRangeTest test;
+  test.min_lr = params.Number("lr_range_test_min_lr", 0).value_or(test.min_lr);
+  test.step_size = params.Int("lr_range_test_step_size", 1, kMaxSteps).value_or(test.step_size);
+  test.step_rate = params.Number("lr_range_test_step_rate", 0).value_or(test.step_rate);
+  test.staircase = params.Bool("lr_range_test_staircase").value_or(false);
+  return test;
+}
+
+StepLr ParseStepLr(JsonObject& params) {
+  StepLr schedule;
+  schedule.step_size = Required(params, "step_size", params.Int("step_size", 1, kMaxSteps));
+  schedule.gamma = params.Number("gamma", 0).value_or(schedule.gamma);
+  return schedule;
+}
+
+CosineAnnealingLr ParseCosineAnnealingLr(JsonObject& params) {
+  CosineAnnealingLr schedule;
+  schedule.t_max = Required(params, "T_max", params.Int("T_max", 1, kMaxSteps));
+  schedule.eta_min = params.Number("eta_min", 0).value_or(0);
+  return schedule;
+}
+
+CosineAnnealingWarmRestarts ParseWarmRestarts(JsonObject& params) {
+  constexpr int64_t kMaxFactor = 1 << 20;
+  CosineAnnealingWarmRestarts schedule;
+  schedule.t_0 = Required(params, "T_0", params.Int("T_0", 1, kMaxSteps));
+  schedule.t_mult = params.Int("T_mult", 1, kMaxFactor).value_or(1);
+  schedule.eta_min = params.Number("eta_min", 0).value_or(0);
+  return schedule;
+}
+
+LrSchedule ParseSchedule(const std::string& type, JsonObject& params,
+                         const OptimizerConfig& optimizer) {
+  if (type == "WarmupLR") return ParseWarmupLr(params);
+  if (type == "WarmupDecayLR") return ParseWarmupDecayLr(params);
+  if (type == "WarmupCosineLR") return ParseWarmupCosineLr(params);
+  if (type == "OneCycle") return ParseOneCycle(params, optimizer);
+  if (type == "LRRangeTest") return ParseLrRangeTest(params);
+  if (type == "StepLR") return ParseStepLr(params);
+  if (type == "CosineAnnealingLR") return ParseCosineAnnealingLr(params);
+  return ParseWarmRestarts(params);
+}
+
+// Whether a group's own learning rate has any effect.
+bool UsesOptimizersLr(const LrSchedule& schedule) {
+  if (const auto* warmup = std::get_if<WarmupLr>(&schedule)) return !warmup->max_lr;
+  return !std::holds_alternative<WarmupDecayLr>(schedule) &&
+         !std::holds_alternative<OneCycle>(schedule) &&
+         !std::holds_alternative<LrRangeTest>(schedule);
+}
+
+}  // namespace
+
+OptimizerConfig ParseOptimizer(JsonObject object) {
+  OptimizerConfig optimizer;
+  optimizer.type = ParseType(object, optimizer.name);
+  ParseParams(object.ObjectOrEmpty("params"), optimizer);
+  for (const JsonObject& group : object.Objects("param_groups")) {
+    optimizer.groups.push_back(ParseGroup(group));
+  }
+  object.RefuseUnlessOff({"legacy_fusion"}, "is Apex's, which dslaunch does not use; leave it out");
+  object.RefuseUnknown();
+  return optimizer;
+}
+
+SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimizer) {
+  const std::optional<std::string> type =
+      object.Word("type", {"CosineAnnealingLR", "CosineAnnealingWarmRestarts", "LRRangeTest",
+                           "OneCycle", "StepLR", "WarmupCosineLR", "WarmupDecayLR", "WarmupLR"});
+  if (!type) object.Fail("type", "is missing; for example WarmupLR");
+  JsonObject params = object.ObjectOrEmpty("params");
+  object.RefuseUnknown();
+  SchedulerConfig scheduler{*type, ParseSchedule(*type, params, optimizer)};
+  const bool from_torch = *type == "StepLR" || type->starts_with("CosineAnnealing");
+  AcceptStart(params, from_torch ? "last_epoch" : "last_batch_iteration");
+  params.RefuseUnknown();
+  const bool groups_have_lr =
+      std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
+                  [](const ParameterGroupConfig& group) { return group.lr.has_value(); });
+  if (groups_have_lr && !UsesOptimizersLr(scheduler.schedule)) {
+    object.Fail("",
+                "gives all parameters one learning rate, so the lr of a group in "
+                "engine.optimizer.param_groups would be lost; take one of them out");
+  }
+  return scheduler;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,96 @@
+// Learning rate schedules: pure functions of the number of optimizer updates made so far, which is
+// therefore all that there is to keep of them.
+//
+// Warmup*, OneCycle and LRRangeTest are DeepSpeed's, the others PyTorch's, with their names and
+// formulas. In DeepSpeed's own terms `updates` is last_batch_iteration + 1, in PyTorch's it is
+// last_epoch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+namespace dslaunch {
+
+// From 0 to 1 over `num_steps` updates: logarithmically, or in a straight line.
+struct Warmup {
+  int64_t num_steps = 1000;  // below 2 counts as 2
+  bool linear = false;
+};
+
+struct WarmupLr {
+  double min_lr = 0;
+  std::optional<double> max_lr = std::nullopt;  // the optimizer's
+  Warmup warmup = {};
+};
+
+// After the warm-up down to 0, which update `total_num_steps` would reach.
+struct WarmupDecayLr {
+  double min_lr = 0;
+  double max_lr = 0.001;
+  Warmup warmup = {};
+  int64_t total_num_steps = 0;
+};
+
+// Ratios of the optimizer's learning rate. The very first update is made at a rate of 0.
+struct WarmupCosineLr {
+  double warmup_min_ratio = 0;
+  double cos_min_ratio = 0.0001;
+  Warmup warmup = {};
+  int64_t total_num_steps = 0;
+};
+
+// Up from min to max and down again, while the momentum goes the other way; then decay.
+struct OneCycle {
+  double min_lr = 0, max_lr = 0;
+  double first_step_size = 2000;   // updates of the way up, > 0
+  double second_step_size = 2000;  // updates of the way down, >= 0
+  int64_t first_stairs = 0;        // 0: smooth
+  int64_t second_stairs = 0;
+  double decay_step_size = 0;  // updates of one decay interval; 0: no decay
+  double decay_lr_rate = 0;
+  bool cycle_momentum = true;
+  double min_momentum = 0.8, max_momentum = 0.9;
+  double decay_momentum_rate = 0;
+};
+
+struct LrRangeTest {
+  double min_lr = 0.001;
+  int64_t step_size = 2000;
+  double step_rate = 1.0;
+  bool staircase = false;
+};
+
+struct StepLr {
+  int64_t step_size = 0;
+  double gamma = 0.1;
+};
+
+struct CosineAnnealingLr {
+  int64_t t_max = 0;  // updates from the optimizer's learning rate down to eta_min
+  double eta_min = 0;
+};
+
+struct CosineAnnealingWarmRestarts {
+  int64_t t_0 = 0;     // updates before the first restart
+  int64_t t_mult = 1;  // by which each following cycle is longer
+  double eta_min = 0;
+};
+
+struct ConstantLr {};
+
+using LrSchedule =
+    std::variant<ConstantLr, WarmupLr, WarmupDecayLr, WarmupCosineLr, OneCycle, LrRangeTest, StepLr,
+                 CosineAnnealingLr, CosineAnnealingWarmRestarts>;
+
+// The learning rate of the update after `updates` updates. `base_lr` is what the optimizer's
+// settings say.
+double ScheduledLr(const LrSchedule& schedule, double base_lr, int64_t updates);
+
+// While a schedule moves the momentum (Adam's first beta), the second beta is kOneCycleBeta2.
+constexpr double kOneCycleBeta2 = 0.99;
+
+// The momentum of the update after `updates` updates; nullopt where the schedule leaves it alone.
+std::optional<double> ScheduledMomentum(const LrSchedule& schedule, int64_t updates);
+
+}  // namespace dslaunch
