@@ -76,6 +76,7 @@ TEST(WorkerEnvTest, ABadVariableIsNamed) {
                                                      {"MASTER_PORT", "65536"},
                                                      {"MASTER_ADDR", ""},
                                                      {"LOCAL_WORLD_SIZE", "99999999999"},
+                                                     {"DSLAUNCH_EPOCH", "0"},
                                                      {"DSLAUNCH_STATUS_FD", "1"}};
   for (const auto& [name, value] : bad) {
     Map map = good;
