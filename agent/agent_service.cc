@@ -35,6 +35,25 @@ grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* contex
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AgentService::Renew(grpc::CallbackServerContext* context,
+                                              const pb::Empty*, pb::Empty*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this] { agent_.Renew(); });
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Move(grpc::CallbackServerContext* context,
+                                             const pb::MoveRequest* request,
+                                             pb::MoveReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reply, reactor] {
+    *reply = agent_.Move(*request);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AgentService::Signal(grpc::CallbackServerContext* context,
                                                const pb::SignalRequest* request, pb::Empty*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -24,6 +24,10 @@ class AgentService final : public pb::Agent::CallbackService {
                                                const pb::RunRequest* request) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
                                  const pb::StopRequest* request, pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const pb::Empty* request,
+                                  pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Move(grpc::CallbackServerContext* context,
+                                 const pb::MoveRequest* request, pb::MoveReply* reply) override;
   grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context,
                                    const pb::SignalRequest* request, pb::Empty* reply) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const pb::Empty* request,

@@ -32,6 +32,7 @@ constexpr size_t kMaxThreadLines = 8;           // for each rank that hangs
 constexpr milliseconds kClosedTravels(500);     // what the rendezvous said last, to the others
 constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
+constexpr milliseconds kMoveSlack(10'000);      // beyond what the front end waits before it moves
 constexpr milliseconds kStall(500);  // a timer this late means that this process stood still
 
 int64_t UnixMs(std::chrono::system_clock::time_point time) {
@@ -112,19 +113,14 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   }
   DSL_TRY(ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
-    CoordinatorOptions options;
-    options.job_id = request.job_id();
-    options.nodes.assign(request.nodes().begin(), request.nodes().end());
-    options.timeouts = request.timeouts();
-    options.one_machine = request.local();
-    options.policy = request.policy();
-    options.rendezvous_node = request.rendezvous_node();
-    options.absent_nodes.assign(request.absent_nodes().begin(), request.absent_nodes().end());
-    DSL_TRY_ASSIGN(server_, RendezvousServer::Start(std::move(options), request.credentials()));
+    pb::MoveRequest nothing_before;
+    *nothing_before.mutable_absent_nodes() = request.absent_nodes();
+    DSL_TRY(OpenRendezvous(nothing_before));
     for (const std::string& endpoint : server_->endpoints())
       facts.add_rendezvous_endpoints(endpoint);
   }
   prepared_ = true;
+  lease_renewed_ = Clock::now();
   link_ = std::make_unique<RendezvousLink>(
       loop_, request.job_id(), request.node_index(),
       [this](const pb::RendezvousMessage& message) { OnRendezvousMessage(message); },
@@ -135,18 +131,37 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
   return facts;
 }
 
+Result<void> NodeAgent::OpenRendezvous(const pb::MoveRequest& last) {
+  CoordinatorOptions options;
+  options.job_id = prepare_.job_id();
+  options.nodes.assign(prepare_.nodes().begin(), prepare_.nodes().end());
+  options.timeouts = prepare_.timeouts();
+  options.policy = prepare_.policy();
+  options.one_machine = prepare_.local();
+  options.rendezvous_node = prepare_.node_index();
+  options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
+  options.epoch = last.epoch();
+  options.restarts = last.restarts();
+  options.epoch_ended_by = last.cause();
+  DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
+                 RendezvousServer::Start(std::move(options), prepare_.credentials()));
+  const std::lock_guard lock(server_mutex_);
+  server_ = std::move(server);
+  return {};
+}
+
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
   events_.Attach(
       {request.stream_all(), {request.stream_ranks().begin(), request.stream_ranks().end()}},
       std::move(sink));
-  if (stopping()) return;  // before it ran
-  if (server_) {
-    Join(RendezvousRoute{server_->InProcessChannel(), ""});
-    return;
-  }
-  const std::vector<std::string> endpoints(request.rendezvous_endpoints().begin(),
-                                           request.rendezvous_endpoints().end());
+  if (!stopping()) GoToRendezvous();  // else before it ran
+}
+
+void NodeAgent::GoToRendezvous() {
+  if (server_) return Join(RendezvousRoute{server_->InProcessChannel(), ""});
+  const std::vector<std::string> endpoints(run_.rendezvous_endpoints().begin(),
+                                           run_.rendezvous_endpoints().end());
   std::thread([this, endpoints, job_id = prepare_.job_id(), credentials = prepare_.credentials(),
                deadline = Deadline::After(milliseconds(prepare_.timeouts().join_ms()))] {
     Result<RendezvousRoute> route = FindRendezvous(endpoints, job_id, credentials, deadline);
@@ -277,9 +292,82 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
 void NodeAgent::OnRendezvousEnd(const std::string& why) {
   if (closed_) return;
   const uint32_t host = prepare_.rendezvous_node();
-  BeginStop(MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
-                      NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")"));
+  pb::Cause cause =
+      MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
+                NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")");
+  cause.set_epoch(epoch_);
+  if (MayMove()) return AwaitMove(cause);
+  BeginStop(cause);
   OnClosed({});
+}
+
+// --- Another rendezvous ---
+
+// A front end is there to name another, and policy allows another epoch.
+bool NodeAgent::MayMove() const {
+  return prepare_.policy().max_restarts() > 0 && !server_ && !stopping() && !detached_ &&
+         !front_end_gone_ && !stream_over_at_;
+}
+
+// The front end first makes sure that the lost node has ended its ranks, which takes the node as
+// long as its lease if it cannot be told.
+void NodeAgent::AwaitMove(const pb::Cause& cause) {
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  log_.Write(CauseText(cause) + "; waiting for the front end to name another");
+  LeaveRendezvous();
+  lost_by_ = cause;
+  move_by_ = Clock::now() + kMoveSlack +
+             milliseconds(timeouts.lease_ms() + 2 * timeouts.dead_ms() + timeouts.grace_ms() +
+                          timeouts.teardown_ms());
+  pb::NodeEvent event;
+  event.mutable_rendezvous_lost()->set_epoch(epoch_);
+  *event.mutable_rendezvous_lost()->mutable_cause() = cause;
+  events_.Emit(std::move(event));
+  if (phase_ > Phase::kWorking) return;
+  phase_ = Phase::kHalting;
+  pb::KeeperRequest request;
+  request.mutable_stop();
+  SendToKeeper(request);
+}
+
+void NodeAgent::LeaveRendezvous() {
+  std::shared_ptr<RendezvousServer> server;
+  {
+    const std::lock_guard lock(server_mutex_);
+    server.swap(server_);
+  }
+  server.reset();  // first: our own leaving is not what the others should hear of
+  link_->Leave();
+}
+
+pb::MoveReply NodeAgent::Move(const pb::MoveRequest& request) {
+  pb::MoveReply reply;
+  const Result<void> moved = TryMove(request);
+  if (!moved.ok()) {
+    reply.mutable_failure()->set_exit_code(ToInt(moved.error().code));
+    reply.mutable_failure()->set_message(node_name() + ": " + moved.error().message);
+    return reply;
+  }
+  pb::RendezvousOpened& opened = *reply.mutable_opened();
+  if (!server_) return reply;
+  for (const std::string& endpoint : server_->endpoints())
+    opened.add_rendezvous_endpoints(endpoint);
+  return reply;
+}
+
+Result<void> NodeAgent::TryMove(const pb::MoveRequest& request) {
+  if (!move_by_ || stopping())
+    return Error{ExitCode::kUnavailable, "it does not wait for another rendezvous"};
+  if (request.rendezvous_node() >= static_cast<uint32_t>(prepare_.nodes_size()))
+    return Error{ExitCode::kInternal, "the front end named a node that the job does not have"};
+  if (request.rendezvous_node() == prepare_.node_index()) DSL_TRY(OpenRendezvous(request));
+  move_by_.reset();
+  prepare_.set_rendezvous_node(request.rendezvous_node());
+  *run_.mutable_rendezvous_endpoints() = request.rendezvous_endpoints();
+  log_.Write(NodeAt(request.rendezvous_node()).name() + " decides from now on");
+  join_when_empty_ = phase_ == Phase::kHalting;
+  if (!join_when_empty_) GoToRendezvous();
+  return {};
 }
 
 void NodeAgent::OnClosed(const pb::Closed& word) {
@@ -537,6 +625,12 @@ void NodeAgent::Halted() {
     return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), port.error().code,
                              node_name() + ": " + port.error().message));
   }
+  if ((move_by_ || join_when_empty_) && done_.left_size() > 0) {
+    closed_ = true;
+    return BeginStop(MakeCause(pb::Cause::INTERNAL, prepare_.node_index(), ExitCode::kTimedOut,
+                               node_name() + ": processes are left that could not be ended"));
+  }
+  if (std::exchange(join_when_empty_, false)) return GoToRendezvous();
   pb::AgentMessage message;
   pb::Halted& halted = *message.mutable_halted();
   *halted.mutable_left() = done_.left();
@@ -578,6 +672,9 @@ void NodeAgent::OnKeeperGone() {
   front_end_gone_ = true;
   events_.Detach();
   if (!prepared_) return loop_.stop();
+  // Whoever decides is no longer here: the other nodes need another, if they may have one.
+  if (server_ && prepare_.policy().max_restarts() > 0 && prepare_.nodes_size() > 1)
+    LeaveRendezvous();
   StopJob(MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
                     node_name() + " was lost: its keeper process was killed"));
   const Orphans orphans = {.job_id = prepare_.job_id(),
@@ -651,8 +748,13 @@ std::string NodeAgent::Describe(const EpochWorker& worker) const {
 // --- Time ---
 
 void NodeAgent::Beat(bool loop_lives) {
+  std::shared_ptr<RendezvousServer> server;
+  {
+    const std::lock_guard lock(server_mutex_);
+    server = server_;
+  }
   // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
-  if (server_) server_->Tick();
+  if (server) server->Tick();
   if (!loop_lives) return;
   // The keeper judges by the same beats as the rendezvous, else it would kill an agent that only
   // waits for its disk.
@@ -682,10 +784,24 @@ void NodeAgent::Tick() {
 
 void NodeAgent::CheckSilence(bool tick_was_late) {
   const Clock::time_point now = Clock::now();
-  if (tick_was_late) link_->Forgive();
+  if (tick_was_late) {
+    link_->Forgive();
+    lease_renewed_ = now;
+  }
   if (link_->joined() && !closed_ &&
       link_->IsSilentFor(milliseconds(prepare_.timeouts().dead_ms())))
     OnRendezvousEnd("it was silent");
+  if (move_by_ && now >= *move_by_) {
+    move_by_.reset();
+    BeginStop(lost_by_);
+    OnClosed({});
+  }
+  // An empty node has nothing to lose, and does not wait for as long.
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  const milliseconds lease(phase_ == Phase::kEmpty
+                               ? std::min(timeouts.lease_ms(), timeouts.dead_ms())
+                               : timeouts.lease_ms());
+  if (!detached_ && lease.count() > 0 && now - lease_renewed_ >= lease) OnFrontEndGone();
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ class NodeAgent {
   // The Agent service (proto/agent.proto); all on the loop's thread.
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
+  void Renew() { lease_renewed_ = Clock::now(); }
+  pb::MoveReply Move(const pb::MoveRequest& request);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   // The path of the socket where Attach is served; an error when the job was not prepared for it.
@@ -64,9 +67,16 @@ class NodeAgent {
   };
 
   Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
+  // This node decides from now on; `last` says what was before.
+  Result<void> OpenRendezvous(const pb::MoveRequest& last);
+  void GoToRendezvous();
   void Join(Result<RendezvousRoute> route);
   void OnRendezvousMessage(const pb::RendezvousMessage& message);
   void OnRendezvousEnd(const std::string& why);
+  bool MayMove() const;
+  void AwaitMove(const pb::Cause& cause);
+  Result<void> TryMove(const pb::MoveRequest& request);
+  void LeaveRendezvous();
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
   void OnInspect(const pb::Inspect& inspect);
@@ -124,10 +134,12 @@ class NodeAgent {
   std::optional<LogKeeping> log_keeping_;
   AgentLog log_;
   PortReservation master_port_;
-  std::unique_ptr<RendezvousServer> server_;
 
   pb::RunRequest run_;
   std::unique_ptr<RendezvousLink> link_;
+  std::optional<Clock::time_point> move_by_;  // the rendezvous is lost, and another is awaited
+  pb::Cause lost_by_;                         // why
+  bool join_when_empty_ = false;
 
   Phase phase_ = Phase::kIdle;
   uint64_t epoch_ = 0;  // the newest that this node was part of, as rank or spare; 0: none yet
@@ -140,6 +152,7 @@ class NodeAgent {
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
+  Clock::time_point lease_renewed_;
   EventHub events_;
 
   std::function<void(UniqueFd)> serve_;
@@ -152,6 +165,8 @@ class NodeAgent {
   std::optional<std::chrono::system_clock::time_point> ended_at_;
   std::optional<Clock::time_point> closed_at_;
 
+  std::mutex server_mutex_;  // guards server_ against the heart
+  std::shared_ptr<RendezvousServer> server_;
   std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };
 

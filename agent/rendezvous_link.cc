@@ -29,19 +29,23 @@ RendezvousLink::RendezvousLink(asio::io_context& loop, std::string job_id, uint3
 void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join) {
   address_ = route.address;
   heard_at_ = Clock::now();
+  const uint64_t attendance = ++attendance_;
   auto client = std::make_unique<RendezvousClient>(
       route.channel,
-      [this](pb::RendezvousMessage message) {
+      [this, attendance](pb::RendezvousMessage message) {
         // Taken here, where the message arrives: the loop may be busy.
         if (message.heartbeat().sent_us() != 0)
           round_trip_us_ = NowUs() - message.heartbeat().sent_us();
-        asio::post(loop_, [this, message = std::move(message)] {
+        asio::post(loop_, [this, attendance, message = std::move(message)] {
+          if (attendance != attendance_) return;
           heard_at_ = Clock::now();
           on_message_(message);
         });
       },
-      [this](std::string why) {
-        asio::post(loop_, [this, why = std::move(why)] { on_end_(why); });
+      [this, attendance](std::string why) {
+        asio::post(loop_, [this, attendance, why = std::move(why)] {
+          if (attendance == attendance_) on_end_(why);
+        });
       });
   join.set_reached_at(address_);
   if (!address_.empty()) join.set_address(LocalAddressTowards(address_));
@@ -51,6 +55,13 @@ void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join) {
   SetBeat(0, {});
   const std::lock_guard lock(beat_mutex_);
   client_ = std::move(client);
+}
+
+void RendezvousLink::Leave() {
+  ++attendance_;
+  std::unique_ptr<RendezvousClient> client;  // destroyed without the lock: it waits for its end
+  const std::lock_guard lock(beat_mutex_);
+  client.swap(client_);
 }
 
 void RendezvousLink::Send(uint64_t epoch, pb::AgentMessage message) {

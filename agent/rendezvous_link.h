@@ -19,15 +19,18 @@ namespace dslaunch {
 // All on the loop's thread, but for Beat.
 class RendezvousLink {
  public:
-  // Called on the loop's thread; on_end once, last.
+  // Called on the loop's thread; on_end once for each Join, last, unless it was left.
   using OnMessage = std::function<void(const pb::RendezvousMessage&)>;
   using OnEnd = std::function<void(const std::string& why)>;
 
   RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
                  OnMessage on_message, OnEnd on_end);
 
-  // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once.
+  // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once, or
+  // again after Leave.
   void Join(const RendezvousRoute& route, pb::Join join);
+  // Nothing more is heard or sent.
+  void Leave();
   bool joined() const { return client_ != nullptr; }
   // Of the rendezvous, as this node reaches it; empty: in this process.
   const std::string& address() const { return address_; }
@@ -57,6 +60,7 @@ class RendezvousLink {
   const uint32_t node_index_;
   const OnMessage on_message_;
   const OnEnd on_end_;
+  uint64_t attendance_ = 0;  // counts Join and Leave: what comes of an older one is void
   std::string address_;
   Clock::time_point heard_at_;
   std::atomic<uint64_t> round_trip_us_ = 0;

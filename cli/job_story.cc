@@ -84,6 +84,15 @@ std::vector<std::string> JobStory::OnRestarting(const pb::Restarting& restarting
   return {line + restarting.reason()};
 }
 
+std::string JobStory::OnMoved(size_t node, const pb::Cause& cause) {
+  given_up_.insert(rendezvous_);
+  rendezvous_ = node;
+  ended_epoch_ = std::max(ended_epoch_, epoch_);
+  ++restarts_;
+  return "epoch " + std::to_string(ended_epoch_) + " ended: " + cause.message() + "; " +
+         nodes_[node].name + " decides from now on";
+}
+
 // In a job that can be restarted a node may be cut off from the others, and then takes for the end
 // what is only its own. What counts is what the node says whose agent decides, while it is there.
 void JobStory::OnOutcome(size_t node, const pb::Outcome& outcome) {
@@ -97,12 +106,18 @@ void JobStory::OnOutcome(size_t node, const pb::Outcome& outcome) {
 
 void JobStory::OnDisconnected(size_t node) {
   connected_.erase(node);
-  ending_ = ending_ || node == rendezvous_;  // nobody can decide on another epoch
+  // Nobody can decide on another epoch, unless the other nodes wait for another rendezvous.
+  ending_ = ending_ || (node == rendezvous_ && !restartable_);
 }
 
 void JobStory::OnLost(size_t node, const std::string& reason, const std::string& last_words) {
   nodes_[node].lost_reason = reason;
   nodes_[node].last_words = last_words;
+}
+
+void JobStory::OnLostAtStart(const pb::Cause& cause) {
+  ending_ = true;
+  given_up_.insert(cause.node_index());
 }
 
 void JobStory::OnInterrupted(const pb::Cause& cause) {

@@ -24,6 +24,8 @@ class JobStory {
   // It could not be reached; the job starts without it.
   void OnAbsent(size_t node);
   void SetRendezvous(size_t node) { rendezvous_ = node; }
+  // Its node was lost by `cause`, and `node` hosts the next one. Returns a line for the user.
+  std::string OnMoved(size_t node, const pb::Cause& cause);
   // A node that was absent or lost is part of the job again.
   void OnConnected(size_t node);
   // Returns lines for the user, without "dslaunch: "; mostly none.
@@ -32,6 +34,8 @@ class JobStory {
   void OnDisconnected(size_t node);
   // Why it was over before the node was done.
   void OnLost(size_t node, const std::string& reason, const std::string& last_words);
+  // A node was lost before any ranks ran, and the job ends.
+  void OnLostAtStart(const pb::Cause& cause);
   // The user wants the job to end. What went wrong before stays the cause.
   void OnInterrupted(const pb::Cause& cause);
 

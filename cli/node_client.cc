@@ -114,6 +114,29 @@ void NodeClient::Run(const pb::RunRequest& request, RunHandlers handlers) {
   reader_ = std::make_unique<EventReader>(*this, request, std::move(handlers));
 }
 
+void NodeClient::Move(const pb::MoveRequest& request,
+                      std::function<void(Result<pb::RendezvousOpened>)> then) {
+  auto call = std::make_shared<Call<pb::MoveRequest, pb::MoveReply>>();
+  call->request = request;
+  stub_->async()->Move(
+      &call->context, &call->request, &call->reply,
+      [this, call, then = std::move(then)](const grpc::Status& status) {
+        asio::post(loop_, [this, call, status, then] {
+          if (!status.ok())
+            return then(Error{ExitCode::kUnavailable, name_ + ": " + status.error_message()});
+          if (call->reply.has_opened()) return then(call->reply.opened());
+          const pb::Failure& failure = call->reply.failure();
+          then(Error{static_cast<ExitCode>(failure.exit_code()), failure.message()});
+        });
+      });
+}
+
+void NodeClient::Renew() {
+  auto call = std::make_shared<Call<pb::Empty>>();
+  stub_->async()->Renew(&call->context, &call->request, &call->reply,
+                        [call](const grpc::Status&) {});
+}
+
 void NodeClient::Stop(const pb::Cause& cause, bool kill_now) {
   auto call = std::make_shared<Call<pb::StopRequest>>();
   *call->request.mutable_cause() = cause;

@@ -33,7 +33,10 @@ class NodeClient {
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::NodeFacts>)> then);
   // Once, after Prepare.
   void Run(const pb::RunRequest& request, RunHandlers handlers);
-  // These two do not wait for their answer.
+  // After the node said RendezvousLost. Bounded; the error names the node.
+  void Move(const pb::MoveRequest& request, std::function<void(Result<pb::RendezvousOpened>)> then);
+  // These do not wait for their answer.
+  void Renew();
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
   // Once. From the answer on the job on that node no longer needs this front end. Bounded; the

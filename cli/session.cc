@@ -68,6 +68,7 @@ void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   events_.Told(names_, index, event);
   for (const std::string& line : story_.OnEvent(index, event)) Say(line);
   if (event.has_started()) connector_.Forget(index);
+  if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost());
   if (event.has_running() && options_.detach && !story_.ending()) return DetachAll();
   if (story_.ending()) {
     connector_.Stop();
@@ -85,6 +86,7 @@ void LaunchSession::OnStreamEnd(size_t index) {
   node.stream_ended = true;
   story_.OnDisconnected(index);
   if (story_.IsDone(index)) return OnLinkEnded(index);
+  if (!story_.ending()) StopIfLostAtStart(index, "its agent broke off");
   // The keeper outlives its agent until the node is empty: its end is what to wait for. A job that
   // cannot do without the node is about to end.
   if (!story_.restartable() || story_.ending()) ArmTeardownTimer();
@@ -143,7 +145,7 @@ void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link)
     }
     const bool first_time = !again.facts;
     again.facts = *std::move(facts);
-    again.stream_ended = again.ended = again.silence_said = false;
+    again.stream_ended = again.ended = again.silence_said = again.awaits_move = false;
     events_.Connected(NameOf(index), again.facts->job_dir());
     story_.OnConnected(index);
     Say(NameOf(index) + (first_time ? " is here now" : " is back"));
@@ -163,6 +165,10 @@ void LaunchSession::Watch() {
     }
   }
   WatchSilence(now);
+  for (const NodeState& node : nodes_) {
+    if (node.client && !node.stream_ended) node.client->Renew();
+  }
+  MoveIfHostIsGone();
   watch_timer_.expires_after(std::min(dead_after() / 4, kLongestWatch));
   watch_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) Watch();
@@ -180,6 +186,7 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
     const Clock::duration silence = node.client->silence().SilentFor(now);
     const bool silent = silence >= dead_after();
     (silent ? any_silent : any_heard) = true;
+    if (silent) StopIfLostAtStart(i, "it was silent for " + Seconds(dead_after().count()));
     const bool say = silence >= dead_after() + kNotYetDecided;
     if (say && !node.silence_said) {
       Say("nothing was heard of " + NameOf(i) + " for " + Seconds(dead_after().count()) +
@@ -197,6 +204,22 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
     story_.OnLost(i, "nothing was heard of it for " + Seconds(dead_after().count()), "");
   }
   GiveUpWaiting();
+}
+
+// Before the first ranks run only the front end knows all nodes: the rendezvous would wait for one
+// that has not joined yet, and its own node may be the one that is lost.
+void LaunchSession::StopIfLostAtStart(size_t index, const std::string& why) {
+  const bool decides = index == prepare_.rendezvous_node();
+  if (story_.epoch() > 0 || story_.ending() || (story_.restartable() && !decides)) return;
+  pb::Cause cause = MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index),
+                              ExitCode::kUnavailable, NameOf(index) + " was lost: " + why);
+  story_.OnLostAtStart(cause);
+  connector_.Stop();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != index && nodes_[i].client && !nodes_[i].ended)
+      nodes_[i].client->Stop(cause, /*kill_now=*/false);
+  }
+  ArmTeardownTimer();
 }
 
 // --- The user ---

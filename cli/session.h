@@ -68,6 +68,7 @@ class LaunchSession {
     bool stream_ended = false;     // of Run
     bool ended = false;            // nothing more will come: done, or lost and its link ended
     bool silence_said = false;
+    bool awaits_move = false;  // it has lost its rendezvous
 
     bool has_failed() const { return failure.has_value(); }
     bool is_reached() const { return client != nullptr; }
@@ -94,8 +95,17 @@ class LaunchSession {
   void OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link);
   void Watch();
   void WatchSilence(Clock::time_point now);
+  void StopIfLostAtStart(size_t index, const std::string& why);
   void OnSignal(int signal_number);
   void Interrupt(int signal_number);
+
+  // The rendezvous' node is lost (session_move.cc).
+  void OnRendezvousLost(size_t index, const pb::RendezvousLost& lost);
+  void MoveIfHostIsGone();
+  bool IsHostGone() const;
+  void MoveTo(size_t host);
+  void OnMoved(size_t host, const pb::MoveRequest& request);
+  void StopWithout(const std::string& why);
 
   // Leaving the job alone (session_detach.cc).
   void DetachAll();
@@ -125,8 +135,10 @@ class LaunchSession {
   asio::steady_timer watch_timer_;
   asio::steady_timer teardown_timer_;
   std::vector<NodeState> nodes_;
-  std::vector<std::string> names_;                 // of all nodes
-  std::vector<std::unique_ptr<NodeClient>> past_;  // of nodes that were reached again
+  std::vector<std::string> names_;                     // of all nodes
+  std::vector<std::unique_ptr<NodeClient>> past_;      // of nodes that were reached again
+  std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
+  bool moving_ = false;
   std::optional<CertificateAuthority> authority_;
   pb::PrepareRequest prepare_;
   pb::RunRequest run_;

@@ -14,11 +14,10 @@ constexpr int kMaxMessageBytes = 16 << 20;
 constexpr int kFirstReconnectMs = 50;
 constexpr int kMaxReconnectMs = 500;
 
-// Silence on a control connection, which TCP alone would take for patience. A node is given up
-// sooner than a front end: that one may be a laptop that sleeps for a moment (its lease).
+// Silence of a node on its control connection, which TCP alone would take for patience. That of a
+// front end is measured by its lease (NodeAgent::Renew).
 constexpr int kPingEveryMs = 10'000;
 constexpr int kNodeSilentMs = 30'000;
-constexpr int kFrontEndSilentMs = 60'000;
 
 // gRPC expects it of a descriptor it is given, and hangs otherwise.
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
@@ -41,9 +40,6 @@ void SetCommonServerOptions(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kFrontEndSilentMs - kPingEveryMs);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kPingEveryMs / 2);
 }

@@ -25,6 +25,12 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
   quorum_options_.min_nodes = options_.policy.min_nodes();
   quorum_options_.max_nodes = options_.policy.max_nodes();
   quorum_options_.join_deadline = now + milliseconds(options_.timeouts.join_ms());
+  if (options_.epoch == 0) return;
+  // The epochs before are another's; what counts of them is that they ended, and by what.
+  epoch_ = options_.epoch;
+  const pb::Cause& cause = options_.epoch_ended_by;
+  ended_.assign(options_.restarts, {cause, now - milliseconds(options_.policy.cooldown_ms()), {}});
+  reports_.push_back(ReportSince(cause, cause.node_index(), now, now));
 }
 
 // --- What agents say ---

@@ -35,6 +35,11 @@ struct CoordinatorOptions {
   pb::Policy policy;
   uint32_t rendezvous_node = 0;        // whose agent runs this; told what users should know
   std::vector<uint32_t> absent_nodes;  // could not be reached at the start
+  // When the node that decided before was lost: the newest epoch it had formed, the restarts used
+  // up, and why that epoch ended.
+  uint64_t epoch = 0;
+  uint32_t restarts = 0;
+  pb::Cause epoch_ended_by;
 };
 
 // One agent's connection; chosen by the caller, never used twice.

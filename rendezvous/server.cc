@@ -29,6 +29,12 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
     Deliver(coordinator_.OnTick(Clock::now()));
   }
 
+  // From now on nobody is told anything.
+  void FallSilent() {
+    const std::lock_guard lock(mutex_);
+    silent_ = true;
+  }
+
  private:
   class Session;
 
@@ -37,6 +43,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
 
   std::mutex mutex_;
   Coordinator coordinator_;
+  bool silent_ = false;
   SessionId next_session_ = 1;
   std::map<SessionId, Session*> sessions_;
 };
@@ -109,6 +116,7 @@ grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServ
 }
 
 void RendezvousServer::Service::Deliver(std::vector<Outgoing> messages) {
+  if (silent_) return;
   for (Outgoing& outgoing : messages) {
     const auto session = sessions_.find(outgoing.session);
     if (session != sessions_.end())
@@ -144,7 +152,9 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
   return self;
 }
 
+// What the agents of broken streams seem to say is no decision of anybody.
 RendezvousServer::~RendezvousServer() {
+  service_->FallSilent();
   if (server_) server_->Shutdown(std::chrono::system_clock::now());
 }
 

@@ -1,6 +1,8 @@
 """Jobs that lose a node and go on: with fewer nodes, with a spare, and from the last checkpoint."""
 
 import json
+import os
+import signal
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
@@ -58,6 +60,29 @@ class Programs(ElasticCase):
         hosts.nodes[2].power_cut()
         self.assert_code(69, self.wait(job, 30), job)
         self.assert_says(job, "node3 was lost")
+
+    def lose_the_first_node(self, lose, *options):
+        hosts = self.fresh_hosts(count=3)
+        job = self.start("--hostfile", self.hostfile(hosts), *TIMES, "--nnodes", "2:3", *options,
+                         bash(self.SCRIPT), "-", str(self.folder), "0")
+        self.wait_for_files(job, "up.1.*", 3)
+        lose(hosts.nodes[0])
+        self.wait_for_files(job, "up.2.*.2.1", 2)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job, 30), job)
+        self.assert_says(job, "node1 was lost", "node2 decides from now on")
+        self.assert_presentable(job)
+        self.assert_nothing_left(5)
+
+    def test_the_power_of_the_node_that_decides_is_cut(self):
+        # Nobody can know that its ranks have ended before its lease is over.
+        self.lose_the_first_node(lambda node: node.power_cut(), "--lease_s", "3")
+
+    def test_the_agent_that_decides_is_killed(self):
+        self.lose_the_first_node(lambda node: os.kill(self.keeper_and_agent(node)[1].pid, signal.SIGKILL))
+
+    def test_the_keeper_of_the_agent_that_decides_is_killed(self):
+        self.lose_the_first_node(lambda node: os.kill(self.keeper_and_agent(node)[0].pid, signal.SIGKILL))
 
 
 class Training(ElasticCase):
