@@ -4,7 +4,7 @@ import json
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import LauncherCase, main  # noqa: E402
+from launcher_case import LauncherCase, main, wait_until  # noqa: E402
 
 LOCAL = ["--launcher", "local"]
 
@@ -39,6 +39,28 @@ class Training(LauncherCase):
         os.kill(victim.pid, signal.SIGKILL)
         self.assert_code(137, self.wait(job, 15), job)
         self.assert_says(job, r"rank 3\b", "SIGKILL")
+        self.assert_nothing_left()
+
+    def test_a_restarted_job_goes_on_from_its_last_checkpoint(self):
+        import os
+        import signal
+        checkpoints, metrics = self.folder / "checkpoints", self.folder / "metrics.jsonl"
+        job = self.start(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--max_restarts", 3, "train", "fashion_mnist",
+                         "--steps", 1500, "--checkpoint_dir", checkpoints, "--save_every", 100, "--metrics_jsonl",
+                         metrics)
+        wait_until(lambda: (checkpoints / "latest").exists(), 120)
+        victim, = [process for process in self.leftovers()
+                   if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
+        os.kill(victim.pid, signal.SIGKILL)
+        self.assert_code(0, self.wait(job, 240), job)
+        self.assert_says(job, r"resuming from \S+/step_\d+")
+        records = [json.loads(line) for line in metrics.read_text().splitlines()]
+        self.assertEqual({record["step"] for record in records}, set(range(1, 1501)))
+        self.assertEqual({record["attempt"] for record in records}, {1, 2})
+        second = [record["step"] for record in records if record["attempt"] == 2]
+        self.assertEqual(second, list(range(second[0], 1501)))
+        self.assertEqual(second[0] % 100, 1, "it went on right behind a checkpoint")
+        self.assertEqual((checkpoints / "latest").read_text(), "step_001500")
         self.assert_nothing_left()
 
     def test_data_that_is_not_there(self):

@@ -205,6 +205,11 @@ TEST(ParseOptions, TrainOptions) {
   EXPECT_EQ(options.train.metrics_jsonl, "m.jsonl");
   EXPECT_THAT(options.train.sets,
               ElementsAre("engine.optimizer.params.lr=1e-3", "run.tags=[a, b]"));
+  const TrainOptions saving =
+      Good({"train", "--checkpoint-dir", "c", "--save_every=5", "--resume", "none"}).train;
+  EXPECT_EQ(saving.checkpoint_dir, "c");
+  EXPECT_EQ(saving.save_every, 5);
+  EXPECT_EQ(saving.resume, "none");
   EXPECT_FALSE(Good({"train"}).train.recipe);
   EXPECT_EQ(Good({"train", "--epochs", "3", "--", "-x.yaml"}).train.recipe, "-x.yaml");
 }

@@ -182,6 +182,22 @@ TEST(RecipeJson, OptionsOverride) {
             R"({"run":{"epochs":2,"metrics_jsonl":"/abs/m.jsonl"}})");
 }
 
+TEST(RecipeJson, CheckpointOptions) {
+  TrainOptions options;
+  options.checkpoint_dir = "ckpt";
+  options.save_every = 20;
+  options.resume = "step_000040";
+  EXPECT_EQ(
+      Good("run: {steps: 3}\n", options),
+      R"({"run":{"checkpoint_dir":"/cwd/ckpt","resume":"step_000040","save_every":20,"steps":3}})");
+  options.checkpoint_dir.reset();
+  EXPECT_TRUE(Json("run: {checkpoint_dir: /c}\n", options).ok());
+  const auto refused = Json("run: {steps: 3}\n", options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ExitCode::kUsage);
+  EXPECT_THAT(refused.error().message, HasSubstr("--save_every needs --checkpoint_dir"));
+}
+
 TEST(RecipeJson, SetMakesMapsAndReadsYamlValues) {
   TrainOptions options;
   options.steps = 5;

@@ -28,6 +28,7 @@ WorkerEnv Example() {
   env.master_port = 29500;
   env.job_id = "job";
   env.status_fd = 5;
+  env.epoch = 3;
   return env;
 }
 
@@ -43,6 +44,7 @@ TEST(WorkerEnvTest, BothDirectionsAgree) {
   EXPECT_EQ(back->master_addr, "10.0.0.1");
   EXPECT_EQ(back->master_port, 29500);
   EXPECT_EQ(back->status_fd, 5);
+  EXPECT_EQ(back->epoch, Example().epoch);
 }
 
 TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
@@ -76,6 +78,7 @@ TEST(WorkerEnvTest, ABadVariableIsNamed) {
                                                      {"MASTER_PORT", "65536"},
                                                      {"MASTER_ADDR", ""},
                                                      {"LOCAL_WORLD_SIZE", "99999999999"},
+                                                     {"DSLAUNCH_EPOCH", "0"},
                                                      {"DSLAUNCH_STATUS_FD", "1"}};
   for (const auto& [name, value] : bad) {
     Map map = good;
