@@ -1,18 +1,28 @@
 #include "cli/job_output.h"
 
+#include <fcntl.h>
+
 #include "proto/contract/status_line.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr size_t kEnoughPendingBytes = 1 << 20;
-constexpr milliseconds kSlowReaderPoll(20);
+constexpr size_t kEnoughPendingBytes = 256 << 10;
+// A slow reader is awaited; this is how often it is tried beside that.
+constexpr milliseconds kSlowReaderPoll(200);
 constexpr std::chrono::seconds kReaderPatience(60);
 
 }  // namespace
 
 JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal)
-    : terminal_(terminal), progress_(terminal.has_live_line()), flush_timer_(loop) {}
+    : terminal_(terminal),
+      progress_(terminal.has_live_line()),
+      writable_(loop),
+      flush_timer_(loop) {
+  // asio owns what it waits for, so it gets a duplicate.
+  const int fd = ::fcntl(terminal.writable_fd(), F_DUPFD_CLOEXEC, 0);
+  if (fd >= 0) writable_.assign(fd);
+}
 
 void JobOutput::Say(const std::string& text) {
   for (size_t start = 0; start < text.size();) {
@@ -29,14 +39,18 @@ void JobOutput::Print(const std::string& line) {
 }
 
 LineAssembler::Sink JobOutput::SinkFor(bool is_stderr, const Stream& stream) {
-  return [this, is_stderr, &stream](std::string_view line) {
-    const std::string tagged = stream.tag + std::string(line);
+  return [this, is_stderr, &stream, tagged = std::string()](std::string_view line) mutable {
+    tagged.assign(stream.tag).append(line);
     is_stderr ? terminal_.Err(tagged) : terminal_.Out(tagged);
   };
 }
 
 void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
                     std::function<void()> then) {
+  if (terminal_.Pending() >= kEnoughPendingBytes) {
+    waiting_.push_back([this, node, &chunk, then = std::move(then)] { Log(node, chunk, then); });
+    return;
+  }
   const bool is_terminal =
       chunk.is_stderr() ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
   const auto rank = static_cast<int>(chunk.rank());
@@ -53,8 +67,7 @@ void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
   stream.lines.Append(chunk.data(), Clock::now(), sink);
   Flush();
   if (stream.lines.FlushDue()) ArmFlushTimer(kPartialLineDelay);
-  if (terminal_.Pending() < kEnoughPendingBytes) return then();
-  waiting_.push_back(std::move(then));
+  then();
 }
 
 void JobOutput::Progress(const pb::WorkerStatus& status) {
@@ -79,7 +92,27 @@ void JobOutput::Flush() {
   const size_t pending = terminal_.Pending();
   if (pending == 0 || pending != pending_before_) progress_at_ = Clock::now();
   pending_before_ = pending;
-  if (pending > 0) ArmFlushTimer(kSlowReaderPoll);
+  if (pending == 0) return;
+  lagged_at_ = Clock::now();
+  ArmFlushTimer(kSlowReaderPoll);
+  AwaitReader();
+}
+
+void JobOutput::AwaitReader() {
+  if (!writable_.is_open() || std::exchange(awaiting_reader_, true)) return;
+  writable_.async_wait(writable_.wait_read, [this](const asio::error_code& error) {
+    if (!error) OnReader();
+  });
+}
+
+void JobOutput::OnReader() {
+  awaiting_reader_ = false;
+  const size_t pending = terminal_.Pending();
+  terminal_.Flush();
+  // A terminal that has room for one byte refuses a newline, which needs two. To await it again at
+  // once would spin; the timer comes.
+  if (terminal_.Pending() != pending) Flush();
+  GoOn();
 }
 
 void JobOutput::ArmFlushTimer(milliseconds delay) {
@@ -93,12 +126,18 @@ void JobOutput::ArmFlushTimer(milliseconds delay) {
 void JobOutput::OnFlushTimer() {
   flush_armed_ = false;
   bool partial = false;
+  // While the reader lags, the rest of a line is more likely to be held up than not written yet.
+  const bool lags = terminal_.Pending() > 0 || Clock::now() - lagged_at_ < kPartialLineDelay;
   for (auto& [key, stream] : streams_) {
-    stream.lines.FlushPartial(Clock::now(), SinkFor(std::get<bool>(key), stream));
+    if (!lags) stream.lines.FlushPartial(Clock::now(), SinkFor(std::get<bool>(key), stream));
     partial = partial || stream.lines.FlushDue();
   }
   Flush();
   if (partial) ArmFlushTimer(kPartialLineDelay);
+  GoOn();
+}
+
+void JobOutput::GoOn() {
   if (terminal_.Pending() >= kEnoughPendingBytes) return;
   for (const std::function<void()>& go_on : std::exchange(waiting_, {})) go_on();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <map>
@@ -31,8 +32,8 @@ class JobOutput {
   // A line for programs, on stdout.
   void Print(const std::string& line);
 
-  // A piece of a rank's output. `then` is called once the terminal can take more, which is how a
-  // slow terminal slows its source.
+  // A piece of a rank's output, valid until `then` is called. That is once it was taken: while much
+  // is pending already, not yet, which is how a slow terminal slows its source.
   void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
 
   // A rank's step, for the progress line; it follows the lowest rank that reports.
@@ -59,18 +60,24 @@ class JobOutput {
 
   LineAssembler::Sink SinkFor(bool is_stderr, const Stream& stream);
   void Flush();
+  void AwaitReader();
+  void OnReader();
   void ArmFlushTimer(milliseconds delay);
   void OnFlushTimer();
+  void GoOn();
 
   Terminal& terminal_;
   ProgressView progress_;
+  asio::posix::stream_descriptor writable_;  // the terminal's writable_fd
+  bool awaiting_reader_ = false;
   asio::steady_timer flush_timer_;
   bool flush_armed_ = false;
   size_t pending_before_ = 0;
   Clock::time_point progress_at_ = Clock::now();
+  Clock::time_point lagged_at_;  // when bytes were pending last
   uint32_t leading_rank_ = UINT32_MAX;
   std::map<StreamKey, Stream> streams_;
-  std::vector<std::function<void()>> waiting_;  // sources that the terminal holds up
+  std::vector<std::function<void()>> waiting_;  // output that the terminal holds up
 };
 
 }  // namespace dslaunch

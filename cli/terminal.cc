@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -39,7 +40,8 @@ void OpenStandardFds() {
   }
 }
 
-Terminal::Terminal(int out_fd, int err_fd, const char* term) {
+Terminal::Terminal(int out_fd, int err_fd, const char* term)
+    : writable_(::epoll_create1(EPOLL_CLOEXEC)) {
   Open(out_, out_fd);
   Open(err_, err_fd);
   same_ = SameTerminal(out_fd, err_fd);
@@ -68,24 +70,24 @@ void Terminal::Open(Stream& stream, int fd) {
 
 void Terminal::AddLine(Stream& stream, std::string_view line) {
   if (stream.dead) return;
-  if (stream.pending.size() + line.size() > kMaxPendingBytes) {
+  if (stream.Pending() + line.size() > kMaxPendingBytes) {
     ++stream.dropped_lines;
     return;
   }
   if (stream.is_terminal) EraseLive();
   if (stream.dropped_lines > 0) {
-    stream.pending +=
+    stream.text +=
         "dslaunch: " + std::to_string(stream.dropped_lines) +
         " lines are not shown here, as this output was not read; the log files have them\n";
     stream.dropped_lines = 0;
   }
-  stream.pending += line;
-  stream.pending += '\n';
+  stream.text += line;
+  stream.text += '\n';
 }
 
 void Terminal::EraseLive() {
   if (!live_drawn_) return;
-  (same_ ? out_ : err_).pending += kEraseLine;
+  (same_ ? out_ : err_).text += kEraseLine;
   live_drawn_ = false;
 }
 
@@ -97,8 +99,8 @@ void Terminal::SetLive(const std::string& text) {
 
 void Terminal::Flush() {
   Stream& stream = same_ ? out_ : err_;
-  if (!live_.empty() && !live_drawn_ && stream.pending.size() < kMaxPendingBytes) {
-    stream.pending += FitToWidth(live_, Columns());
+  if (!live_.empty() && !live_drawn_ && stream.Pending() < kMaxPendingBytes) {
+    stream.text += FitToWidth(live_, Columns());
     live_drawn_ = true;
   }
   Write(out_);
@@ -111,10 +113,7 @@ void Terminal::Drain(Deadline deadline) {
     pollfd fds[2];
     for (int i = 0; i < 2; ++i) {
       const Stream& stream = i == 0 ? out_ : err_;
-      fds[i] = {stream.pending.empty() ? -1
-                : stream.own           ? stream.own.get()
-                                       : stream.fd,
-                POLLOUT, 0};
+      fds[i] = {stream.Pending() == 0 ? -1 : stream.WriteFd(), POLLOUT, 0};
     }
     ::poll(fds, 2, deadline.PollMs());
     Flush();
@@ -122,24 +121,39 @@ void Terminal::Drain(Deadline deadline) {
 }
 
 void Terminal::Write(Stream& stream) {
-  const int fd = stream.own ? stream.own.get() : stream.fd;
+  const int fd = stream.WriteFd();
   const size_t most = stream.own ? kWriteBytes : kBlockingWriteBytes;
-  size_t written = 0;
-  while (!stream.dead && written < stream.pending.size()) {
+  while (!stream.dead && stream.Pending() > 0) {
     pollfd ready{fd, POLLOUT, 0};
     if (::poll(&ready, 1, 0) <= 0) break;
-    const ssize_t count = ::write(fd, stream.pending.data() + written,
-                                  std::min(most, stream.pending.size() - written));
+    const ssize_t count =
+        ::write(fd, stream.text.data() + stream.taken, std::min(most, stream.Pending()));
     if (count >= 0) {
-      written += static_cast<size_t>(count);
+      stream.taken += static_cast<size_t>(count);
     } else if (errno == EAGAIN) {
       break;
     } else if (errno != EINTR) {
       stream.dead = true;
     }
   }
-  if (stream.dead) stream.pending.clear();
-  stream.pending.erase(0, std::min(written, stream.pending.size()));
+  if (stream.dead) stream.taken = stream.text.size();
+  // Moving the rest up after each write would cost more than the writes.
+  if (stream.taken >= stream.Pending()) {
+    stream.text.erase(0, stream.taken);
+    stream.taken = 0;
+  }
+  Watch(stream);
+}
+
+// Only while there are bytes for it: a reader that went away would make the descriptor readable for
+// ever. epoll refuses files, which take everything at once.
+void Terminal::Watch(Stream& stream) {
+  const bool wanted = stream.Pending() > 0;
+  if (wanted == stream.watched) return;
+  epoll_event event{.events = EPOLLOUT, .data = {}};
+  const int done = ::epoll_ctl(writable_.get(), wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
+                               stream.WriteFd(), &event);
+  stream.watched = wanted && done == 0;
 }
 
 int Terminal::Columns() const {

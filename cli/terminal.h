@@ -44,7 +44,12 @@ class Terminal {
   void Flush();
 
   // Bytes that the readers have not taken yet.
-  size_t Pending() const { return out_.pending.size() + err_.pending.size(); }
+  size_t Pending() const { return out_.Pending() + err_.Pending(); }
+
+  // An epoll descriptor: it is readable while a reader can take some of what is pending for it. For
+  // waiting until the next Flush beside other things, without touching the flags of the user's
+  // descriptors. Borrowed; -1 if there is none.
+  int writable_fd() const { return writable_.get(); }
 
   // Flushes until all is taken or the deadline has come, then gives up what is left.
   void Drain(Deadline deadline);
@@ -56,16 +61,23 @@ class Terminal {
         own;  // the same file opened once more, non-blocking for us alone; when that can be done
     bool is_terminal = false;
     bool dead = false;
-    std::string pending;
+    bool watched = false;  // by writable_
+    std::string text;
+    size_t taken = 0;  // bytes of `text` that the reader has
     size_t dropped_lines = 0;
+
+    size_t Pending() const { return text.size() - taken; }
+    int WriteFd() const { return own ? own.get() : fd; }
   };
 
   static void Open(Stream& stream, int fd);
-  static void Write(Stream& stream);
+  void Write(Stream& stream);
+  void Watch(Stream& stream);
   void AddLine(Stream& stream, std::string_view line);
   void EraseLive();
   int Columns() const;
 
+  UniqueFd writable_;  // watches the streams that have bytes pending
   Stream out_;
   Stream err_;
   bool same_ = false;  // both are one terminal: all goes through out_, in order
