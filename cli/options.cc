@@ -81,6 +81,9 @@ is taken if there is one, else the built-in fashion_mnist.
   --data PATH              overrides the recipe's data.path
   --set KEY.PATH=VALUE     overrides any value of the recipe; may be repeated
   --metrics_jsonl FILE     one JSON object per step
+  --checkpoint_dir DIR     a folder that all nodes share; a checkpoint at the end
+  --save_every N           and after every N optimizer steps; the last two are kept
+  --resume auto|TAG|none   default auto: from the newest whole checkpoint, if any
 )";
 
 Error Usage(const std::string& what) {
@@ -192,6 +195,10 @@ void AddTrainOptions(CLI::App& app, TrainOptions& train) {
   AddText(app, "--data", "--data", [&](const std::string& text) { train.data = text; });
   AddText(app, "--metrics_jsonl", "--metrics_jsonl",
           [&](const std::string& text) { train.metrics_jsonl = text; });
+  AddText(app, "--checkpoint_dir", "--checkpoint_dir",
+          [&](const std::string& text) { train.checkpoint_dir = text; });
+  AddWhole(app, "--save_every", 1, train.save_every);
+  AddText(app, "--resume", "--resume", [&](const std::string& text) { train.resume = text; });
   app.add_option("--set", train.sets)->allow_extra_args(false);
 }
 

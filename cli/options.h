@@ -36,7 +36,10 @@ struct TrainOptions {
   std::optional<int64_t> seed;
   std::optional<std::string> data;
   std::optional<std::string> metrics_jsonl;
-  std::vector<std::string> sets;  // "key.path=value", in the order given
+  std::optional<std::string> checkpoint_dir;
+  std::optional<int64_t> save_every;  // optimizer steps
+  std::optional<std::string> resume;  // "auto", "none" or a checkpoint's name
+  std::vector<std::string> sets;      // "key.path=value", in the order given
 };
 
 struct LaunchOptions {

@@ -323,11 +323,26 @@ Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::
   }
   if (options.seed) DSL_TRY(SetPath(recipe, "run.seed", *options.seed, "--seed"));
   if (options.data) DSL_TRY(SetPath(recipe, "data.path", *options.data, "--data"));
+  const auto absolute = [&](const std::string& path) {
+    return (fs::path(cwd) / path).lexically_normal().string();
+  };
   if (options.metrics_jsonl) {
-    const std::string path = (fs::path(cwd) / *options.metrics_jsonl).lexically_normal().string();
-    DSL_TRY(SetPath(recipe, "run.metrics_jsonl", path, "--metrics_jsonl"));
+    DSL_TRY(
+        SetPath(recipe, "run.metrics_jsonl", absolute(*options.metrics_jsonl), "--metrics_jsonl"));
   }
+  if (options.checkpoint_dir) {
+    DSL_TRY(SetPath(recipe, "run.checkpoint_dir", absolute(*options.checkpoint_dir),
+                    "--checkpoint_dir"));
+  }
+  if (options.save_every) {
+    DSL_TRY(SetPath(recipe, "run.save_every", *options.save_every, "--save_every"));
+  }
+  if (options.resume) DSL_TRY(SetPath(recipe, "run.resume", *options.resume, "--resume"));
   for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set));
+  if ((options.save_every || options.resume) && !recipe["run"].contains("checkpoint_dir")) {
+    return Error{ExitCode::kUsage, std::string(options.save_every ? "--save_every" : "--resume") +
+                                       " needs --checkpoint_dir, the folder of the checkpoints"};
+  }
   return {};
 }
 

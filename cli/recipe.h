@@ -31,7 +31,9 @@ struct Recipe {
 //   a name            that file, else the built-in recipe of that name
 //   --steps, --epochs set run.steps or run.epochs and remove the other; --seed, --data,
 //   --metrics_jsonl (made
-//                     absolute) set run.seed, data.path, run.metrics_jsonl; --set comes last
+//                     absolute) set run.seed, data.path, run.metrics_jsonl; --checkpoint_dir (made
+//                     absolute), --save_every and --resume set the keys of run of the same name;
+//                     --set comes last
 // Only the shape is checked here: the trainer knows what may be in it. Errors are kBadInput with
 // file:line:column, or kUsage for a wrong option.
 Result<Recipe> LoadRecipe(const RecipeRequest& request);

@@ -49,10 +49,9 @@ MetricsFile::MetricsFile(const std::string& file)
 
 void MetricsFile::Append(const StepMetrics& m) {
   const nlohmann::ordered_json json = {
-      {"step", m.step},           {"epoch", m.epoch},
-      {"loss", m.loss},           {"lr", m.lr},
-      {"grad_norm", m.grad_norm}, {"samples", m.samples},
-      {"step_s", m.step_s},       {"samples_per_s", m.samples_per_s}};
+      {"step", m.step},       {"attempt", m.attempt}, {"epoch", m.epoch},
+      {"loss", m.loss},       {"lr", m.lr},           {"grad_norm", m.grad_norm},
+      {"samples", m.samples}, {"step_s", m.step_s},   {"samples_per_s", m.samples_per_s}};
   const std::string line = json.dump() + "\n";
   size_t written = 0;
   while (written < line.size()) {

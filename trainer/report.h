@@ -29,6 +29,7 @@ class StatusPipe {
 
 struct StepMetrics {
   int64_t step = 0;      // optimizer steps done
+  int64_t attempt = 1;   // which start of the job's ranks this is; a restart runs some steps again
   int64_t epoch = 0;     // of the step's last micro-batch, from 1
   double loss = 0;       // mean over the global batch
   double lr = 0;         // that this step was made at

@@ -12,7 +12,8 @@ constexpr int64_t kShareEvery = 10;
 
 }  // namespace
 
-Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks) {
+Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
+                      const Position& from) {
   const BatchConfig& batch = recipe.engine.batch;
   if (num_samples < batch.train_batch_size) {
     throw TrainError(ExitCode::kBadInput,
@@ -27,11 +28,20 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks) 
           ? per_rank / batch.micro_batch_size
           : (per_rank + batch.micro_batch_size - 1) / batch.micro_batch_size;
   schedule.accumulation_steps = batch.accumulation_steps;
-  schedule.total_steps =
-      recipe.run.steps ? *recipe.run.steps
-                       : *recipe.run.epochs * schedule.batches_per_epoch / batch.accumulation_steps;
+  schedule.batch_samples = batch.micro_batch_size * ranks;
+  schedule.first_step = from.step;
+  schedule.first_batch =
+      from.epoch * schedule.batches_per_epoch +
+      std::min(from.samples_in_epoch / schedule.batch_samples, schedule.batches_per_epoch);
+  if (recipe.run.steps) {
+    schedule.total_steps = *recipe.run.steps;
+  } else {
+    const int64_t batches = *recipe.run.epochs * schedule.batches_per_epoch - schedule.first_batch;
+    schedule.total_steps = from.step + std::max<int64_t>(batches, 0) / batch.accumulation_steps;
+  }
   schedule.share_every = recipe.run.metrics_jsonl.empty() ? kShareEvery : 1;
   schedule.print_every = recipe.engine.steps_per_print;
+  schedule.save_every = recipe.run.save_every.value_or(0);
   return schedule;
 }
 

@@ -1,36 +1,57 @@
 // How long a run is, counted in steps, micro-batches and epochs. Arithmetic only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/config/recipe.h"
 
 namespace dslaunch {
 
-// Steps and epochs count from 1. Micro-batches run on from one epoch into the next, so a step that
-// accumulates several may begin in one epoch and end in the following; it belongs to the one it
-// ends in.
+// Steps and epochs count from 1. A resumed run goes on at the micro-batch where the last one
+// stopped, whatever the number of ranks or their batch size is now. Micro-batches run on from one
+// epoch into the next, so a step that accumulates several may begin in one epoch and end in the
+// following; it belongs to the one it ends in.
 struct Schedule {
   int64_t batches_per_epoch = 0;   // micro-batches of one rank
   int64_t accumulation_steps = 1;  // micro-batches of one step
   int64_t total_steps = 0;
-  int64_t share_every = 1;  // steps between two all-reduces of the loss
-  int64_t print_every = 0;  // 0: never
+  int64_t share_every = 1;    // steps between two all-reduces of the loss
+  int64_t print_every = 0;    // 0: never
+  int64_t save_every = 0;     // 0: only at the end
+  int64_t first_step = 0;     // steps done before this run
+  int64_t first_batch = 0;    // micro-batches that they would have been with this run's layout
+  int64_t batch_samples = 0;  // of one full micro-batch, over all ranks
 
   int64_t EpochOf(int64_t step) const {
-    return (step * accumulation_steps + batches_per_epoch - 1) / batches_per_epoch;
+    return (BatchesAfter(step) + batches_per_epoch - 1) / batches_per_epoch;
   }
+  Position PositionAfter(int64_t step) const {
+    return {step, BatchesAfter(step) / batches_per_epoch,
+            BatchesAfter(step) % batches_per_epoch * batch_samples};
+  }
+  int64_t last_step() const { return std::max(first_step, total_steps); }
+  bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
   bool EndsEpoch(int64_t step) const {
     return step == total_steps || EpochOf(step + 1) != EpochOf(step);
   }
   // Whether the ranks make their losses one number after this step. The same on every rank.
   bool SharesLossAfter(int64_t step) const {
-    return step % share_every == 0 || EndsEpoch(step) ||
+    return step % share_every == 0 || EndsEpoch(step) || SavesAfter(step) ||
            (print_every > 0 && step % print_every == 0);
+  }
+
+ private:
+  int64_t BatchesAfter(int64_t step) const {
+    return first_batch + (step - first_step) * accumulation_steps;
   }
 };
 
-// Throws kBadInput where the data set is smaller than one global batch.
-Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks);
+// Of a run that starts at `from`. A position inside a micro-batch, which only another batch size
+// can bring about, is taken back to its start. Throws kBadInput where the data set is smaller than
+// one global batch.
+Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
+                      const Position& from = {});
 
 }  // namespace dslaunch

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "trainer/checkpoint/checkpointer.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sampler.h"
@@ -31,18 +32,20 @@ double SecondsSince(Clock::time_point start) {
 class BatchStream {
  public:
   BatchStream(const ImageDataset& dataset, const DistributedSampler::Options& sampler,
-              int64_t batch_size, int64_t batches_per_epoch)
+              int64_t batch_size, int64_t batches_per_epoch, int64_t first)
       : dataset_(dataset),
         sampler_(sampler),
         batch_size_(batch_size),
-        batches_per_epoch_(batches_per_epoch) {}
+        batches_per_epoch_(batches_per_epoch),
+        next_(first) {}
 
   Batch Next() {
-    const int64_t position = next_++ % batches_per_epoch_;
-    if (position == 0) {
-      sampler_.SetEpoch(epoch_++);
+    const int64_t position = next_ % batches_per_epoch_;
+    if (position == 0 || indices_.empty()) {
+      sampler_.SetEpoch(next_ / batches_per_epoch_);
       indices_ = sampler_.Indices();
     }
+    ++next_;
     const auto begin = static_cast<size_t>(position * batch_size_);
     return dataset_.Fetch(indices_, begin,
                           std::min(static_cast<size_t>(batch_size_), indices_.size() - begin));
@@ -53,9 +56,8 @@ class BatchStream {
   DistributedSampler sampler_;
   int64_t batch_size_;
   int64_t batches_per_epoch_;
-  int64_t next_ = 0;
-  int64_t epoch_ = 0;
-  std::vector<int64_t> indices_;
+  int64_t next_;                  // micro-batches since the first epoch began
+  std::vector<int64_t> indices_;  // of the epoch that has begun
 };
 
 class Trainer {
@@ -65,7 +67,11 @@ class Trainer {
         status_(env.status_fd),
         train_set_(ReadLabeledImages(recipe.data.path, Split::kTrain, recipe.model.num_classes)),
         test_set_(ReadLabeledImages(recipe.data.path, Split::kTest, recipe.model.num_classes)),
-        schedule_(MakeSchedule(recipe, train_set_.size(), env.world_size)) {
+        checkpointer_(MakeCheckpointer(recipe, env, train_set_.size())),
+        schedule_(MakeSchedule(recipe, train_set_.size(), env.world_size,
+                               checkpointer_ ? checkpointer_->start() : Position{})),
+        attempt_(static_cast<int64_t>(env.epoch)),
+        samples_(checkpointer_ ? checkpointer_->samples_seen() : 0) {
     if (test_set_.height() != train_set_.height() || test_set_.width() != train_set_.width()) {
       throw TrainError(ExitCode::kBadInput,
                        recipe.data.path + ": training and test images differ in size");
@@ -78,10 +84,17 @@ class Trainer {
   void Run(const WorkerEnv& env);
 
  private:
+  static std::optional<Checkpointer> MakeCheckpointer(const Recipe& recipe, const WorkerEnv& env,
+                                                      int64_t train_samples) {
+    if (recipe.run.checkpoint_dir.empty()) return std::nullopt;
+    return std::make_optional<Checkpointer>(recipe, env, train_samples);
+  }
+
   bool Rank0() const { return group_->rank() == 0; }
   double TrainStep(Engine<Model>& engine, BatchStream& batches);
   void TrainAll(Engine<Model>& engine);
   void EndWindow(const Engine<Model>& engine, int64_t step);
+  void Save(const Engine<Model>& engine, int64_t step);
   void Evaluate(Engine<Model>& engine, const std::string& prefix);
   void Announce(const Model& model) const;
 
@@ -97,23 +110,29 @@ class Trainer {
   StatusPipe status_;
   ImageDataset train_set_;
   ImageDataset test_set_;
+  std::optional<Checkpointer> checkpointer_;
   Schedule schedule_;
+  int64_t attempt_;
   std::optional<MetricsFile> metrics_;
   std::optional<ProcessGroup> group_;
   Window window_;
   Window epoch_;
-  int64_t samples_ = 0;
+  int64_t samples_;  // since the first step, over all ranks
+  StatusLine last_status_ = {.event = StatusLine::Event::kStep, .loss = {}, .samples_per_s = {}};
 };
 
 void Trainer::Run(const WorkerEnv& env) {
   group_.emplace(env);
+  if (checkpointer_) checkpointer_->Agree(*group_);
   at::manual_seed(recipe_.run.seed);
   const std::shared_ptr<Model> model =
       MakeModel(recipe_.model, train_set_.height(), train_set_.width());
   Engine<Model> engine = Initialize(recipe_.engine, model, *group_);
+  if (checkpointer_) checkpointer_->Load(engine.core());
   status_.Ready();
   Announce(*model);
   TrainAll(engine);
+  Save(engine, schedule_.last_step());
   Evaluate(engine, "test");
   group_->Finish();
 }
@@ -136,6 +155,16 @@ void Trainer::Announce(const Model& model) const {
       static_cast<long long>(batch.accumulation_steps), group_->world_size(),
       recipe_.engine.optimizer.name.c_str(), recipe_.engine.optimizer.lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
+  if (checkpointer_) PrintLine(checkpointer_->reason());
+  if (schedule_.first_step >= schedule_.total_steps) {
+    PrintLine(Format("nothing left to train: %lld of %lld steps are done",
+                     static_cast<long long>(schedule_.first_step),
+                     static_cast<long long>(schedule_.total_steps)));
+  }
+}
+
+void Trainer::Save(const Engine<Model>& engine, int64_t step) {
+  if (checkpointer_) checkpointer_->Save(engine.core(), schedule_.PositionAfter(step), samples_);
 }
 
 // Returns this rank's loss of the step: the mean over its micro-batches.
@@ -161,14 +190,20 @@ void Trainer::TrainAll(Engine<Model>& engine) {
                        .shuffle = recipe_.data.shuffle,
                        .seed = recipe_.run.seed,
                        .drop_last = recipe_.data.drop_last},
-                      recipe_.engine.batch.micro_batch_size, schedule_.batches_per_epoch);
+                      recipe_.engine.batch.micro_batch_size, schedule_.batches_per_epoch,
+                      schedule_.first_batch);
   engine.SetTrain();
+  last_status_.total_steps = schedule_.total_steps;
   window_ = Window{};
   epoch_ = Window{};
-  for (int64_t step = 1; step <= schedule_.total_steps; ++step) {
+  for (int64_t step = schedule_.first_step + 1; step <= schedule_.total_steps; ++step) {
     window_.loss += TrainStep(engine, batches);
     ++window_.steps;
     if (schedule_.SharesLossAfter(step)) EndWindow(engine, step);
+    last_status_.step = step;
+    last_status_.compute_s = engine.core().compute_s();
+    status_.Step(last_status_);
+    if (schedule_.SavesAfter(step)) Save(engine, step);
     const std::optional<int64_t> every = recipe_.run.eval_every;
     if (every && step % *every == 0 && step != schedule_.total_steps) {
       Evaluate(engine, Format("step %lld: test", static_cast<long long>(step)));
@@ -193,14 +228,12 @@ void Trainer::EndWindow(const Engine<Model>& engine, int64_t step) {
   epoch_.steps += window_.steps;
   epoch_.samples += window_.samples;
 
-  status_.Step({.event = StatusLine::Event::kStep,
-                .step = step,
-                .total_steps = schedule_.total_steps,
-                .loss = loss,
-                .samples_per_s = samples_per_s});
+  last_status_.loss = loss;
+  last_status_.samples_per_s = samples_per_s;
   const int64_t epoch = schedule_.EpochOf(step);
   if (metrics_) {
     metrics_->Append({.step = step,
+                      .attempt = attempt_,
                       .epoch = epoch,
                       .loss = loss,
                       .lr = engine.core().step_lr(),

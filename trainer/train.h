@@ -6,7 +6,8 @@
 
 namespace dslaunch {
 
-// Reads the data, meets the other ranks, trains, evaluates and leaves. Rank 0 reports on stdout.
+// Reads the data, meets the other ranks, trains from the first step or from a checkpoint, evaluates
+// and leaves. Rank 0 reports on stdout.
 // Throws TrainError only; one of another rank's death is kUnavailable and says that this rank is
 // not the cause.
 void Train(const Recipe& recipe, const WorkerEnv& env);

@@ -1,6 +1,7 @@
 #include "proto/contract/worker_env.h"
 
 #include <charconv>
+#include <climits>
 #include <cstring>
 #include <string_view>
 
@@ -50,7 +51,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},  // rank 0 hosts the TCPStore itself
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {kJobIdVariable, job_id},
-      {"DSLAUNCH_EPOCH", number(epoch)},
+      {kEpochVariable, number(epoch)},
   };
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
   if (cuda_visible_devices) env.emplace_back("CUDA_VISIBLE_DEVICES", *cuda_visible_devices);
@@ -76,6 +77,10 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   if (const char* job_id = getenv(kJobIdVariable)) env.job_id = job_id;
   if (getenv(kStatusFdVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.status_fd, ReadInt(getenv, kStatusFdVariable, 3, 1 << 20));
+  }
+  if (getenv(kEpochVariable) != nullptr) {
+    DSL_TRY_ASSIGN(const int epoch, ReadInt(getenv, kEpochVariable, 1, INT_MAX));
+    env.epoch = static_cast<uint64_t>(epoch);
   }
   if (getenv("RANK") == nullptr && getenv("WORLD_SIZE") == nullptr) {
     env.master_addr = "127.0.0.1";

@@ -15,6 +15,7 @@
 namespace dslaunch {
 
 inline constexpr char kJobIdVariable[] = "DSLAUNCH_JOB_ID";
+inline constexpr char kEpochVariable[] = "DSLAUNCH_EPOCH";
 inline constexpr char kStatusFdVariable[] = "DSLAUNCH_STATUS_FD";
 inline constexpr char kRecipeVariable[] =
     "DSLAUNCH_RECIPE";  // the recipe as JSON text, for dslaunch-train

@@ -11,6 +11,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kMaxDepth = 64;
+
 // Edits between two words, where a swap of neighbours is one edit.
 size_t Distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
@@ -51,7 +53,11 @@ std::string Listed(const std::set<std::string>& words) {
 
 json ParseJson(const std::string& text, const std::string& source) {
   std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
-  const auto on_event = [&](int, json::parse_event_t event, json& value) {
+  const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth > kMaxDepth) {
+      throw TrainError(ExitCode::kBadInput,
+                       source + ": nested more than " + std::to_string(kMaxDepth) + " levels deep");
+    }
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {

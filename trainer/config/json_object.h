@@ -13,8 +13,8 @@
 
 namespace dslaunch {
 
-// Parses `text`, accepting // and /* */ comments. Malformed text and a key given twice are
-// kBadInput; `source` names the text in messages.
+// Parses `text`, accepting // and /* */ comments. Malformed text, a key given twice and more than
+// 64 levels are kBadInput; `source` names the text in messages.
 nlohmann::json ParseJson(const std::string& text, const std::string& source);
 
 // The known word closest to `word`, if one is close enough to be a slip of the keyboard.

@@ -83,7 +83,25 @@ RunConfig ParseRun(JsonObject object) {
   run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
   run.eval_every = object.Int("eval_every", 1);
   run.metrics_jsonl = object.String("metrics_jsonl").value_or("");
+  run.checkpoint_dir = object.String("checkpoint_dir").value_or("");
+  run.save_every = object.Int("save_every", 1);
+  const std::optional<std::string> resume = object.String("resume");
+  const std::optional<int64_t> keep = object.Int("keep_checkpoints", 1);
   object.RefuseUnknown();
+  for (const auto& [key, given] :
+       {std::pair("save_every", run.save_every.has_value()),
+        std::pair("resume", resume.has_value()), std::pair("keep_checkpoints", keep.has_value())}) {
+    if (given && run.checkpoint_dir.empty()) {
+      object.Fail(key, "needs run.checkpoint_dir (--checkpoint_dir)");
+    }
+  }
+  run.resume = resume.value_or(run.resume);
+  if (run.resume.empty() || run.resume.front() == '.' ||
+      run.resume.find('/') != std::string::npos) {
+    object.Fail("resume", "is \"" + run.resume +
+                              "\"; it is auto, none or the name of a checkpoint (step_000120)");
+  }
+  run.keep_checkpoints = keep.value_or(run.keep_checkpoints);
   if (run.epochs.has_value() == run.steps.has_value()) {
     object.Fail("", "needs one of epochs and steps; it has " +
                         std::string(run.epochs ? "both" : "neither"));

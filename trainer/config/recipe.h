@@ -3,7 +3,9 @@
 //
 //   {"model":  {"type": "mlp" | "cnn", "hidden_size": 128, "num_classes": 10},
 //    "data":   {"type": "idx", "path": FOLDER, "shuffle": true, "drop_last": false},
-//    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, "metrics_jsonl": FILE},
+//    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, "metrics_jsonl": FILE,
+//               "checkpoint_dir": FOLDER, "save_every": STEPS, "resume": "auto" | TAG | "none",
+//               "keep_checkpoints": 2},
 //    "engine": a DeepSpeed configuration}
 //
 // The engine's keys keep DeepSpeed 0.19.6's names, defaults and meaning; what is not implemented is
@@ -39,6 +41,10 @@ struct RunConfig {
   std::optional<int64_t>
       eval_every;             // optimizer steps between evaluations; there is always one at the end
   std::string metrics_jsonl;  // rank 0 appends one object per step here; empty: nowhere
+  std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The rest needs it
+  std::optional<int64_t> save_every;  // optimizer steps; there is always a checkpoint at the end
+  std::string resume = "auto";        // or "none", or a tag such as "step_000120"
+  int64_t keep_checkpoints = 2;       // of one run; older ones are removed
 };
 
 // train_batch_size == micro_batch_size * accumulation_steps * ranks.

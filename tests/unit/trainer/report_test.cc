@@ -71,6 +71,7 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
   close(mkstemp(file.data()));
   for (int run = 0; run < 2; ++run) {
     MetricsFile(file).Append({.step = run,
+                              .attempt = 2,
                               .epoch = 1,
                               .loss = 1.0 / 3,
                               .lr = 0.1,
@@ -81,10 +82,12 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
   }
   UniqueFd fd(open(file.c_str(), O_RDONLY));
   EXPECT_EQ(ReadAvailable(fd.get()),
-            "{\"step\":0,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_norm\":2.0,"
+            "{\"step\":0,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_"
+            "norm\":2.0,"
             "\"samples\":64,"
             "\"step_s\":0.5,\"samples_per_s\":128.0}\n"
-            "{\"step\":1,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_norm\":2.0,"
+            "{\"step\":1,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_"
+            "norm\":2.0,"
             "\"samples\":64,"
             "\"step_s\":0.5,\"samples_per_s\":128.0}\n");
   unlink(file.c_str());

@@ -59,6 +59,50 @@ TEST(ScheduleTest, WhenLossesAreShared) {
   EXPECT_TRUE(MakeSchedule(recipe, 60000, 4).SharesLossAfter(1));
 }
 
+TEST(ScheduleTest, APositionIsTheSameOnAnyNumberOfRanks) {
+  // 60,000 samples in micro-batches of 4,500 over all ranks: 14 an epoch, 3 a step.
+  const Schedule one = MakeSchedule(MakeRecipe(4500, 3, 1), 60000, 1);
+  for (const int64_t step : {1, 4, 5, 9}) {
+    const Position position = one.PositionAfter(step);
+    const Schedule three = MakeSchedule(MakeRecipe(1500, 3, 3), 60000, 3, position);
+    EXPECT_EQ(three.total_steps, one.total_steps);
+    EXPECT_EQ(three.first_batch, 3 * step);
+    EXPECT_EQ(three.EpochOf(step + 1), one.EpochOf(step + 1));
+    EXPECT_EQ(three.PositionAfter(9).samples_in_epoch, one.PositionAfter(9).samples_in_epoch);
+  }
+  EXPECT_EQ(one.PositionAfter(4).epoch, 0);
+  EXPECT_EQ(one.PositionAfter(4).samples_in_epoch, 54000);
+  EXPECT_EQ(one.PositionAfter(5).epoch, 1);
+  EXPECT_EQ(one.PositionAfter(5).samples_in_epoch, 4500);
+}
+
+TEST(ScheduleTest, AnotherBatchSizeGoesOnAtTheSameSamples) {
+  // 100 steps of 256 are 200 of 128; what is left of two epochs is counted in the new size.
+  const Schedule half = MakeSchedule(MakeRecipe(64, 1, 2), 60000, 2, {100, 0, 25600});
+  EXPECT_EQ(half.first_batch, 200);
+  EXPECT_EQ(half.total_steps, 100 + 2 * 469 - 200);
+  EXPECT_EQ(half.EpochOf(101), 1);
+}
+
+TEST(ScheduleTest, AFinishedRunHasNothingLeft) {
+  const Schedule done = MakeSchedule(MakeRecipe(64, 1, 4), 60000, 4, {470, 2, 0});
+  EXPECT_EQ(done.total_steps, 470);
+  EXPECT_EQ(done.last_step(), 470);
+  Recipe shorter = MakeRecipe(64, 1, 4);
+  shorter.run.epochs.reset();
+  shorter.run.steps = 10;
+  EXPECT_EQ(MakeSchedule(shorter, 60000, 4, {470, 2, 0}).last_step(), 470);
+}
+
+TEST(ScheduleTest, LossesAreSharedBeforeASave) {
+  Recipe recipe = MakeRecipe(64, 1, 4);
+  recipe.run.save_every = 3;
+  const Schedule schedule = MakeSchedule(recipe, 60000, 4);
+  EXPECT_TRUE(schedule.SavesAfter(6));
+  EXPECT_TRUE(schedule.SharesLossAfter(6));
+  EXPECT_FALSE(schedule.SavesAfter(7));
+}
+
 TEST(ScheduleTest, ADataSetBelowOneGlobalBatchIsRefused) {
   EXPECT_EQ(MakeSchedule(MakeRecipe(16, 1, 4), 64, 4).total_steps, 2);
   try {

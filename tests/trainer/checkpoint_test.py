@@ -1,0 +1,259 @@
+"""A run that is stopped and resumed computes what an uninterrupted one does, and no kill leaves a checkpoint that lies."""
+
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import tempfile
+import time
+import unittest
+
+import torch
+
+from spawn import Job, recipe, run
+
+BAD_INPUT, IO, UNAVAILABLE = 65, 74, 69
+OPTIMIZERS = {
+    "adam": {"type": "Adam", "params": {"lr": 0.002, "weight_decay": 0.01}},
+    "momentum": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1}},
+    "amsgrad": {"type": "AdamW", "params": {"torch_adam": True, "amsgrad": True},
+                "param_groups": [{"names": ["*.bias"], "weight_decay": 0, "lr": 0.003}]},
+    "adagrad": {"type": "Adagrad", "params": {"lr_decay": 0.01, "initial_accumulator_value": 0.1}},
+    "rmsprop": {"type": "RMSprop", "params": {"lr": 1e-4, "momentum": 0.9, "centered": True}},
+    "lamb": {"type": "Lamb", "params": {"weight_decay": 0.01}},
+    "lion": {"type": "Lion", "params": {"lr": 1e-4}},
+}
+# None is past its last bend after 10 steps, so a schedule that starts again gives other rates.
+SCHEDULES = {
+    "adam": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 2e-3, "cycle_first_step_size": 12}},
+    "momentum": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 12, "total_num_steps": 20}},
+    "amsgrad": {"type": "WarmupLR", "params": {"warmup_num_steps": 15}},
+    "adagrad": {"type": "CosineAnnealingWarmRestarts", "params": {"T_0": 7, "T_mult": 2}},
+    "rmsprop": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-5, "lr_range_test_step_size": 5}},
+    "lamb": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 5, "total_num_steps": 20}},
+    "lion": {"type": "StepLR", "params": {"step_size": 7}},
+}
+TORCH = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
+
+
+def read_safetensors(file):
+    """An independent reader of the format."""
+    with open(file, "rb") as stream:
+        content = stream.read()
+    size, = struct.unpack("<Q", content[:8])
+    tensors = {}
+    for name, entry in json.loads(content[8:8 + size]).items():
+        begin, end = entry["data_offsets"]
+        data = bytearray(content[8 + size + begin:8 + size + end])
+        tensors[name] = torch.frombuffer(data, dtype=TORCH[entry["dtype"]]).reshape(entry["shape"])
+    return tensors
+
+
+class CheckpointTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.dir = os.path.join(self.folder, "checkpoints")
+
+    def path(self, *names):
+        return os.path.join(self.dir, *names)
+
+    def recipe(self, steps, optimizer="adam", engine=None, model="mlp", **run_keys):
+        keys = dict({"steps": steps, "seed": 7, "metrics_jsonl": os.path.join(self.folder, "metrics.jsonl")}, **run_keys)
+        return recipe(model, OPTIMIZERS[optimizer], engine, keys)
+
+    def saving(self, steps, **keys):
+        return self.recipe(steps, checkpoint_dir=self.dir, **keys)
+
+    def good(self, wanted, world):
+        """Runs to a good end; returns rank 0's stdout and the metrics that this run appended."""
+        file = wanted["run"]["metrics_jsonl"]
+        before = os.path.getsize(file) if os.path.exists(file) else 0
+        ranks = run(wanted, world)
+        for rank in ranks:
+            self.assertEqual((rank.code, rank.err), (0, ""))
+        with open(file) as lines:
+            lines.seek(before)
+            return ranks[0].out, [json.loads(line) for line in lines]
+
+    def assert_same(self, wanted, got, tolerance):
+        self.assertEqual([m["step"] for m in wanted], [m["step"] for m in got])
+        for a, b in zip(wanted, got):
+            for key in ("loss", "grad_norm", "lr"):
+                self.assertLessEqual(abs(a[key] - b[key]), tolerance * abs(a[key]), (a, b))
+            self.assertEqual((a["samples"], a["epoch"]), (b["samples"], b["epoch"]))
+
+    def check_resume(self, first_world, second_world, tolerance, **keys):
+        _, whole = self.good(self.recipe(20, **keys), first_world)
+        self.good(self.saving(10, **keys), first_world)
+        out, rest = self.good(self.saving(20, **keys), second_world)
+        self.assertIn("resuming from " + self.path("step_000010"), out)
+        self.assert_same(whole[10:], rest, tolerance)
+
+    def test_the_same_ranks_go_on_as_if_nothing_had_happened(self):
+        self.check_resume(2, 2, 0)
+
+    def test_momentum(self):
+        self.check_resume(1, 1, 0, optimizer="momentum")
+
+    def test_every_optimizer_and_schedule_goes_on(self):
+        for name, scheduler in SCHEDULES.items():
+            with self.subTest(optimizer=name, scheduler=scheduler["type"]):
+                shutil.rmtree(self.dir, ignore_errors=True)
+                self.check_resume(1, 1, 0, optimizer=name, engine={"scheduler": scheduler})
+
+    def test_four_ranks_then_two(self):
+        self.check_resume(4, 2, 1e-5)
+
+    def test_one_rank_then_three_in_the_middle_of_an_accumulated_epoch(self):
+        # 60,000 samples are 13 1/3 micro-batches of 4,500: the first epoch ends inside the fifth step.
+        engine = {"train_batch_size": 13500, "gradient_accumulation_steps": 3}
+        _, whole = self.good(self.recipe(8, engine=engine), 1)
+        self.good(self.saving(4, engine=engine), 1)
+        _, rest = self.good(self.saving(8, engine=engine), 3)
+        self.assert_same(whole[4:], rest, 1e-5)
+
+    def test_what_is_in_the_files(self):
+        self.good(self.saving(6, save_every=2), 2)
+        self.assertEqual(sorted(os.listdir(self.dir)), ["latest", "step_000004", "step_000006"])
+        with open(self.path("latest")) as file:
+            self.assertEqual(file.read(), "step_000006")
+        weights = read_safetensors(self.path("step_000006", "model.safetensors"))
+        self.assertEqual({name: tuple(t.shape) for name, t in weights.items()},
+                         {"fc1.weight": (128, 784), "fc1.bias": (128,), "fc2.weight": (10, 128), "fc2.bias": (10,)})
+        state = read_safetensors(self.path("step_000006", "optimizer.safetensors"))
+        self.assertEqual(sorted({name.split("/")[1] for name in state}), ["exp_avg", "exp_avg_sq"])
+        self.assertEqual(state["optimizer/exp_avg/fc1.weight"].shape, (128, 784))
+        with open(self.path("step_000006", "manifest.json")) as file:
+            manifest = json.load(file)
+        self.assertEqual((manifest["step"], manifest["samples_seen"], manifest["world_size"]), (6, 6 * 256, 2))
+
+    def test_a_finished_run_has_nothing_left_to_train(self):
+        self.good(self.saving(3), 1)
+        out, metrics = self.good(self.saving(3), 1)
+        self.assertIn("nothing left to train: 3 of 3 steps are done", out)
+        self.assertEqual(metrics, [])
+
+    def test_resume_none_and_by_name(self):
+        self.good(self.saving(6, save_every=3), 1)
+        _, by_name = self.good(self.saving(5, resume="step_000003"), 1)
+        self.assertEqual([m["step"] for m in by_name], [4, 5])
+        _, fresh = self.good(self.saving(2, resume="none"), 1)
+        self.assertEqual([m["step"] for m in fresh], [1, 2])
+        self.assertIn("step_000006", os.listdir(self.dir), "another run's checkpoints are not removed")
+        out, _ = self.good(self.saving(3), 1)
+        self.assertIn("step_000002", out, "the newest is the last one saved, not the highest step")
+
+    def refused(self, wanted, code, *words, world=2):
+        for rank in run(wanted, world):
+            self.assertEqual(rank.code, code, rank.err)
+            self.assertEqual(rank.err.count("\n"), 1, rank.err)
+            for word in words:
+                self.assertIn(word, rank.err)
+
+    def test_damage_is_found_named_and_passed_over(self):
+        self.good(self.saving(6, save_every=3), 1)
+        damaged = self.path("step_000006", "optimizer.safetensors")
+        with open(damaged, "r+b") as file:
+            file.seek(-1000, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-1000, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 4]))
+        self.refused(self.saving(7, resume="step_000006"), BAD_INPUT, damaged, "checksum")
+        out, metrics = self.good(self.saving(7), 2)
+        self.assertIn("resuming from " + self.path("step_000003") + "; passed over step_000006: " + damaged, out)
+        self.assertEqual([m["step"] for m in metrics], [4, 5, 6, 7])
+        self.assertIn("step_000003", os.listdir(self.dir), "a damaged checkpoint does not count among those kept")
+        os.truncate(self.path("step_000007", "manifest.json"), 100)
+        out, _ = self.good(self.saving(4), 1)
+        self.assertRegex(out, r"resuming from \S+step_000003; passed over .*step_000007: .*manifest.json: its checksum")
+
+    def test_damage_everywhere_is_an_error(self):
+        self.good(self.saving(3), 1)
+        os.truncate(self.path("step_000003", "model.safetensors"), 100)
+        self.refused(self.saving(5), BAD_INPUT, "model.safetensors", "--resume none")
+
+    def test_another_model_optimizer_or_seed(self):
+        self.good(self.saving(2), 1)
+        self.refused(self.saving(4, model="cnn"), BAD_INPUT, "step_000002", "conv1.weight", "another model")
+        self.refused(self.saving(4, optimizer="momentum"), BAD_INPUT, "momentum_buffer", "optimizer")
+        self.refused(self.saving(4, seed=8), BAD_INPUT, "seed 7", "--seed 7")
+
+    def test_wrong_options(self):
+        self.refused(self.recipe(2, save_every=1), BAD_INPUT, "run.save_every", "--checkpoint_dir")
+        self.refused(self.saving(2, resume="../x"), BAD_INPUT, "run.resume", "../x")
+        self.refused(self.saving(2, resume="step_000009"), BAD_INPUT, "step_000009", "none")
+        blocked = os.path.join(self.folder, "file")
+        open(blocked, "w").close()
+        self.refused(dict(self.saving(2), run=dict(self.saving(2)["run"], checkpoint_dir=blocked + "/x")), IO, blocked,
+                  world=1)
+
+    def test_folders_that_are_not_shared(self):
+        self.good(self.saving(2), 1)
+        elsewhere = self.recipe(4, checkpoint_dir=os.path.join(self.folder, "empty"))
+        with Job(elsewhere, 4, recipe_of_rank={rank: self.saving(4) for rank in (1, 2, 3)}) as job:
+            for rank in job.finish(60):
+                self.assertEqual(rank.code, BAD_INPUT, rank.err)
+                self.assertIn("rank 0: none; ranks 1, 2, 3: step_000002", rank.err)
+                self.assertIn("share", rank.err)
+
+    def test_killed_while_it_saves(self):
+        """Whatever the moment, the next run resumes at the newest whole checkpoint; every step is accounted for."""
+        seed = random.randrange(1 << 32)
+        print("seed", seed)
+        choose = random.Random(seed)
+        steps_before = 0
+        for round_number in range(6):
+            with Job(self.saving(1_000_000, save_every=1), 2) as job:
+                start = self.latest_step()
+                job.wait_for(lambda: self.latest_step() >= start + 2, 60, "two saves are done")
+                time.sleep(choose.random() * 0.05)
+                job.processes[0].kill()
+                ranks = job.finish(30)
+            self.assertEqual([rank.code for rank in ranks], [-9, UNAVAILABLE])
+            self.assertNotIn("passed over", ranks[0].out, "a torn checkpoint stood under a tag")
+            if round_number > 0:
+                resumed = int(re.search(r"resuming from \S+step_(\d+)$", ranks[0].out, re.M)[1])
+                self.assertGreaterEqual(resumed, steps_before)
+            steps_before = self.latest_step()
+        with open(os.path.join(self.folder, "metrics.jsonl")) as lines:
+            steps = {json.loads(line)["step"] for line in lines}
+        self.assertEqual(steps, set(range(1, max(steps) + 1)))
+        tags = [name for name in os.listdir(self.dir) if name.startswith("step_")]
+        self.assertLessEqual(len(tags), 3, tags)
+
+    def latest_step(self):
+        try:
+            with open(self.path("latest")) as file:
+                return int(file.read()[len("step_"):])
+        except FileNotFoundError:
+            return 0
+
+
+class ComputeTimeTest(unittest.TestCase):
+    def test_every_rank_says_how_long_it_computed(self):
+        for rank in run(recipe(run={"steps": 50, "seed": 1}), 2):
+            status = [json.loads(line) for line in rank.status.splitlines()]
+            self.assertEqual(status[-1]["step"], 50)
+            for line in status[1:]:
+                self.assertGreater(line["compute_s"], 0)
+                self.assertLess(line["compute_s"], 5)
+
+    def test_waiting_for_a_slow_rank_is_not_computing(self):
+        """A stopped rank makes the other one wait in backward, which must not show in the other's figure."""
+        with Job(recipe(run={"steps": 10_000_000, "seed": 1}), 2) as job:
+            job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
+            for _ in range(10):
+                job.processes[1].send_signal(19)
+                time.sleep(0.3)
+                job.processes[1].send_signal(18)
+                time.sleep(0.15)
+            lines = [json.loads(line) for line in job.read(0, 2).splitlines()]
+            times = sorted(line["compute_s"] for line in lines if "compute_s" in line)
+            self.assertLess(times[-1], 0.2, "rank 0 counted its waiting")
+
+
+if __name__ == "__main__":
+    unittest.main()

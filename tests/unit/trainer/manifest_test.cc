@@ -1,0 +1,97 @@
+#include "trainer/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+Manifest Sample() {
+  Manifest m;
+  m.serial = 4;
+  m.run_id = "run";
+  m.job_id = "job";
+  m.position = {120, 1, 512};
+  m.seed = 7;
+  m.train_samples = 60000;
+  m.samples_seen = 30720;
+  m.world_size = 2;
+  m.train_batch_size = 256;
+  m.files = {{"a.safetensors", {100, 0xfedcba98}}, {"b.safetensors", {50, 1}}};
+  m.tensors = {{"fc.weight", "F32", {2, 3}, {{0, 4, "a.safetensors"}, {4, 6, "b.safetensors"}}},
+               {"step", "I64", {}, {{0, 1, "a.safetensors"}}}};
+  return m;
+}
+
+std::string Refusal(const std::string& text) {
+  try {
+    ParseManifest(text, "/c/manifest.json");
+    return "";
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    EXPECT_THAT(error.what(), HasSubstr("/c/manifest.json"));
+    return error.what();
+  }
+}
+
+TEST(ManifestTest, RoundTrip) {
+  const std::string text = FormatManifest(Sample());
+  const Manifest read = ParseManifest(text, "m");
+  EXPECT_EQ(FormatManifest(read), text);
+  EXPECT_EQ(read.position.step, 120);
+  EXPECT_EQ(read.position.samples_in_epoch, 512);
+  EXPECT_EQ(read.files[0].sum, (FileSum{100, 0xfedcba98}));
+  EXPECT_EQ(read.tensors[0].slices[1].file, "b.safetensors");
+}
+
+TEST(ManifestTest, EveryFlippedBitAndEveryCutIsNoticed) {
+  const std::string good = FormatManifest(Sample());
+  for (size_t byte = 0; byte < good.size(); ++byte) {
+    std::string bad = good;
+    bad[byte] = static_cast<char>(bad[byte] ^ (1 << (byte % 8)));
+    ASSERT_THAT(Refusal(bad), HasSubstr("checksum")) << "byte " << byte;
+    ASSERT_THAT(Refusal(good.substr(0, byte)), HasSubstr("checksum")) << "cut at " << byte;
+  }
+}
+
+// What a checksum does not stop: a manifest made to mislead.
+TEST(ManifestTest, ContradictionsAreRefused) {
+  const struct {
+    void (*change)(Manifest&);
+    std::string words;
+  } cases[] = {
+      {[](Manifest& m) { m.files[0].name = "../a"; }, "plain file name"},
+      {[](Manifest& m) { m.files[0].name = "/etc/passwd"; }, "plain file name"},
+      {[](Manifest& m) { m.files[0].name = ".."; }, "plain file name"},
+      {[](Manifest& m) { m.files[1].name = "a.safetensors"; }, "given twice"},
+      {[](Manifest& m) { m.tensors[1].name = "fc.weight"; }, "given twice"},
+      {[](Manifest& m) { m.tensors[0].dtype = "F31"; }, "dtype"},
+      {[](Manifest& m) { m.tensors[0].slices[1].file = "c"; }, "not among the files"},
+      {[](Manifest& m) { m.tensors[0].slices[1].start = 5; }, "hole or an overlap"},
+      {[](Manifest& m) { m.tensors[0].slices[1].start = 3; }, "hole or an overlap"},
+      {[](Manifest& m) { m.tensors[0].slices[1].end = 5; }, "do not cover"},
+      {[](Manifest& m) { m.tensors[0].slices[1].end = 7; }, "do not cover"},
+      {[](Manifest& m) {
+         m.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+       },
+       "too large"},
+      {[](Manifest& m) {
+         m.tensors[0].shape = {-2, 3};
+       },
+       "shape"},
+      {[](Manifest& m) { m.position.step = -1; }, "step"},
+      {[](Manifest& m) { m.world_size = 0; }, "world_size"},
+  };
+  for (const auto& c : cases) {
+    Manifest m = Sample();
+    c.change(m);
+    EXPECT_THAT(Refusal(FormatManifest(m)), HasSubstr(c.words));
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,263 @@
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <sstream>
+#include <tuple>
+
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kTagPrefix[] = "step_";
+constexpr char kTemporaryPrefix[] = "tmp-";
+constexpr char kLatestFile[] = "latest";
+
+[[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
+  throw TrainError(ExitCode::kIo, path + ": cannot be " + what + ": " + why);
+}
+
+void Rename(const std::string& from, const std::string& to) {
+  if (rename(from.c_str(), to.c_str()) < 0) FailIo(to, "made", std::strerror(errno));
+}
+
+Manifest ReadManifest(const std::string& folder) {
+  const std::string file = folder + "/" + kManifestFile;
+  std::ifstream stream(file, std::ios::binary);
+  std::ostringstream text;
+  if (!stream || !(text << stream.rdbuf())) {
+    throw TrainError(ExitCode::kBadInput, file + ": cannot be read");
+  }
+  return ParseManifest(text.str(), file);
+}
+
+std::string Joined(const std::vector<std::string>& parts, const char* between) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : between) + part;
+  return text;
+}
+
+}  // namespace
+
+std::string TagOf(int64_t step) {
+  char tag[32];
+  std::snprintf(tag, sizeof tag, "%s%06lld", kTagPrefix, static_cast<long long>(step));
+  return tag;
+}
+
+std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
+                                        std::vector<Checkpoint> whole) {
+  using Kind = ResumeRequest::Kind;
+  std::sort(whole.begin(), whole.end(), [](const Checkpoint& a, const Checkpoint& b) {
+    return std::tie(a.manifest.serial, a.manifest.position.step) >
+           std::tie(b.manifest.serial, b.manifest.position.step);
+  });
+  if (request.kind == Kind::kAuto) return whole;
+  std::vector<Checkpoint> order;
+  for (const Checkpoint& one : whole) {
+    if (request.restarted && one.manifest.job_id == request.job_id) order.push_back(one);
+  }
+  for (const Checkpoint& one : whole) {
+    if (request.kind == Kind::kTag && one.tag == request.tag) order.push_back(one);
+  }
+  return order;
+}
+
+void CheckpointFolder::Prepare() const {
+  std::error_code error;
+  fs::create_directories(path_, error);
+  if (error) FailIo(path_, "made", error.message());
+  if (access(path_.c_str(), W_OK | X_OK) < 0) FailIo(path_, "written", std::strerror(errno));
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
+    if (entry.path().filename().string().starts_with(kTemporaryPrefix)) left.push_back(entry);
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
+}
+
+CheckpointFolder::Listing CheckpointFolder::List() const {
+  Listing listing;
+  std::error_code error;
+  std::vector<std::string> tags;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kTagPrefix) && entry.is_directory(error)) tags.push_back(name);
+  }
+  std::sort(tags.begin(), tags.end());
+  for (const std::string& tag : tags) {
+    const std::string folder = path_ + "/" + tag;
+    try {
+      listing.whole.push_back({folder, tag, ReadManifest(folder)});
+    } catch (const TrainError& damage) {
+      listing.damaged.push_back(tag + ": " + damage.what());
+    }
+  }
+  return listing;
+}
+
+ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
+  using Kind = ResumeRequest::Kind;
+  const Listing listing = List();
+  std::vector<std::string> skipped = listing.damaged;
+  const auto with_skipped = [&](std::string reason) {
+    if (!skipped.empty()) reason += "; passed over " + Joined(skipped, "; ");
+    return reason;
+  };
+  for (const Checkpoint& candidate : OrderCandidates(request, listing.whole)) {
+    try {
+      VerifyCheckpoint(candidate);
+      known_whole_.insert(candidate.manifest.serial);
+      return {ResumeDecision::Kind::kResume, candidate,
+              with_skipped("resuming from " + candidate.folder)};
+    } catch (const TrainError& damage) {
+      skipped.push_back(candidate.tag + ": " + damage.what());
+    }
+  }
+  if (request.kind == Kind::kTag) {
+    std::vector<std::string> tags;
+    for (const Checkpoint& one : listing.whole) tags.push_back(one.tag);
+    return {ResumeDecision::Kind::kRefused,
+            {},
+            with_skipped("--resume " + request.tag + ": no such checkpoint that is whole in " +
+                         path_ + " (there: " + (tags.empty() ? "none" : Joined(tags, ", ")) + ")")};
+  }
+  if (request.kind == Kind::kAuto && !skipped.empty()) {
+    return {ResumeDecision::Kind::kRefused,
+            {},
+            with_skipped("no checkpoint in " + path_ +
+                         " is whole; to start afresh give --resume none")};
+  }
+  return {ResumeDecision::Kind::kFresh,
+          {},
+          with_skipped(request.kind == Kind::kNone
+                           ? "starting at step 1: --resume none"
+                           : "starting at step 1: no checkpoint in " + path_ + " yet")};
+}
+
+std::string CheckpointFolder::TemporaryName(const std::string& tag) const {
+  char random[16];
+  std::snprintf(random, sizeof random, "%08x", std::random_device()());
+  return path_ + "/" + kTemporaryPrefix + tag + "-" + random;
+}
+
+std::string CheckpointFolder::Begin(const std::string& tag) const {
+  const std::string folder = TemporaryName(tag);
+  std::error_code error;
+  if (!fs::create_directory(folder, error)) {
+    FailIo(folder, "made", error ? error.message() : "it exists");
+  }
+  return folder;
+}
+
+void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, Manifest manifest,
+                              int64_t keep) {
+  manifest.serial = 1;
+  for (const Checkpoint& other : List().whole) {
+    manifest.serial = std::max(manifest.serial, other.manifest.serial + 1);
+  }
+  const std::string text = FormatManifest(manifest);
+  NewFile file(begun + "/" + kManifestFile);
+  file.Write(text.data(), text.size());
+  file.Finish();
+  SyncFolder(begun);
+  Publish(begun, tag);
+  WriteLatest(tag);
+  known_whole_.insert(manifest.serial);
+  Prune(manifest.run_id, keep);
+}
+
+void CheckpointFolder::Publish(const std::string& begun, const std::string& tag) const {
+  const std::string folder = path_ + "/" + tag;
+  if (!fs::exists(folder)) {
+    Rename(begun, folder);
+    SyncFolder(path_);
+    return;
+  }
+  // Under one name there is always one of the two whole checkpoints. Network file systems cannot
+  // exchange; there a crash between two renames costs both, and an older checkpoint is taken.
+  if (renameat2(AT_FDCWD, begun.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) {
+    SyncFolder(path_);
+    Remove(begun);
+    return;
+  }
+  const std::string aside = TemporaryName(tag);
+  Rename(folder, aside);
+  Rename(begun, folder);
+  SyncFolder(path_);
+  Remove(aside);
+}
+
+void CheckpointFolder::WriteLatest(const std::string& tag) const {
+  const std::string temporary = TemporaryName(kLatestFile);
+  NewFile file(temporary);
+  file.Write(tag.data(), tag.size());
+  file.Finish();
+  Rename(temporary, path_ + "/" + kLatestFile);
+  SyncFolder(path_);
+}
+
+void CheckpointFolder::Prune(const std::string& run_id, int64_t keep) const {
+  std::vector<Checkpoint> own;
+  for (Checkpoint& one : OrderCandidates({}, List().whole)) {
+    if (one.manifest.run_id == run_id) own.push_back(std::move(one));
+  }
+  int64_t kept = 0;
+  for (const Checkpoint& one : own) {
+    if (kept < keep) {
+      kept += known_whole_.contains(one.manifest.serial) ? 1 : 0;
+      continue;
+    }
+    // First out of sight, so that a half removed one is not taken for a damaged one.
+    const std::string aside = TemporaryName(one.tag);
+    Rename(one.folder, aside);
+    Remove(aside);
+  }
+}
+
+void CheckpointFolder::Remove(const std::string& folder) const {
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (error) FailIo(folder, "removed", error.message());
+}
+
+void VerifyCheckpoint(const Checkpoint& checkpoint) {
+  std::map<std::string, SafetensorsFile> files;
+  for (const FileRecord& record : checkpoint.manifest.files) {
+    const std::string path = checkpoint.folder + "/" + record.name;
+    const FileSum sum = SumFile(path);
+    if (sum.bytes != record.sum.bytes) {
+      throw TrainError(ExitCode::kBadInput, path + " has " + std::to_string(sum.bytes) +
+                                                " bytes of " + std::to_string(record.sum.bytes));
+    }
+    if (sum != record.sum) {
+      throw TrainError(ExitCode::kBadInput, path + ": its checksum is wrong; it is damaged");
+    }
+    files.emplace(record.name, SafetensorsFile(path));
+  }
+  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
+    for (const TensorSlice& slice : tensor.slices) {
+      const auto& stored = files.at(slice.file).tensors();
+      const auto found = stored.find(tensor.name);
+      if (found == stored.end() || found->second.dtype != tensor.dtype ||
+          NumElements(found->second.shape) != slice.end - slice.start) {
+        throw TrainError(ExitCode::kBadInput, checkpoint.folder + "/" + slice.file + ": tensor " +
+                                                  tensor.name + " is not what " + kManifestFile +
+                                                  " says");
+      }
+    }
+  }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,91 @@
+// The folder of --checkpoint_dir: one folder per checkpoint, named by its tag ("step_000120"), and
+// the file `latest`, which holds the tag of the last one. A folder under a tag is complete,
+// whatever is killed when: it is written as tmp-... and renamed once all of it is on the disk.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/manifest.h"
+
+namespace dslaunch {
+
+// --resume.
+struct ResumeRequest {
+  enum class Kind { kAuto, kTag, kNone };
+  Kind kind = Kind::kAuto;
+  std::string tag;     // for kTag
+  std::string job_id;  // of this job
+  bool restarted =
+      false;  // this job's ranks ran before: the answer must not throw their steps away
+};
+
+struct Checkpoint {
+  std::string folder;  // its own
+  std::string tag;
+  Manifest manifest;
+};
+
+struct ResumeDecision {
+  enum class Kind { kResume, kFresh, kRefused };
+  Kind kind = Kind::kFresh;
+  std::optional<Checkpoint> checkpoint;  // for kResume
+  std::string reason;                    // one line for people: what, and what was passed over
+};
+
+// Which checkpoints to try, the best first; pure. `whole` are those whose manifest can be read.
+//   auto   the newest
+//   TAG    that one; in a restarted job rather the newest that the job itself saved
+//   none   none; in a restarted job the newest that the job itself saved
+std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
+                                        std::vector<Checkpoint> whole);
+
+// "step_000120"
+std::string TagOf(int64_t step);
+
+// Saving is for one process at a time, choosing for any number of them. Errors are TrainError: kIo
+// where the disk fails, kBadInput where content is wrong.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+
+  // Makes the folder and removes what killed saves have left. Before a run, not during one.
+  void Prepare() const;
+
+  // Reads every byte of what it chooses and checks it. Does not throw for damage: kRefused where
+  // going on would silently throw training away.
+  ResumeDecision Choose(const ResumeRequest& request);
+
+  // A new empty folder for the files of one checkpoint, which nothing takes for one.
+  std::string Begin(const std::string& tag) const;
+
+  // Call it when all files are written and synced. Gives the checkpoint its serial number and its
+  // tag; one that had the tag before is replaced. Then removes those of the same run that are older
+  // than the last `keep` which are known to be whole: saved or chosen by this object.
+  void Commit(const std::string& begun, const std::string& tag, Manifest manifest, int64_t keep);
+
+ private:
+  struct Listing {
+    std::vector<Checkpoint> whole;
+    std::vector<std::string> damaged;  // "step_000130: why"
+  };
+  Listing List() const;
+  void Publish(const std::string& begun, const std::string& tag) const;
+  void WriteLatest(const std::string& tag) const;
+  void Prune(const std::string& run_id, int64_t keep) const;
+  void Remove(const std::string& folder) const;
+  std::string TemporaryName(const std::string& tag) const;
+
+  std::string path_;
+  std::set<int64_t> known_whole_;  // serial numbers
+};
+
+// Throws kBadInput, naming the file, where anything differs from what the manifest says.
+void VerifyCheckpoint(const Checkpoint& checkpoint);
+
+}  // namespace dslaunch

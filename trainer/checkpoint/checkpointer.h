@@ -1,0 +1,51 @@
+// The checkpoints of one run: where it starts, and what it leaves behind.
+#pragma once
+
+#include <string>
+
+#include "proto/contract/worker_env.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/comm/process_group.h"
+#include "trainer/config/recipe.h"
+#include "trainer/engine.h"
+
+namespace dslaunch {
+
+// One per rank. Errors are TrainError: kBadInput for content and for contradictions between the
+// recipe and the checkpoint, kIo for the disk.
+class Checkpointer {
+ public:
+  // Chooses what this rank would resume from; rank 0 makes the folder and clears it of what killed
+  // saves have left. `train_samples` is the size of the data set. Precondition: the recipe has a
+  // checkpoint_dir.
+  Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples);
+
+  // Where the run starts; Load makes it true.
+  Position start() const;
+  int64_t samples_seen() const;
+  // One line: what was chosen and why.
+  const std::string& reason() const { return decision_.reason; }
+
+  // Collective. Throws on every rank where the ranks chose differently, or chose to refuse.
+  void Agree(ProcessGroup& group) const;
+
+  // Brings the engine to start(). On every rank.
+  void Load(EngineCore& engine) const;
+
+  // What rank 0 holds, as the state after position.step. Nothing on other ranks, or where that step
+  // is the last one saved or loaded.
+  void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
+
+ private:
+  void CheckFits() const;
+
+  const Recipe& recipe_;
+  WorkerEnv env_;
+  int64_t train_samples_;
+  CheckpointFolder folder_;
+  ResumeDecision decision_;
+  std::string run_id_;
+  int64_t saved_step_ = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,42 @@
+// Files that are on the disk, whole and checked, before anything refers to them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "proto/contract/unique_fd.h"
+
+namespace dslaunch {
+
+// What a file must be for its content to be believed. The CRC is zlib's: it finds damage, not
+// forgery.
+struct FileSum {
+  uint64_t bytes = 0;
+  uint32_t crc32 = 0;
+  bool operator==(const FileSum&) const = default;
+};
+
+// A file being written. All errors are TrainError kIo and name it.
+class NewFile {
+ public:
+  explicit NewFile(std::string path);  // must not exist yet
+  void Write(const void* data, size_t bytes);
+  // Waits until the content is on the disk, and closes.
+  FileSum Finish();
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+  FileSum sum_;
+};
+
+// Reads the whole file. kBadInput where it is missing, kIo where it cannot be read.
+FileSum SumFile(const std::string& path);
+
+uint32_t Crc32(const void* data, size_t bytes, uint32_t start = 0);
+
+// Makes the names in a folder durable. kIo.
+void SyncFolder(const std::string& path);
+
+}  // namespace dslaunch

@@ -1,0 +1,66 @@
+// What a checkpoint holds and where the run stood: manifest.json, which makes a folder of tensor
+// files a checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/durable_file.h"
+
+namespace dslaunch {
+
+// Elements [start, end) of a tensor that is laid out row-major and taken as one row. They are in
+// `file` under the tensor's name.
+struct TensorSlice {
+  int64_t start = 0;
+  int64_t end = 0;
+  std::string file;
+};
+
+// A logical tensor: what it is called and how large it is does not depend on the number of ranks
+// that wrote it.
+struct TensorRecord {
+  std::string name;  // "fc1.weight"; "optimizer/exp_avg/fc1.weight"
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::vector<TensorSlice> slices;  // by start; together all elements, each once
+};
+
+struct FileRecord {
+  std::string name;  // in the checkpoint's folder
+  FileSum sum;
+};
+
+// Where a run is. Counted in samples, so that it means the same on any number of ranks.
+struct Position {
+  int64_t step = 0;              // optimizer steps done
+  int64_t epoch = 0;             // whole passes over the data
+  int64_t samples_in_epoch = 0;  // consumed of the pass that has begun, over all ranks
+};
+
+struct Manifest {
+  int64_t serial = 0;  // counts the saves into a folder: the highest is the newest
+  std::string run_id;  // of the training from its first step on, kept when it is resumed
+  std::string job_id;  // of the job that saved
+  Position position;
+  int64_t optimizer_updates = 0;  // the learning rate follows from it
+  uint64_t seed = 0;
+  int64_t train_samples = 0;  // of the data set
+  int64_t samples_seen = 0;   // since the first step
+  int64_t world_size = 0;     // ranks that saved it; for people
+  int64_t train_batch_size = 0;
+  std::vector<FileRecord> files;
+  std::vector<TensorRecord> tensors;
+};
+
+inline constexpr char kManifestFile[] = "manifest.json";
+
+// JSON whose first line holds the checksum of all that follows it.
+std::string FormatManifest(const Manifest& manifest);
+
+// The reverse, for text that is not trusted: checksum, every type and range, file names that stay
+// in the folder, slices that cover each tensor once. Throws kBadInput naming `source`.
+Manifest ParseManifest(const std::string& text, const std::string& source);
+
+}  // namespace dslaunch

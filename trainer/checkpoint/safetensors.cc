@@ -1,0 +1,199 @@
+#include "trainer/checkpoint/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "trainer/config/json_object.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kLengthBytes = 8;
+constexpr char kMetadata[] = "__metadata__";
+
+std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
+  std::array<unsigned char, kLengthBytes> bytes;
+  for (size_t i = 0; i < kLengthBytes; ++i) bytes[i] = static_cast<unsigned char>(value >> (8 * i));
+  return bytes;
+}
+
+// What it holds is read below; here only its size is settled.
+uint64_t SizeOf(const TensorBytes& tensor) {
+  return static_cast<uint64_t>(NumElements(tensor.shape).value()) *
+         DtypeBytes(tensor.dtype).value();
+}
+
+bool IsPickle(const unsigned char* head) {
+  // A zip archive, as torch.save writes, or a bare pickle of protocol 2 and later.
+  return std::memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == 0x80 && head[1] <= 5);
+}
+
+std::optional<uint64_t> Whole(const nlohmann::json& value) {
+  if (!value.is_number_unsigned()) return std::nullopt;
+  return value.get<uint64_t>();
+}
+
+}  // namespace
+
+std::optional<size_t> DtypeBytes(const std::string& dtype) {
+  static const std::map<std::string, size_t> kBytes = {
+      {"F64", 8}, {"F32", 4},     {"F16", 2},     {"BF16", 2}, {"I64", 8},
+      {"I32", 4}, {"I16", 2},     {"I8", 1},      {"U64", 8},  {"U32", 4},
+      {"U16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U8", 1},   {"BOOL", 1}};
+  const auto found = kBytes.find(dtype);
+  return found == kBytes.end() ? std::nullopt : std::optional<size_t>(found->second);
+}
+
+std::optional<int64_t> NumElements(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (const int64_t dim : shape) {
+    if (dim < 0 || __builtin_mul_overflow(count, dim, &count)) return std::nullopt;
+  }
+  return count;
+}
+
+FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  uint64_t offset = 0;
+  for (const TensorBytes& tensor : tensors) {
+    const uint64_t end = offset + SizeOf(tensor);
+    header[tensor.name] = {
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = header.dump();
+  text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // aligns the data
+
+  NewFile file(path);
+  file.Write(LittleEndian(text.size()).data(), kLengthBytes);
+  file.Write(text.data(), text.size());
+  for (const TensorBytes& tensor : tensors) file.Write(tensor.data, SizeOf(tensor));
+  return file.Finish();
+}
+
+SafetensorsFile::SafetensorsFile(std::string path)
+    : path_(std::move(path)), fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  struct stat info;
+  if (!fd_ || fstat(fd_.get(), &info) < 0) {
+    throw TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,
+                     path_ + ": cannot be read: " + std::strerror(errno));
+  }
+  if (!S_ISREG(info.st_mode)) Fail("is not a file");
+  const auto file_bytes = static_cast<uint64_t>(info.st_size);
+  std::array<unsigned char, kLengthBytes> head;
+  if (file_bytes < kLengthBytes) {
+    Fail("has " + std::to_string(file_bytes) + " bytes, too few for a safetensors file");
+  }
+  ReadAt(0, head.data(), head.size());
+  if (IsPickle(head.data())) {
+    Fail("is a pickle (torch.save), which can run code and is never read; save it as safetensors");
+  }
+  uint64_t header_bytes = 0;
+  for (size_t i = 0; i < kLengthBytes; ++i) header_bytes |= uint64_t{head[i]} << (8 * i);
+  if (header_bytes > kMaxSafetensorsHeaderBytes) {
+    Fail("promises a header of " + std::to_string(header_bytes) + " bytes; at most " +
+         std::to_string(kMaxSafetensorsHeaderBytes) + " are read");
+  }
+  if (header_bytes > file_bytes - kLengthBytes) Fail("ends inside its header");
+  std::string header(header_bytes, '\0');
+  ReadAt(kLengthBytes, header.data(), header.size());
+  ParseHeader(header, kLengthBytes + header_bytes, file_bytes);
+}
+
+void SafetensorsFile::Read(const Tensor& tensor, void* out) const {
+  ReadAt(tensor.begin, out, tensor.end - tensor.begin);
+}
+
+void SafetensorsFile::Fail(const std::string& problem) const {
+  throw TrainError(ExitCode::kBadInput, path_ + ": " + problem);
+}
+
+void SafetensorsFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
+  char* rest = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t n = pread(fd_.get(), rest, bytes, static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      throw TrainError(ExitCode::kIo, path_ + ": cannot be read: " + std::strerror(errno));
+    }
+    if (n == 0) Fail("has become shorter while it was read");
+    rest += n;
+    offset += static_cast<uint64_t>(n);
+    bytes -= static_cast<size_t>(n);
+  }
+}
+
+void SafetensorsFile::ParseHeader(const std::string& header, uint64_t data_begin,
+                                  uint64_t file_bytes) {
+  if (!header.starts_with('{')) Fail("its header is not a JSON object");
+  const nlohmann::json json = ParseJson(header, path_);
+  const uint64_t data_bytes = file_bytes - data_begin;
+  for (const auto& [name, value] : json.items()) {
+    if (name == kMetadata) continue;
+    const auto wrong = [&, &tensor_name = name](const std::string& problem) {
+      Fail("tensor " + tensor_name + ": " + problem);
+    };
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
+        !value.contains("shape") || !value.contains("data_offsets")) {
+      wrong("must have dtype, shape and data_offsets, and nothing else");
+    }
+    Tensor tensor;
+    const nlohmann::json& dtype = value["dtype"];
+    const nlohmann::json& offsets = value["data_offsets"];
+    if (!dtype.is_string() || !DtypeBytes(dtype.get<std::string>())) {
+      wrong("unknown dtype " +
+            dtype.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 40));
+    }
+    tensor.dtype = dtype.get<std::string>();
+    if (!value["shape"].is_array()) wrong("its shape is not a list");
+    for (const nlohmann::json& dim : value["shape"]) {
+      const std::optional<uint64_t> size = Whole(dim);
+      if (!size || *size > INT64_MAX) wrong("a dimension is not a whole number of at least 0");
+      tensor.shape.push_back(static_cast<int64_t>(*size));
+    }
+    const std::optional<int64_t> count = NumElements(tensor.shape);
+    int64_t bytes = 0;
+    if (!count || __builtin_mul_overflow(*count, *DtypeBytes(tensor.dtype), &bytes)) {
+      wrong("its shape is too large");
+    }
+    const bool two = offsets.is_array() && offsets.size() == 2;
+    const std::optional<uint64_t> begin = two ? Whole(offsets[0]) : std::nullopt;
+    const std::optional<uint64_t> end = two ? Whole(offsets[1]) : std::nullopt;
+    if (!begin || !end || *begin > *end) wrong("its data_offsets are not [begin, end)");
+    if (*end > data_bytes) {
+      wrong("ends at byte " + std::to_string(*end) + " of " + std::to_string(data_bytes) +
+            "; the file is cut off");
+    }
+    if (*end - *begin != static_cast<uint64_t>(bytes)) {
+      wrong("has " + std::to_string(*end - *begin) + " bytes where its shape needs " +
+            std::to_string(bytes));
+    }
+    tensor.begin = data_begin + *begin;
+    tensor.end = data_begin + *end;
+    tensors_.emplace(name, std::move(tensor));
+  }
+
+  std::vector<std::pair<const std::string, Tensor>*> order;
+  for (auto& item : tensors_) order.push_back(&item);
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->second.begin, a->second.end) < std::pair(b->second.begin, b->second.end);
+  });
+  uint64_t at = data_begin;
+  for (const auto* item : order) {
+    if (item->second.begin < at) Fail("tensor " + item->first + " overlaps the one before it");
+    if (item->second.begin > at) Fail("there is a hole before tensor " + item->first);
+    at = item->second.end;
+  }
+  if (at != file_bytes) {
+    Fail("goes on for " + std::to_string(file_bytes - at) + " bytes after its last tensor");
+  }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,63 @@
+// The safetensors format: 8 bytes of header length (little-endian), a JSON header, then the
+// tensors' bytes, row-major, one after the other without holes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/unique_fd.h"
+#include "trainer/checkpoint/durable_file.h"
+
+namespace dslaunch {
+
+// The format allows 100 MB; this is the header of some 100,000 tensors.
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 16u << 20;
+
+// Bytes of one element of "F32", "BF16", "I64" and so on; nullopt for an unknown name.
+std::optional<size_t> DtypeBytes(const std::string& dtype);
+
+// Elements of a tensor; nullopt for a negative dimension or more than 2^63 - 1.
+std::optional<int64_t> NumElements(const std::vector<int64_t>& shape);
+
+struct TensorBytes {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  const void* data = nullptr;  // borrowed; as many bytes as shape and dtype say
+};
+
+// Writes a file that must not exist yet and waits until it is on the disk. kIo.
+FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors);
+
+// A file being read. It is not trusted: every length is checked against the file's before it is
+// used. Errors are TrainError, kBadInput or kIo, and name the file.
+class SafetensorsFile {
+ public:
+  struct Tensor {
+    std::string dtype;
+    std::vector<int64_t> shape;
+    uint64_t begin = 0;  // bytes into the file
+    uint64_t end = 0;
+  };
+
+  explicit SafetensorsFile(std::string path);
+
+  const std::map<std::string, Tensor>& tensors() const { return tensors_; }
+  // Reads all of a tensor into `out`, which has end - begin bytes.
+  void Read(const Tensor& tensor, void* out) const;
+
+ private:
+  [[noreturn]] void Fail(const std::string& problem) const;
+  void ReadAt(uint64_t offset, void* out, size_t bytes) const;
+  void ParseHeader(const std::string& header, uint64_t data_begin, uint64_t file_bytes);
+
+  std::string path_;
+  UniqueFd fd_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace dslaunch
