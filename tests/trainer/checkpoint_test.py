@@ -18,6 +18,22 @@ BAD_INPUT, IO, UNAVAILABLE = 65, 74, 69
 OPTIMIZERS = {
     "adam": {"type": "Adam", "params": {"lr": 0.002, "weight_decay": 0.01}},
     "momentum": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1}},
+    "amsgrad": {"type": "AdamW", "params": {"torch_adam": True, "amsgrad": True},
+                "param_groups": [{"names": ["*.bias"], "weight_decay": 0, "lr": 0.003}]},
+    "adagrad": {"type": "Adagrad", "params": {"lr_decay": 0.01, "initial_accumulator_value": 0.1}},
+    "rmsprop": {"type": "RMSprop", "params": {"lr": 1e-4, "momentum": 0.9, "centered": True}},
+    "lamb": {"type": "Lamb", "params": {"weight_decay": 0.01}},
+    "lion": {"type": "Lion", "params": {"lr": 1e-4}},
+}
+# None is past its last bend after 10 steps, so a schedule that starts again gives other rates.
+SCHEDULES = {
+    "adam": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 2e-3, "cycle_first_step_size": 12}},
+    "momentum": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 12, "total_num_steps": 20}},
+    "amsgrad": {"type": "WarmupLR", "params": {"warmup_num_steps": 15}},
+    "adagrad": {"type": "CosineAnnealingWarmRestarts", "params": {"T_0": 7, "T_mult": 2}},
+    "rmsprop": {"type": "LRRangeTest", "params": {"lr_range_test_min_lr": 1e-5, "lr_range_test_step_size": 5}},
+    "lamb": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 5, "total_num_steps": 20}},
+    "lion": {"type": "StepLR", "params": {"step_size": 7}},
 }
 TORCH = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
 
@@ -82,9 +98,11 @@ class CheckpointTest(unittest.TestCase):
     def test_momentum(self):
         self.check_resume(1, 1, 0, optimizer="momentum")
 
-    def test_a_schedule_goes_on(self):
-        scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": 0.002, "warmup_num_steps": 15}}
-        self.check_resume(2, 2, 0, engine={"scheduler": scheduler})
+    def test_every_optimizer_and_schedule_goes_on(self):
+        for name, scheduler in SCHEDULES.items():
+            with self.subTest(optimizer=name, scheduler=scheduler["type"]):
+                shutil.rmtree(self.dir, ignore_errors=True)
+                self.check_resume(1, 1, 0, optimizer=name, engine={"scheduler": scheduler})
 
     def test_four_ranks_then_two(self):
         self.check_resume(4, 2, 1e-5)
