@@ -142,9 +142,7 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
       break;
     case pb::NodeEvent::kDone:
       node.result = MakeJobResult(record_.job_id, node.outcome.value_or(pb::Cause()), event.done());
-      node.result->set_ended_unix_ms(std::chrono::duration_cast<milliseconds>(
-                                         std::chrono::system_clock::now().time_since_epoch())
-                                         .count());
+      node.result->set_ended_unix_ms(UnixMs());
       EndIfAllOver();
       break;
     default:

@@ -30,12 +30,6 @@ constexpr milliseconds kFrontEndEnds(300'000);  // a front end that was told to 
 constexpr milliseconds kPoll(50);
 constexpr milliseconds kBetweenInterrupts(300);  // so that two are two
 
-int64_t NowUnixMs() {
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 std::optional<ProcessId> FrontEnd(const JobRecord& record) {
   const auto pid = static_cast<pid_t>(record.pid);
   if (pid <= 0) return std::nullopt;
@@ -107,7 +101,7 @@ int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& te
       return view.state == JobView::State::kEnded || view.state == JobView::State::kLost;
     });
   }
-  Print(terminal, command.json ? JobsJson(views) : JobTable(views, NowUnixMs()));
+  Print(terminal, command.json ? JobsJson(views) : JobTable(views, UnixMs()));
   return ToInt(ExitCode::kOk);
 }
 
@@ -137,7 +131,7 @@ int Prune(const JobCommand& command, const std::vector<JobView>& views, const Ag
     const bool ended = view.state == JobView::State::kEnded;
     if (!ended && view.state != JobView::State::kLost) continue;
     const int64_t since = ended ? view.ended_unix_ms : view.record.started_unix_ms;
-    if (NowUnixMs() - since < command.older_than_ms) continue;
+    if (UnixMs() - since < command.older_than_ms) continue;
     const Result<void> gone = Remove(view.record, agent);
     if (gone.ok()) {
       ++removed;

@@ -138,12 +138,6 @@ Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, bool detach)
   return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, SshOptions(), role));
 }
 
-int64_t UnixMs() {
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
   JobRecord record;
   record.job_id = session.job_id;

@@ -21,4 +21,12 @@ inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode c
   return cause;
 }
 
+// For a log.
+inline std::string CauseText(const pb::Cause& cause) {
+  if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
+  if (!cause.message().empty()) return cause.message();
+  return "rank " + std::to_string(cause.rank()) + " failed, exit code " +
+         std::to_string(cause.exit_code());
+}
+
 }  // namespace dslaunch

@@ -3,11 +3,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace dslaunch {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+
+// For records that people read; nothing is decided by it.
+inline int64_t UnixMs(
+    std::chrono::system_clock::time_point time = std::chrono::system_clock::now()) {
+  return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
+}
 
 // A point in monotonic time by which something must have happened. There is no unlimited Deadline.
 class Deadline {

@@ -13,6 +13,7 @@ from test_hosts import wait_until  # noqa: E402
 TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", "2", "--restart_delay_s", "0.1"]
 STEPS = 400
 SAVE_EVERY = 20
+BATCH = 240  # for three ranks and for two
 
 
 class ElasticCase(HostsCase):
@@ -92,7 +93,8 @@ class Training(ElasticCase):
         self.metrics = self.folder / "metrics.jsonl"
         return self.start("--hostfile", hostfile, *options, *TIMES, "train", "fashion_mnist", "--steps", STEPS,
                           "--seed", 3, "--checkpoint_dir", self.folder / "checkpoints", "--save_every", SAVE_EVERY,
-                          "--resume", "auto", "--metrics_jsonl", self.metrics)
+                          "--resume", "auto", "--metrics_jsonl", self.metrics, "--set",
+                          f"engine.train_batch_size={BATCH}")
 
     def records(self):
         if not self.metrics.exists():

@@ -457,5 +457,67 @@ TEST_F(ElasticTest, EpochsWithoutANewStepEndTheJob) {
   }
 }
 
+// --- After another rendezvous was lost ---
+
+class MovedTest : public ElasticTest {
+ protected:
+  // node0, which decided, was lost in epoch 4; one of two restarts is used up by that.
+  static CoordinatorOptions Moved() {
+    CoordinatorOptions options = Options();
+    options.rendezvous_node = 1;
+    options.absent_nodes = {0};
+    options.epoch = 4;
+    options.restarts = 1;
+    options.epoch_ended_by =
+        MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable, "node0 was lost");
+    return options;
+  }
+  MovedTest() { Begin(Moved()); }
+};
+
+TEST_F(MovedTest, TheNextEpochFollowsTheLastOne) {
+  Join(1);
+  Join(2);
+  const std::vector<Outgoing> out = Join(3);
+  EXPECT_THAT(Assigned(out), ElementsAre(1, 2, 3));
+  EXPECT_EQ(coordinator_->epoch(), 5u);
+  for (const Outgoing& one : out) {
+    if (!one.message.has_assignment()) continue;
+    EXPECT_EQ(one.message.assignment().restart_count(), 1u);
+  }
+}
+
+TEST_F(MovedTest, RestartsAreCountedOn) {
+  for (uint32_t node = 1; node < 4; ++node) Join(node);
+  for (uint32_t node = 1; node < 4; ++node) Ready(node);
+  Failed(1, 0, 9);
+  EXPECT_EQ(coordinator_->phase(), Phase::kHalting);
+  for (uint32_t node = 1; node < 4; ++node) Halted(node, 30'000);
+  PassWith(60'000, {1, 2, 3});
+  ASSERT_EQ(coordinator_->epoch(), 6u);
+  for (uint32_t node = 1; node < 4; ++node) Ready(node);
+  Failed(1, 0, 9);
+  EXPECT_EQ(coordinator_->phase(), Phase::kStopping);
+}
+
+TEST_F(MovedTest, IfTooFewFollowTheLostNodeIsTheCause) {
+  Join(1);
+  std::vector<Outgoing> out;
+  for (int ms = 0; ms < 40'000 && coordinator_->phase() == Phase::kJoining; ms += 500) {
+    Pass(500);
+    Beat(1);
+    out = coordinator_->OnTick(now_);
+  }
+  ASSERT_EQ(coordinator_->phase(), Phase::kStopping);
+  EXPECT_THAT(Notices(out), HasSubstr("no restart"));
+  bool stopped = false;
+  for (const Outgoing& one : out) {
+    if (!one.message.has_stop()) continue;
+    stopped = true;
+    EXPECT_EQ(one.message.stop().cause().message(), "node0 was lost");
+  }
+  EXPECT_TRUE(stopped);
+}
+
 }  // namespace
 }  // namespace dslaunch

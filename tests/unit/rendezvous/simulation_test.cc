@@ -318,7 +318,8 @@ class Simulation {
     After(random_.Between(0, kGraceMs), [this, agent] {
       if (agent->gone || agent->stopping) return;
       nodes_[agent->node].runs = 0;
-      nodes_[agent->node].empty = agent->epoch;
+      uint64_t& empty = nodes_[agent->node].empty;
+      empty = std::max(empty, agent->epoch);  // a newer agent may know of none
       pb::AgentMessage message;
       message.mutable_halted()->set_master_port(30'000);
       if (random_.OneIn(100)) message.mutable_halted()->add_left()->set_pid(1);
@@ -333,7 +334,8 @@ class Simulation {
     After(random_.Between(0, kGraceMs), [this, agent] {
       if (agent->gone) return;
       nodes_[agent->node].runs = 0;
-      nodes_[agent->node].empty = agent->epoch;
+      uint64_t& empty = nodes_[agent->node].empty;
+      empty = std::max(empty, agent->epoch);  // a newer agent may know of none
       pb::AgentMessage message;
       message.mutable_torn_down();
       Say(agent, message);

@@ -115,8 +115,23 @@ TEST(JobStoryTest, ANodeCutOffFromTheOthersDoesNotEndAJobThatGoesOn) {
   EXPECT_TRUE(story.ending());
 }
 
-TEST(JobStoryTest, WithoutTheNodeThatDecidesTheJobEnds) {
+TEST(JobStoryTest, WithoutTheNodeThatDecidesAnElasticJobGoesOnWithAnother) {
   JobStory story = Elastic();
+  story.OnEvent(0, Started(1, {0, 1, 2}));
+  story.OnDisconnected(0);
+  EXPECT_FALSE(story.ending());
+  EXPECT_EQ(story.OnMoved(1, LostCause(0, "node1 was lost: its agent vanished")),
+            "epoch 1 ended: node1 was lost: its agent vanished; node2 decides from now on");
+  EXPECT_EQ(story.restarts(), 1u);
+  EXPECT_TRUE(story.IsGivenUp(0));
+  story.OnEvent(2, Outcome(1, LostCause(1, "node2 was lost: its rendezvous broke off")));
+  EXPECT_FALSE(story.ending()) << "only a node that was cut off from node2 says so";
+  story.OnEvent(1, Outcome(2, {}));
+  EXPECT_TRUE(story.ending());
+}
+
+TEST(JobStoryTest, WithoutRestartsTheJobEndsWithTheNodeThatDecides) {
+  JobStory story(ThreeNodes(3), {});
   story.SetRendezvous(1);
   story.OnDisconnected(0);
   EXPECT_FALSE(story.ending());
