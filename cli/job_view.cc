@@ -77,9 +77,9 @@ Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::stri
                                        "); give more of it"};
   }
   const std::string near = Nearest(text, ids);
-  return Error{ExitCode::kUsage, "no job '" + text + "'" +
-                                     (near.empty() ? "" : ", did you mean " + near + "?") +
-                                     " dslaunch ps --all lists them"};
+  return Error{ExitCode::kUsage,
+               "no job '" + text + "'" + (near.empty() ? "" : "; did you mean " + near + "?") +
+                   (near.empty() ? "; " : " ") + "dslaunch ps --all lists all jobs"};
 }
 
 const pb::JobResult* ChooseResult(const std::vector<const pb::JobResult*>& results) {
