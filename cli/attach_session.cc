@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/job_result.h"
+#include "cli/agent_call.h"
 #include "proto/agent.grpc.pb.h"
 #include "rendezvous/cause.h"
 
@@ -17,8 +18,6 @@ constexpr milliseconds kConnectTimeout(20'000);
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kReconnectDelay(500);
 constexpr milliseconds kReconnectFor(60'000);  // since the node was heard last
-constexpr milliseconds kStopTimeout(5'000);
-constexpr milliseconds kDrainTimeout(10'000);
 
 }  // namespace
 
@@ -89,7 +88,7 @@ void AttachSession::Run() {
   loop_.run();
   output_.FinishStreams();
   DecideEnd();
-  output_.Drain(Deadline::After(kDrainTimeout));
+  output_.Drain();
 }
 
 void AttachSession::Open(size_t index) {
@@ -200,22 +199,11 @@ void AttachSession::Lost(size_t index, const std::string& why) {
 }
 
 void AttachSession::SendStop(size_t index) {
-  struct Call {
-    grpc::ClientContext context;
-    pb::StopRequest request;
-    pb::Empty reply;
-  };
-  auto call = std::make_shared<Call>();
-  call->context.set_deadline(std::chrono::system_clock::now() + kStopTimeout);
-  pb::Cause& cause = *call->request.mutable_cause();
-  cause = MakeCause(pb::Cause::INTERRUPTED, static_cast<uint32_t>(index), ExitCode::kInterrupted,
-                    "stopped by dslaunch stop");
+  pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, static_cast<uint32_t>(index),
+                              ExitCode::kInterrupted, "stopped by dslaunch stop");
   cause.set_signal(SIGTERM);
   cause.set_exit_code(ExitCodeForSignal(SIGTERM));
-  call->request.set_kill_now(kill_now_);
-  pb::Agent::NewStub(nodes_[index].stream->channel())
-      ->async()
-      ->Stop(&call->context, &call->request, &call->reply, [call](const grpc::Status&) {});
+  dslaunch::SendStop(*pb::Agent::NewStub(nodes_[index].stream->channel()), cause, kill_now_);
 }
 
 void AttachSession::EndIfAllOver() {

@@ -42,8 +42,8 @@ class JobOutput {
   // The streams have ended: shows unfinished lines and the last step, and takes the live line away.
   void FinishStreams();
 
-  // Waits, on the caller's thread, until the terminal took everything or the deadline has come.
-  void Drain(Deadline deadline) { terminal_.Drain(deadline); }
+  // Waits, on the caller's thread, until the terminal took the last words, at most kDrainTimeout.
+  void Drain() { terminal_.Drain(Deadline::After(kDrainTimeout)); }
 
   // True while the terminal has taken something within the last minute: then it is worth waiting
   // for.

@@ -7,7 +7,6 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kConnectTimeout(20'000);
-constexpr milliseconds kDrainTimeout(10'000);
 
 }  // namespace
 
@@ -31,7 +30,7 @@ int LogsSession::Run() {
   loop_.run();
   signals_.clear();
   output_.FinishStreams();
-  output_.Drain(Deadline::After(kDrainTimeout));
+  output_.Drain();
   return exit_code_;
 }
 

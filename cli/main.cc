@@ -215,7 +215,7 @@ int Main(int argc, char** argv) {
     exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }
   if (!exit_code.ok()) terminal.Err("dslaunch: " + exit_code.error().message);
-  terminal.Drain(Deadline::After(milliseconds(10'000)));
+  terminal.Drain(Deadline::After(kDrainTimeout));
   return exit_code.ok() ? *exit_code : ToInt(exit_code.error().code);
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "cli/agent_call.h"
 #include "rendezvous/channel.h"
 
 namespace dslaunch {
@@ -14,67 +15,9 @@ namespace {
 
 constexpr milliseconds kPrepareTimeout(30'000);
 constexpr milliseconds kRenewEvery(500);
-constexpr milliseconds kStopTimeout(5'000);
 constexpr milliseconds kWatchdogSlack(2'000);
 
-std::chrono::system_clock::time_point SystemTimeAfter(milliseconds duration) {
-  return std::chrono::system_clock::now() + duration;
-}
-
-// What a call needs until it is over.
-template <class Request, class Reply = pb::Empty>
-struct Call {
-  grpc::ClientContext context;
-  Request request;
-  Reply reply;
-
-  explicit Call(milliseconds timeout = kStopTimeout) {
-    context.set_deadline(SystemTimeAfter(timeout));
-  }
-};
-
 }  // namespace
-
-// The next event is read when the last one has been dealt with.
-class NodeClient::EventReader final : public grpc::ClientReadReactor<pb::NodeEvent> {
- public:
-  EventReader(NodeClient& client, const pb::RunRequest& request, RunHandlers handlers)
-      : client_(client), request_(request), handlers_(std::move(handlers)) {
-    client_.stub_->async()->Run(&context_, &request_, this);
-    ReadNext();
-    StartCall();
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    asio::post(client_.loop_, [this] { Handle(); });
-  }
-  void OnDone(const grpc::Status&) override {
-    asio::post(client_.loop_, [this] {
-      client_.silence_.Hold();
-      handlers_.ended();
-    });
-  }
-
- private:
-  void Handle() {
-    client_.silence_.Hold();
-    if (event_.has_log()) return handlers_.log(event_.log(), [this] { ReadNext(); });
-    handlers_.event(event_);
-    ReadNext();
-  }
-
-  void ReadNext() {
-    client_.silence_.Listen(Clock::now());
-    StartRead(&event_);
-  }
-
-  NodeClient& client_;
-  const pb::RunRequest request_;
-  const RunHandlers handlers_;
-  grpc::ClientContext context_;
-  pb::NodeEvent event_;
-};
 
 NodeClient::NodeClient(asio::io_context& loop, std::string name, std::unique_ptr<NodeLink> link)
     : loop_(loop),
@@ -94,7 +37,7 @@ NodeClient::~NodeClient() = default;
 void NodeClient::Prepare(pb::PrepareRequest request,
                          std::function<void(Result<pb::NodeFacts>)> then) {
   prepare_request_ = std::move(request);
-  prepare_context_.set_deadline(SystemTimeAfter(kPrepareTimeout));
+  prepare_context_.set_deadline(std::chrono::system_clock::now() + kPrepareTimeout);
   watchdog_.expires_after(kPrepareTimeout + kWatchdogSlack);
   watchdog_.async_wait([this](const asio::error_code& error) {
     if (!error) Abort("the agent did not answer");
@@ -127,8 +70,8 @@ void NodeClient::KeepRenewing() {
   renew_timer_.async_wait([this](const asio::error_code& error) {
     if (error || over_) return;
     const milliseconds patience =
-        preparing_ ? milliseconds(prepare_request_.timeouts().dead_ms()) : kStopTimeout;
-    auto call = std::make_shared<Call<pb::Empty>>(patience);
+        preparing_ ? milliseconds(prepare_request_.timeouts().dead_ms()) : kCallTimeout;
+    auto call = std::make_shared<AgentCall<pb::Empty>>(patience);
     stub_->async()->Renew(&call->context, &call->request, &call->reply,
                           [this, call](const grpc::Status& status) {
                             if (status.error_code() != grpc::DEADLINE_EXCEEDED) return;
@@ -140,14 +83,18 @@ void NodeClient::KeepRenewing() {
   });
 }
 
-void NodeClient::Run(const pb::RunRequest& request, RunHandlers handlers) {
-  silence_.Listen(Clock::now());
-  reader_ = std::make_unique<EventReader>(*this, request, std::move(handlers));
+void NodeClient::Run(const pb::RunRequest& request, EventReader::Handlers handlers) {
+  run_request_ = request;
+  reader_ =
+      std::make_unique<EventReader>(loop_, silence_, std::move(handlers),
+                                    [this](grpc::ClientContext* context, EventReader* reader) {
+                                      stub_->async()->Run(context, &run_request_, reader);
+                                    });
 }
 
 void NodeClient::Move(const pb::MoveRequest& request,
                       std::function<void(Result<pb::RendezvousOpened>)> then) {
-  auto call = std::make_shared<Call<pb::MoveRequest, pb::MoveReply>>();
+  auto call = std::make_shared<AgentCall<pb::MoveRequest, pb::MoveReply>>();
   call->request = request;
   stub_->async()->Move(
       &call->context, &call->request, &call->reply,
@@ -162,24 +109,18 @@ void NodeClient::Move(const pb::MoveRequest& request,
       });
 }
 
-void NodeClient::Stop(const pb::Cause& cause, bool kill_now) {
-  auto call = std::make_shared<Call<pb::StopRequest>>();
-  *call->request.mutable_cause() = cause;
-  call->request.set_kill_now(kill_now);
-  stub_->async()->Stop(&call->context, &call->request, &call->reply,
-                       [call](const grpc::Status&) {});
-}
+void NodeClient::Stop(const pb::Cause& cause, bool kill_now) { SendStop(*stub_, cause, kill_now); }
 
 void NodeClient::Signal(int signal_number) {
-  auto call = std::make_shared<Call<pb::SignalRequest>>();
+  auto call = std::make_shared<AgentCall<pb::SignalRequest>>();
   call->request.set_signal(signal_number);
   stub_->async()->Signal(&call->context, &call->request, &call->reply,
                          [call](const grpc::Status&) {});
 }
 
 void NodeClient::Detach(std::function<void(Result<void>)> then) {
-  auto call = std::make_shared<Call<pb::Empty, pb::DetachReply>>();
-  watchdog_.expires_after(kStopTimeout + kWatchdogSlack);
+  auto call = std::make_shared<AgentCall<pb::Empty, pb::DetachReply>>();
+  watchdog_.expires_after(kCallTimeout + kWatchdogSlack);
   watchdog_.async_wait([this](const asio::error_code& error) {
     if (!error) Abort("the agent did not answer");
   });

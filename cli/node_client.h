@@ -7,19 +7,12 @@
 #include <memory>
 #include <string>
 
+#include "cli/event_reader.h"
 #include "cli/silence.h"
 #include "cli/transport.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace dslaunch {
-
-// What comes of the Run stream, on the loop's thread.
-struct RunHandlers {
-  std::function<void(const pb::NodeEvent&)> event;  // all but output
-  // A piece of a rank's output. The next event is read once `go_on` was called.
-  std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
-  std::function<void()> ended;
-};
 
 // All on the loop's thread. Never destroyed: calls to a node that never answers use it until the
 // process ends.
@@ -32,7 +25,7 @@ class NodeClient {
   // Once. Bounded; the error names the node.
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::NodeFacts>)> then);
   // Once, after Prepare.
-  void Run(const pb::RunRequest& request, RunHandlers handlers);
+  void Run(const pb::RunRequest& request, EventReader::Handlers handlers);
   // After the node said RendezvousLost. Bounded; the error names the node.
   void Move(const pb::MoveRequest& request, std::function<void(Result<pb::RendezvousOpened>)> then);
   // These two do not wait for their answer.
@@ -58,8 +51,6 @@ class NodeClient {
   SilenceWatch& silence() { return silence_; }
 
  private:
-  class EventReader;
-
   void KeepRenewing();
 
   asio::io_context& loop_;
@@ -75,6 +66,7 @@ class NodeClient {
   asio::steady_timer renew_timer_;  // of the lease
   bool preparing_ = false;
   bool over_ = false;
+  pb::RunRequest run_request_;
   std::unique_ptr<EventReader> reader_;
   SilenceWatch silence_;
 };

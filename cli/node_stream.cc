@@ -6,36 +6,6 @@
 
 namespace dslaunch {
 
-// The next event is read when the last one has been dealt with.
-class NodeStream::Reader final : public NodeStream::Reactor {
- public:
-  explicit Reader(NodeStream& stream) : stream_(stream) {
-    stream_.handlers_.start(stream_.channel_, &context_, this);
-    StartRead(&event_);
-    StartCall();
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return;
-    asio::post(stream_.loop_, [this] { Handle(); });
-  }
-  void OnDone(const grpc::Status&) override {
-    asio::post(stream_.loop_, [this] { stream_.handlers_.over({}); });
-  }
-
- private:
-  void Handle() {
-    if (event_.has_log())
-      return stream_.handlers_.log(event_.log(), [this] { StartRead(&event_); });
-    stream_.handlers_.event(event_);
-    StartRead(&event_);
-  }
-
-  NodeStream& stream_;
-  grpc::ClientContext context_;
-  pb::NodeEvent event_;
-};
-
 NodeStream::NodeStream(asio::io_context& loop, Handlers handlers)
     : loop_(loop), handlers_(std::move(handlers)) {}
 NodeStream::~NodeStream() = default;
@@ -51,7 +21,12 @@ void NodeStream::Open(const JobRecord& record, size_t node, AgentRole::Kind kind
 void NodeStream::OnOpened(const Result<NodeVisit*>& visit) {
   if (!visit.ok()) return handlers_.over(visit.error());
   channel_ = (*visit)->channel();
-  reader_ = std::make_unique<Reader>(*this);
+  reader_ = std::make_unique<EventReader>(
+      loop_, silence_,
+      EventReader::Handlers{handlers_.event, handlers_.log, [this] { handlers_.over({}); }},
+      [this](grpc::ClientContext* context, EventReader* reader) {
+        handlers_.start(channel_, context, reader);
+      });
 }
 
 }  // namespace dslaunch

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "cli/event_reader.h"
 #include "cli/node_visit.h"
 
 namespace dslaunch {
@@ -37,14 +38,13 @@ class NodeStream {
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
  private:
-  class Reader;
-
   void OnOpened(const Result<NodeVisit*>& visit);
 
   asio::io_context& loop_;
   const Handlers handlers_;
   std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<Reader> reader_;
+  SilenceWatch silence_;  // nobody asks: a visit that breaks off is made anew
+  std::unique_ptr<EventReader> reader_;
 };
 
 }  // namespace dslaunch

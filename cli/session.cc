@@ -16,7 +16,6 @@ constexpr milliseconds kTeardownSlack(5'000);  // beyond what a node allows itse
 constexpr milliseconds kLongestWatch(500);     // between two looks at the nodes' silence
 constexpr milliseconds kNotYetDecided(2'000);  // after which a silence is worth a word
 constexpr milliseconds kSameInterrupt(100);
-constexpr milliseconds kDrainTimeout(10'000);  // for a terminal to take the last words
 
 }  // namespace
 
@@ -57,7 +56,7 @@ int LaunchSession::Run() {
   // It ended well before it could be left alone: whoever wants its id gets it all the same.
   if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
   signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
-  output_.Drain(Deadline::After(kDrainTimeout));
+  output_.Drain();
   return exit_code;
 }
 

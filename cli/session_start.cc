@@ -151,7 +151,7 @@ void LaunchSession::RunAll() {
 }
 
 void LaunchSession::RunNode(size_t index) {
-  RunHandlers handlers;
+  EventReader::Handlers handlers;
   handlers.event = [this, index](const pb::NodeEvent& event) { OnEvent(index, event); };
   handlers.log = [this, index](const pb::LogChunk& chunk, std::function<void()> go_on) {
     output_.Log(NameOf(index), chunk, std::move(go_on));

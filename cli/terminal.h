@@ -9,6 +9,8 @@
 
 namespace dslaunch {
 
+inline constexpr milliseconds kDrainTimeout(10'000);  // for a terminal to take the last words
+
 // Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no other file takes its
 // number, and ignores SIGPIPE. Call it first in main.
 void OpenStandardFds();

@@ -12,6 +12,12 @@ std::string Seconds(Clock::duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
+// For all nodes to be empty: a little later than they give up themselves, so that they can say what
+// is left.
+milliseconds EmptyingLimit(const pb::Timeouts& timeouts) {
+  return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms());
+}
+
 bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE; }
 
 }  // namespace
@@ -296,9 +302,7 @@ void Coordinator::Halt(const pb::Cause& cause, const std::string& reason, millis
                        Clock::time_point now) {
   phase_ = Phase::kHalting;
   delay_ = delay;
-  barrier_deadline_ =
-      now + milliseconds(options_.timeouts.grace_ms() + options_.timeouts.teardown_ms() +
-                         options_.timeouts.dead_ms());
+  barrier_deadline_ = now + EmptyingLimit(options_.timeouts);
   pb::RendezvousMessage message;
   *message.mutable_halt()->mutable_cause() = cause;
   message.mutable_halt()->set_reason(reason);
@@ -331,10 +335,7 @@ void Coordinator::Stop(const pb::Cause& cause, Clock::time_point now) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) return;
   phase_ = Phase::kStopping;
   cause_ = cause;
-  // A little later than the nodes themselves give up, so that they can say what is left.
-  barrier_deadline_ =
-      now + milliseconds(options_.timeouts.grace_ms() + options_.timeouts.teardown_ms() +
-                         options_.timeouts.dead_ms());
+  barrier_deadline_ = now + EmptyingLimit(options_.timeouts);
   pb::RendezvousMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   Broadcast(message);

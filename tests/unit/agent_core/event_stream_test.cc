@@ -4,28 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_dir.h"
+#include "tests/unit/agent_core/fake_sink.h"
 
 namespace dslaunch {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
-
-// A front end that takes an event when the test says so.
-class FakeSink : public EventSink {
- public:
-  void Write(pb::NodeEvent event) override { events.push_back(std::move(event)); }
-  void Finish() override { finished = true; }
-
-  std::vector<pb::NodeEvent> events;
-  bool finished = false;
-};
-
-pb::NodeEvent Notice(const std::string& text) {
-  pb::NodeEvent event;
-  event.mutable_notice()->set_message(text);
-  return event;
-}
 
 std::string Word(const pb::NodeEvent& event) {
   if (event.has_notice()) return event.notice().message();

@@ -1,0 +1,40 @@
+#include "cli/event_reader.h"
+
+#include <asio/post.hpp>
+#include <utility>
+
+namespace dslaunch {
+
+EventReader::EventReader(asio::io_context& loop, SilenceWatch& silence, Handlers handlers,
+                         const std::function<void(grpc::ClientContext*, EventReader*)>& start)
+    : loop_(loop), silence_(silence), handlers_(std::move(handlers)) {
+  start(&context_, this);
+  ReadNext();
+  StartCall();
+}
+
+void EventReader::OnReadDone(bool ok) {
+  if (!ok) return;
+  asio::post(loop_, [this] { Handle(); });
+}
+
+void EventReader::OnDone(const grpc::Status&) {
+  asio::post(loop_, [this] {
+    silence_.Hold();
+    handlers_.ended();
+  });
+}
+
+void EventReader::Handle() {
+  silence_.Hold();
+  if (event_.has_log()) return handlers_.log(event_.log(), [this] { ReadNext(); });
+  handlers_.event(event_);
+  ReadNext();
+}
+
+void EventReader::ReadNext() {
+  silence_.Listen(Clock::now());
+  StartRead(&event_);
+}
+
+}  // namespace dslaunch
