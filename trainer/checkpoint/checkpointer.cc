@@ -97,7 +97,8 @@ void Checkpointer::Load(EngineCore& engine) const {
   std::vector<NamedTensor> state = engine.ModelState();
   for (NamedTensor& item : engine.OptimizerState()) state.push_back(std::move(item));
   LoadState(*decision_.checkpoint, state);
-  engine.Resume(start().step, decision_.checkpoint->manifest.optimizer_updates);
+  engine.Resume(
+      {.steps = start().step, .updates = decision_.checkpoint->manifest.optimizer_updates});
 }
 
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen) {
@@ -106,7 +107,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.run_id = run_id_;
   manifest.job_id = env_.job_id;
   manifest.position = position;
-  manifest.optimizer_updates = engine.optimizer_updates();
+  manifest.optimizer_updates = engine.progress().updates;
   manifest.seed = recipe_.run.seed;
   manifest.train_samples = train_samples_;
   manifest.samples_seen = samples_seen;

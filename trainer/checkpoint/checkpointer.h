@@ -3,11 +3,11 @@
 
 #include <string>
 
+#include "dslaunch/engine.h"
+#include "dslaunch/process_group.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
-#include "trainer/comm/process_group.h"
 #include "trainer/config/recipe.h"
-#include "trainer/engine.h"
 
 namespace dslaunch {
 

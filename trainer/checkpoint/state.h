@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "dslaunch/named_tensor.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
-#include "trainer/named_tensor.h"
 
 namespace dslaunch {
 

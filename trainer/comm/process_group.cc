@@ -1,4 +1,4 @@
-#include "trainer/comm/process_group.h"
+#include "dslaunch/process_group.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -6,8 +6,9 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "proto/contract/worker_env.h"
 #include "trainer/comm/gloo_backend.h"
-#include "trainer/explain.h"
+#include "trainer/program/explain.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -15,6 +16,22 @@ namespace {
 
 constexpr char kAllDone[] = "all_done";
 constexpr std::chrono::minutes kFinishTimeout{1};
+
+c10d::ReduceOp ToC10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return c10d::ReduceOp::SUM;
+    case ReduceOp::kAverage:
+      return c10d::ReduceOp::AVG;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::kProduct:
+      return c10d::ReduceOp::PRODUCT;
+  }
+  std::abort();
+}
 
 std::string DoneKey(int rank) { return "done/" + std::to_string(rank); }
 
@@ -51,7 +68,52 @@ ProcessGroup::ProcessGroup(const WorkerEnv& env)
   group_->setGroupName("world");
 }
 
-void ProcessGroup::AllReduceSum(std::vector<double>& values) {
+void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = ToC10d(op);
+  group_->allreduce(tensors, options)->wait();
+}
+
+void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
+  std::vector<at::Tensor> tensors = {tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  group_->broadcast(tensors, options)->wait();
+}
+
+at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  shape.insert(shape.begin(), world_size_);
+  const at::Tensor all = at::empty(shape, tensor.options());
+  std::vector<at::Tensor> inputs = {tensor.contiguous()};
+  std::vector<std::vector<at::Tensor>> outputs = {all.unbind(0)};
+  group_->allgather(outputs, inputs)->wait();
+  return all;
+}
+
+at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) const {
+  std::vector<at::Tensor> outputs = {at::empty_like(tensor[0])};
+  std::vector<std::vector<at::Tensor>> inputs = {tensor.contiguous().unbind(0)};
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = ToC10d(op);
+  group_->reduce_scatter(outputs, inputs, options)->wait();
+  return outputs[0];
+}
+
+void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
+  std::vector<at::Tensor> tensors = {tensor.contiguous()};
+  group_->send(tensors, to, /*tag=*/0)->wait();
+}
+
+void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
+  std::vector<at::Tensor> tensors = {tensor};
+  group_->recv(tensors, from, /*tag=*/0)->wait();
+}
+
+void ProcessGroup::Barrier() const { group_->barrier()->wait(); }
+
+void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
   std::vector<at::Tensor> tensors = {
       at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble)};
   group_->allreduce(tensors)->wait();
@@ -77,6 +139,12 @@ void ProcessGroup::Finish() {
   group_->shutdown();
   group_.reset();
   store_.reset();
+}
+
+ProcessGroup InitProcessGroup() {
+  const auto env = WorkerEnv::FromEnviron(std::getenv);
+  if (!env) throw TrainError(env.error().code, env.error().message);
+  return ProcessGroup(*env);
 }
 
 }  // namespace dslaunch

@@ -1,66 +1,112 @@
 // A recipe: what to train, on what, for how long and with which engine settings. Users write YAML;
 // the launcher hands it over as JSON.
 //
-//   {"model":  {"type": "mlp" | "cnn", "hidden_size": 128, "num_classes": 10},
-//    "data":   {"type": "idx", "path": FOLDER, "shuffle": true, "drop_last": false},
-//    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, "metrics_jsonl": FILE,
-//               "checkpoint_dir": FOLDER, "save_every": STEPS, "resume": "auto" | TAG | "none",
-//               "keep_checkpoints": 2},
-//    "engine": a DeepSpeed configuration}
+//   {"model":  {"type": "mlp" | "cnn" | "resnet18" | "gpt2" | "plugin", ...},
+//    "data":   {"type": "idx" | "cifar" | "csv" | "tokens" | "text", "path": ..., ...},
+//    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, ...},
+//    "engine": a DeepSpeed configuration (engine_config.h), or the path of one}
 //
-// The engine's keys keep DeepSpeed 0.19.6's names, defaults and meaning; what is not implemented is
-// refused by name. The one key of our own is optimizer.param_groups (optimizer_config.h).
+// The keys are the fields below, under the same names.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 
-#include "trainer/config/optimizer_config.h"
+#include "trainer/config/engine_config.h"
 
 namespace dslaunch {
 
-struct ModelConfig {
-  enum class Type { kMlp, kCnn };
-  Type type = Type::kMlp;
+struct MlpConfig {
+  int64_t hidden_size = 128;
+  int64_t num_classes = 10;
+};
+
+struct CnnConfig {
   int64_t hidden_size = 128;  // units of the layer before the last
   int64_t num_classes = 10;
 };
 
+// torchvision's resnet18. Images of at most 64 pixels get the usual stem for small ones: a 3 x 3
+// convolution without striding, and no pooling.
+struct Resnet18Config {
+  int64_t num_classes = 10;
+};
+
+// Hugging Face's names and defaults of GPT2Config.
+struct Gpt2Config {
+  int64_t vocab_size = 50257;
+  int64_t n_positions = 1024;
+  int64_t n_embd = 768;
+  int64_t n_layer = 12;
+  int64_t n_head = 12;
+  std::optional<int64_t> n_inner;  // nullopt: 4 * n_embd
+  double resid_pdrop = 0.1;
+  double embd_pdrop = 0.1;
+  double attn_pdrop = 0.1;
+  double layer_norm_epsilon = 1e-5;
+  double initializer_range = 0.02;
+};
+
+// A model of the user's own (dslaunch/plugin.h).
+struct PluginConfig {
+  std::string path;    // of the shared library
+  std::string params;  // model.params as JSON text, "{}" without; the plugin reads it
+};
+
+using ModelConfig = std::variant<MlpConfig, CnnConfig, Resnet18Config, Gpt2Config, PluginConfig>;
+
+const char* ModelTypeName(const ModelConfig& model);  // "mlp"
+
 struct DataConfig {
-  std::string path;  // a folder with the four IDX files of an MNIST-like data set
+  enum class Type {
+    kIdx,     // a folder with the four IDX files of an MNIST-like data set
+    kCifar,   // a folder with CIFAR-10's or CIFAR-100's binary version
+    kCsv,     // numbers, of which one column is the label
+    kTokens,  // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
+    kText,    // any file; its bytes are the tokens
+  };
+  Type type = Type::kIdx;
+  std::string path;  // a file, or a folder (tokens: with train.bin and val.bin)
   bool shuffle = true;
-  bool drop_last =
-      false;  // leave samples out, instead of repeating some, where ranks do not divide them
+  // Leave samples out, instead of repeating some, where ranks do not divide them.
+  bool drop_last = false;
+  int64_t block_size = 0;    // tokens of a sample; 0: the model's n_positions
+  std::string val_path;      // tokens, text and csv: data to evaluate on
+  double val_fraction = 0;   // or this much of the end of `path`
+  std::string label_column;  // csv: by name or by number from 0; empty: the last
+  int64_t prefetch = 2;      // micro-batches read ahead, by a thread of their own; 0: none
 };
 
 struct RunConfig {
-  std::optional<int64_t> epochs;  // exactly one of these two
+  std::optional<int64_t> epochs;  // exactly one of these two (neither where nothing is trained)
   std::optional<int64_t> steps;   // optimizer steps
   uint64_t seed = 0;
-  std::optional<int64_t>
-      eval_every;             // optimizer steps between evaluations; there is always one at the end
-  std::string metrics_jsonl;  // rank 0 appends one object per step here; empty: nowhere
-  std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The rest needs it
-  std::optional<int64_t> save_every;  // optimizer steps; there is always a checkpoint at the end
-  std::string resume = "auto";        // or "none", or a tag such as "step_000120"
-  int64_t keep_checkpoints = 2;       // of one run; older ones are removed
-};
+  // Optimizer steps between evaluations; there is always one at the end.
+  std::optional<int64_t> eval_every;
+  std::string metrics_jsonl;   // rank 0 appends one object per step here; empty: nowhere
+  std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next three need it
+  std::optional<int64_t> save_every;   // optimizer steps; there is always a checkpoint at the end
+  std::string resume = "auto";         // or "none", or a tag such as "step_000120"
+  int64_t keep_checkpoints = 2;        // of one run; older ones are removed
+  std::string init_weights;            // a safetensors file or a folder with model.safetensors
+  std::string export_hf;               // a folder to write config.json and model.safetensors into
+  std::string trace;                   // a folder for a Chrome trace of each rank; empty: none
+  std::optional<double> time_limit_s;  // finish the step, save and exit 85 after this long
+  bool deterministic = false;          // only algorithms that repeat bit by bit
+  std::optional<int64_t> check_replicas_every;  // steps between comparisons of the ranks' weights
+  // "micro_batch": the mean of each micro-batch counts the same, as in DeepSpeed. "tokens": each
+  // token of the global batch counts the same.
+  bool normalize_by_tokens = false;  // run.loss_normalization: "micro_batch" | "tokens"
 
-// train_batch_size == micro_batch_size * accumulation_steps * ranks.
-struct BatchConfig {
-  int64_t train_batch_size = 0;    // samples of one optimizer step, over all ranks
-  int64_t micro_batch_size = 0;    // samples of one forward pass on one rank
-  int64_t accumulation_steps = 1;  // micro-batches of one optimizer step on one rank
-};
-
-struct EngineConfig {
-  BatchConfig batch;
-  OptimizerConfig optimizer;
-  SchedulerConfig scheduler;
-  double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
-  int64_t steps_per_print = 0;     // 0: no line per step
-  bool dataloader_drop_last = false;
+  enum class Mode { kTrain, kEvaluate, kPredict, kPlanMemory };
+  Mode mode = Mode::kTrain;  // run.mode: "train" | "evaluate" | "predict" | "plan_memory"
+  std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
+  std::string prompt;        // predict, gpt2: text to go on from
+  int64_t max_new_tokens = 128;
+  double temperature = 1.0;  // 0: always the likeliest token
+  int64_t top_k = 0;         // 0: all
 };
 
 struct Recipe {
@@ -69,13 +115,6 @@ struct Recipe {
   RunConfig run;
   EngineConfig engine;
 };
-
-// Any two of the three sizes give the third; a train or micro batch size alone means no
-// accumulation. Throws kBadInput with the arithmetic where they contradict each other.
-BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
-                         std::optional<int64_t> micro_batch_size,
-                         std::optional<int64_t> accumulation_steps, int64_t ranks,
-                         const std::string& source);
 
 // Throws TrainError kBadInput, naming `source` and the key. `ranks` is the world size.
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks);

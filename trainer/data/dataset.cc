@@ -2,7 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <memory>
+#include "trainer/data/idx.h"
+#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
@@ -14,16 +15,42 @@ at::Tensor ToTensor(IdxArray array) {
       bytes->data(), array.dims, [bytes](void*) {}, at::kByte);
 }
 
+// Labelled images, held in memory as bytes.
+class ImageDataset : public Dataset {
+ public:
+  explicit ImageDataset(LabeledImages data)
+      : images_(ToTensor(std::move(data.images)).unsqueeze(1)),
+        labels_(ToTensor(std::move(data.labels))) {}
+
+  int64_t size() const override { return images_.size(0); }
+  std::vector<int64_t> input_shape() const override { return images_.sizes().slice(1).vec(); }
+
+  Batch Fetch(std::span<const int64_t> indices) const override {
+    const at::Tensor wanted = at::from_blob(const_cast<int64_t*>(indices.data()),
+                                            {static_cast<int64_t>(indices.size())}, at::kLong);
+    return {images_.index_select(0, wanted).to(at::kFloat).div_(255),
+            labels_.index_select(0, wanted).to(at::kLong)};
+  }
+
+ private:
+  at::Tensor images_;  // [N, C, H, W] uint8
+  at::Tensor labels_;  // [N] uint8
+};
+
 }  // namespace
 
-ImageDataset::ImageDataset(LabeledImages data)
-    : images_(ToTensor(std::move(data.images))), labels_(ToTensor(std::move(data.labels))) {}
-
-Batch ImageDataset::Fetch(const std::vector<int64_t>& indices, size_t begin, size_t count) const {
-  const at::Tensor wanted = at::from_blob(const_cast<int64_t*>(indices.data() + begin),
-                                          {static_cast<int64_t>(count)}, at::kLong);
-  return {images_.index_select(0, wanted).unsqueeze(1).to(at::kFloat).div_(255),
-          labels_.index_select(0, wanted).to(at::kLong)};
+DataSplits OpenData(const DataConfig& data, const ModelConfig& model) {
+  const int64_t classes = std::holds_alternative<MlpConfig>(model)
+                              ? std::get<MlpConfig>(model).num_classes
+                              : std::get<CnnConfig>(model).num_classes;
+  DataSplits splits;
+  splits.train =
+      std::make_unique<ImageDataset>(ReadLabeledImages(data.path, Split::kTrain, classes));
+  splits.test = std::make_unique<ImageDataset>(ReadLabeledImages(data.path, Split::kTest, classes));
+  if (splits.train->input_shape() != splits.test->input_shape()) {
+    throw TrainError(ExitCode::kBadInput, data.path + ": training and test images differ in size");
+  }
+  return splits;
 }
 
 }  // namespace dslaunch

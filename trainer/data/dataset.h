@@ -1,34 +1,43 @@
-// Labelled images as tensors, fetched by index.
+// Data sets as tensors, fetched by index.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "trainer/data/idx.h"
+#include "trainer/config/recipe.h"
 
 namespace dslaunch {
 
+// What a model is given and what it is to answer.
 struct Batch {
-  at::Tensor images;  // [B, 1, H, W] float in 0 .. 1
-  at::Tensor labels;  // [B] int64
+  at::Tensor inputs;   // float [B, C, H, W] in 0 .. 1 (images), float [B, F] (csv) or int64 [B, T]
+  at::Tensor targets;  // int64 [B], or [B, T]: the token after each one
 };
 
-// Holds its data in memory as bytes. Const methods may be called from several threads.
-class ImageDataset {
+// Const methods may be called from several threads.
+class Dataset {
  public:
-  explicit ImageDataset(LabeledImages data);
-
-  int64_t size() const { return images_.size(0); }
-  int64_t height() const { return images_.size(1); }
-  int64_t width() const { return images_.size(2); }
-
-  // The samples indices[begin .. begin + count), in that order.
-  Batch Fetch(const std::vector<int64_t>& indices, size_t begin, size_t count) const;
-
- private:
-  at::Tensor images_;  // [N, H, W] uint8
-  at::Tensor labels_;  // [N] uint8
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;  // samples
+  // The samples at `indices`, in that order, on the CPU.
+  virtual Batch Fetch(std::span<const int64_t> indices) const = 0;
+  // Of one sample's inputs: {C, H, W}, {F} or {T}.
+  virtual std::vector<int64_t> input_shape() const = 0;
+  // Tokens of one sample; 0 where samples are no text.
+  virtual int64_t tokens_per_sample() const { return 0; }
 };
+
+struct DataSplits {
+  std::unique_ptr<Dataset> train;
+  std::unique_ptr<Dataset> test;  // null: there is nothing to evaluate on
+};
+
+// Opens what a recipe names and checks it: every label is below the model's number of classes and
+// every token below its vocabulary. Throws TrainError kBadInput, naming the file, or kIo.
+DataSplits OpenData(const DataConfig& data, const ModelConfig& model);
 
 }  // namespace dslaunch

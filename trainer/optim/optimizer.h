@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "dslaunch/named_tensor.h"
 #include "trainer/config/optimizer_config.h"
-#include "trainer/named_tensor.h"
 
 namespace dslaunch {
 

@@ -1,10 +1,12 @@
-#include "trainer/engine.h"
+#include "dslaunch/engine.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include "proto/contract/worker_env.h"
+#include "trainer/config/engine_config.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -33,8 +35,8 @@ struct Scale : torch::nn::Module {
 EngineConfig Sgd(int64_t accumulation, double clipping) {
   EngineConfig config;
   config.batch = {accumulation, 1, accumulation};
-  config.optimizer.type = OptimizerConfig::Type::kSgd;
-  config.optimizer.lr = 0.5;
+  config.optimizer.emplace().type = OptimizerConfig::Type::kSgd;
+  config.optimizer->lr = 0.5;
   config.gradient_clipping = clipping;
   return config;
 }

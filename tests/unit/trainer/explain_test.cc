@@ -1,4 +1,4 @@
-#include "trainer/explain.h"
+#include "trainer/program/explain.h"
 
 #include <gtest/gtest.h>
 

@@ -42,12 +42,12 @@ json With(const std::string& pointer, const json& value) {
 
 TEST(RecipeTest, DefaultsAreDeepSpeeds) {
   const Recipe recipe = Parse(Minimal());
-  EXPECT_EQ(recipe.model.hidden_size, 128);
+  EXPECT_EQ(std::get<MlpConfig>(recipe.model).hidden_size, 128);
   EXPECT_EQ(recipe.data.path, "/usr/share/datasets/fashion-mnist");
   EXPECT_TRUE(recipe.data.shuffle);
   EXPECT_EQ(recipe.engine.batch.micro_batch_size, 16);
   EXPECT_EQ(recipe.engine.gradient_clipping, 1.0);
-  const OptimizerConfig& optimizer = recipe.engine.optimizer;
+  const OptimizerConfig& optimizer = *recipe.engine.optimizer;
   EXPECT_EQ(optimizer.type, OptimizerConfig::Type::kAdamW)
       << "Adam means AdamW unless adam_w_mode is false";
   EXPECT_EQ(optimizer.lr, 1e-3);
@@ -59,7 +59,7 @@ TEST(RecipeTest, OptimizerAndScheduler) {
   json recipe = With("/engine/optimizer/params", {{"lr", 0.5}});
   recipe["engine"]["scheduler"] = {{"type", "StepLR"}, {"params", {{"step_size", 7}}}};
   const EngineConfig engine = Parse(recipe).engine;
-  EXPECT_EQ(engine.optimizer.lr, 0.5);
+  EXPECT_EQ(engine.optimizer->lr, 0.5);
   EXPECT_EQ(engine.scheduler.name, "StepLR");
   EXPECT_EQ(std::get<StepLr>(engine.scheduler.schedule).step_size, 7);
   EXPECT_EQ(Parse(Minimal()).engine.scheduler.name, "");

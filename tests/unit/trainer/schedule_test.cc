@@ -1,4 +1,4 @@
-#include "trainer/schedule.h"
+#include "trainer/program/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "trainer/train.h"
+#include "trainer/program/train.h"
 #include "trainer/train_error.h"
 
 namespace {

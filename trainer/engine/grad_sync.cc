@@ -1,4 +1,4 @@
-#include "trainer/grad_sync.h"
+#include "trainer/engine/grad_sync.h"
 
 #include <algorithm>
 #include <limits>
@@ -15,10 +15,12 @@ class ReducerSync : public GradSync {
  public:
   ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
               std::vector<at::Tensor> buffers)
-      : group_(group.c10d_group()), buffers_(std::move(buffers)) {
+      : group_(group.c10d_group()),
+        parameters_(std::move(parameters)),
+        buffers_(std::move(buffers)) {
     std::vector<at::Tensor> tensors;
     std::unordered_map<size_t, std::string> names;
-    for (NamedTensor& parameter : parameters) {
+    for (const NamedTensor& parameter : parameters_) {
       names.emplace(tensors.size(), parameter.name);
       tensors.push_back(parameter.tensor);
     }
@@ -50,6 +52,24 @@ class ReducerSync : public GradSync {
     if (sync) reducer_->prepare_for_backward({});
   }
 
+  std::vector<at::Tensor> Gradients() override {
+    std::vector<at::Tensor> gradients;
+    for (const NamedTensor& parameter : parameters_) gradients.push_back(parameter.tensor.grad());
+    return gradients;
+  }
+
+  void Clear() override {
+    for (NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  }
+
+  int64_t bytes() const override {
+    int64_t bytes = 0;
+    for (const NamedTensor& parameter : parameters_) {
+      bytes += static_cast<int64_t>(parameter.tensor.nbytes());
+    }
+    return bytes;
+  }
+
  private:
   void Broadcast(const std::vector<at::Tensor>& tensors) {
     std::vector<at::Tensor> detached;
@@ -58,15 +78,16 @@ class ReducerSync : public GradSync {
   }
 
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::vector<NamedTensor> parameters_;
   std::vector<at::Tensor> buffers_;
   std::unique_ptr<c10d::Reducer> reducer_;
 };
 
 }  // namespace
 
-std::unique_ptr<GradSync> MakeReducerSync(const ProcessGroup& group,
-                                          std::vector<NamedTensor> parameters,
-                                          std::vector<at::Tensor> buffers) {
+std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
+                                       std::vector<NamedTensor> parameters,
+                                       std::vector<at::Tensor> buffers, const GradSyncOptions&) {
   return std::make_unique<ReducerSync>(group, std::move(parameters), std::move(buffers));
 }
 

@@ -1,4 +1,4 @@
-#include "trainer/train.h"
+#include "trainer/program/train.h"
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -8,15 +8,14 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "dslaunch/engine.h"
+#include "dslaunch/process_group.h"
 #include "trainer/checkpoint/checkpointer.h"
-#include "trainer/comm/process_group.h"
-#include "trainer/data/dataset.h"
-#include "trainer/data/sampler.h"
-#include "trainer/engine.h"
-#include "trainer/explain.h"
+#include "trainer/data/loader.h"
 #include "trainer/models/models.h"
-#include "trainer/report.h"
-#include "trainer/schedule.h"
+#include "trainer/program/explain.h"
+#include "trainer/program/report.h"
+#include "trainer/program/schedule.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -28,54 +27,17 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// This rank's micro-batches, one after the other, epoch after epoch.
-class BatchStream {
- public:
-  BatchStream(const ImageDataset& dataset, const DistributedSampler::Options& sampler,
-              int64_t batch_size, int64_t batches_per_epoch, int64_t first)
-      : dataset_(dataset),
-        sampler_(sampler),
-        batch_size_(batch_size),
-        batches_per_epoch_(batches_per_epoch),
-        next_(first) {}
-
-  Batch Next() {
-    const int64_t position = next_ % batches_per_epoch_;
-    if (position == 0 || indices_.empty()) {
-      sampler_.SetEpoch(next_ / batches_per_epoch_);
-      indices_ = sampler_.Indices();
-    }
-    ++next_;
-    const auto begin = static_cast<size_t>(position * batch_size_);
-    return dataset_.Fetch(indices_, begin,
-                          std::min(static_cast<size_t>(batch_size_), indices_.size() - begin));
-  }
-
- private:
-  const ImageDataset& dataset_;
-  DistributedSampler sampler_;
-  int64_t batch_size_;
-  int64_t batches_per_epoch_;
-  int64_t next_;                  // micro-batches since the first epoch began
-  std::vector<int64_t> indices_;  // of the epoch that has begun
-};
-
 class Trainer {
  public:
   Trainer(const Recipe& recipe, const WorkerEnv& env)
       : recipe_(recipe),
         status_(env.status_fd),
-        train_set_(ReadLabeledImages(recipe.data.path, Split::kTrain, recipe.model.num_classes)),
-        test_set_(ReadLabeledImages(recipe.data.path, Split::kTest, recipe.model.num_classes)),
-        checkpointer_(MakeCheckpointer(recipe, env, train_set_.size())),
-        schedule_(MakeSchedule(recipe, train_set_.size(), env.world_size,
+        data_(OpenData(recipe.data, recipe.model)),
+        checkpointer_(MakeCheckpointer(recipe, env, data_.train->size())),
+        schedule_(MakeSchedule(recipe, data_.train->size(), env.world_size,
                                checkpointer_ ? checkpointer_->start() : Position{})),
         attempt_(static_cast<int64_t>(env.epoch)),
         samples_(checkpointer_ ? checkpointer_->samples_seen() : 0) {
-    if (test_set_.height() != train_set_.height() || test_set_.width() != train_set_.width()) {
-      throw TrainError(ExitCode::kBadInput,
-                       recipe.data.path + ": training and test images differ in size");
-    }
     // Whatever can be wrong with the input shows before this rank makes others wait.
     if (env.rank == 0 && !recipe.run.metrics_jsonl.empty())
       metrics_.emplace(recipe.run.metrics_jsonl);
@@ -91,7 +53,7 @@ class Trainer {
   }
 
   bool Rank0() const { return group_->rank() == 0; }
-  double TrainStep(Engine<Model>& engine, BatchStream& batches);
+  double TrainStep(Engine<Model>& engine, BatchLoader& batches);
   void TrainAll(Engine<Model>& engine);
   void EndWindow(const Engine<Model>& engine, int64_t step);
   void Save(const Engine<Model>& engine, int64_t step);
@@ -108,8 +70,7 @@ class Trainer {
 
   const Recipe& recipe_;
   StatusPipe status_;
-  ImageDataset train_set_;
-  ImageDataset test_set_;
+  DataSplits data_;
   std::optional<Checkpointer> checkpointer_;
   Schedule schedule_;
   int64_t attempt_;
@@ -125,8 +86,7 @@ void Trainer::Run(const WorkerEnv& env) {
   group_.emplace(env);
   if (checkpointer_) checkpointer_->Agree(*group_);
   at::manual_seed(recipe_.run.seed);
-  const std::shared_ptr<Model> model =
-      MakeModel(recipe_.model, train_set_.height(), train_set_.width());
+  const std::shared_ptr<Model> model = MakeModel(recipe_.model, data_.train->input_shape());
   Engine<Model> engine = Initialize(recipe_.engine, model, *group_);
   if (checkpointer_) checkpointer_->Load(engine.core());
   status_.Ready();
@@ -147,13 +107,12 @@ void Trainer::Announce(const Model& model) const {
       "training %s (%lld parameters) on %s: %lld samples, %lld steps of %lld = %lld x %lld x %d "
       "ranks, "
       "%s lr %g%s",
-      recipe_.model.type == ModelConfig::Type::kMlp ? "mlp" : "cnn",
-      static_cast<long long>(weights), recipe_.data.path.c_str(),
-      static_cast<long long>(train_set_.size()), static_cast<long long>(schedule_.total_steps),
+      ModelTypeName(recipe_.model), static_cast<long long>(weights), recipe_.data.path.c_str(),
+      static_cast<long long>(data_.train->size()), static_cast<long long>(schedule_.total_steps),
       static_cast<long long>(batch.train_batch_size),
       static_cast<long long>(batch.micro_batch_size),
       static_cast<long long>(batch.accumulation_steps), group_->world_size(),
-      recipe_.engine.optimizer.name.c_str(), recipe_.engine.optimizer.lr,
+      recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
   if (checkpointer_) PrintLine(checkpointer_->reason());
   if (schedule_.first_step >= schedule_.total_steps) {
@@ -168,30 +127,30 @@ void Trainer::Save(const Engine<Model>& engine, int64_t step) {
 }
 
 // Returns this rank's loss of the step: the mean over its micro-batches.
-double Trainer::TrainStep(Engine<Model>& engine, BatchStream& batches) {
+double Trainer::TrainStep(Engine<Model>& engine, BatchLoader& batches) {
   const int64_t parts = recipe_.engine.batch.accumulation_steps;
   double loss_sum = 0;
   for (int64_t part = 0; part < parts; ++part) {
     const Batch batch = batches.Next();
-    const at::Tensor loss = at::cross_entropy_loss(engine.Forward(batch.images), batch.labels);
+    const at::Tensor loss = engine.Loss(engine.Forward(batch.inputs), batch.targets);
     engine.Backward(loss);
     engine.Step();
     loss_sum += loss.item<double>();
-    window_.samples += batch.labels.size(0) * group_->world_size();
+    window_.samples += batch.targets.size(0) * group_->world_size();
   }
   return loss_sum / static_cast<double>(parts);
 }
 
 void Trainer::TrainAll(Engine<Model>& engine) {
-  BatchStream batches(train_set_,
-                      {.num_samples = train_set_.size(),
-                       .rank = group_->rank(),
-                       .world_size = group_->world_size(),
-                       .shuffle = recipe_.data.shuffle,
-                       .seed = recipe_.run.seed,
-                       .drop_last = recipe_.data.drop_last},
-                      recipe_.engine.batch.micro_batch_size, schedule_.batches_per_epoch,
-                      schedule_.first_batch);
+  BatchLoader batches(*data_.train, {.sampler = {.num_samples = data_.train->size(),
+                                                 .rank = group_->rank(),
+                                                 .world_size = group_->world_size(),
+                                                 .shuffle = recipe_.data.shuffle,
+                                                 .seed = recipe_.run.seed,
+                                                 .drop_last = recipe_.data.drop_last},
+                                     .batch_size = recipe_.engine.batch.micro_batch_size,
+                                     .batches_per_epoch = schedule_.batches_per_epoch,
+                                     .first_batch = schedule_.first_batch});
   engine.SetTrain();
   last_status_.total_steps = schedule_.total_steps;
   window_ = Window{};
@@ -266,15 +225,15 @@ void Trainer::Evaluate(Engine<Model>& engine, const std::string& prefix) {
   const at::NoGradGuard no_grad;
   engine.SetEval();
   const std::vector<int64_t> indices =
-      EvaluationIndices(test_set_.size(), group_->rank(), group_->world_size());
+      EvaluationIndices(data_.test->size(), group_->rank(), group_->world_size());
   std::vector<double> sums(3);  // correct, samples, loss
   for (size_t begin = 0; begin < indices.size(); begin += kEvaluationBatch) {
-    const Batch batch =
-        test_set_.Fetch(indices, begin, std::min(kEvaluationBatch, indices.size() - begin));
-    const at::Tensor logits = engine.Forward(batch.images);
-    sums[0] += static_cast<double>(logits.argmax(1).eq(batch.labels).sum().item<int64_t>());
-    sums[1] += static_cast<double>(batch.labels.size(0));
-    sums[2] += at::cross_entropy_loss(logits, batch.labels, {}, at::Reduction::Sum).item<double>();
+    const Batch batch = data_.test->Fetch(
+        std::span(indices).subspan(begin, std::min(kEvaluationBatch, indices.size() - begin)));
+    const at::Tensor logits = engine.Forward(batch.inputs);
+    sums[0] += static_cast<double>(logits.argmax(1).eq(batch.targets).sum().item<int64_t>());
+    sums[1] += static_cast<double>(batch.targets.size(0));
+    sums[2] += at::cross_entropy_loss(logits, batch.targets, {}, at::Reduction::Sum).item<double>();
   }
   engine.SetTrain();
   group_->AllReduceSum(sums);

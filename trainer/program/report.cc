@@ -1,4 +1,4 @@
-#include "trainer/report.h"
+#include "trainer/program/report.h"
 
 #include <fcntl.h>
 

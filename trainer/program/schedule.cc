@@ -1,4 +1,4 @@
-#include "trainer/schedule.h"
+#include "trainer/program/schedule.h"
 
 #include "trainer/data/sampler.h"
 #include "trainer/train_error.h"

@@ -1,0 +1,182 @@
+// The engine: a user's model trained by all ranks under a DeepSpeed configuration.
+//
+//   dslaunch::ProcessGroup group = dslaunch::InitProcessGroup();
+//   auto engine = dslaunch::Initialize("ds_config.json", std::make_shared<Mlp>(), group);
+//   engine.SetTrain();
+//   for (...) {
+//     engine.Backward(engine.Loss(engine.Forward(images), labels));
+//     engine.Step();
+//   }
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/process_group.h"
+
+namespace dslaunch {
+
+struct EngineConfig;
+struct LossScalerState;
+
+// A scalar of a model's output and what it should have been.
+using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
+
+// The mean of the cross entropy of logits [..., classes] and classes int64 [...], in fp32.
+at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
+
+struct InitializeOptions {
+  // For configurations without an "optimizer" section: that section as JSON, for example
+  // {"type": "AdamW", "params": {"lr": 0.001}}. With one, the configuration's counts.
+  std::string optimizer;
+};
+
+// Bytes of live tensors of one rank.
+struct MemoryUse {
+  int64_t parameters = 0;
+  int64_t gradients = 0;  // with the buckets they travel in
+  int64_t optimizer = 0;  // its state, and the fp32 master weights
+  int64_t buffers = 0;    // of the model
+};
+
+// Where a run is, besides its tensors.
+struct EngineProgress {
+  int64_t steps = 0;    // optimizer steps, skipped ones included
+  int64_t updates = 0;  // those that were not skipped; the learning rate follows from it
+  double loss_scale = 1;
+  int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
+};
+
+// What the engine does whatever the model's type. One thread. Errors are TrainError (what a user
+// can mend) or c10::Error.
+class EngineCore {
+ public:
+  // Trains those parameters of `module` that require a gradient, and casts parameters and buffers
+  // as the configuration says. Throws on every rank, naming the parameter and a rank, where the
+  // ranks' models differ. All ranks leave with rank 0's values. `module` and `group` must outlive
+  // this.
+  EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group);
+  // `config` is the path of a DeepSpeed configuration, or JSON text, which begins with '{'.
+  EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
+             const InitializeOptions& options);
+  ~EngineCore();
+  EngineCore(EngineCore&&) noexcept;
+
+  // Around the model's forward pass. Without gradients (evaluation) they only choose precision.
+  void BeforeForward();
+  void AfterForward(const std::vector<at::Tensor>& outputs);
+
+  // Gradients of loss / gradient_accumulation_steps (of loss itself without `scale_by_steps`),
+  // averaged over the ranks on the last micro-batch of a step. Throws where the model is in
+  // evaluation mode.
+  void Backward(const at::Tensor& loss, bool scale_by_steps = true);
+
+  // Ends a micro-batch; on the last one of a step clips, updates and clears the gradients, and
+  // returns true. Throws, naming it, where a parameter got no gradient.
+  bool Step();
+
+  void SetTrain(bool on);
+
+  bool IsGradientAccumulationBoundary() const;
+  int64_t train_batch_size() const;
+  int64_t micro_batch_size() const;
+  int64_t accumulation_steps() const;
+
+  int64_t micro_steps() const;    // engine.Step() calls
+  int64_t global_steps() const;   // optimizer steps, skipped ones included
+  int64_t skipped_steps() const;  // those whose gradients were not finite
+  bool skipped() const;           // whether the last step was one
+  // Why, for people: "the gradient of fc1.weight is not finite; loss scale 65536 -> 32768".
+  const std::string& skip_reason() const;
+  double lr() const;         // of the next step, as DeepSpeed's get_lr() has it after engine.step()
+  double step_lr() const;    // of the last step
+  double grad_norm() const;  // of the last step: L2 of the averaged gradient, before clipping
+  double loss_scale() const;       // of the next step; 1 without a scaler
+  double step_loss_scale() const;  // of the last step
+  // Of the step so far, or of the last one: seconds from the start of each forward pass until the
+  // last gradient of this rank was there. What follows in backward waits for other ranks.
+  double compute_s() const;
+  MemoryUse memory() const;
+
+  // Everything that training changes, by name: weights (fp32 masters where there are) and buffers
+  // by their module path, then "optimizer/<kind>/<parameter>". The tensors themselves, not copies.
+  std::vector<NamedTensor> ModelState() const;
+  std::vector<NamedTensor> OptimizerState() const;
+  EngineProgress progress() const;
+
+  // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The
+  // second also takes up where a run was.
+  void WeightsChanged();
+  void Resume(const EngineProgress& progress);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// M is any torch::nn::Module; Forward takes and returns what its forward does.
+template <class M>
+class Engine {
+ public:
+  Engine(EngineCore core, std::shared_ptr<M> model, LossFunction loss)
+      : model_(std::move(model)), loss_(std::move(loss)), core_(std::move(core)) {}
+
+  template <class... Args>
+  auto Forward(Args&&... args) {
+    core_.BeforeForward();
+    auto output = model_->forward(std::forward<Args>(args)...);
+    if constexpr (std::is_same_v<decltype(output), at::Tensor>) {
+      core_.AfterForward({output});
+    } else {
+      core_.AfterForward({});
+    }
+    return output;
+  }
+  at::Tensor Loss(const at::Tensor& output, const at::Tensor& target) const {
+    return loss_(output, target);
+  }
+  void Backward(const at::Tensor& loss, bool scale_by_steps = true) {
+    core_.Backward(loss, scale_by_steps);
+  }
+  bool Step() { return core_.Step(); }
+
+  void SetTrain() { core_.SetTrain(true); }
+  void SetEval() { core_.SetTrain(false); }
+  bool IsGradientAccumulationBoundary() const { return core_.IsGradientAccumulationBoundary(); }
+  int64_t global_steps() const { return core_.global_steps(); }
+  int64_t skipped_steps() const { return core_.skipped_steps(); }
+  double lr() const { return core_.lr(); }
+  double loss_scale() const { return core_.loss_scale(); }
+
+  const M& model() const { return *model_; }
+  const EngineCore& core() const { return core_; }
+  EngineCore& core() { return core_; }
+
+ private:
+  std::shared_ptr<M> model_;
+  LossFunction loss_;
+  EngineCore core_;
+};
+
+// `config` is what EngineCore's constructors take.
+template <class M>
+Engine<M> Initialize(const EngineConfig& config, std::shared_ptr<M> model,
+                     const ProcessGroup& group, LossFunction loss = CrossEntropy) {
+  EngineCore core(config, *model, group);
+  return Engine<M>(std::move(core), std::move(model), std::move(loss));
+}
+template <class M>
+Engine<M> Initialize(const std::string& config, std::shared_ptr<M> model, const ProcessGroup& group,
+                     LossFunction loss = CrossEntropy, const InitializeOptions& options = {}) {
+  EngineCore core(config, *model, group, options);
+  return Engine<M>(std::move(core), std::move(model), std::move(loss));
+}
+
+}  // namespace dslaunch
