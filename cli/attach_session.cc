@@ -224,7 +224,7 @@ void AttachSession::DecideEnd() {
   view.state = JobView::State::kEnded;
   view.exit_code = result.exit_code();
   view.ended_unix_ms = result.ended_unix_ms();
-  view.detail = CauseSentence(result.cause(), record_);
+  view.detail = CauseText(result.cause(), record_.NodeName(result.cause().node_index()));
   end_ = std::move(view);
 }
 

@@ -14,6 +14,7 @@
 #include "cli/summary_json.h"
 #include "proto/contract/job_paths.h"
 #include "proto/contract/signal_name.h"
+#include "rendezvous/cause.h"
 
 namespace dslaunch {
 namespace {
@@ -36,7 +37,7 @@ Json ToJson(const std::vector<std::string>& names, const pb::Cause& cause) {
           {"epoch", cause.epoch()},
           {"exit_code", cause.exit_code()},
           {"signal_name", cause.signal() == 0 ? Json(nullptr) : Json(SignalName(cause.signal()))},
-          {"message", CauseLine(cause, NameAt(names, cause.node_index()))},
+          {"message", CauseText(cause, NameAt(names, cause.node_index()))},
           {"evidence", cause.evidence()}};
 }
 

@@ -31,6 +31,11 @@ struct JobRecord {
   int64_t started_unix_ms = 0;
   int64_t ended_unix_ms = 0;  // 0: not as far as the front end knows
   int exit_code = 0;          // once it has ended
+
+  // "?" for an index that no node has.
+  std::string NodeName(size_t index) const {
+    return index < nodes.size() ? nodes[index].name : "?";
+  }
 };
 
 // This user's folder on this machine with a folder for each job, named by its job id.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "proto/contract/signal_name.h"
+#include "rendezvous/cause.h"
 
 namespace dslaunch {
 
@@ -80,7 +80,7 @@ std::vector<std::string> JobStory::OnRestarting(const pb::Restarting& restarting
   if (cause.kind() == pb::Cause::NODE_LOST && about < nodes_.size()) given_up_.insert(about);
   std::string line = "epoch " + std::to_string(ended_epoch_) + " ended: ";
   if (cause.kind() != pb::Cause::NONE)
-    line += CauseLine(cause, about < nodes_.size() ? nodes_[about].name : "") + "; ";
+    line += CauseText(cause, about < nodes_.size() ? nodes_[about].name : "") + "; ";
   return {line + restarting.reason()};
 }
 
@@ -131,16 +131,5 @@ bool JobStory::IsMember(size_t node) const {
 }
 
 JobFacts JobStory::Facts() const { return {interrupted_, nodes_, members_, losses_}; }
-
-std::string CauseLine(const pb::Cause& cause, const std::string& node_name) {
-  const bool of_worker =
-      cause.kind() == pb::Cause::WORKER_EXIT || cause.kind() == pb::Cause::WORKER_SIGNAL;
-  if (!of_worker) return cause.message().substr(0, cause.message().find('\n'));
-  const std::string who = "rank " + std::to_string(cause.rank()) + " (" + node_name + ") ";
-  if (cause.kind() == pb::Cause::WORKER_EXIT)
-    return who + "exited with code " + std::to_string(cause.exit_code());
-  return who + "was killed by " + SignalName(cause.signal()) +
-         (cause.out_of_memory() ? ", out of memory" : "");
-}
 
 }  // namespace dslaunch

@@ -80,7 +80,4 @@ class JobStory {
   std::vector<pb::WorkerEnded> workers_ended_;
 };
 
-// "rank 3 (node2) exited with code 7", or the cause's own sentence.
-std::string CauseLine(const pb::Cause& cause, const std::string& node_name);
-
 }  // namespace dslaunch

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/suggest.h"
-#include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
+#include "rendezvous/cause.h"
 
 namespace dslaunch {
 namespace {
@@ -140,7 +140,7 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
     view.state = JobView::State::kEnded;
     view.exit_code = result->exit_code();
     view.ended_unix_ms = result->ended_unix_ms();
-    view.detail = CauseSentence(result->cause(), record);
+    view.detail = CauseText(result->cause(), record.NodeName(result->cause().node_index()));
   }
   return view;
 }
@@ -161,19 +161,6 @@ std::string StateText(const JobView& view) {
       break;
   }
   return "lost";
-}
-
-std::string CauseSentence(const pb::Cause& cause, const JobRecord& record) {
-  if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
-  const std::string node =
-      cause.node_index() < record.nodes.size() ? record.nodes[cause.node_index()].name : "?";
-  const std::string rank = "rank " + std::to_string(cause.rank()) + " (" + node + ") ";
-  if (cause.kind() == pb::Cause::WORKER_SIGNAL)
-    return rank + "was killed by " + SignalName(cause.signal()) +
-           (cause.out_of_memory() ? " for using too much memory" : "");
-  if (cause.kind() == pb::Cause::WORKER_EXIT)
-    return rank + "exited with " + std::to_string(cause.exit_code());
-  return cause.message();
 }
 
 std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms) {

@@ -53,9 +53,6 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
 // "running", "ended (137)", ...
 std::string StateText(const JobView& view);
 
-// One sentence, without a period: "rank 3 (node2) was killed by SIGKILL".
-std::string CauseSentence(const pb::Cause& cause, const JobRecord& record);
-
 // A header and a line for each job, with a newline after each.
 std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms);
 

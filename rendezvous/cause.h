@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "proto/contract/exit_code.h"
+#include "proto/contract/signal_name.h"
 #include "proto/job.pb.h"
 
 namespace dslaunch {
@@ -21,12 +22,20 @@ inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode c
   return cause;
 }
 
-// For a log.
-inline std::string CauseText(const pb::Cause& cause) {
+// One sentence on one line, without a period: "rank 3 (node2) exited with code 7". Without
+// `node_name` no node is named.
+inline std::string CauseText(const pb::Cause& cause, const std::string& node_name = "") {
   if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
-  if (!cause.message().empty()) return cause.message();
-  return "rank " + std::to_string(cause.rank()) + " failed, exit code " +
-         std::to_string(cause.exit_code());
+  const std::string who =
+      "rank " + std::to_string(cause.rank()) + (node_name.empty() ? " " : " (" + node_name + ") ");
+  if (cause.kind() == pb::Cause::WORKER_EXIT) {
+    return who + "exited with code " + std::to_string(cause.exit_code());
+  }
+  if (cause.kind() == pb::Cause::WORKER_SIGNAL) {
+    return who + "was killed by " + SignalName(cause.signal()) +
+           (cause.out_of_memory() ? ", out of memory" : "");
+  }
+  return cause.message().substr(0, cause.message().find('\n'));
 }
 
 }  // namespace dslaunch
