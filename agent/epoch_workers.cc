@@ -54,7 +54,7 @@ pb::Started EpochWorkers::Started() const {
   for (const EpochWorker& worker : workers_) started.add_pids(worker.pid);
   started.set_master_addr(assignment_.master_addr());
   started.set_master_port(assignment_.master_port());
-  *started.mutable_node_indexes() = assignment_.node_indexes();
+  *started.mutable_members() = assignment_.members();
   started.set_restart_count(assignment_.restart_count());
   return started;
 }

@@ -160,7 +160,7 @@ pb::JobStatus NodeAgent::Status() const {
                    : epoch_ > 1 || phase_ == Phase::kHalting ? pb::JobStatus::RESTARTING
                                                              : pb::JobStatus::JOINING);
   *status.mutable_cause() = outcome_;
-  *status.mutable_node_indexes() = workers_.assignment().node_indexes();
+  *status.mutable_members() = workers_.assignment().members();
   status.set_first_rank(workers_.assignment().first_rank());
   status.set_world_size(workers_.assignment().world_size());
   for (const EpochWorker& worker : workers_.all()) status.add_pids(worker.ended ? 0 : worker.pid);

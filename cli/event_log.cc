@@ -14,6 +14,7 @@
 #include "cli/summary_json.h"
 #include "proto/contract/job_paths.h"
 #include "proto/contract/signal_name.h"
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -43,7 +44,7 @@ Json ToJson(const std::vector<std::string>& names, const pb::Cause& cause) {
 
 Json StartedJson(const std::vector<std::string>& names, const pb::Started& started) {
   Json members = Json::array();
-  for (const uint32_t index : started.node_indexes()) members.push_back(NameAt(names, index));
+  for (const uint32_t index : IndexesOf(started.members())) members.push_back(NameAt(names, index));
   return {{"epoch", started.epoch()},
           {"first_rank", started.first_rank()},
           {"pids", std::vector<int>(started.pids().begin(), started.pids().end())},

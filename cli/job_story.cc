@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -67,7 +68,7 @@ void JobStory::OnStarted(size_t node, const pb::Started& started) {
   epoch_ = started.epoch();
   restarts_ = started.restart_count();
   world_size_ = static_cast<int>(started.world_size());
-  members_.assign(started.node_indexes().begin(), started.node_indexes().end());
+  members_ = IndexesOf(started.members());
   std::erase_if(members_, [&](uint32_t index) { return index >= nodes_.size(); });
   part_.insert(members_.begin(), members_.end());
 }

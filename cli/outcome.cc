@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ranges>
 
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -23,8 +24,8 @@ const pb::NodeDone* LastWord(const std::vector<NodeEnd>& nodes) {
 
 std::vector<uint32_t> Members(const JobFacts& facts, const pb::NodeDone* last_word) {
   std::vector<uint32_t> members = facts.members;
-  if (last_word != nullptr && last_word->members_size() > 0)
-    members.assign(last_word->members().begin(), last_word->members().end());
+  if (last_word != nullptr && last_word->members().bounds_size() > 0)
+    members = IndexesOf(last_word->members());
   if (members.empty()) {
     for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
       if (!facts.nodes[i].absent) members.push_back(i);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -31,12 +32,46 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
   quorum_options_.min_nodes = options_.policy.min_nodes();
   quorum_options_.max_nodes = options_.policy.max_nodes();
   quorum_options_.join_deadline = now + milliseconds(options_.timeouts.join_ms());
+  for (uint32_t index = 0; index < options_.nodes.size(); ++index) {
+    const bool absent = std::ranges::count(options_.absent_nodes, index) > 0;
+    if (!options_.nodes[index].spare() && !absent) ++still_expected_;
+  }
   if (options_.epoch == 0) return;
   // The epochs before are another's; what counts of them is that they ended, and by what.
   epoch_ = options_.epoch;
   const pb::Cause& cause = options_.epoch_ended_by;
   ended_.assign(options_.restarts, {cause, now - milliseconds(options_.policy.cooldown_ms()), {}});
   reports_.push_back(ReportSince(cause, cause.node_index(), now, now));
+}
+
+// --- Barriers ---
+
+void Coordinator::EnterPhase(Phase phase) {
+  phase_ = phase;
+  awaited_ = static_cast<size_t>(std::ranges::count_if(
+      attendees_, [this](const auto& entry) { return IsAwaited(entry.second); }));
+}
+
+bool Coordinator::IsAwaited(const Attendee& attendee) const {
+  switch (phase_) {
+    case Phase::kStarting:
+      return attendee.in_epoch && !attendee.ready;
+    case Phase::kRunning:
+      return attendee.in_epoch && !attendee.finished;
+    case Phase::kHalting:
+      return !attendee.lost_in && !attendee.IsEmptied();
+    case Phase::kStopping:
+      return !attendee.lost_in && !attendee.torn_down;
+    default:
+      return false;
+  }
+}
+
+template <class Change>
+void Coordinator::Update(Attendee& attendee, Change change) {
+  const bool before = IsAwaited(attendee);
+  change();
+  if (before && !IsAwaited(attendee)) --awaited_;
 }
 
 // --- What agents say ---
@@ -97,10 +132,13 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                      message.join().address()};
   attendee.session = session;
   attendee.last_heard = now;
+  const bool is_twin = !identities_.insert(attendee.member.identity).second;
   attendees_.insert_or_assign(index, std::move(attendee));
   sessions_.emplace(session, index);
   OnLateJoin(index, now);
-  TryToForm(now);
+  // A decision looks at all nodes: while many are still to come, most joins change nothing.
+  if (still_expected_ > 0 && !options_.nodes[index].spare()) --still_expected_;
+  if (phase_ != Phase::kJoining || still_expected_ == 0 || is_twin) TryToForm(now);
 }
 
 void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
@@ -108,7 +146,8 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
   const bool has_room = PickMembers(UsableMembers(), quorum_options_).size() > members_.size();
   // Once a node is done with its ranks, another start would only cost time.
-  const bool near_end = !AllWithRanks([](const Attendee& a) { return !a.finished; });
+  const bool near_end = std::ranges::any_of(
+      attendees_, [](const auto& entry) { return entry.second.in_epoch && entry.second.finished; });
   if (options_.policy.on_join() == pb::Policy::AT_ONCE && has_room && !near_end) {
     ended_.push_back({pb::Cause(), now, BestStep()});
     return Halt(pb::Cause(), NodeName(node_index) + " joined", milliseconds(0), now);
@@ -126,11 +165,11 @@ void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
       return OnHeartbeat(attendee, message, now);
     case pb::AgentMessage::kReady:
       if (!current) return;
-      attendee.ready = true;
+      Update(attendee, [&] { attendee.ready = true; });
       return AdvanceIfAllReady(now);
     case pb::AgentMessage::kFinished:
       if (!current) return;
-      attendee.ready = attendee.finished = true;
+      Update(attendee, [&] { attendee.ready = attendee.finished = true; });
       return AdvanceIfAllReady(now);
     case pb::AgentMessage::kWorkerFailed:
       if (!current) return;
@@ -140,7 +179,8 @@ void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
     case pb::AgentMessage::kStop:
       return OnStopJob(attendee, message.stop().cause(), now);
     case pb::AgentMessage::kTornDown:
-      attendee.torn_down = attendee.leaving || phase_ == Phase::kStopping;
+      Update(attendee,
+             [&] { attendee.torn_down = attendee.leaving || phase_ == Phase::kStopping; });
       WaitIfAllHalted(now);
       return CloseIfTornDown(now);
     default:
@@ -175,7 +215,7 @@ void Coordinator::OnHalted(Attendee& attendee, const pb::AgentMessage& message,
                            Clock::time_point now) {
   // A spare has no epoch that it could name.
   if (attendee.halted || (attendee.in_epoch && message.epoch() != epoch_)) return;
-  attendee.halted = true;
+  Update(attendee, [&] { attendee.halted = true; });
   attendee.member.master_port = message.halted().master_port();
   attendee.has_left_processes = message.halted().left_size() > 0;
   if (attendee.has_left_processes) {
@@ -202,7 +242,8 @@ void Coordinator::OnStopJob(Attendee& attendee, const pb::Cause& cause, Clock::t
       phase_ == Phase::kJoining || index == options_.rendezvous_node ||
       kind == pb::Cause::INTERRUPTED ||
       (attendee.in_epoch && (kind == pb::Cause::FRONT_END_LOST || kind == pb::Cause::INTERNAL));
-  attendee.leaving = true;
+  attendee.leaving = true;  // once it is torn down it is empty
+  EnterPhase(phase_);
   pb::WorkerFailed told;
   *told.mutable_cause() = cause;
   const FailureReport report = ReportOf(told, index, now);
@@ -244,7 +285,6 @@ void Coordinator::TryToForm(Clock::time_point now) {
 
 void Coordinator::Form(const QuorumDecision& decision, Clock::time_point now) {
   ++epoch_;
-  phase_ = Phase::kStarting;
   barrier_deadline_ = now + milliseconds(options_.timeouts.ready_ms());
   reports_.clear();
   members_.clear();
@@ -259,6 +299,7 @@ void Coordinator::Form(const QuorumDecision& decision, Clock::time_point now) {
       std::ranges::count_if(options_.nodes, [](const pb::Node& node) { return !node.spare(); });
   if (epoch_ > 1 || std::cmp_less(members_.size(), regular))
     Tell("epoch " + std::to_string(epoch_) + ": " + decision.reason);
+  const pb::NodeSet members = ToNodeSet(members_);
   for (const RankBlock& block : ranks.blocks) {
     Attendee& attendee = attendees_.at(block.node_index);
     attendee.in_epoch = true;
@@ -272,20 +313,20 @@ void Coordinator::Form(const QuorumDecision& decision, Clock::time_point now) {
     assignment.set_master_addr(ranks.master_addr);
     assignment.set_master_port(ranks.master_port);
     assignment.set_restart_count(CountFailed(ended_));
-    assignment.mutable_node_indexes()->Add(members_.begin(), members_.end());
+    *assignment.mutable_members() = members;
     Send(attendee.session, std::move(message));
   }
+  EnterPhase(Phase::kStarting);
 }
 
 void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
-  if (phase_ == Phase::kStarting && AllWithRanks([](const Attendee& a) { return a.ready; })) {
-    phase_ = Phase::kRunning;
+  if (phase_ == Phase::kStarting && awaited_ == 0) {
+    EnterPhase(Phase::kRunning);
     pb::RendezvousMessage all_ready;
     all_ready.mutable_all_ready();
     Broadcast(all_ready);
   }
-  if (phase_ == Phase::kRunning && AllWithRanks([](const Attendee& a) { return a.finished; }))
-    Stop(pb::Cause(), now);
+  if (phase_ == Phase::kRunning && awaited_ == 0) Stop(pb::Cause(), now);
 }
 
 void Coordinator::EndEpoch(Clock::time_point now) {
@@ -300,7 +341,6 @@ void Coordinator::EndEpoch(Clock::time_point now) {
 
 void Coordinator::Halt(const pb::Cause& cause, const std::string& reason, milliseconds delay,
                        Clock::time_point now) {
-  phase_ = Phase::kHalting;
   delay_ = delay;
   barrier_deadline_ = now + EmptyingLimit(options_.timeouts);
   pb::RendezvousMessage message;
@@ -312,15 +352,13 @@ void Coordinator::Halt(const pb::Cause& cause, const std::string& reason, millis
     attendee.halted = false;
     Send(attendee.session, message);
   }
+  EnterPhase(Phase::kHalting);
   WaitIfAllHalted(now);
 }
 
 void Coordinator::WaitIfAllHalted(Clock::time_point now) {
-  if (phase_ != Phase::kHalting) return;
-  for (const auto& [index, attendee] : attendees_) {
-    if (!attendee.lost_in && !attendee.IsEmptied()) return;
-  }
-  phase_ = Phase::kWaiting;
+  if (phase_ != Phase::kHalting || awaited_ > 0) return;
+  EnterPhase(Phase::kWaiting);
   // What was reported since may say better whose fault it was.
   pb::Cause& cause = ended_.back().cause;
   if (!IsSuccess(cause)) cause = LastWord(cause).cause;
@@ -333,7 +371,7 @@ void Coordinator::WaitIfAllHalted(Clock::time_point now) {
 
 void Coordinator::Stop(const pb::Cause& cause, Clock::time_point now) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) return;
-  phase_ = Phase::kStopping;
+  EnterPhase(Phase::kStopping);
   cause_ = cause;
   barrier_deadline_ = now + EmptyingLimit(options_.timeouts);
   pb::RendezvousMessage message;
@@ -343,17 +381,14 @@ void Coordinator::Stop(const pb::Cause& cause, Clock::time_point now) {
 }
 
 void Coordinator::CloseIfTornDown(Clock::time_point now) {
-  if (phase_ != Phase::kStopping) return;
-  const bool waiting = !std::ranges::all_of(
-      attendees_, [](const auto& entry) { return entry.second.torn_down || entry.second.lost_in; });
-  if (waiting && now < barrier_deadline_) return;
-  phase_ = Phase::kClosed;
+  if (phase_ != Phase::kStopping || (awaited_ > 0 && now < barrier_deadline_)) return;
+  EnterPhase(Phase::kClosed);
   pb::RendezvousMessage message;
   pb::Closed& closed = *message.mutable_closed();
   const FirstCause first = LastWord(*cause_);
   *closed.mutable_cause() = first.cause;
   closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
-  closed.mutable_members()->Add(members_.begin(), members_.end());
+  *closed.mutable_members() = ToNodeSet(members_);
   for (const auto& [index, attendee] : attendees_) {
     const bool had_part = attendee.in_epoch || epoch_ == 0;
     const bool lost_before = attendee.lost_in && !(had_part && *attendee.lost_in == epoch_);
@@ -385,7 +420,7 @@ void Coordinator::Lose(Attendee& attendee, const std::string& why, Fence fence,
   const uint32_t index = attendee.member.node_index;
   const pb::Cause lost = MakeNodeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable,
                                        NodeName(index) + " was lost: " + why);
-  attendee.lost_in = epoch_;
+  Update(attendee, [&] { attendee.lost_in = epoch_; });
   sessions_.erase(attendee.session);
   if (!attendee.torn_down && !attendee.leaving) OnLoss(attendee, lost, now);
   if (fence == Fence::kYes) {
@@ -580,13 +615,6 @@ void Coordinator::Broadcast(const pb::RendezvousMessage& message) {
   for (const auto& [index, attendee] : attendees_) {
     if (!attendee.lost_in) Send(attendee.session, message);
   }
-}
-
-template <class Predicate>
-bool Coordinator::AllWithRanks(Predicate predicate) const {
-  return std::ranges::all_of(attendees_, [&](const auto& entry) {
-    return !entry.second.in_epoch || predicate(entry.second);
-  });
 }
 
 std::string Coordinator::NodeName(uint32_t node_index) const {

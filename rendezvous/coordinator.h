@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,13 @@ class Coordinator {
     bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   };
 
+  void EnterPhase(Phase phase);
+  // Whether the barrier of this phase waits for it.
+  bool IsAwaited(const Attendee& attendee) const;
+  // Makes a change that may end that.
+  template <class Change>
+  void Update(Attendee& attendee, Change change);
+
   void Join(SessionId session, const pb::AgentMessage& message, Clock::time_point now);
   void OnLateJoin(uint32_t node_index, Clock::time_point now);
   void Handle(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
@@ -135,13 +143,14 @@ class Coordinator {
   void Refuse(SessionId session, const pb::Cause& cause);
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Broadcast(const pb::RendezvousMessage& message);
-  template <class Predicate>
-  bool AllWithRanks(Predicate predicate) const;
   std::string NodeName(uint32_t node_index) const;
 
   const CoordinatorOptions options_;
   QuorumOptions quorum_options_;
   Phase phase_ = Phase::kJoining;
+  size_t awaited_ = 0;         // attendees for whom IsAwaited; a barrier must not look at each
+  size_t still_expected_ = 0;  // nodes without which DecideQuorum cannot but wait: kJoining
+  std::set<std::string> identities_;        // of all that have joined
   uint64_t epoch_ = 0;                      // of the ranks assigned last; 0 before the first
   std::vector<uint32_t> members_;           // nodes with ranks in it
   std::vector<EndedEpoch> ended_;           // oldest first

@@ -23,13 +23,16 @@ std::string JoinNames(const std::vector<uint32_t>& indexes, const QuorumOptions&
   return text;
 }
 
-bool Contains(const std::vector<uint32_t>& indexes, uint32_t index) {
-  return std::find(indexes.begin(), indexes.end(), index) != indexes.end();
-}
-
 bool Contains(const std::vector<Member>& members, uint32_t index) {
   return std::any_of(members.begin(), members.end(),
                      [&](const Member& member) { return member.node_index == index; });
+}
+
+// For each node whether it is one of `indexes`: there may be ten thousand.
+std::vector<bool> Flags(const std::vector<uint32_t>& indexes, size_t num_nodes) {
+  std::vector<bool> flags(num_nodes);
+  for (const uint32_t index : indexes) flags[index] = true;
+  return flags;
 }
 
 }  // namespace
@@ -55,7 +58,8 @@ std::vector<Member> PickMembers(const std::vector<Member>& members, const Quorum
     }
   };
   const auto spare = [&](uint32_t index) { return options.nodes[index].spare(); };
-  const auto set_aside = [&](uint32_t index) { return Contains(options.set_aside, index); };
+  const std::vector<bool> aside = Flags(options.set_aside, options.nodes.size());
+  const auto set_aside = [&](uint32_t index) { return aside[index]; };
   pick(bounds.max, [&](uint32_t index) { return !spare(index) && !set_aside(index); });
   pick(bounds.max, [&](uint32_t index) { return spare(index) && !set_aside(index); });
   pick(bounds.min, set_aside);
@@ -81,9 +85,12 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
   const std::vector<Member> picked = PickMembers(members, options);
   std::vector<uint32_t> missing;
   std::vector<uint32_t> absent;
+  std::vector<bool> joined(options.nodes.size());
+  for (const Member& member : members) joined[member.node_index] = true;
+  const std::vector<bool> not_awaited = Flags(options.absent, options.nodes.size());
   for (uint32_t index = 0; index < options.nodes.size(); ++index) {
-    if (Contains(members, index)) continue;
-    if (Contains(options.absent, index)) {
+    if (joined[index]) continue;
+    if (not_awaited[index]) {
       absent.push_back(index);
     } else if (!options.nodes[index].spare() || picked.size() < bounds.max) {
       missing.push_back(index);

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "proto/node_set.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "rendezvous/certificate_authority.h"
 #include "rendezvous/channel.h"
@@ -261,8 +262,7 @@ class NodeAgentTest : public ::testing::Test {
       assignment.set_master_addr("127.0.0.1");
       assignment.set_master_port(4000 + static_cast<uint32_t>(epoch));
       assignment.set_restart_count(static_cast<uint32_t>(epoch) - 1);
-      assignment.add_node_indexes(0);
-      assignment.add_node_indexes(1);
+      *assignment.mutable_members() = ToNodeSet({0, 1});
     });
   }
   void Halt(uint64_t epoch) {
@@ -280,7 +280,7 @@ class NodeAgentTest : public ::testing::Test {
       pb::Closed& closed = *message.mutable_closed();
       closed.set_complete(true);
       closed.mutable_cause()->set_message("the first cause");
-      closed.add_members(1);
+      *closed.mutable_members() = ToNodeSet({1});
       closed.add_victims(3);
     });
   }
@@ -361,13 +361,13 @@ TEST_F(NodeAgentTest, AnEpochThatFailsIsFollowedByAnother) {
   ASSERT_NE(started, nullptr);
   EXPECT_EQ(started->started().epoch(), 2u);
   EXPECT_EQ(started->started().restart_count(), 1u);
-  EXPECT_THAT(started->started().node_indexes(), ElementsAre(0u, 1u));
+  EXPECT_THAT(IndexesOf(started->started().members()), ElementsAre(0u, 1u));
   EXPECT_THAT(started->started().pids(), ElementsAre(1'000'000'002, 1'000'000'003));
   const pb::NodeDone& done = front_end_->events.back().done();
   EXPECT_TRUE(done.closed());
   EXPECT_TRUE(done.teardown_complete());
   EXPECT_EQ(done.cause().message(), "the first cause");
-  EXPECT_THAT(done.members(), ElementsAre(1u));
+  EXPECT_THAT(IndexesOf(done.members()), ElementsAre(1u));
   EXPECT_THAT(done.victims(), ElementsAre(3u));
 }
 
@@ -516,7 +516,7 @@ TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
   EXPECT_TRUE(done.closed());
   EXPECT_EQ(done.cause().exit_code(), 9);
   EXPECT_EQ(done.cause().epoch(), 2u);
-  EXPECT_THAT(done.members(), ElementsAre(0u));
+  EXPECT_THAT(IndexesOf(done.members()), ElementsAre(0u));
   EXPECT_EQ(keeper_->spawned.size(), 2u);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 #include "rendezvous/coordinator.h"
 

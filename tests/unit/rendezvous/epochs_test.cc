@@ -45,9 +45,7 @@ class ElasticTest : public CoordinatorFixture {
   // The nodes that get ranks by these messages.
   static std::vector<uint32_t> Assigned(const std::vector<Outgoing>& out) {
     for (const Outgoing& one : out) {
-      if (one.message.has_assignment())
-        return {one.message.assignment().node_indexes().begin(),
-                one.message.assignment().node_indexes().end()};
+      if (one.message.has_assignment()) return IndexesOf(one.message.assignment().members());
     }
     return {};
   }
@@ -99,7 +97,7 @@ TEST_F(ElasticTest, ALostNodeIsReplacedByASpareAndIsNotMissedAtTheEnd) {
   const std::vector<Outgoing> closed = TornDown(3);
   EXPECT_TRUE(closed[0].message.closed().complete());
   EXPECT_EQ(closed[0].message.closed().cause().kind(), pb::Cause::NONE);
-  EXPECT_THAT(closed[0].message.closed().members(), ElementsAre(0, 2, 3));
+  EXPECT_THAT(IndexesOf(closed[0].message.closed().members()), ElementsAre(0, 2, 3));
 }
 
 TEST_F(ElasticTest, ItGoesOnWithFewerNodesThenWaitsForOneThenGivesUp) {

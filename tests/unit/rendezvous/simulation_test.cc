@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 #include "rendezvous/coordinator.h"
 #include "tests/unit/rendezvous/random_seed.h"
@@ -428,8 +429,8 @@ class Simulation {
   void CheckEnd(const pb::Closed& closed) {
     if (closed.cause().kind() != pb::Cause::NONE || !closed.complete()) return;
     succeeded_ = true;
-    if (closed.members_size() == 0) Fail("success of nobody");
-    for (const uint32_t node : closed.members()) {
+    if (closed.members().bounds_size() == 0) Fail("success of nobody");
+    for (const uint32_t node : IndexesOf(closed.members())) {
       const std::string name = "node" + std::to_string(node);
       if (nodes_[node].finished != known_epoch_) Fail("success, but " + name + " has not finished");
       if (nodes_[node].empty != known_epoch_) Fail("success, but " + name + " is not empty");

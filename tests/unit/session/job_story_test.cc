@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "cli/silence.h"
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -38,7 +39,7 @@ pb::NodeEvent Started(uint64_t epoch, const std::vector<uint32_t>& members) {
   event.mutable_started()->set_epoch(epoch);
   event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
   event.mutable_started()->set_restart_count(static_cast<uint32_t>(epoch - 1));
-  event.mutable_started()->mutable_node_indexes()->Add(members.begin(), members.end());
+  *event.mutable_started()->mutable_members() = ToNodeSet(members);
   return event;
 }
 

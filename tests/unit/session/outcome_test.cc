@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -26,7 +27,7 @@ NodeEnd Closed(const std::string& name, const pb::Cause& cause,
   NodeEnd end = Done(name, cause);
   end.done->set_closed(true);
   *end.done->mutable_cause() = cause;
-  end.done->mutable_members()->Add(members.begin(), members.end());
+  *end.done->mutable_members() = ToNodeSet(members);
   return end;
 }
 

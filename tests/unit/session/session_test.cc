@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "proto/node_set.h"
 #include "rendezvous/cause.h"
 #include "tests/support/scripted_nodes.h"
 #include "tests/support/temp_dir.h"
@@ -26,7 +27,7 @@ pb::NodeEvent Started(uint64_t epoch, const std::vector<uint32_t>& members) {
   event.mutable_started()->set_epoch(epoch);
   event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
   event.mutable_started()->set_restart_count(static_cast<uint32_t>(epoch - 1));
-  event.mutable_started()->mutable_node_indexes()->Add(members.begin(), members.end());
+  *event.mutable_started()->mutable_members() = ToNodeSet(members);
   return event;
 }
 
@@ -48,7 +49,7 @@ pb::NodeEvent Done(const std::vector<uint32_t>& members) {
   pb::NodeEvent event;
   event.mutable_done()->set_closed(true);
   event.mutable_done()->set_teardown_complete(true);
-  event.mutable_done()->mutable_members()->Add(members.begin(), members.end());
+  *event.mutable_done()->mutable_members() = ToNodeSet(members);
   return event;
 }
 

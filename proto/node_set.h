@@ -1,0 +1,39 @@
+// Sets of nodes on the wire.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "proto/job.pb.h"
+
+namespace dslaunch {
+
+// Of a job; what a peer says beyond that is cut off.
+inline constexpr uint32_t kMaxNodes = 1u << 20;
+
+// `indexes` are ascending, each once.
+inline pb::NodeSet ToNodeSet(const std::vector<uint32_t>& indexes) {
+  pb::NodeSet set;
+  for (size_t i = 0; i < indexes.size(); ++i) {
+    const bool goes_on = i > 0 && indexes[i] == indexes[i - 1] + 1;
+    if (!goes_on) {
+      set.add_bounds(indexes[i]);
+      set.add_bounds(indexes[i]);
+    }
+    set.set_bounds(set.bounds_size() - 1, indexes[i] + 1);
+  }
+  return set;
+}
+
+inline std::vector<uint32_t> IndexesOf(const pb::NodeSet& set) {
+  std::vector<uint32_t> indexes;
+  uint32_t next = 0;
+  for (int i = 0; i + 1 < set.bounds_size(); i += 2) {
+    next = std::max(next, set.bounds(i));
+    for (; next < std::min(set.bounds(i + 1), kMaxNodes); ++next) indexes.push_back(next);
+  }
+  return indexes;
+}
+
+}  // namespace dslaunch

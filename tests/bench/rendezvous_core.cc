@@ -1,0 +1,143 @@
+// A whole job of N agents through the Coordinator, without a network: join, ranks, and the three
+// barriers. Prints one JSON object: seconds to the ranks and to the end, messages, bytes.
+//
+//   dslaunch-bench-rendezvous-core AGENTS
+#include <malloc.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <vector>
+
+#include "rendezvous/coordinator.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr uint32_t kSlots = 8;
+
+size_t HeapBytes() { return mallinfo2().uordblks; }
+
+class Job {
+ public:
+  explicit Job(uint32_t agents) : agents_(agents), coordinator_(Options(), now_) {}
+
+  void Run() {
+    const size_t heap_before = HeapBytes();
+    const Clock::time_point begin = Clock::now();
+    for (uint32_t node = 0; node < agents_; ++node) {
+      pb::AgentMessage message = From(node, 0);
+      pb::Join& join = *message.mutable_join();
+      join.set_slots(kSlots);
+      join.set_identity("machine " + std::to_string(node));
+      join.set_master_port(29'500);
+      if (node > 0) {
+        join.set_reached_at("10.0.0.1");
+        join.set_address("10.1.0." + std::to_string(node));
+      }
+      Say(message);
+    }
+    const double assigned_s = SecondsSince(begin);
+    Answer();
+    const double total_s = SecondsSince(begin);
+    if (closed_ != agents_) {
+      std::fprintf(stderr, "only %u of %u agents saw the end\n", closed_, agents_);
+      std::exit(1);
+    }
+    std::printf(
+        "{\"agents\": %u, \"assigned_s\": %.6f, \"total_s\": %.6f, \"messages\": %zu, "
+        "\"bytes\": %zu, \"heap_bytes\": %zu}\n",
+        agents_, assigned_s, total_s, messages_, bytes_, HeapBytes() - heap_before);
+  }
+
+ private:
+  CoordinatorOptions Options() const {
+    CoordinatorOptions options;
+    options.job_id = "job";
+    for (uint32_t node = 0; node < agents_; ++node) {
+      pb::Node& added = options.nodes.emplace_back();
+      added.set_name("node" + std::to_string(node));
+      added.set_slots(kSlots);
+    }
+    options.timeouts.set_join_ms(60'000);
+    options.timeouts.set_ready_ms(60'000);
+    options.timeouts.set_grace_ms(10'000);
+    options.timeouts.set_teardown_ms(5'000);
+    options.timeouts.set_suspect_ms(30'000);
+    options.timeouts.set_dead_ms(60'000);
+    return options;
+  }
+
+  static double SecondsSince(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+  pb::AgentMessage From(uint32_t node, uint64_t epoch) const {
+    pb::AgentMessage message;
+    message.set_job_id("job");
+    message.set_node_index(node);
+    message.set_epoch(epoch);
+    return message;
+  }
+
+  // What the agents say travels as bytes, as it would over a network.
+  void Say(const pb::AgentMessage& message) {
+    pb::AgentMessage arrived;
+    arrived.ParseFromString(message.SerializeAsString());
+    ++messages_;
+    for (Outgoing& outgoing : coordinator_.OnMessage(message.node_index() + 1, arrived, now_)) {
+      queue_.push_back(std::move(outgoing));
+    }
+  }
+
+  // Every agent does at once what it is told, until nobody is told anything.
+  void Answer() {
+    while (!queue_.empty()) {
+      const Outgoing outgoing = std::move(queue_.front());
+      queue_.pop_front();
+      const std::string bytes = outgoing.message.SerializeAsString();
+      ++messages_;
+      bytes_ += bytes.size();
+      pb::RendezvousMessage arrived;
+      arrived.ParseFromString(bytes);
+      pb::AgentMessage answer = From(static_cast<uint32_t>(outgoing.session - 1), arrived.epoch());
+      switch (arrived.message_case()) {
+        case pb::RendezvousMessage::kAssignment:
+          answer.mutable_ready();
+          break;
+        case pb::RendezvousMessage::kAllReady:
+          answer.mutable_finished();
+          break;
+        case pb::RendezvousMessage::kStop:
+          answer.mutable_torn_down();
+          break;
+        case pb::RendezvousMessage::kClosed:
+          ++closed_;
+          continue;
+        default:
+          continue;
+      }
+      Say(answer);
+    }
+  }
+
+  const uint32_t agents_;
+  const Clock::time_point now_ = Clock::now();  // time stands still: nothing is late
+  Coordinator coordinator_;
+  std::deque<Outgoing> queue_;
+  size_t messages_ = 0;
+  size_t bytes_ = 0;  // that the rendezvous sent
+  uint32_t closed_ = 0;
+};
+
+}  // namespace
+}  // namespace dslaunch
+
+int main(int argc, char** argv) {
+  const long agents = argc == 2 ? std::atol(argv[1]) : 0;
+  if (agents < 1 || agents > 100'000) {
+    std::fprintf(stderr, "usage: %s AGENTS   (1 to 100000)\n", argv[0]);
+    return 64;
+  }
+  dslaunch::Job(static_cast<uint32_t>(agents)).Run();
+}
