@@ -59,8 +59,10 @@ std::optional<int64_t> NumElements(const std::vector<int64_t>& shape) {
   return count;
 }
 
-FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors) {
+FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
+  if (!metadata.empty()) header[kMetadata] = metadata;
   uint64_t offset = 0;
   for (const TensorBytes& tensor : tensors) {
     const uint64_t end = offset + SizeOf(tensor);

@@ -30,8 +30,10 @@ struct TensorBytes {
   const void* data = nullptr;  // borrowed; as many bytes as shape and dtype say
 };
 
-// Writes a file that must not exist yet and waits until it is on the disk. kIo.
-FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors);
+// Writes a file that must not exist yet and waits until it is on the disk. `metadata` is for other
+// programs; the reader below passes over it. kIo.
+FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
+                         const std::map<std::string, std::string>& metadata = {});
 
 // A file being read. It is not trusted: every length is checked against the file's before it is
 // used. Errors are TrainError, kBadInput or kIo, and name the file.

@@ -5,46 +5,10 @@
 #include <map>
 
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/tensor_type.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
-namespace {
-
-const char* DtypeName(at::ScalarType type) {
-  switch (type) {
-    case at::kDouble:
-      return "F64";
-    case at::kFloat:
-      return "F32";
-    case at::kHalf:
-      return "F16";
-    case at::kBFloat16:
-      return "BF16";
-    case at::kLong:
-      return "I64";
-    case at::kInt:
-      return "I32";
-    case at::kShort:
-      return "I16";
-    case at::kChar:
-      return "I8";
-    case at::kByte:
-      return "U8";
-    case at::kBool:
-      return "BOOL";
-    default:
-      throw TrainError(ExitCode::kInternal,
-                       std::string("internal error: no checkpoint holds ") + c10::toString(type));
-  }
-}
-
-std::string Described(const std::string& dtype, const std::vector<int64_t>& shape) {
-  std::string text = dtype + " [";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-}  // namespace
 
 void WriteState(const std::string& folder, const std::string& file,
                 const std::vector<NamedTensor>& state, Manifest& manifest) {
@@ -53,7 +17,7 @@ void WriteState(const std::string& folder, const std::string& file,
   for (const NamedTensor& item : state) {
     held.push_back(item.tensor.detach().cpu().contiguous());
     const at::Tensor& tensor = held.back();
-    const char* dtype = DtypeName(tensor.scalar_type());
+    const char* dtype = SafetensorsDtype(tensor.scalar_type());
     tensors.push_back({item.name, dtype, tensor.sizes().vec(), tensor.const_data_ptr()});
     manifest.tensors.push_back(
         {item.name, dtype, tensor.sizes().vec(), {{0, tensor.numel(), file}}});
@@ -80,9 +44,9 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<NamedTensor>& sta
     if (found == records.end()) fail("holds no tensor " + item.name);
     const TensorRecord& record = *found->second;
     const std::string wanted =
-        Described(DtypeName(item.tensor.scalar_type()), item.tensor.sizes().vec());
-    if (Described(record.dtype, record.shape) != wanted) {
-      fail("tensor " + item.name + " is " + Described(record.dtype, record.shape) + ", not " +
+        DescribedTensor(SafetensorsDtype(item.tensor.scalar_type()), item.tensor.sizes().vec());
+    if (DescribedTensor(record.dtype, record.shape) != wanted) {
+      fail("tensor " + item.name + " is " + DescribedTensor(record.dtype, record.shape) + ", not " +
            wanted);
     }
     const at::Tensor whole =

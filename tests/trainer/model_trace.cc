@@ -1,0 +1,116 @@
+// Makes one model at a time, for the comparison with Python: reads JSON objects, one a line, and
+// answers each with a JSON object on one line.
+//
+//   {"model": {"type": ..., sizes}, "input_shape": [...], "seed": N,
+//    "weights": PATH?, "export": FOLDER?,
+//    "tokens": [[...], ...] | "batch": N, "targets": [...]}
+//
+// Without tokens the inputs are at::rand({N, *input_shape}) under the seed 1. The answer:
+//
+//   {"state": {name: shape}, "sums": {name: sum of squares}, "logits": [...] in evaluation mode,
+//    "loss": of a forward pass in training mode, "gradients": {name: sum of squares},
+//    "logits_after": as above, with the batch norms' averages that the pass has changed}
+//
+// or {"error": what a user would be told}.
+#include <ATen/ATen.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "trainer/models/models.h"
+#include "trainer/models/pretrained.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+using nlohmann::json;
+
+ModelConfig ToModelConfig(const json& model) {
+  const std::string type = model.at("type");
+  if (type == "mlp") return MlpConfig{model.at("hidden_size"), model.at("num_classes")};
+  if (type == "cnn") return CnnConfig{model.at("hidden_size"), model.at("num_classes")};
+  if (type == "resnet18") return Resnet18Config{model.at("num_classes")};
+  Gpt2Config gpt2;
+  gpt2.vocab_size = model.at("vocab_size");
+  gpt2.n_positions = model.at("n_positions");
+  gpt2.n_embd = model.at("n_embd");
+  gpt2.n_layer = model.at("n_layer");
+  gpt2.n_head = model.at("n_head");
+  if (!model.at("n_inner").is_null()) gpt2.n_inner = model["n_inner"].get<int64_t>();
+  gpt2.resid_pdrop = gpt2.embd_pdrop = gpt2.attn_pdrop = model.at("dropout");
+  return gpt2;
+}
+
+std::vector<double> Flat(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.detach().to(at::kDouble).contiguous();
+  return {values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel()};
+}
+
+at::Tensor ToTensor(const json& rows) {
+  const auto values = rows.get<std::vector<std::vector<int64_t>>>();
+  std::vector<at::Tensor> tensors;
+  for (const std::vector<int64_t>& row : values) tensors.push_back(at::tensor(row));
+  return at::stack(tensors);
+}
+
+double SumOfSquares(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kDouble).square().sum().item<double>();
+}
+
+json Answer(const json& asked) {
+  const auto input_shape = asked.at("input_shape").get<std::vector<int64_t>>();
+  const ModelConfig config = ToModelConfig(asked.at("model"));
+  at::manual_seed(asked.at("seed"));
+  const std::shared_ptr<Model> model = MakeModel(config, input_shape);
+  if (asked.contains("weights")) InitWeights(*model, asked["weights"]);
+
+  std::vector<NamedTensor> state;
+  for (const auto& item : model->named_parameters()) state.push_back({item.key(), item.value()});
+  for (const auto& item : model->named_buffers()) state.push_back({item.key(), item.value()});
+  if (asked.contains("export")) ExportHuggingFace(state, config, asked["export"]);
+  json answer;
+  for (const NamedTensor& item : state) {
+    answer["state"][item.name] = item.tensor.sizes().vec();
+    answer["sums"][item.name] = SumOfSquares(item.tensor);
+  }
+
+  at::Tensor inputs;
+  if (asked.contains("tokens")) {
+    inputs = ToTensor(asked["tokens"]);
+  } else {
+    std::vector<int64_t> shape = input_shape;
+    shape.insert(shape.begin(), asked.at("batch").get<int64_t>());
+    at::manual_seed(1);
+    inputs = at::rand(shape);
+  }
+  const auto logits = [&] {
+    const at::NoGradGuard no_grad;
+    model->eval();
+    return Flat(model->forward(inputs));
+  };
+  answer["logits"] = logits();
+  model->train();
+  const at::Tensor targets = at::tensor(asked.at("targets").get<std::vector<int64_t>>());
+  const at::Tensor loss = model->Loss(model->forward(inputs), targets);
+  loss.backward();
+  answer["loss"] = loss.item<double>();
+  for (const auto& item : model->named_parameters()) {
+    answer["gradients"][item.key()] = SumOfSquares(item.value().grad());
+  }
+  answer["logits_after"] = logits();
+  return answer;
+}
+
+}  // namespace
+}  // namespace dslaunch
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    try {
+      std::cout << dslaunch::Answer(nlohmann::json::parse(line)).dump() << '\n';
+    } catch (const dslaunch::TrainError& error) {
+      std::cout << nlohmann::json{{"error", error.what()}}.dump() << '\n';
+    }
+  }
+}

@@ -1,0 +1,47 @@
+#include "trainer/models/cnn.h"
+
+#include "trainer/models/image_shape.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int64_t kConv1Channels = 8;
+constexpr int64_t kConv2Channels = 16;
+
+torch::nn::Conv2d Conv(int64_t in, int64_t out) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, /*kernel_size=*/3));
+}
+
+// What one 3 x 3 convolution without padding and one halving leave of a side.
+int64_t AfterBlock(int64_t side) { return (side - 2) / 2; }
+
+// What reaches the first linear layer of one image.
+int64_t Features(const ImageShape& image) {
+  const int64_t height = AfterBlock(AfterBlock(image.height));
+  const int64_t width = AfterBlock(AfterBlock(image.width));
+  if (height < 1 || width < 1) {
+    throw TrainError(ExitCode::kBadInput,
+                     "model.type cnn needs images of at least 10 x 10 pixels; these are " +
+                         std::to_string(image.height) + " x " + std::to_string(image.width));
+  }
+  return kConv2Channels * height * width;
+}
+
+}  // namespace
+
+Cnn::Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape)
+    : conv1_(register_module("conv1",
+                             Conv(ToImageShape(input_shape, "cnn").channels, kConv1Channels))),
+      conv2_(register_module("conv2", Conv(kConv1Channels, kConv2Channels))),
+      fc1_(register_module("fc1", torch::nn::Linear(Features(ToImageShape(input_shape, "cnn")),
+                                                    config.hidden_size))),
+      fc2_(register_module("fc2", torch::nn::Linear(config.hidden_size, config.num_classes))) {}
+
+at::Tensor Cnn::forward(const at::Tensor& images) {
+  at::Tensor x = at::max_pool2d(at::relu(conv1_(images)), 2);
+  x = at::max_pool2d(at::relu(conv2_(x)), 2);
+  return fc2_(at::relu(fc1_(x.flatten(1))));
+}
+
+}  // namespace dslaunch

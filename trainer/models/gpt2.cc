@@ -1,0 +1,165 @@
+#include "trainer/models/gpt2.h"
+
+#include <cmath>
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+at::Tensor DrawNormal(at::IntArrayRef shape, double std) {
+  return at::empty(shape).normal_(0, std);
+}
+
+double ProjectionStd(const Gpt2Config& config) {
+  return config.initializer_range / std::sqrt(2 * static_cast<double>(config.n_layer));
+}
+
+torch::nn::Embedding Embedding(int64_t rows, const Gpt2Config& config) {
+  return torch::nn::Embedding(
+      torch::nn::EmbeddingOptions(rows, config.n_embd)
+          ._weight(DrawNormal({rows, config.n_embd}, config.initializer_range)));
+}
+
+torch::nn::LayerNorm Norm(const Gpt2Config& config) {
+  return torch::nn::LayerNorm(
+      torch::nn::LayerNormOptions({config.n_embd}).eps(config.layer_norm_epsilon));
+}
+
+// A linear layer whose weight is [in, out], as GPT-2's have been stored since its first release.
+class Conv1DImpl : public torch::nn::Module {
+ public:
+  Conv1DImpl(int64_t in, int64_t out, double std)
+      : weight_(register_parameter("weight", DrawNormal({in, out}, std))),
+        bias_(register_parameter("bias", at::zeros({out}))) {}
+
+  // [B, T, in] -> [B, T, out]
+  at::Tensor forward(const at::Tensor& x) {
+    return at::addmm(bias_, x.flatten(0, 1), weight_).view({x.size(0), x.size(1), -1});
+  }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+TORCH_MODULE(Conv1D);
+
+class AttentionImpl : public torch::nn::Module {
+ public:
+  explicit AttentionImpl(const Gpt2Config& config)
+      : n_head_(config.n_head),
+        attn_pdrop_(config.attn_pdrop),
+        resid_pdrop_(config.resid_pdrop),
+        c_attn_(register_module(
+            "c_attn", Conv1D(config.n_embd, 3 * config.n_embd, config.initializer_range))),
+        c_proj_(register_module("c_proj",
+                                Conv1D(config.n_embd, config.n_embd, ProjectionStd(config)))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    const int64_t width = x.size(2);
+    const auto heads = [&](const at::Tensor& part) {  // [B, T, C] -> [B, heads, T, C / heads]
+      return part.view({x.size(0), x.size(1), n_head_, width / n_head_}).transpose(1, 2);
+    };
+    const std::vector<at::Tensor> parts = c_attn_(x).split(width, 2);
+    const at::Tensor mixed = at::scaled_dot_product_attention(
+        heads(parts[0]), heads(parts[1]), heads(parts[2]), /*attn_mask=*/{},
+        is_training() ? attn_pdrop_ : 0.0, /*is_causal=*/true);
+    return at::dropout(c_proj_(mixed.transpose(1, 2).flatten(2)), resid_pdrop_, is_training());
+  }
+
+ private:
+  int64_t n_head_;
+  double attn_pdrop_, resid_pdrop_;
+  Conv1D c_attn_, c_proj_;
+};
+TORCH_MODULE(Attention);
+
+class FeedForwardImpl : public torch::nn::Module {
+ public:
+  FeedForwardImpl(const Gpt2Config& config, int64_t inner)
+      : resid_pdrop_(config.resid_pdrop),
+        c_fc_(register_module("c_fc", Conv1D(config.n_embd, inner, config.initializer_range))),
+        c_proj_(register_module("c_proj", Conv1D(inner, config.n_embd, ProjectionStd(config)))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    return at::dropout(c_proj_(at::gelu(c_fc_(x), "tanh")), resid_pdrop_, is_training());
+  }
+
+ private:
+  double resid_pdrop_;
+  Conv1D c_fc_, c_proj_;
+};
+TORCH_MODULE(FeedForward);
+
+class BlockImpl : public torch::nn::Module {
+ public:
+  explicit BlockImpl(const Gpt2Config& config)
+      : ln_1_(register_module("ln_1", Norm(config))),
+        attn_(register_module("attn", Attention(config))),
+        ln_2_(register_module("ln_2", Norm(config))),
+        mlp_(register_module("mlp",
+                             FeedForward(config, config.n_inner.value_or(4 * config.n_embd)))) {}
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor attended = x + attn_(ln_1_(x));
+    return attended + mlp_(ln_2_(attended));
+  }
+
+ private:
+  torch::nn::LayerNorm ln_1_;
+  Attention attn_;
+  torch::nn::LayerNorm ln_2_;
+  FeedForward mlp_;
+};
+
+[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
+
+const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& input_shape) {
+  if (config.n_embd % config.n_head != 0) {
+    Refuse("model.n_embd is " + std::to_string(config.n_embd) +
+           ", which is no multiple of model.n_head, " + std::to_string(config.n_head));
+  }
+  if (input_shape.size() != 1) {
+    Refuse("model.type gpt2 takes text, and this data is images; use data of type tokens or text");
+  }
+  if (input_shape[0] > config.n_positions) {
+    Refuse("the samples have " + std::to_string(input_shape[0]) +
+           " tokens, more than model.n_positions, " + std::to_string(config.n_positions) +
+           "; lower data.block_size");
+  }
+  return config;
+}
+
+}  // namespace
+
+Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config)
+    : embd_pdrop_(config.embd_pdrop),
+      wte_(register_module("wte", Embedding(config.vocab_size, config))),
+      wpe_(register_module("wpe", Embedding(config.n_positions, config))),
+      h_(register_module("h", torch::nn::ModuleList())),
+      ln_f_(register_module("ln_f", Norm(config))) {
+  for (int64_t i = 0; i < config.n_layer; ++i) h_->push_back(std::make_shared<BlockImpl>(config));
+}
+
+at::Tensor Gpt2TransformerImpl::forward(const at::Tensor& tokens) {
+  const at::Tensor positions = wpe_->weight.slice(0, 0, tokens.size(1));
+  at::Tensor x = at::dropout(wte_(tokens) + positions, embd_pdrop_, is_training());
+  for (const auto& block : *h_) x = block->as<BlockImpl>()->forward(x);
+  return ln_f_(x);
+}
+
+Gpt2::Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape)
+    : config_(Checked(config, input_shape)),
+      transformer_(register_module("transformer", Gpt2Transformer(config))) {}
+
+at::Tensor Gpt2::forward(const at::Tensor& tokens) {
+  if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
+    Refuse("model.type gpt2 takes token ids; use data of type tokens or text");
+  }
+  if (tokens.size(1) > config_.n_positions) {
+    Refuse("gpt2 was given " + std::to_string(tokens.size(1)) +
+           " tokens, more than model.n_positions, " + std::to_string(config_.n_positions));
+  }
+  return at::linear(transformer_(tokens), transformer_->token_embedding());
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,16 @@
+#include "trainer/models/mlp.h"
+
+#include <c10/util/accumulate.h>
+
+namespace dslaunch {
+
+Mlp::Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape)
+    : fc1_(register_module(
+          "fc1", torch::nn::Linear(c10::multiply_integers(input_shape), config.hidden_size))),
+      fc2_(register_module("fc2", torch::nn::Linear(config.hidden_size, config.num_classes))) {}
+
+at::Tensor Mlp::forward(const at::Tensor& samples) {
+  return fc2_(at::relu(fc1_(samples.flatten(1))));
+}
+
+}  // namespace dslaunch
