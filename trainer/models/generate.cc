@@ -22,7 +22,7 @@ int64_t Choose(const at::Tensor& logits, const GenerateOptions& options, at::Gen
       options.top_k == 0 ? logits.numel() : std::min(options.top_k, logits.numel());
   const auto [best, ids] = logits.topk(count);
   const at::Tensor chances = at::softmax(best / options.temperature, 0);
-  return ids[at::multinomial(chances, 1, /*replacement=*/false, random)].item<int64_t>();
+  return ids.take(at::multinomial(chances, 1, /*replacement=*/false, random)).item<int64_t>();
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
 #include "trainer/models/huggingface_config.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "trainer/config/json_object.h"
-#include "trainer/train_error.h"
+#include "trainer/models/json_file.h"
 
 namespace dslaunch {
 namespace {
@@ -67,12 +65,7 @@ std::string HuggingFaceConfigText(const ModelConfig& model, const std::string& d
 
 Gpt2Config ReadHuggingFaceConfig(const std::string& folder) {
   const std::string path = folder + "/" + kHuggingFaceConfigFile;
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
-    throw TrainError(ExitCode::kBadInput, path + ": cannot be read");
-  }
-  const json parsed = ParseJson(text.str(), path);
+  const json parsed = ReadJsonFile(path);
   JsonObject object(parsed, path, "");
   if (!object.Word("model_type", {"gpt2"})) object.Fail("model_type", "is missing; it is gpt2");
   object.Word("activation_function", {"gelu_new", "gelu_pytorch_tanh"});

@@ -139,8 +139,9 @@ std::string TorchDtypeName(const std::vector<NamedTensor>& state) {
 
 void InitWeights(Model& model, const std::string& path) {
   const at::NoGradGuard no_grad;
-  if (const auto* gpt2 = dynamic_cast<const Gpt2*>(&model);
-      gpt2 != nullptr && fs::exists(path + "/" + kHuggingFaceConfigFile)) {
+  const auto* gpt2 = dynamic_cast<const Gpt2*>(&model);
+  std::error_code error;
+  if (gpt2 != nullptr && fs::exists(path + "/" + kHuggingFaceConfigFile, error)) {
     CheckSameGpt2(gpt2->config(), path);
   }
   Wanted wanted(model);

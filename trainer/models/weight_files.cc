@@ -1,13 +1,10 @@
 #include "trainer/models/weight_files.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
-#include "trainer/checkpoint/safetensors.h"
-#include "trainer/config/json_object.h"
+#include "trainer/models/json_file.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -32,14 +29,7 @@ bool IsPlainName(const std::string& name) {
 
 std::vector<std::string> ShardFiles(const std::string& folder) {
   const std::string path = folder + "/" + kIndexFile;
-  std::error_code error;
-  if (fs::file_size(path, error) > kMaxSafetensorsHeaderBytes || error) {
-    Refuse(path + ": cannot be read, or is too large for an index");
-  }
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) Refuse(path + ": cannot be read");
-  const nlohmann::json index = ParseJson(text.str(), path);
+  const nlohmann::json index = ReadJsonFile(path);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     Refuse(path + ": has no weight_map, which names the file of each tensor");
   }

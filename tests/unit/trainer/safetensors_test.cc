@@ -15,6 +15,7 @@ namespace dslaunch {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string Contents(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -68,6 +69,16 @@ TEST(SafetensorsTest, RoundTrip) {
   int64_t read_step = 0;
   reader.Read(reader.tensors().at("step"), &read_step);
   EXPECT_EQ(read_step, 7);
+}
+
+TEST(SafetensorsTest, MetadataIsForOtherPrograms) {
+  const TempDir folder;
+  const uint8_t value = 1;
+  WriteSafetensors(folder / "t", {{"a", "U8", {1}, &value}}, {{"format", "pt"}});
+  EXPECT_THAT(Contents(folder / "t"), HasSubstr(R"("__metadata__":{"format":"pt"})"));
+  EXPECT_EQ(SafetensorsFile(folder / "t").tensors().size(), 1u);
+  WriteSafetensors(folder / "without", {{"a", "U8", {1}, &value}});
+  EXPECT_THAT(Contents(folder / "without"), Not(HasSubstr("__metadata__")));
 }
 
 TEST(SafetensorsTest, NeverOverwrites) {
