@@ -29,6 +29,10 @@ std::optional<at::ScalarType> ScalarTypeOf(const std::string& dtype) {
   return std::nullopt;
 }
 
+bool CanFill(const std::optional<at::ScalarType>& saved, at::ScalarType wanted) {
+  return saved == wanted || (saved && c10::isFloatingType(*saved) && c10::isFloatingType(wanted));
+}
+
 std::string DescribedTensor(const std::string& dtype, const std::vector<int64_t>& shape) {
   std::string text = dtype + " [";
   for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);

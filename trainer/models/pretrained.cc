@@ -53,14 +53,12 @@ struct Source {
 
 void Fill(const at::Tensor& target, const Source& source) {
   const std::optional<at::ScalarType> type = ScalarTypeOf(source.tensor.dtype);
-  const bool same = type == target.scalar_type();
-  const bool converts = type && c10::isFloatingType(*type) && target.is_floating_point();
-  if ((!same && !converts) || target.sizes() != source.tensor.shape) {
+  if (!CanFill(type, target.scalar_type()) || target.sizes() != source.tensor.shape) {
     Refuse(source.place + " is " + DescribedTensor(source.tensor.dtype, source.tensor.shape) +
            " where the model has " +
            DescribedTensor(SafetensorsDtype(target.scalar_type()), target.sizes().vec()));
   }
-  if (same && target.is_cpu() && target.is_contiguous()) {
+  if (type == target.scalar_type() && target.is_cpu() && target.is_contiguous()) {
     source.file.Read(source.tensor, target.mutable_data_ptr());
     return;
   }
