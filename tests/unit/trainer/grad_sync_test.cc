@@ -169,17 +169,17 @@ void CheckCell(const ProcessGroup& group, const Cell& cell, unsigned seed) {
       Backward(loss);
     }
     const std::vector<at::Tensor> gradients = sync->Gradients();
-    ASSERT_EQ(gradients.size(), kShapes.size());
+    EXPECT_EQ(gradients.size(), kShapes.size());
     const double factor = cell.options.sum ? 1.0 : 1.0 / world;
     const double tolerance =
         (Epsilon(cell.options.accumulation_dtype) + Epsilon(cell.options.communication_dtype)) * 2 *
         2.0 * world * cell.accumulation * factor;
     for (size_t i = 0; i < gradients.size(); ++i) {
-      ASSERT_EQ(gradients[i].scalar_type(), cell.options.accumulation_dtype);
-      ASSERT_EQ(gradients[i].sizes(), at::IntArrayRef(kShapes[i]));
+      EXPECT_EQ(gradients[i].scalar_type(), cell.options.accumulation_dtype);
+      EXPECT_EQ(gradients[i].sizes(), at::IntArrayRef(kShapes[i]));
       const double error =
           (gradients[i].to(at::kDouble) - expected[i] * factor).abs().max().item<double>();
-      ASSERT_LE(error, tolerance) << "step " << step << ", p" << i;
+      EXPECT_LE(error, tolerance) << "step " << step << ", p" << i;
     }
     sync->Clear();
   }
