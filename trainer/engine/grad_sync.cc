@@ -1,94 +1,120 @@
 #include "trainer/engine/grad_sync.h"
 
+#include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
+
 #include <algorithm>
-#include <limits>
+#include <cstring>
 #include <torch/csrc/distributed/c10d/comm.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "trainer/checkpoint/durable_file.h"
+#include "trainer/comm/by_rank.h"
+#include "trainer/engine/bucket_sync.h"
+#include "trainer/engine/reducer_sync.h"
+#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr size_t kBroadcastBytes = 250 << 20;
 
-// What torch.nn.parallel.DistributedDataParallel does around the reducer, in the same order.
-class ReducerSync : public GradSync {
- public:
-  ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
-              std::vector<at::Tensor> buffers)
-      : group_(group.c10d_group()),
-        parameters_(std::move(parameters)),
-        buffers_(std::move(buffers)) {
-    std::vector<at::Tensor> tensors;
-    std::unordered_map<size_t, std::string> names;
-    for (const NamedTensor& parameter : parameters_) {
-      names.emplace(tensors.size(), parameter.name);
-      tensors.push_back(parameter.tensor);
-    }
-    c10d::verify_params_across_processes(group_, tensors, std::nullopt);
-    Broadcast(tensors);
-    if (!buffers_.empty()) Broadcast(buffers_);
-
-    // One bucket at first: the reducer sees in the first backward pass in which order gradients
-    // come, and then makes its real buckets.
-    const std::vector<bool> expect_sparse(tensors.size(), false);
-    auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
-        tensors, {std::numeric_limits<size_t>::max()}, expect_sparse);
-    std::reverse(buckets.begin(), buckets.end());
-    reducer_ = std::make_unique<c10d::Reducer>(
-        std::move(tensors), std::move(buckets), group_, expect_sparse, c10d::kDefaultBucketBytesCap,
-        /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/true, std::move(names),
-        c10d::kDefaultFirstBucketBytes, /*skip_all_reduce_unused_params=*/false,
-        /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<int64_t>());
+// One line for each tensor.
+std::string Describe(const std::vector<NamedTensor>& tensors) {
+  std::string text;
+  for (const auto& [name, tensor] : tensors) {
+    text += c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(),
+                     tensor.requires_grad() ? "" : " without gradient", "\n");
   }
+  return text;
+}
 
-  void BeforeForward(bool sync) override {
-    if (sync) reducer_->prepare_for_forward();
-    reducer_->rebuild_buckets();
-    if (sync && !buffers_.empty()) Broadcast(buffers_);
+// The texts of all ranks, of which the longest has `longest` bytes.
+std::vector<std::string> GatherText(const ProcessGroup& group, const std::string& text,
+                                    int64_t longest) {
+  const at::Tensor padded = at::zeros({longest}, at::kByte);
+  std::copy(text.begin(), text.end(), padded.mutable_data_ptr<uint8_t>());
+  const at::Tensor all = group.AllGather(padded);
+  std::vector<std::string> texts;
+  for (int rank = 0; rank < group.world_size(); ++rank) {
+    const auto* bytes = static_cast<const char*>(all[rank].const_data_ptr());
+    texts.emplace_back(bytes, strnlen(bytes, static_cast<size_t>(longest)));
   }
+  return texts;
+}
 
-  // Left out, backward would raise no error and each rank would train apart.
-  void AfterForward(bool sync) override {
-    if (sync) reducer_->prepare_for_backward({});
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = text.find('\n', start);
+    lines.push_back(text.substr(start, end - start));
+    start = end + 1;
   }
-
-  std::vector<at::Tensor> Gradients() override {
-    std::vector<at::Tensor> gradients;
-    for (const NamedTensor& parameter : parameters_) gradients.push_back(parameter.tensor.grad());
-    return gradients;
-  }
-
-  void Clear() override {
-    for (NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
-  }
-
-  int64_t bytes() const override {
-    int64_t bytes = 0;
-    for (const NamedTensor& parameter : parameters_) {
-      bytes += static_cast<int64_t>(parameter.tensor.nbytes());
-    }
-    return bytes;
-  }
-
- private:
-  void Broadcast(const std::vector<at::Tensor>& tensors) {
-    std::vector<at::Tensor> detached;
-    for (const at::Tensor& tensor : tensors) detached.push_back(tensor.detach());
-    c10d::broadcast_coalesced(group_, detached, kBroadcastBytes, /*rank=*/0);
-  }
-
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::vector<NamedTensor> parameters_;
-  std::vector<at::Tensor> buffers_;
-  std::unique_ptr<c10d::Reducer> reducer_;
-};
+  return lines;
+}
 
 }  // namespace
 
+void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTensor>& tensors) {
+  const std::string text = Describe(tensors);
+  const at::Tensor digest = at::empty({2}, at::kLong);
+  digest[0] = static_cast<int64_t>(text.size());
+  digest[1] = static_cast<int64_t>(Crc32(text.data(), text.size()));
+  const at::Tensor digests = group.AllGather(digest);
+  if ((digests == digest).all().item<bool>()) return;
+
+  std::vector<std::vector<std::string>> lists;
+  size_t longest = 0;
+  const int64_t bytes = digests.select(1, 0).max().item<int64_t>();
+  for (const std::string& each : GatherText(group, text, bytes)) {
+    lists.push_back(Lines(each));
+    longest = std::max(longest, lists.back().size());
+  }
+  for (size_t i = 0; i < longest; ++i) {
+    std::vector<std::string> here;
+    for (const std::vector<std::string>& list : lists) {
+      here.push_back(i < list.size() ? list[i]
+                                     : "nothing, as there are " + std::to_string(list.size()));
+    }
+    if (GroupRanks(here).size() == 1) continue;
+    throw TrainError(ExitCode::kBadInput,
+                     "the ranks' models differ, first in tensor " + std::to_string(i + 1) + " (" +
+                         ByRank(here, [](const std::string& line) { return line; }) +
+                         "); every rank must run the same program with the same configuration");
+  }
+}
+
+void BroadcastFromRank0(const ProcessGroup& group, const std::vector<at::Tensor>& tensors) {
+  if (tensors.empty()) return;
+  std::vector<at::Tensor> detached;
+  for (const at::Tensor& tensor : tensors) detached.push_back(tensor.detach());
+  c10d::broadcast_coalesced(group.c10d_group(), detached, kBroadcastBytes, /*rank=*/0);
+}
+
 std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
                                        std::vector<NamedTensor> parameters,
-                                       std::vector<at::Tensor> buffers, const GradSyncOptions&) {
-  return std::make_unique<ReducerSync>(group, std::move(parameters), std::move(buffers));
+                                       std::vector<at::Tensor> buffers,
+                                       const GradSyncOptions& options) {
+  if (parameters.empty()) {
+    throw TrainError(ExitCode::kBadInput,
+                     "the model has no parameter that requires a gradient, so there is nothing to "
+                     "train");
+  }
+  std::vector<NamedTensor> compared = parameters;
+  for (const at::Tensor& buffer : buffers) {
+    compared.push_back({"buffer " + std::to_string(compared.size() - parameters.size()), buffer});
+  }
+  CheckSameOnAllRanks(group, compared);
+  GradSyncOptions chosen = options;
+  // Nothing travels in a world of one, so nothing is to be rounded for it.
+  if (group.world_size() == 1) chosen.communication_dtype = chosen.accumulation_dtype;
+  const bool in_parameter_dtype =
+      std::ranges::all_of(parameters, [&](const NamedTensor& parameter) {
+        return parameter.tensor.scalar_type() == options.accumulation_dtype;
+      });
+  if (in_parameter_dtype) {
+    return std::make_unique<ReducerSync>(group, std::move(parameters), std::move(buffers), chosen);
+  }
+  return std::make_unique<BucketSync>(group, std::move(parameters), std::move(buffers), chosen);
 }
 
 }  // namespace dslaunch

@@ -18,14 +18,24 @@ struct GradSyncOptions {
   bool prescale = false;  // as in CommunicationConfig
   double predivide_factor = 1.0;
   bool sum = false;
+  // Without, no message leaves before the last gradient of a backward pass is there.
   bool overlap = true;
-  int64_t bucket_bytes = 25 << 20;  // of one message between the ranks
+  int64_t bucket_bytes = 25 << 20;  // of one message between the ranks, about
 };
 
 // Calls of one micro-batch: BeforeForward, the forward pass, AfterForward, the backward pass. With
 // `sync`, Gradients() are those of all ranks together when backward returns; without, they stay
-// local and accumulate. Every rank must pass the same `sync`. After construction all ranks hold
-// rank 0's parameters and buffers. One thread.
+// local and accumulate. Every rank must pass the same `sync`, and call Clear after it.
+//
+// After construction and after each Clear all ranks hold rank 0's buffers (running means of a batch
+// norm), after construction also its parameters. PyTorch does the same before the next forward
+// pass; here an evaluation, or a comparison of the ranks, sees it too.
+//
+// A parameter that got no gradient on this rank in a synchronised backward pass is undefined in
+// Gradients(): the gradients of the others may then still be this rank's own, and the other ranks
+// wait for it in their backward pass, until this rank ends or kCollectiveTimeout has passed.
+// Two gradients of one parameter in a synchronised backward pass, or one after it, throw TrainError
+// out of that pass. One thread.
 class GradSync {
  public:
   virtual ~GradSync() = default;
@@ -33,19 +43,26 @@ class GradSync {
   virtual void AfterForward(bool sync) = 0;
 
   // After a backward pass with `sync`: of each parameter, in the order they were given, in
-  // accumulation_dtype. Undefined for a parameter that the output did not depend on. They may be
-  // changed in place until Clear.
+  // accumulation_dtype. Undefined for a parameter that the output did not depend on, even where it
+  // did in an earlier micro-batch. They may be changed in place until Clear.
   virtual std::vector<at::Tensor> Gradients() = 0;
-  virtual void Clear() = 0;  // the step is over
+  virtual void Clear() = 0;  // the step is over, on all ranks
 
   // Bytes that gradients take at their largest, with the buckets they travel in.
   virtual int64_t bytes() const = 0;
 };
 
-// Throws TrainError on every rank, naming the parameter and a rank, where the ranks' parameters
-// differ in number, name, shape or dtype.
-void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTensor>& parameters);
+// Throws TrainError kBadInput on every rank, naming the first that differs and what each rank has,
+// where the ranks' tensors differ in number, name, dtype, shape or in whether they require a
+// gradient. Values are not compared.
+void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTensor>& tensors);
 
+// Gives all ranks rank 0's values. The ranks' tensors must be the same but for these.
+void BroadcastFromRank0(const ProcessGroup& group, const std::vector<at::Tensor>& tensors);
+
+// `parameters` are those that are trained. Throws as CheckSameOnAllRanks does, or where there are
+// none. `group` must outlive the result.
+//
 // c10d::Reducer, where gradients accumulate in the parameters' dtype; else BucketSync, which keeps
 // its own accumulators and reduces them bucket by bucket as they become complete.
 std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,

@@ -1,0 +1,150 @@
+#include "trainer/engine/bucket_sync.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <numeric>
+
+#include "trainer/engine/buckets.h"
+
+namespace dslaunch {
+namespace {
+
+int64_t ElementSize(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
+
+}  // namespace
+
+BucketSync::BucketSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
+                       std::vector<at::Tensor> buffers, const GradSyncOptions& options)
+    : group_(group),
+      parameters_(std::move(parameters)),
+      buffers_(std::move(buffers)),
+      options_(options),
+      scale_(ScaleOf(options, group.world_size())),
+      arrivals_(parameters_, [this](size_t parameter) { Accumulate(parameter); }) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
+  BroadcastFromRank0(group_, tensors);
+  BroadcastFromRank0(group_, buffers_);
+
+  std::vector<size_t> backwards(parameters_.size());
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  MakeBuckets(backwards);
+}
+
+void BucketSync::MakeBuckets(const std::vector<size_t>& order) {
+  buckets_.clear();
+  accumulators_.assign(parameters_.size(), {});
+  bucket_of_.assign(parameters_.size(), 0);
+  filled_.assign(parameters_.size(), false);
+
+  std::vector<int64_t> bytes;
+  for (const NamedTensor& parameter : parameters_) {
+    bytes.push_back(parameter.tensor.numel() * ElementSize(options_.communication_dtype));
+  }
+  for (const std::vector<size_t>& members : AssignBuckets(bytes, order, options_.bucket_bytes)) {
+    int64_t elements = 0;
+    for (const size_t i : members) elements += parameters_[i].tensor.numel();
+    Bucket bucket;
+    bucket.parameters = members.size();
+    bucket.sum = at::empty({elements}, at::TensorOptions(parameters_[members[0]].tensor.device())
+                                           .dtype(options_.accumulation_dtype));
+    int64_t start = 0;
+    for (const size_t i : members) {
+      const at::Tensor& parameter = parameters_[i].tensor;
+      accumulators_[i] = bucket.sum.narrow(0, start, parameter.numel()).view(parameter.sizes());
+      bucket_of_[i] = buckets_.size();
+      start += parameter.numel();
+    }
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+void BucketSync::AfterForward(bool sync) {
+  sync_ = sync;
+  if (!sync) return;
+  arrivals_.ExpectOnce();
+  sent_ = 0;
+  for (Bucket& bucket : buckets_) bucket.awaited = bucket.parameters;
+}
+
+void BucketSync::Accumulate(size_t parameter) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+  if (filled_[parameter]) {
+    accumulators_[parameter].add_(gradient);
+  } else {
+    accumulators_[parameter].copy_(gradient);
+    filled_[parameter] = true;
+  }
+  gradient.reset();
+  if (!sync_) return;
+
+  --buckets_[bucket_of_[parameter]].awaited;
+  if (options_.overlap) SendComplete();
+  // Queued with the last gradient, so that it also runs after it where a backward pass has others
+  // inside. Where a parameter gets no gradient it never runs, and Gradients() says so.
+  if (!arrivals_.complete()) return;
+  torch::autograd::Engine::get_default_engine().queue_callback([this] {
+    SendComplete();
+    AwaitAll();
+  });
+}
+
+void BucketSync::SendComplete() {
+  if (group_.world_size() == 1) return;
+  for (; sent_ < buckets_.size() && buckets_[sent_].awaited == 0; ++sent_) {
+    Bucket& bucket = buckets_[sent_];
+    bucket.message = bucket.sum.to(options_.communication_dtype);
+    if (scale_.before != 1) bucket.message.mul_(scale_.before);
+    std::vector<at::Tensor> messages = {bucket.message};
+    bucket.work = group_.c10d_group()->allreduce(messages);
+  }
+}
+
+void BucketSync::AwaitAll() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < sent_; ++i) {
+    Bucket& bucket = buckets_[i];
+    bucket.work->wait();
+    bucket.work.reset();
+    if (!bucket.message.is_same(bucket.sum)) bucket.sum.copy_(bucket.message);
+    bucket.message.reset();
+    if (scale_.after != 1) bucket.sum.mul_(scale_.after);
+  }
+}
+
+std::vector<at::Tensor> BucketSync::Gradients() {
+  std::vector<at::Tensor> gradients;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    gradients.push_back(arrivals_.arrived(i) ? accumulators_[i] : at::Tensor());
+  }
+  return gradients;
+}
+
+void BucketSync::Clear() {
+  filled_.assign(parameters_.size(), false);
+  sync_ = false;
+  arrivals_.AllowAny();
+  if (!reordered_ && arrivals_.complete()) {
+    at::Tensor order = at::empty({static_cast<int64_t>(parameters_.size())}, at::kLong);
+    std::copy(arrivals_.order().begin(), arrivals_.order().end(), order.data_ptr<int64_t>());
+    group_.Broadcast(order, 0);
+    const int64_t* first = order.const_data_ptr<int64_t>();
+    MakeBuckets({first, first + order.numel()});
+    reordered_ = true;
+  }
+  BroadcastFromRank0(group_, buffers_);
+}
+
+int64_t BucketSync::bytes() const {
+  int64_t elements = 0;
+  for (const Bucket& bucket : buckets_) elements += bucket.sum.numel();
+  int64_t bytes = elements * ElementSize(options_.accumulation_dtype);
+  if (options_.communication_dtype != options_.accumulation_dtype && group_.world_size() > 1) {
+    bytes += elements * ElementSize(options_.communication_dtype);
+  }
+  return bytes;
+}
+
+}  // namespace dslaunch

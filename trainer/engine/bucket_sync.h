@@ -1,0 +1,64 @@
+// Data parallel with gradients that accumulate in another dtype than the parameters have.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "trainer/engine/grad_sync.h"
+#include "trainer/engine/gradient_arrivals.h"
+#include "trainer/engine/gradient_scale.h"
+
+namespace dslaunch {
+
+// As soon as a backward pass has a parameter's gradient, it is added to that parameter's part of a
+// bucket and freed. On a synchronised micro-batch a bucket that has all its gradients is cast to
+// communication_dtype and sent on its way to be added up over the ranks, while the backward pass
+// goes on; at its end all sums are awaited and written back. Buckets are sent in the same order on
+// all ranks, whatever the order in which they become complete: that is how the ranks' messages find
+// each other.
+//
+// Buckets follow the parameters' order backwards, and from the second step on the order in which
+// rank 0 got the gradients of its first synchronised backward pass.
+class BucketSync : public GradSync {
+ public:
+  BucketSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
+             std::vector<at::Tensor> buffers, const GradSyncOptions& options);
+
+  void BeforeForward(bool) override {}
+  void AfterForward(bool sync) override;
+  std::vector<at::Tensor> Gradients() override;
+  void Clear() override;
+  int64_t bytes() const override;
+
+ private:
+  struct Bucket {
+    size_t parameters = 0;
+    at::Tensor sum;      // flat, accumulation_dtype: over micro-batches, then over ranks
+    size_t awaited = 0;  // gradients of this synchronised micro-batch that are not there yet
+    at::Tensor message;  // on its way, communication_dtype; `sum` itself where dtypes are equal
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
+  void MakeBuckets(const std::vector<size_t>& order);  // frees what accumulated
+  void Accumulate(size_t parameter);                   // the hook
+  void SendComplete();
+  void AwaitAll();
+
+  const ProcessGroup& group_;
+  const std::vector<NamedTensor> parameters_;
+  const std::vector<at::Tensor> buffers_;
+  const GradSyncOptions options_;
+  const GradientScale scale_;
+
+  std::vector<Bucket> buckets_;  // in the order in which they are sent
+  // Of each parameter: its part of a bucket, that bucket, and whether it holds anything yet.
+  std::vector<at::Tensor> accumulators_;
+  std::vector<size_t> bucket_of_;
+  std::vector<bool> filled_;
+
+  bool sync_ = false;
+  size_t sent_ = 0;  // buckets
+  bool reordered_ = false;
+  GradientArrivals arrivals_;  // last: its hooks use the rest
+};
+
+}  // namespace dslaunch

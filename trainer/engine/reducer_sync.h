@@ -1,0 +1,34 @@
+// Data parallel on c10d::Reducer, which PyTorch's DistributedDataParallel stands on.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "trainer/engine/grad_sync.h"
+#include "trainer/engine/gradient_arrivals.h"
+
+namespace dslaunch {
+
+// Gradients accumulate in each parameter's .grad(), which after a synchronised micro-batch is a
+// view of the reducer's bucket. All parameters are of one dtype, which is accumulation_dtype.
+class ReducerSync : public GradSync {
+ public:
+  ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
+              std::vector<at::Tensor> buffers, const GradSyncOptions& options);
+
+  void BeforeForward(bool sync) override;
+  void AfterForward(bool sync) override;
+  std::vector<at::Tensor> Gradients() override;
+  void Clear() override;
+  int64_t bytes() const override;
+
+ private:
+  const ProcessGroup& group_;
+  const std::vector<NamedTensor> parameters_;
+  const std::vector<at::Tensor> buffers_;
+  const GradSyncOptions options_;
+  GradientArrivals arrivals_;
+  std::unique_ptr<c10d::Reducer> reducer_;
+  bool accumulates_ = false;  // over more than one micro-batch
+};
+
+}  // namespace dslaunch
