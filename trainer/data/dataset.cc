@@ -175,14 +175,13 @@ DataSplits OpenTable(const DataConfig& data, int64_t num_classes) {
   return splits;
 }
 
-DataSplits OpenTokens(const DataConfig& data, const ModelConfig& model, int64_t vocab_size) {
+DataSplits OpenTokens(const DataConfig& data, int64_t block, int64_t vocab_size) {
   const bool text = data.type == DataConfig::Type::kText;
   if (text && vocab_size < 256) {
     throw TrainError(ExitCode::kBadInput,
                      "model.vocab_size is " + std::to_string(vocab_size) +
                          ", but data.type text has a token for each of the 256 bytes");
   }
-  const int64_t block = TokensPerSample(data, model);
   const auto open = [&](const std::string& path) {
     return std::make_shared<const TokenStream>(text ? TokenStream::OpenText(path)
                                                     : TokenStream::OpenTokens(path));
@@ -212,35 +211,34 @@ DataSplits OpenTokens(const DataConfig& data, const ModelConfig& model, int64_t 
   return splits;
 }
 
-// What the model takes: classes of a classifier, or tokens of a language model.
-struct ModelLimits {
-  std::optional<int64_t> num_classes;
-  std::optional<int64_t> vocab_size;
-};
+int64_t NumClasses(const ModelConfig& model) {
+  if (const auto* mlp = std::get_if<MlpConfig>(&model)) return mlp->num_classes;
+  if (const auto* cnn = std::get_if<CnnConfig>(&model)) return cnn->num_classes;
+  if (const auto* resnet = std::get_if<Resnet18Config>(&model)) return resnet->num_classes;
+  return kNoLimit;
+}
 
-ModelLimits LimitsOf(const ModelConfig& model) {
-  if (const auto* mlp = std::get_if<MlpConfig>(&model)) return {mlp->num_classes, {}};
-  if (const auto* cnn = std::get_if<CnnConfig>(&model)) return {cnn->num_classes, {}};
-  if (const auto* resnet = std::get_if<Resnet18Config>(&model)) return {resnet->num_classes, {}};
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) return {{}, gpt2->vocab_size};
-  return {kNoLimit, kNoLimit};  // a plugin
+int64_t VocabSize(const ModelConfig& model) {
+  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
+  return gpt2 != nullptr ? gpt2->vocab_size : kNoLimit;
 }
 
 }  // namespace
 
 DataSplits OpenData(const DataConfig& data, const ModelConfig& model) {
-  const bool tokens =
-      data.type == DataConfig::Type::kTokens || data.type == DataConfig::Type::kText;
-  const ModelLimits limits = LimitsOf(model);
-  if (tokens ? !limits.vocab_size : !limits.num_classes) {
-    throw TrainError(ExitCode::kBadInput,
-                     std::string("model.type ") + ModelTypeName(model) +
-                         (tokens ? " takes no tokens; set data.type to idx, cifar or csv"
-                                 : " takes tokens; set data.type to tokens or text"));
+  DataSplits splits;
+  switch (data.type) {
+    case DataConfig::Type::kTokens:
+    case DataConfig::Type::kText:
+      return OpenTokens(data, TokensPerSample(data, model), VocabSize(model));
+    case DataConfig::Type::kCsv:
+      splits = OpenTable(data, NumClasses(model));
+      break;
+    case DataConfig::Type::kIdx:
+    case DataConfig::Type::kCifar:
+      splits = OpenImages(data, NumClasses(model));
+      break;
   }
-  if (tokens) return OpenTokens(data, model, *limits.vocab_size);
-  DataSplits splits = data.type == DataConfig::Type::kCsv ? OpenTable(data, *limits.num_classes)
-                                                          : OpenImages(data, *limits.num_classes);
   if (splits.test && splits.train->input_shape() != splits.test->input_shape()) {
     throw TrainError(ExitCode::kBadInput,
                      data.path + ": samples to train and to evaluate on differ in size");

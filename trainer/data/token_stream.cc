@@ -108,11 +108,8 @@ void DecodeAs(const uint8_t* bytes, std::span<int64_t> out) {
 
 int64_t TokensPerSample(const DataConfig& data, const ModelConfig& model) {
   if (data.type != DataConfig::Type::kTokens && data.type != DataConfig::Type::kText) return 0;
-  if (data.block_size > 0) return data.block_size;
-  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) return gpt2->n_positions;
-  throw TrainError(ExitCode::kBadInput, std::string("data.block_size is missing; model.type ") +
-                                            ModelTypeName(model) +
-                                            " does not say how many tokens a sample has");
+  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
+  return data.block_size == 0 && gpt2 != nullptr ? gpt2->n_positions : data.block_size;
 }
 
 TokenStream TokenStream::OpenText(const std::string& path) {

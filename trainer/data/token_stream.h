@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Tokens of one sample, of which a stream must hold one more; 0 where samples are no text. Throws
-// kBadInput where neither data.block_size nor the model says how many.
+// Tokens of one sample, of which a stream must hold one more; 0 where samples are no text. A recipe
+// that is parsed has a block size unless its model gives it.
 int64_t TokensPerSample(const DataConfig& data, const ModelConfig& model);
 
 // A file's tokens, one after the other. Nothing but headers and indices is read before it is asked

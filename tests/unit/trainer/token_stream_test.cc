@@ -257,9 +257,6 @@ TEST(TokensPerSampleTest, IsTheModelsLengthUnlessSaid) {
   data.block_size = 32;
   EXPECT_EQ(TokensPerSample(data, gpt2), 32);
   EXPECT_EQ(TokensPerSample(data, PluginConfig{}), 32);
-  data.block_size = 0;
-  ExpectRefused([&] { TokensPerSample(data, PluginConfig{}); }, ExitCode::kBadInput,
-                HasSubstr("data.block_size is missing"));
   data.type = DataConfig::Type::kCsv;
   EXPECT_EQ(TokensPerSample(data, MlpConfig{}), 0);
 }
