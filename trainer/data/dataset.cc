@@ -2,53 +2,246 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <limits>
+#include <stdexcept>
+
+#include "trainer/data/cifar.h"
+#include "trainer/data/csv.h"
 #include "trainer/data/idx.h"
+#include "trainer/data/token_stream.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
 
-// A tensor that owns the array's bytes.
-at::Tensor ToTensor(IdxArray array) {
-  auto bytes = std::make_shared<std::vector<uint8_t>>(std::move(array.bytes));
-  return at::from_blob(
-      bytes->data(), array.dims, [bytes](void*) {}, at::kByte);
+// Of classes or tokens, where the model is the user's own: it is left to find out itself.
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+
+void CheckIndex(int64_t index, int64_t size) {
+  if (index < 0 || index >= size) throw std::out_of_range("no sample " + std::to_string(index));
 }
+
+// Samples are gathered by plain loops: LibTorch's operators would start a second set of threads
+// when a thread of its own reads ahead, and these would take the processors from the first.
 
 // Labelled images, held in memory as bytes.
 class ImageDataset : public Dataset {
  public:
-  explicit ImageDataset(LabeledImages data)
-      : images_(ToTensor(std::move(data.images)).unsqueeze(1)),
-        labels_(ToTensor(std::move(data.labels))) {}
+  explicit ImageDataset(LabeledImages images)
+      : images_(std::move(images)), pixels_(images_.dims[1] * images_.dims[2] * images_.dims[3]) {
+    for (size_t i = 0; i < to_float_.size(); ++i) to_float_[i] = static_cast<float>(i) / 255;
+  }
 
-  int64_t size() const override { return images_.size(0); }
-  std::vector<int64_t> input_shape() const override { return images_.sizes().slice(1).vec(); }
+  int64_t size() const override { return images_.dims[0]; }
+  std::vector<int64_t> input_shape() const override {
+    return {images_.dims.begin() + 1, images_.dims.end()};
+  }
 
   Batch Fetch(std::span<const int64_t> indices) const override {
-    const at::Tensor wanted = at::from_blob(const_cast<int64_t*>(indices.data()),
-                                            {static_cast<int64_t>(indices.size())}, at::kLong);
-    return {images_.index_select(0, wanted).to(at::kFloat).div_(255),
-            labels_.index_select(0, wanted).to(at::kLong)};
+    const auto count = static_cast<int64_t>(indices.size());
+    Batch batch{at::empty({count, images_.dims[1], images_.dims[2], images_.dims[3]}, at::kFloat),
+                at::empty({count}, at::kLong)};
+    auto* input = batch.inputs.mutable_data_ptr<float>();
+    auto* target = batch.targets.mutable_data_ptr<int64_t>();
+    for (const int64_t index : indices) {
+      CheckIndex(index, size());
+      const uint8_t* pixel = &images_.pixels[static_cast<size_t>(index * pixels_)];
+      input = std::transform(pixel, pixel + pixels_, input,
+                             [this](uint8_t byte) { return to_float_[byte]; });
+      *target++ = images_.labels[static_cast<size_t>(index)];
+    }
+    return batch;
   }
 
  private:
-  at::Tensor images_;  // [N, C, H, W] uint8
-  at::Tensor labels_;  // [N] uint8
+  LabeledImages images_;
+  int64_t pixels_;                        // of one image
+  std::array<float, 256> to_float_ = {};  // 0 .. 255 as 0 .. 1
 };
+
+// Some successive rows of a table, from `first` on.
+class TableDataset : public Dataset {
+ public:
+  TableDataset(std::shared_ptr<const CsvTable> table, int64_t first, int64_t size)
+      : table_(std::move(table)), first_(first), size_(size) {}
+
+  int64_t size() const override { return size_; }
+  std::vector<int64_t> input_shape() const override { return {table_->num_features}; }
+
+  Batch Fetch(std::span<const int64_t> indices) const override {
+    const auto count = static_cast<int64_t>(indices.size());
+    Batch batch{at::empty({count, table_->num_features}, at::kFloat),
+                at::empty({count}, at::kLong)};
+    auto* input = batch.inputs.mutable_data_ptr<float>();
+    auto* target = batch.targets.mutable_data_ptr<int64_t>();
+    for (const int64_t index : indices) {
+      CheckIndex(index, size_);
+      const int64_t row = first_ + index;
+      input = std::copy_n(&table_->features[static_cast<size_t>(row * table_->num_features)],
+                          table_->num_features, input);
+      *target++ = table_->labels[static_cast<size_t>(row)];
+    }
+    return batch;
+  }
+
+ private:
+  std::shared_ptr<const CsvTable> table_;
+  int64_t first_;
+  int64_t size_;
+};
+
+// Some successive tokens of a stream, from `first` on, as blocks that do not overlap. The last
+// target of one is the first input of the next.
+class TokenDataset : public Dataset {
+ public:
+  TokenDataset(std::shared_ptr<const TokenStream> stream, int64_t first, int64_t tokens,
+               int64_t block, int64_t vocab_size)
+      : stream_(std::move(stream)),
+        first_(first),
+        size_(tokens > 0 ? (tokens - 1) / block : 0),
+        block_(block),
+        vocab_size_(vocab_size) {
+    if (size_ == 0) {
+      throw TrainError(ExitCode::kBadInput,
+                       stream_->path() + ": " + std::to_string(tokens) + " tokens from token " +
+                           std::to_string(first) + " on are fewer than data.block_size + 1, " +
+                           std::to_string(block + 1) + ", so they make no sample");
+    }
+  }
+
+  int64_t size() const override { return size_; }
+  std::vector<int64_t> input_shape() const override { return {block_}; }
+  int64_t tokens_per_sample() const override { return block_; }
+
+  Batch Fetch(std::span<const int64_t> indices) const override {
+    const auto count = static_cast<int64_t>(indices.size());
+    Batch batch{at::empty({count, block_}, at::kLong), at::empty({count, block_}, at::kLong)};
+    auto* input = batch.inputs.mutable_data_ptr<int64_t>();
+    auto* target = batch.targets.mutable_data_ptr<int64_t>();
+    std::vector<int64_t> tokens(static_cast<size_t>(block_) + 1);
+    for (const int64_t index : indices) {
+      CheckIndex(index, size_);
+      stream_->Read(first_ + index * block_, tokens, vocab_size_);
+      input = std::copy(tokens.begin(), tokens.end() - 1, input);
+      target = std::copy(tokens.begin() + 1, tokens.end(), target);
+    }
+    return batch;
+  }
+
+ private:
+  std::shared_ptr<const TokenStream> stream_;
+  int64_t first_;
+  int64_t size_;  // samples
+  int64_t block_;
+  int64_t vocab_size_;
+};
+
+// Samples (or tokens) that val_fraction keeps for the evaluation.
+int64_t ValidationCount(const DataConfig& data, int64_t count) {
+  return static_cast<int64_t>(static_cast<double>(count) * data.val_fraction);
+}
+
+DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
+  const auto read = data.type == DataConfig::Type::kIdx ? ReadIdxImages : ReadCifarImages;
+  return {std::make_unique<ImageDataset>(read(data.path, Split::kTrain, num_classes)),
+          std::make_unique<ImageDataset>(read(data.path, Split::kTest, num_classes))};
+}
+
+DataSplits OpenTable(const DataConfig& data, int64_t num_classes) {
+  const auto read = [&](const std::string& path) {
+    return std::make_shared<const CsvTable>(ReadCsv(path, data.label_column, num_classes));
+  };
+  const std::shared_ptr<const CsvTable> table = read(data.path);
+  const auto rows = static_cast<int64_t>(table->labels.size());
+  const int64_t test_rows = ValidationCount(data, rows);
+  if (data.val_fraction > 0 && (test_rows == 0 || test_rows == rows)) {
+    throw TrainError(ExitCode::kBadInput,
+                     data.path + ": " + std::to_string(rows) +
+                         " samples cannot be divided by data.val_fraction, which keeps " +
+                         std::to_string(test_rows) + " of them for the evaluation");
+  }
+  DataSplits splits;
+  splits.train = std::make_unique<TableDataset>(table, 0, rows - test_rows);
+  if (test_rows > 0) {
+    splits.test = std::make_unique<TableDataset>(table, rows - test_rows, test_rows);
+  } else if (!data.val_path.empty()) {
+    const std::shared_ptr<const CsvTable> test = read(data.val_path);
+    const auto count = static_cast<int64_t>(test->labels.size());
+    splits.test = std::make_unique<TableDataset>(test, 0, count);
+  }
+  return splits;
+}
+
+DataSplits OpenTokens(const DataConfig& data, int64_t block, int64_t vocab_size) {
+  const bool text = data.type == DataConfig::Type::kText;
+  if (text && vocab_size < 256) {
+    throw TrainError(ExitCode::kBadInput,
+                     "model.vocab_size is " + std::to_string(vocab_size) +
+                         ", but data.type text has a token for each of the 256 bytes");
+  }
+  const auto open = [&](const std::string& path) {
+    return std::make_shared<const TokenStream>(text ? TokenStream::OpenText(path)
+                                                    : TokenStream::OpenTokens(path));
+  };
+  std::string train_path = data.path;
+  std::string test_path = data.val_path;
+  std::error_code ignored;
+  if (!text && std::filesystem::is_directory(data.path, ignored)) {
+    train_path = data.path + "/train.bin";
+    const std::string val = data.path + "/val.bin";
+    if (test_path.empty() && data.val_fraction == 0 && std::filesystem::exists(val, ignored)) {
+      test_path = val;
+    }
+  }
+  const std::shared_ptr<const TokenStream> stream = open(train_path);
+  const int64_t test_tokens = ValidationCount(data, stream->size());
+  const int64_t train_tokens = stream->size() - test_tokens;
+  DataSplits splits;
+  splits.train = std::make_unique<TokenDataset>(stream, 0, train_tokens, block, vocab_size);
+  if (data.val_fraction > 0) {
+    splits.test =
+        std::make_unique<TokenDataset>(stream, train_tokens, test_tokens, block, vocab_size);
+  } else if (!test_path.empty()) {
+    const std::shared_ptr<const TokenStream> test = open(test_path);
+    splits.test = std::make_unique<TokenDataset>(test, 0, test->size(), block, vocab_size);
+  }
+  return splits;
+}
+
+int64_t NumClasses(const ModelConfig& model) {
+  if (const auto* mlp = std::get_if<MlpConfig>(&model)) return mlp->num_classes;
+  if (const auto* cnn = std::get_if<CnnConfig>(&model)) return cnn->num_classes;
+  if (const auto* resnet = std::get_if<Resnet18Config>(&model)) return resnet->num_classes;
+  return kNoLimit;
+}
+
+int64_t VocabSize(const ModelConfig& model) {
+  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
+  return gpt2 != nullptr ? gpt2->vocab_size : kNoLimit;
+}
 
 }  // namespace
 
 DataSplits OpenData(const DataConfig& data, const ModelConfig& model) {
-  const int64_t classes = std::holds_alternative<MlpConfig>(model)
-                              ? std::get<MlpConfig>(model).num_classes
-                              : std::get<CnnConfig>(model).num_classes;
   DataSplits splits;
-  splits.train =
-      std::make_unique<ImageDataset>(ReadLabeledImages(data.path, Split::kTrain, classes));
-  splits.test = std::make_unique<ImageDataset>(ReadLabeledImages(data.path, Split::kTest, classes));
-  if (splits.train->input_shape() != splits.test->input_shape()) {
-    throw TrainError(ExitCode::kBadInput, data.path + ": training and test images differ in size");
+  switch (data.type) {
+    case DataConfig::Type::kTokens:
+    case DataConfig::Type::kText:
+      return OpenTokens(data, TokensPerSample(data, model), VocabSize(model));
+    case DataConfig::Type::kCsv:
+      splits = OpenTable(data, NumClasses(model));
+      break;
+    case DataConfig::Type::kIdx:
+    case DataConfig::Type::kCifar:
+      splits = OpenImages(data, NumClasses(model));
+      break;
+  }
+  if (splits.test && splits.train->input_shape() != splits.test->input_shape()) {
+    throw TrainError(ExitCode::kBadInput,
+                     data.path + ": samples to train and to evaluate on differ in size");
   }
   return splits;
 }

@@ -23,7 +23,7 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   virtual int64_t size() const = 0;  // samples
-  // The samples at `indices`, in that order, on the CPU.
+  // The samples at `indices`, each from 0 to size() - 1, in that order, on the CPU.
   virtual Batch Fetch(std::span<const int64_t> indices) const = 0;
   // Of one sample's inputs: {C, H, W}, {F} or {T}.
   virtual std::vector<int64_t> input_shape() const = 0;
@@ -36,8 +36,9 @@ struct DataSplits {
   std::unique_ptr<Dataset> test;  // null: there is nothing to evaluate on
 };
 
-// Opens what a recipe names and checks it: every label is below the model's number of classes and
-// every token below its vocabulary. Throws TrainError kBadInput, naming the file, or kIo.
+// Opens what a recipe names. Every label of images and tables is checked to be below the model's
+// number of classes; a token that is not below its vocabulary is found by the Fetch that reads it.
+// Throws TrainError kBadInput, naming the file, or kIo, as Fetch does.
 DataSplits OpenData(const DataConfig& data, const ModelConfig& model);
 
 }  // namespace dslaunch

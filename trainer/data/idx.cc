@@ -117,23 +117,20 @@ IdxArray ReadIdx(const std::string& file, size_t num_dims) {
   return array;
 }
 
-LabeledImages ReadLabeledImages(const std::string& folder, Split split, int64_t num_classes) {
+LabeledImages ReadIdxImages(const std::string& folder, Split split, int64_t num_classes) {
   const std::string prefix = split == Split::kTrain ? "train" : "t10k";
   const std::string images_file = FindFile(folder, prefix + "-images-idx3-ubyte");
   const std::string labels_file = FindFile(folder, prefix + "-labels-idx1-ubyte");
-  LabeledImages data{ReadIdx(images_file, 3), ReadIdx(labels_file, 1)};
-  if (data.labels.dims[0] != data.images.dims[0]) {
-    BadFile(labels_file, "has " + std::to_string(data.labels.dims[0]) + " labels for the " +
-                             std::to_string(data.images.dims[0]) + " images of " + images_file);
+  IdxArray images = ReadIdx(images_file, 3);
+  IdxArray labels = ReadIdx(labels_file, 1);
+  if (labels.dims[0] != images.dims[0]) {
+    BadFile(labels_file, "has " + std::to_string(labels.dims[0]) + " labels for the " +
+                             std::to_string(images.dims[0]) + " images of " + images_file);
   }
-  const auto bad = std::find_if(data.labels.bytes.begin(), data.labels.bytes.end(),
-                                [&](uint8_t label) { return label >= num_classes; });
-  if (bad != data.labels.bytes.end()) {
-    BadFile(labels_file, "label " + std::to_string(*bad) + " of sample " +
-                             std::to_string(bad - data.labels.bytes.begin()) +
-                             " is not below model.num_classes, " + std::to_string(num_classes));
-  }
-  return data;
+  CheckLabels(labels_file, labels.bytes, num_classes);
+  return {{images.dims[0], 1, images.dims[1], images.dims[2]},
+          std::move(images.bytes),
+          std::move(labels.bytes)};
 }
 
 }  // namespace dslaunch

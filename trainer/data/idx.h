@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/data/labeled_images.h"
+
 namespace dslaunch {
 
 struct IdxArray {
@@ -18,16 +20,8 @@ struct IdxArray {
 // for wrong content, kIo where it cannot be read.
 IdxArray ReadIdx(const std::string& file, size_t num_dims);
 
-// Images with their labels: images [N, H, W], labels [N], every label below num_classes.
-struct LabeledImages {
-  IdxArray images;
-  IdxArray labels;
-};
-
-enum class Split { kTrain, kTest };
-
-// Reads one half of an MNIST-like folder: {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with
-// or without .gz.
-LabeledImages ReadLabeledImages(const std::string& folder, Split split, int64_t num_classes);
+// Reads one half of an MNIST-like folder, {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with
+// or without .gz: images of one channel.
+LabeledImages ReadIdxImages(const std::string& folder, Split split, int64_t num_classes);
 
 }  // namespace dslaunch

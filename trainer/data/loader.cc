@@ -1,41 +1,156 @@
 #include "trainer/data/loader.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <thread>
 
 namespace dslaunch {
+namespace {
 
-class BatchLoader::Impl {
+using Clock = std::chrono::steady_clock;
+
+// Reads micro-batches by their number.
+class BatchReader {
  public:
-  Impl(const Dataset& dataset, const Options& options)
+  BatchReader(const Dataset& dataset, const BatchLoader::Options& options)
       : dataset_(dataset),
-        options_(options),
-        sampler_(options.sampler),
-        next_(options.first_batch) {}
+        batch_size_(static_cast<size_t>(options.batch_size)),
+        batches_per_epoch_(options.batches_per_epoch),
+        sampler_(options.sampler) {}
+  BatchReader(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size)
+      : dataset_(dataset),
+        batch_size_(static_cast<size_t>(batch_size)),
+        batches_per_epoch_(static_cast<int64_t>((indices.size() + batch_size_ - 1) / batch_size_)),
+        indices_(std::move(indices)) {}
 
-  Batch Next() {
-    const int64_t position = next_ % options_.batches_per_epoch;
-    if (position == 0 || indices_.empty()) {
-      sampler_.SetEpoch(next_ / options_.batches_per_epoch);
-      indices_ = sampler_.Indices();
+  int64_t batches_per_epoch() const { return batches_per_epoch_; }
+
+  Batch Read(int64_t batch) {
+    if (sampler_) {
+      const int64_t epoch = batch / batches_per_epoch_;
+      if (epoch != epoch_) {
+        sampler_->SetEpoch(epoch);
+        indices_ = sampler_->Indices();
+        epoch_ = epoch;
+      }
+      batch %= batches_per_epoch_;
+    } else if (batch >= batches_per_epoch_) {
+      throw std::out_of_range("there are no more samples");
     }
-    ++next_;
-    const auto begin = static_cast<size_t>(position * options_.batch_size);
-    return dataset_.Fetch(std::span(indices_).subspan(
-        begin, std::min(static_cast<size_t>(options_.batch_size), indices_.size() - begin)));
+    const size_t begin = static_cast<size_t>(batch) * batch_size_;
+    return dataset_.Fetch(
+        std::span(indices_).subspan(begin, std::min(batch_size_, indices_.size() - begin)));
   }
 
  private:
   const Dataset& dataset_;
-  Options options_;
-  DistributedSampler sampler_;
-  int64_t next_;                  // micro-batches since the first epoch began
-  std::vector<int64_t> indices_;  // of the epoch that has begun
+  size_t batch_size_;
+  int64_t batches_per_epoch_;
+  std::optional<DistributedSampler> sampler_;
+  int64_t epoch_ = -1;            // whose indices these are
+  std::vector<int64_t> indices_;  // of one epoch
+};
+
+}  // namespace
+
+class BatchLoader::Impl {
+ public:
+  Impl(BatchReader reader, int64_t first_batch, int64_t last_batch, int64_t prefetch)
+      : reader_(std::move(reader)),
+        next_(first_batch),
+        read_ahead_end_(prefetch > 0 ? std::max(first_batch, last_batch) : first_batch),
+        capacity_(static_cast<size_t>(prefetch)) {
+    if (next_ < read_ahead_end_)
+      thread_ = std::thread([this, first_batch] { ReadAhead(first_batch); });
+  }
+
+  ~Impl() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  Batch Next() {
+    const Clock::time_point start = Clock::now();
+    Batch batch = next_ < read_ahead_end_ ? TakeReady() : reader_.Read(next_);
+    ++next_;
+    waited_s_ += std::chrono::duration<double>(Clock::now() - start).count();
+    return batch;
+  }
+
+  double waited_s() const { return waited_s_; }
+
+ private:
+  Batch TakeReady() {
+    std::unique_lock lock(mutex_);
+    // Ends: the thread gives a batch or an error for each that is asked for here.
+    changed_.wait(lock, [&] { return !ready_.empty() || error_; });
+    if (ready_.empty()) std::rethrow_exception(error_);
+    Batch batch = std::move(ready_.front());
+    ready_.pop_front();
+    lock.unlock();
+    changed_.notify_all();
+    return batch;
+  }
+
+  // The thread. Until it has given its last batch the reader is its own.
+  void ReadAhead(int64_t first_batch) {
+    try {
+      for (int64_t batch = first_batch; batch < read_ahead_end_; ++batch) {
+        {
+          std::unique_lock lock(mutex_);
+          changed_.wait(lock, [&] { return ready_.size() < capacity_ || stop_; });
+          if (stop_) return;
+        }
+        Batch read = reader_.Read(batch);
+        const std::lock_guard lock(mutex_);
+        ready_.push_back(std::move(read));
+        changed_.notify_all();
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+      changed_.notify_all();
+    }
+  }
+
+  BatchReader reader_;
+  int64_t next_;            // the micro-batch that Next() gives
+  int64_t read_ahead_end_;  // from this one on, the caller of Next() reads
+  size_t capacity_;
+  double waited_s_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Batch> ready_;
+  std::exception_ptr error_;
+  bool stop_ = false;
+  std::thread thread_;
 };
 
 BatchLoader::BatchLoader(const Dataset& dataset, const Options& options)
-    : impl_(std::make_unique<Impl>(dataset, options)) {}
+    : impl_(std::make_unique<Impl>(BatchReader(dataset, options), options.first_batch,
+                                   options.last_batch, options.prefetch)) {}
+
+BatchLoader::BatchLoader(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size,
+                         int64_t prefetch) {
+  BatchReader reader(dataset, std::move(indices), batch_size);
+  const int64_t batches = reader.batches_per_epoch();
+  impl_ = std::make_unique<Impl>(std::move(reader), 0, batches, prefetch);
+}
+
 BatchLoader::~BatchLoader() = default;
 Batch BatchLoader::Next() { return impl_->Next(); }
-double BatchLoader::waited_s() const { return 0; }
+double BatchLoader::waited_s() const { return impl_->waited_s(); }
 
 }  // namespace dslaunch

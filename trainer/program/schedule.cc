@@ -1,6 +1,7 @@
 #include "trainer/program/schedule.h"
 
 #include "trainer/data/sampler.h"
+#include "trainer/data/token_stream.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -16,9 +17,11 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                       const Position& from) {
   const BatchConfig& batch = recipe.engine.batch;
   if (num_samples < batch.train_batch_size) {
+    const int64_t tokens = TokensPerSample(recipe.data, recipe.model);
     throw TrainError(ExitCode::kBadInput,
-                     recipe.data.path + ": " + std::to_string(num_samples) +
-                         " training samples are fewer than one global batch, train_batch_size " +
+                     recipe.data.path + ": " + std::to_string(num_samples) + " training samples" +
+                         (tokens > 0 ? " of " + std::to_string(tokens) + " tokens" : "") +
+                         " are fewer than one global batch, train_batch_size " +
                          std::to_string(batch.train_batch_size));
   }
   const int64_t per_rank = SamplesPerRank(num_samples, ranks, recipe.data.drop_last);

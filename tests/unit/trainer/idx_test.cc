@@ -7,11 +7,10 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <random>
 
 #include "tests/support/temp_dir.h"
-#include "trainer/train_error.h"
+#include "tests/unit/trainer/expect_refused.h"
 
 namespace dslaunch {
 namespace {
@@ -48,17 +47,6 @@ std::string Header(char type, const std::vector<uint32_t>& dims) {
     for (const int shift : {24, 16, 8, 0}) header += static_cast<char>(dim >> shift & 0xff);
   }
   return header;
-}
-
-void ExpectRefused(const std::function<void()>& read, ExitCode code,
-                   const testing::Matcher<std::string>& message) {
-  try {
-    read();
-    ADD_FAILURE() << "accepted";
-  } catch (const TrainError& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_THAT(std::string(error.what()), message);
-  }
 }
 
 TEST_F(IdxTest, ReadsPlainAndGzipped) {
@@ -122,16 +110,17 @@ TEST_F(IdxTest, FilesThatCannotBeRead) {
 TEST_F(IdxTest, LabelsBelongToImages) {
   WriteGz("train-images-idx3-ubyte.gz", Header(8, {2, 1, 1}) + "ab");
   Write("train-labels-idx1-ubyte", Header(8, {2}) + std::string{1, 4});
-  EXPECT_EQ(ReadLabeledImages(folder_, Split::kTrain, 5).labels.bytes,
-            (std::vector<uint8_t>{1, 4}));
-  ExpectRefused([&] { ReadLabeledImages(folder_, Split::kTrain, 4); }, ExitCode::kBadInput,
+  const LabeledImages images = ReadIdxImages(folder_, Split::kTrain, 5);
+  EXPECT_EQ(images.dims, (std::vector<int64_t>{2, 1, 1, 1}));
+  EXPECT_EQ(images.labels, (std::vector<uint8_t>{1, 4}));
+  ExpectRefused([&] { ReadIdxImages(folder_, Split::kTrain, 4); }, ExitCode::kBadInput,
                 AllOf(HasSubstr("train-labels-idx1-ubyte"), HasSubstr("label 4 of sample 1")));
-  ExpectRefused([&] { ReadLabeledImages(folder_, Split::kTest, 5); }, ExitCode::kBadInput,
+  ExpectRefused([&] { ReadIdxImages(folder_, Split::kTest, 5); }, ExitCode::kBadInput,
                 HasSubstr("t10k-images-idx3-ubyte"));
   Write("train-labels-idx1-ubyte", Header(8, {3}) + std::string{1, 4, 1});
-  ExpectRefused([&] { ReadLabeledImages(folder_, Split::kTrain, 5); }, ExitCode::kBadInput,
+  ExpectRefused([&] { ReadIdxImages(folder_, Split::kTrain, 5); }, ExitCode::kBadInput,
                 HasSubstr("3 labels for the 2 images"));
-  ExpectRefused([&] { ReadLabeledImages(folder_ / "no", Split::kTrain, 5); }, ExitCode::kBadInput,
+  ExpectRefused([&] { ReadIdxImages(folder_ / "no", Split::kTrain, 5); }, ExitCode::kBadInput,
                 HasSubstr("data.path"));
 }
 

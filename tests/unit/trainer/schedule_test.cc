@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trainer/train_error.h"
+#include "tests/unit/trainer/expect_refused.h"
 
 namespace dslaunch {
 namespace {
@@ -104,14 +104,14 @@ TEST(ScheduleTest, LossesAreSharedBeforeASave) {
 }
 
 TEST(ScheduleTest, ADataSetBelowOneGlobalBatchIsRefused) {
-  EXPECT_EQ(MakeSchedule(MakeRecipe(16, 1, 4), 64, 4).total_steps, 2);
-  try {
-    MakeSchedule(MakeRecipe(16, 1, 4), 63, 4);
-    FAIL() << "accepted";
-  } catch (const TrainError& error) {
-    EXPECT_THAT(error.what(),
+  Recipe recipe = MakeRecipe(16, 1, 4);
+  EXPECT_EQ(MakeSchedule(recipe, 64, 4).total_steps, 2);
+  ExpectRefused([&] { MakeSchedule(recipe, 63, 4); }, ExitCode::kBadInput,
                 testing::HasSubstr("63 training samples are fewer than one global batch"));
-  }
+  recipe.data.type = DataConfig::Type::kText;
+  recipe.data.block_size = 128;
+  ExpectRefused([&] { MakeSchedule(recipe, 63, 4); }, ExitCode::kBadInput,
+                testing::HasSubstr("63 training samples of 128 tokens are fewer"));
 }
 
 }  // namespace

@@ -1,0 +1,62 @@
+// Prints what data sets and samplers give. Each line of the standard input is answered by one:
+//   indices NUM_SAMPLES WORLD_SIZE RANK SHUFFLE SEED DROP_LAST EPOCH
+//     the sampler's indices
+//   batches TYPE PATH BLOCK_SIZE WORLD_SIZE RANK SHUFFLE SEED BATCH_SIZE FIRST COUNT PREFETCH
+//     COUNT micro-batches from FIRST on, of tokens or text: sample by sample, inputs then targets
+#include <ATen/ATen.h>
+
+#include <iostream>
+#include <string>
+
+#include "trainer/data/loader.h"
+
+namespace {
+
+using dslaunch::DistributedSampler;
+
+void PrintIndices() {
+  DistributedSampler::Options options;
+  int64_t epoch = 0;
+  std::cin >> options.num_samples >> options.world_size >> options.rank >> options.shuffle >>
+      options.seed >> options.drop_last >> epoch;
+  DistributedSampler sampler(options);
+  sampler.SetEpoch(epoch);
+  for (const int64_t index : sampler.Indices()) std::cout << index << ' ';
+}
+
+void PrintBatches() {
+  std::string type;
+  dslaunch::DataConfig data;
+  dslaunch::BatchLoader::Options options;
+  int64_t count = 0;
+  std::cin >> type >> data.path >> data.block_size >> options.sampler.world_size >>
+      options.sampler.rank >> options.sampler.shuffle >> options.sampler.seed >>
+      options.batch_size >> options.first_batch >> count >> options.prefetch;
+  data.type =
+      type == "text" ? dslaunch::DataConfig::Type::kText : dslaunch::DataConfig::Type::kTokens;
+  dslaunch::Gpt2Config model;
+  model.vocab_size = int64_t{1} << 20;
+  const dslaunch::DataSplits splits = OpenData(data, model);
+  options.sampler.num_samples = splits.train->size();
+  const int64_t per_rank =
+      dslaunch::SamplesPerRank(splits.train->size(), options.sampler.world_size, false);
+  options.batches_per_epoch = (per_rank + options.batch_size - 1) / options.batch_size;
+  options.last_batch = options.first_batch + count;
+  dslaunch::BatchLoader loader(*splits.train, options);
+  for (; count > 0; --count) {
+    const dslaunch::Batch batch = loader.Next();
+    const at::Tensor both = at::stack({batch.inputs, batch.targets}, 1).contiguous();
+    const int64_t* token = both.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < both.numel(); ++i) std::cout << token[i] << ' ';
+  }
+}
+
+}  // namespace
+
+int main() {
+  std::string what;
+  while (std::cin >> what) {
+    what == "indices" ? PrintIndices() : PrintBatches();
+    std::cout << std::endl;
+  }
+}

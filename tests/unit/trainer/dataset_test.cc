@@ -1,0 +1,219 @@
+#include "trainer/data/dataset.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/expect_refused.h"
+#include "trainer/data/loader.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Type = DataConfig::Type;
+
+class DatasetTest : public testing::Test {
+ protected:
+  DatasetTest() { gpt2_.n_positions = 4; }
+
+  DataConfig Data(Type type, const std::string& path) {
+    DataConfig data;
+    data.type = type;
+    data.path = path;
+    return data;
+  }
+  std::string WriteTokens(const std::string& name, const std::vector<uint16_t>& tokens) {
+    return folder_.Write(
+        name, {reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(uint16_t)});
+  }
+  std::string Count(const std::string& name, uint16_t tokens) {
+    std::vector<uint16_t> values(tokens);
+    std::iota(values.begin(), values.end(), uint16_t{0});
+    return WriteTokens(name, values);
+  }
+  void Refused(const DataConfig& data, const ModelConfig& model,
+               const testing::Matcher<std::string>& message) {
+    ExpectRefused([&] { OpenData(data, model); }, ExitCode::kBadInput, message);
+  }
+
+  TempDir folder_;
+  Gpt2Config gpt2_;
+};
+
+Batch Fetch(const Dataset& dataset, const std::vector<int64_t>& indices) {
+  return dataset.Fetch(indices);
+}
+
+TEST_F(DatasetTest, ImagesAreFloatsFrom0To1) {
+  std::string record(1 + 3072, '\0');
+  record[0] = 7;
+  record[1] = '\xFF';         // red of the first pixel
+  record[1 + 1024 + 1] = 51;  // green of the second
+  folder_.Write("data_batch_1.bin", std::string(3073, '\0') + record);
+  folder_.Write("test_batch.bin", record);
+  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), CnnConfig{});
+  EXPECT_EQ(splits.train->size(), 2);
+  EXPECT_EQ(splits.test->size(), 1);
+  EXPECT_THAT(splits.train->input_shape(), ElementsAre(3, 32, 32));
+  EXPECT_EQ(splits.train->tokens_per_sample(), 0);
+  const Batch batch = Fetch(*splits.train, {1, 0, 1});
+  EXPECT_EQ(batch.inputs.dtype(), at::kFloat);
+  EXPECT_THAT(batch.inputs.sizes().vec(), ElementsAre(3, 3, 32, 32));
+  EXPECT_TRUE(batch.targets.equal(at::tensor({7, 0, 7}, at::kLong)));
+  at::Tensor image = at::zeros({3, 32, 32});
+  image[0][0][0] = 1;
+  image[1][0][1] = 0.2f;
+  EXPECT_TRUE(batch.inputs[0].equal(image));
+  EXPECT_TRUE(batch.inputs[1].equal(at::zeros({3, 32, 32})));
+  EXPECT_TRUE(batch.inputs[2].equal(image));
+}
+
+TEST_F(DatasetTest, BytesBecomeTheFloatsThatLibTorchMakes) {
+  std::string record(1 + 3072, '\0');
+  for (size_t i = 1; i < record.size(); ++i) record[i] = static_cast<char>(i);
+  folder_.Write("data_batch_1.bin", record);
+  folder_.Write("test_batch.bin", record);
+  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), CnnConfig{});
+  const at::Tensor bytes = at::arange(1, 3073, at::kLong).to(at::kByte).view({1, 3, 32, 32});
+  EXPECT_TRUE(Fetch(*splits.train, {0}).inputs.equal(bytes.to(at::kFloat).div(255)));
+}
+
+TEST_F(DatasetTest, ATablesEndIsKeptForTheEvaluation) {
+  DataConfig data = Data(
+      Type::kCsv, folder_.Write("train.csv", "x,y,label\n1,2,0\n3,4,1\n5,6,2\n7,8,3\n9,10,4\n"));
+  DataSplits splits = OpenData(data, MlpConfig{});
+  EXPECT_EQ(splits.train->size(), 5);
+  EXPECT_EQ(splits.test, nullptr);
+  data.val_fraction = 0.5;
+  splits = OpenData(data, MlpConfig{});
+  EXPECT_EQ(splits.train->size(), 3);
+  EXPECT_EQ(splits.test->size(), 2);
+  EXPECT_THAT(splits.test->input_shape(), ElementsAre(2));
+  const Batch batch = Fetch(*splits.test, {1, 0});
+  EXPECT_TRUE(batch.inputs.equal(at::tensor({9.f, 10.f, 7.f, 8.f}).view({2, 2})));
+  EXPECT_TRUE(batch.targets.equal(at::tensor({4, 3}, at::kLong)));
+
+  data.val_fraction = 0;
+  data.label_column = "label";
+  data.val_path = folder_.Write("val.csv", "label,x,y\n9,1,2\n");
+  splits = OpenData(data, MlpConfig{});
+  EXPECT_EQ(splits.train->size(), 5);
+  EXPECT_TRUE(Fetch(*splits.test, {0}).targets.equal(at::tensor({9}, at::kLong)));
+  Refused(data, MlpConfig{.num_classes = 9}, HasSubstr("val.csv:2"));
+
+  folder_.Write("val.csv", "label,x\n9,1\n");
+  Refused(data, MlpConfig{}, HasSubstr("differ in size"));
+  data.val_path.clear();
+  data.val_fraction = 0.1;
+  Refused(data, MlpConfig{}, AllOf(HasSubstr("train.csv"), HasSubstr("data.val_fraction")));
+}
+
+TEST_F(DatasetTest, TokensAreBlocksThatDoNotOverlap) {
+  const DataConfig data = Data(Type::kTokens, Count("train.bin", 13));
+  const DataSplits splits = OpenData(data, gpt2_);
+  EXPECT_EQ(splits.test, nullptr);
+  EXPECT_EQ(splits.train->size(), 3) << "(13 - 1) / 4";
+  EXPECT_EQ(splits.train->tokens_per_sample(), 4);
+  EXPECT_THAT(splits.train->input_shape(), ElementsAre(4));
+  const Batch batch = Fetch(*splits.train, {2, 0});
+  EXPECT_TRUE(batch.inputs.equal(at::tensor({8, 9, 10, 11, 0, 1, 2, 3}, at::kLong).view({2, 4})));
+  EXPECT_TRUE(batch.targets.equal(at::tensor({9, 10, 11, 12, 1, 2, 3, 4}, at::kLong).view({2, 4})));
+  for (const int64_t index : {-1, 3}) {
+    EXPECT_THROW(Fetch(*splits.train, {index}), std::out_of_range);
+  }
+
+  Count("train.bin", 12);
+  EXPECT_EQ(OpenData(data, gpt2_).train->size(), 2) << "the last block lacks its last target";
+}
+
+TEST_F(DatasetTest, WhereTokensToEvaluateOnComeFrom) {
+  DataConfig data = Data(Type::kTokens, folder_.path());
+  Count("train.bin", 50);
+  EXPECT_EQ(OpenData(data, gpt2_).test, nullptr);
+  WriteTokens("val.bin", {70, 71, 72, 73, 74});
+  const auto first_test_token = [&] {
+    return Fetch(*OpenData(data, gpt2_).test, {0}).inputs[0][0].item<int64_t>();
+  };
+  EXPECT_EQ(first_test_token(), 70);
+  data.val_path = WriteTokens("other.bin", {80, 81, 82, 83, 84});
+  EXPECT_EQ(first_test_token(), 80);
+  data.val_path.clear();
+  data.val_fraction = 0.2;
+  EXPECT_EQ(first_test_token(), 40);
+  const DataSplits splits = OpenData(data, gpt2_);
+  EXPECT_EQ(splits.train->size(), 9) << "(40 - 1) / 4";
+  EXPECT_EQ(splits.test->size(), 2) << "(10 - 1) / 4";
+
+  data.val_fraction = 0.01;
+  Refused(data, gpt2_,
+          AllOf(HasSubstr("train.bin: 0 tokens from token 50 on"),
+                HasSubstr("data.block_size + 1, 5")));
+  data.val_fraction = 0;
+  WriteTokens("val.bin", {1, 2, 3, 4});
+  Refused(data, gpt2_, HasSubstr("val.bin: 4 tokens"));
+  WriteTokens("train.bin", {});
+  Refused(data, gpt2_, HasSubstr("train.bin: 0 tokens"));
+}
+
+TEST_F(DatasetTest, TextNeedsATokenForEveryByte) {
+  const DataConfig data = Data(Type::kText, folder_.Write("a.txt", "hello"));
+  EXPECT_TRUE(Fetch(*OpenData(data, gpt2_).train, {0})
+                  .targets.equal(at::tensor({'e', 'l', 'l', 'o'}, at::kLong).view({1, 4})));
+  gpt2_.vocab_size = 255;
+  Refused(data, gpt2_, AllOf(HasSubstr("model.vocab_size is 255"), HasSubstr("256")));
+  Refused(Data(Type::kText, folder_.path()), Gpt2Config{}, HasSubstr("is not a file"));
+}
+
+TEST_F(DatasetTest, ATokenAboveTheVocabularyIsFoundInItsBatch) {
+  gpt2_.vocab_size = 300;
+  const DataConfig data =
+      Data(Type::kTokens, WriteTokens("train.bin", {1, 2, 3, 4, 5, 6, 7, 8, 300, 10, 11, 12, 13}));
+  const DataSplits splits = OpenData(data, gpt2_);
+  Fetch(*splits.train, {0});
+  ExpectRefused(
+      [&] {
+        Fetch(*splits.train, {0, 1});
+      },
+      ExitCode::kBadInput, AllOf(HasSubstr(data.path), HasSubstr("token 8 is 300")));
+}
+
+TEST_F(DatasetTest, APluginTakesAnything) {
+  DataConfig data = Data(Type::kTokens, WriteTokens("train.bin", {65535, 2, 3}));
+  data.block_size = 2;
+  EXPECT_TRUE(Fetch(*OpenData(data, PluginConfig{}).train, {0})
+                  .inputs.equal(at::tensor({65535, 2}, at::kLong).view({1, 2})));
+  data = Data(Type::kCsv, folder_.Write("a.csv", "1,2000000\n"));
+  EXPECT_EQ(OpenData(data, PluginConfig{}).train->size(), 1);
+}
+
+int64_t ThreadsOfThisProcess() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+TEST_F(DatasetTest, ReadingAheadTakesOneThreadOnly) {
+  std::string records;
+  for (int i = 0; i < 64; ++i) records += std::string(3073, '\1');
+  folder_.Write("data_batch_1.bin", records);
+  folder_.Write("test_batch.bin", records);
+  const DataSplits splits = OpenData(Data(Type::kCifar, folder_.path()), CnnConfig{});
+
+  const int threads_before = at::get_num_threads();
+  at::set_num_threads(4);  // of operators, for each thread that calls one with so much data
+  const int64_t before = ThreadsOfThisProcess();
+  BatchLoader loader(*splits.train, EvaluationIndices(64, 0, 1), 64, /*prefetch=*/1);
+  const Batch batch = loader.Next();
+  EXPECT_LE(ThreadsOfThisProcess(), before + 1);
+  EXPECT_EQ(at::get_num_threads(), 4);
+  at::set_num_threads(threads_before);
+}
+
+}  // namespace
+}  // namespace dslaunch

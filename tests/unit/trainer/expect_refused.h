@@ -1,0 +1,25 @@
+// What the trainer refuses, it refuses with a TrainError.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+
+inline void ExpectRefused(const std::function<void()>& action, ExitCode code,
+                          const testing::Matcher<std::string>& message) {
+  try {
+    action();
+    ADD_FAILURE() << "accepted";
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    EXPECT_THAT(std::string(error.what()), message);
+  }
+}
+
+}  // namespace dslaunch

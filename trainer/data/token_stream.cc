@@ -1,0 +1,267 @@
+#include "trainer/data/token_stream.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+#include <string_view>
+#include <tuple>
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
+constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
+constexpr uint64_t kMegatronVersion = 1;
+constexpr size_t kMegatronHeaderBytes = 9 + 8 + 1 + 8 + 8;
+
+[[noreturn]] void BadFile(const std::string& file, const std::string& problem) {
+  throw TrainError(ExitCode::kBadInput, file + ": " + problem);
+}
+
+bool Exists(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// The index of a Megatron data set: where each sequence is in the data file.
+struct MegatronIndex {
+  int type_code = 0;
+  uint64_t sequences = 0;
+  const uint8_t* lengths = nullptr;   // int32 each, tokens
+  const uint8_t* pointers = nullptr;  // int64 each, bytes into the data file
+};
+
+MegatronIndex ParseMegatronIndex(const MappedFile& file) {
+  const std::span<const uint8_t> bytes = file.bytes();
+  if (bytes.size() < kMegatronHeaderBytes ||
+      std::memcmp(bytes.data(), kMegatronMagic.data(), kMegatronMagic.size()) != 0) {
+    BadFile(file.path(),
+            "is not the index of a Megatron data set (MMIDIDX); give the .bin file a folder "
+            "without a .idx of its name if it is of another kind");
+  }
+  const uint8_t* at = bytes.data() + kMegatronMagic.size();
+  const auto version = LittleEndianAt<uint64_t>(at);
+  if (version != kMegatronVersion) {
+    BadFile(file.path(),
+            "is a Megatron index of version " + std::to_string(version) + "; version 1 is wanted");
+  }
+  MegatronIndex index;
+  index.type_code = at[8];
+  index.sequences = LittleEndianAt<uint64_t>(at + 9);
+  const auto documents = LittleEndianAt<uint64_t>(at + 17);
+  // Counts are bounded by the file's size first, so that what follows cannot overflow.
+  const uint64_t rest = bytes.size() - kMegatronHeaderBytes;
+  const uint64_t sequence_bytes = sizeof(int32_t) + sizeof(int64_t);
+  if (index.sequences > rest / sequence_bytes || documents > rest / sizeof(int64_t) ||
+      index.sequences * sequence_bytes + documents * sizeof(int64_t) > rest) {
+    BadFile(file.path(), "promises " + std::to_string(index.sequences) + " sequences and " +
+                             std::to_string(documents) + " documents, but ends before them, at " +
+                             std::to_string(bytes.size()) + " bytes; copy the file again");
+  }
+  // What may follow are the modes of multimodal data, a byte for each sequence.
+  const uint64_t after = rest - index.sequences * sequence_bytes - documents * sizeof(int64_t);
+  if (after != 0 && after != index.sequences) {
+    BadFile(file.path(), "goes on for " + std::to_string(after) +
+                             " bytes after its documents; the file is damaged");
+  }
+  index.lengths = bytes.data() + kMegatronHeaderBytes;
+  index.pointers = index.lengths + index.sequences * sizeof(int32_t);
+
+  // Documents are ranges of sequences. As they follow one another, the order of the sequences is
+  // theirs too.
+  const uint8_t* ends = index.pointers + index.sequences * sizeof(int64_t);
+  int64_t last = 0;
+  for (uint64_t i = 0; i < documents; ++i) {
+    const auto end = LittleEndianAt<int64_t>(ends + i * sizeof(int64_t));
+    if (end < last || end > static_cast<int64_t>(index.sequences) || (i == 0 && end != 0)) {
+      BadFile(file.path(), "document boundary " + std::to_string(i) + " is " + std::to_string(end) +
+                               ", after " + std::to_string(last) + ", of " +
+                               std::to_string(index.sequences) + " sequences; the file is damaged");
+    }
+    last = end;
+  }
+  if (last != static_cast<int64_t>(index.sequences)) {
+    BadFile(file.path(), "its documents end at sequence " + std::to_string(last) + " of " +
+                             std::to_string(index.sequences) + "; the file is damaged");
+  }
+  return index;
+}
+
+// `path` may be the data, the index, or the name that both begin with.
+std::string MegatronPrefix(const std::string& path) {
+  for (const char* ending : {".bin", ".idx"}) {
+    if (path.ends_with(ending)) return path.substr(0, path.size() - 4);
+  }
+  return path;
+}
+
+template <typename T>
+void DecodeAs(const uint8_t* bytes, std::span<int64_t> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<int64_t>(LittleEndianAt<T>(bytes + i * sizeof(T)));
+  }
+}
+
+}  // namespace
+
+int64_t TokensPerSample(const DataConfig& data, const ModelConfig& model) {
+  if (data.type != DataConfig::Type::kTokens && data.type != DataConfig::Type::kText) return 0;
+  const auto* gpt2 = std::get_if<Gpt2Config>(&model);
+  return data.block_size == 0 && gpt2 != nullptr ? gpt2->n_positions : data.block_size;
+}
+
+TokenStream TokenStream::OpenText(const std::string& path) {
+  TokenStream stream(MappedFile(path), Type::kUint8);
+  stream.AddRun(0, static_cast<int64_t>(stream.file_.bytes().size()));
+  return stream;
+}
+
+TokenStream TokenStream::OpenTokens(const std::string& path) {
+  const std::string prefix = MegatronPrefix(path);
+  if (Exists(prefix + ".idx")) return OpenMegatron(prefix + ".idx", prefix + ".bin");
+
+  MappedFile file(path);
+  const std::span<const uint8_t> bytes = file.bytes();
+  if (bytes.size() >= kLlmcHeaderBytes) {
+    const auto magic = LittleEndianAt<int32_t>(bytes.data());
+    const auto version = LittleEndianAt<int32_t>(bytes.data() + 4);
+    const auto tokens = LittleEndianAt<int32_t>(bytes.data() + 8);
+    for (const auto& [known_magic, known_version, type] :
+         {std::tuple(20240520, 1, Type::kUint16), std::tuple(20240801, 7, Type::kUint32)}) {
+      if (magic != known_magic) continue;
+      if (version != known_version) {
+        BadFile(path, "is an llm.c file of version " + std::to_string(version) + "; version " +
+                          std::to_string(known_version) + " is wanted");
+      }
+      const size_t there = (bytes.size() - kLlmcHeaderBytes) / BytesOf(type);
+      if (tokens < 0 || static_cast<size_t>(tokens) != there ||
+          (bytes.size() - kLlmcHeaderBytes) % BytesOf(type) != 0) {
+        BadFile(path, "promises " + std::to_string(tokens) + " tokens where its size of " +
+                          std::to_string(bytes.size()) + " bytes gives " + std::to_string(there) +
+                          "; write the file again");
+      }
+      TokenStream stream(std::move(file), type);
+      stream.AddRun(kLlmcHeaderBytes, tokens);
+      return stream;
+    }
+  }
+  if (bytes.size() % sizeof(uint16_t) != 0) {
+    BadFile(path, "has " + std::to_string(bytes.size()) +
+                      " bytes, which is not a number of uint16 tokens; take data.type text for a "
+                      "file of text");
+  }
+  TokenStream stream(std::move(file), Type::kUint16);
+  stream.AddRun(0, static_cast<int64_t>(stream.file_.bytes().size() / sizeof(uint16_t)));
+  return stream;
+}
+
+TokenStream TokenStream::OpenMegatron(const std::string& index_path, const std::string& data_path) {
+  const MappedFile index_file(index_path);
+  const MegatronIndex index = ParseMegatronIndex(index_file);
+  const auto type_of = [&] {
+    switch (index.type_code) {
+      case 1:
+        return Type::kUint8;
+      case 4:
+        return Type::kInt32;
+      case 5:
+        return Type::kInt64;
+      case 8:
+        return Type::kUint16;
+    }
+    BadFile(index_path, "its tokens are of type " + std::to_string(index.type_code) +
+                            "; 1 (uint8), 4 (int32), 5 (int64) and 8 (uint16) are read");
+  };
+  TokenStream stream(MappedFile(data_path), type_of());
+  const uint64_t data_bytes = stream.file_.bytes().size();
+  const uint64_t token_bytes = BytesOf(stream.type_);
+  for (uint64_t i = 0; i < index.sequences; ++i) {
+    const auto length = LittleEndianAt<int32_t>(index.lengths + i * sizeof(int32_t));
+    const auto pointer = LittleEndianAt<int64_t>(index.pointers + i * sizeof(int64_t));
+    if (length < 0 || pointer < 0 || static_cast<uint64_t>(pointer) > data_bytes ||
+        static_cast<uint64_t>(length) >
+            (data_bytes - static_cast<uint64_t>(pointer)) / token_bytes) {
+      BadFile(index_path, "sequence " + std::to_string(i) + ", " + std::to_string(length) +
+                              " tokens from byte " + std::to_string(pointer) + " on, is not in " +
+                              data_path + ", which has " + std::to_string(data_bytes) +
+                              " bytes; copy both files again");
+    }
+    stream.AddRun(static_cast<uint64_t>(pointer), length);
+  }
+  return stream;
+}
+
+size_t TokenStream::BytesOf(Type type) {
+  switch (type) {
+    case Type::kUint8:
+      return 1;
+    case Type::kUint16:
+      return 2;
+    case Type::kInt32:
+    case Type::kUint32:
+      return 4;
+    case Type::kInt64:
+      return 8;
+  }
+  return 0;
+}
+
+// A data set that was written front to back becomes a single run, however many sequences it has.
+void TokenStream::AddRun(uint64_t offset, int64_t size) {
+  if (size == 0) return;
+  const auto end = [&](const Run& run) {
+    return run.offset + static_cast<uint64_t>(run.size) * BytesOf(type_);
+  };
+  if (!runs_.empty() && end(runs_.back()) == offset) {
+    runs_.back().size += size;
+  } else {
+    runs_.push_back({size_, size, offset});
+  }
+  size_ += size;
+}
+
+void TokenStream::Read(int64_t begin, std::span<int64_t> out, int64_t vocab_size) const {
+  if (begin < 0 || begin > size_ || static_cast<int64_t>(out.size()) > size_ - begin) {
+    throw std::out_of_range(path() + ": tokens beyond the end of the stream");
+  }
+  auto run = std::upper_bound(runs_.begin(), runs_.end(), begin,
+                              [](int64_t at, const Run& later) { return at < later.begin; });
+  std::span<int64_t> rest = out;
+  for (int64_t at = begin; !rest.empty(); ++run) {
+    const Run& current = *(run - 1);
+    const int64_t skip = at - current.begin;
+    const auto count = std::min(rest.size(), static_cast<size_t>(current.size - skip));
+    Decode(current, skip, rest.first(count));
+    rest = rest.subspan(count);
+    at += static_cast<int64_t>(count);
+  }
+  const auto bad = std::find_if(out.begin(), out.end(),
+                                [&](int64_t token) { return token < 0 || token >= vocab_size; });
+  if (bad != out.end()) {
+    BadFile(path(), "token " + std::to_string(begin + (bad - out.begin())) + " is " +
+                        std::to_string(*bad) + "; tokens are from 0 to model.vocab_size - 1, " +
+                        std::to_string(vocab_size - 1));
+  }
+}
+
+// `begin` counts from the run's start.
+void TokenStream::Decode(const Run& run, int64_t begin, std::span<int64_t> out) const {
+  const uint8_t* bytes =
+      file_.bytes().data() + run.offset + static_cast<uint64_t>(begin) * BytesOf(type_);
+  switch (type_) {
+    case Type::kUint8:
+      return DecodeAs<uint8_t>(bytes, out);
+    case Type::kUint16:
+      return DecodeAs<uint16_t>(bytes, out);
+    case Type::kInt32:
+      return DecodeAs<int32_t>(bytes, out);
+    case Type::kUint32:
+      return DecodeAs<uint32_t>(bytes, out);
+    case Type::kInt64:
+      return DecodeAs<int64_t>(bytes, out);
+  }
+}
+
+}  // namespace dslaunch

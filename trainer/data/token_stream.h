@@ -1,0 +1,61 @@
+// Token ids in the files of other trainers, and bytes of text as tokens.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/config/recipe.h"
+#include "trainer/data/mapped_file.h"
+
+namespace dslaunch {
+
+// Tokens of one sample, of which a stream must hold one more; 0 where samples are no text. A recipe
+// that is parsed has a block size unless its model gives it.
+int64_t TokensPerSample(const DataConfig& data, const ModelConfig& model);
+
+// A file's tokens, one after the other. Nothing but headers and indices is read before it is asked
+// for. Const methods may be called from several threads. Errors are TrainError, kBadInput or kIo,
+// and name the file.
+class TokenStream {
+ public:
+  // Every byte is a token.
+  static TokenStream OpenText(const std::string& path);
+
+  // Recognizes, in this order:
+  // - Megatron: `path` with or without .bin (.idx) where there is a .idx; the sequences in the
+  //   order of the index;
+  // - llm.c: a header of 256 int32 (20240520, 1, tokens) and uint16, or (20240801, 7, tokens) and
+  //   uint32;
+  // - nanoGPT: uint16 without any header.
+  static TokenStream OpenTokens(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  int64_t size() const { return size_; }
+
+  // The tokens from `begin` on, which must be there. Throws where one is not below vocab_size.
+  void Read(int64_t begin, std::span<int64_t> out, int64_t vocab_size) const;
+
+ private:
+  enum class Type { kUint8, kUint16, kInt32, kUint32, kInt64 };
+  // Tokens that lie one after the other in the file.
+  struct Run {
+    int64_t begin = 0;  // in the stream
+    int64_t size = 0;
+    uint64_t offset = 0;  // bytes into the file
+  };
+
+  TokenStream(MappedFile file, Type type) : file_(std::move(file)), type_(type) {}
+  static TokenStream OpenMegatron(const std::string& index_path, const std::string& data_path);
+  static size_t BytesOf(Type type);
+  void AddRun(uint64_t offset, int64_t size);
+  void Decode(const Run& run, int64_t begin, std::span<int64_t> out) const;
+
+  MappedFile file_;
+  Type type_;
+  std::vector<Run> runs_;
+  int64_t size_ = 0;
+};
+
+}  // namespace dslaunch
