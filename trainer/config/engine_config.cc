@@ -49,16 +49,19 @@ CommunicationConfig ParseCommunication(JsonObject& object) {
   return communication;
 }
 
+constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
+
 LogLevel ParseLogLevel(JsonObject& object) {
-  constexpr LogLevel kLevels[] = {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning,
-                                  LogLevel::kError, LogLevel::kCritical};
-  constexpr const char* kWords[] = {"debug", "info", "warning", "error", "critical"};
   const auto word =
-      WordInAnyCase(object, "log_level", {std::begin(kWords), std::end(kWords)}).value_or("info");
-  return kLevels[std::find(std::begin(kWords), std::end(kWords), word) - std::begin(kWords)];
+      WordInAnyCase(object, "log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
+  return static_cast<LogLevel>(
+      std::find(std::begin(kLogLevels), std::end(kLogLevels), word.value_or("info")) -
+      std::begin(kLogLevels));
 }
 
 }  // namespace
+
+const char* LogLevelName(LogLevel level) { return kLogLevels[static_cast<size_t>(level)]; }
 
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
@@ -68,8 +71,10 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
     return n ? std::to_string(*n) : std::string("?");
   };
   if (!train_batch_size && !micro_batch_size) {
-    throw TrainError(ExitCode::kBadInput,
-                     place + " needs train_batch_size or train_micro_batch_size_per_gpu");
+    throw TrainError(
+        ExitCode::kBadInput,
+        place +
+            ": train_batch_size or train_micro_batch_size_per_gpu is missing; give one of them");
   }
   const std::string sum = "train_batch_size " + text(train_batch_size) +
                           " = train_micro_batch_size_per_gpu " + text(micro_batch_size) +

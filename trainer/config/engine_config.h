@@ -1,6 +1,11 @@
 // The engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of DeepSpeed
-// 0.19.6. What is not implemented is refused by name. Keys of our own: optimizer.param_groups
-// (optimizer_config.h) and amp.opt_level, which stands for Apex's presets.
+// 0.19.6. What is not implemented is refused by name (unsupported_keys.cc), unknown keys at every
+// depth with the nearest known one. Keys of our own: optimizer.param_groups (optimizer_config.h)
+// and amp.opt_level, which stands for Apex's presets (precision_config.h).
+//
+// Where this program differs from DeepSpeed: gradients accumulate in fp32 by default also in fp16
+// and bf16; buffers have the model's dtype, because no batch norm on a CPU takes a mixture;
+// zero_optimization.overlap_comm is on by default at every stage.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +36,8 @@ struct CommunicationConfig {
 };
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kCritical };
+
+const char* LogLevelName(LogLevel level);  // "info"
 
 struct EngineConfig {
   BatchConfig batch;

@@ -112,7 +112,7 @@ std::optional<std::string> DidYouMean(std::string_view word, const std::set<std:
 JsonObject::JsonObject(const json& json, std::string source, std::string path)
     : json_(json), source_(std::move(source)), path_(std::move(path)) {
   if (json_.is_object()) return;
-  throw TrainError(ExitCode::kBadInput, source_ + ": " + (path_.empty() ? "the recipe" : path_) +
+  throw TrainError(ExitCode::kBadInput, source_ + ": " + (path_.empty() ? "the text" : path_) +
                                             " is " + Shown(json_) + ", not an object with keys");
 }
 
