@@ -13,20 +13,29 @@ std::string Number(double value) {
   return text;
 }
 
+double ReadDouble(const std::string& option, const char* what, const std::string& text, double min,
+                  double max) {
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() ||
+      !(value >= min && value <= max)) {
+    throw CLI::ValidationError(option + " must be " + what + " " + Number(min) + " to " +
+                               Number(max) + ", not " + Quoted(text));
+  }
+  return value;
+}
+
 }  // namespace
 
 std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
 
+double ReadNumber(const std::string& option, const std::string& text, double min, double max) {
+  return ReadDouble(option, "a number,", text, min, max);
+}
+
 int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
                         double max_s) {
-  double seconds = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (status != std::errc() || end != text.data() + text.size() ||
-      !(seconds >= min_s && seconds <= max_s)) {
-    throw CLI::ValidationError(option + " must be seconds, " + Number(min_s) + " to " +
-                               Number(max_s) + ", not " + Quoted(text));
-  }
-  return std::llround(seconds * 1000);
+  return std::llround(ReadDouble(option, "seconds,", text, min_s, max_s) * 1000);
 }
 
 Tee ReadTee(const std::string& text) {

@@ -39,6 +39,8 @@ T ReadChoice(const std::string& option, const std::string& text,
   throw CLI::ValidationError(option + " must be one of " + names + ", not " + Quoted(text));
 }
 
+double ReadNumber(const std::string& option, const std::string& text, double min, double max);
+
 // Seconds with fractions, `min_s` to `max_s`.
 int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
                         double max_s);

@@ -20,6 +20,7 @@ constexpr char kHelpText[] =
     R"(dslaunch starts one process per slot on one or many nodes, and watches over them.
 
   dslaunch [launch options] train [RECIPE] [trainer options]   the built-in trainer
+  dslaunch [launch options] predict [RECIPE] [options]         what a trained model says
   dslaunch [launch options] PROGRAM [args...]                  any program or script
   dslaunch ps | logs JOB | attach JOB | stop JOB               jobs started before
 
@@ -63,10 +64,11 @@ When something fails
   --grace S                seconds between SIGTERM and SIGKILL; default 10
 
   --help, --version
-  dslaunch train --help    the trainer options
+  dslaunch train --help, dslaunch predict --help
 
 Options may be spelt with '-' or '_' and must precede PROGRAM: what follows it is its
-own. A program that is called train, ps, logs, attach or stop is started as ./train.
+own. A program that is called train, predict, ps, logs, attach or stop is started as
+./train.
 )";
 
 constexpr char kTrainHelpText[] =
@@ -75,15 +77,56 @@ constexpr char kTrainHelpText[] =
 RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml
 is taken if there is one, else the built-in fashion_mnist.
 
+What to train, and on what
+  --deepspeed_config FILE  DeepSpeed's JSON, in place of the recipe's engine section
+  --set KEY.PATH=VALUE     overrides any value of the recipe; may be repeated
+  --data PATH              overrides the recipe's data.path
+  --plugin LIB.so          a model of your own, in place of the recipe's
+  --init_weights PATH      a safetensors file, or a folder with model.safetensors
+  --seed S                 for initial weights and data order
+  --deterministic          only algorithms that repeat bit by bit
+
+How long
   --steps N                optimizer steps to run
   --epochs N               passes over the data; excludes --steps
-  --seed S                 for initial weights and data order
-  --data PATH              overrides the recipe's data.path
-  --set KEY.PATH=VALUE     overrides any value of the recipe; may be repeated
-  --metrics_jsonl FILE     one JSON object per step
+  --time_limit S           after S seconds finish the step, save, and end with code 85
+  --eval_only              train nothing: test the weights of the checkpoint, or of
+                           --init_weights
+  --plan_memory            train nothing: say how much memory each rank would need
+
+What to keep
   --checkpoint_dir DIR     a folder that all nodes share; a checkpoint at the end
   --save_every N           and after every N optimizer steps; the last two are kept
   --resume auto|TAG|none   default auto: from the newest whole checkpoint, if any
+  --export_hf DIR          gpt2: the weights as Hugging Face's transformers reads them
+  --metrics_jsonl FILE     one JSON object per step
+  --trace DIR              a Chrome trace of each rank
+)";
+
+constexpr char kPredictHelpText[] =
+    R"(dslaunch [launch options] predict [RECIPE] [prediction options]
+
+Answers for each sample of the recipe's test data, in its order, as JSON lines; gpt2 goes on
+from a prompt. RECIPE is what the model was trained with. The weights come from the newest
+checkpoint in --checkpoint_dir, or from --init_weights.
+
+  --checkpoint_dir DIR     of the training
+  --resume auto|TAG|none   which checkpoint; default auto: the newest whole one
+  --init_weights PATH      a safetensors file, or a folder with model.safetensors
+  --output FILE            where the answers go; default: stdout
+  --data PATH              overrides the recipe's data.path
+  --plugin LIB.so          a model of your own, in place of the recipe's
+  --deepspeed_config FILE  DeepSpeed's JSON, in place of the recipe's engine section
+  --set KEY.PATH=VALUE     overrides any value of the recipe; may be repeated
+  --seed S                 for what is drawn at random
+  --deterministic          only algorithms that repeat bit by bit
+  --trace DIR              a Chrome trace of each rank
+
+Text (gpt2)
+  --prompt TEXT            what to go on from
+  --max_new_tokens N       default 128
+  --temperature T          0: always the likeliest token; default 1
+  --top_k K                draw among the K likeliest tokens; 0: all (default)
 )";
 
 Error Usage(const std::string& what) {
@@ -109,6 +152,10 @@ void AddText(CLI::App& app, const std::string& names, const std::string& name,
     if (text.empty()) throw CLI::ValidationError(name + " needs a value that is not empty");
     store(text);
   });
+}
+
+void AddOptionalText(CLI::App& app, const std::string& name, std::optional<std::string>& out) {
+  AddText(app, name, name, [&out](const std::string& text) { out = text; });
 }
 
 void AddSeconds(CLI::App& app, const std::string& name, double min_s, double max_s,
@@ -188,18 +235,50 @@ void AddLaunchOptions(CLI::App& app, LaunchOptions& options) {
   AddSeconds(app, "--connect_timeout", 0.1, 86400, options.connect_timeout_ms);
 }
 
-void AddTrainOptions(CLI::App& app, TrainOptions& train) {
+// Of `train` and `predict`.
+void AddSharedOptions(CLI::App& app, TrainOptions& train) {
+  AddOptionalText(app, "--deepspeed_config", train.deepspeed_config);
+  app.add_option("--set", train.sets)->allow_extra_args(false);
+  AddOptionalText(app, "--data", train.data);
+  AddOptionalText(app, "--plugin", train.plugin);
+  AddOptionalText(app, "--init_weights", train.init_weights);
+  AddWhole(app, "--seed", 0, train.seed);
+  app.add_flag("--deterministic", train.deterministic);
+  AddOptionalText(app, "--checkpoint_dir", train.checkpoint_dir);
+  AddOptionalText(app, "--resume", train.resume);
+  AddOptionalText(app, "--trace", train.trace);
+}
+
+struct TrainFlags {
+  bool eval_only = false;
+  bool plan_memory = false;
+};
+
+void AddTrainOptions(CLI::App& app, TrainOptions& train, TrainFlags& flags) {
+  constexpr double kMaxTimeLimitS = 1e9;
+  AddSharedOptions(app, train);
   AddWhole(app, "--steps", 1, train.steps);
   AddWhole(app, "--epochs", 1, train.epochs);
-  AddWhole(app, "--seed", 0, train.seed);
-  AddText(app, "--data", "--data", [&](const std::string& text) { train.data = text; });
-  AddText(app, "--metrics_jsonl", "--metrics_jsonl",
-          [&](const std::string& text) { train.metrics_jsonl = text; });
-  AddText(app, "--checkpoint_dir", "--checkpoint_dir",
-          [&](const std::string& text) { train.checkpoint_dir = text; });
+  AddReader(app, "--time_limit", [&](const std::string& text) {
+    train.time_limit_s = ReadNumber("--time_limit", text, 0.001, kMaxTimeLimitS);
+  });
+  app.add_flag("--eval_only", flags.eval_only);
+  app.add_flag("--plan_memory", flags.plan_memory);
   AddWhole(app, "--save_every", 1, train.save_every);
-  AddText(app, "--resume", "--resume", [&](const std::string& text) { train.resume = text; });
-  app.add_option("--set", train.sets)->allow_extra_args(false);
+  AddOptionalText(app, "--export_hf", train.export_hf);
+  AddOptionalText(app, "--metrics_jsonl", train.metrics_jsonl);
+}
+
+void AddPredictOptions(CLI::App& app, TrainOptions& train) {
+  constexpr double kMaxTemperature = 1e6;
+  AddSharedOptions(app, train);
+  AddOptionalText(app, "--output", train.output);
+  AddOptionalText(app, "--prompt", train.prompt);
+  AddWhole(app, "--max_new_tokens", 1, train.max_new_tokens);
+  AddReader(app, "--temperature", [&](const std::string& text) {
+    train.temperature = ReadNumber("--temperature", text, 0, kMaxTemperature);
+  });
+  AddWhole(app, "--top_k", 0, train.top_k);
 }
 
 // The arguments up to the first that is no option. CLI11 has a mode for this (prefix_command), but
@@ -227,27 +306,32 @@ std::vector<std::string> LongNames(const CLI::App& app) {
   return names;
 }
 
-// One half of the command line: the options that count there, and where the options of the other
-// half belong.
-struct Half {
+// One part of the command line: the options that count there, and where those of the other parts
+// belong.
+struct Part {
+  struct Other {
+    const CLI::App& app;
+    const char* place;
+  };
   const CLI::App& app;
-  const CLI::App& other;
-  const char* other_place;
+  std::vector<Other> others;
 };
 
-Error UnknownOption(const Half& half, const std::string& argument) {
+Error UnknownOption(const Part& part, const std::string& argument) {
   const std::string name = argument.substr(0, argument.find('='));
   std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   std::replace(word.begin(), word.end(), '-', '_');
-  if (half.other.get_option_no_throw(SplitName(argument).first) != nullptr) {
-    return Usage("option " + Quoted(name) + " belongs " + half.other_place);
+  for (const Part::Other& other : part.others) {
+    if (other.app.get_option_no_throw(SplitName(argument).first) != nullptr) {
+      return Usage("option " + Quoted(name) + " belongs " + other.place);
+    }
   }
-  const std::string near = Nearest(word, LongNames(half.app));
+  const std::string near = Nearest(word, LongNames(part.app));
   if (near.empty()) return Usage("option " + Quoted(name) + " is not supported");
   return Usage("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
 }
 
-Result<Split> SplitOptions(const Half& half, const std::vector<std::string>& arguments,
+Result<Split> SplitOptions(const Part& part, const std::vector<std::string>& arguments,
                            size_t begin) {
   Split split;
   for (split.next = begin; split.next < arguments.size(); ++split.next) {
@@ -258,8 +342,8 @@ Result<Split> SplitOptions(const Half& half, const std::vector<std::string>& arg
     }
     if (argument.size() < 2 || argument.front() != '-') break;
     const auto [name, attached] = SplitName(argument);
-    const CLI::Option* option = half.app.get_option_no_throw(name);
-    if (option == nullptr) return UnknownOption(half, argument);
+    const CLI::Option* option = part.app.get_option_no_throw(name);
+    if (option == nullptr) return UnknownOption(part, argument);
     if (option->get_items_expected_max() == 0) {  // a flag
       if (!attached.empty()) return Usage(name + " takes no value");
       split.options.push_back(name);
@@ -288,24 +372,43 @@ Result<void> Read(CLI::App& app, std::vector<std::string> options) {
   }
 }
 
-// What follows `train`: one recipe and options, in any order.
-Result<void> ParseTrain(const Half& half, CLI::App& app, const std::vector<std::string>& arguments,
-                        size_t begin, TrainOptions& train) {
+// What follows `train` or `predict` (`word`): one recipe and options, in any order.
+Result<void> ParseTask(const std::string& word, const Part& part, CLI::App& app,
+                       const std::vector<std::string>& arguments, size_t begin,
+                       TrainOptions& train) {
   std::vector<std::string> options;
   while (true) {
-    DSL_TRY_ASSIGN(const Split split, SplitOptions(half, arguments, begin));
+    DSL_TRY_ASSIGN(const Split split, SplitOptions(part, arguments, begin));
     options.insert(options.end(), split.options.begin(), split.options.end());
     if (split.next == arguments.size()) break;
     if (train.recipe) {
-      return Usage("train takes one recipe, but got " + Quoted(*train.recipe) + " and " +
+      return Usage(word + " takes one recipe, but got " + Quoted(*train.recipe) + " and " +
                    Quoted(arguments[split.next]));
     }
     train.recipe = arguments[split.next];
     begin = split.next + 1;
   }
-  DSL_TRY(Read(app, std::move(options)));
+  return Read(app, std::move(options));
+}
+
+// Options that contradict each other. Sets the task.
+Result<void> CheckTrain(const TrainFlags& flags, TrainOptions& train) {
   if (train.steps && train.epochs) {
     return Usage("--steps and --epochs exclude each other; give one of them");
+  }
+  if (flags.eval_only && flags.plan_memory) {
+    return Usage("--eval_only and --plan_memory exclude each other; give one of them");
+  }
+  if (flags.plan_memory) train.task = TrainOptions::Task::kPlanMemory;
+  if (!flags.eval_only) return {};
+  train.task = TrainOptions::Task::kEvaluate;
+  const std::pair<const char*, bool> of_training[] = {
+      {"--steps", train.steps.has_value()},
+      {"--epochs", train.epochs.has_value()},
+      {"--save_every", train.save_every.has_value()},
+      {"--time_limit", train.time_limit_s.has_value()}};
+  for (const auto& [name, given] : of_training) {
+    if (given) return Usage(std::string("--eval_only trains nothing; leave ") + name + " out");
   }
   return {};
 }
@@ -368,9 +471,10 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   LaunchOptions options;
   bool help = false;
-  bool train_help = false;
+  bool task_help = false;
   bool version = false;
-  CLI::App launch, train;
+  TrainFlags flags;
+  CLI::App launch, train, predict;
   launch.set_help_flag();
   launch.add_flag("-h,--help", help);
   launch.add_flag("--version", version);
@@ -378,11 +482,17 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
   AddNodeOptions(launch, nodes);
   AddLaunchOptions(launch, options);
   AddFailureOptions(launch, options);
-  train.set_help_flag();
-  train.add_flag("-h,--help", train_help);
-  AddTrainOptions(train, options.train);
+  for (CLI::App* task : {&train, &predict}) {
+    task->set_help_flag();
+    task->add_flag("-h,--help", task_help);
+  }
+  AddTrainOptions(train, options.train, flags);
+  AddPredictOptions(predict, options.train);
 
-  DSL_TRY_ASSIGN(const Split split, SplitOptions({launch, train, "after 'train'"}, arguments, 0));
+  const Part::Other after_train = {train, "after 'train'"};
+  const Part::Other after_predict = {predict, "after 'predict'"};
+  DSL_TRY_ASSIGN(const Split split,
+                 SplitOptions({launch, {after_train, after_predict}}, arguments, 0));
   DSL_TRY(Read(launch, split.options));
   if (help) return TextOnly(LaunchOptions::Mode::kHelp, kHelpText);
   if (version) return TextOnly(LaunchOptions::Mode::kVersion, kVersionText);
@@ -397,11 +507,19 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
         "--all --json does");
   }
   const std::string& first = arguments[split.next];
-  if (first == "train") {
+  if (first == "train" || first == "predict") {
+    const bool predicts = first == "predict";
+    CLI::App& task = predicts ? predict : train;
+    const Part part = {task,
+                       {{launch, predicts ? "before 'predict'" : "before 'train'"},
+                        predicts ? after_train : after_predict}};
     options.mode = LaunchOptions::Mode::kTrain;
-    DSL_TRY(ParseTrain({train, launch, "before 'train'"}, train, arguments, split.next + 1,
-                       options.train));
-    if (train_help) return TextOnly(LaunchOptions::Mode::kHelp, kTrainHelpText);
+    if (predicts) options.train.task = TrainOptions::Task::kPredict;
+    DSL_TRY(ParseTask(first, part, task, arguments, split.next + 1, options.train));
+    if (task_help) {
+      return TextOnly(LaunchOptions::Mode::kHelp, predicts ? kPredictHelpText : kTrainHelpText);
+    }
+    DSL_TRY(CheckTrain(flags, options.train));
     return options;
   }
   if (IsJobCommand(first)) {

@@ -1,4 +1,5 @@
 // The command line: dslaunch [launch options] train [RECIPE] [trainer options]
+//                   dslaunch [launch options] predict [RECIPE] [prediction options]
 //                   dslaunch [launch options] PROGRAM [args...]
 #pragma once
 
@@ -28,18 +29,33 @@ enum class OnHang { kReport, kKill, kRestart };
 
 inline constexpr int64_t kMaxRestartDelayMs = 30'000;
 
-// What `train` gives to the embedded trainer, on top of the recipe.
+// What `train` and `predict` give to the embedded trainer, on top of the recipe.
 struct TrainOptions {
+  enum class Task { kTrain, kEvaluate, kPredict, kPlanMemory };
+  Task task = Task::kTrain;           // train, --eval_only, predict, --plan_memory
   std::optional<std::string> recipe;  // name or path, as typed
-  std::optional<int64_t> steps;       // optimizer steps; excludes `epochs`
+  std::optional<std::string> deepspeed_config;
+  std::vector<std::string> sets;  // "key.path=value", in the order given
+  std::optional<int64_t> steps;   // optimizer steps; excludes `epochs`
   std::optional<int64_t> epochs;
   std::optional<int64_t> seed;
   std::optional<std::string> data;
-  std::optional<std::string> metrics_jsonl;
+  std::optional<std::string> plugin;
+  std::optional<std::string> init_weights;
   std::optional<std::string> checkpoint_dir;
   std::optional<int64_t> save_every;  // optimizer steps
   std::optional<std::string> resume;  // "auto", "none" or a checkpoint's name
-  std::vector<std::string> sets;      // "key.path=value", in the order given
+  std::optional<std::string> export_hf;
+  std::optional<std::string> metrics_jsonl;
+  std::optional<std::string> trace;
+  std::optional<double> time_limit_s;
+  bool deterministic = false;
+  // predict only
+  std::optional<std::string> output;
+  std::optional<std::string> prompt;
+  std::optional<int64_t> max_new_tokens;
+  std::optional<double> temperature;
+  std::optional<int64_t> top_k;
 };
 
 struct LaunchOptions {
@@ -74,7 +90,7 @@ struct LaunchOptions {
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
 
-  TrainOptions train;  // for kTrain
+  TrainOptions train;  // for kTrain, which `predict` is too
   // For kProgram argv, untouched, never empty; for kJobCommand the command and what follows it.
   std::vector<std::string> program;
 };

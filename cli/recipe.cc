@@ -312,40 +312,6 @@ Result<void> ApplySet(Json& recipe, const std::string& set) {
   return SetPath(recipe, set.substr(0, equals), *std::move(value), option);
 }
 
-Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::string& cwd) {
-  if (options.steps) {
-    DSL_TRY(SetPath(recipe, "run.steps", *options.steps, "--steps"));
-    recipe["run"].erase("epochs");
-  }
-  if (options.epochs) {
-    DSL_TRY(SetPath(recipe, "run.epochs", *options.epochs, "--epochs"));
-    recipe["run"].erase("steps");
-  }
-  if (options.seed) DSL_TRY(SetPath(recipe, "run.seed", *options.seed, "--seed"));
-  if (options.data) DSL_TRY(SetPath(recipe, "data.path", *options.data, "--data"));
-  const auto absolute = [&](const std::string& path) {
-    return (fs::path(cwd) / path).lexically_normal().string();
-  };
-  if (options.metrics_jsonl) {
-    DSL_TRY(
-        SetPath(recipe, "run.metrics_jsonl", absolute(*options.metrics_jsonl), "--metrics_jsonl"));
-  }
-  if (options.checkpoint_dir) {
-    DSL_TRY(SetPath(recipe, "run.checkpoint_dir", absolute(*options.checkpoint_dir),
-                    "--checkpoint_dir"));
-  }
-  if (options.save_every) {
-    DSL_TRY(SetPath(recipe, "run.save_every", *options.save_every, "--save_every"));
-  }
-  if (options.resume) DSL_TRY(SetPath(recipe, "run.resume", *options.resume, "--resume"));
-  for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set));
-  if ((options.save_every || options.resume) && !recipe["run"].contains("checkpoint_dir")) {
-    return Error{ExitCode::kUsage, std::string(options.save_every ? "--save_every" : "--resume") +
-                                       " needs --checkpoint_dir, the folder of the checkpoints"};
-  }
-  return {};
-}
-
 Error CannotRead(const fs::path& path, const std::string& why) {
   return {ExitCode::kBadInput, path.string() + ": cannot read the recipe: " + why};
 }
@@ -361,6 +327,134 @@ Result<std::string> ReadFile(const fs::path& path) {
   if (stream.bad()) return CannotRead(path, std::strerror(errno));
   if (text.size() > kMaxRecipeFileBytes) return CannotRead(path, "it is larger than 1 MiB");
   return text;
+}
+
+std::string Absolute(const std::string& path, const fs::path& folder) {
+  return (folder / path).lexically_normal().string();
+}
+
+bool BeginsJsonObject(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && text[begin] == '{';
+}
+
+// What is wrong with `text` as JSON, from "line 2, column 7" on; empty: nothing. The YAML parser,
+// which reads it afterwards and knows the places of keys, is of little help with a missing brace.
+std::string JsonSyntaxError(std::string_view text) {
+  const auto keep_nothing = [](int, Json::parse_event_t, Json&) { return false; };
+  try {
+    [[maybe_unused]] const Json nothing = Json::parse(text, keep_nothing);
+    return "";
+  } catch (const Json::exception& error) {
+    std::string reason = error.what();
+    return reason.substr(std::min(reason.find("] ") + 2, reason.size()));
+  }
+}
+
+Result<Json> ReadEngine(const std::string& path) {
+  DSL_TRY_ASSIGN(const std::string text, ReadFile(path));
+  const std::string json = WithoutComments(text);
+  if (!BeginsJsonObject(json)) {
+    return Error{ExitCode::kBadInput,
+                 path +
+                     ": not a DeepSpeed configuration: it must be a JSON object, which begins "
+                     "with '{'"};
+  }
+  if (const std::string wrong = JsonSyntaxError(json); !wrong.empty()) {
+    return Error{ExitCode::kBadInput, path + ": not valid JSON: " + wrong};
+  }
+  return ParseYaml(json, path);
+}
+
+// Puts the file that the user or the recipe names in the place of the engine section. Returns the
+// file's name; empty: none was named.
+Result<std::string> InlineEngine(Json& recipe, const std::string& source,
+                                 const TrainOptions& options, const std::string& cwd) {
+  std::string path;
+  if (options.deepspeed_config) {
+    path = Absolute(*options.deepspeed_config, cwd);
+  } else if (recipe.contains("engine") && recipe["engine"].is_string()) {
+    path = Absolute(recipe["engine"], fs::path(source).parent_path());
+  } else {
+    return path;
+  }
+  DSL_TRY_ASSIGN(recipe["engine"], ReadEngine(path));
+  return path;
+}
+
+void ApplyPlugin(Json& recipe, const std::string& path) {
+  Json& model = recipe["model"];
+  Json plugin = {{"type", "plugin"}, {"path", path}};
+  if (model.is_object() && model.contains("params")) plugin["params"] = model["params"];
+  model = std::move(plugin);
+}
+
+const char* TaskName(TrainOptions::Task task) {
+  switch (task) {
+    case TrainOptions::Task::kTrain:
+      return "train";
+    case TrainOptions::Task::kEvaluate:
+      return "evaluate";
+    case TrainOptions::Task::kPredict:
+      return "predict";
+    case TrainOptions::Task::kPlanMemory:
+      return "plan_memory";
+  }
+  return "";
+}
+
+// An option that sets one key.
+struct KeyOption {
+  const char* option;
+  const char* key;
+  Json value;  // null: not given
+};
+
+std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string& cwd) {
+  const auto given = [](const auto& value) { return value ? Json(*value) : Json(); };
+  const auto path = [&](const std::optional<std::string>& value) {
+    return value ? Json(Absolute(*value, cwd)) : Json();
+  };
+  const bool other_task = options.task != TrainOptions::Task::kTrain;
+  return {
+      {"--steps", "run.steps", given(options.steps)},
+      {"--epochs", "run.epochs", given(options.epochs)},
+      {"--seed", "run.seed", given(options.seed)},
+      {"--data", "data.path", given(options.data)},
+      {"--init_weights", "run.init_weights", path(options.init_weights)},
+      {"--checkpoint_dir", "run.checkpoint_dir", path(options.checkpoint_dir)},
+      {"--save_every", "run.save_every", given(options.save_every)},
+      {"--resume", "run.resume", given(options.resume)},
+      {"--export_hf", "run.export_hf", path(options.export_hf)},
+      {"--metrics_jsonl", "run.metrics_jsonl", path(options.metrics_jsonl)},
+      {"--trace", "run.trace", path(options.trace)},
+      {"--time_limit", "run.time_limit_s", given(options.time_limit_s)},
+      {"--deterministic", "run.deterministic", options.deterministic ? Json(true) : Json()},
+      {"--output", "run.predictions", path(options.output)},
+      {"--prompt", "run.prompt", given(options.prompt)},
+      {"--max_new_tokens", "run.max_new_tokens", given(options.max_new_tokens)},
+      {"--temperature", "run.temperature", given(options.temperature)},
+      {"--top_k", "run.top_k", given(options.top_k)},
+      {"--eval_only", "run.mode", other_task ? Json(TaskName(options.task)) : Json()},
+  };
+}
+
+Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::string& cwd) {
+  if (options.plugin) ApplyPlugin(recipe, Absolute(*options.plugin, cwd));
+  for (const KeyOption& item : KeyOptions(options, cwd)) {
+    if (!item.value.is_null()) DSL_TRY(SetPath(recipe, item.key, item.value, item.option));
+  }
+  if (options.steps) recipe["run"].erase("epochs");
+  if (options.epochs) recipe["run"].erase("steps");
+  for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set));
+  if ((options.save_every || options.resume) && !recipe["run"].contains("checkpoint_dir")) {
+    return Error{ExitCode::kUsage, std::string(options.save_every ? "--save_every" : "--resume") +
+                                       " needs --checkpoint_dir, the folder of the checkpoints"};
+  }
+  if (recipe.contains("engine") && recipe["engine"].is_string()) {
+    return Error{ExitCode::kUsage, "--set engine: name a file with --deepspeed_config FILE"};
+  }
+  return {};
 }
 
 std::string BuiltInNames(const std::vector<std::string>& dirs) {
@@ -419,14 +513,38 @@ Result<Choice> ChooseFile(const RecipeRequest& request) {
 
 }  // namespace
 
+std::string WithoutComments(std::string_view text) {
+  std::string out(text);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (out[i] == '"') {
+      for (++i; i < out.size() && out[i] != '"'; ++i) i += out[i] == '\\';
+      continue;
+    }
+    const std::string_view start = std::string_view(out).substr(i, 2);
+    if (start != "//" && start != "/*") continue;
+    const size_t end = start == "//" ? out.find('\n', i) : out.find("*/", i + 2);
+    const size_t stop =
+        std::min(out.size(), start == "//" || end == std::string::npos ? end : end + 2);
+    for (; i < stop; ++i) {
+      if (out[i] != '\n') out[i] = ' ';
+    }
+    --i;
+  }
+  return out;
+}
+
 Result<std::string> RecipeJson(std::string_view text, const std::string& source,
                                const TrainOptions& options, const std::string& cwd) {
-  DSL_TRY_ASSIGN(Json recipe, ParseYaml(text, source));
+  const std::string uncommented = WithoutComments(text);
+  const bool is_json = BeginsJsonObject(uncommented);
+  DSL_TRY_ASSIGN(Json recipe, ParseYaml(is_json ? uncommented : text, source));
   DSL_TRY(CheckSections(recipe, source));
+  DSL_TRY_ASSIGN(const std::string engine_file, InlineEngine(recipe, source, options, cwd));
   DSL_TRY(ApplyOptions(recipe, options, cwd));
   if (Result<void> checked = CheckSections(recipe, "--set"); !checked) {
     return Error{ExitCode::kUsage, checked.error().message};
   }
+  if (!engine_file.empty()) recipe["engine_source"] = engine_file;
   std::string json;
   try {
     json = recipe.dump();

@@ -29,17 +29,23 @@ struct Recipe {
 // Reads the recipe file and applies the options to it:
 //   no recipe named   ./dslaunch.yaml if there is one, else the built-in fashion_mnist
 //   a name            that file, else the built-in recipe of that name
-//   --steps, --epochs set run.steps or run.epochs and remove the other; --seed, --data,
-//   --metrics_jsonl (made
-//                     absolute) set run.seed, data.path, run.metrics_jsonl; --checkpoint_dir (made
-//                     absolute), --save_every and --resume set the keys of run of the same name;
-//                     --set comes last
+//   engine: FILE      becomes what is in that file of DeepSpeed's JSON, which may have comments;
+//                     a relative path starts at the recipe's folder. --deepspeed_config FILE takes
+//                     the place of the section too. The file's name goes to engine_source.
+//   --plugin FILE     model.type plugin and model.path; of another model only params remain
+//   --steps, --epochs set run.steps or run.epochs and remove the other
+//   the rest          sets one key each (cli/recipe.cc has the table); paths are made absolute,
+//                     but data.path; --set comes last
 // Only the shape is checked here: the trainer knows what may be in it. Errors are kBadInput with
 // file:line:column, or kUsage for a wrong option.
 Result<Recipe> LoadRecipe(const RecipeRequest& request);
 
-// The JSON of a recipe's text after the options; `source` only appears in messages. Pure.
+// The JSON of a recipe's text, which stood in the file `source`, after the options. Reads no file
+// but the engine's.
 Result<std::string> RecipeJson(std::string_view text, const std::string& source,
                                const TrainOptions& options, const std::string& cwd);
+
+// `text` with blanks in place of // and /* */ comments, so that lines and columns stay. Pure.
+std::string WithoutComments(std::string_view text);
 
 }  // namespace dslaunch

@@ -1,6 +1,9 @@
 #include "trainer/config/engine_config.h"
 
+#include <algorithm>
+
 #include "trainer/config/json_object.h"
+#include "trainer/config/unsupported_keys.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -8,63 +11,70 @@ namespace {
 
 constexpr int64_t kMaxBatch = int64_t{1} << 31;
 
-// What DeepSpeed has and this program does not do.
-const std::set<std::string> kUnsupportedEngineKeys = {"activation_checkpointing",
-                                                      "aio",
-                                                      "amp",
-                                                      "autotuning",
-                                                      "bf16",
-                                                      "bfloat16",
-                                                      "checkpoint",
-                                                      "comet",
-                                                      "comms_logger",
-                                                      "communication_data_type",
-                                                      "compile",
-                                                      "compression_training",
-                                                      "csv_monitor",
-                                                      "curriculum_learning",
-                                                      "data_efficiency",
-                                                      "data_types",
-                                                      "dump_state",
-                                                      "eigenvalue",
-                                                      "elasticity",
-                                                      "expert_parallel",
-                                                      "flops_profiler",
-                                                      "fp16",
-                                                      "gradient_allreduce_op",
-                                                      "gradient_predivide_factor",
-                                                      "hybrid_engine",
-                                                      "log_level",
-                                                      "memory_breakdown",
-                                                      "nebula",
-                                                      "pipeline",
-                                                      "prescale_gradients",
-                                                      "progressive_layer_drop",
-                                                      "quantize_training",
-                                                      "sparse_attention",
-                                                      "sparse_gradients",
-                                                      "tensor_parallel",
-                                                      "tensorboard",
-                                                      "timers",
-                                                      "torch_autocast",
-                                                      "wall_clock_breakdown",
-                                                      "wandb",
-                                                      "weight_quantization",
-                                                      "zero_allow_untested_optimizer",
-                                                      "zero_optimization"};
+// A word in any case, as DeepSpeed reads these.
+std::optional<std::string> WordInAnyCase(JsonObject& object, const char* key,
+                                         const std::set<std::string>& words) {
+  std::optional<std::string> word = object.String(key);
+  if (!word) return word;
+  std::transform(word->begin(), word->end(), word->begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return words.contains(*word) ? word : object.Word(key, words);
+}
+
+CommunicationConfig ParseCommunication(JsonObject& object) {
+  CommunicationConfig communication;
+  if (const auto dtype =
+          WordInAnyCase(object, "communication_data_type", {"bf16", "fp16", "fp32"})) {
+    communication.dtype = *dtype == "fp32"   ? Dtype::kFloat32
+                          : *dtype == "fp16" ? Dtype::kFloat16
+                                             : Dtype::kBFloat16;
+  }
+  communication.prescale = object.Bool("prescale_gradients").value_or(false);
+  communication.predivide_factor = object.Number("gradient_predivide_factor", 0).value_or(1);
+  communication.sum =
+      WordInAnyCase(object, "gradient_allreduce_op", {"mean", "sum"}).value_or("mean") == "sum";
+  const bool predivides = communication.predivide_factor != 1;
+  if (communication.predivide_factor == 0) {
+    object.Fail("gradient_predivide_factor", "is 0; it must be above 0");
+  }
+  if (communication.sum && (communication.prescale || predivides)) {
+    object.Fail("gradient_allreduce_op",
+                std::string("is sum, which divides by nothing; take ") +
+                    (predivides ? "gradient_predivide_factor" : "prescale_gradients") + " out");
+  }
+  if (communication.prescale && predivides) {
+    object.Fail("gradient_predivide_factor",
+                "has no effect with prescale_gradients; take one of them out");
+  }
+  return communication;
+}
+
+constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
+
+LogLevel ParseLogLevel(JsonObject& object) {
+  const auto word =
+      WordInAnyCase(object, "log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
+  return static_cast<LogLevel>(
+      std::find(std::begin(kLogLevels), std::end(kLogLevels), word.value_or("info")) -
+      std::begin(kLogLevels));
+}
 
 }  // namespace
+
+const char* LogLevelName(LogLevel level) { return kLogLevels[static_cast<size_t>(level)]; }
 
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
-                         const std::string& source) {
+                         const std::string& place) {
   const auto text = [](std::optional<int64_t> n) {
     return n ? std::to_string(*n) : std::string("?");
   };
   if (!train_batch_size && !micro_batch_size) {
-    throw TrainError(ExitCode::kBadInput,
-                     source + ": engine needs train_batch_size or train_micro_batch_size_per_gpu");
+    throw TrainError(
+        ExitCode::kBadInput,
+        place +
+            ": train_batch_size or train_micro_batch_size_per_gpu is missing; give one of them");
   }
   const std::string sum = "train_batch_size " + text(train_batch_size) +
                           " = train_micro_batch_size_per_gpu " + text(micro_batch_size) +
@@ -80,12 +90,12 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
   int64_t product = 0;
   if (__builtin_mul_overflow(batch.micro_batch_size, batch.accumulation_steps, &product) ||
       __builtin_mul_overflow(product, ranks, &product) || product > kMaxBatch) {
-    throw TrainError(ExitCode::kBadInput, source + ": engine: the batch is too large: " + sum);
+    throw TrainError(ExitCode::kBadInput, place + ": the batch is too large: " + sum);
   }
   batch.train_batch_size = train_batch_size.value_or(product);
   if (product != batch.train_batch_size || product == 0) {
     throw TrainError(ExitCode::kBadInput,
-                     source + ": engine: the batch sizes do not fit: " + sum +
+                     place + ": the batch sizes do not fit: " + sum +
                          (train_batch_size && micro_batch_size && accumulation_steps
                               ? " (= " + std::to_string(product) + ")"
                               : " has no whole solution") +
@@ -94,35 +104,50 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
   return batch;
 }
 
-EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks, const std::string& source) {
+EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
+                               const std::optional<OptimizerConfig>& program_optimizer) {
   EngineConfig engine;
   const auto train = object.Int("train_batch_size", 1, kMaxBatch);
   const auto micro = object.Int("train_micro_batch_size_per_gpu", 1, kMaxBatch);
   const auto accumulation = object.Int("gradient_accumulation_steps", 1, kMaxBatch);
-  if (auto optimizer = object.Object("optimizer")) {
-    engine.optimizer = ParseOptimizer(*optimizer);
-  } else {
-    object.Fail("optimizer",
-                "is missing; for example {\"type\": \"Adam\", \"params\": {\"lr\": 0.001}}");
-  }
+  engine.optimizer = program_optimizer;
+  if (auto optimizer = object.Object("optimizer")) engine.optimizer = ParseOptimizer(*optimizer);
   if (auto scheduler = object.Object("scheduler")) {
-    engine.scheduler = ParseScheduler(*scheduler, *engine.optimizer);
+    engine.scheduler = ParseScheduler(*scheduler, engine.optimizer.value_or(OptimizerConfig()));
   }
+  engine.precision = ParsePrecision(object);
+  engine.communication = ParseCommunication(object);
+  engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
+  engine.communication.overlap = engine.zero.overlap_comm.value_or(true);
   engine.gradient_clipping =
       object.Number("gradient_clipping", 0).value_or(engine.gradient_clipping);
   engine.steps_per_print = object.Int("steps_per_print", 1).value_or(0);
   engine.dataloader_drop_last = object.Bool("dataloader_drop_last").value_or(false);
-  object.RefuseUnlessOff(kUnsupportedEngineKeys,
-                         "is a DeepSpeed key that dslaunch does not support yet; take it out");
+  engine.dump_state = object.Bool("dump_state").value_or(false);
+  engine.memory_breakdown = object.Bool("memory_breakdown").value_or(false);
+  engine.log_level = ParseLogLevel(object);
+  // Whether ZeRO may take an optimizer that nobody tried it with; here all were.
+  object.Bool("zero_allow_untested_optimizer");
+  RefuseUnsupportedKeys(object);
   object.RefuseUnknown();
-  engine.batch = ResolveBatch(train, micro, accumulation, ranks, source);
+  if (engine.optimizer && engine.optimizer->type == OptimizerConfig::Type::kLamb &&
+      engine.precision.loss_scaler && !engine.precision.loss_scaler->dynamic) {
+    object.Fail("optimizer", "is Lamb, which needs a dynamic loss scale, as in DeepSpeed");
+  }
+  engine.batch = ResolveBatch(train, micro, accumulation, ranks, object.Place());
   return engine;
 }
 
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,
-                               int64_t ranks) {
+                               int64_t ranks, const std::string& optimizer_json) {
+  std::optional<OptimizerConfig> optimizer;
+  if (!optimizer_json.empty()) {
+    const std::string optimizer_source = "the program's optimizer";
+    const nlohmann::json json = ParseJson(optimizer_json, optimizer_source);
+    optimizer = ParseOptimizer(JsonObject(json, optimizer_source, ""));
+  }
   const nlohmann::json json = ParseJson(json_text, source);
-  return ParseEngineConfig(JsonObject(json, source, ""), ranks, source);
+  return ParseEngineConfig(JsonObject(json, source, ""), ranks, optimizer);
 }
 
 }  // namespace dslaunch

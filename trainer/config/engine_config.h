@@ -1,6 +1,11 @@
 // The engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of DeepSpeed
-// 0.19.6. What is not implemented is refused by name. Keys of our own: optimizer.param_groups
-// (optimizer_config.h) and amp.opt_level, which stands for Apex's presets.
+// 0.19.6. What is not implemented is refused by name (unsupported_keys.cc), unknown keys at every
+// depth with the nearest known one. Keys of our own: optimizer.param_groups (optimizer_config.h)
+// and amp.opt_level, which stands for Apex's presets (precision_config.h).
+//
+// Where this program differs from DeepSpeed: gradients accumulate in fp32 by default also in fp16
+// and bf16; buffers have the model's dtype, because no batch norm on a CPU takes a mixture;
+// zero_optimization.overlap_comm is on by default at every stage.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +14,8 @@
 
 #include "trainer/config/dtype.h"
 #include "trainer/config/optimizer_config.h"
-#include "trainer/precision/loss_scaler.h"
+#include "trainer/config/precision_config.h"
+#include "trainer/config/zero_config.h"
 
 namespace dslaunch {
 
@@ -18,19 +24,6 @@ struct BatchConfig {
   int64_t train_batch_size = 0;    // samples of one optimizer step, over all ranks
   int64_t micro_batch_size = 0;    // samples of one forward pass on one rank
   int64_t accumulation_steps = 1;  // micro-batches of one optimizer step on one rank
-};
-
-// Of fp16, bf16, data_types, torch_autocast and amp together.
-struct PrecisionConfig {
-  Dtype model = Dtype::kFloat32;              // of parameters, buffers and the forward pass
-  bool batch_norm_float32 = false;            // batch norms stay fp32 (opt_level O2)
-  bool master_weights = false;                // fp32 copies, which are what the optimizer updates
-  Dtype grad_accumulation = Dtype::kFloat32;  // over micro-batches; fp32 unless the user says other
-  std::optional<Dtype> autocast;              // operators choose their own precision in the forward
-  std::optional<LossScalerConfig> loss_scaler;  // fp16
-  // A step whose gradients are not finite is skipped, as always with a loss scaler. Without, such
-  // gradients are applied (bf16.check_grad_overflow: false) or, in fp32, end the run.
-  bool skip_overflow = false;
 };
 
 // How gradients of the ranks become one.
@@ -42,33 +35,45 @@ struct CommunicationConfig {
   bool overlap = true;            // with the backward pass
 };
 
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kCritical };
+
+const char* LogLevelName(LogLevel level);  // "info"
+
 struct EngineConfig {
   BatchConfig batch;
   std::optional<OptimizerConfig> optimizer;  // nullopt: the program gives one
   SchedulerConfig scheduler;
   PrecisionConfig precision;
   CommunicationConfig communication;
+  ZeroConfig zero;
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step
   bool dataloader_drop_last = false;
-  bool dump_state = false;        // print the resolved configuration at the start
-  bool memory_breakdown = false;  // print memory by category at the start and the end
+  bool dump_state = false;               // print the resolved configuration at the start
+  bool memory_breakdown = false;         // print memory by category at the start and the end
+  LogLevel log_level = LogLevel::kInfo;  // of what rank 0 tells besides results and errors
 };
 
 // Any two of the three sizes give the third; a train or micro batch size alone means no
-// accumulation. Throws kBadInput with the arithmetic where they contradict each other.
+// accumulation. Throws kBadInput with the arithmetic where they contradict each other; `place` says
+// where they stand: "recipe.yaml: engine".
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
-                         const std::string& source);
+                         const std::string& place);
 
 class JsonObject;
 
-// Throws TrainError kBadInput, naming the key. `ranks` is the world size, `source` names the text.
-// The first reads a section of a recipe, whose keys are named with the object's path; the second
-// a file's text.
-EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks, const std::string& source);
+// Throw TrainError kBadInput, naming the key. `ranks` is the world size. The first reads a section
+// of a recipe, whose keys are named with the object's path; the second a file's text, which
+// `source` names. A configuration without an optimizer gets `program_optimizer`, if there is one,
+// or `optimizer_json`: a section "optimizer" as text; empty: none.
+EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
+                               const std::optional<OptimizerConfig>& program_optimizer = {});
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,
-                               int64_t ranks);
+                               int64_t ranks, const std::string& optimizer_json = "");
+
+// Every setting as it was resolved, defaults included, as indented JSON for people.
+std::string DescribeEngineConfig(const EngineConfig& config);
 
 }  // namespace dslaunch

@@ -36,6 +36,22 @@ std::string Printed(double value) {
   return text;
 }
 
+// nullopt for what is no whole number, or none that fits.
+std::optional<int64_t> AsWhole(const json& value) {
+  constexpr double kMaxExact = 9007199254740992.0;  // 2^53
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::trunc(number) != number || std::abs(number) > kMaxExact) return std::nullopt;
+    return static_cast<int64_t>(number);
+  }
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return std::nullopt;
+  }
+  return value.get<int64_t>();
+}
+
 // The value as it stands in the file, cut where it is long.
 std::string Shown(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -96,7 +112,7 @@ std::optional<std::string> DidYouMean(std::string_view word, const std::set<std:
 JsonObject::JsonObject(const json& json, std::string source, std::string path)
     : json_(json), source_(std::move(source)), path_(std::move(path)) {
   if (json_.is_object()) return;
-  throw TrainError(ExitCode::kBadInput, source_ + ": " + (path_.empty() ? "the recipe" : path_) +
+  throw TrainError(ExitCode::kBadInput, source_ + ": " + (path_.empty() ? "the text" : path_) +
                                             " is " + Shown(json_) + ", not an object with keys");
 }
 
@@ -114,25 +130,35 @@ void JsonObject::Fail(const std::string& key, const std::string& problem) const 
   throw TrainError(ExitCode::kBadInput, source_ + ": " + PlaceOf(key) + " " + problem);
 }
 
+std::string JsonObject::Place() const { return path_.empty() ? source_ : source_ + ": " + path_; }
+
+void JsonObject::FailType(const std::string& key, const json& value,
+                          const std::string& wanted) const {
+  Fail(key,
+       "is " + Shown(value) + ", " + wanted +
+           (value == "auto" ? "; Hugging Face's Trainer puts a value in place of \"auto\", and "
+                              "here is none: write the value, or leave the key out"
+                            : ""));
+}
+
 std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer()) Fail(key, "is " + Shown(*value) + ", not a whole number");
-  const bool too_large =
-      value->is_number_unsigned() && value->get<uint64_t>() > std::numeric_limits<int64_t>::max();
-  if (too_large || value->get<int64_t>() < min || value->get<int64_t>() > max) {
+  const std::optional<int64_t> whole = AsWhole(*value);
+  if (!whole && !value->is_number_integer()) FailType(key, *value, "not a whole number");
+  if (!whole || *whole < min || *whole > max) {
     Fail(key,
          "is " + Shown(*value) + "; it must be at least " + std::to_string(min) +
              (max == std::numeric_limits<int64_t>::max() ? ""
                                                          : " and at most " + std::to_string(max)));
   }
-  return value->get<int64_t>();
+  return whole;
 }
 
 std::optional<double> JsonObject::Number(const char* key, double min, double max) {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number()) Fail(key, "is " + Shown(*value) + ", not a number");
+  if (!value->is_number()) FailType(key, *value, "not a number");
   const double number = value->get<double>();
   if (!(number >= min && number <= max)) {
     Fail(key,
@@ -160,15 +186,26 @@ std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t c
 std::optional<bool> JsonObject::Bool(const char* key) {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_boolean()) Fail(key, "is " + Shown(*value) + ", neither true nor false");
+  if (!value->is_boolean()) FailType(key, *value, "neither true nor false");
   return value->get<bool>();
 }
 
 std::optional<std::string> JsonObject::String(const char* key) {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_string()) Fail(key, "is " + Shown(*value) + ", not a text");
+  if (!value->is_string()) FailType(key, *value, "not a text");
   return value->get<std::string>();
+}
+
+std::optional<std::string> JsonObject::StringOrInt(const char* key) {
+  const json* value = Find(key);
+  if (value == nullptr) return std::nullopt;
+  if (value->is_number_integer()) return value->dump();
+  return String(key);
+}
+
+bool JsonObject::HasString(const char* key) const {
+  return json_.contains(key) && json_[key].is_string();
 }
 
 std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words) {
@@ -183,6 +220,13 @@ std::optional<JsonObject> JsonObject::Object(const char* key) {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   return JsonObject(*value, source_, PlaceOf(key));
+}
+
+std::string JsonObject::ObjectText(const char* key) {
+  const json* value = Find(key);
+  if (value == nullptr) return "{}";
+  JsonObject(*value, source_, PlaceOf(key));  // throws where it is no object
+  return value->dump(-1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
 }
 
 JsonObject JsonObject::ObjectOrEmpty(const char* key) {
@@ -217,9 +261,7 @@ std::vector<std::string> JsonObject::Strings(const char* key) {
 
 void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why) {
   const auto is_off = [](const json& value) {
-    if (value.is_object()) {
-      return value.value("enabled", json(true)) == false || value.value("stage", json(1)) == 0;
-    }
+    if (value.is_object()) return value.empty() || value.value("enabled", json(true)) == false;
     return value.is_null() || value == false;
   };
   for (const std::string& key : keys) {
@@ -227,6 +269,23 @@ void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::s
     const auto found = json_.find(key);
     if (found != json_.end() && !is_off(*found)) Fail(key, why);
   }
+}
+
+void JsonObject::RefuseUnlessStandard(const char* key, const json& standard,
+                                      const std::string& why) {
+  const json* value = Find(key);
+  if (value == nullptr || *value == standard) return;
+  if (!standard.is_object()) Fail(key, "is " + Shown(*value) + ", but " + why);
+  JsonObject object(*value, source_, PlaceOf(key));
+  const bool off =
+      standard.value("enabled", json()) == false && value->value("enabled", json(false)) == false;
+  for (const auto& [inner, inner_standard] : standard.items()) {
+    if (off)
+      object.known_.insert(inner);
+    else
+      object.RefuseUnlessStandard(inner.c_str(), inner_standard, why);
+  }
+  object.RefuseUnknown();
 }
 
 void JsonObject::RefuseUnknown() const {

@@ -29,6 +29,7 @@ class JsonObject {
   // outlive this.
   JsonObject(const nlohmann::json& json, std::string source, std::string path);
 
+  // A whole number; 5e8 is one too, as people write bucket sizes.
   std::optional<int64_t> Int(const char* key, int64_t min,
                              int64_t max = std::numeric_limits<int64_t>::max());
   std::optional<double> Number(const char* key, double min,
@@ -36,27 +37,41 @@ class JsonObject {
   std::optional<std::vector<double>> Numbers(const char* key, size_t count, double min, double max);
   std::optional<bool> Bool(const char* key);
   std::optional<std::string> String(const char* key);
+  // A text, or a whole number as one.
+  std::optional<std::string> StringOrInt(const char* key);
+  bool HasString(const char* key) const;
   // A string out of `words`.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
   std::optional<JsonObject> Object(const char* key);
+  // An object as JSON text, unread; "{}" where it is absent or null.
+  std::string ObjectText(const char* key);
   // An object without keys where it is absent or null.
   JsonObject ObjectOrEmpty(const char* key);
   // Lists; empty where the key is absent or null. An empty list is refused.
   std::vector<JsonObject> Objects(const char* key);
   std::vector<std::string> Strings(const char* key);
 
-  // Keys that others give a meaning which this program does not have yet. Passes over those that
-  // ask for nothing (null, false, {"enabled": false}, {"stage": 0}) and refuses the rest by name.
+  // Keys that others give a meaning which this program does not have. Passes over those that ask
+  // for nothing (null, false, {}, {"enabled": false}) and refuses the rest by name.
   void RefuseUnlessOff(const std::set<std::string>& keys, const std::string& why);
+  // The same for a key of which only the value `standard` asks for nothing. An object's keys are
+  // looked at one by one, and those that `standard` lacks are unknown; where `standard` has
+  // {"enabled": false} and the object is not enabled, its other values mean nothing.
+  void RefuseUnlessStandard(const char* key, const nlohmann::json& standard,
+                            const std::string& why);
 
   // Refuses every key that no getter asked for. Call it last.
   void RefuseUnknown() const;
 
+  // The object's place for messages: "<source>" or "<source>: <path>".
+  std::string Place() const;
   // Throws kBadInput: "<source>: <path of key> <problem>".
   [[noreturn]] void Fail(const std::string& key, const std::string& problem) const;
 
  private:
   const nlohmann::json* Find(const char* key);
+  [[noreturn]] void FailType(const std::string& key, const nlohmann::json& value,
+                             const std::string& wanted) const;
   std::string PlaceOf(const std::string& key) const;
 
   const nlohmann::json& json_;

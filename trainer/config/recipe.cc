@@ -1,5 +1,8 @@
 #include "trainer/config/recipe.h"
 
+#include <map>
+#include <set>
+
 #include "trainer/config/json_object.h"
 #include "trainer/train_error.h"
 
@@ -8,39 +11,173 @@ namespace {
 
 constexpr char kDefaultDataPath[] = "/usr/share/datasets/fashion-mnist";
 constexpr int64_t kMaxUnits = int64_t{1} << 20;
+constexpr int64_t kMaxClasses = int64_t{1} << 20;
 
-ModelConfig ParseModel(JsonObject object) {
-  const std::optional<std::string> type = object.Word("type", {"mlp", "cnn"});
-  if (!type) object.Fail("type", "is missing; it is mlp or cnn");
-  const auto hidden_size = object.Int("hidden_size", 1, kMaxUnits).value_or(128);
-  const auto num_classes = object.Int("num_classes", 2, 256).value_or(10);
-  object.RefuseUnknown();
-  if (*type == "mlp") return MlpConfig{hidden_size, num_classes};
+[[noreturn]] void FailMissing(const JsonObject& object, const char* section) {
+  object.Fail(section, "is missing; a recipe has model, data, run and engine");
+}
+
+int64_t ParseClasses(JsonObject& object) {
+  return object.Int("num_classes", 2, kMaxClasses).value_or(10);
+}
+
+// Refuses keys that mean nothing beside the value of another key.
+void RefuseElsewhere(JsonObject& object, const std::set<std::string>& keys,
+                     const std::string& where) {
+  object.RefuseUnlessOff(keys, "is a setting of " + where + "; take it out");
+}
+
+Gpt2Config ParseGpt2(JsonObject& object) {
+  constexpr int64_t kMaxLayers = 1 << 12;
+  Gpt2Config gpt2;
+  gpt2.vocab_size = object.Int("vocab_size", 1, int64_t{1} << 30).value_or(gpt2.vocab_size);
+  gpt2.n_positions = object.Int("n_positions", 1, kMaxUnits).value_or(gpt2.n_positions);
+  gpt2.n_embd = object.Int("n_embd", 1, kMaxUnits).value_or(gpt2.n_embd);
+  gpt2.n_layer = object.Int("n_layer", 1, kMaxLayers).value_or(gpt2.n_layer);
+  gpt2.n_head = object.Int("n_head", 1, kMaxUnits).value_or(gpt2.n_head);
+  gpt2.n_inner = object.Int("n_inner", 1, kMaxUnits * 4);
+  gpt2.resid_pdrop = object.Number("resid_pdrop", 0, 1).value_or(gpt2.resid_pdrop);
+  gpt2.embd_pdrop = object.Number("embd_pdrop", 0, 1).value_or(gpt2.embd_pdrop);
+  gpt2.attn_pdrop = object.Number("attn_pdrop", 0, 1).value_or(gpt2.attn_pdrop);
+  gpt2.layer_norm_epsilon =
+      object.Number("layer_norm_epsilon", 0).value_or(gpt2.layer_norm_epsilon);
+  gpt2.initializer_range = object.Number("initializer_range", 0).value_or(gpt2.initializer_range);
+  if (gpt2.n_embd % gpt2.n_head != 0) {
+    object.Fail("n_embd", "is " + std::to_string(gpt2.n_embd) + ", which the " +
+                              std::to_string(gpt2.n_head) +
+                              " heads (n_head) do not divide; change one of them");
+  }
+  return gpt2;
+}
+
+PluginConfig ParsePlugin(JsonObject& object) {
+  PluginConfig plugin;
+  plugin.path = object.String("path").value_or("");
+  if (plugin.path.empty()) object.Fail("path", "is missing; it is the plugin's shared library");
+  plugin.params = object.ObjectText("params");
+  return plugin;
+}
+
+ModelConfig ParseModelOfType(const std::string& type, JsonObject& object) {
+  if (type == "gpt2") return ParseGpt2(object);
+  if (type == "plugin") return ParsePlugin(object);
+  const int64_t num_classes = ParseClasses(object);
+  if (type == "resnet18") return Resnet18Config{num_classes};
+  const int64_t hidden_size = object.Int("hidden_size", 1, kMaxUnits).value_or(128);
+  if (type == "mlp") return MlpConfig{hidden_size, num_classes};
   return CnnConfig{hidden_size, num_classes};
 }
 
-DataConfig ParseData(JsonObject object) {
+ModelConfig ParseModel(JsonObject object) {
+  const std::optional<std::string> type =
+      object.Word("type", {"mlp", "cnn", "resnet18", "gpt2", "plugin"});
+  if (!type) object.Fail("type", "is missing; it is mlp, cnn, resnet18, gpt2 or plugin");
+  const ModelConfig model = ParseModelOfType(*type, object);
+  object.RefuseUnknown();
+  return model;
+}
+
+bool HoldsTokens(DataConfig::Type type) {
+  return type == DataConfig::Type::kTokens || type == DataConfig::Type::kText;
+}
+
+DataConfig::Type ParseDataType(JsonObject& object) {
+  using Type = DataConfig::Type;
+  static const std::map<std::string, Type> kTypes = {{"idx", Type::kIdx},
+                                                     {"cifar", Type::kCifar},
+                                                     {"csv", Type::kCsv},
+                                                     {"tokens", Type::kTokens},
+                                                     {"text", Type::kText}};
+  const std::optional<std::string> type =
+      object.Word("type", {"idx", "cifar", "csv", "tokens", "text"});
+  if (!type) object.Fail("type", "is missing; it is idx, cifar, csv, tokens or text");
+  return kTypes.at(*type);
+}
+
+// Data to evaluate on that the type does not bring along.
+void ParseValidation(JsonObject& object, DataConfig& data) {
+  if (data.type == DataConfig::Type::kIdx || data.type == DataConfig::Type::kCifar) {
+    RefuseElsewhere(object, {"val_path", "val_fraction"},
+                    "csv, tokens and text; idx and cifar have test files of their own");
+    return;
+  }
+  data.val_path = object.String("val_path").value_or("");
+  data.val_fraction = object.Number("val_fraction", 0, 1).value_or(0);
+  if (data.val_fraction == 1) object.Fail("val_fraction", "is 1, which leaves nothing to train on");
+  if (!data.val_path.empty() && data.val_fraction > 0) {
+    object.Fail("val_fraction", "and val_path exclude each other; keep one of them");
+  }
+}
+
+// Tokens of a sample: at most what the model has positions for, which is also the default.
+void ParseBlockSize(JsonObject& object, const ModelConfig& model, DataConfig& data) {
+  if (!HoldsTokens(data.type)) return RefuseElsewhere(object, {"block_size"}, "tokens and text");
+  data.block_size = object.Int("block_size", 1, kMaxUnits).value_or(0);
+  if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) {
+    if (data.block_size > gpt2->n_positions) {
+      object.Fail("block_size", "is " + std::to_string(data.block_size) +
+                                    ", but the model has n_positions " +
+                                    std::to_string(gpt2->n_positions) + "; change one of them");
+    }
+  } else if (data.block_size == 0) {
+    object.Fail("block_size", "is missing; only gpt2 says how many tokens a sample has");
+  }
+}
+
+void CheckModelTakes(JsonObject& object, const ModelConfig& model, const DataConfig& data) {
+  if (std::holds_alternative<PluginConfig>(model)) return;
+  const bool wants_tokens = std::holds_alternative<Gpt2Config>(model);
+  if (wants_tokens == HoldsTokens(data.type)) return;
+  object.Fail("type", std::string("does not fit the model: ") + ModelTypeName(model) + " takes " +
+                          (wants_tokens ? "tokens or text" : "idx, cifar or csv"));
+}
+
+DataConfig ParseData(JsonObject object, const ModelConfig& model) {
   DataConfig data;
-  if (!object.Word("type", {"idx"})) object.Fail("type", "is missing; it is idx");
-  data.path = object.String("path").value_or(kDefaultDataPath);
+  data.type = ParseDataType(object);
+  CheckModelTakes(object, model, data);
+  data.path =
+      object.String("path").value_or(data.type == DataConfig::Type::kIdx ? kDefaultDataPath : "");
+  if (data.path.empty()) object.Fail("path", "is missing; it says where the data is (--data)");
   data.shuffle = object.Bool("shuffle").value_or(data.shuffle);
   data.drop_last = object.Bool("drop_last").value_or(data.drop_last);
+  data.prefetch = object.Int("prefetch", 0, 1 << 16).value_or(data.prefetch);
+  ParseBlockSize(object, model, data);
+  ParseValidation(object, data);
+  if (data.type == DataConfig::Type::kCsv) {
+    data.label_column = object.StringOrInt("label_column").value_or("");
+  } else {
+    RefuseElsewhere(object, {"label_column"}, "csv");
+  }
   object.RefuseUnknown();
   return data;
 }
 
-RunConfig ParseRun(JsonObject object) {
-  RunConfig run;
+RunConfig::Mode ParseMode(JsonObject& object) {
+  using Mode = RunConfig::Mode;
+  static const std::map<std::string, Mode> kModes = {{"train", Mode::kTrain},
+                                                     {"evaluate", Mode::kEvaluate},
+                                                     {"predict", Mode::kPredict},
+                                                     {"plan_memory", Mode::kPlanMemory}};
+  return kModes.at(
+      object.Word("mode", {"train", "evaluate", "predict", "plan_memory"}).value_or("train"));
+}
+
+void ParseLength(JsonObject& object, RunConfig& run) {
   run.epochs = object.Int("epochs", 1, 1'000'000);
   run.steps = object.Int("steps", 1);
-  run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
-  run.eval_every = object.Int("eval_every", 1);
-  run.metrics_jsonl = object.String("metrics_jsonl").value_or("");
+  const bool trains = run.mode == RunConfig::Mode::kTrain;
+  if ((run.epochs && run.steps) || (trains && !run.epochs && !run.steps)) {
+    object.Fail("", "needs one of epochs and steps; it has " +
+                        std::string(run.epochs ? "both" : "neither"));
+  }
+}
+
+void ParseCheckpoints(JsonObject& object, RunConfig& run) {
   run.checkpoint_dir = object.String("checkpoint_dir").value_or("");
   run.save_every = object.Int("save_every", 1);
   const std::optional<std::string> resume = object.String("resume");
   const std::optional<int64_t> keep = object.Int("keep_checkpoints", 1);
-  object.RefuseUnknown();
   for (const auto& [key, given] :
        {std::pair("save_every", run.save_every.has_value()),
         std::pair("resume", resume.has_value()), std::pair("keep_checkpoints", keep.has_value())}) {
@@ -55,11 +192,70 @@ RunConfig ParseRun(JsonObject object) {
                               "\"; it is auto, none or the name of a checkpoint (step_000120)");
   }
   run.keep_checkpoints = keep.value_or(run.keep_checkpoints);
-  if (run.epochs.has_value() == run.steps.has_value()) {
-    object.Fail("", "needs one of epochs and steps; it has " +
-                        std::string(run.epochs ? "both" : "neither"));
+}
+
+// What `predict` does, and how gpt2 writes text.
+void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& run) {
+  run.predictions = object.String("predictions").value_or("");
+  if (!std::holds_alternative<Gpt2Config>(model)) {
+    RefuseElsewhere(object, {"prompt", "max_new_tokens", "temperature", "top_k"},
+                    "the model gpt2, which writes text");
+    RefuseElsewhere(object, {"export_hf"},
+                    "the model gpt2, which Hugging Face has too; a checkpoint (--checkpoint_dir) "
+                    "holds the weights of any model as safetensors");
+    return;
   }
+  run.prompt = object.String("prompt").value_or("");
+  run.max_new_tokens = object.Int("max_new_tokens", 1, kMaxUnits).value_or(run.max_new_tokens);
+  run.temperature = object.Number("temperature", 0).value_or(run.temperature);
+  run.top_k = object.Int("top_k", 0).value_or(run.top_k);
+  run.export_hf = object.String("export_hf").value_or("");
+}
+
+RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig& data) {
+  RunConfig run;
+  run.mode = ParseMode(object);
+  ParseLength(object, run);
+  run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
+  run.eval_every = object.Int("eval_every", 1);
+  run.metrics_jsonl = object.String("metrics_jsonl").value_or("");
+  ParseCheckpoints(object, run);
+  run.init_weights = object.String("init_weights").value_or("");
+  run.trace = object.String("trace").value_or("");
+  run.time_limit_s = object.Number("time_limit_s", 0);
+  if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
+  run.deterministic = object.Bool("deterministic").value_or(false);
+  run.check_replicas_every = object.Int("check_replicas_every", 1);
+  run.normalize_by_tokens =
+      object.Word("loss_normalization", {"micro_batch", "tokens"}).value_or("") == "tokens";
+  if (run.normalize_by_tokens && !HoldsTokens(data.type)) {
+    object.Fail("loss_normalization", "is \"tokens\", which this data has none of; take it out");
+  }
+  ParsePrediction(object, model, run);
+  object.RefuseUnknown();
   return run;
+}
+
+// What trains a recipe whose engine names no optimizer: DeepSpeed leaves that to the program.
+OptimizerConfig DefaultOptimizer() {
+  OptimizerConfig optimizer;
+  optimizer.name = "AdamW";
+  return optimizer;
+}
+
+// The section itself, or a file's contents that the launcher has put in its place, whose name is
+// then in engine_source.
+EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64_t ranks) {
+  const std::optional<std::string> file = object.String("engine_source");
+  if (object.HasString("engine")) {
+    object.Fail("engine",
+                "is the path of a file; `dslaunch train` reads it, but here must be the "
+                "configuration itself");
+  }
+  const std::optional<JsonObject> section = object.Object("engine");
+  if (!section) FailMissing(object, "engine");
+  if (!file) return ParseEngineConfig(*section, ranks, DefaultOptimizer());
+  return ParseEngineConfig(JsonObject(recipe["engine"], *file, ""), ranks, DefaultOptimizer());
 }
 
 }  // namespace
@@ -75,14 +271,14 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   JsonObject object(json, source, "");
   const auto section = [&](const char* name) {
     std::optional<JsonObject> found = object.Object(name);
-    if (!found) object.Fail(name, "is missing; a recipe has model, data, run and engine");
+    if (!found) FailMissing(object, name);
     return *found;
   };
   Recipe recipe;
   recipe.model = ParseModel(section("model"));
-  recipe.data = ParseData(section("data"));
-  recipe.run = ParseRun(section("run"));
-  recipe.engine = ParseEngineConfig(section("engine"), ranks, source);
+  recipe.data = ParseData(section("data"), recipe.model);
+  recipe.run = ParseRun(section("run"), recipe.model, recipe.data);
+  recipe.engine = ParseEngine(json, object, ranks);
   object.RefuseUnknown();
   return recipe;
 }

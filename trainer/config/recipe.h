@@ -4,9 +4,12 @@
 //   {"model":  {"type": "mlp" | "cnn" | "resnet18" | "gpt2" | "plugin", ...},
 //    "data":   {"type": "idx" | "cifar" | "csv" | "tokens" | "text", "path": ..., ...},
 //    "run":    {"epochs": N | "steps": N, "seed": 0, "eval_every": STEPS, ...},
-//    "engine": a DeepSpeed configuration (engine_config.h), or the path of one}
+//    "engine": a DeepSpeed configuration (engine_config.h)}
 //
-// The keys are the fields below, under the same names.
+// The keys are the fields below, under the same names. Users may write the path of a file under
+// "engine"; the launcher puts the file's contents in its place, because nodes need not have the
+// file, and its name under "engine_source", for messages. A recipe whose engine has no optimizer
+// trains with AdamW and DeepSpeed's defaults.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +83,7 @@ struct DataConfig {
 };
 
 struct RunConfig {
-  std::optional<int64_t> epochs;  // exactly one of these two (neither where nothing is trained)
+  std::optional<int64_t> epochs;  // one of these two; neither is needed where nothing is trained
   std::optional<int64_t> steps;   // optimizer steps
   uint64_t seed = 0;
   // Optimizer steps between evaluations; there is always one at the end.

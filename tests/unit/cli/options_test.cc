@@ -214,6 +214,60 @@ TEST(ParseOptions, TrainOptions) {
   EXPECT_EQ(Good({"train", "--epochs", "3", "--", "-x.yaml"}).train.recipe, "-x.yaml");
 }
 
+TEST(ParseOptions, EveryTrainOption) {
+  using Task = TrainOptions::Task;
+  const TrainOptions train = Good({"train", "r.yaml", "--deepspeed_config", "ds.json",
+                                   "--plugin=libmine.so", "--init-weights", "w", "--export_hf",
+                                   "hf", "--trace", "t", "--time_limit", "1.5", "--deterministic"})
+                                 .train;
+  EXPECT_EQ(train.task, Task::kTrain);
+  EXPECT_EQ(train.deepspeed_config, "ds.json");
+  EXPECT_EQ(train.plugin, "libmine.so");
+  EXPECT_EQ(train.init_weights, "w");
+  EXPECT_EQ(train.export_hf, "hf");
+  EXPECT_EQ(train.trace, "t");
+  EXPECT_EQ(train.time_limit_s, 1.5);
+  EXPECT_TRUE(train.deterministic);
+  EXPECT_EQ(Good({"train", "--eval_only", "r"}).train.task, Task::kEvaluate);
+  EXPECT_EQ(Good({"train", "--plan-memory", "--steps", "3"}).train.task, Task::kPlanMemory);
+}
+
+TEST(ParseOptions, Predict) {
+  const LaunchOptions options = Good({"--num_gpus",
+                                      "2",
+                                      "predict",
+                                      "r.yaml",
+                                      "--checkpoint_dir",
+                                      "c",
+                                      "--output",
+                                      "o",
+                                      "--prompt",
+                                      "To be",
+                                      "--max_new_tokens",
+                                      "7",
+                                      "--temperature",
+                                      "0.8",
+                                      "--top_k=40",
+                                      "--set",
+                                      "data.block_size=8",
+                                      "--data",
+                                      "d",
+                                      "--deepspeed_config",
+                                      "ds.json"});
+  EXPECT_EQ(options.mode, Mode::kTrain);
+  const TrainOptions& predict = options.train;
+  EXPECT_EQ(predict.task, TrainOptions::Task::kPredict);
+  EXPECT_EQ(predict.recipe, "r.yaml");
+  EXPECT_EQ(predict.checkpoint_dir, "c");
+  EXPECT_EQ(predict.output, "o");
+  EXPECT_EQ(predict.prompt, "To be");
+  EXPECT_EQ(predict.max_new_tokens, 7);
+  EXPECT_EQ(predict.temperature, 0.8);
+  EXPECT_EQ(predict.top_k, 40);
+  EXPECT_THAT(predict.sets, ElementsAre("data.block_size=8"));
+  EXPECT_EQ(Good({"./predict", "--help"}).mode, Mode::kProgram);
+}
+
 TEST(ParseOptions, ValuesAreTakenByteForByte) {
   for (const std::string value : {"[a,b]", "-1", "a=b", "'quoted'", "{x}", "a b", "%s", "\\n"}) {
     EXPECT_EQ(Good({"train", "--data", value}).train.data, value);
@@ -289,6 +343,17 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
       {{"train", "--num-gpus", "2"}, "option '--num-gpus' belongs before 'train'"},
       {{"--steps", "2", "train"}, "option '--steps' belongs after 'train'"},
       {{"train", "--set"}, "--set needs a value"},
+      {{"train", "--prompt", "x"}, "option '--prompt' belongs after 'predict'"},
+      {{"predict", "--steps", "1"}, "option '--steps' belongs after 'train'"},
+      {{"predict", "--num_gpus", "1"}, "option '--num_gpus' belongs before 'predict'"},
+      {{"--top_k", "1", "predict"}, "option '--top_k' belongs after 'predict'"},
+      {{"predict", "a", "b"}, "predict takes one recipe, but got 'a' and 'b'"},
+      {{"predict", "--temperature", "-1"}, "--temperature must be a number, 0 to 1e+06, not '-1'"},
+      {{"train", "--time_limit", "0"}, "--time_limit must be a number, 0.001 to 1e+09, not '0'"},
+      {{"train", "--eval_only", "--plan_memory"}, "exclude each other"},
+      {{"train", "--eval_only", "--steps", "3"}, "--eval_only trains nothing; leave --steps out"},
+      {{"train", "--eval_only", "--time_limit", "3"}, "leave --time_limit out"},
+      {{"train", "--deterministic=1"}, "--deterministic takes no value"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(testing::PrintToString(c.arguments));
@@ -310,21 +375,29 @@ TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
   int count = 0;
   for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 89u) << line;
   EXPECT_LE(count, 64);
-  const LaunchOptions train = Good({"train", "--help"});
-  EXPECT_EQ(train.mode, Mode::kHelp);
-  EXPECT_THAT(train.text, HasSubstr("--metrics_jsonl"));
-  // Each option that the help names is one that the parser knows.
+  // Each option that a help names is one that the parser knows there.
   const std::regex option("--[a-z_]+");
-  for (const bool is_train : {false, true}) {
-    const std::string& text = is_train ? train.text : help.text;
-    for (std::sregex_iterator i(text.begin(), text.end(), option), end; i != end; ++i) {
-      const auto parsed = is_train ? Parse({"train", i->str()}) : Parse({i->str()});
+  const std::vector<std::vector<std::string>> words = {{}, {"train"}, {"predict"}};
+  for (const std::vector<std::string>& word : words) {
+    const auto with = [&](const std::string& argument) {
+      std::vector<std::string> arguments = word;
+      arguments.push_back(argument);
+      return arguments;
+    };
+    const LaunchOptions shown = Good(with("--help"));
+    EXPECT_EQ(shown.mode, Mode::kHelp);
+    std::istringstream text(shown.text);
+    for (std::string line; std::getline(text, line);) EXPECT_LE(line.size(), 92u) << line;
+    for (std::sregex_iterator i(shown.text.begin(), shown.text.end(), option), end; i != end; ++i) {
+      const auto parsed = Parse(with(i->str()));
       if (parsed.ok()) continue;
       EXPECT_THAT(parsed.error().message,
                   AnyOf(HasSubstr("needs a value"), HasSubstr("nothing to run")))
           << i->str();
     }
   }
+  EXPECT_THAT(Good({"train", "--help"}).text, HasSubstr("--metrics_jsonl"));
+  EXPECT_THAT(Good({"predict", "--help"}).text, HasSubstr("--prompt"));
 }
 
 TEST(ParseOptions, JobCommandsGoBeforeProgramsOfThatName) {

@@ -198,6 +198,58 @@ TEST(RecipeJson, CheckpointOptions) {
   EXPECT_THAT(refused.error().message, HasSubstr("--save_every needs --checkpoint_dir"));
 }
 
+TEST(RecipeJson, EveryOptionSetsItsKey) {
+  TrainOptions options;
+  options.task = TrainOptions::Task::kPredict;
+  options.init_weights = "w";
+  options.export_hf = "/hf";
+  options.trace = "t/";
+  options.time_limit_s = 1.5;
+  options.deterministic = true;
+  options.output = "p.jsonl";
+  options.prompt = "To be: #1";
+  options.max_new_tokens = 3;
+  options.temperature = 0;
+  options.top_k = 5;
+  EXPECT_EQ(
+      Good("run: {}\n", options),
+      R"({"run":{"deterministic":true,"export_hf":"/hf","init_weights":"/cwd/w","max_new_tokens":3,)"
+      R"("mode":"predict","predictions":"/cwd/p.jsonl","prompt":"To be: #1","temperature":0.0,)"
+      R"("time_limit_s":1.5,"top_k":5,"trace":"/cwd/t/"}})");
+  for (const auto& [task, mode] : {std::pair(TrainOptions::Task::kEvaluate, "evaluate"),
+                                   std::pair(TrainOptions::Task::kPlanMemory, "plan_memory")}) {
+    TrainOptions other;
+    other.task = task;
+    EXPECT_EQ(Good("run: {steps: 3}\n", other),
+              std::string(R"({"run":{"mode":")") + mode + R"(","steps":3}})");
+  }
+}
+
+TEST(RecipeJson, APluginTakesTheModelsPlace) {
+  TrainOptions options;
+  options.plugin = "build/libmine.so";
+  EXPECT_EQ(Good("model: {type: mlp, hidden_size: 3}\n", options),
+            R"({"model":{"path":"/cwd/build/libmine.so","type":"plugin"}})");
+  EXPECT_EQ(Good("model: {type: plugin, path: /old.so, params: {depth: 3}}\n", options),
+            R"({"model":{"params":{"depth":3},"path":"/cwd/build/libmine.so","type":"plugin"}})");
+}
+
+TEST(WithoutCommentsTest, CommentsBecomeBlanks) {
+  EXPECT_EQ(WithoutComments("{\"a\": 1, // x\n \"b\": /* y\n z */ 2}"),
+            "{\"a\": 1,     \n \"b\":     \n      2}");
+  for (const std::string text :
+       {R"({"url": "http://x/*y*/", "q": "\"//"})", R"({"a": 1 / 2})", R"("\)", "/", ""}) {
+    EXPECT_EQ(WithoutComments(text), text);
+  }
+  EXPECT_EQ(WithoutComments("1 // to the end"), "1              ");
+  EXPECT_EQ(WithoutComments("1 /* to the end"), "1              ");
+}
+
+TEST(RecipeJson, JsonMayHaveComments) {
+  EXPECT_EQ(Good("// mine\n{\"run\": {\"steps\": 3 /* few */}}"), R"({"run":{"steps":3}})");
+  EXPECT_EQ(Good("run: {url: http://x}\n"), R"({"run":{"url":"http://x"}})");
+}
+
 TEST(RecipeJson, SetMakesMapsAndReadsYamlValues) {
   TrainOptions options;
   options.steps = 5;
@@ -314,6 +366,56 @@ TEST_F(LoadRecipeTest, UnknownRecipesAreAnsweredWithTheKnown) {
     EXPECT_THAT(recipe.error().message, HasSubstr("'" + name + "'"));
     EXPECT_THAT(recipe.error().message, HasSubstr("built-in: fashion_mnist, tiny"));
   }
+}
+
+TEST_F(LoadRecipeTest, AnEngineFileTakesTheSectionsPlace) {
+  const std::string ds = (root_ / "cwd/ds.json").string();
+  Write("cwd/ds.json", "// a tutorial's\n{\"train_batch_size\": 64, // samples\n \"fp16\": {}}\n");
+  Write("cwd/r.yaml", "engine: {train_batch_size: 8, bf16: {}}\n");
+  request_.options.deepspeed_config = "ds.json";
+  request_.options.sets = {"engine.train_batch_size=16"};
+  auto recipe = Load("r.yaml");
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  EXPECT_EQ(recipe->json,
+            R"({"engine":{"fp16":{},"train_batch_size":16},"engine_source":")" + ds + "\"}");
+  request_.options = {};
+  fs::create_directories(root_ / "cwd/sub");
+  Write("cwd/sub/r.yaml", "engine: ../ds.json\n");
+  recipe = Load("sub/r.yaml");
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  EXPECT_EQ(recipe->json,
+            R"({"engine":{"fp16":{},"train_batch_size":64},"engine_source":")" + ds + "\"}")
+      << "a path in a recipe starts at the recipe's folder";
+}
+
+TEST_F(LoadRecipeTest, WrongEngineFilesAreNamed) {
+  Write("cwd/twice.json", "{\"a\": 1,\n \"a\": 2}");
+  Write("cwd/broken.json", "{\"a\": [1,\n");
+  Write("cwd/list.json", "[1]");
+  Write("cwd/block.json", "a: 1\n");
+  Write("cwd/empty.json", "// nothing\n");
+  const struct {
+    const char *file, *said;
+  } cases[] = {{"twice.json", ":2:2: key 'a' is given twice"},
+               {"broken.json", ": not valid JSON: parse error at line 2, column 1"},
+               {"list.json", ": not a DeepSpeed configuration"},
+               {"block.json", ": not a DeepSpeed configuration"},
+               {"empty.json", ": not a DeepSpeed configuration"},
+               {"missing.json", "No such file"}};
+  for (const auto& c : cases) {
+    request_.options.deepspeed_config = c.file;
+    const auto recipe = Load("fashion_mnist");
+    ASSERT_FALSE(recipe.ok()) << c.file;
+    EXPECT_EQ(recipe.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(recipe.error().message, HasSubstr((root_ / "cwd" / c.file).string()));
+    EXPECT_THAT(recipe.error().message, HasSubstr(c.said));
+  }
+  request_.options = {};
+  request_.options.sets = {"engine=ds.json"};
+  const auto set = Load("fashion_mnist");
+  ASSERT_FALSE(set.ok());
+  EXPECT_EQ(set.error().code, ExitCode::kUsage);
+  EXPECT_THAT(set.error().message, HasSubstr("--deepspeed_config FILE"));
 }
 
 TEST_F(LoadRecipeTest, FilesTooLargeAreRefused) {

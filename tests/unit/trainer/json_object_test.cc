@@ -79,12 +79,51 @@ TEST(JsonObjectTest, OthersKeysPassOnlyWhereTheyAskForNothing) {
     });
   };
   EXPECT_EQ(check({{"enabled", false}, {"loss_scale", 0}}), "accepted");
-  EXPECT_EQ(check({{"stage", 0}}), "accepted");
+  EXPECT_EQ(check(nlohmann::json::object()), "accepted");
   EXPECT_EQ(check(false), "accepted");
   EXPECT_EQ(check({{"enabled", true}}), "f: engine.fp16 is not for us");
   EXPECT_EQ(check({{"enabled", "auto"}}), "f: engine.fp16 is not for us");
-  EXPECT_EQ(check(nlohmann::json::object()), "f: engine.fp16 is not for us");
+  EXPECT_EQ(check({{"stage", 0}}), "f: engine.fp16 is not for us");
   EXPECT_EQ(check(1), "f: engine.fp16 is not for us");
+}
+
+TEST(JsonObjectTest, OnlyTheStandardValueAsksForNothing) {
+  const auto check = [](const nlohmann::json& value, const nlohmann::json& standard) {
+    return Message([&] {
+      const nlohmann::json json = {{"x", value}};
+      JsonObject object(json, "f", "engine");
+      object.RefuseUnlessStandard("x", standard, "it is not here; leave it out");
+      object.RefuseUnknown();
+    });
+  };
+  EXPECT_EQ(check(nullptr, 3), "accepted");
+  EXPECT_EQ(check(3.0, 3), "accepted");
+  EXPECT_EQ(check(4, 3), "f: engine.x is 4, but it is not here; leave it out");
+  const nlohmann::json section = {{"a", 1}, {"in", {{"b", true}}}};
+  EXPECT_EQ(check({{"a", 1}, {"in", {{"b", true}}}}, section), "accepted");
+  EXPECT_EQ(check(nlohmann::json::object(), section), "accepted");
+  EXPECT_EQ(check({{"in", {{"b", false}}}}, section),
+            "f: engine.x.in.b is false, but it is not here; leave it out");
+  EXPECT_EQ(check({{"in", {{"bb", true}}}}, section),
+            "f: engine.x.in.bb is not a known key; known here: b");
+  EXPECT_EQ(check(true, section), "f: engine.x is true, not an object with keys");
+  const nlohmann::json switched = {{"enabled", false}, {"level", 1}};
+  EXPECT_EQ(check({{"enabled", false}, {"level", 2}}, switched), "accepted");
+  EXPECT_EQ(check({{"level", 2}}, switched), "accepted");
+  EXPECT_THAT(check({{"enabled", true}, {"level", 1}}, switched),
+              testing::StartsWith("f: engine.x.enabled is true, but it is not here"));
+  EXPECT_THAT(check({{"enabled", false}, {"levle", 1}}, switched),
+              testing::HasSubstr("did you mean \"level\"?"));
+}
+
+TEST(JsonObjectTest, WholeNumbersMayBeWrittenAsFloats) {
+  const nlohmann::json json = {{"n", 5e8}, {"huge", 1e300}, {"auto", "auto"}, {"column", 3}};
+  JsonObject object(json, "f", "");
+  EXPECT_EQ(object.Int("n", 0), 500'000'000);
+  EXPECT_EQ(Message([&] { object.Int("huge", 0); }), "f: huge is 1e+300, not a whole number");
+  EXPECT_THAT(Message([&] { object.Int("auto", 0); }), testing::HasSubstr("Hugging Face"));
+  EXPECT_EQ(object.StringOrInt("column"), "3");
+  EXPECT_EQ(object.StringOrInt("auto"), "auto");
 }
 
 }  // namespace

@@ -91,9 +91,6 @@ TEST(RecipeTest, MissingParts) {
   json no_data = Minimal();
   no_data.erase("data");
   EXPECT_THAT(Refusal(no_data), testing::HasSubstr("data is missing"));
-  json no_optimizer = Minimal();
-  no_optimizer["engine"].erase("optimizer");
-  EXPECT_THAT(Refusal(no_optimizer), testing::HasSubstr("engine.optimizer is missing"));
   EXPECT_THAT(Refusal(With("/run", json::object())),
               testing::HasSubstr("run needs one of epochs and steps; it has neither"));
   EXPECT_THAT(Refusal(With("/run/epochs", 2)), testing::HasSubstr("it has both"));
@@ -102,9 +99,167 @@ TEST(RecipeTest, MissingParts) {
 
 TEST(RecipeTest, DeepSpeedKeysWithoutEffectHere) {
   EXPECT_EQ(Refusal(With("/engine/fp16", {{"enabled", false}})), "accepted");
-  EXPECT_EQ(Refusal(With("/engine/zero_optimization", {{"stage", 2}})),
-            "r.json: engine.zero_optimization is a DeepSpeed key that dslaunch does not support "
-            "yet; take it out");
+  EXPECT_EQ(
+      Refusal(With("/engine/zero_optimization", {{"stage", 2}})),
+      "r.json: engine.zero_optimization.stage is 2, but dslaunch shards nothing yet; take the "
+      "section out, or set the stage to 0");
+}
+
+TEST(RecipeTest, ARecipeWithoutAnOptimizerTrainsWithAdamW) {
+  json recipe = Minimal();
+  recipe["engine"].erase("optimizer");
+  const OptimizerConfig optimizer = *Parse(recipe).engine.optimizer;
+  EXPECT_EQ(optimizer.name, "AdamW");
+  EXPECT_EQ(optimizer.lr, 1e-3);
+}
+
+TEST(RecipeTest, AnEngineFromAFileIsNamedAfterIt) {
+  json recipe = With("/engine_source", "/home/me/ds.json");
+  EXPECT_EQ(Parse(recipe).engine.batch.train_batch_size, 64);
+  recipe["engine"]["fp61"] = 1;
+  EXPECT_EQ(Refusal(recipe), "/home/me/ds.json: fp61 is not a known key; did you mean \"fp16\"?");
+  EXPECT_THAT(Refusal(With("/engine", "ds.json")),
+              testing::StartsWith("r.json: engine is the path of a file"));
+}
+
+TEST(RecipeTest, Models) {
+  EXPECT_EQ(std::get<CnnConfig>(Parse(With("/model", {{"type", "cnn"}, {"hidden_size", 7}})).model)
+                .hidden_size,
+            7);
+  EXPECT_EQ(std::get<Resnet18Config>(
+                Parse(With("/model", {{"type", "resnet18"}, {"num_classes", 100}})).model)
+                .num_classes,
+            100);
+  const PluginConfig plugin = std::get<PluginConfig>(
+      Parse(With("/model", {{"type", "plugin"}, {"path", "/p.so"}, {"params", {{"w", 3}}}})).model);
+  EXPECT_EQ(plugin.path, "/p.so");
+  EXPECT_EQ(plugin.params, "{\"w\":3}");
+  EXPECT_EQ(std::get<PluginConfig>(Parse(With("/model", {{"type", "plugin"}, {"path", "p"}})).model)
+                .params,
+            "{}");
+}
+
+json Gpt2(const json& model = {}, const json& data = {}, const json& run = {}) {
+  json recipe = Minimal();
+  recipe["model"] = {{"type", "gpt2"}};
+  recipe["data"] = {{"type", "text"}, {"path", "/t.txt"}};
+  for (const auto& [name, keys] : {std::pair("model", model), {"data", data}, {"run", run}}) {
+    if (keys.is_object()) recipe[name].update(keys);
+  }
+  return recipe;
+}
+
+TEST(RecipeTest, Gpt2HasTheNamesAndDefaultsOfHuggingFace) {
+  const Gpt2Config defaults = std::get<Gpt2Config>(Parse(Gpt2()).model);
+  EXPECT_EQ(defaults.vocab_size, 50257);
+  EXPECT_EQ(defaults.n_positions, 1024);
+  EXPECT_EQ(defaults.n_embd, 768);
+  EXPECT_FALSE(defaults.n_inner);
+  EXPECT_EQ(defaults.attn_pdrop, 0.1);
+  const Recipe tiny = Parse(Gpt2({{"vocab_size", 256},
+                                  {"n_positions", 64},
+                                  {"n_embd", 48},
+                                  {"n_layer", 2},
+                                  {"n_head", 3},
+                                  {"n_inner", 100},
+                                  {"resid_pdrop", 0},
+                                  {"embd_pdrop", 0},
+                                  {"attn_pdrop", 0},
+                                  {"layer_norm_epsilon", 1e-6},
+                                  {"initializer_range", 0.1}},
+                                 {{"block_size", 64}, {"val_fraction", 0.1}, {"prefetch", 0}},
+                                 {{"loss_normalization", "tokens"},
+                                  {"prompt", "To be"},
+                                  {"max_new_tokens", 5},
+                                  {"temperature", 0},
+                                  {"top_k", 3},
+                                  {"export_hf", "/out"}}));
+  const Gpt2Config& gpt2 = std::get<Gpt2Config>(tiny.model);
+  EXPECT_EQ(gpt2.n_head, 3);
+  EXPECT_EQ(gpt2.n_inner, 100);
+  EXPECT_EQ(gpt2.initializer_range, 0.1);
+  EXPECT_EQ(tiny.data.type, DataConfig::Type::kText);
+  EXPECT_EQ(tiny.data.block_size, 64);
+  EXPECT_EQ(tiny.data.val_fraction, 0.1);
+  EXPECT_EQ(tiny.data.prefetch, 0);
+  EXPECT_TRUE(tiny.run.normalize_by_tokens);
+  EXPECT_EQ(tiny.run.prompt, "To be");
+  EXPECT_EQ(tiny.run.max_new_tokens, 5);
+  EXPECT_EQ(tiny.run.temperature, 0);
+  EXPECT_EQ(tiny.run.top_k, 3);
+  EXPECT_EQ(tiny.run.export_hf, "/out");
+}
+
+TEST(RecipeTest, RunKeys) {
+  json recipe = Minimal();
+  recipe["run"].update({{"mode", "predict"},
+                        {"predictions", "/p.jsonl"},
+                        {"init_weights", "/w"},
+                        {"trace", "/t"},
+                        {"time_limit_s", 1.5},
+                        {"deterministic", true},
+                        {"check_replicas_every", 10},
+                        {"eval_every", 5}});
+  const RunConfig run = Parse(recipe).run;
+  EXPECT_EQ(run.mode, RunConfig::Mode::kPredict);
+  EXPECT_EQ(run.predictions, "/p.jsonl");
+  EXPECT_EQ(run.init_weights, "/w");
+  EXPECT_EQ(run.trace, "/t");
+  EXPECT_EQ(run.time_limit_s, 1.5);
+  EXPECT_TRUE(run.deterministic);
+  EXPECT_EQ(run.check_replicas_every, 10);
+  EXPECT_EQ(run.eval_every, 5);
+  EXPECT_FALSE(run.normalize_by_tokens);
+  for (const char* mode : {"evaluate", "predict", "plan_memory"}) {
+    EXPECT_EQ(Refusal(With("/run", {{"mode", mode}})), "accepted") << "nothing to train";
+  }
+}
+
+TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
+  json csv_cnn = With("/data", {{"type", "csv"}, {"path", "/c"}, {"label_column", 0}});
+  EXPECT_EQ(Parse(csv_cnn).data.label_column, "0");
+  const json plugin_tokens = [] {
+    json recipe = With("/model", {{"type", "plugin"}, {"path", "/p.so"}});
+    recipe["data"] = {{"type", "tokens"}, {"path", "/t"}};
+    return recipe;
+  }();
+  const struct {
+    json recipe;
+    const char* message;
+  } cases[] = {
+      {With("/model/type", "resnet"), "model.type is \"resnet\"; did you mean \"resnet18\"?"},
+      {With("/model/n_head", 3), "model.n_head is not a known key"},
+      {With("/model", {{"type", "plugin"}}), "model.path is missing"},
+      {With("/model", {{"type", "plugin"}, {"path", "p"}, {"params", 1}}),
+       "model.params is 1, not an object"},
+      {Gpt2({{"n_embd", 100}}), "model.n_embd is 100, which the 12 heads (n_head) do not divide"},
+      {Gpt2({{"hidden_size", 100}}), "model.hidden_size is not a known key"},
+      {Gpt2({}, {{"block_size", 1025}}), "data.block_size is 1025, but the model has n_positions"},
+      {Gpt2({}, {{"type", "idx"}}), "data.type does not fit the model: gpt2 takes tokens or text"},
+      {With("/data", {{"type", "tokens"}, {"path", "/t"}}),
+       "data.type does not fit the model: mlp takes idx, cifar or csv"},
+      {plugin_tokens, "data.block_size is missing"},
+      {With("/data", {{"type", "cifar"}}), "data.path is missing"},
+      {With("/data/block_size", 64), "data.block_size is a setting of tokens and text"},
+      {With("/data/label_column", "x"), "data.label_column is a setting of csv"},
+      {With("/data/val_fraction", 0.5), "data.val_fraction is a setting of csv, tokens and text"},
+      {Gpt2({}, {{"val_fraction", 1}}), "data.val_fraction is 1"},
+      {Gpt2({}, {{"val_fraction", 0.5}, {"val_path", "/v"}}), "exclude each other"},
+      {With("/data/prefetch", -1), "data.prefetch is -1"},
+      {With("/run/mode", "pedict"), "did you mean \"predict\"?"},
+      {With("/run/loss_normalization", "tokens"), "run.loss_normalization is \"tokens\", which"},
+      {With("/run/prompt", "x"), "run.prompt is a setting of the model gpt2"},
+      {With("/run/export_hf", "/x"), "run.export_hf is a setting of the model gpt2"},
+      {With("/run/time_limit_s", 0), "run.time_limit_s is 0"},
+      {With("/run/save_every", 5), "run.save_every needs run.checkpoint_dir"},
+      {With("/run/check_replicas_every", 0), "run.check_replicas_every is 0"},
+      {With("/run", {{"mode", "evaluate"}, {"steps", 1}, {"epochs", 1}}), "it has both"},
+  };
+  for (const auto& c : cases) {
+    const std::string message = Refusal(c.recipe);
+    EXPECT_THAT(message, testing::StartsWith("r.json: ")) << c.message;
+    EXPECT_THAT(message, testing::HasSubstr(c.message));
+  }
 }
 
 struct BatchCase {

@@ -1,0 +1,42 @@
+// The sections fp16, bf16 (or bfloat16), data_types, torch_autocast and amp of an engine
+// configuration. At most one of fp16, bf16, torch_autocast and amp may be enabled.
+//
+//   "amp": {"enabled": true, "opt_level": "O1"}
+//
+// is this program's own (DeepSpeed hands it to NVIDIA's Apex), with Apex's presets:
+//
+//   opt_level  model                    forward pass   fp32 masters  loss scale
+//   O0         fp32                     fp32           -             1
+//   O1         fp32                     autocast fp16  -             dynamic
+//   O2         fp16, batch norms fp32   fp16           yes           dynamic
+//   O3         fp16                     fp16           no            1
+//
+// amp.loss_scale (a number or "dynamic") and amp.keep_batchnorm_fp32 (O2, O3) override them.
+#pragma once
+
+#include <optional>
+
+#include "trainer/config/dtype.h"
+#include "trainer/precision/loss_scaler.h"
+
+namespace dslaunch {
+
+class JsonObject;
+
+struct PrecisionConfig {
+  Dtype model = Dtype::kFloat32;              // of parameters, buffers and the forward pass
+  bool batch_norm_float32 = false;            // batch norms stay fp32 (opt_level O2)
+  bool master_weights = false;                // fp32 copies, which are what the optimizer updates
+  Dtype grad_accumulation = Dtype::kFloat32;  // over micro-batches
+  std::optional<Dtype> autocast;              // operators choose their own precision in the forward
+  std::optional<LossScalerConfig> loss_scaler;  // fp16
+  // A step whose gradients are not finite is skipped, as always with a loss scaler. Without, such
+  // gradients are applied (bf16.check_grad_overflow: false) or, in fp32, end the run.
+  bool skip_overflow = false;
+};
+
+// Reads those sections of `engine`. Gradients accumulate in fp32 unless data_types.grad_accum_dtype
+// says other (or there are no masters, opt_level O3: in fp16). Throws TrainError kBadInput.
+PrecisionConfig ParsePrecision(JsonObject& engine);
+
+}  // namespace dslaunch

@@ -1,0 +1,119 @@
+#include "trainer/config/unsupported_keys.h"
+
+#include "trainer/config/json_object.h"
+
+namespace dslaunch {
+namespace {
+
+using nlohmann::json;
+
+struct UnsupportedKey {
+  const char* key;
+  const char* why;
+};
+
+// Accepted as null, false, {} and {"enabled": false}.
+const UnsupportedKey kUnsupported[] = {
+    {"aio", "tunes the offload to NVMe, which dslaunch does not have; take it out"},
+    {"autotuning", "is a search of DeepSpeed's own launcher; take it out"},
+    {"compression_training", "is not supported; take it out"},
+    {"curriculum_learning", "is not supported; order the data beforehand and take it out"},
+    {"data_efficiency", "is not supported; order the data beforehand and take it out"},
+    {"datastates_ckpt", "is not supported; dslaunch train writes checkpoints of its own"},
+    {"eigenvalue", "is not supported; take it out"},
+    {"elasticity",
+     "is not supported; give --nnodes MIN:MAX to dslaunch and a batch size that the "
+     "numbers of ranks divide"},
+    {"expert_parallel", "is not supported; take it out"},
+    {"hybrid_engine", "is for inference inside the training loop, which is not supported"},
+    {"nebula", "is a service for checkpoints on Azure; use --checkpoint_dir"},
+    {"progressive_layer_drop", "is not supported; take it out"},
+    {"quantize_training", "is not supported; take it out"},
+    {"sparse_attention", "is not supported; take it out"},
+    {"sparse_gradients", "is not supported: gradients are dense here; take it out"},
+    {"tensor_parallel", "is not supported; take it out"},
+    {"weight_quantization", "is for inference, which is not supported; take it out"},
+};
+
+struct StandardKey {
+  const char* key;
+  const char* standard;  // DeepSpeed's default, as JSON
+  const char* why;       // follows "is VALUE, but "
+};
+
+constexpr char kNoRecompute[] = "activations are always kept here; leave it out";
+constexpr char kMonitor[] =
+    "dslaunch writes its metrics as JSON lines: leave it out and use --metrics_jsonl";
+constexpr char kSpeed[] = "it only changes how DeepSpeed does the work; leave it out";
+
+// Accepted with DeepSpeed's default; sections with "enabled": false with any other value.
+const StandardKey kStandard[] = {
+    {"activation_checkpointing",
+     R"({"partition_activations": false, "number_checkpoints": null,
+         "contiguous_memory_optimization": false, "synchronize_checkpoint_boundary": false,
+         "cpu_checkpointing": false, "profile": false})",
+     kNoRecompute},
+    {"checkpoint",
+     R"({"tag_validation": "WARN", "checkpoint_serialization": true, "load_universal": false,
+         "use_node_local_storage": false, "parallel_write": {"pipeline_stage": false},
+         "writer": null})",
+     "checkpoints of dslaunch have their own rules (--checkpoint_dir); leave it out"},
+    {"comet",
+     R"({"enabled": false, "samples_log_interval": 100, "project": null, "workspace": null,
+         "api_key": null, "experiment_name": null, "experiment_key": null, "online": null,
+         "mode": null})",
+     kMonitor},
+    {"comms_logger",
+     R"({"enabled": false, "prof_all": true, "prof_ops": [], "verbose": false, "debug": false})",
+     "dslaunch shows communication in a trace: leave it out and use --trace"},
+    {"compile",
+     R"({"deepcompile": false, "free_activation": false, "free_activation_threshold": 10485760,
+         "offload_activation": false, "offload_activation_pin_memory": true,
+         "offload_opt_states": false, "double_buffer": true, "symmetric_memory": false,
+         "debug_log": false, "offload_parameters": false, "sync_before_reduce": false,
+         "sync_after_reduce": false, "sync_before_allgather": false,
+         "sync_after_allgather": false, "keep_int_input_tensors": true,
+         "keep_all_input_tensors": false, "passes": null})",
+     "DeepCompile is a compiler for Python models; leave it out"},
+    {"csv_monitor", R"({"enabled": false, "output_path": "", "job_name": "DeepSpeedJobName"})",
+     kMonitor},
+    {"disable_allgather", "false", kSpeed},
+    {"flops_profiler",
+     R"({"enabled": false, "recompute_fwd_factor": 0, "profile_step": 1, "module_depth": -1,
+         "top_modules": 1, "detailed": true, "output_file": null})",
+     "dslaunch measures with a trace: leave it out and use --trace"},
+    {"graph_harvesting", "false", kSpeed},
+    {"managed_gradient_accumulation", "true",
+     "the engine always knows itself when a step ends; leave it out"},
+    {"pipeline",
+     R"({"stages": "auto", "partition": "best", "seed_layers": false,
+         "activation_checkpoint_interval": 0, "pipe_partitioned": true, "grad_partitioned": true})",
+     "every rank holds the whole model here; leave it out"},
+    {"seq_parallel_communication_data_type", R"("fp32")",
+     "sequence parallelism is not supported; leave it out"},
+    {"sequence_parallel_size", "1", "sequence parallelism is not supported; leave it out"},
+    {"tensorboard", R"({"enabled": false, "output_path": "", "job_name": "DeepSpeedJobName"})",
+     kMonitor},
+    {"timers", R"({"throughput": {"enabled": true, "synchronized": true}})",
+     "throughput is always measured, which costs nothing here; leave it out"},
+    {"use_data_before_expert_parallelism", "false",
+     "expert parallelism is not supported; leave it out"},
+    {"vocabulary_size", "null", "only the model's vocab_size counts; leave it out"},
+    {"wall_clock_breakdown", "false",
+     "dslaunch shows times in a trace: leave it out and use --trace"},
+    {"wandb", R"({"enabled": false, "group": null, "team": null, "project": "deepspeed"})",
+     kMonitor},
+    {"zero_force_ds_cpu_optimizer", "true",
+     "there is only one kind of optimizer here; leave it out"},
+};
+
+}  // namespace
+
+void RefuseUnsupportedKeys(JsonObject& engine) {
+  for (const UnsupportedKey& item : kUnsupported) engine.RefuseUnlessOff({item.key}, item.why);
+  for (const StandardKey& item : kStandard) {
+    engine.RefuseUnlessStandard(item.key, json::parse(item.standard), item.why);
+  }
+}
+
+}  // namespace dslaunch
