@@ -224,6 +224,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const LrSchedule& schedule,
   const std::vector<size_t> assigned = AssignParameterGroups(config.groups, infos);
   for (size_t i = 0; i < parameters.size(); ++i) {
     Group& group = groups_[assigned[i]];
+    group.places.push_back(i);
     group.names.push_back(parameters[i].name);
     group.parameters.push_back(parameters[i].tensor);
     for (std::vector<at::Tensor>& tensors : group.state) {
@@ -233,14 +234,14 @@ Optimizer::Optimizer(const OptimizerConfig& config, const LrSchedule& schedule,
   ApplySchedule();
 }
 
-void Optimizer::Step() {
+void Optimizer::Step(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   ++updates_;
   for (Group& group : groups_) {
     if (group.parameters.empty()) continue;
-    std::vector<at::Tensor> gradients;
-    for (const at::Tensor& parameter : group.parameters) gradients.push_back(parameter.grad());
-    Update(group, gradients);
+    std::vector<at::Tensor> own;
+    for (const size_t place : group.places) own.push_back(gradients.at(place));
+    Update(group, own);
   }
   ApplySchedule();
 }
@@ -287,6 +288,26 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
       return std::make_unique<Lamb>(config, schedule, parameters);
     case Type::kLion:
       return std::make_unique<Lion>(config, schedule, parameters);
+  }
+  std::abort();
+}
+
+const char* OptimizerTypeName(OptimizerConfig::Type type) {
+  switch (type) {
+    case Type::kAdam:
+      return "Adam";
+    case Type::kAdamW:
+      return "AdamW";
+    case Type::kSgd:
+      return "SGD";
+    case Type::kAdagrad:
+      return "Adagrad";
+    case Type::kRmsprop:
+      return "RMSprop";
+    case Type::kLamb:
+      return "Lamb";
+    case Type::kLion:
+      return "Lion";
   }
   std::abort();
 }

@@ -19,10 +19,11 @@ struct Net {
                                          {"fc.bias", at::ones({3}).requires_grad_()}};
 
   void Step(Optimizer& optimizer, double gradient) {
-    for (NamedTensor& parameter : parameters) {
-      parameter.tensor.mutable_grad() = at::full_like(parameter.tensor, gradient);
+    std::vector<at::Tensor> gradients;
+    for (const NamedTensor& parameter : parameters) {
+      gradients.push_back(at::full_like(parameter.tensor, gradient));
     }
-    optimizer.Step();
+    optimizer.Step(gradients);
   }
   double Weight() const { return parameters[0].tensor.flatten()[0].item<double>(); }
   double Bias() const { return parameters[1].tensor[0].item<double>(); }
