@@ -170,5 +170,34 @@ TEST(OptimizerTest, LionLeavesWhatHasNoGradient) {
   EXPECT_EQ(net.Weight(), 0.5);
 }
 
+// Large enough for vector instructions, and with a rest.
+TEST(OptimizerTest, A16BitParameterIsUpdatedAsItsFp32Copy) {
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    std::vector<OptimizerConfig> kinds = AllKinds();
+    kinds.push_back(kinds[2]);
+    kinds.back().nesterov = true;
+    kinds.push_back(kinds[2]);
+    kinds.back().dampening = 0.5;
+    for (OptimizerConfig& config : kinds) {
+      config.eps = 1e-3;
+      const double tolerance = type == at::kHalf ? 0.004 : 0.03;
+      at::manual_seed(9);
+      const at::Tensor start = (1 + at::rand({77})).to(type);
+      const at::Tensor gradient = (0.5 + at::rand({77})).to(type);
+      const std::vector<NamedTensor> narrow = {{"w", start.clone()}},
+                                     wide = {{"w", start.to(at::kFloat)}};
+      const auto a = MakeOptimizer(config, {}, narrow), b = MakeOptimizer(config, {}, wide);
+      for (int step = 0; step < 5; ++step) {
+        a->Step({gradient.clone()});
+        b->Step({gradient.to(at::kFloat)});
+      }
+      EXPECT_EQ(narrow[0].tensor.scalar_type(), type);
+      EXPECT_FALSE(narrow[0].tensor.eq(start).any().item<bool>()) << OptimizerTypeName(config.type);
+      EXPECT_LT((narrow[0].tensor - wide[0].tensor).abs().max().item<double>(), tolerance)
+          << OptimizerTypeName(config.type) << ", " << type;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dslaunch
