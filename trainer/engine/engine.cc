@@ -100,7 +100,7 @@ EngineConfig ReadConfig(const std::string& config, const InitializeOptions& opti
       json["optimizer"] = optimizer;
     }
   }
-  return ParseEngineConfig(JsonObject(json, source, ""), ranks, source);
+  return ParseEngineConfig(json.dump(), source, ranks);
 }
 
 }  // namespace
