@@ -37,10 +37,11 @@ json Train(const OptimizerConfig& config, const LrSchedule& schedule, int64_t st
   for (NamedTensor& parameter : parameters) parameter.tensor.requires_grad_();
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config, schedule, parameters);
   for (int64_t step = 0; step < steps; ++step) {
-    for (NamedTensor& parameter : parameters) {
-      parameter.tensor.mutable_grad() = at::randn(parameter.tensor.sizes());
+    std::vector<at::Tensor> gradients;
+    for (const NamedTensor& parameter : parameters) {
+      gradients.push_back(at::randn(parameter.tensor.sizes()));
     }
-    optimizer->Step();
+    optimizer->Step(gradients);
   }
   json values = json::array();
   for (const NamedTensor& parameter : parameters) {

@@ -5,6 +5,7 @@
 
 #include "trainer/checkpoint/agreement.h"
 #include "trainer/checkpoint/state.h"
+#include "trainer/optim/optimizer.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -29,6 +30,11 @@ std::string NewRunId() {
   char id[17];
   std::snprintf(id, sizeof id, "%08x%08x", random(), random());
   return id;
+}
+
+// Empty where the program, not the recipe, gives it.
+std::string OptimizerType(const Recipe& recipe) {
+  return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
 }
 
 }  // namespace
@@ -62,6 +68,12 @@ void Checkpointer::CheckFits() const {
     differ(std::to_string(found.manifest.train_samples) + " training samples, " +
                recipe_.data.path + " has " + std::to_string(train_samples_),
            "give the data it was trained on");
+  }
+  const std::string optimizer = OptimizerType(recipe_);
+  if (!optimizer.empty() && !found.manifest.optimizer.empty() &&
+      found.manifest.optimizer != optimizer) {
+    differ("the optimizer " + found.manifest.optimizer + ", this run has " + optimizer,
+           "give that one");
   }
 }
 
@@ -97,8 +109,13 @@ void Checkpointer::Load(EngineCore& engine) const {
   std::vector<NamedTensor> state = engine.ModelState();
   for (NamedTensor& item : engine.OptimizerState()) state.push_back(std::move(item));
   LoadState(*decision_.checkpoint, state);
-  engine.Resume(
-      {.steps = start().step, .updates = decision_.checkpoint->manifest.optimizer_updates});
+  const LossScalerState& scaler = decision_.checkpoint->manifest.loss_scaler;
+  engine.Resume({.steps = start().step,
+                 .updates = decision_.checkpoint->manifest.optimizer_updates,
+                 .loss_scale = scaler.scale,
+                 .scaler_iteration = scaler.iteration,
+                 .scaler_last_overflow = scaler.last_overflow,
+                 .scaler_hysteresis = scaler.hysteresis});
 }
 
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen) {
@@ -107,7 +124,13 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.run_id = run_id_;
   manifest.job_id = env_.job_id;
   manifest.position = position;
-  manifest.optimizer_updates = engine.progress().updates;
+  const EngineProgress progress = engine.progress();
+  manifest.optimizer_updates = progress.updates;
+  manifest.optimizer = OptimizerType(recipe_);
+  manifest.loss_scaler = {.scale = progress.loss_scale,
+                          .iteration = progress.scaler_iteration,
+                          .last_overflow = progress.scaler_last_overflow,
+                          .hysteresis = progress.scaler_hysteresis};
   manifest.seed = recipe_.run.seed;
   manifest.train_samples = train_samples_;
   manifest.samples_seen = samples_seen;

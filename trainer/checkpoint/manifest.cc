@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -105,6 +106,16 @@ TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const st
   return tensor;
 }
 
+LossScalerState ParseLossScaler(JsonObject object) {
+  LossScalerState state;
+  state.scale =
+      Required(object.Number("scale", std::numeric_limits<double>::min()), object, "scale");
+  state.iteration = Count(object, "iteration");
+  state.last_overflow = Required(object.Int("last_overflow", -1), object, "last_overflow");
+  state.hysteresis = Count(object, "hysteresis");
+  return state;
+}
+
 }  // namespace
 
 std::string FormatManifest(const Manifest& m) {
@@ -131,6 +142,12 @@ std::string FormatManifest(const Manifest& m) {
                      {"epoch", m.position.epoch},
                      {"samples_in_epoch", m.position.samples_in_epoch},
                      {"optimizer_updates", m.optimizer_updates},
+                     {"optimizer", m.optimizer},
+                     {"loss_scaler",
+                      {{"scale", m.loss_scaler.scale},
+                       {"iteration", m.loss_scaler.iteration},
+                       {"last_overflow", m.loss_scaler.last_overflow},
+                       {"hysteresis", m.loss_scaler.hysteresis}}},
                      {"seed", m.seed},
                      {"train_samples", m.train_samples},
                      {"samples_seen", m.samples_seen},
@@ -161,6 +178,8 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.position.epoch = Count(object, "epoch");
   m.position.samples_in_epoch = Count(object, "samples_in_epoch");
   m.optimizer_updates = Count(object, "optimizer_updates");
+  m.optimizer = object.String("optimizer").value_or("");
+  if (auto scaler = object.Object("loss_scaler")) m.loss_scaler = ParseLossScaler(*scaler);
   m.seed = static_cast<uint64_t>(Count(object, "seed"));
   m.train_samples = Count(object, "train_samples");
   m.samples_seen = Count(object, "samples_seen");

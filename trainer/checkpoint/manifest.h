@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/durable_file.h"
+#include "trainer/precision/loss_scaler.h"
 
 namespace dslaunch {
 
@@ -44,7 +45,9 @@ struct Manifest {
   std::string run_id;  // of the training from its first step on, kept when it is resumed
   std::string job_id;  // of the job that saved
   Position position;
-  int64_t optimizer_updates = 0;  // the learning rate follows from it
+  int64_t optimizer_updates = 0;  // the learning rate follows from it; the other steps were skipped
+  std::string optimizer;          // its type, "AdamW"; empty in a manifest that does not say
+  LossScalerState loss_scaler;    // as at the start in a manifest that has none
   uint64_t seed = 0;
   int64_t train_samples = 0;  // of the data set
   int64_t samples_seen = 0;   // since the first step

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <optional>
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
@@ -43,14 +44,12 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<NamedTensor>& sta
     const auto found = records.find(item.name);
     if (found == records.end()) fail("holds no tensor " + item.name);
     const TensorRecord& record = *found->second;
-    const std::string wanted =
-        DescribedTensor(SafetensorsDtype(item.tensor.scalar_type()), item.tensor.sizes().vec());
-    if (DescribedTensor(record.dtype, record.shape) != wanted) {
+    const std::optional<at::ScalarType> saved = ScalarTypeOf(record.dtype);
+    if (record.shape != item.tensor.sizes().vec() || !CanFill(saved, item.tensor.scalar_type())) {
       fail("tensor " + item.name + " is " + DescribedTensor(record.dtype, record.shape) + ", not " +
-           wanted);
+           DescribedTensor(SafetensorsDtype(item.tensor.scalar_type()), item.tensor.sizes().vec()));
     }
-    const at::Tensor whole =
-        at::empty(item.tensor.sizes(), item.tensor.options().device(at::kCPU).requires_grad(false));
+    const at::Tensor whole = at::empty(item.tensor.sizes(), at::dtype(*saved));
     auto* const bytes = static_cast<char*>(whole.mutable_data_ptr());
     for (const TensorSlice& slice : record.slices) {
       const SafetensorsFile& file = files.at(slice.file);

@@ -16,8 +16,9 @@ void WriteState(const std::string& folder, const std::string& file,
                 const std::vector<NamedTensor>& state, Manifest& manifest);
 
 // Fills every tensor of `state` in place from the slices of the checkpoint, however many ranks
-// wrote them. Throws kBadInput, naming the tensor, unless both hold the same names, shapes and
-// dtypes.
+// wrote them. Numbers of floating point are rounded to the dtype that `state` has, so that a run
+// may go on in another precision. Throws kBadInput, naming the tensor, unless both hold the same
+// names, shapes and, apart from that, dtypes.
 void LoadState(const Checkpoint& checkpoint, const std::vector<NamedTensor>& state);
 
 }  // namespace dslaunch

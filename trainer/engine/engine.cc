@@ -3,28 +3,104 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <set>
+#include <sstream>
+
 #include "proto/contract/deadline.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/config/json_object.h"
 #include "trainer/engine/grad_sync.h"
+#include "trainer/engine/master_weights.h"
 #include "trainer/optim/optimizer.h"
+#include "trainer/precision/gradients.h"
+#include "trainer/precision/module_dtype.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
 
-std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& module) {
-  std::vector<NamedTensor> parameters;
-  for (const auto& item : module.named_parameters()) {
-    if (item.value().requires_grad()) parameters.push_back({item.key(), item.value()});
+[[noreturn]] void Fail(const std::string& problem) {
+  throw TrainError(ExitCode::kBadInput, problem);
+}
+
+// A weight that is tied, registered in several places, has its first name only.
+template <class Items>
+std::vector<NamedTensor> Unique(const Items& items) {
+  std::set<const at::TensorImpl*> seen;
+  std::vector<NamedTensor> tensors;
+  for (const auto& item : items) {
+    if (!item.value().defined()) continue;
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      tensors.push_back({item.key(), item.value()});
+    }
   }
+  return tensors;
+}
+
+std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& module) {
+  std::vector<NamedTensor> parameters = Unique(module.named_parameters());
+  std::erase_if(parameters, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
+  if (parameters.empty()) Fail("the model has no parameter that requires a gradient");
   return parameters;
 }
 
-std::vector<NamedTensor> ParametersAndBuffers(const torch::nn::Module& module) {
-  std::vector<NamedTensor> state;
-  for (const auto& item : module.named_parameters()) state.push_back({item.key(), item.value()});
-  for (const auto& item : module.named_buffers()) state.push_back({item.key(), item.value()});
-  return state;
+int64_t Bytes(const std::vector<NamedTensor>& tensors) {
+  int64_t bytes = 0;
+  for (const NamedTensor& item : tensors) bytes += static_cast<int64_t>(item.tensor.nbytes());
+  return bytes;
+}
+
+GradSyncOptions SyncOptions(const EngineConfig& config) {
+  GradSyncOptions options;
+  options.accumulation_dtype = ToScalarType(config.precision.grad_accumulation);
+  options.communication_dtype =
+      ToScalarType(config.communication.dtype.value_or(config.precision.model));
+  options.prescale = config.communication.prescale;
+  options.predivide_factor = config.communication.predivide_factor;
+  options.sum = config.communication.sum;
+  options.overlap = config.communication.overlap;
+  return options;
+}
+
+const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
+  if (!config.optimizer) {
+    Fail(
+        "the configuration has no \"optimizer\" and the program gives none; add for example "
+        "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}, or set "
+        "InitializeOptions::optimizer");
+  }
+  return *config.optimizer;
+}
+
+// `config` is a path or JSON text. The program's optimizer takes the place of one that is missing.
+EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options, int ranks) {
+  const size_t start = config.find_first_not_of(" \t\r\n");
+  const bool is_text = start != std::string::npos && config[start] == '{';
+  std::string text = config;
+  if (!is_text) {
+    std::ifstream file(config);
+    std::ostringstream content;
+    if (!(content << file.rdbuf())) {
+      Fail("cannot read the configuration " + config +
+           "; give the path of a DeepSpeed configuration, or JSON text");
+    }
+    text = content.str();
+  }
+  const std::string source = is_text ? "the configuration" : config;
+  nlohmann::json json = ParseJson(text, source);
+  if (!options.optimizer.empty()) {
+    const std::string place = "InitializeOptions::optimizer";
+    const nlohmann::json optimizer = ParseJson(options.optimizer, place);
+    ParseOptimizer(JsonObject(optimizer, place, ""));  // so that errors name the right place
+    if (json.is_object() && (!json.contains("optimizer") || json["optimizer"].is_null())) {
+      json["optimizer"] = optimizer;
+    }
+  }
+  return ParseEngineConfig(json.dump(), source, ranks);
 }
 
 }  // namespace
@@ -34,16 +110,41 @@ class EngineCore::Impl {
   Impl(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group)
       : config_(config),
         module_(module),
-        parameters_(TrainableParameters(module)),
-        model_state_(ParametersAndBuffers(module)),
-        grad_sync_(MakeGradSync(group, parameters_, module.buffers(), {})),
-        optimizer_(MakeOptimizer(*config.optimizer, config.scheduler.schedule, parameters_)) {}
+        group_(group),
+        parameters_(CastAndList(config.precision, module)),
+        grad_sync_(MakeGradSync(group, parameters_, module.buffers(), SyncOptions(config))),
+        masters_(parameters_, config.precision.master_weights),
+        optimizer_(
+            MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, masters_.weights())) {
+    if (config.precision.loss_scaler) {
+      scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
+    }
+  }
 
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
+  bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
+  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
+  int64_t skipped_steps() const { return global_steps_ - optimizer_->updates(); }
+
+  void BeforeForward() {
+    if (!Trains()) return;
+    grad_sync_->BeforeForward(Boundary());
+    if (micro_steps_ % config_.batch.accumulation_steps == 0) compute_s_ = 0;
+    forward_start_ = Clock::now();
+  }
+
+  void AfterForward() {
+    if (!Trains()) return;
+    grad_sync_->AfterForward(Boundary());
+    forward_done_ = true;
+  }
 
   void Backward(const at::Tensor& loss, bool scale_by_steps) {
+    CheckBackward(loss);
     const int64_t parts = scale_by_steps ? config_.batch.accumulation_steps : 1;
-    const at::Tensor root = parts == 1 ? loss : loss / parts;
+    const at::Tensor root = loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) *
+                            (loss_scale() / static_cast<double>(parts));
+    losses_.push_back(loss.detach());
     // Callbacks run when all gradients are there, in the order they were queued. Ours is queued at
     // the root, hence before the reducer's, which waits for the other ranks.
     root.register_hook([this](const at::Tensor&) {
@@ -52,51 +153,211 @@ class EngineCore::Impl {
       });
     });
     root.backward();
+    forward_done_ = false;
+    backward_done_ = true;
   }
 
   bool Step() {
+    if (!backward_done_) Fail("Step was called without Backward: call Backward(loss) before it");
+    backward_done_ = false;
     const bool boundary = Boundary();
     ++micro_steps_;
     if (!boundary) return false;
-    for (const NamedTensor& parameter : parameters_) {
-      if (parameter.tensor.grad().defined()) continue;
-      throw TrainError(ExitCode::kBadInput,
-                       "the parameter " + parameter.name +
-                           " got no gradient: the model's output does not depend on it");
-    }
-    ClipGradients();
+    skipped_ = false;
+    skip_reason_.clear();
     step_lr_ = optimizer_->lr();
-    optimizer_->Step();
+    step_loss_scale_ = loss_scale();
+    TakeStep();
     grad_sync_->Clear();
+    losses_.clear();
     ++global_steps_;
     return true;
   }
 
-  void ClipGradients() {
-    const std::vector<at::Tensor> gradients = grad_sync_->Gradients();
-    std::vector<at::Tensor> norms;
-    for (const at::Tensor& gradient : gradients) {
-      norms.push_back(at::linalg_vector_norm(gradient, 2));
+  EngineProgress progress() const {
+    EngineProgress progress{.steps = global_steps_, .updates = optimizer_->updates()};
+    if (scaler_) {
+      progress.loss_scale = scaler_->scale;
+      progress.scaler_iteration = scaler_->iteration;
+      progress.scaler_last_overflow = scaler_->last_overflow;
+      progress.scaler_hysteresis = scaler_->hysteresis;
     }
-    grad_norm_ = at::linalg_vector_norm(at::stack(norms), 2).item<double>();
-    const double scale = config_.gradient_clipping / (grad_norm_ + 1e-6);
-    if (config_.gradient_clipping == 0 || scale >= 1) return;
-    for (const at::Tensor& gradient : gradients) gradient.mul_(scale);
+    return progress;
+  }
+
+  void Resume(const EngineProgress& progress) {
+    global_steps_ = progress.steps;
+    micro_steps_ = progress.steps * config_.batch.accumulation_steps;
+    optimizer_->SetUpdates(progress.updates);
+    masters_.CopyToModel();
+    // A run without a scaler leaves none behind, and a static scale is the configuration's.
+    if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) {
+      return;
+    }
+    scaler_ = {.scale = progress.loss_scale,
+               .iteration = progress.scaler_iteration,
+               .last_overflow = progress.scaler_last_overflow,
+               .hysteresis = progress.scaler_hysteresis};
+  }
+
+  MemoryUse memory() const {
+    MemoryUse use;
+    use.parameters = Bytes(Unique(module_.named_parameters()));
+    use.gradients = grad_sync_->bytes();
+    use.optimizer = masters_.bytes();
+    for (const Optimizer::State& state : optimizer_->States()) {
+      use.optimizer += static_cast<int64_t>(state.tensor.nbytes());
+    }
+    use.buffers = Bytes(Unique(module_.named_buffers()));
+    return use;
+  }
+
+  std::vector<NamedTensor> ModelState() const {
+    std::vector<NamedTensor> state = Unique(module_.named_parameters());
+    for (NamedTensor& item : state) {
+      const auto& weights = masters_.weights();
+      const auto trained = std::find_if(weights.begin(), weights.end(), [&](const auto& weight) {
+        return weight.name == item.name;
+      });
+      if (trained != weights.end()) item.tensor = trained->tensor;
+    }
+    for (NamedTensor& buffer : Unique(module_.named_buffers())) state.push_back(std::move(buffer));
+    return state;
   }
 
   EngineConfig config_;
   torch::nn::Module& module_;
+  const ProcessGroup& group_;
   std::vector<NamedTensor> parameters_;  // those that are trained
-  std::vector<NamedTensor> model_state_;
-  std::unique_ptr<GradSync> grad_sync_;
+  std::unique_ptr<GradSync> grad_sync_;  // makes all ranks' parameters the same
+  MasterWeights masters_;                // hence after it
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<LossScalerState> scaler_;
+  bool forward_done_ = false;
+  bool backward_done_ = false;
   int64_t micro_steps_ = 0;
   int64_t global_steps_ = 0;
+  std::vector<at::Tensor> losses_;  // of the step so far
   double grad_norm_ = 0;
   double step_lr_ = 0;
+  double step_loss_scale_ = 1;
+  bool skipped_ = false;
   std::string skip_reason_;
   Clock::time_point forward_start_;
   double compute_s_ = 0;
+
+ private:
+  static std::vector<NamedTensor> CastAndList(const PrecisionConfig& precision,
+                                              torch::nn::Module& module) {
+    CastModule(module, precision.model, precision.batch_norm_float32);
+    return TrainableParameters(module);
+  }
+
+  void CheckBackward(const at::Tensor& loss) const {
+    if (!module_.is_training()) {
+      Fail("Backward was called while the model is in evaluation mode: call SetTrain first");
+    }
+    if (backward_done_) {
+      Fail(
+          "Backward was called twice without Step: call Step after each Backward; it makes an "
+          "update on the last micro-batch of a step only");
+    }
+    if (!forward_done_) {
+      Fail(
+          "Backward was called without a forward pass through the engine: call engine.Forward, "
+          "with gradients enabled, rather than the model's own forward");
+    }
+    if (loss.numel() != 1) {
+      Fail("Backward needs a scalar, but the loss has " + std::to_string(loss.numel()) +
+           " elements: take its mean");
+    }
+    if (!loss.requires_grad()) {
+      Fail(
+          "the loss does not depend on any parameter that is trained: it was detached, or computed "
+          "without gradients");
+    }
+  }
+
+  void TakeStep() {
+    std::vector<at::Tensor> gradients = WholeGradients();
+    grad_norm_ = GradientNorm(gradients) / step_loss_scale_;
+    // All ranks hold the same reduced gradients, inf and nan included, so all decide alike.
+    const bool finite = std::isfinite(grad_norm_);
+    if (!finite && (scaler_ || config_.precision.skip_overflow ||
+                    config_.precision.model == Dtype::kFloat32)) {
+      NotFinite(parameters_[FirstNotFinite(gradients).value()].name);
+      return;
+    }
+    double factor = 1 / step_loss_scale_;
+    if (config_.gradient_clipping != 0) {
+      factor *= std::min(1.0, config_.gradient_clipping / (grad_norm_ + 1e-6));
+    }
+    if (factor != 1) at::_foreach_mul_(gradients, factor);
+    const std::vector<NamedTensor>& weights = masters_.weights();
+    for (size_t i = 0; i < weights.size(); ++i) {
+      gradients[i] = gradients[i].to(weights[i].tensor.scalar_type());
+    }
+    optimizer_->Step(gradients);
+    masters_.CopyToModel();
+    if (scaler_) {
+      scaler_ = UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/false).next;
+    }
+  }
+
+  // In fp32 where the weights that they update are.
+  std::vector<at::Tensor> WholeGradients() {
+    std::vector<at::Tensor> gradients = grad_sync_->Gradients();
+    const std::vector<NamedTensor>& weights = masters_.weights();
+    for (size_t i = 0; i < weights.size(); ++i) {
+      at::Tensor& gradient = gradients.at(i);
+      if (!gradient.defined()) {
+        Fail("the parameter " + weights[i].name +
+             " got no gradient: the model's output does not depend on it");
+      }
+      gradient =
+          gradient.to(at::promote_types(gradient.scalar_type(), weights[i].tensor.scalar_type()));
+    }
+    return gradients;
+  }
+
+  void NotFinite(const std::string& parameter) {
+    const std::string what = "the gradient of " + parameter + " is not finite";
+    if (scaler_) {
+      const LossScaleDecision decision =
+          UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/true);
+      if (decision.give_up) FailWithLoss(what + "; " + decision.reason);
+      scaler_ = decision.next;
+      skip_reason_ = what + "; " + decision.reason;
+    } else if (config_.precision.skip_overflow) {
+      skip_reason_ = what + "; the update is skipped";
+    } else {
+      FailWithLoss(what + "; try a lower learning rate");
+    }
+    skipped_ = true;
+  }
+
+  // Says which rank's loss was the first not to be finite, if any was. Collective.
+  [[noreturn]] void FailWithLoss(const std::string& problem) {
+    const auto own = static_cast<size_t>(2 * group_.rank());
+    std::vector<double> all(2 * static_cast<size_t>(group_.world_size()));
+    for (size_t part = 0; part < losses_.size() && all[own] == 0; ++part) {
+      const auto loss = losses_[part].item<double>();
+      if (std::isfinite(loss)) continue;
+      all[own] = static_cast<double>(part + 1);
+      all[own + 1] = loss;
+    }
+    group_.AllReduceSum(all);
+    std::string text = "step " + std::to_string(global_steps_ + 1) + ": ";
+    for (size_t i = 0; i < all.size(); i += 2) {
+      if (all[i] == 0) continue;
+      char loss[96];
+      std::snprintf(loss, sizeof loss, "the loss of rank %zu is %g in micro-batch %.0f, so ", i / 2,
+                    all[i + 1], all[i]);
+      text += loss;
+      break;
+    }
+    Fail(text + problem);
+  }
 };
 
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target) {
@@ -107,22 +368,23 @@ EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
                        const ProcessGroup& group)
     : impl_(std::make_unique<Impl>(config, module, group)) {}
 EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
-                       const ProcessGroup& group, const InitializeOptions&)
-    : EngineCore(ParseEngineConfig(config, "config", group.world_size()), module, group) {}
+                       const ProcessGroup& group, const InitializeOptions& options)
+    : EngineCore(ReadConfig(config, options, group.world_size()), module, group) {}
 EngineCore::~EngineCore() = default;
 EngineCore::EngineCore(EngineCore&&) noexcept = default;
 
-void EngineCore::BeforeForward() {
-  if (!at::GradMode::is_enabled()) return;
-  impl_->grad_sync_->BeforeForward(impl_->Boundary());
-  if (impl_->micro_steps_ % impl_->config_.batch.accumulation_steps == 0) impl_->compute_s_ = 0;
-  impl_->forward_start_ = Clock::now();
+AutocastScope EngineCore::Autocast() const {
+  const std::optional<Dtype> dtype = impl_->config_.precision.autocast;
+  return AutocastScope(dtype ? std::make_optional(ToScalarType(*dtype)) : std::nullopt);
+}
+at::Tensor EngineCore::ToModelDtype(const at::Tensor& input) const {
+  const Dtype dtype = impl_->config_.precision.model;
+  if (dtype == Dtype::kFloat32 || !input.defined() || !input.is_floating_point()) return input;
+  return input.to(ToScalarType(dtype));
 }
 
-void EngineCore::AfterForward(const std::vector<at::Tensor>&) {
-  if (at::GradMode::is_enabled()) impl_->grad_sync_->AfterForward(impl_->Boundary());
-}
-
+void EngineCore::BeforeForward() { impl_->BeforeForward(); }
+void EngineCore::AfterForward(const std::vector<at::Tensor>&) { impl_->AfterForward(); }
 void EngineCore::Backward(const at::Tensor& loss, bool scale_by_steps) {
   impl_->Backward(loss, scale_by_steps);
 }
@@ -135,18 +397,18 @@ int64_t EngineCore::micro_batch_size() const { return impl_->config_.batch.micro
 int64_t EngineCore::accumulation_steps() const { return impl_->config_.batch.accumulation_steps; }
 int64_t EngineCore::micro_steps() const { return impl_->micro_steps_; }
 int64_t EngineCore::global_steps() const { return impl_->global_steps_; }
-int64_t EngineCore::skipped_steps() const { return 0; }
-bool EngineCore::skipped() const { return false; }
+int64_t EngineCore::skipped_steps() const { return impl_->skipped_steps(); }
+bool EngineCore::skipped() const { return impl_->skipped_; }
 const std::string& EngineCore::skip_reason() const { return impl_->skip_reason_; }
 double EngineCore::lr() const { return impl_->optimizer_->lr(); }
 double EngineCore::step_lr() const { return impl_->step_lr_; }
 double EngineCore::grad_norm() const { return impl_->grad_norm_; }
-double EngineCore::loss_scale() const { return 1; }
-double EngineCore::step_loss_scale() const { return 1; }
+double EngineCore::loss_scale() const { return impl_->loss_scale(); }
+double EngineCore::step_loss_scale() const { return impl_->step_loss_scale_; }
 double EngineCore::compute_s() const { return impl_->compute_s_; }
-MemoryUse EngineCore::memory() const { return {}; }
+MemoryUse EngineCore::memory() const { return impl_->memory(); }
 
-std::vector<NamedTensor> EngineCore::ModelState() const { return impl_->model_state_; }
+std::vector<NamedTensor> EngineCore::ModelState() const { return impl_->ModelState(); }
 std::vector<NamedTensor> EngineCore::OptimizerState() const {
   std::vector<NamedTensor> state;
   for (const Optimizer::State& item : impl_->optimizer_->States()) {
@@ -154,15 +416,8 @@ std::vector<NamedTensor> EngineCore::OptimizerState() const {
   }
   return state;
 }
-EngineProgress EngineCore::progress() const {
-  return {.steps = impl_->global_steps_, .updates = impl_->optimizer_->updates()};
-}
-void EngineCore::WeightsChanged() {}
-void EngineCore::Resume(const EngineProgress& progress) {
-  impl_->global_steps_ = progress.steps;
-  impl_->micro_steps_ = progress.steps * impl_->config_.batch.accumulation_steps;
-  impl_->optimizer_->SetUpdates(progress.updates);
-  WeightsChanged();
-}
+EngineProgress EngineCore::progress() const { return impl_->progress(); }
+void EngineCore::WeightsChanged() { impl_->masters_.CopyToModel(); }
+void EngineCore::Resume(const EngineProgress& progress) { impl_->Resume(progress); }
 
 }  // namespace dslaunch

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -67,21 +68,40 @@ class FusedAdam : public Optimizer {
   }
 };
 
-class FusedSgd : public Optimizer {
+class Sgd : public Optimizer {
  public:
-  FusedSgd(const OptimizerConfig& config, const LrSchedule& schedule,
-           const std::vector<NamedTensor>& parameters)
+  Sgd(const OptimizerConfig& config, const LrSchedule& schedule,
+      const std::vector<NamedTensor>& parameters)
       : Optimizer(config, schedule, parameters,
                   config.momentum != 0 ? std::vector<std::string>{"momentum_buffer"}
                                        : std::vector<std::string>{}) {}
 
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
+    const bool is_first_step = updates() == 1;
+    // The fused kernel for CPUs leaves most elements of a 16-bit parameter as they were, up to
+    // LibTorch 2.13: github.com/pytorch/pytorch/issues/191763.
+    if (std::any_of(group.parameters.begin(), group.parameters.end(),
+                    [](const at::Tensor& item) { return item.element_size() == 2; })) {
+      return UpdateUnfused(group, gradients, is_first_step);
+    }
     const std::vector<at::Tensor> buffers =
         config_.momentum != 0 ? group.state[0] : std::vector<at::Tensor>();
     at::_fused_sgd_(group.parameters, gradients, buffers, group.weight_decay, config_.momentum,
                     group.lr, config_.dampening, config_.nesterov, /*maximize=*/false,
-                    /*is_first_step=*/updates() == 1);
+                    is_first_step);
+  }
+
+  void UpdateUnfused(Group& group, const std::vector<at::Tensor>& raw_gradients,
+                     bool is_first_step) {
+    std::vector<at::Tensor> update = WithDecay(raw_gradients, group.parameters, group.weight_decay);
+    if (config_.momentum != 0) {
+      std::vector<at::Tensor>& buffer = group.state[0];
+      at::_foreach_mul_(buffer, config_.momentum);
+      at::_foreach_add_(buffer, update, is_first_step ? 1 : 1 - config_.dampening);
+      update = config_.nesterov ? at::_foreach_add(update, buffer, config_.momentum) : buffer;
+    }
+    at::_foreach_add_(group.parameters, update, -group.lr);
   }
 };
 
@@ -224,6 +244,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const LrSchedule& schedule,
   const std::vector<size_t> assigned = AssignParameterGroups(config.groups, infos);
   for (size_t i = 0; i < parameters.size(); ++i) {
     Group& group = groups_[assigned[i]];
+    group.places.push_back(i);
     group.names.push_back(parameters[i].name);
     group.parameters.push_back(parameters[i].tensor);
     for (std::vector<at::Tensor>& tensors : group.state) {
@@ -233,14 +254,14 @@ Optimizer::Optimizer(const OptimizerConfig& config, const LrSchedule& schedule,
   ApplySchedule();
 }
 
-void Optimizer::Step() {
+void Optimizer::Step(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   ++updates_;
   for (Group& group : groups_) {
     if (group.parameters.empty()) continue;
-    std::vector<at::Tensor> gradients;
-    for (const at::Tensor& parameter : group.parameters) gradients.push_back(parameter.grad());
-    Update(group, gradients);
+    std::vector<at::Tensor> own;
+    for (const size_t place : group.places) own.push_back(gradients.at(place));
+    Update(group, own);
   }
   ApplySchedule();
 }
@@ -278,7 +299,7 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
     case Type::kAdamW:
       return std::make_unique<FusedAdam>(config, schedule, parameters);
     case Type::kSgd:
-      return std::make_unique<FusedSgd>(config, schedule, parameters);
+      return std::make_unique<Sgd>(config, schedule, parameters);
     case Type::kAdagrad:
       return std::make_unique<FusedAdagrad>(config, schedule, parameters);
     case Type::kRmsprop:
@@ -287,6 +308,26 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
       return std::make_unique<Lamb>(config, schedule, parameters);
     case Type::kLion:
       return std::make_unique<Lion>(config, schedule, parameters);
+  }
+  std::abort();
+}
+
+const char* OptimizerTypeName(OptimizerConfig::Type type) {
+  switch (type) {
+    case Type::kAdam:
+      return "Adam";
+    case Type::kAdamW:
+      return "AdamW";
+    case Type::kSgd:
+      return "SGD";
+    case Type::kAdagrad:
+      return "Adagrad";
+    case Type::kRmsprop:
+      return "RMSprop";
+    case Type::kLamb:
+      return "Lamb";
+    case Type::kLion:
+      return "Lion";
   }
   std::abort();
 }

@@ -13,13 +13,14 @@
 
 namespace dslaunch {
 
-// One thread. Parameters are shared with the model and have to be whole: LAMB measures their norms.
+// One thread. Parameters are what is updated, the model's or their fp32 copies, and have to be
+// whole: LAMB measures their norms.
 class Optimizer {
  public:
-  // What an optimizer keeps of one parameter, in the parameter's shape. `name` is PyTorch's:
-  // "exp_avg" and "exp_avg_sq" (Adam, AdamW and LAMB; with amsgrad also "max_exp_avg_sq"),
-  // "exp_avg" (Lion), "momentum_buffer" (SGD and RMSprop, with momentum), "sum" (Adagrad),
-  // "square_avg" (RMSprop; if centered also "grad_avg").
+  // What an optimizer keeps of one parameter, in the parameter's shape and dtype. `name` is
+  // PyTorch's: "exp_avg" and "exp_avg_sq" (Adam, AdamW and LAMB; with amsgrad also
+  // "max_exp_avg_sq"), "exp_avg" (Lion), "momentum_buffer" (SGD and RMSprop, with momentum), "sum"
+  // (Adagrad), "square_avg" (RMSprop; if centered also "grad_avg").
   struct State {
     std::string parameter;
     std::string name;
@@ -28,8 +29,9 @@ class Optimizer {
 
   virtual ~Optimizer() = default;
 
-  // One update from the parameters' gradients, all of which must be defined.
-  void Step();
+  // One update from the gradients of all parameters, in the order of MakeOptimizer's and in their
+  // dtypes. They may be changed.
+  void Step(const std::vector<at::Tensor>& gradients);
 
   // Of the parameters outside of all groups, for the next update.
   double lr() const { return lr_; }
@@ -45,6 +47,7 @@ class Optimizer {
     double configured_lr = 0;
     double lr = 0;  // of the next update
     double weight_decay = 0;
+    std::vector<size_t> places;  // of its parameters among all
     std::vector<std::string> names;
     std::vector<at::Tensor> parameters;
     std::vector<std::vector<at::Tensor>> state;  // of each of state_names_, one per parameter
@@ -72,5 +75,8 @@ class Optimizer {
 // takes no parameter.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);
+
+// "AdamW": tells optimizers apart whose states mean different things.
+const char* OptimizerTypeName(OptimizerConfig::Type type);
 
 }  // namespace dslaunch

@@ -18,19 +18,18 @@ std::string Printed(double scale) {
 LossScaleDecision AfterOverflow(const LossScalerConfig& config, LossScalerState state) {
   LossScaleDecision decision;
   decision.skip_update = true;
-  const std::string what = "gradients overflowed at loss scale " + Printed(state.scale) + ": ";
+  const std::string scale = "loss scale " + Printed(state.scale);
   if (!config.dynamic) {
-    decision.reason = what + "update skipped; the scale is static";
+    decision.reason = scale + " is static";
   } else if (config.hysteresis != 1 && state.hysteresis != 1) {
     --state.hysteresis;
-    decision.reason =
-        what + "update skipped; the scale stays for " + std::to_string(state.hysteresis) + " more";
+    decision.reason = scale + " stays for " + std::to_string(state.hysteresis) + " more";
   } else if (state.scale == config.min_loss_scale && config.raise_error_at_min_scale) {
     decision.give_up = true;
-    decision.reason = what + "it is the smallest allowed; try bf16, or a lower learning rate";
+    decision.reason = scale + " is the smallest allowed; try bf16, or a lower learning rate";
   } else {
     state.scale = std::max(state.scale / kFactor, config.min_loss_scale);
-    decision.reason = what + "update skipped; the scale is now " + Printed(state.scale);
+    decision.reason = scale + " -> " + Printed(state.scale);
   }
   state.last_overflow = state.iteration;
   decision.next = state;
@@ -43,11 +42,7 @@ LossScaleDecision AfterGoodUpdate(const LossScalerConfig& config, LossScalerStat
     const int64_t stable = state.iteration - state.last_overflow - 1;
     const bool grows = stable > 0 && stable % config.loss_scale_window == 0;
     if (grows || config.consecutive_hysteresis) state.hysteresis = config.hysteresis;
-    if (grows) {
-      state.scale *= kFactor;
-      decision.reason = std::to_string(config.loss_scale_window) +
-                        " updates without overflow: the loss scale is now " + Printed(state.scale);
-    }
+    if (grows) state.scale *= kFactor;
   }
   decision.next = state;
   return decision;

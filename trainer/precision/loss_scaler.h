@@ -32,7 +32,7 @@ struct LossScaleDecision {
   LossScalerState next;
   bool skip_update = false;  // gradients are not finite: leave parameters and schedule alone
   bool give_up = false;      // and the scale cannot be lowered any more
-  std::string reason;        // what happened, for people; empty for an ordinary good update
+  std::string reason;        // what became of the scale, for people; empty without an overflow
 };
 
 LossScalerState InitialLossScalerState(const LossScalerConfig& config);

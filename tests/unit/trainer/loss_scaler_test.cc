@@ -85,10 +85,14 @@ TEST(LossScalerTest, AStaticScaleStays) {
 }
 
 TEST(LossScalerTest, ChangesAreExplained) {
-  const LossScalerState state = InitialLossScalerState(Small());
-  EXPECT_THAT(UpdateLossScale(Small(), state, true).reason,
-              HasSubstr("the scale stays for 1 more"));
+  LossScalerState state = InitialLossScalerState(Small());
   EXPECT_EQ(UpdateLossScale(Small(), state, false).reason, "");
+  LossScaleDecision decision = UpdateLossScale(Small(), state, true);
+  EXPECT_EQ(decision.reason, "loss scale 16 stays for 1 more");
+  EXPECT_EQ(UpdateLossScale(Small(), decision.next, true).reason, "loss scale 16 -> 8");
+  LossScalerConfig config;
+  config.dynamic = false;
+  EXPECT_EQ(UpdateLossScale(config, state, true).reason, "loss scale 16 is static");
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -16,6 +18,8 @@ Manifest Sample() {
   m.run_id = "run";
   m.job_id = "job";
   m.position = {120, 1, 512};
+  m.optimizer = "Lamb";
+  m.loss_scaler = {32768, 118, 40, 2};
   m.seed = 7;
   m.train_samples = 60000;
   m.samples_seen = 30720;
@@ -44,8 +48,27 @@ TEST(ManifestTest, RoundTrip) {
   EXPECT_EQ(FormatManifest(read), text);
   EXPECT_EQ(read.position.step, 120);
   EXPECT_EQ(read.position.samples_in_epoch, 512);
+  EXPECT_EQ(read.optimizer, "Lamb");
+  EXPECT_EQ(read.loss_scaler.scale, 32768);
+  EXPECT_EQ(read.loss_scaler.iteration, 118);
+  EXPECT_EQ(read.loss_scaler.last_overflow, 40);
+  EXPECT_EQ(read.loss_scaler.hysteresis, 2);
   EXPECT_EQ(read.files[0].sum, (FileSum{100, 0xfedcba98}));
   EXPECT_EQ(read.tensors[0].slices[1].file, "b.safetensors");
+}
+
+TEST(ManifestTest, OneOfBeforeThereWereScalersIsRead) {
+  const std::string text = FormatManifest(Sample());
+  std::string rest = text.substr(text.find('\n') + 1);
+  const size_t begin = rest.find(" \"optimizer\":"), end = rest.find(" \"seed\":");
+  ASSERT_LT(begin, end);
+  rest.erase(begin, end - begin);
+  char sum[16];
+  std::snprintf(sum, sizeof sum, "%08x", Crc32(rest.data(), rest.size()));
+  const Manifest read = ParseManifest(std::string("{\"crc32\":\"") + sum + "\",\n" + rest, "m");
+  EXPECT_EQ(read.optimizer, "");
+  EXPECT_EQ(read.loss_scaler.iteration, 0);
+  EXPECT_EQ(read.seed, 7);
 }
 
 TEST(ManifestTest, EveryFlippedBitAndEveryCutIsNoticed) {
@@ -85,6 +108,7 @@ TEST(ManifestTest, ContradictionsAreRefused) {
        "shape"},
       {[](Manifest& m) { m.position.step = -1; }, "step"},
       {[](Manifest& m) { m.world_size = 0; }, "world_size"},
+      {[](Manifest& m) { m.loss_scaler.scale = 0; }, "loss_scaler.scale"},
   };
   for (const auto& c : cases) {
     Manifest m = Sample();

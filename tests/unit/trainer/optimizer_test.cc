@@ -19,10 +19,11 @@ struct Net {
                                          {"fc.bias", at::ones({3}).requires_grad_()}};
 
   void Step(Optimizer& optimizer, double gradient) {
-    for (NamedTensor& parameter : parameters) {
-      parameter.tensor.mutable_grad() = at::full_like(parameter.tensor, gradient);
+    std::vector<at::Tensor> gradients;
+    for (const NamedTensor& parameter : parameters) {
+      gradients.push_back(at::full_like(parameter.tensor, gradient));
     }
-    optimizer.Step();
+    optimizer.Step(gradients);
   }
   double Weight() const { return parameters[0].tensor.flatten()[0].item<double>(); }
   double Bias() const { return parameters[1].tensor[0].item<double>(); }
@@ -167,6 +168,35 @@ TEST(OptimizerTest, LionLeavesWhatHasNoGradient) {
   EXPECT_EQ(net.Weight(), 1);
   net.Step(*optimizer, 1e-6);
   EXPECT_EQ(net.Weight(), 0.5);
+}
+
+// Large enough for vector instructions, and with a rest.
+TEST(OptimizerTest, A16BitParameterIsUpdatedAsItsFp32Copy) {
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    std::vector<OptimizerConfig> kinds = AllKinds();
+    kinds.push_back(kinds[2]);
+    kinds.back().nesterov = true;
+    kinds.push_back(kinds[2]);
+    kinds.back().dampening = 0.5;
+    for (OptimizerConfig& config : kinds) {
+      config.eps = 1e-3;
+      const double tolerance = type == at::kHalf ? 0.004 : 0.03;
+      at::manual_seed(9);
+      const at::Tensor start = (1 + at::rand({77})).to(type);
+      const at::Tensor gradient = (0.5 + at::rand({77})).to(type);
+      const std::vector<NamedTensor> narrow = {{"w", start.clone()}},
+                                     wide = {{"w", start.to(at::kFloat)}};
+      const auto a = MakeOptimizer(config, {}, narrow), b = MakeOptimizer(config, {}, wide);
+      for (int step = 0; step < 5; ++step) {
+        a->Step({gradient.clone()});
+        b->Step({gradient.to(at::kFloat)});
+      }
+      EXPECT_EQ(narrow[0].tensor.scalar_type(), type);
+      EXPECT_FALSE(narrow[0].tensor.eq(start).any().item<bool>()) << OptimizerTypeName(config.type);
+      EXPECT_LT((narrow[0].tensor - wide[0].tensor).abs().max().item<double>(), tolerance)
+          << OptimizerTypeName(config.type) << ", " << type;
+    }
+  }
 }
 
 }  // namespace

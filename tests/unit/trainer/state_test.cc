@@ -76,7 +76,19 @@ TEST(StateTest, AnotherModelIsRefusedByTensor) {
   EXPECT_THAT(LoadFailure(checkpoint, {{"w", w}, {"b", b}, {"c", b}}), HasSubstr("no tensor c"));
   EXPECT_THAT(LoadFailure(checkpoint, {{"w", at::zeros({3})}, {"b", b}}),
               HasSubstr("w is F32 [2], not F32 [3]"));
-  EXPECT_THAT(LoadFailure(checkpoint, {{"w", w.to(at::kDouble)}, {"b", b}}), HasSubstr("F64"));
+  EXPECT_THAT(LoadFailure(checkpoint, {{"w", w.to(at::kLong)}, {"b", b}}), HasSubstr("I64"));
+}
+
+TEST(StateTest, ARunGoesOnInAnotherPrecision) {
+  const TempDir folder;
+  Checkpoint checkpoint{folder.path(), "t", {}};
+  const at::Tensor fine = at::full({3}, 1 + 1.0 / 512);  // more than bf16 can hold
+  WriteState(folder.path(), "s.safetensors", {{"w", fine}, {"n", at::full({3}, 0.5, at::kHalf)}},
+             checkpoint.manifest);
+  const at::Tensor w = at::zeros({3}, at::kBFloat16), n = at::zeros({3});
+  EXPECT_EQ(LoadFailure(checkpoint, {{"w", w}, {"n", n}}), "");
+  EXPECT_TRUE(at::equal(w, fine.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(n, at::full({3}, 0.5)));
 }
 
 }  // namespace

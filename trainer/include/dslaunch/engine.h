@@ -15,16 +15,17 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "dslaunch/autocast.h"
 #include "dslaunch/named_tensor.h"
 #include "dslaunch/process_group.h"
 
 namespace dslaunch {
 
 struct EngineConfig;
-struct LossScalerState;
 
 // A scalar of a model's output and what it should have been.
 using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
@@ -50,6 +51,7 @@ struct MemoryUse {
 struct EngineProgress {
   int64_t steps = 0;    // optimizer steps, skipped ones included
   int64_t updates = 0;  // those that were not skipped; the learning rate follows from it
+  // Of the loss scaler, where there is one: trainer/precision/loss_scaler.h.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
 };
@@ -69,17 +71,25 @@ class EngineCore {
   ~EngineCore();
   EngineCore(EngineCore&&) noexcept;
 
-  // Around the model's forward pass. Without gradients (evaluation) they only choose precision.
+  // What the forward pass and the loss are to run under.
+  AutocastScope Autocast() const;
+  // An input of the model, in the model's dtype where that is a 16-bit one.
+  at::Tensor ToModelDtype(const at::Tensor& input) const;
+
+  // Around the model's forward pass. In evaluation (mode, or without gradients) they do nothing.
   void BeforeForward();
   void AfterForward(const std::vector<at::Tensor>& outputs);
 
   // Gradients of loss / gradient_accumulation_steps (of loss itself without `scale_by_steps`),
-  // averaged over the ranks on the last micro-batch of a step. Throws where the model is in
-  // evaluation mode.
+  // averaged over the ranks on the last micro-batch of a step. Throws for a loss that is no scalar
+  // or depends on nothing that is trained, in evaluation mode, without a forward pass through the
+  // engine, and a second time without Step.
   void Backward(const at::Tensor& loss, bool scale_by_steps = true);
 
   // Ends a micro-batch; on the last one of a step clips, updates and clears the gradients, and
-  // returns true. Throws, naming it, where a parameter got no gradient.
+  // returns true. Throws without Backward; naming it, where a parameter got no gradient; and,
+  // naming step, parameter and, where its loss was not finite, rank, for gradients that are not
+  // finite: in fp32, or where the loss scale cannot be lowered any more.
   bool Step();
 
   void SetTrain(bool on);
@@ -93,11 +103,13 @@ class EngineCore {
   int64_t global_steps() const;   // optimizer steps, skipped ones included
   int64_t skipped_steps() const;  // those whose gradients were not finite
   bool skipped() const;           // whether the last step was one
-  // Why, for people: "the gradient of fc1.weight is not finite; loss scale 65536 -> 32768".
+  // Why, for people: "the gradient of fc1.weight is not finite; loss scale 65536 -> 32768". Empty
+  // where it was not.
   const std::string& skip_reason() const;
-  double lr() const;         // of the next step, as DeepSpeed's get_lr() has it after engine.step()
-  double step_lr() const;    // of the last step
-  double grad_norm() const;  // of the last step: L2 of the averaged gradient, before clipping
+  double lr() const;       // of the next step, as DeepSpeed's get_lr() has it after engine.step()
+  double step_lr() const;  // of the last step
+  // Of the last step: L2 of the averaged gradient, before clipping. Not finite where skipped.
+  double grad_norm() const;
   double loss_scale() const;       // of the next step; 1 without a scaler
   double step_loss_scale() const;  // of the last step
   // Of the step so far, or of the last one: seconds from the start of each forward pass until the
@@ -121,7 +133,8 @@ class EngineCore {
   std::unique_ptr<Impl> impl_;
 };
 
-// M is any torch::nn::Module; Forward takes and returns what its forward does.
+// M is any torch::nn::Module; Forward takes and returns what its forward does. Tensors among its
+// arguments that are of floating point get the model's dtype where that is a 16-bit one.
 template <class M>
 class Engine {
  public:
@@ -130,8 +143,9 @@ class Engine {
 
   template <class... Args>
   auto Forward(Args&&... args) {
+    const AutocastScope autocast = core_.Autocast();
     core_.BeforeForward();
-    auto output = model_->forward(std::forward<Args>(args)...);
+    auto output = model_->forward(Input(std::forward<Args>(args))...);
     if constexpr (std::is_same_v<decltype(output), at::Tensor>) {
       core_.AfterForward({output});
     } else {
@@ -140,6 +154,7 @@ class Engine {
     return output;
   }
   at::Tensor Loss(const at::Tensor& output, const at::Tensor& target) const {
+    const AutocastScope autocast = core_.Autocast();
     return loss_(output, target);
   }
   void Backward(const at::Tensor& loss, bool scale_by_steps = true) {
@@ -160,6 +175,15 @@ class Engine {
   EngineCore& core() { return core_; }
 
  private:
+  template <class T>
+  decltype(auto) Input(T&& argument) const {
+    if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>) {
+      return core_.ToModelDtype(argument);
+    } else {
+      return std::forward<T>(argument);
+    }
+  }
+
   std::shared_ptr<M> model_;
   LossFunction loss_;
   EngineCore core_;

@@ -1,0 +1,31 @@
+#include "trainer/engine/master_weights.h"
+
+#include <ATen/ATen.h>
+
+namespace dslaunch {
+
+MasterWeights::MasterWeights(const std::vector<NamedTensor>& parameters, bool enabled)
+    : weights_(parameters) {
+  if (!enabled) return;
+  for (NamedTensor& weight : weights_) {
+    const at::ScalarType type = weight.tensor.scalar_type();
+    if (type != at::kHalf && type != at::kBFloat16) continue;
+    model_.push_back(weight.tensor);
+    weight.tensor = weight.tensor.detach().to(at::kFloat);
+    masters_.push_back(weight.tensor);
+  }
+}
+
+void MasterWeights::CopyToModel() const {
+  if (masters_.empty()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_copy_(model_, masters_);
+}
+
+int64_t MasterWeights::bytes() const {
+  int64_t bytes = 0;
+  for (const at::Tensor& master : masters_) bytes += static_cast<int64_t>(master.nbytes());
+  return bytes;
+}
+
+}  // namespace dslaunch

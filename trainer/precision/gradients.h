@@ -1,0 +1,18 @@
+// What happens to all gradients at once, in few passes over them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+namespace dslaunch {
+
+// The L2 norm of all of them as one vector, computed in at least fp32. Not finite exactly where
+// some element is not. Waits for the device.
+double GradientNorm(const std::vector<at::Tensor>& gradients);
+
+// The first gradient with an element that is inf or nan. Waits for the device.
+std::optional<size_t> FirstNotFinite(const std::vector<at::Tensor>& gradients);
+
+}  // namespace dslaunch

@@ -1,0 +1,18 @@
+// The number formats of a module's tensors.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <torch/nn/module.h>
+
+#include "trainer/config/dtype.h"
+
+namespace dslaunch {
+
+at::ScalarType ToScalarType(Dtype dtype);
+
+// Casts the parameters and buffers of `module` in place; only those of floating point, unlike
+// Module::to, which would make fp16 numbers of counters. `batch_norm_float32`: those of batch norms
+// become fp32. Nothing where `dtype` is fp32: a model in double stays one.
+void CastModule(torch::nn::Module& module, Dtype dtype, bool batch_norm_float32);
+
+}  // namespace dslaunch
