@@ -61,8 +61,9 @@ void ExpectRefused(const Call& call, const std::string& words) {
   try {
     call();
   } catch (const TrainError& error) {
-    if (error.code() == ExitCode::kUsage && std::string(error.what()).find(words) < 1000) return;
-    throw std::runtime_error("instead of '" + words + "': " + error.what());
+    const std::string what = error.what();
+    if (error.code() == ExitCode::kUsage && what.find(words) != std::string::npos) return;
+    throw std::runtime_error("instead of '" + words + "': " + what);
   }
   throw std::runtime_error("not refused: " + words);
 }
