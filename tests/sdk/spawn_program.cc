@@ -42,7 +42,7 @@ void PrintSum(int rank) {
        std::to_string(static_cast<int>(sum)) + ", parent " + std::to_string(getppid()));
 }
 
-void Backward() { at::ones({2}, at::requires_grad()).sum().backward(); }
+void Backward() { at::ones({2}).requires_grad_().sum().backward(); }
 
 // How ranks that were started by the test leave their group.
 ProcessGroup* kept = nullptr;
