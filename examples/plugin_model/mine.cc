@@ -10,8 +10,8 @@ class Mine : public dslaunch::Model {
   explicit Mine(const dslaunch::PluginInput& input) {
     int64_t inputs = 1;
     for (const int64_t size : input.input_shape) inputs *= size;
-    const auto depth = static_cast<int64_t>(input.numbers.at("depth"));
-    const auto width = static_cast<int64_t>(input.numbers.at("width"));
+    const auto depth = static_cast<int64_t>(input.Number("depth"));
+    const auto width = static_cast<int64_t>(input.Number("width"));
     if (depth < 1 || width < 1) throw std::invalid_argument("depth and width must be at least 1");
     first = register_module("first", torch::nn::Linear(inputs, width));
     hidden = register_module("hidden", torch::nn::ModuleList());

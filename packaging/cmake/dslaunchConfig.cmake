@@ -29,6 +29,8 @@ set_target_properties(dslaunch::plugin PROPERTIES
   INTERFACE_INCLUDE_DIRECTORIES "${dslaunch_prefix}/include"
   INTERFACE_COMPILE_FEATURES cxx_std_20)
 target_link_libraries(dslaunch::plugin INTERFACE dslaunch_libtorch)
+# The trainer looks a plugin's symbols up as they are called, too late to say what is missing.
+target_link_options(dslaunch::plugin INTERFACE -Wl,--no-undefined)
 
 add_library(dslaunch::dslaunch INTERFACE IMPORTED)
 set(dslaunch_archives "")

@@ -130,6 +130,7 @@ class InstalledTest(unittest.TestCase):
         with open(self.folder + "/text.so", "w") as file:
             file.write("no library")
         self.check_refused(self.folder + "/text.so", "cannot be loaded", "LibTorch 2.11.0")
+        self.check_refused(self.plugin, "makes no model: model.params.width is missing", params={"depth": 1})
         self.check_refused(self.plugin, "makes no model: depth and width must be at least 1",
                            params={"depth": 0, "width": 8})
 

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,13 @@ struct PluginInput {
   std::vector<int64_t> input_shape;       // of one sample: {C, H, W}, {F} or {T}
   std::string params_json;                // model.params of the recipe: an object
   std::map<std::string, double> numbers;  // those of its values that are numbers, by name
+
+  double Number(const std::string& name) const {
+    const auto found = numbers.find(name);
+    if (found == numbers.end())
+      throw std::invalid_argument("model.params." + name + " is missing, or no number");
+    return found->second;
+  }
 };
 
 // The one symbol of a plugin.
