@@ -10,9 +10,9 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/pidfd.h"
 #include "agent/subprocess.h"
 #include "proto/contract/deadline.h"
+#include "proto/contract/pidfd.h"
 
 namespace dslaunch {
 namespace {

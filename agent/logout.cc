@@ -15,9 +15,9 @@
 #include <iterator>
 #include <sstream>
 
-#include "agent/pidfd.h"
 #include "agent/subprocess.h"
 #include "proto/contract/deadline.h"
+#include "proto/contract/pidfd.h"
 #include "proto/contract/unique_fd.h"
 
 namespace dslaunch {

@@ -21,11 +21,11 @@
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
 #include "agent/log_keeping.h"
-#include "agent/port_reservation.h"
 #include "agent/program.h"
 #include "agent/rendezvous_link.h"
 #include "agent/worker_end.h"
 #include "proto/agent.pb.h"
+#include "proto/contract/port_reservation.h"
 #include "proto/keeper.pb.h"
 #include "rendezvous/server.h"
 

@@ -13,8 +13,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "agent/pidfd.h"
 #include "agent/proc_text.h"
+#include "proto/contract/pidfd.h"
 #include "proto/contract/unique_fd.h"
 #include "proto/contract/worker_env.h"
 

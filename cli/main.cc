@@ -97,8 +97,7 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string&
   RecipeRequest request;
   request.options = options.train;
   request.cwd = cwd;
-  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal(),
-                         DSLAUNCH_SOURCE_RECIPES};
+  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal()};
   DSL_TRY_ASSIGN(const Recipe recipe, LoadRecipe(request));
   if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
   program.add_argv((bin / "dslaunch-train").string());

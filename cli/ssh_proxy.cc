@@ -12,9 +12,9 @@
 #include <csignal>
 #include <cstring>
 
-#include "agent/pidfd.h"
 #include "agent/subprocess.h"
 #include "cli/hello.h"
+#include "proto/contract/pidfd.h"
 
 namespace dslaunch {
 namespace {

@@ -15,9 +15,9 @@
 #include <mutex>
 #include <utility>
 
-#include "agent/pidfd.h"
 #include "agent/subprocess.h"
 #include "cli/hello.h"
+#include "proto/contract/pidfd.h"
 
 namespace dslaunch {
 namespace {

@@ -8,6 +8,9 @@
 namespace dslaunch {
 namespace {
 
+constexpr char kAgentStoreVariable[] = "TORCHELASTIC_USE_AGENT_STORE";
+constexpr char kRestartCountVariable[] = "TORCHELASTIC_RESTART_COUNT";
+
 Error BadVariable(const char* name, const std::string& why) {
   return Error{ExitCode::kUsage, std::string("environment variable ") + name + " " + why +
                                      "; start the program with dslaunch, which sets it"};
@@ -45,10 +48,10 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {"CROSS_SIZE", number(num_nodes)},
       {"MASTER_ADDR", master_addr},
       {"MASTER_PORT", number(master_port)},
-      {"TORCHELASTIC_RESTART_COUNT", number(restart_count)},
+      {kRestartCountVariable, number(restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", number(max_restarts)},
       {"TORCHELASTIC_RUN_ID", job_id},
-      {"TORCHELASTIC_USE_AGENT_STORE", "False"},  // rank 0 hosts the TCPStore itself
+      {kAgentStoreVariable, "False"},  // rank 0 hosts the TCPStore itself
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {kJobIdVariable, job_id},
       {kEpochVariable, number(epoch)},
@@ -95,6 +98,11 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   if (master_addr == nullptr || *master_addr == '\0')
     return BadVariable("MASTER_ADDR", "is missing");
   env.master_addr = master_addr;
+  if (getenv(kRestartCountVariable) != nullptr) {
+    DSL_TRY_ASSIGN(env.restart_count, ReadInt(getenv, kRestartCountVariable, 0, INT_MAX));
+  }
+  const char* agent_store = getenv(kAgentStoreVariable);
+  env.agent_store = agent_store != nullptr && std::strcmp(agent_store, "True") == 0;
   return env;
 }
 

@@ -33,8 +33,9 @@ struct WorkerEnv {
   uint64_t epoch = 1;  // 1 for the first start of the job's ranks
   int restart_count = 0;
   int max_restarts = 0;
-  int status_fd = -1;      // -1: no status pipe
-  std::string error_file;  // where torchelastic's @record writes its error.json
+  bool agent_store = false;  // a TCPStore listens at master_port already (torchrun's agent)
+  int status_fd = -1;        // -1: no status pipe
+  std::string error_file;    // where torchelastic's @record writes its error.json
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
   std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
   int omp_num_threads = 1;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -15,14 +16,62 @@ namespace dslaunch {
 namespace {
 
 constexpr char kAllDone[] = "all_done";
-constexpr std::chrono::minutes kFinishTimeout{1};
+
+[[noreturn]] void Refuse(const char* call, const std::string& problem) {
+  throw TrainError(ExitCode::kUsage, std::string(call) + ": " + problem);
+}
+
+void CheckTensor(const char* call, const at::Tensor& tensor) {
+  if (!tensor.defined()) Refuse(call, "the tensor is undefined");
+  if (tensor.device().is_cpu() && tensor.layout() == at::kStrided) return;
+  Refuse(call, "the tensor is " + c10::str(tensor.layout(), " on ", tensor.device()) +
+                   "; the ranks exchange dense CPU tensors");
+}
+
+void CheckReduction(const char* call, const at::Tensor& tensor, ReduceOp op) {
+  CheckTensor(call, tensor);
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+      return;
+    case at::kByte:
+    case at::kChar:
+    case at::kInt:
+    case at::kLong:
+      if (op != ReduceOp::kAverage) return;
+      Refuse(call, c10::str("the average of ", tensor.scalar_type(),
+                            " values need not be one; take the sum, or floating-point values"));
+    default:
+      Refuse(call, c10::str("values of ", tensor.scalar_type(),
+                            " cannot be reduced; float, double, half, bfloat16, uint8, int8, int32 "
+                            "and int64 can"));
+  }
+}
+
+void CheckRank(const char* call, const char* role, int rank, int world_size) {
+  if (rank >= 0 && rank < world_size) return;
+  Refuse(call, std::string(role) + " is " + std::to_string(rank) + "; the ranks are 0 to " +
+                   std::to_string(world_size - 1));
+}
+
+// The tensor's own memory where it lies in one piece as it is, else a copy.
+at::Tensor Dense(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+}
+
+// The memory of a contiguous tensor, for what only moves values: Gloo knows few dtypes. Valid as
+// long as `tensor`.
+at::Tensor Bytes(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, at::kByte);
+}
 
 c10d::ReduceOp ToC10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kAverage:  // Gloo has none: the sum is divided
       return c10d::ReduceOp::SUM;
-    case ReduceOp::kAverage:
-      return c10d::ReduceOp::AVG;
     case ReduceOp::kMin:
       return c10d::ReduceOp::MIN;
     case ReduceOp::kMax:
@@ -33,16 +82,37 @@ c10d::ReduceOp ToC10d(ReduceOp op) {
   std::abort();
 }
 
+// [world_size, ...] -> [...], in the dtype it has.
+at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return parts.sum(0, /*keepdim=*/false, parts.scalar_type());
+    case ReduceOp::kAverage:
+      return parts.mean(0);
+    case ReduceOp::kMin:
+      return parts.amin(0);
+    case ReduceOp::kMax:
+      return parts.amax(0);
+    case ReduceOp::kProduct:
+      return parts.prod(0, /*keepdim=*/false, parts.scalar_type());
+  }
+  std::abort();
+}
+
 std::string DoneKey(int rank) { return "done/" + std::to_string(rank); }
 
 c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(env.master_port);  // 0, in a world of one: any free port
-  options.isServer = env.rank == 0;
+  options.isServer = env.rank == 0 && !env.agent_store;
   options.numWorkers = static_cast<size_t>(env.world_size);
   options.timeout = ProcessGroup::kConnectTimeout;
   try {
-    return c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+    auto store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
+    if (!env.agent_store) return store;
+    // It outlives the ranks, so each start of them has keys of its own.
+    return c10::make_intrusive<c10d::PrefixStore>(
+        "worker/attempt_" + std::to_string(env.restart_count), std::move(store));
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
     const bool late = ClassifyCommFailure(what) == CommFailure::kTimedOut;
@@ -68,47 +138,97 @@ ProcessGroup::ProcessGroup(const WorkerEnv& env)
   group_->setGroupName("world");
 }
 
+ProcessGroup::~ProcessGroup() {
+  if (!group_) return;
+  if (std::uncaught_exceptions() == 0) {
+    Finish();
+    return;
+  }
+  // Their destructors wait for what is under way, which may never end. The process does.
+  group_.release();
+  store_.release();
+}
+
+ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
+
 void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
-  std::vector<at::Tensor> tensors = {tensor};
+  CheckReduction("AllReduce", tensor, op);
+  if (tensor.numel() == 0) return;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors = {Dense(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = ToC10d(op);
   group_->allreduce(tensors, options)->wait();
+  if (op == ReduceOp::kAverage) tensors[0].div_(world_size_);
+  if (!tensors[0].is_alias_of(tensor)) tensor.copy_(tensors[0]);
 }
 
 void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
-  std::vector<at::Tensor> tensors = {tensor};
+  CheckTensor("Broadcast", tensor);
+  CheckRank("Broadcast", "root", root, world_size_);
+  if (tensor.numel() == 0) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor dense = Dense(tensor);
+  std::vector<at::Tensor> tensors = {Bytes(dense)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
   group_->broadcast(tensors, options)->wait();
+  if (!dense.is_alias_of(tensor)) tensor.copy_(dense);
 }
 
 at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
+  CheckTensor("AllGather", tensor);
+  const at::NoGradGuard no_grad;
+  const at::Tensor dense = Dense(tensor);
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape.insert(shape.begin(), world_size_);
-  const at::Tensor all = at::empty(shape, tensor.options());
-  std::vector<at::Tensor> inputs = {tensor.contiguous()};
-  std::vector<std::vector<at::Tensor>> outputs = {all.unbind(0)};
+  at::Tensor all = at::empty(shape, dense.options());
+  if (all.numel() == 0) return all;
+  std::vector<at::Tensor> inputs = {Bytes(dense)};
+  std::vector<std::vector<at::Tensor>> outputs = {Bytes(all).chunk(world_size_)};
   group_->allgather(outputs, inputs)->wait();
   return all;
 }
 
 at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) const {
-  std::vector<at::Tensor> outputs = {at::empty_like(tensor[0])};
-  std::vector<std::vector<at::Tensor>> inputs = {tensor.contiguous().unbind(0)};
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = ToC10d(op);
-  group_->reduce_scatter(outputs, inputs, options)->wait();
-  return outputs[0];
+  CheckReduction("ReduceScatter", tensor, op);
+  if (tensor.dim() == 0 || tensor.size(0) != world_size_) {
+    Refuse("ReduceScatter",
+           c10::str("the tensor has the shape ", tensor.sizes(),
+                    "; its first dimension must be the number of ranks, ", world_size_));
+  }
+  const at::NoGradGuard no_grad;
+  // Gloo's own is an all-reduce of everything; this moves each part once.
+  at::Tensor input = Dense(tensor);
+  at::Tensor parts = at::empty_like(input);
+  std::vector<int64_t> equal_parts;
+  if (input.numel() > 0) {
+    at::Tensor sent = Bytes(input), received = Bytes(parts);
+    group_->alltoall_base(received, sent, equal_parts, equal_parts)->wait();
+  }
+  return ReduceParts(parts, op);
 }
 
 void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
-  std::vector<at::Tensor> tensors = {tensor.contiguous()};
+  CheckTensor("Send", tensor);
+  CheckRank("Send", "to", to, world_size_);
+  if (to == rank_) Refuse("Send", "rank " + std::to_string(to) + " sends to itself");
+  if (tensor.numel() == 0) return;
+  const at::Tensor dense = Dense(tensor);
+  std::vector<at::Tensor> tensors = {Bytes(dense)};
   group_->send(tensors, to, /*tag=*/0)->wait();
 }
 
 void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
-  std::vector<at::Tensor> tensors = {tensor};
+  CheckTensor("Recv", tensor);
+  CheckRank("Recv", "from", from, world_size_);
+  if (from == rank_) Refuse("Recv", "rank " + std::to_string(from) + " receives from itself");
+  if (tensor.numel() == 0) return;
+  const at::NoGradGuard no_grad;
+  const at::Tensor dense = Dense(tensor);
+  std::vector<at::Tensor> tensors = {Bytes(dense)};
   group_->recv(tensors, from, /*tag=*/0)->wait();
+  if (!dense.is_alias_of(tensor)) tensor.copy_(dense);
 }
 
 void ProcessGroup::Barrier() const { group_->barrier()->wait(); }
@@ -123,18 +243,19 @@ void ProcessGroup::Finish() {
   // Gloo may still have bytes under way when a collective returns; closing then resets the peer's
   // connection. So every rank first says that it has all it needs, and goes when all have said so.
   const std::vector<uint8_t> yes = {1};
-  store_->set(DoneKey(rank_), yes);
-  if (rank_ == 0) {
-    std::vector<std::string> keys;
-    for (int rank = 0; rank < world_size_; ++rank) keys.push_back(DoneKey(rank));
-    store_->wait(keys, kFinishTimeout);
-    store_->set(kAllDone, yes);
-  } else {
-    try {
+  try {
+    store_->set(DoneKey(rank_), yes);
+    if (rank_ == 0) {
+      std::vector<std::string> keys;
+      for (int rank = 0; rank < world_size_; ++rank) keys.push_back(DoneKey(rank));
+      store_->wait(keys, kFinishTimeout);
+      store_->set(kAllDone, yes);
+    } else {
       store_->wait({kAllDone}, kFinishTimeout);
-    } catch (const std::exception&) {
-      // Rank 0 hosts the store and has gone, which it does only when all are done.
     }
+  } catch (const std::exception&) {
+    // Rank 0 hosts the store and has gone, or a rank has nothing to say for a minute: this one has
+    // all it needs in either case.
   }
   group_->shutdown();
   group_.reset();

@@ -3,6 +3,7 @@
 #include "trainer/models/cnn.h"
 #include "trainer/models/gpt2.h"
 #include "trainer/models/mlp.h"
+#include "trainer/models/plugin_model.h"
 #include "trainer/models/resnet18.h"
 #include "trainer/train_error.h"
 
@@ -25,7 +26,7 @@ std::shared_ptr<Model> MakeModel(const ModelConfig& config,
       return std::make_shared<Gpt2>(gpt2, shape);
     }
     std::shared_ptr<Model> operator()(const PluginConfig& plugin) const {
-      throw TrainError(ExitCode::kBadInput, plugin.path + ": models of plugins cannot be loaded");
+      return LoadPluginModel(plugin, shape);
     }
   };
   return std::visit(Maker{input_shape}, config);

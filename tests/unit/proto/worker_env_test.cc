@@ -66,6 +66,17 @@ TEST(WorkerEnvTest, WithoutALauncherTheWorldIsOne) {
   EXPECT_EQ(env->rank, 0);
 }
 
+TEST(WorkerEnvTest, TorchrunsAgentListensItself) {
+  const auto list = Example().Required();
+  Map map(list.begin(), list.end());
+  EXPECT_FALSE(WorkerEnv::FromEnviron(Lookup(map))->agent_store);
+  map["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  map["TORCHELASTIC_RESTART_COUNT"] = "3";
+  const Result<WorkerEnv> env = WorkerEnv::FromEnviron(Lookup(map));
+  EXPECT_TRUE(env->agent_store);
+  EXPECT_EQ(env->restart_count, 3) << "the store outlives a start of the ranks";
+}
+
 TEST(WorkerEnvTest, ABadVariableIsNamed) {
   const auto list = Example().Required();
   const Map good(list.begin(), list.end());

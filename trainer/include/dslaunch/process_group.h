@@ -10,18 +10,27 @@ namespace dslaunch {
 
 struct WorkerEnv;
 
+// kAverage is the sum divided by the number of ranks.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
-// Collectives must be called by every rank in the same order, from one thread, with tensors of the
-// same shape and dtype. They return when the result is there. Errors are exceptions of c10 or std;
-// every wait ends after kConnectTimeout or kCollectiveTimeout.
+// Collectives must be called by every rank in the same order, from one thread, with CPU tensors of
+// the same shape and dtype; memory may be laid out in any way, and autograd sees nothing of it.
+// They return when the result is there. What a caller can mend is thrown as TrainError before
+// anything is sent: a rank out of range, a tensor that is not dense or not on the CPU, a dtype that
+// cannot be reduced. What happens on the way is an exception of c10 or std. Every wait ends after
+// kConnectTimeout or kCollectiveTimeout.
 class ProcessGroup {
  public:
   static constexpr std::chrono::minutes kConnectTimeout{5};
   static constexpr std::chrono::minutes kCollectiveTimeout{10};
+  static constexpr std::chrono::minutes kFinishTimeout{1};
 
-  // Meets the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 listens.
+  // Meets the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 listens (or torchrun's agent).
   explicit ProcessGroup(const WorkerEnv& env);
+  // Finish(). While an exception is passing it waits for nobody: the others may be stuck or gone.
+  ~ProcessGroup();
+  ProcessGroup(ProcessGroup&&) noexcept;
+  ProcessGroup& operator=(ProcessGroup&&) = delete;
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
@@ -29,12 +38,16 @@ class ProcessGroup {
   // Shared by all ranks: small values by key.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
+  // Reductions take float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage only the
+  // first four. The rest takes any dtype.
+
   void AllReduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;  // in place
   void Broadcast(at::Tensor& tensor, int root) const;                      // in place
   // [...] of each rank -> [world_size, ...] on all.
   at::Tensor AllGather(const at::Tensor& tensor) const;
   // [world_size, ...] of each rank -> [...]: the reduction of every rank's part for this one.
   at::Tensor ReduceScatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  // To and from another rank; messages between two ranks arrive in order.
   void Send(const at::Tensor& tensor, int to) const;
   void Recv(at::Tensor& tensor, int from) const;
   void Barrier() const;
@@ -43,7 +56,7 @@ class ProcessGroup {
   void AllReduceSum(std::vector<double>& values) const;
 
   // Leaves the group: returns once no rank needs another one any more, so that nobody sees a
-  // connection break.
+  // connection break, or after kFinishTimeout. Nothing else may be called after it.
   void Finish();
 
  private:

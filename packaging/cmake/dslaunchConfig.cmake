@@ -1,0 +1,41 @@
+# find_package(dslaunch) gives
+#   dslaunch::dslaunch   for programs that train with the engine (dslaunch/dslaunch.h), LibTorch included
+#   dslaunch::plugin     for models that `dslaunch train` loads (dslaunch/plugin.h): headers and LibTorch only
+#
+# LibTorch is the folder DSLAUNCH_LIBTORCH (with include/ and lib/); else that of Torch_DIR, Torch_ROOT or
+# CMAKE_PREFIX_PATH; else the one that this dslaunch was installed with.
+if(TARGET dslaunch::dslaunch)
+  return()
+endif()
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+find_dependency(ZLIB)
+
+get_filename_component(dslaunch_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+set(dslaunch_hints "${Torch_ROOT}" "$ENV{Torch_ROOT}")
+foreach(folder IN LISTS Torch_DIR CMAKE_PREFIX_PATH)
+  list(APPEND dslaunch_hints "${folder}" "${folder}/../.." "${folder}/../../..")  # of share/cmake/Torch
+endforeach()
+find_path(DSLAUNCH_LIBTORCH lib/libtorch_cpu.so
+  HINTS ${dslaunch_hints} "${dslaunch_prefix}/lib/dslaunch/libtorch" NO_DEFAULT_PATH
+  DOC "LibTorch 2.11: a folder with include/ and lib/")
+set(dslaunch_libtorch_way_out
+    "Point at a LibTorch 2.11 with -DDSLAUNCH_LIBTORCH=FOLDER, where FOLDER has include/ and lib/ (for example "
+    ".../site-packages/torch).")
+include("${CMAKE_CURRENT_LIST_DIR}/LibTorchTarget.cmake")
+
+add_library(dslaunch::plugin INTERFACE IMPORTED)
+set_target_properties(dslaunch::plugin PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES "${dslaunch_prefix}/include"
+  INTERFACE_COMPILE_FEATURES cxx_std_20)
+target_link_libraries(dslaunch::plugin INTERFACE dslaunch_libtorch)
+# The trainer looks a plugin's symbols up as they are called, too late to say what is missing.
+target_link_options(dslaunch::plugin INTERFACE -Wl,--no-undefined)
+
+add_library(dslaunch::dslaunch INTERFACE IMPORTED)
+set(dslaunch_archives "")
+foreach(name trainer trainer_gloo trainer_base contract)
+  list(APPEND dslaunch_archives "${dslaunch_prefix}/lib/dslaunch/libdslaunch_${name}.a")
+endforeach()
+target_link_libraries(dslaunch::dslaunch INTERFACE dslaunch::plugin ${dslaunch_archives} dslaunch_libtorch ZLIB::ZLIB
+                                                   Threads::Threads ${CMAKE_DL_LIBS})

@@ -1,0 +1,139 @@
+"""The installed tree, moved to where it was not installed: users' programs and plugins are built against it with plain
+CMake and run, alone and by `dslaunch`, which finds its agent, trainer and recipes there."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+BUILD = os.environ["DSLAUNCH_BUILD_DIR"]
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BAD_INPUT = 65
+
+
+def environment():
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("DSLAUNCH_", "GLOO_", "TORCH"))}
+    return dict(kept, OMP_NUM_THREADS="1")
+
+
+def run(*command, cwd=None, timeout_s=100, **variables):
+    return subprocess.run(command, cwd=cwd, env=dict(environment(), **variables), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=timeout_s)
+
+
+def checked(*command, **options):
+    ended = run(*command, **options)
+    if ended.returncode != 0:
+        raise AssertionError("%s: exit code %d\n%s%s" % (command, ended.returncode, ended.stdout, ended.stderr))
+    return ended
+
+
+def files_below(folder):
+    return [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
+
+
+class InstalledTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="dslaunch-installed-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        checked("cmake", "--install", BUILD, "--prefix", cls.folder + "/first")
+        cls.prefix = cls.folder + "/moved"
+        os.rename(cls.folder + "/first", cls.prefix)
+        cls.dslaunch = cls.prefix + "/bin/dslaunch"
+        shutil.copytree(SOURCE + "/examples", cls.folder + "/examples")
+        builds = []
+        for name in "mnist_mlp", "plugin_model":
+            example = cls.folder + "/examples/" + name
+            checked("cmake", "-S", example, "-B", example + "/build", "-DCMAKE_PREFIX_PATH=" + cls.prefix)
+            builds.append(subprocess.Popen(["cmake", "--build", example + "/build"], stdout=subprocess.PIPE,
+                                           stderr=subprocess.STDOUT, text=True))
+        outputs = [(build.communicate()[0], build.returncode) for build in builds]
+        for output, code in outputs:
+            if code != 0:
+                raise AssertionError(output)
+        cls.program = cls.folder + "/examples/mnist_mlp/build/mnist_mlp"
+        cls.plugin_folder = cls.folder + "/examples/plugin_model"
+        cls.plugin = cls.plugin_folder + "/build/libmine.so"
+
+    def test_the_tree_knows_nothing_of_where_it_was_built(self):
+        for file in files_below(self.prefix + "/lib/cmake") + files_below(self.prefix + "/include"):
+            with open(file) as text:
+                content = text.read()
+            self.assertNotIn(BUILD, content, file)
+            self.assertNotIn(SOURCE, content, file)
+        for name in os.listdir(self.prefix + "/bin"):
+            dynamic = checked("readelf", "-d", self.prefix + "/bin/" + name).stdout
+            for paths in re.findall(r"(?:RPATH|RUNPATH).*\[(.*)\]", dynamic):
+                self.assertTrue(paths.startswith("$ORIGIN/"), paths)
+
+    def check_example(self, ended):
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        losses = [float(loss) for loss in re.findall(r"step \d+: loss (\d\.\d+)", ended.stdout)]
+        self.assertEqual(len(losses), 5, ended.stdout)
+        self.assertLess(losses[-1], 0.65)
+
+    def test_a_program_alone_and_with_ranks_of_its_own(self):
+        self.check_example(run(self.program))
+        self.check_example(run(self.program, "2"))
+
+    def test_a_program_under_the_launcher(self):
+        ended = run(self.dslaunch, "--num_gpus", "2", "--device", "cpu", "--log_dir", self.folder + "/logs", self.program)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.assertRegex(ended.stdout, r"step 250: loss 0\.[0-5]")
+
+    def train(self, *arguments, ranks=2):
+        """Runs `dslaunch train` and returns the losses of its steps."""
+        with tempfile.NamedTemporaryFile("r") as metrics:
+            ended = run(self.dslaunch, "--num_gpus", str(ranks), "--device", "cpu", "--log_dir", self.folder + "/logs",
+                        "train", *arguments, "--metrics_jsonl", metrics.name, cwd=self.plugin_folder)
+            self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+            return [json.loads(line)["loss"] for line in metrics]
+
+    def test_train_with_a_recipe_that_came_along(self):
+        losses = self.train("fashion_mnist", "--steps", "40")
+        self.assertEqual(len(losses), 40)
+        self.assertLess(sum(losses[-5:]) / 5, 0.6 * sum(losses[:5]) / 5)
+
+    def test_train_a_plugin(self):
+        for ranks in 1, 2:
+            losses = self.train("mine.yaml", "--steps", "40", ranks=ranks)
+            self.assertEqual(len(losses), 40)
+            self.assertLess(sum(losses[-5:]) / 5, 0.6 * sum(losses[:5]) / 5)
+
+    def check_refused(self, path, *words, params=None):
+        recipe = {"model": {"type": "plugin", "path": path, "params": params or {"depth": 1, "width": 8}},
+                  "data": {"type": "idx", "path": "/usr/share/datasets/fashion-mnist"},
+                  "run": {"steps": 1}, "engine": {"train_batch_size": 8, "optimizer": {"type": "SGD"}}}
+        ended = run(self.prefix + "/bin/dslaunch-train", DSLAUNCH_RECIPE=json.dumps(recipe))
+        self.assertEqual(ended.returncode, BAD_INPUT, ended.stderr)
+        self.assertEqual(ended.stderr.count("\n"), 1, ended.stderr)
+        for word in (path,) + words:
+            self.assertIn(word, ended.stderr)
+
+    def library(self, name, source):
+        path = "%s/%s" % (self.folder, name)
+        with open(path + ".c", "w") as file:
+            file.write(source)
+        checked("cc", "-shared", "-fPIC", "-o", path, path + ".c")
+        return path
+
+    def test_wrong_plugins_are_refused_by_name(self):
+        self.check_refused(self.library("libother.so", 'struct { const char* stamp; void* make; } dslaunch_plugin = {'
+                                        '"dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", 0};'),
+                           "was built for dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", "LibTorch 2.11.0")
+        self.check_refused(self.library("libnone.so", "int nothing;"), "has no model", "DSLAUNCH_PLUGIN")
+        self.check_refused(self.folder + "/nowhere.so", "does not exist", "model.path")
+        with open(self.folder + "/text.so", "w") as file:
+            file.write("no library")
+        self.check_refused(self.folder + "/text.so", "cannot be loaded", "LibTorch 2.11.0")
+        self.check_refused(self.plugin, "makes no model: model.params.width is missing", params={"depth": 1})
+        self.check_refused(self.plugin, "makes no model: depth and width must be at least 1",
+                           params={"depth": 0, "width": 8})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,42 @@
+#include "trainer/sdk/rank_end.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+int Exited(int code) { return W_EXITCODE(code, 0); }
+
+TEST(RankEndTest, ARankIsNamedWithItsCodeOrSignal) {
+  const TrainError code = SpawnError({{.rank = 0}, {.rank = 1, .wait_status = Exited(7)}});
+  EXPECT_THAT(code.what(), HasSubstr("rank 1 ended with exit code 7"));
+  EXPECT_EQ(code.exit_code(), 7);
+  const TrainError signal = SpawnError({{.rank = 2, .wait_status = SIGKILL}});
+  EXPECT_THAT(signal.what(), HasSubstr("rank 2 was ended by SIGKILL"));
+  EXPECT_EQ(signal.exit_code(), 137);
+}
+
+TEST(RankEndTest, ARankThatOnlyLostAnotherIsNotTheCause) {
+  const TrainError error = SpawnError({{.rank = 0, .wait_status = Exited(69)},
+                                       {.rank = 2, .wait_status = SIGTERM, .stopped = true},
+                                       {.rank = 1, .wait_status = SIGSEGV}});
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 was ended by SIGSEGV"));
+  EXPECT_EQ(SpawnError({{.rank = 3, .wait_status = Exited(75)},
+                        {.rank = 1, .wait_status = SIGTERM, .stopped = true}})
+                .exit_code(),
+            75)
+      << "but it is if nobody else is";
+}
+
+TEST(RankEndTest, ARankThatNeverCameHasFailed) {
+  const RankEnd end = {.rank = 1, .came = false};
+  EXPECT_TRUE(Failed(end));
+  EXPECT_THAT(SpawnError({end}).what(), HasSubstr("rank 1 ended before it came"));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,12 @@
+// Everything that programs and plugins may use of dslaunch.
+#pragma once
+
+#include "dslaunch/engine.h"
+#include "dslaunch/error.h"
+#include "dslaunch/mnist.h"
+#include "dslaunch/model.h"
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/plugin.h"
+#include "dslaunch/process_group.h"
+#include "dslaunch/spawn.h"
+#include "dslaunch/version.h"

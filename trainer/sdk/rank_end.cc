@@ -1,0 +1,48 @@
+#include "trainer/sdk/rank_end.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "proto/contract/exit_code.h"
+#include "proto/contract/signal_name.h"
+
+namespace dslaunch {
+namespace {
+
+int CodeOf(const RankEnd& end) {
+  if (WIFSIGNALED(end.wait_status)) return ExitCodeForSignal(WTERMSIG(end.wait_status));
+  return WEXITSTATUS(end.wait_status);
+}
+
+bool IsVictim(const RankEnd& end) {
+  const int code = CodeOf(end);
+  return end.stopped || code == ToInt(ExitCode::kUnavailable) || code == ToInt(ExitCode::kTimedOut);
+}
+
+}  // namespace
+
+bool Failed(const RankEnd& end) { return end.wait_status != 0 || !end.came; }
+
+TrainError SpawnError(const std::vector<RankEnd>& ends) {
+  auto cause = std::find_if(ends.begin(), ends.end(),
+                            [](const RankEnd& end) { return Failed(end) && !IsVictim(end); });
+  if (cause == ends.end()) cause = std::find_if(ends.begin(), ends.end(), Failed);
+  const std::string rank = "rank " + std::to_string(cause->rank) + " ";
+  if (WIFSIGNALED(cause->wait_status)) {
+    return {ExitCode{CodeOf(*cause)},
+            rank + "was ended by " + SignalName(WTERMSIG(cause->wait_status))};
+  }
+  if (CodeOf(*cause) != 0) {
+    return {ExitCode{CodeOf(*cause)}, rank + "ended with exit code " +
+                                          std::to_string(CodeOf(*cause)) +
+                                          "; what it says about it is on stderr"};
+  }
+  return {ExitCode::kUsage,
+          rank +
+              "ended before it came to its Spawn call: a process with several threads starts ranks "
+              "by running main() anew, which must take the same way again; or call Spawn before "
+              "anything that starts threads"};
+}
+
+}  // namespace dslaunch

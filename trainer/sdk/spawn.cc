@@ -1,0 +1,336 @@
+#include "dslaunch/spawn.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "proto/contract/deadline.h"
+#include "proto/contract/pidfd.h"
+#include "proto/contract/port_reservation.h"
+#include "proto/contract/unique_fd.h"
+#include "proto/contract/worker_env.h"
+#include "trainer/program/explain.h"
+#include "trainer/sdk/rank_end.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr char kPlaceVariable[] = "DSLAUNCH_SPAWN";
+constexpr milliseconds kGrace{5'000};
+constexpr milliseconds kKillLimit{10'000};
+
+// Where one rank belongs; travels in kPlaceVariable to a program that is started anew.
+struct Place {
+  int call = 0;  // of this program's Spawn calls, from 1
+  int rank = 0;
+  int ranks = 0;
+  int port = 0;
+  int came_fd = -1;  // a pipe that takes the rank's number once it has come to the call; -1: none
+
+  std::string ToText() const {
+    std::string text;
+    for (const int number : {call, rank, ranks, port, came_fd})
+      text += std::to_string(number) + " ";
+    return text;
+  }
+  static Place FromText(const char* text) {
+    Place place;
+    if (std::sscanf(text, "%d %d %d %d %d", &place.call, &place.rank, &place.ranks, &place.port,
+                    &place.came_fd) != 5) {
+      throw TrainError(ExitCode::kUsage,
+                       std::string(kPlaceVariable) + " is '" + text +
+                           "'; Spawn sets it for programs that it starts: unset it");
+    }
+    return place;
+  }
+};
+
+TrainError SystemError(const std::string& what) {
+  return {ExitCode::kUnavailable, "Spawn: " + what + ": " + std::strerror(errno)};
+}
+
+bool IsSingleThreaded() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}) == 1;
+}
+
+// The arguments that this program was started with, argv[0] included.
+std::vector<std::string> OwnArguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (std::string& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// What a rank says about the exception in flight, and exits with.
+TrainError Explained() {
+  const auto explained = [](std::string what) -> TrainError {
+    const CommFailure failure = ClassifyCommFailure(what);
+    what = what.substr(0, what.find('\n'));
+    if (failure == CommFailure::kPeerLost)
+      return {ExitCode::kUnavailable, "another rank was lost (" + what + ")"};
+    if (failure == CommFailure::kTimedOut)
+      return {ExitCode::kTimedOut, "another rank did not answer in time (" + what + ")"};
+    return {ExitCode{1}, what};
+  };
+  try {
+    throw;
+  } catch (const TrainError& error) {
+    return error;
+  } catch (const c10::DistError& error) {
+    return explained(std::string("c10d: ") + error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    return explained(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return explained(error.what());
+  } catch (...) {
+    return {ExitCode{1}, "an exception that is no std::exception"};
+  }
+}
+
+// Takes the rank's place, runs fn and ends the process. What belongs to the caller's main() (exit
+// handlers, static objects) is not torn down a second time.
+[[noreturn]] void RunRank(const Place& place, const std::function<void(int)>& fn) {
+  WorkerEnv env;
+  env.rank = env.local_rank = place.rank;
+  env.world_size = env.local_world_size = place.ranks;
+  env.master_addr = "127.0.0.1";
+  env.master_port = place.port;
+  env.socket_ifname = "lo";
+  env.omp_num_threads =
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / place.ranks);
+  env.job_id = "spawn-" + std::to_string(getppid());
+  for (const auto& [name, value] : env.Required()) setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : env.Defaults()) setenv(name.c_str(), value.c_str(), 0);
+
+  int code = 0;
+  try {
+    // OpenMP has read its variable long ago.
+    if (const int threads = std::atoi(std::getenv("OMP_NUM_THREADS")); threads > 0)
+      at::set_num_threads(threads);
+    fn(place.rank);
+  } catch (...) {
+    const TrainError error = Explained();
+    code = error.exit_code();
+    std::cerr << (std::string(program_invocation_short_name) + ": rank " +
+                  std::to_string(place.rank) + ": " + error.what() + "\n");
+  }
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+// In a program that Spawn has started anew: ends in RunRank if this is the call that it is for.
+void TakePlace(const Place& place, int call, int ranks, const std::function<void(int)>& fn) {
+  if (call < place.call) return;  // those ranks have ended well before this one was started
+  unsetenv(kPlaceVariable);
+  prctl(PR_SET_NAME, program_invocation_short_name);  // else "exe"
+  UniqueFd came(place.came_fd);
+  if (ranks != place.ranks) {
+    throw TrainError(ExitCode::kUsage, "Spawn is called for " + std::to_string(ranks) +
+                                           " ranks here and for " + std::to_string(place.ranks) +
+                                           " in the process that started this one, which must "
+                                           "have come the same way");
+  }
+  if (write(came.get(), &place.rank, sizeof place.rank) != sizeof place.rank)
+    throw SystemError("telling that rank " + std::to_string(place.rank) + " has come");
+  came.Reset();
+  RunRank(place, fn);
+}
+
+// The processes of one Spawn call. Whatever is left at its end is killed.
+class Ranks {
+ public:
+  Ranks(int call, int ranks) : call_(call), ranks_(ranks), came_(static_cast<size_t>(ranks)) {}
+  ~Ranks() {
+    Signal(SIGKILL);
+    for (const Process& process : alive_) waitpid(process.pid, nullptr, 0);
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  void Start(const std::function<void(int)>& fn) {
+    Result<PortReservation> port = ReservePort(0);
+    if (!port) throw TrainError(port.error().code, "Spawn: " + port.error().message);
+    port_ = std::move(*port);
+    std::cout.flush();
+    std::fflush(nullptr);  // or each forked rank would write it too
+    const bool fork_only = IsSingleThreaded();
+    if (!fork_only) OpenCamePipe();
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const Place place{call_, rank, ranks_, port_.port, fork_only ? -1 : came_write_.get()};
+      const pid_t pid = fork_only ? Fork(place, fn) : StartAnew(place);
+      if (pid < 0) throw SystemError("cannot start rank " + std::to_string(rank));
+      UniqueFd pidfd(PidfdOpen(pid));
+      if (!pidfd) {
+        kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
+        throw SystemError("watching rank " + std::to_string(rank));
+      }
+      alive_.push_back({pid, rank, std::move(pidfd)});
+    }
+  }
+
+  // In the order they end. As soon as one has failed the others are stopped.
+  std::vector<RankEnd> Wait() {
+    int sent = 0;                                 // the last signal that ended ranks got
+    Deadline deadline = Deadline::After(kGrace);  // counts once one was sent
+    while (!alive_.empty()) {
+      std::vector<pollfd> polls;
+      for (const Process& process : alive_) polls.push_back({process.pidfd.get(), POLLIN, 0});
+      if (poll(polls.data(), polls.size(), sent == 0 ? -1 : deadline.PollMs()) < 0 &&
+          errno != EINTR) {
+        throw SystemError("poll");
+      }
+      CollectEnded(polls, sent);
+      if (sent == 0 && std::any_of(ends_.begin(), ends_.end(), Failed)) {
+        sent = SIGTERM;
+        deadline = Deadline::After(kGrace);
+      } else if (sent == SIGTERM && deadline.Expired()) {
+        sent = SIGKILL;
+        deadline = Deadline::After(kKillLimit);
+      } else if (sent == SIGKILL && deadline.Expired() && !alive_.empty()) {
+        const int rank = alive_.front().rank;
+        alive_.clear();
+        throw TrainError(ExitCode::kTimedOut,
+                         "rank " + std::to_string(rank) + " does not end after SIGKILL");
+      } else {
+        continue;
+      }
+      Signal(sent);
+    }
+    return std::move(ends_);
+  }
+
+ private:
+  struct Process {
+    pid_t pid;
+    int rank;
+    UniqueFd pidfd;
+  };
+
+  void OpenCamePipe() {
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) throw SystemError("pipe");
+    came_read_.Reset(fds[0]);
+    came_write_.Reset(fds[1]);
+  }
+
+  // -1 with errno set if there is no new process.
+  static pid_t Fork(const Place& place, const std::function<void(int)>& fn) {
+    const pid_t parent = getpid();
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    DieWith(parent);
+    RunRank(place, fn);
+  }
+
+  static pid_t StartAnew(const Place& place) {
+    std::vector<std::string> arguments = OwnArguments(), variables;
+    for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
+    variables.push_back(std::string(kPlaceVariable) + "=" + place.ToText());
+    const std::vector<char*> argv = Pointers(arguments), envp = Pointers(variables);
+    const pid_t parent = getpid();
+    const pid_t pid = _Fork();
+    if (pid != 0) return pid;
+    // Async-signal-safe calls only: other threads may have held any lock.
+    DieWith(parent);
+    fcntl(place.came_fd, F_SETFD, 0);
+    execve("/proc/self/exe", argv.data(), envp.data());
+    _exit(ToInt(ExitCode::kCannotExecute));
+  }
+
+  static void DieWith(pid_t parent) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(ToInt(ExitCode::kUnavailable));  // it died before the line above
+  }
+
+  void CollectEnded(const std::vector<pollfd>& polls, int sent) {
+    ReadCame();
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents == 0) continue;
+      RankEnd end;
+      end.rank = alive_[i].rank;
+      if (waitpid(alive_[i].pid, &end.wait_status, 0) < 0)
+        throw SystemError("how rank " + std::to_string(end.rank) + " ended (is SIGCHLD ignored?)");
+      end.stopped = WIFSIGNALED(end.wait_status) && sent != 0 &&
+                    (WTERMSIG(end.wait_status) == SIGTERM || WTERMSIG(end.wait_status) == sent);
+      end.came = !came_read_ || came_[static_cast<size_t>(end.rank)];
+      ends_.push_back(end);
+    }
+    std::erase_if(alive_, [this](const Process& process) {
+      return std::any_of(ends_.begin(), ends_.end(),
+                         [&](const RankEnd& end) { return end.rank == process.rank; });
+    });
+  }
+
+  void Signal(int signal) const {
+    for (const Process& process : alive_) PidfdSendSignal(process.pidfd.get(), signal);
+  }
+
+  // Ranks write before they end, so whoever is seen to have ended is seen to have come.
+  void ReadCame() {
+    int rank = 0;
+    while (came_read_ && read(came_read_.get(), &rank, sizeof rank) == sizeof rank)
+      came_[static_cast<size_t>(rank)] = true;
+  }
+
+  const int call_;
+  const int ranks_;
+  PortReservation port_;  // held until the end: rank 0 may bind it later than others look for one
+  UniqueFd came_read_, came_write_;  // where ranks are started anew
+  std::vector<bool> came_;
+  std::vector<Process> alive_;
+  std::vector<RankEnd> ends_;
+};
+
+}  // namespace
+
+void Spawn(int ranks, const std::function<void(int rank)>& fn) {
+  static int calls = 0;
+  const int call = ++calls;
+  if (ranks < 1)
+    throw TrainError(ExitCode::kUsage, "Spawn: " + std::to_string(ranks) + " ranks; at least 1");
+  for (const char* name : {"WORLD_SIZE", "RANK"}) {
+    if (std::getenv(name) == nullptr) continue;
+    throw TrainError(ExitCode::kUsage,
+                     std::string("Spawn: this process is a rank already (") + name + "=" +
+                         std::getenv(name) +
+                         "); start the program without a launcher, or call the function itself "
+                         "instead of Spawn");
+  }
+  if (const char* text = std::getenv(kPlaceVariable))
+    return TakePlace(Place::FromText(text), call, ranks, fn);
+  Ranks processes(call, ranks);
+  processes.Start(fn);
+  const std::vector<RankEnd> ends = processes.Wait();
+  if (std::any_of(ends.begin(), ends.end(), Failed)) throw SpawnError(ends);
+}
+
+}  // namespace dslaunch
