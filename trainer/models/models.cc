@@ -4,6 +4,7 @@
 #include "trainer/models/gpt2.h"
 #include "trainer/models/mlp.h"
 #include "trainer/models/plugin_model.h"
+#include "trainer/models/plugin_model.h"
 #include "trainer/models/resnet18.h"
 #include "trainer/train_error.h"
 
