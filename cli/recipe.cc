@@ -313,7 +313,7 @@ Result<void> ApplySet(Json& recipe, const std::string& set) {
 }
 
 Error CannotRead(const fs::path& path, const std::string& why) {
-  return {ExitCode::kBadInput, path.string() + ": cannot read the recipe: " + why};
+  return {ExitCode::kBadInput, path.string() + ": cannot be read: " + why};
 }
 
 Result<std::string> ReadFile(const fs::path& path) {
