@@ -12,7 +12,6 @@
 
 #include "proto/contract/deadline.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/config/json_object.h"
 #include "trainer/engine/grad_sync.h"
 #include "trainer/engine/master_weights.h"
 #include "trainer/optim/optimizer.h"
@@ -76,31 +75,19 @@ const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   return *config.optimizer;
 }
 
-// `config` is a path or JSON text. The program's optimizer takes the place of one that is missing.
+// `config` is a path or JSON text.
 EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options, int ranks) {
   const size_t start = config.find_first_not_of(" \t\r\n");
-  const bool is_text = start != std::string::npos && config[start] == '{';
-  std::string text = config;
-  if (!is_text) {
-    std::ifstream file(config);
-    std::ostringstream content;
-    if (!(content << file.rdbuf())) {
-      Fail("cannot read the configuration " + config +
-           "; give the path of a DeepSpeed configuration, or JSON text");
-    }
-    text = content.str();
+  if (start != std::string::npos && config[start] == '{') {
+    return ParseEngineConfig(config, "the configuration", ranks, options.optimizer);
   }
-  const std::string source = is_text ? "the configuration" : config;
-  nlohmann::json json = ParseJson(text, source);
-  if (!options.optimizer.empty()) {
-    const std::string place = "InitializeOptions::optimizer";
-    const nlohmann::json optimizer = ParseJson(options.optimizer, place);
-    ParseOptimizer(JsonObject(optimizer, place, ""));  // so that errors name the right place
-    if (json.is_object() && (!json.contains("optimizer") || json["optimizer"].is_null())) {
-      json["optimizer"] = optimizer;
-    }
+  std::ifstream file(config);
+  std::ostringstream text;
+  if (!(text << file.rdbuf())) {
+    Fail("cannot read the configuration " + config +
+         "; give the path of a DeepSpeed configuration, or JSON text");
   }
-  return ParseEngineConfig(json.dump(), source, ranks);
+  return ParseEngineConfig(text.str(), config, ranks, options.optimizer);
 }
 
 }  // namespace

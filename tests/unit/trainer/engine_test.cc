@@ -216,8 +216,8 @@ TEST(EngineTest, TheProgramMayGiveTheOptimizer) {
   EXPECT_THAT(Failure([&] { lr(kConfigWithoutOptimizer, ""); }), HasSubstr("optimizer"));
   for (const char* wrong : {R"({"type": "Adm"})", "{", "[]", R"({"type": "Adam", "lr": 1})"}) {
     EXPECT_THAT(Failure([&] { lr(kConfigWithoutOptimizer, wrong); }),
-                HasSubstr("InitializeOptions::optimizer"));
-    EXPECT_THAT(Failure([&] { lr(kConfig, wrong); }), HasSubstr("InitializeOptions::optimizer"));
+                HasSubstr("the program's optimizer"));
+    EXPECT_THAT(Failure([&] { lr(kConfig, wrong); }), HasSubstr("the program's optimizer"));
   }
   EngineConfig config = Sgd(1, 0);
   config.optimizer.reset();

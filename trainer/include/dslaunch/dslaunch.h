@@ -1,8 +1,10 @@
 // Everything that programs and plugins may use of dslaunch.
 #pragma once
 
+#include "dslaunch/autocast.h"
 #include "dslaunch/engine.h"
 #include "dslaunch/error.h"
+#include "dslaunch/loss_scale.h"
 #include "dslaunch/mnist.h"
 #include "dslaunch/model.h"
 #include "dslaunch/named_tensor.h"
