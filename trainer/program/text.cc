@@ -1,5 +1,6 @@
 #include "trainer/program/text.h"
 
+#include "proto/contract/harmless_text.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -20,11 +21,16 @@ std::vector<int64_t> TokensOfText(const std::string& text, int64_t vocab_size) {
 }
 
 std::string TextOfTokens(const std::vector<int64_t>& tokens) {
-  std::string text;
+  std::string text, line;
   for (const int64_t token : tokens) {
-    text += token >= 0 && token < 256 ? std::string(1, static_cast<char>(token)) : "\uFFFD";
+    if (token == '\n') {
+      text += Harmless(line) + "\n";
+      line.clear();
+    } else {
+      line += token >= 0 && token < 256 ? std::string(1, static_cast<char>(token)) : "\uFFFD";
+    }
   }
-  return text;
+  return text + Harmless(line);
 }
 
 }  // namespace dslaunch
