@@ -121,9 +121,9 @@ class PredictTest(ProgramCase):
                 self.assertEqual(a["index"], b["index"])
                 self.assertLess(abs(a["probability"] - b["probability"]), 1e-5)
                 self.assertTrue(a["prediction"] == b["prediction"] or a["probability"] < 0.5)
-        out = self.good(recipe(run={"mode": "predict", "checkpoint_dir": self.path("c")}), 3)
+        out = self.good(recipe(run={"mode": "predict", "checkpoint_dir": self.path("c")}), 2)
         self.assertEqual([json.loads(line)["prediction"] for line in out.splitlines()],
-                         [line["prediction"] for line in results[0]])
+                         [line["prediction"] for line in results[1]])
 
     def test_text_goes_on_from_a_prompt(self):
         self.good(self.text_recipe({"steps": 300, "checkpoint_dir": self.path("c")},
@@ -149,7 +149,7 @@ class PreemptionTest(ProgramCase):
         if text:
             # With dropout, whose random numbers must go on as well.
             return self.text_recipe(keys, engine={"gradient_accumulation_steps": 2})
-        return recipe(optimizer={"type": "Adam", "params": {"lr": 0.001}}, run=keys)
+        return recipe(optimizer={"type": "Adam", "params": {"lr": 0.001}}, engine={"train_batch_size": 240}, run=keys)
 
     def lines(self):
         try:
@@ -174,7 +174,7 @@ class PreemptionTest(ProgramCase):
         self.assertNotIn("test ", ranks[0].out, "it evaluated although it was to stop")
         return step
 
-    def check_sigterm(self, victims, world, reason, text):
+    def check_sigterm(self, victims, world, reason, text, tolerance=0):
         with Job(self.saving(1_000_000, text), world) as job:
             job.wait_for(lambda: self.lines() >= 20, 60, "the first steps are done")
             for victim in victims:
@@ -187,14 +187,17 @@ class PreemptionTest(ProgramCase):
         os.unlink(self.path("metrics.jsonl"))
         self.good(self.saving(step + 10, text), world)
         for a, b in zip(stopped, self.metrics(), strict=True):
-            self.assertEqual([a[key] for key in ("step", "epoch", "loss", "grad_norm", "samples", "tokens")],
-                             [b[key] for key in ("step", "epoch", "loss", "grad_norm", "samples", "tokens")])
+            self.assertEqual([a[key] for key in ("step", "epoch", "samples", "tokens")],
+                             [b[key] for key in ("step", "epoch", "samples", "tokens")])
+            for key in ("loss", "grad_norm"):
+                self.assertLessEqual(abs(a[key] - b[key]), tolerance * b[key], (a, b))
 
     def test_one_rank_is_asked_and_all_stop(self):
-        self.check_sigterm([1], 3, r"^SIGTERM \(rank 1\)$", text=True)
+        self.check_sigterm([1], 2, r"^SIGTERM \(rank 1\)$", text=True)
 
     def test_all_ranks_are_asked(self):
-        self.check_sigterm([0, 1], 2, r"^SIGTERM \(rank [01]\)$", text=False)
+        # Sums of three ranks may be made in another order.
+        self.check_sigterm([0, 1, 2], 3, r"^SIGTERM \(rank [012]\)$", text=False, tolerance=1e-4)
 
     def test_steps_that_are_not_reported_stop_as_soon(self):
         """Without metrics the ranks do not exchange anything after most steps."""
@@ -284,7 +287,7 @@ class TrainingTest(ProgramCase):
         self.assertNotIn("training", plan)
 
     def test_replicas_are_compared(self):
-        self.good(recipe("cnn", run={"steps": 6, "check_replicas_every": 2}), 3)
+        self.good(recipe("cnn", engine={"train_batch_size": 48}, run={"steps": 6, "check_replicas_every": 2}), 3)
 
     def test_deterministic_runs_are_equal_bit_by_bit(self):
         wanted = recipe("cnn", run={"steps": 5, "seed": 1, "deterministic": True})

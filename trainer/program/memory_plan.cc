@@ -42,8 +42,11 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
       in_model_dtype ? trained_bytes : model.trained * BytesOf(precision.grad_accumulation);
   if (in_model_dtype && config.batch.accumulation_steps > 1) plan.buckets = plan.gradients;
   const Dtype travels_in = config.communication.dtype.value_or(precision.model);
-  if (travels_in != precision.grad_accumulation)
+  const int64_t ranks = config.batch.train_batch_size /
+                        (config.batch.micro_batch_size * config.batch.accumulation_steps);
+  if (travels_in != precision.grad_accumulation && ranks > 1) {
     plan.buckets += model.trained * BytesOf(travels_in);
+  }
   plan.master_weights = precision.master_weights ? model.trained * 4 : 0;
   plan.optimizer = OptimizerStates(*config.optimizer) *
                    (precision.master_weights ? model.trained * 4 : trained_bytes);

@@ -24,8 +24,9 @@ struct ModelSizes {
 //   gradients       trained elements x bytes of the dtype that they accumulate in
 //   buckets         what travels beside that: trained elements x bytes of the dtype of
 //   communication
-//                   where that is another one; and where gradients accumulate in the model's dtype
-//                   over several micro-batches once more as much as the gradients
+//                   where that is another one and there are several ranks; and where gradients
+//                   accumulate in the model's dtype over several micro-batches once more as much as
+//                   the gradients
 //   optimizer       trained elements x 4 x states (Adam, LAMB 2, with amsgrad 3; Lion, Adagrad 1;
 //                   SGD 1 with momentum, else 0; RMSprop 1, and 1 each with momentum and centered);
 //                   without master weights x bytes of the model's dtype

@@ -82,16 +82,16 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
   WithWeights(recipe, env, {gpt2.n_positions}, [&](auto& engine, const ProcessGroup& group) {
     if (group.rank() != 0) return;
-    const at::NoGradGuard no_grad;
-    const std::vector<int64_t> text =
-        Generate([&engine](const at::Tensor& tokens) { return engine.Forward(tokens); },
-                 TokensOfText(recipe.run.prompt, gpt2.vocab_size),
+    std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
+    const std::vector<int64_t> more =
+        Generate([&engine](const at::Tensor& tokens) { return engine.Forward(tokens); }, text,
                  {.max_new_tokens = recipe.run.max_new_tokens,
                   .temperature = recipe.run.temperature,
                   .top_k = recipe.run.top_k,
                   .seed = recipe.run.seed,
                   .n_positions = gpt2.n_positions});
-    PrintLine(recipe.run.prompt + TextOfTokens(text));
+    text.insert(text.end(), more.begin(), more.end());
+    PrintLine(TextOfTokens(text));
   });
 }
 

@@ -12,6 +12,7 @@ EngineConfig Config(OptimizerConfig::Type type, Dtype model = Dtype::kFloat32) {
   EngineConfig config;
   config.optimizer.emplace().type = type;
   config.precision.model = model;
+  config.batch = {8, 4, 1};
   config.precision.master_weights = model != Dtype::kFloat32;
   return config;
 }
@@ -36,7 +37,7 @@ TEST(MemoryPlanTest, AccumulationKeepsGradientsBesideTheBuckets) {
   ModelSizes model;
   model.trained = 1000;
   EngineConfig config = Config(OptimizerConfig::Type::kSgd);
-  config.batch.accumulation_steps = 4;
+  config.batch = {8, 1, 4};
   EXPECT_EQ(PlanMemory(model, config).buckets, 4000);
 }
 
@@ -49,6 +50,9 @@ TEST(MemoryPlanTest, SixteenBitWithMasterWeights) {
   EXPECT_EQ(plan.buckets, 2000);    // and travel in bf16
   EXPECT_EQ(plan.master_weights, 4000);
   EXPECT_EQ(plan.optimizer, 8000);
+  EngineConfig alone = Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16);
+  alone.batch = {4, 4, 1};
+  EXPECT_EQ(PlanMemory(model, alone).buckets, 0);
 }
 
 TEST(MemoryPlanTest, BatchNormsMayStayFp32) {
