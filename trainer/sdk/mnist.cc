@@ -1,24 +1,22 @@
 #include "dslaunch/mnist.h"
 
-#include <ATen/ATen.h>
+#include <numeric>
+#include <vector>
 
-#include "trainer/data/idx.h"
+#include "trainer/data/dataset.h"
 
 namespace dslaunch {
-namespace {
-
-constexpr int64_t kAnyLabel = 256;
-
-at::Tensor CopyOf(IdxArray& array) {
-  return at::from_blob(array.bytes.data(), array.dims, at::kByte).clone();
-}
-
-}  // namespace
 
 LabeledTensors ReadMnist(const std::string& folder, bool train) {
-  LabeledImages data = ReadLabeledImages(folder, train ? Split::kTrain : Split::kTest, kAnyLabel);
-  return {CopyOf(data.images).unsqueeze(1).to(at::kFloat).div_(255),
-          CopyOf(data.labels).to(at::kLong)};
+  DataConfig config;
+  config.type = DataConfig::Type::kIdx;
+  config.path = folder;
+  const DataSplits splits = OpenData(config, MlpConfig{.num_classes = 256});  // any label
+  const Dataset& wanted = train ? *splits.train : *splits.test;
+  std::vector<int64_t> all(static_cast<size_t>(wanted.size()));
+  std::iota(all.begin(), all.end(), 0);
+  Batch samples = wanted.Fetch(all);
+  return {samples.inputs, samples.targets};
 }
 
 }  // namespace dslaunch

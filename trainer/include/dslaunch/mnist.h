@@ -12,9 +12,9 @@ struct LabeledTensors {
   at::Tensor targets;  // int64 [N]
 };
 
-// The training images of `folder` (or the test images, with `train` false) from the files
-// {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz. Throws TrainError, naming
-// the file.
+// The training images of `folder`, or with `train` false the test images. It must hold both: the
+// files {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz. Throws TrainError,
+// naming the file.
 LabeledTensors ReadMnist(const std::string& folder, bool train = true);
 
 }  // namespace dslaunch
