@@ -34,6 +34,10 @@ std::string WhyHopeless(const pb::Cause& cause) {
     return "exit code " + std::to_string(cause.exit_code()) +
            " says that the command line or the input is wrong, which another try would not change";
   }
+  if (cause.exit_code() == ToInt(ExitCode::kPreempted)) {
+    return "the program stopped on request, after a checkpoint (exit code 85); start the job again "
+           "to go on";
+  }
   return "";
 }
 

@@ -27,7 +27,8 @@ struct RestartDecision {
 
 // `ended` is oldest first, and its last is the epoch that `cause` ended; `nodes` are the job's.
 // - Another try needs one of policy.max_restarts, and a cause that another try might not meet
-//   again: not the user, not a program that cannot be started, not bad usage or input.
+//   again: not the user, not a program that cannot be started, not bad usage or input, and not a
+//   program that stopped because it was asked to (ExitCode::kPreempted).
 // - Two epochs in a row without a step beyond the best one of all before are a loop, once the
 //   program has reported steps at all. An epoch that was ended for a joining node counts for
 //   neither side.

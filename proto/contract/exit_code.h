@@ -13,6 +13,7 @@ enum class ExitCode : int {
   kIo = 74,              // disk full, permission denied
   kTimedOut = 75,        // a barrier or a connection ran out of time
   kNoPermission = 77,    // SSH host key or login refused
+  kPreempted = 85,       // stopped early on request, after a checkpoint; start again to go on
   kCannotExecute = 126,  // a program that is not executable, as shells say it
   kNotFound = 127,       // a program that does not exist, as shells say it
   kInterrupted = 130,    // Ctrl-C

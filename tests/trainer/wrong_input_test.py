@@ -83,7 +83,7 @@ class WrongInputTest(unittest.TestCase):
         wanted = recipe(optimizer={"type": "SGD", "params": {"lr": 1e30}}, engine={"gradient_clipping": 0})
         for rank in run(wanted, 2):
             self.assertEqual(rank.code, BAD_INPUT, rank.err)
-            self.assertRegex(rank.err, r"^dslaunch-train: rank \d: the loss is -?(nan|inf) by step \d+; .*\n$")
+            self.assertRegex(rank.err, r"^dslaunch-train: rank \d: step \d: the loss of rank 0 is -?(nan|inf) .*lower learning rate\n$")
 
     def test_network_interface_that_does_not_exist(self):
         holder, port = spawn.held_port()

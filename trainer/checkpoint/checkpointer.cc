@@ -12,6 +12,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kModelFile[] = "model.safetensors";
+constexpr char kOptimizerPrefix[] = "optimizer/";
 constexpr char kOptimizerFile[] = "optimizer.safetensors";
 
 ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env) {
@@ -51,6 +52,15 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t t
   CheckFits();
 }
 
+Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env)
+    : recipe_(recipe), env_(env), folder_(recipe.run.checkpoint_dir) {
+  decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
+  if (!decision_.checkpoint) return;
+  std::erase_if(decision_.checkpoint->manifest.tensors, [](const TensorRecord& tensor) {
+    return tensor.name.starts_with(kOptimizerPrefix);
+  });
+}
+
 // What would make the position mean other samples than those it stands for.
 void Checkpointer::CheckFits() const {
   if (!decision_.checkpoint) return;
@@ -64,9 +74,9 @@ void Checkpointer::CheckFits() const {
     differ("the seed " + seed + ", this run has " + std::to_string(recipe_.run.seed),
            "give --seed " + seed);
   }
-  if (found.manifest.train_samples != train_samples_) {
+  if (found.manifest.train_samples != *train_samples_) {
     differ(std::to_string(found.manifest.train_samples) + " training samples, " +
-               recipe_.data.path + " has " + std::to_string(train_samples_),
+               recipe_.data.path + " has " + std::to_string(*train_samples_),
            "give the data it was trained on");
   }
   const std::string optimizer = OptimizerType(recipe_);
@@ -107,6 +117,11 @@ void Checkpointer::Agree(ProcessGroup& group) const {
 void Checkpointer::Load(EngineCore& engine) const {
   if (!decision_.checkpoint) return;
   std::vector<NamedTensor> state = engine.ModelState();
+  if (!train_samples_) {
+    LoadState(*decision_.checkpoint, state);
+    engine.WeightsChanged();
+    return;
+  }
   for (NamedTensor& item : engine.OptimizerState()) state.push_back(std::move(item));
   LoadState(*decision_.checkpoint, state);
   const LossScalerState& scaler = decision_.checkpoint->manifest.loss_scaler;
@@ -132,7 +147,7 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
                           .last_overflow = progress.scaler_last_overflow,
                           .hysteresis = progress.scaler_hysteresis};
   manifest.seed = recipe_.run.seed;
-  manifest.train_samples = train_samples_;
+  manifest.train_samples = *train_samples_;
   manifest.samples_seen = samples_seen;
   manifest.world_size = env_.world_size;
   manifest.train_batch_size = recipe_.engine.batch.train_batch_size;

@@ -1,6 +1,7 @@
 // The checkpoints of one run: where it starts, and what it leaves behind.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "dslaunch/engine.h"
@@ -19,7 +20,12 @@ class Checkpointer {
   // saves have left. `train_samples` is the size of the data set. Precondition: the recipe has a
   // checkpoint_dir.
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples);
+  // For reading weights only: changes nothing in the folder, takes a checkpoint of any data and
+  // seed, and Load leaves the optimizer as it is.
+  Checkpointer(const Recipe& recipe, const WorkerEnv& env);
 
+  // Whether there is a checkpoint to load.
+  bool found() const { return decision_.checkpoint.has_value(); }
   // Where the run starts; Load makes it true.
   Position start() const;
   int64_t samples_seen() const;
@@ -41,7 +47,7 @@ class Checkpointer {
 
   const Recipe& recipe_;
   WorkerEnv env_;
-  int64_t train_samples_;
+  std::optional<int64_t> train_samples_;  // nullopt: weights only
   CheckpointFolder folder_;
   ResumeDecision decision_;
   std::string run_id_;

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <string>
 
-#include "trainer/program/train.h"
+#include "trainer/program/run.h"
 #include "trainer/train_error.h"
 
 namespace {
@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
     if (!env) Fail(rank, env.error().code, env.error().message);
     rank = env->rank;
     const RecipeText recipe = ReadRecipe(argc, argv);
-    dslaunch::Train(dslaunch::ParseRecipe(recipe.json, recipe.source, env->world_size), *env);
+    dslaunch::Run(dslaunch::ParseRecipe(recipe.json, recipe.source, env->world_size), *env);
   } catch (const TrainError& error) {
     Fail(rank, error.code(), error.what());
   } catch (const std::exception& error) {

@@ -3,9 +3,12 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "trainer/train_error.h"
@@ -14,6 +17,8 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kStatusInterval{100};
+constexpr double kNotableWait = 0.05;  // of the time of training
+constexpr double kNotableWaitS = 1;
 
 }  // namespace
 
@@ -48,10 +53,25 @@ MetricsFile::MetricsFile(const std::string& file)
 }
 
 void MetricsFile::Append(const StepMetrics& m) {
-  const nlohmann::ordered_json json = {
-      {"step", m.step},       {"attempt", m.attempt}, {"epoch", m.epoch},
-      {"loss", m.loss},       {"lr", m.lr},           {"grad_norm", m.grad_norm},
-      {"samples", m.samples}, {"step_s", m.step_s},   {"samples_per_s", m.samples_per_s}};
+  const nlohmann::ordered_json json = {{"step", m.step},
+                                       {"attempt", m.attempt},
+                                       {"epoch", m.epoch},
+                                       {"loss", m.loss},
+                                       {"lr", m.lr},
+                                       {"grad_norm", m.grad_norm},
+                                       {"loss_scale", m.loss_scale},
+                                       {"skipped", m.skipped},
+                                       {"samples", m.samples},
+                                       {"tokens", m.tokens},
+                                       {"step_s", m.step_s},
+                                       {"samples_per_s", m.samples_per_s},
+                                       {"tokens_per_s", m.tokens_per_s},
+                                       {"memory",
+                                        {{"parameters", m.memory.parameters},
+                                         {"gradients", m.memory.gradients},
+                                         {"optimizer", m.memory.optimizer},
+                                         {"buffers", m.memory.buffers},
+                                         {"peak_rss", m.memory.peak_rss}}}};
   const std::string line = json.dump() + "\n";
   size_t written = 0;
   while (written < line.size()) {
@@ -63,11 +83,41 @@ void MetricsFile::Append(const StepMetrics& m) {
   }
 }
 
-std::string AccuracyLine(const std::string& prefix, int64_t correct, int64_t count,
-                         double mean_loss) {
-  return prefix + Format(" accuracy %.2f%% (%lld of %lld), loss %.4f",
-                         100.0 * static_cast<double>(correct) / static_cast<double>(count),
-                         static_cast<long long>(correct), static_cast<long long>(count), mean_loss);
+std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums) {
+  const auto count = static_cast<long long>(sums.targets);
+  const double loss = sums.loss / static_cast<double>(sums.targets);
+  switch (sums.kind) {
+    case EvaluationSums::Kind::kClasses:
+      return prefix + Format(" accuracy %.2f%% (%lld of %lld), loss %.4f",
+                             100.0 * static_cast<double>(sums.correct) / static_cast<double>(count),
+                             static_cast<long long>(sums.correct), count, loss);
+    case EvaluationSums::Kind::kTokens:
+      return prefix +
+             Format(" perplexity %.4g, loss %.4f (%lld tokens)", std::exp(loss), loss, count);
+    case EvaluationSums::Kind::kOther:
+      return prefix + Format(" loss %.4f (%lld samples)", loss, count);
+  }
+  std::abort();
+}
+
+std::string SkippedLine(int64_t step, const std::string& reason) {
+  return "step " + std::to_string(step) + " was skipped: " + reason;
+}
+
+std::string DataWaitLine(double waited_s, double training_s) {
+  if (waited_s < kNotableWait * training_s || waited_s < kNotableWaitS) return "";
+  return Format(
+      "waited %.1f s of %.1f s for data; a higher data.prefetch or a faster disk may help",
+      waited_s, training_s);
+}
+
+int64_t PeakRssBytes() {
+  // Not getrusage: its figure outlives exec, so it may be another program's.
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (int64_t kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
 }
 
 std::string Format(const char* format, ...) {

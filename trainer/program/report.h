@@ -8,6 +8,7 @@
 #include "proto/contract/deadline.h"
 #include "proto/contract/status_line.h"
 #include "proto/contract/unique_fd.h"
+#include "trainer/program/window.h"
 
 namespace dslaunch {
 
@@ -28,15 +29,20 @@ class StatusPipe {
 };
 
 struct StepMetrics {
-  int64_t step = 0;      // optimizer steps done
-  int64_t attempt = 1;   // which start of the job's ranks this is; a restart runs some steps again
-  int64_t epoch = 0;     // of the step's last micro-batch, from 1
-  double loss = 0;       // mean over the global batch
-  double lr = 0;         // that this step was made at
-  double grad_norm = 0;  // L2, of the averaged gradient, before clipping
-  int64_t samples = 0;   // samples so far, over all ranks
+  int64_t step = 0;       // optimizer steps done
+  int64_t attempt = 1;    // which start of the job's ranks this is; a restart runs some steps again
+  int64_t epoch = 0;      // of the step's last micro-batch, from 1
+  double loss = 0;        // mean over the global batch
+  double lr = 0;          // that this step was made at
+  double grad_norm = 0;   // L2, of the averaged gradient, before clipping
+  double loss_scale = 1;  // that this step was made at
+  bool skipped = false;   // gradients were not finite, so nothing was updated
+  int64_t samples = 0;    // since the first step, over all ranks
+  int64_t tokens = 0;     // the same in tokens; 0 where samples are no text
   double step_s = 0;
   double samples_per_s = 0;
+  double tokens_per_s = 0;
+  MemoryBytes memory;  // of each category the maximum over the ranks
 };
 
 // Appends one JSON object a line. Throws kIo when the file cannot be opened or written.
@@ -50,9 +56,28 @@ class MetricsFile {
   UniqueFd fd_;
 };
 
+// What an evaluation adds up over all ranks.
+struct EvaluationSums {
+  enum class Kind { kClasses, kTokens, kOther };
+  Kind kind = Kind::kOther;
+  double loss = 0;      // sum over the targets
+  int64_t targets = 0;  // labels or tokens
+  int64_t correct = 0;  // of them, with kClasses
+};
+
 // "<prefix> accuracy 87.12% (8712 of 10000), loss 0.3512"
-std::string AccuracyLine(const std::string& prefix, int64_t correct, int64_t count,
-                         double mean_loss);
+// "<prefix> perplexity 12.34, loss 2.5129 (40960 tokens)"
+// "<prefix> loss 0.3512 (10000 samples)"
+std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums);
+
+// "step 12 was skipped: <reason>"
+std::string SkippedLine(int64_t step, const std::string& reason);
+
+// What to say of `waited_s`, which training spent waiting for its data; empty where it is little.
+std::string DataWaitLine(double waited_s, double training_s);
+
+// The most memory that this process has had so far. 0 where the system does not say.
+int64_t PeakRssBytes();
 
 // printf into a string.
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));

@@ -5,13 +5,6 @@
 #include "trainer/train_error.h"
 
 namespace dslaunch {
-namespace {
-
-// Without a metrics file the loss is only for people to watch: sharing it on every step would cost
-// a round trip each.
-constexpr int64_t kShareEvery = 10;
-
-}  // namespace
 
 Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
                       const Position& from) {
@@ -42,7 +35,7 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
     const int64_t batches = *recipe.run.epochs * schedule.batches_per_epoch - schedule.first_batch;
     schedule.total_steps = from.step + std::max<int64_t>(batches, 0) / batch.accumulation_steps;
   }
-  schedule.share_every = recipe.run.metrics_jsonl.empty() ? kShareEvery : 1;
+  schedule.exchange_each = !recipe.run.metrics_jsonl.empty();
   schedule.print_every = recipe.engine.steps_per_print;
   schedule.save_every = recipe.run.save_every.value_or(0);
   return schedule;

@@ -17,12 +17,12 @@ struct Schedule {
   int64_t batches_per_epoch = 0;   // micro-batches of one rank
   int64_t accumulation_steps = 1;  // micro-batches of one step
   int64_t total_steps = 0;
-  int64_t share_every = 1;    // steps between two all-reduces of the loss
-  int64_t print_every = 0;    // 0: never
-  int64_t save_every = 0;     // 0: only at the end
-  int64_t first_step = 0;     // steps done before this run
-  int64_t first_batch = 0;    // micro-batches that they would have been with this run's layout
-  int64_t batch_samples = 0;  // of one full micro-batch, over all ranks
+  bool exchange_each = false;  // the ranks exchange their losses after each step
+  int64_t print_every = 0;     // 0: never
+  int64_t save_every = 0;      // 0: only at the end
+  int64_t first_step = 0;      // steps done before this run
+  int64_t first_batch = 0;     // micro-batches that they would have been with this run's layout
+  int64_t batch_samples = 0;   // of one full micro-batch, over all ranks
 
   int64_t EpochOf(int64_t step) const {
     return (BatchesAfter(step) + batches_per_epoch - 1) / batches_per_epoch;
@@ -36,9 +36,9 @@ struct Schedule {
   bool EndsEpoch(int64_t step) const {
     return step == total_steps || EpochOf(step + 1) != EpochOf(step);
   }
-  // Whether the ranks make their losses one number after this step. The same on every rank.
-  bool SharesLossAfter(int64_t step) const {
-    return step % share_every == 0 || EndsEpoch(step) || SavesAfter(step) ||
+  // Whether the ranks must exchange their losses after this step. The same on every rank.
+  bool ExchangesAfter(int64_t step) const {
+    return exchange_each || EndsEpoch(step) || SavesAfter(step) ||
            (print_every > 0 && step % print_every == 0);
   }
 

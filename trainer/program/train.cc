@@ -1,106 +1,155 @@
 #include "trainer/program/train.h"
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
+#include <optional>
 
 #include "dslaunch/engine.h"
 #include "dslaunch/process_group.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/data/loader.h"
-#include "trainer/models/models.h"
-#include "trainer/program/explain.h"
+#include "trainer/models/pretrained.h"
+#include "trainer/program/evaluate.h"
+#include "trainer/program/numbers.h"
+#include "trainer/program/prepare.h"
+#include "trainer/program/progress.h"
+#include "trainer/program/replicas.h"
 #include "trainer/program/report.h"
 #include "trainer/program/schedule.h"
+#include "trainer/program/step.h"
+#include "trainer/program/stop.h"
+#include "trainer/program/trace.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr size_t kEvaluationBatch = 500;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 class Trainer {
  public:
-  Trainer(const Recipe& recipe, const WorkerEnv& env)
-      : recipe_(recipe),
-        status_(env.status_fd),
-        data_(OpenData(recipe.data, recipe.model)),
-        checkpointer_(MakeCheckpointer(recipe, env, data_.train->size())),
-        schedule_(MakeSchedule(recipe, data_.train->size(), env.world_size,
-                               checkpointer_ ? checkpointer_->start() : Position{})),
-        attempt_(static_cast<int64_t>(env.epoch)),
-        samples_(checkpointer_ ? checkpointer_->samples_seen() : 0) {
-    // Whatever can be wrong with the input shows before this rank makes others wait.
-    if (env.rank == 0 && !recipe.run.metrics_jsonl.empty())
-      metrics_.emplace(recipe.run.metrics_jsonl);
-  }
+  // Whatever can be wrong with the input shows here, before this rank makes others wait.
+  Trainer(const Recipe& recipe, const WorkerEnv& env);
 
   void Run(const WorkerEnv& env);
 
  private:
-  static std::optional<Checkpointer> MakeCheckpointer(const Recipe& recipe, const WorkerEnv& env,
-                                                      int64_t train_samples) {
-    if (recipe.run.checkpoint_dir.empty()) return std::nullopt;
-    return std::make_optional<Checkpointer>(recipe, env, train_samples);
-  }
-
-  bool Rank0() const { return group_->rank() == 0; }
-  double TrainStep(Engine<Model>& engine, BatchLoader& batches);
-  void TrainAll(Engine<Model>& engine);
-  void EndWindow(const Engine<Model>& engine, int64_t step);
-  void Save(const Engine<Model>& engine, int64_t step);
-  void Evaluate(Engine<Model>& engine, const std::string& prefix);
-  void Announce(const Model& model) const;
-
-  // Steps whose losses have been added up on this rank but not yet over all ranks.
-  struct Window {
-    double loss = 0;
-    int64_t steps = 0;
-    int64_t samples = 0;  // over all ranks
-    Clock::time_point start = Clock::now();
+  struct Stop {
+    StopWish wish = StopWish::kNone;
+    int rank = 0;
   };
 
+  static std::optional<Checkpointer> MakeCheckpointer(const Recipe& recipe, const WorkerEnv& env,
+                                                      int64_t train_samples);
+  Progress::Options ProgressOptions(const WorkerEnv& env) const;
+  BatchLoader MakeLoader() const;
+
+  bool Rank0() const { return group_->rank() == 0; }
+  StopWish Wish() const { return CurrentStopWish(deadline_); }
+  void Announce() const;
+  // Trains until the last step, or until all ranks know that one wishes to stop. The step it ended
+  // with.
+  int64_t TrainSteps();
+  void Exchange(int64_t step);
+  void CheckReplicas(int64_t step);
+  void Save(int64_t step);
+  void EvaluateAfter(const std::string& prefix);
+  void LeaveEarly(int64_t step);
+  void ReportEnd(const BatchLoader& batches) const;
+  MemoryBytes Memory() const;
+
   const Recipe& recipe_;
-  StatusPipe status_;
   DataSplits data_;
   std::optional<Checkpointer> checkpointer_;
   Schedule schedule_;
-  int64_t attempt_;
-  std::optional<MetricsFile> metrics_;
+  Progress progress_;
+  std::optional<StepTrace> trace_;
+  std::optional<Clock::time_point> deadline_;
   std::optional<ProcessGroup> group_;
-  Window window_;
-  Window epoch_;
-  int64_t samples_;  // since the first step, over all ranks
-  StatusLine last_status_ = {.event = StatusLine::Event::kStep, .loss = {}, .samples_per_s = {}};
+  std::optional<Engine<Model>> engine_;
+  MemoryPlan plan_;
+  int64_t interval_ = 0;       // steps between the last two exchanges
+  int64_t next_exchange_ = 0;  // the step
+  int64_t equal_step_ = 0;     // the last one after which the ranks' weights were compared
+  Stop stop_;
 };
+
+std::optional<Checkpointer> Trainer::MakeCheckpointer(const Recipe& recipe, const WorkerEnv& env,
+                                                      int64_t train_samples) {
+  if (recipe.run.checkpoint_dir.empty()) return std::nullopt;
+  return std::make_optional<Checkpointer>(recipe, env, train_samples);
+}
+
+Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
+    : recipe_(recipe),
+      data_(OpenData(recipe.data, recipe.model)),
+      checkpointer_(MakeCheckpointer(recipe, env, data_.train->size())),
+      schedule_(MakeSchedule(recipe, data_.train->size(), env.world_size,
+                             checkpointer_ ? checkpointer_->start() : Position{})),
+      progress_(ProgressOptions(env)) {
+  if (recipe.run.time_limit_s) {
+    if (!checkpointer_) {
+      throw TrainError(ExitCode::kBadInput,
+                       "run.time_limit_s needs run.checkpoint_dir (--checkpoint_dir), or what was "
+                       "trained until then would be lost");
+    }
+    deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                   std::chrono::duration<double>(*recipe.run.time_limit_s));
+  }
+  if (!recipe.run.trace.empty()) trace_.emplace(recipe.run.trace, env.rank);
+}
+
+Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
+  return {.rank = env.rank,
+          .status_fd = env.status_fd,
+          .metrics_jsonl = recipe_.run.metrics_jsonl,
+          .attempt = static_cast<int64_t>(env.epoch),
+          .tokens_per_sample = data_.train->tokens_per_sample(),
+          .samples_before = checkpointer_ ? checkpointer_->samples_seen() : 0,
+          .schedule = schedule_};
+}
+
+BatchLoader Trainer::MakeLoader() const {
+  const int64_t steps = schedule_.last_step() - schedule_.first_step;
+  return BatchLoader(*data_.train,
+                     {.sampler = {.num_samples = data_.train->size(),
+                                  .rank = group_->rank(),
+                                  .world_size = group_->world_size(),
+                                  .shuffle = recipe_.data.shuffle,
+                                  .seed = recipe_.run.seed,
+                                  .drop_last = recipe_.data.drop_last},
+                      .batch_size = recipe_.engine.batch.micro_batch_size,
+                      .batches_per_epoch = schedule_.batches_per_epoch,
+                      .first_batch = schedule_.first_batch,
+                      .last_batch = schedule_.first_batch + steps * schedule_.accumulation_steps,
+                      .prefetch = recipe_.data.prefetch});
+}
 
 void Trainer::Run(const WorkerEnv& env) {
   group_.emplace(env);
   if (checkpointer_) checkpointer_->Agree(*group_);
-  at::manual_seed(recipe_.run.seed);
-  const std::shared_ptr<Model> model = MakeModel(recipe_.model, data_.train->input_shape());
-  Engine<Model> engine = Initialize(recipe_.engine, model, *group_);
-  if (checkpointer_) checkpointer_->Load(engine.core());
-  status_.Ready();
-  Announce(*model);
-  TrainAll(engine);
-  Save(engine, schedule_.last_step());
-  Evaluate(engine, "test");
+  engine_.emplace(PrepareEngine(recipe_, data_.train->input_shape(), *group_,
+                                checkpointer_ ? &*checkpointer_ : nullptr));
+  plan_ = PlanMemory(SizesOf(engine_->model()), recipe_.engine);
+  if (checkpointer_) CatchSigterm();
+  progress_.Ready();
+  Announce();
+  const int64_t last = TrainSteps();
+  Save(last);
+  if (stop_.wish != StopWish::kNone) LeaveEarly(last);
+  EvaluateAfter("test");
+  if (stop_.wish != StopWish::kNone) LeaveEarly(last);
+  if (Rank0() && !recipe_.run.export_hf.empty()) {
+    ExportHuggingFace(engine_->core().ModelState(), recipe_.model, recipe_.run.export_hf);
+    PrintLine("the weights in Hugging Face's layout are in " + recipe_.run.export_hf);
+  }
+  group_->Barrier();  // which waits longer for rank 0 than Finish would
   group_->Finish();
 }
 
-void Trainer::Announce(const Model& model) const {
+void Trainer::Announce() const {
   if (!Rank0()) return;
   int64_t weights = 0;
-  for (const at::Tensor& parameter : model.parameters()) weights += parameter.numel();
+  for (const at::Tensor& parameter : engine_->model().parameters()) weights += parameter.numel();
   const BatchConfig& batch = recipe_.engine.batch;
   const std::string& scheduler = recipe_.engine.scheduler.name;
   PrintLine(Format(
@@ -114,6 +163,8 @@ void Trainer::Announce(const Model& model) const {
       static_cast<long long>(batch.accumulation_steps), group_->world_size(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
+  if (recipe_.engine.dump_state) PrintLine(DescribeEngineConfig(recipe_.engine));
+  if (recipe_.engine.memory_breakdown) PrintLine(PlanText(plan_));
   if (checkpointer_) PrintLine(checkpointer_->reason());
   if (schedule_.first_step >= schedule_.total_steps) {
     PrintLine(Format("nothing left to train: %lld of %lld steps are done",
@@ -122,167 +173,117 @@ void Trainer::Announce(const Model& model) const {
   }
 }
 
-void Trainer::Save(const Engine<Model>& engine, int64_t step) {
-  if (checkpointer_) checkpointer_->Save(engine.core(), schedule_.PositionAfter(step), samples_);
-}
-
-// Returns this rank's loss of the step: the mean over its micro-batches.
-double Trainer::TrainStep(Engine<Model>& engine, BatchLoader& batches) {
-  const int64_t parts = recipe_.engine.batch.accumulation_steps;
-  double loss_sum = 0;
-  for (int64_t part = 0; part < parts; ++part) {
-    const Batch batch = batches.Next();
-    const at::Tensor loss = engine.Loss(engine.Forward(batch.inputs), batch.targets);
-    engine.Backward(loss);
-    engine.Step();
-    loss_sum += loss.item<double>();
-    window_.samples += batch.targets.size(0) * group_->world_size();
-  }
-  return loss_sum / static_cast<double>(parts);
-}
-
-void Trainer::TrainAll(Engine<Model>& engine) {
-  BatchLoader batches(*data_.train, {.sampler = {.num_samples = data_.train->size(),
-                                                 .rank = group_->rank(),
-                                                 .world_size = group_->world_size(),
-                                                 .shuffle = recipe_.data.shuffle,
-                                                 .seed = recipe_.run.seed,
-                                                 .drop_last = recipe_.data.drop_last},
-                                     .batch_size = recipe_.engine.batch.micro_batch_size,
-                                     .batches_per_epoch = schedule_.batches_per_epoch,
-                                     .first_batch = schedule_.first_batch});
-  engine.SetTrain();
-  last_status_.total_steps = schedule_.total_steps;
-  window_ = Window{};
-  epoch_ = Window{};
-  for (int64_t step = schedule_.first_step + 1; step <= schedule_.total_steps; ++step) {
-    window_.loss += TrainStep(engine, batches);
-    ++window_.steps;
-    if (schedule_.SharesLossAfter(step)) EndWindow(engine, step);
-    last_status_.step = step;
-    last_status_.compute_s = engine.core().compute_s();
-    status_.Step(last_status_);
-    if (schedule_.SavesAfter(step)) Save(engine, step);
+int64_t Trainer::TrainSteps() {
+  BatchLoader batches = MakeLoader();
+  engine_->SetTrain();
+  progress_.Start();
+  equal_step_ = schedule_.first_step;
+  int64_t step = schedule_.first_step;
+  while (step < schedule_.total_steps && stop_.wish == StopWish::kNone) {
+    const int64_t index = step++ - schedule_.first_step;
+    if (trace_) trace_->BeforeStep(index);
+    progress_.AddStep(TrainStep(*engine_, batches, *group_, recipe_.run, step));
+    if (trace_) trace_->AfterStep(index);
+    if (schedule_.ExchangesAfter(step) || step >= next_exchange_) Exchange(step);
+    progress_.WriteStatus();
+    const std::optional<int64_t> check = recipe_.run.check_replicas_every;
+    if (check && step % *check == 0) CheckReplicas(step);
+    if (schedule_.SavesAfter(step)) Save(step);
     const std::optional<int64_t> every = recipe_.run.eval_every;
-    if (every && step % *every == 0 && step != schedule_.total_steps) {
-      Evaluate(engine, Format("step %lld: test", static_cast<long long>(step)));
+    if (every && step % *every == 0 && step != schedule_.total_steps &&
+        stop_.wish == StopWish::kNone && data_.test != nullptr) {
+      EvaluateAfter(Format("step %lld: test", static_cast<long long>(step)));
+      engine_->SetTrain();
     }
   }
+  if (trace_) trace_->Finish();
+  ReportEnd(batches);
+  return step;
 }
 
-// Makes the window's losses one number on all ranks, and reports it.
-void Trainer::EndWindow(const Engine<Model>& engine, int64_t step) {
-  std::vector<double> sum = {window_.loss};
-  group_->AllReduceSum(sum);
-  const double loss = sum[0] / group_->world_size() / static_cast<double>(window_.steps);
-  if (!std::isfinite(loss)) {
-    throw TrainError(ExitCode::kBadInput,
-                     Format("the loss is %g by step %lld; try a lower learning rate", loss,
-                            static_cast<long long>(step)));
+// Makes the ranks' losses one number, and their wishes to stop one decision.
+void Trainer::Exchange(int64_t step) {
+  RankWindow own = progress_.Window();
+  own.stop = Wish();
+  own.memory = Memory();
+  const int64_t steps = progress_.window_steps();
+  std::vector<RankWindow> windows;
+  for (const std::vector<double>& numbers : GatherNumbers(*group_, own.Numbers())) {
+    windows.push_back(RankWindow::FromNumbers(numbers.data(), static_cast<int>(windows.size())));
   }
-  const double seconds = SecondsSince(window_.start);
-  const double samples_per_s = static_cast<double>(window_.samples) / seconds;
-  samples_ += window_.samples;
-  epoch_.loss += loss * static_cast<double>(window_.steps);
-  epoch_.steps += window_.steps;
-  epoch_.samples += window_.samples;
-
-  last_status_.loss = loss;
-  last_status_.samples_per_s = samples_per_s;
-  const int64_t epoch = schedule_.EpochOf(step);
-  if (metrics_) {
-    metrics_->Append({.step = step,
-                      .attempt = attempt_,
-                      .epoch = epoch,
-                      .loss = loss,
-                      .lr = engine.core().step_lr(),
-                      .grad_norm = engine.core().grad_norm(),
-                      .samples = samples_,
-                      .step_s = seconds,
-                      .samples_per_s = samples_per_s});
-  }
-  const int64_t per_print = recipe_.engine.steps_per_print;
-  if (Rank0() && per_print > 0 && step % per_print == 0) {
-    PrintLine(Format("step %lld/%lld: loss %.4f, lr %g, %.0f samples/s",
-                     static_cast<long long>(step), static_cast<long long>(schedule_.total_steps),
-                     loss, engine.core().step_lr(), samples_per_s));
-  }
-  if (schedule_.EndsEpoch(step)) {
-    if (Rank0()) {
-      PrintLine(Format("epoch %lld/%lld: loss %.4f, %.0f samples/s", static_cast<long long>(epoch),
-                       static_cast<long long>(schedule_.EpochOf(schedule_.total_steps)),
-                       epoch_.loss / static_cast<double>(epoch_.steps),
-                       static_cast<double>(epoch_.samples) / SecondsSince(epoch_.start)));
-    }
-    epoch_ = Window{};
-  }
-  window_ = Window{};
+  const AllWindows all = Combine(windows);
+  if (all.bad) throw TrainError(ExitCode::kBadInput, BadLossMessage(*all.bad));
+  progress_.EndWindow(all);
+  interval_ = StepsUntilExchange(interval_, all.seconds / static_cast<double>(steps));
+  next_exchange_ = step + interval_;
+  stop_ = {all.stop, all.stop_rank};
 }
 
-// Every test sample counts exactly once, whatever the number of ranks.
-void Trainer::Evaluate(Engine<Model>& engine, const std::string& prefix) {
+void Trainer::CheckReplicas(int64_t step) {
+  uint64_t hash = recipe_.run.seed;
+  for (const at::Tensor& parameter : engine_->model().parameters()) {
+    const at::Tensor bytes = parameter.detach().cpu().contiguous();
+    hash = HashBytes(bytes.const_data_ptr(), bytes.nbytes(), hash);
+  }
+  const at::Tensor all = group_->AllGather(at::tensor(static_cast<int64_t>(hash), at::kLong));
+  std::vector<uint64_t> hashes;
+  for (int rank = 0; rank < group_->world_size(); ++rank) {
+    hashes.push_back(static_cast<uint64_t>(all[rank].item<int64_t>()));
+  }
+  const std::string problem = DriftMessage(hashes, step, equal_step_);
+  if (!problem.empty()) throw TrainError(ExitCode::kInternal, problem);
+  equal_step_ = step;
+}
+
+void Trainer::Save(int64_t step) {
+  if (!checkpointer_) return;
+  checkpointer_->Save(engine_->core(), schedule_.PositionAfter(step), progress_.samples());
+}
+
+void Trainer::EvaluateAfter(const std::string& prefix) {
+  if (data_.test == nullptr) {
+    if (Rank0()) PrintLine(NoTestData(recipe_.data));
+    return;
+  }
   const Clock::time_point start = Clock::now();
-  const at::NoGradGuard no_grad;
-  engine.SetEval();
-  const std::vector<int64_t> indices =
-      EvaluationIndices(data_.test->size(), group_->rank(), group_->world_size());
-  std::vector<double> sums(3);  // correct, samples, loss
-  for (size_t begin = 0; begin < indices.size(); begin += kEvaluationBatch) {
-    const Batch batch = data_.test->Fetch(
-        std::span(indices).subspan(begin, std::min(kEvaluationBatch, indices.size() - begin)));
-    const at::Tensor logits = engine.Forward(batch.inputs);
-    sums[0] += static_cast<double>(logits.argmax(1).eq(batch.targets).sum().item<int64_t>());
-    sums[1] += static_cast<double>(batch.targets.size(0));
-    sums[2] += at::cross_entropy_loss(logits, batch.targets, {}, at::Reduction::Sum).item<double>();
-  }
-  engine.SetTrain();
-  group_->AllReduceSum(sums);
-  if (Rank0()) {
-    PrintLine(AccuracyLine(prefix, static_cast<int64_t>(sums[0]), static_cast<int64_t>(sums[1]),
-                           sums[2] / sums[1]));
-  }
-  // Evaluation is not training time.
-  window_.start += Clock::now() - start;
-  epoch_.start += Clock::now() - start;
+  const Evaluation result =
+      Evaluate(*engine_, *data_.test, *group_, recipe_.data.prefetch, [this] { return Wish(); });
+  progress_.LeaveOut(Clock::now() - start);
+  stop_ = {result.stop, result.stop_rank};
+  if (stop_.wish == StopWish::kNone && Rank0()) PrintLine(EvaluationLine(prefix, result.sums));
 }
 
-[[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
-  std::string line = what.substr(0, what.find('\n'));
-  if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
-  switch (ClassifyCommFailure(what)) {
-    case CommFailure::kPeerLost:
-      throw TrainError(
-          ExitCode::kUnavailable,
-          "another rank was lost, so this one stops too; the cause is there, not here (" + line +
-              ")");
-    case CommFailure::kTimedOut:
-      throw TrainError(ExitCode::kTimedOut,
-                       "another rank did not answer in time (meeting point " + env.master_addr +
-                           ":" + std::to_string(env.master_port) + "; " + line + ")");
-    case CommFailure::kNone:
-      throw TrainError(ExitCode::kInternal, "internal error: " + line);
+void Trainer::LeaveEarly(int64_t step) {
+  group_->Barrier();  // until rank 0 has saved
+  group_->Finish();
+  throw TrainError(
+      ExitCode::kPreempted,
+      Format("stopped after step %lld of %lld: %s; what was trained is saved in %s, start again to "
+             "go on",
+             static_cast<long long>(step), static_cast<long long>(schedule_.total_steps),
+             StopReason(stop_.wish, stop_.rank).c_str(), recipe_.run.checkpoint_dir.c_str()));
+}
+
+void Trainer::ReportEnd(const BatchLoader& batches) const {
+  const std::string waited = DataWaitLine(batches.waited_s(), progress_.training_s());
+  if (!waited.empty() && Rank0()) PrintLine(waited);
+  if (!recipe_.engine.memory_breakdown) return;
+  std::vector<RankWindow> windows;
+  RankWindow own;
+  own.memory = Memory();
+  for (const std::vector<double>& numbers : GatherNumbers(*group_, own.Numbers())) {
+    windows.push_back(RankWindow::FromNumbers(numbers.data(), static_cast<int>(windows.size())));
   }
-  std::abort();
+  if (Rank0()) PrintLine(ComparisonText(plan_, Combine(windows).memory));
+}
+
+MemoryBytes Trainer::Memory() const {
+  const MemoryUse use = engine_->core().memory();
+  return {use.parameters, use.gradients, use.optimizer, use.buffers, PeakRssBytes()};
 }
 
 }  // namespace
 
-void Train(const Recipe& recipe, const WorkerEnv& env) {
-  // The libraries' warnings take many lines, with stack traces, for what a rank's own message says
-  // in one.
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-  c10::initLogging();
-  try {
-    Trainer(recipe, env).Run(env);
-  } catch (const TrainError&) {
-    throw;
-  } catch (const c10::DistError& error) {
-    Rethrow(std::string("c10d: ") + error.what_without_backtrace(), env);
-  } catch (const c10::Error& error) {
-    Rethrow(error.what_without_backtrace(), env);
-  } catch (const std::exception& error) {
-    Rethrow(error.what(), env);
-  }
-}
+void Train(const Recipe& recipe, const WorkerEnv& env) { Trainer(recipe, env).Run(env); }
 
 }  // namespace dslaunch

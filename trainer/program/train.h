@@ -1,4 +1,4 @@
-// One rank's whole run of a recipe.
+// One rank's training of a recipe.
 #pragma once
 
 #include "proto/contract/worker_env.h"
@@ -7,9 +7,8 @@
 namespace dslaunch {
 
 // Reads the data, meets the other ranks, trains from the first step or from a checkpoint, evaluates
-// and leaves. Rank 0 reports on stdout.
-// Throws TrainError only; one of another rank's death is kUnavailable and says that this rank is
-// not the cause.
+// and leaves. Rank 0 reports on stdout. Throws on every rank, kPreempted, where training was
+// stopped early, once the checkpoint is on the disk.
 void Train(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

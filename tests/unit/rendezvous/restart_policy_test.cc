@@ -115,6 +115,7 @@ TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
       {pb::Cause::WORKER_EXIT, 65, 1, "exit code 65"},
       {pb::Cause::START_FAILED, 65, 1, "exit code 65"},
       {pb::Cause::TIMED_OUT, 75, 0, "had not started"},
+      {pb::Cause::WORKER_EXIT, 85, 1, "stopped on request"},
   };
   for (const auto& one : cases) {
     EndedEpoch epoch{Exit(1, one.exit_code), At(0), {}};

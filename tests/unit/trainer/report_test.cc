@@ -25,9 +25,25 @@ size_t Lines(const std::string& text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-TEST(ReportTest, AccuracyLine) {
-  EXPECT_EQ(AccuracyLine("test", 8712, 10000, 0.35124),
+TEST(ReportTest, EvaluationLine) {
+  using Kind = EvaluationSums::Kind;
+  EXPECT_EQ(EvaluationLine("test", {Kind::kClasses, 3512.4, 10000, 8712}),
             "test accuracy 87.12% (8712 of 10000), loss 0.3512");
+  EXPECT_EQ(EvaluationLine("step 5: test", {Kind::kTokens, 512.0, 256, 0}),
+            "step 5: test perplexity 7.389, loss 2.0000 (256 tokens)");
+  EXPECT_EQ(EvaluationLine("test", {Kind::kOther, 5, 10, 0}), "test loss 0.5000 (10 samples)");
+}
+
+TEST(ReportTest, WaitingForDataIsSaidWhereItIsNotable) {
+  EXPECT_EQ(DataWaitLine(4, 100), "");
+  EXPECT_EQ(DataWaitLine(0.9, 1), "") << "who cares about a second";
+  EXPECT_EQ(DataWaitLine(30, 100),
+            "waited 30.0 s of 100.0 s for data; a higher data.prefetch or a faster disk may help");
+}
+
+TEST(ReportTest, PeakMemoryIsThisProcesss) {
+  EXPECT_GT(PeakRssBytes(), 1 << 20);
+  EXPECT_LT(PeakRssBytes(), int64_t{1} << 32);
 }
 
 TEST(ReportTest, StepLinesAreRateLimitedButTheLastIsNot) {
@@ -76,20 +92,26 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
                               .loss = 1.0 / 3,
                               .lr = 0.1,
                               .grad_norm = 2,
+                              .loss_scale = 1024,
+                              .skipped = run == 1,
                               .samples = 64,
+                              .tokens = 640,
                               .step_s = 0.5,
-                              .samples_per_s = 128});
+                              .samples_per_s = 128,
+                              .tokens_per_s = 1280,
+                              .memory = {1, 2, 3, 4, 5}});
   }
   UniqueFd fd(open(file.c_str(), O_RDONLY));
-  EXPECT_EQ(ReadAvailable(fd.get()),
-            "{\"step\":0,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_"
-            "norm\":2.0,"
-            "\"samples\":64,"
-            "\"step_s\":0.5,\"samples_per_s\":128.0}\n"
-            "{\"step\":1,\"attempt\":2,\"epoch\":1,\"loss\":0.3333333333333333,\"lr\":0.1,\"grad_"
-            "norm\":2.0,"
-            "\"samples\":64,"
-            "\"step_s\":0.5,\"samples_per_s\":128.0}\n");
+  const auto line = [](int step, const char* skipped) {
+    return Format(
+        R"({"step":%d,"attempt":2,"epoch":1,"loss":0.3333333333333333,"lr":0.1,"grad_norm":2.0,)"
+        R"("loss_scale":1024.0,"skipped":%s,"samples":64,"tokens":640,"step_s":0.5,)"
+        R"("samples_per_s":128.0,"tokens_per_s":1280.0,"memory":{"parameters":1,"gradients":2,)"
+        R"("optimizer":3,"buffers":4,"peak_rss":5}})"
+        "\n",
+        step, skipped);
+  };
+  EXPECT_EQ(ReadAvailable(fd.get()), line(0, "false") + line(1, "true"));
   unlink(file.c_str());
 }
 

@@ -47,16 +47,16 @@ TEST(ScheduleTest, AccumulationRunsAcrossEpochs) {
   EXPECT_EQ(schedule.EpochOf(2), 2);
 }
 
-TEST(ScheduleTest, WhenLossesAreShared) {
+TEST(ScheduleTest, WhenLossesAreExchanged) {
   Recipe recipe = MakeRecipe(64, 1, 4);
   recipe.engine.steps_per_print = 7;
   const Schedule quiet = MakeSchedule(recipe, 60000, 4);
-  EXPECT_FALSE(quiet.SharesLossAfter(1));
-  EXPECT_TRUE(quiet.SharesLossAfter(7));
-  EXPECT_TRUE(quiet.SharesLossAfter(10));
-  EXPECT_TRUE(quiet.SharesLossAfter(235));
+  EXPECT_FALSE(quiet.ExchangesAfter(1));
+  EXPECT_TRUE(quiet.ExchangesAfter(7));
+  EXPECT_TRUE(quiet.ExchangesAfter(235));
+  EXPECT_TRUE(quiet.ExchangesAfter(470));
   recipe.run.metrics_jsonl = "m.jsonl";
-  EXPECT_TRUE(MakeSchedule(recipe, 60000, 4).SharesLossAfter(1));
+  EXPECT_TRUE(MakeSchedule(recipe, 60000, 4).ExchangesAfter(1));
 }
 
 TEST(ScheduleTest, APositionIsTheSameOnAnyNumberOfRanks) {
@@ -94,12 +94,12 @@ TEST(ScheduleTest, AFinishedRunHasNothingLeft) {
   EXPECT_EQ(MakeSchedule(shorter, 60000, 4, {470, 2, 0}).last_step(), 470);
 }
 
-TEST(ScheduleTest, LossesAreSharedBeforeASave) {
+TEST(ScheduleTest, LossesAreExchangedBeforeASave) {
   Recipe recipe = MakeRecipe(64, 1, 4);
   recipe.run.save_every = 3;
   const Schedule schedule = MakeSchedule(recipe, 60000, 4);
   EXPECT_TRUE(schedule.SavesAfter(6));
-  EXPECT_TRUE(schedule.SharesLossAfter(6));
+  EXPECT_TRUE(schedule.ExchangesAfter(6));
   EXPECT_FALSE(schedule.SavesAfter(7));
 }
 

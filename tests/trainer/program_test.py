@@ -1,0 +1,299 @@
+"""What dslaunch-train does besides training steps: it evaluates, predicts, plans memory, and stops early on request."""
+
+import json
+import math
+import os
+import random
+import re
+import shutil
+import signal
+import tempfile
+import time
+import unittest
+
+from spawn import Job, recipe, run
+
+BAD_INPUT, PREEMPTED = 65, 85
+TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
+GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
+NO_DROPOUT = {"resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+ACCURACY = r"test accuracy \d\d\.\d\d% \((\d+) of 10000\), loss (\d+\.\d{4})"
+
+
+class ProgramCase(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def text_recipe(self, run_keys, engine=None, model=None, data=None, text=TEXT):
+        with open(self.path("text"), "wb") as file:
+            file.write(text)
+        wanted = recipe(optimizer={"type": "AdamW", "params": {"lr": 0.003}}, engine={"train_batch_size": 12, **(engine or {})},
+                        run={"seed": 3, **run_keys})
+        return dict(wanted, model={**GPT2, **(model or {})},
+                    data={"type": "text", "path": self.path("text"), "val_fraction": 0.1, **(data or {})})
+
+    def metrics(self):
+        with open(self.path("metrics.jsonl")) as lines:
+            return [json.loads(line) for line in lines]
+
+    def good(self, wanted, world=1):
+        """Runs to a good end; rank 0's stdout."""
+        ranks = run(wanted, world)
+        for rank in ranks:
+            self.assertEqual((rank.code, rank.err), (0, ""))
+        self.assertEqual([rank.out for rank in ranks[1:]], [""] * (world - 1))
+        return ranks[0].out
+
+    def good_metrics(self, wanted, world=1):
+        if os.path.exists(self.path("metrics.jsonl")):
+            os.unlink(self.path("metrics.jsonl"))
+        self.good(dict(wanted, run=dict(wanted["run"], metrics_jsonl=self.path("metrics.jsonl"))), world)
+        return self.metrics()
+
+    def refused(self, wanted, *words, world=1):
+        for rank in run(wanted, world):
+            self.assertEqual(rank.code, BAD_INPUT, rank.err)
+            self.assertEqual(rank.err.count("\n"), 1, rank.err)
+            for word in words:
+                self.assertIn(word, rank.err)
+
+
+class EvaluateTest(ProgramCase):
+    def test_every_sample_once_on_any_number_of_ranks(self):
+        trained = self.good(recipe(run={"steps": 60, "seed": 7, "checkpoint_dir": self.path("c")}), 2)
+        correct, loss = re.search(ACCURACY, trained).groups()
+        before = sorted(os.listdir(self.path("c")))
+        for world in (1, 3):
+            # Another seed, batch size and optimizer than it was trained with: only the weights count.
+            out = self.good(recipe(run={"mode": "evaluate", "seed": 8, "checkpoint_dir": self.path("c")},
+                                   engine={"train_batch_size": 300}, optimizer={"type": "AdamW"}), world)
+            self.assertRegex(out, "^" + ACCURACY + "\n$")
+            again, loss_again = re.search(ACCURACY, out).groups()
+            self.assertLessEqual(abs(int(again) - int(correct)), 2)  # samples on the edge
+            self.assertLess(abs(float(loss_again) - float(loss)), 2e-4)
+        self.assertEqual(sorted(os.listdir(self.path("c"))), before)
+        weights = self.path("c", "step_000060", "model.safetensors")
+        self.assertIn("(%s of 10000)" % correct, self.good(recipe(run={"mode": "evaluate", "init_weights": weights}), 2))
+
+    def test_there_must_be_weights(self):
+        self.refused(recipe(run={"mode": "evaluate"}), "--checkpoint_dir", "--init_weights")
+        self.refused(recipe(run={"mode": "evaluate", "checkpoint_dir": self.path("none")}), self.path("none"), world=2)
+
+    def test_perplexity_of_text(self):
+        out = self.good(self.text_recipe({"steps": 30, "eval_every": 15}), 2)
+        lines = re.findall(r"(?m)^(step 15: )?test perplexity (\S+), loss (\S+) \((\d+) tokens\)$", out)
+        self.assertEqual(len(lines), 2, out)
+        self.assertLess(float(lines[1][2]), float(lines[0][2]))
+        for line in lines:
+            self.assertLess(abs(math.exp(float(line[2])) - float(line[1])), 0.01 * float(line[1]))
+            self.assertGreater(int(line[3]), 1000)
+        # Without shuffling the ranks change nothing, and 3 ranks do not divide the samples evenly.
+        self.assertEqual(len({re.search(r"\((\d+) tokens\)", line)[1] for line in out.splitlines() if "tokens)" in line}), 1)
+
+    def test_no_test_data(self):
+        wanted = self.text_recipe({"steps": 2, "eval_every": 1}, data={"val_fraction": 0})
+        self.assertEqual(self.good(wanted).count("nothing to evaluate on; give data.val_path or data.val_fraction"), 1)
+        self.refused(dict(wanted, run={"mode": "evaluate", "init_weights": "x"}), self.path("text"), "data.val_fraction")
+
+
+class PredictTest(ProgramCase):
+    def test_dataset_order_on_any_number_of_ranks(self):
+        trained = self.good(recipe(run={"steps": 60, "seed": 7, "checkpoint_dir": self.path("c")}), 1)
+        correct = int(re.search(ACCURACY, trained)[1])
+        results = []
+        for world in (1, 2, 3):
+            wanted = recipe(run={"mode": "predict", "checkpoint_dir": self.path("c"), "predictions": self.path("p")},
+                            engine={"train_batch_size": 6})
+            self.assertIn("10000 predictions are in " + self.path("p"), self.good(wanted, world))
+            with open(self.path("p")) as lines:
+                results.append([json.loads(line) for line in lines])
+            self.assertEqual(sorted(os.listdir(self.folder)), ["c", "p"])
+        self.assertEqual([line["index"] for line in results[0]], list(range(10000)))
+        from oracle import read_idx
+        labels = read_idx("t10k-labels-idx1-ubyte").tolist()
+        self.assertEqual(sum(line["prediction"] == label for line, label in zip(results[0], labels)), correct)
+        for other in results[1:]:
+            for a, b in zip(results[0], other, strict=True):
+                self.assertEqual(a["index"], b["index"])
+                self.assertLess(abs(a["probability"] - b["probability"]), 1e-5)
+                self.assertTrue(a["prediction"] == b["prediction"] or a["probability"] < 0.5)
+        out = self.good(recipe(run={"mode": "predict", "checkpoint_dir": self.path("c")}), 2)
+        self.assertEqual([json.loads(line)["prediction"] for line in out.splitlines()],
+                         [line["prediction"] for line in results[1]])
+
+    def test_text_goes_on_from_a_prompt(self):
+        self.good(self.text_recipe({"steps": 300, "checkpoint_dir": self.path("c")},
+                                   engine={"train_batch_size": 32}, model={"n_embd": 32}))
+        prompt = {"mode": "predict", "checkpoint_dir": self.path("c"), "prompt": "line 3 of a", "max_new_tokens": 30}
+        likeliest = self.good(self.text_recipe(dict(prompt, temperature=0), model={"n_embd": 32}), 2)
+        self.assertEqual(len(likeliest.encode()), 11 + 30 + 1)
+        self.assertTrue(likeliest.startswith("line 3 of a text that"), likeliest)
+        drawn = [self.good(self.text_recipe(dict(prompt, seed=seed, temperature=3), model={"n_embd": 32})) for seed in (1, 1, 2)]
+        self.assertEqual(drawn[0], drawn[1])
+        self.assertNotEqual(drawn[0], drawn[2])
+
+    def test_weights_in_hugging_faces_layout_come_back(self):
+        out = self.good(self.text_recipe({"steps": 5, "export_hf": self.path("hf")}), 2)
+        self.assertEqual(sorted(os.listdir(self.path("hf"))), ["config.json", "model.safetensors"])
+        again = self.good(self.text_recipe({"mode": "evaluate", "init_weights": self.path("hf")}), 2)
+        self.assertEqual(again.splitlines()[-1], [line for line in out.splitlines() if line.startswith("test")][0])
+
+
+class PreemptionTest(ProgramCase):
+    def saving(self, steps, text=False, **keys):
+        keys = {"steps": steps, "seed": 7, "checkpoint_dir": self.path("c"), "metrics_jsonl": self.path("metrics.jsonl"), **keys}
+        if text:
+            # With dropout, whose random numbers must go on as well.
+            return self.text_recipe(keys, engine={"gradient_accumulation_steps": 2})
+        return recipe(optimizer={"type": "Adam", "params": {"lr": 0.001}}, engine={"train_batch_size": 240}, run=keys)
+
+    def lines(self):
+        try:
+            with open(self.path("metrics.jsonl")) as lines:
+                return sum(1 for _ in lines)
+        except FileNotFoundError:
+            return 0
+
+    def check_stopped(self, ranks, reason):
+        """The step after which all stopped."""
+        steps = set()
+        for number, rank in enumerate(ranks):
+            self.assertEqual(rank.code, PREEMPTED, rank.err)
+            match = re.match(r"dslaunch-train: rank %d: stopped after step (\d+) of \d+: (.*); what was trained is saved in %s, "
+                             r"start again to go on\n$" % (number, re.escape(self.path("c"))), rank.err)
+            self.assertTrue(match, rank.err)
+            self.assertRegex(match[2], reason)
+            steps.add(int(match[1]))
+        step, = steps
+        with open(self.path("c", "latest")) as latest:
+            self.assertEqual(latest.read(), "step_%06d" % step)
+        self.assertNotIn("test ", ranks[0].out, "it evaluated although it was to stop")
+        return step
+
+    def check_sigterm(self, victims, world, reason, text, tolerance=0):
+        with Job(self.saving(1_000_000, text), world) as job:
+            job.wait_for(lambda: self.lines() >= 20, 60, "the first steps are done")
+            for victim in victims:
+                job.processes[victim].send_signal(signal.SIGTERM)
+            step = self.check_stopped(job.finish(8), reason)
+        self.assertEqual(self.metrics()[-1]["step"], step)
+        self.good(self.saving(step + 10, text), world)
+        stopped = self.metrics()
+        shutil.rmtree(self.path("c"))
+        os.unlink(self.path("metrics.jsonl"))
+        self.good(self.saving(step + 10, text), world)
+        for a, b in zip(stopped, self.metrics(), strict=True):
+            self.assertEqual([a[key] for key in ("step", "epoch", "samples", "tokens")],
+                             [b[key] for key in ("step", "epoch", "samples", "tokens")])
+            for key in ("loss", "grad_norm"):
+                self.assertLessEqual(abs(a[key] - b[key]), tolerance * b[key], (a, b))
+
+    def test_one_rank_is_asked_and_all_stop(self):
+        self.check_sigterm([1], 2, r"^SIGTERM \(rank 1\)$", text=True)
+
+    def test_all_ranks_are_asked(self):
+        # Sums of three ranks may be made in another order.
+        self.check_sigterm([0, 1, 2], 3, r"^SIGTERM \(rank [012]\)$", text=False, tolerance=1e-4)
+
+    def test_steps_that_are_not_reported_stop_as_soon(self):
+        """Without metrics the ranks do not exchange anything after most steps."""
+        wanted = self.saving(100_000_000)
+        del wanted["run"]["metrics_jsonl"]
+        with Job(wanted, 2) as job:
+            job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
+            time.sleep(0.5)
+            job.processes[1].send_signal(signal.SIGTERM)
+            job.processes[1].send_signal(signal.SIGTERM)
+            self.check_stopped(job.finish(8), r"^SIGTERM \(rank 1\)$")
+
+    def test_a_long_evaluation_is_given_up(self):
+        wanted = self.saving(1_000_000, text=True, eval_every=1)
+        wanted["data"]["val_fraction"] = 0.99
+        wanted["engine"]["train_batch_size"] = 2
+        with open(self.path("text"), "wb") as file:
+            file.write(TEXT * 100)
+        with Job(wanted, 1) as job:
+            job.wait_for(lambda: self.lines() >= 1, 60, "the first step is done")
+            job.processes[0].send_signal(signal.SIGTERM)
+            self.assertEqual(self.check_stopped(job.finish(8), "SIGTERM"), 1)
+
+    def test_time_limit(self):
+        ranks = run(self.saving(100_000_000, time_limit_s=1), 2, timeout_s=60)
+        self.check_stopped(ranks, r"^run.time_limit_s$")
+        self.refused(recipe(run={"steps": 5, "time_limit_s": 1}), "run.time_limit_s", "--checkpoint_dir")
+
+    def test_without_checkpoints_sigterm_ends_at_once(self):
+        with Job(recipe(run={"steps": 100_000_000, "seed": 1}), 1) as job:
+            job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
+            job.processes[0].send_signal(signal.SIGTERM)
+            self.assertEqual(job.finish(8)[0].code, -signal.SIGTERM)
+
+
+class TrainingTest(ProgramCase):
+    def test_each_token_counts_the_same(self):
+        """11 samples a rank in micro-batches of 2, 3 a step: the second step's last micro-batch has one sample only. Its
+        tokens must count as those of the same samples in one micro-batch."""
+        for world in (1, 2):
+            text = random.Random(5).randbytes(11 * world * 16 + 1)
+
+            def metrics(micro, accumulation, normalization):
+                engine = {"train_batch_size": 6 * world, "train_micro_batch_size_per_gpu": micro,
+                          "gradient_accumulation_steps": accumulation}
+                return self.good_metrics(
+                    self.text_recipe({"steps": 2, "loss_normalization": normalization}, engine, NO_DROPOUT,
+                                     {"val_fraction": 0, "shuffle": False}, text), world)
+
+            whole, parts, means = metrics(6, 1, "micro_batch"), metrics(2, 3, "tokens"), metrics(2, 3, "micro_batch")
+            self.assertEqual([step["tokens"] for step in whole], [6 * world * 16, 11 * world * 16])
+            for a, b in zip(whole, parts, strict=True):
+                for key in ("loss", "grad_norm"):
+                    self.assertLess(abs(a[key] - b[key]), 1e-5 * a[key], (key, world))
+            self.assertGreater(abs(whole[1]["grad_norm"] - means[1]["grad_norm"]), 1e-4 * whole[1]["grad_norm"])
+
+    def test_metrics(self):
+        first, *_, last = self.good_metrics(self.text_recipe({"steps": 5}), 2)
+        self.assertEqual((last["step"], last["samples"], last["tokens"]), (5, 60, 60 * 16))
+        self.assertGreater(last["tokens_per_s"], 0)
+        self.assertEqual((first["loss_scale"], first["skipped"]), (1, False))
+        memory = last["memory"]
+        self.assertEqual(set(memory), {"parameters", "gradients", "optimizer", "buffers", "peak_rss"})
+        self.assertEqual(memory["optimizer"], 2 * memory["parameters"])
+        self.assertGreater(memory["peak_rss"], 50 << 20)
+
+    def test_skipped_steps_are_said(self):
+        wanted = recipe(engine={"fp16": {"enabled": True, "initial_scale_power": 30, "hysteresis": 1}},
+                        run={"steps": 20, "seed": 7, "metrics_jsonl": self.path("metrics.jsonl")})
+        out = self.good(wanted, 2)
+        skipped = [step["step"] for step in self.metrics() if step["skipped"]]
+        self.assertGreater(len(skipped), 0)
+        self.assertLess(len(skipped), 20)
+        self.assertEqual([int(step) for step in re.findall(r"(?m)^step (\d+) was skipped: .*loss scale", out)], skipped)
+        self.assertEqual(self.metrics()[0]["loss_scale"], 2 ** 30)
+
+    def test_memory_is_foretold(self):
+        for engine in ({}, {"bf16": {"enabled": True}}, {"gradient_accumulation_steps": 2}):
+            with self.subTest(engine=engine):
+                out = self.good(self.text_recipe({"steps": 3}, engine={**engine, "memory_breakdown": True}), 2)
+                rows = re.findall(r"(?m)^  (parameters|gradients and buckets|optimizer and masters|buffers) +(\S+ \S+) +(\S+ \S+)$", out)
+                self.assertEqual(len(rows), 4, out)
+                for name, predicted, actual in rows:
+                    self.assertEqual(predicted, actual, (name, out))
+        plan = self.good(self.text_recipe({"mode": "plan_memory"}), 2)
+        self.assertRegex(plan, r"(?m)^  parameters +\d+\.\d KiB$")
+        self.assertNotIn("training", plan)
+
+    def test_replicas_are_compared(self):
+        self.good(recipe("cnn", engine={"train_batch_size": 48}, run={"steps": 6, "check_replicas_every": 2}), 3)
+
+    def test_deterministic_runs_are_equal_bit_by_bit(self):
+        wanted = recipe("cnn", run={"steps": 5, "seed": 1, "deterministic": True})
+        runs = [[(step["loss"], step["grad_norm"]) for step in self.good_metrics(wanted, 2)] for _ in range(2)]
+        self.assertEqual(runs[0], runs[1])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,92 @@
+#include "trainer/program/evaluate.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/data/sampler.h"
+#include "trainer/program/numbers.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int64_t kMostSamples = 500;
+constexpr int64_t kMostNumbers = int64_t{1} << 20;  // of all inputs of a forward pass
+constexpr int64_t kNoTarget = -100;
+
+EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
+                            const at::Tensor& targets) {
+  if (data.tokens_per_sample() > 0) return EvaluationSums::Kind::kTokens;
+  const bool classes =
+      output.dim() == 2 && targets.dim() == 1 && targets.scalar_type() == at::kLong;
+  return classes ? EvaluationSums::Kind::kClasses : EvaluationSums::Kind::kOther;
+}
+
+void AddBatch(const Engine<Model>& engine, const Dataset& data, const at::Tensor& output,
+              const at::Tensor& targets, EvaluationSums& sums) {
+  sums.kind = KindOf(data, output, targets);
+  const AutocastScope autocast = engine.core().Autocast();
+  sums.loss += engine.model().Loss(output, targets, at::Reduction::Sum).item<double>();
+  sums.targets += targets.ne(kNoTarget).sum().item<int64_t>();
+  if (sums.kind == EvaluationSums::Kind::kClasses) {
+    sums.correct += output.argmax(1).eq(targets).sum().item<int64_t>();
+  }
+}
+
+}  // namespace
+
+EvaluationBatches::EvaluationBatches(const Dataset& data, const ProcessGroup& group,
+                                     int64_t micro_batch_size, int64_t prefetch)
+    : size_(ForwardSamples(data, micro_batch_size)),
+      left_((data.size() - group.rank() + group.world_size() - 1) / group.world_size()),
+      loader_(data, EvaluationIndices(data.size(), group.rank(), group.world_size()), size_,
+              prefetch) {}
+
+Batch EvaluationBatches::Next() {
+  left_ -= size_;
+  return loader_.Next();
+}
+
+int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size) {
+  if (data.tokens_per_sample() > 0) return micro_batch_size;  // a token's logits are many
+  int64_t numbers = 1;
+  for (const int64_t size : data.input_shape()) numbers *= size;
+  return std::max(micro_batch_size,
+                  std::min(kMostSamples, kMostNumbers / std::max<int64_t>(numbers, 1)));
+}
+
+Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGroup& group,
+                    int64_t prefetch, const std::function<StopWish()>& wish) {
+  const at::NoGradGuard no_grad;
+  engine.SetEval();
+  // Ranks have their own running statistics since the last step.
+  for (at::Tensor buffer : engine.model().buffers()) group.Broadcast(buffer, /*root=*/0);
+  EvaluationBatches batches(data, group, engine.core().micro_batch_size(), prefetch);
+  EvaluationSums own;
+  StopWish stop = wish();
+  while (batches.HasNext() && stop == StopWish::kNone) {
+    const Batch batch = batches.Next();
+    AddBatch(engine, data, engine.Forward(batch.inputs), batch.targets, own);
+    stop = wish();
+  }
+  const auto all = GatherNumbers(
+      group, {own.loss, static_cast<double>(own.targets), static_cast<double>(own.correct),
+              static_cast<double>(own.kind), static_cast<double>(stop)});
+  Evaluation result;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const std::vector<double>& one = all[rank];
+    result.sums.loss += one[0];
+    result.sums.targets += static_cast<int64_t>(one[1]);
+    result.sums.correct += static_cast<int64_t>(one[2]);
+    const auto wished = static_cast<StopWish>(one[4]);
+    if (wished == StopWish::kNone || result.stop != StopWish::kNone) continue;
+    result.stop = wished;
+    result.stop_rank = static_cast<int>(rank);
+  }
+  result.sums.kind = static_cast<EvaluationSums::Kind>(all[0][3]);  // rank 0 always has a sample
+  return result;
+}
+
+std::string NoTestData(const DataConfig& data) {
+  return data.path + " has nothing to evaluate on; give data.val_path or data.val_fraction";
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,53 @@
+// Measuring a model on test data.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "dslaunch/engine.h"
+#include "dslaunch/model.h"
+#include "dslaunch/process_group.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
+#include "trainer/program/report.h"
+#include "trainer/program/stop.h"
+
+namespace dslaunch {
+
+struct Evaluation {
+  EvaluationSums sums;
+  StopWish stop = StopWish::kNone;  // somebody wished it, so the sums are not those of all samples
+  int stop_rank = 0;
+};
+
+// Collective: every sample of `data` counts exactly once, whatever the number of ranks. All ranks
+// use rank 0's buffers. Leaves the model in evaluation mode. `prefetch` batches are read ahead;
+// `wish` is asked between two of them.
+Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGroup& group,
+                    int64_t prefetch, const std::function<StopWish()>& wish);
+
+// A rank's share of the samples, each once.
+class EvaluationBatches {
+ public:
+  EvaluationBatches(const Dataset& data, const ProcessGroup& group, int64_t micro_batch_size,
+                    int64_t prefetch);
+
+  int64_t size() const {
+    return size_;
+  }  // samples of a batch, of which the last one may have fewer
+  bool HasNext() const { return left_ > 0; }
+  Batch Next();
+
+ private:
+  int64_t size_;
+  int64_t left_;  // samples
+  BatchLoader loader_;
+};
+
+// Samples of one forward pass without gradients: more than a micro-batch where samples are small.
+int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size);
+
+// "data.path has nothing to evaluate on; ..."
+std::string NoTestData(const DataConfig& data);
+
+}  // namespace dslaunch

@@ -1,0 +1,94 @@
+#include "trainer/program/memory_plan.h"
+
+#include "trainer/program/report.h"
+
+namespace dslaunch {
+namespace {
+
+int64_t BytesOf(Dtype dtype) { return dtype == Dtype::kFloat32 ? 4 : 2; }
+
+int64_t OptimizerStates(const OptimizerConfig& optimizer) {
+  using Type = OptimizerConfig::Type;
+  switch (optimizer.type) {
+    case Type::kAdam:
+    case Type::kAdamW:
+      return optimizer.amsgrad ? 3 : 2;
+    case Type::kLamb:
+      return 2;
+    case Type::kLion:
+    case Type::kAdagrad:
+      return 1;
+    case Type::kSgd:
+      return optimizer.momentum != 0 ? 1 : 0;
+    case Type::kRmsprop:
+      return 1 + (optimizer.momentum != 0 ? 1 : 0) + (optimizer.centered ? 1 : 0);
+  }
+  return 0;
+}
+
+}  // namespace
+
+MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
+  const PrecisionConfig& precision = config.precision;
+  const int64_t model_bytes = BytesOf(precision.model);
+  const int64_t norm_extra = precision.batch_norm_float32 ? 4 - model_bytes : 0;
+  const int64_t trained_bytes = model.trained * model_bytes + model.batch_norm_trained * norm_extra;
+  MemoryPlan plan;
+  plan.parameters = trained_bytes + model.frozen * model_bytes;
+  plan.buffers = model.buffers * model_bytes + model.batch_norm_buffers * norm_extra +
+                 model.other_buffer_bytes;
+  const bool in_model_dtype = precision.grad_accumulation == precision.model;
+  plan.gradients =
+      in_model_dtype ? trained_bytes : model.trained * BytesOf(precision.grad_accumulation);
+  if (in_model_dtype && config.batch.accumulation_steps > 1) plan.buckets = plan.gradients;
+  const Dtype travels_in = config.communication.dtype.value_or(precision.model);
+  const int64_t ranks = config.batch.train_batch_size /
+                        (config.batch.micro_batch_size * config.batch.accumulation_steps);
+  if (travels_in != precision.grad_accumulation && ranks > 1) {
+    plan.buckets += model.trained * BytesOf(travels_in);
+  }
+  plan.master_weights = precision.master_weights ? model.trained * 4 : 0;
+  plan.optimizer = OptimizerStates(*config.optimizer) *
+                   (precision.master_weights ? model.trained * 4 : trained_bytes);
+  return plan;
+}
+
+std::string BytesText(int64_t bytes) {
+  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
+  return Format("%.1f %s", value, kUnits[unit]);
+}
+
+std::string PlanText(const MemoryPlan& plan) {
+  std::string text = "memory of one rank, without activations:";
+  const auto add = [&text](const char* what, int64_t bytes) {
+    text += Format("\n  %-14s %12s", what, BytesText(bytes).c_str());
+  };
+  add("parameters", plan.parameters);
+  add("gradients", plan.gradients);
+  add("buckets", plan.buckets);
+  add("optimizer", plan.optimizer);
+  add("master weights", plan.master_weights);
+  add("buffers", plan.buffers);
+  add("together", plan.total());
+  return text;
+}
+
+std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual) {
+  std::string text = Format("%-26s %12s %12s", "memory of one rank", "predicted", "at most");
+  const auto add = [&text](const char* what, int64_t predicted, int64_t was) {
+    text +=
+        Format("\n  %-24s %12s %12s", what, BytesText(predicted).c_str(), BytesText(was).c_str());
+  };
+  add("parameters", plan.parameters, actual.parameters);
+  add("gradients and buckets", plan.gradients + plan.buckets, actual.gradients);
+  add("optimizer and masters", plan.optimizer + plan.master_weights, actual.optimizer);
+  add("buffers", plan.buffers, actual.buffers);
+  text +=
+      Format("\n  %-24s %12s %12s", "whole process, peak", "", BytesText(actual.peak_rss).c_str());
+  return text;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,58 @@
+// How much memory training takes on one rank, foretold from sizes alone. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/config/engine_config.h"
+#include "trainer/program/window.h"
+
+namespace dslaunch {
+
+// Of a model. Sizes are counted in elements.
+struct ModelSizes {
+  int64_t trained = 0;             // of parameters that require a gradient
+  int64_t frozen = 0;              // of the others
+  int64_t buffers = 0;             // of floating point buffers
+  int64_t batch_norm_trained = 0;  // how many of these belong to batch norms
+  int64_t batch_norm_buffers = 0;
+  int64_t other_buffer_bytes = 0;  // of buffers that hold no floating point numbers
+};
+
+// Bytes of one rank:
+//   parameters      elements x bytes of the model's dtype (batch norms 4 where they stay fp32)
+//   gradients       trained elements x bytes of the dtype that they accumulate in
+//   buckets         what travels beside that: trained elements x bytes of the dtype of
+//   communication
+//                   where that is another one and there are several ranks; and where gradients
+//                   accumulate in the model's dtype over several micro-batches once more as much as
+//                   the gradients
+//   optimizer       trained elements x 4 x states (Adam, LAMB 2, with amsgrad 3; Lion, Adagrad 1;
+//                   SGD 1 with momentum, else 0; RMSprop 1, and 1 each with momentum and centered);
+//                   without master weights x bytes of the model's dtype
+//   master_weights  trained elements x 4 where there are any
+// What a forward pass keeps for the backward pass and what the libraries take is not in it.
+struct MemoryPlan {
+  int64_t parameters = 0;
+  int64_t gradients = 0;
+  int64_t buckets = 0;
+  int64_t optimizer = 0;
+  int64_t master_weights = 0;
+  int64_t buffers = 0;
+
+  int64_t total() const {
+    return parameters + gradients + buckets + optimizer + master_weights + buffers;
+  }
+};
+
+// Precondition: config.optimizer is there.
+MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config);
+
+// Lines for people, with a unit that suits. The second says besides it what was really there.
+std::string PlanText(const MemoryPlan& plan);
+std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
+
+// "1.2 KiB", "474.7 MiB"
+std::string BytesText(int64_t bytes);
+
+}  // namespace dslaunch

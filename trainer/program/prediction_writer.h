@@ -1,0 +1,39 @@
+// The results of predicting, as JSON lines.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trainer/checkpoint/durable_file.h"
+
+namespace dslaunch {
+
+struct Prediction {
+  double value = 0;  // a class or token with a probability, else any number
+  std::optional<double> probability;
+};
+
+// {"index":0,"prediction":7,"probability":0.98} and a newline.
+std::string PredictionLine(int64_t index, const Prediction& prediction);
+
+// Errors are TrainError kIo and name the file.
+class PredictionWriter {
+ public:
+  // An empty `path` is stdout.
+  explicit PredictionWriter(std::string path);
+  ~PredictionWriter();  // removes what was not finished
+  PredictionWriter(const PredictionWriter&) = delete;
+  PredictionWriter& operator=(const PredictionWriter&) = delete;
+
+  void Write(const std::string& lines);
+  // Gives the file its name, over one that has it already.
+  void Finish();
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  std::optional<NewFile> file_;
+};
+
+}  // namespace dslaunch

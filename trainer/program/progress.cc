@@ -1,0 +1,119 @@
+#include "trainer/program/progress.h"
+
+#include <cmath>
+
+namespace dslaunch {
+
+double Progress::Span::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Progress::Progress(const Options& options)
+    : options_(options),
+      status_(options.status_fd),
+      status_line_{.event = StatusLine::Event::kStep,
+                   .total_steps = options.schedule.total_steps,
+                   .loss = {},
+                   .samples_per_s = {}},
+      samples_(options.samples_before) {
+  if (options.rank == 0 && !options.metrics_jsonl.empty()) {
+    metrics_.emplace(options.metrics_jsonl);
+  }
+}
+
+void Progress::Start() {
+  window_ = Span{};
+  epoch_ = Span{};
+  start_ = Clock::now();
+}
+
+void Progress::AddStep(const StepFacts& facts) {
+  last_ = facts;
+  window_.loss += facts.loss;
+  ++window_.steps;
+  window_.samples += facts.samples;
+  if (!std::isfinite(facts.loss) && !facts.skipped && !bad_) {
+    bad_ = BadLoss{facts.step, options_.rank, facts.loss};
+  }
+  if (facts.skipped && options_.rank == 0) PrintLine(SkippedLine(facts.step, facts.skip_reason));
+  status_line_.step = facts.step;
+  status_line_.compute_s = facts.compute_s;
+}
+
+RankWindow Progress::Window() const {
+  RankWindow window;
+  window.loss = window_.loss;
+  window.seconds = window_.seconds();
+  window.bad = bad_;
+  return window;
+}
+
+void Progress::EndWindow(const AllWindows& all) {
+  const double loss = all.loss / static_cast<double>(window_.steps);
+  const double seconds = window_.seconds();
+  const double samples_per_s = static_cast<double>(window_.samples) / seconds;
+  samples_ += window_.samples;
+  epoch_.steps += window_.steps;
+  epoch_.samples += window_.samples;
+  if (std::isfinite(all.loss)) {  // one that is not belongs to a step that was skipped
+    epoch_.loss += all.loss;
+    epoch_.losses += window_.steps;
+  }
+  status_line_.loss = loss;
+  status_line_.samples_per_s = samples_per_s;
+  if (metrics_) WriteMetrics(loss, seconds, all.memory);
+  const int64_t every = options_.schedule.print_every;
+  if (every > 0 && last_.step % every == 0) PrintStep(loss, samples_per_s);
+  if (options_.schedule.EndsEpoch(last_.step)) {
+    PrintEpoch();
+    epoch_ = Span{};
+  }
+  window_ = Span{};
+}
+
+void Progress::LeaveOut(Clock::duration time) {
+  window_.start += time;
+  epoch_.start += time;
+  start_ += time;
+}
+
+double Progress::training_s() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+void Progress::WriteMetrics(double loss, double seconds, const MemoryBytes& memory) {
+  const double samples_per_s = static_cast<double>(window_.samples) / seconds;
+  metrics_->Append({.step = last_.step,
+                    .attempt = options_.attempt,
+                    .epoch = options_.schedule.EpochOf(last_.step),
+                    .loss = loss,
+                    .lr = last_.lr,
+                    .grad_norm = last_.grad_norm,
+                    .loss_scale = last_.loss_scale,
+                    .skipped = last_.skipped,
+                    .samples = samples_,
+                    .tokens = samples_ * options_.tokens_per_sample,
+                    .step_s = seconds,
+                    .samples_per_s = samples_per_s,
+                    .tokens_per_s = samples_per_s * static_cast<double>(options_.tokens_per_sample),
+                    .memory = memory});
+}
+
+void Progress::PrintStep(double loss, double samples_per_s) const {
+  if (options_.rank != 0) return;
+  PrintLine(
+      Format("step %lld/%lld: loss %.4f, lr %g, %.0f samples/s", static_cast<long long>(last_.step),
+             static_cast<long long>(options_.schedule.total_steps), loss, last_.lr, samples_per_s));
+}
+
+void Progress::PrintEpoch() const {
+  if (options_.rank != 0) return;
+  const Schedule& schedule = options_.schedule;
+  PrintLine(Format("epoch %lld/%lld: loss %.4f, %.0f samples/s",
+                   static_cast<long long>(schedule.EpochOf(last_.step)),
+                   static_cast<long long>(schedule.EpochOf(schedule.total_steps)),
+                   epoch_.loss / static_cast<double>(epoch_.losses),
+                   static_cast<double>(epoch_.samples) / epoch_.seconds()));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,159 @@
+#include "trainer/program/run.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
+
+#include <cstdlib>
+
+#include "dslaunch/process_group.h"
+#include "trainer/data/dataset.h"
+#include "trainer/models/generate.h"
+#include "trainer/program/evaluate.h"
+#include "trainer/program/explain.h"
+#include "trainer/program/predict.h"
+#include "trainer/program/prepare.h"
+#include "trainer/program/report.h"
+#include "trainer/program/text.h"
+#include "trainer/program/train.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+// The weights of a checkpoint, for modes that train nothing; nullopt: run.init_weights has them.
+std::optional<Checkpointer> FindWeights(const Recipe& recipe, const WorkerEnv& env) {
+  std::optional<Checkpointer> found;
+  if (!recipe.run.checkpoint_dir.empty()) found.emplace(recipe, env);
+  if (recipe.run.init_weights.empty() && !(found && found->found())) {
+    throw TrainError(ExitCode::kBadInput,
+                     found ? found->reason() + ", and no run.init_weights (--init_weights)"
+                           : "there are no weights to work with; give --checkpoint_dir or "
+                             "--init_weights");
+  }
+  return found;
+}
+
+// What evaluating and predicting have in common: trained weights in evaluation mode.
+template <class Work>
+void WithWeights(const Recipe& recipe, const WorkerEnv& env,
+                 const std::vector<int64_t>& input_shape, Work work) {
+  const std::optional<Checkpointer> checkpointer = FindWeights(recipe, env);
+  StatusPipe status(env.status_fd);
+  ProcessGroup group(env);
+  if (checkpointer) checkpointer->Agree(group);
+  Engine<Model> engine =
+      PrepareEngine(recipe, input_shape, group, checkpointer ? &*checkpointer : nullptr);
+  engine.SetEval();
+  status.Ready();
+  work(engine, group);
+  group.Barrier();  // which waits longer for rank 0 than Finish would
+  group.Finish();
+}
+
+std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
+  DataSplits data = OpenData(recipe.data, recipe.model);
+  if (data.test == nullptr) throw TrainError(ExitCode::kBadInput, NoTestData(recipe.data));
+  return std::move(data.test);
+}
+
+void RunEvaluate(const Recipe& recipe, const WorkerEnv& env) {
+  const std::unique_ptr<Dataset> data = OpenTestData(recipe);
+  WithWeights(recipe, env, data->input_shape(), [&](auto& engine, const ProcessGroup& group) {
+    const Evaluation result =
+        Evaluate(engine, *data, group, recipe.data.prefetch, [] { return StopWish::kNone; });
+    if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
+  });
+}
+
+void RunPredict(const Recipe& recipe, const WorkerEnv& env) {
+  const std::unique_ptr<Dataset> data = OpenTestData(recipe);
+  WithWeights(recipe, env, data->input_shape(), [&](auto& engine, const ProcessGroup& group) {
+    Predict(engine, *data, group, recipe.data.prefetch, recipe.run.predictions);
+  });
+}
+
+// The prompt and the text that follows it, whose tokens are bytes.
+void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
+  if (recipe.data.type != DataConfig::Type::kText) {
+    throw TrainError(ExitCode::kBadInput,
+                     "run.prompt needs data.type text, whose tokens are bytes; only who made other "
+                     "tokens knows what text they stand for");
+  }
+  const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
+  WithWeights(recipe, env, {gpt2.n_positions}, [&](auto& engine, const ProcessGroup& group) {
+    if (group.rank() != 0) return;
+    std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
+    const std::vector<int64_t> more =
+        Generate([&engine](const at::Tensor& tokens) { return engine.Forward(tokens); }, text,
+                 {.max_new_tokens = recipe.run.max_new_tokens,
+                  .temperature = recipe.run.temperature,
+                  .top_k = recipe.run.top_k,
+                  .seed = recipe.run.seed,
+                  .n_positions = gpt2.n_positions});
+    text.insert(text.end(), more.begin(), more.end());
+    PrintLine(TextOfTokens(text));
+  });
+}
+
+void RunPlanMemory(const Recipe& recipe, const WorkerEnv& env) {
+  if (env.rank != 0) return;
+  const DataSplits data = OpenData(recipe.data, recipe.model);
+  Recipe untrained = recipe;
+  untrained.run.init_weights.clear();  // sizes need none
+  const std::shared_ptr<Model> model = PrepareModel(untrained, data.train->input_shape());
+  PrintLine(PlanText(PlanMemory(SizesOf(*model), recipe.engine)));
+}
+
+void RunMode(const Recipe& recipe, const WorkerEnv& env) {
+  switch (recipe.run.mode) {
+    case RunConfig::Mode::kTrain:
+      return Train(recipe, env);
+    case RunConfig::Mode::kEvaluate:
+      return RunEvaluate(recipe, env);
+    case RunConfig::Mode::kPredict:
+      return recipe.run.prompt.empty() ? RunPredict(recipe, env) : RunGenerate(recipe, env);
+    case RunConfig::Mode::kPlanMemory:
+      return RunPlanMemory(recipe, env);
+  }
+}
+
+[[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
+  std::string line = what.substr(0, what.find('\n'));
+  if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
+  switch (ClassifyCommFailure(what)) {
+    case CommFailure::kPeerLost:
+      throw TrainError(
+          ExitCode::kUnavailable,
+          "another rank was lost, so this one stops too; the cause is there, not here (" + line +
+              ")");
+    case CommFailure::kTimedOut:
+      throw TrainError(ExitCode::kTimedOut,
+                       "another rank did not answer in time (meeting point " + env.master_addr +
+                           ":" + std::to_string(env.master_port) + "; " + line + ")");
+    case CommFailure::kNone:
+      throw TrainError(ExitCode::kInternal, "internal error: " + line);
+  }
+  std::abort();
+}
+
+}  // namespace
+
+void Run(const Recipe& recipe, const WorkerEnv& env) {
+  // The libraries' warnings take many lines, with stack traces, for what a rank's own message says
+  // in one.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
+  try {
+    RunMode(recipe, env);
+  } catch (const TrainError&) {
+    throw;
+  } catch (const c10::DistError& error) {
+    Rethrow(std::string("c10d: ") + error.what_without_backtrace(), env);
+  } catch (const c10::Error& error) {
+    Rethrow(error.what_without_backtrace(), env);
+  } catch (const std::exception& error) {
+    Rethrow(error.what(), env);
+  }
+}
+
+}  // namespace dslaunch

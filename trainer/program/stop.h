@@ -1,0 +1,23 @@
+// Ending a run early, because somebody asks for it or because its time is up.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "proto/contract/deadline.h"
+
+namespace dslaunch {
+
+enum class StopWish { kNone, kSigterm, kTimeLimit };
+
+// From here on SIGTERM no longer ends this process but is a wish: the program ends by itself soon.
+void CatchSigterm();
+
+// What this rank wishes now. `deadline`: when its time is up. SIGTERM counts only after
+// CatchSigterm.
+StopWish CurrentStopWish(std::optional<Clock::time_point> deadline);
+
+// "SIGTERM (rank 3)"; "run.time_limit_s"
+std::string StopReason(StopWish wish, int rank);
+
+}  // namespace dslaunch
