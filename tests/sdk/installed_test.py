@@ -99,8 +99,8 @@ class InstalledTest(unittest.TestCase):
         self.assertLess(sum(losses[-5:]) / 5, 0.6 * sum(losses[:5]) / 5)
 
     def test_train_a_plugin(self):
-        for ranks in 1, 2:
-            losses = self.train("mine.yaml", "--steps", "40", ranks=ranks)
+        for ranks, options in (1, []), (2, ["--plugin", self.plugin, "--set", "model.params.depth=1"]):
+            losses = self.train("mine.yaml", "--steps", "40", *options, ranks=ranks)
             self.assertEqual(len(losses), 40)
             self.assertLess(sum(losses[-5:]) / 5, 0.6 * sum(losses[:5]) / 5)
 
