@@ -140,27 +140,46 @@ SCHEDULES = {"WarmupLR": warmup_lr, "WarmupDecayLR": warmup_decay_lr, "WarmupCos
              "LRRangeTest": lr_range_test}
 
 
-def scaler_trace(config, overflows):
-    """DeepSpeed's dynamic loss scaler: (scale, whether it raised) after each try."""
-    scale = 2.0 ** config["initial_scale_power"] if config["dynamic"] else config["static_scale"]
-    iteration, last, hysteresis, trace_ = 0, -1, config["hysteresis"], []
-    for overflow in overflows:
+class LossScaler:
+    """The dynamic loss scaler of DeepSpeed's ZeRO stages."""
+
+    def __init__(self, initial_scale_power=16, loss_scale_window=1000, hysteresis=2, consecutive_hysteresis=False,
+                 min_loss_scale=1, raise_error_at_min_scale=True):
+        self.scale = 2.0 ** initial_scale_power
+        self.window, self.full, self.refills = loss_scale_window, hysteresis, consecutive_hysteresis
+        self.lowest, self.raises = min_loss_scale, raise_error_at_min_scale
+        self.iteration, self.last_overflow, self.hysteresis = 0, -1, hysteresis
+
+    def update(self, overflow):
+        """Goes on by one try of an update; returns whether DeepSpeed raises."""
         raised = False
-        if config["dynamic"] and overflow:
-            if config["hysteresis"] == 1 or hysteresis == 1:
-                raised = scale == config["min_loss_scale"] and config["raise_error_at_min_scale"]
+        if overflow:
+            if self.full == 1 or self.hysteresis == 1:
+                raised = self.scale == self.lowest and self.raises
                 if not raised:
-                    scale = max(scale / 2, config["min_loss_scale"])
+                    self.scale = max(self.scale / 2, self.lowest)
             else:
-                hysteresis -= 1
-            last = iteration
-        elif config["dynamic"]:
-            if config["consecutive_hysteresis"]:
-                hysteresis = config["hysteresis"]
-            stable = iteration - last - 1
-            if stable > 0 and stable % config["loss_scale_window"] == 0:
-                hysteresis = config["hysteresis"]
-                scale *= 2
-        iteration += 1
-        trace_.append([scale, raised])
-    return trace_
+                self.hysteresis -= 1
+            self.last_overflow = self.iteration
+        else:
+            if self.refills:
+                self.hysteresis = self.full
+            stable = self.iteration - self.last_overflow - 1
+            if stable > 0 and stable % self.window == 0:
+                self.hysteresis = self.full
+                self.scale *= 2
+        self.iteration += 1
+        return raised
+
+
+def scaler_trace(config, overflows):
+    """(scale, whether it raised) after each try."""
+    config = dict(config)
+    dynamic, static_scale = config.pop("dynamic"), config.pop("static_scale")
+    if not dynamic:
+        return [[static_scale, False] for _ in overflows]
+    scaler, trace = LossScaler(**config), []
+    for overflow in overflows:
+        raised = scaler.update(overflow)
+        trace.append([scaler.scale, raised])
+    return trace

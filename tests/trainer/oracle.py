@@ -1,13 +1,19 @@
-"""The same training in Python: torch.nn, DistributedDataParallel over gloo, torch.optim. Every rank is a process."""
+"""The same training in plain PyTorch; every rank is a process, over gloo.
+
+In fp32 DistributedDataParallel does it. With a 16-bit model its gradients add up in fp32 over the micro-batches, travel in
+the model's dtype, and torch.optim updates fp32 weights from which the model's are copied.
+"""
 
 import gzip
 import os
 import struct
+from queue import Empty
 
 import numpy
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -15,7 +21,11 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import deepspeed_reference
+from gpt2 import Gpt2
 from spawn import DATA, held_port
+
+# What `dslaunch train` takes where the configuration has no optimizer.
+DEFAULT_OPTIMIZER = {"type": "AdamW"}
 
 
 class Mlp(nn.Module):
@@ -42,22 +52,57 @@ class Cnn(nn.Module):
         return self.fc2(torch.relu(self.fc1(x.flatten(1))))
 
 
-def read_idx(name):
-    with gzip.open(os.path.join(DATA, name + ".gz")) as file:
-        content = file.read()
+def make_model(recipe):
+    torch.manual_seed(recipe["run"]["seed"])
+    config = recipe["model"]
+    model = Gpt2(config) if config["type"] == "gpt2" else {"mlp": Mlp, "cnn": Cnn}[config["type"]]()
+    if "init_weights" in recipe["run"]:
+        model.load_state_dict(load_file(recipe["run"]["init_weights"]))
+    return model
+
+
+def read_idx(name, folder=DATA):
+    file = os.path.join(folder, name)
+    with open(file, "rb") if os.path.exists(file) else gzip.open(file + ".gz") as content:
+        content = content.read()
     dims = struct.unpack(">%dI" % content[3], content[4:4 + 4 * content[3]])
     return torch.from_numpy(numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * len(dims)).reshape(dims).copy())
 
 
-def read_split(prefix):
-    images = read_idx(prefix + "-images-idx3-ubyte").unsqueeze(1).float() / 255
-    return TensorDataset(images, read_idx(prefix + "-labels-idx1-ubyte").long())
+def read_images(folder, prefix):
+    images = read_idx(prefix + "-images-idx3-ubyte", folder).unsqueeze(1).float() / 255
+    return TensorDataset(images, read_idx(prefix + "-labels-idx1-ubyte", folder).long())
+
+
+def read_text(file, block):
+    """Bytes are the tokens; blocks do not overlap, and each token's target is the next one."""
+    tokens = torch.from_numpy(numpy.fromfile(file, numpy.uint8)).long()
+    size = (len(tokens) - 1) // block * block
+    return TensorDataset(tokens[:size].view(-1, block), tokens[1:size + 1].view(-1, block))
+
+
+class Data:
+    """What recipes name, each read once."""
+
+    def __init__(self):
+        self.read = {}
+
+    def splits(self, recipe):
+        """(training set, test set or None)"""
+        data = recipe["data"]
+        block = data.get("block_size") or recipe["model"].get("n_positions")
+        key = data["type"], data["path"], block
+        if key not in self.read:
+            self.read[key] = ((read_text(data["path"], block), None) if data["type"] == "text" else
+                              (read_images(data["path"], "train"), read_images(data["path"], "t10k")))
+        return self.read[key]
 
 
 def make_optimizer(config, parameters):
     """DeepSpeed's meaning: Adam is AdamW unless adam_w_mode is false, and decays nothing by default."""
     params = dict(config.get("params", {}))
     kinds = {"Adam": torch.optim.AdamW if params.pop("adam_w_mode", True) else torch.optim.Adam,
+             "AdamW": torch.optim.AdamW,
              "SGD": torch.optim.SGD, "Adagrad": torch.optim.Adagrad, "RMSprop": torch.optim.RMSprop,
              "Lamb": deepspeed_reference.Lamb, "Lion": deepspeed_reference.Lion}
     return kinds[config["type"]](parameters, **{"weight_decay": 0, **params})
@@ -72,16 +117,91 @@ def make_scheduler(config, optimizer):
     return lr_scheduler.LambdaLR(optimizer, lambda updates: formula(updates - 1, base, **params) / base)
 
 
-def train(rank, world, recipe, dataset, test_set):
-    """Returns rank 0's (global loss, gradient norm, learning rate) of each step and the number of correct test
-    predictions."""
+def model_dtype(engine):
+    for key, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+        if engine.get(key, {}).get("enabled"):
+            return dtype
+    return torch.float32
+
+
+def make_scaler(engine):
+    keys = dict(engine.get("fp16", {}))
+    if not keys.pop("enabled", False):
+        return None
+    assert keys.pop("loss_scale", 0) == 0, "only the dynamic scaler is here"
+    return deepspeed_reference.LossScaler(**keys)
+
+
+class FullPrecision:
+    """fp32: DistributedDataParallel averages."""
+
+    def __init__(self, model):
+        self.wrapped = DistributedDataParallel(model)
+        self.masters = list(model.parameters())
+
+    def forward(self, inputs, last):
+        self.wrapped.require_backward_grad_sync = last
+        return self.wrapped(inputs)
+
+    def after_backward(self):
+        pass
+
+    def average(self, scale):
+        pass
+
+    def copy_back(self):
+        for parameter in self.masters:
+            parameter.grad = None
+
+
+class HalfPrecision:
+    """16 bit, with gradients and weights in fp32 beside the model's."""
+
+    def __init__(self, model, dtype, world):
+        self.model, self.world = model.to(dtype), world
+        self.dtype = dtype
+        self.masters = [nn.Parameter(parameter.detach().float()) for parameter in model.parameters()]
+        self.sums = [torch.zeros_like(master) for master in self.masters]
+
+    def forward(self, inputs, last):
+        return self.model(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
+
+    def after_backward(self):
+        for total, parameter in zip(self.sums, self.model.parameters()):
+            total += parameter.grad
+            parameter.grad = None
+
+    def average(self, scale):
+        # In 16 bits the sum of four ranks depends on its order, which over gloo depends on the place in the message. So
+        # there is one message, with the last parameter first, as in the buckets of DDP and DeepSpeed.
+        message = torch.cat([total.flatten() for total in reversed(self.sums)])
+        if self.world > 1:  # else nothing travels, and nothing is rounded for it
+            message = message.to(self.dtype)
+            dist.all_reduce(message)
+        whole = (message / self.world).float() / scale
+        for master, part in zip(reversed(self.masters), whole.split([total.numel() for total in reversed(self.sums)])):
+            master.grad = part.view_as(master)
+        for total in self.sums:
+            total.zero_()
+
+    @torch.no_grad()
+    def copy_back(self):
+        for master, parameter in zip(self.masters, self.model.parameters()):
+            parameter.copy_(master)
+
+
+def train(rank, world, recipe, data):
+    """Returns rank 0's {loss (global), grad_norm, lr, loss_scale, skipped} of each step and, of images, the number of
+    correct test predictions."""
     run, engine = recipe["run"], recipe["engine"]
     accumulation = engine.get("gradient_accumulation_steps", 1)
     micro = engine["train_batch_size"] // accumulation // world
-    torch.manual_seed(run["seed"])
-    model = DistributedDataParallel({"mlp": Mlp, "cnn": Cnn}[recipe["model"]["type"]]())
-    optimizer = make_optimizer(engine["optimizer"], model.parameters())
+    model, dtype = make_model(recipe), model_dtype(engine)
+    trained = FullPrecision(model) if dtype == torch.float32 else HalfPrecision(model, dtype, world)
+    scaler = make_scaler(engine)
+    optimizer = make_optimizer(engine.get("optimizer", DEFAULT_OPTIMIZER), trained.masters)
     scheduler = make_scheduler(engine["scheduler"], optimizer) if "scheduler" in engine else None
+    dataset, test_set = data.splits(recipe)
     sampler = DistributedSampler(dataset, world, rank, recipe["data"].get("shuffle", True), run["seed"])
     loader = DataLoader(dataset, micro, sampler=sampler)
 
@@ -94,26 +214,33 @@ def train(rank, world, recipe, dataset, test_set):
 
     stream, steps = batches(), []
     for _ in range(run["steps"]):
-        local = 0.0
+        local, scale = 0.0, scaler.scale if scaler else 1.0
         for part in range(accumulation):
-            images, labels = next(stream)
-            model.require_backward_grad_sync = part == accumulation - 1
-            loss = cross_entropy(model(images), labels)
-            (loss / accumulation).backward()
+            inputs, targets = next(stream)
+            logits = trained.forward(inputs, part == accumulation - 1)
+            loss = cross_entropy(logits.float().flatten(0, -2), targets.flatten())
+            (loss * scale / accumulation).backward()
+            trained.after_backward()
             local += loss.item() / accumulation
-        clip = engine.get("gradient_clipping", 1.0)
-        norm = nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf")).item()
+        trained.average(scale)
+        norm = nn.utils.clip_grad_norm_(trained.masters, engine.get("gradient_clipping", 1.0) or float("inf")).item()
         lr = optimizer.param_groups[0]["lr"]
-        optimizer.step()
-        optimizer.zero_grad()
-        if scheduler:
-            scheduler.step()
+        overflow = scaler is not None and not numpy.isfinite(norm)
+        if scaler:
+            assert not scaler.update(overflow), "DeepSpeed would give up"
+        if not overflow:
+            optimizer.step()
+            if scheduler:
+                scheduler.step()
+        trained.copy_back()
         mean = torch.tensor([local], dtype=torch.float64)
         dist.all_reduce(mean)
-        steps.append((mean.item() / world, norm, lr))
-    with torch.no_grad():
-        images, labels = test_set.tensors
-        correct = (model.module(images).argmax(1) == labels).sum().item()
+        steps.append({"loss": mean.item() / world, "grad_norm": norm, "lr": lr, "loss_scale": scale, "skipped": overflow})
+    correct = None
+    if test_set and dtype == torch.float32:
+        with torch.no_grad():
+            images, labels = test_set.tensors
+            correct = (model(images).argmax(1) == labels).sum().item()
     return steps, correct
 
 
@@ -121,9 +248,9 @@ def _rank_main(rank, world, port, recipes, queue):
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method="tcp://127.0.0.1:%d" % port, rank=rank, world_size=world)
-    dataset, test_set = read_split("train"), read_split("t10k")
+    data = Data()
     for recipe in recipes:
-        result = train(rank, world, recipe, dataset, test_set)
+        result = train(rank, world, recipe, data)
         if rank == 0:
             queue.put(result)
     dist.barrier()
@@ -139,7 +266,12 @@ def run(recipes, world):
                  for rank in range(world)]
     for process in processes:
         process.start()
-    results = [queue.get(timeout=120) for _ in recipes]
+    results = []
+    while len(results) < len(recipes):
+        try:
+            results.append(queue.get(timeout=1))
+        except Empty:
+            assert all(process.exitcode in (None, 0) for process in processes), "the oracle failed; its output is above"
     for process in processes:
         process.join(60)
         assert process.exitcode == 0, process.exitcode

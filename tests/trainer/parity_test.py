@@ -1,10 +1,19 @@
-"""dslaunch-train computes what PyTorch's DistributedDataParallel computes: same seed, same data order, same losses."""
+"""dslaunch-train computes what PyTorch computes: same initial weights, same data order, same losses and gradients."""
 
+import itertools
 import json
+import os
 import re
+import shutil
+import tempfile
 import unittest
 
+import torch
+from safetensors.torch import load_file, save_file
+
 import oracle
+from gpt2 import Gpt2
+from inputs import write_idx_part, write_text
 from spawn import recipe, run, run_with_metrics
 
 SGD = {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9, "weight_decay": 1e-4}}
@@ -12,16 +21,37 @@ ADAM = {"type": "Adam", "params": {"lr": 0.002, "betas": [0.9, 0.98], "weight_de
 PLAIN_ADAM = {"type": "Adam", "params": {"lr": 0.002, "weight_decay": 0.01, "adam_w_mode": False}}
 NO_CLIPPING = {"gradient_clipping": 0}
 
-MODELS_AND_OPTIMIZERS = [
-    recipe("mlp", SGD, NO_CLIPPING),
-    recipe("mlp", ADAM, NO_CLIPPING),
-    recipe("cnn", SGD, NO_CLIPPING),
-    recipe("cnn", ADAM, NO_CLIPPING),
-]
+# The table. Every cell is 20 steps.
+FACTORS = {
+    "model": ("mlp", "cnn", "gpt2"),
+    "precision": ("fp32", "bf16", "fp16"),
+    "ranks": (1, 2, 4),
+    "accumulation": (1, 4),
+    "optimizer": ("adamw_clipped", "sgd_not_clipped"),
+}
+PRECISIONS = {
+    "fp32": {},
+    "bf16": {"bf16": {"enabled": True}},
+    "fp16": {"fp16": {"enabled": True, "initial_scale_power": 12, "loss_scale_window": 5}},
+}
+OPTIMIZERS = {
+    "adamw_clipped": {"optimizer": {"type": "AdamW", "params": {"lr": 0.001, "weight_decay": 0.01}},
+                      "gradient_clipping": 1.0},
+    "sgd_not_clipped": {"optimizer": {"type": "SGD", "params": {"lr": 0.02, "momentum": 0.9}}, "gradient_clipping": 0},
+}
+# Largest relative deviation of any step.
+LOSS_WITHIN = {"fp32": 1e-6, "bf16": 1e-3, "fp16": 2e-4}
+GRAD_NORM_WITHIN = {"fp32": 1e-6, "bf16": 5e-3, "fp16": 1e-3}
+
+GPT2 = {"type": "gpt2", "n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 32, "vocab_size": 256,
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+GLOBAL_BATCH = {"mlp": 64, "cnn": 32, "gpt2": 16}  # micro-batches of at least one sample in every cell
+
+# What the table has not got, on whole Fashion-MNIST.
 SETTINGS = [
+    recipe("mlp", ADAM, NO_CLIPPING),
     recipe("mlp", PLAIN_ADAM, NO_CLIPPING),
     recipe("mlp", SGD, {"gradient_clipping": 0.3}),
-    recipe("mlp", SGD, {"gradient_accumulation_steps": 4}),
     recipe("mlp", SGD, dict(NO_CLIPPING, train_batch_size=17920), {"steps": 8, "seed": 3}),  # into a third epoch
     recipe("mlp", SGD, NO_CLIPPING, data={"shuffle": False}),
     recipe("mlp", {"type": "Adagrad"}, {"scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}}}),
@@ -34,27 +64,109 @@ SETTINGS = [
 ]
 
 
-class ParityTest(unittest.TestCase):
-    def check(self, table, world):
-        for expected, wanted in zip(oracle.run(table, world), table, strict=True):
-            with self.subTest(world=world, recipe=json.dumps(wanted)):
-                ranks, metrics = run_with_metrics(wanted, world)
-                steps, correct = expected
-                self.assertEqual([m["step"] for m in metrics], list(range(1, len(steps) + 1)))
-                for metric, (loss, norm, lr) in zip(metrics, steps):
-                    self.assertLess(abs(metric["loss"] - loss) / loss, 1e-4, metric)
-                    self.assertLess(abs(metric["grad_norm"] - norm) / norm, 1e-3, metric)
-                    self.assertLess(abs(metric["lr"] - lr), 1e-9, metric)
-                # Before the first update only initial weights and data order count.
-                self.assertLess(abs(metrics[0]["loss"] - steps[0][0]) / steps[0][0], 1e-6)
+def all_cells():
+    return [dict(zip(FACTORS, values)) for values in itertools.product(*FACTORS.values())]
+
+
+def pairwise_cells():
+    """A few cells in which every two values of different factors meet. The same ones each time."""
+    def pairs(cell):
+        return set(itertools.combinations(sorted(cell.items()), 2))
+
+    cells = all_cells()
+    missing, chosen = set().union(*map(pairs, cells)), []
+    while missing:
+        chosen.append(max(cells, key=lambda cell: len(pairs(cell) & missing)))
+        missing -= pairs(chosen[-1])
+    return chosen
+
+
+def name_of(cell):
+    return "{model} {precision} ranks={ranks} accumulation={accumulation} {optimizer}".format(**cell)
+
+
+def deviation(metrics, steps, key):
+    """The largest relative one, and the step where it is. A skipped step has no gradient to speak of."""
+    return max((abs(metric[key] - step[key]) / abs(step[key]), metric["step"])
+               for metric, step in zip(metrics, steps, strict=True) if key == "loss" or not step["skipped"])
+
+
+def traces(steps):
+    """What must be equal to the last bit, step by step."""
+    return [{key: step[key] for key in ("lr", "loss_scale", "skipped")} for step in steps]
+
+
+class InputsCase(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        write_idx_part(cls.folder, {"train": 2048, "t10k": 64})
+        cls.text = os.path.join(cls.folder, "text.txt")
+        write_text(cls.text, 256 * GPT2["n_positions"] + 1)
+        cls.weights = os.path.join(cls.folder, "gpt2.safetensors")
+        torch.manual_seed(3)
+        save_file(Gpt2(GPT2).state_dict(), cls.weights)
+
+    def mlp(self, steps=20):
+        return recipe("mlp", run={"steps": steps, "seed": 7}, data={"path": self.folder})
+
+
+class ParityTest(InputsCase):
+    def recipe_of(self, cell):
+        engine = {"train_batch_size": GLOBAL_BATCH[cell["model"]], "gradient_accumulation_steps": cell["accumulation"],
+                  **PRECISIONS[cell["precision"]], **OPTIMIZERS[cell["optimizer"]]}
+        if cell["model"] == "gpt2":
+            return {"model": GPT2, "data": {"type": "text", "path": self.text, "block_size": GPT2["n_positions"]},
+                    "run": {"steps": 20, "seed": 7, "init_weights": self.weights}, "engine": engine}
+        return recipe(cell["model"], engine=engine, data={"path": self.folder})
+
+    def check_cells(self, cells):
+        """All of one number of ranks."""
+        recipes = [self.recipe_of(cell) for cell in cells]
+        for (steps, _), wanted, cell in zip(oracle.run(recipes, cells[0]["ranks"]), recipes, cells, strict=True):
+            with self.subTest(cell=name_of(cell)):
+                _, metrics = run_with_metrics(wanted, cell["ranks"])
+                loss, at_loss = deviation(metrics, steps, "loss")
+                norm, at_norm = deviation(metrics, steps, "grad_norm")
+                print("%s: loss within %.1e (step %d), grad_norm within %.1e (step %d)" % (
+                    name_of(cell), loss, at_loss, norm, at_norm), flush=True)
+                self.assertLess(loss, LOSS_WITHIN[cell["precision"]])
+                self.assertLess(norm, GRAD_NORM_WITHIN[cell["precision"]])
+                self.assertEqual(traces(metrics), traces(steps))
+
+    def test_the_oracles_gpt2_is_hugging_faces(self):
+        from transformers import GPT2Config, GPT2LMHeadModel  # takes seconds
+        config = {key: value for key, value in GPT2.items() if key != "type"}
+        theirs = GPT2LMHeadModel(GPT2Config(**config, bos_token_id=None, eos_token_id=None))
+        ours, tokens = Gpt2(GPT2), torch.arange(64).view(2, 32)
+        self.assertEqual([name for name, _ in ours.named_parameters()], [name for name, _ in theirs.named_parameters()])
+        for model in (ours, theirs):
+            model.load_state_dict(load_file(self.weights), strict=model is ours)  # theirs names the tied head too
+        mine, expected = ours(tokens), theirs(tokens).logits
+        torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-6)
+        for logits in (mine, expected):
+            logits.square().mean().backward()
+        for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-7, msg=name)
+
+    def test_table(self):
+        full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
+        cells = all_cells() if full else pairwise_cells()
+        print("%d cells%s" % (len(cells), "" if full else ", every pair; DSLAUNCH_TEST_FULL=1 runs all"), flush=True)
+        for ranks in FACTORS["ranks"]:
+            self.check_cells([cell for cell in cells if cell["ranks"] == ranks])
+
+    def test_other_settings(self):
+        for (steps, correct), wanted in zip(oracle.run(SETTINGS, 2), SETTINGS, strict=True):
+            with self.subTest(recipe=json.dumps(wanted)):
+                ranks, metrics = run_with_metrics(wanted, 2)
+                for key in ("loss", "grad_norm"):
+                    self.assertLess(deviation(metrics, steps, key)[0], 1e-6, key)
+                for metric, step in zip(metrics, steps, strict=True):
+                    self.assertLess(abs(metric["lr"] - step["lr"]), 1e-9, metric)
                 got = int(re.search(r"test accuracy .*\((\d+) of 10000\)", ranks[0].out)[1])
                 self.assertLessEqual(abs(got - correct), 10)  # samples on the edge may round to the other side
-
-    def test_two_ranks_equal_ddp(self):
-        self.check(MODELS_AND_OPTIMIZERS + SETTINGS, 2)
-
-    def test_four_ranks_equal_ddp(self):
-        self.check(MODELS_AND_OPTIMIZERS, 4)
 
     def test_grouping_of_ranks_changes_nothing(self):
         for model in ("mlp", "cnn"):
@@ -81,6 +193,57 @@ class ParityTest(unittest.TestCase):
             self.assertEqual(status[0], {"event": "ready"})
             self.assertEqual((status[-1]["step"], status[-1]["total_steps"]), (250, 250))
             self.assertTrue(all(line["event"] == "step" and line.get("loss", 1) > 0 for line in status[1:]))
+
+# As DeepSpeed's tutorials have them, to the letter.
+TUTORIALS = {
+    "fp32": '{"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}}}',
+    "fp16": '{"train_batch_size":64,"gradient_accumulation_steps":4,"fp16":{"enabled":true,"loss_scale":0,'
+            '"loss_scale_window":1000,"hysteresis":2,"min_loss_scale":1}}',
+    "bf16": '{"train_batch_size":64,"gradient_accumulation_steps":4,"bf16":{"enabled":true}}',
+}
+ZERO_TUTORIAL = ('{"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}},'
+                 '"zero_optimization":{"stage":2}}')
+
+# fp16 from so high a scale that the first steps overflow, with windows so short that it grows until some overflow again.
+SCALERS = [
+    {"initial_scale_power": 24, "loss_scale_window": 3},
+    {"initial_scale_power": 22, "loss_scale_window": 2, "hysteresis": 1},
+    {"initial_scale_power": 22, "loss_scale_window": 4, "hysteresis": 3, "consecutive_hysteresis": True},
+]
+
+
+class DeepSpeedTest(InputsCase):
+    def test_tutorial_configurations(self):
+        recipes = [dict(self.mlp(), engine=json.loads(text)) for text in TUTORIALS.values()]
+        for ranks in (1, 2, 4):
+            for (precision, text), wanted, (steps, _) in zip(TUTORIALS.items(), recipes, oracle.run(recipes, ranks)):
+                with self.subTest(ranks=ranks, config=text):
+                    _, metrics = run_with_metrics(wanted, ranks)
+                    self.assertLess(deviation(metrics, steps, "loss")[0], LOSS_WITHIN[precision])
+                    self.assertLess(deviation(metrics, steps, "grad_norm")[0], GRAD_NORM_WITHIN[precision])
+                    self.assertEqual(traces(metrics), traces(steps))
+
+    def test_zero_is_refused_by_name(self):
+        for rank in run(dict(self.mlp(), engine=json.loads(ZERO_TUTORIAL)), 2):
+            self.assertEqual(rank.code, 65, rank.err)
+            self.assertRegex(rank.err, r"^dslaunch-train: rank \d: .*engine\.zero_optimization.*\n$")
+
+    def test_loss_scale_goes_up_and_down_as_deepspeeds(self):
+        recipes = [self.mlp(steps=40) for _ in SCALERS]
+        for wanted, scaler in zip(recipes, SCALERS, strict=True):
+            wanted["engine"].update(OPTIMIZERS["adamw_clipped"], train_batch_size=64, gradient_accumulation_steps=2,
+                                    fp16={"enabled": True, **scaler})
+        for (steps, _), wanted, scaler in zip(oracle.run(recipes, 2), recipes, SCALERS, strict=True):
+            with self.subTest(scaler=scaler):
+                scales, skipped = [step["loss_scale"] for step in steps], [step["skipped"] for step in steps]
+                # Else this would show nothing.
+                self.assertLess(min(scales), scales[0])
+                self.assertGreater(max(scales[scales.index(min(scales)):]), min(scales))
+                self.assertIn(True, skipped[skipped.index(False):])
+                _, metrics = run_with_metrics(wanted, 2)
+                self.assertEqual(traces(metrics), traces(steps))
+                self.assertLess(deviation(metrics, steps, "loss")[0], LOSS_WITHIN["fp16"])
+                self.assertLess(deviation(metrics, steps, "grad_norm")[0], GRAD_NORM_WITHIN["fp16"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""Mistakes that only the ranks together can make, or that show only while training: each ends with one clear line."""
+
+import json
+import os
+import shutil
+import tempfile
+import unittest
+
+from inputs import write_idx_part, write_text
+from spawn import Job, recipe, run
+
+BAD_INPUT = 65
+MISTAKEN_MODEL = os.environ["DSLAUNCH_MISTAKEN_MODEL"]
+
+
+class MistakesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        write_idx_part(cls.folder, {"train": 1024, "t10k": 64})
+
+    def mistaken(self, params, engine=None):
+        wanted = recipe(engine=engine, data={"path": self.folder})
+        wanted["model"] = {"type": "plugin", "path": MISTAKEN_MODEL, "params": params}
+        return wanted
+
+    def check(self, ranks, *words):
+        """Every rank says the same cause in one line."""
+        for number, rank in enumerate(ranks):
+            self.assertEqual(rank.code, BAD_INPUT, rank.err)
+            self.assertRegex(rank.err, r"^dslaunch-train: rank %d: .*\n$" % number)
+            for word in words:
+                self.assertIn(word, rank.err)
+
+    def test_the_model_itself_is_fine(self):
+        for rank in run(self.mistaken({}), 2):
+            self.assertEqual((rank.code, rank.err), (0, ""))
+
+    def test_parameter_without_influence_on_the_output(self):
+        # With and without accumulators of our own: who adds gradients up is not the same then.
+        for engine in ({}, {"bf16": {"enabled": True}, "gradient_accumulation_steps": 2}):
+            for world in (1, 2):
+                with self.subTest(engine=engine, world=world):
+                    self.check(run(self.mistaken({"ignores_spare": 1}, engine), world),
+                               "the parameter spare.weight got no gradient", "does not depend on it")
+
+    def test_loss_that_is_nan_at_step_3(self):
+        self.check(run(self.mistaken({"nan_step": 3, "nan_rank": 1}), 2), "step 3", "nan", "rank 1")
+
+    def test_ranks_with_different_models(self):
+        same = recipe(data={"path": self.folder}, engine={"train_batch_size": 240})
+        smaller, other = json.loads(json.dumps(same)), json.loads(json.dumps(same))
+        smaller["model"]["hidden_size"] = 64
+        other["model"]["type"] = "cnn"
+        for different, parameter in ((smaller, "fc1.weight"), (other, "conv1.weight")):
+            with self.subTest(parameter=parameter):
+                with Job(same, 3, recipe_of_rank={2: different}) as job:
+                    self.check(job.finish(30), parameter, "rank 2")
+
+    def test_data_smaller_than_one_global_batch(self):
+        self.check(run(recipe(data={"path": self.folder}, engine={"train_batch_size": 1026}), 2), "1024", "1026",
+                   "train_batch_size")
+        text = os.path.join(self.folder, "text.txt")
+        write_text(text, 8 * 32 + 1)
+        wanted = recipe(engine={"train_batch_size": 16})
+        wanted["model"] = {"type": "gpt2", "n_layer": 1, "n_head": 1, "n_embd": 8, "n_positions": 32, "vocab_size": 256}
+        wanted["data"] = {"type": "text", "path": text, "block_size": 32}
+        self.check(run(wanted, 2), "8 ", "16", "train_batch_size")
+
+
+if __name__ == "__main__":
+    unittest.main()
