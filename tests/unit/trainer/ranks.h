@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <exception>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,6 +32,20 @@ inline int FreePort() {
   return ntohs(address.sin_port);
 }
 
+// LibTorch's record of collectives belongs to the process and takes up each process group at its
+// first collective, without a lock: it does not expect several ranks in one process. So the first
+// ones are started one after the other, and all before any rank goes on.
+inline void RecordGroup(c10d::ProcessGroup& group, std::barrier<>& entered) {
+  static std::mutex mutex;
+  c10::intrusive_ptr<c10d::Work> work;
+  {
+    const std::lock_guard lock(mutex);
+    work = group.barrier();
+  }
+  entered.arrive_and_wait();
+  work->wait();
+}
+
 // Runs `rank` once for each rank. Returns what each threw, as its exception; null where it did not.
 // A rank that throws leaves without a word, as a process that ends does.
 inline std::vector<std::exception_ptr> RunRanks(
@@ -37,8 +53,11 @@ inline std::vector<std::exception_ptr> RunRanks(
   const int port = FreePort();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(world_size));
   std::vector<std::thread> threads;
+  std::barrier entered(world_size);
   for (int i = 0; i < world_size; ++i) {
     threads.emplace_back([&, i] {
+      c10::intrusive_ptr<c10d::ProcessGroup> connections;
+      c10::intrusive_ptr<c10d::Store> store;
       try {
         WorkerEnv env;
         env.rank = env.local_rank = i;
@@ -46,10 +65,16 @@ inline std::vector<std::exception_ptr> RunRanks(
         env.master_addr = "127.0.0.1";
         env.master_port = port;
         ProcessGroup group(env);
+        connections = group.c10d_group();
+        store = group.store();
+        RecordGroup(*connections, entered);
         rank(group);
         group.Finish();
       } catch (...) {
         errors[static_cast<size_t>(i)] = std::current_exception();
+        // The group has left both to the end of the process, which ends only a thread here.
+        if (connections) c10::raw::intrusive_ptr::decref(connections.get());
+        if (store) c10::raw::intrusive_ptr::decref(store.get());
       }
     });
   }
