@@ -63,6 +63,26 @@ class Training(LauncherCase):
         self.assertEqual((checkpoints / "latest").read_text(), "step_001500")
         self.assert_nothing_left()
 
+    def test_a_job_that_was_stopped_on_request_is_not_restarted(self):
+        import os
+        import signal
+        checkpoints = self.folder / "checkpoints"
+        options = [LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--max_restarts", 3, "train", "fashion_mnist",
+                   "--checkpoint_dir", checkpoints]
+        job = self.start(*options, "--steps", 1000000)
+        self.wait_for_output(job, r"(?i)loss", timeout_s=90)
+        victim, = [process for process in self.leftovers()
+                   if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
+        os.kill(victim.pid, signal.SIGTERM)
+        self.assert_code(85, self.wait(job, 30), job)
+        self.assert_says(job, r"stopped after step \d+ of 1000000: SIGTERM \(rank 3\)", "start again to go on",
+                         "no restart: the program stopped on request")
+        self.assert_nothing_left()
+        step = int((checkpoints / "latest").read_text()[len("step_"):])
+        code, again = self.run_job(*options, "--steps", step + 5, timeout_s=120)
+        self.assert_code(0, code, again)
+        self.assert_says(again, rf"resuming from \S+/step_{step:06d}", "test accuracy")
+
     def test_data_that_is_not_there(self):
         code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", "fashion_mnist", "--data", self.folder / "nowhere",
                                  timeout_s=90)
