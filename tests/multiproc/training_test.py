@@ -63,6 +63,44 @@ class Training(LauncherCase):
         self.assertEqual((checkpoints / "latest").read_text(), "step_001500")
         self.assert_nothing_left()
 
+    def test_a_job_that_was_stopped_on_request_is_not_restarted(self):
+        import os
+        import signal
+        checkpoints = self.folder / "checkpoints"
+        options = [LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--max_restarts", 3, "train", "fashion_mnist",
+                   "--checkpoint_dir", checkpoints]
+        job = self.start(*options, "--steps", 1000000)
+        self.wait_for_output(job, r"(?i)loss", timeout_s=90)
+        victim, = [process for process in self.leftovers()
+                   if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
+        os.kill(victim.pid, signal.SIGTERM)
+        self.assert_code(85, self.wait(job, 30), job)
+        self.assert_says(job, r"stopped after step \d+ of 1000000: SIGTERM \(rank 3\)", "start again to go on",
+                         "no restart: the program stopped on request")
+        self.assert_nothing_left()
+        step = int((checkpoints / "latest").read_text()[len("step_"):])
+        code, again = self.run_job(*options, "--steps", step + 5, timeout_s=120)
+        self.assert_code(0, code, again)
+        self.assert_says(again, rf"resuming from \S+/step_{step:06d}", "test accuracy")
+
+    def test_built_in_recipes_take_what_their_comments_say(self):
+        text, tokens, images = self.folder / "text", self.folder / "tokens", self.folder / "images"
+        text.write_bytes(b"A text of no more than a few thousand bytes. " * 400)
+        tokens.mkdir()
+        for split in ("train", "val"):
+            (tokens / f"{split}.bin").write_bytes(bytes(2 * 60000))
+        images.mkdir()
+        for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
+            (images / name).write_bytes(bytes(3073 * 40))
+        for recipe, data, options in (("gpt2_tiny", text, ["--steps", 2]), ("gpt2_small", tokens, ["--plan_memory"]),
+                                      ("cifar10", images, ["--plan_memory"])):
+            code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", recipe, "--data", data, *options, timeout_s=120)
+            self.assert_code(0, code, job)
+            self.assert_says(job, "test perplexity" if recipe == "gpt2_tiny" else "memory of one rank")
+            code, job = self.run_job(LOCAL, "--num_gpus", 1, "train", recipe, timeout_s=60)
+            self.assert_code(65, code, job)
+            self.assert_says(job, "data.path is missing", "--data")
+
     def test_data_that_is_not_there(self):
         code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", "fashion_mnist", "--data", self.folder / "nowhere",
                                  timeout_s=90)

@@ -178,7 +178,7 @@ class CheckpointTest(unittest.TestCase):
     def test_another_model_optimizer_or_seed(self):
         self.good(self.saving(2), 1)
         self.refused(self.saving(4, model="cnn"), BAD_INPUT, "step_000002", "conv1.weight", "another model")
-        self.refused(self.saving(4, optimizer="momentum"), BAD_INPUT, "optimizer AdamW", "this run has SGD")
+        self.refused(self.saving(4, optimizer="momentum"), BAD_INPUT, "the optimizer AdamW", "SGD")
         self.refused(self.saving(4, seed=8), BAD_INPUT, "seed 7", "--seed 7")
 
     def test_wrong_options(self):

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <limits>
+#include <string>
 
 #include "dslaunch/plugin.h"
 
@@ -14,26 +15,36 @@ class Mistaken : public dslaunch::Model {
       : used_(register_module("used", torch::nn::Linear(784, 10))),
         spare_(register_module("spare", torch::nn::Linear(10, 10))),
         ignores_spare_(input.numbers.contains("ignores_spare")) {
-    const auto nan_step = input.numbers.find("nan_step");
-    const auto nan_rank = input.numbers.find("nan_rank");
-    if (nan_step != input.numbers.end() && nan_rank != input.numbers.end() &&
-        nan_rank->second == std::atoi(std::getenv("RANK"))) {
-      nan_step_ = nan_step->second;
-    }
+    nan_step_ = StepOnThisRank(input, "nan_step", "nan_rank");
+    drift_step_ = StepOnThisRank(input, "drift_step", "drift_rank");
   }
 
   // A micro-batch is a step here.
   at::Tensor forward(const at::Tensor& images) override {
+    if (is_training()) ++step_;
+    if (is_training() && step_ == drift_step_) {
+      const at::NoGradGuard no_grad;
+      used_->weight[3][100].add_(1e-6);  // on this rank only
+    }
     at::Tensor logits = used_(images.flatten(1));
     if (!ignores_spare_) logits = spare_(logits);
-    if (!is_training() || ++step_ != nan_step_) return logits;
+    if (!is_training() || step_ != nan_step_) return logits;
     return logits * std::numeric_limits<float>::quiet_NaN();
   }
 
  private:
+  // 0, which is none, where either is missing or this is another rank.
+  static double StepOnThisRank(const dslaunch::PluginInput& input, const std::string& step,
+                               const std::string& rank) {
+    const auto at_step = input.numbers.find(step), on_rank = input.numbers.find(rank);
+    if (at_step == input.numbers.end() || on_rank == input.numbers.end()) return 0;
+    return on_rank->second == std::atoi(std::getenv("RANK")) ? at_step->second : 0;
+  }
+
   torch::nn::Linear used_, spare_;
   bool ignores_spare_;
-  double nan_step_ = 0;  // 0: never
+  double nan_step_ = 0;
+  double drift_step_ = 0;
   double step_ = 0;
 };
 

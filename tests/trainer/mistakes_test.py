@@ -9,7 +9,7 @@ import unittest
 from inputs import write_idx_part, write_text
 from spawn import Job, recipe, run
 
-BAD_INPUT = 65
+BAD_INPUT, INTERNAL = 65, 70
 MISTAKEN_MODEL = os.environ["DSLAUNCH_MISTAKEN_MODEL"]
 
 
@@ -25,10 +25,10 @@ class MistakesTest(unittest.TestCase):
         wanted["model"] = {"type": "plugin", "path": MISTAKEN_MODEL, "params": params}
         return wanted
 
-    def check(self, ranks, *words):
+    def check(self, ranks, *words, code=BAD_INPUT):
         """Every rank says the same cause in one line."""
         for number, rank in enumerate(ranks):
-            self.assertEqual(rank.code, BAD_INPUT, rank.err)
+            self.assertEqual(rank.code, code, rank.err)
             self.assertRegex(rank.err, r"^dslaunch-train: rank %d: .*\n$" % number)
             for word in words:
                 self.assertIn(word, rank.err)
@@ -47,6 +47,12 @@ class MistakesTest(unittest.TestCase):
 
     def test_loss_that_is_nan_at_step_3(self):
         self.check(run(self.mistaken({"nan_step": 3, "nan_rank": 1}), 2), "step 3", "nan", "rank 1")
+
+    def test_weights_that_drift_apart_on_one_rank(self):
+        wanted = self.mistaken({"drift_step": 8, "drift_rank": 2}, {"train_batch_size": 48})
+        wanted["run"] = {"steps": 20, "check_replicas_every": 3}
+        self.check(run(wanted, 4), "the weights of rank 2 differ from those of the other ranks after step 9, and were equal "
+                   "after step 6", "--resume TAG", code=INTERNAL)
 
     def test_ranks_with_different_models(self):
         same = recipe(data={"path": self.folder}, engine={"train_batch_size": 240})

@@ -101,19 +101,25 @@ void Progress::WriteMetrics(double loss, double seconds, const MemoryBytes& memo
 
 void Progress::PrintStep(double loss, double samples_per_s) const {
   if (options_.rank != 0) return;
-  PrintLine(
-      Format("step %lld/%lld: loss %.4f, lr %g, %.0f samples/s", static_cast<long long>(last_.step),
-             static_cast<long long>(options_.schedule.total_steps), loss, last_.lr, samples_per_s));
+  PrintLine(Format("step %lld/%lld: loss %.4f, lr %g, %s", static_cast<long long>(last_.step),
+                   static_cast<long long>(options_.schedule.total_steps), loss, last_.lr,
+                   Rate(samples_per_s).c_str()));
 }
 
 void Progress::PrintEpoch() const {
   if (options_.rank != 0) return;
   const Schedule& schedule = options_.schedule;
-  PrintLine(Format("epoch %lld/%lld: loss %.4f, %.0f samples/s",
+  PrintLine(Format("epoch %lld/%lld: loss %.4f, %s",
                    static_cast<long long>(schedule.EpochOf(last_.step)),
                    static_cast<long long>(schedule.EpochOf(schedule.total_steps)),
                    epoch_.loss / static_cast<double>(epoch_.losses),
-                   static_cast<double>(epoch_.samples) / epoch_.seconds()));
+                   Rate(static_cast<double>(epoch_.samples) / epoch_.seconds()).c_str()));
+}
+
+std::string Progress::Rate(double samples_per_s) const {
+  const int64_t tokens = options_.tokens_per_sample;
+  if (tokens == 0) return Format("%.0f samples/s", samples_per_s);
+  return Format("%.0f tokens/s", samples_per_s * static_cast<double>(tokens));
 }
 
 }  // namespace dslaunch

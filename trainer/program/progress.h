@@ -68,6 +68,7 @@ class Progress {
   void WriteMetrics(double loss, double seconds, const MemoryBytes& memory);
   void PrintStep(double loss, double samples_per_s) const;
   void PrintEpoch() const;
+  std::string Rate(double samples_per_s) const;  // "5120 samples/s", of text "81920 tokens/s"
 
   Options options_;
   StatusPipe status_;

@@ -11,6 +11,7 @@
 namespace dslaunch {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class ProgressTest : public ::testing::Test {
@@ -88,6 +89,7 @@ TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
 TEST_F(ProgressTest, AnEpochsMeanLeavesSkippedStepsOut) {
   Progress::Options options = Options();
   options.schedule.total_steps = 2;
+  options.schedule.print_every = 2;
   Progress progress(options);
   progress.Start();
   testing::internal::CaptureStdout();
@@ -95,7 +97,9 @@ TEST_F(ProgressTest, AnEpochsMeanLeavesSkippedStepsOut) {
   progress.EndWindow(Alone(progress));
   progress.AddStep({.step = 2, .loss = 3, .samples = 4});
   progress.EndWindow(Alone(progress));
-  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("epoch 1/1: loss 3.0000, "));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("step 2/2: loss 3.0000, lr 0, "),
+                    HasSubstr("epoch 1/1: loss 3.0000, "), HasSubstr(" tokens/s\n")));
 }
 
 }  // namespace
