@@ -74,7 +74,8 @@ class Gpt2(nn.Module):
     def forward(self, tokens):
         """int64 [batch, time] -> logits [batch, time, vocabulary]"""
         body = self.transformer
-        x = body["wte"](tokens) + body["wpe"](torch.arange(tokens.shape[1]))
+        positions = body["wpe"].weight[:tokens.shape[1]]
+        x = body["wte"](tokens) + positions
         for block in body["h"]:
             x = block(x)
         return functional.linear(body["ln_f"](x), body["wte"].weight)

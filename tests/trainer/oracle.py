@@ -155,38 +155,47 @@ class FullPrecision:
 
 
 class HalfPrecision:
-    """16 bit, with gradients and weights in fp32 beside the model's."""
+    """16 bit, with gradients and weights in fp32 beside the model's.
+
+    In 16 bits the sum of four ranks depends on its order, which over gloo depends on the place in the message. So there is
+    one message, laid out as DistributedDataParallel's buckets are: at first the last parameter is in front, and from the
+    second step on gradients are in the order in which they came.
+    """
 
     def __init__(self, model, dtype, world):
         self.model, self.world = model.to(dtype), world
         self.dtype = dtype
-        self.masters = [nn.Parameter(parameter.detach().float()) for parameter in model.parameters()]
+        self.parameters = list(model.parameters())
+        self.masters = [nn.Parameter(parameter.detach().float()) for parameter in self.parameters]
         self.sums = [torch.zeros_like(master) for master in self.masters]
+        self.layout, self.came = list(reversed(range(len(self.sums)))), []
+        for number, parameter in enumerate(self.parameters):
+            parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.came.append(number))
 
     def forward(self, inputs, last):
+        self.came.clear()
         return self.model(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
 
     def after_backward(self):
-        for total, parameter in zip(self.sums, self.model.parameters()):
+        for total, parameter in zip(self.sums, self.parameters):
             total += parameter.grad
             parameter.grad = None
 
     def average(self, scale):
-        # In 16 bits the sum of four ranks depends on its order, which over gloo depends on the place in the message. So
-        # there is one message, with the last parameter first, as in the buckets of DDP and DeepSpeed.
-        message = torch.cat([total.flatten() for total in reversed(self.sums)])
+        message = torch.cat([self.sums[number].flatten() for number in self.layout])
         if self.world > 1:  # else nothing travels, and nothing is rounded for it
             message = message.to(self.dtype)
             dist.all_reduce(message)
         whole = (message / self.world).float() / scale
-        for master, part in zip(reversed(self.masters), whole.split([total.numel() for total in reversed(self.sums)])):
-            master.grad = part.view_as(master)
+        for number, part in zip(self.layout, whole.split([self.sums[number].numel() for number in self.layout])):
+            self.masters[number].grad = part.view_as(self.masters[number])
         for total in self.sums:
             total.zero_()
+        self.layout = list(self.came)  # the same from the second step on
 
     @torch.no_grad()
     def copy_back(self):
-        for master, parameter in zip(self.masters, self.model.parameters()):
+        for master, parameter in zip(self.masters, self.parameters):
             parameter.copy_(master)
 
 
