@@ -120,7 +120,6 @@ checkpoint in --checkpoint_dir, or from --init_weights.
   --set KEY.PATH=VALUE     overrides any value of the recipe; may be repeated
   --seed S                 for what is drawn at random
   --deterministic          only algorithms that repeat bit by bit
-  --trace DIR              a Chrome trace of each rank
 
 Text (gpt2)
   --prompt TEXT            what to go on from
@@ -246,7 +245,6 @@ void AddSharedOptions(CLI::App& app, TrainOptions& train) {
   app.add_flag("--deterministic", train.deterministic);
   AddOptionalText(app, "--checkpoint_dir", train.checkpoint_dir);
   AddOptionalText(app, "--resume", train.resume);
-  AddOptionalText(app, "--trace", train.trace);
 }
 
 struct TrainFlags {
@@ -267,6 +265,7 @@ void AddTrainOptions(CLI::App& app, TrainOptions& train, TrainFlags& flags) {
   AddWhole(app, "--save_every", 1, train.save_every);
   AddOptionalText(app, "--export_hf", train.export_hf);
   AddOptionalText(app, "--metrics_jsonl", train.metrics_jsonl);
+  AddOptionalText(app, "--trace", train.trace);
 }
 
 void AddPredictOptions(CLI::App& app, TrainOptions& train) {

@@ -286,6 +286,12 @@ class TrainingTest(ProgramCase):
         self.assertRegex(plan, r"(?m)^  parameters +\d+\.\d KiB$")
         self.assertNotIn("training", plan)
 
+    def test_log_level(self):
+        engine = {"train_batch_size": 240}
+        self.assertIn("training mlp", self.good(recipe(engine=engine, run={"steps": 3}), 2))
+        quiet = self.good(recipe(engine=dict(engine, log_level="warning", steps_per_print=3), run={"steps": 3}), 2)
+        self.assertRegex(quiet, r"\Astep 3/3: [^\n]*\ntest accuracy [^\n]*\n\Z")
+
     def test_replicas_are_compared(self):
         self.good(recipe("cnn", engine={"train_batch_size": 48}, run={"steps": 6, "check_replicas_every": 2}), 3)
 

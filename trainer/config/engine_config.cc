@@ -9,6 +9,7 @@
 namespace dslaunch {
 namespace {
 
+constexpr int64_t kForwardSamples = 8;  // of one pass where nothing is trained
 constexpr int64_t kMaxBatch = int64_t{1} << 31;
 
 // A word in any case, as DeepSpeed reads these.
@@ -134,7 +135,8 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
       engine.precision.loss_scaler && !engine.precision.loss_scaler->dynamic) {
     object.Fail("optimizer", "is Lamb, which needs a dynamic loss scale, as in DeepSpeed");
   }
-  engine.batch = ResolveBatch(train, micro, accumulation, ranks, object.Place());
+  engine.batch = ranks > 0 ? ResolveBatch(train, micro, accumulation, ranks, object.Place())
+                           : BatchConfig{0, micro.value_or(kForwardSamples), 1};
   return engine;
 }
 

@@ -64,7 +64,8 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
 
 class JsonObject;
 
-// Throw TrainError kBadInput, naming the key. `ranks` is the world size. The first reads a section
+// Throw TrainError kBadInput, naming the key. `ranks` is the world size; 0 where nothing is trained,
+// and the batch sizes need not fit. The first reads a section
 // of a recipe, whose keys are named with the object's path; the second a file's text, which
 // `source` names. A configuration without an optimizer gets `program_optimizer`, if there is one,
 // or `optimizer_json`: a section "optimizer" as text; empty: none.

@@ -138,7 +138,6 @@ DataConfig ParseData(JsonObject object, const ModelConfig& model) {
   CheckModelTakes(object, model, data);
   data.path =
       object.String("path").value_or(data.type == DataConfig::Type::kIdx ? kDefaultDataPath : "");
-  if (data.path.empty()) object.Fail("path", "is missing; it says where the data is (--data)");
   data.shuffle = object.Bool("shuffle").value_or(data.shuffle);
   data.drop_last = object.Bool("drop_last").value_or(data.drop_last);
   data.prefetch = object.Int("prefetch", 0, 1 << 16).value_or(data.prefetch);
@@ -222,6 +221,9 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   ParseCheckpoints(object, run);
   run.init_weights = object.String("init_weights").value_or("");
   run.trace = object.String("trace").value_or("");
+  const bool works_only =
+      run.mode == RunConfig::Mode::kEvaluate || run.mode == RunConfig::Mode::kPredict;
+  if (works_only && !run.trace.empty()) object.Fail("trace", "is of training steps; take it out");
   run.time_limit_s = object.Number("time_limit_s", 0);
   if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
   run.deterministic = object.Bool("deterministic").value_or(false);
@@ -278,7 +280,14 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   recipe.model = ParseModel(section("model"));
   recipe.data = ParseData(section("data"), recipe.model);
   recipe.run = ParseRun(section("run"), recipe.model, recipe.data);
-  recipe.engine = ParseEngine(json, object, ranks);
+  const bool writes_text =
+      recipe.run.mode == RunConfig::Mode::kPredict && !recipe.run.prompt.empty();
+  if (recipe.data.path.empty() && !writes_text) {
+    section("data").Fail("path", "is missing; it says where the data is (--data)");
+  }
+  const bool needs_batches =
+      recipe.run.mode == RunConfig::Mode::kTrain || recipe.run.mode == RunConfig::Mode::kPlanMemory;
+  recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
   object.RefuseUnknown();
   return recipe;
 }

@@ -35,7 +35,8 @@ void Progress::AddStep(const StepFacts& facts) {
   if (!std::isfinite(facts.loss) && !facts.skipped && !bad_) {
     bad_ = BadLoss{facts.step, options_.rank, facts.loss};
   }
-  if (facts.skipped && options_.rank == 0) PrintLine(SkippedLine(facts.step, facts.skip_reason));
+  if (facts.skipped && options_.rank == 0 && options_.tells_warnings)
+    PrintLine(SkippedLine(facts.step, facts.skip_reason));
   status_line_.step = facts.step;
   status_line_.compute_s = facts.compute_s;
 }
@@ -107,7 +108,7 @@ void Progress::PrintStep(double loss, double samples_per_s) const {
 }
 
 void Progress::PrintEpoch() const {
-  if (options_.rank != 0) return;
+  if (options_.rank != 0 || !options_.tells_info) return;
   const Schedule& schedule = options_.schedule;
   PrintLine(Format("epoch %lld/%lld: loss %.4f, %s",
                    static_cast<long long>(schedule.EpochOf(last_.step)),

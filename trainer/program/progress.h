@@ -28,7 +28,9 @@ struct StepFacts {
 class Progress {
  public:
   struct Options {
-    int rank = 0;  // rank 0 prints and writes the metrics
+    int rank = 0;            // rank 0 prints and writes the metrics
+    bool tells_info = true;  // engine.log_level: lines that are neither asked for nor a warning
+    bool tells_warnings = true;
     int status_fd = -1;
     std::string metrics_jsonl;
     int64_t attempt = 1;

@@ -44,6 +44,7 @@ class Trainer {
   BatchLoader MakeLoader() const;
 
   bool Rank0() const { return group_->rank() == 0; }
+  bool TellsInfo() const { return recipe_.engine.log_level <= LogLevel::kInfo; }
   StopWish Wish() const { return CurrentStopWish(deadline_); }
   void Announce() const;
   // Trains until the last step, or until all ranks know that one wishes to stop. The step it ended
@@ -100,6 +101,8 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
 
 Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
   return {.rank = env.rank,
+          .tells_info = TellsInfo(),
+          .tells_warnings = recipe_.engine.log_level <= LogLevel::kWarning,
           .status_fd = env.status_fd,
           .metrics_jsonl = recipe_.run.metrics_jsonl,
           .attempt = static_cast<int64_t>(env.epoch),
@@ -148,6 +151,9 @@ void Trainer::Run(const WorkerEnv& env) {
 
 void Trainer::Announce() const {
   if (!Rank0()) return;
+  if (recipe_.engine.dump_state) PrintLine(DescribeEngineConfig(recipe_.engine));
+  if (recipe_.engine.memory_breakdown) PrintLine(PlanText(plan_));
+  if (!TellsInfo()) return;
   int64_t weights = 0;
   for (const at::Tensor& parameter : engine_->model().parameters()) weights += parameter.numel();
   const BatchConfig& batch = recipe_.engine.batch;
@@ -163,8 +169,6 @@ void Trainer::Announce() const {
       static_cast<long long>(batch.accumulation_steps), group_->world_size(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
-  if (recipe_.engine.dump_state) PrintLine(DescribeEngineConfig(recipe_.engine));
-  if (recipe_.engine.memory_breakdown) PrintLine(PlanText(plan_));
   if (checkpointer_) PrintLine(checkpointer_->reason());
   if (schedule_.first_step >= schedule_.total_steps) {
     PrintLine(Format("nothing left to train: %lld of %lld steps are done",
@@ -266,7 +270,7 @@ void Trainer::LeaveEarly(int64_t step) {
 
 void Trainer::ReportEnd(const BatchLoader& batches) const {
   const std::string waited = DataWaitLine(batches.waited_s(), progress_.training_s());
-  if (!waited.empty() && Rank0()) PrintLine(waited);
+  if (!waited.empty() && Rank0() && TellsInfo()) PrintLine(waited);
   if (!recipe_.engine.memory_breakdown) return;
   std::vector<RankWindow> windows;
   RankWindow own;

@@ -195,7 +195,6 @@ TEST(RecipeTest, RunKeys) {
   recipe["run"].update({{"mode", "predict"},
                         {"predictions", "/p.jsonl"},
                         {"init_weights", "/w"},
-                        {"trace", "/t"},
                         {"time_limit_s", 1.5},
                         {"deterministic", true},
                         {"check_replicas_every", 10},
@@ -204,15 +203,36 @@ TEST(RecipeTest, RunKeys) {
   EXPECT_EQ(run.mode, RunConfig::Mode::kPredict);
   EXPECT_EQ(run.predictions, "/p.jsonl");
   EXPECT_EQ(run.init_weights, "/w");
-  EXPECT_EQ(run.trace, "/t");
   EXPECT_EQ(run.time_limit_s, 1.5);
   EXPECT_TRUE(run.deterministic);
   EXPECT_EQ(run.check_replicas_every, 10);
   EXPECT_EQ(run.eval_every, 5);
   EXPECT_FALSE(run.normalize_by_tokens);
+  EXPECT_EQ(Parse(With("/run/trace", "/t")).run.trace, "/t");
   for (const char* mode : {"evaluate", "predict", "plan_memory"}) {
     EXPECT_EQ(Refusal(With("/run", {{"mode", mode}})), "accepted") << "nothing to train";
   }
+}
+
+TEST(RecipeTest, WhereNothingIsTrainedBatchesNeedNotFit) {
+  json recipe = Minimal();
+  recipe["engine"]["train_batch_size"] = 33;
+  EXPECT_THAT(Refusal(recipe), testing::HasSubstr("train_batch_size 33"));
+  for (const char* mode : {"evaluate", "predict"}) {
+    recipe["run"] = {{"mode", mode}};
+    EXPECT_GE(Parse(recipe).engine.batch.micro_batch_size, 1);
+    recipe["run"]["trace"] = "/t";
+    EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.trace is of training steps"));
+  }
+}
+
+TEST(RecipeTest, TextFromAPromptNeedsNoData) {
+  json recipe = Minimal();
+  recipe["model"] = {{"type", "gpt2"}};
+  recipe["data"] = {{"type", "text"}};
+  EXPECT_THAT(Refusal(recipe), testing::HasSubstr("data.path is missing"));
+  recipe["run"] = {{"mode", "predict"}, {"prompt", "To be"}};
+  EXPECT_EQ(Parse(recipe).run.prompt, "To be");
 }
 
 TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
