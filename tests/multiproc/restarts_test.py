@@ -8,6 +8,7 @@ import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, keepers_and_agents, main  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 
 QUICK = ["--heartbeat_s", "0.2", "--suspect_s", "0.6", "--dead_s", "2", "--grace", "1", "--restart_delay_s", "0.2"]
 UP_AND_WAIT = 'touch "$FOLDER/up.$DSLAUNCH_EPOCH.$RANK"; [ $DSLAUNCH_EPOCH != 1 ] || exec sleep 60'
@@ -28,7 +29,10 @@ class Restarts(LauncherCase):
 
     def node_processes(self, node):
         """The keeper and the agent of a node, by the ranks that it started."""
-        pids = next(event["pids"] for event in self.events("started") if event["node"] == node)
+        def started():
+            return [event for event in self.events("started") if event["node"] == node]
+        # The front end hears of a start a moment after the ranks run.
+        pids = wait_until(started, 20)[0]["pids"]
         keepers, agents = keepers_and_agents(self.leftovers())
         rank = next(process for process in self.leftovers() if process.pid in pids)
         keeper = next(process for process in keepers if process.pid == rank.ppid)
