@@ -43,3 +43,4 @@ def main():
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # now and then PyTorch's own threads abort while the interpreter ends
