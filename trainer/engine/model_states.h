@@ -1,0 +1,69 @@
+// What a rank holds of the model's states (parameters, gradients and what the optimizer keeps: ZeRO
+// paper, section 3), and how the ranks' parts become one step. The engine sees nothing of ZeRO but
+// this.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "dslaunch/engine.h"
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/process_group.h"
+#include "dslaunch/tensor_part.h"
+#include "trainer/config/engine_config.h"
+
+namespace dslaunch {
+
+// What a forward pass is for.
+enum class Pass {
+  kInference,   // no backward pass follows
+  kAccumulate,  // gradients are to be added to those that are there
+  kSync,        // as kAccumulate, and at the end of its backward pass they are all ranks' together
+};
+
+// Elements of a parameter that this rank's optimizer updates.
+struct WeightPart {
+  size_t parameter = 0;  // its index
+  at::Tensor weight;     // all of it in its shape, or some of it as one row
+  int64_t start = 0;     // where that row begins in the parameter
+};
+
+// Calls of one micro-batch: BeforeForward, the forward pass, AfterForward, and, but for kInference,
+// the backward pass and AfterBackward. Every rank must pass the same. One thread.
+class ModelStates {
+ public:
+  virtual ~ModelStates() = default;
+
+  virtual void BeforeForward(Pass pass) = 0;
+  virtual void AfterForward(Pass pass) = 0;
+  virtual void AfterBackward(Pass pass) = 0;
+
+  // Fixed for the life of this. Together the ranks' parts hold every parameter; where they are
+  // sharded each element once, else all of them on every rank.
+  virtual const std::vector<WeightPart>& parts() const = 0;
+  virtual bool sharded() const = 0;
+
+  // After AfterBackward(kSync): the gradient of each of parts(), in the dtype that gradients
+  // accumulate in, averaged or added up over the ranks. They may be changed in place until Clear.
+  // Undefined for a parameter that got none on this rank.
+  virtual std::vector<at::Tensor> Gradients() = 0;
+  // Makes the model's parameters follow the weights of parts(). Collective where they are sharded.
+  virtual void Publish() = 0;
+  virtual void Clear() = 0;  // the step is over, on all ranks
+
+  // Of live tensors, without the optimizer's state and the model's buffers.
+  virtual MemoryUse memory() const = 0;
+  // Parameters that are not trained, as this rank holds them. With the weights of parts() these are
+  // the whole model but for its buffers.
+  virtual std::vector<TensorPart> Frozen() const = 0;
+};
+
+// `parameters` are those of `module` that are trained, in its order. Throws TrainError on every
+// rank where the ranks' models differ, or where there is none. All ranks leave with rank 0's values.
+std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
+                                             const std::vector<NamedTensor>& parameters,
+                                             const ProcessGroup& group);
+
+}  // namespace dslaunch

@@ -1,0 +1,60 @@
+// How ZeRO cuts a model into shards. Pure.
+//
+// A unit is some parameters of one dtype, laid out one after the other in one flat piece of memory
+// that is padded at its end, so that it falls into equal parts, one for each rank (ZeRO paper,
+// section 5). Units are what travels: gradients are reduced, and parameters gathered, one unit at a
+// time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/config/zero_config.h"
+
+namespace dslaunch {
+
+// Elements to which a rank's part is rounded up.
+inline constexpr int64_t kShardAlignment = 16;
+
+struct ShardedParameter {
+  std::string name;      // module path; what stands before its last dot is the module
+  int64_t elements = 0;  // at least 1
+  int dtype = 0;         // only compared
+  bool trained = true;
+};
+
+struct FlatUnit {
+  std::string name;                // for messages: its module, or its first parameter and "..."
+  std::vector<size_t> parameters;  // by index, in the order in which they lie
+  std::vector<int64_t> offsets;    // of each
+  int64_t elements = 0;            // of the parameters
+  int64_t shard_elements = 0;      // of each rank's part
+  bool trained = true;
+  // The parameters stay whole between steps. Else (stage 3) a rank keeps its part alone, and gathers
+  // the rest for as long as somebody reads it.
+  bool persistent = true;
+};
+
+// Every parameter once. Units are in the order in which a backward pass completes them: against the
+// parameters' order. At stages 1 and 2 a unit has at most `bucket_elements` (more only where a
+// single parameter has more), and frozen parameters are in none. At stage 3 a unit is what one
+// module holds, apart from the small parameters that zero.param_persistence_threshold and
+// model_persistence_threshold keep whole: those share units as at stage 2.
+std::vector<FlatUnit> CutIntoUnits(const std::vector<ShardedParameter>& parameters,
+                                   const ZeroConfig& zero, int64_t bucket_elements, int world_size);
+
+// Elements [start, end) of a parameter, and where they lie in a rank's part of the unit.
+struct ShardPiece {
+  size_t parameter = 0;
+  int64_t start = 0, end = 0;
+  int64_t at = 0;
+};
+
+// What the part of `rank` holds, in the order in which it lies. `elements` has an entry for each
+// parameter.
+std::vector<ShardPiece> PiecesOf(const FlatUnit& unit, const std::vector<int64_t>& elements,
+                                 int rank);
+
+}  // namespace dslaunch

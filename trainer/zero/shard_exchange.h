@@ -1,0 +1,56 @@
+// Parts of flat tensors on their way between the ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "dslaunch/process_group.h"
+
+namespace dslaunch {
+
+// An exchange that is under way. The tensors in it must not be touched before Wait.
+class PendingExchange {
+ public:
+  PendingExchange() = default;  // of nothing
+  bool pending() const { return !work_.empty() || sum_.defined(); }
+  // Until all of it is there. Throws after ProcessGroup::kCollectiveTimeout or when a rank is lost.
+  void Wait();
+
+ private:
+  friend class ShardExchange;
+  std::vector<c10::intrusive_ptr<c10d::Work>> work_;
+  std::vector<at::Tensor> held_;  // what `work_` reads and writes
+  at::Tensor parts_, sum_;        // of a reduce-scatter
+};
+
+// Every part travels once, straight from its rank to the ranks that need it, without a copy. What
+// ranks exchange finds each other by `channel`, a small number (a unit's index), and, within one
+// channel, by order; exchanges of different channels may be started in any order. One thread. All
+// tensors are contiguous; memory comes from the caller.
+//
+// (Gloo's own reduce-scatter is an all-reduce on a copy, and its all-gather takes as much memory
+// again as its result.)
+class ShardExchange {
+ public:
+  explicit ShardExchange(const ProcessGroup& group) : group_(group) {}
+
+  int rank() const { return group_.rank(); }
+  int world_size() const { return group_.world_size(); }
+
+  // `flat` is [world_size * n], of which this rank's part is filled. Fills the others.
+  PendingExchange AllGather(const at::Tensor& flat, int channel) const;
+
+  // `message` is [world_size * n]: from this rank, a part for each. `sum` is [n], of any floating
+  // dtype: becomes the sum of what all ranks have for this one, added up in fp32 in the order of the
+  // ranks, so that it is the same bits whatever came first.
+  PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum,
+                                int channel) const;
+
+ private:
+  const ProcessGroup& group_;
+};
+
+}  // namespace dslaunch
