@@ -157,23 +157,18 @@ class FullPrecision:
 class HalfPrecision:
     """16 bit, with gradients and weights in fp32 beside the model's.
 
-    In 16 bits the sum of four ranks depends on its order, which over gloo depends on the place in the message. So there is
-    one message, laid out as DistributedDataParallel's buckets are: at first the last parameter is in front, and from the
-    second step on gradients are in the order in which they came.
+    Gradients of one micro-batch travel in 16 bit, their sum is made in fp32 and rounded once. Those of several, which have
+    been added up in fp32, are not rounded at all.
     """
 
-    def __init__(self, model, dtype, world):
+    def __init__(self, model, dtype, world, accumulation):
         self.model, self.world = model.to(dtype), world
-        self.dtype = dtype
+        self.dtype, self.rounds = dtype, world > 1 and accumulation == 1
         self.parameters = list(model.parameters())
         self.masters = [nn.Parameter(parameter.detach().float()) for parameter in self.parameters]
         self.sums = [torch.zeros_like(master) for master in self.masters]
-        self.layout, self.came = list(reversed(range(len(self.sums)))), []
-        for number, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.came.append(number))
 
     def forward(self, inputs, last):
-        self.came.clear()
         return self.model(inputs.to(self.dtype) if inputs.is_floating_point() else inputs)
 
     def after_backward(self):
@@ -182,16 +177,18 @@ class HalfPrecision:
             parameter.grad = None
 
     def average(self, scale):
-        message = torch.cat([self.sums[number].flatten() for number in self.layout])
-        if self.world > 1:  # else nothing travels, and nothing is rounded for it
-            message = message.to(self.dtype)
+        message = torch.cat([total.flatten() for total in self.sums])
+        if self.rounds:
+            message = message.to(self.dtype).float()
+        if self.world > 1:
             dist.all_reduce(message)
-        whole = (message / self.world).float() / scale
-        for number, part in zip(self.layout, whole.split([self.sums[number].numel() for number in self.layout])):
-            self.masters[number].grad = part.view_as(self.masters[number])
+        if self.rounds:
+            message = message.to(self.dtype).float()
+        whole = message / self.world / scale
+        for master, part in zip(self.masters, whole.split([total.numel() for total in self.sums])):
+            master.grad = part.view_as(master)
         for total in self.sums:
             total.zero_()
-        self.layout = list(self.came)  # the same from the second step on
 
     @torch.no_grad()
     def copy_back(self):
@@ -206,7 +203,7 @@ def train(rank, world, recipe, data):
     accumulation = engine.get("gradient_accumulation_steps", 1)
     micro = engine["train_batch_size"] // accumulation // world
     model, dtype = make_model(recipe), model_dtype(engine)
-    trained = FullPrecision(model) if dtype == torch.float32 else HalfPrecision(model, dtype, world)
+    trained = FullPrecision(model) if dtype == torch.float32 else HalfPrecision(model, dtype, world, accumulation)
     scaler = make_scaler(engine)
     optimizer = make_optimizer(engine.get("optimizer", DEFAULT_OPTIMIZER), trained.masters)
     scheduler = make_scheduler(engine["scheduler"], optimizer) if "scheduler" in engine else None

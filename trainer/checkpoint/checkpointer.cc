@@ -38,6 +38,12 @@ std::string OptimizerType(const Recipe& recipe) {
   return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
 }
 
+std::vector<NamedTensor> Whole(const std::vector<TensorPart>& parts) {
+  std::vector<NamedTensor> tensors;
+  for (const TensorPart& part : parts) tensors.push_back({part.name, part.tensor});
+  return tensors;
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples)
@@ -116,13 +122,13 @@ void Checkpointer::Agree(ProcessGroup& group) const {
 
 void Checkpointer::Load(EngineCore& engine) const {
   if (!decision_.checkpoint) return;
-  std::vector<NamedTensor> state = engine.ModelState();
+  std::vector<NamedTensor> state = Whole(engine.ModelState());
   if (!train_samples_) {
     LoadState(*decision_.checkpoint, state);
     engine.WeightsChanged();
     return;
   }
-  for (NamedTensor& item : engine.OptimizerState()) state.push_back(std::move(item));
+  for (NamedTensor& item : Whole(engine.OptimizerState())) state.push_back(std::move(item));
   LoadState(*decision_.checkpoint, state);
   const LossScalerState& scaler = decision_.checkpoint->manifest.loss_scaler;
   engine.Resume({.steps = start().step,
@@ -153,8 +159,8 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.train_batch_size = recipe_.engine.batch.train_batch_size;
   const std::string tag = TagOf(position.step);
   const std::string begun = folder_.Begin(tag);
-  WriteState(begun, kModelFile, engine.ModelState(), manifest);
-  if (const auto state = engine.OptimizerState(); !state.empty()) {
+  WriteState(begun, kModelFile, Whole(engine.ModelState()), manifest);
+  if (const auto state = Whole(engine.OptimizerState()); !state.empty()) {
     WriteState(begun, kOptimizerFile, state, manifest);
   }
   folder_.Commit(begun, tag, std::move(manifest), recipe_.run.keep_checkpoints);

@@ -64,6 +64,12 @@ LogLevel ParseLogLevel(JsonObject& object) {
 
 const char* LogLevelName(LogLevel level) { return kLogLevels[static_cast<size_t>(level)]; }
 
+Dtype TravelDtype(const EngineConfig& config) {
+  return config.communication.dtype.value_or(config.batch.accumulation_steps == 1
+                                                 ? config.precision.model
+                                                 : config.precision.grad_accumulation);
+}
+
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,

@@ -5,7 +5,8 @@
 //
 // Where this program differs from DeepSpeed: gradients accumulate in fp32 by default also in fp16
 // and bf16; buffers have the model's dtype, because no batch norm on a CPU takes a mixture;
-// zero_optimization.overlap_comm is on by default at every stage.
+// zero_optimization.overlap_comm is on by default at every stage; gradients that were accumulated
+// over several micro-batches travel in the dtype in which they were.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct BatchConfig {
 
 // How gradients of the ranks become one.
 struct CommunicationConfig {
-  std::optional<Dtype> dtype;     // on the way; nullopt: the model's
+  std::optional<Dtype> dtype;     // on the way; nullopt: TravelDtype
   bool prescale = false;          // divide by the ranks before, not after, adding up
   double predivide_factor = 1.0;  // of the postscaled sum: divided by it before, by the rest after
   bool sum = false;               // add up only
@@ -54,6 +55,12 @@ struct EngineConfig {
   LogLevel log_level = LogLevel::kInfo;  // of what rank 0 tells besides results and errors
 };
 
+// The dtype in which gradients of a step travel, and to which their sum over the ranks is rounded.
+// Without communication_data_type it is the model's where a step has one micro-batch, whose
+// gradients have no other; else the one in which they accumulate, for rounding then would throw
+// away what accumulation has kept.
+Dtype TravelDtype(const EngineConfig& config);
+
 // Any two of the three sizes give the third; a train or micro batch size alone means no
 // accumulation. Throws kBadInput with the arithmetic where they contradict each other; `place` says
 // where they stand: "recipe.yaml: engine".
@@ -64,11 +71,11 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
 
 class JsonObject;
 
-// Throw TrainError kBadInput, naming the key. `ranks` is the world size; 0 where nothing is trained,
-// and the batch sizes need not fit. The first reads a section
-// of a recipe, whose keys are named with the object's path; the second a file's text, which
-// `source` names. A configuration without an optimizer gets `program_optimizer`, if there is one,
-// or `optimizer_json`: a section "optimizer" as text; empty: none.
+// Throw TrainError kBadInput, naming the key. `ranks` is the world size; 0 where nothing is
+// trained, and the batch sizes need not fit. The first reads a section of a recipe, whose keys are
+// named with the object's path; the second a file's text, which `source` names. A configuration
+// without an optimizer gets `program_optimizer`, if there is one, or `optimizer_json`: a section
+// "optimizer" as text; empty: none.
 EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
                                const std::optional<OptimizerConfig>& program_optimizer = {});
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,

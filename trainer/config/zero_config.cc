@@ -107,16 +107,16 @@ ZeroConfig ParseZero(JsonObject object) {
     object.RefuseUnlessStandard(fixed.key, fixed.standard, fixed.why);
   }
   object.RefuseUnknown();
-  if (zero.stage > 0) {
-    object.Fail("stage", "is " + std::to_string(zero.stage) +
-                             ", but dslaunch shards nothing yet; take the section out, or set the "
-                             "stage to 0");
-  }
-  if (zero.offload_optimizer.device != OffloadDevice::kNone ||
-      zero.offload_param.device != OffloadDevice::kNone) {
+  const bool offloads_optimizer = zero.offload_optimizer.device != OffloadDevice::kNone;
+  const bool offloads_parameters = zero.offload_param.device != OffloadDevice::kNone;
+  if (zero.stage == 0 && (offloads_optimizer || offloads_parameters)) {
     object.Fail("stage",
-                "is 0, which offloads nothing; take offload_optimizer and offload_param "
-                "out");
+                "is 0, which offloads nothing; take offload_optimizer and offload_param out, or "
+                "take stage 1, 2 or 3");
+  }
+  if (zero.stage < 3 && offloads_parameters) {
+    object.Fail("offload_param", "needs stage 3: at stage " + std::to_string(zero.stage) +
+                                     " every rank computes with all parameters; leave it out");
   }
   return zero;
 }

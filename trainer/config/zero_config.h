@@ -13,7 +13,7 @@ enum class OffloadDevice { kNone, kCpu };
 
 // Sizes are in elements.
 struct ZeroConfig {
-  int stage = 0;  // 0: nothing is sharded; so far the only one
+  int stage = 0;  // 0: nothing is sharded; 1: optimizer states; 2: gradients too; 3: parameters too
   bool contiguous_gradients = true;
   bool reduce_scatter = true;
   int64_t reduce_bucket_size = 500'000'000;

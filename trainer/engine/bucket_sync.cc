@@ -21,6 +21,7 @@ BucketSync::BucketSync(const ProcessGroup& group, std::vector<NamedTensor> param
       buffers_(std::move(buffers)),
       options_(options),
       scale_(ScaleOf(options, group.world_size())),
+      exchange_(group),
       arrivals_(parameters_, [this](size_t parameter) { Accumulate(parameter); }) {
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
@@ -94,21 +95,49 @@ void BucketSync::Accumulate(size_t parameter) {
 void BucketSync::SendComplete() {
   if (group_.world_size() == 1) return;
   for (; sent_ < buckets_.size() && buckets_[sent_].awaited == 0; ++sent_) {
-    Bucket& bucket = buckets_[sent_];
-    bucket.message = bucket.sum.to(options_.communication_dtype);
+    Send(buckets_[sent_], static_cast<int>(sent_));
+  }
+}
+
+void BucketSync::Send(Bucket& bucket, int channel) {
+  const int64_t elements = bucket.sum.numel();
+  const int64_t ranks = group_.world_size();
+  if (options_.communication_dtype == options_.accumulation_dtype) {
+    bucket.message = bucket.sum;
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     std::vector<at::Tensor> messages = {bucket.message};
     bucket.work = group_.c10d_group()->allreduce(messages);
+    return;
   }
+  const int64_t part = (elements + ranks - 1) / ranks;
+  bucket.message =
+      at::empty({ranks * part}, bucket.sum.options().dtype(options_.communication_dtype));
+  bucket.message.narrow(0, 0, elements).copy_(bucket.sum);
+  if (scale_.before != 1) bucket.message.mul_(scale_.before);
+  bucket.part = at::empty({part}, bucket.message.options());
+  bucket.exchange = exchange_.ReduceScatter(bucket.message, bucket.part, channel);
 }
 
 void BucketSync::AwaitAll() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < sent_; ++i) {
     Bucket& bucket = buckets_[i];
-    bucket.work->wait();
-    bucket.work.reset();
-    if (!bucket.message.is_same(bucket.sum)) bucket.sum.copy_(bucket.message);
+    if (bucket.work) continue;
+    bucket.exchange.Wait();
+    const int64_t part = bucket.part.numel();
+    bucket.message.narrow(0, part * group_.rank(), part).copy_(bucket.part);
+    bucket.part.reset();
+    bucket.exchange = exchange_.AllGather(bucket.message, static_cast<int>(i));
+  }
+  for (size_t i = 0; i < sent_; ++i) {
+    Bucket& bucket = buckets_[i];
+    if (bucket.work) {
+      bucket.work->wait();
+      bucket.work.reset();
+    } else {
+      bucket.exchange.Wait();
+      bucket.sum.copy_(bucket.message.narrow(0, 0, bucket.sum.numel()));
+    }
     bucket.message.reset();
     if (scale_.after != 1) bucket.sum.mul_(scale_.after);
   }
@@ -137,14 +166,18 @@ void BucketSync::Clear() {
   BroadcastFromRank0(group_, buffers_);
 }
 
-int64_t BucketSync::bytes() const {
-  int64_t elements = 0;
-  for (const Bucket& bucket : buckets_) elements += bucket.sum.numel();
-  int64_t bytes = elements * ElementSize(options_.accumulation_dtype);
-  if (options_.communication_dtype != options_.accumulation_dtype && group_.world_size() > 1) {
-    bytes += elements * ElementSize(options_.communication_dtype);
-  }
+int64_t BucketSync::gradient_bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += static_cast<int64_t>(bucket.sum.nbytes());
   return bytes;
+}
+
+int64_t BucketSync::bucket_bytes() const {
+  if (options_.communication_dtype == options_.accumulation_dtype || group_.world_size() == 1) {
+    return 0;
+  }
+  return gradient_bytes() / ElementSize(options_.accumulation_dtype) *
+         ElementSize(options_.communication_dtype);
 }
 
 }  // namespace dslaunch

@@ -6,6 +6,7 @@
 #include "trainer/engine/grad_sync.h"
 #include "trainer/engine/gradient_arrivals.h"
 #include "trainer/engine/gradient_scale.h"
+#include "trainer/zero/shard_exchange.h"
 
 namespace dslaunch {
 
@@ -27,20 +28,27 @@ class BucketSync : public GradSync {
   void AfterForward(bool sync) override;
   std::vector<at::Tensor> Gradients() override;
   void Clear() override;
-  int64_t bytes() const override;
+  int64_t gradient_bytes() const override;
+  int64_t bucket_bytes() const override;
 
  private:
   struct Bucket {
     size_t parameters = 0;
     at::Tensor sum;      // flat, accumulation_dtype: over micro-batches, then over ranks
     size_t awaited = 0;  // gradients of this synchronised micro-batch that are not there yet
-    at::Tensor message;  // on its way, communication_dtype; `sum` itself where dtypes are equal
+    // On its way in communication_dtype: `sum` itself where dtypes are equal; else padded so that
+    // it falls into equal parts, one for each rank, which adds that part up in fp32. (An all-reduce
+    // in 16 bit would round with each addend.)
+    at::Tensor message;
+    at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
+    PendingExchange exchange;
   };
 
   void MakeBuckets(const std::vector<size_t>& order);  // frees what accumulated
   void Accumulate(size_t parameter);                   // the hook
   void SendComplete();
+  void Send(Bucket& bucket, int channel);
   void AwaitAll();
 
   const ProcessGroup& group_;
@@ -48,6 +56,7 @@ class BucketSync : public GradSync {
   const std::vector<at::Tensor> buffers_;
   const GradSyncOptions options_;
   const GradientScale scale_;
+  const ShardExchange exchange_;
 
   std::vector<Bucket> buckets_;  // in the order in which they are sent
   // Of each parameter: its part of a bucket, that bucket, and whether it holds anything yet.

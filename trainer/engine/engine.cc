@@ -7,13 +7,12 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <set>
 #include <sstream>
 
 #include "proto/contract/deadline.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/engine/grad_sync.h"
-#include "trainer/engine/master_weights.h"
+#include "trainer/engine/model_states.h"
+#include "trainer/engine/module_tensors.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/precision/gradients.h"
 #include "trainer/precision/module_dtype.h"
@@ -26,43 +25,11 @@ namespace {
   throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// A weight that is tied, registered in several places, has its first name only.
-template <class Items>
-std::vector<NamedTensor> Unique(const Items& items) {
-  std::set<const at::TensorImpl*> seen;
-  std::vector<NamedTensor> tensors;
-  for (const auto& item : items) {
-    if (!item.value().defined()) continue;
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second) {
-      tensors.push_back({item.key(), item.value()});
-    }
-  }
-  return tensors;
-}
-
 std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& module) {
   std::vector<NamedTensor> parameters = Unique(module.named_parameters());
   std::erase_if(parameters, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
   if (parameters.empty()) Fail("the model has no parameter that requires a gradient");
   return parameters;
-}
-
-int64_t Bytes(const std::vector<NamedTensor>& tensors) {
-  int64_t bytes = 0;
-  for (const NamedTensor& item : tensors) bytes += static_cast<int64_t>(item.tensor.nbytes());
-  return bytes;
-}
-
-GradSyncOptions SyncOptions(const EngineConfig& config) {
-  GradSyncOptions options;
-  options.accumulation_dtype = ToScalarType(config.precision.grad_accumulation);
-  options.communication_dtype =
-      ToScalarType(config.communication.dtype.value_or(config.precision.model));
-  options.prescale = config.communication.prescale;
-  options.predivide_factor = config.communication.predivide_factor;
-  options.sum = config.communication.sum;
-  options.overlap = config.communication.overlap;
-  return options;
 }
 
 const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
@@ -99,10 +66,9 @@ class EngineCore::Impl {
         module_(module),
         group_(group),
         parameters_(CastAndList(config.precision, module)),
-        grad_sync_(MakeGradSync(group, parameters_, module.buffers(), SyncOptions(config))),
-        masters_(parameters_, config.precision.master_weights),
-        optimizer_(
-            MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, masters_.weights())) {
+        states_(MakeModelStates(config, module, parameters_, group)),
+        optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
+                                 states_->parts(), SumOfShards())) {
     if (config.precision.loss_scaler) {
       scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
     }
@@ -113,17 +79,21 @@ class EngineCore::Impl {
   double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
   int64_t skipped_steps() const { return global_steps_ - optimizer_->updates(); }
 
+  Pass CurrentPass() const {
+    if (!Trains()) return Pass::kInference;
+    return Boundary() ? Pass::kSync : Pass::kAccumulate;
+  }
+
   void BeforeForward() {
+    states_->BeforeForward(CurrentPass());
     if (!Trains()) return;
-    grad_sync_->BeforeForward(Boundary());
     if (micro_steps_ % config_.batch.accumulation_steps == 0) compute_s_ = 0;
     forward_start_ = Clock::now();
   }
 
   void AfterForward() {
-    if (!Trains()) return;
-    grad_sync_->AfterForward(Boundary());
-    forward_done_ = true;
+    states_->AfterForward(CurrentPass());
+    if (Trains()) forward_done_ = true;
   }
 
   void Backward(const at::Tensor& loss, bool scale_by_steps) {
@@ -140,6 +110,7 @@ class EngineCore::Impl {
       });
     });
     root.backward();
+    states_->AfterBackward(CurrentPass());
     forward_done_ = false;
     backward_done_ = true;
   }
@@ -155,7 +126,7 @@ class EngineCore::Impl {
     step_lr_ = optimizer_->lr();
     step_loss_scale_ = loss_scale();
     TakeStep();
-    grad_sync_->Clear();
+    states_->Clear();
     losses_.clear();
     ++global_steps_;
     return true;
@@ -176,7 +147,7 @@ class EngineCore::Impl {
     global_steps_ = progress.steps;
     micro_steps_ = progress.steps * config_.batch.accumulation_steps;
     optimizer_->SetUpdates(progress.updates);
-    masters_.CopyToModel();
+    states_->Publish();
     // A run without a scaler leaves none behind, and a static scale is the configuration's.
     if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) {
       return;
@@ -188,10 +159,7 @@ class EngineCore::Impl {
   }
 
   MemoryUse memory() const {
-    MemoryUse use;
-    use.parameters = Bytes(Unique(module_.named_parameters()));
-    use.gradients = grad_sync_->bytes();
-    use.optimizer = masters_.bytes();
+    MemoryUse use = states_->memory();
     for (const Optimizer::State& state : optimizer_->States()) {
       use.optimizer += static_cast<int64_t>(state.tensor.nbytes());
     }
@@ -199,16 +167,24 @@ class EngineCore::Impl {
     return use;
   }
 
-  std::vector<NamedTensor> ModelState() const {
-    std::vector<NamedTensor> state = Unique(module_.named_parameters());
-    for (NamedTensor& item : state) {
-      const auto& weights = masters_.weights();
-      const auto trained = std::find_if(weights.begin(), weights.end(), [&](const auto& weight) {
-        return weight.name == item.name;
-      });
-      if (trained != weights.end()) item.tensor = trained->tensor;
+  std::vector<TensorPart> ModelState() const {
+    std::vector<TensorPart> state;
+    for (size_t i = 0; i < states_->parts().size(); ++i) {
+      state.push_back(StatePart("", i, states_->parts()[i].weight));
     }
-    for (NamedTensor& buffer : Unique(module_.named_buffers())) state.push_back(std::move(buffer));
+    for (TensorPart& frozen : states_->Frozen()) state.push_back(std::move(frozen));
+    for (const NamedTensor& buffer : Unique(module_.named_buffers())) {
+      state.push_back(
+          {.name = buffer.name, .tensor = buffer.tensor, .shape = buffer.tensor.sizes().vec()});
+    }
+    return state;
+  }
+
+  std::vector<TensorPart> OptimizerState() const {
+    std::vector<TensorPart> state;
+    for (const Optimizer::State& item : optimizer_->States()) {
+      state.push_back(StatePart("optimizer/" + item.name + "/", item.part, item.tensor));
+    }
     return state;
   }
 
@@ -216,8 +192,7 @@ class EngineCore::Impl {
   torch::nn::Module& module_;
   const ProcessGroup& group_;
   std::vector<NamedTensor> parameters_;  // those that are trained
-  std::unique_ptr<GradSync> grad_sync_;  // makes all ranks' parameters the same
-  MasterWeights masters_;                // hence after it
+  std::unique_ptr<ModelStates> states_;
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScalerState> scaler_;
   bool forward_done_ = false;
@@ -238,6 +213,23 @@ class EngineCore::Impl {
                                               torch::nn::Module& module) {
     CastModule(module, precision.model, precision.batch_norm_float32);
     return TrainableParameters(module);
+  }
+
+  // Null where every rank has whole parameters.
+  SumOverRanks SumOfShards() const {
+    if (!states_->sharded()) return nullptr;
+    return [this](at::Tensor& tensor) { group_.AllReduce(tensor); };
+  }
+
+  // What belongs to a part of a parameter.
+  TensorPart StatePart(const std::string& prefix, size_t part, const at::Tensor& tensor) const {
+    const WeightPart& weight = states_->parts()[part];
+    const NamedTensor& parameter = parameters_[weight.parameter];
+    return {.name = prefix + parameter.name,
+            .tensor = tensor,
+            .shape = parameter.tensor.sizes().vec(),
+            .start = weight.start,
+            .replicated = !states_->sharded()};
   }
 
   void CheckBackward(const at::Tensor& loss) const {
@@ -266,45 +258,61 @@ class EngineCore::Impl {
   }
 
   void TakeStep() {
-    std::vector<at::Tensor> gradients = WholeGradients();
-    grad_norm_ = GradientNorm(gradients) / step_loss_scale_;
-    // All ranks hold the same reduced gradients, inf and nan included, so all decide alike.
+    std::vector<at::Tensor> gradients = OwnGradients();
+    grad_norm_ = NormOverRanks(gradients) / step_loss_scale_;
+    // All ranks have the same norm, inf and nan included, so all decide alike.
     const bool finite = std::isfinite(grad_norm_);
     if (!finite && (scaler_ || config_.precision.skip_overflow ||
                     config_.precision.model == Dtype::kFloat32)) {
-      NotFinite(parameters_[FirstNotFinite(gradients).value()].name);
+      NotFinite(parameters_[FirstNotFiniteParameter(gradients)].name);
       return;
     }
     double factor = 1 / step_loss_scale_;
     if (config_.gradient_clipping != 0) {
       factor *= std::min(1.0, config_.gradient_clipping / (grad_norm_ + 1e-6));
     }
-    if (factor != 1) at::_foreach_mul_(gradients, factor);
-    const std::vector<NamedTensor>& weights = masters_.weights();
-    for (size_t i = 0; i < weights.size(); ++i) {
-      gradients[i] = gradients[i].to(weights[i].tensor.scalar_type());
+    if (factor != 1 && !gradients.empty()) at::_foreach_mul_(gradients, factor);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      gradients[i] = gradients[i].to(states_->parts()[i].weight.options());
     }
     optimizer_->Step(gradients);
-    masters_.CopyToModel();
+    states_->Publish();
     if (scaler_) {
       scaler_ = UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/false).next;
     }
   }
 
-  // In fp32 where the weights that they update are.
-  std::vector<at::Tensor> WholeGradients() {
-    std::vector<at::Tensor> gradients = grad_sync_->Gradients();
-    const std::vector<NamedTensor>& weights = masters_.weights();
-    for (size_t i = 0; i < weights.size(); ++i) {
+  // Of this rank's parts; in fp32 where the weights that they update are.
+  std::vector<at::Tensor> OwnGradients() {
+    std::vector<at::Tensor> gradients = states_->Gradients();
+    const std::vector<WeightPart>& parts = states_->parts();
+    for (size_t i = 0; i < parts.size(); ++i) {
       at::Tensor& gradient = gradients.at(i);
       if (!gradient.defined()) {
-        Fail("the parameter " + weights[i].name +
+        Fail("the parameter " + parameters_[parts[i].parameter].name +
              " got no gradient: the model's output does not depend on it");
       }
       gradient =
-          gradient.to(at::promote_types(gradient.scalar_type(), weights[i].tensor.scalar_type()));
+          gradient.to(at::promote_types(gradient.scalar_type(), parts[i].weight.scalar_type()));
     }
     return gradients;
+  }
+
+  double NormOverRanks(const std::vector<at::Tensor>& gradients) const {
+    const double own = gradients.empty() ? 0 : GradientNorm(gradients);
+    if (!states_->sharded()) return own;
+    std::vector<double> square = {own * own};
+    group_.AllReduceSum(square);
+    return std::sqrt(square[0]);
+  }
+
+  // Precondition: some rank has such a gradient.
+  size_t FirstNotFiniteParameter(const std::vector<at::Tensor>& gradients) const {
+    const std::optional<size_t> own = FirstNotFinite(gradients);
+    at::Tensor first = at::full({1}, static_cast<int64_t>(parameters_.size()), at::kLong);
+    if (own) first.fill_(static_cast<int64_t>(states_->parts()[*own].parameter));
+    if (states_->sharded()) group_.AllReduce(first, ReduceOp::kMin);
+    return static_cast<size_t>(first.item<int64_t>());
   }
 
   void NotFinite(const std::string& parameter) {
@@ -395,16 +403,10 @@ double EngineCore::step_loss_scale() const { return impl_->step_loss_scale_; }
 double EngineCore::compute_s() const { return impl_->compute_s_; }
 MemoryUse EngineCore::memory() const { return impl_->memory(); }
 
-std::vector<NamedTensor> EngineCore::ModelState() const { return impl_->ModelState(); }
-std::vector<NamedTensor> EngineCore::OptimizerState() const {
-  std::vector<NamedTensor> state;
-  for (const Optimizer::State& item : impl_->optimizer_->States()) {
-    state.push_back({"optimizer/" + item.name + "/" + item.parameter, item.tensor});
-  }
-  return state;
-}
+std::vector<TensorPart> EngineCore::ModelState() const { return impl_->ModelState(); }
+std::vector<TensorPart> EngineCore::OptimizerState() const { return impl_->OptimizerState(); }
 EngineProgress EngineCore::progress() const { return impl_->progress(); }
-void EngineCore::WeightsChanged() { impl_->masters_.CopyToModel(); }
+void EngineCore::WeightsChanged() { impl_->states_->Publish(); }
 void EngineCore::Resume(const EngineProgress& progress) { impl_->Resume(progress); }
 
 }  // namespace dslaunch

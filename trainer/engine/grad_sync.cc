@@ -90,10 +90,8 @@ void BroadcastFromRank0(const ProcessGroup& group, const std::vector<at::Tensor>
   c10d::broadcast_coalesced(group.c10d_group(), detached, kBroadcastBytes, /*rank=*/0);
 }
 
-std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
-                                       std::vector<NamedTensor> parameters,
-                                       std::vector<at::Tensor> buffers,
-                                       const GradSyncOptions& options) {
+void CheckSameModel(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
+                    const std::vector<at::Tensor>& buffers) {
   if (parameters.empty()) {
     throw TrainError(ExitCode::kBadInput,
                      "the model has no parameter that requires a gradient, so there is nothing to "
@@ -104,6 +102,13 @@ std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
     compared.push_back({"buffer " + std::to_string(compared.size() - parameters.size()), buffer});
   }
   CheckSameOnAllRanks(group, compared);
+}
+
+std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
+                                       std::vector<NamedTensor> parameters,
+                                       std::vector<at::Tensor> buffers,
+                                       const GradSyncOptions& options) {
+  CheckSameModel(group, parameters, buffers);
   GradSyncOptions chosen = options;
   // Nothing travels in a world of one, so nothing is to be rounded for it.
   if (group.world_size() == 1) chosen.communication_dtype = chosen.accumulation_dtype;

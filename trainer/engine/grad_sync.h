@@ -48,14 +48,20 @@ class GradSync {
   virtual std::vector<at::Tensor> Gradients() = 0;
   virtual void Clear() = 0;  // the step is over, on all ranks
 
-  // Bytes that gradients take at their largest, with the buckets they travel in.
-  virtual int64_t bytes() const = 0;
+  // What accumulated gradients take at their largest, and what they travel in beside that.
+  virtual int64_t gradient_bytes() const = 0;
+  virtual int64_t bucket_bytes() const = 0;
 };
 
 // Throws TrainError kBadInput on every rank, naming the first that differs and what each rank has,
 // where the ranks' tensors differ in number, name, dtype, shape or in whether they require a
 // gradient. Values are not compared.
 void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTensor>& tensors);
+
+// CheckSameOnAllRanks for a model of these parameters, which are trained, and buffers. Throws also
+// where there are no parameters.
+void CheckSameModel(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
+                    const std::vector<at::Tensor>& buffers);
 
 // Gives all ranks rank 0's values. The ranks' tensors must be the same but for these.
 void BroadcastFromRank0(const ProcessGroup& group, const std::vector<at::Tensor>& tensors);

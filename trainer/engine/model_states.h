@@ -13,6 +13,7 @@
 #include "dslaunch/process_group.h"
 #include "dslaunch/tensor_part.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/optim/optimizer.h"
 
 namespace dslaunch {
 
@@ -21,13 +22,6 @@ enum class Pass {
   kInference,   // no backward pass follows
   kAccumulate,  // gradients are to be added to those that are there
   kSync,        // as kAccumulate, and at the end of its backward pass they are all ranks' together
-};
-
-// Elements of a parameter that this rank's optimizer updates.
-struct WeightPart {
-  size_t parameter = 0;  // its index
-  at::Tensor weight;     // all of it in its shape, or some of it as one row
-  int64_t start = 0;     // where that row begins in the parameter
 };
 
 // Calls of one micro-batch: BeforeForward, the forward pass, AfterForward, and, but for kInference,
@@ -46,8 +40,8 @@ class ModelStates {
   virtual bool sharded() const = 0;
 
   // After AfterBackward(kSync): the gradient of each of parts(), in the dtype that gradients
-  // accumulate in, averaged or added up over the ranks. They may be changed in place until Clear.
-  // Undefined for a parameter that got none on this rank.
+  // accumulate in, averaged or added up over the ranks as the configuration says. They may be
+  // changed in place until Clear. Undefined for a parameter that got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;
   // Makes the model's parameters follow the weights of parts(). Collective where they are sharded.
   virtual void Publish() = 0;
@@ -61,7 +55,8 @@ class ModelStates {
 };
 
 // `parameters` are those of `module` that are trained, in its order. Throws TrainError on every
-// rank where the ranks' models differ, or where there is none. All ranks leave with rank 0's values.
+// rank where the ranks' models differ, or where there is none. All ranks leave with rank 0's
+// values.
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
                                              const std::vector<NamedTensor>& parameters,
                                              const ProcessGroup& group);

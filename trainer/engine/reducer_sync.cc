@@ -108,14 +108,22 @@ void ReducerSync::Clear() {
   BroadcastFromRank0(group_, buffers_);
 }
 
-int64_t ReducerSync::bytes() const {
+int64_t ReducerSync::gradient_bytes() const {
   int64_t elements = 0;
   for (const NamedTensor& parameter : parameters_) elements += parameter.tensor.numel();
-  const auto size = static_cast<int64_t>(c10::elementSize(options_.accumulation_dtype));
-  int64_t bytes = elements * size;             // the buckets
-  if (accumulates_) bytes += elements * size;  // gradients before they become views of them
+  return elements * static_cast<int64_t>(c10::elementSize(options_.accumulation_dtype));
+}
+
+int64_t ReducerSync::bucket_bytes() const {
+  const auto size = [](at::ScalarType dtype) {
+    return static_cast<int64_t>(c10::elementSize(dtype));
+  };
+  // Gradients are views of the reducer's buckets from their first exchange on; what accumulates
+  // before that lies beside them.
+  int64_t bytes = accumulates_ ? gradient_bytes() : 0;
   if (options_.communication_dtype != options_.accumulation_dtype) {
-    bytes += elements * static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
+    bytes +=
+        gradient_bytes() / size(options_.accumulation_dtype) * size(options_.communication_dtype);
   }
   return bytes;
 }

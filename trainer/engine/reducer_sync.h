@@ -19,7 +19,8 @@ class ReducerSync : public GradSync {
   void AfterForward(bool sync) override;
   std::vector<at::Tensor> Gradients() override;
   void Clear() override;
-  int64_t bytes() const override;
+  int64_t gradient_bytes() const override;
+  int64_t bucket_bytes() const override;
 
  private:
   const ProcessGroup& group_;

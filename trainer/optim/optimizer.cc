@@ -40,12 +40,10 @@ void MoveAverageOfSquares(std::vector<at::Tensor>& average, const std::vector<at
 // Adam with weight decay in the gradient (Adam) or beside it (AdamW).
 class FusedAdam : public Optimizer {
  public:
-  FusedAdam(const OptimizerConfig& config, const LrSchedule& schedule,
-            const std::vector<NamedTensor>& parameters)
-      : Optimizer(config, schedule, parameters,
-                  config.amsgrad
-                      ? std::vector<std::string>{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
-                      : std::vector<std::string>{"exp_avg", "exp_avg_sq"}) {}
+  explicit FusedAdam(const Inputs& inputs)
+      : Optimizer(inputs, inputs.config.amsgrad
+                              ? std::vector<std::string>{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}
+                              : std::vector<std::string>{"exp_avg", "exp_avg_sq"}) {}
 
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
@@ -70,11 +68,9 @@ class FusedAdam : public Optimizer {
 
 class Sgd : public Optimizer {
  public:
-  Sgd(const OptimizerConfig& config, const LrSchedule& schedule,
-      const std::vector<NamedTensor>& parameters)
-      : Optimizer(config, schedule, parameters,
-                  config.momentum != 0 ? std::vector<std::string>{"momentum_buffer"}
-                                       : std::vector<std::string>{}) {}
+  explicit Sgd(const Inputs& inputs)
+      : Optimizer(inputs, inputs.config.momentum != 0 ? std::vector<std::string>{"momentum_buffer"}
+                                                      : std::vector<std::string>{}) {}
 
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
@@ -107,10 +103,8 @@ class Sgd : public Optimizer {
 
 class FusedAdagrad : public Optimizer {
  public:
-  FusedAdagrad(const OptimizerConfig& config, const LrSchedule& schedule,
-               const std::vector<NamedTensor>& parameters)
-      : Optimizer(config, schedule, parameters, {"sum"}) {
-    for (const State& state : States()) state.tensor.fill_(config.initial_accumulator_value);
+  explicit FusedAdagrad(const Inputs& inputs) : Optimizer(inputs, {"sum"}) {
+    for (const State& state : States()) state.tensor.fill_(config_.initial_accumulator_value);
   }
 
  private:
@@ -123,9 +117,7 @@ class FusedAdagrad : public Optimizer {
 
 class RmsProp : public Optimizer {
  public:
-  RmsProp(const OptimizerConfig& config, const LrSchedule& schedule,
-          const std::vector<NamedTensor>& parameters)
-      : Optimizer(config, schedule, parameters, StateNames(config)) {}
+  explicit RmsProp(const Inputs& inputs) : Optimizer(inputs, StateNames(inputs.config)) {}
 
  private:
   static std::vector<std::string> StateNames(const OptimizerConfig& config) {
@@ -165,9 +157,10 @@ class RmsProp : public Optimizer {
 // ratio is kept within bounds.
 class Lamb : public Optimizer {
  public:
-  Lamb(const OptimizerConfig& config, const LrSchedule& schedule,
-       const std::vector<NamedTensor>& parameters)
-      : Optimizer(config, schedule, parameters, {"exp_avg", "exp_avg_sq"}) {}
+  Lamb(const Inputs& inputs, SumOverRanks sum)
+      : Optimizer(inputs, {"exp_avg", "exp_avg_sq"}),
+        sum_(std::move(sum)),
+        num_parameters_(static_cast<int64_t>(inputs.parameters.size())) {}
 
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
@@ -183,16 +176,40 @@ class Lamb : public Optimizer {
     }
     std::vector<at::Tensor> update =
         WithDecay(at::_foreach_div(group.state[0], size), group.parameters, group.weight_decay);
-    at::_foreach_mul_(update, TrustRatios(group.parameters, update));
+    at::_foreach_mul_(update, TrustRatios(group, update));
     at::_foreach_add_(group.parameters, update, -group.lr * BiasCorrection());
   }
 
-  std::vector<at::Tensor> TrustRatios(const std::vector<at::Tensor>& parameters,
+  void UpdateElsewhere(Group& group) override { NormsOverRanks(group, {}); }
+
+  std::vector<at::Tensor> TrustRatios(const Group& group,
                                       const std::vector<at::Tensor>& update) const {
-    const at::Tensor weight = at::stack(at::_foreach_norm(parameters));
-    const at::Tensor change = at::stack(at::_foreach_norm(update));
+    const auto [weight, change] = sum_ ? NormsOverRanks(group, update)
+                                       : std::pair(at::stack(at::_foreach_norm(group.parameters)),
+                                                   at::stack(at::_foreach_norm(update)));
     const at::Tensor ratio = at::clamp(weight / change, config_.min_coeff, config_.max_coeff);
     return at::where((weight == 0).logical_or(change == 0), at::ones_like(ratio), ratio).unbind();
+  }
+
+  // Of the whole parameters and their updates, for each part of this rank.
+  std::pair<at::Tensor, at::Tensor> NormsOverRanks(const Group& group,
+                                                   const std::vector<at::Tensor>& update) const {
+    at::Tensor squares = at::zeros({2, num_parameters_}, at::kDouble);
+    const at::Tensor indices =
+        at::tensor(std::vector<int64_t>(group.indices.begin(), group.indices.end()), at::kLong);
+    if (!update.empty()) {
+      const auto add = [&](int64_t row, const std::vector<at::Tensor>& tensors) {
+        const at::Tensor norms = at::stack(at::_foreach_norm(tensors)).to(at::kCPU, at::kDouble);
+        squares[row].index_add_(0, indices, norms.square());
+      };
+      add(0, group.parameters);
+      add(1, update);
+    }
+    sum_(squares);
+    if (update.empty()) return {};
+    const at::Tensor norms =
+        squares.index_select(1, indices).sqrt().to(update[0].options().dtype());
+    return {norms[0], norms[1]};
   }
 
   double BiasCorrection() const {
@@ -200,15 +217,16 @@ class Lamb : public Optimizer {
     const auto step = static_cast<double>(updates());
     return std::sqrt(1 - std::pow(config_.beta2, step)) / (1 - std::pow(config_.beta1, step));
   }
+
+  SumOverRanks sum_;  // null: every rank has whole parameters
+  int64_t num_parameters_;
 };
 
 // A weight without a gradient stays where it is, as in the paper. (DeepSpeed's CUDA kernel takes a
 // sign of 0 for a minus.)
 class Lion : public Optimizer {
  public:
-  Lion(const OptimizerConfig& config, const LrSchedule& schedule,
-       const std::vector<NamedTensor>& parameters)
-      : Optimizer(config, schedule, parameters, {"exp_avg"}) {}
+  explicit Lion(const Inputs& inputs) : Optimizer(inputs, {"exp_avg"}) {}
 
  private:
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
@@ -223,32 +241,32 @@ class Lion : public Optimizer {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, const LrSchedule& schedule,
-                     const std::vector<NamedTensor>& parameters,
-                     std::vector<std::string> state_names)
-    : config_(config), schedule_(schedule), state_names_(std::move(state_names)) {
+Optimizer::Optimizer(const Inputs& inputs, std::vector<std::string> state_names)
+    : config_(inputs.config), schedule_(inputs.schedule), state_names_(std::move(state_names)) {
   const auto add_group = [&](double lr, double weight_decay) {
     Group& group = groups_.emplace_back();
     group.configured_lr = lr;
     group.weight_decay = weight_decay;
     group.state.resize(state_names_.size());
   };
-  for (const ParameterGroupConfig& group : config.groups) {
-    add_group(group.lr.value_or(config.lr), group.weight_decay.value_or(config.weight_decay));
+  for (const ParameterGroupConfig& group : config_.groups) {
+    add_group(group.lr.value_or(config_.lr), group.weight_decay.value_or(config_.weight_decay));
   }
-  add_group(config.lr, config.weight_decay);
+  add_group(config_.lr, config_.weight_decay);
   std::vector<ParameterInfo> infos;
-  for (const NamedTensor& parameter : parameters) {
+  for (const NamedTensor& parameter : inputs.parameters) {
     infos.push_back({parameter.name, parameter.tensor.dim()});
   }
-  const std::vector<size_t> assigned = AssignParameterGroups(config.groups, infos);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    Group& group = groups_[assigned[i]];
+  const std::vector<size_t> assigned = AssignParameterGroups(config_.groups, infos);
+  for (const size_t group : assigned) groups_[group].empty = false;
+  for (size_t i = 0; i < inputs.parts.size(); ++i) {
+    const WeightPart& part = inputs.parts[i];
+    Group& group = groups_[assigned.at(part.parameter)];
     group.places.push_back(i);
-    group.names.push_back(parameters[i].name);
-    group.parameters.push_back(parameters[i].tensor);
+    group.indices.push_back(part.parameter);
+    group.parameters.push_back(part.weight);
     for (std::vector<at::Tensor>& tensors : group.state) {
-      tensors.push_back(at::zeros_like(parameters[i].tensor));
+      tensors.push_back(at::zeros_like(part.weight));
     }
   }
   ApplySchedule();
@@ -258,7 +276,11 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   ++updates_;
   for (Group& group : groups_) {
-    if (group.parameters.empty()) continue;
+    if (group.empty) continue;
+    if (group.parameters.empty()) {
+      UpdateElsewhere(group);
+      continue;
+    }
     std::vector<at::Tensor> own;
     for (const size_t place : group.places) own.push_back(gradients.at(place));
     Update(group, own);
@@ -269,9 +291,9 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients) {
 std::vector<Optimizer::State> Optimizer::States() const {
   std::vector<State> states;
   for (const Group& group : groups_) {
-    for (size_t i = 0; i < group.names.size(); ++i) {
+    for (size_t i = 0; i < group.places.size(); ++i) {
       for (size_t k = 0; k < state_names_.size(); ++k) {
-        states.push_back({group.names[i], state_names_[k], group.state[k][i]});
+        states.push_back({group.places[i], state_names_[k], group.state[k][i]});
       }
     }
   }
@@ -293,23 +315,32 @@ void Optimizer::ApplySchedule() {
 }
 
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
-                                         const std::vector<NamedTensor>& parameters) {
+                                         const std::vector<NamedTensor>& parameters,
+                                         const std::vector<WeightPart>& parts, SumOverRanks sum) {
+  const Optimizer::Inputs inputs{config, schedule, parameters, parts};
   switch (config.type) {
     case Type::kAdam:
     case Type::kAdamW:
-      return std::make_unique<FusedAdam>(config, schedule, parameters);
+      return std::make_unique<FusedAdam>(inputs);
     case Type::kSgd:
-      return std::make_unique<Sgd>(config, schedule, parameters);
+      return std::make_unique<Sgd>(inputs);
     case Type::kAdagrad:
-      return std::make_unique<FusedAdagrad>(config, schedule, parameters);
+      return std::make_unique<FusedAdagrad>(inputs);
     case Type::kRmsprop:
-      return std::make_unique<RmsProp>(config, schedule, parameters);
+      return std::make_unique<RmsProp>(inputs);
     case Type::kLamb:
-      return std::make_unique<Lamb>(config, schedule, parameters);
+      return std::make_unique<Lamb>(inputs, std::move(sum));
     case Type::kLion:
-      return std::make_unique<Lion>(config, schedule, parameters);
+      return std::make_unique<Lion>(inputs);
   }
   std::abort();
+}
+
+std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
+                                         const std::vector<NamedTensor>& parameters) {
+  std::vector<WeightPart> parts;
+  for (size_t i = 0; i < parameters.size(); ++i) parts.push_back({i, parameters[i].tensor, 0});
+  return MakeOptimizer(config, schedule, parameters, parts);
 }
 
 const char* OptimizerTypeName(OptimizerConfig::Type type) {

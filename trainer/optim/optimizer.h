@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,23 +14,39 @@
 
 namespace dslaunch {
 
-// One thread. Parameters are what is updated, the model's or their fp32 copies, and have to be
-// whole: LAMB measures their norms.
+// Elements of a parameter that an optimizer updates: the model's own, or their fp32 copies.
+struct WeightPart {
+  size_t parameter = 0;  // its index
+  at::Tensor weight;     // all of it in its shape, or some of it as one row
+  int64_t start = 0;     // where that row begins in the parameter
+};
+
+// Replaces a tensor by its sum over all ranks.
+using SumOverRanks = std::function<void(at::Tensor&)>;
+
+// One thread.
 class Optimizer {
  public:
-  // What an optimizer keeps of one parameter, in the parameter's shape and dtype. `name` is
+  // What an optimizer keeps of one part, in its shape and dtype. `name` is
   // PyTorch's: "exp_avg" and "exp_avg_sq" (Adam, AdamW and LAMB; with amsgrad also
   // "max_exp_avg_sq"), "exp_avg" (Lion), "momentum_buffer" (SGD and RMSprop, with momentum), "sum"
   // (Adagrad), "square_avg" (RMSprop; if centered also "grad_avg").
   struct State {
-    std::string parameter;
+    size_t part;  // its index
     std::string name;
     at::Tensor tensor;  // the one that is used: copying into it restores it
   };
 
+  struct Inputs {  // as MakeOptimizer's
+    const OptimizerConfig& config;
+    const LrSchedule& schedule;
+    const std::vector<NamedTensor>& parameters;
+    const std::vector<WeightPart>& parts;
+  };
+
   virtual ~Optimizer() = default;
 
-  // One update from the gradients of all parameters, in the order of MakeOptimizer's and in their
+  // One update from the gradients of all parts, in the order of MakeOptimizer's and in their
   // dtypes. They may be changed.
   void Step(const std::vector<at::Tensor>& gradients);
 
@@ -47,17 +64,19 @@ class Optimizer {
     double configured_lr = 0;
     double lr = 0;  // of the next update
     double weight_decay = 0;
-    std::vector<size_t> places;  // of its parameters among all
-    std::vector<std::string> names;
-    std::vector<at::Tensor> parameters;
-    std::vector<std::vector<at::Tensor>> state;  // of each of state_names_, one per parameter
+    bool empty = true;                           // on all ranks
+    std::vector<size_t> places;                  // of its parts among all
+    std::vector<size_t> indices;                 // of their parameters
+    std::vector<at::Tensor> parameters;          // the parts
+    std::vector<std::vector<at::Tensor>> state;  // of each of state_names_, one per part
   };
 
-  Optimizer(const OptimizerConfig& config, const LrSchedule& schedule,
-            const std::vector<NamedTensor>& parameters, std::vector<std::string> state_names);
+  Optimizer(const Inputs& inputs, std::vector<std::string> state_names);
 
   // With updates() already counting this one, and without autograd.
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
+  // Where other ranks have parts of the group, but this one has none.
+  virtual void UpdateElsewhere(Group&) {}
 
   OptimizerConfig config_;  // betas as the schedule has them
   std::vector<Group> groups_;
@@ -71,8 +90,15 @@ class Optimizer {
   double lr_ = 0;
 };
 
-// State starts at zero (Adagrad's at its initial value). Throws kBadInput where a group of `config`
-// takes no parameter.
+// `parts` are of `parameters`, whose names and dimensions choose their groups; their values are not
+// looked at. With `sum`, the ranks together have all parts of the parameters, and call Step
+// together; without, each part is a whole parameter. State starts at zero (Adagrad's at its initial
+// value). Throws kBadInput where a group of `config` takes no parameter.
+std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
+                                         const std::vector<NamedTensor>& parameters,
+                                         const std::vector<WeightPart>& parts,
+                                         SumOverRanks sum = nullptr);
+// Of whole parameters, which are updated themselves.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);
 

@@ -41,7 +41,7 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
   plan.gradients =
       in_model_dtype ? trained_bytes : model.trained * BytesOf(precision.grad_accumulation);
   if (in_model_dtype && config.batch.accumulation_steps > 1) plan.buckets = plan.gradients;
-  const Dtype travels_in = config.communication.dtype.value_or(precision.model);
+  const Dtype travels_in = TravelDtype(config);
   const int64_t ranks = config.batch.train_batch_size /
                         (config.batch.micro_batch_size * config.batch.accumulation_steps);
   if (travels_in != precision.grad_accumulation && ranks > 1) {
@@ -83,7 +83,8 @@ std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual) {
         Format("\n  %-24s %12s %12s", what, BytesText(predicted).c_str(), BytesText(was).c_str());
   };
   add("parameters", plan.parameters, actual.parameters);
-  add("gradients and buckets", plan.gradients + plan.buckets, actual.gradients);
+  add("gradients", plan.gradients, actual.gradients);
+  add("buckets", plan.buckets, actual.buckets);
   add("optimizer and masters", plan.optimizer + plan.master_weights, actual.optimizer);
   add("buffers", plan.buffers, actual.buffers);
   text +=

@@ -69,6 +69,7 @@ void MetricsFile::Append(const StepMetrics& m) {
                                        {"memory",
                                         {{"parameters", m.memory.parameters},
                                          {"gradients", m.memory.gradients},
+                                         {"buckets", m.memory.buckets},
                                          {"optimizer", m.memory.optimizer},
                                          {"buffers", m.memory.buffers},
                                          {"peak_rss", m.memory.peak_rss}}}};

@@ -142,7 +142,11 @@ void Trainer::Run(const WorkerEnv& env) {
   EvaluateAfter("test");
   if (stop_.wish != StopWish::kNone) LeaveEarly(last);
   if (Rank0() && !recipe_.run.export_hf.empty()) {
-    ExportHuggingFace(engine_->core().ModelState(), recipe_.model, recipe_.run.export_hf);
+    std::vector<NamedTensor> weights;
+    for (const TensorPart& part : engine_->core().ModelState()) {
+      weights.push_back({part.name, part.tensor});
+    }
+    ExportHuggingFace(weights, recipe_.model, recipe_.run.export_hf);
     PrintLine("the weights in Hugging Face's layout are in " + recipe_.run.export_hf);
   }
   group_->Barrier();  // which waits longer for rank 0 than Finish would
@@ -283,7 +287,7 @@ void Trainer::ReportEnd(const BatchLoader& batches) const {
 
 MemoryBytes Trainer::Memory() const {
   const MemoryUse use = engine_->core().memory();
-  return {use.parameters, use.gradients, use.optimizer, use.buffers, PeakRssBytes()};
+  return {use.parameters, use.gradients, use.buckets, use.optimizer, use.buffers, PeakRssBytes()};
 }
 
 }  // namespace

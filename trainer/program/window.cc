@@ -23,6 +23,7 @@ std::vector<double> RankWindow::Numbers() const {
           static_cast<double>(stop),
           static_cast<double>(memory.parameters),
           static_cast<double>(memory.gradients),
+          static_cast<double>(memory.buckets),
           static_cast<double>(memory.optimizer),
           static_cast<double>(memory.buffers),
           static_cast<double>(memory.peak_rss)};
@@ -35,7 +36,7 @@ RankWindow RankWindow::FromNumbers(const double* numbers, int rank) {
   window.seconds = numbers[1];
   if (whole(2) > 0) window.bad = BadLoss{whole(2), rank, numbers[3]};
   window.stop = static_cast<StopWish>(whole(4));
-  window.memory = {whole(5), whole(6), whole(7), whole(8), whole(9)};
+  window.memory = {whole(5), whole(6), whole(7), whole(8), whole(9), whole(10)};
   return window;
 }
 
@@ -51,8 +52,8 @@ AllWindows Combine(const std::vector<RankWindow>& ranks) {
       all.stop_rank = static_cast<int>(rank);
     }
     for (int64_t MemoryBytes::*const category :
-         {&MemoryBytes::parameters, &MemoryBytes::gradients, &MemoryBytes::optimizer,
-          &MemoryBytes::buffers, &MemoryBytes::peak_rss}) {
+         {&MemoryBytes::parameters, &MemoryBytes::gradients, &MemoryBytes::buckets,
+          &MemoryBytes::optimizer, &MemoryBytes::buffers, &MemoryBytes::peak_rss}) {
       all.memory.*category = std::max(all.memory.*category, one.memory.*category);
     }
   }

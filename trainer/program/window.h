@@ -13,7 +13,8 @@ namespace dslaunch {
 // Bytes of one rank by what they hold.
 struct MemoryBytes {
   int64_t parameters = 0;
-  int64_t gradients = 0;  // with the buckets they travel in
+  int64_t gradients = 0;  // accumulated
+  int64_t buckets = 0;    // what travels between the ranks beside them
   int64_t optimizer = 0;  // with fp32 master weights
   int64_t buffers = 0;    // of the model
   int64_t peak_rss = 0;   // most memory that the process has had at any time
@@ -35,7 +36,7 @@ struct RankWindow {
   MemoryBytes memory;
 
   // As numbers that a collective can carry, always as many.
-  static constexpr int64_t kNumbers = 10;
+  static constexpr int64_t kNumbers = 11;
   std::vector<double> Numbers() const;
   static RankWindow FromNumbers(const double* numbers, int rank);
 };

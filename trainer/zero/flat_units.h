@@ -19,9 +19,9 @@ namespace dslaunch {
 inline constexpr int64_t kShardAlignment = 16;
 
 struct ShardedParameter {
-  std::string name;      // module path; what stands before its last dot is the module
-  int64_t elements = 0;  // at least 1
-  int dtype = 0;         // only compared
+  std::string name;  // module path; what stands before its last dot is the module
+  int64_t elements = 0;
+  int dtype = 0;  // only compared
   bool trained = true;
 };
 
@@ -32,16 +32,17 @@ struct FlatUnit {
   int64_t elements = 0;            // of the parameters
   int64_t shard_elements = 0;      // of each rank's part
   bool trained = true;
-  // The parameters stay whole between steps. Else (stage 3) a rank keeps its part alone, and gathers
-  // the rest for as long as somebody reads it.
+  // The parameters stay whole between steps. Else (stage 3) a rank keeps its part alone, and
+  // gathers the rest for as long as somebody reads it.
   bool persistent = true;
 };
 
-// Every parameter once. Units are in the order in which a backward pass completes them: against the
-// parameters' order. At stages 1 and 2 a unit has at most `bucket_elements` (more only where a
-// single parameter has more), and frozen parameters are in none. At stage 3 a unit is what one
+// Each parameter is in one unit at most. Units are in the order in which a backward pass completes
+// them where it runs against the parameters' order. At stages 1 and 2 a unit has at most
+// `bucket_elements` (more only where a single parameter has more). At stage 3 a unit is what one
 // module holds, apart from the small parameters that zero.param_persistence_threshold and
-// model_persistence_threshold keep whole: those share units as at stage 2.
+// model_persistence_threshold keep whole: those share units as at stage 2. In none are frozen
+// parameters that stay whole.
 std::vector<FlatUnit> CutIntoUnits(const std::vector<ShardedParameter>& parameters,
                                    const ZeroConfig& zero, int64_t bucket_elements, int world_size);
 

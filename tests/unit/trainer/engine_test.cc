@@ -153,7 +153,7 @@ TEST(EngineTest, FrozenParametersStayAndAreSaved) {
   engine.Backward(engine.Forward(at::ones({1})).sum());
   EXPECT_TRUE(engine.Step());
   std::vector<std::string> names;
-  for (const NamedTensor& item : engine.core().ModelState()) names.push_back(item.name);
+  for (const TensorPart& item : engine.core().ModelState()) names.push_back(item.name);
   EXPECT_THAT(names, ElementsAre("weight", "unused"));
   EXPECT_EQ(model->parameters()[1].item<double>(), 1);
 }

@@ -374,16 +374,18 @@ TEST_P(KindTest, BytesCountBucketsAndWhatLiesBesideThem) {
     const std::vector<NamedTensor> parameters = Parameters();
     {
       const auto sync = MakeGradSync(group, parameters, {}, {});
-      EXPECT_EQ(sync->bytes(), 4 * elements);
+      EXPECT_EQ(sync->gradient_bytes(), 4 * elements);
+      EXPECT_EQ(sync->bucket_bytes(), 0);
       sync->BeforeForward(false);
       sync->AfterForward(false);
       Backward(Loss(parameters, Ones(), InOrder()));
-      EXPECT_EQ(sync->bytes(), GetParam() == Kind::kReducer ? 8 * elements : 4 * elements)
+      EXPECT_EQ(sync->bucket_bytes(), GetParam() == Kind::kReducer ? 4 * elements : 0)
           << "the reducer's gradients accumulate outside of its buckets";
       sync->Clear();
     }
     const auto sync = MakeGradSync(group, parameters, {}, {.communication_dtype = at::kBFloat16});
-    EXPECT_EQ(sync->bytes(), 6 * elements);
+    EXPECT_EQ(sync->gradient_bytes(), 4 * elements);
+    EXPECT_EQ(sync->bucket_bytes(), 2 * elements);
   }));
 }
 

@@ -64,9 +64,8 @@ TEST(OptimizerTest, StateIsNamedAsInPyTorch) {
     Net net;
     std::map<std::string, std::vector<std::string>> got;
     for (const auto& state : MakeOptimizer(kinds[i], {}, net.parameters)->States()) {
-      got[state.parameter].push_back(state.name);
-      EXPECT_EQ(state.tensor.sizes(),
-                net.parameters[state.parameter == "fc.weight" ? 0 : 1].tensor.sizes());
+      got[net.parameters[state.part].name].push_back(state.name);
+      EXPECT_EQ(state.tensor.sizes(), net.parameters[state.part].tensor.sizes());
     }
     EXPECT_EQ(got["fc.weight"], names[i]) << "kind " << i;
     EXPECT_EQ(got["fc.bias"], names[i]) << "kind " << i;

@@ -137,7 +137,7 @@ Trace TrainByEngine(Dtype dtype, int accumulation) {
     trace.losses.push_back(loss_sum / accumulation);
     trace.norms.push_back(engine.core().grad_norm());
   }
-  for (const NamedTensor& item : engine.core().ModelState()) trace.weights.push_back(item.tensor);
+  for (const TensorPart& item : engine.core().ModelState()) trace.weights.push_back(item.tensor);
   return trace;
 }
 
@@ -217,11 +217,11 @@ TEST(PrecisionTest, ASkippedStepChangesNothing) {
   config.optimizer->momentum = 0.9;
   auto engine = Initialize(config, std::make_shared<Scale>(), World());
   TrainOn(engine, 0.3);
-  std::vector<NamedTensor> state = engine.core().ModelState();
-  for (const NamedTensor& item : engine.core().OptimizerState()) state.push_back(item);
-  state.push_back({"model", engine.model().weight});
+  std::vector<TensorPart> state = engine.core().ModelState();
+  for (const TensorPart& item : engine.core().OptimizerState()) state.push_back(item);
+  state.push_back({.name = "model", .tensor = engine.model().weight});
   std::vector<at::Tensor> before;
-  for (const NamedTensor& item : state) before.push_back(item.tensor.detach().clone());
+  for (const TensorPart& item : state) before.push_back(item.tensor.detach().clone());
 
   for (const double input : {kInf, std::nan(""), 60000.}) {  // the last one when scaled
     const double lr = engine.lr();
@@ -390,11 +390,11 @@ TEST(PrecisionTest, OptLevels) {
     EXPECT_EQ(model.norm->weight.scalar_type(), level.norm) << level.name;
     EXPECT_EQ(model.norm->running_mean.scalar_type(), level.norm) << level.name;
     EXPECT_EQ(model.norm->num_batches_tracked.scalar_type(), at::kLong) << level.name;
-    for (const NamedTensor& item : engine.core().ModelState()) {
+    for (const TensorPart& item : engine.core().ModelState()) {
       if (item.name != "fc.weight") continue;
       EXPECT_EQ(item.tensor.scalar_type(), level.saved) << level.name;
     }
-    for (const NamedTensor& item : engine.core().OptimizerState()) {
+    for (const TensorPart& item : engine.core().OptimizerState()) {
       EXPECT_EQ(item.tensor.scalar_type(), level.state) << level.name << ", " << item.name;
     }
 

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "dslaunch/autocast.h"
-#include "dslaunch/named_tensor.h"
 #include "dslaunch/process_group.h"
+#include "dslaunch/tensor_part.h"
 
 namespace dslaunch {
 
@@ -42,7 +42,8 @@ struct InitializeOptions {
 // Bytes of live tensors of one rank.
 struct MemoryUse {
   int64_t parameters = 0;
-  int64_t gradients = 0;  // with the buckets they travel in
+  int64_t gradients = 0;  // accumulated
+  int64_t buckets = 0;    // what travels between the ranks beside them, at its largest
   int64_t optimizer = 0;  // its state, and the fp32 master weights
   int64_t buffers = 0;    // of the model
 };
@@ -117,10 +118,11 @@ class EngineCore {
   double compute_s() const;
   MemoryUse memory() const;
 
-  // Everything that training changes, by name: weights (fp32 masters where there are) and buffers
-  // by their module path, then "optimizer/<kind>/<parameter>". The tensors themselves, not copies.
-  std::vector<NamedTensor> ModelState() const;
-  std::vector<NamedTensor> OptimizerState() const;
+  // What this rank holds of everything that training changes: weights (fp32 masters where there
+  // are) and buffers by their module path, then "optimizer/<kind>/<parameter>". The tensors
+  // themselves, not copies.
+  std::vector<TensorPart> ModelState() const;
+  std::vector<TensorPart> OptimizerState() const;
   EngineProgress progress() const;
 
   // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The

@@ -1,0 +1,20 @@
+"""Tables of cells: every combination of some factors, or a few of them."""
+
+import itertools
+
+
+def all_cells(factors):
+    return [dict(zip(factors, values)) for values in itertools.product(*factors.values())]
+
+
+def pairwise_cells(factors):
+    """A few cells in which every two values of different factors meet. The same ones each time."""
+    def pairs(cell):
+        return set(itertools.combinations(sorted(cell.items()), 2))
+
+    cells = all_cells(factors)
+    missing, chosen = set().union(*map(pairs, cells)), []
+    while missing:
+        chosen.append(max(cells, key=lambda cell: len(pairs(cell) & missing)))
+        missing -= pairs(chosen[-1])
+    return chosen

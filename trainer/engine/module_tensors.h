@@ -1,0 +1,34 @@
+// A module's tensors by their names.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <set>
+#include <vector>
+
+#include "dslaunch/named_tensor.h"
+
+namespace dslaunch {
+
+// Parameters or buffers of a module. A weight that is tied, registered in several places, has its
+// first name only.
+template <class Items>
+std::vector<NamedTensor> Unique(const Items& items) {
+  std::set<const at::TensorImpl*> seen;
+  std::vector<NamedTensor> tensors;
+  for (const auto& item : items) {
+    if (!item.value().defined()) continue;
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      tensors.push_back({item.key(), item.value()});
+    }
+  }
+  return tensors;
+}
+
+inline int64_t Bytes(const std::vector<NamedTensor>& tensors) {
+  int64_t bytes = 0;
+  for (const NamedTensor& item : tensors) bytes += static_cast<int64_t>(item.tensor.nbytes());
+  return bytes;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,36 @@
+// ZeRO stage 0: every rank holds all of the model's states.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/engine/grad_sync.h"
+#include "trainer/engine/master_weights.h"
+#include "trainer/engine/model_states.h"
+
+namespace dslaunch {
+
+class ReplicatedStates : public ModelStates {
+ public:
+  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
+                   const std::vector<NamedTensor>& parameters, const ProcessGroup& group);
+
+  void BeforeForward(Pass pass) override;
+  void AfterForward(Pass pass) override;
+  void AfterBackward(Pass) override {}
+  const std::vector<WeightPart>& parts() const override { return parts_; }
+  bool sharded() const override { return false; }
+  std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }
+  void Publish() override { masters_.CopyToModel(); }
+  void Clear() override { grad_sync_->Clear(); }
+  MemoryUse memory() const override;
+  std::vector<TensorPart> Frozen() const override;
+
+ private:
+  torch::nn::Module& module_;
+  std::unique_ptr<GradSync> grad_sync_;  // makes all ranks' parameters the same
+  MasterWeights masters_;                // hence after it
+  std::vector<WeightPart> parts_;
+};
+
+}  // namespace dslaunch

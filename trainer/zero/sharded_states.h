@@ -1,0 +1,100 @@
+// ZeRO stages 1 to 3: each rank holds a part of the model's states.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "trainer/engine/gradient_arrivals.h"
+#include "trainer/engine/gradient_scale.h"
+#include "trainer/engine/model_states.h"
+#include "trainer/zero/flat_units.h"
+#include "trainer/zero/parameter_gatherer.h"
+#include "trainer/zero/shard_exchange.h"
+
+namespace dslaunch {
+
+// The parameters of a unit (flat_units.h) lie one after the other in one flat tensor, of which each
+// rank's optimizer updates a part.
+//
+// Gradients: as soon as a backward pass has one, it is moved into its unit's flat gradient and
+// freed. At stage 1 that accumulates over the micro-batches of a step, and is reduced on the last
+// one. At stages 2 and 3 it is reduced in every micro-batch, and only this rank's part of the sum
+// accumulates. A unit is sent when it is complete, while the backward pass goes on; without
+// overlap_comm its sum is awaited at once. Units are sent in one order on all ranks. At most
+// kMostUnderWay are on their way, so that buckets take little memory.
+//
+// Parameters: after the optimizer's step the ranks' parts are gathered again; at stage 3 only those
+// of persistent units, for ParameterGatherer gathers the others when they are read.
+class ShardedStates : public ModelStates {
+ public:
+  ShardedStates(const EngineConfig& config, torch::nn::Module& module,
+                const std::vector<NamedTensor>& trained, const ProcessGroup& group);
+
+  void BeforeForward(Pass pass) override;
+  void AfterForward(Pass pass) override;
+  void AfterBackward(Pass pass) override;
+  const std::vector<WeightPart>& parts() const override { return parts_; }
+  bool sharded() const override { return true; }
+  std::vector<at::Tensor> Gradients() override;
+  void Publish() override;
+  void Clear() override;
+  MemoryUse memory() const override;
+  std::vector<TensorPart> Frozen() const override;
+
+ private:
+  static constexpr size_t kMostUnderWay = 2;
+
+  struct Unit {
+    FlatUnit layout;
+    at::Tensor flat;     // [ranks * n], model dtype: the parameters. ParameterGatherer's at stage 3
+    at::Tensor shard;    // [n]: this rank's part of it; its own memory where flat comes and goes
+    at::Tensor weights;  // [n]: what the optimizer updates: fp32 masters, or `shard`
+    at::Tensor gradient;  // stage 1: [ranks * n]; else [n]: this rank's part. accumulation dtype
+    bool filled = false;  // whether `gradient` holds anything of this step
+    // Of this micro-batch:
+    size_t awaited = 0;  // gradients that are not there yet
+    at::Tensor message;  // [ranks * n], communication dtype
+    at::Tensor sum;      // [n], accumulation dtype
+    c10::intrusive_ptr<c10d::Work> all_reduce;
+    PendingExchange exchange;
+  };
+  struct Place {
+    size_t unit = 0;
+    int64_t offset = 0;  // in the flat tensor
+  };
+
+  void MakeUnit(FlatUnit layout, bool master_weights);
+  void Accumulate(size_t parameter);  // the hook
+  at::Tensor GradientPlace(size_t parameter);
+  void FillUnused();
+  void SendComplete();
+  void Send(size_t unit);
+  void Await(Unit& unit);
+  void CountBucket(const at::Tensor& tensor);
+  at::Tensor OwnGradient(const Unit& unit) const;
+
+  const ProcessGroup& group_;
+  torch::nn::Module& module_;
+  const ZeroConfig zero_;
+  const GradSyncOptions options_;
+  const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded
+  const GradientScale scale_;
+  const ShardExchange exchange_;
+  std::vector<NamedTensor> parameters_;  // all of the module
+  std::vector<Place> places_;            // of each in its unit's flat tensor
+  std::vector<bool> has_gradient_;       // stage 1: whether its place holds anything of this step
+  std::vector<Unit> units_;
+  std::vector<size_t> trained_;         // those of parameters_ that are
+  std::vector<size_t> trained_units_;   // in the order in which they are sent
+  std::vector<WeightPart> parts_;       // parameters by their index in trained_
+  std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
+  std::optional<ParameterGatherer> gatherer_;
+
+  bool sends_ = false;             // whether this micro-batch's gradients go to the other ranks
+  size_t sent_ = 0, awaited_ = 0;  // of trained_units_, in this micro-batch
+  int64_t live_bucket_bytes_ = 0, peak_bucket_bytes_ = 0;
+  std::optional<GradientArrivals> arrivals_;  // last: its hooks use the rest
+};
+
+}  // namespace dslaunch
