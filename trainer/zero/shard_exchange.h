@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
+#include <functional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -15,21 +15,28 @@ namespace dslaunch {
 class PendingExchange {
  public:
   PendingExchange() = default;  // of nothing
+  PendingExchange(PendingExchange&&) = default;
+  PendingExchange& operator=(PendingExchange&&) = default;
+
   bool pending() const { return !work_.empty() || sum_.defined(); }
   // Until all of it is there. Throws after ProcessGroup::kCollectiveTimeout or when a rank is lost.
   void Wait();
 
  private:
   friend class ShardExchange;
+  // In this order: `work_` reads and writes what is held, and ends first.
+  std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
-  std::vector<at::Tensor> held_;  // what `work_` reads and writes
-  at::Tensor parts_, sum_;        // of a reduce-scatter
+  // Of a reduce-scatter: every rank's part, in the order of the ranks, and where the sum goes.
+  std::vector<at::Tensor> parts_;
+  at::Tensor sum_;
 };
 
 // Every part travels once, straight from its rank to the ranks that need it, without a copy. What
 // ranks exchange finds each other by `channel`, a small number (a unit's index), and, within one
-// channel, by order; exchanges of different channels may be started in any order. One thread. All
-// tensors are contiguous; memory comes from the caller.
+// channel, by order; exchanges of different channels may be started, and awaited, in any order. One
+// thread. All tensors are contiguous. Memory comes from the caller, but for the other ranks' parts
+// of a reduce-scatter. Autograd sees nothing of it, and version counters stay as they are.
 //
 // (Gloo's own reduce-scatter is an all-reduce on a copy, and its all-gather takes as much memory
 // again as its result.)
@@ -44,12 +51,18 @@ class ShardExchange {
   PendingExchange AllGather(const at::Tensor& flat, int channel) const;
 
   // `message` is [world_size * n]: from this rank, a part for each. `sum` is [n], of any floating
-  // dtype: becomes the sum of what all ranks have for this one, added up in fp32 in the order of the
-  // ranks, so that it is the same bits whatever came first.
+  // dtype, and apart from `message`: becomes the sum of what all ranks have for this one, added up
+  // in fp32 (fp64 where `message` is that) in the order of the ranks, so that it is the same bits
+  // whatever came first. Wait adds up.
   PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum,
                                 int channel) const;
 
  private:
+  // Sends and receives, for each other rank, these tensors.
+  void Swap(const std::function<at::Tensor(int peer)>& sent,
+            const std::function<at::Tensor(int peer)>& received, int channel,
+            PendingExchange& exchange) const;
+
   const ProcessGroup& group_;
 };
 
