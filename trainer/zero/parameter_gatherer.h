@@ -19,44 +19,73 @@ struct GatherLimits {
   bool overlap = true;  // gather ahead, while operations run
 };
 
-// The parameters of a unit are views of its `flat`, whose memory comes and goes; its shard stays. An
-// at::RecordFunction callback of this thread sees the inputs of every operation, in backward passes
-// too, finds units by their storage and gathers them before the operation reads them. In a pass
-// (Begin to End) whatever is read is gathered, and held until its memory is needed for others: at
-// most max_live_parameters are live, but for what one operation needs; what will not be read again
-// within max_reuse_distance elements goes at once. From the second pass of a kind on, what the first
-// one read is gathered ahead, at most prefetch_bucket_size elements. Outside of a pass an operation
-// that reads a unit throws TrainError, naming it and GatheredParameters.
+// Since the last Begin.
+struct GatherCounts {
+  int64_t units = 0;     // gathered, each as often as it was
+  int64_t ahead = 0;     // of these, asked for before the operation that read them
+  int64_t elements = 0;  // of these units, on all ranks together
+  int64_t peak_live_elements = 0;
+};
+
+// The parameters of a unit are views of its `flat`, whose memory comes and goes; its shard stays. A
+// dispatch mode of this thread sees the inputs of every operation, in backward passes too, knows
+// units by their storage, and has them gathered and held while the operation runs. A model needs no
+// change for it. What looks at memory without an operation (data_ptr()) must do so while the units
+// are held by Gather; else it throws, for released memory is not there. So does an operation that
+// writes to a parameter: the value would be lost. A view of a parameter (t(), narrow(), detach())
+// gathers nothing.
+//
+// In a pass (Begin to End) a unit that was gathered stays as long as the limits let it:
+// - At most max_live_parameters are live, but for what one operation needs.
+// - Each pass is expected to read what the last one of its kind (training or inference) read, in
+//   the same order. Then a unit goes as soon as an operation has run, if more than
+//   max_reuse_distance elements are read before its next use, and more than prefetching would ask
+//   for again. What comes next is gathered ahead, at most prefetch_bucket_size elements. If there
+//   is no room, what is used last goes first.
+// - In a pass of which nothing is expected, a first one or one that has left the order, nothing is
+//   gathered ahead, at most max_reuse_distance elements are live as well, and what was used longest
+//   ago goes first, when another unit needs room: operations in a row that read one unit gather it
+//   once, whatever the limits.
+// All of this follows from the order of operations alone, so it is the same on all ranks.
+//
+// Outside of a pass an operation that reads a unit throws TrainError kBadInput, naming it and
+// GatheredParameters.
+//
+// In a pass autocast keeps no copies of cast weights from one operation to the next: they would be
+// whole parameters.
 //
 // One thread, in which the backward passes run too. Every rank must run the same operations.
 class ParameterGatherer {
  public:
   struct Unit {
     std::string name;  // module path, for messages
-    at::Tensor flat;   // [world_size * n], model dtype; without memory while it is not live
-    at::Tensor shard;  // [n], this rank's part
+    at::Tensor flat;   // [world_size * n], model dtype; all of its storage
+    at::Tensor shard;  // [n], this rank's part; read whenever the unit is gathered
   };
 
   // Takes the memory of every `flat`. `exchange` must outlive this; unit i travels on channel
   // first_channel + i.
   ParameterGatherer(const ShardExchange& exchange, int first_channel, std::vector<Unit> units,
                     const GatherLimits& limits);
+  // In the thread that made it. What still refers to the units' storage finds no memory there.
   ~ParameterGatherer();
   ParameterGatherer(const ParameterGatherer&) = delete;
   ParameterGatherer& operator=(const ParameterGatherer&) = delete;
 
   // A forward pass (and the backward pass after it, where `trains`) begins; it ends with End, after
-  // which nothing is live. Begin while one is open ends that first.
+  // which nothing is live but what Gather holds. Begin while one is open ends that first; an
+  // exception in the middle of one, if it comes on all ranks, asks for no more.
   void Begin(bool trains);
   void End();
 
-  // Outside of a pass, collective: makes these units whole and writable until Release, which also
-  // takes this rank's part of what was written into its shard where `keep`.
+  // Collective: makes these units whole and writable until as many calls of Release, the last of
+  // which frees them. Where `keep`, a Release takes this rank's part of what was written into its
+  // shard.
   void Gather(const std::vector<size_t>& units);
   void Release(const std::vector<size_t>& units, bool keep);
 
-  int64_t live_elements() const;
-  int64_t peak_live_elements() const;  // since the last Begin
+  int64_t live_elements() const;  // those on their way too
+  const GatherCounts& counts() const;
 
  private:
   class Impl;
