@@ -15,7 +15,7 @@ from spawn import run_with_metrics
 from table import all_cells, pairwise_cells
 
 FACTORS = {
-    "stage": (1, 2),
+    "stage": (1, 2, 3),
     "precision": ("fp32", "bf16", "fp16"),
     "ranks": (2, 4),
     "accumulation": (1, 2),

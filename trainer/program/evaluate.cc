@@ -31,11 +31,22 @@ void AddBatch(const Engine<Model>& engine, const Dataset& data, const at::Tensor
   }
 }
 
+bool AnyStops(const ProcessGroup& group, StopWish stop) {
+  at::Tensor wishes = at::full({1}, stop == StopWish::kNone ? 0 : 1, at::kLong);
+  group.AllReduce(wishes, ReduceOp::kMax);
+  return wishes.item<int64_t>() > 0;
+}
+
 }  // namespace
+
+at::Tensor OneSample(const Dataset& data) {
+  return BatchLoader(data, {0}, /*batch_size=*/1, /*prefetch=*/0).Next().inputs;
+}
 
 EvaluationBatches::EvaluationBatches(const Dataset& data, const ProcessGroup& group,
                                      int64_t micro_batch_size, int64_t prefetch)
     : size_(ForwardSamples(data, micro_batch_size)),
+      rounds_(((data.size() + group.world_size() - 1) / group.world_size() + size_ - 1) / size_),
       left_((data.size() - group.rank() + group.world_size() - 1) / group.world_size()),
       loader_(data, EvaluationIndices(data.size(), group.rank(), group.world_size()), size_,
               prefetch) {}
@@ -57,15 +68,19 @@ Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGro
                     int64_t prefetch, const std::function<StopWish()>& wish) {
   const at::NoGradGuard no_grad;
   engine.SetEval();
-  // Ranks have their own running statistics since the last step.
-  for (at::Tensor buffer : engine.model().buffers()) group.Broadcast(buffer, /*root=*/0);
   EvaluationBatches batches(data, group, engine.core().micro_batch_size(), prefetch);
+  const bool together = engine.core().ForwardIsCollective();
   EvaluationSums own;
-  StopWish stop = wish();
-  while (batches.HasNext() && stop == StopWish::kNone) {
-    const Batch batch = batches.Next();
-    AddBatch(engine, data, engine.Forward(batch.inputs), batch.targets, own);
+  StopWish stop = StopWish::kNone;
+  for (int64_t round = 0; round < batches.rounds(); ++round) {
     stop = wish();
+    if (together ? AnyStops(group, stop) : stop != StopWish::kNone) break;
+    if (batches.HasNext()) {
+      const Batch batch = batches.Next();
+      AddBatch(engine, data, engine.Forward(batch.inputs), batch.targets, own);
+    } else if (together) {
+      engine.Forward(OneSample(data));
+    }
   }
   const auto all = GatherNumbers(
       group, {own.loss, static_cast<double>(own.targets), static_cast<double>(own.correct),

@@ -20,9 +20,8 @@ struct Evaluation {
   int stop_rank = 0;
 };
 
-// Collective: every sample of `data` counts exactly once, whatever the number of ranks. All ranks
-// use rank 0's buffers. Leaves the model in evaluation mode. `prefetch` batches are read ahead;
-// `wish` is asked between two of them.
+// Collective: every sample of `data` counts exactly once, whatever the number of ranks. Leaves the
+// model in evaluation mode. `prefetch` batches are read ahead; `wish` is asked between two of them.
 Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGroup& group,
                     int64_t prefetch, const std::function<StopWish()>& wish);
 
@@ -32,17 +31,22 @@ class EvaluationBatches {
   EvaluationBatches(const Dataset& data, const ProcessGroup& group, int64_t micro_batch_size,
                     int64_t prefetch);
 
-  int64_t size() const {
-    return size_;
-  }  // samples of a batch, of which the last one may have fewer
+  // Samples of a batch, of which the last one may have fewer.
+  int64_t size() const { return size_; }
+  int64_t rounds() const { return rounds_; }  // batches of the rank that has most
   bool HasNext() const { return left_ > 0; }
   Batch Next();
 
  private:
   int64_t size_;
+  int64_t rounds_;
   int64_t left_;  // samples
   BatchLoader loader_;
 };
+
+// Inputs with which a rank that has run out of samples takes part in the others' forward pass,
+// where that is collective (ZeRO stage 3).
+at::Tensor OneSample(const Dataset& data);
 
 // Samples of one forward pass without gradients: more than a micro-batch where samples are small.
 int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size);

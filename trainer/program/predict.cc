@@ -42,6 +42,8 @@ void Predict(Engine<Model>& engine, const Dataset& data, const ProcessGroup& gro
     if (batches.HasNext()) {
       const at::Tensor predictions = PredictionsOf(engine.Forward(batches.Next().inputs));
       own.slice(0, 0, predictions.size(0)).copy_(predictions);
+    } else if (engine.core().ForwardIsCollective()) {
+      engine.Forward(OneSample(data));
     }
     const at::Tensor all = group.AllGather(own).transpose(0, 1).contiguous();  // [most, ranks, 2]
     if (!writer) continue;

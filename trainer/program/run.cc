@@ -81,7 +81,7 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
   }
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
   WithWeights(recipe, env, {gpt2.n_positions}, [&](auto& engine, const ProcessGroup& group) {
-    if (group.rank() != 0) return;
+    if (group.rank() != 0 && !engine.core().ForwardIsCollective()) return;
     std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
     const std::vector<int64_t> more =
         Generate([&engine](const at::Tensor& tokens) { return engine.Forward(tokens); }, text,
@@ -91,7 +91,7 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
                   .seed = recipe.run.seed,
                   .n_positions = gpt2.n_positions});
     text.insert(text.end(), more.begin(), more.end());
-    PrintLine(TextOfTokens(text));
+    if (group.rank() == 0) PrintLine(TextOfTokens(text));
   });
 }
 

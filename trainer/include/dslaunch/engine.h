@@ -95,6 +95,10 @@ class EngineCore {
 
   void SetTrain(bool on);
 
+  // ZeRO stage 3: every forward pass gathers parameters from all ranks, so that all ranks must run
+  // the same ones, in evaluation too.
+  bool ForwardIsCollective() const;
+
   bool IsGradientAccumulationBoundary() const;
   int64_t train_batch_size() const;
   int64_t micro_batch_size() const;
