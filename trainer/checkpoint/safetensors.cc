@@ -110,7 +110,16 @@ SafetensorsFile::SafetensorsFile(std::string path)
 }
 
 void SafetensorsFile::Read(const Tensor& tensor, void* out) const {
-  ReadAt(tensor.begin, out, tensor.end - tensor.begin);
+  Read(tensor, 0, tensor.end - tensor.begin, out);
+}
+
+void SafetensorsFile::Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const {
+  const uint64_t size = tensor.end - tensor.begin;
+  if (first > size || bytes > size - first) {
+    throw TrainError(ExitCode::kInternal,
+                     "internal error: " + path_ + " is read beyond the end of a tensor");
+  }
+  ReadAt(tensor.begin + first, out, bytes);
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {

@@ -51,6 +51,9 @@ class SafetensorsFile {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   // Reads all of a tensor into `out`, which has end - begin bytes.
   void Read(const Tensor& tensor, void* out) const;
+  // Reads only `bytes` of its bytes, from `first` on (0 is the tensor's own first one). kInternal
+  // where they are not all the tensor's.
+  void Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const;
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const;

@@ -71,6 +71,27 @@ TEST(SafetensorsTest, RoundTrip) {
   EXPECT_EQ(read_step, 7);
 }
 
+TEST(SafetensorsTest, APartIsReadAlone) {
+  const TempDir folder;
+  const std::vector<uint8_t> before = {9, 9, 9}, values = {0, 1, 2, 3, 4, 5};
+  WriteSafetensors(folder / "t",
+                   {{"before", "U8", {3}, before.data()}, {"a", "U8", {2, 3}, values.data()}});
+  const SafetensorsFile reader(folder / "t");
+  const SafetensorsFile::Tensor& tensor = reader.tensors().at("a");
+  std::vector<uint8_t> part(4, 7);
+  reader.Read(tensor, 2, 3, part.data());
+  EXPECT_EQ(part, (std::vector<uint8_t>{2, 3, 4, 7}));
+  reader.Read(tensor, 3, 3, part.data());
+  EXPECT_EQ(part, (std::vector<uint8_t>{3, 4, 5, 7}));
+  reader.Read(tensor, 6, 0, part.data());
+  EXPECT_EQ(part, (std::vector<uint8_t>{3, 4, 5, 7}));
+
+  EXPECT_THROW(reader.Read(tensor, 4, 3, part.data()), TrainError);
+  EXPECT_THROW(reader.Read(tensor, 7, 0, part.data()), TrainError);
+  EXPECT_THROW(reader.Read(tensor, UINT64_MAX, 2, part.data()), TrainError);
+  EXPECT_EQ(part, (std::vector<uint8_t>{3, 4, 5, 7}));
+}
+
 TEST(SafetensorsTest, MetadataIsForOtherPrograms) {
   const TempDir folder;
   const uint8_t value = 1;
