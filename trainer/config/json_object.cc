@@ -67,7 +67,7 @@ std::string Listed(const std::set<std::string>& words) {
 
 }  // namespace
 
-json ParseJson(const std::string& text, const std::string& source) {
+json ParseJson(const std::string& text, const std::string& source, JsonComments comments) {
   std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) {
@@ -77,13 +77,14 @@ json ParseJson(const std::string& text, const std::string& source) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw TrainError(ExitCode::kBadInput, source + ": the key \"" + value.get<std::string>() +
-                                                "\" is given twice; keep one of them");
+      throw TrainError(ExitCode::kBadInput,
+                       source + ": the key " + Shown(value) + " is given twice; keep one of them");
     }
     return true;
   };
   try {
-    return json::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+    return json::parse(text, on_event, /*allow_exceptions=*/true,
+                       comments == JsonComments::kAccept);
   } catch (const json::exception& error) {
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
