@@ -26,7 +26,8 @@ std::string Contents(const std::string& file) {
 }
 
 void Overwrite(const std::string& file, const std::string& content) {
-  std::ofstream(file, std::ios::binary | std::ios::trunc) << content;
+  fs::remove(file);  // truncated ones are waited for by some file systems
+  std::ofstream(file, std::ios::binary) << content;
 }
 
 class CheckpointDamageTest : public testing::Test {
