@@ -54,12 +54,13 @@ def environment(rank, world, local_world, port):
 class Job:
     """Ranks that have been started. Use as a context manager: whatever is left is killed at its end."""
 
-    def __init__(self, recipe_json, world, local_world=None, recipe_of_rank=None):
+    def __init__(self, recipe_json, world, local_world=None, recipe_of_rank=None, env_of_rank=None):
         self.holder, port = held_port()
         self.processes, self.files = [], []
         for rank in range(world):
             text = json.dumps((recipe_of_rank or {}).get(rank, recipe_json))
             env = environment(rank, world, local_world or world, port)
+            env.update((env_of_rank or {}).get(rank, {}))
             out, err, status = (tempfile.TemporaryFile("w+") for _ in range(3))
             self.files.append((out, err, status))
             env["DSLAUNCH_RECIPE"] = text

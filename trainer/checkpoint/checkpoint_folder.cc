@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // some 200,000 tensors
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
 constexpr char kLatestFile[] = "latest";
@@ -33,11 +34,40 @@ void Rename(const std::string& from, const std::string& to) {
   if (rename(from.c_str(), to.c_str()) < 0) FailIo(to, "made", std::strerror(errno));
 }
 
+// Makes a folder and those above it, so that a power cut leaves them.
+void MakeFolders(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return;
+  const fs::path above = fs::absolute(path).parent_path();
+  MakeFolders(above);
+  if (!fs::create_directory(path, error) && error) FailIo(path, "made", error.message());
+  SyncFolder(above);
+}
+
+// A folder that cannot be listed is not to be taken for an empty one, in which training would start
+// afresh. One that is not there is empty.
+void CheckListable(const std::string& folder) {
+  std::error_code error;
+  const fs::directory_iterator names(folder, error);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    FailIo(folder, "read", error.message());
+  }
+}
+
 Manifest ReadManifest(const std::string& folder) {
   const std::string file = folder + "/" + kManifestFile;
-  std::ifstream stream(file, std::ios::binary);
+  std::error_code error;
+  const bool is_file = fs::is_regular_file(file, error);
+  const uintmax_t bytes = is_file ? fs::file_size(file, error) : 0;
+  if (bytes > kMaxManifestBytes) {
+    throw TrainError(ExitCode::kBadInput, file + ": has " + std::to_string(bytes) +
+                                              " bytes; at most " +
+                                              std::to_string(kMaxManifestBytes) + " are read");
+  }
+  std::ifstream stream;
   std::ostringstream text;
-  if (!stream || !(text << stream.rdbuf())) {
+  if (is_file) stream.open(file, std::ios::binary);
+  if (!stream.is_open() || error || (bytes > 0 && !(text << stream.rdbuf()))) {
     throw TrainError(ExitCode::kBadInput, file + ": cannot be read");
   }
   return ParseManifest(text.str(), file);
@@ -75,20 +105,24 @@ std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
   return order;
 }
 
-void CheckpointFolder::Prepare() const {
+std::vector<std::string> CheckpointFolder::Prepare() const {
+  MakeFolders(path_);
+  if (access(path_.c_str(), R_OK | W_OK | X_OK) < 0) FailIo(path_, "used", std::strerror(errno));
   std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) FailIo(path_, "made", error.message());
-  if (access(path_.c_str(), W_OK | X_OK) < 0) FailIo(path_, "written", std::strerror(errno));
   std::vector<fs::path> left;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     if (entry.path().filename().string().starts_with(kTemporaryPrefix)) left.push_back(entry);
   }
-  for (const fs::path& path : left) fs::remove_all(path, error);
+  std::vector<std::string> removed;
+  for (const fs::path& path : left) {  // what cannot be removed is in nobody's way
+    if (fs::remove_all(path, error) > 0 && !error) removed.push_back(path.filename());
+  }
+  return removed;
 }
 
 CheckpointFolder::Listing CheckpointFolder::List() const {
   Listing listing;
+  CheckListable(path_);
   std::error_code error;
   std::vector<std::string> tags;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {

@@ -54,8 +54,9 @@ class CheckpointFolder {
 
   const std::string& path() const { return path_; }
 
-  // Makes the folder and removes what killed saves have left. Before a run, not during one.
-  void Prepare() const;
+  // Makes the folder and removes what saves that were cut short have left; returns the names of
+  // what it removed. Before a run, not during one.
+  std::vector<std::string> Prepare() const;
 
   // Reads every byte of what it chooses and checks it. Does not throw for damage: kRefused where
   // going on would silently throw training away.

@@ -51,8 +51,12 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t t
       env_(env),
       train_samples_(train_samples),
       folder_(recipe.run.checkpoint_dir) {
-  if (env_.rank == 0) folder_.Prepare();
+  std::vector<std::string> removed;
+  if (env_.rank == 0) removed = folder_.Prepare();
   decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
+  for (const std::string& name : removed) {
+    decision_.reason += "; removed " + name + ", left by a save that was cut short";
+  }
   saved_step_ = start().step;
   run_id_ = decision_.checkpoint ? decision_.checkpoint->manifest.run_id : NewRunId();
   CheckFits();

@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/durable_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <cerrno>
@@ -46,9 +47,12 @@ FileSum NewFile::Finish() {
 }
 
 FileSum SumFile(const std::string& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe would be waited for, a device may never end.
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd && errno == ENOENT) throw TrainError(ExitCode::kBadInput, path + " is missing");
-  if (!fd) Fail(path, "read");
+  struct stat info;
+  if (!fd || fstat(fd.get(), &info) < 0) Fail(path, "read");
+  if (!S_ISREG(info.st_mode)) throw TrainError(ExitCode::kBadInput, path + " is not a file");
   FileSum sum;
   std::vector<char> chunk(kChunkBytes);
   while (true) {

@@ -31,7 +31,7 @@ class NewFile {
   FileSum sum_;
 };
 
-// Reads the whole file. kBadInput where it is missing, kIo where it cannot be read.
+// Reads the whole file. kBadInput where it is missing or none, kIo where it cannot be read.
 FileSum SumFile(const std::string& path);
 
 uint32_t Crc32(const void* data, size_t bytes, uint32_t start = 0);

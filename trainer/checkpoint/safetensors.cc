@@ -9,6 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "proto/contract/harmless_text.h"
 #include "trainer/config/json_object.h"
 #include "trainer/train_error.h"
 
@@ -16,6 +17,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kLengthBytes = 8;
+constexpr size_t kMaxProblemBytes = 400;
 constexpr char kMetadata[] = "__metadata__";
 
 std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
@@ -30,8 +32,9 @@ uint64_t SizeOf(const TensorBytes& tensor) {
          DtypeBytes(tensor.dtype).value();
 }
 
+// A zip archive, as torch.save writes, or a bare pickle of protocol 2 and later. A header's length
+// may begin in the same way (640 is 80 02), but such a one is then a small number.
 bool IsPickle(const unsigned char* head) {
-  // A zip archive, as torch.save writes, or a bare pickle of protocol 2 and later.
   return std::memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == 0x80 && head[1] <= 5);
 }
 
@@ -81,7 +84,8 @@ FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>
 }
 
 SafetensorsFile::SafetensorsFile(std::string path)
-    : path_(std::move(path)), fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+    : path_(std::move(path)),
+      fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe would be waited for
   struct stat info;
   if (!fd_ || fstat(fd_.get(), &info) < 0) {
     throw TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,
@@ -94,12 +98,13 @@ SafetensorsFile::SafetensorsFile(std::string path)
     Fail("has " + std::to_string(file_bytes) + " bytes, too few for a safetensors file");
   }
   ReadAt(0, head.data(), head.size());
-  if (IsPickle(head.data())) {
-    Fail("is a pickle (torch.save), which can run code and is never read; save it as safetensors");
-  }
   uint64_t header_bytes = 0;
   for (size_t i = 0; i < kLengthBytes; ++i) header_bytes |= uint64_t{head[i]} << (8 * i);
   if (header_bytes > kMaxSafetensorsHeaderBytes) {
+    if (IsPickle(head.data())) {
+      Fail(
+          "is a pickle (torch.save), which can run code and is never read; save it as safetensors");
+    }
     Fail("promises a header of " + std::to_string(header_bytes) + " bytes; at most " +
          std::to_string(kMaxSafetensorsHeaderBytes) + " are read");
   }
@@ -123,7 +128,9 @@ void SafetensorsFile::Read(const Tensor& tensor, uint64_t first, size_t bytes, v
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {
-  throw TrainError(ExitCode::kBadInput, path_ + ": " + problem);
+  // Names come from the file: they may be long, and hold what a terminal obeys.
+  throw TrainError(ExitCode::kBadInput,
+                   path_ + ": " + Harmless(problem.substr(0, kMaxProblemBytes)));
 }
 
 void SafetensorsFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
@@ -144,10 +151,17 @@ void SafetensorsFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {
 void SafetensorsFile::ParseHeader(const std::string& header, uint64_t data_begin,
                                   uint64_t file_bytes) {
   if (!header.starts_with('{')) Fail("its header is not a JSON object");
-  const nlohmann::json json = ParseJson(header, path_);
+  const nlohmann::json json = ParseJson(header, path_, JsonComments::kRefuse);
   const uint64_t data_bytes = file_bytes - data_begin;
   for (const auto& [name, value] : json.items()) {
-    if (name == kMetadata) continue;
+    if (name == kMetadata) {
+      const auto is_text = [](const nlohmann::json& item) { return item.is_string(); };
+      if (!value.is_null() &&
+          !(value.is_object() && std::all_of(value.begin(), value.end(), is_text))) {
+        Fail(std::string(kMetadata) + " is not an object of texts");
+      }
+      continue;
+    }
     const auto wrong = [&, &tensor_name = name](const std::string& problem) {
       Fail("tensor " + tensor_name + ": " + problem);
     };

@@ -36,7 +36,12 @@ FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>
                          const std::map<std::string, std::string>& metadata = {});
 
 // A file being read. It is not trusted: every length is checked against the file's before it is
-// used. Errors are TrainError, kBadInput or kIo, and name the file.
+// used. Errors are TrainError, kBadInput or kIo, and name the file. What the format's own library
+// (safetensors 0.8) refuses is refused; of what it accepts, these are too:
+//   a header of more than kMaxSafetensorsHeaderBytes, or with a space before its {
+//   the same key twice, which the format forbids; more than 64 levels
+//   formats that DtypeBytes does not know; an entry with other keys than the format's three
+//   more than 2^63 - 1 elements or bytes, on the way to a product of 0 too
 class SafetensorsFile {
  public:
   struct Tensor {

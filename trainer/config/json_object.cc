@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "proto/contract/harmless_text.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -12,6 +13,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 64;
+constexpr size_t kMaxReasonBytes = 400;
+constexpr size_t kMaxPlaceBytes = 400;
 
 // Edits between two words, where a swap of neighbours is one edit.
 size_t Distance(std::string_view a, std::string_view b) {
@@ -55,7 +58,7 @@ std::optional<int64_t> AsWhole(const json& value) {
 // The value as it stands in the file, cut where it is long.
 std::string Shown(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > 40) text = text.substr(0, 40) + "...";
+  if (text.size() > 40) text = Harmless(text.substr(0, 40)) + "...";  // may cut a character
   return text;
 }
 
@@ -67,7 +70,7 @@ std::string Listed(const std::set<std::string>& words) {
 
 }  // namespace
 
-json ParseJson(const std::string& text, const std::string& source) {
+json ParseJson(const std::string& text, const std::string& source, JsonComments comments) {
   std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) {
@@ -77,17 +80,20 @@ json ParseJson(const std::string& text, const std::string& source) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw TrainError(ExitCode::kBadInput, source + ": the key \"" + value.get<std::string>() +
-                                                "\" is given twice; keep one of them");
+      throw TrainError(ExitCode::kBadInput,
+                       source + ": the key " + Shown(value) + " is given twice; keep one of them");
     }
     return true;
   };
   try {
-    return json::parse(text, on_event, /*allow_exceptions=*/true, /*ignore_comments=*/true);
+    return json::parse(text, on_event, /*allow_exceptions=*/true,
+                       comments == JsonComments::kAccept);
   } catch (const json::exception& error) {
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
-    throw TrainError(ExitCode::kBadInput, source + ": not valid JSON: " + reason);
+    // It quotes the text, at any length and whatever is in it.
+    throw TrainError(ExitCode::kBadInput,
+                     source + ": not valid JSON: " + Harmless(reason.substr(0, kMaxReasonBytes)));
   }
 }
 
@@ -127,7 +133,9 @@ std::string JsonObject::PlaceOf(const std::string& key) const {
 }
 
 void JsonObject::Fail(const std::string& key, const std::string& problem) const {
-  throw TrainError(ExitCode::kBadInput, source_ + ": " + PlaceOf(key) + " " + problem);
+  std::string place = PlaceOf(key);  // of the file's own words
+  if (place.size() > kMaxPlaceBytes) place = place.substr(0, kMaxPlaceBytes) + "...";
+  throw TrainError(ExitCode::kBadInput, source_ + ": " + Harmless(place + " " + problem));
 }
 
 std::string JsonObject::Place() const { return path_.empty() ? source_ : source_ + ": " + path_; }

@@ -13,9 +13,12 @@
 
 namespace dslaunch {
 
-// Parses `text`, accepting // and /* */ comments. Malformed text, a key given twice and more than
-// 64 levels are kBadInput; `source` names the text in messages.
-nlohmann::json ParseJson(const std::string& text, const std::string& source);
+enum class JsonComments { kAccept, kRefuse };  // such as this one, and /* */
+
+// Malformed text, a key given twice and more than 64 levels are kBadInput; `source` names the text
+// in messages.
+nlohmann::json ParseJson(const std::string& text, const std::string& source,
+                         JsonComments comments = JsonComments::kAccept);
 
 // The known word closest to `word`, if one is close enough to be a slip of the keyboard.
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known);

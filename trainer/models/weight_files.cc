@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "proto/contract/harmless_text.h"
 #include "trainer/models/json_file.h"
 #include "trainer/train_error.h"
 
@@ -13,6 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr size_t kMaxShownBytes = 400;
 const std::set<std::string> kPickles = {".bin", ".pt", ".pth"};
 
 [[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
@@ -36,7 +38,8 @@ std::vector<std::string> ShardFiles(const std::string& folder) {
   std::set<std::string> files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || !IsPlainName(file.get<std::string>())) {
-      Refuse(path + ": weight_map." + tensor + " is not the name of a file in this folder");
+      Refuse(path + ": weight_map." + Harmless(tensor.substr(0, kMaxShownBytes)) +
+             " is not the name of a file in this folder");
     }
     files.insert(folder + "/" + file.get<std::string>());
   }

@@ -87,8 +87,20 @@ TEST_F(CheckpointFolderTest, WhatAKilledSaveLeftIsNeverTakenAndIsRemoved) {
   const std::string begun = folder_.Begin("step_000002");
   std::ofstream(begun + "/w.safetensors") << "half";
   EXPECT_EQ(Choose().checkpoint->tag, "step_000001");
-  folder_.Prepare();
+  EXPECT_THAT(folder_.Prepare(), ElementsAre(fs::path(begun).filename().string()));
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
+}
+
+TEST_F(CheckpointFolderTest, WhatCannotBeListedIsNotTakenForEmpty) {
+  const std::string file = temp_.Write("file", "");
+  try {
+    CheckpointFolder(file).Choose({});
+    ADD_FAILURE() << "a run would start afresh";
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kIo);
+    EXPECT_THAT(error.what(), HasSubstr(file));
+  }
+  EXPECT_EQ(CheckpointFolder(temp_ / "none").Choose({}).kind, DecisionKind::kFresh);
 }
 
 TEST_F(CheckpointFolderTest, DamageIsPassedOverByName) {

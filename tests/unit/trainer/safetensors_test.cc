@@ -117,6 +117,22 @@ TEST(SafetensorsTest, WhatOthersWriteIsRead) {
   EXPECT_EQ(Refusal(WithHeader("{}", "")), "");
 }
 
+// The length of a header comes first: in some files its bytes are those that a pickle begins with.
+TEST(SafetensorsTest, AHeaderMayHaveAnyLength) {
+  for (size_t length = 2; length < 1600; ++length) {
+    ASSERT_EQ(Refusal(WithHeader("{}" + std::string(length - 2, ' '), "")), "") << length;
+  }
+}
+
+TEST(SafetensorsTest, NamesOfAFileDoNotSteerTerminals) {
+  const std::string message = Refusal(WithHeader(
+      "{" + Entry("a\\n\\u001b[2Jb" + std::string(9000, 'c'), "F31", "[]", "[0,4]") + "}", "1234"));
+  EXPECT_THAT(message, HasSubstr("tensor a"));
+  EXPECT_THAT(message, Not(HasSubstr("\n")));
+  EXPECT_THAT(message, Not(HasSubstr("\x1b")));
+  EXPECT_LT(message.size(), 1000u);
+}
+
 TEST(SafetensorsTest, WrongFilesAreRefused) {
   const std::string good = "{" + Entry("a", "F32", "[2]", "[0,8]") + "}";
   ASSERT_EQ(Refusal(WithHeader(good, "12345678")), "");
@@ -158,6 +174,9 @@ TEST(SafetensorsTest, WrongFilesAreRefused) {
        "cut off"},
       {WithHeader("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "12345678"), "must have"},
       {WithHeader("{\"a\":1}", ""), "must have"},
+      {WithHeader("{/**/}", ""), "not valid JSON"},
+      {WithHeader("{\"__metadata__\":1}", ""), "__metadata__ is not"},
+      {WithHeader("{\"__metadata__\":{\"step\":1}}", ""), "__metadata__ is not"},
       {WithHeader("{\"a\":" + std::string(1000, '[') + std::string(1000, ']') + "}", ""), "nested"},
   };
   for (const auto& c : cases) EXPECT_THAT(Refusal(c.content), HasSubstr(c.words));

@@ -1,0 +1,141 @@
+#include "tests/fuzz/hostile_readers.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <vector>
+
+#include "proto/contract/harmless_text.h"
+#include "proto/contract/unique_fd.h"
+#include "tests/support/temp_dir.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/json_object.h"
+#include "trainer/models/huggingface_config.h"
+#include "trainer/models/weight_files.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxMessageBytes = 2000;
+
+void Require(bool holds, const char* what) {
+  if (!holds) throw std::logic_error(what);
+}
+
+// Whether read() accepts.
+template <class Read>
+bool Accepts(Read read) {
+  try {
+    read();
+    return true;
+  } catch (const TrainError& error) {
+    Require(error.code() == ExitCode::kBadInput, "bad content is not refused as bad input");
+    const std::string message = error.what();
+    Require(!message.empty() && message.size() < kMaxMessageBytes, "a refusal is not one line");
+    Require(message == Harmless(message), "a refusal could steer a terminal");
+    return false;
+  }
+}
+
+// A new file in the place of another: truncated ones are waited for by some file systems.
+void Replace(const std::string& file, const std::string& content) {
+  std::filesystem::remove(file);
+  std::ofstream(file, std::ios::binary) << content;
+}
+
+// A file without a place on a disk.
+class MemoryFile {
+ public:
+  explicit MemoryFile(const std::string& content) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {
+    const ssize_t n = write(fd_.get(), content.data(), content.size());
+    Require(n == static_cast<ssize_t>(content.size()), "the file to read could not be made");
+  }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_.get()); }
+
+ private:
+  UniqueFd fd_;
+};
+
+}  // namespace
+
+bool ReadsSafetensors(const std::string& file) {
+  const MemoryFile memory(file);
+  return Accepts([&] {
+    const SafetensorsFile reader(memory.path());
+    std::vector<std::pair<uint64_t, uint64_t>> ranges;
+    for (const auto& [name, tensor] : reader.tensors()) {
+      Require(tensor.begin >= 8 && tensor.begin <= tensor.end && tensor.end <= file.size(),
+              "a tensor lies outside of the file");
+      const auto bytes = static_cast<uint64_t>(NumElements(tensor.shape).value()) *
+                         DtypeBytes(tensor.dtype).value();
+      Require(bytes == tensor.end - tensor.begin, "a tensor's bytes are not those of its shape");
+      std::string data(bytes, '\0');
+      reader.Read(tensor, data.data());
+      Require(data == file.substr(tensor.begin, bytes), "other bytes are read than the file has");
+      ranges.emplace_back(tensor.begin, tensor.end);
+    }
+    std::sort(ranges.begin(), ranges.end());
+    for (size_t i = 1; i < ranges.size(); ++i) {
+      Require(ranges[i - 1].second == ranges[i].first, "tensors overlap or leave a hole");
+    }
+    Require(ranges.empty() || ranges.back().second == file.size(), "the file goes on");
+  });
+}
+
+bool ReadsManifest(const std::string& text) {
+  char first[32];
+  std::snprintf(first, sizeof first, "{\"crc32\":\"%08x\",\n", Crc32(text.data(), text.size()));
+  Accepts([&] { ParseManifest(text, "m"); });
+  return Accepts([&] {
+    const Manifest manifest = ParseManifest(first + text, "m");
+    for (const FileRecord& file : manifest.files) {
+      Require(file.name.find('/') == std::string::npos && file.name.front() != '.',
+              "a file lies outside of its folder");
+    }
+    for (const TensorRecord& tensor : manifest.tensors) {
+      int64_t at = 0;
+      for (const TensorSlice& slice : tensor.slices) {
+        Require(slice.start == at && slice.end >= at, "slices overlap or leave a hole");
+        at = slice.end;
+      }
+      Require(at == NumElements(tensor.shape).value(), "slices do not cover their tensor");
+    }
+    const std::string again = FormatManifest(manifest);
+    Require(FormatManifest(ParseManifest(again, "m")) == again, "a manifest changes when saved");
+  });
+}
+
+bool ReadsJson(const std::string& text) {
+  return Accepts([&] {
+    const nlohmann::json json = ParseJson(text, "j");
+    const std::string again = json.dump();
+    Require(ParseJson(again, "j", JsonComments::kRefuse).dump() == again, "JSON changes");
+  });
+}
+
+bool ReadsHuggingFaceConfig(const std::string& text) {
+  static const TempDir folder;
+  Replace(folder / kHuggingFaceConfigFile, text);
+  return Accepts([&] { ReadHuggingFaceConfig(folder.path()); });
+}
+
+bool ReadsWeightIndex(const std::string& text) {
+  static const TempDir folder;
+  Replace(folder / "model.safetensors.index.json", text);
+  return Accepts([&] {
+    for (const std::string& file : WeightFiles(folder.path())) {
+      Require(std::filesystem::path(file).lexically_normal().parent_path() == folder.path(),
+              "a file of weights lies outside of its folder");
+    }
+  });
+}
+
+}  // namespace dslaunch
