@@ -1,0 +1,66 @@
+"""What PyTorch's halves of tests/bench/train and tests/bench/zero share: the GPT, its weights and data, the loss, and the
+metrics file, in which each optimizer step of rank 0 is one JSON object."""
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+import numpy
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import cross_entropy
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "trainer"))
+from gpt2 import Gpt2  # noqa: E402
+
+
+def prepare(recipe):
+    """Writes the data and the weights that `recipe` names."""
+    samples = recipe["run"]["steps"] * recipe["engine"]["train_batch_size"]
+    tokens = samples * recipe["model"]["n_positions"] + 1
+    dice = numpy.random.default_rng(1)
+    dice.integers(recipe["model"]["vocab_size"], size=tokens).astype("<u2").tofile(recipe["data"]["path"])
+    torch.manual_seed(1)
+    save_file(Gpt2(recipe["model"]).state_dict(), recipe["run"]["init_weights"])
+
+
+def place():
+    """(rank, number of ranks); without a launcher this is the only one."""
+    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+def make_model(recipe):
+    model = Gpt2(recipe["model"])
+    model.load_state_dict(load_file(recipe["run"]["init_weights"]))
+    return model
+
+
+def loss_of(logits, targets):
+    return cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def train(recipe, metrics_file, step):
+    """Calls `step`, which does one optimizer step for inputs and targets [batch, time] and returns this rank's loss."""
+    rank, world = place()
+    tokens = numpy.memmap(recipe["data"]["path"], "<u2", "r")
+    block, batch = recipe["model"]["n_positions"], recipe["engine"]["train_batch_size"] // world
+    before = time.perf_counter()
+    for number in range(recipe["run"]["steps"]):
+        starts = [(number * batch * world + sample * world + rank) * block for sample in range(batch)]
+        rows = torch.from_numpy(numpy.stack([tokens[at:at + block + 1] for at in starts]).astype(numpy.int64))
+        mean = step(rows[:, :-1], rows[:, 1:]).detach()
+        if world > 1:
+            dist.all_reduce(mean)
+        if rank == 0:
+            now = time.perf_counter()
+            with open(metrics_file, "a") as out:
+                print(json.dumps({"step": number + 1, "loss": mean.item() / world, "step_s": now - before}), file=out)
+            before = now
+    if world > 1:
+        dist.destroy_process_group()
+    # Now and then PyTorch's own threads abort while the interpreter ends.
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,101 @@
+"""What a rank holds and what it sends at each stage of ZeRO, measured and as the paper has it (Rajbhandari et al., "ZeRO:
+Memory Optimizations Toward Training Trillion Parameter Models", sections 5 and 7)."""
+
+import os
+import random
+
+import spawn
+
+MODEL_BYTES = 2  # of an element, with bf16
+# K of the paper: bytes that AdamW keeps of each parameter, which are its fp32 weight, momentum and variance.
+OPTIMIZER_BYTES = 12
+GRADIENT_BYTES = {"bf16": 2, "fp32": 4}  # by data_types.grad_accum_dtype
+# Elements to which the ranks' parts of what is sharded are rounded up. What is sharded at once has one parameter at least.
+ALIGNMENT = 16
+STATES = ("parameters", "gradients", "optimizer")  # as the metrics name them
+BLOCK = 32  # tokens of a sample
+
+
+def gpt(width=256, layers=4, positions=BLOCK):
+    return {"type": "gpt2", "n_layer": layers, "n_embd": width, "n_head": 8, "n_positions": positions, "vocab_size": 256,
+            "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+
+
+def elements(model):
+    """(number of parameters, of tensors they are)"""
+    width, layers = model["n_embd"], model["n_layer"]
+    block = 12 * width ** 2 + 13 * width  # qkv 3, output 1, MLP 4 + 4; biases 9, two layer norms 4
+    return (model["vocab_size"] + model["n_positions"] + 2) * width + layers * block, 4 + 12 * layers
+
+
+def write_text(file, bytes=1 << 16):
+    with open(file, "wb") as out:
+        out.write(random.Random(1).randbytes(bytes))
+
+
+def recipe(model, text, stage, ranks, accumulation="bf16", steps=2):
+    """Buckets are a twentieth of the model at most, or they would hide what sharding saves; and of what is gathered at
+    stage 3 nothing is kept for later."""
+    bucket = elements(model)[0] // 20
+    return {
+        "model": model,
+        "data": {"type": "text", "path": text, "block_size": BLOCK, "shuffle": False},
+        "run": {"steps": steps, "seed": 1},
+        "engine": {
+            "train_batch_size": ranks, "gradient_clipping": 1.0, "bf16": {"enabled": True},
+            "data_types": {"grad_accum_dtype": accumulation},
+            "optimizer": {"type": "AdamW", "params": {"lr": 0.0003, "weight_decay": 0.01}},
+            "zero_optimization": {
+                "stage": stage, "reduce_bucket_size": bucket, "allgather_bucket_size": bucket,
+                "stage3_prefetch_bucket_size": bucket, "stage3_param_persistence_threshold": 0,
+                "stage3_max_live_parameters": bucket, "stage3_max_reuse_distance": 0}}}
+
+
+def paper_states(model, stage, ranks, accumulation):
+    """{category: bytes of a rank}, section 5: with P parameters, N ranks and G bytes of a gradient
+    (2 + G) P + K P / N,  2 P + (G + K) P / N,  (2 + G + K) P / N  at stages 1, 2, 3."""
+    whole, part = elements(model)[0], elements(model)[0] / ranks
+    return {"parameters": MODEL_BYTES * (part if stage >= 3 else whole),
+            "gradients": GRADIENT_BYTES[accumulation] * (part if stage >= 2 else whole),
+            "optimizer": OPTIMIZER_BYTES * (part if stage >= 1 else whole)}
+
+
+def alignment(model, stage, ranks, accumulation):
+    """{category: bytes} that rounding up may add to paper_states."""
+    rounded = elements(model)[1] * ALIGNMENT if stage else 0
+    return {"parameters": MODEL_BYTES * rounded * (1 if stage >= 3 else ranks),
+            "gradients": GRADIENT_BYTES[accumulation] * rounded * (1 if stage >= 2 else ranks),
+            "optimizer": OPTIMIZER_BYTES * rounded}
+
+
+def measured_memory(model, text, stage, ranks, accumulation):
+    """The metrics' "memory" of the second step: bytes of live tensors by category, of each the largest of all ranks."""
+    _, steps = spawn.run_with_metrics(recipe(model, text, stage, ranks, accumulation), ranks)
+    return steps[-1]["memory"]
+
+
+def paper_sent(model, stage, ranks):
+    """Bytes that a rank sends in a step, section 7: gradients are reduced to their owners, and parameters gathered from
+    them once, at stage 3 in the forward and in the backward pass. Each time (N - 1) / N of the elements leave a rank."""
+    return (3 if stage == 3 else 2) * elements(model)[0] * MODEL_BYTES * (ranks - 1) / ranks
+
+
+def _written(whole_recipe, ranks):
+    """Bytes that each rank wrote in its life, into sockets and files, as Linux has counted them."""
+    with spawn.Job(whole_recipe, ranks) as job:
+        job.wait_for(lambda: all(os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                                 for process in job.processes), 120, "all ranks ended")
+        counts = []
+        for process in job.processes:
+            with open(f"/proc/{process.pid}/io") as lines:
+                counts += [int(line.split()[1]) for line in lines if line.startswith("wchar:")]
+        for rank in job.finish():
+            assert rank.code == 0 and rank.err == "", (rank.code, rank.err)
+    return counts
+
+
+def measured_sent(model, text, stage, ranks):
+    """Bytes that each rank writes in a step: what a run of 6 steps writes beyond one of 2. The transport is Gloo's TCP;
+    memory that ranks share would not be seen."""
+    short, long = (_written(recipe(model, text, stage, ranks, steps=steps), ranks) for steps in (2, 6))
+    return [(b - a) / 4 for a, b in zip(short, long)]
