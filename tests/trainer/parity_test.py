@@ -206,7 +206,7 @@ class DeepSpeedTest(InputsCase):
                     self.assertEqual(traces(metrics), traces(steps))
 
     def test_loss_scale_goes_up_and_down_as_deepspeeds(self):
-        recipes = [self.mlp(steps=40) for _ in SCALERS]
+        recipes = [self.mlp(steps=60) for _ in SCALERS]
         for wanted, scaler in zip(recipes, SCALERS, strict=True):
             wanted["engine"].update(OPTIMIZERS["adamw_clipped"], train_batch_size=64, gradient_accumulation_steps=2,
                                     fp16={"enabled": True, **scaler})

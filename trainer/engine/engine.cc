@@ -25,13 +25,6 @@ namespace {
   throw TrainError(ExitCode::kBadInput, problem);
 }
 
-std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& module) {
-  std::vector<NamedTensor> parameters = Unique(module.named_parameters());
-  std::erase_if(parameters, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
-  if (parameters.empty()) Fail("the model has no parameter that requires a gradient");
-  return parameters;
-}
-
 const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   if (!config.optimizer) {
     Fail(
@@ -61,12 +54,13 @@ EngineConfig ReadConfig(const std::string& config, const InitializeOptions& opti
 
 class EngineCore::Impl {
  public:
-  Impl(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group)
+  Impl(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
+       InitRecording* deferred)
       : config_(config),
         module_(module),
         group_(group),
-        parameters_(CastAndList(config.precision, module)),
-        states_(MakeModelStates(config, module, parameters_, group)),
+        states_(MakeModelStates(config, module, group, deferred)),
+        parameters_(TrainableParameters(module)),
         optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
                                  states_->parts(), SumOfShards())) {
     if (config.precision.loss_scaler) {
@@ -191,8 +185,8 @@ class EngineCore::Impl {
   EngineConfig config_;
   torch::nn::Module& module_;
   const ProcessGroup& group_;
-  std::vector<NamedTensor> parameters_;  // those that are trained
   std::unique_ptr<ModelStates> states_;
+  std::vector<NamedTensor> parameters_;  // those that are trained
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScalerState> scaler_;
   bool forward_done_ = false;
@@ -209,12 +203,6 @@ class EngineCore::Impl {
   double compute_s_ = 0;
 
  private:
-  static std::vector<NamedTensor> CastAndList(const PrecisionConfig& precision,
-                                              torch::nn::Module& module) {
-    CastModule(module, precision.model, precision.batch_norm_float32);
-    return TrainableParameters(module);
-  }
-
   // Null where every rank has whole parameters.
   SumOverRanks SumOfShards() const {
     if (!states_->sharded()) return nullptr;
@@ -360,11 +348,12 @@ at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target) {
 }
 
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
-                       const ProcessGroup& group)
-    : impl_(std::make_unique<Impl>(config, module, group)) {}
+                       const ProcessGroup& group, InitRecording* deferred)
+    : impl_(std::make_unique<Impl>(config, module, group, deferred)) {}
 EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
                        const ProcessGroup& group, const InitializeOptions& options)
-    : EngineCore(ReadConfig(config, options, group.world_size()), module, group) {}
+    : EngineCore(ReadConfig(config, options, group.world_size()), module, group, options.deferred) {
+}
 EngineCore::~EngineCore() = default;
 EngineCore::EngineCore(EngineCore&&) noexcept = default;
 
@@ -409,5 +398,16 @@ std::vector<TensorPart> EngineCore::OptimizerState() const { return impl_->Optim
 EngineProgress EngineCore::progress() const { return impl_->progress(); }
 void EngineCore::WeightsChanged() { impl_->states_->Publish(); }
 void EngineCore::Resume(const EngineProgress& progress) { impl_->Resume(progress); }
+
+GatheredParameters::GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
+                                       std::optional<int> modifier_rank)
+    : core_(core), parameters_(std::move(parameters)), modifier_rank_(modifier_rank) {
+  core_.impl_->states_->Gather(parameters_);
+}
+GatheredParameters::~GatheredParameters() noexcept(false) {
+  // While an exception is passing the other ranks may never come.
+  if (std::uncaught_exceptions() > 0) return;
+  core_.impl_->states_->Release(parameters_, modifier_rank_);
+}
 
 }  // namespace dslaunch

@@ -4,6 +4,11 @@
 
 namespace dslaunch {
 
+void TakeChanges(const at::Tensor& model, const at::Tensor& master) {
+  const at::Tensor changed = master.to(model.scalar_type()).ne(model);
+  master.copy_(at::where(changed, model.to(master.scalar_type()), master));
+}
+
 MasterWeights::MasterWeights(const std::vector<NamedTensor>& parameters, bool enabled)
     : weights_(parameters) {
   if (!enabled) return;
@@ -20,6 +25,11 @@ void MasterWeights::CopyToModel() const {
   if (masters_.empty()) return;
   const at::NoGradGuard no_grad;
   at::_foreach_copy_(model_, masters_);
+}
+
+void MasterWeights::CopyFromModel() const {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < masters_.size(); ++i) TakeChanges(model_[i], masters_[i]);
 }
 
 int64_t MasterWeights::bytes() const {

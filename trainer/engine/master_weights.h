@@ -7,6 +7,10 @@
 
 namespace dslaunch {
 
+// Makes `master` follow `model`, which somebody has changed: what still is `master` rounded keeps
+// its digits there.
+void TakeChanges(const at::Tensor& model, const at::Tensor& master);
+
 // One thread.
 class MasterWeights {
  public:
@@ -20,6 +24,9 @@ class MasterWeights {
 
   // Rounds the copies into the model's parameters.
   void CopyToModel() const;
+
+  // The reverse, for parameters that somebody has changed.
+  void CopyFromModel() const;
 
   int64_t bytes() const;  // of the copies
 

@@ -1,17 +1,38 @@
 #include "trainer/engine/model_states.h"
 
+#include "trainer/engine/module_tensors.h"
 #include "trainer/engine/replicated_states.h"
+#include "trainer/precision/module_dtype.h"
 #include "trainer/zero/sharded_states.h"
 
 namespace dslaunch {
 
+namespace {
+
+// What was deferred gets its memory and its values.
+void Materialize(torch::nn::Module& module, InitRecording& deferred) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& item : Unique(module.named_parameters())) tensors.push_back(item.tensor);
+  for (const NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(item.tensor);
+  deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
+    tensors[index].set_data(values.detach());
+  });
+}
+
+}  // namespace
+
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
-                                             const std::vector<NamedTensor>& parameters,
-                                             const ProcessGroup& group) {
-  if (config.zero.stage == 0) {
-    return std::make_unique<ReplicatedStates>(config, module, parameters, group);
+                                             const ProcessGroup& group, InitRecording* deferred) {
+  // At stage 3 only ShardedStates may do this: all parameters at once may not fit into memory.
+  if (deferred == nullptr || config.zero.stage < 3) {
+    if (deferred != nullptr) Materialize(module, *deferred);
+    CastModule(module, config.precision.model, config.precision.batch_norm_float32);
+    deferred = nullptr;
   }
-  return std::make_unique<ShardedStates>(config, module, parameters, group);
+  if (config.zero.stage == 0) {
+    return std::make_unique<ReplicatedStates>(config, module, group);
+  }
+  return std::make_unique<ShardedStates>(config, module, group, deferred);
 }
 
 }  // namespace dslaunch

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dslaunch/engine.h"
@@ -47,6 +48,11 @@ class ModelStates {
   virtual void Publish() = 0;
   virtual void Clear() = 0;  // the step is over, on all ranks
 
+  // What GatheredParameters does.
+  virtual void Gather(const std::vector<at::Tensor>& parameters) = 0;
+  virtual void Release(const std::vector<at::Tensor>& parameters,
+                       std::optional<int> modifier_rank) = 0;
+
   // Of live tensors, without the optimizer's state and the model's buffers.
   virtual MemoryUse memory() const = 0;
   // Parameters that are not trained, as this rank holds them. With the weights of parts() these are
@@ -54,11 +60,11 @@ class ModelStates {
   virtual std::vector<TensorPart> Frozen() const = 0;
 };
 
-// `parameters` are those of `module` that are trained, in its order. Throws TrainError on every
-// rank where the ranks' models differ, or where there is none. All ranks leave with rank 0's
-// values.
+// Casts the parameters and buffers of `module` as the configuration says, and gives those that
+// `deferred` has recorded their values; the others become rank 0's on all ranks. Parameters of
+// parts() are counted among those that are trained, in the module's order. Throws TrainError on
+// every rank where the ranks' models differ, or where nothing is trained.
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
-                                             const std::vector<NamedTensor>& parameters,
-                                             const ProcessGroup& group);
+                                             const ProcessGroup& group, InitRecording* deferred);
 
 }  // namespace dslaunch

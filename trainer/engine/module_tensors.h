@@ -25,6 +25,12 @@ std::vector<NamedTensor> Unique(const Items& items) {
   return tensors;
 }
 
+inline std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& module) {
+  std::vector<NamedTensor> parameters = Unique(module.named_parameters());
+  std::erase_if(parameters, [](const NamedTensor& item) { return !item.tensor.requires_grad(); });
+  return parameters;
+}
+
 inline int64_t Bytes(const std::vector<NamedTensor>& tensors) {
   int64_t bytes = 0;
   for (const NamedTensor& item : tensors) bytes += static_cast<int64_t>(item.tensor.nbytes());

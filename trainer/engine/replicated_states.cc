@@ -6,11 +6,12 @@
 namespace dslaunch {
 
 ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
-                                   const std::vector<NamedTensor>& parameters,
                                    const ProcessGroup& group)
     : module_(module),
-      grad_sync_(MakeGradSync(group, parameters, module.buffers(), SyncOptions(config))),
-      masters_(parameters, config.precision.master_weights) {
+      group_(group),
+      grad_sync_(
+          MakeGradSync(group, TrainableParameters(module), module.buffers(), SyncOptions(config))),
+      masters_(TrainableParameters(module), config.precision.master_weights) {
   for (size_t i = 0; i < masters_.weights().size(); ++i) {
     parts_.push_back({i, masters_.weights()[i].tensor, 0});
   }
@@ -22,6 +23,14 @@ void ReplicatedStates::BeforeForward(Pass pass) {
 
 void ReplicatedStates::AfterForward(Pass pass) {
   if (pass != Pass::kInference) grad_sync_->AfterForward(pass == Pass::kSync);
+}
+
+void ReplicatedStates::Release(const std::vector<at::Tensor>& parameters,
+                               std::optional<int> modifier_rank) {
+  if (!modifier_rank) return;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor parameter : parameters) group_.Broadcast(parameter, *modifier_rank);
+  masters_.CopyFromModel();
 }
 
 MemoryUse ReplicatedStates::memory() const {

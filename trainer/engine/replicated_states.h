@@ -13,7 +13,7 @@ namespace dslaunch {
 class ReplicatedStates : public ModelStates {
  public:
   ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
-                   const std::vector<NamedTensor>& parameters, const ProcessGroup& group);
+                   const ProcessGroup& group);
 
   void BeforeForward(Pass pass) override;
   void AfterForward(Pass pass) override;
@@ -23,11 +23,15 @@ class ReplicatedStates : public ModelStates {
   std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }
   void Publish() override { masters_.CopyToModel(); }
   void Clear() override { grad_sync_->Clear(); }
+  void Gather(const std::vector<at::Tensor>&) override {}
+  void Release(const std::vector<at::Tensor>& parameters,
+               std::optional<int> modifier_rank) override;
   MemoryUse memory() const override;
   std::vector<TensorPart> Frozen() const override;
 
  private:
   torch::nn::Module& module_;
+  const ProcessGroup& group_;
   std::unique_ptr<GradSync> grad_sync_;  // makes all ranks' parameters the same
   MasterWeights masters_;                // hence after it
   std::vector<WeightPart> parts_;

@@ -1,7 +1,6 @@
 #include "trainer/program/prepare.h"
 
 #include <ATen/ATen.h>
-#include <torch/nn/modules/batchnorm.h>
 
 #include "trainer/models/models.h"
 #include "trainer/models/pretrained.h"
@@ -9,35 +8,49 @@
 namespace dslaunch {
 namespace {
 
-bool IsBatchNorm(const torch::nn::Module& module) {
-  return module.as<torch::nn::BatchNorm1d>() != nullptr ||
-         module.as<torch::nn::BatchNorm2d>() != nullptr ||
-         module.as<torch::nn::BatchNorm3d>() != nullptr;
+void UseDeterministicAlgorithms() {
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setBenchmarkCuDNN(false);
+}
+
+Engine<Model> MakeEngine(const Recipe& recipe, const std::shared_ptr<Model>& model,
+                         const ProcessGroup& group, InitRecording* deferred) {
+  const auto loss = [model](const at::Tensor& output, const at::Tensor& target) {
+    return model->Loss(output, target);
+  };
+  return Initialize(recipe.engine, model, group, loss, deferred);
 }
 
 }  // namespace
 
-std::shared_ptr<Model> PrepareModel(const Recipe& recipe, const std::vector<int64_t>& input_shape) {
-  if (recipe.run.deterministic) {
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-    at::globalContext().setDeterministicCuDNN(true);
-    at::globalContext().setBenchmarkCuDNN(false);
-  }
-  at::manual_seed(recipe.run.seed);
-  std::shared_ptr<Model> model = MakeModel(recipe.model, input_shape);
-  if (!recipe.run.init_weights.empty()) InitWeights(*model, recipe.run.init_weights);
-  return model;
+DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape) {
+  DeferredModel result;
+  result.recording =
+      DeferInit(recipe.run.seed, [&] { result.model = MakeModel(recipe.model, input_shape); });
+  return result;
 }
 
 Engine<Model> PrepareEngine(const Recipe& recipe, const std::vector<int64_t>& input_shape,
                             const ProcessGroup& group, const Checkpointer* checkpointer) {
-  const std::shared_ptr<Model> model = PrepareModel(recipe, input_shape);
-  const auto loss = [model](const at::Tensor& output, const at::Tensor& target) {
-    return model->Loss(output, target);
-  };
-  Engine<Model> engine = Initialize(recipe.engine, model, group, loss);
-  if (checkpointer != nullptr) checkpointer->Load(engine.core());
-  return engine;
+  if (recipe.run.deterministic) UseDeterministicAlgorithms();
+  const std::string& weights = recipe.run.init_weights;
+  std::optional<Engine<Model>> engine;
+  if (recipe.engine.zero.stage == 3) {
+    DeferredModel deferred = DeferModel(recipe, input_shape);
+    engine.emplace(MakeEngine(recipe, deferred.model, group, &deferred.recording));
+    if (!weights.empty()) {
+      InitWeights(engine->model(), engine->core().ModelState(), weights);
+      engine->core().WeightsChanged();
+    }
+  } else {
+    at::manual_seed(recipe.run.seed);
+    const std::shared_ptr<Model> model = MakeModel(recipe.model, input_shape);
+    if (!weights.empty()) InitWeights(*model, weights);
+    engine.emplace(MakeEngine(recipe, model, group, nullptr));
+  }
+  if (checkpointer != nullptr) checkpointer->Load(engine->core());
+  return std::move(*engine);
 }
 
 ModelSizes SizesOf(const Model& model) {

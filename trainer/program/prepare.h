@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "dslaunch/deferred_init.h"
 #include "dslaunch/engine.h"
 #include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
@@ -12,11 +13,16 @@
 
 namespace dslaunch {
 
-// Draws the initial weights, or takes those of run.init_weights.
-std::shared_ptr<Model> PrepareModel(const Recipe& recipe, const std::vector<int64_t>& input_shape);
+struct DeferredModel {
+  std::shared_ptr<Model> model;
+  InitRecording recording;
+};
 
-// Collective. `input_shape` is that of a sample. A checkpoint that was chosen takes the place of
-// the initial weights.
+// The model without its weights. `input_shape` is that of a sample.
+DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape);
+
+// Collective. Draws the initial weights, or takes those of run.init_weights, or of a checkpoint
+// that was chosen. At ZeRO stage 3 no rank ever holds the whole model.
 Engine<Model> PrepareEngine(const Recipe& recipe, const std::vector<int64_t>& input_shape,
                             const ProcessGroup& group, const Checkpointer* checkpointer);
 

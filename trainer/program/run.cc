@@ -98,10 +98,8 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
 void RunPlanMemory(const Recipe& recipe, const WorkerEnv& env) {
   if (env.rank != 0) return;
   const DataSplits data = OpenData(recipe.data, recipe.model);
-  Recipe untrained = recipe;
-  untrained.run.init_weights.clear();  // sizes need none
-  const std::shared_ptr<Model> model = PrepareModel(untrained, data.train->input_shape());
-  PrintLine(PlanText(PlanMemory(SizesOf(*model), recipe.engine)));
+  const DeferredModel deferred = DeferModel(recipe, data.train->input_shape());
+  PrintLine(PlanText(PlanMemory(SizesOf(*deferred.model), recipe.engine)));
 }
 
 void RunMode(const Recipe& recipe, const WorkerEnv& env) {

@@ -1,4 +1,4 @@
-#include "trainer/zero/deferred_init.h"
+#include "dslaunch/deferred_init.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>

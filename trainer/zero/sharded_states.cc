@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <set>
 
+#include "trainer/engine/master_weights.h"
 #include "trainer/engine/module_tensors.h"
 #include "trainer/engine/sync_options.h"
 #include "trainer/train_error.h"
@@ -28,21 +30,20 @@ int64_t BucketElements(const ZeroConfig& zero, const GradSyncOptions& options) {
                                         options.bucket_bytes / size}));
 }
 
-std::vector<ShardedParameter> Describe(const std::vector<NamedTensor>& parameters) {
-  std::vector<ShardedParameter> described;
-  for (const auto& [name, tensor] : parameters) {
-    described.push_back({.name = name,
-                         .elements = tensor.numel(),
-                         .dtype = static_cast<int>(tensor.scalar_type()),
-                         .trained = tensor.requires_grad()});
-  }
-  return described;
+// A tensor without memory, of which views can be made.
+at::Tensor WithoutMemory(int64_t elements, const at::TensorOptions& options) {
+  const at::Tensor tensor = at::empty({0}, options);
+  const auto bytes = static_cast<size_t>(elements) * tensor.element_size();
+  tensor.storage().set_data_ptr_noswap({nullptr, tensor.device()});
+  tensor.storage().set_nbytes(bytes);
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
+  return tensor;
 }
 
 }  // namespace
 
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
-                             const std::vector<NamedTensor>& trained, const ProcessGroup& group)
+                             const ProcessGroup& group, InitRecording* deferred)
     : group_(group),
       module_(module),
       zero_(config.zero),
@@ -55,17 +56,31 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
       places_(parameters_.size()),
       has_gradient_(parameters_.size()) {
   const at::NoGradGuard no_grad;
-  CheckSameModel(group_, trained, module_.buffers());
-  std::vector<at::Tensor> tensors = module_.buffers();
-  for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
-  BroadcastFromRank0(group_, tensors);
-
-  for (FlatUnit& layout : CutIntoUnits(Describe(parameters_), zero_,
-                                       BucketElements(zero_, options_), group_.world_size())) {
-    MakeUnit(std::move(layout), config.precision.master_weights);
-  }
+  CheckSameModel(group_, TrainableParameters(module), module_.buffers());
+  const auto dtypes =
+      ModuleDtypes(module, config.precision.model, config.precision.batch_norm_float32);
+  std::vector<ShardedParameter> described;
   std::vector<int64_t> elements;
-  for (const NamedTensor& parameter : parameters_) elements.push_back(parameter.tensor.numel());
+  for (const auto& [name, tensor] : parameters_) {
+    const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
+    const at::ScalarType dtype = cast == dtypes.end() ? tensor.scalar_type() : cast->second;
+    described.push_back({.name = name,
+                         .elements = tensor.numel(),
+                         .dtype = static_cast<int>(dtype),
+                         .trained = tensor.requires_grad()});
+    elements.push_back(tensor.numel());
+  }
+  for (FlatUnit& layout :
+       CutIntoUnits(described, zero_, BucketElements(zero_, options_), group_.world_size())) {
+    const int dtype = described[layout.parameters[0]].dtype;
+    MakeUnit(std::move(layout), static_cast<at::ScalarType>(dtype));
+  }
+  if (deferred != nullptr) {
+    TakeFrom(*deferred, dtypes);
+  } else {
+    TakeFromModel();
+  }
+
   std::vector<NamedTensor> expected;  // gradients
   std::vector<size_t> index_of(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -74,20 +89,28 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
     expected.push_back(parameters_[i]);
     trained_.push_back(i);
   }
-  std::vector<ParameterGatherer::Unit> gathered;
+  std::vector<ParameterGatherer::Unit> released;
   for (size_t i = 0; i < units_.size(); ++i) {
-    const Unit& unit = units_[i];
-    if (!unit.layout.persistent) gathered.push_back({unit.layout.name, unit.flat, unit.shard});
+    Unit& unit = units_[i];
+    if (!unit.layout.persistent) {
+      unit.released_index = released.size();
+      released.push_back({unit.layout.name, unit.flat, unit.shard});
+    }
     if (!unit.layout.trained) continue;
     trained_units_.push_back(i);
+    unit.weights = unit.shard;
+    if (config.precision.master_weights) unit.weights = unit.shard.to(at::kFloat);
+    const int64_t parts = zero_.stage == 1 ? group_.world_size() : 1;
+    unit.gradient = at::zeros({parts * unit.layout.shard_elements},
+                              unit.shard.options().dtype(options_.accumulation_dtype));
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements, group_.rank())) {
       parts_.push_back({index_of[piece.parameter],
                         unit.weights.narrow(0, piece.at, piece.end - piece.start), piece.start});
       gradient_places_.push_back({i, piece.at});
     }
   }
-  if (!gathered.empty()) {
-    gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(gathered),
+  if (!released.empty()) {
+    gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(released),
                       GatherLimits{.prefetch_bucket_size = zero_.prefetch_bucket_size,
                                    .max_live_parameters = zero_.max_live_parameters,
                                    .max_reuse_distance = zero_.max_reuse_distance,
@@ -96,30 +119,69 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
   arrivals_.emplace(std::move(expected), [this](size_t index) { Accumulate(trained_[index]); });
 }
 
-void ShardedStates::MakeUnit(FlatUnit layout, bool master_weights) {
+void ShardedStates::MakeUnit(FlatUnit layout, at::ScalarType dtype) {
   Unit unit;
   const int64_t n = layout.shard_elements;
   const int64_t all = n * group_.world_size();
-  const at::TensorOptions options = parameters_[layout.parameters[0]].tensor.options();
-  unit.flat = at::zeros({all}, options.requires_grad(false));
-  for (size_t i = 0; i < layout.parameters.size(); ++i) {
-    at::Tensor parameter = parameters_[layout.parameters[i]].tensor;
-    const at::Tensor place =
-        unit.flat.narrow(0, layout.offsets[i], parameter.numel()).view(parameter.sizes());
-    place.copy_(parameter);
-    parameter.set_data(place);
-    places_[layout.parameters[i]] = {units_.size(), layout.offsets[i]};
+  const at::TensorOptions options =
+      at::TensorOptions(parameters_[layout.parameters[0]].tensor.device()).dtype(dtype);
+  if (layout.persistent) {
+    unit.flat = at::zeros({all}, options);
+    unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
+  } else {
+    unit.flat = WithoutMemory(all, options);
+    unit.shard = at::zeros({n}, options);
   }
-  unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
-  if (!layout.persistent) unit.shard = unit.shard.clone();
-  if (layout.trained) {
-    unit.weights = unit.shard;
-    if (master_weights) unit.weights = unit.shard.to(at::kFloat);
-    unit.gradient = at::zeros({zero_.stage == 1 ? all : n},
-                              unit.flat.options().dtype(options_.accumulation_dtype));
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    places_[layout.parameters[i]] = {units_.size(), layout.offsets[i]};
   }
   unit.layout = std::move(layout);
   units_.push_back(std::move(unit));
+}
+
+void ShardedStates::TakeFromModel() {
+  std::vector<at::Tensor> tensors = module_.buffers();
+  for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
+  BroadcastFromRank0(group_, tensors);
+  for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
+}
+
+void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
+  const std::vector<NamedTensor> buffers = Unique(module_.named_buffers());
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& item : parameters_) tensors.push_back(item.tensor);
+  for (const NamedTensor& item : buffers) tensors.push_back(item.tensor);
+  deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
+    if (index < parameters_.size()) return Take(index, values.detach());
+    const auto cast = dtypes.find(tensors[index].unsafeGetTensorImpl());
+    tensors[index].set_data(
+        values.detach().to(cast == dtypes.end() ? values.scalar_type() : cast->second));
+  });
+}
+
+// Puts a parameter's values where they belong, and makes the parameter a view of its unit.
+void ShardedStates::Take(size_t index, const at::Tensor& values) {
+  at::Tensor parameter = parameters_[index].tensor;
+  const Place& place = places_[index];
+  if (place.unit == kNoUnit) {
+    if (!parameter.is_same(values)) parameter.set_data(values);
+    return;
+  }
+  const Unit& unit = units_[place.unit];
+  const int64_t elements = parameter.numel();
+  const at::Tensor view = unit.flat.narrow(0, place.offset, elements).view(parameter.sizes());
+  if (unit.layout.persistent) {
+    view.copy_(values);
+  } else {
+    const int64_t begin = unit.layout.shard_elements * group_.rank();
+    const int64_t first = std::max(begin, place.offset);
+    const int64_t last = std::min(begin + unit.layout.shard_elements, place.offset + elements);
+    if (first < last) {
+      unit.shard.narrow(0, first - begin, last - first)
+          .copy_(values.reshape({-1}).narrow(0, first - place.offset, last - first));
+    }
+  }
+  parameter.set_data(view);
 }
 
 void ShardedStates::BeforeForward(Pass pass) {
@@ -298,6 +360,46 @@ void ShardedStates::Clear() {
   BroadcastFromRank0(group_, module_.buffers());
 }
 
+// Those of `parameters` that are not always whole, each once.
+std::vector<size_t> ShardedStates::ReleasedUnits(const std::vector<at::Tensor>& parameters) const {
+  std::set<size_t> units;
+  for (const at::Tensor& parameter : parameters) {
+    const Unit* const unit = UnitOf(parameter);
+    if (unit != nullptr && !unit->layout.persistent) units.insert(unit->released_index);
+  }
+  return {units.begin(), units.end()};
+}
+
+const ShardedStates::Unit* ShardedStates::UnitOf(const at::Tensor& parameter) const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].tensor.is_same(parameter)) continue;
+    return places_[i].unit == kNoUnit ? nullptr : &units_[places_[i].unit];
+  }
+  throw TrainError(ExitCode::kUsage,
+                   "GatheredParameters: the tensor is no parameter of this engine's model");
+}
+
+void ShardedStates::Gather(const std::vector<at::Tensor>& parameters) {
+  const std::vector<size_t> units = ReleasedUnits(parameters);
+  if (!units.empty()) gatherer_->Gather(units);
+}
+
+void ShardedStates::Release(const std::vector<at::Tensor>& parameters,
+                            std::optional<int> modifier_rank) {
+  const at::NoGradGuard no_grad;
+  if (modifier_rank) {
+    for (at::Tensor parameter : parameters) group_.Broadcast(parameter, *modifier_rank);
+  }
+  const std::vector<size_t> units = ReleasedUnits(parameters);
+  if (!units.empty()) gatherer_->Release(units, modifier_rank.has_value());
+  if (!modifier_rank) return;
+  for (const Unit& unit : units_) {
+    if (unit.layout.trained && !unit.weights.is_same(unit.shard)) {
+      TakeChanges(unit.shard, unit.weights);
+    }
+  }
+}
+
 MemoryUse ShardedStates::memory() const {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
@@ -320,9 +422,7 @@ std::vector<TensorPart> ShardedStates::Frozen() const {
   std::vector<TensorPart> frozen;
   std::vector<int64_t> elements;
   for (const NamedTensor& parameter : parameters_) elements.push_back(parameter.tensor.numel());
-  std::vector<bool> cut(parameters_.size());
   for (const Unit& unit : units_) {
-    for (const size_t parameter : unit.layout.parameters) cut[parameter] = true;
     if (unit.layout.trained) continue;
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements, group_.rank())) {
       const NamedTensor& parameter = parameters_[piece.parameter];
@@ -335,7 +435,8 @@ std::vector<TensorPart> ShardedStates::Frozen() const {
   }
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
-    if (!cut[i]) frozen.push_back({.name = name, .tensor = tensor, .shape = tensor.sizes().vec()});
+    if (places_[i].unit != kNoUnit) continue;
+    frozen.push_back({.name = name, .tensor = tensor, .shape = tensor.sizes().vec()});
   }
   return frozen;
 }

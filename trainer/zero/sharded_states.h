@@ -1,8 +1,10 @@
 // ZeRO stages 1 to 3: each rank holds a part of the model's states.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "trainer/engine/gradient_arrivals.h"
@@ -28,8 +30,9 @@ namespace dslaunch {
 // of persistent units, for ParameterGatherer gathers the others when they are read.
 class ShardedStates : public ModelStates {
  public:
-  ShardedStates(const EngineConfig& config, torch::nn::Module& module,
-                const std::vector<NamedTensor>& trained, const ProcessGroup& group);
+  // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing.
+  ShardedStates(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
+                InitRecording* deferred);
 
   void BeforeForward(Pass pass) override;
   void AfterForward(Pass pass) override;
@@ -39,6 +42,9 @@ class ShardedStates : public ModelStates {
   std::vector<at::Tensor> Gradients() override;
   void Publish() override;
   void Clear() override;
+  void Gather(const std::vector<at::Tensor>& parameters) override;
+  void Release(const std::vector<at::Tensor>& parameters,
+               std::optional<int> modifier_rank) override;
   MemoryUse memory() const override;
   std::vector<TensorPart> Frozen() const override;
 
@@ -47,6 +53,7 @@ class ShardedStates : public ModelStates {
 
   struct Unit {
     FlatUnit layout;
+    size_t released_index = 0;  // ParameterGatherer's, where it is not persistent
     at::Tensor flat;     // [ranks * n], model dtype: the parameters. ParameterGatherer's at stage 3
     at::Tensor shard;    // [n]: this rank's part of it; its own memory where flat comes and goes
     at::Tensor weights;  // [n]: what the optimizer updates: fp32 masters, or `shard`
@@ -59,12 +66,19 @@ class ShardedStates : public ModelStates {
     c10::intrusive_ptr<c10d::Work> all_reduce;
     PendingExchange exchange;
   };
+  static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
+  using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
   struct Place {
-    size_t unit = 0;
+    size_t unit = kNoUnit;
     int64_t offset = 0;  // in the flat tensor
   };
 
-  void MakeUnit(FlatUnit layout, bool master_weights);
+  void MakeUnit(FlatUnit layout, at::ScalarType dtype);
+  void TakeFromModel();
+  void TakeFrom(InitRecording& deferred, const Dtypes& dtypes);
+  void Take(size_t parameter, const at::Tensor& values);
+  const Unit* UnitOf(const at::Tensor& parameter) const;
+  std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
   void Accumulate(size_t parameter);  // the hook
   at::Tensor GradientPlace(size_t parameter);
   void FillUnused();

@@ -1,4 +1,4 @@
-#include "trainer/zero/deferred_init.h"
+#include "dslaunch/deferred_init.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>

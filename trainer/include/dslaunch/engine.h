@@ -14,12 +14,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "dslaunch/autocast.h"
+#include "dslaunch/deferred_init.h"
 #include "dslaunch/process_group.h"
 #include "dslaunch/tensor_part.h"
 
@@ -37,6 +39,9 @@ struct InitializeOptions {
   // For configurations without an "optimizer" section: that section as JSON, for example
   // {"type": "AdamW", "params": {"lr": 0.001}}. With one, the configuration's counts.
   std::string optimizer;
+  // Of a model that was constructed under DeferInit; used up. At ZeRO stage 3 each rank then keeps
+  // its part of a parameter at a time, and no rank ever holds the whole model.
+  InitRecording* deferred = nullptr;
 };
 
 // Bytes of live tensors of one rank.
@@ -65,7 +70,8 @@ class EngineCore {
   // as the configuration says. Throws on every rank, naming the parameter and a rank, where the
   // ranks' models differ. All ranks leave with rank 0's values. `module` and `group` must outlive
   // this.
-  EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group);
+  EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
+             InitRecording* deferred = nullptr);
   // `config` is the path of a DeepSpeed configuration, or JSON text, which begins with '{'.
   EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
              const InitializeOptions& options);
@@ -135,8 +141,29 @@ class EngineCore {
   void Resume(const EngineProgress& progress);
 
  private:
+  friend class GatheredParameters;
   class Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// Makes parameters of an engine's model whole, and writable, while it lives: at ZeRO stage 3 a rank
+// holds its part of each only, and what reads one elsewhere than in a forward or backward pass is
+// refused. At the other stages they always are. Collective: every rank must make it of the same
+// parameters, and end it.
+class GatheredParameters {
+ public:
+  // With `modifier_rank`, that rank may change the values, which then become all ranks', optimizer
+  // weights included; without, changes are lost or not the same on all ranks.
+  GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
+                     std::optional<int> modifier_rank = {});
+  ~GatheredParameters() noexcept(false);
+  GatheredParameters(const GatheredParameters&) = delete;
+  GatheredParameters& operator=(const GatheredParameters&) = delete;
+
+ private:
+  EngineCore& core_;
+  std::vector<at::Tensor> parameters_;
+  std::optional<int> modifier_rank_;
 };
 
 // M is any torch::nn::Module; Forward takes and returns what its forward does. Tensors among its
@@ -198,8 +225,9 @@ class Engine {
 // `config` is what EngineCore's constructors take.
 template <class M>
 Engine<M> Initialize(const EngineConfig& config, std::shared_ptr<M> model,
-                     const ProcessGroup& group, LossFunction loss = CrossEntropy) {
-  EngineCore core(config, *model, group);
+                     const ProcessGroup& group, LossFunction loss = CrossEntropy,
+                     InitRecording* deferred = nullptr) {
+  EngineCore core(config, *model, group, deferred);
   return Engine<M>(std::move(core), std::move(model), std::move(loss));
 }
 template <class M>
