@@ -31,8 +31,11 @@ uint64_t SizeOf(const TensorBytes& tensor) {
 }
 
 bool IsPickle(const unsigned char* head) {
-  // A zip archive, as torch.save writes, or a bare pickle of protocol 2 and later.
-  return std::memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == 0x80 && head[1] <= 5);
+  // A zip archive, as torch.save writes, or a bare pickle of protocol 2 and later, whose third byte
+  // is an opcode, which is never 0. A safetensors file may begin with 0x80 0x02 too: a header of
+  // 640 bytes.
+  return std::memcmp(head, "PK\x03\x04", 4) == 0 ||
+         (head[0] == 0x80 && head[1] <= 5 && head[2] != 0);
 }
 
 std::optional<uint64_t> Whole(const nlohmann::json& value) {

@@ -117,6 +117,12 @@ TEST(SafetensorsTest, WhatOthersWriteIsRead) {
   EXPECT_EQ(Refusal(WithHeader("{}", "")), "");
 }
 
+TEST(SafetensorsTest, NoHeaderLengthMakesAPickle) {
+  for (const size_t bytes : {128, 384, 640, 896, 1152, 1408}) {
+    EXPECT_EQ(Refusal(WithHeader("{}" + std::string(bytes - 2, ' '), "")), "");
+  }
+}
+
 TEST(SafetensorsTest, WrongFilesAreRefused) {
   const std::string good = "{" + Entry("a", "F32", "[2]", "[0,8]") + "}";
   ASSERT_EQ(Refusal(WithHeader(good, "12345678")), "");
