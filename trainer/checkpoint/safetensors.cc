@@ -26,8 +26,7 @@ std::array<unsigned char, kLengthBytes> LittleEndian(uint64_t value) {
   return bytes;
 }
 
-// What it holds is read below; here only its size is settled.
-uint64_t SizeOf(const TensorBytes& tensor) {
+uint64_t SizeOf(const TensorHeader& tensor) {
   return static_cast<uint64_t>(NumElements(tensor.shape).value()) *
          DtypeBytes(tensor.dtype).value();
 }
@@ -62,24 +61,43 @@ std::optional<int64_t> NumElements(const std::vector<int64_t>& shape) {
   return count;
 }
 
-FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
-                         const std::map<std::string, std::string>& metadata) {
+NewSafetensorsFile::NewSafetensorsFile(const std::string& path,
+                                       const std::vector<TensorHeader>& tensors,
+                                       const std::map<std::string, std::string>& metadata)
+    : file_(path) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   uint64_t offset = 0;
-  for (const TensorBytes& tensor : tensors) {
-    const uint64_t end = offset + SizeOf(tensor);
+  for (const TensorHeader& tensor : tensors) {
+    sizes_.push_back(SizeOf(tensor));
+    const uint64_t end = offset + sizes_.back();
     header[tensor.name] = {
         {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
   text.append((kLengthBytes - text.size() % kLengthBytes) % kLengthBytes, ' ');  // aligns the data
+  file_.Write(LittleEndian(text.size()).data(), kLengthBytes);
+  file_.Write(text.data(), text.size());
+}
 
-  NewFile file(path);
-  file.Write(LittleEndian(text.size()).data(), kLengthBytes);
-  file.Write(text.data(), text.size());
-  for (const TensorBytes& tensor : tensors) file.Write(tensor.data, SizeOf(tensor));
+void NewSafetensorsFile::Write(const void* data) { file_.Write(data, sizes_.at(written_++)); }
+
+FileSum NewSafetensorsFile::Finish() {
+  if (written_ != sizes_.size()) {
+    throw TrainError(ExitCode::kInternal, "internal error: a file of tensors lacks some of them");
+  }
+  return file_.Finish();
+}
+
+FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorHeader> headers;
+  for (const TensorBytes& tensor : tensors) {
+    headers.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  NewSafetensorsFile file(path, headers, metadata);
+  for (const TensorBytes& tensor : tensors) file.Write(tensor.data);
   return file.Finish();
 }
 

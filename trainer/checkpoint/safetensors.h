@@ -23,6 +23,29 @@ std::optional<size_t> DtypeBytes(const std::string& dtype);
 // Elements of a tensor; nullopt for a negative dimension or more than 2^63 - 1.
 std::optional<int64_t> NumElements(const std::vector<int64_t>& shape);
 
+struct TensorHeader {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+};
+
+// A file being written tensor by tensor, so that not all of them need to be in memory at once. It
+// must not exist yet. `metadata` is for other programs; the reader below passes over it. kIo.
+class NewSafetensorsFile {
+ public:
+  NewSafetensorsFile(const std::string& path, const std::vector<TensorHeader>& tensors,
+                     const std::map<std::string, std::string>& metadata = {});
+  // The next tensor: as many bytes as its shape and dtype say.
+  void Write(const void* data);
+  // After all tensors: waits until the file is on the disk.
+  FileSum Finish();
+
+ private:
+  NewFile file_;
+  std::vector<uint64_t> sizes_;  // of the tensors in bytes
+  size_t written_ = 0;
+};
+
 struct TensorBytes {
   std::string name;
   std::string dtype;
@@ -30,8 +53,7 @@ struct TensorBytes {
   const void* data = nullptr;  // borrowed; as many bytes as shape and dtype say
 };
 
-// Writes a file that must not exist yet and waits until it is on the disk. `metadata` is for other
-// programs; the reader below passes over it. kIo.
+// The same at once.
 FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
                          const std::map<std::string, std::string>& metadata = {});
 

@@ -1,11 +1,13 @@
 #include "trainer/models/pretrained.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <set>
+#include <memory>
+#include <optional>
 
 #include "trainer/checkpoint/durable_file.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -46,70 +48,99 @@ bool IsMask(const std::string& name) {
 
 // A tensor of a file.
 struct Source {
-  const SafetensorsFile& file;
-  const SafetensorsFile::Tensor& tensor;
+  std::shared_ptr<const SafetensorsFile> file;
+  SafetensorsFile::Tensor tensor;
   std::string place;  // "model.safetensors: tensor fc1.weight"
 };
 
-void Fill(const at::Tensor& target, const Source& source) {
+void CheckFits(const Source& source, const at::Tensor& target) {
   const std::optional<at::ScalarType> type = ScalarTypeOf(source.tensor.dtype);
   if (!CanFill(type, target.scalar_type()) || target.sizes() != source.tensor.shape) {
     Refuse(source.place + " is " + DescribedTensor(source.tensor.dtype, source.tensor.shape) +
            " where the model has " +
            DescribedTensor(SafetensorsDtype(target.scalar_type()), target.sizes().vec()));
   }
-  if (type == target.scalar_type() && target.is_cpu() && target.is_contiguous()) {
-    source.file.Read(source.tensor, target.mutable_data_ptr());
-    return;
-  }
-  const at::Tensor whole = at::empty(target.sizes(), *type);
-  source.file.Read(source.tensor, whole.mutable_data_ptr());
-  target.detach().copy_(whole);
 }
 
-// The model's tensors that are still to be filled.
-class Wanted {
- public:
-  explicit Wanted(const Model& model) : is_gpt2_(dynamic_cast<const Gpt2*>(&model) != nullptr) {
-    for (const auto& item : model.named_parameters()) tensors_.emplace(item.key(), item.value());
-    for (const auto& item : model.named_buffers()) tensors_.emplace(item.key(), item.value());
-  }
+// Elements [start, start + count), in the file's format.
+at::Tensor ReadElements(const Source& source, int64_t start, int64_t count) {
+  const at::Tensor elements = at::empty({count}, *ScalarTypeOf(source.tensor.dtype));
+  const size_t size = elements.element_size();
+  source.file->Read(source.tensor, static_cast<uint64_t>(start) * size,
+                    static_cast<size_t>(count) * size, elements.mutable_data_ptr());
+  return elements;
+}
 
-  // `name` is the file's.
-  void Take(const std::string& name, const Source& source) {
-    const std::string known = is_gpt2_ && !tensors_.contains(name) ? kGpt2Prefix + name : name;
-    const auto found = tensors_.find(known);
-    if (found != tensors_.end()) {
-      if (!filled_.insert(known).second) Refuse(source.place + " is there twice");
-      Fill(found->second, source);
-    } else if (is_gpt2_ && name == kGpt2Head) {
-      const at::Tensor& embedding = tensors_.at(kGpt2Embedding);
-      head_ = at::empty_like(embedding);
-      head_place_ = source.place;
-      Fill(head_, source);
-    } else if (!is_gpt2_ || !IsMask(name)) {
-      Refuse(source.place + " is none of the model's; these are the weights of another model");
+// Calls of `use(start, count)` that together cover `elements`.
+template <class Use>
+void InChunks(int64_t elements, const Use& use) {
+  constexpr int64_t kChunkElements = 1 << 20;
+  for (int64_t start = 0; start < elements; start += kChunkElements) {
+    use(start, std::min(kChunkElements, elements - start));
+  }
+}
+
+void Fill(const TensorPart& part, const Source& source) {
+  const at::Tensor row = part.tensor.detach().view(-1);
+  InChunks(row.numel(), [&](int64_t start, int64_t count) {
+    row.narrow(0, start, count).copy_(ReadElements(source, part.start + start, count));
+  });
+}
+
+// Whether both have the same elements in the format `dtype`. Of the same shape.
+bool Same(const Source& a, const Source& b, at::ScalarType dtype) {
+  bool same = true;
+  InChunks(*NumElements(a.tensor.shape), [&](int64_t start, int64_t count) {
+    same = same && at::equal(ReadElements(a, start, count).to(dtype),
+                             ReadElements(b, start, count).to(dtype));
+  });
+  return same;
+}
+
+std::map<std::string, at::Tensor> TensorsOf(const Model& model) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : model.named_parameters()) tensors.emplace(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) tensors.emplace(item.key(), item.value());
+  return tensors;
+}
+
+// Where each of the model's tensors is, after all checks.
+std::map<std::string, Source> FindSources(const Model& model, const std::string& path) {
+  const auto* gpt2 = dynamic_cast<const Gpt2*>(&model);
+  std::error_code error;
+  if (gpt2 != nullptr && fs::exists(path + "/" + kHuggingFaceConfigFile, error)) {
+    CheckSameGpt2(gpt2->config(), path);
+  }
+  const std::map<std::string, at::Tensor> wanted = TensorsOf(model);
+  std::map<std::string, Source> sources;
+  std::optional<Source> head;
+  for (const std::string& file_name : WeightFiles(path)) {
+    const auto file = std::make_shared<const SafetensorsFile>(file_name);
+    for (const auto& [name, tensor] : file->tensors()) {
+      const Source source = {file, tensor, file_name + ": tensor " + name};
+      const std::string known =
+          gpt2 != nullptr && !wanted.contains(name) ? kGpt2Prefix + name : name;
+      const auto target = wanted.find(known);
+      if (target != wanted.end()) {
+        if (!sources.emplace(known, source).second) Refuse(source.place + " is there twice");
+        CheckFits(source, target->second);
+      } else if (gpt2 != nullptr && name == kGpt2Head) {
+        CheckFits(source, wanted.at(kGpt2Embedding));
+        head = source;
+      } else if (gpt2 == nullptr || !IsMask(name)) {
+        Refuse(source.place + " is none of the model's; these are the weights of another model");
+      }
     }
   }
-
-  // When there are no more files.
-  void Finish(const std::string& path) const {
-    for (const auto& [name, tensor] : tensors_) {
-      if (!filled_.contains(name)) Refuse(path + ": holds no tensor " + name);
-    }
-    if (head_.defined() && !at::equal(head_, tensors_.at(kGpt2Embedding))) {
-      Refuse(head_place_ + " differs from the embedding; models whose head is not tied to it " +
-             "cannot be loaded");
-    }
+  for (const auto& [name, tensor] : wanted) {
+    if (!sources.contains(name)) Refuse(path + ": holds no tensor " + name);
   }
-
- private:
-  bool is_gpt2_;
-  std::map<std::string, at::Tensor> tensors_;
-  std::set<std::string> filled_;
-  at::Tensor head_;  // undefined: no file has one
-  std::string head_place_;
-};
+  if (head && !Same(*head, sources.at(kGpt2Embedding), wanted.at(kGpt2Embedding).scalar_type())) {
+    Refuse(head->place + " differs from the embedding; models whose head is not tied to it " +
+           "cannot be loaded");
+  }
+  return sources;
+}
 
 // `write` makes a new file of the name it is given; then it gets its own.
 template <class Write>
@@ -125,10 +156,10 @@ void Replace(const std::string& folder, const std::string& name, const Write& wr
 }
 
 // PyTorch's name: "float32".
-std::string TorchDtypeName(const std::vector<NamedTensor>& state) {
-  for (const NamedTensor& item : state) {
-    if (item.tensor.scalar_type() == at::kHalf) return "float16";
-    if (item.tensor.scalar_type() == at::kBFloat16) return "bfloat16";
+std::string TorchDtypeName(const std::vector<ExportedTensor>& tensors) {
+  for (const ExportedTensor& tensor : tensors) {
+    if (tensor.dtype == at::kHalf) return "float16";
+    if (tensor.dtype == at::kBFloat16) return "bfloat16";
   }
   return "float32";
 }
@@ -137,45 +168,66 @@ std::string TorchDtypeName(const std::vector<NamedTensor>& state) {
 
 void InitWeights(Model& model, const std::string& path) {
   const at::NoGradGuard no_grad;
-  const auto* gpt2 = dynamic_cast<const Gpt2*>(&model);
-  std::error_code error;
-  if (gpt2 != nullptr && fs::exists(path + "/" + kHuggingFaceConfigFile, error)) {
-    CheckSameGpt2(gpt2->config(), path);
+  const std::map<std::string, at::Tensor> tensors = TensorsOf(model);
+  std::vector<TensorPart> parts;
+  for (const auto& [name, tensor] : tensors) {
+    parts.push_back({name, tensor.contiguous(), tensor.sizes().vec()});
   }
-  Wanted wanted(model);
-  for (const std::string& name : WeightFiles(path)) {
-    const SafetensorsFile file(name);
-    for (const auto& [tensor_name, tensor] : file.tensors()) {
-      wanted.Take(tensor_name, {file, tensor, name + ": tensor " + tensor_name});
-    }
+  InitWeights(model, parts, path);
+  for (const TensorPart& part : parts) {
+    const at::Tensor& tensor = tensors.at(part.name);
+    if (!tensor.is_contiguous()) tensor.detach().copy_(part.tensor);
   }
-  wanted.Finish(path);
 }
 
-void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,
-                       const std::string& folder) {
+void InitWeights(const Model& model, const std::vector<TensorPart>& parts,
+                 const std::string& path) {
+  const at::NoGradGuard no_grad;
+  const std::map<std::string, Source> sources = FindSources(model, path);
+  for (const TensorPart& part : parts) Fill(part, sources.at(part.name));
+}
+
+void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
+                       const std::function<at::Tensor(size_t index)>& whole,
+                       const ModelConfig& config, const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw TrainError(ExitCode::kIo, folder + ": cannot be made: " + error.message());
 
-  std::vector<at::Tensor> held;  // what `data` points into
-  std::vector<TensorBytes> tensors;
-  for (const NamedTensor& item : state) {
-    held.push_back(item.tensor.detach().cpu().contiguous());
-    tensors.push_back({item.name, SafetensorsDtype(held.back().scalar_type()),
-                       held.back().sizes().vec(), held.back().const_data_ptr()});
+  std::vector<TensorHeader> headers;
+  for (const ExportedTensor& tensor : tensors) {
+    headers.push_back({tensor.name, SafetensorsDtype(tensor.dtype), tensor.shape});
   }
   Replace(folder, kWeightsFile, [&](const std::string& path) {
     // transformers wants to know which framework's layout this is.
-    WriteSafetensors(path, tensors, {{"format", "pt"}});
+    NewSafetensorsFile file(path, headers, {{"format", "pt"}});
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor values = whole(i).detach().cpu().contiguous();
+      if (values.scalar_type() != tensors[i].dtype || values.sizes() != tensors[i].shape) {
+        throw TrainError(ExitCode::kInternal,
+                         "internal error: " + tensors[i].name + " is exported as what it is not");
+      }
+      file.Write(values.const_data_ptr());
+    }
+    file.Finish();
   });
   Replace(folder, kHuggingFaceConfigFile, [&](const std::string& path) {
-    const std::string text = HuggingFaceConfigText(config, TorchDtypeName(state));
+    const std::string text = HuggingFaceConfigText(config, TorchDtypeName(tensors));
     NewFile file(path);
     file.Write(text.data(), text.size());
     file.Finish();
   });
   SyncFolder(folder);
+}
+
+void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,
+                       const std::string& folder) {
+  std::vector<ExportedTensor> tensors;
+  for (const NamedTensor& item : state) {
+    tensors.push_back({item.name, item.tensor.scalar_type(), item.tensor.sizes().vec()});
+  }
+  ExportHuggingFace(
+      tensors, [&](size_t index) { return state[index].tensor; }, config, folder);
 }
 
 }  // namespace dslaunch

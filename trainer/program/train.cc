@@ -9,8 +9,8 @@
 #include "dslaunch/process_group.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/data/loader.h"
-#include "trainer/models/pretrained.h"
 #include "trainer/program/evaluate.h"
+#include "trainer/program/export.h"
 #include "trainer/program/numbers.h"
 #include "trainer/program/prepare.h"
 #include "trainer/program/progress.h"
@@ -96,6 +96,11 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
     deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                    std::chrono::duration<double>(*recipe.run.time_limit_s));
   }
+  if (recipe.run.check_replicas_every && recipe.engine.zero.stage == 3) {
+    throw TrainError(ExitCode::kBadInput,
+                     "run.check_replicas_every compares the ranks' copies of the weights, of which "
+                     "ZeRO stage 3 has none; leave it out, or take stage 2");
+  }
   if (!recipe.run.trace.empty()) trace_.emplace(recipe.run.trace, env.rank);
 }
 
@@ -141,13 +146,11 @@ void Trainer::Run(const WorkerEnv& env) {
   if (stop_.wish != StopWish::kNone) LeaveEarly(last);
   EvaluateAfter("test");
   if (stop_.wish != StopWish::kNone) LeaveEarly(last);
-  if (Rank0() && !recipe_.run.export_hf.empty()) {
-    std::vector<NamedTensor> weights;
-    for (const TensorPart& part : engine_->core().ModelState()) {
-      weights.push_back({part.name, part.tensor});
+  if (!recipe_.run.export_hf.empty()) {
+    ExportWeights(*engine_, *group_, recipe_.model, recipe_.run.export_hf);
+    if (Rank0()) {
+      PrintLine("the weights in Hugging Face's layout are in " + recipe_.run.export_hf);
     }
-    ExportHuggingFace(weights, recipe_.model, recipe_.run.export_hf);
-    PrintLine("the weights in Hugging Face's layout are in " + recipe_.run.export_hf);
   }
   group_->Barrier();  // which waits longer for rank 0 than Finish would
   group_->Finish();

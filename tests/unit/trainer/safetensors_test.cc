@@ -102,6 +102,22 @@ TEST(SafetensorsTest, MetadataIsForOtherPrograms) {
   EXPECT_THAT(Contents(folder / "without"), Not(HasSubstr("__metadata__")));
 }
 
+TEST(SafetensorsTest, TensorByTensorIsTheSameFile) {
+  const TempDir folder;
+  const std::vector<float> weights = {1, 2, 3, 4, 5, 6};
+  const int64_t step = 7;
+  const FileSum at_once = WriteSafetensors(
+      folder / "at_once", {{"w", "F32", {2, 3}, weights.data()}, {"step", "I64", {}, &step}},
+      {{"format", "pt"}});
+  NewSafetensorsFile file(folder / "t", {{"w", "F32", {2, 3}}, {"step", "I64", {}}},
+                          {{"format", "pt"}});
+  file.Write(weights.data());
+  EXPECT_THROW(file.Finish(), TrainError) << "one is missing";
+  file.Write(&step);
+  EXPECT_EQ(file.Finish(), at_once);
+  EXPECT_EQ(Contents(folder / "t"), Contents(folder / "at_once"));
+}
+
 TEST(SafetensorsTest, NeverOverwrites) {
   const TempDir folder;
   EXPECT_THROW(WriteSafetensors(folder.Write("t", "mine"), {}), TrainError);

@@ -1,0 +1,61 @@
+#include "trainer/program/export.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "trainer/engine/module_tensors.h"
+#include "trainer/models/pretrained.h"
+
+namespace dslaunch {
+namespace {
+
+// The parts that this rank holds, by name.
+using Parts = std::multimap<std::string, TensorPart>;
+
+// Each rank adds its parts to nothing.
+at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const ProcessGroup& group) {
+  const auto [begin, end] = parts.equal_range(tensor.name);
+  if (begin != end && begin->second.replicated) return begin->second.tensor.detach();
+  at::Tensor whole = at::zeros(tensor.shape, tensor.dtype);
+  for (auto item = begin; item != end; ++item) {
+    const TensorPart& part = item->second;
+    whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));
+  }
+  group.AllReduce(whole);
+  return whole;
+}
+
+}  // namespace
+
+void ExportWeights(const Engine<Model>& engine, const ProcessGroup& group,
+                   const ModelConfig& config, const std::string& folder) {
+  const at::NoGradGuard no_grad;
+  Parts parts;
+  for (TensorPart& part : engine.core().ModelState()) {
+    const std::string name = part.name;
+    parts.emplace(name, std::move(part));
+  }
+  std::vector<ExportedTensor> tensors;
+  for (const NamedTensor& item : Unique(engine.model().named_parameters())) {
+    const auto part = parts.find(item.name);
+    // Masters and what they stand for go by another dtype; a rank may hold neither.
+    at::Tensor dtype = at::full(
+        {1}, part == parts.end() ? -1 : static_cast<int64_t>(part->second.tensor.scalar_type()),
+        at::kLong);
+    group.AllReduce(dtype, ReduceOp::kMax);
+    tensors.push_back(
+        {item.name, static_cast<at::ScalarType>(dtype.item<int64_t>()), item.tensor.sizes().vec()});
+  }
+  for (const NamedTensor& item : Unique(engine.model().named_buffers())) {
+    tensors.push_back({item.name, item.tensor.scalar_type(), item.tensor.sizes().vec()});
+  }
+  const auto whole = [&](size_t i) { return Whole(tensors[i], parts, group); };
+  if (group.rank() == 0) {
+    ExportHuggingFace(tensors, whole, config, folder);
+  } else {
+    for (size_t i = 0; i < tensors.size(); ++i) whole(i);
+  }
+}
+
+}  // namespace dslaunch

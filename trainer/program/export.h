@@ -1,0 +1,18 @@
+// The weights of a run for other programs.
+#pragma once
+
+#include <string>
+
+#include "dslaunch/engine.h"
+#include "dslaunch/model.h"
+#include "dslaunch/process_group.h"
+#include "trainer/config/recipe.h"
+
+namespace dslaunch {
+
+// Rank 0 writes them in Hugging Face's layout into `folder`. Collective: where weights are sharded,
+// one tensor at a time is made whole, on every rank.
+void ExportWeights(const Engine<Model>& engine, const ProcessGroup& group,
+                   const ModelConfig& config, const std::string& folder);
+
+}  // namespace dslaunch
