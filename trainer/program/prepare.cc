@@ -2,8 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+#include <string>
+
 #include "trainer/models/models.h"
 #include "trainer/models/pretrained.h"
+#include "trainer/precision/module_dtype.h"
 
 namespace dslaunch {
 namespace {
@@ -20,6 +24,20 @@ Engine<Model> MakeEngine(const Recipe& recipe, const std::shared_ptr<Model>& mod
     return model->Loss(output, target);
   };
   return Initialize(recipe.engine, model, group, loss, deferred);
+}
+
+// The model's weights as they would be had it been cast after it was given them.
+void RoundToModel(Engine<Model>& engine) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::ScalarType> dtypes;
+  for (const auto& parameter : engine.model().named_parameters()) {
+    dtypes.emplace(parameter.key(), parameter.value().scalar_type());
+  }
+  for (const TensorPart& part : engine.core().ModelState()) {
+    const auto dtype = dtypes.find(part.name);
+    if (dtype != dtypes.end()) part.tensor.copy_(part.tensor.to(dtype->second));
+  }
+  engine.core().WeightsChanged();
 }
 
 }  // namespace
@@ -41,7 +59,7 @@ Engine<Model> PrepareEngine(const Recipe& recipe, const std::vector<int64_t>& in
     engine.emplace(MakeEngine(recipe, deferred.model, group, &deferred.recording));
     if (!weights.empty()) {
       InitWeights(engine->model(), engine->core().ModelState(), weights);
-      engine->core().WeightsChanged();
+      RoundToModel(*engine);
     }
   } else {
     at::manual_seed(recipe.run.seed);
