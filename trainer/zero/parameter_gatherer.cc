@@ -6,12 +6,17 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <array>
+#include <deque>
+#include <limits>
 #include <stdexcept>
+#include <utility>
 
 #include "trainer/train_error.h"
 #include "trainer/zero/use_order.h"
@@ -26,6 +31,9 @@ constexpr c10::DispatchKey kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 // Gatherers in this thread.
 thread_local int gatherers = 0;
 
+// This thread is in a kernel of autocast.
+thread_local bool in_autocast = false;
+
 // Both marks a storage and frees nothing: memory belongs to the unit.
 void KeepMemory(void*) {}
 
@@ -34,9 +42,11 @@ class Gatherer;
 struct UnitState {
   Gatherer* owner = nullptr;
   size_t index = 0;
+  int channel = 0;
   std::string name;
-  at::Tensor flat;  // with a version of its own: gathering changes no value that autograd knows
-  at::Tensor shard;
+  at::Tensor flat;   // with a version of its own: gathering changes no value that autograd knows
+  at::Tensor shard;  // cast on its way into `flat` where dtypes differ
+  UnitState* cast = nullptr;  // the same unit in autocast's dtype, once that was asked for
   c10::DataPtr memory;
   bool live = false;         // has memory
   PendingExchange arriving;  // into it
@@ -55,17 +65,16 @@ class Gatherer {
   Gatherer(const ShardExchange& exchange, int first_channel,
            std::vector<ParameterGatherer::Unit> units, const GatherLimits& limits)
       : exchange_(exchange),
-        first_channel_(first_channel),
         limits_(limits),
         reuse_distance_(limits.overlap
                             ? std::max(limits.max_reuse_distance, limits.prefetch_bucket_size)
                             : limits.max_reuse_distance),
-        units_(units.size()),
         orders_{UseOrder(Elements(units)), UseOrder(Elements(units))} {
     for (size_t i = 0; i < units.size(); ++i) {
-      UnitState& unit = units_[i];
+      UnitState& unit = units_.emplace_back();
       unit.owner = this;
       unit.index = i;
+      unit.channel = first_channel + static_cast<int>(i);
       unit.name = std::move(units[i].name);
       unit.flat = units[i].flat.variable_data();
       unit.shard = std::move(units[i].shard);
@@ -128,7 +137,10 @@ class Gatherer {
     for (const size_t index : units) {
       UnitState& unit = units_.at(index);
       TORCH_CHECK(unit.held > 0, "the unit ", unit.name, " is not held");
-      if (keep) unit.shard.copy_(OwnPart(unit));
+      if (keep) {
+        unit.shard.copy_(OwnPart(unit));
+        if (unit.cast != nullptr && unit.cast->live) Free(*unit.cast);
+      }
       if (--unit.held == 0) Free(unit);
     }
   }
@@ -155,6 +167,25 @@ class Gatherer {
     --unit.pinned;
     if (!open_ || unit.pinned > 0 || unit.held > 0 || !order_->followed()) return;
     if (order_->ElementsUntilNextUse(unit.index) > reuse_distance_) Free(unit);
+  }
+
+  // The unit in another dtype, as a unit of its own, whose values come from the shard too. Null
+  // where they may not: there is another such dtype, or somebody may have written to the whole.
+  UnitState* CastOf(UnitState& unit, at::ScalarType dtype) {
+    if (!open_ || unit.held > 0) return nullptr;
+    if (unit.cast == nullptr) {
+      UnitState& cast = units_.emplace_back();
+      cast.owner = this;
+      cast.index = units_.size() - 1;
+      cast.channel = unit.channel;
+      cast.name = unit.name;
+      cast.flat = at::empty(unit.flat.sizes(), unit.flat.options().dtype(dtype));
+      cast.shard = unit.shard;
+      SetMemory(cast, {});
+      for (UseOrder& order : orders_) order.AddUnit(cast.flat.numel());
+      unit.cast = &cast;
+    }
+    return unit.cast->flat.scalar_type() == dtype ? unit.cast : nullptr;
   }
 
   int64_t live_elements() const { return live_elements_; }
@@ -207,10 +238,10 @@ class Gatherer {
     SetMemory(unit, c10::GetAllocator(unit.flat.device().type())->allocate(unit.flat.nbytes()));
     live_elements_ += unit.flat.numel();
     ++counts_.units;
-    counts_.elements += unit.flat.numel();
+    counts_.bytes += static_cast<int64_t>(unit.flat.nbytes());
     counts_.peak_live_elements = std::max(counts_.peak_live_elements, live_elements_);
     OwnPart(unit).copy_(unit.shard);
-    unit.arriving = exchange_.AllGather(unit.flat, first_channel_ + static_cast<int>(unit.index));
+    unit.arriving = exchange_.AllGather(unit.flat, unit.channel);
   }
 
   static void Await(UnitState& unit) {
@@ -279,10 +310,9 @@ class Gatherer {
   }
 
   const ShardExchange& exchange_;
-  const int first_channel_;
   const GatherLimits limits_;
   const int64_t reuse_distance_;
-  std::vector<UnitState> units_;  // never moved: storages point to them
+  std::deque<UnitState> units_;  // never moved: storages point to them
 
   bool open_ = false;
   std::array<UseOrder, 2> orders_;  // inference, training
@@ -341,10 +371,70 @@ c10::SmallVector<UnitInput, 4> FindUnits(const c10::OperatorHandle& op,
   return inputs;
 }
 
+// Autocast will cast its inputs, and then run it again.
+bool IsAutocast(const c10::OperatorHandle& op, const UnitState& unit) {
+  const c10::DeviceType device = unit.flat.device().type();
+  return at::autocast::is_autocast_enabled(device) &&
+         op.hasKernelForDispatchKey(
+             at::autocast::get_autocast_dispatch_key_from_device_type(device));
+}
+
 // It is made of other operations, which come through the mode one by one.
 bool IsComposite(const c10::OperatorHandle& op, const UnitState& unit) {
   return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
          !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(unit.flat.key_set()));
+}
+
+// Lets views of released units be made: they check that they lie within the storage.
+class ViewScope {
+ public:
+  explicit ViewScope(c10::ArrayRef<UnitInput> inputs) {
+    for (const UnitInput& input : inputs) {
+      if (input.unit->live) continue;
+      input.unit->storage().set_nbytes(input.unit->flat.nbytes());
+      units_.push_back(input.unit);
+    }
+  }
+  ~ViewScope() {
+    for (const UnitState* unit : units_) unit->storage().set_nbytes(0);
+  }
+  ViewScope(const ViewScope&) = delete;
+  ViewScope& operator=(const ViewScope&) = delete;
+
+ private:
+  c10::SmallVector<const UnitState*, 4> units_;
+};
+
+// Autocast's copy of a parameter, which autograd would keep whole from the forward pass to the
+// backward pass: instead a view of a unit in that dtype, of which the ranks gather cast shards.
+class Cast : public torch::autograd::Function<Cast> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter,
+                            UnitState* cast) {
+    context->saved_data["dtype"] = parameter.scalar_type();
+    const ViewScope scope({{cast, /*writes=*/false, /*view=*/true}});
+    return at::empty({0}, cast->flat.options())
+        .set_(cast->flat.storage(), parameter.storage_offset(), parameter.sizes(),
+              parameter.strides());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0].to(context->saved_data["dtype"].toScalarType()), {}};
+  }
+};
+
+// Whether `stack` held arguments of such a copy, and now holds the result.
+bool RunCast(const c10::OperatorHandle& op, UnitState& unit, torch::jit::Stack* stack) {
+  if (!in_autocast || op.operator_name().name != "aten::_to_copy") return false;
+  const size_t first = stack->size() - op.schema().arguments().size();
+  const at::Tensor parameter = (*stack)[first].toTensor();
+  const auto dtype = (*stack)[first + 1].toOptional<at::ScalarType>();
+  if (!dtype || parameter.is_conj() || parameter.is_neg()) return false;
+  UnitState* cast = unit.owner->CastOf(unit, *dtype);
+  if (cast == nullptr) return false;
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  torch::jit::push(*stack, Cast::apply(parameter, cast));
+  return true;
 }
 
 class Lease {
@@ -365,37 +455,28 @@ class Lease {
   c10::SmallVector<UnitState*, 4> units_;
 };
 
-// Lets views of released units be made: they check that they lie within the storage.
-class ViewScope {
- public:
-  explicit ViewScope(const c10::SmallVectorImpl<UnitInput>& inputs) {
-    for (const UnitInput& input : inputs) {
-      if (input.unit->live) continue;
-      input.unit->storage().set_nbytes(input.unit->flat.nbytes());
-      units_.push_back(input.unit);
-    }
-  }
-  ~ViewScope() {
-    for (const UnitState* unit : units_) unit->storage().set_nbytes(0);
-  }
-  ViewScope(const ViewScope&) = delete;
-  ViewScope& operator=(const ViewScope&) = delete;
-
- private:
-  c10::SmallVector<const UnitState*, 4> units_;
-};
-
 void RunOperation(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMode);
   const c10::SmallVector<UnitInput, 4> inputs = FindUnits(op, *stack);
-  if (inputs.empty() || IsComposite(op, *inputs[0].unit)) {
+  if (inputs.empty()) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  if (IsAutocast(op, *inputs[0].unit)) {
+    const auto leave =
+        c10::make_scope_exit([before = std::exchange(in_autocast, true)] { in_autocast = before; });
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  if (IsComposite(op, *inputs[0].unit)) {
     op.redispatchBoxed(below, stack);
     return;
   }
   // What the operation is made of reads what is held for it.
   const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+  if (RunCast(op, *inputs[0].unit, stack)) return;
   const bool view = std::all_of(inputs.begin(), inputs.end(),
                                 [](const UnitInput& input) { return input.view && !input.writes; });
   if (view) {

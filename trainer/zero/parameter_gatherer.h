@@ -21,9 +21,9 @@ struct GatherLimits {
 
 // Since the last Begin.
 struct GatherCounts {
-  int64_t units = 0;     // gathered, each as often as it was
-  int64_t ahead = 0;     // of these, asked for before the operation that read them
-  int64_t elements = 0;  // of these units, on all ranks together
+  int64_t units = 0;  // gathered, each as often as it was
+  int64_t ahead = 0;  // of these, asked for before the operation that read them
+  int64_t bytes = 0;  // of these units, the parts of all ranks together
   int64_t peak_live_elements = 0;
 };
 
@@ -51,8 +51,9 @@ struct GatherCounts {
 // Outside of a pass an operation that reads a unit throws TrainError kBadInput, naming it and
 // GatheredParameters.
 //
-// In a pass autocast keeps no copies of cast weights from one operation to the next: they would be
-// whole parameters.
+// Autocast's copies of weights are whole parameters, which its cache and the backward pass would
+// keep. So in a pass the cache is off, and instead of a copy autocast gets a unit in its dtype,
+// which is gathered from cast shards, released and gathered again as any other: the same values.
 //
 // One thread, in which the backward passes run too. Every rank must run the same operations.
 class ParameterGatherer {

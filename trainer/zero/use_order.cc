@@ -7,6 +7,11 @@ namespace dslaunch {
 UseOrder::UseOrder(std::vector<int64_t> unit_elements)
     : unit_elements_(std::move(unit_elements)), places_(unit_elements_.size()) {}
 
+void UseOrder::AddUnit(int64_t elements) {
+  unit_elements_.push_back(elements);
+  places_.emplace_back();
+}
+
 void UseOrder::Begin() {
   seen_.clear();
   followed_ = !expected_.empty();

@@ -15,6 +15,7 @@ class UseOrder {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   explicit UseOrder(std::vector<int64_t> unit_elements);
+  void AddUnit(int64_t elements);  // the next one
 
   void Begin();
   void Use(size_t unit);

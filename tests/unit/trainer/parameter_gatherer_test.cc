@@ -267,7 +267,7 @@ TEST(Gatherer, GathersAheadOnceTheOrderIsKnown) {
     const GatherCounts second = pair.gatherer().counts();
     EXPECT_EQ(second.units, first.units);
     EXPECT_EQ(second.ahead, first.units) << "all but the first one, which comes with Begin";
-    EXPECT_EQ(second.elements, pair.sharded->whole);
+    EXPECT_EQ(second.bytes, 4 * pair.sharded->whole);
 
     // Inference has an order of its own.
     const at::NoGradGuard no_grad;
@@ -313,7 +313,7 @@ TEST(Gatherer, WhatIsNeededSoonStays) {
     EXPECT_GT(near.gatherer().counts().peak_live_elements,
               far.gatherer().counts().peak_live_elements);
     // In the forward pass, and again in the backward pass where that reads them.
-    EXPECT_LT(far.gatherer().counts().elements, 3 * far.sharded->whole);
+    EXPECT_LT(far.gatherer().counts().bytes, 4 * 3 * far.sharded->whole);
   }));
 }
 
@@ -453,33 +453,52 @@ TEST(Gatherer, AnUpdateOfTheShardsIsSeenByTheNextPass) {
   }));
 }
 
+// Of all layers alike: the same values, and nothing whole for longer than in fp32.
+TEST(Gatherer, UnderAutocastUnitsAreGatheredInItsDtype) {
+  ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
+    for (const GatherLimits& limits : {GatherLimits{}, kSmall, kNone}) {
+      Pair pair(group, limits);
+      for (int round = 0; round < 3; ++round) {
+        const AutocastScope autocast(at::kBFloat16);
+        pair.Train(round);
+        const int64_t limit = std::max(limits.max_live_parameters, pair.sharded->largest);
+        EXPECT_LE(pair.gatherer().counts().peak_live_elements, limit);
+        pair.plain->eval();
+        pair.net->eval();
+        {
+          const at::NoGradGuard no_grad;
+          pair.Predict(round);
+        }
+        {
+          const c10::InferenceMode inference;
+          pair.Predict(round);
+        }
+        pair.plain->train();
+        pair.net->train();
+      }
+    }
+  }));
+}
+
 TEST(Gatherer, AutocastKeepsNoCopies) {
   ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
-    Pair pair(group, kSmall);
-    const at::NoGradGuard no_grad;
-    pair.net->eval();
-    pair.plain->eval();
-    for (int round = 0; round < 2; ++round) {
-      const AutocastScope autocast(at::kBFloat16);
-      pair.Predict(round);
-      EXPECT_TRUE(at::autocast::is_autocast_cache_enabled()) << "as it was";
-    }
-    {
-      const AutocastScope autocast(at::kBFloat16);
-      const at::AutoGradMode grad(true);
-      const at::Tensor weight = pair.net->h[0]->as<Block>()->fc->weight;
-      pair.gatherer().Begin(true);
-      const auto copy = [&] { return at::autocast::cached_cast(at::kBFloat16, weight, at::kCPU); };
-      EXPECT_FALSE(copy().is_same(copy()));
-      pair.gatherer().End();
-    }
-    const at::AutoGradMode grad(true);
-    pair.net->train();
-    pair.plain->train();
-    for (int round = 0; round < 2; ++round) {
-      const AutocastScope autocast(at::kBFloat16);
-      pair.Train(round);
-    }
+    Pair pair(group, {.prefetch_bucket_size = 0, .max_reuse_distance = 0});
+    nn::Linear& linear = pair.net->h[0]->as<Block>()->fc;
+    const at::Tensor input = at::ones({2, kWidth});
+    const AutocastScope autocast(at::kBFloat16);
+    pair.gatherer().Begin(true);
+    EXPECT_FALSE(at::autocast::is_autocast_cache_enabled());
+    const at::Tensor output = linear(input);
+    EXPECT_EQ(output.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(linear->weight.storage().nbytes(), 0) << "cast shards were gathered";
+    EXPECT_EQ(pair.gatherer().counts().bytes, 2 * (linear->weight.numel() + linear->bias.numel()));
+    // A copy of the user's own is one.
+    const at::Tensor copy = linear->weight.to(at::kBFloat16);
+    copy.mul_(2);
+    EXPECT_TRUE(
+        at::equal(copy, pair.plain->h[0]->as<Block>()->fc->weight.to(at::kBFloat16).mul(2)));
+    pair.gatherer().End();
+    EXPECT_TRUE(at::autocast::is_autocast_cache_enabled()) << "as it was";
   }));
 }
 
