@@ -9,6 +9,7 @@ import struct
 import tempfile
 import time
 import unittest
+import zlib
 
 import torch
 
@@ -35,7 +36,7 @@ SCHEDULES = {
     "lamb": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 5, "total_num_steps": 20}},
     "lion": {"type": "StepLR", "params": {"step_size": 7}},
 }
-TORCH = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
+TORCH = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "U8": torch.uint8}
 
 
 def read_safetensors(file):
@@ -48,6 +49,21 @@ def read_safetensors(file):
         begin, end = entry["data_offsets"]
         data = bytearray(content[8 + size + begin:8 + size + end])
         tensors[name] = torch.frombuffer(data, dtype=TORCH[entry["dtype"]]).reshape(entry["shape"])
+    return tensors
+
+
+def read_kind(folder, kind):
+    """A checkpoint's tensors of one kind, put together from all ranks' files as the manifest says."""
+    with open(os.path.join(folder, "manifest.json")) as file:
+        manifest = json.load(file)
+    files = {entry["name"]: read_safetensors(os.path.join(folder, entry["name"]))
+             for entry in manifest["files"] if re.match(kind + r"(-\d{5}-of-\d{5})?\.safetensors$", entry["name"])}
+    tensors = {}
+    for tensor in manifest["tensors"]:
+        if any(s["file"] in files for s in tensor["slices"]):
+            parts = [files[s["file"]][tensor["name"]].flatten() for s in tensor["slices"]]
+            assert [len(p) for p in parts] == [s["end"] - s["start"] for s in tensor["slices"]]
+            tensors[tensor["name"]] = torch.cat(parts).reshape(tensor["shape"])
     return tensors
 
 
@@ -120,15 +136,22 @@ class CheckpointTest(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.dir)), ["latest", "step_000004", "step_000006"])
         with open(self.path("latest")) as file:
             self.assertEqual(file.read(), "step_000006")
-        weights = read_safetensors(self.path("step_000006", "model.safetensors"))
+        self.assertEqual(sorted(os.listdir(self.path("step_000006"))), sorted(
+            ["manifest.json"] + ["%s-0000%d-of-00002.safetensors" % (kind, rank)
+                                 for kind in ("model", "optimizer", "generator") for rank in (1, 2)]))
+        weights = read_kind(self.path("step_000006"), "model")
         self.assertEqual({name: tuple(t.shape) for name, t in weights.items()},
                          {"fc1.weight": (128, 784), "fc1.bias": (128,), "fc2.weight": (10, 128), "fc2.bias": (10,)})
-        state = read_safetensors(self.path("step_000006", "optimizer.safetensors"))
+        state = read_kind(self.path("step_000006"), "optimizer")
         self.assertEqual(sorted({name.split("/")[1] for name in state}), ["exp_avg", "exp_avg_sq"])
         self.assertEqual(state["optimizer/exp_avg/fc1.weight"].shape, (128, 784))
         with open(self.path("step_000006", "manifest.json")) as file:
             manifest = json.load(file)
         self.assertEqual((manifest["step"], manifest["samples_seen"], manifest["world_size"]), (6, 6 * 256, 2))
+        for entry in manifest["files"]:
+            with open(self.path("step_000006", entry["name"]), "rb") as file:
+                content = file.read()
+            self.assertEqual((len(content), zlib.crc32(content)), (entry["bytes"], entry["crc32"]), entry["name"])
 
     def test_a_finished_run_has_nothing_left_to_train(self):
         self.good(self.saving(3), 1)

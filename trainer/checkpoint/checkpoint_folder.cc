@@ -25,6 +25,7 @@ constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // some 200,000 tensors
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
 constexpr char kLatestFile[] = "latest";
+constexpr size_t kMaxTagBytes = 200;  // file names have 255, and temporary ones are longer
 
 [[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
   throw TrainError(ExitCode::kIo, path + ": cannot be " + what + ": " + why);
@@ -79,12 +80,28 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
+std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
+  return skipped.empty() ? reason : reason + "; passed over " + Joined(skipped, "; ");
+}
+
+std::string TagsOf(const std::vector<Checkpoint>& checkpoints) {
+  std::vector<std::string> tags;
+  for (const Checkpoint& one : checkpoints) tags.push_back(one.tag);
+  return tags.empty() ? "none" : Joined(tags, ", ");
+}
+
 }  // namespace
 
 std::string TagOf(int64_t step) {
   char tag[32];
   std::snprintf(tag, sizeof tag, "%s%06lld", kTagPrefix, static_cast<long long>(step));
   return tag;
+}
+
+bool IsTag(const std::string& tag) {
+  return !tag.empty() && tag.front() != '.' && tag.find('/') == std::string::npos &&
+         tag.find('\0') == std::string::npos && tag.size() <= kMaxTagBytes &&
+         !tag.starts_with(kTemporaryPrefix) && tag != kLatestFile;
 }
 
 std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
@@ -127,7 +144,11 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   std::vector<std::string> tags;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kTagPrefix) && entry.is_directory(error)) tags.push_back(name);
+    // A program may give any tag; folders of another kind than checkpoints may lie beside them.
+    if (IsTag(name) && entry.is_directory(error) &&
+        (name.starts_with(kTagPrefix) || fs::exists(entry.path() / kManifestFile, error))) {
+      tags.push_back(name);
+    }
   }
   std::sort(tags.begin(), tags.end());
   for (const std::string& tag : tags) {
@@ -145,27 +166,15 @@ ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
   using Kind = ResumeRequest::Kind;
   const Listing listing = List();
   std::vector<std::string> skipped = listing.damaged;
-  const auto with_skipped = [&](std::string reason) {
-    if (!skipped.empty()) reason += "; passed over " + Joined(skipped, "; ");
-    return reason;
-  };
-  for (const Checkpoint& candidate : OrderCandidates(request, listing.whole)) {
-    try {
-      VerifyCheckpoint(candidate);
-      known_whole_.insert(candidate.manifest.serial);
-      return {ResumeDecision::Kind::kResume, candidate,
-              with_skipped("resuming from " + candidate.folder)};
-    } catch (const TrainError& damage) {
-      skipped.push_back(candidate.tag + ": " + damage.what());
-    }
+  const auto with_skipped = [&](const std::string& reason) { return WithSkipped(reason, skipped); };
+  if (auto chosen = FirstWhole(OrderCandidates(request, listing.whole), skipped)) {
+    return {ResumeDecision::Kind::kResume, chosen, with_skipped("resuming from " + chosen->folder)};
   }
   if (request.kind == Kind::kTag) {
-    std::vector<std::string> tags;
-    for (const Checkpoint& one : listing.whole) tags.push_back(one.tag);
     return {ResumeDecision::Kind::kRefused,
             {},
             with_skipped("--resume " + request.tag + ": no such checkpoint that is whole in " +
-                         path_ + " (there: " + (tags.empty() ? "none" : Joined(tags, ", ")) + ")")};
+                         path_ + " (there: " + TagsOf(listing.whole) + ")")};
   }
   if (request.kind == Kind::kAuto && !skipped.empty()) {
     return {ResumeDecision::Kind::kRefused,
@@ -178,6 +187,52 @@ ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
           with_skipped(request.kind == Kind::kNone
                            ? "starting at step 1: --resume none"
                            : "starting at step 1: no checkpoint in " + path_ + " yet")};
+}
+
+ResumeDecision CheckpointFolder::ChooseTag(const std::string& tag) {
+  const Listing listing = List();
+  std::vector<std::string> skipped = listing.damaged;
+  const std::string wanted = tag.empty() ? ReadLatest() : tag;
+  std::vector<Checkpoint> order;
+  for (const Checkpoint& one : OrderCandidates({}, listing.whole)) {
+    if (one.tag == wanted) {
+      order.insert(order.begin(), one);
+    } else if (tag.empty()) {
+      order.push_back(one);
+    }
+  }
+  if (auto chosen = FirstWhole(order, skipped)) {
+    return {ResumeDecision::Kind::kResume, chosen,
+            WithSkipped("loading " + chosen->folder, skipped)};
+  }
+  if (tag.empty() && skipped.empty()) {
+    return {ResumeDecision::Kind::kFresh, {}, "no checkpoint in " + path_ + " yet"};
+  }
+  const std::string what = tag.empty() ? "no checkpoint in " + path_ + " is whole"
+                                       : "no checkpoint " + tag + " that is whole in " + path_ +
+                                             " (there: " + TagsOf(listing.whole) + ")";
+  return {ResumeDecision::Kind::kRefused, {}, WithSkipped(what, skipped)};
+}
+
+std::optional<Checkpoint> CheckpointFolder::FirstWhole(const std::vector<Checkpoint>& candidates,
+                                                       std::vector<std::string>& skipped) {
+  for (const Checkpoint& candidate : candidates) {
+    try {
+      VerifyCheckpoint(candidate);
+      known_whole_.insert(candidate.manifest.serial);
+      return candidate;
+    } catch (const TrainError& damage) {
+      skipped.push_back(candidate.tag + ": " + damage.what());
+    }
+  }
+  return std::nullopt;
+}
+
+std::string CheckpointFolder::ReadLatest() const {
+  std::ifstream stream(path_ + "/" + kLatestFile, std::ios::binary);
+  std::string tag;
+  std::getline(stream, tag);  // people who edit it leave a line end
+  return tag;
 }
 
 std::string CheckpointFolder::TemporaryName(const std::string& tag) const {
@@ -193,6 +248,11 @@ std::string CheckpointFolder::Begin(const std::string& tag) const {
     FailIo(folder, "made", error ? error.message() : "it exists");
   }
   return folder;
+}
+
+void CheckpointFolder::Abandon(const std::string& begun) const {
+  std::error_code ignored;
+  fs::remove_all(begun, ignored);
 }
 
 void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, Manifest manifest,

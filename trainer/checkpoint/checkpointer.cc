@@ -4,16 +4,12 @@
 #include <random>
 
 #include "trainer/checkpoint/agreement.h"
-#include "trainer/checkpoint/state.h"
+#include "trainer/checkpoint/engine_state.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
-
-constexpr char kModelFile[] = "model.safetensors";
-constexpr char kOptimizerPrefix[] = "optimizer/";
-constexpr char kOptimizerFile[] = "optimizer.safetensors";
 
 ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env) {
   ResumeRequest request;
@@ -38,12 +34,6 @@ std::string OptimizerType(const Recipe& recipe) {
   return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
 }
 
-std::vector<NamedTensor> Whole(const std::vector<TensorPart>& parts) {
-  std::vector<NamedTensor> tensors;
-  for (const TensorPart& part : parts) tensors.push_back({part.name, part.tensor});
-  return tensors;
-}
-
 }  // namespace
 
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples)
@@ -65,10 +55,6 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t t
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env)
     : recipe_(recipe), env_(env), folder_(recipe.run.checkpoint_dir) {
   decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
-  if (!decision_.checkpoint) return;
-  std::erase_if(decision_.checkpoint->manifest.tensors, [](const TensorRecord& tensor) {
-    return tensor.name.starts_with(kOptimizerPrefix);
-  });
 }
 
 // What would make the position mean other samples than those it stands for.
@@ -126,48 +112,21 @@ void Checkpointer::Agree(ProcessGroup& group) const {
 
 void Checkpointer::Load(EngineCore& engine) const {
   if (!decision_.checkpoint) return;
-  std::vector<NamedTensor> state = Whole(engine.ModelState());
-  if (!train_samples_) {
-    LoadState(*decision_.checkpoint, state);
-    engine.WeightsChanged();
-    return;
-  }
-  for (NamedTensor& item : Whole(engine.OptimizerState())) state.push_back(std::move(item));
-  LoadState(*decision_.checkpoint, state);
-  const LossScalerState& scaler = decision_.checkpoint->manifest.loss_scaler;
-  engine.Resume({.steps = start().step,
-                 .updates = decision_.checkpoint->manifest.optimizer_updates,
-                 .loss_scale = scaler.scale,
-                 .scaler_iteration = scaler.iteration,
-                 .scaler_last_overflow = scaler.last_overflow,
-                 .scaler_hysteresis = scaler.hysteresis});
+  RestoreState(*decision_.checkpoint, {.weights_only = !train_samples_}, engine);
 }
 
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen) {
-  if (env_.rank != 0 || position.step == saved_step_) return;
-  Manifest manifest;
+  if (position.step == saved_step_) return;
+  CheckpointContent content = CaptureState(engine);
+  Manifest& manifest = content.manifest;
   manifest.run_id = run_id_;
   manifest.job_id = env_.job_id;
   manifest.position = position;
-  const EngineProgress progress = engine.progress();
-  manifest.optimizer_updates = progress.updates;
-  manifest.optimizer = OptimizerType(recipe_);
-  manifest.loss_scaler = {.scale = progress.loss_scale,
-                          .iteration = progress.scaler_iteration,
-                          .last_overflow = progress.scaler_last_overflow,
-                          .hysteresis = progress.scaler_hysteresis};
   manifest.seed = recipe_.run.seed;
   manifest.train_samples = *train_samples_;
   manifest.samples_seen = samples_seen;
-  manifest.world_size = env_.world_size;
-  manifest.train_batch_size = recipe_.engine.batch.train_batch_size;
-  const std::string tag = TagOf(position.step);
-  const std::string begun = folder_.Begin(tag);
-  WriteState(begun, kModelFile, Whole(engine.ModelState()), manifest);
-  if (const auto state = Whole(engine.OptimizerState()); !state.empty()) {
-    WriteState(begun, kOptimizerFile, state, manifest);
-  }
-  folder_.Commit(begun, tag, std::move(manifest), recipe_.run.keep_checkpoints);
+  if (!writer_) writer_ = std::make_unique<CheckpointWriter>(engine.group(), folder_);
+  writer_->Save(content, TagOf(position.step), recipe_.run.keep_checkpoints);
   saved_step_ = position.step;
 }
 

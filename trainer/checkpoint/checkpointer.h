@@ -1,6 +1,7 @@
 // The checkpoints of one run: where it starts, and what it leaves behind.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "dslaunch/process_group.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/config/recipe.h"
 
 namespace dslaunch {
@@ -38,8 +40,8 @@ class Checkpointer {
   // Brings the engine to start(). On every rank.
   void Load(EngineCore& engine) const;
 
-  // What rank 0 holds, as the state after position.step. Nothing on other ranks, or where that step
-  // is the last one saved or loaded.
+  // Collective: saves the engine as the state after position.step, unless that step is the last one
+  // saved or loaded. Throws on every rank.
   void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
 
  private:
@@ -52,6 +54,7 @@ class Checkpointer {
   ResumeDecision decision_;
   std::string run_id_;
   int64_t saved_step_ = 0;
+  std::unique_ptr<CheckpointWriter> writer_;  // made by the first save
 };
 
 }  // namespace dslaunch

@@ -55,8 +55,10 @@ struct MemoryUse {
 
 // Where a run is, besides its tensors.
 struct EngineProgress {
-  int64_t steps = 0;    // optimizer steps, skipped ones included
-  int64_t updates = 0;  // those that were not skipped; the learning rate follows from it
+  int64_t steps = 0;              // optimizer steps, skipped ones included
+  int64_t skipped = 0;            // of them
+  int64_t updates = 0;            // that the optimizer's state has seen
+  int64_t scheduled_updates = 0;  // that the learning rate counts: the same but for partial loads
   // Of the loss scaler, where there is one: trainer/precision/loss_scaler.h.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
@@ -134,6 +136,8 @@ class EngineCore {
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
   EngineProgress progress() const;
+  const EngineConfig& config() const;  // as resolved
+  const ProcessGroup& group() const;
 
   // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The
   // second also takes up where a run was.
