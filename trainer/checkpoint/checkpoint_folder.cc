@@ -84,10 +84,57 @@ std::string WithSkipped(const std::string& reason, const std::vector<std::string
   return skipped.empty() ? reason : reason + "; passed over " + Joined(skipped, "; ");
 }
 
+std::vector<std::string> Described(const std::vector<CheckpointFolder::Damaged>& damaged) {
+  std::vector<std::string> texts;
+  for (const auto& [tag, problem] : damaged) texts.push_back(tag + ": " + problem);
+  return texts;
+}
+
 std::string TagsOf(const std::vector<Checkpoint>& checkpoints) {
   std::vector<std::string> tags;
   for (const Checkpoint& one : checkpoints) tags.push_back(one.tag);
   return tags.empty() ? "none" : Joined(tags, ", ");
+}
+
+std::string WrongSize(const std::string& path, uint64_t bytes, const FileRecord& record) {
+  return path + " has " + std::to_string(bytes) + " bytes of " + std::to_string(record.sum.bytes);
+}
+
+struct SliceOfTensor {
+  const TensorRecord* tensor;
+  const TensorSlice* slice;
+};
+using SlicesByFile = std::map<std::string, std::vector<SliceOfTensor>>;
+
+SlicesByFile SlicesOf(const Checkpoint& checkpoint) {
+  SlicesByFile slices;
+  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
+    for (const TensorSlice& slice : tensor.slices) slices[slice.file].push_back({&tensor, &slice});
+  }
+  return slices;
+}
+
+void VerifyFile(const Checkpoint& checkpoint, const FileRecord& record,
+                const SlicesByFile& slices) {
+  const std::string path = checkpoint.folder + "/" + record.name;
+  const FileSum sum = SumFile(path);
+  if (sum.bytes != record.sum.bytes) {
+    throw TrainError(ExitCode::kBadInput, WrongSize(path, sum.bytes, record));
+  }
+  if (sum != record.sum) {
+    throw TrainError(ExitCode::kBadInput, path + ": its checksum is wrong; it is damaged");
+  }
+  const SafetensorsFile file(path);
+  const auto own = slices.find(record.name);
+  if (own == slices.end()) return;
+  for (const auto& [tensor, slice] : own->second) {
+    const auto found = file.tensors().find(tensor->name);
+    if (found == file.tensors().end() || found->second.dtype != tensor->dtype ||
+        NumElements(found->second.shape) != slice->end - slice->start) {
+      throw TrainError(ExitCode::kBadInput, path + ": tensor " + tensor->name + " is not what " +
+                                                kManifestFile + " says");
+    }
+  }
 }
 
 }  // namespace
@@ -154,9 +201,9 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   for (const std::string& tag : tags) {
     const std::string folder = path_ + "/" + tag;
     try {
-      listing.whole.push_back({folder, tag, ReadManifest(folder)});
+      listing.whole.push_back(ReadCheckpoint(folder));
     } catch (const TrainError& damage) {
-      listing.damaged.push_back(tag + ": " + damage.what());
+      listing.damaged.push_back({tag, damage.what()});
     }
   }
   return listing;
@@ -165,7 +212,7 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
 ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
   using Kind = ResumeRequest::Kind;
   const Listing listing = List();
-  std::vector<std::string> skipped = listing.damaged;
+  std::vector<std::string> skipped = Described(listing.damaged);
   const auto with_skipped = [&](const std::string& reason) { return WithSkipped(reason, skipped); };
   if (auto chosen = FirstWhole(OrderCandidates(request, listing.whole), skipped)) {
     return {ResumeDecision::Kind::kResume, chosen, with_skipped("resuming from " + chosen->folder)};
@@ -191,7 +238,7 @@ ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
 
 ResumeDecision CheckpointFolder::ChooseTag(const std::string& tag) {
   const Listing listing = List();
-  std::vector<std::string> skipped = listing.damaged;
+  std::vector<std::string> skipped = Described(listing.damaged);
   const std::string wanted = tag.empty() ? ReadLatest() : tag;
   std::vector<Checkpoint> order;
   for (const Checkpoint& one : OrderCandidates({}, listing.whole)) {
@@ -326,32 +373,43 @@ void CheckpointFolder::Remove(const std::string& folder) const {
   if (error) FailIo(folder, "removed", error.message());
 }
 
+Checkpoint ReadCheckpoint(const std::string& folder) {
+  const fs::path path = fs::path(folder).lexically_normal();
+  return {folder, path.has_filename() ? path.filename() : path.parent_path().filename(),
+          ReadManifest(folder)};
+}
+
 void VerifyCheckpoint(const Checkpoint& checkpoint) {
-  std::map<std::string, SafetensorsFile> files;
-  for (const FileRecord& record : checkpoint.manifest.files) {
-    const std::string path = checkpoint.folder + "/" + record.name;
-    const FileSum sum = SumFile(path);
-    if (sum.bytes != record.sum.bytes) {
-      throw TrainError(ExitCode::kBadInput, path + " has " + std::to_string(sum.bytes) +
-                                                " bytes of " + std::to_string(record.sum.bytes));
-    }
-    if (sum != record.sum) {
-      throw TrainError(ExitCode::kBadInput, path + ": its checksum is wrong; it is damaged");
-    }
-    files.emplace(record.name, SafetensorsFile(path));
-  }
-  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
-    for (const TensorSlice& slice : tensor.slices) {
-      const auto& stored = files.at(slice.file).tensors();
-      const auto found = stored.find(tensor.name);
-      if (found == stored.end() || found->second.dtype != tensor.dtype ||
-          NumElements(found->second.shape) != slice.end - slice.start) {
-        throw TrainError(ExitCode::kBadInput, checkpoint.folder + "/" + slice.file + ": tensor " +
-                                                  tensor.name + " is not what " + kManifestFile +
-                                                  " says");
-      }
+  const SlicesByFile slices = SlicesOf(checkpoint);
+  for (const FileRecord& file : checkpoint.manifest.files) VerifyFile(checkpoint, file, slices);
+}
+
+std::vector<std::string> FindDamage(const Checkpoint& checkpoint) {
+  const SlicesByFile slices = SlicesOf(checkpoint);
+  std::vector<std::string> problems;
+  for (const FileRecord& file : checkpoint.manifest.files) {
+    try {
+      VerifyFile(checkpoint, file, slices);
+    } catch (const TrainError& damage) {
+      problems.push_back(damage.what());
     }
   }
+  return problems;
+}
+
+std::vector<std::string> FindMissing(const Checkpoint& checkpoint) {
+  std::vector<std::string> problems;
+  for (const FileRecord& file : checkpoint.manifest.files) {
+    const std::string path = checkpoint.folder + "/" + file.name;
+    std::error_code error;
+    const uint64_t bytes = fs::file_size(path, error);
+    if (error) {
+      problems.push_back(path + ": " + error.message());
+    } else if (bytes != file.sum.bytes) {
+      problems.push_back(WrongSize(path, bytes, file));
+    }
+  }
+  return problems;
 }
 
 }  // namespace dslaunch

@@ -59,7 +59,7 @@ class CheckpointFolder {
   const std::string& path() const { return path_; }
 
   // Makes the folder and removes what saves that were cut short have left; returns the names of
-  // what it removed. Before a run, not during one.
+  // what it removed. While no save is under way.
   std::vector<std::string> Prepare() const;
 
   // Reads every byte of what it chooses and checks it. Does not throw for damage: kRefused where
@@ -84,17 +84,21 @@ class CheckpointFolder {
   void Commit(const std::string& begun, const std::string& tag, Manifest manifest, int64_t keep);
 
   // What stands in it by tag; only the manifests have been looked at.
+  struct Damaged {
+    std::string tag;
+    std::string problem;
+  };
   struct Listing {
     std::vector<Checkpoint> whole;
-    std::vector<std::string> damaged;  // "step_000130: why"
+    std::vector<Damaged> damaged;
   };
   Listing List() const;
+  std::string ReadLatest() const;  // the tag; empty where there is none
 
  private:
   // The first of `candidates` that is whole. Those that are not are added to `skipped`.
   std::optional<Checkpoint> FirstWhole(const std::vector<Checkpoint>& candidates,
                                        std::vector<std::string>& skipped);
-  std::string ReadLatest() const;  // empty where there is none
   void Publish(const std::string& begun, const std::string& tag) const;
   void WriteLatest(const std::string& tag) const;
   void Prune(const std::string& run_id, int64_t keep) const;
@@ -105,7 +109,18 @@ class CheckpointFolder {
   std::set<int64_t> known_whole_;  // serial numbers
 };
 
-// Throws kBadInput, naming the file, where anything differs from what the manifest says.
+// The checkpoint whose files are in `folder`, of which only the manifest is looked at. Throws
+// kBadInput, naming the file.
+Checkpoint ReadCheckpoint(const std::string& folder);
+
+// Throws kBadInput, naming file and, where it is known, tensor, if anything differs from what the
+// manifest says. Reads every byte.
 void VerifyCheckpoint(const Checkpoint& checkpoint);
+
+// The same for all files: one sentence for each that is damaged.
+std::vector<std::string> FindDamage(const Checkpoint& checkpoint);
+
+// The same from the files' sizes alone.
+std::vector<std::string> FindMissing(const Checkpoint& checkpoint);
 
 }  // namespace dslaunch

@@ -6,7 +6,6 @@
 
 #include "proto/contract/deadline.h"
 #include "trainer/checkpoint/rank_record.h"
-#include "trainer/checkpoint/state.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -71,8 +70,14 @@ class SaveRound {
     await_({key});
     return Told(Get(key));
   }
-  static std::string Told(const std::string& text) {
+  std::string Told(const std::string& text) const {
     if (text.starts_with(kGood)) return text.substr(sizeof kGood - 1);
+    // Rank 0 has the store, and leaves when all know why.
+    const auto knows = [this](int rank) { return prefix_ + "knows_" + std::to_string(rank); };
+    std::vector<std::string> all;
+    for (int rank = 0; rank < world_size_; ++rank) all.push_back(knows(rank));
+    Put(knows(rank_), kGood);
+    await_(rank_ == 0 ? all : std::vector<std::string>{});
     ThrowFirstFailure({text});
     return "";
   }
@@ -81,9 +86,7 @@ class SaveRound {
   std::string Write(const std::string& begun, const CheckpointContent& content) const {
     try {
       RankRecord record;
-      for (const CheckpointContent::File& file : content.files) {
-        WriteParts(begun, RankFileName(file.kind, rank_, world_size_), file.parts, record);
-      }
+      for (const StateFile& file : content.files) WriteFile(begun, file, record);
       return FormatRecord(record);
     } catch (const TrainError& error) {
       return FormatFailure(error);
@@ -156,7 +159,7 @@ void CheckpointWriter::SaveInBackground(const CheckpointContent& content, const 
                                         int64_t keep) {
   Wait();
   CheckpointContent copy = content;
-  for (CheckpointContent::File& file : copy.files) file.parts = Snapshot(std::move(file.parts));
+  for (StateFile& file : copy.files) file.parts = Snapshot(std::move(file.parts));
   const SaveRound round(group_.store(), group_.rank(), group_.world_size(),
                         group_.NewKey("checkpoint"), Polling(group_.store(), gives_up_));
   under_way_ = std::async(std::launch::async, [this, round, copy = std::move(copy), tag, keep] {

@@ -7,19 +7,15 @@
 #include <vector>
 
 #include "dslaunch/process_group.h"
-#include "dslaunch/tensor_part.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/state.h"
 
 namespace dslaunch {
 
 // What goes into a checkpoint.
 struct CheckpointContent {
-  struct File {
-    std::string kind;               // of the rank's file: "model"
-    std::vector<TensorPart> parts;  // of this rank: OwnParts
-  };
-  std::vector<File> files;
-  Manifest manifest;  // but for files, tensors and serial; rank 0's counts
+  std::vector<StateFile> files;  // of this rank
+  Manifest manifest;             // but for files, tensors and serial; rank 0's counts
 };
 
 // One per rank. Every rank writes files of its own; rank 0 puts the manifest together and commits.

@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <random>
 
-#include "trainer/checkpoint/agreement.h"
 #include "trainer/checkpoint/engine_state.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/train_error.h"
@@ -44,22 +43,38 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t t
   std::vector<std::string> removed;
   if (env_.rank == 0) removed = folder_.Prepare();
   decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
+  if (recipe.run.load_module_only) TakeWeightsOnly();
   for (const std::string& name : removed) {
     decision_.reason += "; removed " + name + ", left by a save that was cut short";
   }
   saved_step_ = start().step;
-  run_id_ = decision_.checkpoint ? decision_.checkpoint->manifest.run_id : NewRunId();
+  run_id_ = goes_on() ? decision_.checkpoint->manifest.run_id : NewRunId();
   CheckFits();
 }
 
 Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env)
-    : recipe_(recipe), env_(env), folder_(recipe.run.checkpoint_dir) {
+    : recipe_(recipe), env_(env), folder_(recipe.run.checkpoint_dir), weights_only_(true) {
   decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
+}
+
+// A job that is started again goes on from what it has saved itself.
+void Checkpointer::TakeWeightsOnly() {
+  if (!decision_.checkpoint) {
+    if (decision_.kind == ResumeDecision::Kind::kFresh) {
+      throw TrainError(ExitCode::kBadInput, "run.load_module_only (--load_module_only): there is " +
+                                                std::string("no checkpoint in ") + folder_.path());
+    }
+    return;
+  }
+  if (env_.epoch > 1 && decision_.checkpoint->manifest.job_id == env_.job_id) return;
+  weights_only_ = true;
+  decision_.reason.replace(0, decision_.reason.find(" from "),
+                           "starting at step 1 with the weights alone");
 }
 
 // What would make the position mean other samples than those it stands for.
 void Checkpointer::CheckFits() const {
-  if (!decision_.checkpoint) return;
+  if (!goes_on()) return;
   const Checkpoint& found = *decision_.checkpoint;
   const auto differ = [&](const std::string& what, const std::string& way_out) {
     throw TrainError(ExitCode::kBadInput, found.folder + " was saved with " + what + "; " +
@@ -84,35 +99,25 @@ void Checkpointer::CheckFits() const {
 }
 
 Position Checkpointer::start() const {
-  return decision_.checkpoint ? decision_.checkpoint->manifest.position : Position{};
+  return goes_on() ? decision_.checkpoint->manifest.position : Position{};
 }
 
 int64_t Checkpointer::samples_seen() const {
-  return decision_.checkpoint ? decision_.checkpoint->manifest.samples_seen : 0;
+  return goes_on() ? decision_.checkpoint->manifest.samples_seen : 0;
 }
 
 void Checkpointer::Agree(ProcessGroup& group) const {
-  // Each rank fills its own place, so the sum is everybody's.
-  const auto own = static_cast<size_t>(2 * group.rank());
-  std::vector<double> values(2 * static_cast<size_t>(group.world_size()));
-  const SeenCheckpoint seen = Seen(decision_);
-  values[own] = seen.step;
-  values[own + 1] = seen.identity;
-  group.AllReduceSum(values);
-  std::vector<SeenCheckpoint> all;
-  for (size_t i = 0; i < values.size(); i += 2) all.push_back({values[i], values[i + 1]});
-  std::string problem = Disagreement(folder_.path(), all);
-  if (problem.empty() && decision_.kind == ResumeDecision::Kind::kRefused) {
-    problem = decision_.reason;
+  try {
+    AgreeOnChoice(decision_, folder_.path(), group);
+  } catch (const TrainError&) {
+    group.Finish();  // so that no rank takes another's leaving for a loss
+    throw;
   }
-  if (problem.empty()) return;
-  group.Finish();  // so that no rank takes another's leaving for a loss
-  throw TrainError(ExitCode::kBadInput, problem);
 }
 
 void Checkpointer::Load(EngineCore& engine) const {
   if (!decision_.checkpoint) return;
-  RestoreState(*decision_.checkpoint, {.weights_only = !train_samples_}, engine);
+  RestoreState(*decision_.checkpoint, {.weights_only = !goes_on()}, engine);
 }
 
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen) {
@@ -125,9 +130,19 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.seed = recipe_.run.seed;
   manifest.train_samples = *train_samples_;
   manifest.samples_seen = samples_seen;
+  manifest.model = recipe_.model_text;
   if (!writer_) writer_ = std::make_unique<CheckpointWriter>(engine.group(), folder_);
-  writer_->Save(content, TagOf(position.step), recipe_.run.keep_checkpoints);
+  const std::string tag = TagOf(position.step);
+  if (recipe_.run.async_save) {
+    writer_->SaveInBackground(content, tag, recipe_.run.keep_checkpoints);
+  } else {
+    writer_->Save(content, tag, recipe_.run.keep_checkpoints);
+  }
   saved_step_ = position.step;
+}
+
+void Checkpointer::Wait() {
+  if (writer_) writer_->Wait();
 }
 
 }  // namespace dslaunch

@@ -41,10 +41,19 @@ class Checkpointer {
   void Load(EngineCore& engine) const;
 
   // Collective: saves the engine as the state after position.step, unless that step is the last one
-  // saved or loaded. Throws on every rank.
+  // saved or loaded. Throws on every rank. With run.async_save it returns when the state is copied;
+  // what then fails is thrown by the next Save or Wait, as on every rank.
   void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
 
+  // Until no save is under way.
+  void Wait();
+  // Whether one in the background has failed, which Wait will throw.
+  bool failed() const { return writer_ && writer_->failed(); }
+
  private:
+  // Whether the run goes on where the checkpoint was made.
+  bool goes_on() const { return found() && !weights_only_; }
+  void TakeWeightsOnly();
   void CheckFits() const;
 
   const Recipe& recipe_;
@@ -52,6 +61,7 @@ class Checkpointer {
   std::optional<int64_t> train_samples_;  // nullopt: weights only
   CheckpointFolder folder_;
   ResumeDecision decision_;
+  bool weights_only_ = false;
   std::string run_id_;
   int64_t saved_step_ = 0;
   std::unique_ptr<CheckpointWriter> writer_;  // made by the first save

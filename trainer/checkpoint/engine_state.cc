@@ -6,15 +6,14 @@
 #include <mutex>
 
 #include "proto/contract/deadline.h"
+#include "trainer/checkpoint/agreement.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/optim/optimizer.h"
+#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
-
-constexpr char kOptimizerPrefix[] = "optimizer/";
-constexpr char kGeneratorPrefix[] = "generator/cpu/";
 
 // Of this rank alone, hence under a name of its own.
 TensorPart GeneratorState(int rank) {
@@ -41,9 +40,9 @@ CheckpointContent CaptureState(const EngineCore& engine) {
   const EngineProgress progress = engine.progress();
   const int rank = engine.group().rank(), world_size = engine.group().world_size();
   CheckpointContent content;
-  content.files = {{"model", OwnParts(engine.ModelState(), rank, world_size)},
-                   {"optimizer", OwnParts(engine.OptimizerState(), rank, world_size)},
-                   {"generator", {GeneratorState(rank)}}};
+  content.files = {OwnFile("model", engine.ModelState(), rank, world_size),
+                   OwnFile("optimizer", engine.OptimizerState(), rank, world_size),
+                   OwnFile("generator", {GeneratorState(rank)}, rank, world_size)};
   Manifest& manifest = content.manifest;
   manifest.position.step = progress.steps;
   manifest.optimizer_updates = progress.updates;
@@ -61,6 +60,21 @@ CheckpointContent CaptureState(const EngineCore& engine) {
   manifest.zero_stage = config.zero.stage;
   manifest.dtype = DtypeName(config.precision.model);
   return content;
+}
+
+void AgreeOnChoice(const ResumeDecision& own, const std::string& path, const ProcessGroup& group) {
+  // Each rank fills its own place, so the sum is everybody's.
+  const auto place = static_cast<size_t>(2 * group.rank());
+  std::vector<double> values(2 * static_cast<size_t>(group.world_size()));
+  const SeenCheckpoint seen = Seen(own);
+  values[place] = seen.step;
+  values[place + 1] = seen.identity;
+  group.AllReduceSum(values);
+  std::vector<SeenCheckpoint> all;
+  for (size_t i = 0; i < values.size(); i += 2) all.push_back({values[i], values[i + 1]});
+  const std::string problem = Disagreement(path, all);
+  if (!problem.empty()) throw TrainError(ExitCode::kBadInput, problem);
+  if (own.kind == ResumeDecision::Kind::kRefused) throw TrainError(ExitCode::kBadInput, own.reason);
 }
 
 void RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options, EngineCore& engine) {

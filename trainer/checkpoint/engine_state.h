@@ -11,6 +11,10 @@ namespace dslaunch {
 // manifest all that the engine knows. The tensors are the engine's own.
 CheckpointContent CaptureState(const EngineCore& engine);
 
+// Collective. Throws on every rank where the ranks chose differently in the folder at `path`, or
+// chose to refuse.
+void AgreeOnChoice(const ResumeDecision& own, const std::string& path, const ProcessGroup& group);
+
 struct RestoreOptions {
   bool weights_only = false;  // and nothing of the following
   bool optimizer = true;      // what it keeps of each parameter, and how many updates it has made

@@ -16,81 +16,86 @@
 namespace dslaunch {
 namespace {
 
-// A checkpoint's tensors by name, in whatever files they are.
-class StoredTensors {
- public:
-  explicit StoredTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
-    for (size_t i = 0; i < checkpoint.manifest.tensors.size(); ++i) {
-      places_.emplace(checkpoint.manifest.tensors[i].name, i);
-    }
-  }
-
-  // Returns its place in the manifest.
-  size_t Fill(const TensorPart& part) {
-    const auto found = places_.find(part.name);
-    if (found == places_.end()) Fail("holds no tensor " + part.name);
-    const TensorRecord& record = checkpoint_.manifest.tensors[found->second];
-    const std::optional<at::ScalarType> saved = ScalarTypeOf(record.dtype);
-    if (record.shape != part.shape || !CanFill(saved, part.tensor.scalar_type())) {
-      Fail("tensor " + part.name + " is " + DescribedTensor(record.dtype, record.shape) + ", not " +
-           DescribedTensor(SafetensorsDtype(part.tensor.scalar_type()), part.shape));
-    }
-    if (saved == part.tensor.scalar_type() && part.tensor.is_cpu() && part.tensor.is_contiguous()) {
-      Read(record, part.start, part.tensor);
-    } else {
-      const at::Tensor read = at::empty(part.tensor.sizes(), at::dtype(*saved));
-      Read(record, part.start, read);
-      part.tensor.detach().copy_(read);
-    }
-    return found->second;
-  }
-
- private:
-  [[noreturn]] void Fail(const std::string& problem) const {
-    throw TrainError(ExitCode::kBadInput, checkpoint_.folder + ": " + problem +
-                                              "; it was saved with another model or optimizer");
-  }
-
-  // Elements from `start` on into all of `out`, which is contiguous.
-  void Read(const TensorRecord& record, int64_t start, const at::Tensor& out) {
-    const int64_t end = start + out.numel();
-    const auto width = static_cast<size_t>(out.element_size());
-    auto* const bytes = static_cast<char*>(out.mutable_data_ptr());
-    for (const TensorSlice& slice : record.slices) {
-      const int64_t from = std::max(start, slice.start), to = std::min(end, slice.end);
-      if (from >= to) continue;
-      const SafetensorsFile& file = File(slice.file);
-      file.Read(file.tensors().at(record.name), static_cast<uint64_t>(from - slice.start) * width,
-                static_cast<size_t>(to - from) * width,
-                bytes + static_cast<size_t>(from - start) * width);
-    }
-  }
-
-  const SafetensorsFile& File(const std::string& name) {
-    const auto found = files_.find(name);
-    if (found != files_.end()) return found->second;
-    return files_.emplace(name, SafetensorsFile(checkpoint_.folder + "/" + name)).first->second;
-  }
-
-  const Checkpoint& checkpoint_;
-  std::map<std::string, size_t> places_;
-  std::map<std::string, SafetensorsFile> files_;
-};
-
 bool IsWhole(const TensorPart& part) {
   return part.start == 0 && part.tensor.numel() == NumElements(part.shape);
 }
 
-}  // namespace
-
-std::string RankFileName(const std::string& kind, int rank, int world_size) {
-  if (world_size == 1) return kind + ".safetensors";
+std::string RankFileName(const std::string& kind, int rank, int files) {
+  if (files == 1) return kind + ".safetensors";
   char place[32];
-  std::snprintf(place, sizeof place, "-%05d-of-%05d", rank + 1, world_size);
+  std::snprintf(place, sizeof place, "-%05d-of-%05d", rank + 1, files);
   return kind + place + ".safetensors";
 }
 
-std::vector<TensorPart> OwnParts(const std::vector<TensorPart>& state, int rank, int world_size) {
+}  // namespace
+
+StoredTensors::StoredTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+  for (size_t i = 0; i < checkpoint.manifest.tensors.size(); ++i) {
+    places_.emplace(checkpoint.manifest.tensors[i].name, i);
+  }
+}
+
+size_t StoredTensors::Fill(const TensorPart& part) {
+  const auto found = places_.find(part.name);
+  if (found == places_.end()) Fail("holds no tensor " + part.name);
+  const TensorRecord& record = checkpoint_.manifest.tensors[found->second];
+  const std::optional<at::ScalarType> saved = ScalarTypeOf(record.dtype);
+  if (record.shape != part.shape || !CanFill(saved, part.tensor.scalar_type())) {
+    Fail("tensor " + part.name + " is " + DescribedTensor(record.dtype, record.shape) + ", not " +
+         DescribedTensor(SafetensorsDtype(part.tensor.scalar_type()), part.shape));
+  }
+  if (saved == part.tensor.scalar_type() && part.tensor.is_cpu() && part.tensor.is_contiguous()) {
+    Read(record, part.start, part.tensor);
+  } else {
+    const at::Tensor read = at::empty(part.tensor.sizes(), at::dtype(*saved));
+    Read(record, part.start, read);
+    part.tensor.detach().copy_(read);
+  }
+  return found->second;
+}
+
+at::Tensor StoredTensors::ReadWhole(const TensorRecord& tensor) {
+  const std::optional<at::ScalarType> type = ScalarTypeOf(tensor.dtype);
+  if (!type) {
+    throw TrainError(ExitCode::kBadInput, checkpoint_.folder + ": tensor " + tensor.name + " is " +
+                                              tensor.dtype + ", which no model here has");
+  }
+  const at::Tensor whole = at::empty(tensor.shape, at::dtype(*type));
+  Read(tensor, 0, whole);
+  return whole;
+}
+
+void StoredTensors::Fail(const std::string& problem) const {
+  throw TrainError(ExitCode::kBadInput, checkpoint_.folder + ": " + problem +
+                                            "; it was saved with another model or optimizer");
+}
+
+void StoredTensors::Read(const TensorRecord& record, int64_t start, const at::Tensor& out) {
+  const int64_t end = start + out.numel();
+  const auto width = static_cast<size_t>(out.element_size());
+  auto* const bytes = static_cast<char*>(out.mutable_data_ptr());
+  for (const TensorSlice& slice : record.slices) {
+    const int64_t from = std::max(start, slice.start), to = std::min(end, slice.end);
+    if (from >= to) continue;
+    const SafetensorsFile& file = File(slice.file);
+    file.Read(file.tensors().at(record.name), static_cast<uint64_t>(from - slice.start) * width,
+              static_cast<size_t>(to - from) * width,
+              bytes + static_cast<size_t>(from - start) * width);
+  }
+}
+
+const SafetensorsFile& StoredTensors::File(const std::string& name) {
+  const auto found = files_.find(name);
+  if (found != files_.end()) return found->second;
+  return files_.emplace(name, SafetensorsFile(checkpoint_.folder + "/" + name)).first->second;
+}
+
+bool IsOfModel(const TensorRecord& tensor) {
+  return !tensor.name.starts_with(kOptimizerPrefix) && !tensor.name.starts_with(kGeneratorPrefix);
+}
+
+StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
+                  int world_size) {
   const auto shared_out = [](const TensorPart& part) {
     return part.replicated && !part.rank_0_counts;
   };
@@ -98,22 +103,27 @@ std::vector<TensorPart> OwnParts(const std::vector<TensorPart>& state, int rank,
   for (const TensorPart& part : state) {
     if (shared_out(part)) extents.push_back({part.tensor.numel(), part.tensor.element_size()});
   }
-  const std::vector<std::optional<ElementRange>> shares = ShareOut(extents, rank, world_size);
+  // From what all ranks hold, so that all count alike.
+  const int writers = CountWriters(extents, world_size);
+  const std::vector<std::optional<ElementRange>> shares = ShareOut(extents, rank, writers);
   auto share = shares.begin();
-  std::vector<TensorPart> own;
+  int files = writers;
+  StateFile own;
   for (const TensorPart& part : state) {
     if (!shared_out(part)) {
-      if (!part.rank_0_counts || rank == 0) own.push_back(part);
+      if (!part.replicated) files = world_size;
+      if (!part.rank_0_counts || rank == 0) own.parts.push_back(part);
       continue;
     }
     const std::optional<ElementRange> range = *share++;
     if (!range && part.tensor.numel() > 0) continue;
-    own.push_back(part);
+    own.parts.push_back(part);
     if (!range || range->end - range->start == part.tensor.numel()) continue;
-    own.back().tensor =
+    own.parts.back().tensor =
         part.tensor.detach().contiguous().view({-1}).slice(0, range->start, range->end);
-    own.back().start = range->start;
+    own.parts.back().start = range->start;
   }
+  own.name = RankFileName(kind, rank, files);
   return own;
 }
 
@@ -126,23 +136,22 @@ std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts) {
   return parts;
 }
 
-void WriteParts(const std::string& folder, const std::string& file,
-                const std::vector<TensorPart>& parts, RankRecord& record) {
+void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record) {
   std::vector<at::Tensor> held;  // what `data` points into
   std::vector<TensorBytes> tensors;
-  for (const TensorPart& part : parts) {
+  for (const TensorPart& part : file.parts) {
     const at::Tensor tensor = part.tensor.detach().cpu().contiguous();
     const char* dtype = SafetensorsDtype(tensor.scalar_type());
     record.tensors.push_back({part.name, dtype, part.shape, {}});
     const int64_t elements = tensor.numel();
     if (elements == 0) continue;
-    record.tensors.back().slices = {{part.start, part.start + elements, file}};
+    record.tensors.back().slices = {{part.start, part.start + elements, file.name}};
     tensors.push_back({part.name, dtype, IsWhole(part) ? part.shape : std::vector{elements},
                        tensor.const_data_ptr()});
     held.push_back(tensor);
   }
   if (tensors.empty()) return;
-  record.files.push_back({file, WriteSafetensors(folder + "/" + file, tensors)});
+  record.files.push_back({file.name, WriteSafetensors(folder + "/" + file.name, tensors)});
 }
 
 void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& state,

@@ -19,13 +19,17 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// Tensors smaller than this are not cut.
-inline constexpr int64_t kMinCutBytes = int64_t{1} << 20;
+// Less is not worth a file of its own, and tensors smaller than this are not cut.
+inline constexpr int64_t kMinShareBytes = int64_t{1} << 20;
 
-// What `rank` writes of each tensor; nullopt: nothing. The ranks' shares are together every element
-// once, and as large as each other but for kMinCutBytes: the tensors are laid one after the other
-// and cut into `world_size` equal rows, where a cut in a small tensor moves to its nearer end.
+// How many ranks write something, from 0 on: fewer than there are where shares would be smaller
+// than kMinShareBytes, but always one.
+int CountWriters(const std::vector<TensorExtent>& tensors, int world_size);
+
+// What `rank` writes of each tensor; nullopt: nothing. The writers' shares are together every
+// element once, and as large as each other but for kMinShareBytes: the tensors are laid one after
+// the other and cut into equal rows, where a cut in a small tensor moves to its nearer end.
 std::vector<std::optional<ElementRange>> ShareOut(const std::vector<TensorExtent>& tensors,
-                                                  int rank, int world_size);
+                                                  int rank, int writers);
 
 }  // namespace dslaunch

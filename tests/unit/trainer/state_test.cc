@@ -47,8 +47,7 @@ Checkpoint Saved(const TempDir& folder, const std::vector<std::vector<TensorPart
   std::vector<RankRecord> records(states.size());
   for (int rank = 0; rank < world_size; ++rank) {
     const auto own = static_cast<size_t>(rank);
-    WriteParts(folder.path(), RankFileName("model", rank, world_size),
-               OwnParts(states[own], rank, world_size), records[own]);
+    WriteFile(folder.path(), OwnFile("model", states[own], rank, world_size), records[own]);
   }
   EnterRecords(records, checkpoint.manifest);
   VerifyCheckpoint(checkpoint);
@@ -152,7 +151,9 @@ TEST(StateTest, AnyPartsAreReadFromAnyOtherParts) {
 TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
   std::vector<TensorPart> state = {Whole("w", at::rand({1'000'000})), Whole("mean", at::rand({9}))};
   state[1].rank_0_counts = true;
-  const std::vector<TensorPart> first = OwnParts(state, 0, 2), second = OwnParts(state, 1, 2);
+  const StateFile file = OwnFile("m", state, 0, 2);
+  EXPECT_EQ(file.name, "m-00001-of-00002.safetensors");
+  const std::vector<TensorPart> first = file.parts, second = OwnFile("m", state, 1, 2).parts;
   ASSERT_EQ(first.size(), 2u);
   ASSERT_EQ(second.size(), 1u);
   EXPECT_TRUE(at::equal(at::cat({first[0].tensor, second[0].tensor}), state[0].tensor));
@@ -162,6 +163,9 @@ TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
   const at::Tensor before = first[0].tensor.clone();
   state[0].tensor.zero_();
   EXPECT_TRUE(at::equal(kept[0].tensor, before));
+  const StateFile small = OwnFile("m", {Whole("w", at::ones({9}))}, 0, 2);
+  EXPECT_EQ(small.name, "m.safetensors");
+  EXPECT_TRUE(OwnFile("m", {Whole("w", at::ones({9}))}, 1, 2).parts.empty());
 }
 
 TEST(StateTest, AnotherModelIsRefusedByTensor) {

@@ -28,12 +28,12 @@ TEST(WritePlanTest, LargeTensorsAreCutAndSmallOnesAreNot) {
   EXPECT_EQ(ShareOut(small, 1, 2), (Shares{std::nullopt, ElementRange{0, 1000}}));
 }
 
-TEST(WritePlanTest, ManyRanksMayHaveNothing) {
-  int writers = 0;
-  for (int rank = 0; rank < 64; ++rank) {
-    writers += ShareOut({{10, 4}, {10, 4}}, rank, 64) == Shares(2) ? 0 : 1;
-  }
-  EXPECT_EQ(writers, 2);
+TEST(WritePlanTest, SmallSharesAreLeftToFewerRanks) {
+  EXPECT_EQ(CountWriters({}, 8), 1);
+  EXPECT_EQ(CountWriters({{10, 4}, {10, 4}}, 8), 1);
+  EXPECT_EQ(CountWriters({{kMi, 2}, {kMi, 1}}, 8), 3);
+  EXPECT_EQ(CountWriters({{100 * kMi, 4}}, 8), 8);
+  EXPECT_EQ(ShareOut({{10, 4}}, 1, 1), Shares(1));
 }
 
 TEST(WritePlanTest, EveryElementOnceAndEqualShares) {
@@ -63,7 +63,7 @@ TEST(WritePlanTest, EveryElementOnceAndEqualShares) {
         covered[i] = shares[i]->end;
         bytes += (shares[i]->end - shares[i]->start) * tensors[i].element_bytes;
       }
-      EXPECT_LE(std::abs(bytes - total_bytes / world_size), kMinCutBytes + 16);
+      EXPECT_LE(std::abs(bytes - total_bytes / world_size), kMinShareBytes + 16);
     }
     for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ(covered[i], tensors[i].elements);
   }
