@@ -308,7 +308,8 @@ void Optimizer::SetUpdates(int64_t updates, int64_t scheduled_updates) {
 }
 
 void Optimizer::ApplySchedule() {
-  for (Group& group : groups_) group.lr = ScheduledLr(schedule_, group.configured_lr, scheduled_updates_);
+  for (Group& group : groups_)
+    group.lr = ScheduledLr(schedule_, group.configured_lr, scheduled_updates_);
   lr_ = groups_.back().lr;
   if (const std::optional<double> momentum = ScheduledMomentum(schedule_, scheduled_updates_)) {
     config_.beta1 = *momentum;
