@@ -2,9 +2,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "agent/gpus.h"
 #include "agent/process_tree.h"
 #include "cli/agent_binary.h"
+#include "cli/checkpoint_command.h"
 #include "cli/job_command.h"
 #include "cli/job_commands.h"
 #include "cli/job_policy.h"
@@ -198,6 +201,24 @@ Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& term
   return ToInt(ExitCode::kOk);
 }
 
+// Becomes the trainer, which does it. Returns only where that fails.
+Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const CheckpointCommand command, ParseCheckpointCommand(words));
+  if (!command.help.empty()) {
+    terminal.Out(command.help);
+    return ToInt(ExitCode::kOk);
+  }
+  const std::string trainer = (BinaryFolder() / "dslaunch-train").string();
+  std::vector<std::string> arguments = {trainer, "checkpoint"};
+  arguments.insert(arguments.end(), command.words.begin(), command.words.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  execv(trainer.c_str(), argv.data());
+  return Error{errno == ENOENT ? ExitCode::kNotFound : ExitCode::kCannotExecute,
+               "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(errno)};
+}
+
 int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
@@ -210,6 +231,8 @@ int Main(int argc, char** argv) {
     terminal.Out(options->text);
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
+    exit_code = CheckpointCommandMain(options->program, terminal);
   } else {
     exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }

@@ -23,6 +23,7 @@ constexpr char kHelpText[] =
   dslaunch [launch options] predict [RECIPE] [options]         what a trained model says
   dslaunch [launch options] PROGRAM [args...]                  any program or script
   dslaunch ps | logs JOB | attach JOB | stop JOB               jobs started before
+  dslaunch checkpoint ls | verify | export                     what training has kept
 
 Where
   -H, --hostfile FILE      lines 'NAME slots=N [spare=true]'; default /job/hostfile if it
@@ -67,8 +68,8 @@ When something fails
   dslaunch train --help, dslaunch predict --help
 
 Options may be spelt with '-' or '_' and must precede PROGRAM: what follows it is its
-own. A program that is called train, predict, ps, logs, attach or stop is started as
-./train.
+own. A program that is called train, predict, ps, logs, attach, stop or checkpoint is
+started as ./train.
 )";
 
 constexpr char kTrainHelpText[] =
@@ -97,7 +98,9 @@ How long
 What to keep
   --checkpoint_dir DIR     a folder that all nodes share; a checkpoint at the end
   --save_every N           and after every N optimizer steps; the last two are kept
+  --async_save             steps wait for a copy of the state only, not for the disk
   --resume auto|TAG|none   default auto: from the newest whole checkpoint, if any
+  --load_module_only       take only the weights of that checkpoint, and start at step 1
   --export_hf DIR          gpt2: the weights as Hugging Face's transformers reads them
   --metrics_jsonl FILE     one JSON object per step
   --trace DIR              a Chrome trace of each rank
@@ -263,6 +266,8 @@ void AddTrainOptions(CLI::App& app, TrainOptions& train, TrainFlags& flags) {
   app.add_flag("--eval_only", flags.eval_only);
   app.add_flag("--plan_memory", flags.plan_memory);
   AddWhole(app, "--save_every", 1, train.save_every);
+  app.add_flag("--async_save", train.async_save);
+  app.add_flag("--load_module_only", train.load_module_only);
   AddOptionalText(app, "--export_hf", train.export_hf);
   AddOptionalText(app, "--metrics_jsonl", train.metrics_jsonl);
   AddOptionalText(app, "--trace", train.trace);
@@ -405,6 +410,8 @@ Result<void> CheckTrain(const TrainFlags& flags, TrainOptions& train) {
       {"--steps", train.steps.has_value()},
       {"--epochs", train.epochs.has_value()},
       {"--save_every", train.save_every.has_value()},
+      {"--async_save", train.async_save},
+      {"--load_module_only", train.load_module_only},
       {"--time_limit", train.time_limit_s.has_value()}};
   for (const auto& [name, given] : of_training) {
     if (given) return Usage(std::string("--eval_only trains nothing; leave ") + name + " out");
@@ -521,12 +528,13 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
     DSL_TRY(CheckTrain(flags, options.train));
     return options;
   }
-  if (IsJobCommand(first)) {
+  if (IsJobCommand(first) || first == "checkpoint") {
     if (split.next > 0) {
       return Usage(Quoted(first) + " takes no launch options; a program of that name is ./" +
                    first);
     }
-    options.mode = LaunchOptions::Mode::kJobCommand;
+    options.mode = first == "checkpoint" ? LaunchOptions::Mode::kCheckpointCommand
+                                         : LaunchOptions::Mode::kJobCommand;
     options.program = arguments;
     return options;
   }

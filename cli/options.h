@@ -45,6 +45,8 @@ struct TrainOptions {
   std::optional<std::string> checkpoint_dir;
   std::optional<int64_t> save_every;  // optimizer steps
   std::optional<std::string> resume;  // "auto", "none" or a checkpoint's name
+  bool async_save = false;
+  bool load_module_only = false;
   std::optional<std::string> export_hf;
   std::optional<std::string> metrics_jsonl;
   std::optional<std::string> trace;
@@ -59,7 +61,7 @@ struct TrainOptions {
 };
 
 struct LaunchOptions {
-  enum class Mode { kHelp, kVersion, kTrain, kProgram, kJobCommand };
+  enum class Mode { kHelp, kVersion, kTrain, kProgram, kJobCommand, kCheckpointCommand };
   Mode mode = Mode::kProgram;
   std::string text;  // for kHelp and kVersion: what to print on stdout
 
@@ -91,7 +93,8 @@ struct LaunchOptions {
   int64_t grace_ms = 10'000;
 
   TrainOptions train;  // for kTrain, which `predict` is too
-  // For kProgram argv, untouched, never empty; for kJobCommand the command and what follows it.
+  // For kProgram argv, untouched, never empty; for kJobCommand and kCheckpointCommand the command
+  // and what follows it.
   std::vector<std::string> program;
 };
 

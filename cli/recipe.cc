@@ -424,7 +424,10 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--init_weights", "run.init_weights", path(options.init_weights)},
       {"--checkpoint_dir", "run.checkpoint_dir", path(options.checkpoint_dir)},
       {"--save_every", "run.save_every", given(options.save_every)},
+      {"--async_save", "run.async_save", options.async_save ? Json(true) : Json()},
       {"--resume", "run.resume", given(options.resume)},
+      {"--load_module_only", "run.load_module_only",
+       options.load_module_only ? Json(true) : Json()},
       {"--export_hf", "run.export_hf", path(options.export_hf)},
       {"--metrics_jsonl", "run.metrics_jsonl", path(options.metrics_jsonl)},
       {"--trace", "run.trace", path(options.trace)},
@@ -447,9 +450,13 @@ Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::
   if (options.steps) recipe["run"].erase("epochs");
   if (options.epochs) recipe["run"].erase("steps");
   for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set));
-  if ((options.save_every || options.resume) && !recipe["run"].contains("checkpoint_dir")) {
-    return Error{ExitCode::kUsage, std::string(options.save_every ? "--save_every" : "--resume") +
-                                       " needs --checkpoint_dir, the folder of the checkpoints"};
+  for (const auto& [name, given] : {std::pair("--save_every", options.save_every.has_value()),
+                                    std::pair("--resume", options.resume.has_value()),
+                                    std::pair("--async_save", options.async_save),
+                                    std::pair("--load_module_only", options.load_module_only)}) {
+    if (!given || recipe["run"].contains("checkpoint_dir")) continue;
+    return Error{ExitCode::kUsage,
+                 std::string(name) + " needs --checkpoint_dir, the folder of the checkpoints"};
   }
   if (recipe.contains("engine") && recipe["engine"].is_string()) {
     return Error{ExitCode::kUsage, "--set engine: name a file with --deepspeed_config FILE"};

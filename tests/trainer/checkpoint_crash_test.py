@@ -274,15 +274,17 @@ class Crash(unittest.TestCase):
         self.assertEqual({name for name in names if name.startswith("step_")}, set(saved[-KEEP:]))
 
     def check_end(self, ranks, place, kind):
-        faulty = ranks[self.faulty_rank]
-        if kind in REASON:
-            self.assertEqual(faulty.code, IO, faulty.err)
-            self.assertRegex(faulty.err, r"^dslaunch-train: rank %d: %s/saves\S*: cannot be \w+: %s\n$" % (
-                self.faulty_rank, place, REASON[kind]))
-        else:
-            self.assertEqual((faulty.code, faulty.err), (-9, ""))
+        if kind in REASON:  # every rank says whose disk it was
+            for number, rank in enumerate(ranks):
+                self.assertEqual(rank.code, IO, rank.err)
+                self.assertRegex(rank.err, r"^dslaunch-train: rank %d: (the checkpoint step_\d+ is not saved: (rank %d: )?)?"
+                                           r"%s/saves\S*: cannot be \w+: %s\n$" % (
+                                               number, self.faulty_rank, place, REASON[kind]))
+            return
         for number, rank in enumerate(ranks):
-            if number != self.faulty_rank:
+            if number == self.faulty_rank:
+                self.assertEqual((rank.code, rank.err), (-9, ""))
+            else:
                 self.assertEqual(rank.code, UNAVAILABLE, rank.err)
 
     def latest(self, folder):

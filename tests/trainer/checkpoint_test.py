@@ -5,16 +5,18 @@ import os
 import random
 import re
 import shutil
+import signal
 import struct
 import tempfile
 import time
 import unittest
+import zlib
 
 import torch
 
 from spawn import Job, recipe, run
 
-BAD_INPUT, IO, UNAVAILABLE = 65, 74, 69
+BAD_INPUT, IO, UNAVAILABLE, PREEMPTED = 65, 74, 69, 85
 OPTIMIZERS = {
     "adam": {"type": "Adam", "params": {"lr": 0.002, "weight_decay": 0.01}},
     "momentum": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9, "dampening": 0.1}},
@@ -35,7 +37,7 @@ SCHEDULES = {
     "lamb": {"type": "WarmupCosineLR", "params": {"warmup_num_steps": 5, "total_num_steps": 20}},
     "lion": {"type": "StepLR", "params": {"step_size": 7}},
 }
-TORCH = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
+TORCH = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "U8": torch.uint8}
 
 
 def read_safetensors(file):
@@ -48,6 +50,21 @@ def read_safetensors(file):
         begin, end = entry["data_offsets"]
         data = bytearray(content[8 + size + begin:8 + size + end])
         tensors[name] = torch.frombuffer(data, dtype=TORCH[entry["dtype"]]).reshape(entry["shape"])
+    return tensors
+
+
+def read_kind(folder, kind):
+    """A checkpoint's tensors of one kind, put together from all ranks' files as the manifest says."""
+    with open(os.path.join(folder, "manifest.json")) as file:
+        manifest = json.load(file)
+    files = {entry["name"]: read_safetensors(os.path.join(folder, entry["name"]))
+             for entry in manifest["files"] if re.match(kind + r"(-\d{5}-of-\d{5})?\.safetensors$", entry["name"])}
+    tensors = {}
+    for tensor in manifest["tensors"]:
+        if any(s["file"] in files for s in tensor["slices"]):
+            parts = [files[s["file"]][tensor["name"]].flatten() for s in tensor["slices"]]
+            assert [len(p) for p in parts] == [s["end"] - s["start"] for s in tensor["slices"]]
+            tensors[tensor["name"]] = torch.cat(parts).reshape(tensor["shape"])
     return tensors
 
 
@@ -129,6 +146,36 @@ class CheckpointTest(unittest.TestCase):
         with open(self.path("step_000006", "manifest.json")) as file:
             manifest = json.load(file)
         self.assertEqual((manifest["step"], manifest["samples_seen"], manifest["world_size"]), (6, 6 * 256, 2))
+        for entry in manifest["files"]:
+            with open(self.path("step_000006", entry["name"]), "rb") as file:
+                content = file.read()
+            self.assertEqual((len(content), zlib.crc32(content)), (entry["bytes"], entry["crc32"]), entry["name"])
+
+    def test_ranks_share_a_large_state_out(self):
+        wide = lambda wanted: dict(wanted, model={"type": "mlp", "hidden_size": 2048},
+                                   engine=dict(wanted["engine"], train_batch_size=384))
+        self.good(wide(self.saving(2)), 1)
+        whole = {kind: read_kind(self.path("step_000002"), kind) for kind in ("model", "optimizer")}
+        shutil.rmtree(self.dir)
+        _, first = self.good(wide(self.recipe(4)), 3)
+        self.good(wide(self.saving(2)), 3)
+        folder = self.path("step_000002")
+        self.assertEqual(sorted(os.listdir(folder)), sorted(
+            ["manifest.json"] + ["%s-0000%d-of-00003.safetensors" % (kind, rank)
+                                 for kind in ("model", "optimizer", "generator") for rank in (1, 2, 3)]))
+        for kind, parts in (("model", 1), ("optimizer", 2)):
+            tensors = read_kind(folder, kind)
+            self.assertEqual(tensors.keys(), whole[kind].keys())
+            for name, tensor in tensors.items():
+                torch.testing.assert_close(tensor, whole[kind][name], rtol=1e-3, atol=1e-5)
+            third = parts * (2048 * 784 + 2048 + 2048 * 10 + 10) * 4 / 3
+            for rank in (1, 2, 3):
+                size = os.path.getsize(os.path.join(folder, "%s-0000%d-of-00003.safetensors" % (kind, rank)))
+                self.assertLess(abs(size - third), 0.1 * third)
+        _, rest = self.good(wide(self.saving(4)), 3)
+        self.assert_same(first[2:], rest, 0)
+        _, rest = self.good(wide(self.saving(4, resume="step_000002")), 1)
+        self.assert_same(first[2:], rest, 1e-5)
 
     def test_a_finished_run_has_nothing_left_to_train(self):
         self.good(self.saving(3), 1)
@@ -198,6 +245,66 @@ class CheckpointTest(unittest.TestCase):
                 self.assertEqual(rank.code, BAD_INPUT, rank.err)
                 self.assertIn("rank 0: none; ranks 1, 2, 3: step_000002", rank.err)
                 self.assertIn("share", rank.err)
+
+    def test_saving_in_the_background_leaves_the_same_files(self):
+        kept = {}
+        for name in ("sync", "async"):
+            keys = dict(checkpoint_dir=os.path.join(self.folder, name), save_every=2, async_save=name == "async")
+            _, metrics = self.good(self.recipe(6, **keys), 2)
+            kept[name] = {"losses": [m["loss"] for m in metrics]}
+            for tag in ("step_000004", "step_000006"):
+                folder = os.path.join(self.folder, name, tag)
+                for file in sorted(os.listdir(folder)):
+                    if file != "manifest.json":
+                        with open(os.path.join(folder, file), "rb") as stream:
+                            kept[name][tag, file] = stream.read()
+            with open(os.path.join(self.folder, name, "latest")) as file:
+                self.assertEqual(file.read(), "step_000006")
+        self.assertEqual(kept["sync"].keys(), kept["async"].keys())
+        for key in kept["sync"]:
+            self.assertEqual(kept["sync"][key], kept["async"][key], key)
+
+    def test_a_failure_in_the_background_ends_the_run_by_its_cause(self):
+        for background in (True, False):
+            with self.subTest(background=background):
+                wanted = self.saving(1_000_000, save_every=20, async_save=background)
+                with Job(wanted, 2) as job:
+                    job.wait_for(lambda: self.latest_step() >= 20, 60, "a checkpoint is there")
+                    aside = os.path.join(self.folder, "aside-%s" % background)
+                    os.rename(self.dir, aside)
+                    open(self.dir, "w").close()
+                    for rank in job.finish(60):
+                        self.assertEqual(rank.code, IO, rank.err)
+                        self.assertEqual(rank.err.count("\n"), 1, rank.err)
+                        self.assertIn(self.path("tmp-step_"), rank.err)
+                        self.assertIn("Not a directory", rank.err)
+                os.unlink(self.dir)
+                out, _ = self.good(self.recipe(1, checkpoint_dir=aside), 1)
+                self.assertIn("resuming from", out)
+
+    def test_a_run_that_saves_in_the_background_stops_on_request(self):
+        with Job(self.saving(1_000_000, save_every=3, async_save=True), 2) as job:
+            job.wait_for(lambda: self.latest_step() >= 3, 60, "a checkpoint is there")
+            job.processes[1].send_signal(signal.SIGTERM)
+            ranks = job.finish(60)
+        self.assertEqual([rank.code for rank in ranks], [PREEMPTED, PREEMPTED])
+        step = int(re.search(r"stopped after step (\d+)", ranks[0].err)[1])
+        self.assertEqual(self.latest_step(), step)
+        out, _ = self.good(self.saving(1), 1)
+        self.assertRegex(out, r"resuming from \S+step_%06d\n" % step)
+
+    def test_only_the_weights(self):
+        self.good(self.saving(5), 1)
+        source = self.path("step_000005", "model.safetensors")
+        keys = {"optimizer": "momentum", "seed": 11}
+        _, wanted = self.good(self.recipe(3, init_weights=source, **keys), 1)
+        out, got = self.good(self.saving(3, load_module_only=True, **keys), 1)
+        self.assertIn("starting at step 1 with the weights alone from " + self.path("step_000005"), out)
+        self.assert_same(wanted, got, 0)
+        self.assertIn("step_000005", os.listdir(self.dir), "it is another run's")
+        empty = self.recipe(3, checkpoint_dir=os.path.join(self.folder, "empty"), load_module_only=True)
+        self.refused(empty, BAD_INPUT, "--load_module_only", "no checkpoint")
+        self.refused(self.saving(3, load_module_only=True, resume="none"), BAD_INPUT, "load_module_only")
 
     def test_killed_while_it_saves(self):
         """Whatever the moment, the next run resumes at the newest whole checkpoint; every step is accounted for."""

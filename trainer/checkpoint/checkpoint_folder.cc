@@ -25,6 +25,7 @@ constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // some 200,000 tensors
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
 constexpr char kLatestFile[] = "latest";
+constexpr size_t kMaxTagBytes = 200;  // file names have 255, and temporary ones are longer
 
 [[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
   throw TrainError(ExitCode::kIo, path + ": cannot be " + what + ": " + why);
@@ -79,12 +80,75 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
+std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
+  return skipped.empty() ? reason : reason + "; passed over " + Joined(skipped, "; ");
+}
+
+std::vector<std::string> Described(const std::vector<CheckpointFolder::Damaged>& damaged) {
+  std::vector<std::string> texts;
+  for (const auto& [tag, problem] : damaged) texts.push_back(tag + ": " + problem);
+  return texts;
+}
+
+std::string TagsOf(const std::vector<Checkpoint>& checkpoints) {
+  std::vector<std::string> tags;
+  for (const Checkpoint& one : checkpoints) tags.push_back(one.tag);
+  return tags.empty() ? "none" : Joined(tags, ", ");
+}
+
+std::string WrongSize(const std::string& path, uint64_t bytes, const FileRecord& record) {
+  return path + " has " + std::to_string(bytes) + " bytes of " + std::to_string(record.sum.bytes);
+}
+
+struct SliceOfTensor {
+  const TensorRecord* tensor;
+  const TensorSlice* slice;
+};
+using SlicesByFile = std::map<std::string, std::vector<SliceOfTensor>>;
+
+SlicesByFile SlicesOf(const Checkpoint& checkpoint) {
+  SlicesByFile slices;
+  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
+    for (const TensorSlice& slice : tensor.slices) slices[slice.file].push_back({&tensor, &slice});
+  }
+  return slices;
+}
+
+void VerifyFile(const Checkpoint& checkpoint, const FileRecord& record,
+                const SlicesByFile& slices) {
+  const std::string path = checkpoint.folder + "/" + record.name;
+  const FileSum sum = SumFile(path);
+  if (sum.bytes != record.sum.bytes) {
+    throw TrainError(ExitCode::kBadInput, WrongSize(path, sum.bytes, record));
+  }
+  if (sum != record.sum) {
+    throw TrainError(ExitCode::kBadInput, path + ": its checksum is wrong; it is damaged");
+  }
+  const SafetensorsFile file(path);
+  const auto own = slices.find(record.name);
+  if (own == slices.end()) return;
+  for (const auto& [tensor, slice] : own->second) {
+    const auto found = file.tensors().find(tensor->name);
+    if (found == file.tensors().end() || found->second.dtype != tensor->dtype ||
+        NumElements(found->second.shape) != slice->end - slice->start) {
+      throw TrainError(ExitCode::kBadInput, path + ": tensor " + tensor->name + " is not what " +
+                                                kManifestFile + " says");
+    }
+  }
+}
+
 }  // namespace
 
 std::string TagOf(int64_t step) {
   char tag[32];
   std::snprintf(tag, sizeof tag, "%s%06lld", kTagPrefix, static_cast<long long>(step));
   return tag;
+}
+
+bool IsTag(const std::string& tag) {
+  return !tag.empty() && tag.front() != '.' && tag.find('/') == std::string::npos &&
+         tag.find('\0') == std::string::npos && tag.size() <= kMaxTagBytes &&
+         !tag.starts_with(kTemporaryPrefix) && tag != kLatestFile;
 }
 
 std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
@@ -127,15 +191,19 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
   std::vector<std::string> tags;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with(kTagPrefix) && entry.is_directory(error)) tags.push_back(name);
+    // A program may give any tag; folders of another kind than checkpoints may lie beside them.
+    if (IsTag(name) && entry.is_directory(error) &&
+        (name.starts_with(kTagPrefix) || fs::exists(entry.path() / kManifestFile, error))) {
+      tags.push_back(name);
+    }
   }
   std::sort(tags.begin(), tags.end());
   for (const std::string& tag : tags) {
     const std::string folder = path_ + "/" + tag;
     try {
-      listing.whole.push_back({folder, tag, ReadManifest(folder)});
+      listing.whole.push_back(ReadCheckpoint(folder));
     } catch (const TrainError& damage) {
-      listing.damaged.push_back(tag + ": " + damage.what());
+      listing.damaged.push_back({tag, damage.what()});
     }
   }
   return listing;
@@ -144,28 +212,16 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
 ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
   using Kind = ResumeRequest::Kind;
   const Listing listing = List();
-  std::vector<std::string> skipped = listing.damaged;
-  const auto with_skipped = [&](std::string reason) {
-    if (!skipped.empty()) reason += "; passed over " + Joined(skipped, "; ");
-    return reason;
-  };
-  for (const Checkpoint& candidate : OrderCandidates(request, listing.whole)) {
-    try {
-      VerifyCheckpoint(candidate);
-      known_whole_.insert(candidate.manifest.serial);
-      return {ResumeDecision::Kind::kResume, candidate,
-              with_skipped("resuming from " + candidate.folder)};
-    } catch (const TrainError& damage) {
-      skipped.push_back(candidate.tag + ": " + damage.what());
-    }
+  std::vector<std::string> skipped = Described(listing.damaged);
+  const auto with_skipped = [&](const std::string& reason) { return WithSkipped(reason, skipped); };
+  if (auto chosen = FirstWhole(OrderCandidates(request, listing.whole), skipped)) {
+    return {ResumeDecision::Kind::kResume, chosen, with_skipped("resuming from " + chosen->folder)};
   }
   if (request.kind == Kind::kTag) {
-    std::vector<std::string> tags;
-    for (const Checkpoint& one : listing.whole) tags.push_back(one.tag);
     return {ResumeDecision::Kind::kRefused,
             {},
             with_skipped("--resume " + request.tag + ": no such checkpoint that is whole in " +
-                         path_ + " (there: " + (tags.empty() ? "none" : Joined(tags, ", ")) + ")")};
+                         path_ + " (there: " + TagsOf(listing.whole) + ")")};
   }
   if (request.kind == Kind::kAuto && !skipped.empty()) {
     return {ResumeDecision::Kind::kRefused,
@@ -178,6 +234,52 @@ ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
           with_skipped(request.kind == Kind::kNone
                            ? "starting at step 1: --resume none"
                            : "starting at step 1: no checkpoint in " + path_ + " yet")};
+}
+
+ResumeDecision CheckpointFolder::ChooseTag(const std::string& tag) {
+  const Listing listing = List();
+  std::vector<std::string> skipped = Described(listing.damaged);
+  const std::string wanted = tag.empty() ? ReadLatest() : tag;
+  std::vector<Checkpoint> order;
+  for (const Checkpoint& one : OrderCandidates({}, listing.whole)) {
+    if (one.tag == wanted) {
+      order.insert(order.begin(), one);
+    } else if (tag.empty()) {
+      order.push_back(one);
+    }
+  }
+  if (auto chosen = FirstWhole(order, skipped)) {
+    return {ResumeDecision::Kind::kResume, chosen,
+            WithSkipped("loading " + chosen->folder, skipped)};
+  }
+  if (tag.empty() && skipped.empty()) {
+    return {ResumeDecision::Kind::kFresh, {}, "no checkpoint in " + path_ + " yet"};
+  }
+  const std::string what = tag.empty() ? "no checkpoint in " + path_ + " is whole"
+                                       : "no checkpoint " + tag + " that is whole in " + path_ +
+                                             " (there: " + TagsOf(listing.whole) + ")";
+  return {ResumeDecision::Kind::kRefused, {}, WithSkipped(what, skipped)};
+}
+
+std::optional<Checkpoint> CheckpointFolder::FirstWhole(const std::vector<Checkpoint>& candidates,
+                                                       std::vector<std::string>& skipped) {
+  for (const Checkpoint& candidate : candidates) {
+    try {
+      VerifyCheckpoint(candidate);
+      known_whole_.insert(candidate.manifest.serial);
+      return candidate;
+    } catch (const TrainError& damage) {
+      skipped.push_back(candidate.tag + ": " + damage.what());
+    }
+  }
+  return std::nullopt;
+}
+
+std::string CheckpointFolder::ReadLatest() const {
+  std::ifstream stream(path_ + "/" + kLatestFile, std::ios::binary);
+  std::string tag;
+  std::getline(stream, tag);  // people who edit it leave a line end
+  return tag;
 }
 
 std::string CheckpointFolder::TemporaryName(const std::string& tag) const {
@@ -193,6 +295,11 @@ std::string CheckpointFolder::Begin(const std::string& tag) const {
     FailIo(folder, "made", error ? error.message() : "it exists");
   }
   return folder;
+}
+
+void CheckpointFolder::Abandon(const std::string& begun) const {
+  std::error_code ignored;
+  fs::remove_all(begun, ignored);
 }
 
 void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, Manifest manifest,
@@ -266,32 +373,43 @@ void CheckpointFolder::Remove(const std::string& folder) const {
   if (error) FailIo(folder, "removed", error.message());
 }
 
+Checkpoint ReadCheckpoint(const std::string& folder) {
+  const fs::path path = fs::path(folder).lexically_normal();
+  return {folder, path.has_filename() ? path.filename() : path.parent_path().filename(),
+          ReadManifest(folder)};
+}
+
 void VerifyCheckpoint(const Checkpoint& checkpoint) {
-  std::map<std::string, SafetensorsFile> files;
-  for (const FileRecord& record : checkpoint.manifest.files) {
-    const std::string path = checkpoint.folder + "/" + record.name;
-    const FileSum sum = SumFile(path);
-    if (sum.bytes != record.sum.bytes) {
-      throw TrainError(ExitCode::kBadInput, path + " has " + std::to_string(sum.bytes) +
-                                                " bytes of " + std::to_string(record.sum.bytes));
-    }
-    if (sum != record.sum) {
-      throw TrainError(ExitCode::kBadInput, path + ": its checksum is wrong; it is damaged");
-    }
-    files.emplace(record.name, SafetensorsFile(path));
-  }
-  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
-    for (const TensorSlice& slice : tensor.slices) {
-      const auto& stored = files.at(slice.file).tensors();
-      const auto found = stored.find(tensor.name);
-      if (found == stored.end() || found->second.dtype != tensor.dtype ||
-          NumElements(found->second.shape) != slice.end - slice.start) {
-        throw TrainError(ExitCode::kBadInput, checkpoint.folder + "/" + slice.file + ": tensor " +
-                                                  tensor.name + " is not what " + kManifestFile +
-                                                  " says");
-      }
+  const SlicesByFile slices = SlicesOf(checkpoint);
+  for (const FileRecord& file : checkpoint.manifest.files) VerifyFile(checkpoint, file, slices);
+}
+
+std::vector<std::string> FindDamage(const Checkpoint& checkpoint) {
+  const SlicesByFile slices = SlicesOf(checkpoint);
+  std::vector<std::string> problems;
+  for (const FileRecord& file : checkpoint.manifest.files) {
+    try {
+      VerifyFile(checkpoint, file, slices);
+    } catch (const TrainError& damage) {
+      problems.push_back(damage.what());
     }
   }
+  return problems;
+}
+
+std::vector<std::string> FindMissing(const Checkpoint& checkpoint) {
+  std::vector<std::string> problems;
+  for (const FileRecord& file : checkpoint.manifest.files) {
+    const std::string path = checkpoint.folder + "/" + file.name;
+    std::error_code error;
+    const uint64_t bytes = fs::file_size(path, error);
+    if (error) {
+      problems.push_back(path + ": " + error.message());
+    } else if (bytes != file.sum.bytes) {
+      problems.push_back(WrongSize(path, bytes, file));
+    }
+  }
+  return problems;
 }
 
 }  // namespace dslaunch

@@ -1,6 +1,7 @@
 // The checkpoints of one run: where it starts, and what it leaves behind.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "dslaunch/process_group.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/config/recipe.h"
 
 namespace dslaunch {
@@ -38,11 +40,20 @@ class Checkpointer {
   // Brings the engine to start(). On every rank.
   void Load(EngineCore& engine) const;
 
-  // What rank 0 holds, as the state after position.step. Nothing on other ranks, or where that step
-  // is the last one saved or loaded.
+  // Collective: saves the engine as the state after position.step, unless that step is the last one
+  // saved or loaded. Throws on every rank. With run.async_save it returns when the state is copied;
+  // what then fails is thrown by the next Save or Wait, as on every rank.
   void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
 
+  // Until no save is under way.
+  void Wait();
+  // Whether one in the background has failed, which Wait will throw.
+  bool failed() const { return writer_ && writer_->failed(); }
+
  private:
+  // Whether the run goes on where the checkpoint was made.
+  bool goes_on() const { return found() && !weights_only_; }
+  void TakeWeightsOnly();
   void CheckFits() const;
 
   const Recipe& recipe_;
@@ -50,8 +61,10 @@ class Checkpointer {
   std::optional<int64_t> train_samples_;  // nullopt: weights only
   CheckpointFolder folder_;
   ResumeDecision decision_;
+  bool weights_only_ = false;
   std::string run_id_;
   int64_t saved_step_ = 0;
+  std::unique_ptr<CheckpointWriter> writer_;  // made by the first save
 };
 
 }  // namespace dslaunch

@@ -153,6 +153,14 @@ std::string FormatManifest(const Manifest& m) {
                      {"samples_seen", m.samples_seen},
                      {"world_size", m.world_size},
                      {"train_batch_size", m.train_batch_size},
+                     {"saved_ms", m.saved_ms},
+                     {"micro_steps", m.micro_steps},
+                     {"skipped_steps", m.skipped_steps},
+                     {"scheduled_updates", m.scheduled_updates},
+                     {"zero_stage", m.zero_stage},
+                     {"dtype", m.dtype},
+                     {"model", m.model},
+                     {"client_state", m.client_state},
                      {"files", std::move(files)},
                      {"tensors", std::move(tensors)}};
   const std::string rest = json.dump(1).substr(2) + "\n";  // without its first line
@@ -185,6 +193,19 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   m.samples_seen = Count(object, "samples_seen");
   m.world_size = Required(object.Int("world_size", 1, kMaxWorldSize), object, "world_size");
   m.train_batch_size = Count(object, "train_batch_size");
+  m.saved_ms = object.Int("saved_ms", 0).value_or(0);
+  m.micro_steps = object.Int("micro_steps", 0).value_or(0);
+  m.skipped_steps = object.Int("skipped_steps", 0).value_or(m.position.step - m.optimizer_updates);
+  m.scheduled_updates = object.Int("scheduled_updates", 0).value_or(m.optimizer_updates);
+  m.zero_stage = object.Int("zero_stage", 0).value_or(0);
+  m.dtype = object.String("dtype").value_or("");
+  m.model = object.String("model").value_or("");
+  if (const auto state = json.find("client_state"); state != json.end()) {
+    JsonObject texts(*state, source, "client_state");
+    for (const auto& [key, value] : state->items()) {
+      m.client_state[key] = Required(texts.String(key.c_str()), texts, key.c_str());
+    }
+  }
   std::set<std::string> files;
   ForEach(json, source, "", "files", [&](const nlohmann::json&, JsonObject item) {
     m.files.push_back(ParseFile(item));

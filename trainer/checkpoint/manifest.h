@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -45,14 +46,23 @@ struct Manifest {
   std::string run_id;  // of the training from its first step on, kept when it is resumed
   std::string job_id;  // of the job that saved
   Position position;
-  int64_t optimizer_updates = 0;  // the learning rate follows from it; the other steps were skipped
+  int64_t optimizer_updates = 0;  // that the optimizer's state has seen
   std::string optimizer;          // its type, "AdamW"; empty in a manifest that does not say
   LossScalerState loss_scaler;    // as at the start in a manifest that has none
   uint64_t seed = 0;
   int64_t train_samples = 0;  // of the data set
   int64_t samples_seen = 0;   // since the first step
-  int64_t world_size = 0;     // ranks that saved it; for people
+  int64_t world_size = 0;     // ranks that saved it
   int64_t train_batch_size = 0;
+  // Not in manifests of before they were there.
+  int64_t saved_ms = 0;           // Unix time; 0: not said
+  int64_t micro_steps = 0;        // EngineCore::micro_steps()
+  int64_t skipped_steps = 0;      // EngineProgress; without it those that are no updates
+  int64_t scheduled_updates = 0;  // EngineProgress; without it optimizer_updates
+  int64_t zero_stage = 0;         // for people
+  std::string dtype;              // of the model in forward and backward, "bf16"; for people
+  std::string model;              // the recipe's model section as JSON text; empty without a recipe
+  std::map<std::string, std::string> client_state;  // the program's own
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;
 };

@@ -2,64 +2,185 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <map>
 #include <optional>
 
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
+#include "trainer/checkpoint/write_plan.h"
+#include "trainer/comm/gather_texts.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
+namespace {
 
-void WriteState(const std::string& folder, const std::string& file,
-                const std::vector<NamedTensor>& state, Manifest& manifest) {
-  std::vector<at::Tensor> held;  // what `data` points into
-  std::vector<TensorBytes> tensors;
-  for (const NamedTensor& item : state) {
-    held.push_back(item.tensor.detach().cpu().contiguous());
-    const at::Tensor& tensor = held.back();
-    const char* dtype = SafetensorsDtype(tensor.scalar_type());
-    tensors.push_back({item.name, dtype, tensor.sizes().vec(), tensor.const_data_ptr()});
-    manifest.tensors.push_back(
-        {item.name, dtype, tensor.sizes().vec(), {{0, tensor.numel(), file}}});
-  }
-  manifest.files.push_back({file, WriteSafetensors(folder + "/" + file, tensors)});
+bool IsWhole(const TensorPart& part) {
+  return part.start == 0 && part.tensor.numel() == NumElements(part.shape);
 }
 
-void LoadState(const Checkpoint& checkpoint, const std::vector<NamedTensor>& state) {
-  const auto fail = [&](const std::string& problem) {
-    throw TrainError(ExitCode::kBadInput, checkpoint.folder + ": " + problem +
-                                              "; it was saved with another model or optimizer");
+std::string RankFileName(const std::string& kind, int rank, int files) {
+  if (files == 1) return kind + ".safetensors";
+  char place[32];
+  std::snprintf(place, sizeof place, "-%05d-of-%05d", rank + 1, files);
+  return kind + place + ".safetensors";
+}
+
+}  // namespace
+
+StoredTensors::StoredTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+  for (size_t i = 0; i < checkpoint.manifest.tensors.size(); ++i) {
+    places_.emplace(checkpoint.manifest.tensors[i].name, i);
+  }
+}
+
+size_t StoredTensors::Fill(const TensorPart& part) {
+  const auto found = places_.find(part.name);
+  if (found == places_.end()) Fail("holds no tensor " + part.name);
+  const TensorRecord& record = checkpoint_.manifest.tensors[found->second];
+  const std::optional<at::ScalarType> saved = ScalarTypeOf(record.dtype);
+  if (record.shape != part.shape || !CanFill(saved, part.tensor.scalar_type())) {
+    Fail("tensor " + part.name + " is " + DescribedTensor(record.dtype, record.shape) + ", not " +
+         DescribedTensor(SafetensorsDtype(part.tensor.scalar_type()), part.shape));
+  }
+  if (saved == part.tensor.scalar_type() && part.tensor.is_cpu() && part.tensor.is_contiguous()) {
+    Read(record, part.start, part.tensor);
+  } else {
+    const at::Tensor read = at::empty(part.tensor.sizes(), at::dtype(*saved));
+    Read(record, part.start, read);
+    part.tensor.detach().copy_(read);
+  }
+  return found->second;
+}
+
+at::Tensor StoredTensors::ReadWhole(const TensorRecord& tensor) {
+  const std::optional<at::ScalarType> type = ScalarTypeOf(tensor.dtype);
+  if (!type) {
+    throw TrainError(ExitCode::kBadInput, checkpoint_.folder + ": tensor " + tensor.name + " is " +
+                                              tensor.dtype + ", which no model here has");
+  }
+  const at::Tensor whole = at::empty(tensor.shape, at::dtype(*type));
+  Read(tensor, 0, whole);
+  return whole;
+}
+
+void StoredTensors::Fail(const std::string& problem) const {
+  throw TrainError(ExitCode::kBadInput, checkpoint_.folder + ": " + problem +
+                                            "; it was saved with another model or optimizer");
+}
+
+void StoredTensors::Read(const TensorRecord& record, int64_t start, const at::Tensor& out) {
+  const int64_t end = start + out.numel();
+  const auto width = static_cast<size_t>(out.element_size());
+  auto* const bytes = static_cast<char*>(out.mutable_data_ptr());
+  for (const TensorSlice& slice : record.slices) {
+    const int64_t from = std::max(start, slice.start), to = std::min(end, slice.end);
+    if (from >= to) continue;
+    const SafetensorsFile& file = File(slice.file);
+    file.Read(file.tensors().at(record.name), static_cast<uint64_t>(from - slice.start) * width,
+              static_cast<size_t>(to - from) * width,
+              bytes + static_cast<size_t>(from - start) * width);
+  }
+}
+
+const SafetensorsFile& StoredTensors::File(const std::string& name) {
+  const auto found = files_.find(name);
+  if (found != files_.end()) return found->second;
+  return files_.emplace(name, SafetensorsFile(checkpoint_.folder + "/" + name)).first->second;
+}
+
+bool IsOfModel(const TensorRecord& tensor) {
+  return !tensor.name.starts_with(kOptimizerPrefix) && !tensor.name.starts_with(kGeneratorPrefix);
+}
+
+StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
+                  int world_size) {
+  const auto shared_out = [](const TensorPart& part) {
+    return part.replicated && !part.rank_0_counts;
   };
-  std::map<std::string, SafetensorsFile> files;
-  for (const FileRecord& file : checkpoint.manifest.files) {
-    files.emplace(file.name, SafetensorsFile(checkpoint.folder + "/" + file.name));
+  std::vector<TensorExtent> extents;
+  for (const TensorPart& part : state) {
+    if (shared_out(part)) extents.push_back({part.tensor.numel(), part.tensor.element_size()});
   }
-  std::map<std::string, const TensorRecord*> records;
-  for (const TensorRecord& record : checkpoint.manifest.tensors) {
-    records.emplace(record.name, &record);
+  // From what all ranks hold, so that all count alike.
+  const int writers = CountWriters(extents, world_size);
+  const std::vector<std::optional<ElementRange>> shares = ShareOut(extents, rank, writers);
+  auto share = shares.begin();
+  int files = writers;
+  StateFile own;
+  for (const TensorPart& part : state) {
+    if (!shared_out(part)) {
+      if (!part.replicated) files = world_size;
+      if (!part.rank_0_counts || rank == 0) own.parts.push_back(part);
+      continue;
+    }
+    const std::optional<ElementRange> range = *share++;
+    if (!range && part.tensor.numel() > 0) continue;
+    own.parts.push_back(part);
+    if (!range || range->end - range->start == part.tensor.numel()) continue;
+    own.parts.back().tensor =
+        part.tensor.detach().contiguous().view({-1}).slice(0, range->start, range->end);
+    own.parts.back().start = range->start;
   }
+  own.name = RankFileName(kind, rank, files);
+  return own;
+}
+
+std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts) {
+  for (TensorPart& part : parts) {
+    const at::Tensor copy = at::empty(part.tensor.sizes(), part.tensor.options().device(at::kCPU));
+    copy.copy_(part.tensor.detach());
+    part.tensor = copy;
+  }
+  return parts;
+}
+
+void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record) {
+  std::vector<at::Tensor> held;  // what `data` points into
+  std::vector<TensorBytes> tensors;
+  for (const TensorPart& part : file.parts) {
+    const at::Tensor tensor = part.tensor.detach().cpu().contiguous();
+    const char* dtype = SafetensorsDtype(tensor.scalar_type());
+    record.tensors.push_back({part.name, dtype, part.shape, {}});
+    const int64_t elements = tensor.numel();
+    if (elements == 0) continue;
+    record.tensors.back().slices = {{part.start, part.start + elements, file.name}};
+    tensors.push_back({part.name, dtype, IsWhole(part) ? part.shape : std::vector{elements},
+                       tensor.const_data_ptr()});
+    held.push_back(tensor);
+  }
+  if (tensors.empty()) return;
+  record.files.push_back({file.name, WriteSafetensors(folder + "/" + file.name, tensors)});
+}
+
+void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& state,
+               const ProcessGroup& group) {
   const at::NoGradGuard no_grad;
-  for (const NamedTensor& item : state) {
-    const auto found = records.find(item.name);
-    if (found == records.end()) fail("holds no tensor " + item.name);
-    const TensorRecord& record = *found->second;
-    const std::optional<at::ScalarType> saved = ScalarTypeOf(record.dtype);
-    if (record.shape != item.tensor.sizes().vec() || !CanFill(saved, item.tensor.scalar_type())) {
-      fail("tensor " + item.name + " is " + DescribedTensor(record.dtype, record.shape) + ", not " +
-           DescribedTensor(SafetensorsDtype(item.tensor.scalar_type()), item.tensor.sizes().vec()));
+  const std::vector<TensorRecord>& records = checkpoint.manifest.tensors;
+  // How many elements of each there is a place for, over all ranks.
+  std::vector<double> wanted(records.size());
+  std::string failure;
+  try {
+    StoredTensors stored(checkpoint);
+    for (const TensorPart& part : state) {
+      const size_t place = stored.Fill(part);
+      if (part.replicated && group.rank() != 0) continue;
+      wanted[place] += static_cast<double>(std::max<int64_t>(part.tensor.numel(), 1));
     }
-    const at::Tensor whole = at::empty(item.tensor.sizes(), at::dtype(*saved));
-    auto* const bytes = static_cast<char*>(whole.mutable_data_ptr());
-    for (const TensorSlice& slice : record.slices) {
-      const SafetensorsFile& file = files.at(slice.file);
-      file.Read(file.tensors().at(item.name),
-                bytes + static_cast<size_t>(slice.start) * whole.element_size());
-    }
-    item.tensor.detach().copy_(whole);
-    records.erase(found);
+  } catch (const TrainError& error) {
+    failure = FormatFailure(error);
+  } catch (const std::exception& error) {  // the others wait
+    failure = FormatFailure(TrainError(ExitCode::kInternal, error.what()));
   }
-  if (!records.empty()) fail("holds a tensor that this run has not: " + records.begin()->first);
+  ThrowFirstFailure(GatherTexts(group, failure));
+  if (!wanted.empty()) group.AllReduceSum(wanted);
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (wanted[i] >= 1) continue;
+    throw TrainError(ExitCode::kBadInput,
+                     checkpoint.folder + ": holds a tensor that this run has not: " +
+                         records[i].name + "; it was saved with another model or optimizer");
+  }
 }
 
 }  // namespace dslaunch

@@ -151,6 +151,10 @@ ProcessGroup::~ProcessGroup() {
 
 ProcessGroup::ProcessGroup(ProcessGroup&&) noexcept = default;
 
+std::string ProcessGroup::NewKey(const std::string& purpose) const {
+  return purpose + "/" + std::to_string(keys_++) + "/";
+}
+
 void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
   CheckReduction("AllReduce", tensor, op);
   if (tensor.numel() == 0) return;

@@ -195,6 +195,7 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"gradient_clipping", config.gradient_clipping},
       {"steps_per_print", config.steps_per_print > 0 ? Json(config.steps_per_print) : Json()},
       {"dataloader_drop_last", config.dataloader_drop_last},
+      {"checkpoint", {{"tag_validation", TagValidationName(config.tag_validation)}}},
       {"dump_state", config.dump_state},
       {"memory_breakdown", config.memory_breakdown},
       {"log_level", LogLevelName(config.log_level)}};

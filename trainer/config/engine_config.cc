@@ -52,6 +52,27 @@ CommunicationConfig ParseCommunication(JsonObject& object) {
 
 constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "critical"};
 
+constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
+
+TagValidation ParseCheckpoint(JsonObject object) {
+  const std::string why =
+      "checkpoints of dslaunch have their own rules (--checkpoint_dir); leave it out";
+  for (const auto& [key, standard] :
+       {std::pair("checkpoint_serialization", nlohmann::json(true)),
+        std::pair("load_universal", nlohmann::json(false)),
+        std::pair("use_node_local_storage", nlohmann::json(false)),
+        std::pair("parallel_write", nlohmann::json{{"pipeline_stage", false}}),
+        std::pair("writer", nlohmann::json())}) {
+    object.RefuseUnlessStandard(key, standard, why);
+  }
+  const std::optional<std::string> word = WordInAnyCase(
+      object, "tag_validation", {std::begin(kTagValidations), std::end(kTagValidations)});
+  object.RefuseUnknown();
+  return static_cast<TagValidation>(
+      std::find(std::begin(kTagValidations), std::end(kTagValidations), word.value_or("warn")) -
+      std::begin(kTagValidations));
+}
+
 LogLevel ParseLogLevel(JsonObject& object) {
   const auto word =
       WordInAnyCase(object, "log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
@@ -61,6 +82,10 @@ LogLevel ParseLogLevel(JsonObject& object) {
 }
 
 }  // namespace
+
+const char* TagValidationName(TagValidation validation) {
+  return kTagValidations[static_cast<size_t>(validation)];
+}
 
 const char* LogLevelName(LogLevel level) { return kLogLevels[static_cast<size_t>(level)]; }
 
@@ -126,6 +151,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.communication = ParseCommunication(object);
   engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
   engine.communication.overlap = engine.zero.overlap_comm.value_or(true);
+  engine.tag_validation = ParseCheckpoint(object.ObjectOrEmpty("checkpoint"));
   engine.gradient_clipping =
       object.Number("gradient_clipping", 0).value_or(engine.gradient_clipping);
   engine.steps_per_print = object.Int("steps_per_print", 1).value_or(0);

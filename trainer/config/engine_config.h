@@ -40,6 +40,9 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kCritical };
 
 const char* LogLevelName(LogLevel level);  // "info"
 
+// What happens when ranks save one checkpoint under different tags.
+enum class TagValidation { kIgnore, kWarn, kFail };
+
 struct EngineConfig {
   BatchConfig batch;
   std::optional<OptimizerConfig> optimizer;  // nullopt: the program gives one
@@ -47,6 +50,7 @@ struct EngineConfig {
   PrecisionConfig precision;
   CommunicationConfig communication;
   ZeroConfig zero;
+  TagValidation tag_validation = TagValidation::kWarn;
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step
   bool dataloader_drop_last = false;
@@ -54,6 +58,8 @@ struct EngineConfig {
   bool memory_breakdown = false;         // print memory by category at the start and the end
   LogLevel log_level = LogLevel::kInfo;  // of what rank 0 tells besides results and errors
 };
+
+const char* TagValidationName(TagValidation validation);  // "warn"
 
 // The dtype in which gradients of a step travel, and to which their sum over the ranks is rounded.
 // Without communication_data_type it is the model's where a step has one micro-batch, whose

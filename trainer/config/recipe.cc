@@ -177,9 +177,13 @@ void ParseCheckpoints(JsonObject& object, RunConfig& run) {
   run.save_every = object.Int("save_every", 1);
   const std::optional<std::string> resume = object.String("resume");
   const std::optional<int64_t> keep = object.Int("keep_checkpoints", 1);
+  run.async_save = object.Bool("async_save").value_or(false);
+  run.load_module_only = object.Bool("load_module_only").value_or(false);
   for (const auto& [key, given] :
        {std::pair("save_every", run.save_every.has_value()),
-        std::pair("resume", resume.has_value()), std::pair("keep_checkpoints", keep.has_value())}) {
+        std::pair("resume", resume.has_value()), std::pair("keep_checkpoints", keep.has_value()),
+        std::pair("async_save", run.async_save),
+        std::pair("load_module_only", run.load_module_only)}) {
     if (given && run.checkpoint_dir.empty()) {
       object.Fail(key, "needs run.checkpoint_dir (--checkpoint_dir)");
     }
@@ -189,6 +193,9 @@ void ParseCheckpoints(JsonObject& object, RunConfig& run) {
       run.resume.find('/') != std::string::npos) {
     object.Fail("resume", "is \"" + run.resume +
                               "\"; it is auto, none or the name of a checkpoint (step_000120)");
+  }
+  if (run.load_module_only && run.resume == "none") {
+    object.Fail("load_module_only", "takes a checkpoint's weights, and resume none takes none");
   }
   run.keep_checkpoints = keep.value_or(run.keep_checkpoints);
 }
@@ -268,6 +275,11 @@ const char* ModelTypeName(const ModelConfig& model) {
   return kNames[model.index()];
 }
 
+ModelConfig ParseModelSection(const std::string& json_text, const std::string& source) {
+  const nlohmann::json json = ParseJson(json_text, source);
+  return ParseModel(JsonObject(json, source, "model"));
+}
+
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks) {
   const nlohmann::json json = ParseJson(json_text, source);
   JsonObject object(json, source, "");
@@ -278,6 +290,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   };
   Recipe recipe;
   recipe.model = ParseModel(section("model"));
+  recipe.model_text = json["model"].dump();
   recipe.data = ParseData(section("data"), recipe.model);
   recipe.run = ParseRun(section("run"), recipe.model, recipe.data);
   const bool writes_text =

@@ -89,10 +89,12 @@ struct RunConfig {
   // Optimizer steps between evaluations; there is always one at the end.
   std::optional<int64_t> eval_every;
   std::string metrics_jsonl;   // rank 0 appends one object per step here; empty: nowhere
-  std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next three need it
+  std::string checkpoint_dir;  // shared by all nodes; empty: no checkpoints. The next five need it
   std::optional<int64_t> save_every;   // optimizer steps; there is always a checkpoint at the end
   std::string resume = "auto";         // or "none", or a tag such as "step_000120"
   int64_t keep_checkpoints = 2;        // of one run; older ones are removed
+  bool async_save = false;             // steps wait for a copy only, not for the disk
+  bool load_module_only = false;       // start at step 1 with a checkpoint's weights
   std::string init_weights;            // a safetensors file or a folder with model.safetensors
   std::string export_hf;               // a folder to write config.json and model.safetensors into
   std::string trace;                   // a folder for a Chrome trace of each rank; empty: none
@@ -114,12 +116,15 @@ struct RunConfig {
 
 struct Recipe {
   ModelConfig model;
+  std::string model_text;  // the section as JSON
   DataConfig data;
   RunConfig run;
   EngineConfig engine;
 };
 
-// Throws TrainError kBadInput, naming `source` and the key. `ranks` is the world size.
+// Throw TrainError kBadInput, naming `source` and the key. The first reads the section "model"
+// alone. `ranks` is the world size.
+ModelConfig ParseModelSection(const std::string& json_text, const std::string& source);
 Recipe ParseRecipe(const std::string& json_text, const std::string& source, int64_t ranks);
 
 }  // namespace dslaunch

@@ -71,7 +71,6 @@ class EngineCore::Impl {
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
   bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
   double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
-  int64_t skipped_steps() const { return global_steps_ - optimizer_->updates(); }
 
   Pass CurrentPass() const {
     if (!Trains()) return Pass::kInference;
@@ -127,7 +126,10 @@ class EngineCore::Impl {
   }
 
   EngineProgress progress() const {
-    EngineProgress progress{.steps = global_steps_, .updates = optimizer_->updates()};
+    EngineProgress progress{.steps = global_steps_,
+                            .skipped = skipped_steps_,
+                            .updates = optimizer_->updates(),
+                            .scheduled_updates = optimizer_->scheduled_updates()};
     if (scaler_) {
       progress.loss_scale = scaler_->scale;
       progress.scaler_iteration = scaler_->iteration;
@@ -140,7 +142,8 @@ class EngineCore::Impl {
   void Resume(const EngineProgress& progress) {
     global_steps_ = progress.steps;
     micro_steps_ = progress.steps * config_.batch.accumulation_steps;
-    optimizer_->SetUpdates(progress.updates);
+    skipped_steps_ = progress.skipped;
+    optimizer_->SetUpdates(progress.updates, progress.scheduled_updates);
     states_->Publish();
     // A run without a scaler leaves none behind, and a static scale is the configuration's.
     if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) {
@@ -168,8 +171,10 @@ class EngineCore::Impl {
     }
     for (TensorPart& frozen : states_->Frozen()) state.push_back(std::move(frozen));
     for (const NamedTensor& buffer : Unique(module_.named_buffers())) {
-      state.push_back(
-          {.name = buffer.name, .tensor = buffer.tensor, .shape = buffer.tensor.sizes().vec()});
+      state.push_back({.name = buffer.name,
+                       .tensor = buffer.tensor,
+                       .shape = buffer.tensor.sizes().vec(),
+                       .rank_0_counts = true});
     }
     return state;
   }
@@ -193,6 +198,7 @@ class EngineCore::Impl {
   bool backward_done_ = false;
   int64_t micro_steps_ = 0;
   int64_t global_steps_ = 0;
+  int64_t skipped_steps_ = 0;
   std::vector<at::Tensor> losses_;  // of the step so far
   double grad_norm_ = 0;
   double step_lr_ = 0;
@@ -317,6 +323,7 @@ class EngineCore::Impl {
       FailWithLoss(what + "; try a lower learning rate");
     }
     skipped_ = true;
+    ++skipped_steps_;
   }
 
   // Says which rank's loss was the first not to be finite, if any was. Collective.
@@ -382,7 +389,7 @@ int64_t EngineCore::micro_batch_size() const { return impl_->config_.batch.micro
 int64_t EngineCore::accumulation_steps() const { return impl_->config_.batch.accumulation_steps; }
 int64_t EngineCore::micro_steps() const { return impl_->micro_steps_; }
 int64_t EngineCore::global_steps() const { return impl_->global_steps_; }
-int64_t EngineCore::skipped_steps() const { return impl_->skipped_steps(); }
+int64_t EngineCore::skipped_steps() const { return impl_->skipped_steps_; }
 bool EngineCore::skipped() const { return impl_->skipped_; }
 const std::string& EngineCore::skip_reason() const { return impl_->skip_reason_; }
 double EngineCore::lr() const { return impl_->optimizer_->lr(); }
@@ -396,6 +403,8 @@ MemoryUse EngineCore::memory() const { return impl_->memory(); }
 std::vector<TensorPart> EngineCore::ModelState() const { return impl_->ModelState(); }
 std::vector<TensorPart> EngineCore::OptimizerState() const { return impl_->OptimizerState(); }
 EngineProgress EngineCore::progress() const { return impl_->progress(); }
+const EngineConfig& EngineCore::config() const { return impl_->config_; }
+const ProcessGroup& EngineCore::group() const { return impl_->group_; }
 void EngineCore::WeightsChanged() { impl_->states_->Publish(); }
 void EngineCore::Resume(const EngineProgress& progress) { impl_->Resume(progress); }
 

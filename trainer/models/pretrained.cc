@@ -189,7 +189,7 @@ void InitWeights(const Model& model, const std::vector<TensorPart>& parts,
 
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
-                       const ModelConfig& config, const std::string& folder) {
+                       const std::optional<ModelConfig>& config, const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) throw TrainError(ExitCode::kIo, folder + ": cannot be made: " + error.message());
@@ -211,12 +211,14 @@ void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
     }
     file.Finish();
   });
-  Replace(folder, kHuggingFaceConfigFile, [&](const std::string& path) {
-    const std::string text = HuggingFaceConfigText(config, TorchDtypeName(tensors));
-    NewFile file(path);
-    file.Write(text.data(), text.size());
-    file.Finish();
-  });
+  if (config) {
+    Replace(folder, kHuggingFaceConfigFile, [&](const std::string& path) {
+      const std::string text = HuggingFaceConfigText(*config, TorchDtypeName(tensors));
+      NewFile file(path);
+      file.Write(text.data(), text.size());
+      file.Finish();
+    });
+  }
   SyncFolder(folder);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,11 +41,11 @@ struct ExportedTensor {
 // Writes config.json and model.safetensors into `folder`, which is made if need be; files of these
 // names are replaced, each at once. `whole` is called once for each of `tensors`, in their order,
 // for its values on any device; they are let go before the next call. `config` is what the model
-// was made of. transformers' AutoModelForCausalLM.from_pretrained reads the folder of a gpt2. One
-// process at a time. kIo.
+// was made of; without it there is no config.json. transformers'
+// AutoModelForCausalLM.from_pretrained reads the folder of a gpt2. One process at a time. kIo.
 void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::function<at::Tensor(size_t index)>& whole,
-                       const ModelConfig& config, const std::string& folder);
+                       const std::optional<ModelConfig>& config, const std::string& folder);
 // The same of tensors that are all there: EngineCore::ModelState().
 void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,
                        const std::string& folder);

@@ -275,6 +275,7 @@ Optimizer::Optimizer(const Inputs& inputs, std::vector<std::string> state_names)
 void Optimizer::Step(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   ++updates_;
+  ++scheduled_updates_;
   for (Group& group : groups_) {
     if (group.empty) continue;
     if (group.parameters.empty()) {
@@ -300,15 +301,17 @@ std::vector<Optimizer::State> Optimizer::States() const {
   return states;
 }
 
-void Optimizer::SetUpdates(int64_t updates) {
+void Optimizer::SetUpdates(int64_t updates, int64_t scheduled_updates) {
   updates_ = updates;
+  scheduled_updates_ = scheduled_updates;
   ApplySchedule();
 }
 
 void Optimizer::ApplySchedule() {
-  for (Group& group : groups_) group.lr = ScheduledLr(schedule_, group.configured_lr, updates_);
+  for (Group& group : groups_)
+    group.lr = ScheduledLr(schedule_, group.configured_lr, scheduled_updates_);
   lr_ = groups_.back().lr;
-  if (const std::optional<double> momentum = ScheduledMomentum(schedule_, updates_)) {
+  if (const std::optional<double> momentum = ScheduledMomentum(schedule_, scheduled_updates_)) {
     config_.beta1 = *momentum;
     config_.beta2 = kOneCycleBeta2;
   }

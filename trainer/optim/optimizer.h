@@ -53,11 +53,12 @@ class Optimizer {
   // Of the parameters outside of all groups, for the next update.
   double lr() const { return lr_; }
 
-  // The whole state is States() and updates(), the number of updates made; the schedule follows
-  // from the latter.
+  // The whole state is States() and two numbers: of updates made, and of those that the schedule
+  // counts, which are the same unless SetUpdates says other.
   std::vector<State> States() const;
   int64_t updates() const { return updates_; }
-  void SetUpdates(int64_t updates);
+  int64_t scheduled_updates() const { return scheduled_updates_; }
+  void SetUpdates(int64_t updates, int64_t scheduled_updates);
 
  protected:
   struct Group {
@@ -87,6 +88,7 @@ class Optimizer {
   LrSchedule schedule_;
   std::vector<std::string> state_names_;
   int64_t updates_ = 0;
+  int64_t scheduled_updates_ = 0;
   double lr_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // dslaunch-train [RECIPE.json]: one rank of a training job. Its place in the job comes from the
 // environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
+// dslaunch-train checkpoint ...: what `dslaunch checkpoint` runs (checkpoint/checkpoint_tool.h).
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +9,9 @@
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "trainer/checkpoint/checkpoint_tool.h"
 #include "trainer/program/run.h"
 #include "trainer/train_error.h"
 
@@ -39,6 +42,21 @@ RecipeText ReadRecipe(int argc, char** argv) {
                        dslaunch::kRecipeVariable);
 }
 
+int CheckpointMain(const std::vector<std::string>& words) {
+  try {
+    dslaunch::RunCheckpointTool(words);
+    return ToInt(ExitCode::kOk);
+  } catch (const TrainError& error) {
+    std::fflush(stdout);
+    std::cerr << "dslaunch: checkpoint: " << error.what() << std::endl;
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::fflush(stdout);
+    std::cerr << "dslaunch: checkpoint: internal error: " << error.what() << std::endl;
+    return ToInt(ExitCode::kInternal);
+  }
+}
+
 [[noreturn]] void Fail(int rank, ExitCode code, const std::string& message) {
   std::fflush(stdout);
   std::cerr << "dslaunch-train: rank " << rank << ": " << message << std::endl;
@@ -51,6 +69,9 @@ RecipeText ReadRecipe(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed status pipe is no reason to stop; a closed stdout
                                   // shows as a failed write
+  if (argc >= 2 && argv[1] == std::string("checkpoint")) {
+    return CheckpointMain({argv + 2, argv + argc});
+  }
   int rank = 0;
   try {
     const auto env = dslaunch::WorkerEnv::FromEnviron(std::getenv);

@@ -1,4 +1,4 @@
-// Ending a run early, because somebody asks for it or because its time is up.
+// Ending a run early, because somebody asks for it, its time is up or it cannot be saved.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-enum class StopWish { kNone, kSigterm, kTimeLimit };
+enum class StopWish { kNone, kSigterm, kTimeLimit, kSaveFailed };
 
 // From here on SIGTERM no longer ends this process but is a wish: the program ends by itself soon.
 void CatchSigterm();
@@ -17,7 +17,7 @@ void CatchSigterm();
 // CatchSigterm.
 StopWish CurrentStopWish(std::optional<Clock::time_point> deadline);
 
-// "SIGTERM (rank 3)"; "run.time_limit_s"
+// "SIGTERM (rank 3)"; "run.time_limit_s". A save that failed says itself why.
 std::string StopReason(StopWish wish, int rank);
 
 }  // namespace dslaunch

@@ -45,7 +45,10 @@ class Trainer {
 
   bool Rank0() const { return group_->rank() == 0; }
   bool TellsInfo() const { return recipe_.engine.log_level <= LogLevel::kInfo; }
-  StopWish Wish() const { return CurrentStopWish(deadline_); }
+  StopWish Wish() const {
+    return checkpointer_ && checkpointer_->failed() ? StopWish::kSaveFailed
+                                                    : CurrentStopWish(deadline_);
+  }
   void Announce() const;
   // Trains until the last step, or until all ranks know that one wishes to stop. The step it ended
   // with.
@@ -53,6 +56,7 @@ class Trainer {
   void Exchange(int64_t step);
   void CheckReplicas(int64_t step);
   void Save(int64_t step);
+  void WaitForSave();
   void EvaluateAfter(const std::string& prefix);
   void LeaveEarly(int64_t step);
   void ReportEnd(const BatchLoader& batches) const;
@@ -146,6 +150,7 @@ void Trainer::Run(const WorkerEnv& env) {
   if (stop_.wish != StopWish::kNone) LeaveEarly(last);
   EvaluateAfter("test");
   if (stop_.wish != StopWish::kNone) LeaveEarly(last);
+  WaitForSave();
   if (!recipe_.run.export_hf.empty()) {
     ExportWeights(*engine_, *group_, recipe_.model, recipe_.run.export_hf);
     if (Rank0()) {
@@ -248,7 +253,22 @@ void Trainer::CheckReplicas(int64_t step) {
 
 void Trainer::Save(int64_t step) {
   if (!checkpointer_) return;
-  checkpointer_->Save(engine_->core(), schedule_.PositionAfter(step), progress_.samples());
+  try {
+    checkpointer_->Save(engine_->core(), schedule_.PositionAfter(step), progress_.samples());
+  } catch (const TrainError&) {
+    group_->Finish();  // all ranks throw; none is to take another's leaving for a loss
+    throw;
+  }
+}
+
+void Trainer::WaitForSave() {
+  if (!checkpointer_) return;
+  try {
+    checkpointer_->Wait();
+  } catch (const TrainError&) {
+    group_->Finish();
+    throw;
+  }
 }
 
 void Trainer::EvaluateAfter(const std::string& prefix) {
@@ -265,7 +285,7 @@ void Trainer::EvaluateAfter(const std::string& prefix) {
 }
 
 void Trainer::LeaveEarly(int64_t step) {
-  group_->Barrier();  // until rank 0 has saved
+  WaitForSave();
   group_->Finish();
   throw TrainError(
       ExitCode::kPreempted,

@@ -210,6 +210,10 @@ TEST(ParseOptions, TrainOptions) {
   EXPECT_EQ(saving.checkpoint_dir, "c");
   EXPECT_EQ(saving.save_every, 5);
   EXPECT_EQ(saving.resume, "none");
+  EXPECT_FALSE(saving.async_save || saving.load_module_only);
+  const TrainOptions more =
+      Good({"train", "--checkpoint_dir", "c", "--async-save", "--load_module_only"}).train;
+  EXPECT_TRUE(more.async_save && more.load_module_only);
   EXPECT_FALSE(Good({"train"}).train.recipe);
   EXPECT_EQ(Good({"train", "--epochs", "3", "--", "-x.yaml"}).train.recipe, "-x.yaml");
 }

@@ -190,6 +190,11 @@ TEST(RecipeJson, CheckpointOptions) {
   EXPECT_EQ(
       Good("run: {steps: 3}\n", options),
       R"({"run":{"checkpoint_dir":"/cwd/ckpt","resume":"step_000040","save_every":20,"steps":3}})");
+  options.async_save = options.load_module_only = true;
+  EXPECT_THAT(
+      Good("run: {steps: 3}\n", options),
+      testing::AllOf(HasSubstr(R"("async_save":true)"), HasSubstr(R"("load_module_only":true)")));
+  options.async_save = options.load_module_only = false;
   options.checkpoint_dir.reset();
   EXPECT_TRUE(Json("run: {checkpoint_dir: /c}\n", options).ok());
   const auto refused = Json("run: {steps: 3}\n", options);

@@ -187,5 +187,37 @@ TEST(DisagreementTest, NamesRanksAndWhatTheySee) {
   EXPECT_THAT(Disagreement("/c", many), HasSubstr("6, 7 and 12 more: step_000010; rank 20: none"));
 }
 
+TEST_F(CheckpointFolderTest, ByTagLatestAndWhatIsNone) {
+  EXPECT_EQ(CheckpointFolder(temp_ / "none").ChooseTag("").kind, DecisionKind::kFresh);
+  EXPECT_EQ(folder_.ChooseTag("").kind, DecisionKind::kFresh);
+  EXPECT_EQ(folder_.ChooseTag("best").kind, DecisionKind::kRefused);
+  Save(1);
+  Save(2);
+  const auto latest = [&] { return CheckpointFolder(folder_.path()).ChooseTag(""); };
+  EXPECT_EQ(latest().checkpoint->tag, "step_000002");
+  std::ofstream(folder_.path() + "/latest") << "step_000001\n";
+  EXPECT_EQ(latest().checkpoint->tag, "step_000001");
+  fs::resize_file(File(1, "w.safetensors"), 5);
+  EXPECT_EQ(latest().checkpoint->tag, "step_000002");
+  EXPECT_THAT(latest().reason, HasSubstr("passed over step_000001: "));
+  EXPECT_EQ(folder_.ChooseTag("step_000001").kind, DecisionKind::kRefused);
+  EXPECT_THAT(folder_.ChooseTag("best").reason, HasSubstr("(there: step_000001, step_000002)"));
+  fs::resize_file(File(2, "w.safetensors"), 5);
+  EXPECT_EQ(latest().kind, DecisionKind::kRefused) << "there are some, so this is no fresh start";
+}
+
+TEST_F(CheckpointFolderTest, TagsAreAnyPlainNames) {
+  for (const std::string tag : {"global_step5", "best", "step_1", "a b"}) EXPECT_TRUE(IsTag(tag));
+  for (const std::string tag : {"", ".", "..", "a/b", "/a", "latest", "tmp-a", ".hidden"}) {
+    EXPECT_FALSE(IsTag(tag)) << tag;
+  }
+  EXPECT_FALSE(IsTag(std::string(250, 'a')));
+  fs::create_directories(folder_.path() + "/logs");
+  EXPECT_TRUE(folder_.List().damaged.empty()) << "another kind of folder";
+  fs::create_directories(folder_.path() + "/step_000009");
+  ASSERT_EQ(folder_.List().damaged.size(), 1u);
+  EXPECT_EQ(folder_.List().damaged[0].tag, "step_000009");
+}
+
 }  // namespace
 }  // namespace dslaunch

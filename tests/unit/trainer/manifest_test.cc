@@ -25,6 +25,14 @@ Manifest Sample() {
   m.samples_seen = 30720;
   m.world_size = 2;
   m.train_batch_size = 256;
+  m.saved_ms = 1'700'000'000'123;
+  m.micro_steps = 241;
+  m.skipped_steps = 3;
+  m.scheduled_updates = 116;
+  m.zero_stage = 2;
+  m.dtype = "bf16";
+  m.model = R"({"type":"mlp"})";
+  m.client_state = {{"epoch", "3"}, {"note", "\u00fc \"quoted\""}};
   m.files = {{"a.safetensors", {100, 0xfedcba98}}, {"b.safetensors", {50, 1}}};
   m.tensors = {{"fc.weight", "F32", {2, 3}, {{0, 4, "a.safetensors"}, {4, 6, "b.safetensors"}}},
                {"step", "I64", {}, {{0, 1, "a.safetensors"}}}};
@@ -49,6 +57,14 @@ TEST(ManifestTest, RoundTrip) {
   EXPECT_EQ(read.position.step, 120);
   EXPECT_EQ(read.position.samples_in_epoch, 512);
   EXPECT_EQ(read.optimizer, "Lamb");
+  EXPECT_EQ(read.saved_ms, 1'700'000'000'123);
+  EXPECT_EQ(read.micro_steps, 241);
+  EXPECT_EQ(read.skipped_steps, 3);
+  EXPECT_EQ(read.scheduled_updates, 116);
+  EXPECT_EQ(read.zero_stage, 2);
+  EXPECT_EQ(read.dtype, "bf16");
+  EXPECT_EQ(read.model, R"({"type":"mlp"})");
+  EXPECT_EQ(read.client_state, Sample().client_state);
   EXPECT_EQ(read.loss_scaler.scale, 32768);
   EXPECT_EQ(read.loss_scaler.iteration, 118);
   EXPECT_EQ(read.loss_scaler.last_overflow, 40);

@@ -91,7 +91,7 @@ TEST(OptimizerTest, ARestoredOneGoesOnAsTheOriginal) {
     }
     const auto from = optimizer->States(), to = restored->States();
     for (size_t i = 0; i < from.size(); ++i) to[i].tensor.copy_(from[i].tensor);
-    restored->SetUpdates(optimizer->updates());
+    restored->SetUpdates(optimizer->updates(), optimizer->updates());
     EXPECT_EQ(restored->lr(), optimizer->lr());
 
     for (int i = 0; i < 3; ++i) {

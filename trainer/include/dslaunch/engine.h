@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,11 +56,32 @@ struct MemoryUse {
 
 // Where a run is, besides its tensors.
 struct EngineProgress {
-  int64_t steps = 0;    // optimizer steps, skipped ones included
-  int64_t updates = 0;  // those that were not skipped; the learning rate follows from it
+  int64_t steps = 0;              // optimizer steps, skipped ones included
+  int64_t skipped = 0;            // of them
+  int64_t updates = 0;            // that the optimizer's state has seen
+  int64_t scheduled_updates = 0;  // that the learning rate counts: the same but for partial loads
   // Of the loss scaler, where there is one: trainer/precision/loss_scaler.h.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
+};
+
+// A program's own words in a checkpoint, as UTF-8.
+using ClientState = std::map<std::string, std::string>;
+
+// As DeepSpeed's load_checkpoint has them.
+struct LoadCheckpointOptions {
+  bool load_module_only = false;         // weights and buffers, and nothing of the following
+  bool load_optimizer_states = true;     // else they start anew
+  bool load_lr_scheduler_states = true;  // else the schedule starts anew
+};
+
+struct LoadedCheckpoint {
+  std::string folder;  // of this checkpoint
+  std::string reason;  // one line: what was loaded, and what was passed over because of damage
+  ClientState client_state;
+  // EngineCore::micro_steps() when it was saved. A step that had begun then begins anew: a
+  // checkpoint holds no gradients.
+  int64_t micro_steps = 0;
 };
 
 // What the engine does whatever the model's type. One thread. Errors are TrainError (what a user
@@ -134,11 +156,30 @@ class EngineCore {
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
   EngineProgress progress() const;
+  const EngineConfig& config() const;  // as resolved
+  const ProcessGroup& group() const;
 
   // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The
   // second also takes up where a run was.
   void WeightsChanged();
   void Resume(const EngineProgress& progress);
+
+  // Collective. Every rank writes its part of the checkpoint `dir`/`tag`; a checkpoint that had the
+  // tag is replaced, whatever is killed when. Without a tag it is "global_step<N>". The file
+  // `dir`/latest then names it. All nodes must share `dir`. Where ranks give different tags, the
+  // configuration's checkpoint.tag_validation says whether to ignore it, to warn or to throw; rank
+  // 0's counts. Throws on every rank where one of them fails, naming it.
+  void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
+                      const ClientState& client_state = {}) const;
+  // Collective. Loads a checkpoint that any number of ranks has saved, at any ZeRO stage and in any
+  // precision; without a tag that which `latest` names, or the newest other one where that one is
+  // damaged. nullopt where there is none at all. Each rank's default CPU generator goes on where it
+  // was if as many ranks have saved, and is left alone otherwise. Throws on every rank where the
+  // tag, or any whole checkpoint, is missing, and where it is of another model or optimizer; then
+  // the state is partly loaded.
+  std::optional<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
+                                                 const std::string& tag = "",
+                                                 const LoadCheckpointOptions& options = {});
 
  private:
   friend class GatheredParameters;
@@ -194,6 +235,17 @@ class Engine {
     core_.Backward(loss, scale_by_steps);
   }
   bool Step() { return core_.Step(); }
+
+  // EngineCore has these.
+  void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
+                      const ClientState& client_state = {}) const {
+    core_.SaveCheckpoint(dir, tag, client_state);
+  }
+  std::optional<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
+                                                 const std::string& tag = "",
+                                                 const LoadCheckpointOptions& options = {}) {
+    return core_.LoadCheckpoint(dir, tag, options);
+  }
 
   void SetTrain() { core_.SetTrain(true); }
   void SetEval() { core_.SetTrain(false); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
@@ -38,6 +39,10 @@ class ProcessGroup {
   // Shared by all ranks: small values by key.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
+  // A beginning for keys of the store that no other call gives; the same on all ranks, where they
+  // call it as often.
+  std::string NewKey(const std::string& purpose) const;
+
   // Reductions take float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage only the
   // first four. The rest takes any dtype.
 
@@ -64,6 +69,7 @@ class ProcessGroup {
   int world_size_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  mutable int64_t keys_ = 0;
 };
 
 // This process's place as its launcher says it (RANK, WORLD_SIZE, MASTER_ADDR ...); without one, a

@@ -18,6 +18,8 @@ struct TensorPart {
   // All ranks hold the whole, and the same. Else the ranks' parts are together the whole, each
   // element once.
   bool replicated = true;
+  // Of a replicated one: ranks do have values of their own (running means), and rank 0's count.
+  bool rank_0_counts = false;
 };
 
 }  // namespace dslaunch

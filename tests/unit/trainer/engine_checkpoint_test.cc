@@ -1,0 +1,291 @@
+// SaveCheckpoint and LoadCheckpoint, as programs use them.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "dslaunch/engine.h"
+#include "dslaunch/error.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/ranks.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kSamples = 12;  // of a step, over all ranks
+
+struct Net : torch::nn::Module {
+  explicit Net(int64_t width = 6) {
+    first = register_module("first", torch::nn::Linear(4, width));
+    second = register_module("second", torch::nn::Linear(width, 3));
+    mean = register_buffer("mean", at::zeros({4}));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    mean.copy_(0.9 * mean + 0.1 * x.mean(0));
+    return second(at::tanh(first(x)));
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  at::Tensor mean;
+};
+
+std::string Config(int ranks, const std::string& more = "") {
+  return R"({"train_batch_size": )" + std::to_string(kSamples) +
+         R"(, "train_micro_batch_size_per_gpu": )" + std::to_string(kSamples / ranks) +
+         R"(, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+             "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.01,
+                           "warmup_num_steps": 20, "warmup_type": "linear"}})" +
+         more + "}";
+}
+
+Engine<Net> MakeEngine(const ProcessGroup& group, const std::string& more = "") {
+  auto net = std::make_shared<Net>();
+  const at::NoGradGuard no_grad;
+  for (const auto& item : net->named_parameters()) {
+    item.value().copy_(at::arange(item.value().numel()).view(item.value().sizes()).sin() * 0.3);
+  }
+  const at::AutoGradMode with_grad(true);
+  auto engine = Initialize(Config(group.world_size(), more), net, group);
+  engine.SetTrain();
+  return engine;
+}
+
+// The global loss of each of so many steps. What a step is given follows from its number alone.
+std::vector<double> Train(Engine<Net>& engine, const ProcessGroup& group, int steps) {
+  const int64_t share = kSamples / group.world_size();
+  std::vector<double> losses;
+  for (int i = 0; i < steps; ++i) {
+    const auto step = static_cast<double>(engine.global_steps());
+    const at::Tensor all =
+        (at::arange(kSamples * 4, at::kFloat) * 0.37 + step).sin().view({kSamples, 4});
+    const at::Tensor targets = at::arange(kSamples).remainder(3);
+    const int64_t begin = group.rank() * share;
+    const at::Tensor loss = engine.Loss(engine.Forward(all.slice(0, begin, begin + share)),
+                                        targets.slice(0, begin, begin + share));
+    engine.Backward(loss);
+    engine.Step();
+    std::vector<double> sum = {loss.item<double>() / group.world_size()};
+    group.AllReduceSum(sum);
+    losses.push_back(sum[0]);
+  }
+  return losses;
+}
+
+void InRanks(int world_size, const std::function<void(const ProcessGroup&)>& rank) {
+  for (const std::exception_ptr& error : RunRanks(world_size, rank)) EXPECT_EQ(TextOf(error), "");
+}
+
+void ExpectNear(const std::vector<double>& got, const std::vector<double>& wanted,
+                const std::string& what) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i], wanted[i], 1e-6 * wanted[i]) << what << ", step " << i;
+  }
+}
+
+TEST(EngineCheckpointTest, AnyNumberOfRanksGoesOnAsIfNothingHadHappened) {
+  const TempDir folder;
+  std::vector<double> rest;
+  InRanks(2, [&](const ProcessGroup& group) {
+    auto engine = MakeEngine(group);
+    Train(engine, group, 4);
+    engine.SaveCheckpoint(folder.path(), "", {{"epoch", "3"}, {"note", "\u00fc"}});
+    const std::vector<double> losses = Train(engine, group, 5);
+    if (group.rank() == 0) rest = losses;
+  });
+  EXPECT_TRUE(fs::exists(folder / "global_step4/model-00002-of-00002.safetensors"));
+  for (const int ranks : {1, 2, 3, 4}) {
+    InRanks(ranks, [&](const ProcessGroup& group) {
+      auto engine = MakeEngine(group);
+      Train(engine, group, 1);  // other state than a new engine's
+      const auto loaded = engine.LoadCheckpoint(folder.path());
+      ASSERT_TRUE(loaded);
+      EXPECT_EQ(loaded->folder, folder / "global_step4");
+      EXPECT_EQ(loaded->client_state, (ClientState{{"epoch", "3"}, {"note", "\u00fc"}}));
+      EXPECT_EQ(loaded->micro_steps, 4);
+      EXPECT_EQ(engine.global_steps(), 4);
+      ExpectNear(Train(engine, group, 5), rest, std::to_string(ranks) + " ranks");
+    });
+  }
+}
+
+TEST(EngineCheckpointTest, TagsLatestAndWhatIsNotThere) {
+  const TempDir folder;
+  InRanks(2, [&](const ProcessGroup& group) {
+    auto engine = MakeEngine(group);
+    EXPECT_FALSE(engine.LoadCheckpoint(folder / "nothing"));
+    EXPECT_FALSE(engine.LoadCheckpoint(folder.path()));
+    engine.SaveCheckpoint(folder / "new/folder", "best");
+    Train(engine, group, 2);
+    engine.SaveCheckpoint(folder / "new/folder", "last");
+    engine.LoadCheckpoint(folder / "new/folder", "best");
+    EXPECT_EQ(engine.global_steps(), 0);
+    engine.LoadCheckpoint(folder / "new/folder");
+    EXPECT_EQ(engine.global_steps(), 2);
+    group.Barrier();
+    if (group.rank() == 0) {
+      EXPECT_TRUE(fs::exists(folder / "new/folder/best"));
+      fs::resize_file(folder / "new/folder/last/model-00002-of-00002.safetensors", 20);
+    }
+    group.Barrier();
+    const auto older = engine.LoadCheckpoint(folder / "new/folder");
+    ASSERT_TRUE(older);
+    EXPECT_THAT(older->reason, AllOf(HasSubstr("folder/best"), HasSubstr("passed over last: ")));
+  });
+  for (const std::string tag : {"worst", "last"}) {
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
+           MakeEngine(group).LoadCheckpoint(folder / "new/folder", tag);
+         })) {
+      EXPECT_THAT(TextOf(error), HasSubstr("no checkpoint " + tag + " that is whole"));
+    }
+  }
+  for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
+         MakeEngine(group).SaveCheckpoint(folder.path(), "../up");
+       })) {
+    EXPECT_THAT(TextOf(error), HasSubstr("the tag \"../up\""));
+  }
+}
+
+TEST(EngineCheckpointTest, DifferentTagsAreIgnoredToldOrRefused) {
+  for (const std::string validation : {"Ignore", "WARN", "fail"}) {
+    const TempDir folder;
+    testing::internal::CaptureStderr();
+    const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
+      auto engine =
+          MakeEngine(group, R"(, "checkpoint": {"tag_validation": ")" + validation + "\"}");
+      engine.SaveCheckpoint(folder.path(), "of_rank_" + std::to_string(group.rank()));
+    });
+    const std::string told = testing::internal::GetCapturedStderr();
+    for (const std::exception_ptr& error : errors) {
+      EXPECT_THAT(TextOf(error), validation == "fail" ? HasSubstr("rank 1: of_rank_1") : "");
+    }
+    EXPECT_EQ(fs::exists(folder / "of_rank_0"), validation != "fail");
+    EXPECT_FALSE(fs::exists(folder / "of_rank_1"));
+    EXPECT_THAT(told, validation == "WARN" ? HasSubstr("rank 0: of_rank_0; rank 1: of_rank_1")
+                                           : testing::Not(HasSubstr("of_rank")));
+  }
+}
+
+TEST(EngineCheckpointTest, PartsOfTheStateAreLoadedOnRequest) {
+  const TempDir folder;
+  InRanks(2, [&](const ProcessGroup& group) {
+    auto engine = MakeEngine(group);
+    Train(engine, group, 6);
+    engine.SaveCheckpoint(folder.path());
+    const at::Tensor weight = engine.model().first->weight.detach().clone();
+    const auto state_of = [](const Engine<Net>& any) {
+      return any.core().OptimizerState()[0].tensor.abs().sum().item<double>();
+    };
+    const auto load = [&](const LoadCheckpointOptions& options, auto check) {
+      auto other = MakeEngine(group);
+      Train(other, group, 1);
+      EXPECT_TRUE(other.LoadCheckpoint(folder.path(), "", options));
+      EXPECT_TRUE(at::equal(other.model().first->weight, weight));
+      check(other);
+      Train(other, group, 1);
+    };
+    const double fresh = [&] {
+      auto other = MakeEngine(group);
+      Train(other, group, 1);
+      return state_of(other);
+    }();
+    load({.load_module_only = true}, [&](Engine<Net>& other) {
+      EXPECT_EQ(other.global_steps(), 1);
+      EXPECT_EQ(state_of(other), fresh);
+    });
+    load({.load_optimizer_states = false}, [&](Engine<Net>& other) {
+      EXPECT_EQ(other.global_steps(), 6);
+      EXPECT_EQ(other.skipped_steps(), 0);
+      EXPECT_EQ(other.lr(), engine.lr());
+    });
+    load({.load_lr_scheduler_states = false}, [&](Engine<Net>& other) {
+      EXPECT_EQ(state_of(other), state_of(engine));
+      EXPECT_LT(other.lr(), engine.lr());
+    });
+  });
+}
+
+TEST(EngineCheckpointTest, TheGeneratorGoesOnWhereAsManyRanksSaved) {
+  const TempDir folder;
+  InRanks(1, [&](const ProcessGroup& group) {
+    auto engine = MakeEngine(group);
+    at::manual_seed(3);
+    at::rand({5});
+    engine.SaveCheckpoint(folder.path());
+    const at::Tensor next = at::rand({5});
+    at::manual_seed(4);
+    engine.LoadCheckpoint(folder.path());
+    EXPECT_TRUE(at::equal(at::rand({5}), next));
+    engine.LoadCheckpoint(folder.path(), "", {.load_module_only = true});
+    EXPECT_FALSE(at::equal(at::rand({5}), next));
+  });
+  at::Tensor before = at::detail::getDefaultCPUGenerator().get_state();
+  InRanks(2, [&](const ProcessGroup& group) {
+    auto engine = MakeEngine(group);
+    group.Barrier();
+    before = at::detail::getDefaultCPUGenerator().get_state();
+    engine.LoadCheckpoint(folder.path());
+    EXPECT_TRUE(at::equal(at::detail::getDefaultCPUGenerator().get_state(), before));
+  });
+}
+
+TEST(EngineCheckpointTest, ALossScaleAndAStepThatHadBegun) {
+  const TempDir folder;
+  const std::string more = R"(, "fp16": {"enabled": true, "initial_scale_power": 8,
+                                         "hysteresis": 1})";
+  InRanks(2, [&](const ProcessGroup& group) {
+    const auto make = [&] {
+      return Initialize(R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 1,
+                            "optimizer": {"type": "SGD", "params": {"lr": 0.01}})" +
+                            more + "}",
+                        std::make_shared<Net>(), group);
+    };
+    const auto micro_batch = [&](Engine<Net>& engine, double factor) {
+      engine.Backward(engine.Forward(at::ones({1, 4})).sum() * factor);
+      engine.Step();
+    };
+    auto engine = make();
+    engine.SetTrain();
+    micro_batch(engine, 1e30);
+    micro_batch(engine, 1e30);
+    micro_batch(engine, 1);
+    EXPECT_EQ(engine.skipped_steps(), 1);
+    engine.SaveCheckpoint(folder.path());
+    auto other = make();
+    other.SetTrain();
+    const auto loaded = other.LoadCheckpoint(folder.path());
+    ASSERT_TRUE(loaded);
+    EXPECT_EQ(loaded->micro_steps, 3);
+    EXPECT_EQ(other.core().micro_steps(), 2) << "the step begins anew";
+    EXPECT_EQ(other.skipped_steps(), 1);
+    EXPECT_EQ(other.loss_scale(), engine.loss_scale());
+    EXPECT_EQ(other.loss_scale(), 128);
+  });
+}
+
+TEST(EngineCheckpointTest, AnotherModelOrTextThatIsNoneIsRefused) {
+  const TempDir folder;
+  InRanks(1, [&](const ProcessGroup& group) {
+    auto engine = MakeEngine(group);
+    engine.SaveCheckpoint(folder.path());
+    EXPECT_THROW(engine.SaveCheckpoint(folder.path(), "t", {{"a", "\xff"}}), TrainError);
+    EXPECT_FALSE(fs::exists(folder / "t"));
+  });
+  for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
+         auto engine = Initialize(Config(2), std::make_shared<Net>(7), group);
+         engine.LoadCheckpoint(folder.path());
+       })) {
+    EXPECT_THAT(TextOf(error), AllOf(HasSubstr("tensor first.weight is F32 [6, 4], not F32 [7, 4]"),
+                                     HasSubstr("global_step0")));
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,78 @@
+#include "trainer/checkpoint/rank_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Failure(ExitCode code, const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "";
+}
+
+RankRecord Rank(int rank, int64_t start, int64_t end) {
+  const std::string file = "model-" + std::to_string(rank) + ".safetensors";
+  return {{{file, {100, 0xfedcba98}}}, {{"w", "F32", {2, 3}, {{start, end, file}}}}};
+}
+
+TEST(RankRecordTest, TheManifestHasTheSlicesOfAllRanksInOrder) {
+  std::vector<RankRecord> ranks = {Rank(0, 4, 6), Rank(1, 0, 4)};
+  for (RankRecord& rank : ranks) {
+    rank.tensors.push_back({"empty", "F32", {0, 2}, {}});
+    rank = ParseRecord(FormatRecord(rank), 0);
+  }
+  Manifest m;
+  EnterRecords(ranks, m);
+  ASSERT_EQ(m.files.size(), 2u);
+  EXPECT_EQ(m.files[1].name, "model-1.safetensors");
+  EXPECT_EQ(m.files[1].sum, (FileSum{100, 0xfedcba98}));
+  ASSERT_EQ(m.tensors.size(), 2u);
+  EXPECT_EQ(m.tensors[0].shape, (std::vector<int64_t>{2, 3}));
+  ASSERT_EQ(m.tensors[0].slices.size(), 2u);
+  EXPECT_EQ(m.tensors[0].slices[0].file, "model-1.safetensors");
+  EXPECT_EQ(m.tensors[0].slices[1].end, 6);
+  EXPECT_TRUE(m.tensors[1].slices.empty());
+  m.world_size = 2;
+  EXPECT_NO_THROW(ParseManifest(FormatManifest(m), "m"));
+}
+
+TEST(RankRecordTest, PartsThatAreNotTheTensorAreABug) {
+  const auto entering = [](const std::vector<RankRecord>& ranks) {
+    return Failure(ExitCode::kInternal, [&] {
+      Manifest m;
+      EnterRecords(ranks, m);
+    });
+  };
+  EXPECT_EQ(entering({Rank(0, 0, 3), Rank(1, 3, 6)}), "");
+  EXPECT_THAT(entering({Rank(0, 0, 3), Rank(1, 2, 6)}), HasSubstr("tensor w leave"));
+  EXPECT_THAT(entering({Rank(0, 0, 3), Rank(1, 4, 6)}), HasSubstr("tensor w leave"));
+  EXPECT_THAT(entering({Rank(0, 0, 3), Rank(1, 3, 5)}), HasSubstr("tensor w are not the whole"));
+  std::vector<RankRecord> ranks = {Rank(0, 0, 3), Rank(1, 3, 6)};
+  ranks[1].tensors[0].dtype = "BF16";
+  EXPECT_THAT(entering(ranks), HasSubstr("tensor w differ"));
+}
+
+TEST(RankRecordTest, AFailureKeepsItsCodeAndNamesItsRank) {
+  const std::string full = FormatFailure(TrainError(ExitCode::kIo, "/c/f: no space"));
+  EXPECT_EQ(Failure(ExitCode::kIo, [&] { ParseRecord(full, 3); }), "rank 3: /c/f: no space");
+  EXPECT_EQ(Failure(ExitCode::kIo,
+                    [&] {
+                      ThrowFirstFailure({"", "", full});
+                    }),
+            "rank 2: /c/f: no space");
+  EXPECT_EQ(Failure(ExitCode::kIo, [&] { ThrowFirstFailure({full, full}); }), "/c/f: no space");
+  EXPECT_EQ(Failure(ExitCode::kOk, [&] { ThrowFirstFailure({"", ""}); }), "");
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,14 @@
+// Texts that ranks tell each other.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "dslaunch/process_group.h"
+
+namespace dslaunch {
+
+// Collective: every rank's text, by rank.
+std::vector<std::string> GatherTexts(const ProcessGroup& group, const std::string& own);
+
+}  // namespace dslaunch
