@@ -275,13 +275,18 @@ class TrainingTest(ProgramCase):
         self.assertEqual(self.metrics()[0]["loss_scale"], 2 ** 30)
 
     def test_memory_is_foretold(self):
-        for engine in ({}, {"bf16": {"enabled": True}}, {"gradient_accumulation_steps": 2}):
+        small = {"reduce_bucket_size": 3000, "stage3_param_persistence_threshold": 100}
+        for engine in ({}, {"bf16": {"enabled": True}}, {"gradient_accumulation_steps": 2},
+                       *({"bf16": {"enabled": True}, "zero_optimization": {"stage": stage, **small}} for stage in (1, 2, 3))):
             with self.subTest(engine=engine):
                 out = self.good(self.text_recipe({"steps": 3}, engine={**engine, "memory_breakdown": True}), 2)
                 rows = re.findall(r"(?m)^  (parameters|gradients|buckets|optimizer and masters|buffers) +(\S+ \S+) +(\S+ \S+)$", out)
                 self.assertEqual(len(rows), 5, out)
                 for name, predicted, actual in rows:
-                    self.assertEqual(predicted, actual, (name, out))
+                    if name == "buckets" and "zero_optimization" in engine:  # the most they may be
+                        self.assertLessEqual(float(actual.split()[0]), float(predicted.split()[0]), out)
+                    else:
+                        self.assertEqual(predicted, actual, (name, out))
         plan = self.good(self.text_recipe({"mode": "plan_memory"}), 2)
         self.assertRegex(plan, r"(?m)^  parameters +\d+\.\d KiB$")
         self.assertNotIn("training", plan)

@@ -1,5 +1,7 @@
 #include "trainer/program/memory_plan.h"
 
+#include <algorithm>
+
 #include "trainer/program/report.h"
 
 namespace dslaunch {
@@ -26,6 +28,59 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
   return 0;
 }
 
+// The most that is on its way at a time.
+int64_t MostUnderWay(const std::vector<int64_t>& units, bool overlap) {
+  int64_t most = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
+    int64_t bytes = units[i];
+    for (size_t k = 1; overlap && k <= std::min(kMostUnderWay, i); ++k) bytes += units[i - k];
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+// Replaces what is sharded.
+void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, MemoryPlan& plan) {
+  const PrecisionConfig& precision = config.precision;
+  const ZeroConfig& zero = config.zero;
+  const auto element_bytes = [&](size_t parameter) {
+    const bool norm = model.shardable[parameter].dtype == 1 && precision.batch_norm_float32;
+    return norm ? 4 : BytesOf(precision.model);
+  };
+  const int64_t accumulated_bytes = BytesOf(precision.grad_accumulation);
+  const Dtype travels_in =
+      zero.stage == 1 ? TravelDtype(config) : config.communication.dtype.value_or(precision.model);
+  const int64_t message_bytes = ranks == 1 ? accumulated_bytes : BytesOf(travels_in);
+  std::vector<ShardedParameter> parameters = model.shardable;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].dtype = static_cast<int>(element_bytes(i));
+  }
+  plan.gradients = plan.optimizer = plan.master_weights = plan.buckets = 0;
+  std::vector<int64_t> units;
+  int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
+  for (const FlatUnit& unit :
+       CutIntoUnits(parameters, zero, BucketElements(zero, message_bytes), ranks)) {
+    const int64_t n = unit.shard_elements;
+    const int64_t bytes = element_bytes(unit.parameters[0]);
+    plan.parameters += (unit.persistent ? ranks : 1) * n * bytes - unit.elements * bytes;
+    if (!unit.trained) continue;
+    plan.gradients += (zero.stage == 1 ? ranks : 1) * n * accumulated_bytes;
+    if (precision.master_weights) plan.master_weights += 4 * n;
+    plan.optimizer += OptimizerStates(*config.optimizer) * std::min(n, unit.elements) *
+                      (precision.master_weights ? 4 : bytes);
+    const bool own_message = zero.stage > 1 || message_bytes != accumulated_bytes;
+    const int64_t sent = own_message ? ranks * n * message_bytes : 0;
+    const int64_t received =
+        zero.reduce_scatter ? n * accumulated_bytes + (ranks - 1) * n * message_bytes : 0;
+    if (zero.stage == 3 && unit.persistent) {
+      filling += sent + received;
+    } else {
+      units.push_back(sent + received);
+    }
+  }
+  plan.buckets = MostUnderWay(units, config.communication.overlap) + filling;
+}
+
 }  // namespace
 
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
@@ -50,6 +105,7 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
   plan.master_weights = precision.master_weights ? model.trained * 4 : 0;
   plan.optimizer = OptimizerStates(*config.optimizer) *
                    (precision.master_weights ? model.trained * 4 : trained_bytes);
+  if (config.zero.stage > 0) PlanShards(model, config, static_cast<int>(ranks), plan);
   return plan;
 }
 

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trainer/config/engine_config.h"
 #include "trainer/program/window.h"
+#include "trainer/zero/flat_units.h"
 
 namespace dslaunch {
 
@@ -17,6 +19,8 @@ struct ModelSizes {
   int64_t batch_norm_trained = 0;  // how many of these belong to batch norms
   int64_t batch_norm_buffers = 0;
   int64_t other_buffer_bytes = 0;  // of buffers that hold no floating point numbers
+  // For ZeRO: each parameter, of which those of batch norms have the dtype 1, the others 0.
+  std::vector<ShardedParameter> shardable;
 };
 
 // Bytes of one rank:
@@ -31,6 +35,14 @@ struct ModelSizes {
 //                   SGD 1 with momentum, else 0; RMSprop 1, and 1 each with momentum and centered);
 //                   without master weights x bytes of the model's dtype
 //   master_weights  trained elements x 4 where there are any
+// At ZeRO stages 1 to 3 what is sharded is divided by the number of ranks N (ZeRO paper, section
+// 5), and rounded up as flat_units.h says:
+//   optimizer, master_weights   from stage 1 on
+//   gradients                   from stage 2 on
+//   parameters                  at stage 3, but for those that stay whole; what is gathered at a
+//                               time comes on top
+//   buckets                     at most: of the units that are under way at the same time, message,
+//                               received parts and sum
 // What a forward pass keeps for the backward pass and what the libraries take is not in it.
 struct MemoryPlan {
   int64_t parameters = 0;

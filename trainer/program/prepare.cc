@@ -4,7 +4,9 @@
 
 #include <map>
 #include <string>
+#include <unordered_set>
 
+#include "trainer/engine/module_tensors.h"
 #include "trainer/models/models.h"
 #include "trainer/models/pretrained.h"
 #include "trainer/precision/module_dtype.h"
@@ -73,7 +75,18 @@ Engine<Model> PrepareEngine(const Recipe& recipe, const std::vector<int64_t>& in
 
 ModelSizes SizesOf(const Model& model) {
   ModelSizes sizes;
-  for (const at::Tensor& parameter : model.parameters()) {
+  std::unordered_set<const at::TensorImpl*> norms;
+  for (const std::shared_ptr<torch::nn::Module>& module : model.modules()) {
+    if (!IsBatchNorm(*module)) continue;
+    for (const at::Tensor& parameter : module->parameters(/*recurse=*/false)) {
+      norms.insert(parameter.unsafeGetTensorImpl());
+    }
+  }
+  for (const auto& [name, parameter] : Unique(model.named_parameters())) {
+    sizes.shardable.push_back({.name = name,
+                               .elements = parameter.numel(),
+                               .dtype = norms.contains(parameter.unsafeGetTensorImpl()) ? 1 : 0,
+                               .trained = parameter.requires_grad()});
     (parameter.requires_grad() ? sizes.trained : sizes.frozen) += parameter.numel();
   }
   for (const at::Tensor& buffer : model.buffers()) {

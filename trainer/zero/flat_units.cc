@@ -5,6 +5,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr int64_t kBucketBytes = 25 << 20;
+
 // "h.0.attn" of "h.0.attn.weight"; "" of a parameter of the model itself.
 std::string ModuleOf(const std::string& parameter) {
   const size_t dot = parameter.rfind('.');
@@ -103,6 +105,11 @@ std::vector<FlatUnit> CutIntoUnits(const std::vector<ShardedParameter>& paramete
     }
   }
   return cutter.Finish();
+}
+
+int64_t BucketElements(const ZeroConfig& zero, int64_t element_bytes) {
+  return std::max<int64_t>(1, std::min({zero.reduce_bucket_size, zero.allgather_bucket_size,
+                                        kBucketBytes / element_bytes}));
 }
 
 std::vector<ShardPiece> PiecesOf(const FlatUnit& unit, const std::vector<int64_t>& elements,

@@ -18,6 +18,9 @@ namespace dslaunch {
 // Elements to which a rank's part is rounded up.
 inline constexpr int64_t kShardAlignment = 16;
 
+// Units whose gradients are on their way at the same time, at most.
+inline constexpr size_t kMostUnderWay = 2;
+
 struct ShardedParameter {
   std::string name;  // module path; what stands before its last dot is the module
   int64_t elements = 0;
@@ -45,6 +48,10 @@ struct FlatUnit {
 // parameters that stay whole.
 std::vector<FlatUnit> CutIntoUnits(const std::vector<ShardedParameter>& parameters,
                                    const ZeroConfig& zero, int64_t bucket_elements, int world_size);
+
+// Of a unit of parameters that stay whole: reduce_bucket_size and allgather_bucket_size are limits,
+// within which messages are as large as at stage 0, for smaller ones begin to travel earlier.
+int64_t BucketElements(const ZeroConfig& zero, int64_t element_bytes);
 
 // Elements [start, end) of a parameter, and where they lie in a rank's part of the unit.
 struct ShardPiece {

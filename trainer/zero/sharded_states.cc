@@ -24,12 +24,6 @@ GradSyncOptions OptionsFor(const EngineConfig& config, const ProcessGroup& group
   return options;
 }
 
-int64_t BucketElements(const ZeroConfig& zero, const GradSyncOptions& options) {
-  const auto size = static_cast<int64_t>(c10::elementSize(options.communication_dtype));
-  return std::max<int64_t>(1, std::min({zero.reduce_bucket_size, zero.allgather_bucket_size,
-                                        options.bucket_bytes / size}));
-}
-
 // A tensor without memory, of which views can be made.
 at::Tensor WithoutMemory(int64_t elements, const at::TensorOptions& options) {
   const at::Tensor tensor = at::empty({0}, options);
@@ -70,8 +64,10 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
                          .trained = tensor.requires_grad()});
     elements.push_back(tensor.numel());
   }
-  for (FlatUnit& layout :
-       CutIntoUnits(described, zero_, BucketElements(zero_, options_), group_.world_size())) {
+  for (FlatUnit& layout : CutIntoUnits(described, zero_,
+                                       BucketElements(zero_, static_cast<int64_t>(c10::elementSize(
+                                                                 options_.communication_dtype))),
+                                       group_.world_size())) {
     const int dtype = described[layout.parameters[0]].dtype;
     MakeUnit(std::move(layout), static_cast<at::ScalarType>(dtype));
   }
@@ -222,7 +218,7 @@ at::Tensor ShardedStates::GradientPlace(size_t parameter) {
   if (zero_.stage > 1 && !unit.message.defined()) {
     unit.message = at::empty({unit.layout.shard_elements * group_.world_size()},
                              unit.gradient.options().dtype(options_.communication_dtype));
-    CountBucket(unit.message);
+    CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
   }
   const at::Tensor& flat = zero_.stage > 1 ? unit.message : unit.gradient;
   const at::Tensor& tensor = parameters_[parameter].tensor;
@@ -239,9 +235,12 @@ void ShardedStates::SendComplete() {
 
 void ShardedStates::Send(size_t index) {
   Unit& unit = units_[index];
+  const int64_t ranks = group_.world_size();
   if (zero_.stage == 1) {
     unit.message = unit.gradient.to(options_.communication_dtype);
-    if (!unit.message.is_same(unit.gradient)) CountBucket(unit.message);
+    if (!unit.message.is_same(unit.gradient)) {
+      CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
+    }
   }
   if (scale_.before != 1) unit.message.mul_(scale_.before);
   if (!zero_.reduce_scatter) {
@@ -250,7 +249,9 @@ void ShardedStates::Send(size_t index) {
     return;
   }
   unit.sum = at::empty({unit.layout.shard_elements}, unit.gradient.options());
-  CountBucket(unit.sum);
+  const auto sum_bytes = static_cast<int64_t>(unit.sum.nbytes());
+  const auto received_bytes = static_cast<int64_t>(unit.message.nbytes()) / ranks * (ranks - 1);
+  CountBucket(unit, sum_bytes + received_bytes);
   unit.exchange = exchange_.ReduceScatter(unit.message, unit.sum, static_cast<int>(index));
 }
 
@@ -276,17 +277,13 @@ void ShardedStates::Await(Unit& unit) {
   unit.filled = true;
   unit.message.reset();
   unit.sum.reset();
-  live_bucket_bytes_ = 0;
-  for (const Unit& other : units_) {
-    if (other.message.defined() && !other.message.is_same(other.gradient)) {
-      live_bucket_bytes_ += static_cast<int64_t>(other.message.nbytes());
-    }
-    if (other.sum.defined()) live_bucket_bytes_ += static_cast<int64_t>(other.sum.nbytes());
-  }
+  live_bucket_bytes_ -= unit.bucket_bytes;
+  unit.bucket_bytes = 0;
 }
 
-void ShardedStates::CountBucket(const at::Tensor& tensor) {
-  live_bucket_bytes_ += static_cast<int64_t>(tensor.nbytes());
+void ShardedStates::CountBucket(Unit& unit, int64_t bytes) {
+  unit.bucket_bytes += bytes;
+  live_bucket_bytes_ += bytes;
   peak_bucket_bytes_ = std::max(peak_bucket_bytes_, live_bucket_bytes_);
 }
 

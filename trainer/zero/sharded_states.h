@@ -49,8 +49,6 @@ class ShardedStates : public ModelStates {
   std::vector<TensorPart> Frozen() const override;
 
  private:
-  static constexpr size_t kMostUnderWay = 2;
-
   struct Unit {
     FlatUnit layout;
     size_t released_index = 0;  // ParameterGatherer's, where it is not persistent
@@ -65,6 +63,7 @@ class ShardedStates : public ModelStates {
     at::Tensor sum;      // [n], accumulation dtype
     c10::intrusive_ptr<c10d::Work> all_reduce;
     PendingExchange exchange;
+    int64_t bucket_bytes = 0;  // of these, and of what the exchange receives
   };
   static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
   using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
@@ -85,7 +84,7 @@ class ShardedStates : public ModelStates {
   void SendComplete();
   void Send(size_t unit);
   void Await(Unit& unit);
-  void CountBucket(const at::Tensor& tensor);
+  void CountBucket(Unit& unit, int64_t bytes);
   at::Tensor OwnGradient(const Unit& unit) const;
 
   const ProcessGroup& group_;

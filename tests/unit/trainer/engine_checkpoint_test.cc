@@ -163,13 +163,15 @@ TEST(EngineCheckpointTest, DifferentTagsAreIgnoredToldOrRefused) {
       engine.SaveCheckpoint(folder.path(), "of_rank_" + std::to_string(group.rank()));
     });
     const std::string told = testing::internal::GetCapturedStderr();
+    using Text = testing::Matcher<std::string>;
     for (const std::exception_ptr& error : errors) {
-      EXPECT_THAT(TextOf(error), validation == "fail" ? HasSubstr("rank 1: of_rank_1") : "");
+      EXPECT_THAT(TextOf(error),
+                  validation == "fail" ? Text(HasSubstr("rank 1: of_rank_1")) : Text(""));
     }
     EXPECT_EQ(fs::exists(folder / "of_rank_0"), validation != "fail");
     EXPECT_FALSE(fs::exists(folder / "of_rank_1"));
-    EXPECT_THAT(told, validation == "WARN" ? HasSubstr("rank 0: of_rank_0; rank 1: of_rank_1")
-                                           : testing::Not(HasSubstr("of_rank")));
+    EXPECT_THAT(told, validation == "WARN" ? Text(HasSubstr("rank 0: of_rank_0; rank 1: of_rank_1"))
+                                           : Text(testing::Not(HasSubstr("of_rank"))));
   }
 }
 

@@ -68,6 +68,35 @@ TEST(MemoryPlanTest, BatchNormsMayStayFp32) {
   EXPECT_EQ(plan.buffers, 50 * 4);
 }
 
+// 16 P bytes in all with AdamW and fp32 copies, of which each stage divides more by the ranks.
+TEST(MemoryPlanTest, EachStageDividesMore) {
+  ModelSizes model;
+  model.trained = 64000;
+  for (int i = 0; i < 10; ++i) {
+    model.shardable.push_back({.name = "h." + std::to_string(i) + ".weight", .elements = 6400});
+  }
+  EngineConfig config = Config(OptimizerConfig::Type::kAdamW, Dtype::kBFloat16);
+  config.precision.grad_accumulation = Dtype::kBFloat16;
+  config.batch = {32, 8, 1};  // 4 ranks
+  config.zero.param_persistence_threshold = 0;
+  config.zero.reduce_bucket_size = 6400;
+  const int64_t p = model.trained;
+  for (int stage = 1; stage <= 3; ++stage) {
+    config.zero.stage = stage;
+    const MemoryPlan plan = PlanMemory(model, config);
+    EXPECT_EQ(plan.parameters, stage < 3 ? 2 * p : 2 * p / 4);
+    EXPECT_EQ(plan.gradients, stage < 2 ? 2 * p : 2 * p / 4);
+    EXPECT_EQ(plan.optimizer + plan.master_weights, 12 * p / 4);
+    // A message, the parts of three ranks, the sum: three units of them.
+    const int64_t received = 3 * 1600 * 2 + 1600 * 2;
+    EXPECT_EQ(plan.buckets, 3 * (received + (stage > 1 ? 6400 * 2 : 0)));
+  }
+  config.communication.overlap = false;
+  EXPECT_EQ(PlanMemory(model, config).buckets, 6400 * 2 + 3 * 1600 * 2 + 1600 * 2);
+  config.zero.param_persistence_threshold = 100'000;
+  EXPECT_EQ(PlanMemory(model, config).parameters, 2 * p) << "all of them stay whole";
+}
+
 TEST(MemoryPlanTest, StatesOfEachOptimizer) {
   using Type = OptimizerConfig::Type;
   ModelSizes model;
