@@ -6,11 +6,11 @@
 #include <string>
 
 #include "proto/contract/unique_fd.h"
+#include "trainer/checkpoint/crc32.h"  // IWYU pragma: export
 
 namespace dslaunch {
 
-// What a file must be for its content to be believed. The CRC is zlib's: it finds damage, not
-// forgery.
+// What a file must be for its content to be believed. The sum finds damage, not forgery.
 struct FileSum {
   uint64_t bytes = 0;
   uint32_t crc32 = 0;
@@ -33,8 +33,6 @@ class NewFile {
 
 // Reads the whole file. kBadInput where it is missing or none, kIo where it cannot be read.
 FileSum SumFile(const std::string& path);
-
-uint32_t Crc32(const void* data, size_t bytes, uint32_t start = 0);
 
 // Makes the names in a folder durable. kIo.
 void SyncFolder(const std::string& path);

@@ -30,6 +30,14 @@ void Overwrite(const std::string& file, const std::string& content) {
   std::ofstream(file, std::ios::binary) << content;
 }
 
+void Flip(const std::string& file, size_t byte, size_t bit) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekg(static_cast<std::streamoff>(byte));
+  const int old = stream.get();
+  stream.seekp(static_cast<std::streamoff>(byte));
+  stream.put(static_cast<char>(old ^ (1 << bit)));
+}
+
 class CheckpointDamageTest : public testing::Test {
  protected:
   CheckpointDamageTest() {
@@ -67,20 +75,19 @@ class CheckpointDamageTest : public testing::Test {
   const std::vector<std::string> files_ = {"manifest.json", "a.safetensors", "b.safetensors"};
 };
 
-TEST_F(CheckpointDamageTest, AFlippedBitInAnyByteOfAnyFile) {
+TEST_F(CheckpointDamageTest, AFlippedBitAnywhereInAnyFile) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   for (const std::string& name : files_) {
-    const std::string good = Contents(File(name));
-    for (size_t byte = 0; byte < good.size(); ++byte) {
+    const auto bytes = static_cast<size_t>(fs::file_size(File(name)));
+    for (size_t byte = random() % 3; byte < bytes; byte += 1 + random() % 5) {
       SCOPED_TRACE(name + " byte " + std::to_string(byte));
-      std::string bad = good;
-      bad[byte] = static_cast<char>(bad[byte] ^ (1 << (random() % 8)));
-      Overwrite(File(name), bad);
+      const size_t bit = random() % 8;
+      Flip(File(name), byte, bit);
       ASSERT_NO_FATAL_FAILURE(ExpectPassedOver(File(name), "checksum"));
+      Flip(File(name), byte, bit);
     }
-    Overwrite(File(name), good);
   }
   EXPECT_EQ(CheckpointFolder(temp_.path()).Choose({}).checkpoint->tag, "step_000002");
 }
