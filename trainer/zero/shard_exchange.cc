@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 namespace dslaunch {
 namespace {
@@ -27,8 +29,14 @@ void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
 }  // namespace
 
 void PendingExchange::Wait() {
-  for (const c10::intrusive_ptr<c10d::Work>& work : work_) work->wait();
-  work_.clear();
+  for (size_t i = 0; i < work_.size(); ++i) {
+    try {
+      work_[i]->wait();
+    } catch (const std::exception& error) {
+      throw std::runtime_error("waiting for rank " + std::to_string(peers_[i]) + ": " +
+                               error.what());
+    }
+  }
   if (sum_.defined()) {
     const at::NoGradGuard no_grad;
     AddUp(parts_, sum_);
@@ -72,12 +80,14 @@ void ShardExchange::Swap(const std::function<at::Tensor(int peer)>& sent,
     const int peer = (rank() + step) % world_size();
     std::vector<at::Tensor> to = {received(peer)};
     exchange.work_.push_back(group.recv(to, peer, tag));
+    exchange.peers_.push_back(peer);
     exchange.held_.push_back(to[0]);
   }
   for (int step = 1; step < world_size(); ++step) {
     const int peer = (rank() + step) % world_size();
     std::vector<at::Tensor> from = {sent(peer)};
     exchange.work_.push_back(group.send(from, peer, tag));
+    exchange.peers_.push_back(peer);
     exchange.held_.push_back(from[0]);
   }
 }

@@ -19,7 +19,8 @@ class PendingExchange {
   PendingExchange& operator=(PendingExchange&&) = default;
 
   bool pending() const { return !work_.empty() || sum_.defined(); }
-  // Until all of it is there. Throws after ProcessGroup::kCollectiveTimeout or when a rank is lost.
+  // Until all of it is there. Throws std::runtime_error, naming the rank that it waited for, after
+  // ProcessGroup::kCollectiveTimeout or when that rank is lost.
   void Wait();
 
  private:
@@ -27,6 +28,7 @@ class PendingExchange {
   // In this order: `work_` reads and writes what is held, and ends first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
+  std::vector<int> peers_;  // of each
   // Of a reduce-scatter: every rank's part, in the order of the ranks, and where the sum goes.
   std::vector<at::Tensor> parts_;
   at::Tensor sum_;
