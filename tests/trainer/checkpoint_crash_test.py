@@ -327,6 +327,12 @@ class ReplacingTest(Crash):
         shutil.copytree(template, os.path.join(place, "saves"))
 
 
+class SecondOfTwoRanksTest(Crash):
+    """The other rank writes only its part."""
+
+    world, faulty_rank, most_cases = 2, 1, 8
+
+
 class FirstOfTwoRanksTest(Crash):
     """Rank 0 puts the checkpoint together."""
 
@@ -334,7 +340,7 @@ class FirstOfTwoRanksTest(Crash):
 
 
 def load_tests(loader, _, __):
-    cases = (FreshFolderTest, ReplacingTest, FirstOfTwoRanksTest)
+    cases = (FreshFolderTest, ReplacingTest, FirstOfTwoRanksTest, SecondOfTwoRanksTest)
     return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in cases)
 
 
