@@ -339,8 +339,14 @@ class FirstOfTwoRanksTest(Crash):
     world, thorough, most_cases = 2, False, 8
 
 
+class BackgroundTest(Crash):
+    """Steps go on while a thread saves."""
+
+    world, thorough, most_cases, run_keys = 2, False, 8, {"async_save": True}
+
+
 def load_tests(loader, _, __):
-    cases = (FreshFolderTest, ReplacingTest, FirstOfTwoRanksTest, SecondOfTwoRanksTest)
+    cases = (FreshFolderTest, ReplacingTest, FirstOfTwoRanksTest, SecondOfTwoRanksTest, BackgroundTest)
     return unittest.TestSuite(loader.loadTestsFromTestCase(case) for case in cases)
 
 

@@ -177,6 +177,13 @@ class CheckpointTest(unittest.TestCase):
         _, rest = self.good(wide(self.saving(4, resume="step_000002")), 1)
         self.assert_same(first[2:], rest, 1e-5)
 
+    def test_other_ranks_at_another_zero_stage(self):
+        at_stage = lambda stage: {"train_batch_size": 384, "zero_optimization": {"stage": stage}}
+        _, whole = self.good(self.recipe(8, engine=at_stage(0)), 1)
+        for step, (world, stage) in enumerate(((3, 2), (2, 3), (1, 0), (2, 1)), 1):
+            _, metrics = self.good(self.saving(2 * step, engine=at_stage(stage), async_save=world == 2), world)
+            self.assert_same(whole[2 * step - 2:2 * step], metrics, 1e-5)
+
     def test_a_finished_run_has_nothing_left_to_train(self):
         self.good(self.saving(3), 1)
         out, metrics = self.good(self.saving(3), 1)

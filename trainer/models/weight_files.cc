@@ -5,6 +5,7 @@
 #include <set>
 
 #include "proto/contract/harmless_text.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/models/json_file.h"
 #include "trainer/train_error.h"
 
@@ -59,6 +60,11 @@ std::vector<std::string> WeightFiles(const std::string& path) {
   if (fs::exists(path + "/" + kIndexFile, error)) return ShardFiles(path);
   for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
     if (kPickles.contains(entry.path().extension())) RefusePickle(entry.path());
+  }
+  if (fs::exists(path + "/" + kManifestFile, error)) {
+    Refuse(path +
+           " is a checkpoint in parts; dslaunch checkpoint export makes whole tensors of it, " +
+           "--load_module_only starts from it as it is");
   }
   Refuse(path + ": holds neither " + kWeightsFile + " nor " + kIndexFile);
 }

@@ -116,6 +116,43 @@ TEST(EngineCheckpointTest, AnyNumberOfRanksGoesOnAsIfNothingHadHappened) {
   }
 }
 
+TEST(EngineCheckpointTest, EveryStageOnAnyNumberOfRanksLoadsEveryOther) {
+  struct Layout {
+    int ranks, stage;
+    std::string zero() const {
+      return R"(, "zero_optimization": {"stage": )" + std::to_string(stage) +
+             R"(, "stage3_param_persistence_threshold": 4})";
+    }
+    std::string name() const {
+      return std::to_string(ranks) + "_ranks_stage_" + std::to_string(stage);
+    }
+  };
+  std::vector<Layout> layouts;
+  for (const int ranks : {1, 2, 4}) {
+    for (const int stage : {0, 1, 2, 3}) layouts.push_back({ranks, stage});
+  }
+  const TempDir folder;
+  std::vector<double> rest;
+  for (const Layout& from : layouts) {
+    InRanks(from.ranks, [&](const ProcessGroup& group) {
+      auto engine = MakeEngine(group, from.zero());
+      Train(engine, group, 3);
+      engine.SaveCheckpoint(folder / from.name());
+      if (from.ranks != 1 || from.stage != 0) return;
+      rest = Train(engine, group, 5);
+    });
+  }
+  for (const Layout& to : layouts) {
+    InRanks(to.ranks, [&](const ProcessGroup& group) {
+      auto engine = MakeEngine(group, to.zero());
+      for (const Layout& from : layouts) {
+        ASSERT_TRUE(engine.LoadCheckpoint(folder / from.name()));
+        ExpectNear(Train(engine, group, 5), rest, from.name() + " on " + to.name());
+      }
+    });
+  }
+}
+
 TEST(EngineCheckpointTest, TagsLatestAndWhatIsNotThere) {
   const TempDir folder;
   InRanks(2, [&](const ProcessGroup& group) {

@@ -50,6 +50,8 @@ TEST(WeightFilesTest, PicklesAreRefusedByName) {
   }
   const TempDir empty;
   EXPECT_THAT(Refusal(empty.path()), HasSubstr("holds neither model.safetensors nor"));
+  empty.Write("manifest.json", "");
+  EXPECT_THAT(Refusal(empty.path()), HasSubstr("dslaunch checkpoint export"));
 }
 
 TEST(WeightFilesTest, AnIndexNamesFilesOfItsFolderOnly) {
