@@ -179,7 +179,7 @@ class Gatherer {
       cast.index = units_.size() - 1;
       cast.channel = unit.channel;
       cast.name = unit.name;
-      cast.flat = at::empty(unit.flat.sizes(), unit.flat.options().dtype(dtype));
+      cast.flat = ParameterGatherer::MakeFlat(unit.flat.numel(), unit.flat.options().dtype(dtype));
       cast.shard = unit.shard;
       SetMemory(cast, {});
       for (UseOrder& order : orders_) order.AddUnit(cast.flat.numel());
@@ -503,6 +503,13 @@ ParameterGatherer::ParameterGatherer(const ShardExchange& exchange, int first_ch
                                      std::vector<Unit> units, const GatherLimits& limits)
     : impl_(std::make_unique<Impl>(exchange, first_channel, std::move(units), limits)) {}
 ParameterGatherer::~ParameterGatherer() = default;
+
+at::Tensor ParameterGatherer::MakeFlat(int64_t elements, const at::TensorOptions& options) {
+  const auto bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                             c10::DataPtr(nullptr, options.device()), /*allocator=*/nullptr);
+  return at::empty({0}, options).set_(storage, 0, {elements}, {1});
+}
 
 void ParameterGatherer::Begin(bool trains) { impl_->Begin(trains); }
 void ParameterGatherer::End() { impl_->End(); }

@@ -60,12 +60,15 @@ class ParameterGatherer {
  public:
   struct Unit {
     std::string name;  // module path, for messages
-    at::Tensor flat;   // [world_size * n], model dtype; all of its storage
+    at::Tensor flat;   // [world_size * n], model dtype; all of its storage (MakeFlat)
     at::Tensor shard;  // [n], this rank's part; read whenever the unit is gathered
   };
 
-  // Takes the memory of every `flat`. `exchange` must outlive this; unit i travels on channel
-  // first_channel + i.
+  // [elements], to make views of, though there is no memory behind it yet.
+  static at::Tensor MakeFlat(int64_t elements, const at::TensorOptions& options);
+
+  // Takes the memory of every `flat` that has some. `exchange` must outlive this; unit i travels on
+  // channel first_channel + i.
   ParameterGatherer(const ShardExchange& exchange, int first_channel, std::vector<Unit> units,
                     const GatherLimits& limits);
   // In the thread that made it. What still refers to the units' storage finds no memory there.

@@ -127,18 +127,18 @@ struct Sharded {
       }
       if (own.empty()) continue;
       const int64_t n = (elements + group.world_size() - 1) / group.world_size();
-      at::Tensor flat = at::zeros({n * group.world_size()}, own[0].options());
+      const at::Tensor values = at::zeros({n * group.world_size()}, own[0].options());
+      const at::Tensor flat = ParameterGatherer::MakeFlat(values.numel(), values.options());
       int64_t start = 0;
       for (at::Tensor& parameter : own) {
-        const at::Tensor part = flat.narrow(0, start, parameter.numel()).view(parameter.sizes());
-        part.copy_(parameter);
-        parameter.set_data(part);
+        values.narrow(0, start, parameter.numel()).copy_(parameter.view(-1));
+        parameter.set_data(flat.narrow(0, start, parameter.numel()).view(parameter.sizes()));
         start += parameter.numel();
       }
       index[item.key()] = units.size();
       whole += flat.numel();
       largest = std::max(largest, flat.numel());
-      units.push_back({item.key(), flat, flat.narrow(0, group.rank() * n, n).clone()});
+      units.push_back({item.key(), flat, values.narrow(0, group.rank() * n, n).clone()});
     }
     shards.reserve(units.size());
     for (const auto& unit : units) shards.push_back(unit.shard);

@@ -78,5 +78,19 @@ TEST(UseOrder, APassMayEndEarlyOrGoOn) {
   EXPECT_THAT(order.expected(), ElementsAre(0));
 }
 
+TEST(UseOrder, UnitsMayBeAddedInAPass) {
+  UseOrder order({10});
+  order.Begin();
+  order.Use(0);
+  order.AddUnit(20);
+  order.Use(1);
+  order.Use(0);
+  order.End();
+  order.Begin();
+  EXPECT_EQ(order.NextUse(1), 1);
+  order.Use(0);
+  EXPECT_EQ(order.ElementsUntilNextUse(0), 20);
+}
+
 }  // namespace
 }  // namespace dslaunch
