@@ -24,16 +24,6 @@ GradSyncOptions OptionsFor(const EngineConfig& config, const ProcessGroup& group
   return options;
 }
 
-// A tensor without memory, of which views can be made.
-at::Tensor WithoutMemory(int64_t elements, const at::TensorOptions& options) {
-  const at::Tensor tensor = at::empty({0}, options);
-  const auto bytes = static_cast<size_t>(elements) * tensor.element_size();
-  tensor.storage().set_data_ptr_noswap({nullptr, tensor.device()});
-  tensor.storage().set_nbytes(bytes);
-  tensor.unsafeGetTensorImpl()->set_sizes_contiguous({elements});
-  return tensor;
-}
-
 }  // namespace
 
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
@@ -125,7 +115,7 @@ void ShardedStates::MakeUnit(FlatUnit layout, at::ScalarType dtype) {
     unit.flat = at::zeros({all}, options);
     unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
   } else {
-    unit.flat = WithoutMemory(all, options);
+    unit.flat = ParameterGatherer::MakeFlat(all, options);
     unit.shard = at::zeros({n}, options);
   }
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
