@@ -15,6 +15,8 @@ bool HasAny(std::string_view text, const std::array<std::string_view, n>& words)
 
 constexpr std::array<std::string_view, 5> kFromComm = {"gloo", "c10d", "TCPStore", "socket",
                                                        "store"};
+constexpr std::array<std::string_view, 3> kOutOfMemory = {"can't allocate memory", "bad_alloc",
+                                                          "out of memory"};
 constexpr std::array<std::string_view, 3> kTimeOuts = {"imed out", "imeout ", "Socket Timeout"};
 constexpr std::array<std::string_view, 6> kLosses = {
     "Connection closed", "Connection was likely closed",
@@ -28,5 +30,7 @@ CommFailure ClassifyCommFailure(std::string_view what) {
   if (HasAny(what, kTimeOuts)) return CommFailure::kTimedOut;
   return HasAny(what, kLosses) ? CommFailure::kPeerLost : CommFailure::kNone;
 }
+
+bool IsOutOfMemory(std::string_view what) { return HasAny(what, kOutOfMemory); }
 
 }  // namespace dslaunch

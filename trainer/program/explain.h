@@ -1,4 +1,4 @@
-// What an error text of the communication libraries means to a user.
+// What error texts of the libraries mean to a user.
 #pragma once
 
 #include <string_view>
@@ -13,5 +13,8 @@ enum class CommFailure {
 
 // Reads the texts of Gloo's and c10d's exceptions, which have no codes.
 CommFailure ClassifyCommFailure(std::string_view what);
+
+// Whether an exception's text says that memory could not be had.
+bool IsOutOfMemory(std::string_view what);
 
 }  // namespace dslaunch

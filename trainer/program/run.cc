@@ -118,6 +118,13 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env) {
 [[noreturn]] void Rethrow(const std::string& what, const WorkerEnv& env) {
   std::string line = what.substr(0, what.find('\n'));
   if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
+  if (IsOutOfMemory(what)) {
+    throw TrainError(ExitCode::kUnavailable,
+                     "out of memory: " + line +
+                         " (--plan_memory says what a rank needs for the model; more ranks at a "
+                         "higher ZeRO stage divide it, and smaller micro-batches take less beside "
+                         "it)");
+  }
   switch (ClassifyCommFailure(what)) {
     case CommFailure::kPeerLost:
       throw TrainError(
