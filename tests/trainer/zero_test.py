@@ -80,6 +80,15 @@ class ParityTest(ZeroCase):
                 for key in ("loss", "grad_norm"):
                     self.assertEqual([step[key] for step in a], [step[key] for step in b])
 
+    def test_initial_weights_are_those_of_stage_0_on_any_number_of_ranks(self):
+        for precision in ("fp32", "bf16"):
+            losses = []
+            for ranks, stage in ((1, 0), (1, 3), (2, 3), (4, 3)):
+                metrics = self.metrics(PRECISIONS[precision], ranks, {"stage": stage, **SMALL}, init_weights="", steps=2)
+                losses.append(metrics[0]["loss"])
+            for loss in losses[1:]:
+                self.assertLess(abs(loss - losses[0]) / losses[0], 1e-6 if precision == "fp32" else 1e-4, losses)
+
     def test_every_optimizer(self):
         for kind, params in (("Lamb", {"weight_decay": 0.01}), ("Lion", {"lr": 1e-4}), ("Adagrad", {}),
                              ("RMSprop", {"lr": 1e-4, "momentum": 0.9}), ("Adam", {"adam_w_mode": False})):
