@@ -176,7 +176,8 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
   ThrowFirstFailure(GatherTexts(group, failure));
   if (!wanted.empty()) group.AllReduceSum(wanted);
   for (size_t i = 0; i < records.size(); ++i) {
-    if (wanted[i] >= 1) continue;
+    const int64_t elements = NumElements(records[i].shape).value();
+    if (wanted[i] >= static_cast<double>(std::max<int64_t>(elements, 1))) continue;
     throw TrainError(ExitCode::kBadInput,
                      checkpoint.folder + ": holds a tensor that this run has not: " +
                          records[i].name + "; it was saved with another model or optimizer");

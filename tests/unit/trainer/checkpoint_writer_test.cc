@@ -29,7 +29,7 @@ std::vector<TensorPart> StateOf(int rank, int world_size, double value) {
            .shape = {kRows, kColumns},
            .start = begin,
            .replicated = false},
-          {.name = "all", .tensor = at::full({400'000}, value), .shape = {400'000}}};
+          {.name = "all", .tensor = at::full({1'200'000}, value), .shape = {1'200'000}}};
 }
 
 CheckpointContent ContentOf(const ProcessGroup& group, double value) {
@@ -80,7 +80,7 @@ TEST(CheckpointWriterTest, EachRankWritesItsFileAndAnyNumberOfRanksReadsThem) {
                            "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"));
   for (const auto& entry : fs::directory_iterator(folder / "a")) {
     if (entry.path().extension() != ".safetensors") continue;
-    const double third = (kRows * kColumns + 400'000) * 4 / 3.0;
+    const double third = (kRows * kColumns + 1'200'000) * 4 / 3.0;
     EXPECT_NEAR(static_cast<double>(entry.file_size()), third, 0.1 * third) << entry.path();
   }
   ExpectHolds(folder.path(), "a", 2, 1);

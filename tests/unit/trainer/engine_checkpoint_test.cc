@@ -100,7 +100,7 @@ TEST(EngineCheckpointTest, AnyNumberOfRanksGoesOnAsIfNothingHadHappened) {
     const std::vector<double> losses = Train(engine, group, 5);
     if (group.rank() == 0) rest = losses;
   });
-  EXPECT_TRUE(fs::exists(folder / "global_step4/model-00002-of-00002.safetensors"));
+  EXPECT_TRUE(fs::exists(folder / "global_step4/generator-00002-of-00002.safetensors"));
   for (const int ranks : {1, 2, 3, 4}) {
     InRanks(ranks, [&](const ProcessGroup& group) {
       auto engine = MakeEngine(group);
@@ -169,7 +169,7 @@ TEST(EngineCheckpointTest, TagsLatestAndWhatIsNotThere) {
     group.Barrier();
     if (group.rank() == 0) {
       EXPECT_TRUE(fs::exists(folder / "new/folder/best"));
-      fs::resize_file(folder / "new/folder/last/model-00002-of-00002.safetensors", 20);
+      fs::resize_file(folder / "new/folder/last/model.safetensors", 20);
     }
     group.Barrier();
     const auto older = engine.LoadCheckpoint(folder / "new/folder");
