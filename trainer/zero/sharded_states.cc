@@ -76,6 +76,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
     trained_.push_back(i);
   }
   std::vector<ParameterGatherer::Unit> released;
+  std::vector<std::pair<ShardPiece, size_t>> pieces;  // and their units
   for (size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = units_[i];
     if (!unit.layout.persistent) {
@@ -90,10 +91,14 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
     unit.gradient = at::zeros({parts * unit.layout.shard_elements},
                               unit.shard.options().dtype(options_.accumulation_dtype));
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements, group_.rank())) {
-      parts_.push_back({index_of[piece.parameter],
-                        unit.weights.narrow(0, piece.at, piece.end - piece.start), piece.start});
-      gradient_places_.push_back({i, piece.at});
+      pieces.push_back({piece, i});
     }
+  }
+  std::ranges::sort(pieces, {}, [](const auto& item) { return item.first.parameter; });
+  for (const auto& [piece, i] : pieces) {
+    const at::Tensor weight = units_[i].weights.narrow(0, piece.at, piece.end - piece.start);
+    parts_.push_back({index_of[piece.parameter], weight, piece.start});
+    gradient_places_.push_back({i, piece.at});
   }
   if (!released.empty()) {
     gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(released),
