@@ -260,7 +260,7 @@ class TrainingTest(ProgramCase):
         self.assertGreater(last["tokens_per_s"], 0)
         self.assertEqual((first["loss_scale"], first["skipped"]), (1, False))
         memory = last["memory"]
-        self.assertEqual(set(memory), {"parameters", "gradients", "buckets", "optimizer", "buffers", "peak_rss"})
+        self.assertEqual(set(memory), {"parameters", "gradients", "buckets", "optimizer", "buffers", "activations", "peak_rss"})
         self.assertEqual(memory["optimizer"], 2 * memory["parameters"])
         self.assertGreater(memory["peak_rss"], 50 << 20)
 
@@ -282,6 +282,7 @@ class TrainingTest(ProgramCase):
                 out = self.good(self.text_recipe({"steps": 3}, engine={**engine, "memory_breakdown": True}), 2)
                 rows = re.findall(r"(?m)^  (parameters|gradients|buckets|optimizer and masters|buffers) +(\S+ \S+) +(\S+ \S+)$", out)
                 self.assertEqual(len(rows), 5, out)
+                self.assertRegex(out, r"(?m)^  activations +[1-9]\d*\.\d KiB$")
                 for name, predicted, actual in rows:
                     if name == "buckets" and "zero_optimization" in engine:  # the most they may be
                         self.assertLessEqual(float(actual.split()[0]), float(predicted.split()[0]), out)

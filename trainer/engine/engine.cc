@@ -11,6 +11,7 @@
 
 #include "proto/contract/deadline.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/engine/activation_meter.h"
 #include "trainer/engine/model_states.h"
 #include "trainer/engine/module_tensors.h"
 #include "trainer/optim/optimizer.h"
@@ -63,6 +64,7 @@ class EngineCore::Impl {
         parameters_(TrainableParameters(module)),
         optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
                                  states_->parts(), SumOfShards())) {
+    if (config.memory_breakdown) meter_.emplace();
     if (config.precision.loss_scaler) {
       scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
     }
@@ -78,6 +80,7 @@ class EngineCore::Impl {
   }
 
   void BeforeForward() {
+    if (meter_ && Trains()) live_before_ = meter_->live_bytes() - states_->memory().parameters;
     states_->BeforeForward(CurrentPass());
     if (!Trains()) return;
     if (micro_steps_ % config_.batch.accumulation_steps == 0) compute_s_ = 0;
@@ -91,6 +94,10 @@ class EngineCore::Impl {
 
   void Backward(const at::Tensor& loss, bool scale_by_steps) {
     CheckBackward(loss);
+    if (meter_) {  // without parameters that the pass has gathered
+      const int64_t live = meter_->live_bytes() - states_->memory().parameters;
+      activations_ = std::max(activations_, live - live_before_);
+    }
     const int64_t parts = scale_by_steps ? config_.batch.accumulation_steps : 1;
     const at::Tensor root = loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) *
                             (loss_scale() / static_cast<double>(parts));
@@ -161,6 +168,7 @@ class EngineCore::Impl {
       use.optimizer += static_cast<int64_t>(state.tensor.nbytes());
     }
     use.buffers = Bytes(Unique(module_.named_buffers()));
+    use.activations = activations_;
     return use;
   }
 
@@ -207,6 +215,9 @@ class EngineCore::Impl {
   std::string skip_reason_;
   Clock::time_point forward_start_;
   double compute_s_ = 0;
+  std::optional<ActivationMeter> meter_;
+  int64_t live_before_ = 0;  // bytes, at the start of this micro-batch
+  int64_t activations_ = 0;
 
  private:
   // Null where every rank has whole parameters.

@@ -143,8 +143,11 @@ std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual) {
   add("buckets", plan.buckets, actual.buckets);
   add("optimizer and masters", plan.optimizer + plan.master_weights, actual.optimizer);
   add("buffers", plan.buffers, actual.buffers);
-  text +=
-      Format("\n  %-24s %12s %12s", "whole process, peak", "", BytesText(actual.peak_rss).c_str());
+  const auto add_measured = [&text](const char* what, int64_t was) {
+    text += Format("\n  %-24s %12s %12s", what, "", BytesText(was).c_str());
+  };
+  add_measured("activations", actual.activations);
+  add_measured("whole process, peak", actual.peak_rss);
   return text;
 }
 

@@ -72,6 +72,7 @@ void MetricsFile::Append(const StepMetrics& m) {
                                          {"buckets", m.memory.buckets},
                                          {"optimizer", m.memory.optimizer},
                                          {"buffers", m.memory.buffers},
+                                         {"activations", m.memory.activations},
                                          {"peak_rss", m.memory.peak_rss}}}};
   const std::string line = json.dump() + "\n";
   size_t written = 0;

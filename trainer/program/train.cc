@@ -310,7 +310,8 @@ void Trainer::ReportEnd(const BatchLoader& batches) const {
 
 MemoryBytes Trainer::Memory() const {
   const MemoryUse use = engine_->core().memory();
-  return {use.parameters, use.gradients, use.buckets, use.optimizer, use.buffers, PeakRssBytes()};
+  return {use.parameters, use.gradients,   use.buckets,   use.optimizer,
+          use.buffers,    use.activations, PeakRssBytes()};
 }
 
 }  // namespace

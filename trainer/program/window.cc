@@ -26,6 +26,7 @@ std::vector<double> RankWindow::Numbers() const {
           static_cast<double>(memory.buckets),
           static_cast<double>(memory.optimizer),
           static_cast<double>(memory.buffers),
+          static_cast<double>(memory.activations),
           static_cast<double>(memory.peak_rss)};
 }
 
@@ -36,7 +37,7 @@ RankWindow RankWindow::FromNumbers(const double* numbers, int rank) {
   window.seconds = numbers[1];
   if (whole(2) > 0) window.bad = BadLoss{whole(2), rank, numbers[3]};
   window.stop = static_cast<StopWish>(whole(4));
-  window.memory = {whole(5), whole(6), whole(7), whole(8), whole(9), whole(10)};
+  window.memory = {whole(5), whole(6), whole(7), whole(8), whole(9), whole(10), whole(11)};
   return window;
 }
 
@@ -53,7 +54,8 @@ AllWindows Combine(const std::vector<RankWindow>& ranks) {
     }
     for (int64_t MemoryBytes::*const category :
          {&MemoryBytes::parameters, &MemoryBytes::gradients, &MemoryBytes::buckets,
-          &MemoryBytes::optimizer, &MemoryBytes::buffers, &MemoryBytes::peak_rss}) {
+          &MemoryBytes::optimizer, &MemoryBytes::buffers, &MemoryBytes::activations,
+          &MemoryBytes::peak_rss}) {
       all.memory.*category = std::max(all.memory.*category, one.memory.*category);
     }
   }

@@ -17,6 +17,7 @@ struct MemoryBytes {
   int64_t buckets = 0;    // what travels between the ranks beside them
   int64_t optimizer = 0;  // with fp32 master weights
   int64_t buffers = 0;    // of the model
+  int64_t activations = 0;  // left by a forward pass to its backward pass, where it is measured
   int64_t peak_rss = 0;   // most memory that the process has had at any time
 };
 
@@ -36,7 +37,7 @@ struct RankWindow {
   MemoryBytes memory;
 
   // As numbers that a collective can carry, always as many.
-  static constexpr int64_t kNumbers = 11;
+  static constexpr int64_t kNumbers = 12;
   std::vector<double> Numbers() const;
   static RankWindow FromNumbers(const double* numbers, int rank);
 };

@@ -225,5 +225,25 @@ TEST(EngineTest, TheProgramMayGiveTheOptimizer) {
               HasSubstr("has no \"optimizer\" and the program gives none"));
 }
 
+struct Exponential : torch::nn::Module {
+  Exponential() { weight = register_parameter("weight", at::ones({1})); }
+  at::Tensor forward(const at::Tensor& x) { return (x * weight).exp(); }
+  at::Tensor weight;
+};
+
+TEST(EngineTest, WhatAForwardPassLeavesIsMeasuredOnRequest) {
+  for (const bool measured : {true, false}) {
+    EngineConfig config = Sgd(1, 0);
+    config.memory_breakdown = measured;
+    auto engine = Initialize(config, std::make_shared<Exponential>(), World());
+    for (int step = 0; step < 3; ++step) {
+      engine.Backward(engine.Forward(at::ones({10'000})).sum());
+      engine.Step();
+    }
+    const int64_t kept = measured ? 40'000 : 0;  // the exponentials, in fp32
+    EXPECT_NEAR(static_cast<double>(engine.core().memory().activations), kept, 1000);
+  }
+}
+
 }  // namespace
 }  // namespace dslaunch

@@ -99,7 +99,7 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
                               .step_s = 0.5,
                               .samples_per_s = 128,
                               .tokens_per_s = 1280,
-                              .memory = {1, 2, 6, 3, 4, 5}});
+                              .memory = {1, 2, 6, 3, 4, 7, 5}});
   }
   UniqueFd fd(open(file.c_str(), O_RDONLY));
   const auto line = [](int step, const char* skipped) {
@@ -107,7 +107,7 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
         R"({"step":%d,"attempt":2,"epoch":1,"loss":0.3333333333333333,"lr":0.1,"grad_norm":2.0,)"
         R"("loss_scale":1024.0,"skipped":%s,"samples":64,"tokens":640,"step_s":0.5,)"
         R"("samples_per_s":128.0,"tokens_per_s":1280.0,"memory":{"parameters":1,"gradients":2,)"
-        R"("buckets":6,"optimizer":3,"buffers":4,"peak_rss":5}})"
+        R"("buckets":6,"optimizer":3,"buffers":4,"activations":7,"peak_rss":5}})"
         "\n",
         step, skipped);
   };

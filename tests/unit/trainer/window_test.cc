@@ -18,7 +18,7 @@ TEST(WindowTest, NumbersCarryEverything) {
   RankWindow window = OfLoss(1.0 / 3);
   window.bad = BadLoss{7, 2, INFINITY};
   window.stop = StopWish::kTimeLimit;
-  window.memory = {1, 2, 6, 3, 4, int64_t{1} << 50};
+  window.memory = {1, 2, 6, 3, 4, 7, int64_t{1} << 50};
   const std::vector<double> numbers = window.Numbers();
   ASSERT_EQ(static_cast<int64_t>(numbers.size()), RankWindow::kNumbers);
   const RankWindow back = RankWindow::FromNumbers(numbers.data(), 2);
@@ -30,8 +30,8 @@ TEST(WindowTest, NumbersCarryEverything) {
 
 TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
   std::vector<RankWindow> ranks = {OfLoss(1), OfLoss(4)};
-  ranks[0].memory = {10, 20, 7, 0, 1, 5};
-  ranks[1].memory = {9, 30, 2, 0, 0, 6};
+  ranks[0].memory = {10, 20, 7, 0, 1, 3, 5};
+  ranks[1].memory = {9, 30, 2, 0, 0, 4, 6};
   ranks[1].seconds = 9;
   const AllWindows all = Combine(ranks);
   EXPECT_EQ(all.loss, 2.5);
@@ -39,6 +39,7 @@ TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
   EXPECT_EQ(all.memory.parameters, 10);
   EXPECT_EQ(all.memory.gradients, 30);
   EXPECT_EQ(all.memory.buckets, 7);
+  EXPECT_EQ(all.memory.activations, 4);
   EXPECT_EQ(all.memory.buffers, 1);
   EXPECT_EQ(all.memory.peak_rss, 6);
   EXPECT_FALSE(all.bad);

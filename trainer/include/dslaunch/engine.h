@@ -52,6 +52,8 @@ struct MemoryUse {
   int64_t buckets = 0;    // what travels between the ranks beside them, at its largest
   int64_t optimizer = 0;  // its state, and the fp32 master weights
   int64_t buffers = 0;    // of the model
+  // What a forward pass has left to its backward pass, at its largest; with "memory_breakdown" only.
+  int64_t activations = 0;
 };
 
 // Where a run is, besides its tensors.
