@@ -1,9 +1,12 @@
-// A plugin for mistakes_test.py: a linear classifier that does wrong what its params ask for.
+// A plugin for mistakes_test.py and lockstep_test.py: a linear classifier that does wrong what its
+// params ask for.
 #include <torch/nn/modules/linear.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <string>
+#include <thread>
 
 #include "dslaunch/plugin.h"
 
@@ -17,6 +20,9 @@ class Mistaken : public dslaunch::Model {
         ignores_spare_(input.numbers.contains("ignores_spare")) {
     nan_step_ = StepOnThisRank(input, "nan_step", "nan_rank");
     drift_step_ = StepOnThisRank(input, "drift_step", "drift_rank");
+    skip_step_ = StepOnThisRank(input, "skip_step", "skip_rank");
+    skips_eval_ = StepOnThisRank(input, "skips_eval", "skip_rank") != 0;
+    sleep_step_ = StepOnThisRank(input, "sleep_step", "sleep_rank");
   }
 
   // A micro-batch is a step here.
@@ -26,8 +32,12 @@ class Mistaken : public dslaunch::Model {
       const at::NoGradGuard no_grad;
       used_->weight[3][100].add_(1e-6);  // on this rank only
     }
+    if (is_training() && step_ == sleep_step_) {
+      std::this_thread::sleep_for(std::chrono::seconds(12));
+    }
     at::Tensor logits = used_(images.flatten(1));
-    if (!ignores_spare_) logits = spare_(logits);
+    const bool skips = is_training() ? step_ == skip_step_ : skips_eval_;
+    if (!ignores_spare_ && !skips) logits = spare_(logits);
     if (!is_training() || step_ != nan_step_) return logits;
     return logits * std::numeric_limits<float>::quiet_NaN();
   }
@@ -45,6 +55,9 @@ class Mistaken : public dslaunch::Model {
   bool ignores_spare_;
   double nan_step_ = 0;
   double drift_step_ = 0;
+  double skip_step_ = 0;
+  bool skips_eval_ = false;
+  double sleep_step_ = 0;
   double step_ = 0;
 };
 

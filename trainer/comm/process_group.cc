@@ -9,6 +9,7 @@
 
 #include "proto/contract/worker_env.h"
 #include "trainer/comm/gloo_backend.h"
+#include "trainer/comm/lockstep.h"
 #include "trainer/program/explain.h"
 #include "trainer/train_error.h"
 
@@ -16,6 +17,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kAllDone[] = "all_done";
+constexpr char kAllReduce[] = "an all-reduce";
 
 [[noreturn]] void Refuse(const char* call, const std::string& problem) {
   throw TrainError(ExitCode::kUsage, std::string(call) + ": " + problem);
@@ -130,7 +132,8 @@ ProcessGroup::ProcessGroup(const WorkerEnv& env)
     : rank_(env.rank),
       world_size_(env.world_size),
       store_(MakeStore(env)),
-      group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)) {
+      group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
+      lockstep_(std::make_unique<Lockstep>(store_, rank_, world_size_)) {
   const auto gloo = MakeGlooBackend(c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_,
                                     world_size_, kCollectiveTimeout);
   group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
@@ -145,6 +148,7 @@ ProcessGroup::~ProcessGroup() {
     return;
   }
   // Their destructors wait for what is under way, which may never end. The process does.
+  lockstep_.release()->Stop();
   group_.release();
   store_.release();
 }
@@ -162,7 +166,8 @@ void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
   std::vector<at::Tensor> tensors = {Dense(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = ToC10d(op);
-  group_->allreduce(tensors, options)->wait();
+  const Exchange exchange = lockstep_->Begin(kAllReduce);
+  lockstep_->Wait(exchange, group_->allreduce(tensors, options));
   if (op == ReduceOp::kAverage) tensors[0].div_(world_size_);
   if (!tensors[0].is_alias_of(tensor)) tensor.copy_(tensors[0]);
 }
@@ -176,7 +181,8 @@ void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
   std::vector<at::Tensor> tensors = {Bytes(dense)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  group_->broadcast(tensors, options)->wait();
+  const Exchange exchange = lockstep_->Begin("a broadcast from rank " + std::to_string(root));
+  lockstep_->Wait(exchange, group_->broadcast(tensors, options));
   if (!dense.is_alias_of(tensor)) tensor.copy_(dense);
 }
 
@@ -190,7 +196,8 @@ at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
   if (all.numel() == 0) return all;
   std::vector<at::Tensor> inputs = {Bytes(dense)};
   std::vector<std::vector<at::Tensor>> outputs = {Bytes(all).chunk(world_size_)};
-  group_->allgather(outputs, inputs)->wait();
+  const Exchange exchange = lockstep_->Begin("an all-gather");
+  lockstep_->Wait(exchange, group_->allgather(outputs, inputs));
   return all;
 }
 
@@ -208,7 +215,8 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
   std::vector<int64_t> equal_parts;
   if (input.numel() > 0) {
     at::Tensor sent = Bytes(input), received = Bytes(parts);
-    group_->alltoall_base(received, sent, equal_parts, equal_parts)->wait();
+    const Exchange exchange = lockstep_->Begin("a reduce-scatter");
+    lockstep_->Wait(exchange, group_->alltoall_base(received, sent, equal_parts, equal_parts));
   }
   return ReduceParts(parts, op);
 }
@@ -235,19 +243,23 @@ void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
   if (!dense.is_alias_of(tensor)) tensor.copy_(dense);
 }
 
-void ProcessGroup::Barrier() const { group_->barrier()->wait(); }
+void ProcessGroup::Barrier() const {
+  const Exchange exchange = lockstep_->Begin("a barrier");
+  lockstep_->Wait(exchange, group_->barrier());
+}
 
 void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
   std::vector<at::Tensor> tensors = {
       at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble)};
-  group_->allreduce(tensors)->wait();
+  const Exchange exchange = lockstep_->Begin(kAllReduce);
+  lockstep_->Wait(exchange, group_->allreduce(tensors));
 }
 
 void ProcessGroup::Finish() {
   // Gloo may still have bytes under way when a collective returns; closing then resets the peer's
   // connection. So every rank first says that it has all it needs, and goes when all have said so.
   const std::vector<uint8_t> yes = {1};
-  try {
+  const auto meet = [&] {
     store_->set(DoneKey(rank_), yes);
     if (rank_ == 0) {
       std::vector<std::string> keys;
@@ -257,10 +269,14 @@ void ProcessGroup::Finish() {
     } else {
       store_->wait({kAllDone}, kFinishTimeout);
     }
+  };
+  try {
+    lockstep_->Wait(lockstep_->Begin("the end of the program"), meet);
   } catch (const std::exception&) {
     // Rank 0 hosts the store and has gone, or a rank has nothing to say for a minute: this one has
     // all it needs in either case.
   }
+  lockstep_.reset();
   group_->shutdown();
   group_.reset();
   store_.reset();

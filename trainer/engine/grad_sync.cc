@@ -9,6 +9,7 @@
 
 #include "trainer/checkpoint/durable_file.h"
 #include "trainer/comm/by_rank.h"
+#include "trainer/comm/lockstep.h"
 #include "trainer/engine/bucket_sync.h"
 #include "trainer/engine/reducer_sync.h"
 #include "trainer/train_error.h"
@@ -87,7 +88,9 @@ void BroadcastFromRank0(const ProcessGroup& group, const std::vector<at::Tensor>
   if (tensors.empty()) return;
   std::vector<at::Tensor> detached;
   for (const at::Tensor& tensor : tensors) detached.push_back(tensor.detach());
-  c10d::broadcast_coalesced(group.c10d_group(), detached, kBroadcastBytes, /*rank=*/0);
+  group.lockstep().Wait(group.lockstep().Begin("the model's tensors from rank 0"), [&] {
+    c10d::broadcast_coalesced(group.c10d_group(), detached, kBroadcastBytes, /*rank=*/0);
+  });
 }
 
 void CheckSameModel(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,

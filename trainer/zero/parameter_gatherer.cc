@@ -241,12 +241,14 @@ class Gatherer {
     counts_.bytes += static_cast<int64_t>(unit.flat.nbytes());
     counts_.peak_live_elements = std::max(counts_.peak_live_elements, live_elements_);
     OwnPart(unit).copy_(unit.shard);
-    unit.arriving = exchange_.AllGather(unit.flat, unit.channel);
+    unit.arriving = exchange_.AllGather(unit.flat, unit.channel, "the parameters of " + unit.name);
   }
 
   static void Await(UnitState& unit) {
     try {
       unit.arriving.Wait();
+    } catch (const TrainError&) {
+      throw;
     } catch (const std::exception& error) {
       throw std::runtime_error("gathering the parameters of " + unit.name + ": " + error.what());
     }

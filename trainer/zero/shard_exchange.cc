@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "trainer/comm/lockstep.h"
+
 namespace dslaunch {
 namespace {
 
@@ -31,7 +33,9 @@ void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
 void PendingExchange::Wait() {
   for (size_t i = 0; i < work_.size(); ++i) {
     try {
-      work_[i]->wait();
+      lockstep_->Wait(exchange_, work_[i]);
+    } catch (const TrainError&) {
+      throw;
     } catch (const std::exception& error) {
       throw std::runtime_error("waiting for rank " + std::to_string(peers_[i]) + ": " +
                                error.what());
@@ -44,9 +48,11 @@ void PendingExchange::Wait() {
   *this = {};
 }
 
-PendingExchange ShardExchange::AllGather(const at::Tensor& flat, int channel) const {
+PendingExchange ShardExchange::AllGather(const at::Tensor& flat, int channel,
+                                         const std::string& what) const {
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
+  exchange.exchange_.what = what;
   const std::vector<at::Tensor> parts = flat.chunk(world_size());
   Swap([&](int) { return parts[static_cast<size_t>(rank())]; },
        [&](int peer) { return parts[static_cast<size_t>(peer)]; }, channel, exchange);
@@ -54,9 +60,10 @@ PendingExchange ShardExchange::AllGather(const at::Tensor& flat, int channel) co
 }
 
 PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at::Tensor& sum,
-                                             int channel) const {
+                                             int channel, const std::string& what) const {
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
+  exchange.exchange_.what = what;
   const std::vector<at::Tensor> sent = message.chunk(world_size());
   const at::Tensor received = at::empty({world_size() - 1, sum.numel()}, message.options());
   for (int64_t i = 0; i < world_size(); ++i) {
@@ -73,6 +80,8 @@ void ShardExchange::Swap(const std::function<at::Tensor(int peer)>& sent,
                          const std::function<at::Tensor(int peer)>& received, int channel,
                          PendingExchange& exchange) const {
   c10d::ProcessGroup& group = *group_.c10d_group();
+  exchange.lockstep_ = &group_.lockstep();
+  exchange.exchange_ = group_.lockstep().Begin(exchange.exchange_.what);
   const int tag = channel + 1;  // ProcessGroup's own messages have 0
   // Each rank begins with another peer. What is awaited is asked for first: then whoever sends it
   // finds its place ready.

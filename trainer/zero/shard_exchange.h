@@ -4,10 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "dslaunch/process_group.h"
+#include "trainer/comm/rank_places.h"
 
 namespace dslaunch {
 
@@ -20,11 +22,14 @@ class PendingExchange {
 
   bool pending() const { return !work_.empty() || sum_.defined(); }
   // Until all of it is there. Throws std::runtime_error, naming the rank that it waited for, after
-  // ProcessGroup::kCollectiveTimeout or when that rank is lost.
+  // ProcessGroup::kCollectiveTimeout or when that rank is lost; TrainError where the ranks have
+  // gone different ways and somebody watches (trainer/comm/lockstep.h).
   void Wait();
 
  private:
   friend class ShardExchange;
+  Lockstep* lockstep_ = nullptr;
+  Exchange exchange_;
   // In this order: `work_` reads and writes what is held, and ends first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
@@ -38,7 +43,8 @@ class PendingExchange {
 // ranks exchange finds each other by `channel`, a small number (a unit's index), and, within one
 // channel, by order; exchanges of different channels may be started, and awaited, in any order. One
 // thread. All tensors are contiguous. Memory comes from the caller, but for the other ranks' parts
-// of a reduce-scatter. Autograd sees nothing of it, and version counters stay as they are.
+// of a reduce-scatter. Autograd sees nothing of it, and version counters stay as they are. `what`
+// travels is for messages.
 //
 // (Gloo's own reduce-scatter is an all-reduce on a copy, and its all-gather takes as much memory
 // again as its result.)
@@ -50,16 +56,19 @@ class ShardExchange {
   int world_size() const { return group_.world_size(); }
 
   // `flat` is [world_size * n], of which this rank's part is filled. Fills the others.
-  PendingExchange AllGather(const at::Tensor& flat, int channel) const;
+  PendingExchange AllGather(const at::Tensor& flat, int channel,
+                            const std::string& what = kTensors) const;
 
   // `message` is [world_size * n]: from this rank, a part for each. `sum` is [n], of any floating
   // dtype, and apart from `message`: becomes the sum of what all ranks have for this one, added up
   // in fp32 (fp64 where `message` is that) in the order of the ranks, so that it is the same bits
   // whatever came first. Wait adds up.
-  PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum,
-                                int channel) const;
+  PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum, int channel,
+                                const std::string& what = kTensors) const;
 
  private:
+  static constexpr char kTensors[] = "parts of tensors";
+
   // Sends and receives, for each other rank, these tensors.
   void Swap(const std::function<at::Tensor(int peer)>& sent,
             const std::function<at::Tensor(int peer)>& received, int channel,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "trainer/comm/lockstep.h"
 #include "trainer/engine/master_weights.h"
 #include "trainer/engine/module_tensors.h"
 #include "trainer/engine/sync_options.h"
@@ -100,6 +101,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
     parts_.push_back({index_of[piece.parameter], weight, piece.start});
     gradient_places_.push_back({i, piece.at});
   }
+  if (zero_.stage == 3) group_.lockstep().Watch({});
   if (!released.empty()) {
     gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(released),
                       GatherLimits{.prefetch_bucket_size = zero_.prefetch_bucket_size,
@@ -240,6 +242,7 @@ void ShardedStates::Send(size_t index) {
   if (scale_.before != 1) unit.message.mul_(scale_.before);
   if (!zero_.reduce_scatter) {
     std::vector<at::Tensor> messages = {unit.message};
+    unit.all_reduce_exchange = group_.lockstep().Begin("the gradients of " + unit.layout.name);
     unit.all_reduce = group_.c10d_group()->allreduce(messages);
     return;
   }
@@ -247,13 +250,14 @@ void ShardedStates::Send(size_t index) {
   const auto sum_bytes = static_cast<int64_t>(unit.sum.nbytes());
   const auto received_bytes = static_cast<int64_t>(unit.message.nbytes()) / ranks * (ranks - 1);
   CountBucket(unit, sum_bytes + received_bytes);
-  unit.exchange = exchange_.ReduceScatter(unit.message, unit.sum, static_cast<int>(index));
+  unit.exchange = exchange_.ReduceScatter(unit.message, unit.sum, static_cast<int>(index),
+                                          "the gradients of " + unit.layout.name);
 }
 
 void ShardedStates::Await(Unit& unit) {
   const at::NoGradGuard no_grad;
   if (unit.all_reduce) {
-    unit.all_reduce->wait();
+    group_.lockstep().Wait(unit.all_reduce_exchange, unit.all_reduce);
     unit.all_reduce.reset();
     const int64_t n = unit.layout.shard_elements;
     unit.sum = unit.message.narrow(0, n * group_.rank(), n).to(options_.accumulation_dtype);
@@ -340,7 +344,8 @@ void ShardedStates::Publish() {
     if (!unit.layout.persistent) continue;
     if (elements + unit.flat.numel() > zero_.allgather_bucket_size) await();
     elements += unit.flat.numel();
-    under_way.push_back(exchange_.AllGather(unit.flat, static_cast<int>(i)));
+    under_way.push_back(exchange_.AllGather(unit.flat, static_cast<int>(i),
+                                            "the parameters of " + unit.layout.name));
   }
   await();
 }

@@ -62,6 +62,7 @@ class ShardedStates : public ModelStates {
     at::Tensor message;  // [ranks * n], communication dtype
     at::Tensor sum;      // [n], accumulation dtype
     c10::intrusive_ptr<c10d::Work> all_reduce;
+    Exchange all_reduce_exchange;
     PendingExchange exchange;
     int64_t bucket_bytes = 0;  // of these, and of what the exchange receives
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -9,6 +10,7 @@
 
 namespace dslaunch {
 
+class Lockstep;
 struct WorkerEnv;
 
 // kAverage is the sum divided by the number of ranks.
@@ -43,6 +45,9 @@ class ProcessGroup {
   // call it as often.
   std::string NewKey(const std::string& purpose) const;
 
+  // Knows what this rank waits for, for those who exchange tensors through c10d_group() themselves.
+  Lockstep& lockstep() const { return *lockstep_; }
+
   // Reductions take float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage only the
   // first four. The rest takes any dtype.
 
@@ -70,6 +75,7 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   mutable int64_t keys_ = 0;
+  std::unique_ptr<Lockstep> lockstep_;
 };
 
 // This process's place as its launcher says it (RANK, WORLD_SIZE, MASTER_ADDR ...); without one, a

@@ -1,0 +1,200 @@
+#include "trainer/comm/lockstep.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+namespace dslaunch {
+namespace {
+
+// Lets a wait for a collective, which Gloo cannot abort, end early.
+class Signal {
+ public:
+  void Set() {
+    const std::lock_guard lock(mutex_);
+    set_ = true;
+    changed_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return set_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool set_ = false;
+};
+
+}  // namespace
+
+Lockstep::Lockstep(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size)
+    : rank_(rank), world_size_(world_size), store_(std::move(store)) {}
+
+Lockstep::~Lockstep() {
+  Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Lockstep::Watch(const Patience& patience) {
+  if (watched_ || world_size_ == 1) return;
+  watched_ = true;
+  patience_ = patience;
+  // A connection of its own: one that waits serves nobody else.
+  store_ = c10::make_intrusive<c10d::PrefixStore>("lockstep", store_->clone());
+  Tell({});
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Lockstep::Stop() {
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  stop_called_.notify_all();
+}
+
+Exchange Lockstep::Begin(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  return {what, ++begun_[what]};
+}
+
+void Lockstep::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work) {
+  if (!watched_) {
+    work->wait();
+    return;
+  }
+  if (c10d::isP2POp(work->retrieveOpType())) {
+    Wait(
+        exchange, [&] { work->wait(); }, [work] { work->abort(); });
+    return;
+  }
+  const auto signal = std::make_shared<Signal>();
+  work->getFuture()->addCallback([signal](c10::ivalue::Future&) { signal->Set(); });
+  Wait(
+      exchange,
+      [&] {
+        signal->Wait();
+        if (work->isCompleted()) work->wait();  // which throws what went wrong
+      },
+      [signal] { signal->Set(); });
+}
+
+void Lockstep::Wait(const Exchange& exchange, const std::function<void()>& wait) {
+  Wait(exchange, wait, [] {});
+}
+
+void Lockstep::Wait(const Exchange& exchange, const std::function<void()>& wait,
+                    std::function<void()> interrupt) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ends_) throw TrainError(*verdict_);
+    waiting_ = {exchange, Clock::now(), std::move(interrupt)};
+  }
+  try {
+    wait();
+  } catch (const std::exception&) {
+    const std::lock_guard lock(mutex_);
+    waiting_.reset();
+    // Where another rank has ended first, because of the same, connections break here.
+    if (verdict_) throw TrainError(*verdict_);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  waiting_.reset();
+  if (ends_) throw TrainError(*verdict_);
+}
+
+void Lockstep::Run() {
+  RankPlace told;
+  while (Sleep(Period())) {
+    RankPlace place;
+    std::optional<Waiting> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      if (waiting_ && Clock::now() - waiting_->since >= patience_.quiet) {
+        waiting = waiting_;
+        place = {.awaited = waiting->exchange, .begun = begun_};
+      }
+    }
+    try {
+      if (place != told) Tell(place);
+      told = place;
+      if (!waiting) continue;
+      std::optional<TrainError> verdict = Judge(Ask(place), *waiting);
+      if (!verdict) continue;
+      {
+        const std::lock_guard lock(mutex_);
+        if (!waiting->SameAs(waiting_)) continue;  // it came at the last moment
+        verdict_ = std::move(verdict);
+      }
+      LetOthersSee(place);
+    } catch (const std::exception&) {
+      // The store has gone, and rank 0 with it: connections break, which ends the wait too.
+    }
+    const std::lock_guard lock(mutex_);
+    if (!verdict_) return;
+    ends_ = true;
+    if (waiting_) waiting_->interrupt();
+    return;
+  }
+}
+
+std::optional<TrainError> Lockstep::Judge(const std::vector<RankPlace>& places,
+                                          const Waiting& waiting) const {
+  const auto own = static_cast<size_t>(rank_);
+  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - waiting.since);
+  const std::vector<size_t> stuck = FindStuck(places);
+  // The others have some time to say what they wait for, so that it can be named.
+  const bool all_said =
+      std::ranges::all_of(places, [](const RankPlace& place) { return place.awaited.has_value(); });
+  if ((all_said || waited >= 2 * patience_.quiet) && std::ranges::find(stuck, own) != stuck.end()) {
+    return TrainError(ExitCode::kBadInput, DescribeStuck(places));
+  }
+  if (waited < patience_.limit) return std::nullopt;
+  return TrainError(ExitCode::kTimedOut, DescribeLate(places, own, waited));
+}
+
+// Whoever ends first breaks the others' connections, and rank 0 may have the store: so a rank that
+// knows gives the others a moment to see the same.
+void Lockstep::LetOthersSee(RankPlace place) {
+  place.knows = true;
+  Tell(place);
+  for (int round = 0; round < 3; ++round) {
+    const std::vector<RankPlace> places = Ask(place);
+    const bool all = std::ranges::all_of(
+        places, [](const RankPlace& other) { return other.knows || !other.awaited; });
+    if (!Sleep(Period()) || all) return;
+  }
+}
+
+bool Lockstep::Sleep(milliseconds duration) {
+  std::unique_lock lock(mutex_);
+  return !stop_called_.wait_for(lock, duration, [this] { return stopped_; });
+}
+
+std::string Lockstep::KeyOf(int rank) const { return std::to_string(rank); }
+
+void Lockstep::Tell(const RankPlace& place) {
+  const std::string text = FormatPlace(place);
+  store_->set(KeyOf(rank_), std::vector<uint8_t>(text.begin(), text.end()));
+}
+
+// Of all ranks. One that has not come to Watch yet counts as one that computes.
+std::vector<RankPlace> Lockstep::Ask(const RankPlace& own) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world_size_; ++rank) keys.push_back(KeyOf(rank));
+  std::vector<RankPlace> places(keys.size());
+  if (store_->check(keys)) {
+    const std::vector<std::vector<uint8_t>> values = store_->multiGet(keys);
+    std::ranges::transform(values, places.begin(), [](const std::vector<uint8_t>& value) {
+      return ParsePlace(std::string(value.begin(), value.end()));
+    });
+  }
+  places[static_cast<size_t>(rank_)] = own;
+  return places;
+}
+
+}  // namespace dslaunch
