@@ -286,7 +286,7 @@ class Crash(unittest.TestCase):
 
     def check_end(self, ranks, place, kind):
         """Every rank says what ended it: the disk of the faulty one, or that the faulty one is gone."""
-        failure = r"^dslaunch-train: rank %%d: (the checkpoint \S+ is not saved: )?(rank %d: )?%s/saves\S*: cannot be \w+: %s\n$" % (
+        failure = r"^dslaunch-train: rank %%d: (the checkpoint \S+ is (not saved|saved, but[^:]*): )?(rank %d: )?%s/saves\S*: cannot be \w+: %s\n$" % (
             self.faulty_rank, place, REASON.get(kind))
         for number, rank in enumerate(ranks):
             if number == self.faulty_rank and kind not in REASON:

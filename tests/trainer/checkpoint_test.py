@@ -329,7 +329,7 @@ class CheckpointTest(unittest.TestCase):
             self.assertEqual([rank.code for rank in ranks], [-9, UNAVAILABLE])
             self.assertNotIn("passed over", ranks[0].out, "a torn checkpoint stood under a tag")
             if round_number > 0:
-                resumed = int(re.search(r"resuming from \S+step_(\d+)$", ranks[0].out, re.M)[1])
+                resumed = int(re.search(r"resuming from \S+step_(\d+)\b", ranks[0].out, re.M)[1])
                 self.assertGreaterEqual(resumed, steps_before)
             steps_before = self.latest_step()
         with open(os.path.join(self.folder, "metrics.jsonl")) as lines:

@@ -62,7 +62,8 @@ class WrongInputTest(unittest.TestCase):
                    'did you mean "gradient_clipping"')
 
     def test_unsupported_deepspeed_key(self):
-        self.check(recipe(engine={"zero_optimization": {"stage": 2}}), BAD_INPUT, "engine.zero_optimization")
+        self.check(recipe(engine={"zero_optimization": {"stage": 2, "zero_quantized_weights": True}}), BAD_INPUT,
+                   "engine.zero_optimization.zero_quantized_weights")
 
     def test_parameter_group_that_takes_nothing(self):
         optimizer = {"type": "AdamW", "param_groups": [{"names": ["*.biass"], "weight_decay": 0}]}

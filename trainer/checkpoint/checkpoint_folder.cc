@@ -302,8 +302,7 @@ void CheckpointFolder::Abandon(const std::string& begun) const {
   fs::remove_all(begun, ignored);
 }
 
-void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, Manifest manifest,
-                              int64_t keep) {
+void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, Manifest manifest) {
   manifest.serial = 1;
   for (const Checkpoint& other : List().whole) {
     manifest.serial = std::max(manifest.serial, other.manifest.serial + 1);
@@ -314,9 +313,13 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   file.Finish();
   SyncFolder(begun);
   Publish(begun, tag);
-  WriteLatest(tag);
   known_whole_.insert(manifest.serial);
-  Prune(manifest.run_id, keep);
+}
+
+void CheckpointFolder::Settle(const std::string& tag, const std::string& run_id,
+                              int64_t keep) const {
+  WriteLatest(tag);
+  Prune(run_id, keep);
 }
 
 void CheckpointFolder::Publish(const std::string& begun, const std::string& tag) const {
@@ -328,16 +331,24 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
   }
   // Under one name there is always one of the two whole checkpoints. Network file systems cannot
   // exchange; there a crash between two renames costs both, and an older checkpoint is taken.
-  if (renameat2(AT_FDCWD, begun.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0) {
-    SyncFolder(path_);
-    Remove(begun);
+  const auto exchange = [&] {
+    return renameat2(AT_FDCWD, begun.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
+  };
+  if (exchange()) {
+    try {
+      SyncFolder(path_);
+    } catch (const TrainError&) {
+      exchange();  // the old one may be what the disk has under the tag
+      throw;
+    }
+    Abandon(begun);
     return;
   }
   const std::string aside = TemporaryName(tag);
   Rename(folder, aside);
   Rename(begun, folder);
   SyncFolder(path_);
-  Remove(aside);
+  Abandon(aside);
 }
 
 void CheckpointFolder::WriteLatest(const std::string& tag) const {

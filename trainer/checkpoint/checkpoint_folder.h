@@ -74,14 +74,16 @@ class CheckpointFolder {
 
   // A new empty folder for the files of one checkpoint, which nothing takes for one.
   std::string Begin(const std::string& tag) const;
-  // Removes it, where the checkpoint cannot be finished. Does not throw: what stays is removed by
-  // the next Prepare.
+  // Removes what is not to become a checkpoint. Does not throw: what stays is removed by the next
+  // Prepare.
   void Abandon(const std::string& begun) const;
 
   // Call it when all files are written and synced. Gives the checkpoint its serial number and its
-  // tag; one that had the tag before is replaced. Then removes those of the same run that are older
-  // than the last `keep` which are known to be whole: saved or chosen by this object.
-  void Commit(const std::string& begun, const std::string& tag, Manifest manifest, int64_t keep);
+  // tag; one that had the tag before is replaced, or is still there where this throws.
+  void Commit(const std::string& begun, const std::string& tag, Manifest manifest);
+  // Call it then: `latest` gets the tag. Removes those of the run that are older than the last
+  // `keep` which are known to be whole: saved or chosen by this object.
+  void Settle(const std::string& tag, const std::string& run_id, int64_t keep) const;
 
   // What stands in it by tag; only the manifests have been looked at.
   struct Damaged {

@@ -97,6 +97,7 @@ class SaveRound {
 
   void Commit(CheckpointFolder& folder, const std::string& begun, Manifest manifest,
               const std::string& tag, int64_t keep, const std::vector<std::string>& keys) const {
+    const std::string run_id = manifest.run_id;
     try {
       std::vector<RankRecord> records;
       for (int rank = 0; rank < world_size_; ++rank) {
@@ -104,10 +105,18 @@ class SaveRound {
       }
       for (const std::string& key : keys) store_->deleteKey(key);
       EnterRecords(records, manifest);
-      folder.Commit(begun, tag, std::move(manifest), keep);
+      folder.Commit(begun, tag, std::move(manifest));
     } catch (const TrainError& error) {
       folder.Abandon(begun);
       throw TrainError(error.code(), "the checkpoint " + tag + " is not saved: " + error.what());
+    }
+    try {
+      folder.Settle(tag, run_id, keep);
+    } catch (const TrainError& error) {
+      throw TrainError(error.code(), "the checkpoint " + tag +
+                                         " is saved, but not all of its folder is in "
+                                         "order: " +
+                                         error.what());
     }
   }
 

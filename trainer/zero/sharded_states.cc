@@ -25,6 +25,12 @@ GradSyncOptions OptionsFor(const EngineConfig& config, const ProcessGroup& group
   return options;
 }
 
+// Where what is offloaded lies. On CPUs that is where it lies anyway.
+at::TensorOptions Offloaded(const ZeroConfig::Offload& offload, const at::TensorOptions& options) {
+  if (offload.device == OffloadDevice::kNone || options.device().is_cpu()) return options;
+  return options.device(at::kCPU).pinned_memory(offload.pin_memory);
+}
+
 }  // namespace
 
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
@@ -86,11 +92,12 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
     }
     if (!unit.layout.trained) continue;
     trained_units_.push_back(i);
-    unit.weights = unit.shard;
-    if (config.precision.master_weights) unit.weights = unit.shard.to(at::kFloat);
+    at::TensorOptions options = Offloaded(zero_.offload_optimizer, unit.shard.options());
+    if (config.precision.master_weights) options = options.dtype(at::kFloat);
+    unit.weights = unit.shard.to(options);  // itself where that is what it is
     const int64_t parts = zero_.stage == 1 ? group_.world_size() : 1;
     unit.gradient = at::zeros({parts * unit.layout.shard_elements},
-                              unit.shard.options().dtype(options_.accumulation_dtype));
+                              unit.flat.options().dtype(options_.accumulation_dtype));
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements, group_.rank())) {
       pieces.push_back({piece, i});
     }
@@ -123,7 +130,7 @@ void ShardedStates::MakeUnit(FlatUnit layout, at::ScalarType dtype) {
     unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
   } else {
     unit.flat = ParameterGatherer::MakeFlat(all, options);
-    unit.shard = at::zeros({n}, options);
+    unit.shard = at::zeros({n}, Offloaded(zero_.offload_param, options));
   }
   for (size_t i = 0; i < layout.parameters.size(); ++i) {
     places_[layout.parameters[i]] = {units_.size(), layout.offsets[i]};

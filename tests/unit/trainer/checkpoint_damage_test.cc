@@ -56,7 +56,8 @@ class CheckpointDamageTest : public testing::Test {
             {name, WriteSafetensors(begun + "/" + name, {{"w", "F32", {1}, &weight[part]}})});
       }
       m.tensors = {{"w", "F32", {2}, {{0, 1, "a.safetensors"}, {1, 2, "b.safetensors"}}}};
-      folder.Commit(begun, TagOf(step), m, 2);
+      folder.Commit(begun, TagOf(step), m);
+    folder.Settle(TagOf(step), m.run_id, 2);
     }
   }
 

@@ -37,7 +37,8 @@ class CheckpointFolderTest : public testing::Test {
     m.files = {{"w.safetensors",
                 WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
     m.tensors = {{"w", "F32", {1}, {{0, 1, "w.safetensors"}}}};
-    folder_.Commit(begun, TagOf(step), m, 2);
+    folder_.Commit(begun, TagOf(step), m);
+    folder_.Settle(TagOf(step), m.run_id, 2);
   }
 
   std::vector<std::string> Names() const {
