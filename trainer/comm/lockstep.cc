@@ -12,22 +12,24 @@ namespace dslaunch {
 namespace {
 
 // Lets a wait for a collective, which Gloo cannot abort, end early.
-class Signal {
+class CollectiveEnd {
  public:
-  void Set() {
+  void Set(bool done) {
     const std::lock_guard lock(mutex_);
-    set_ = true;
+    if (!done_) done_ = done;
     changed_.notify_all();
   }
-  void Wait() {
+  // Whether the collective is done, or else its wait was interrupted.
+  bool Wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return set_; });
+    changed_.wait(lock, [this] { return done_.has_value(); });
+    return *done_;
   }
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool set_ = false;
+  std::optional<bool> done_;
 };
 
 }  // namespace
@@ -71,15 +73,14 @@ void Lockstep::Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Wor
         exchange, [&] { work->wait(); }, [work] { work->abort(); });
     return;
   }
-  const auto signal = std::make_shared<Signal>();
-  work->getFuture()->addCallback([signal](c10::ivalue::Future&) { signal->Set(); });
+  const auto end = std::make_shared<CollectiveEnd>();
+  work->getFuture()->addCallback([end](c10::ivalue::Future&) { end->Set(/*done=*/true); });
   Wait(
       exchange,
       [&] {
-        signal->Wait();
-        if (work->isCompleted()) work->wait();  // which throws what went wrong
+        if (end->Wait()) work->wait();  // which throws what went wrong
       },
-      [signal] { signal->Set(); });
+      [end] { end->Set(/*done=*/false); });
 }
 
 void Lockstep::Wait(const Exchange& exchange, const std::function<void()>& wait) {

@@ -21,8 +21,14 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr Lockstep::Patience kPatience = {.quiet = milliseconds(200),
+constexpr Lockstep::Patience kPatience = {.quiet = milliseconds(500),
                                           .limit = std::chrono::minutes(5)};
+
+// Ranks that start together also say together what they wait for.
+void Watch(const ProcessGroup& group) {
+  group.lockstep().Watch(kPatience);
+  group.Barrier();
+}
 
 void Gather(const ProcessGroup& group, const std::string& what) {
   const at::Tensor flat = at::zeros({8 * group.world_size()});
@@ -54,7 +60,7 @@ void ExpectErrors(const std::vector<std::exception_ptr>& errors,
 TEST(LockstepTest, OneGathersAndTheOthersReduce) {
   ExpectErrors(RunRanks(3,
                         [](const ProcessGroup& group) {
-                          group.lockstep().Watch(kPatience);
+                          Watch(group);
                           if (group.rank() == 1) return Gather(group, "the parameters of fc2");
                           at::Tensor tensor = at::zeros({4});
                           group.AllReduce(tensor);
@@ -65,7 +71,7 @@ TEST(LockstepTest, OneGathersAndTheOthersReduce) {
 
 TEST(LockstepTest, OneGathersMoreOftenThanTheOthers) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
-    group.lockstep().Watch(kPatience);
+    Watch(group);
     for (int i = 0; i < (group.rank() == 0 ? 3 : 4); ++i) Gather(group, "the parameters of fc1");
     group.Barrier();
   });
@@ -75,7 +81,7 @@ TEST(LockstepTest, OneGathersMoreOftenThanTheOthers) {
 
 TEST(LockstepTest, OneEndsWhileTheOtherGathers) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
-    group.lockstep().Watch(kPatience);
+    Watch(group);
     if (group.rank() == 0) Gather(group, "the parameters of fc1");
   });
   ExpectError(errors[0], ExitCode::kBadInput,
@@ -85,9 +91,9 @@ TEST(LockstepTest, OneEndsWhileTheOtherGathers) {
 
 TEST(LockstepTest, SlowRankIsWaitedFor) {
   const auto errors = RunRanks(3, [](const ProcessGroup& group) {
-    group.lockstep().Watch(kPatience);
+    Watch(group);
     for (int round = 0; round < 3; ++round) {
-      if (group.rank() == round) std::this_thread::sleep_for(5 * kPatience.quiet);
+      if (group.rank() == round) std::this_thread::sleep_for(3 * kPatience.quiet);
       Gather(group, "the parameters of fc1");
       group.Barrier();
     }
@@ -124,7 +130,7 @@ struct Net : torch::nn::Module {
 
 TEST(LockstepTest, OneEvaluatesOnceMoreAtStage3) {
   const auto errors = RunRanks(3, [](const ProcessGroup& group) {
-    group.lockstep().Watch(kPatience);
+    Watch(group);
     EngineConfig config;
     config.batch = {group.world_size(), 1, 1};
     config.optimizer.emplace().type = OptimizerConfig::Type::kSgd;
