@@ -48,10 +48,28 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
       has_gradient_(parameters_.size()) {
   const at::NoGradGuard no_grad;
   CheckSameModel(group_, TrainableParameters(module), module_.buffers());
-  const auto dtypes =
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    elements_.push_back(parameters_[i].tensor.numel());
+    if (parameters_[i].tensor.requires_grad()) trained_.push_back(i);
+  }
+  const Dtypes dtypes =
       ModuleDtypes(module, config.precision.model, config.precision.batch_norm_float32);
+  MakeUnits(dtypes);
+  if (deferred != nullptr) {
+    TakeFrom(*deferred, dtypes);
+  } else {
+    TakeFromModel();
+  }
+  MakeWeights(config.precision.master_weights);
+  MakeGatherer();
+  std::vector<NamedTensor> expected;  // gradients
+  for (const size_t i : trained_) expected.push_back(parameters_[i]);
+  arrivals_.emplace(std::move(expected), [this](size_t index) { Accumulate(trained_[index]); });
+}
+
+// `dtypes` are those that parameters are still to be cast to.
+void ShardedStates::MakeUnits(const Dtypes& dtypes) {
   std::vector<ShardedParameter> described;
-  std::vector<int64_t> elements;
   for (const auto& [name, tensor] : parameters_) {
     const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
     const at::ScalarType dtype = cast == dtypes.end() ? tensor.scalar_type() : cast->second;
@@ -59,64 +77,13 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
                          .elements = tensor.numel(),
                          .dtype = static_cast<int>(dtype),
                          .trained = tensor.requires_grad()});
-    elements.push_back(tensor.numel());
   }
-  for (FlatUnit& layout : CutIntoUnits(described, zero_,
-                                       BucketElements(zero_, static_cast<int64_t>(c10::elementSize(
-                                                                 options_.communication_dtype))),
-                                       group_.world_size())) {
+  const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
+  for (FlatUnit& layout :
+       CutIntoUnits(described, zero_, BucketElements(zero_, message_bytes), group_.world_size())) {
     const int dtype = described[layout.parameters[0]].dtype;
     MakeUnit(std::move(layout), static_cast<at::ScalarType>(dtype));
   }
-  if (deferred != nullptr) {
-    TakeFrom(*deferred, dtypes);
-  } else {
-    TakeFromModel();
-  }
-
-  std::vector<NamedTensor> expected;  // gradients
-  std::vector<size_t> index_of(parameters_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!parameters_[i].tensor.requires_grad()) continue;
-    index_of[i] = expected.size();
-    expected.push_back(parameters_[i]);
-    trained_.push_back(i);
-  }
-  std::vector<ParameterGatherer::Unit> released;
-  std::vector<std::pair<ShardPiece, size_t>> pieces;  // and their units
-  for (size_t i = 0; i < units_.size(); ++i) {
-    Unit& unit = units_[i];
-    if (!unit.layout.persistent) {
-      unit.released_index = released.size();
-      released.push_back({unit.layout.name, unit.flat, unit.shard});
-    }
-    if (!unit.layout.trained) continue;
-    trained_units_.push_back(i);
-    at::TensorOptions options = Offloaded(zero_.offload_optimizer, unit.shard.options());
-    if (config.precision.master_weights) options = options.dtype(at::kFloat);
-    unit.weights = unit.shard.to(options);  // itself where that is what it is
-    const int64_t parts = zero_.stage == 1 ? group_.world_size() : 1;
-    unit.gradient = at::zeros({parts * unit.layout.shard_elements},
-                              unit.flat.options().dtype(options_.accumulation_dtype));
-    for (const ShardPiece& piece : PiecesOf(unit.layout, elements, group_.rank())) {
-      pieces.push_back({piece, i});
-    }
-  }
-  std::ranges::sort(pieces, {}, [](const auto& item) { return item.first.parameter; });
-  for (const auto& [piece, i] : pieces) {
-    const at::Tensor weight = units_[i].weights.narrow(0, piece.at, piece.end - piece.start);
-    parts_.push_back({index_of[piece.parameter], weight, piece.start});
-    gradient_places_.push_back({i, piece.at});
-  }
-  if (zero_.stage == 3) group_.lockstep().Watch({});
-  if (!released.empty()) {
-    gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(released),
-                      GatherLimits{.prefetch_bucket_size = zero_.prefetch_bucket_size,
-                                   .max_live_parameters = zero_.max_live_parameters,
-                                   .max_reuse_distance = zero_.max_reuse_distance,
-                                   .overlap = options_.overlap});
-  }
-  arrivals_.emplace(std::move(expected), [this](size_t index) { Accumulate(trained_[index]); });
 }
 
 void ShardedStates::MakeUnit(FlatUnit layout, at::ScalarType dtype) {
@@ -137,6 +104,54 @@ void ShardedStates::MakeUnit(FlatUnit layout, at::ScalarType dtype) {
   }
   unit.layout = std::move(layout);
   units_.push_back(std::move(unit));
+}
+
+// What the optimizer updates, and where the gradients for it accumulate.
+void ShardedStates::MakeWeights(bool master_weights) {
+  struct Piece {
+    ShardPiece place;
+    size_t unit;
+  };
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    Unit& unit = units_[i];
+    if (!unit.layout.trained) continue;
+    trained_units_.push_back(i);
+    at::TensorOptions options = Offloaded(zero_.offload_optimizer, unit.shard.options());
+    if (master_weights) options = options.dtype(at::kFloat);
+    unit.weights = unit.shard.to(options);  // itself where that is what it is
+    const int64_t parts = zero_.stage == 1 ? group_.world_size() : 1;
+    unit.gradient = at::zeros({parts * unit.layout.shard_elements},
+                              unit.flat.options().dtype(options_.accumulation_dtype));
+    for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
+      pieces.push_back({piece, i});
+    }
+  }
+  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.place.parameter; });
+  size_t index = 0;  // in trained_
+  for (const auto& [place, unit] : pieces) {
+    while (trained_[index] != place.parameter) ++index;
+    parts_.push_back(
+        {index, units_[unit].weights.narrow(0, place.at, place.end - place.start), place.start});
+    gradient_places_.push_back({unit, place.at});
+  }
+}
+
+void ShardedStates::MakeGatherer() {
+  if (zero_.stage < 3) return;
+  group_.lockstep().Watch({});
+  std::vector<ParameterGatherer::Unit> released;
+  for (Unit& unit : units_) {
+    if (unit.layout.persistent) continue;
+    unit.released_index = released.size();
+    released.push_back({unit.layout.name, unit.flat, unit.shard});
+  }
+  if (released.empty()) return;
+  gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(released),
+                    GatherLimits{.prefetch_bucket_size = zero_.prefetch_bucket_size,
+                                 .max_live_parameters = zero_.max_live_parameters,
+                                 .max_reuse_distance = zero_.max_reuse_distance,
+                                 .overlap = options_.overlap});
 }
 
 void ShardedStates::TakeFromModel() {
@@ -424,11 +439,9 @@ MemoryUse ShardedStates::memory() const {
 
 std::vector<TensorPart> ShardedStates::Frozen() const {
   std::vector<TensorPart> frozen;
-  std::vector<int64_t> elements;
-  for (const NamedTensor& parameter : parameters_) elements.push_back(parameter.tensor.numel());
   for (const Unit& unit : units_) {
     if (unit.layout.trained) continue;
-    for (const ShardPiece& piece : PiecesOf(unit.layout, elements, group_.rank())) {
+    for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
       const NamedTensor& parameter = parameters_[piece.parameter];
       frozen.push_back({.name = parameter.name,
                         .tensor = unit.shard.narrow(0, piece.at, piece.end - piece.start),

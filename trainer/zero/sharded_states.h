@@ -73,7 +73,10 @@ class ShardedStates : public ModelStates {
     int64_t offset = 0;  // in the flat tensor
   };
 
+  void MakeUnits(const Dtypes& dtypes);
   void MakeUnit(FlatUnit layout, at::ScalarType dtype);
+  void MakeWeights(bool master_weights);
+  void MakeGatherer();
   void TakeFromModel();
   void TakeFrom(InitRecording& deferred, const Dtypes& dtypes);
   void Take(size_t parameter, const at::Tensor& values);
@@ -96,6 +99,7 @@ class ShardedStates : public ModelStates {
   const GradientScale scale_;
   const ShardExchange exchange_;
   std::vector<NamedTensor> parameters_;  // all of the module
+  std::vector<int64_t> elements_;        // of each
   std::vector<Place> places_;            // of each in its unit's flat tensor
   std::vector<bool> has_gradient_;       // stage 1: whether its place holds anything of this step
   std::vector<Unit> units_;
