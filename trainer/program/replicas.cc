@@ -24,7 +24,7 @@ uint64_t HashBytes(const void* data, size_t bytes, uint64_t hash) {
     hash = Mix(hash, word);
   }
   word = 0;
-  std::memcpy(&word, at, bytes % sizeof word);
+  if (const size_t rest = bytes % sizeof word; rest > 0) std::memcpy(&word, at, rest);
   return Mix(Mix(hash, word), bytes);
 }
 
