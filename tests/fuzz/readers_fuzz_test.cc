@@ -8,6 +8,7 @@
 
 #include "tests/fuzz/hostile_readers.h"
 #include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/sample_manifest.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/models/huggingface_config.h"
@@ -166,18 +167,7 @@ TEST_F(ReadersFuzzTest, Safetensors) {
 }
 
 TEST_F(ReadersFuzzTest, Manifest) {
-  Manifest m;
-  m.serial = 4;
-  m.run_id = "run";
-  m.job_id = "job";
-  m.position = {120, 1, 512};
-  m.optimizer = "Lamb";
-  m.loss_scaler = {32768, 118, 40, 2};
-  m.world_size = 2;
-  m.files = {{"a.safetensors", {100, 0xfedcba98}}, {"b.safetensors", {50, 1}}};
-  m.tensors = {{"fc.weight", "F32", {2, 3}, {{0, 4, "a.safetensors"}, {4, 6, "b.safetensors"}}},
-               {"step", "I64", {}, {{0, 1, "a.safetensors"}}}};
-  const std::string text = FormatManifest(m);
+  const std::string text = FormatManifest(SampleManifest());
   Fuzz(ReadsManifest, text.substr(text.find('\n') + 1), 15000);
 }
 

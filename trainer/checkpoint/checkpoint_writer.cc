@@ -55,14 +55,9 @@ class SaveRound {
   std::string Agreed(const char* name, const std::function<std::string()>& make) const {
     const std::string key = prefix_ + name;
     if (rank_ == 0) {
-      std::string text;
-      try {
-        text = kGood + make();
-      } catch (const TrainError& error) {
-        text = FormatFailure(error);
-      } catch (const std::exception& error) {
-        text = FormatFailure(TrainError(ExitCode::kInternal, error.what()));
-      }
+      std::string made;
+      const std::string failure = FailureOf([&] { made = kGood + make(); });
+      const std::string& text = failure.empty() ? made : failure;
       Put(key, text);
       await_({});
       return Told(text);
@@ -84,15 +79,11 @@ class SaveRound {
 
   // This rank's record, or why there is none.
   std::string Write(const std::string& begun, const CheckpointContent& content) const {
-    try {
-      RankRecord record;
+    RankRecord record;
+    const std::string failure = FailureOf([&] {
       for (const StateFile& file : content.files) WriteFile(begun, file, record);
-      return FormatRecord(record);
-    } catch (const TrainError& error) {
-      return FormatFailure(error);
-    } catch (const std::exception& error) {
-      return FormatFailure(TrainError(ExitCode::kInternal, error.what()));
-    }
+    });
+    return failure.empty() ? FormatRecord(record) : failure;
   }
 
   void Commit(CheckpointFolder& folder, const std::string& begun, Manifest manifest,
@@ -113,10 +104,9 @@ class SaveRound {
     try {
       folder.Settle(tag, run_id, keep);
     } catch (const TrainError& error) {
-      throw TrainError(error.code(), "the checkpoint " + tag +
-                                         " is saved, but not all of its folder is in "
-                                         "order: " +
-                                         error.what());
+      throw TrainError(error.code(),
+                       "the checkpoint " + tag +
+                           " is saved, but not all of its folder is in order: " + error.what());
     }
   }
 

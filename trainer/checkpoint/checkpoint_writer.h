@@ -33,7 +33,7 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Collective. First waits for one under way. `keep` as CheckpointFolder::Commit has it.
+  // Collective. First waits for one under way. `keep` as CheckpointFolder::Settle has it.
   void Save(const CheckpointContent& content, const std::string& tag, int64_t keep);
   // The same, but returns when everything is copied; a thread does the rest, which waits for other
   // ranks by the store alone, so that collectives may go on meanwhile.

@@ -56,12 +56,9 @@ void EngineCore::SaveCheckpoint(const std::string& dir, const std::string& tag,
   CheckpointContent content = CaptureState(*this);
   content.manifest.client_state = client_state;
   CheckpointFolder folder(dir);
-  std::string failure;
-  try {
+  const std::string failure = FailureOf([&] {
     if (group().rank() == 0) folder.Prepare();
-  } catch (const TrainError& error) {
-    failure = FormatFailure(error);
-  }
+  });
   ThrowFirstFailure(GatherTexts(group(), failure));
   CheckpointWriter(group(), folder).Save(content, agreed, kKeepAll);
 }

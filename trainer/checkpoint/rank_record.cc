@@ -64,6 +64,17 @@ RankRecord ParseRecord(const std::string& text, int rank) {
   return record;
 }
 
+std::string FailureOf(const std::function<void()>& action) {
+  try {
+    action();
+    return "";
+  } catch (const TrainError& error) {
+    return FormatFailure(error);
+  } catch (const std::exception& error) {
+    return FormatFailure(TrainError(ExitCode::kInternal, error.what()));
+  }
+}
+
 void ThrowFirstFailure(const std::vector<std::string>& failures) {
   const auto first = std::find_if(failures.begin(), failures.end(),
                                   [](const std::string& failure) { return !failure.empty(); });

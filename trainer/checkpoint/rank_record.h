@@ -2,6 +2,7 @@
 // Pure.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct RankRecord {
 // A record, or why there is none, as text that another rank of this program can read.
 std::string FormatRecord(const RankRecord& record);
 std::string FormatFailure(const TrainError& failure);
+// Empty, or FormatFailure of what `action` throws: where other ranks wait for this one's answer.
+std::string FailureOf(const std::function<void()>& action);
 // What FormatFailure was given is thrown again, as that of `rank`.
 RankRecord ParseRecord(const std::string& text, int rank);
 

@@ -160,19 +160,14 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
   const std::vector<TensorRecord>& records = checkpoint.manifest.tensors;
   // How many elements of each there is a place for, over all ranks.
   std::vector<double> wanted(records.size());
-  std::string failure;
-  try {
+  const std::string failure = FailureOf([&] {
     StoredTensors stored(checkpoint);
     for (const TensorPart& part : state) {
       const size_t place = stored.Fill(part);
       if (part.replicated && group.rank() != 0) continue;
       wanted[place] += static_cast<double>(std::max<int64_t>(part.tensor.numel(), 1));
     }
-  } catch (const TrainError& error) {
-    failure = FormatFailure(error);
-  } catch (const std::exception& error) {  // the others wait
-    failure = FormatFailure(TrainError(ExitCode::kInternal, error.what()));
-  }
+  });
   ThrowFirstFailure(GatherTexts(group, failure));
   if (!wanted.empty()) group.AllReduceSum(wanted);
   for (size_t i = 0; i < records.size(); ++i) {

@@ -110,7 +110,7 @@ class EngineCore::Impl {
       });
     });
     root.backward();
-    states_->AfterBackward(CurrentPass());
+    states_->AfterBackward();
     forward_done_ = false;
     backward_done_ = true;
   }

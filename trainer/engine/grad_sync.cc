@@ -4,11 +4,11 @@
 #include <c10/util/StringUtil.h>
 
 #include <algorithm>
-#include <cstring>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
 #include "trainer/checkpoint/durable_file.h"
 #include "trainer/comm/by_rank.h"
+#include "trainer/comm/gather_texts.h"
 #include "trainer/comm/lockstep.h"
 #include "trainer/engine/bucket_sync.h"
 #include "trainer/engine/reducer_sync.h"
@@ -27,20 +27,6 @@ std::string Describe(const std::vector<NamedTensor>& tensors) {
                      tensor.requires_grad() ? "" : " without gradient", "\n");
   }
   return text;
-}
-
-// The texts of all ranks, of which the longest has `longest` bytes.
-std::vector<std::string> GatherText(const ProcessGroup& group, const std::string& text,
-                                    int64_t longest) {
-  const at::Tensor padded = at::zeros({longest}, at::kByte);
-  std::copy(text.begin(), text.end(), padded.mutable_data_ptr<uint8_t>());
-  const at::Tensor all = group.AllGather(padded);
-  std::vector<std::string> texts;
-  for (int rank = 0; rank < group.world_size(); ++rank) {
-    const auto* bytes = static_cast<const char*>(all[rank].const_data_ptr());
-    texts.emplace_back(bytes, strnlen(bytes, static_cast<size_t>(longest)));
-  }
-  return texts;
 }
 
 std::vector<std::string> Lines(const std::string& text) {
@@ -65,8 +51,7 @@ void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTenso
 
   std::vector<std::vector<std::string>> lists;
   size_t longest = 0;
-  const int64_t bytes = digests.select(1, 0).max().item<int64_t>();
-  for (const std::string& each : GatherText(group, text, bytes)) {
+  for (const std::string& each : GatherTexts(group, text)) {
     lists.push_back(Lines(each));
     longest = std::max(longest, lists.back().size());
   }

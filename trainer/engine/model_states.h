@@ -33,14 +33,14 @@ class ModelStates {
 
   virtual void BeforeForward(Pass pass) = 0;
   virtual void AfterForward(Pass pass) = 0;
-  virtual void AfterBackward(Pass pass) = 0;
+  virtual void AfterBackward() = 0;
 
   // Fixed for the life of this. Together the ranks' parts hold every parameter; where they are
   // sharded each element once, else all of them on every rank.
   virtual const std::vector<WeightPart>& parts() const = 0;
   virtual bool sharded() const = 0;
 
-  // After AfterBackward(kSync): the gradient of each of parts(), in the dtype that gradients
+  // After the backward pass of kSync: the gradient of each of parts(), in the dtype that gradients
   // accumulate in, averaged or added up over the ranks as the configuration says. They may be
   // changed in place until Clear. Undefined for a parameter that got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;

@@ -31,6 +31,12 @@ inline std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& mod
   return parameters;
 }
 
+inline std::vector<at::Tensor> Tensors(const std::vector<NamedTensor>& items) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& item : items) tensors.push_back(item.tensor);
+  return tensors;
+}
+
 inline int64_t Bytes(const std::vector<NamedTensor>& tensors) {
   int64_t bytes = 0;
   for (const NamedTensor& item : tensors) bytes += static_cast<int64_t>(item.tensor.nbytes());

@@ -17,7 +17,7 @@ class ReplicatedStates : public ModelStates {
 
   void BeforeForward(Pass pass) override;
   void AfterForward(Pass pass) override;
-  void AfterBackward(Pass) override {}
+  void AfterBackward() override {}
   const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return false; }
   std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }

@@ -36,16 +36,19 @@ void ExportWeights(const Engine<Model>& engine, const ProcessGroup& group,
     const std::string name = part.name;
     parts.emplace(name, std::move(part));
   }
+  const std::vector<NamedTensor> parameters = Unique(engine.model().named_parameters());
+  // Masters and what they stand for go by another dtype; of some a rank may hold neither.
+  at::Tensor dtypes = at::full({static_cast<int64_t>(parameters.size())}, -1, at::kLong);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto part = parts.find(parameters[i].name);
+    if (part == parts.end()) continue;
+    dtypes[static_cast<int64_t>(i)] = static_cast<int64_t>(part->second.tensor.scalar_type());
+  }
+  group.AllReduce(dtypes, ReduceOp::kMax);
   std::vector<ExportedTensor> tensors;
-  for (const NamedTensor& item : Unique(engine.model().named_parameters())) {
-    const auto part = parts.find(item.name);
-    // Masters and what they stand for go by another dtype; a rank may hold neither.
-    at::Tensor dtype = at::full(
-        {1}, part == parts.end() ? -1 : static_cast<int64_t>(part->second.tensor.scalar_type()),
-        at::kLong);
-    group.AllReduce(dtype, ReduceOp::kMax);
-    tensors.push_back(
-        {item.name, static_cast<at::ScalarType>(dtype.item<int64_t>()), item.tensor.sizes().vec()});
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto dtype = static_cast<at::ScalarType>(dtypes[static_cast<int64_t>(i)].item<int64_t>());
+    tensors.push_back({parameters[i].name, dtype, parameters[i].tensor.sizes().vec()});
   }
   for (const NamedTensor& item : Unique(engine.model().named_buffers())) {
     tensors.push_back({item.name, item.tensor.scalar_type(), item.tensor.sizes().vec()});

@@ -36,7 +36,7 @@ at::TensorOptions Offloaded(const ZeroConfig::Offload& offload, const at::Tensor
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
                              const ProcessGroup& group, InitRecording* deferred)
     : group_(group),
-      module_(module),
+      buffers_(Unique(module.named_buffers())),
       zero_(config.zero),
       options_(OptionsFor(config, group)),
       sum_dtype_(group.world_size() == 1 ? options_.accumulation_dtype
@@ -47,7 +47,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
       places_(parameters_.size()),
       has_gradient_(parameters_.size()) {
   const at::NoGradGuard no_grad;
-  CheckSameModel(group_, TrainableParameters(module), module_.buffers());
+  CheckSameModel(group_, TrainableParameters(module), Tensors(buffers_));
   for (size_t i = 0; i < parameters_.size(); ++i) {
     elements_.push_back(parameters_[i].tensor.numel());
     if (parameters_[i].tensor.requires_grad()) trained_.push_back(i);
@@ -155,17 +155,14 @@ void ShardedStates::MakeGatherer() {
 }
 
 void ShardedStates::TakeFromModel() {
-  std::vector<at::Tensor> tensors = module_.buffers();
-  for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
-  BroadcastFromRank0(group_, tensors);
+  BroadcastFromRank0(group_, Tensors(buffers_));
+  BroadcastFromRank0(group_, Tensors(parameters_));
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
 }
 
 void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
-  const std::vector<NamedTensor> buffers = Unique(module_.named_buffers());
-  std::vector<at::Tensor> tensors;
-  for (const NamedTensor& item : parameters_) tensors.push_back(item.tensor);
-  for (const NamedTensor& item : buffers) tensors.push_back(item.tensor);
+  std::vector<at::Tensor> tensors = Tensors(parameters_);
+  for (const NamedTensor& item : buffers_) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
     if (index < parameters_.size()) return Take(index, values.detach());
     const auto cast = dtypes.find(tensors[index].unsafeGetTensorImpl());
@@ -308,7 +305,7 @@ void ShardedStates::CountBucket(Unit& unit, int64_t bytes) {
   peak_bucket_bytes_ = std::max(peak_bucket_bytes_, live_bucket_bytes_);
 }
 
-void ShardedStates::AfterBackward(Pass) {
+void ShardedStates::AfterBackward() {
   if (sends_) {
     FillUnused();
     SendComplete();
@@ -376,7 +373,7 @@ void ShardedStates::Clear() {
   for (Unit& unit : units_) unit.filled = false;
   has_gradient_.assign(has_gradient_.size(), false);
   arrivals_->AllowAny();
-  BroadcastFromRank0(group_, module_.buffers());
+  BroadcastFromRank0(group_, Tensors(buffers_));
 }
 
 // Those of `parameters` that are not always whole, each once.

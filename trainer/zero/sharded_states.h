@@ -36,7 +36,7 @@ class ShardedStates : public ModelStates {
 
   void BeforeForward(Pass pass) override;
   void AfterForward(Pass pass) override;
-  void AfterBackward(Pass pass) override;
+  void AfterBackward() override;
   const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return true; }
   std::vector<at::Tensor> Gradients() override;
@@ -92,7 +92,7 @@ class ShardedStates : public ModelStates {
   at::Tensor OwnGradient(const Unit& unit) const;
 
   const ProcessGroup& group_;
-  torch::nn::Module& module_;
+  const std::vector<NamedTensor> buffers_;
   const ZeroConfig zero_;
   const GradSyncOptions options_;
   const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded

@@ -5,39 +5,13 @@
 
 #include <cstdio>
 
+#include "tests/unit/trainer/sample_manifest.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
 
 using testing::HasSubstr;
-
-Manifest Sample() {
-  Manifest m;
-  m.serial = 4;
-  m.run_id = "run";
-  m.job_id = "job";
-  m.position = {120, 1, 512};
-  m.optimizer = "Lamb";
-  m.loss_scaler = {32768, 118, 40, 2};
-  m.seed = 7;
-  m.train_samples = 60000;
-  m.samples_seen = 30720;
-  m.world_size = 2;
-  m.train_batch_size = 256;
-  m.saved_ms = 1'700'000'000'123;
-  m.micro_steps = 241;
-  m.skipped_steps = 3;
-  m.scheduled_updates = 116;
-  m.zero_stage = 2;
-  m.dtype = "bf16";
-  m.model = R"({"type":"mlp"})";
-  m.client_state = {{"epoch", "3"}, {"note", "\u00fc \"quoted\""}};
-  m.files = {{"a.safetensors", {100, 0xfedcba98}}, {"b.safetensors", {50, 1}}};
-  m.tensors = {{"fc.weight", "F32", {2, 3}, {{0, 4, "a.safetensors"}, {4, 6, "b.safetensors"}}},
-               {"step", "I64", {}, {{0, 1, "a.safetensors"}}}};
-  return m;
-}
 
 std::string Refusal(const std::string& text) {
   try {
@@ -51,7 +25,7 @@ std::string Refusal(const std::string& text) {
 }
 
 TEST(ManifestTest, RoundTrip) {
-  const std::string text = FormatManifest(Sample());
+  const std::string text = FormatManifest(SampleManifest());
   const Manifest read = ParseManifest(text, "m");
   EXPECT_EQ(FormatManifest(read), text);
   EXPECT_EQ(read.position.step, 120);
@@ -64,7 +38,7 @@ TEST(ManifestTest, RoundTrip) {
   EXPECT_EQ(read.zero_stage, 2);
   EXPECT_EQ(read.dtype, "bf16");
   EXPECT_EQ(read.model, R"({"type":"mlp"})");
-  EXPECT_EQ(read.client_state, Sample().client_state);
+  EXPECT_EQ(read.client_state, SampleManifest().client_state);
   EXPECT_EQ(read.loss_scaler.scale, 32768);
   EXPECT_EQ(read.loss_scaler.iteration, 118);
   EXPECT_EQ(read.loss_scaler.last_overflow, 40);
@@ -74,7 +48,7 @@ TEST(ManifestTest, RoundTrip) {
 }
 
 TEST(ManifestTest, OneOfBeforeThereWereScalersIsRead) {
-  const std::string text = FormatManifest(Sample());
+  const std::string text = FormatManifest(SampleManifest());
   std::string rest = text.substr(text.find('\n') + 1);
   const size_t begin = rest.find(" \"optimizer\":"), end = rest.find(" \"seed\":");
   ASSERT_LT(begin, end);
@@ -88,7 +62,7 @@ TEST(ManifestTest, OneOfBeforeThereWereScalersIsRead) {
 }
 
 TEST(ManifestTest, EveryFlippedBitAndEveryCutIsNoticed) {
-  const std::string good = FormatManifest(Sample());
+  const std::string good = FormatManifest(SampleManifest());
   for (size_t byte = 0; byte < good.size(); ++byte) {
     std::string bad = good;
     bad[byte] = static_cast<char>(bad[byte] ^ (1 << (byte % 8)));
@@ -127,7 +101,7 @@ TEST(ManifestTest, ContradictionsAreRefused) {
       {[](Manifest& m) { m.loss_scaler.scale = 0; }, "loss_scaler.scale"},
   };
   for (const auto& c : cases) {
-    Manifest m = Sample();
+    Manifest m = SampleManifest();
     c.change(m);
     EXPECT_THAT(Refusal(FormatManifest(m)), HasSubstr(c.words));
   }
