@@ -176,6 +176,16 @@ Json Describe(const ZeroConfig& zero, bool overlap) {
   return json;
 }
 
+Json Describe(const PipelineConfig& pipeline) {
+  return {{"stages", pipeline.stages},
+          {"partition", pipeline.partition},
+          {"seed_layers", pipeline.seed_layers},
+          {"activation_checkpoint_interval", pipeline.activation_checkpoint_interval},
+          {"schedule", ScheduleTypeName(pipeline.schedule)},
+          {"virtual_stages", pipeline.virtual_stages},
+          {"rank_order", pipeline.rank_order == RankOrder::kPipeData ? "pipe_data" : "data_pipe"}};
+}
+
 }  // namespace
 
 std::string DescribeEngineConfig(const EngineConfig& config) {
@@ -192,6 +202,7 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"gradient_predivide_factor", communication.predivide_factor},
       {"gradient_allreduce_op", communication.sum ? "sum" : "mean"},
       {"zero_optimization", Describe(config.zero, communication.overlap)},
+      {"pipeline", Describe(config.pipeline)},
       {"gradient_clipping", config.gradient_clipping},
       {"steps_per_print", config.steps_per_print > 0 ? Json(config.steps_per_print) : Json()},
       {"dataloader_drop_last", config.dataloader_drop_last},

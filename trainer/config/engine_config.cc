@@ -150,6 +150,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.precision = ParsePrecision(object);
   engine.communication = ParseCommunication(object);
   engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
+  engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks);
   engine.communication.overlap = engine.zero.overlap_comm.value_or(true);
   engine.tag_validation = ParseCheckpoint(object.ObjectOrEmpty("checkpoint"));
   engine.gradient_clipping =
@@ -167,7 +168,8 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
       engine.precision.loss_scaler && !engine.precision.loss_scaler->dynamic) {
     object.Fail("optimizer", "is Lamb, which needs a dynamic loss scale, as in DeepSpeed");
   }
-  engine.batch = ranks > 0 ? ResolveBatch(train, micro, accumulation, ranks, object.Place())
+  engine.batch = ranks > 0 ? ResolveBatch(train, micro, accumulation,
+                                          ranks / engine.pipeline.stages, object.Place())
                            : BatchConfig{0, micro.value_or(kForwardSamples), 1};
   return engine;
 }

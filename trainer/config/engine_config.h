@@ -15,15 +15,16 @@
 
 #include "trainer/config/dtype.h"
 #include "trainer/config/optimizer_config.h"
+#include "trainer/config/pipeline_config.h"
 #include "trainer/config/precision_config.h"
 #include "trainer/config/zero_config.h"
 
 namespace dslaunch {
 
-// train_batch_size == micro_batch_size * accumulation_steps * ranks.
+// train_batch_size == micro_batch_size * accumulation_steps * ranks / pipeline stages.
 struct BatchConfig {
   int64_t train_batch_size = 0;    // samples of one optimizer step, over all ranks
-  int64_t micro_batch_size = 0;    // samples of one forward pass on one rank
+  int64_t micro_batch_size = 0;    // samples of one forward pass on one rank (of one pipeline)
   int64_t accumulation_steps = 1;  // micro-batches of one optimizer step on one rank
 };
 
@@ -50,6 +51,7 @@ struct EngineConfig {
   PrecisionConfig precision;
   CommunicationConfig communication;
   ZeroConfig zero;
+  PipelineConfig pipeline;
   TagValidation tag_validation = TagValidation::kWarn;
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step

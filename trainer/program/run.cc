@@ -103,6 +103,9 @@ void RunPlanMemory(const Recipe& recipe, const WorkerEnv& env) {
 }
 
 void RunMode(const Recipe& recipe, const WorkerEnv& env) {
+  if (recipe.engine.pipeline.wanted()) {
+    throw TrainError(ExitCode::kBadInput, "engine.pipeline is not supported yet; leave it out");
+  }
   switch (recipe.run.mode) {
     case RunConfig::Mode::kTrain:
       return Train(recipe, env);

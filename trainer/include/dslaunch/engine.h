@@ -29,6 +29,7 @@
 namespace dslaunch {
 
 struct EngineConfig;
+struct EngineRanks;
 
 // A scalar of a model's output and what it should have been.
 using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
@@ -52,7 +53,8 @@ struct MemoryUse {
   int64_t buckets = 0;    // what travels between the ranks beside them, at its largest
   int64_t optimizer = 0;  // its state, and the fp32 master weights
   int64_t buffers = 0;    // of the model
-  // What a forward pass has left to its backward pass, at its largest; with "memory_breakdown" only.
+  // What a forward pass has left to its backward pass, at its largest; with "memory_breakdown"
+  // only.
   int64_t activations = 0;
 };
 
@@ -95,6 +97,10 @@ class EngineCore {
   // ranks' models differ. All ranks leave with rank 0's values. `module` and `group` must outlive
   // this.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
+             InitRecording* deferred = nullptr);
+  // Of one stage of a pipeline: `module` has its parameters only, and this is to be used through an
+  // EngineBatch (trainer/engine/engine_batch.h).
+  EngineCore(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
              InitRecording* deferred = nullptr);
   // `config` is the path of a DeepSpeed configuration, or JSON text, which begins with '{'.
   EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
@@ -184,6 +190,7 @@ class EngineCore {
                                                  const LoadCheckpointOptions& options = {});
 
  private:
+  friend class EngineBatch;
   friend class GatheredParameters;
   class Impl;
   std::unique_ptr<Impl> impl_;

@@ -35,6 +35,12 @@ class ProcessGroup {
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) = delete;
 
+  // Some of the ranks as a group of their own, in which each is what its place in `ranks` says;
+  // this rank must be among them. To be called by these ranks, of several such groups in the same
+  // order, with a name that no other group of theirs has. Its connections and messages are its own.
+  // It must not outlive this, and needs no Finish.
+  ProcessGroup Subgroup(const std::vector<int>& ranks, const std::string& name) const;
+
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }

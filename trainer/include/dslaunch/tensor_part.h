@@ -20,6 +20,8 @@ struct TensorPart {
   bool replicated = true;
   // Of a replicated one: ranks do have values of their own (running means), and rank 0's count.
   bool rank_0_counts = false;
+  // False: ranks of another pipeline stage hold the same, and save it (tied weights).
+  bool counts = true;
 };
 
 }  // namespace dslaunch

@@ -1,0 +1,88 @@
+#include "trainer/config/pipeline_config.h"
+
+#include <map>
+#include <regex>
+#include <set>
+
+#include "trainer/config/json_object.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int64_t kMostStages = 4096;
+
+const std::map<std::string, PipelineScheduleType>& Schedules() {
+  static const std::map<std::string, PipelineScheduleType> kSchedules = {
+      {"gpipe", PipelineScheduleType::kGpipe},
+      {"1f1b", PipelineScheduleType::kOneForwardOneBackward},
+      {"interleaved", PipelineScheduleType::kInterleaved},
+      {"zb-h1", PipelineScheduleType::kZeroBubbleH1}};
+  return kSchedules;
+}
+
+std::string ParsePartition(JsonObject& object) {
+  const std::string partition = object.String("partition").value_or("parameters");
+  if (partition == "best") return "parameters";
+  if (partition == "uniform" || partition == "parameters" || partition == "profile") {
+    return partition;
+  }
+  const std::string prefix = "type:";
+  if (!partition.starts_with(prefix) || partition == prefix) {
+    object.Fail("partition", "is \"" + partition +
+                                 "\"; it must be uniform, parameters (best), profile or "
+                                 "type:REGEX, as in type:block");
+  }
+  try {
+    const std::regex regex(partition.substr(prefix.size()), std::regex::icase);
+  } catch (const std::regex_error&) {
+    object.Fail("partition", "is \"" + partition + "\", which is no regular expression");
+  }
+  return partition;
+}
+
+}  // namespace
+
+const char* ScheduleTypeName(PipelineScheduleType type) {
+  for (const auto& [name, value] : Schedules()) {
+    if (value == type) return name.c_str();
+  }
+  return "";
+}
+
+PipelineConfig ParsePipeline(JsonObject object, int64_t ranks) {
+  PipelineConfig pipeline;
+  if (!object.HasString("stages")) {
+    pipeline.stages = object.Int("stages", 1, kMostStages).value_or(1);
+  } else if (object.Word("stages", {"auto"})) {
+    pipeline.stages = 1;
+  }
+  pipeline.partition = ParsePartition(object);
+  pipeline.seed_layers = object.Bool("seed_layers").value_or(false);
+  pipeline.activation_checkpoint_interval =
+      object.Int("activation_checkpoint_interval", 0).value_or(0);
+  std::set<std::string> names;
+  for (const auto& [name, type] : Schedules()) names.insert(name);
+  pipeline.schedule = Schedules().at(object.Word("schedule", names).value_or("1f1b"));
+  const bool interleaved = pipeline.schedule == PipelineScheduleType::kInterleaved;
+  pipeline.virtual_stages =
+      object.Int("virtual_stages", 1, kMostStages).value_or(interleaved ? 2 : 1);
+  if (pipeline.virtual_stages > 1 && !interleaved) {
+    object.Fail("virtual_stages", "is " + std::to_string(pipeline.virtual_stages) +
+                                      ", which only the schedule interleaved can use");
+  }
+  if (object.Word("rank_order", {"pipe_data", "data_pipe"}).value_or("pipe_data") == "data_pipe") {
+    pipeline.rank_order = RankOrder::kDataPipe;
+  }
+  for (const char* key : {"pipe_partitioned", "grad_partitioned"}) {
+    object.RefuseUnlessStandard(key, true, "there is no tensor parallelism here; leave it out");
+  }
+  object.RefuseUnknown();
+  if (ranks > 0 && ranks % pipeline.stages != 0) {
+    object.Fail("stages", "is " + std::to_string(pipeline.stages) + ", which does not divide " +
+                              std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+                              "; every replica of the pipeline needs one rank for each stage");
+  }
+  return pipeline;
+}
+
+}  // namespace dslaunch

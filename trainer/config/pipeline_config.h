@@ -1,0 +1,40 @@
+// The section "pipeline" of an engine configuration: DeepSpeed's keys, and schedule, virtual_stages
+// and rank_order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dslaunch {
+
+class JsonObject;
+
+enum class PipelineScheduleType { kGpipe, kOneForwardOneBackward, kInterleaved, kZeroBubbleH1 };
+
+const char* ScheduleTypeName(PipelineScheduleType type);  // "1f1b"
+
+// Which ranks are neighbours: those of one stage (DeepSpeed: rank = stage * replicas + replica), or
+// those of one replica.
+enum class RankOrder { kPipeData, kDataPipe };
+
+struct PipelineConfig {
+  int64_t stages = 1;
+  // "uniform": as many layers each; "parameters": as many of these (DeepSpeed's "best" too);
+  // "type:REGEX": as many layers whose type the regular expression finds, in any case; "profile":
+  // as much measured time.
+  std::string partition = "parameters";
+  bool seed_layers = false;  // layer i of a PipelineModule is built with the seed 1234 + i
+  int64_t activation_checkpoint_interval = 0;  // layers that are recomputed together; 0: none are
+  PipelineScheduleType schedule = PipelineScheduleType::kOneForwardOneBackward;
+  int64_t virtual_stages = 1;  // chunks of each stage; above 1 for interleaved only
+  RankOrder rank_order = RankOrder::kPipeData;
+  // Whether the section is there with something that a pipeline engine is needed for: stages above
+  // 1 or recomputing.
+  bool wanted() const { return stages > 1 || activation_checkpoint_interval > 0; }
+};
+
+// `ranks` is the world size; 0: unknown. Throws TrainError kBadInput, naming the key: also where
+// stages do not divide the ranks.
+PipelineConfig ParsePipeline(JsonObject object, int64_t ranks);
+
+}  // namespace dslaunch

@@ -1,0 +1,26 @@
+// Memory for time: what a part of a model computes is not kept for its backward pass, but computed
+// again (Chen et al. 2016, "Training deep nets with sublinear memory cost").
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+namespace dslaunch {
+
+// forward(inputs), of whose results only the inputs are kept. The backward pass runs it again, with
+// the default CPU generator (and autocast, and gradient mode) as it was, so that dropout repeats,
+// and leaves the generator as the rest of the backward pass found it. The same values and gradients
+// as without, to the bit. `inputs` may hold integers; parameters that `forward` reads get their
+// gradients also where no input needs one. What `forward` refers to must live until the backward
+// pass, and stay as it is. Without gradients it is just forward(inputs). Works in data parallel, at
+// every ZeRO stage and in pipelines; may be nested. Backward passes that ask for the gradients of
+// some tensors only (torch::autograd::grad) are refused.
+std::vector<at::Tensor> Recompute(
+    const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>& forward,
+    const std::vector<at::Tensor>& inputs);
+at::Tensor Recompute(const std::function<at::Tensor(const at::Tensor& input)>& forward,
+                     const at::Tensor& input);
+
+}  // namespace dslaunch

@@ -1,0 +1,44 @@
+// Weight gradients that wait until they are asked for (zero bubble: Qi et al. 2023, section 3.1).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <vector>
+
+namespace dslaunch {
+
+// The weight gradients of one backward pass, each of which still is to be computed and added to its
+// parameter's gradient, as autograd would have done, hooks of GradSync included.
+class WeightGradients {
+ public:
+  bool empty() const { return work_.empty(); }
+  void Add(std::function<void()> work) { work_.push_back(std::move(work)); }
+  void Compute();  // all, in the order of the backward pass, and frees what they held
+
+ private:
+  std::vector<std::function<void()>> work_;
+};
+
+// While it lives, backward passes of this thread through the functions below put off the gradients
+// of their weights and biases; those of all others come as ever.
+class DeferWeightGradients {
+ public:
+  explicit DeferWeightGradients(WeightGradients& into);
+  ~DeferWeightGradients();
+  DeferWeightGradients(const DeferWeightGradients&) = delete;
+  DeferWeightGradients& operator=(const DeferWeightGradients&) = delete;
+
+ private:
+  WeightGradients* before_;
+};
+
+// at::linear: x [..., in], weight [out, in], bias [out] or undefined. Same values, bit for bit, as
+// at::linear's, forward and backward. Weight and bias must be parameters (leaves), or need no
+// gradient; for others, and under autocast, it is at::linear.
+at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
+
+// x [..., in], weight [in, out]: GPT-2's linear layer.
+at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+}  // namespace dslaunch

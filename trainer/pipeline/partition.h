@@ -1,0 +1,25 @@
+// Where a row of layers is cut into parts. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+struct LayerFacts {
+  std::string name;  // for messages
+  std::string type;
+  double parameters = 0;  // elements
+  double seconds = 0;     // measured; for "profile"
+};
+
+// parts + 1 bounds: part p is layers [bounds[p], bounds[p + 1]). The largest part is as small as it
+// can be, by the measure that `method` names (pipeline_config.h); of cuts that are as good, that
+// with the most even rest. No part is empty. Throws TrainError kBadInput, naming layers and stages,
+// where there are fewer layers than parts, or of `type:REGEX` fewer that match, or `method` is
+// none.
+std::vector<size_t> CutLayers(const std::vector<LayerFacts>& layers, size_t parts,
+                              const std::string& method);
+
+}  // namespace dslaunch

@@ -1,0 +1,57 @@
+// What one rank has of a pipeline's layers.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dslaunch/deferred_init.h"
+#include "dslaunch/model.h"
+#include "dslaunch/pipeline.h"
+#include "trainer/config/pipeline_config.h"
+
+namespace dslaunch {
+
+struct StageLayer {
+  size_t index = 0;  // among all layers of the model
+  std::string name;  // for messages: "layer 3 (torch::nn::LinearImpl)", "transformer.h.3"
+  std::function<Tensors(const Tensors& inputs)> forward;
+};
+
+// A parameter that layers of several stages read.
+struct TiedParameter {
+  std::string name;         // in `module`
+  std::vector<int> stages;  // ascending, all that hold it; the first counts
+};
+
+struct StageParts {
+  // Holds the parameters and buffers of this stage's layers and no others, by the names that they
+  // have in the whole model.
+  std::shared_ptr<torch::nn::Module> module;
+  std::vector<std::vector<StageLayer>> chunks;  // each at least one layer
+  std::vector<TiedParameter> tied;              // of this stage, in an order that all stages share
+  std::optional<InitRecording> deferred;        // of `module`, where it was built without memory
+  // For a line that says where the model was cut: of each part, by stage and chunk.
+  std::vector<std::string> parts;  // "layers 0 to 3, 1.2 M parameters"
+};
+
+// Builds this stage's layers only. Layer i draws its values from a generator seeded by the default
+// one's seed and i, or as config.seed_layers says, so that every cut gives the same values; the
+// default generator is left as it was. Throws as CutLayers does.
+StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage);
+
+// `model` was constructed under `deferred`: what this stage does not read is taken out of it.
+// kBadInput where the model cannot be cut (Model::Layers is empty). `seconds` of each layer for
+// partition "profile"; else it may be empty.
+StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
+                    const PipelineConfig& config, int stage,
+                    const std::vector<double>& seconds = {});
+
+// Of each layer: seconds of a forward and a backward pass for these inputs, the least of a few.
+// Builds one layer at a time.
+std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample);
+
+}  // namespace dslaunch
