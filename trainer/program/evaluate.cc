@@ -20,11 +20,11 @@ EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
   return classes ? EvaluationSums::Kind::kClasses : EvaluationSums::Kind::kOther;
 }
 
-void AddBatch(const Engine<Model>& engine, const Dataset& data, const at::Tensor& output,
+void AddBatch(const Trainee& trainee, const Dataset& data, const at::Tensor& output,
               const at::Tensor& targets, EvaluationSums& sums) {
   sums.kind = KindOf(data, output, targets);
-  const AutocastScope autocast = engine.core().Autocast();
-  sums.loss += engine.model().Loss(output, targets, at::Reduction::Sum).item<double>();
+  const AutocastScope autocast = trainee.core().Autocast();
+  sums.loss += trainee.model().Loss(output, targets, at::Reduction::Sum).item<double>();
   sums.targets += targets.ne(kNoTarget).sum().item<int64_t>();
   if (sums.kind == EvaluationSums::Kind::kClasses) {
     sums.correct += output.argmax(1).eq(targets).sum().item<int64_t>();
@@ -43,12 +43,13 @@ at::Tensor OneSample(const Dataset& data) {
   return BatchLoader(data, {0}, /*batch_size=*/1, /*prefetch=*/0).Next().inputs;
 }
 
-EvaluationBatches::EvaluationBatches(const Dataset& data, const ProcessGroup& group,
+EvaluationBatches::EvaluationBatches(const Dataset& data, const ProcessGroup& replicas,
                                      int64_t micro_batch_size, int64_t prefetch)
     : size_(ForwardSamples(data, micro_batch_size)),
-      rounds_(((data.size() + group.world_size() - 1) / group.world_size() + size_ - 1) / size_),
-      left_((data.size() - group.rank() + group.world_size() - 1) / group.world_size()),
-      loader_(data, EvaluationIndices(data.size(), group.rank(), group.world_size()), size_,
+      rounds_(((data.size() + replicas.world_size() - 1) / replicas.world_size() + size_ - 1) /
+              size_),
+      left_((data.size() - replicas.rank() + replicas.world_size() - 1) / replicas.world_size()),
+      loader_(data, EvaluationIndices(data.size(), replicas.rank(), replicas.world_size()), size_,
               prefetch) {}
 
 Batch EvaluationBatches::Next() {
@@ -64,12 +65,12 @@ int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size) {
                   std::min(kMostSamples, kMostNumbers / std::max<int64_t>(numbers, 1)));
 }
 
-Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGroup& group,
+Evaluation Evaluate(Trainee& trainee, const Dataset& data, const ProcessGroup& group,
                     int64_t prefetch, const std::function<StopWish()>& wish) {
   const at::NoGradGuard no_grad;
-  engine.SetEval();
-  EvaluationBatches batches(data, group, engine.core().micro_batch_size(), prefetch);
-  const bool together = engine.core().ForwardIsCollective();
+  trainee.SetTrain(false);
+  EvaluationBatches batches(data, trainee.replicas(), trainee.core().micro_batch_size(), prefetch);
+  const bool together = trainee.core().ForwardIsCollective();
   EvaluationSums own;
   StopWish stop = StopWish::kNone;
   for (int64_t round = 0; round < batches.rounds(); ++round) {
@@ -77,9 +78,10 @@ Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGro
     if (together ? AnyStops(group, stop) : stop != StopWish::kNone) break;
     if (batches.HasNext()) {
       const Batch batch = batches.Next();
-      AddBatch(engine, data, engine.Forward(batch.inputs), batch.targets, own);
+      const at::Tensor output = trainee.Forward(batch.inputs);
+      if (trainee.counts()) AddBatch(trainee, data, output, batch.targets, own);
     } else if (together) {
-      engine.Forward(OneSample(data));
+      trainee.Forward(OneSample(data));
     }
   }
   const auto all = GatherNumbers(
@@ -91,12 +93,13 @@ Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGro
     result.sums.loss += one[0];
     result.sums.targets += static_cast<int64_t>(one[1]);
     result.sums.correct += static_cast<int64_t>(one[2]);
+    // Whoever has no sample has no kind.
+    if (one[1] > 0) result.sums.kind = static_cast<EvaluationSums::Kind>(one[3]);
     const auto wished = static_cast<StopWish>(one[4]);
     if (wished == StopWish::kNone || result.stop != StopWish::kNone) continue;
     result.stop = wished;
     result.stop_rank = static_cast<int>(rank);
   }
-  result.sums.kind = static_cast<EvaluationSums::Kind>(all[0][3]);  // rank 0 always has a sample
   return result;
 }
 

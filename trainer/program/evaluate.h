@@ -4,13 +4,12 @@
 #include <functional>
 #include <optional>
 
-#include "dslaunch/engine.h"
-#include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
 #include "trainer/program/report.h"
 #include "trainer/program/stop.h"
+#include "trainer/program/trainee.h"
 
 namespace dslaunch {
 
@@ -22,18 +21,18 @@ struct Evaluation {
 
 // Collective: every sample of `data` counts exactly once, whatever the number of ranks. Leaves the
 // model in evaluation mode. `prefetch` batches are read ahead; `wish` is asked between two of them.
-Evaluation Evaluate(Engine<Model>& engine, const Dataset& data, const ProcessGroup& group,
+Evaluation Evaluate(Trainee& trainee, const Dataset& data, const ProcessGroup& group,
                     int64_t prefetch, const std::function<StopWish()>& wish);
 
-// A rank's share of the samples, each once.
+// A replica's share of the samples, each once.
 class EvaluationBatches {
  public:
-  EvaluationBatches(const Dataset& data, const ProcessGroup& group, int64_t micro_batch_size,
+  EvaluationBatches(const Dataset& data, const ProcessGroup& replicas, int64_t micro_batch_size,
                     int64_t prefetch);
 
   // Samples of a batch, of which the last one may have fewer.
   int64_t size() const { return size_; }
-  int64_t rounds() const { return rounds_; }  // batches of the rank that has most
+  int64_t rounds() const { return rounds_; }  // batches of the replica that has most
   bool HasNext() const { return left_ > 0; }
   Batch Next();
 
@@ -44,8 +43,8 @@ class EvaluationBatches {
   BatchLoader loader_;
 };
 
-// Inputs with which a rank that has run out of samples takes part in the others' forward pass,
-// where that is collective (ZeRO stage 3).
+// Inputs with which a replica that has run out of samples takes part in the others' forward pass,
+// where that is collective.
 at::Tensor OneSample(const Dataset& data);
 
 // Samples of one forward pass without gradients: more than a micro-batch where samples are small.

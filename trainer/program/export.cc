@@ -28,15 +28,15 @@ at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const Process
 
 }  // namespace
 
-void ExportWeights(const Engine<Model>& engine, const ProcessGroup& group,
-                   const ModelConfig& config, const std::string& folder) {
+void ExportWeights(const Trainee& trainee, const ProcessGroup& group, const ModelConfig& config,
+                   const std::string& folder) {
   const at::NoGradGuard no_grad;
   Parts parts;
-  for (TensorPart& part : engine.core().ModelState()) {
+  for (TensorPart& part : trainee.core().ModelState()) {
     const std::string name = part.name;
     parts.emplace(name, std::move(part));
   }
-  const std::vector<NamedTensor> parameters = Unique(engine.model().named_parameters());
+  const std::vector<NamedTensor> parameters = Unique(trainee.model().named_parameters());
   // Masters and what they stand for go by another dtype; of some a rank may hold neither.
   at::Tensor dtypes = at::full({static_cast<int64_t>(parameters.size())}, -1, at::kLong);
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -50,7 +50,7 @@ void ExportWeights(const Engine<Model>& engine, const ProcessGroup& group,
     const auto dtype = static_cast<at::ScalarType>(dtypes[static_cast<int64_t>(i)].item<int64_t>());
     tensors.push_back({parameters[i].name, dtype, parameters[i].tensor.sizes().vec()});
   }
-  for (const NamedTensor& item : Unique(engine.model().named_buffers())) {
+  for (const NamedTensor& item : Unique(trainee.model().named_buffers())) {
     tensors.push_back({item.name, item.tensor.scalar_type(), item.tensor.sizes().vec()});
   }
   const auto whole = [&](size_t i) { return Whole(tensors[i], parts, group); };

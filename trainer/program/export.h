@@ -3,16 +3,16 @@
 
 #include <string>
 
-#include "dslaunch/engine.h"
 #include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
 #include "trainer/config/recipe.h"
+#include "trainer/program/trainee.h"
 
 namespace dslaunch {
 
 // Rank 0 writes them in Hugging Face's layout into `folder`. Collective: where weights are sharded,
 // one tensor at a time is made whole, on every rank.
-void ExportWeights(const Engine<Model>& engine, const ProcessGroup& group,
-                   const ModelConfig& config, const std::string& folder);
+void ExportWeights(const Trainee& trainee, const ProcessGroup& group, const ModelConfig& config,
+                   const std::string& folder);
 
 }  // namespace dslaunch

@@ -28,24 +28,26 @@ Prediction FromRow(const double* row) {
 
 }  // namespace
 
-void Predict(Engine<Model>& engine, const Dataset& data, const ProcessGroup& group,
-             int64_t prefetch, const std::string& file) {
+void Predict(Trainee& trainee, const Dataset& data, const ProcessGroup& group, int64_t prefetch,
+             const std::string& file) {
   const at::NoGradGuard no_grad;
-  engine.SetEval();
+  trainee.SetTrain(false);
   std::optional<PredictionWriter> writer;
   if (group.rank() == 0) writer.emplace(file);
-  EvaluationBatches batches(data, group, engine.core().micro_batch_size(), prefetch);
-  const int64_t ranks = group.world_size(), most = batches.size();
-  // A round takes `most` samples of each rank; those of all ranks together are consecutive.
+  const ProcessGroup& replicas = trainee.replicas();
+  EvaluationBatches batches(data, replicas, trainee.core().micro_batch_size(), prefetch);
+  const int64_t ranks = replicas.world_size(), most = batches.size();
+  // A round takes `most` samples of each replica; those of all together are consecutive.
   for (int64_t first = 0; first < data.size(); first += most * ranks) {
     const at::Tensor own = at::zeros({most, 2}, at::kDouble);
     if (batches.HasNext()) {
-      const at::Tensor predictions = PredictionsOf(engine.Forward(batches.Next().inputs));
+      const at::Tensor predictions = PredictionsOf(trainee.Forward(batches.Next().inputs));
       own.slice(0, 0, predictions.size(0)).copy_(predictions);
-    } else if (engine.core().ForwardIsCollective()) {
-      engine.Forward(OneSample(data));
+    } else if (trainee.core().ForwardIsCollective()) {
+      trainee.Forward(OneSample(data));
     }
-    const at::Tensor all = group.AllGather(own).transpose(0, 1).contiguous();  // [most, ranks, 2]
+    const at::Tensor all =
+        replicas.AllGather(own).transpose(0, 1).contiguous();  // [most, replicas, 2]
     if (!writer) continue;
     std::string lines;
     const double* row = all.const_data_ptr<double>();

@@ -6,20 +6,19 @@
 #include <optional>
 #include <string>
 
-#include "dslaunch/engine.h"
-#include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
+#include "trainer/program/trainee.h"
 
 namespace dslaunch {
 
-// Collective: each sample of `data` once, each rank its share, in rounds that bound memory whatever
-// the number of samples. Rank 0 writes JSON lines in the order of the samples to `file`, which is
-// there only when all of them are, or where `file` is empty to stdout:
+// Collective: each sample of `data` once, each replica its share, in rounds that bound memory
+// whatever the number of samples. Rank 0 writes JSON lines in the order of the samples to `file`,
+// which is there only when all of them are, or where `file` is empty to stdout:
 //   {"index": 0, "prediction": 7, "probability": 0.98}
 // The prediction is the likeliest class, of a text the likeliest token after it; where the model
 // gives one number a sample, that number, without a probability. Throws kIo.
-void Predict(Engine<Model>& engine, const Dataset& data, const ProcessGroup& group,
-             int64_t prefetch, const std::string& file);
+void Predict(Trainee& trainee, const Dataset& data, const ProcessGroup& group, int64_t prefetch,
+             const std::string& file);
 
 }  // namespace dslaunch

@@ -20,26 +20,18 @@ void UseDeterministicAlgorithms() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
-Engine<Model> MakeEngine(const Recipe& recipe, const std::shared_ptr<Model>& model,
-                         const ProcessGroup& group, InitRecording* deferred) {
-  const auto loss = [model](const at::Tensor& output, const at::Tensor& target) {
-    return model->Loss(output, target);
-  };
-  return Initialize(recipe.engine, model, group, loss, deferred);
-}
-
 // The model's weights as they would be had it been cast after it was given them.
-void RoundToModel(Engine<Model>& engine) {
+void RoundToModel(Trainee& trainee) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::ScalarType> dtypes;
-  for (const auto& parameter : engine.model().named_parameters()) {
+  for (const auto& parameter : trainee.model().named_parameters()) {
     dtypes.emplace(parameter.key(), parameter.value().scalar_type());
   }
-  for (const TensorPart& part : engine.core().ModelState()) {
+  for (const TensorPart& part : trainee.core().ModelState()) {
     const auto dtype = dtypes.find(part.name);
     if (dtype != dtypes.end()) part.tensor.copy_(part.tensor.to(dtype->second));
   }
-  engine.core().WeightsChanged();
+  trainee.core().WeightsChanged();
 }
 
 }  // namespace
@@ -51,26 +43,28 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
   return result;
 }
 
-Engine<Model> PrepareEngine(const Recipe& recipe, const std::vector<int64_t>& input_shape,
-                            const ProcessGroup& group, const Checkpointer* checkpointer) {
+std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe,
+                                        const std::vector<int64_t>& input_shape,
+                                        const ProcessGroup& group,
+                                        const Checkpointer* checkpointer) {
   if (recipe.run.deterministic) UseDeterministicAlgorithms();
   const std::string& weights = recipe.run.init_weights;
-  std::optional<Engine<Model>> engine;
+  std::unique_ptr<Trainee> trainee;
   if (recipe.engine.zero.stage == 3) {
     DeferredModel deferred = DeferModel(recipe, input_shape);
-    engine.emplace(MakeEngine(recipe, deferred.model, group, &deferred.recording));
+    trainee = MakeWholeTrainee(recipe.engine, deferred.model, group, &deferred.recording);
     if (!weights.empty()) {
-      InitWeights(engine->model(), engine->core().ModelState(), weights);
-      RoundToModel(*engine);
+      InitWeights(trainee->model(), trainee->core().ModelState(), weights);
+      RoundToModel(*trainee);
     }
   } else {
     at::manual_seed(recipe.run.seed);
     const std::shared_ptr<Model> model = MakeModel(recipe.model, input_shape);
     if (!weights.empty()) InitWeights(*model, weights);
-    engine.emplace(MakeEngine(recipe, model, group, nullptr));
+    trainee = MakeWholeTrainee(recipe.engine, model, group, nullptr);
   }
-  if (checkpointer != nullptr) checkpointer->Load(engine->core());
-  return std::move(*engine);
+  if (checkpointer != nullptr) checkpointer->Load(trainee->core());
+  return trainee;
 }
 
 ModelSizes SizesOf(const Model& model) {

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "dslaunch/deferred_init.h"
-#include "dslaunch/engine.h"
 #include "dslaunch/model.h"
 #include "dslaunch/process_group.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/config/recipe.h"
 #include "trainer/program/memory_plan.h"
+#include "trainer/program/trainee.h"
 
 namespace dslaunch {
 
@@ -23,8 +23,10 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
 
 // Collective. Draws the initial weights, or takes those of run.init_weights, or of a checkpoint
 // that was chosen. At ZeRO stage 3 no rank ever holds the whole model.
-Engine<Model> PrepareEngine(const Recipe& recipe, const std::vector<int64_t>& input_shape,
-                            const ProcessGroup& group, const Checkpointer* checkpointer);
+std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe,
+                                        const std::vector<int64_t>& input_shape,
+                                        const ProcessGroup& group,
+                                        const Checkpointer* checkpointer);
 
 ModelSizes SizesOf(const Model& model);
 

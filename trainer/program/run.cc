@@ -41,11 +41,11 @@ void WithWeights(const Recipe& recipe, const WorkerEnv& env,
   StatusPipe status(env.status_fd);
   ProcessGroup group(env);
   if (checkpointer) checkpointer->Agree(group);
-  Engine<Model> engine =
-      PrepareEngine(recipe, input_shape, group, checkpointer ? &*checkpointer : nullptr);
-  engine.SetEval();
+  const std::unique_ptr<Trainee> trainee =
+      PrepareTrainee(recipe, input_shape, group, checkpointer ? &*checkpointer : nullptr);
+  trainee->SetTrain(false);
   status.Ready();
-  work(engine, group);
+  work(*trainee, group);
   group.Barrier();  // which waits longer for rank 0 than Finish would
   group.Finish();
 }
@@ -58,17 +58,17 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
 
 void RunEvaluate(const Recipe& recipe, const WorkerEnv& env) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, data->input_shape(), [&](auto& engine, const ProcessGroup& group) {
+  WithWeights(recipe, env, data->input_shape(), [&](Trainee& trainee, const ProcessGroup& group) {
     const Evaluation result =
-        Evaluate(engine, *data, group, recipe.data.prefetch, [] { return StopWish::kNone; });
+        Evaluate(trainee, *data, group, recipe.data.prefetch, [] { return StopWish::kNone; });
     if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
   });
 }
 
 void RunPredict(const Recipe& recipe, const WorkerEnv& env) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, data->input_shape(), [&](auto& engine, const ProcessGroup& group) {
-    Predict(engine, *data, group, recipe.data.prefetch, recipe.run.predictions);
+  WithWeights(recipe, env, data->input_shape(), [&](Trainee& trainee, const ProcessGroup& group) {
+    Predict(trainee, *data, group, recipe.data.prefetch, recipe.run.predictions);
   });
 }
 
@@ -80,11 +80,11 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
                      "tokens knows what text they stand for");
   }
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
-  WithWeights(recipe, env, {gpt2.n_positions}, [&](auto& engine, const ProcessGroup& group) {
-    if (group.rank() != 0 && !engine.core().ForwardIsCollective()) return;
+  WithWeights(recipe, env, {gpt2.n_positions}, [&](Trainee& trainee, const ProcessGroup& group) {
+    if (group.rank() != 0 && !trainee.core().ForwardIsCollective()) return;
     std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
     const std::vector<int64_t> more =
-        Generate([&engine](const at::Tensor& tokens) { return engine.Forward(tokens); }, text,
+        Generate([&trainee](const at::Tensor& tokens) { return trainee.Forward(tokens); }, text,
                  {.max_new_tokens = recipe.run.max_new_tokens,
                   .temperature = recipe.run.temperature,
                   .top_k = recipe.run.top_k,

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "dslaunch/engine.h"
 #include "dslaunch/process_group.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/data/loader.h"
@@ -20,6 +19,7 @@
 #include "trainer/program/step.h"
 #include "trainer/program/stop.h"
 #include "trainer/program/trace.h"
+#include "trainer/program/trainee.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -49,6 +49,7 @@ class Trainer {
     return checkpointer_ && checkpointer_->failed() ? StopWish::kSaveFailed
                                                     : CurrentStopWish(deadline_);
   }
+  std::string WhoTrains() const;
   void Announce() const;
   // Trains until the last step, or until all ranks know that one wishes to stop. The step it ended
   // with.
@@ -70,7 +71,7 @@ class Trainer {
   std::optional<StepTrace> trace_;
   std::optional<Clock::time_point> deadline_;
   std::optional<ProcessGroup> group_;
-  std::optional<Engine<Model>> engine_;
+  std::unique_ptr<Trainee> trainee_;
   MemoryPlan plan_;
   int64_t interval_ = 0;       // steps between the last two exchanges
   int64_t next_exchange_ = 0;  // the step
@@ -124,8 +125,8 @@ BatchLoader Trainer::MakeLoader() const {
   const int64_t steps = schedule_.last_step() - schedule_.first_step;
   return BatchLoader(*data_.train,
                      {.sampler = {.num_samples = data_.train->size(),
-                                  .rank = group_->rank(),
-                                  .world_size = group_->world_size(),
+                                  .rank = trainee_->replicas().rank(),
+                                  .world_size = trainee_->replicas().world_size(),
                                   .shuffle = recipe_.data.shuffle,
                                   .seed = recipe_.run.seed,
                                   .drop_last = recipe_.data.drop_last},
@@ -139,9 +140,9 @@ BatchLoader Trainer::MakeLoader() const {
 void Trainer::Run(const WorkerEnv& env) {
   group_.emplace(env);
   if (checkpointer_) checkpointer_->Agree(*group_);
-  engine_.emplace(PrepareEngine(recipe_, data_.train->input_shape(), *group_,
-                                checkpointer_ ? &*checkpointer_ : nullptr));
-  plan_ = PlanMemory(SizesOf(engine_->model()), recipe_.engine);
+  trainee_ = PrepareTrainee(recipe_, data_.train->input_shape(), *group_,
+                            checkpointer_ ? &*checkpointer_ : nullptr);
+  plan_ = PlanMemory(SizesOf(trainee_->model()), recipe_.engine);
   if (checkpointer_) CatchSigterm();
   progress_.Ready();
   Announce();
@@ -152,7 +153,7 @@ void Trainer::Run(const WorkerEnv& env) {
   if (stop_.wish != StopWish::kNone) LeaveEarly(last);
   WaitForSave();
   if (!recipe_.run.export_hf.empty()) {
-    ExportWeights(*engine_, *group_, recipe_.model, recipe_.run.export_hf);
+    ExportWeights(*trainee_, *group_, recipe_.model, recipe_.run.export_hf);
     if (Rank0()) {
       PrintLine("the weights in Hugging Face's layout are in " + recipe_.run.export_hf);
     }
@@ -161,24 +162,30 @@ void Trainer::Run(const WorkerEnv& env) {
   group_->Finish();
 }
 
+std::string Trainer::WhoTrains() const {
+  const int replicas = trainee_->replicas().world_size();
+  const int64_t stages = recipe_.engine.pipeline.stages;
+  if (stages == 1) return Format("%d ranks", replicas);
+  return Format("%d %s of %lld stages (%s)", replicas, replicas == 1 ? "replica" : "replicas",
+                static_cast<long long>(stages), ScheduleTypeName(recipe_.engine.pipeline.schedule));
+}
+
 void Trainer::Announce() const {
   if (!Rank0()) return;
   if (recipe_.engine.dump_state) PrintLine(DescribeEngineConfig(recipe_.engine));
   if (recipe_.engine.memory_breakdown) PrintLine(PlanText(plan_));
   if (!TellsInfo()) return;
-  int64_t weights = 0;
-  for (const at::Tensor& parameter : engine_->model().parameters()) weights += parameter.numel();
   const BatchConfig& batch = recipe_.engine.batch;
   const std::string& scheduler = recipe_.engine.scheduler.name;
   PrintLine(Format(
-      "training %s (%lld parameters) on %s: %lld samples, %lld steps of %lld = %lld x %lld x %d "
-      "ranks, "
-      "%s lr %g%s",
-      ModelTypeName(recipe_.model), static_cast<long long>(weights), recipe_.data.path.c_str(),
-      static_cast<long long>(data_.train->size()), static_cast<long long>(schedule_.total_steps),
-      static_cast<long long>(batch.train_batch_size),
+      "training %s (%lld parameters) on %s: %lld samples, %lld steps of %lld = %lld x %lld x %s, "
+      "%s "
+      "lr %g%s",
+      ModelTypeName(recipe_.model), static_cast<long long>(trainee_->total_parameters()),
+      recipe_.data.path.c_str(), static_cast<long long>(data_.train->size()),
+      static_cast<long long>(schedule_.total_steps), static_cast<long long>(batch.train_batch_size),
       static_cast<long long>(batch.micro_batch_size),
-      static_cast<long long>(batch.accumulation_steps), group_->world_size(),
+      static_cast<long long>(batch.accumulation_steps), WhoTrains().c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
   if (checkpointer_) PrintLine(checkpointer_->reason());
@@ -191,14 +198,14 @@ void Trainer::Announce() const {
 
 int64_t Trainer::TrainSteps() {
   BatchLoader batches = MakeLoader();
-  engine_->SetTrain();
+  trainee_->SetTrain(true);
   progress_.Start();
   equal_step_ = schedule_.first_step;
   int64_t step = schedule_.first_step;
   while (step < schedule_.total_steps && stop_.wish == StopWish::kNone) {
     const int64_t index = step++ - schedule_.first_step;
     if (trace_) trace_->BeforeStep(index);
-    progress_.AddStep(TrainStep(*engine_, batches, *group_, recipe_.run, step));
+    progress_.AddStep(TrainStep(*trainee_, batches, recipe_.run, step));
     if (trace_) trace_->AfterStep(index);
     if (schedule_.ExchangesAfter(step) || step >= next_exchange_) Exchange(step);
     progress_.WriteStatus();
@@ -209,7 +216,7 @@ int64_t Trainer::TrainSteps() {
     if (every && step % *every == 0 && step != schedule_.total_steps &&
         stop_.wish == StopWish::kNone && data_.test != nullptr) {
       EvaluateAfter(Format("step %lld: test", static_cast<long long>(step)));
-      engine_->SetTrain();
+      trainee_->SetTrain(true);
     }
   }
   if (trace_) trace_->Finish();
@@ -237,7 +244,7 @@ void Trainer::Exchange(int64_t step) {
 
 void Trainer::CheckReplicas(int64_t step) {
   uint64_t hash = recipe_.run.seed;
-  for (const at::Tensor& parameter : engine_->model().parameters()) {
+  for (const at::Tensor& parameter : trainee_->model().parameters()) {
     const at::Tensor bytes = parameter.detach().cpu().contiguous();
     hash = HashBytes(bytes.const_data_ptr(), bytes.nbytes(), hash);
   }
@@ -254,7 +261,7 @@ void Trainer::CheckReplicas(int64_t step) {
 void Trainer::Save(int64_t step) {
   if (!checkpointer_) return;
   try {
-    checkpointer_->Save(engine_->core(), schedule_.PositionAfter(step), progress_.samples());
+    checkpointer_->Save(trainee_->core(), schedule_.PositionAfter(step), progress_.samples());
   } catch (const TrainError&) {
     group_->Finish();  // all ranks throw; none is to take another's leaving for a loss
     throw;
@@ -278,7 +285,7 @@ void Trainer::EvaluateAfter(const std::string& prefix) {
   }
   const Clock::time_point start = Clock::now();
   const Evaluation result =
-      Evaluate(*engine_, *data_.test, *group_, recipe_.data.prefetch, [this] { return Wish(); });
+      Evaluate(*trainee_, *data_.test, *group_, recipe_.data.prefetch, [this] { return Wish(); });
   progress_.LeaveOut(Clock::now() - start);
   stop_ = {result.stop, result.stop_rank};
   if (stop_.wish == StopWish::kNone && Rank0()) PrintLine(EvaluationLine(prefix, result.sums));
@@ -309,7 +316,7 @@ void Trainer::ReportEnd(const BatchLoader& batches) const {
 }
 
 MemoryBytes Trainer::Memory() const {
-  const MemoryUse use = engine_->core().memory();
+  const MemoryUse use = trainee_->core().memory();
   return {use.parameters, use.gradients,   use.buckets,   use.optimizer,
           use.buffers,    use.activations, PeakRssBytes()};
 }
