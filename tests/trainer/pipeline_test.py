@@ -52,7 +52,7 @@ class PipelineCase(unittest.TestCase):
         cls.weights = os.path.join(cls.folder, "gpt2.safetensors")
         torch.manual_seed(3)
         save_file(Gpt2(GPT2).state_dict(), cls.weights)
-        write_idx_part(cls.folder, 512)
+        write_idx_part(cls.folder, {"train": 512, "t10k": 64})
         cls.alone = {}
 
     def recipe(self, engine, steps=10, model=GPT2, **run_keys):
