@@ -21,7 +21,8 @@ void Materialize(torch::nn::Module& module, InitRecording& deferred) {
 }  // namespace
 
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
-                                             const ProcessGroup& group, InitRecording* deferred) {
+                                             const EngineRanks& ranks, Passes passes,
+                                             InitRecording* deferred) {
   // At stage 3 only ShardedStates may do this: all parameters at once may not fit into memory.
   if (deferred == nullptr || config.zero.stage < 3) {
     if (deferred != nullptr) Materialize(module, *deferred);
@@ -29,9 +30,9 @@ std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::
     deferred = nullptr;
   }
   if (config.zero.stage == 0) {
-    return std::make_unique<ReplicatedStates>(config, module, group);
+    return std::make_unique<ReplicatedStates>(config, module, ranks, passes);
   }
-  return std::make_unique<ShardedStates>(config, module, group, deferred);
+  return std::make_unique<ShardedStates>(config, module, ranks, passes, deferred);
 }
 
 }  // namespace dslaunch

@@ -32,7 +32,7 @@ TensorPart Part(const std::string& name, const at::Tensor& whole, int64_t start,
 
 std::string LoadFailure(const Checkpoint& checkpoint, const std::vector<TensorPart>& state) {
   try {
-    LoadState(checkpoint, state, World());
+    LoadState(checkpoint, state, World(), /*replica=*/0);
     return "";
   } catch (const TrainError& error) {
     EXPECT_EQ(error.code(), ExitCode::kBadInput);
