@@ -11,7 +11,7 @@ namespace {
 
 // What was deferred gets its memory and its values.
 void Materialize(torch::nn::Module& module, InitRecording& deferred) {
-  std::vector<at::Tensor> tensors = Tensors(Unique(module.named_parameters()));
+  std::vector<at::Tensor> tensors = TensorsOf(Unique(module.named_parameters()));
   for (const NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
     tensors[index].set_data(values.detach());

@@ -49,7 +49,7 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
       places_(parameters_.size()),
       has_gradient_(parameters_.size()) {
   const at::NoGradGuard no_grad;
-  CheckSameModel(group_, TrainableParameters(module), Tensors(buffers_),
+  CheckSameModel(group_, TrainableParameters(module), TensorsOf(buffers_),
                  /*may_be_empty=*/passes == Passes::kBatches);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     elements_.push_back(parameters_[i].tensor.numel());
@@ -165,13 +165,13 @@ void ShardedStates::MakeGatherer() {
 }
 
 void ShardedStates::TakeFromModel() {
-  BroadcastFromRank0(group_, Tensors(buffers_));
-  BroadcastFromRank0(group_, Tensors(parameters_));
+  BroadcastFromRank0(group_, TensorsOf(buffers_));
+  BroadcastFromRank0(group_, TensorsOf(parameters_));
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
 }
 
 void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
-  std::vector<at::Tensor> tensors = Tensors(parameters_);
+  std::vector<at::Tensor> tensors = TensorsOf(parameters_);
   for (const NamedTensor& item : buffers_) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
     if (index < parameters_.size()) return Take(index, values.detach());
@@ -399,7 +399,7 @@ void ShardedStates::Clear() {
   for (Unit& unit : units_) unit.filled = false;
   has_gradient_.assign(has_gradient_.size(), false);
   arrivals_->AllowAny();
-  BroadcastFromRank0(group_, Tensors(buffers_));
+  BroadcastFromRank0(group_, TensorsOf(buffers_));
 }
 
 // Those of `parameters` that are not always whole, each once.
