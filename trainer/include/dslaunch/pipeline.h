@@ -166,8 +166,8 @@ struct PipelineModule {
   int num_stages = 0;  // 0: the configuration's pipeline.stages
   // "uniform", "parameters", "type:REGEX" or "profile"; empty: the configuration's
   // pipeline.partition.
-  std::string partition;
-  PipelineLoss loss;                            // null: CrossEntropy of the first output and target
+  std::string partition = {};
+  PipelineLoss loss = {};                       // null: CrossEntropy of the first output and target
   int64_t activation_checkpoint_interval = -1;  // layers; 0: none; -1: the configuration's
   // For partition "profile": the first layer's inputs for one micro-batch.
   Tensors sample = {};
@@ -175,8 +175,8 @@ struct PipelineModule {
 
 // What one forward pass of a pipeline takes.
 struct MicroBatch {
-  Tensors inputs;   // of the first layer. Read on ranks of the first stage only
-  Tensors targets;  // of the loss. Read on ranks of the last stage only
+  Tensors inputs = {};   // of the first layer. Read on ranks of the first stage only
+  Tensors targets = {};  // of the loss. Read on ranks of the last stage only
 };
 
 // Gives the micro-batches of this rank's replica, one for each call. It is called on ranks of the
