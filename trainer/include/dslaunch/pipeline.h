@@ -29,6 +29,8 @@
 
 namespace dslaunch {
 
+struct StageParts;
+
 // What goes from one layer to the next: any number of tensors of any dtype. Of those that hold
 // integers or booleans, and of those that need none, no gradient comes back.
 using Tensors = std::vector<at::Tensor>;
@@ -211,6 +213,7 @@ class PipelineEngine {
   // This rank's place among those that train the same stage, and how many there are.
   int replica() const;
   int num_replicas() const;
+  const ProcessGroup& replicas() const;  // these
 
   // Of this rank: only its own stage's parameters, under the names that they have in the whole.
   const torch::nn::Module& module() const;
@@ -224,7 +227,10 @@ class PipelineEngine {
                                                  const LoadCheckpointOptions& options = {});
 
  private:
+  friend PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss,
+                                           const EngineConfig& config, const ProcessGroup& group);
   class Impl;
+  explicit PipelineEngine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 
