@@ -3,11 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <exception>
-#include <fstream>
-#include <sstream>
 
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/engine_impl.h"
+#include "trainer/engine/read_config.h"
 #include "trainer/precision/module_dtype.h"
 #include "trainer/train_error.h"
 
@@ -18,19 +17,15 @@ namespace {
   throw TrainError(ExitCode::kBadInput, problem);
 }
 
-// `config` is a path or JSON text.
-EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options, int ranks) {
-  const size_t start = config.find_first_not_of(" \t\r\n");
-  if (start != std::string::npos && config[start] == '{') {
-    return ParseEngineConfig(config, "the configuration", ranks, options.optimizer);
+// For a model that is whole on every rank.
+EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& options, int ranks) {
+  EngineConfig config = ReadConfig(text, options, ranks);
+  if (config.pipeline.wanted()) {
+    Fail(
+        "the configuration's pipeline needs a model that can be cut into layers: call "
+        "InitializePipeline, or leave the section out");
   }
-  std::ifstream file(config);
-  std::ostringstream text;
-  if (!(text << file.rdbuf())) {
-    Fail("cannot read the configuration " + config +
-         "; give the path of a DeepSpeed configuration, or JSON text");
-  }
-  return ParseEngineConfig(text.str(), config, ranks, options.optimizer);
+  return config;
 }
 
 }  // namespace
@@ -48,8 +43,8 @@ EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
     : impl_(std::make_unique<Impl>(config, module, ranks, Passes::kBatches, deferred)) {}
 EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
                        const ProcessGroup& group, const InitializeOptions& options)
-    : EngineCore(ReadConfig(config, options, group.world_size()), module, group, options.deferred) {
-}
+    : EngineCore(ReadWholeConfig(config, options, group.world_size()), module, group,
+                 options.deferred) {}
 EngineCore::~EngineCore() = default;
 EngineCore::EngineCore(EngineCore&&) noexcept = default;
 

@@ -12,6 +12,8 @@
 #include "trainer/comm/gather_texts.h"
 #include "trainer/engine/engine_ranks.h"
 #include "trainer/engine/other_stages.h"
+#include "trainer/engine/read_config.h"
+#include "trainer/pipeline/layer_run.h"
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/stage_batch.h"
 #include "trainer/pipeline/stage_link.h"
@@ -107,13 +109,6 @@ class RankGroups {
   EngineRanks ranks_;
 };
 
-// Of this process's default generator.
-uint64_t CurrentSeed() {
-  const at::Generator& generator = at::globalContext().defaultGenerator(at::kCPU);
-  const std::lock_guard lock(generator.mutex());
-  return generator.current_seed();
-}
-
 }  // namespace
 
 class PipelineEngine::Impl {
@@ -133,7 +128,7 @@ class PipelineEngine::Impl {
                .chunks = std::move(parts.chunks),
                .loss = std::move(loss),
                .recompute_interval = config_.activation_checkpoint_interval,
-               .seed = CurrentSeed(),
+               .seed = BorrowedGenerator().seed(),
                .core = core_,
                .link = link_},
         train_plan_(MakePipelineSchedule(config_.schedule, topology_.stages(),
@@ -271,6 +266,14 @@ PipelineEngine::PipelineEngine(const EngineConfig& config, const PipelineModule&
     return BuildStage(module, merged.pipeline, StageOfThisRank(merged, group), seconds);
   });
   impl_ = std::make_unique<Impl>(std::move(parts), module.loss, merged, group);
+}
+
+PipelineEngine InitializePipeline(const std::string& config, const PipelineModule& module,
+                                  const ProcessGroup& group, const InitializeOptions& options) {
+  if (options.deferred != nullptr) {
+    Refuse("InitializeOptions::deferred is for a whole model; a pipeline builds its layers itself");
+  }
+  return {ReadConfig(config, options, group.world_size(), module.num_stages), module, group};
 }
 
 PipelineEngine::~PipelineEngine() = default;
