@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -127,18 +128,25 @@ c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
   }
 }
 
+std::vector<size_t> FromZero(int count) {
+  std::vector<size_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
 }  // namespace
 
 ProcessGroup::ProcessGroup(const WorkerEnv& env)
-    : ProcessGroup(MakeStore(env), env.rank, env.world_size, "world") {}
+    : ProcessGroup(MakeStore(env), env.rank, FromZero(env.world_size), "world") {}
 
-ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
-                           const std::string& name)
+ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
+                           std::vector<size_t> job_ranks, const std::string& name)
     : rank_(rank),
-      world_size_(world_size),
+      world_size_(static_cast<int>(job_ranks.size())),
+      job_ranks_(std::move(job_ranks)),
       store_(std::move(store)),
       group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
-      lockstep_(std::make_unique<Lockstep>(store_, rank_, world_size_)) {
+      lockstep_(std::make_unique<Lockstep>(store_, rank_, job_ranks_)) {
   const auto gloo = MakeGlooBackend(c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_,
                                     world_size_, kCollectiveTimeout);
   group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
@@ -147,13 +155,17 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
 }
 
 ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::string& name) const {
-  for (const int rank : ranks) CheckRank("Subgroup", "a rank", rank, world_size_);
+  std::vector<size_t> job_ranks;
+  for (const int rank : ranks) {
+    CheckRank("Subgroup", "a rank", rank, world_size_);
+    job_ranks.push_back(job_ranks_[static_cast<size_t>(rank)]);
+  }
   const auto own = std::ranges::find(ranks, rank_);
   if (own == ranks.end()) {
     Refuse("Subgroup", "rank " + std::to_string(rank_) + " is not among those of " + name);
   }
   ProcessGroup group(c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_),
-                     static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()), name);
+                     static_cast<int>(own - ranks.begin()), std::move(job_ranks), name);
   group.is_subgroup_ = true;
   subgroups_.push_back(group.group_);
   return group;

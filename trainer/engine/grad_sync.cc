@@ -62,10 +62,12 @@ void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTenso
                                      : "nothing, as there are " + std::to_string(list.size()));
     }
     if (GroupRanks(here).size() == 1) continue;
-    throw TrainError(ExitCode::kBadInput,
-                     "the ranks' models differ, first in tensor " + std::to_string(i + 1) + " (" +
-                         ByRank(here, [](const std::string& line) { return line; }) +
-                         "); every rank must run the same program with the same configuration");
+    throw TrainError(
+        ExitCode::kBadInput,
+        "the ranks' models differ, first in tensor " + std::to_string(i + 1) + " (" +
+            ByRank(
+                here, [](const std::string& line) { return line; }, group.job_ranks()) +
+            "); every rank must run the same program with the same configuration");
   }
 }
 

@@ -548,7 +548,7 @@ TEST(EngineBatchTest, AModelThatDiffersOnOneStageIsSaidOnAll) {
            EngineCore core(Config(zero, 3), *net, stage.Ranks());
          })) {
       EXPECT_THAT(TextOf(error), AllOf(HasSubstr("pipeline stage 1: the ranks' models differ"),
-                                       HasSubstr("more Float [2]")));
+                                       HasSubstr("rank 3: more Float [2]")));
     }
   }
 }

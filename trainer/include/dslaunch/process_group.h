@@ -45,6 +45,8 @@ class ProcessGroup {
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
+  // What each rank of this is called in messages: its rank among all of the job.
+  const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }
   // Shared by all ranks: small values by key.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
@@ -78,11 +80,12 @@ class ProcessGroup {
   void Finish();
 
  private:
-  ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size,
+  ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> job_ranks,
                const std::string& name);
 
   int rank_;
   int world_size_;
+  std::vector<size_t> job_ranks_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   bool is_subgroup_ = false;
