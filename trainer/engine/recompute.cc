@@ -109,8 +109,11 @@ class Run {
   // `first`: nodes of this graph have that number or a greater one.
   void FindParameters(uint64_t first) {
     std::unordered_set<const autograd::Node*> seen = {nullptr};
+    std::vector<std::shared_ptr<autograd::Node>> own;  // which nobody else holds for long
     for (const at::Tensor& input : inputs_) {
-      if (input.requires_grad()) seen.insert(autograd::impl::gradient_edge(input).function.get());
+      if (!input.requires_grad()) continue;
+      own.push_back(autograd::impl::gradient_edge(input).function);
+      seen.insert(own.back().get());
     }
     std::vector<std::shared_ptr<autograd::Node>> ahead;
     for (const at::Tensor& output : outputs_) {

@@ -309,5 +309,366 @@ TEST_P(PipelineEngineTest, MicroBatchesMayDifferInShape) {
   });
 }
 
+TEST(PipelineEngineZeroTest, EveryZeroStageTrainsAsOneProcessDoes) {
+  InRanks(4, [](ProcessGroup& group) {
+    for (const int zero : {1, 2, 3}) {
+      ExpectParity(group, {.stages = 2, .micro_batches = 4, .zero = zero}, /*ragged=*/false);
+      ExpectParity(group,
+                   {.stages = 2,
+                    .micro_batches = 3,
+                    .schedule = "interleaved",
+                    .virtual_stages = 2,
+                    .zero = zero,
+                    .interval = 1,
+                    .sgd = true,
+                    .rank_order = "data_pipe"},
+                   /*ragged=*/true);
+      ExpectParity(group, {.stages = 2, .micro_batches = 4, .schedule = "zb-h1", .zero = zero},
+                   /*ragged=*/false);
+    }
+  });
+}
+
+TEST(PipelineEngineRecomputeTest, RecomputingChangesNothing) {
+  InRanks(2, [](ProcessGroup& group) {
+    for (Setting setting : SettingsFor(2)) {
+      if (setting.micro_batches != 4) continue;
+      for (setting.interval = 1; setting.interval <= 3; ++setting.interval) {
+        ExpectParity(group, setting, /*ragged=*/true);
+      }
+    }
+  });
+}
+
+// ---- What is sent ----
+
+// On a network where a send is over when it is matched, and all that two ranks exchange travels in
+// one row. The shapes change all the time, so every message has a rest, too.
+void ExpectRunsStrictly(int stages, int replicas) {
+  InRanks(stages * replicas, [&](ProcessGroup& group) {
+    const auto world = StrictBackend::Install(group);
+    for (const Setting& setting : SettingsFor(stages)) {
+      PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
+      const auto replica_group = replicas > 1 ? StrictBackend::Install(engine.replicas()) : nullptr;
+      for (int64_t step = 0; step < 3; ++step) {
+        engine.TrainBatch(Source(step, engine.replica(), /*ragged=*/step > 0));
+      }
+      engine.EvalBatch(Source(0, engine.replica(), /*ragged=*/true), 3);
+      engine.Infer(Data({}, /*ragged=*/false).inputs);
+      if (replica_group) replica_group->Compare(engine.replicas());
+    }
+    world->Compare(group);
+  });
+}
+
+TEST(PipelineEngineNetworkTest, EveryScheduleRunsWhereMessagesTravelInOneRow) {
+  ExpectRunsStrictly(2, 1);
+  ExpectRunsStrictly(3, 1);
+  ExpectRunsStrictly(4, 1);
+  ExpectRunsStrictly(2, 2);
+}
+
+// After the first micro-batch of the first batch, a message of what it was before is one message.
+TEST(PipelineEngineNetworkTest, ShapesTravelOnlyWhereTheyChange) {
+  InRanks(2, [](ProcessGroup& group) {
+    const auto network = StrictBackend::Install(group);
+    const Setting setting{.stages = 2, .micro_batches = 4};
+    PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
+    const auto messages = [&] {
+      return std::ranges::count_if(network->operations(), [](const auto& operation) {
+        return operation.name == "send" || operation.name == "recv";
+      });
+    };
+    const auto before = messages();
+    engine.TrainBatch(Source(0, 0, /*ragged=*/false));
+    const auto first = messages();
+    engine.TrainBatch(Source(1, 0, /*ragged=*/false));
+    Expect(messages() - first == 2 * 4, "a second batch has activations and gradients only");
+    Expect(first - before > 2 * 4, "the first one says what they are");
+  });
+}
+
+// ---- Random numbers ----
+
+std::vector<PipelineLayer> LayersWithDropout() {
+  return {LayerSpec<torch::nn::Embedding>(kWords, kWidth),
+          LayerSpec<torch::nn::Dropout>(0.5),
+          LayerSpec<Linear>(kWidth, kWidth),
+          LayerSpec<torch::nn::Dropout>(0.5),
+          LayerSpec<Linear>(kWidth, kWidth),
+          LayerSpec<torch::nn::Dropout>(0.5),
+          LayerSpec<Linear>(kWidth, kClasses),
+          LayerFunction([](const at::Tensor& x) { return x * 2; })};
+}
+
+std::vector<double> LossesWithDropout(const Setting& setting, uint64_t seed) {
+  const TempDir folder;
+  InRanks(setting.stages, [&](ProcessGroup& group) {
+    at::manual_seed(seed);
+    PipelineEngine engine =
+        InitializePipeline(ConfigOf(setting), {.layers = LayersWithDropout()}, group);
+    std::ofstream file(folder / ("rank" + std::to_string(group.rank())));
+    file.precision(17);
+    for (int64_t step = 0; step < 3; ++step) {
+      at::rand({3});  // what else draws numbers does not matter
+      file << engine.TrainBatch(Source(step, 0, /*ragged=*/false)) << "\n";
+    }
+  });
+  std::ifstream file(folder / "rank0");
+  std::vector<double> losses;
+  for (double loss = 0; file >> loss;) losses.push_back(loss);
+  EXPECT_EQ(losses.size(), 3u);
+  return losses;
+}
+
+TEST(PipelineEngineRandomTest, DropoutIsTheSameForEveryCutAndWhenRecomputed) {
+  Setting setting{.micro_batches = 4};
+  const std::vector<double> wanted = LossesWithDropout(setting, 5);
+  EXPECT_NE(wanted, LossesWithDropout(setting, 6));
+  const auto expect_same = [&] {
+    const std::vector<double> got = LossesWithDropout(setting, 5);
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], wanted[i], 1e-6) << ToText(setting);
+  };
+  for (setting.interval = 0; setting.interval <= 2; ++setting.interval) {
+    for (setting.stages = 1; setting.stages <= 4; ++setting.stages) expect_same();
+  }
+  setting = {.stages = 2,
+             .micro_batches = 4,
+             .schedule = "interleaved",
+             .virtual_stages = 3,
+             .interval = 1};
+  expect_same();
+  setting = {.stages = 4, .micro_batches = 4, .schedule = "zb-h1", .interval = 2};
+  expect_same();
+}
+
+// ---- Without gradients ----
+
+TEST_P(PipelineEngineTest, EvaluatesAndInfersAsOneProcessDoes) {
+  const auto [stages, replicas] = GetParam();
+  InRanks(stages * replicas, [&](ProcessGroup& group) {
+    const Setting setting{
+        .stages = stages, .micro_batches = 2, .schedule = "interleaved", .virtual_stages = 2};
+    PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
+    Reference reference(setting, replicas, AllParameters(engine, group));
+    constexpr int64_t kBatches = 5;
+    double sum = 0;
+    const at::NoGradGuard no_grad;
+    Whole& whole = const_cast<Whole&>(reference.engine().model());
+    for (int64_t m = 0; m < kBatches; ++m) {
+      for (int64_t replica = 0; replica < replicas; ++replica) {
+        const MicroBatch data = Data({9, replica, m}, /*ragged=*/true);
+        sum += CrossEntropy(whole.forward(data.inputs[0]), data.targets[0]).item<double>();
+      }
+    }
+    for (const bool trains : {true, false}) {
+      engine.SetTrain(trains);
+      ExpectNear(engine.EvalBatch(Source(9, engine.replica(), /*ragged=*/true), kBatches),
+                 sum / static_cast<double>(kBatches * replicas), "the mean loss");
+      Expect(engine.module().is_training() == trains, "the mode is what it was");
+    }
+    for (int64_t m = 0; m < 3; ++m) {
+      const MicroBatch data = Data({9, engine.replica(), m}, /*ragged=*/true);
+      const Tensors outputs = engine.Infer(engine.is_first_stage() ? data.inputs : Tensors());
+      Expect(outputs.size() == 1, "the model has one output");
+      Expect(at::allclose(outputs[0], whole.forward(data.inputs[0]), 1e-5, 1e-6), "the output");
+    }
+  });
+}
+
+TEST(PipelineEngineSourceTest, IsCalledInOrderOnTheFirstAndTheLastStageOnly) {
+  InRanks(3, [](ProcessGroup& group) {
+    const Setting setting{.stages = 3, .micro_batches = 4};
+    PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
+    int64_t calls = 0;
+    const MicroBatchSource source = Source(0, 0, /*ragged=*/false);
+    engine.TrainBatch([&] {
+      ++calls;
+      MicroBatch batch = source();
+      // Each side needs its own only.
+      if (!engine.is_first_stage()) batch.inputs.clear();
+      if (!engine.is_last_stage()) batch.targets.clear();
+      return batch;
+    });
+    Expect(calls == (engine.stage() == 1 ? 0 : 4), "as many micro-batches");
+  });
+}
+
+// ---- Mistakes and losses ----
+
+// What each rank threw; "" where it did not.
+std::vector<std::string> ErrorsOf(int ranks, const std::function<void(ProcessGroup& group)>& body) {
+  const TempDir folder;
+  const auto name = [&](int rank) { return folder / ("rank" + std::to_string(rank)); };
+  try {
+    Spawn(ranks, [&](int rank) {
+      // Where one rank is killed, the others are to say what they see of it.
+      std::signal(SIGTERM, SIG_IGN);
+      try {
+        ProcessGroup group = InitProcessGroup();
+        body(group);
+        group.Finish();
+      } catch (const std::exception& error) {
+        std::ofstream(name(rank)) << error.what();
+        _exit(0);
+      }
+    });
+  } catch (const TrainError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("SIGKILL"));
+  }
+  std::vector<std::string> errors;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::ifstream file(name(rank));
+    errors.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  return errors;
+}
+
+MATCHER(IsPeerLoss, "") { return ClassifyCommFailure(arg) == CommFailure::kPeerLost; }
+
+// Layers on three stages, of which `layer` is the first of stage 1.
+PipelineModule ThreeStages(PipelineLayer layer) {
+  return {.layers = {LayerSpec<Linear>(kWidth, kWidth), std::move(layer),
+                     LayerSpec<Linear>(kWidth, kClasses)},
+          .num_stages = 3,
+          .partition = "uniform"};
+}
+
+constexpr char kConfig[] = R"({"train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": 4, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}})";
+
+MicroBatch Vectors() { return {{at::ones({2, kWidth})}, {at::zeros({2}, at::kLong)}}; }
+
+TEST(PipelineEngineMistakeTest, ALayerThatReturnsNothingIsNamed) {
+  const std::vector<std::string> errors = ErrorsOf(3, [](ProcessGroup& group) {
+    int calls = 0;
+    PipelineEngine engine =
+        InitializePipeline(kConfig, ThreeStages(LayerFunction([&](const at::Tensor& x) {
+                             return ++calls < 3 ? x : at::Tensor();
+                           })),
+                           group);
+    for (;;) engine.TrainBatch(Vectors);
+  });
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("stage 1"), HasSubstr("layer 1 (function)"),
+                               HasSubstr("undefined tensor")));
+  EXPECT_THAT(errors[0], AllOf(HasSubstr("stage 1 (rank 1: layer 1"), IsPeerLoss()));
+  EXPECT_THAT(errors[2], AllOf(HasSubstr("stage 1 (rank 1: layer 1"), IsPeerLoss()));
+}
+
+TEST(PipelineEngineMistakeTest, ALayerThatThrowsIsNamed) {
+  const std::vector<std::string> errors = ErrorsOf(3, [](ProcessGroup& group) {
+    PipelineEngine engine =
+        InitializePipeline(kConfig, ThreeStages(LayerSpec<Linear>(kWidth + 1, kWidth)), group);
+    engine.TrainBatch(Vectors);
+  });
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("stage 1"), HasSubstr("layer 1 (torch::nn::LinearImpl)"),
+                               HasSubstr("shapes cannot be multiplied")));
+}
+
+TEST(PipelineEngineMistakeTest, WhatCannotBeSentIsNamed) {
+  const std::vector<std::string> errors = ErrorsOf(3, [](ProcessGroup& group) {
+    PipelineEngine engine = InitializePipeline(
+        kConfig,
+        ThreeStages(LayerFunction([](const at::Tensor& x) { return x.detach().to_sparse(); })),
+        group);
+    engine.TrainBatch(Vectors);
+  });
+  EXPECT_THAT(errors[1],
+              AllOf(HasSubstr("stage 1, layer 1 (function): its output is Sparse on cpu")));
+}
+
+TEST(PipelineEngineMistakeTest, MoreStagesThanLayers) {
+  const std::vector<std::string> errors = ErrorsOf(2, [](ProcessGroup& group) {
+    InitializePipeline(kConfig, {.layers = {LayerSpec<Linear>(2, 2)}, .num_stages = 2}, group);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("1 layer")));
+  EXPECT_EQ(errors[0], errors[1]);
+}
+
+TEST(PipelineEngineMistakeTest, StagesThatDoNotDivideTheRanks) {
+  const std::vector<std::string> errors = ErrorsOf(3, [](ProcessGroup& group) {
+    InitializePipeline(kConfig, {.layers = Layers(), .num_stages = 2}, group);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("pipeline.stages is 2, which does not divide 3 ranks")));
+}
+
+TEST(PipelineEngineMistakeTest, RanksWithDifferentNumbersOfMicroBatches) {
+  std::vector<std::string> errors = ErrorsOf(2, [](ProcessGroup& group) {
+    const Setting setting{.stages = 2, .micro_batches = group.rank() == 0 ? 4 : 8};
+    InitializePipeline(ConfigOf(setting), {.layers = Layers()}, group);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("gradient_accumulation_steps (rank 0: 4; rank 1: 8)")));
+
+  errors = ErrorsOf(2, [](ProcessGroup& group) {
+    PipelineEngine engine =
+        InitializePipeline(ConfigOf({.stages = 2}), {.layers = Layers()}, group);
+    engine.EvalBatch(Source(0, 0, /*ragged=*/false), group.rank() == 0 ? 2 : 3);
+  });
+  EXPECT_THAT(errors[1], AllOf(HasSubstr("stage 0 (rank 0: layers 0 to 3) has a batch of 2"),
+                               HasSubstr("stage 1 (rank 1: layers 4 to 7) one of 3")));
+
+  errors = ErrorsOf(2, [](ProcessGroup& group) {  // of replicas that need not meet in between
+    PipelineEngine engine =
+        InitializePipeline(ConfigOf({.stages = 1}), {.layers = Layers()}, group);
+    engine.EvalBatch(Source(0, 0, /*ragged=*/false), group.rank() == 0 ? 2 : 3);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("rank 0: 2 micro-batches; rank 1: 3 micro-batches")));
+}
+
+TEST(PipelineEngineMistakeTest, ASourceThatEndsEarly) {
+  for (const bool throws : {true, false}) {
+    const std::vector<std::string> errors = ErrorsOf(3, [&](ProcessGroup& group) {
+      PipelineEngine engine =
+          InitializePipeline(kConfig, ThreeStages(LayerSpec<Linear>(kWidth, kWidth)), group);
+      int calls = 0;
+      engine.TrainBatch([&] {
+        if (++calls < 3) return Vectors();
+        if (throws) throw std::runtime_error("the file is at its end");
+        return MicroBatch();
+      });
+    });
+    EXPECT_THAT(errors[0], AllOf(HasSubstr("stage 0, the source"), HasSubstr("micro-batch 3 of 4"),
+                                 HasSubstr(throws ? "the file is at its end" : "no inputs")));
+    EXPECT_THAT(errors[1], IsPeerLoss());
+  }
+}
+
+TEST(PipelineEngineMistakeTest, TheDefaultLossNeedsATarget) {
+  const std::vector<std::string> errors = ErrorsOf(3, [&](ProcessGroup& group) {
+    PipelineEngine engine =
+        InitializePipeline(kConfig, ThreeStages(LayerSpec<Linear>(kWidth, kWidth)), group);
+    engine.TrainBatch([] { return MicroBatch{Vectors().inputs, {}}; });
+  });
+  EXPECT_THAT(errors[2], AllOf(HasSubstr("stage 2, the loss of micro-batch 1 of 4"),
+                               HasSubstr("has given no targets")));
+}
+
+TEST(PipelineEngineMistakeTest, TrainingInEvaluationMode) {
+  const std::vector<std::string> errors = ErrorsOf(1, [&](ProcessGroup& group) {
+    PipelineEngine engine = InitializePipeline(ConfigOf({}), {.layers = Layers()}, group);
+    engine.SetTrain(false);
+    engine.TrainBatch(Source(0, 0, /*ragged=*/false));
+  });
+  EXPECT_THAT(errors[0], HasSubstr("TrainBatch was called while the model is in evaluation mode"));
+}
+
+TEST(PipelineEngineLossTest, AStageThatIsKilledIsNamedByItsNeighbours) {
+  const std::vector<std::string> errors = ErrorsOf(3, [](ProcessGroup& group) {
+    int calls = 0;
+    PipelineEngine engine =
+        InitializePipeline(kConfig, ThreeStages(LayerFunction([&](const at::Tensor& x) {
+                             if (++calls == 7) std::raise(SIGKILL);
+                             return x * 1;
+                           })),
+                           group);
+    for (;;) engine.TrainBatch(Vectors);
+  });
+  for (const int neighbour : {0, 2}) {
+    EXPECT_THAT(errors[neighbour], AllOf(HasSubstr("of micro-batch "),
+                                         HasSubstr("stage 1 (rank 1: layer 1"), IsPeerLoss()));
+  }
+}
+
 }  // namespace
 }  // namespace dslaunch
