@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <limits>
 
-#include "trainer/checkpoint/rank_record.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/engine/module_tensors.h"
 #include "trainer/precision/gradients.h"
@@ -38,25 +37,6 @@ OtherStages Meet(const EngineConfig& config, const torch::nn::Module& module,
   return MeetOtherStages(ranks, module);
 }
 
-// What goes wrong on one stage is thrown on all, which would wait for it.
-std::unique_ptr<ModelStates> MakeStates(const EngineConfig& config, torch::nn::Module& module,
-                                        const EngineRanks& ranks, Passes passes,
-                                        InitRecording* deferred) {
-  if (passes == Passes::kMicroBatches) {
-    return MakeModelStates(config, module, ranks, passes, deferred);
-  }
-  std::unique_ptr<ModelStates> states;
-  std::string failure;
-  try {
-    states = MakeModelStates(config, module, ranks, passes, deferred);
-  } catch (const TrainError& error) {
-    failure = FormatFailure(TrainError(
-        error.code(), "pipeline stage " + std::to_string(ranks.stage) + ": " + error.what()));
-  }
-  ThrowFirstFailure(GatherTexts(*ranks.world, failure));
-  return states;
-}
-
 }  // namespace
 
 EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
@@ -66,7 +46,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
       ranks_(ranks),
       passes_(passes),
       others_(Meet(config, module, ranks, passes)),
-      states_(MakeStates(config, module, ranks, passes, deferred)),
+      states_(MakeModelStates(config, module, ranks, passes, deferred)),
       parameters_(TrainableParameters(module)),
       optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
                                states_->parts(), SumOfShards(), others_.trained)) {

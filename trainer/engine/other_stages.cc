@@ -4,8 +4,10 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "trainer/checkpoint/rank_record.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/config/same_config.h"
+#include "trainer/engine/grad_sync.h"
 #include "trainer/engine/module_tensors.h"
 #include "trainer/train_error.h"
 
@@ -67,6 +69,19 @@ int CountingStage(const std::string& name, const std::vector<Copy>& copies) {
                        ", but their copies are not tied");
 }
 
+// What the replicas of one stage see is thrown on all stages, which would wait for them.
+void CheckReplicas(const EngineRanks& ranks, const torch::nn::Module& module) {
+  std::string failure;
+  try {
+    CheckSameModel(*ranks.replicas, TrainableParameters(module),
+                   Tensors(Unique(module.named_buffers())), /*may_be_empty=*/true);
+  } catch (const TrainError& error) {
+    failure = FormatFailure(TrainError(
+        error.code(), "pipeline stage " + std::to_string(ranks.stage) + ": " + error.what()));
+  }
+  ThrowFirstFailure(GatherTexts(*ranks.world, failure));
+}
+
 }  // namespace
 
 void CheckSameConfig(const ProcessGroup& world, const EngineConfig& config) {
@@ -75,6 +90,7 @@ void CheckSameConfig(const ProcessGroup& world, const EngineConfig& config) {
 }
 
 OtherStages MeetOtherStages(const EngineRanks& ranks, const torch::nn::Module& module) {
+  CheckReplicas(ranks, module);
   // One rank of each stage speaks for it.
   const std::string own = ranks.replicas->rank() == 0 ? DescribeCopies(ranks, module) : "";
   OtherStages others;

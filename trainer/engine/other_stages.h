@@ -24,8 +24,8 @@ struct OtherStages {
 // where the configurations of the ranks would keep them from training one model.
 void CheckSameConfig(const ProcessGroup& world, const EngineConfig& config);
 
-// Collective over ranks.world. Throws on every rank where no stage trains anything, or where
-// several stages train a parameter that is not tied.
+// Collective over ranks.world. Throws on every rank where the replicas of a stage have different
+// models, where no stage trains anything, or where several train a parameter that is not tied.
 OtherStages MeetOtherStages(const EngineRanks& ranks, const torch::nn::Module& module);
 
 }  // namespace dslaunch

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -260,6 +261,48 @@ TEST(BucketSyncTest, PredividingKeepsA16BitSumInRange) {
         EXPECT_EQ(value, 49152);
       }
     }));
+  }
+}
+
+// Backward passes of a batch, whose gradients come in any of them, or between them, and of which
+// none is the last; and parameters that got none.
+TEST(BucketSyncTest, WhatABatchHasGatheredTravelsAtItsEnd) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const at::ScalarType communication : {at::kFloat, at::kBFloat16}) {
+        ExpectNoErrors(RunRanks(ranks, [&](const ProcessGroup& group) {
+          const std::vector<NamedTensor> parameters = MakeParameters(dtype, 1);
+          const auto sync = MakeGradSync(group, parameters, {},
+                                         {.communication_dtype = communication,
+                                          .sum = true,
+                                          .bucket_bytes = kSmallBucket,
+                                          .batches = true});
+          for (int step = 0; step < 3; ++step) {
+            sync->Begin(true);
+            for (const std::vector<size_t>& use :
+                 {std::vector<size_t>{0, 1, 3}, {3, 4}, {1, 0, 4, 3}}) {
+              sync->BeforeBackward(false);
+              Backward(Loss(parameters, Ones(), use) * (group.rank() + 1));
+              sync->AfterBackward();
+            }
+            at::Tensor late = parameters[2].tensor;
+            late.mutable_grad() = at::ones_like(late) * (group.rank() + 1);
+            (*torch::autograd::impl::post_acc_grad_hooks(late))(late);
+            EXPECT_FALSE(late.grad().defined());
+            sync->End();
+            const std::vector<at::Tensor> gradients = sync->Gradients();
+            const std::vector<double> times = {2, 2, 1, 3, 2};
+            const double sum = ranks * (ranks + 1) / 2.0;
+            for (size_t i = 0; i < times.size(); ++i) {
+              EXPECT_TRUE((gradients[i] == times[i] * sum).all().item<bool>())
+                  << i << ": " << gradients[i];
+            }
+            EXPECT_FALSE(gradients[5].defined()) << "in none of them";
+            sync->Clear();
+          }
+        }));
+      }
+    }
   }
 }
 

@@ -99,7 +99,8 @@ class EngineCore {
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
              InitRecording* deferred = nullptr);
   // Of one stage of a pipeline: `module` has its parameters only, and this is to be used through an
-  // EngineBatch (trainer/engine/engine_batch.h).
+  // EngineBatch (trainer/engine/engine_batch.h). Throws on every rank of all stages, naming ranks
+  // and what they have, where their configurations or the models of a stage's replicas differ.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
              InitRecording* deferred = nullptr);
   // `config` is the path of a DeepSpeed configuration, or JSON text, which begins with '{'.
