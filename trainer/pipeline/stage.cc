@@ -131,13 +131,11 @@ std::vector<TiedParameter> TiedOf(const std::map<size_t, std::shared_ptr<Module>
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
                       const std::vector<double>& seconds) {
   const std::vector<PipelineLayer>& layers = module.layers;
-  const std::string& partition = module.partition.empty() ? config.partition : module.partition;
-  const bool count = partition == "parameters" || partition == "best";
+  const bool count = config.partition == "parameters" || config.partition == "best";
   const std::vector<size_t> owners = Owners(layers);
   BorrowedGenerator generator;
   const std::vector<LayerFacts> facts = FactsOf(layers, count);
-  const StageCut cut(facts, seconds, module.num_stages > 0 ? module.num_stages : config.stages,
-                     config.virtual_stages, partition);
+  const StageCut cut(facts, seconds, config.stages, config.virtual_stages, config.partition);
   const auto built = BuildOwn(layers, owners, cut, stage, config.seed_layers, generator);
 
   StageParts parts;

@@ -43,9 +43,9 @@ struct StageParts {
 // Builds this stage's layers only; those of others are constructed for partition "parameters", one
 // at a time and without memory, to be counted. Layer i draws its values from a generator seeded by
 // the default one's seed and i, or as config.seed_layers says, so that every cut gives the same
-// values; the default generator is left as it was. What `module` says of stages and partition comes
-// before what `config` says. `seconds` of each layer for partition "profile", the same on all
-// ranks; else it may be empty. Throws as CutLayers does.
+// values; the default generator is left as it was. `config` has what `module` says of stages and
+// partition. `seconds` of each layer for partition "profile", the same on all ranks; else it may be
+// empty. Throws as CutLayers does.
 StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config, int stage,
                       const std::vector<double>& seconds = {});
 

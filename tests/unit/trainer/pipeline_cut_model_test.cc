@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <map>
-#include <set>
 #include <string>
+#include <variant>
 
 #include "tests/unit/trainer/expect_refused.h"
 #include "trainer/models/models.h"
@@ -158,30 +159,30 @@ Make Gpt2() {
 }
 
 TEST(PipelineCutModelTest, StagesOfBuiltInModelsMakeTheWhole) {
+  using Cuts = std::vector<PipelineConfig>;
   const struct {
     ModelConfig config;
     std::vector<int64_t> input_shape;
     size_t layers;
-  } cases[] = {{MlpConfig{20, 10}, {28}, 2},
-               {CnnConfig{16, 10}, {1, 12, 14}, 4},
-               {Resnet18Config{5}, {3, 16, 16}, 10},
-               {Resnet18Config{5}, {3, 70, 66}, 10},
-               {kGpt2, {8}, 8}};
+    Cuts cuts;
+  } cases[] = {{MlpConfig{20, 10}, {28}, 2, {Stages(1), Stages(2), Stages(1, "uniform", 2)}},
+               {CnnConfig{16, 10}, {1, 12, 14}, 4, {Stages(2), Stages(2, "uniform", 2), Stages(4)}},
+               {Resnet18Config{5}, {3, 16, 16}, 10, {Stages(2, "parameters", 4)}},
+               {Resnet18Config{5}, {3, 70, 66}, 10, {Stages(3, "uniform")}},
+               {kGpt2,
+                {8},
+                8,
+                {Stages(1), Stages(2), Stages(2, "uniform", 2), Stages(4), Stages(4, "uniform", 2),
+                 Stages(8)}}};
   for (const auto& c : cases) {
     SCOPED_TRACE("model " + std::to_string(&c - cases));
     const Make make = [&] { return MakeModel(c.config, c.input_shape); };
     ASSERT_EQ(make()->Layers().size(), c.layers);
     std::vector<int64_t> shape = c.input_shape;
     shape.insert(shape.begin(), 3);
-    const at::Tensor inputs = c.input_shape.size() == 1 && c.layers > 2
-                                  ? at::randint(37, shape, at::kLong)
-                                  : at::rand(shape);
-    for (const auto& [stages, virtual_stages] :
-         std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {2, 1}, {2, 2}, {4, 1}, {4, 2}, {8, 1}}) {
-      if (static_cast<size_t>(stages * virtual_stages) > c.layers) continue;
-      const char* partition = (stages + virtual_stages) % 2 == 0 ? "uniform" : "parameters";
-      ExpectStagesMakeTheWhole(make, inputs, Stages(stages, partition, virtual_stages));
-    }
+    const bool tokens = std::holds_alternative<Gpt2Config>(c.config);
+    const at::Tensor inputs = tokens ? at::randint(37, shape, at::kLong) : at::rand(shape);
+    for (const PipelineConfig& cut : c.cuts) ExpectStagesMakeTheWhole(make, inputs, cut);
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <map>
-#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -160,17 +159,14 @@ TEST(PipelineStageTest, ChunksGoAroundTheStages) {
               ElementsAre("layers 0 to 2, 128 parameters", "layers 3 to 5, 115 parameters"));
 }
 
-TEST(PipelineStageTest, TheModulesOwnWordComesBeforeTheConfigurations) {
-  PipelineModule module = SixLayers();
-  module.num_stages = 3;
-  module.partition = "type:linear";
-  const StageParts middle = BuildStage(module, Stages(1), 1);
-  EXPECT_EQ(middle.parts.size(), 3u);
-  size_t linears = 0;
-  for (const auto& child : middle.module->children()) {
-    if (child->as<nn::Linear>() != nullptr) ++linears;
+TEST(PipelineStageTest, LayersAreFoundByTheirTypes) {
+  for (const StageParts& stage : BuildAll(SixLayers(), Stages(2, "type:LINEAR"))) {
+    size_t linears = 0;
+    for (const auto& child : stage.module->children()) {
+      if (child->as<nn::Linear>() != nullptr) ++linears;
+    }
+    EXPECT_EQ(linears, 2u);
   }
-  EXPECT_EQ(linears, 1u) << "of four, in three stages: 2, 1 and 1 or the like";
 }
 
 // Says of each one that is built whether it has memory.
@@ -428,7 +424,7 @@ TEST(PipelineStageTest, ProfilingTimesForwardAndBackwardOfOneLayerAtATime) {
                  }),
                  LayerFunction([](const at::Tensor& x) { return SleepInBackward::apply(x); }),
                  LayerSpec<Watched>(4), LayerFunction([&calls](const at::Tensor& x) {
-                   if (calls++ == 0) std::this_thread::sleep_for(1s);
+                   if (calls++ == 0) std::this_thread::sleep_for(400ms);
                    return x.argmax(-1);
                  })}};
   const at::Tensor state = GeneratorState();
@@ -441,7 +437,7 @@ TEST(PipelineStageTest, ProfilingTimesForwardAndBackwardOfOneLayerAtATime) {
   for (const double each : seconds) EXPECT_GT(each, 0);
   EXPECT_GE(seconds[2], 0.03);
   EXPECT_GE(seconds[3], 0.03);
-  EXPECT_LT(seconds[5], 1) << "the least of several";
+  EXPECT_LT(seconds[5], 0.4) << "the least of several";
 
   const auto all = BuildAll(module, Stages(2, "profile"), {1, 1, 1, 1, 1, 5});
   EXPECT_THAT(all[0].parts, ElementsAre("layers 0 to 4", "layer 5"));
