@@ -70,7 +70,7 @@ TEST(LiveMicroBatchesBoundTest, IsWhatThePapersSay) {
         EXPECT_LE(LiveMicroBatchesBound(Type::kOneForwardOneBackward, stages, m, 1, s),
                   std::max(2, std::min(stages - s, m)));
       }
-      // Korthikanti et al. 2022, section 4.2.3: all layers' activations of one micro-batch, times 1
+      // Korthikanti et al. 2022 on interleaving: what one micro-batch holds in all layers, times 1
       // + (K - 1) / (K v). A chunk is one of K v.
       for (int v = 2; v <= 4; ++v) {
         if (m % stages != 0 || m == stages) continue;
