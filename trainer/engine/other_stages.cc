@@ -74,7 +74,7 @@ void CheckReplicas(const EngineRanks& ranks, const torch::nn::Module& module) {
   std::string failure;
   try {
     CheckSameModel(*ranks.replicas, TrainableParameters(module),
-                   Tensors(Unique(module.named_buffers())), /*may_be_empty=*/true);
+                   TensorsOf(Unique(module.named_buffers())), /*may_be_empty=*/true);
   } catch (const TrainError& error) {
     failure = FormatFailure(TrainError(
         error.code(), "pipeline stage " + std::to_string(ranks.stage) + ": " + error.what()));
