@@ -66,7 +66,9 @@ void EngineCore::Backward(const at::Tensor& loss, bool scale_by_steps) {
 bool EngineCore::Step() { return impl_->Step(); }
 void EngineCore::SetTrain(bool on) { impl_->module_.train(on); }
 
-bool EngineCore::ForwardIsCollective() const { return impl_->config_.zero.stage == 3; }
+bool EngineCore::ForwardIsCollective() const {
+  return impl_->config_.zero.stage == 3 || impl_->config_.pipeline.stages > 1;
+}
 bool EngineCore::IsGradientAccumulationBoundary() const { return impl_->Boundary(); }
 int64_t EngineCore::train_batch_size() const { return impl_->config_.batch.train_batch_size; }
 int64_t EngineCore::micro_batch_size() const { return impl_->config_.batch.micro_batch_size; }

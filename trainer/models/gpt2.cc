@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "trainer/models/run_layers.h"
+#include "trainer/pipeline/deferred_weights.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -35,9 +36,7 @@ class Conv1DImpl : public torch::nn::Module {
         bias_(register_parameter("bias", at::zeros({out}))) {}
 
   // [B, T, in] -> [B, T, out]
-  at::Tensor forward(const at::Tensor& x) {
-    return at::addmm(bias_, x.flatten(0, 1), weight_).view({x.size(0), x.size(1), -1});
-  }
+  at::Tensor forward(const at::Tensor& x) { return ApplyConv1D(x, weight_, bias_); }
 
  private:
   at::Tensor weight_, bias_;
@@ -167,7 +166,7 @@ std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
                       }});
   }
   layers.push_back({"head", {ln_f_.ptr(), wte_.ptr()}, [this](const at::Tensor& x) {
-                      return at::linear(ln_f_(x), wte_->weight);
+                      return ApplyLinear(ln_f_(x), wte_->weight);
                     }});
   return layers;
 }

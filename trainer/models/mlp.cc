@@ -3,6 +3,7 @@
 #include <c10/util/accumulate.h>
 
 #include "trainer/models/run_layers.h"
+#include "trainer/pipeline/deferred_weights.h"
 
 namespace dslaunch {
 
@@ -14,9 +15,13 @@ Mlp::Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape)
 at::Tensor Mlp::forward(const at::Tensor& samples) { return RunLayers(Layers(), samples); }
 
 std::vector<ModelLayer> Mlp::Layers() {
-  return {
-      {"fc1", {fc1_.ptr()}, [this](const at::Tensor& x) { return at::relu(fc1_(x.flatten(1))); }},
-      {"fc2", {fc2_.ptr()}, [this](const at::Tensor& x) { return fc2_(x); }}};
+  const auto linear = [](const torch::nn::Linear& layer, const at::Tensor& x) {
+    return ApplyLinear(x, layer->weight, layer->bias);
+  };
+  return {{"fc1",
+           {fc1_.ptr()},
+           [this, linear](const at::Tensor& x) { return at::relu(linear(fc1_, x.flatten(1))); }},
+          {"fc2", {fc2_.ptr()}, [this, linear](const at::Tensor& x) { return linear(fc2_, x); }}};
 }
 
 }  // namespace dslaunch

@@ -8,6 +8,7 @@
 #include <typeinfo>
 #include <utility>
 
+#include "trainer/pipeline/deferred_weights.h"
 #include "trainer/program/explain.h"
 #include "trainer/train_error.h"
 
@@ -41,10 +42,10 @@ LayerForward Guarded(LayerForward forward, std::string where) {
   };
 }
 
-// Not at::linear's result only, but with weight gradients that can wait.
+// With weight gradients that can wait.
 Tensors ForwardLinear(const torch::nn::LinearImpl& linear, const Tensors& inputs) {
   if (inputs.size() != 1) pipeline_detail::FailInputs("torch::nn::LinearImpl", 1, inputs.size());
-  return {at::linear(inputs[0], linear.weight, linear.bias)};
+  return {ApplyLinear(inputs[0], linear.weight, linear.bias)};
 }
 
 }  // namespace

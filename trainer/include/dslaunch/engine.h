@@ -132,8 +132,8 @@ class EngineCore {
 
   void SetTrain(bool on);
 
-  // ZeRO stage 3: every forward pass gathers parameters from all ranks, so that all ranks must run
-  // the same ones, in evaluation too.
+  // At ZeRO stage 3 every forward pass gathers parameters from all ranks, and in a pipeline it goes
+  // over all stages: all ranks must run the same ones, in evaluation too.
   bool ForwardIsCollective() const;
 
   bool IsGradientAccumulationBoundary() const;
