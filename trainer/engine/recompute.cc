@@ -165,9 +165,11 @@ class HooksAside {
 // difference. (A backward pass inside that accumulated them itself would come once for each part.)
 class RecomputeNode : public autograd::Node {
  public:
-  RecomputeNode(Forward forward, std::vector<KeptInput> inputs, Surroundings surroundings)
+  RecomputeNode(Forward forward, std::vector<KeptInput> inputs, Tensors buffers,
+                Surroundings surroundings)
       : forward_(std::move(forward)),
         inputs_(std::move(inputs)),
+        buffers_(std::move(buffers)),
         surroundings_(std::move(surroundings)) {}
 
   // The results of the first run, with this as their history.
@@ -187,6 +189,7 @@ class RecomputeNode : public autograd::Node {
   void release_variables() override {
     forward_ = nullptr;
     inputs_.clear();
+    buffers_.clear();
   }
 
  protected:
@@ -235,7 +238,13 @@ class RecomputeNode : public autograd::Node {
 
  private:
   Run RunAgain() const {
-    const auto leave = c10::make_scope_exit([found = Surroundings::Now()] { found.Restore(); });
+    Tensors values;  // of buffers_
+    for (const at::Tensor& buffer : buffers_) values.push_back(buffer.clone());
+    const auto leave = c10::make_scope_exit([&, found = Surroundings::Now()] {
+      found.Restore();
+      // Not by the buffers themselves: the graph may have them, and sees when they change.
+      for (size_t i = 0; i < values.size(); ++i) buffers_[i].variable_data().copy_(values[i]);
+    });
     surroundings_.Restore();
     Run again(forward_, inputs_);
     bool same = again.outputs().size() == is_differentiable_.size();
@@ -255,13 +264,14 @@ class RecomputeNode : public autograd::Node {
 
   Forward forward_;
   std::vector<KeptInput> inputs_;
+  Tensors buffers_;
   Surroundings surroundings_;
   std::vector<bool> is_differentiable_;  // of each output
 };
 
 }  // namespace
 
-Tensors Recompute(const Forward& forward, const Tensors& inputs) {
+Tensors Recompute(const Forward& forward, const Tensors& inputs, const Tensors& buffers) {
   if (!at::GradMode::is_enabled()) return forward(inputs);
   std::vector<KeptInput> kept = Keep(inputs);
   Surroundings surroundings = Surroundings::Now();
@@ -276,15 +286,16 @@ Tensors Recompute(const Forward& forward, const Tensors& inputs) {
   for (const at::Tensor& input : inputs) edges.push_back(autograd::impl::gradient_edge(input));
   for (const auto& parameter : run.parameters()) edges.emplace_back(parameter, 0);
   const std::shared_ptr<RecomputeNode> node(
-      new RecomputeNode(forward, std::move(kept), std::move(surroundings)), autograd::deleteNode);
+      new RecomputeNode(forward, std::move(kept), buffers, std::move(surroundings)),
+      autograd::deleteNode);
   node->set_next_edges(std::move(edges));
   return RecomputeNode::Adopt(node, run.outputs());
 }
 
 at::Tensor Recompute(const std::function<at::Tensor(const at::Tensor&)>& forward,
-                     const at::Tensor& input) {
+                     const at::Tensor& input, const Tensors& buffers) {
   const Forward of_one = [forward](const Tensors& inputs) { return Tensors{forward(inputs[0])}; };
-  return Recompute(of_one, Tensors{input})[0];
+  return Recompute(of_one, Tensors{input}, buffers)[0];
 }
 
 }  // namespace dslaunch

@@ -126,6 +126,7 @@ class PipelineEngine::Impl {
                .replica = topology_.ReplicaOf(group.rank()),
                .topology = topology_,
                .chunks = std::move(parts.chunks),
+               .buffers = module_->buffers(),
                .loss = std::move(loss),
                .recompute_interval = config_.activation_checkpoint_interval,
                .seed = BorrowedGenerator().seed(),

@@ -176,7 +176,7 @@ Tensors StageBatch::RunChunk(const Action& action, Tensors tensors) const {
     const size_t to = std::min(from + interval, layers);
     tensors = Recompute([this, action, from,
                          to](const Tensors& inputs) { return RunLayers(action, from, to, inputs); },
-                        tensors);
+                        tensors, stage_.buffers);
   }
   return tensors;
 }

@@ -27,6 +27,7 @@ struct Stage {
   int replica = 0;
   const Topology& topology;
   std::vector<std::vector<StageLayer>> chunks;
+  Tensors buffers;  // of all layers
   PipelineLoss loss;
   int64_t recompute_interval = 0;  // layers; 0: nothing is recomputed
   uint64_t seed = 0;               // of the random numbers of layers

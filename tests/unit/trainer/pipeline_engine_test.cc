@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -336,6 +337,31 @@ TEST(PipelineEngineRecomputeTest, RecomputingChangesNothing) {
       for (setting.interval = 1; setting.interval <= 3; ++setting.interval) {
         ExpectParity(group, setting, /*ragged=*/true);
       }
+    }
+  });
+}
+
+TEST(PipelineEngineRecomputeTest, RunningStatisticsChangeOnce) {
+  InRanks(2, [](ProcessGroup& group) {
+    const auto trained = [&](int interval) {
+      at::manual_seed(7);
+      PipelineEngine engine = InitializePipeline(
+          ConfigOf({.stages = 2, .interval = interval}),
+          {.layers = {LayerSpec<Linear>(kWidth, kWidth), LayerSpec<torch::nn::BatchNorm1d>(kWidth),
+                      LayerSpec<Linear>(kWidth, kWidth),
+                      LayerSpec<torch::nn::BatchNorm1d>(kWidth)}},
+          group);
+      engine.TrainBatch([] {
+        const at::Tensor numbers = at::arange(4 * kWidth, at::kFloat).sin().view({4, kWidth});
+        return MicroBatch{{numbers}, {at::arange(4)}};
+      });
+      return std::move(engine);
+    };
+    PipelineEngine without = trained(0), with = trained(2);
+    const auto wanted = without.module().named_buffers(), got = with.module().named_buffers();
+    Expect(wanted.size() == 3, "a stage has the three buffers of one layer");
+    for (const auto& buffer : wanted) {
+      Expect(at::equal(got[buffer.key()], buffer.value()), "as without: " + buffer.key());
     }
   });
 }
