@@ -62,47 +62,46 @@ void StageBatch::Run() {
   engine_.Begin(trains());
   for (size_t i = 0; i < actions.size(); ++i) {
     Do(actions[i], i == last_backward);
-    for (const ChunkPlace& reader : plan_.rests[i]) stage_.link.SendRest(ActivationsTo(reader));
+    for (const ChunkPlace& reader : plan_.rests[i])
+      stage_.link.SendRest(Channel(reader, /*gradient=*/false));
   }
   if (!trains()) engine_.End();
   stage_.link.Drain();
 }
 
 void StageBatch::Do(const Action& action, bool last_backward) {
-  const ChunkPlace place{stage_.stage, action.chunk};
-  Passage& passage = PassageOf(action);
+  const ChunkPlace after = After(plan_.schedule, {stage_.stage, action.chunk});
   switch (action.kind) {
     case ActionKind::kForward:
       return Forward(action);
     case ActionKind::kBackward:
       return Backward(action, last_backward);
     case ActionKind::kBackwardInput: {
-      const DeferWeightGradients defer(passage.weights);
+      const DeferWeightGradients defer(PassageOf(action).weights);
       return Backward(action, /*last=*/false);
     }
     case ActionKind::kBackwardWeight:
       engine_.BeforeBackward(/*last=*/false);
-      passage.weights.Compute();
+      PassageOf(action).weights.Compute();
       return engine_.AfterBackward();
     case ActionKind::kSendActivation:
-      CheckSendable(action, passage.outputs);
-      stage_.link.Send(ActivationsTo(After(plan_.schedule, place)),
-                       std::exchange(passage.outputs, {}), MessageOf(action));
+      CheckSendable(action, PassageOf(action).outputs);
+      stage_.link.Send(Channel(after, /*gradient=*/false), PassageOf(action).outputs,
+                       MessageOf(action));
+      PassageOf(action).outputs.clear();
+      if (!trains()) passages_.erase({action.chunk, action.micro_batch});
       return;
-    case ActionKind::kReceiveActivation: {
-      const LinkChannel channel{stage_.topology.RankOf(action.peer, stage_.replica), false,
-                                action.chunk};
-      return stage_.link.BeginReceive(channel, MessageOf(action));
-    }
-    case ActionKind::kSendGradient: {
-      const LinkChannel channel{stage_.topology.RankOf(action.peer, stage_.replica), true,
-                                action.chunk};
-      return stage_.link.Send(channel, std::exchange(passage.input_gradients, {}),
-                              MessageOf(action));
-    }
+    case ActionKind::kReceiveActivation:
+      return stage_.link.BeginReceive(Channel({action.peer, action.chunk}, /*gradient=*/false),
+                                      MessageOf(action));
+    case ActionKind::kSendGradient:
+      stage_.link.Send(Channel({action.peer, action.chunk}, /*gradient=*/true),
+                       PassageOf(action).input_gradients, MessageOf(action));
+      PassageOf(action).input_gradients.clear();
+      return;
     case ActionKind::kReceiveGradient:
-      return stage_.link.BeginReceiveGradients(GradientsFrom(After(plan_.schedule, place)),
-                                               passage.layout, MessageOf(action));
+      return stage_.link.BeginReceiveGradients(Channel(after, /*gradient=*/true),
+                                               PassageOf(action).layout, MessageOf(action));
     case ActionKind::kReduceTied:
     case ActionKind::kReduceData:
       return;  // with the step, which does all that goes over several ranks
@@ -119,12 +118,8 @@ std::string StageBatch::Where(const std::string& what, const Action& action) con
          std::to_string(plan_.schedule.micro_batches);
 }
 
-LinkChannel StageBatch::ActivationsTo(const ChunkPlace& reader) const {
-  return {stage_.topology.RankOf(reader.stage, stage_.replica), /*gradient=*/false, reader.chunk};
-}
-
-LinkChannel StageBatch::GradientsFrom(const ChunkPlace& reader) const {
-  return {stage_.topology.RankOf(reader.stage, stage_.replica), /*gradient=*/true, reader.chunk};
+LinkChannel StageBatch::Channel(const ChunkPlace& other, bool gradient) const {
+  return {stage_.topology.RankOf(other.stage, stage_.replica), gradient, other.chunk};
 }
 
 void StageBatch::Forward(const Action& action) {
@@ -144,8 +139,7 @@ Tensors StageBatch::InputsFor(const Action& action) {
   if (!IsFirst(place)) {
     const ChunkPlace before = Before(plan_.schedule, place);
     if (before.stage == stage_.stage) return std::exchange(PassageOf(action).inputs, {});
-    return stage_.link.FinishReceive(
-        {stage_.topology.RankOf(before.stage, stage_.replica), false, action.chunk});
+    return stage_.link.FinishReceive(Channel({before.stage, action.chunk}, /*gradient=*/false));
   }
   MicroBatch batch = Next(action);
   if (batch.inputs.empty()) {
@@ -216,7 +210,7 @@ void StageBatch::EndModel(const Action& action, const Tensors& outputs) {
     return;
   }
   const Tensors targets = plan_.schedule.stages == 1
-                              ? std::exchange(targets_[action.micro_batch], {})
+                              ? std::move(targets_.extract(action.micro_batch).mapped())
                               : Next(action).targets;
   try {
     const at::Tensor loss = Loss(outputs, targets);
@@ -278,7 +272,8 @@ Tensors StageBatch::OutputGradients(const Action& action) {
   const ChunkPlace place{stage_.stage, action.chunk};
   if (IsLast(plan_.schedule, place)) return std::exchange(PassageOf(action).output_gradients, {});
   const ChunkPlace after = After(plan_.schedule, place);
-  if (after.stage != stage_.stage) return stage_.link.FinishReceive(GradientsFrom(after));
+  if (after.stage != stage_.stage)
+    return stage_.link.FinishReceive(Channel(after, /*gradient=*/true));
   return std::exchange(passages_[{after.chunk, action.micro_batch}].input_gradients, {});
 }
 

@@ -81,8 +81,8 @@ class StageBatch {
     return {action.micro_batch, plan_.schedule.micro_batches};
   }
   std::string Where(const std::string& what, const Action& action) const;
-  LinkChannel ActivationsTo(const ChunkPlace& reader) const;
-  LinkChannel GradientsFrom(const ChunkPlace& reader) const;
+  // With another stage, of the chunk that is the later one of the two that exchange something.
+  LinkChannel Channel(const ChunkPlace& other, bool gradient) const;
 
   void Do(const Action& action, bool last_backward);
   void Forward(const Action& action);
