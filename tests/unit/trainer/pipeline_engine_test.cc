@@ -363,7 +363,7 @@ TEST(PipelineEngineRecomputeTest, RunningStatisticsChangeOnce) {
         const at::Tensor numbers = at::arange(4 * kWidth, at::kFloat).sin().view({4, kWidth});
         return MicroBatch{{numbers}, {at::arange(4)}};
       });
-      return std::move(engine);
+      return engine;
     };
     PipelineEngine without = trained(0), with = trained(2);
     const auto wanted = without.module().named_buffers(), got = with.module().named_buffers();
