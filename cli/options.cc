@@ -94,6 +94,8 @@ How long
   --eval_only              train nothing: test the weights of the checkpoint, or of
                            --init_weights
   --plan_memory            train nothing: say how much memory each rank would need
+  --plan_pipeline          train nothing: draw what each stage of the pipeline would do
+  --pipeline_svg FILE      with it: draw it as a picture too
 
 What to keep
   --checkpoint_dir DIR     a folder that all nodes share; a checkpoint at the end
@@ -253,6 +255,7 @@ void AddSharedOptions(CLI::App& app, TrainOptions& train) {
 struct TrainFlags {
   bool eval_only = false;
   bool plan_memory = false;
+  bool plan_pipeline = false;
 };
 
 void AddTrainOptions(CLI::App& app, TrainOptions& train, TrainFlags& flags) {
@@ -265,12 +268,14 @@ void AddTrainOptions(CLI::App& app, TrainOptions& train, TrainFlags& flags) {
   });
   app.add_flag("--eval_only", flags.eval_only);
   app.add_flag("--plan_memory", flags.plan_memory);
+  app.add_flag("--plan_pipeline", flags.plan_pipeline);
   AddWhole(app, "--save_every", 1, train.save_every);
   app.add_flag("--async_save", train.async_save);
   app.add_flag("--load_module_only", train.load_module_only);
   AddOptionalText(app, "--export_hf", train.export_hf);
   AddOptionalText(app, "--metrics_jsonl", train.metrics_jsonl);
   AddOptionalText(app, "--trace", train.trace);
+  AddOptionalText(app, "--pipeline_svg", train.pipeline_svg);
 }
 
 void AddPredictOptions(CLI::App& app, TrainOptions& train) {
@@ -400,10 +405,15 @@ Result<void> CheckTrain(const TrainFlags& flags, TrainOptions& train) {
   if (train.steps && train.epochs) {
     return Usage("--steps and --epochs exclude each other; give one of them");
   }
-  if (flags.eval_only && flags.plan_memory) {
-    return Usage("--eval_only and --plan_memory exclude each other; give one of them");
+  if (flags.eval_only + flags.plan_memory + flags.plan_pipeline > 1) {
+    return Usage(
+        "--eval_only, --plan_memory and --plan_pipeline exclude each other; give one of them");
   }
   if (flags.plan_memory) train.task = TrainOptions::Task::kPlanMemory;
+  if (flags.plan_pipeline) train.task = TrainOptions::Task::kPlanPipeline;
+  if (train.pipeline_svg && !flags.plan_pipeline) {
+    return Usage("--pipeline_svg is where --plan_pipeline draws its picture; give that too");
+  }
   if (!flags.eval_only) return {};
   train.task = TrainOptions::Task::kEvaluate;
   const std::pair<const char*, bool> of_training[] = {

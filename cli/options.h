@@ -31,8 +31,8 @@ inline constexpr int64_t kMaxRestartDelayMs = 30'000;
 
 // What `train` and `predict` give to the embedded trainer, on top of the recipe.
 struct TrainOptions {
-  enum class Task { kTrain, kEvaluate, kPredict, kPlanMemory };
-  Task task = Task::kTrain;           // train, --eval_only, predict, --plan_memory
+  enum class Task { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline };
+  Task task = Task::kTrain;  // train, --eval_only, predict, --plan_memory, --plan_pipeline
   std::optional<std::string> recipe;  // name or path, as typed
   std::optional<std::string> deepspeed_config;
   std::vector<std::string> sets;  // "key.path=value", in the order given
@@ -50,6 +50,7 @@ struct TrainOptions {
   std::optional<std::string> export_hf;
   std::optional<std::string> metrics_jsonl;
   std::optional<std::string> trace;
+  std::optional<std::string> pipeline_svg;
   std::optional<double> time_limit_s;
   bool deterministic = false;
   // predict only

@@ -399,6 +399,8 @@ const char* TaskName(TrainOptions::Task task) {
       return "predict";
     case TrainOptions::Task::kPlanMemory:
       return "plan_memory";
+    case TrainOptions::Task::kPlanPipeline:
+      return "plan_pipeline";
   }
   return "";
 }
@@ -431,6 +433,7 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--export_hf", "run.export_hf", path(options.export_hf)},
       {"--metrics_jsonl", "run.metrics_jsonl", path(options.metrics_jsonl)},
       {"--trace", "run.trace", path(options.trace)},
+      {"--pipeline_svg", "run.pipeline_svg", path(options.pipeline_svg)},
       {"--time_limit", "run.time_limit_s", given(options.time_limit_s)},
       {"--deterministic", "run.deterministic", options.deterministic ? Json(true) : Json()},
       {"--output", "run.predictions", path(options.output)},

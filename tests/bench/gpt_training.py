@@ -1,5 +1,5 @@
-"""What PyTorch's halves of tests/bench/train and tests/bench/zero share: the GPT, its weights and data, the loss, and the
-metrics file, in which each optimizer step of rank 0 is one JSON object."""
+"""What PyTorch's halves of tests/bench/train, tests/bench/zero and tests/bench/pipeline share: the GPT, its weights and
+data, the loss, and the metrics file, in which each optimizer step of rank 0 is one JSON object."""
 
 import json
 import os
@@ -42,9 +42,10 @@ def loss_of(logits, targets):
     return cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def train(recipe, metrics_file, step):
-    """Calls `step`, which does one optimizer step for inputs and targets [batch, time] and returns this rank's loss."""
-    rank, world = place()
+def train(recipe, metrics_file, step, replica=None):
+    """Calls `step`, which does one optimizer step for inputs and targets [batch, time] and returns their loss. `replica`:
+    (which one this rank is of, how many there are), each with samples of its own; place() where it is not given."""
+    rank, world = replica or place()
     tokens = numpy.memmap(recipe["data"]["path"], "<u2", "r")
     block, batch = recipe["model"]["n_positions"], recipe["engine"]["train_batch_size"] // world
     before = time.perf_counter()
@@ -54,12 +55,12 @@ def train(recipe, metrics_file, step):
         mean = step(rows[:, :-1], rows[:, 1:]).detach()
         if world > 1:
             dist.all_reduce(mean)
-        if rank == 0:
+        if place()[0] == 0:
             now = time.perf_counter()
             with open(metrics_file, "a") as out:
                 print(json.dumps({"step": number + 1, "loss": mean.item() / world, "step_s": now - before}), file=out)
             before = now
-    if world > 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
     # Now and then PyTorch's own threads abort while the interpreter ends.
     sys.stdout.flush()

@@ -1,5 +1,5 @@
-"""Runs of dslaunch and of PyTorch programs beside each other, for tests/bench/train and tests/bench/zero: 2 ranks on the CPU
-with one thread each, over Gloo, for one small GPT."""
+"""Runs of dslaunch and of PyTorch programs beside each other, for tests/bench/train, tests/bench/zero and
+tests/bench/pipeline: 2 ranks on the CPU with one thread each, over Gloo, for one small GPT."""
 
 import copy
 import json
@@ -89,7 +89,8 @@ class Job:
             sys.exit(f"'{' '.join(self.argv)}' ended with {self.process.returncode}:\n"
                      f"{self.output.read().decode(errors='replace')}")
         steps = [json.loads(line) for line in self.metrics.read_text().splitlines()]
-        return {"step_s": statistics.median(step["step_s"] for step in steps[WARM_UP_STEPS:]),
+        timed = steps[WARM_UP_STEPS:]
+        return {"step_s": statistics.median(step["step_s"] for step in timed), "timed": timed,
                 "losses": [step["loss"] for step in steps], "first_step_s": self.first_step_s, "peak_mib": self.peak_mib}
 
 
@@ -111,16 +112,17 @@ def run(commands):
 
 
 class Bench:
-    """Commands for training the GPT for `steps` steps, in a folder that also gets its data and weights."""
+    """Commands for training the GPT for `steps` steps, in a folder that also gets its weights, and data for steps of up to
+    `samples` samples."""
 
-    def __init__(self, folder, steps):
+    def __init__(self, folder, steps, samples=2 * SAMPLES_OF_A_RANK):
         self.folder = pathlib.Path(folder)
         self.runs = 0
         self.recipe = copy.deepcopy(RECIPE)
         self.recipe["data"]["path"] = str(self.folder / "tokens.bin")
         self.recipe["run"] = {"steps": steps, "init_weights": str(self.folder / "weights.safetensors")}
         both = copy.deepcopy(self.recipe)
-        both["engine"]["train_batch_size"] = 2 * SAMPLES_OF_A_RANK
+        both["engine"]["train_batch_size"] = samples
         subprocess.run([ORACLE, str(pathlib.Path(__file__).with_name("train_ddp.py")), "prepare",
                         self.write(both, "both")], check=True, timeout=RUN_TIMEOUT_S)
 
@@ -133,7 +135,7 @@ class Bench:
         """(recipe, metrics file)"""
         self.runs += 1
         recipe = copy.deepcopy(self.recipe)
-        recipe["engine"].update(engine, train_batch_size=SAMPLES_OF_A_RANK * ranks)
+        recipe["engine"].update({"train_batch_size": SAMPLES_OF_A_RANK * ranks, **engine})
         return recipe, str(self.folder / f"metrics{self.runs}.jsonl")
 
     def dslaunch(self, ranks, engine={}):

@@ -46,7 +46,7 @@ class InstalledTest(unittest.TestCase):
         cls.dslaunch = cls.prefix + "/bin/dslaunch"
         shutil.copytree(SOURCE + "/examples", cls.folder + "/examples")
         builds = []
-        for name in "mnist_mlp", "plugin_model":
+        for name in "mnist_mlp", "mnist_pipeline", "plugin_model":
             example = cls.folder + "/examples/" + name
             checked("cmake", "-S", example, "-B", example + "/build", "-DCMAKE_PREFIX_PATH=" + cls.prefix)
             builds.append(subprocess.Popen(["cmake", "--build", example + "/build"], stdout=subprocess.PIPE,
@@ -79,6 +79,9 @@ class InstalledTest(unittest.TestCase):
     def test_a_program_alone_and_with_ranks_of_its_own(self):
         self.check_example(run(self.program))
         self.check_example(run(self.program, "2"))
+
+    def test_a_pipeline_of_two_stages_and_two_replicas(self):
+        self.check_example(run(self.folder + "/examples/mnist_pipeline/build/mnist_pipeline", "4"))
 
     def test_a_program_under_the_launcher(self):
         ended = run(self.dslaunch, "--num_gpus", "2", "--device", "cpu", "--log_dir", self.folder + "/logs", self.program)

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/agreement.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/engine/engine_ranks.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/train_error.h"
 
@@ -38,10 +39,15 @@ void SetGeneratorState(const at::Tensor& state) {
 CheckpointContent CaptureState(const EngineCore& engine) {
   const EngineConfig& config = engine.config();
   const EngineProgress progress = engine.progress();
-  const int rank = engine.group().rank(), world_size = engine.group().world_size();
+  const EngineRanks& ranks = engine.ranks();
+  const int rank = ranks.world->rank(), world_size = ranks.world->world_size();
+  const auto own_file = [&](const std::string& kind, const std::vector<TensorPart>& state) {
+    const std::string stage = ranks.stages == 1 ? "" : "-stage-" + std::to_string(ranks.stage);
+    return OwnFile(kind + stage, state, ranks.replicas->rank(), ranks.replicas->world_size());
+  };
   CheckpointContent content;
-  content.files = {OwnFile("model", engine.ModelState(), rank, world_size),
-                   OwnFile("optimizer", engine.OptimizerState(), rank, world_size),
+  content.files = {own_file("model", engine.ModelState()),
+                   own_file("optimizer", engine.OptimizerState()),
                    OwnFile("generator", {GeneratorState(rank)}, rank, world_size)};
   Manifest& manifest = content.manifest;
   manifest.position.step = progress.steps;
@@ -98,7 +104,7 @@ void RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options, E
     for (TensorPart& part : engine.OptimizerState()) state.push_back(std::move(part));
   }
   if (with_generator) state.push_back(GeneratorState(group.rank()));
-  LoadState(wanted, state, group);
+  LoadState(wanted, state, group, engine.ranks().replicas->rank());
   if (with_generator) SetGeneratorState(state.back().tensor);
   if (options.weights_only) {
     engine.WeightsChanged();

@@ -97,7 +97,7 @@ bool IsOfModel(const TensorRecord& tensor) {
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size) {
   const auto shared_out = [](const TensorPart& part) {
-    return part.replicated && !part.rank_0_counts;
+    return part.counts && part.replicated && !part.rank_0_counts;
   };
   std::vector<TensorExtent> extents;
   for (const TensorPart& part : state) {
@@ -110,6 +110,7 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
   int files = writers;
   StateFile own;
   for (const TensorPart& part : state) {
+    if (!part.counts) continue;
     if (!shared_out(part)) {
       if (!part.replicated) files = world_size;
       if (!part.rank_0_counts || rank == 0) own.parts.push_back(part);
@@ -155,7 +156,7 @@ void WriteFile(const std::string& folder, const StateFile& file, RankRecord& rec
 }
 
 void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& state,
-               const ProcessGroup& group) {
+               const ProcessGroup& group, int replica) {
   const at::NoGradGuard no_grad;
   const std::vector<TensorRecord>& records = checkpoint.manifest.tensors;
   // How many elements of each there is a place for, over all ranks.
@@ -164,7 +165,7 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
     StoredTensors stored(checkpoint);
     for (const TensorPart& part : state) {
       const size_t place = stored.Fill(part);
-      if (part.replicated && group.rank() != 0) continue;
+      if (!part.counts || (part.replicated && replica != 0)) continue;
       wanted[place] += static_cast<double>(std::max<int64_t>(part.tensor.numel(), 1));
     }
   });

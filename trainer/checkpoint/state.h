@@ -24,8 +24,9 @@ struct StateFile {
 };
 
 // What `rank` writes of `state`, as views: its own parts of what is spread over the ranks, its
-// share of what all hold (write_plan.h), and as rank 0 what only its values count of. A tensor
-// without elements is among everybody's. `kind` is what the name begins with.
+// share of what all hold (write_plan.h), and as rank 0 what only its values count of; nothing of
+// what other stages save. A tensor without elements is among everybody's. Ranks are those of one
+// stage. `kind` is what the name begins with: another one on each stage.
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size);
 
@@ -66,10 +67,11 @@ bool IsOfModel(const TensorRecord& tensor);
 
 // Collective. Fills the tensors of `state`, each rank its parts, however many ranks wrote them and
 // in which parts: only the bytes that are needed are read. Numbers of floating point are rounded to
-// the dtype that `state` has, so that a run may go on in another precision. Throws on every rank,
-// kBadInput naming the tensor, unless both hold the same names, shapes and, apart from that,
-// dtypes; `state` is then partly filled.
+// the dtype that `state` has, so that a run may go on in another precision. `replica`: this rank's
+// place among those that hold the same replicated tensors. Throws on every rank, kBadInput naming
+// the tensor, unless checkpoint and ranks hold the same names, shapes and, apart from that, dtypes;
+// `state` is then partly filled.
 void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& state,
-               const ProcessGroup& group);
+               const ProcessGroup& group, int replica);
 
 }  // namespace dslaunch

@@ -17,4 +17,10 @@ std::string RankList(const std::vector<size_t>& ranks) {
   return text;
 }
 
+std::vector<size_t> Named(std::vector<size_t> ranks, const std::vector<size_t>& names) {
+  if (names.empty()) return ranks;
+  for (size_t& rank : ranks) rank = names.at(rank);
+  return ranks;
+}
+
 }  // namespace dslaunch

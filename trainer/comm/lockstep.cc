@@ -34,8 +34,11 @@ class CollectiveEnd {
 
 }  // namespace
 
-Lockstep::Lockstep(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size)
-    : rank_(rank), world_size_(world_size), store_(std::move(store)) {}
+Lockstep::Lockstep(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names)
+    : rank_(rank),
+      world_size_(static_cast<int>(names.size())),
+      names_(std::move(names)),
+      store_(std::move(store)) {}
 
 Lockstep::~Lockstep() {
   Stop();
@@ -152,10 +155,10 @@ std::optional<TrainError> Lockstep::Judge(const std::vector<RankPlace>& places,
   const bool all_said =
       std::ranges::all_of(places, [](const RankPlace& place) { return place.awaited.has_value(); });
   if ((all_said || waited >= 2 * patience_.quiet) && std::ranges::find(stuck, own) != stuck.end()) {
-    return TrainError(ExitCode::kBadInput, DescribeStuck(places));
+    return TrainError(ExitCode::kBadInput, DescribeStuck(places, names_));
   }
   if (waited < patience_.limit) return std::nullopt;
-  return TrainError(ExitCode::kTimedOut, DescribeLate(places, own, waited));
+  return TrainError(ExitCode::kTimedOut, DescribeLate(places, own, waited, names_));
 }
 
 // Whoever ends first breaks the others' connections, and rank 0 may have the store: so a rank that

@@ -35,7 +35,8 @@ class Lockstep {
     std::chrono::milliseconds limit = ProcessGroup::kCollectiveTimeout - std::chrono::seconds(30);
   };
 
-  Lockstep(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size);
+  // `names` are what the ranks are called in messages, by rank.
+  Lockstep(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names);
   ~Lockstep();
   Lockstep(const Lockstep&) = delete;
   Lockstep& operator=(const Lockstep&) = delete;
@@ -76,6 +77,7 @@ class Lockstep {
 
   const int rank_;
   const int world_size_;
+  const std::vector<size_t> names_;
   c10::intrusive_ptr<c10d::Store> store_;  // the thread's own from Watch on
   Patience patience_;
   bool watched_ = false;

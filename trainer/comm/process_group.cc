@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <exception>
+#include <numeric>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -126,30 +128,60 @@ c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
   }
 }
 
+std::vector<size_t> FromZero(int count) {
+  std::vector<size_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
 }  // namespace
 
 ProcessGroup::ProcessGroup(const WorkerEnv& env)
-    : rank_(env.rank),
-      world_size_(env.world_size),
-      store_(MakeStore(env)),
+    : ProcessGroup(MakeStore(env), env.rank, FromZero(env.world_size), "world") {}
+
+ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
+                           std::vector<size_t> job_ranks, const std::string& name)
+    : rank_(rank),
+      world_size_(static_cast<int>(job_ranks.size())),
+      job_ranks_(std::move(job_ranks)),
+      store_(std::move(store)),
       group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
-      lockstep_(std::make_unique<Lockstep>(store_, rank_, world_size_)) {
+      lockstep_(std::make_unique<Lockstep>(store_, rank_, job_ranks_)) {
   const auto gloo = MakeGlooBackend(c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_,
                                     world_size_, kCollectiveTimeout);
   group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
   group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
-  group_->setGroupName("world");
+  group_->setGroupName(name);
+}
+
+ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::string& name) const {
+  std::vector<size_t> job_ranks;
+  for (const int rank : ranks) {
+    CheckRank("Subgroup", "a rank", rank, world_size_);
+    job_ranks.push_back(job_ranks_[static_cast<size_t>(rank)]);
+  }
+  const auto own = std::ranges::find(ranks, rank_);
+  if (own == ranks.end()) {
+    Refuse("Subgroup", "rank " + std::to_string(rank_) + " is not among those of " + name);
+  }
+  ProcessGroup group(c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_),
+                     static_cast<int>(own - ranks.begin()), std::move(job_ranks), name);
+  group.is_subgroup_ = true;
+  subgroups_.push_back(group.group_);
+  return group;
 }
 
 ProcessGroup::~ProcessGroup() {
   if (!group_) return;
   if (std::uncaught_exceptions() == 0) {
-    Finish();
+    if (!is_subgroup_) Finish();
     return;
   }
   // Their destructors wait for what is under way, which may never end. The process does.
   lockstep_.release()->Stop();
+  if (is_subgroup_) return;  // whoever it is part of has its connections too
   group_.release();
+  for (auto& subgroup : subgroups_) subgroup.release();
   store_.release();
 }
 
@@ -277,6 +309,8 @@ void ProcessGroup::Finish() {
     // all it needs in either case.
   }
   lockstep_.reset();
+  for (const auto& subgroup : subgroups_) subgroup->shutdown();
+  subgroups_.clear();
   group_->shutdown();
   group_.reset();
   store_.reset();

@@ -55,17 +55,19 @@ std::vector<size_t> FindStuck(const std::vector<RankPlace>& places) {
   return stuck;
 }
 
-std::string DescribeStuck(const std::vector<RankPlace>& places) {
+std::string DescribeStuck(const std::vector<RankPlace>& places, const std::vector<size_t>& names) {
   std::vector<std::string> waits;
   for (const RankPlace& place : places) {
     waits.push_back(place.awaited ? "waiting for " + place.awaited->what : "still computing");
   }
   return "the ranks have gone different ways and would wait for each other forever (" +
-         ByRank(waits, [](const std::string& wait) { return wait; }) + "); " + kRule;
+         ByRank(
+             waits, [](const std::string& wait) { return wait; }, names) +
+         "); " + kRule;
 }
 
 std::string DescribeLate(const std::vector<RankPlace>& places, size_t rank,
-                         std::chrono::milliseconds waited) {
+                         std::chrono::milliseconds waited, const std::vector<size_t>& names) {
   const Exchange& awaited = *places[rank].awaited;
   std::vector<size_t> missing;
   for (size_t other = 0; other < places.size(); ++other) {
@@ -77,8 +79,9 @@ std::string DescribeLate(const std::vector<RankPlace>& places, size_t rank,
     return "waited " + seconds + " for " + awaited.what +
            ", which every rank has begun to send: the network between them does not deliver it";
   }
-  return "waited " + seconds + " for " + awaited.what + ", to which " + RankList(missing) +
-         (missing.size() == 1 ? " has" : " have") + " not come; " + kRule;
+  return "waited " + seconds + " for " + awaited.what + ", to which " +
+         RankList(Named(missing, names)) + (missing.size() == 1 ? " has" : " have") +
+         " not come; " + kRule;
 }
 
 }  // namespace dslaunch

@@ -33,11 +33,12 @@ RankPlace ParsePlace(const std::string& text);
 // times: a rank that is found here is stuck for certain, however slow the network is.
 std::vector<size_t> FindStuck(const std::vector<RankPlace>& places);
 
-// Says what each rank waits for.
-std::string DescribeStuck(const std::vector<RankPlace>& places);
+// Says what each rank waits for. `names` as ByRank has them.
+std::string DescribeStuck(const std::vector<RankPlace>& places,
+                          const std::vector<size_t>& names = {});
 
 // `rank` has waited for `waited`: names the ranks that have not come, as far as it is known.
 std::string DescribeLate(const std::vector<RankPlace>& places, size_t rank,
-                         std::chrono::milliseconds waited);
+                         std::chrono::milliseconds waited, const std::vector<size_t>& names = {});
 
 }  // namespace dslaunch

@@ -137,7 +137,8 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
 }
 
 EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
-                               const std::optional<OptimizerConfig>& program_optimizer) {
+                               const std::optional<OptimizerConfig>& program_optimizer,
+                               int64_t program_stages) {
   EngineConfig engine;
   const auto train = object.Int("train_batch_size", 1, kMaxBatch);
   const auto micro = object.Int("train_micro_batch_size_per_gpu", 1, kMaxBatch);
@@ -150,7 +151,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.precision = ParsePrecision(object);
   engine.communication = ParseCommunication(object);
   engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
-  engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks);
+  engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks, program_stages);
   engine.communication.overlap = engine.zero.overlap_comm.value_or(true);
   engine.tag_validation = ParseCheckpoint(object.ObjectOrEmpty("checkpoint"));
   engine.gradient_clipping =
@@ -175,7 +176,8 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
 }
 
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,
-                               int64_t ranks, const std::string& optimizer_json) {
+                               int64_t ranks, const std::string& optimizer_json,
+                               int64_t program_stages) {
   std::optional<OptimizerConfig> optimizer;
   if (!optimizer_json.empty()) {
     const std::string optimizer_source = "the program's optimizer";
@@ -183,7 +185,7 @@ EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& 
     optimizer = ParseOptimizer(JsonObject(json, optimizer_source, ""));
   }
   const nlohmann::json json = ParseJson(json_text, source);
-  return ParseEngineConfig(JsonObject(json, source, ""), ranks, optimizer);
+  return ParseEngineConfig(JsonObject(json, source, ""), ranks, optimizer, program_stages);
 }
 
 }  // namespace dslaunch

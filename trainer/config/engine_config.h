@@ -83,11 +83,13 @@ class JsonObject;
 // trained, and the batch sizes need not fit. The first reads a section of a recipe, whose keys are
 // named with the object's path; the second a file's text, which `source` names. A configuration
 // without an optimizer gets `program_optimizer`, if there is one, or `optimizer_json`: a section
-// "optimizer" as text; empty: none.
+// "optimizer" as text; empty: none. `program_stages` as ParsePipeline has it.
 EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
-                               const std::optional<OptimizerConfig>& program_optimizer = {});
+                               const std::optional<OptimizerConfig>& program_optimizer = {},
+                               int64_t program_stages = 0);
 EngineConfig ParseEngineConfig(const std::string& json_text, const std::string& source,
-                               int64_t ranks, const std::string& optimizer_json = "");
+                               int64_t ranks, const std::string& optimizer_json = "",
+                               int64_t program_stages = 0);
 
 // Every setting as it was resolved, defaults included, as indented JSON for people.
 std::string DescribeEngineConfig(const EngineConfig& config);

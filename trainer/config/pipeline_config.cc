@@ -1,6 +1,7 @@
 #include "trainer/config/pipeline_config.h"
 
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 
@@ -40,6 +41,22 @@ std::string ParsePartition(JsonObject& object) {
   return partition;
 }
 
+int64_t ParseStages(JsonObject& object, int64_t program_stages) {
+  std::optional<int64_t> stages;
+  if (object.HasString("stages")) {
+    object.Word("stages", {"auto"});
+  } else {
+    stages = object.Int("stages", 1, kMostStages);
+  }
+  if (program_stages == 0) return stages.value_or(1);
+  if (stages && *stages != program_stages) {
+    object.Fail("stages", "is " + std::to_string(*stages) + ", but the program's PipelineModule " +
+                              "has num_stages " + std::to_string(program_stages) +
+                              "; leave one of them out");
+  }
+  return program_stages;
+}
+
 }  // namespace
 
 const char* ScheduleTypeName(PipelineScheduleType type) {
@@ -49,13 +66,9 @@ const char* ScheduleTypeName(PipelineScheduleType type) {
   return "";
 }
 
-PipelineConfig ParsePipeline(JsonObject object, int64_t ranks) {
+PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages) {
   PipelineConfig pipeline;
-  if (!object.HasString("stages")) {
-    pipeline.stages = object.Int("stages", 1, kMostStages).value_or(1);
-  } else if (object.Word("stages", {"auto"})) {
-    pipeline.stages = 1;
-  }
+  pipeline.stages = ParseStages(object, program_stages);
   pipeline.partition = ParsePartition(object);
   pipeline.seed_layers = object.Bool("seed_layers").value_or(false);
   pipeline.activation_checkpoint_interval =

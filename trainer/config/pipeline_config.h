@@ -33,8 +33,9 @@ struct PipelineConfig {
   bool wanted() const { return stages > 1 || activation_checkpoint_interval > 0; }
 };
 
-// `ranks` is the world size; 0: unknown. Throws TrainError kBadInput, naming the key: also where
-// stages do not divide the ranks.
-PipelineConfig ParsePipeline(JsonObject object, int64_t ranks);
+// `ranks` is the world size; 0: unknown. `program_stages` are those that the program says; 0: it
+// says nothing. Throws TrainError kBadInput, naming the key: also where stages do not divide the
+// ranks, or are not the program's.
+PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_stages = 0);
 
 }  // namespace dslaunch

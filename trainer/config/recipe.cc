@@ -157,9 +157,11 @@ RunConfig::Mode ParseMode(JsonObject& object) {
   static const std::map<std::string, Mode> kModes = {{"train", Mode::kTrain},
                                                      {"evaluate", Mode::kEvaluate},
                                                      {"predict", Mode::kPredict},
-                                                     {"plan_memory", Mode::kPlanMemory}};
+                                                     {"plan_memory", Mode::kPlanMemory},
+                                                     {"plan_pipeline", Mode::kPlanPipeline}};
   return kModes.at(
-      object.Word("mode", {"train", "evaluate", "predict", "plan_memory"}).value_or("train"));
+      object.Word("mode", {"train", "evaluate", "predict", "plan_memory", "plan_pipeline"})
+          .value_or("train"));
 }
 
 void ParseLength(JsonObject& object, RunConfig& run) {
@@ -228,6 +230,10 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   ParseCheckpoints(object, run);
   run.init_weights = object.String("init_weights").value_or("");
   run.trace = object.String("trace").value_or("");
+  run.pipeline_svg = object.String("pipeline_svg").value_or("");
+  if (run.mode != RunConfig::Mode::kPlanPipeline && !run.pipeline_svg.empty()) {
+    object.Fail("pipeline_svg", "needs run.mode plan_pipeline (--plan_pipeline)");
+  }
   const bool works_only =
       run.mode == RunConfig::Mode::kEvaluate || run.mode == RunConfig::Mode::kPredict;
   if (works_only && !run.trace.empty()) object.Fail("trace", "is of training steps; take it out");
@@ -299,7 +305,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
     section("data").Fail("path", "is missing; it says where the data is (--data)");
   }
   const bool needs_batches =
-      recipe.run.mode == RunConfig::Mode::kTrain || recipe.run.mode == RunConfig::Mode::kPlanMemory;
+      recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
   object.RefuseUnknown();
   return recipe;

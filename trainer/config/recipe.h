@@ -105,8 +105,10 @@ struct RunConfig {
   // token of the global batch counts the same.
   bool normalize_by_tokens = false;  // run.loss_normalization: "micro_batch" | "tokens"
 
-  enum class Mode { kTrain, kEvaluate, kPredict, kPlanMemory };
-  Mode mode = Mode::kTrain;  // run.mode: "train" | "evaluate" | "predict" | "plan_memory"
+  enum class Mode { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline };
+  // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline"
+  Mode mode = Mode::kTrain;
+  std::string pipeline_svg;  // plan_pipeline: a file to draw it into as well; empty: none
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
   std::string prompt;        // predict, gpt2: text to go on from
   int64_t max_new_tokens = 128;

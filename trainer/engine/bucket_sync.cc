@@ -1,7 +1,6 @@
 #include "trainer/engine/bucket_sync.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/engine.h>
 
 #include <numeric>
 
@@ -61,11 +60,16 @@ void BucketSync::MakeBuckets(const std::vector<size_t>& order) {
   }
 }
 
-void BucketSync::AfterForward(bool sync) {
+void BucketSync::Begin(bool sync) {
   sync_ = sync;
-  if (!sync) return;
-  arrivals_.ExpectOnce();
+  last_ = false;
   sent_ = 0;
+}
+
+void BucketSync::BeforeBackward(bool last) {
+  if (!last) return;
+  last_ = true;
+  arrivals_.ExpectOnce();
   for (Bucket& bucket : buckets_) bucket.awaited = bucket.parameters;
 }
 
@@ -79,17 +83,30 @@ void BucketSync::Accumulate(size_t parameter) {
     filled_[parameter] = true;
   }
   gradient.reset();
-  if (!sync_) return;
-
+  if (!last_) return;
   --buckets_[bucket_of_[parameter]].awaited;
   if (options_.overlap) SendComplete();
-  // Queued with the last gradient, so that it also runs after it where a backward pass has others
-  // inside. Where a parameter gets no gradient it never runs, and Gradients() says so.
-  if (!arrivals_.complete()) return;
-  torch::autograd::Engine::get_default_engine().queue_callback([this] {
-    SendComplete();
-    AwaitAll();
-  });
+}
+
+void BucketSync::AfterBackward() {
+  if (last_ && arrivals_.complete()) SendComplete();
+}
+
+void BucketSync::End() {
+  if (!sync_) return;
+  if (!last_) SendAll();
+  if (last_ && !arrivals_.complete()) return;  // Gradients() says so
+  AwaitAll();
+}
+
+// No backward pass was the last: what is there is all that comes.
+void BucketSync::SendAll() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!filled_[i]) accumulators_[i].zero_();
+  }
+  for (Bucket& bucket : buckets_) bucket.awaited = 0;
+  SendComplete();
 }
 
 void BucketSync::SendComplete() {
@@ -146,14 +163,15 @@ void BucketSync::AwaitAll() {
 std::vector<at::Tensor> BucketSync::Gradients() {
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    gradients.push_back(arrivals_.arrived(i) ? accumulators_[i] : at::Tensor());
+    const bool there = last_ ? arrivals_.arrived(i) : filled_[i];
+    gradients.push_back(there ? accumulators_[i] : at::Tensor());
   }
   return gradients;
 }
 
 void BucketSync::Clear() {
   filled_.assign(parameters_.size(), false);
-  sync_ = false;
+  last_ = false;
   arrivals_.AllowAny();
   if (!reordered_ && arrivals_.complete()) {
     at::Tensor order = at::empty({static_cast<int64_t>(parameters_.size())}, at::kLong);

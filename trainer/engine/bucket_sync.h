@@ -1,4 +1,5 @@
-// Data parallel with gradients that accumulate in another dtype than the parameters have.
+// Data parallel with gradients that accumulate in another dtype than the parameters have, or over
+// the backward passes of a batch.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -11,21 +12,23 @@
 namespace dslaunch {
 
 // As soon as a backward pass has a parameter's gradient, it is added to that parameter's part of a
-// bucket and freed. On a synchronised micro-batch a bucket that has all its gradients is cast to
+// bucket and freed. In the last backward pass a bucket that has all its gradients is cast to
 // communication_dtype and sent on its way to be added up over the ranks, while the backward pass
-// goes on; at its end all sums are awaited and written back. Buckets are sent in the same order on
-// all ranks, whatever the order in which they become complete: that is how the ranks' messages find
-// each other.
+// goes on. In End whatever has not been sent follows, and all sums are awaited and written back.
+// Buckets are sent in the same order on all ranks, whatever the order in which they become
+// complete: that is how the ranks' messages find each other.
 //
 // Buckets follow the parameters' order backwards, and from the second step on the order in which
-// rank 0 got the gradients of its first synchronised backward pass.
+// rank 0 got the gradients of the first step's last backward pass.
 class BucketSync : public GradSync {
  public:
   BucketSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
              std::vector<at::Tensor> buffers, const GradSyncOptions& options);
 
-  void BeforeForward(bool) override {}
-  void AfterForward(bool sync) override;
+  void Begin(bool sync) override;
+  void BeforeBackward(bool last) override;
+  void AfterBackward() override;
+  void End() override;
   std::vector<at::Tensor> Gradients() override;
   void Clear() override;
   int64_t gradient_bytes() const override;
@@ -35,7 +38,7 @@ class BucketSync : public GradSync {
   struct Bucket {
     size_t parameters = 0;
     at::Tensor sum;      // flat, accumulation_dtype: over micro-batches, then over ranks
-    size_t awaited = 0;  // gradients of this synchronised micro-batch that are not there yet
+    size_t awaited = 0;  // gradients of the last backward pass that are not there yet
     // On its way in communication_dtype: `sum` itself where dtypes are equal; else padded so that
     // it falls into equal parts, one for each rank, which adds that part up in fp32. (An all-reduce
     // in 16 bit would round with each addend.)
@@ -47,6 +50,7 @@ class BucketSync : public GradSync {
 
   void MakeBuckets(const std::vector<size_t>& order);  // frees what accumulated
   void Accumulate(size_t parameter);                   // the hook
+  void SendAll();
   void SendComplete();
   void Send(Bucket& bucket, int channel);
   void AwaitAll();
@@ -64,8 +68,9 @@ class BucketSync : public GradSync {
   std::vector<size_t> bucket_of_;
   std::vector<bool> filled_;
 
-  bool sync_ = false;
-  size_t sent_ = 0;  // buckets
+  bool sync_ = false;  // this pass
+  bool last_ = false;  // the last backward pass has begun
+  size_t sent_ = 0;    // buckets
   bool reordered_ = false;
   GradientArrivals arrivals_;  // last: its hooks use the rest
 };

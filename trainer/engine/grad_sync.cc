@@ -62,10 +62,12 @@ void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTenso
                                      : "nothing, as there are " + std::to_string(list.size()));
     }
     if (GroupRanks(here).size() == 1) continue;
-    throw TrainError(ExitCode::kBadInput,
-                     "the ranks' models differ, first in tensor " + std::to_string(i + 1) + " (" +
-                         ByRank(here, [](const std::string& line) { return line; }) +
-                         "); every rank must run the same program with the same configuration");
+    throw TrainError(
+        ExitCode::kBadInput,
+        "the ranks' models differ, first in tensor " + std::to_string(i + 1) + " (" +
+            ByRank(
+                here, [](const std::string& line) { return line; }, group.job_ranks()) +
+            "); every rank must run the same program with the same configuration");
   }
 }
 
@@ -79,8 +81,8 @@ void BroadcastFromRank0(const ProcessGroup& group, const std::vector<at::Tensor>
 }
 
 void CheckSameModel(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,
-                    const std::vector<at::Tensor>& buffers) {
-  if (parameters.empty()) {
+                    const std::vector<at::Tensor>& buffers, bool may_be_empty) {
+  if (parameters.empty() && !may_be_empty) {
     throw TrainError(ExitCode::kBadInput,
                      "the model has no parameter that requires a gradient, so there is nothing to "
                      "train");
@@ -96,7 +98,7 @@ std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
                                        std::vector<NamedTensor> parameters,
                                        std::vector<at::Tensor> buffers,
                                        const GradSyncOptions& options) {
-  CheckSameModel(group, parameters, buffers);
+  CheckSameModel(group, parameters, buffers, /*may_be_empty=*/options.batches);
   GradSyncOptions chosen = options;
   // Nothing travels in a world of one, so nothing is to be rounded for it.
   if (group.world_size() == 1) chosen.communication_dtype = chosen.accumulation_dtype;
@@ -104,7 +106,7 @@ std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
       std::ranges::all_of(parameters, [&](const NamedTensor& parameter) {
         return parameter.tensor.scalar_type() == options.accumulation_dtype;
       });
-  if (in_parameter_dtype) {
+  if (in_parameter_dtype && !options.batches) {
     return std::make_unique<ReducerSync>(group, std::move(parameters), std::move(buffers), chosen);
   }
   return std::make_unique<BucketSync>(group, std::move(parameters), std::move(buffers), chosen);

@@ -11,7 +11,10 @@ namespace {
 class Hook : public torch::autograd::PostAccumulateGradHook {
  public:
   explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
-  void operator()(const torch::autograd::Variable&) override { call_(); }
+  // Autograd also comes without a gradient, where an operation had none for the parameter.
+  void operator()(const torch::autograd::Variable& parameter) override {
+    if (parameter.grad().defined()) call_();
+  }
 
  private:
   std::function<void()> call_;

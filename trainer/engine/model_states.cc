@@ -11,7 +11,7 @@ namespace {
 
 // What was deferred gets its memory and its values.
 void Materialize(torch::nn::Module& module, InitRecording& deferred) {
-  std::vector<at::Tensor> tensors = Tensors(Unique(module.named_parameters()));
+  std::vector<at::Tensor> tensors = TensorsOf(Unique(module.named_parameters()));
   for (const NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
     tensors[index].set_data(values.detach());
@@ -21,7 +21,8 @@ void Materialize(torch::nn::Module& module, InitRecording& deferred) {
 }  // namespace
 
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
-                                             const ProcessGroup& group, InitRecording* deferred) {
+                                             const EngineRanks& ranks, Passes passes,
+                                             InitRecording* deferred) {
   // At stage 3 only ShardedStates may do this: all parameters at once may not fit into memory.
   if (deferred == nullptr || config.zero.stage < 3) {
     if (deferred != nullptr) Materialize(module, *deferred);
@@ -29,9 +30,9 @@ std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::
     deferred = nullptr;
   }
   if (config.zero.stage == 0) {
-    return std::make_unique<ReplicatedStates>(config, module, group);
+    return std::make_unique<ReplicatedStates>(config, module, ranks, passes);
   }
-  return std::make_unique<ShardedStates>(config, module, group, deferred);
+  return std::make_unique<ShardedStates>(config, module, ranks, passes, deferred);
 }
 
 }  // namespace dslaunch

@@ -14,33 +14,45 @@
 #include "dslaunch/process_group.h"
 #include "dslaunch/tensor_part.h"
 #include "trainer/config/engine_config.h"
+#include "trainer/engine/engine_ranks.h"
 #include "trainer/optim/optimizer.h"
 
 namespace dslaunch {
 
-// What a forward pass is for.
+// What happens between Begin and End.
 enum class Pass {
-  kInference,   // no backward pass follows
+  kInference,   // no backward pass
   kAccumulate,  // gradients are to be added to those that are there
-  kSync,        // as kAccumulate, and at the end of its backward pass they are all ranks' together
+  kSync,        // as kAccumulate, and after End they are all ranks' together
 };
 
-// Calls of one micro-batch: BeforeForward, the forward pass, AfterForward, and, but for kInference,
-// the backward pass and AfterBackward. Every rank must pass the same. One thread.
+// How Begin and End are used.
+enum class Passes {
+  kMicroBatches,  // around a forward pass and its backward pass, which is `last` in kSync
+  kBatches,       // around any number of both in any order, none of which need be `last`
+};
+
+// Calls of a pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
+// backward passes; End. A Begin gives up what is still open. With Passes::kBatches gradients may
+// also come outside of backward passes, by the parameters' post-accumulate hooks. All ranks that
+// hold the same parameters must make the same calls. One thread.
 class ModelStates {
  public:
   virtual ~ModelStates() = default;
 
-  virtual void BeforeForward(Pass pass) = 0;
-  virtual void AfterForward(Pass pass) = 0;
+  virtual void Begin(Pass pass) = 0;
+  // `last`, in kSync: only this backward pass still adds to gradients. They travel as they come,
+  // while it goes on; without such a one, in End.
+  virtual void BeforeBackward(bool last) = 0;
   virtual void AfterBackward() = 0;
+  virtual void End() = 0;  // waits for what travels
 
   // Fixed for the life of this. Together the ranks' parts hold every parameter; where they are
   // sharded each element once, else all of them on every rank.
   virtual const std::vector<WeightPart>& parts() const = 0;
   virtual bool sharded() const = 0;
 
-  // After the backward pass of kSync: the gradient of each of parts(), in the dtype that gradients
+  // After kSync: the gradient of each of parts(), in the dtype that gradients
   // accumulate in, averaged or added up over the ranks as the configuration says. They may be
   // changed in place until Clear. Undefined for a parameter that got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;
@@ -61,10 +73,12 @@ class ModelStates {
 };
 
 // Casts the parameters and buffers of `module` as the configuration says, and gives those that
-// `deferred` has recorded their values; the others become rank 0's on all ranks. Parameters of
-// parts() are counted among those that are trained, in the module's order. Throws TrainError on
-// every rank where the ranks' models differ, or where nothing is trained.
+// `deferred` has recorded their values; the others become rank 0's on all of ranks.replicas.
+// Parameters of parts() are counted among those that are trained, in the module's order. Those of
+// ranks.tied are cut into the same parts on all stages. Throws TrainError on all of ranks.replicas
+// where their models differ; with Passes::kMicroBatches also where nothing is trained.
 std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
-                                             const ProcessGroup& group, InitRecording* deferred);
+                                             const EngineRanks& ranks, Passes passes,
+                                             InitRecording* deferred);
 
 }  // namespace dslaunch

@@ -31,7 +31,7 @@ inline std::vector<NamedTensor> TrainableParameters(const torch::nn::Module& mod
   return parameters;
 }
 
-inline std::vector<at::Tensor> Tensors(const std::vector<NamedTensor>& items) {
+inline std::vector<at::Tensor> TensorsOf(const std::vector<NamedTensor>& items) {
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& item : items) tensors.push_back(item.tensor);
   return tensors;

@@ -79,13 +79,13 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
       group_.c10d_group(), options_.communication_dtype, ScaleOf(options_, group_.world_size())));
 }
 
-void ReducerSync::BeforeForward(bool sync) {
+void ReducerSync::Begin(bool sync) {
   if (sync) reducer_->prepare_for_forward();
   reducer_->rebuild_buckets();
 }
 
-void ReducerSync::AfterForward(bool sync) {
-  if (!sync) {
+void ReducerSync::BeforeBackward(bool last) {
+  if (!last) {
     accumulates_ = true;
     return;
   }

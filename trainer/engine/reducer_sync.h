@@ -8,15 +8,18 @@
 
 namespace dslaunch {
 
-// Gradients accumulate in each parameter's .grad(), which after a synchronised micro-batch is a
-// view of the reducer's bucket. All parameters are of one dtype, which is accumulation_dtype.
+// Gradients accumulate in each parameter's .grad(), which after a synchronised pass is a view of
+// the reducer's bucket. All parameters are of one dtype, which is accumulation_dtype. Not for
+// batches.
 class ReducerSync : public GradSync {
  public:
   ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
               std::vector<at::Tensor> buffers, const GradSyncOptions& options);
 
-  void BeforeForward(bool sync) override;
-  void AfterForward(bool sync) override;
+  void Begin(bool sync) override;
+  void BeforeBackward(bool last) override;
+  void AfterBackward() override {}  // the backward pass has waited for the sums
+  void End() override {}
   std::vector<at::Tensor> Gradients() override;
   void Clear() override;
   int64_t gradient_bytes() const override;

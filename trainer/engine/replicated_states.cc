@@ -4,25 +4,35 @@
 #include "trainer/engine/sync_options.h"
 
 namespace dslaunch {
+namespace {
+
+GradSyncOptions OptionsFor(const EngineConfig& config, Passes passes) {
+  GradSyncOptions options = SyncOptions(config);
+  options.batches = passes == Passes::kBatches;
+  return options;
+}
+
+}  // namespace
 
 ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
-                                   const ProcessGroup& group)
+                                   const EngineRanks& ranks, Passes passes)
     : module_(module),
-      group_(group),
-      grad_sync_(
-          MakeGradSync(group, TrainableParameters(module), module.buffers(), SyncOptions(config))),
+      group_(*ranks.replicas),
+      grad_sync_(MakeGradSync(group_, TrainableParameters(module), module.buffers(),
+                              OptionsFor(config, passes))),
       masters_(TrainableParameters(module), config.precision.master_weights) {
   for (size_t i = 0; i < masters_.weights().size(); ++i) {
     parts_.push_back({i, masters_.weights()[i].tensor, 0});
   }
 }
 
-void ReplicatedStates::BeforeForward(Pass pass) {
-  if (pass != Pass::kInference) grad_sync_->BeforeForward(pass == Pass::kSync);
+void ReplicatedStates::Begin(Pass pass) {
+  trains_ = pass != Pass::kInference;
+  if (trains_) grad_sync_->Begin(pass == Pass::kSync);
 }
 
-void ReplicatedStates::AfterForward(Pass pass) {
-  if (pass != Pass::kInference) grad_sync_->AfterForward(pass == Pass::kSync);
+void ReplicatedStates::End() {
+  if (trains_) grad_sync_->End();
 }
 
 void ReplicatedStates::Release(const std::vector<at::Tensor>& parameters,

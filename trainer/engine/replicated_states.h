@@ -12,12 +12,13 @@ namespace dslaunch {
 
 class ReplicatedStates : public ModelStates {
  public:
-  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
-                   const ProcessGroup& group);
+  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+                   Passes passes);
 
-  void BeforeForward(Pass pass) override;
-  void AfterForward(Pass pass) override;
-  void AfterBackward() override {}
+  void Begin(Pass pass) override;
+  void BeforeBackward(bool last) override { grad_sync_->BeforeBackward(last); }
+  void AfterBackward() override { grad_sync_->AfterBackward(); }
+  void End() override;
   const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return false; }
   std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }
@@ -33,6 +34,7 @@ class ReplicatedStates : public ModelStates {
   torch::nn::Module& module_;
   const ProcessGroup& group_;
   std::unique_ptr<GradSync> grad_sync_;  // makes all ranks' parameters the same
+  bool trains_ = false;                  // this pass
   MasterWeights masters_;                // hence after it
   std::vector<WeightPart> parts_;
 };

@@ -1,6 +1,7 @@
 #include "trainer/models/cnn.h"
 
 #include "trainer/models/image_shape.h"
+#include "trainer/models/run_layers.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -38,10 +39,17 @@ Cnn::Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape)
                                                     config.hidden_size))),
       fc2_(register_module("fc2", torch::nn::Linear(config.hidden_size, config.num_classes))) {}
 
-at::Tensor Cnn::forward(const at::Tensor& images) {
-  at::Tensor x = at::max_pool2d(at::relu(conv1_(images)), 2);
-  x = at::max_pool2d(at::relu(conv2_(x)), 2);
-  return fc2_(at::relu(fc1_(x.flatten(1))));
+at::Tensor Cnn::forward(const at::Tensor& images) { return RunLayers(Layers(), images); }
+
+std::vector<ModelLayer> Cnn::Layers() {
+  const auto block = [](torch::nn::Conv2d& conv) {
+    return [&conv](const at::Tensor& x) { return at::max_pool2d(at::relu(conv(x)), 2); };
+  };
+  return {
+      {"conv1", {conv1_.ptr()}, block(conv1_)},
+      {"conv2", {conv2_.ptr()}, block(conv2_)},
+      {"fc1", {fc1_.ptr()}, [this](const at::Tensor& x) { return at::relu(fc1_(x.flatten(1))); }},
+      {"fc2", {fc2_.ptr()}, [this](const at::Tensor& x) { return fc2_(x); }}};
 }
 
 }  // namespace dslaunch

@@ -17,6 +17,7 @@ class Cnn : public Model {
   Cnn(const CnnConfig& config, const std::vector<int64_t>& input_shape);
   // float [B, C, H, W] -> [B, num_classes]
   at::Tensor forward(const at::Tensor& images) override;
+  std::vector<ModelLayer> Layers() override;
 
  private:
   torch::nn::Conv2d conv1_, conv2_;

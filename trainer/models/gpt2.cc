@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "trainer/models/run_layers.h"
+#include "trainer/pipeline/deferred_weights.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -34,9 +36,7 @@ class Conv1DImpl : public torch::nn::Module {
         bias_(register_parameter("bias", at::zeros({out}))) {}
 
   // [B, T, in] -> [B, T, out]
-  at::Tensor forward(const at::Tensor& x) {
-    return at::addmm(bias_, x.flatten(0, 1), weight_).view({x.size(0), x.size(1), -1});
-  }
+  at::Tensor forward(const at::Tensor& x) { return ApplyConv1D(x, weight_, bias_); }
 
  private:
   at::Tensor weight_, bias_;
@@ -132,7 +132,8 @@ const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& 
 }  // namespace
 
 Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config)
-    : embd_pdrop_(config.embd_pdrop),
+    : n_positions_(config.n_positions),
+      embd_pdrop_(config.embd_pdrop),
       wte_(register_module("wte", Embedding(config.vocab_size, config))),
       wpe_(register_module("wpe", Embedding(config.n_positions, config))),
       h_(register_module("h", torch::nn::ModuleList())),
@@ -140,26 +141,40 @@ Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config)
   for (int64_t i = 0; i < config.n_layer; ++i) h_->push_back(std::make_shared<BlockImpl>(config));
 }
 
-at::Tensor Gpt2TransformerImpl::forward(const at::Tensor& tokens) {
+// int64 [B, T], T at most n_positions -> [B, T, n_embd]
+at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
+  if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
+    Refuse("model.type gpt2 takes token ids; use data of type tokens or text");
+  }
+  if (tokens.size(1) > n_positions_) {
+    Refuse("gpt2 was given " + std::to_string(tokens.size(1)) +
+           " tokens, more than model.n_positions, " + std::to_string(n_positions_));
+  }
   const at::Tensor positions = wpe_->weight.slice(0, 0, tokens.size(1));
-  at::Tensor x = at::dropout(wte_(tokens) + positions, embd_pdrop_, is_training());
-  for (const auto& block : *h_) x = block->as<BlockImpl>()->forward(x);
-  return ln_f_(x);
+  return at::dropout(wte_(tokens) + positions, embd_pdrop_, is_training());
+}
+
+std::vector<ModelLayer> Gpt2TransformerImpl::Layers() {
+  std::vector<ModelLayer> layers;
+  layers.push_back({"embedding", {wte_.ptr(), wpe_.ptr()}, [this](const at::Tensor& tokens) {
+                      return Embed(tokens);
+                    }});
+  for (size_t i = 0; i < h_->size(); ++i) {
+    const auto block = h_->ptr<BlockImpl>(i);
+    layers.push_back({"transformer.h." + std::to_string(i), {block}, [block](const at::Tensor& x) {
+                        return block->forward(x);
+                      }});
+  }
+  layers.push_back({"head", {ln_f_.ptr(), wte_.ptr()}, [this](const at::Tensor& x) {
+                      return ApplyLinear(ln_f_(x), wte_->weight);
+                    }});
+  return layers;
 }
 
 Gpt2::Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape)
     : config_(Checked(config, input_shape)),
       transformer_(register_module("transformer", Gpt2Transformer(config))) {}
 
-at::Tensor Gpt2::forward(const at::Tensor& tokens) {
-  if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
-    Refuse("model.type gpt2 takes token ids; use data of type tokens or text");
-  }
-  if (tokens.size(1) > config_.n_positions) {
-    Refuse("gpt2 was given " + std::to_string(tokens.size(1)) +
-           " tokens, more than model.n_positions, " + std::to_string(config_.n_positions));
-  }
-  return at::linear(transformer_(tokens), transformer_->token_embedding());
-}
+at::Tensor Gpt2::forward(const at::Tensor& tokens) { return RunLayers(Layers(), tokens); }
 
 }  // namespace dslaunch

@@ -14,15 +14,17 @@
 
 namespace dslaunch {
 
-// Everything but the head, which is transformer.wte again.
+// All of it: the head is wte again.
 class Gpt2TransformerImpl : public torch::nn::Module {
  public:
   explicit Gpt2TransformerImpl(const Gpt2Config& config);
-  // int64 [B, T] -> [B, T, n_embd]
-  at::Tensor forward(const at::Tensor& tokens);
-  const at::Tensor& token_embedding() const { return wte_->weight; }
+  // The embedding, each block, and the head with the norm before it.
+  std::vector<ModelLayer> Layers();
 
  private:
+  at::Tensor Embed(const at::Tensor& tokens);
+
+  int64_t n_positions_;
   double embd_pdrop_;
   torch::nn::Embedding wte_, wpe_;
   torch::nn::ModuleList h_;
@@ -38,6 +40,7 @@ class Gpt2 : public Model {
   Gpt2(const Gpt2Config& config, const std::vector<int64_t>& input_shape);
   // int64 [B, T], T at most n_positions -> logits [B, T, vocab_size]
   at::Tensor forward(const at::Tensor& tokens) override;
+  std::vector<ModelLayer> Layers() override { return transformer_->Layers(); }
   const Gpt2Config& config() const { return config_; }
 
  private:

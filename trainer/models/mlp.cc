@@ -2,6 +2,9 @@
 
 #include <c10/util/accumulate.h>
 
+#include "trainer/models/run_layers.h"
+#include "trainer/pipeline/deferred_weights.h"
+
 namespace dslaunch {
 
 Mlp::Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape)
@@ -9,8 +12,16 @@ Mlp::Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape)
           "fc1", torch::nn::Linear(c10::multiply_integers(input_shape), config.hidden_size))),
       fc2_(register_module("fc2", torch::nn::Linear(config.hidden_size, config.num_classes))) {}
 
-at::Tensor Mlp::forward(const at::Tensor& samples) {
-  return fc2_(at::relu(fc1_(samples.flatten(1))));
+at::Tensor Mlp::forward(const at::Tensor& samples) { return RunLayers(Layers(), samples); }
+
+std::vector<ModelLayer> Mlp::Layers() {
+  const auto linear = [](const torch::nn::Linear& layer, const at::Tensor& x) {
+    return ApplyLinear(x, layer->weight, layer->bias);
+  };
+  return {{"fc1",
+           {fc1_.ptr()},
+           [this, linear](const at::Tensor& x) { return at::relu(linear(fc1_, x.flatten(1))); }},
+          {"fc2", {fc2_.ptr()}, [this, linear](const at::Tensor& x) { return linear(fc2_, x); }}};
 }
 
 }  // namespace dslaunch

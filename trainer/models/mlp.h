@@ -16,6 +16,7 @@ class Mlp : public Model {
   Mlp(const MlpConfig& config, const std::vector<int64_t>& input_shape);
   // float [B, ...] -> [B, num_classes]
   at::Tensor forward(const at::Tensor& samples) override;
+  std::vector<ModelLayer> Layers() override;
 
  private:
   torch::nn::Linear fc1_, fc2_;

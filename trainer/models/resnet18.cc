@@ -3,8 +3,11 @@
 #include <torch/nn/init.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "trainer/models/image_shape.h"
+#include "trainer/models/run_layers.h"
 
 namespace dslaunch {
 namespace {
@@ -79,11 +82,30 @@ Resnet18::Resnet18(const Resnet18Config& config, const std::vector<int64_t>& inp
   }
 }
 
-at::Tensor Resnet18::forward(const at::Tensor& images) {
-  at::Tensor x = bn1_(conv1_(images)).relu_();
-  if (!small_images_) x = at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
-  for (const auto& layer : {layer1_, layer2_, layer3_, layer4_}) x = layer.ptr()->forward(x);
-  return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+at::Tensor Resnet18::forward(const at::Tensor& images) { return RunLayers(Layers(), images); }
+
+std::vector<ModelLayer> Resnet18::Layers() {
+  std::vector<ModelLayer> layers;
+  layers.push_back({"stem", {conv1_.ptr(), bn1_.ptr()}, [this](const at::Tensor& images) {
+                      const at::Tensor x = bn1_(conv1_(images)).relu_();
+                      return small_images_ ? x
+                                           : at::max_pool2d(x, /*kernel_size=*/3, /*stride=*/2,
+                                                            /*padding=*/1);
+                    }});
+  const std::pair<std::string, torch::nn::Sequential> stages[] = {
+      {"layer1", layer1_}, {"layer2", layer2_}, {"layer3", layer3_}, {"layer4", layer4_}};
+  for (const auto& [name, stage] : stages) {
+    for (size_t i = 0; i < stage->size(); ++i) {
+      const auto block = stage->ptr<BasicBlock>(i);
+      layers.push_back({name + "." + std::to_string(i), {block}, [block](const at::Tensor& x) {
+                          return block->forward(x);
+                        }});
+    }
+  }
+  layers.push_back({"fc", {fc_.ptr()}, [this](const at::Tensor& x) {
+                      return fc_(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+                    }});
+  return layers;
 }
 
 }  // namespace dslaunch

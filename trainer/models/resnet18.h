@@ -23,6 +23,7 @@ class Resnet18 : public Model {
   Resnet18(const Resnet18Config& config, const std::vector<int64_t>& input_shape);
   // float [B, C, H, W] -> [B, num_classes]
   at::Tensor forward(const at::Tensor& images) override;
+  std::vector<ModelLayer> Layers() override;  // the stem, each block, and the classifier
 
  private:
   bool small_images_;

@@ -257,7 +257,9 @@ Optimizer::Optimizer(const Inputs& inputs, std::vector<std::string> state_names)
   for (const NamedTensor& parameter : inputs.parameters) {
     infos.push_back({parameter.name, parameter.tensor.dim()});
   }
-  const std::vector<size_t> assigned = AssignParameterGroups(config_.groups, infos);
+  infos.insert(infos.end(), inputs.elsewhere.begin(), inputs.elsewhere.end());
+  std::vector<size_t> assigned = AssignParameterGroups(config_.groups, infos);
+  assigned.resize(inputs.parameters.size());
   for (const size_t group : assigned) groups_[group].empty = false;
   for (size_t i = 0; i < inputs.parts.size(); ++i) {
     const WeightPart& part = inputs.parts[i];
@@ -319,8 +321,9 @@ void Optimizer::ApplySchedule() {
 
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters,
-                                         const std::vector<WeightPart>& parts, SumOverRanks sum) {
-  const Optimizer::Inputs inputs{config, schedule, parameters, parts};
+                                         const std::vector<WeightPart>& parts, SumOverRanks sum,
+                                         const std::vector<ParameterInfo>& elsewhere) {
+  const Optimizer::Inputs inputs{config, schedule, parameters, parts, elsewhere};
   switch (config.type) {
     case Type::kAdam:
     case Type::kAdamW:

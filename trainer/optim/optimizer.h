@@ -11,6 +11,7 @@
 
 #include "dslaunch/named_tensor.h"
 #include "trainer/config/optimizer_config.h"
+#include "trainer/optim/parameter_groups.h"
 
 namespace dslaunch {
 
@@ -42,6 +43,7 @@ class Optimizer {
     const LrSchedule& schedule;
     const std::vector<NamedTensor>& parameters;
     const std::vector<WeightPart>& parts;
+    const std::vector<ParameterInfo>& elsewhere;
   };
 
   virtual ~Optimizer() = default;
@@ -95,11 +97,13 @@ class Optimizer {
 // `parts` are of `parameters`, whose names and dimensions choose their groups; their values are not
 // looked at. With `sum`, the ranks together have all parts of the parameters, and call Step
 // together; without, each part is a whole parameter. State starts at zero (Adagrad's at its initial
-// value). Throws kBadInput where a group of `config` takes no parameter.
+// value). `elsewhere`: parameters that other optimizers of the same run update. Throws kBadInput
+// where a group of `config` takes none of all these.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters,
                                          const std::vector<WeightPart>& parts,
-                                         SumOverRanks sum = nullptr);
+                                         SumOverRanks sum = nullptr,
+                                         const std::vector<ParameterInfo>& elsewhere = {});
 // Of whole parameters, which are updated themselves.
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);

@@ -3,21 +3,28 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
+#include <memory>
 #include <vector>
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace dslaunch {
 
-// The weight gradients of one backward pass, each of which still is to be computed and added to its
+// The weight gradients of backward passes, each of which still is to be computed and added to its
 // parameter's gradient, as autograd would have done, hooks of GradSync included.
 class WeightGradients {
  public:
   bool empty() const { return work_.empty(); }
-  void Add(std::function<void()> work) { work_.push_back(std::move(work)); }
-  void Compute();  // all, in the order of the backward pass, and frees what they held
+  void Add(std::shared_ptr<torch::autograd::Node> work);  // for the functions below
+
+  // All, as one more backward pass, in the order of those that put them off; frees what they held.
+  // A parameter that several of them are of gets their sum, and its hooks run once.
+  void Compute();
 
  private:
-  std::vector<std::function<void()>> work_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> work_;
 };
 
 // While it lives, backward passes of this thread through the functions below put off the gradients

@@ -44,12 +44,16 @@ struct PipelineSchedule {
 
 // - gpipe: all forward passes, then all backward passes (GPipe, section 2.3).
 // - 1f1b: PipeDream-flush (Narayanan et al. 2021, section 2.1).
-// - interleaved: the same over several chunks a stage (section 2.2). Any number of micro-batches.
-// - zb-h1: 1f1b whose weight gradients fill the bubble (Qi et al. 2023, section 3.1).
-// Any number of micro-batches from 1 on, fewer than stages too. All of them end with kReduceTied,
-// kReduceData and kStep. The lists of all stages are the projections of one order in which each
-// send stands beside its receive: they cannot block, even where a send is over only when it is
-// matched and all messages of two stages travel in one row.
+// - interleaved: the same over several chunks a stage (section 2.2), in rounds of as many
+//   micro-batches as there are stages; where these do not divide them, in longer ones that are as
+//   equal as can be.
+// - zb-h1: 1f1b whose weight gradients fill the bubble (Qi et al. 2023, section 2.1): stage s (from
+//   0) does each of them s micro-batches late.
+// Any number of micro-batches from 1 on, fewer than stages too. Gradients add up in the order of
+// the micro-batches. All of them end with kReduceTied, kReduceData and kStep. The lists of all
+// stages are the projections of one order in which each send stands beside its receive: they cannot
+// block, even where a send is over only when it is matched and all messages of two stages travel in
+// one row.
 PipelineSchedule MakePipelineSchedule(PipelineScheduleType type, int stages, int micro_batches,
                                       int virtual_stages);
 

@@ -18,8 +18,14 @@ std::string CheckSchedule(const PipelineSchedule& schedule);
 // come, over all of its chunks, at the same time.
 std::vector<int> PeakLiveMicroBatches(const PipelineSchedule& schedule);
 
-// What the papers say that this may be: gpipe M (a chunk); 1f1b min(K - s, M); interleaved and
-// zb-h1 as their papers have it. s from 0.
+// The same until kBackwardWeight too, where there is one: the inputs of layers and the gradients of
+// their outputs are held until then.
+std::vector<int> PeakHeldMicroBatches(const PipelineSchedule& schedule);
+
+// What the papers say that the live ones may be: gpipe M (a chunk); 1f1b min(K - s, M); zb-h1 the
+// same, and it holds no more than min(K, M) anywhere; interleaved (v - 1) R + 2 (K - 1 - s) + 1
+// chunks, or all, where R are the micro-batches of the longest round (schedule.h), K where K
+// divides M. s from 0.
 int LiveMicroBatchesBound(PipelineScheduleType type, int stages, int micro_batches,
                           int virtual_stages, int stage);
 

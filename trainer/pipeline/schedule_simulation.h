@@ -18,7 +18,7 @@ struct ChunkTimes {
 
 struct ScheduleTimes {
   std::vector<std::vector<ChunkTimes>> chunks;  // [stage][chunk]
-  double transfer = 0;                          // from a send until its data is there
+  double transfer = 0;  // from when a send and its receive have begun until the data is there
 };
 
 struct TimedAction {
@@ -37,7 +37,8 @@ struct SimulatedRun {
 // Precondition: CheckSchedule finds nothing.
 SimulatedRun Simulate(const PipelineSchedule& schedule, const ScheduleTimes& times);
 
-// One row for each stage, time to the right. The text is for a terminal of `columns` columns.
+// One row for each stage, time to the right. The text is for a terminal of `columns` columns, 72 at
+// least.
 std::string DrawText(const PipelineSchedule& schedule, const SimulatedRun& run, int columns);
 std::string DrawSvg(const PipelineSchedule& schedule, const SimulatedRun& run);
 

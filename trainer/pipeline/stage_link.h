@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "dslaunch/pipeline.h"
 #include "dslaunch/process_group.h"
+#include "trainer/pipeline/message_layout.h"
 
 namespace dslaunch {
 
@@ -16,30 +17,50 @@ struct LinkChannel {
   int peer = 0;           // world rank
   bool gradient = false;  // else activation
   int chunk = 0;          // of the receiver for activations, of the sender for gradients
+  auto operator<=>(const LinkChannel&) const = default;
 };
 
-// Asynchronous: messages are in flight while stages compute. A message of activations carries what
-// it holds (how many tensors, dtypes, shapes, which need a gradient); one that holds the same as
-// the last one of its channel needs no other message, and its memory is asked for before it comes.
-// One thread.
+// What a message is about. Both sides must say the same.
+struct LinkMessage {
+  int64_t micro_batch = 0;
+  int64_t micro_batches = 1;  // of this batch
+};
+
+// Asynchronous: messages are in flight while stages compute. A message of activations says what it
+// holds (how many tensors, dtypes, shapes, which need a gradient). The receiver makes room for it
+// before it is there, for what the message before it held; one that holds something else is
+// followed by another message, the rest.
+//
+// What two ranks exchange may travel in one row, where nothing overtakes anything (NCCL). The rest
+// has its place in that row when the receiver finishes the message, so the sender has to know when
+// that is: rests_after.h.
+//
+// One thread. Errors while waiting are std::runtime_error, naming the other rank and the message,
+// also after ProcessGroup::kCollectiveTimeout and where that rank is lost; TrainError where the two
+// do not agree on the batch.
 class StageLink {
  public:
-  explicit StageLink(const ProcessGroup& world);
-  ~StageLink();  // waits for nobody while an exception is passing
+  // `name_of` a world rank, for messages: "stage 1 (rank 3)".
+  StageLink(const ProcessGroup& world, std::function<std::string(int rank)> name_of);
+  ~StageLink();  // waits for nobody: Drain does
 
-  // `tensors` are copied, or held until they have left. `what` is for messages.
-  void Send(const LinkChannel& channel, const Tensors& tensors, const std::string& what);
+  // `tensors` are copied; all of them are defined, dense and on the CPU. Where several messages of
+  // the channel have not left yet, it waits for the oldest.
+  void Send(const LinkChannel& channel, const Tensors& tensors, const LinkMessage& message);
+  // Of activations: sends the rest of the oldest message whose rest has not been asked for, if it
+  // has one.
+  void SendRest(const LinkChannel& channel);
 
-  // Begins to receive the next message of the channel. Finish gives it.
-  void BeginReceive(const LinkChannel& channel, const std::string& what);
-  // With requires_grad as at the sender, as leaves.
+  // Begins to receive the next message of activations.
+  void BeginReceive(const LinkChannel& channel, const LinkMessage& message);
+  // Gradients of `like`, whose shapes both sides know: those of them that require one. Where none
+  // does, there is no message.
+  void BeginReceiveGradients(const LinkChannel& channel, const MessageLayout& like,
+                             const LinkMessage& message);
+  // The oldest message that was begun. Activations require gradients as at the sender, as leaves.
   Tensors FinishReceive(const LinkChannel& channel);
 
-  // Gradients of `like`, whose shapes both sides know: those of them that require one.
-  void BeginReceiveGradients(const LinkChannel& channel, const Tensors& like,
-                             const std::string& what);
-
-  // Until all that was sent has left. Before the memory of a batch is given up.
+  // Until all that was sent has left.
   void Drain();
 
  private:

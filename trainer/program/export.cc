@@ -13,13 +13,21 @@ namespace {
 // The parts that this rank holds, by name.
 using Parts = std::multimap<std::string, TensorPart>;
 
+// Whether this rank is the one that gives what its part holds.
+bool Gives(const TensorPart& part, const Trainee& trainee) {
+  return part.counts && (!part.replicated || trainee.replicas().rank() == 0);
+}
+
 // Each rank adds its parts to nothing.
-at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const ProcessGroup& group) {
+at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const Trainee& trainee,
+                 const ProcessGroup& group) {
   const auto [begin, end] = parts.equal_range(tensor.name);
-  if (begin != end && begin->second.replicated) return begin->second.tensor.detach();
+  const bool everywhere = trainee.replicas().world_size() == group.world_size();
+  if (everywhere && begin != end && begin->second.replicated) return begin->second.tensor.detach();
   at::Tensor whole = at::zeros(tensor.shape, tensor.dtype);
   for (auto item = begin; item != end; ++item) {
     const TensorPart& part = item->second;
+    if (!Gives(part, trainee)) continue;
     whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));
   }
   group.AllReduce(whole);
@@ -28,32 +36,30 @@ at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const Process
 
 }  // namespace
 
-void ExportWeights(const Trainee& trainee, const ProcessGroup& group, const ModelConfig& config,
-                   const std::string& folder) {
+void ExportWeights(const Trainee& trainee, const Model& whole_model, const ProcessGroup& group,
+                   const ModelConfig& config, const std::string& folder) {
   const at::NoGradGuard no_grad;
   Parts parts;
   for (TensorPart& part : trainee.core().ModelState()) {
     const std::string name = part.name;
     parts.emplace(name, std::move(part));
   }
-  const std::vector<NamedTensor> parameters = Unique(trainee.model().named_parameters());
+  std::vector<NamedTensor> names = Unique(whole_model.named_parameters());
+  for (NamedTensor& item : Unique(whole_model.named_buffers())) names.push_back(std::move(item));
   // Masters and what they stand for go by another dtype; of some a rank may hold neither.
-  at::Tensor dtypes = at::full({static_cast<int64_t>(parameters.size())}, -1, at::kLong);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const auto part = parts.find(parameters[i].name);
+  at::Tensor dtypes = at::full({static_cast<int64_t>(names.size())}, -1, at::kLong);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto part = parts.find(names[i].name);
     if (part == parts.end()) continue;
     dtypes[static_cast<int64_t>(i)] = static_cast<int64_t>(part->second.tensor.scalar_type());
   }
   group.AllReduce(dtypes, ReduceOp::kMax);
   std::vector<ExportedTensor> tensors;
-  for (size_t i = 0; i < parameters.size(); ++i) {
+  for (size_t i = 0; i < names.size(); ++i) {
     const auto dtype = static_cast<at::ScalarType>(dtypes[static_cast<int64_t>(i)].item<int64_t>());
-    tensors.push_back({parameters[i].name, dtype, parameters[i].tensor.sizes().vec()});
+    tensors.push_back({names[i].name, dtype, names[i].tensor.sizes().vec()});
   }
-  for (const NamedTensor& item : Unique(trainee.model().named_buffers())) {
-    tensors.push_back({item.name, item.tensor.scalar_type(), item.tensor.sizes().vec()});
-  }
-  const auto whole = [&](size_t i) { return Whole(tensors[i], parts, group); };
+  const auto whole = [&](size_t i) { return Whole(tensors[i], parts, trainee, group); };
   if (group.rank() == 0) {
     ExportHuggingFace(tensors, whole, config, folder);
   } else {

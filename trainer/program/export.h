@@ -12,7 +12,8 @@ namespace dslaunch {
 
 // Rank 0 writes them in Hugging Face's layout into `folder`. Collective: where weights are sharded,
 // one tensor at a time is made whole, on every rank.
-void ExportWeights(const Trainee& trainee, const ProcessGroup& group, const ModelConfig& config,
-                   const std::string& folder);
+// `whole_model` gives names and shapes; it may be without memory.
+void ExportWeights(const Trainee& trainee, const Model& whole_model, const ProcessGroup& group,
+                   const ModelConfig& config, const std::string& folder);
 
 }  // namespace dslaunch

@@ -3,13 +3,19 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 
+#include "trainer/checkpoint/rank_record.h"
+#include "trainer/comm/gather_texts.h"
 #include "trainer/engine/module_tensors.h"
 #include "trainer/models/models.h"
 #include "trainer/models/pretrained.h"
+#include "trainer/pipeline/stage.h"
 #include "trainer/precision/module_dtype.h"
+#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
@@ -20,11 +26,31 @@ void UseDeterministicAlgorithms() {
   at::globalContext().setBenchmarkCuDNN(false);
 }
 
+// Of a sample in a batch.
+std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
+
+// Rank 0's: no two ranks measure the same.
+std::vector<double> AgreedSeconds(const Recipe& recipe, const at::Tensor& sample,
+                                  const ProcessGroup& group) {
+  std::vector<double> own;
+  const std::string problem = FailureOf([&] {
+    if (group.rank() == 0) own = LayerSeconds(recipe, sample);
+  });
+  ThrowFirstFailure(GatherTexts(group, problem));
+  at::Tensor count = at::tensor(static_cast<int64_t>(own.size()), at::kLong);
+  group.Broadcast(count, 0);
+  own.resize(static_cast<size_t>(count.item<int64_t>()));
+  if (own.empty()) return own;
+  at::Tensor seconds = at::tensor(own, at::kDouble);
+  group.Broadcast(seconds, 0);
+  return {seconds.const_data_ptr<double>(), seconds.const_data_ptr<double>() + own.size()};
+}
+
 // The model's weights as they would be had it been cast after it was given them.
 void RoundToModel(Trainee& trainee) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::ScalarType> dtypes;
-  for (const auto& parameter : trainee.model().named_parameters()) {
+  for (const auto& parameter : trainee.module().named_parameters()) {
     dtypes.emplace(parameter.key(), parameter.value().scalar_type());
   }
   for (const TensorPart& part : trainee.core().ModelState()) {
@@ -43,23 +69,42 @@ DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input
   return result;
 }
 
-std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe,
-                                        const std::vector<int64_t>& input_shape,
+std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample) {
+  if (recipe.engine.pipeline.partition != "profile") return {};
+  std::vector<int64_t> shape = sample.sizes().vec();
+  shape[0] = recipe.engine.batch.micro_batch_size;
+  const DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
+  return ProfileLayers(deferred.model, deferred.recording, sample.expand(shape).contiguous());
+}
+
+std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe, const at::Tensor& sample,
                                         const ProcessGroup& group,
                                         const Checkpointer* checkpointer) {
   if (recipe.run.deterministic) UseDeterministicAlgorithms();
   const std::string& weights = recipe.run.init_weights;
   std::unique_ptr<Trainee> trainee;
-  if (recipe.engine.zero.stage == 3) {
-    DeferredModel deferred = DeferModel(recipe, input_shape);
-    trainee = MakeWholeTrainee(recipe.engine, deferred.model, group, &deferred.recording);
+  const bool pipeline = recipe.engine.pipeline.wanted();
+  if (group.world_size() % recipe.engine.pipeline.stages != 0) {
+    throw TrainError(ExitCode::kBadInput,
+                     "engine.pipeline.stages is " + std::to_string(recipe.engine.pipeline.stages) +
+                         ", which does not divide " + std::to_string(group.world_size()) +
+                         " ranks; every replica of the pipeline needs one rank for each stage");
+  }
+  if (pipeline || recipe.engine.zero.stage == 3) {
+    DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
+    trainee =
+        pipeline ? MakePipelineTrainee(recipe.engine, deferred.model, std::move(deferred.recording),
+                                       AgreedSeconds(recipe, sample, group), group)
+                 : MakeWholeTrainee(recipe.engine, deferred.model, group, &deferred.recording);
     if (!weights.empty()) {
-      InitWeights(trainee->model(), trainee->core().ModelState(), weights);
+      // A stage's tensors are only some of those in the files.
+      const DeferredModel whole = DeferModel(recipe, ShapeOf(sample));
+      InitWeights(*whole.model, trainee->core().ModelState(), weights);
       RoundToModel(*trainee);
     }
   } else {
     at::manual_seed(recipe.run.seed);
-    const std::shared_ptr<Model> model = MakeModel(recipe.model, input_shape);
+    const std::shared_ptr<Model> model = MakeModel(recipe.model, ShapeOf(sample));
     if (!weights.empty()) InitWeights(*model, weights);
     trainee = MakeWholeTrainee(recipe.engine, model, group, nullptr);
   }
@@ -67,7 +112,7 @@ std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe,
   return trainee;
 }
 
-ModelSizes SizesOf(const Model& model) {
+ModelSizes SizesOf(const torch::nn::Module& model) {
   ModelSizes sizes;
   std::unordered_set<const at::TensorImpl*> norms;
   for (const std::shared_ptr<torch::nn::Module>& module : model.modules()) {

@@ -8,9 +8,13 @@
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
 #include "trainer/models/generate.h"
+#include "trainer/pipeline/schedule.h"
+#include "trainer/pipeline/schedule_simulation.h"
+#include "trainer/pipeline/stage.h"
 #include "trainer/program/evaluate.h"
 #include "trainer/program/explain.h"
 #include "trainer/program/predict.h"
+#include "trainer/program/prediction_writer.h"
 #include "trainer/program/prepare.h"
 #include "trainer/program/report.h"
 #include "trainer/program/text.h"
@@ -19,6 +23,8 @@
 
 namespace dslaunch {
 namespace {
+
+constexpr int kPlanColumns = 120;
 
 // The weights of a checkpoint, for modes that train nothing; nullopt: run.init_weights has them.
 std::optional<Checkpointer> FindWeights(const Recipe& recipe, const WorkerEnv& env) {
@@ -35,14 +41,13 @@ std::optional<Checkpointer> FindWeights(const Recipe& recipe, const WorkerEnv& e
 
 // What evaluating and predicting have in common: trained weights in evaluation mode.
 template <class Work>
-void WithWeights(const Recipe& recipe, const WorkerEnv& env,
-                 const std::vector<int64_t>& input_shape, Work work) {
+void WithWeights(const Recipe& recipe, const WorkerEnv& env, const at::Tensor& sample, Work work) {
   const std::optional<Checkpointer> checkpointer = FindWeights(recipe, env);
   StatusPipe status(env.status_fd);
   ProcessGroup group(env);
   if (checkpointer) checkpointer->Agree(group);
   const std::unique_ptr<Trainee> trainee =
-      PrepareTrainee(recipe, input_shape, group, checkpointer ? &*checkpointer : nullptr);
+      PrepareTrainee(recipe, sample, group, checkpointer ? &*checkpointer : nullptr);
   trainee->SetTrain(false);
   status.Ready();
   work(*trainee, group);
@@ -58,7 +63,7 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
 
 void RunEvaluate(const Recipe& recipe, const WorkerEnv& env) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, data->input_shape(), [&](Trainee& trainee, const ProcessGroup& group) {
+  WithWeights(recipe, env, OneSample(*data), [&](Trainee& trainee, const ProcessGroup& group) {
     const Evaluation result =
         Evaluate(trainee, *data, group, recipe.data.prefetch, [] { return StopWish::kNone; });
     if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
@@ -67,7 +72,7 @@ void RunEvaluate(const Recipe& recipe, const WorkerEnv& env) {
 
 void RunPredict(const Recipe& recipe, const WorkerEnv& env) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, data->input_shape(), [&](Trainee& trainee, const ProcessGroup& group) {
+  WithWeights(recipe, env, OneSample(*data), [&](Trainee& trainee, const ProcessGroup& group) {
     Predict(trainee, *data, group, recipe.data.prefetch, recipe.run.predictions);
   });
 }
@@ -80,7 +85,8 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
                      "tokens knows what text they stand for");
   }
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
-  WithWeights(recipe, env, {gpt2.n_positions}, [&](Trainee& trainee, const ProcessGroup& group) {
+  const at::Tensor sample = at::zeros({1, gpt2.n_positions}, at::kLong);
+  WithWeights(recipe, env, sample, [&](Trainee& trainee, const ProcessGroup& group) {
     if (group.rank() != 0 && !trainee.core().ForwardIsCollective()) return;
     std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
     const std::vector<int64_t> more =
@@ -95,17 +101,64 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
   });
 }
 
+StageParts Cut(const Recipe& recipe, const Dataset& data, int stage,
+               const std::vector<double>& layer_seconds) {
+  DeferredModel deferred = DeferModel(recipe, data.input_shape());
+  return CutModel(deferred.model, std::move(deferred.recording), recipe.engine.pipeline, stage,
+                  layer_seconds);
+}
+
+// "stage 1: layers 3 to 5, 1.2 M parameters; ..."
+std::string StageLine(const StageParts& cut, int stage, int stages) {
+  std::string line;
+  for (size_t part = static_cast<size_t>(stage); part < cut.parts.size();
+       part += static_cast<size_t>(stages)) {
+    line += (line.empty() ? Format("stage %d: ", stage) : "; ") + cut.parts[part];
+  }
+  return line;
+}
+
 void RunPlanMemory(const Recipe& recipe, const WorkerEnv& env) {
   if (env.rank != 0) return;
   const DataSplits data = OpenData(recipe.data, recipe.model);
-  const DeferredModel deferred = DeferModel(recipe, data.train->input_shape());
-  PrintLine(PlanText(PlanMemory(SizesOf(*deferred.model), recipe.engine)));
+  const auto stages = static_cast<int>(recipe.engine.pipeline.stages);
+  if (stages == 1) {
+    const DeferredModel deferred = DeferModel(recipe, data.train->input_shape());
+    PrintLine(PlanText(PlanMemory(SizesOf(*deferred.model), recipe.engine)));
+    return;
+  }
+  const std::vector<double> seconds = LayerSeconds(recipe, OneSample(*data.train));
+  for (int stage = 0; stage < stages; ++stage) {
+    const StageParts cut = Cut(recipe, *data.train, stage, seconds);
+    PrintLine(StageLine(cut, stage, stages));
+    PrintLine(PlanText(PlanMemory(SizesOf(*cut.module), recipe.engine)));
+  }
+}
+
+// What layers take is not known: a backward pass counts as two forward passes.
+void RunPlanPipeline(const Recipe& recipe, const WorkerEnv& env) {
+  if (env.rank != 0) return;
+  const DataSplits data = OpenData(recipe.data, recipe.model);
+  const PipelineConfig& config = recipe.engine.pipeline;
+  const auto stages = static_cast<int>(config.stages);
+  const StageParts cut =
+      Cut(recipe, *data.train, /*stage=*/0, LayerSeconds(recipe, OneSample(*data.train)));
+  for (int stage = 0; stage < stages; ++stage) PrintLine(StageLine(cut, stage, stages));
+  const PipelineSchedule schedule = MakePipelineSchedule(
+      config.schedule, stages, static_cast<int>(recipe.engine.batch.accumulation_steps),
+      static_cast<int>(config.virtual_stages));
+  ScheduleTimes times;
+  times.chunks.assign(static_cast<size_t>(stages),
+                      std::vector<ChunkTimes>(static_cast<size_t>(config.virtual_stages)));
+  const SimulatedRun run = Simulate(schedule, times);
+  PrintLine(DrawText(schedule, run, kPlanColumns));
+  if (recipe.run.pipeline_svg.empty()) return;
+  PredictionWriter file(recipe.run.pipeline_svg);
+  file.Write(DrawSvg(schedule, run));
+  file.Finish();
 }
 
 void RunMode(const Recipe& recipe, const WorkerEnv& env) {
-  if (recipe.engine.pipeline.wanted()) {
-    throw TrainError(ExitCode::kBadInput, "engine.pipeline is not supported yet; leave it out");
-  }
   switch (recipe.run.mode) {
     case RunConfig::Mode::kTrain:
       return Train(recipe, env);
@@ -115,6 +168,8 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env) {
       return recipe.run.prompt.empty() ? RunPredict(recipe, env) : RunGenerate(recipe, env);
     case RunConfig::Mode::kPlanMemory:
       return RunPlanMemory(recipe, env);
+    case RunConfig::Mode::kPlanPipeline:
+      return RunPlanPipeline(recipe, env);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "dslaunch/process_group.h"
@@ -24,6 +25,23 @@
 
 namespace dslaunch {
 namespace {
+
+// Of each category the largest: a pipeline's stages differ.
+MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
+  constexpr std::array kCategories = {&MemoryPlan::parameters,     &MemoryPlan::gradients,
+                                      &MemoryPlan::buckets,        &MemoryPlan::optimizer,
+                                      &MemoryPlan::master_weights, &MemoryPlan::buffers};
+  std::vector<double> numbers;
+  for (const auto category : kCategories) numbers.push_back(static_cast<double>(own.*category));
+  MemoryPlan largest;
+  for (const std::vector<double>& rank : GatherNumbers(group, numbers)) {
+    for (size_t i = 0; i < rank.size(); ++i) {
+      int64_t& bytes = largest.*kCategories[i];
+      bytes = std::max(bytes, static_cast<int64_t>(rank[i]));
+    }
+  }
+  return largest;
+}
 
 class Trainer {
  public:
@@ -89,7 +107,8 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
     : recipe_(recipe),
       data_(OpenData(recipe.data, recipe.model)),
       checkpointer_(MakeCheckpointer(recipe, env, data_.train->size())),
-      schedule_(MakeSchedule(recipe, data_.train->size(), env.world_size,
+      schedule_(MakeSchedule(recipe, data_.train->size(),
+                             env.world_size / recipe.engine.pipeline.stages,
                              checkpointer_ ? checkpointer_->start() : Position{})),
       progress_(ProgressOptions(env)) {
   if (recipe.run.time_limit_s) {
@@ -105,6 +124,11 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
     throw TrainError(ExitCode::kBadInput,
                      "run.check_replicas_every compares the ranks' copies of the weights, of which "
                      "ZeRO stage 3 has none; leave it out, or take stage 2");
+  }
+  if (recipe.run.check_replicas_every && recipe.engine.pipeline.stages > 1) {
+    throw TrainError(ExitCode::kBadInput,
+                     "run.check_replicas_every compares the weights of all ranks, which a "
+                     "pipeline's stages do not share; leave it out");
   }
   if (!recipe.run.trace.empty()) trace_.emplace(recipe.run.trace, env.rank);
 }
@@ -140,9 +164,9 @@ BatchLoader Trainer::MakeLoader() const {
 void Trainer::Run(const WorkerEnv& env) {
   group_.emplace(env);
   if (checkpointer_) checkpointer_->Agree(*group_);
-  trainee_ = PrepareTrainee(recipe_, data_.train->input_shape(), *group_,
+  trainee_ = PrepareTrainee(recipe_, OneSample(*data_.train), *group_,
                             checkpointer_ ? &*checkpointer_ : nullptr);
-  plan_ = PlanMemory(SizesOf(trainee_->model()), recipe_.engine);
+  plan_ = LargestPlan(PlanMemory(SizesOf(trainee_->module()), recipe_.engine), *group_);
   if (checkpointer_) CatchSigterm();
   progress_.Ready();
   Announce();
@@ -153,7 +177,8 @@ void Trainer::Run(const WorkerEnv& env) {
   if (stop_.wish != StopWish::kNone) LeaveEarly(last);
   WaitForSave();
   if (!recipe_.run.export_hf.empty()) {
-    ExportWeights(*trainee_, *group_, recipe_.model, recipe_.run.export_hf);
+    const DeferredModel whole = DeferModel(recipe_, data_.train->input_shape());
+    ExportWeights(*trainee_, *whole.model, *group_, recipe_.model, recipe_.run.export_hf);
     if (Rank0()) {
       PrintLine("the weights in Hugging Face's layout are in " + recipe_.run.export_hf);
     }
@@ -244,7 +269,7 @@ void Trainer::Exchange(int64_t step) {
 
 void Trainer::CheckReplicas(int64_t step) {
   uint64_t hash = recipe_.run.seed;
-  for (const at::Tensor& parameter : trainee_->model().parameters()) {
+  for (const at::Tensor& parameter : trainee_->module().parameters()) {
     const at::Tensor bytes = parameter.detach().cpu().contiguous();
     hash = HashBytes(bytes.const_data_ptr(), bytes.nbytes(), hash);
   }

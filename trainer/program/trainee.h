@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "dslaunch/engine.h"
 #include "dslaunch/model.h"
@@ -23,8 +24,10 @@ class Trainee {
 
   virtual EngineCore& core() = 0;
   const EngineCore& core() const { return const_cast<Trainee*>(this)->core(); }
-  // Of this rank: of a stage the parameters that it has, by the names that they have in the whole.
-  virtual const Model& model() const = 0;
+  virtual const Model& model() const = 0;  // for its Loss
+  // With what this rank has of the model: of a stage its own parameters, by the names that they
+  // have in the whole.
+  virtual const torch::nn::Module& module() const = 0;
   virtual int64_t total_parameters() const = 0;  // elements, of the whole model
   virtual void SetTrain(bool on) = 0;
 
@@ -50,5 +53,11 @@ class Trainee {
 // `deferred` as Initialize has it. `group` must outlive the result.
 std::unique_ptr<Trainee> MakeWholeTrainee(const EngineConfig& config, std::shared_ptr<Model> model,
                                           const ProcessGroup& group, InitRecording* deferred);
+
+// `model` was constructed under `deferred`. `layer_seconds` as CutModel has it.
+std::unique_ptr<Trainee> MakePipelineTrainee(const EngineConfig& config,
+                                             std::shared_ptr<Model> model, InitRecording deferred,
+                                             const std::vector<double>& layer_seconds,
+                                             const ProcessGroup& group);
 
 }  // namespace dslaunch

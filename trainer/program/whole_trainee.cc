@@ -22,6 +22,7 @@ class WholeTrainee : public Trainee {
 
   EngineCore& core() override { return engine_.core(); }
   const Model& model() const override { return engine_.model(); }
+  const torch::nn::Module& module() const override { return engine_.model(); }
   int64_t total_parameters() const override {
     int64_t elements = 0;
     for (const at::Tensor& parameter : engine_.model().parameters()) elements += parameter.numel();

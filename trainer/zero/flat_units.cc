@@ -59,8 +59,9 @@ class Cutter {
 
  private:
   bool SameKind(const FlatUnit& unit, const ShardedParameter& parameter) const {
-    return unit.trained == parameter.trained &&
-           parameters_[unit.parameters[0]].dtype == parameter.dtype;
+    const ShardedParameter& first = parameters_[unit.parameters[0]];
+    return unit.trained == parameter.trained && first.dtype == parameter.dtype && !first.alone &&
+           !parameter.alone;
   }
 
   FlatUnit& NewUnit(const ShardedParameter& parameter, bool persistent) {

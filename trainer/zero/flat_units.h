@@ -26,6 +26,7 @@ struct ShardedParameter {
   int64_t elements = 0;
   int dtype = 0;  // only compared
   bool trained = true;
+  bool alone = false;  // in a unit of its own
 };
 
 struct FlatUnit {

@@ -337,7 +337,9 @@ void AddUnit(const c10::IValue& value, const c10::Argument& argument,
              c10::SmallVectorImpl<UnitInput>& inputs) {
   const at::TensorImpl* impl = value.unsafeToTensorImpl();
   if (!impl->has_storage()) return;
-  const c10::DataPtr& data = impl->unsafe_storage().data_ptr();
+  // Storages may refuse to be asked, as those of a model that is constructed without memory.
+  const c10::DataPtr& data =
+      impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   if (data.get_deleter() != &KeepMemory) return;
   auto* unit = static_cast<UnitState*>(data.get_context());
   const c10::AliasInfo* alias = argument.alias_info();

@@ -89,14 +89,14 @@ void ShardExchange::Swap(const std::function<at::Tensor(int peer)>& sent,
     const int peer = (rank() + step) % world_size();
     std::vector<at::Tensor> to = {received(peer)};
     exchange.work_.push_back(group.recv(to, peer, tag));
-    exchange.peers_.push_back(peer);
+    exchange.peers_.push_back(group_.job_ranks()[static_cast<size_t>(peer)]);
     exchange.held_.push_back(to[0]);
   }
   for (int step = 1; step < world_size(); ++step) {
     const int peer = (rank() + step) % world_size();
     std::vector<at::Tensor> from = {sent(peer)};
     exchange.work_.push_back(group.send(from, peer, tag));
-    exchange.peers_.push_back(peer);
+    exchange.peers_.push_back(group_.job_ranks()[static_cast<size_t>(peer)]);
     exchange.held_.push_back(from[0]);
   }
 }

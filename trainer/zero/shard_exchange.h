@@ -33,7 +33,7 @@ class PendingExchange {
   // In this order: `work_` reads and writes what is held, and ends first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
-  std::vector<int> peers_;  // of each
+  std::vector<size_t> peers_;  // of each; by their ranks in the job
   // Of a reduce-scatter: every rank's part, in the order of the ranks, and where the sum goes.
   std::vector<at::Tensor> parts_;
   at::Tensor sum_;

@@ -14,9 +14,10 @@
 namespace dslaunch {
 namespace {
 
-GradSyncOptions OptionsFor(const EngineConfig& config, const ProcessGroup& group) {
+GradSyncOptions OptionsFor(const EngineConfig& config, const ProcessGroup& group,
+                           bool accumulates_whole) {
   GradSyncOptions options = SyncOptions(config);
-  if (config.zero.stage > 1) {  // a message holds the gradients of one micro-batch
+  if (!accumulates_whole) {  // a message holds the gradients of one micro-batch
     options.communication_dtype =
         ToScalarType(config.communication.dtype.value_or(config.precision.model));
   }
@@ -34,27 +35,29 @@ at::TensorOptions Offloaded(const ZeroConfig::Offload& offload, const at::Tensor
 }  // namespace
 
 ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
-                             const ProcessGroup& group, InitRecording* deferred)
-    : group_(group),
+                             const EngineRanks& ranks, Passes passes, InitRecording* deferred)
+    : group_(*ranks.replicas),
       buffers_(Unique(module.named_buffers())),
       zero_(config.zero),
-      options_(OptionsFor(config, group)),
-      sum_dtype_(group.world_size() == 1 ? options_.accumulation_dtype
-                                         : ToScalarType(TravelDtype(config))),
-      scale_(ScaleOf(options_, group.world_size())),
-      exchange_(group),
+      accumulates_whole_(zero_.stage == 1 || passes == Passes::kBatches),
+      options_(OptionsFor(config, group_, accumulates_whole_)),
+      sum_dtype_(group_.world_size() == 1 ? options_.accumulation_dtype
+                                          : ToScalarType(TravelDtype(config))),
+      scale_(ScaleOf(options_, group_.world_size())),
+      exchange_(group_),
       parameters_(Unique(module.named_parameters())),
       places_(parameters_.size()),
       has_gradient_(parameters_.size()) {
   const at::NoGradGuard no_grad;
-  CheckSameModel(group_, TrainableParameters(module), Tensors(buffers_));
+  CheckSameModel(group_, TrainableParameters(module), TensorsOf(buffers_),
+                 /*may_be_empty=*/passes == Passes::kBatches);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     elements_.push_back(parameters_[i].tensor.numel());
     if (parameters_[i].tensor.requires_grad()) trained_.push_back(i);
   }
   const Dtypes dtypes =
       ModuleDtypes(module, config.precision.model, config.precision.batch_norm_float32);
-  MakeUnits(dtypes);
+  MakeUnits(dtypes, ranks.tied);
   if (deferred != nullptr) {
     TakeFrom(*deferred, dtypes);
   } else {
@@ -68,15 +71,17 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
 }
 
 // `dtypes` are those that parameters are still to be cast to.
-void ShardedStates::MakeUnits(const Dtypes& dtypes) {
+void ShardedStates::MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied) {
   std::vector<ShardedParameter> described;
   for (const auto& [name, tensor] : parameters_) {
     const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
     const at::ScalarType dtype = cast == dtypes.end() ? tensor.scalar_type() : cast->second;
-    described.push_back({.name = name,
-                         .elements = tensor.numel(),
-                         .dtype = static_cast<int>(dtype),
-                         .trained = tensor.requires_grad()});
+    described.push_back(
+        {.name = name,
+         .elements = tensor.numel(),
+         .dtype = static_cast<int>(dtype),
+         .trained = tensor.requires_grad(),
+         .alone = std::ranges::find(tied, name, &TiedGroup::parameter) != tied.end()});
   }
   const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
   for (FlatUnit& layout :
@@ -120,9 +125,14 @@ void ShardedStates::MakeWeights(bool master_weights) {
     at::TensorOptions options = Offloaded(zero_.offload_optimizer, unit.shard.options());
     if (master_weights) options = options.dtype(at::kFloat);
     unit.weights = unit.shard.to(options);  // itself where that is what it is
-    const int64_t parts = zero_.stage == 1 ? group_.world_size() : 1;
-    unit.gradient = at::zeros({parts * unit.layout.shard_elements},
-                              unit.flat.options().dtype(options_.accumulation_dtype));
+    const int64_t n = unit.layout.shard_elements;
+    const at::TensorOptions accumulated = unit.flat.options().dtype(options_.accumulation_dtype);
+    if (zero_.stage == 1) {
+      unit.whole = at::zeros({n * group_.world_size()}, accumulated);
+      unit.gradient = unit.whole.narrow(0, n * group_.rank(), n);
+    } else {
+      unit.gradient = at::zeros({n}, accumulated);
+    }
     for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
       pieces.push_back({piece, i});
     }
@@ -155,13 +165,13 @@ void ShardedStates::MakeGatherer() {
 }
 
 void ShardedStates::TakeFromModel() {
-  BroadcastFromRank0(group_, Tensors(buffers_));
-  BroadcastFromRank0(group_, Tensors(parameters_));
+  BroadcastFromRank0(group_, TensorsOf(buffers_));
+  BroadcastFromRank0(group_, TensorsOf(parameters_));
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
 }
 
 void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
-  std::vector<at::Tensor> tensors = Tensors(parameters_);
+  std::vector<at::Tensor> tensors = TensorsOf(parameters_);
   for (const NamedTensor& item : buffers_) tensors.push_back(item.tensor);
   deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
     if (index < parameters_.size()) return Take(index, values.detach());
@@ -196,18 +206,30 @@ void ShardedStates::Take(size_t index, const at::Tensor& values) {
   parameter.set_data(view);
 }
 
-void ShardedStates::BeforeForward(Pass pass) {
+void ShardedStates::Begin(Pass pass) {
+  pass_ = pass;
+  sends_ = false;
+  if (pass != Pass::kInference && accumulates_whole_) MakeWhole();
   if (gatherer_) gatherer_->Begin(pass != Pass::kInference);
 }
 
-void ShardedStates::AfterForward(Pass pass) {
-  if (pass == Pass::kInference) {
-    if (gatherer_) gatherer_->End();
-    return;
+void ShardedStates::MakeWhole() {
+  for (const size_t i : trained_units_) {
+    Unit& unit = units_[i];
+    if (unit.whole.defined()) continue;
+    unit.whole =
+        at::empty({unit.layout.shard_elements * group_.world_size()}, unit.gradient.options());
   }
-  sends_ = pass == Pass::kSync || zero_.stage > 1;
+}
+
+void ShardedStates::BeforeBackward(bool last) {
+  sends_ = last || !accumulates_whole_;
   if (!sends_) return;
   arrivals_->ExpectOnce();
+  ExpectAll();
+}
+
+void ShardedStates::ExpectAll() {
   sent_ = awaited_ = 0;
   for (const size_t i : trained_units_) units_[i].awaited = units_[i].layout.parameters.size();
 }
@@ -221,7 +243,7 @@ void ShardedStates::Accumulate(size_t parameter) {
   } else {
     place.copy_(gradient);
   }
-  has_gradient_[parameter] = zero_.stage == 1;
+  has_gradient_[parameter] = accumulates_whole_;
   gradient.reset();
   if (!sends_) return;
   --units_[places_[parameter].unit].awaited;
@@ -231,12 +253,12 @@ void ShardedStates::Accumulate(size_t parameter) {
 // Where a gradient is put when it comes.
 at::Tensor ShardedStates::GradientPlace(size_t parameter) {
   Unit& unit = units_[places_[parameter].unit];
-  if (zero_.stage > 1 && !unit.message.defined()) {
+  if (!accumulates_whole_ && !unit.message.defined()) {
     unit.message = at::empty({unit.layout.shard_elements * group_.world_size()},
                              unit.gradient.options().dtype(options_.communication_dtype));
     CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
   }
-  const at::Tensor& flat = zero_.stage > 1 ? unit.message : unit.gradient;
+  const at::Tensor& flat = accumulates_whole_ ? unit.whole : unit.message;
   const at::Tensor& tensor = parameters_[parameter].tensor;
   return flat.narrow(0, places_[parameter].offset, tensor.numel()).view(tensor.sizes());
 }
@@ -252,9 +274,9 @@ void ShardedStates::SendComplete() {
 void ShardedStates::Send(size_t index) {
   Unit& unit = units_[index];
   const int64_t ranks = group_.world_size();
-  if (zero_.stage == 1) {
-    unit.message = unit.gradient.to(options_.communication_dtype);
-    if (!unit.message.is_same(unit.gradient)) {
+  if (accumulates_whole_) {
+    unit.message = unit.whole.to(options_.communication_dtype);
+    if (!unit.message.is_same(unit.whole)) {
       CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
     }
   }
@@ -286,13 +308,13 @@ void ShardedStates::Await(Unit& unit) {
   // As at stage 0, where the sum travels back.
   if (sum_dtype_ != options_.accumulation_dtype) unit.sum.copy_(unit.sum.to(sum_dtype_));
   if (scale_.after != 1) unit.sum.mul_(scale_.after);
-  const at::Tensor own = OwnGradient(unit);
-  if (zero_.stage > 1 && unit.filled) {
-    own.add_(unit.sum);
+  if (!accumulates_whole_ && unit.filled) {
+    unit.gradient.add_(unit.sum);
   } else {
-    own.copy_(unit.sum);
+    unit.gradient.copy_(unit.sum);
   }
   unit.filled = true;
+  if (zero_.stage > 1) unit.whole.reset();
   unit.message.reset();
   unit.sum.reset();
   live_bucket_bytes_ -= unit.bucket_bytes;
@@ -306,20 +328,31 @@ void ShardedStates::CountBucket(Unit& unit, int64_t bytes) {
 }
 
 void ShardedStates::AfterBackward() {
-  if (sends_) {
+  if (!sends_) return;
+  FillUnused();
+  SendComplete();
+}
+
+void ShardedStates::End() {
+  if (pass_ == Pass::kSync && !sends_) {  // no backward pass was the last
+    ExpectAll();
     FillUnused();
     SendComplete();
-    while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
   }
+  while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
   sends_ = false;
+  pass_ = Pass::kInference;
   if (gatherer_) gatherer_->End();
 }
 
+// Nothing comes any more.
 void ShardedStates::FillUnused() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < trained_.size(); ++i) {
-    if (arrivals_->arrived(i)) continue;
     const size_t parameter = trained_[i];
+    if (sends_ && arrivals_->arrived(i)) continue;
+    --units_[places_[parameter].unit].awaited;
+    if (!sends_ && has_gradient_[parameter]) continue;
     if (!zero_.ignore_unused_parameters) {
       throw TrainError(ExitCode::kBadInput,
                        "the parameter " + parameters_[parameter].name +
@@ -327,14 +360,7 @@ void ShardedStates::FillUnused() {
                            "out of the model, or set zero_optimization.ignore_unused_parameters");
     }
     if (!has_gradient_[parameter]) GradientPlace(parameter).zero_();
-    --units_[places_[parameter].unit].awaited;
   }
-}
-
-at::Tensor ShardedStates::OwnGradient(const Unit& unit) const {
-  if (zero_.stage > 1) return unit.gradient;
-  const int64_t n = unit.layout.shard_elements;
-  return unit.gradient.narrow(0, n * group_.rank(), n);
 }
 
 std::vector<at::Tensor> ShardedStates::Gradients() {
@@ -342,7 +368,7 @@ std::vector<at::Tensor> ShardedStates::Gradients() {
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Place& place = gradient_places_[i];
     gradients.push_back(
-        OwnGradient(units_[place.unit]).narrow(0, place.offset, parts_[i].weight.numel()));
+        units_[place.unit].gradient.narrow(0, place.offset, parts_[i].weight.numel()));
   }
   return gradients;
 }
@@ -373,7 +399,7 @@ void ShardedStates::Clear() {
   for (Unit& unit : units_) unit.filled = false;
   has_gradient_.assign(has_gradient_.size(), false);
   arrivals_->AllowAny();
-  BroadcastFromRank0(group_, Tensors(buffers_));
+  BroadcastFromRank0(group_, TensorsOf(buffers_));
 }
 
 // Those of `parameters` that are not always whole, each once.
@@ -420,11 +446,12 @@ MemoryUse ShardedStates::memory() const {
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
   };
+  const int64_t parts = (accumulates_whole_ ? group_.world_size() : 0) + (zero_.stage > 1 ? 1 : 0);
   MemoryUse use;
   for (const Unit& unit : units_) {
     use.parameters += static_cast<int64_t>(unit.flat.storage().nbytes());
     if (!unit.layout.persistent) use.parameters += bytes(unit.shard);
-    use.gradients += bytes(unit.gradient);
+    use.gradients += parts * bytes(unit.gradient);
     if (!unit.weights.is_same(unit.shard)) use.optimizer += bytes(unit.weights);
   }
   for (const TensorPart& frozen : Frozen()) {

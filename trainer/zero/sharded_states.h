@@ -26,17 +26,22 @@ namespace dslaunch {
 // overlap_comm its sum is awaited at once. Units are sent in one order on all ranks. At most
 // kMostUnderWay are on their way, so that buckets take little memory.
 //
+// Over batches (Passes::kBatches) gradients accumulate whole and are reduced once a step at stages
+// 2 and 3 too; what is whole is freed as soon as it is reduced, until the next batch. (Reduced in
+// every micro-batch, they would travel as often, and while other stages wait.)
+//
 // Parameters: after the optimizer's step the ranks' parts are gathered again; at stage 3 only those
 // of persistent units, for ParameterGatherer gathers the others when they are read.
 class ShardedStates : public ModelStates {
  public:
   // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing.
-  ShardedStates(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
-                InitRecording* deferred);
+  ShardedStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+                Passes passes, InitRecording* deferred);
 
-  void BeforeForward(Pass pass) override;
-  void AfterForward(Pass pass) override;
+  void Begin(Pass pass) override;
+  void BeforeBackward(bool last) override;
   void AfterBackward() override;
+  void End() override;
   const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return true; }
   std::vector<at::Tensor> Gradients() override;
@@ -55,9 +60,10 @@ class ShardedStates : public ModelStates {
     at::Tensor flat;     // [ranks * n], model dtype: the parameters. ParameterGatherer's at stage 3
     at::Tensor shard;    // [n]: this rank's part of it; its own memory where flat comes and goes
     at::Tensor weights;  // [n]: what the optimizer updates: fp32 masters, or `shard`
-    at::Tensor gradient;  // stage 1: [ranks * n]; else [n]: this rank's part. accumulation dtype
+    at::Tensor whole;    // [ranks * n]: where gradients accumulate whole. accumulation dtype
+    at::Tensor gradient;  // [n]: this rank's part, reduced; at stage 1 of `whole`
     bool filled = false;  // whether `gradient` holds anything of this step
-    // Of this micro-batch:
+    // Of this reduction:
     size_t awaited = 0;  // gradients that are not there yet
     at::Tensor message;  // [ranks * n], communication dtype
     at::Tensor sum;      // [n], accumulation dtype
@@ -73,7 +79,7 @@ class ShardedStates : public ModelStates {
     int64_t offset = 0;  // in the flat tensor
   };
 
-  void MakeUnits(const Dtypes& dtypes);
+  void MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied);
   void MakeUnit(FlatUnit layout, at::ScalarType dtype);
   void MakeWeights(bool master_weights);
   void MakeGatherer();
@@ -84,16 +90,18 @@ class ShardedStates : public ModelStates {
   std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
   void Accumulate(size_t parameter);  // the hook
   at::Tensor GradientPlace(size_t parameter);
+  void MakeWhole();
+  void ExpectAll();
   void FillUnused();
   void SendComplete();
   void Send(size_t unit);
   void Await(Unit& unit);
   void CountBucket(Unit& unit, int64_t bytes);
-  at::Tensor OwnGradient(const Unit& unit) const;
 
   const ProcessGroup& group_;
   const std::vector<NamedTensor> buffers_;
   const ZeroConfig zero_;
+  const bool accumulates_whole_;
   const GradSyncOptions options_;
   const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded
   const GradientScale scale_;
@@ -101,7 +109,7 @@ class ShardedStates : public ModelStates {
   std::vector<NamedTensor> parameters_;  // all of the module
   std::vector<int64_t> elements_;        // of each
   std::vector<Place> places_;            // of each in its unit's flat tensor
-  std::vector<bool> has_gradient_;       // stage 1: whether its place holds anything of this step
+  std::vector<bool> has_gradient_;  // where they accumulate whole: whether there is any this step
   std::vector<Unit> units_;
   std::vector<size_t> trained_;         // those of parameters_ that are
   std::vector<size_t> trained_units_;   // in the order in which they are sent
@@ -109,8 +117,9 @@ class ShardedStates : public ModelStates {
   std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
   std::optional<ParameterGatherer> gatherer_;
 
-  bool sends_ = false;             // whether this micro-batch's gradients go to the other ranks
-  size_t sent_ = 0, awaited_ = 0;  // of trained_units_, in this micro-batch
+  Pass pass_ = Pass::kInference;
+  bool sends_ = false;             // this backward pass' gradients go to the other ranks
+  size_t sent_ = 0, awaited_ = 0;  // of trained_units_, in this reduction
   int64_t live_bucket_bytes_ = 0, peak_bucket_bytes_ = 0;
   std::optional<GradientArrivals> arrivals_;  // last: its hooks use the rest
 };

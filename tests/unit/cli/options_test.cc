@@ -234,6 +234,9 @@ TEST(ParseOptions, EveryTrainOption) {
   EXPECT_TRUE(train.deterministic);
   EXPECT_EQ(Good({"train", "--eval_only", "r"}).train.task, Task::kEvaluate);
   EXPECT_EQ(Good({"train", "--plan-memory", "--steps", "3"}).train.task, Task::kPlanMemory);
+  const TrainOptions drawn = Good({"train", "--plan_pipeline", "--pipeline-svg", "p.svg"}).train;
+  EXPECT_EQ(drawn.task, Task::kPlanPipeline);
+  EXPECT_EQ(drawn.pipeline_svg, "p.svg");
 }
 
 TEST(ParseOptions, Predict) {
@@ -355,6 +358,8 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
       {{"predict", "--temperature", "-1"}, "--temperature must be a number, 0 to 1e+06, not '-1'"},
       {{"train", "--time_limit", "0"}, "--time_limit must be a number, 0.001 to 1e+09, not '0'"},
       {{"train", "--eval_only", "--plan_memory"}, "exclude each other"},
+      {{"train", "--plan_pipeline", "--plan_memory"}, "exclude each other"},
+      {{"train", "--pipeline_svg", "p.svg"}, "--plan_pipeline draws its picture"},
       {{"train", "--eval_only", "--steps", "3"}, "--eval_only trains nothing; leave --steps out"},
       {{"train", "--eval_only", "--time_limit", "3"}, "leave --time_limit out"},
       {{"train", "--deterministic=1"}, "--deterministic takes no value"},

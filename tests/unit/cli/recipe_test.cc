@@ -222,7 +222,8 @@ TEST(RecipeJson, EveryOptionSetsItsKey) {
       R"("mode":"predict","predictions":"/cwd/p.jsonl","prompt":"To be: #1","temperature":0.0,)"
       R"("time_limit_s":1.5,"top_k":5,"trace":"/cwd/t/"}})");
   for (const auto& [task, mode] : {std::pair(TrainOptions::Task::kEvaluate, "evaluate"),
-                                   std::pair(TrainOptions::Task::kPlanMemory, "plan_memory")}) {
+                                   std::pair(TrainOptions::Task::kPlanMemory, "plan_memory"),
+                                   std::pair(TrainOptions::Task::kPlanPipeline, "plan_pipeline")}) {
     TrainOptions other;
     other.task = task;
     EXPECT_EQ(Good("run: {steps: 3}\n", other),

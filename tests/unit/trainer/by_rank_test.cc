@@ -14,6 +14,12 @@ TEST(ByRankTest, RanksThatSayTheSameAreOneGroup) {
   EXPECT_EQ(GroupRanks(said).size(), 3u);
 }
 
+TEST(ByRankTest, RanksMayHaveOtherNames) {
+  const std::vector<std::string> said = {"a", "b", "a"};
+  EXPECT_EQ(ByRank(said, [](const std::string& word) { return word; }, {4, 5, 6}),
+            "ranks 4, 6: a; rank 5: b");
+}
+
 TEST(ByRankTest, OfManyRanksTheFirstAreNamed) {
   std::vector<size_t> ranks(20);
   std::iota(ranks.begin(), ranks.end(), 0);

@@ -58,7 +58,7 @@ void ExpectHolds(const std::string& path, const std::string& tag, int world_size
     const ResumeDecision found = CheckpointFolder(path).ChooseTag(tag);
     ASSERT_TRUE(found.checkpoint) << found.reason;
     std::vector<TensorPart> state = StateOf(group.rank(), world_size, 0);
-    LoadState(*found.checkpoint, state, group);
+    LoadState(*found.checkpoint, state, group, group.rank());
     const std::vector<TensorPart> wanted = StateOf(group.rank(), world_size, value);
     EXPECT_TRUE(at::equal(state[0].tensor, wanted[0].tensor)) << "rank " << group.rank();
     EXPECT_TRUE(at::equal(state[1].tensor, wanted[1].tensor)) << "rank " << group.rank();

@@ -326,6 +326,27 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
   }
 }
 
+TEST(EngineConfigTest, TheProgramMaySayHowManyStagesThereAre) {
+  const auto parse = [](const std::string& pipeline, int64_t stages) {
+    return ParseEngineConfig(
+        R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 5)" + pipeline +
+            "}",
+        "ds.json", /*ranks=*/4, /*optimizer_json=*/"", stages);
+  };
+  for (const char* pipeline :
+       {"", R"(, "pipeline": {"stages": "auto"})", R"(, "pipeline": {"stages": 2})"}) {
+    const EngineConfig config = parse(pipeline, 2);
+    EXPECT_EQ(config.pipeline.stages, 2) << pipeline;
+    EXPECT_EQ(config.batch.train_batch_size, 3 * 5 * 2) << pipeline;
+  }
+  try {
+    parse(R"(, "pipeline": {"stages": 4})", 2);
+    FAIL();
+  } catch (const TrainError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("pipeline.stages is 4, but the program's PipelineModule"));
+  }
+}
+
 // People's files spell out DeepSpeed's defaults, and sections that they have switched off.
 TEST(EngineConfigTest, WhatAsksForNothingIsAccepted) {
   for (

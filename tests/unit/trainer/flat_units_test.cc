@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 namespace dslaunch {
 namespace {
 
@@ -63,6 +65,23 @@ TEST(FlatUnitsTest, DtypesDoNotShareAUnit) {
   EXPECT_THAT(Members(CutIntoUnits(model, Stage(2), 10000, 2)),
               ElementsAre(ElementsAre(3), ElementsAre(4, 2, 1, 0)))
       << "in the order in which they are complete";
+}
+
+// Whatever else a pipeline stage has, a weight that it shares with others is cut as it is there.
+TEST(FlatUnitsTest, AParameterMayHaveAUnitOfItsOwn) {
+  auto model = kModel;
+  model[2].alone = true;
+  for (const int stage : {1, 2, 3}) {
+    const auto units = CutIntoUnits(model, Stage(stage, stage == 3 ? 50 : 0), 10000, 2);
+    const auto own = std::ranges::find(units, std::vector<size_t>{2}, &FlatUnit::parameters);
+    ASSERT_NE(own, units.end()) << "stage " << stage;
+    EXPECT_EQ(own->shard_elements, 16);
+  }
+  EXPECT_THAT(Members(CutIntoUnits(model, Stage(1), 10000, 2)),
+              ElementsAre(ElementsAre(2), ElementsAre(4, 3, 1, 0)));
+  model[1].alone = true;
+  EXPECT_THAT(Members(CutIntoUnits(model, Stage(3), 10000, 2)),
+              ElementsAre(ElementsAre(4, 3), ElementsAre(2), ElementsAre(1), ElementsAre(0)));
 }
 
 TEST(FlatUnitsTest, ModulesAreUnitsAtStage3AndSmallParametersStayWhole) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -58,6 +59,11 @@ at::Tensor Loss(const std::vector<NamedTensor>& parameters, const std::vector<at
 }
 
 void Backward(const at::Tensor& loss) { torch::autograd::backward({loss}, {}); }
+
+void EndPass(GradSync& sync) {
+  sync.AfterBackward();
+  sync.End();
+}
 
 std::vector<size_t> InOrder() {
   std::vector<size_t> order(kShapes.size());
@@ -163,10 +169,11 @@ void CheckCell(const ProcessGroup& group, const Cell& cell, unsigned seed) {
       }
       std::shuffle(use.begin(), use.end(), own_random);
       const bool last = micro + 1 == cell.accumulation;
-      sync->BeforeForward(last);
+      sync->Begin(last);
       const at::Tensor loss = Loss(parameters, mine, use);
-      sync->AfterForward(last);
+      sync->BeforeBackward(last);
       Backward(loss);
+      EndPass(*sync);
     }
     const std::vector<at::Tensor> gradients = sync->Gradients();
     EXPECT_EQ(gradients.size(), kShapes.size());
@@ -221,10 +228,11 @@ TEST(BucketSyncTest, SmallGradientsAreNotLostToLargeOnes) {
     const auto sync = MakeGradSync(group, parameters, {}, {.sum = true});
     for (int micro = 0; micro < 4; ++micro) {
       const bool last = micro == 3;
-      sync->BeforeForward(last);
+      sync->Begin(last);
       const at::Tensor loss = Loss(parameters, Ones(), InOrder()) * (micro == 0 ? 256 : 1);
-      sync->AfterForward(last);
+      sync->BeforeBackward(last);
       Backward(loss);
+      EndPass(*sync);
       for (const NamedTensor& parameter : parameters) {
         EXPECT_FALSE(parameter.tensor.grad().defined()) << "the bf16 gradient takes memory";
       }
@@ -241,10 +249,11 @@ TEST(BucketSyncTest, PredividingKeepsA16BitSumInRange) {
       const std::vector<NamedTensor> parameters = MakeParameters(at::kHalf, 1);
       const auto sync = MakeGradSync(
           group, parameters, {}, {.communication_dtype = at::kHalf, .predivide_factor = predivide});
-      sync->BeforeForward(true);
+      sync->Begin(true);
       const at::Tensor loss = Loss(parameters, Ones(), InOrder()) * 49152;
-      sync->AfterForward(true);
+      sync->BeforeBackward(true);
       Backward(loss);
+      EndPass(*sync);
       const double value = sync->Gradients()[0].max().item<double>();
       if (predivide == 1) {
         EXPECT_TRUE(std::isinf(value)) << value;
@@ -252,6 +261,48 @@ TEST(BucketSyncTest, PredividingKeepsA16BitSumInRange) {
         EXPECT_EQ(value, 49152);
       }
     }));
+  }
+}
+
+// Backward passes of a batch, whose gradients come in any of them, or between them, and of which
+// none is the last; and parameters that got none.
+TEST(BucketSyncTest, WhatABatchHasGatheredTravelsAtItsEnd) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const at::ScalarType communication : {at::kFloat, at::kBFloat16}) {
+        ExpectNoErrors(RunRanks(ranks, [&](const ProcessGroup& group) {
+          const std::vector<NamedTensor> parameters = MakeParameters(dtype, 1);
+          const auto sync = MakeGradSync(group, parameters, {},
+                                         {.communication_dtype = communication,
+                                          .sum = true,
+                                          .bucket_bytes = kSmallBucket,
+                                          .batches = true});
+          for (int step = 0; step < 3; ++step) {
+            sync->Begin(true);
+            for (const std::vector<size_t>& use :
+                 {std::vector<size_t>{0, 1, 3}, {3, 4}, {1, 0, 4, 3}}) {
+              sync->BeforeBackward(false);
+              Backward(Loss(parameters, Ones(), use) * (group.rank() + 1));
+              sync->AfterBackward();
+            }
+            at::Tensor late = parameters[2].tensor;
+            late.mutable_grad() = at::ones_like(late) * (group.rank() + 1);
+            (*torch::autograd::impl::post_acc_grad_hooks(late))(late);
+            EXPECT_FALSE(late.grad().defined());
+            sync->End();
+            const std::vector<at::Tensor> gradients = sync->Gradients();
+            const std::vector<double> times = {2, 2, 1, 3, 2};
+            const double sum = ranks * (ranks + 1) / 2.0;
+            for (size_t i = 0; i < times.size(); ++i) {
+              EXPECT_TRUE((gradients[i] == times[i] * sum).all().item<bool>())
+                  << i << ": " << gradients[i];
+            }
+            EXPECT_FALSE(gradients[5].defined()) << "in none of them";
+            sync->Clear();
+          }
+        }));
+      }
+    }
   }
 }
 
@@ -277,12 +328,13 @@ TEST_P(KindTest, BuffersAreThoseOfRank0) {
     EXPECT_EQ(batches.item<int64_t>(), 7);
     for (int step = 1; step < 4; ++step) {
       for (const bool last : {false, true}) {
-        sync->BeforeForward(last);
+        sync->Begin(last);
         mean += group.rank() + 1;
         batches += group.rank() + 1;
         const at::Tensor loss = Loss(parameters, Ones(), InOrder());
-        sync->AfterForward(last);
+        sync->BeforeBackward(last);
         Backward(loss);
+        EndPass(*sync);
       }
       sync->Clear();
       EXPECT_TRUE((mean == 1.5 + 2 * step).all().item<bool>()) << mean;
@@ -296,11 +348,12 @@ TEST_P(KindTest, ASecondBackwardPassIsRefusedAndNamesAParameter) {
     const std::vector<NamedTensor> parameters = Parameters();
     const auto sync = MakeGradSync(group, parameters, {}, {});
     for (int step = 0; step < 2; ++step) {
-      sync->BeforeForward(true);
+      sync->Begin(true);
       const at::Tensor loss = Loss(parameters, Ones(), InOrder());
       const at::Tensor again = Loss(parameters, Ones(), InOrder());
-      sync->AfterForward(true);
+      sync->BeforeBackward(true);
       Backward(loss);
+      EndPass(*sync);
       if (step == 0) {
         sync->Clear();
         continue;
@@ -325,10 +378,11 @@ TEST_P(KindTest, AParameterThatOneRankIgnoresIsUndefinedThere) {
       for (const bool last : {false, true}) {
         std::vector<size_t> use = InOrder();
         if (step == 1 && last && group.rank() == 1) use.erase(use.begin() + 2);
-        sync->BeforeForward(last);
+        sync->Begin(last);
         const at::Tensor loss = Loss(parameters, Ones(), use);
-        sync->AfterForward(last);
+        sync->BeforeBackward(last);
         Backward(loss);
+        EndPass(*sync);
       }
       const std::vector<at::Tensor> gradients = sync->Gradients();
       for (size_t i = 0; i < gradients.size(); ++i) {
@@ -376,9 +430,10 @@ TEST_P(KindTest, BytesCountBucketsAndWhatLiesBesideThem) {
       const auto sync = MakeGradSync(group, parameters, {}, {});
       EXPECT_EQ(sync->gradient_bytes(), 4 * elements);
       EXPECT_EQ(sync->bucket_bytes(), 0);
-      sync->BeforeForward(false);
-      sync->AfterForward(false);
+      sync->Begin(false);
+      sync->BeforeBackward(false);
       Backward(Loss(parameters, Ones(), InOrder()));
+      EndPass(*sync);
       EXPECT_EQ(sync->bucket_bytes(), GetParam() == Kind::kReducer ? 4 * elements : 0)
           << "the reducer's gradients accumulate outside of its buckets";
       sync->Clear();
@@ -414,13 +469,14 @@ TEST_P(KindTest, MessagesLeaveWhileTheBackwardPassGoesOn) {
       const auto sync =
           MakeGradSync(group, parameters, {}, {.overlap = overlap, .bucket_bytes = 32});
       for (int step = 0; step < 2; ++step) {
-        sync->BeforeForward(true);
+        sync->Begin(true);
         at::Tensor x = at::ones({8}, ParameterDtype(GetParam()));
         for (const NamedTensor& parameter : parameters) x = x * parameter.tensor;
-        sync->AfterForward(true);
+        sync->BeforeBackward(true);
         std::vector<std::string> seen;
         events = &seen;
         Backward(x.sum());
+        EndPass(*sync);
         events = nullptr;
         sync->Clear();
         if (step == 0) continue;  // the reducer has one bucket until it knows the order

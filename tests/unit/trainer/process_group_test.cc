@@ -210,6 +210,77 @@ TEST_P(ProcessGroupTest, SumsOfDoubles) {
   });
 }
 
+// Rows and columns of a grid of two by two, in which every collective of one group runs while other
+// groups exchange other things.
+TEST(SubgroupTest, RanksAreInSeveralGroupsAtOnce) {
+  Spawn(4, [](int rank) {
+    ProcessGroup world = InitProcessGroup();
+    const int row = rank / 2, column = rank % 2;
+    const ProcessGroup in_row =
+        world.Subgroup({2 * row, 2 * row + 1}, "row " + std::to_string(row));
+    // In another order of ranks.
+    const ProcessGroup in_column =
+        world.Subgroup({2 + column, column}, "column " + std::to_string(column));
+    if (in_row.rank() != column || in_column.rank() != 1 - row || in_row.world_size() != 2) {
+      throw std::runtime_error("a place in a group is not that in its list");
+    }
+    for (int round = 0; round < 20; ++round) {
+      at::Tensor sum = at::full({100}, rank);
+      in_row.AllReduce(sum);
+      ExpectEqual(sum, at::full({100}, 4 * row + 1), "sum of a row");
+      ExpectEqual(in_column.AllGather(at::full({1}, rank)), at::tensor({{2 + column}, {column}}),
+                  "a column");
+      at::Tensor all = at::ones({1});
+      world.AllReduce(all);
+      ExpectEqual(all, at::full({1}, 4.0F), "sum of all");
+    }
+    const std::string row_key = in_row.NewKey("x");
+    if (row_key != world.NewKey("x")) throw std::runtime_error("keys are not counted by group");
+    in_row.store()->set("where", std::vector<uint8_t>{static_cast<uint8_t>(row)});
+    in_row.Barrier();
+    if (in_row.store()->get("where") != std::vector<uint8_t>{static_cast<uint8_t>(row)}) {
+      throw std::runtime_error("two groups share their keys");
+    }
+  });
+}
+
+TEST(SubgroupTest, ARankMayLeaveOneWhileOthersStillReceive) {
+  Spawn(3, [](int rank) {
+    ProcessGroup world = InitProcessGroup();
+    for (int round = 0; round < 10; ++round) {
+      const ProcessGroup all = world.Subgroup({0, 1, 2}, "round " + std::to_string(round));
+      at::Tensor tensor = at::full({1 << 18}, rank);
+      all.Broadcast(tensor, 0);
+      ExpectEqual(tensor, at::zeros({1 << 18}, at::kLong), "Broadcast");
+    }
+  });
+}
+
+TEST(SubgroupTest, ARankThatIsNotInItIsRefused) {
+  Spawn(2, [](int rank) {
+    ProcessGroup world = InitProcessGroup();
+    ExpectRefused([&] { world.Subgroup({1 - rank}, "others"); },
+                  "Subgroup: rank " + std::to_string(rank) + " is not among those of others");
+    ExpectRefused([&] { world.Subgroup({rank, 2}, "more"); }, "a rank is 2");
+  });
+}
+
+// Its groups are left to the end of the process: nothing in them can hold it up.
+TEST(SubgroupTest, AnExceptionPassesWhileOthersWaitInASubgroup) {
+  try {
+    Spawn(3, [](int rank) {
+      ProcessGroup world = InitProcessGroup();
+      const ProcessGroup two = world.Subgroup(
+          rank == 2 ? std::vector<int>{2} : std::vector<int>{0, 1}, rank == 2 ? "one" : "two");
+      if (rank == 1) throw TrainError(ExitCode::kBadInput, "bad");
+      if (rank == 0) two.Barrier();
+    });
+    FAIL();
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.exit_code(), 65) << error.what();
+  }
+}
+
 TEST(SpawnTest, TheFirstRankThatFailsIsThrown) {
   try {
     Spawn(3, [](int rank) {

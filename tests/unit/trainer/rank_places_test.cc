@@ -141,6 +141,8 @@ TEST(RankPlacesTest, NamesWhoHasNotCome) {
                    1, seconds(570));
   EXPECT_THAT(one,
               HasSubstr("waited 570 s for the parameters of fc2, to which rank 2 has not come"));
+  EXPECT_THAT(DescribeLate({Waits("a", 1), Computes()}, 0, seconds(1), {2, 5}),
+              HasSubstr("to which rank 5 has not come"));
   const std::string none = DescribeLate({Waits("a", 2), Computes({{"a", 3}})}, 0, seconds(570));
   EXPECT_THAT(none, HasSubstr("network"));
   EXPECT_THAT(none, Not(HasSubstr("not come")));

@@ -32,6 +32,13 @@ inline int FreePort() {
   return ntohs(address.sin_port);
 }
 
+// What RunRanks knows of this thread's rank.
+struct RankThread {
+  std::barrier<>* together = nullptr;  // of all ranks
+  std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups;
+};
+inline thread_local RankThread rank_thread;
+
 // LibTorch's record of collectives belongs to the process and takes up each process group at its
 // first collective, without a lock: it does not expect several ranks in one process. So the first
 // ones are started one after the other, and all before any rank goes on.
@@ -44,6 +51,16 @@ inline void RecordGroup(c10d::ProcessGroup& group, std::barrier<>& entered) {
   }
   entered.arrive_and_wait();
   work->wait();
+}
+
+// group.Subgroup(ranks, name). To be called by all ranks of `group`, RunRanks' own, at the same
+// time, each for a group that it is in.
+inline ProcessGroup MakeSubgroup(const ProcessGroup& group, const std::vector<int>& ranks,
+                                 const std::string& name) {
+  ProcessGroup subgroup = group.Subgroup(ranks, name);
+  rank_thread.subgroups.push_back(subgroup.c10d_group());
+  RecordGroup(*subgroup.c10d_group(), *rank_thread.together);
+  return subgroup;
 }
 
 // Runs `rank` once for each rank. Returns what each threw, as its exception; null where it did not.
@@ -68,11 +85,15 @@ inline std::vector<std::exception_ptr> RunRanks(
         connections = group.c10d_group();
         store = group.store();
         RecordGroup(*connections, entered);
+        rank_thread.together = &entered;
         rank(group);
         group.Finish();
       } catch (...) {
         errors[static_cast<size_t>(i)] = std::current_exception();
-        // The group has left both to the end of the process, which ends only a thread here.
+        // The group has left them to the end of the process, which ends only a thread here.
+        for (const auto& subgroup : rank_thread.subgroups) {
+          c10::raw::intrusive_ptr::decref(subgroup.get());
+        }
         if (connections) c10::raw::intrusive_ptr::decref(connections.get());
         if (store) c10::raw::intrusive_ptr::decref(store.get());
       }

@@ -206,7 +206,7 @@ TEST(RecipeTest, RunKeys) {
   EXPECT_EQ(run.eval_every, 5);
   EXPECT_FALSE(run.normalize_by_tokens);
   EXPECT_EQ(Parse(With("/run/trace", "/t")).run.trace, "/t");
-  for (const char* mode : {"evaluate", "predict", "plan_memory"}) {
+  for (const char* mode : {"evaluate", "predict", "plan_memory", "plan_pipeline"}) {
     EXPECT_EQ(Refusal(With("/run", {{"mode", mode}})), "accepted") << "nothing to train";
   }
 }

@@ -32,7 +32,7 @@ TensorPart Part(const std::string& name, const at::Tensor& whole, int64_t start,
 
 std::string LoadFailure(const Checkpoint& checkpoint, const std::vector<TensorPart>& state) {
   try {
-    LoadState(checkpoint, state, World());
+    LoadState(checkpoint, state, World(), /*replica=*/0);
     return "";
   } catch (const TrainError& error) {
     EXPECT_EQ(error.code(), ExitCode::kBadInput);
@@ -166,6 +166,30 @@ TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
   const StateFile small = OwnFile("m", {Whole("w", at::ones({9}))}, 0, 2);
   EXPECT_EQ(small.name, "m.safetensors");
   EXPECT_TRUE(OwnFile("m", {Whole("w", at::ones({9}))}, 1, 2).parts.empty());
+}
+
+// As two pipeline stages that share a weight would save and load it.
+TEST(StateTest, ACopyThatAnotherStageSavesIsLoadedOnly) {
+  const TempDir folder;
+  const TensorPart a = Whole("a", at::ones({2})), shared = Whole("shared", at::ones({3})),
+                   b = Whole("b", at::ones({4}));
+  TensorPart copy = shared, half = Part("shared", shared.tensor, 0, 2);
+  copy.counts = half.counts = false;
+  EXPECT_TRUE(OwnFile("model", {copy, half}, 0, 2).parts.empty());
+  Checkpoint checkpoint{folder.path(), "t", {}};
+  std::vector<RankRecord> records(2);
+  WriteFile(folder.path(), OwnFile("model-stage-0", {a, shared}, 0, 1), records[0]);
+  WriteFile(folder.path(), OwnFile("model-stage-1", {copy, b}, 0, 1), records[1]);
+  EnterRecords(records, checkpoint.manifest);
+  VerifyCheckpoint(checkpoint);
+  copy.tensor = at::zeros({3});
+  const std::vector<TensorPart> read = {Whole("a", at::zeros({2})), Whole("shared", at::zeros({3})),
+                                        Whole("b", at::zeros({4})), copy};
+  EXPECT_EQ(LoadFailure(checkpoint, read), "");
+  for (const TensorPart& part : read) EXPECT_TRUE((part.tensor == 1).all().item<bool>());
+  EXPECT_THAT(LoadFailure(checkpoint, {read[0], read[2], copy}),
+              HasSubstr("holds a tensor that this run has not: shared"))
+      << "a copy is not the tensor";
 }
 
 TEST(StateTest, AnotherModelIsRefusedByTensor) {

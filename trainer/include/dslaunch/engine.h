@@ -49,7 +49,7 @@ struct InitializeOptions {
 // Bytes of live tensors of one rank.
 struct MemoryUse {
   int64_t parameters = 0;
-  int64_t gradients = 0;  // accumulated
+  int64_t gradients = 0;  // accumulated, at their largest
   int64_t buckets = 0;    // what travels between the ranks beside them, at its largest
   int64_t optimizer = 0;  // its state, and the fp32 master weights
   int64_t buffers = 0;    // of the model
@@ -99,7 +99,8 @@ class EngineCore {
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
              InitRecording* deferred = nullptr);
   // Of one stage of a pipeline: `module` has its parameters only, and this is to be used through an
-  // EngineBatch (trainer/engine/engine_batch.h).
+  // EngineBatch (trainer/engine/engine_batch.h). Throws on every rank of all stages, naming ranks
+  // and what they have, where their configurations or the models of a stage's replicas differ.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
              InitRecording* deferred = nullptr);
   // `config` is the path of a DeepSpeed configuration, or JSON text, which begins with '{'.
@@ -131,8 +132,8 @@ class EngineCore {
 
   void SetTrain(bool on);
 
-  // ZeRO stage 3: every forward pass gathers parameters from all ranks, so that all ranks must run
-  // the same ones, in evaluation too.
+  // At ZeRO stage 3 every forward pass gathers parameters from all ranks, and in a pipeline it goes
+  // over all stages: all ranks must run the same ones, in evaluation too.
   bool ForwardIsCollective() const;
 
   bool IsGradientAccumulationBoundary() const;
@@ -154,18 +155,20 @@ class EngineCore {
   double loss_scale() const;       // of the next step; 1 without a scaler
   double step_loss_scale() const;  // of the last step
   // Of the step so far, or of the last one: seconds from the start of each forward pass until the
-  // last gradient of this rank was there. What follows in backward waits for other ranks.
+  // last gradient of this rank was there. What follows in backward waits for other ranks. 0 in a
+  // pipeline.
   double compute_s() const;
   MemoryUse memory() const;
 
   // What this rank holds of everything that training changes: weights (fp32 masters where there
-  // are) and buffers by their module path, then "optimizer/<kind>/<parameter>". The tensors
-  // themselves, not copies.
+  // are) and buffers by their module path, then "optimizer/<kind>/<parameter>"; of one stage of a
+  // pipeline its own. The tensors themselves, not copies.
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
   EngineProgress progress() const;
   const EngineConfig& config() const;  // as resolved
-  const ProcessGroup& group() const;
+  const ProcessGroup& group() const;   // all ranks of the job
+  const EngineRanks& ranks() const;    // for who knows trainer/engine/engine_ranks.h
 
   // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The
   // second also takes up where a run was.
@@ -199,11 +202,12 @@ class EngineCore {
 // Makes parameters of an engine's model whole, and writable, while it lives: at ZeRO stage 3 a rank
 // holds its part of each only, and what reads one elsewhere than in a forward or backward pass is
 // refused. At the other stages they always are. Collective: every rank must make it of the same
-// parameters, and end it.
+// parameters, and end it; of a pipeline every rank of the stage.
 class GatheredParameters {
  public:
   // With `modifier_rank`, that rank may change the values, which then become all ranks', optimizer
-  // weights included; without, changes are lost or not the same on all ranks.
+  // weights included; without, changes are lost or not the same on all ranks. In a pipeline it
+  // counts this stage's ranks, and what stages share must be changed alike on all of them.
   GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                      std::optional<int> modifier_rank = {});
   ~GatheredParameters() noexcept(false);

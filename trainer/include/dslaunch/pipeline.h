@@ -29,6 +29,8 @@
 
 namespace dslaunch {
 
+struct StageParts;
+
 // What goes from one layer to the next: any number of tensors of any dtype. Of those that hold
 // integers or booleans, and of those that need none, no gradient comes back.
 using Tensors = std::vector<at::Tensor>;
@@ -166,8 +168,8 @@ struct PipelineModule {
   int num_stages = 0;  // 0: the configuration's pipeline.stages
   // "uniform", "parameters", "type:REGEX" or "profile"; empty: the configuration's
   // pipeline.partition.
-  std::string partition;
-  PipelineLoss loss;                            // null: CrossEntropy of the first output and target
+  std::string partition = {};
+  PipelineLoss loss = {};                       // null: CrossEntropy of the first output and target
   int64_t activation_checkpoint_interval = -1;  // layers; 0: none; -1: the configuration's
   // For partition "profile": the first layer's inputs for one micro-batch.
   Tensors sample = {};
@@ -175,8 +177,8 @@ struct PipelineModule {
 
 // What one forward pass of a pipeline takes.
 struct MicroBatch {
-  Tensors inputs;   // of the first layer. Read on ranks of the first stage only
-  Tensors targets;  // of the loss. Read on ranks of the last stage only
+  Tensors inputs = {};   // of the first layer. Read on ranks of the first stage only
+  Tensors targets = {};  // of the loss. Read on ranks of the last stage only
 };
 
 // Gives the micro-batches of this rank's replica, one for each call. It is called on ranks of the
@@ -211,6 +213,7 @@ class PipelineEngine {
   // This rank's place among those that train the same stage, and how many there are.
   int replica() const;
   int num_replicas() const;
+  const ProcessGroup& replicas() const;  // these
 
   // Of this rank: only its own stage's parameters, under the names that they have in the whole.
   const torch::nn::Module& module() const;
@@ -224,7 +227,10 @@ class PipelineEngine {
                                                  const LoadCheckpointOptions& options = {});
 
  private:
+  friend PipelineEngine MakePipelineEngine(StageParts parts, PipelineLoss loss,
+                                           const EngineConfig& config, const ProcessGroup& group);
   class Impl;
+  explicit PipelineEngine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -30,19 +30,23 @@ class ProcessGroup {
 
   // Meets the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 listens (or torchrun's agent).
   explicit ProcessGroup(const WorkerEnv& env);
-  // Finish(). While an exception is passing it waits for nobody: the others may be stuck or gone.
+  // Finish(); nothing for a subgroup. While an exception is passing it waits for nobody: the others
+  // may be stuck or gone.
   ~ProcessGroup();
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) = delete;
 
   // Some of the ranks as a group of their own, in which each is what its place in `ranks` says;
   // this rank must be among them. To be called by these ranks, of several such groups in the same
-  // order, with a name that no other group of theirs has. Its connections and messages are its own.
-  // It must not outlive this, and needs no Finish.
+  // order, with a name that no other group of theirs has. Its connections and messages are its own;
+  // they stay until this is finished, so that ranks may leave it at different times. It must not
+  // outlive this, and needs no Finish.
   ProcessGroup Subgroup(const std::vector<int>& ranks, const std::string& name) const;
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
+  // What each rank of this is called in messages: its rank among all of the job.
+  const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }
   // Shared by all ranks: small values by key.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
@@ -76,10 +80,16 @@ class ProcessGroup {
   void Finish();
 
  private:
+  ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> job_ranks,
+               const std::string& name);
+
   int rank_;
   int world_size_;
+  std::vector<size_t> job_ranks_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  bool is_subgroup_ = false;
+  mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
   std::unique_ptr<Lockstep> lockstep_;
 };

@@ -15,8 +15,8 @@ struct TensorPart {
   at::Tensor tensor;  // the one that is used: writing into it changes the run. Contiguous
   std::vector<int64_t> shape;  // of the whole
   int64_t start = 0;
-  // All ranks hold the whole, and the same. Else the ranks' parts are together the whole, each
-  // element once.
+  // All ranks (of a pipeline: of the stage) hold the whole, and the same. Else the ranks' parts are
+  // together the whole, each element once.
   bool replicated = true;
   // Of a replicated one: ranks do have values of their own (running means), and rank 0's count.
   bool rank_0_counts = false;

@@ -1,0 +1,70 @@
+// A network that forgives less than Gloo does, for ranks of a test: all messages that two ranks
+// exchange, in both directions, travel in one row, where the next begins when the last one is over.
+// A send is over when it is matched. So were it with NCCL. What was sent is kept for comparison.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "dslaunch/process_group.h"
+
+namespace dslaunch {
+
+class StrictBackend : public c10d::Backend {
+ public:
+  // Of a wait: who waits longer is in a deadlock.
+  static constexpr std::chrono::seconds kPatience{20};
+
+  struct Operation {
+    std::string name;  // "send", "recv", "allreduce" ...
+    int peer = -1;
+    int64_t bytes = 0;
+    std::string dtype;
+    bool operator==(const Operation&) const = default;
+  };
+
+  // From here on `group` exchanges everything through it; collectives go on to the backend that it
+  // had. To be called on all ranks.
+  static c10::intrusive_ptr<StrictBackend> Install(const ProcessGroup& group);
+
+  explicit StrictBackend(c10::intrusive_ptr<c10d::Backend> inner);
+
+  const std::vector<Operation>& operations() const { return operations_; }
+  // Throws std::runtime_error where the ranks of the group have not run the same collectives, or
+  // two have not sent what the other has received, in this order. Collective; through the store.
+  void Compare(const ProcessGroup& group) const;
+
+  const std::string getBackendName() const override { return "strict"; }
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_sizes,
+                                               std::vector<int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
+  void shutdown() override { inner_->shutdown(); }
+
+ private:
+  struct Row;
+  class RowWork;
+
+  void Note(const char* name, const at::Tensor& tensor, int peer = -1);
+  c10::intrusive_ptr<c10d::Work> Append(int peer, c10d::OpType type,
+                                        std::vector<at::Tensor>& tensors);
+
+  c10::intrusive_ptr<c10d::Backend> inner_;
+  std::vector<std::shared_ptr<Row>> rows_;  // by peer
+  std::vector<Operation> operations_;
+};
+
+}  // namespace dslaunch

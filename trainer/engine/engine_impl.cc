@@ -1,0 +1,434 @@
+#include "trainer/engine/engine_impl.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "trainer/comm/gather_texts.h"
+#include "trainer/engine/module_tensors.h"
+#include "trainer/precision/gradients.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+[[noreturn]] void Fail(const std::string& problem) {
+  throw TrainError(ExitCode::kBadInput, problem);
+}
+
+const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
+  if (!config.optimizer) {
+    Fail(
+        "the configuration has no \"optimizer\" and the program gives none; add for example "
+        "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}, or set "
+        "InitializeOptions::optimizer");
+  }
+  return *config.optimizer;
+}
+
+OtherStages Meet(const EngineConfig& config, const torch::nn::Module& module,
+                 const EngineRanks& ranks, Passes passes) {
+  if (passes == Passes::kMicroBatches) return {};
+  CheckSameConfig(*ranks.world, config);
+  return MeetOtherStages(ranks, module);
+}
+
+}  // namespace
+
+EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
+                       const EngineRanks& ranks, Passes passes, InitRecording* deferred)
+    : config_(config),
+      module_(module),
+      ranks_(ranks),
+      passes_(passes),
+      others_(Meet(config, module, ranks, passes)),
+      states_(MakeModelStates(config, module, ranks, passes, deferred)),
+      parameters_(TrainableParameters(module)),
+      optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
+                               states_->parts(), SumOfShards(), others_.trained)) {
+  if (config.memory_breakdown) meter_.emplace();
+  if (config.precision.loss_scaler) {
+    scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
+  }
+  TieParameters();
+}
+
+// Gives all stages the values of the one whose copy counts.
+void EngineCore::Impl::TieParameters() {
+  if (ranks_.tied.empty()) return;
+  const at::NoGradGuard no_grad;
+  const std::vector<WeightPart>& parts = states_->parts();
+  for (const TiedGroup& tied : ranks_.tied) {
+    const at::Tensor counts = tied.group->AllGather(at::full({}, tied.counts ? 1 : 0, at::kLong));
+    const auto root = static_cast<int>(counts.argmax().item<int64_t>());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parameters_[parts[i].parameter].name != tied.parameter) continue;
+      tied_parts_.push_back({i, tied.group});
+      at::Tensor weight = parts[i].weight;
+      tied.group->Broadcast(weight, root);
+    }
+  }
+  states_->Publish();
+}
+
+Pass EngineCore::Impl::CurrentPass() const {
+  if (!Trains()) return Pass::kInference;
+  return Boundary() ? Pass::kSync : Pass::kAccumulate;
+}
+
+void EngineCore::Impl::BeforeForward() {
+  if (passes_ == Passes::kBatches) {
+    Fail(
+        "this engine has one stage of a pipeline: train with PipelineEngine::TrainBatch, which "
+        "runs all of them");
+  }
+  states_->Begin(CurrentPass());
+  if (!Trains()) return;
+  MeterBegin();
+  if (micro_steps_ % config_.batch.accumulation_steps == 0) compute_s_ = 0;
+  forward_start_ = Clock::now();
+}
+
+void EngineCore::Impl::AfterForward() {
+  if (Trains()) {
+    forward_done_ = true;
+  } else {
+    states_->End();
+  }
+}
+
+void EngineCore::Impl::Backward(const at::Tensor& loss, bool scale_by_steps) {
+  CheckBackward(loss);
+  MeterBackward();
+  const at::Tensor root = ScaledLoss(loss, scale_by_steps ? config_.batch.accumulation_steps : 1);
+  // Callbacks run when all gradients are there, in the order they were queued. Ours is queued at
+  // the root, hence before the reducer's, which waits for the other ranks.
+  root.register_hook([this](const at::Tensor&) {
+    torch::autograd::Engine::get_default_engine().queue_callback([this] {
+      compute_s_ += std::chrono::duration<double>(Clock::now() - forward_start_).count();
+    });
+  });
+  states_->BeforeBackward(/*last=*/Boundary());
+  root.backward();
+  states_->AfterBackward();
+  states_->End();
+  forward_done_ = false;
+  backward_done_ = true;
+}
+
+bool EngineCore::Impl::Step() {
+  if (!backward_done_) Fail("Step was called without Backward: call Backward(loss) before it");
+  backward_done_ = false;
+  const bool boundary = Boundary();
+  ++micro_steps_;
+  if (boundary) EndStep();
+  return boundary;
+}
+
+void EngineCore::Impl::BeginBatch(bool trains) {
+  states_->Begin(trains ? Pass::kSync : Pass::kInference);
+  if (trains) MeterBegin();
+}
+
+at::Tensor EngineCore::Impl::Root(const at::Tensor& loss) {
+  CheckLoss(loss);
+  return ScaledLoss(loss, config_.batch.accumulation_steps);
+}
+
+void EngineCore::Impl::BeforeBackward(bool last) {
+  MeterBackward();
+  states_->BeforeBackward(last);
+}
+
+void EngineCore::Impl::AfterBackward() { states_->AfterBackward(); }
+void EngineCore::Impl::EndBatch() { states_->End(); }
+
+void EngineCore::Impl::StepBatch() {
+  micro_steps_ += config_.batch.accumulation_steps;
+  EndStep();
+}
+
+// Memory without parameters, which a pass gathers and releases.
+void EngineCore::Impl::MeterBegin() {
+  if (meter_) live_before_ = meter_->live_bytes() - states_->memory().parameters;
+}
+
+void EngineCore::Impl::MeterBackward() {
+  if (!meter_) return;
+  const int64_t live = meter_->live_bytes() - states_->memory().parameters;
+  activations_ = std::max(activations_, live - live_before_);
+}
+
+at::Tensor EngineCore::Impl::ScaledLoss(const at::Tensor& loss, int64_t parts) {
+  losses_.push_back(loss.detach());
+  return loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) *
+         (loss_scale() / static_cast<double>(parts));
+}
+
+void EngineCore::Impl::CheckBackward(const at::Tensor& loss) const {
+  if (!module_.is_training()) {
+    Fail("Backward was called while the model is in evaluation mode: call SetTrain first");
+  }
+  if (backward_done_) {
+    Fail(
+        "Backward was called twice without Step: call Step after each Backward; it makes an "
+        "update on the last micro-batch of a step only");
+  }
+  if (!forward_done_) {
+    Fail(
+        "Backward was called without a forward pass through the engine: call engine.Forward, "
+        "with gradients enabled, rather than the model's own forward");
+  }
+  CheckLoss(loss);
+}
+
+void EngineCore::Impl::CheckLoss(const at::Tensor& loss) const {
+  if (loss.numel() != 1) {
+    Fail("Backward needs a scalar, but the loss has " + std::to_string(loss.numel()) +
+         " elements: take its mean");
+  }
+  if (!loss.requires_grad()) {
+    Fail(
+        "the loss does not depend on any parameter that is trained: it was detached, or computed "
+        "without gradients");
+  }
+}
+
+EngineProgress EngineCore::Impl::progress() const {
+  EngineProgress progress{.steps = global_steps_,
+                          .skipped = skipped_steps_,
+                          .updates = optimizer_->updates(),
+                          .scheduled_updates = optimizer_->scheduled_updates()};
+  if (scaler_) {
+    progress.loss_scale = scaler_->scale;
+    progress.scaler_iteration = scaler_->iteration;
+    progress.scaler_last_overflow = scaler_->last_overflow;
+    progress.scaler_hysteresis = scaler_->hysteresis;
+  }
+  return progress;
+}
+
+void EngineCore::Impl::Resume(const EngineProgress& progress) {
+  global_steps_ = progress.steps;
+  micro_steps_ = progress.steps * config_.batch.accumulation_steps;
+  skipped_steps_ = progress.skipped;
+  optimizer_->SetUpdates(progress.updates, progress.scheduled_updates);
+  states_->Publish();
+  // A run without a scaler leaves none behind, and a static scale is the configuration's.
+  if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) {
+    return;
+  }
+  scaler_ = {.scale = progress.loss_scale,
+             .iteration = progress.scaler_iteration,
+             .last_overflow = progress.scaler_last_overflow,
+             .hysteresis = progress.scaler_hysteresis};
+}
+
+MemoryUse EngineCore::Impl::memory() const {
+  MemoryUse use = states_->memory();
+  for (const Optimizer::State& state : optimizer_->States()) {
+    use.optimizer += static_cast<int64_t>(state.tensor.nbytes());
+  }
+  use.buffers = Bytes(Unique(module_.named_buffers()));
+  use.activations = activations_;
+  return use;
+}
+
+std::vector<TensorPart> EngineCore::Impl::ModelState() const {
+  std::vector<TensorPart> state;
+  for (size_t i = 0; i < states_->parts().size(); ++i) {
+    state.push_back(StatePart("", i, states_->parts()[i].weight));
+  }
+  for (TensorPart& frozen : states_->Frozen()) {
+    frozen.counts = Counts(frozen.name);
+    state.push_back(std::move(frozen));
+  }
+  for (const NamedTensor& buffer : Unique(module_.named_buffers())) {
+    state.push_back({.name = buffer.name,
+                     .tensor = buffer.tensor,
+                     .shape = buffer.tensor.sizes().vec(),
+                     .rank_0_counts = true,
+                     .counts = Counts(buffer.name)});
+  }
+  return state;
+}
+
+std::vector<TensorPart> EngineCore::Impl::OptimizerState() const {
+  std::vector<TensorPart> state;
+  for (const Optimizer::State& item : optimizer_->States()) {
+    state.push_back(StatePart("optimizer/" + item.name + "/", item.part, item.tensor));
+  }
+  return state;
+}
+
+// What belongs to a part of a parameter.
+TensorPart EngineCore::Impl::StatePart(const std::string& prefix, size_t part,
+                                       const at::Tensor& tensor) const {
+  const WeightPart& weight = states_->parts()[part];
+  const NamedTensor& parameter = parameters_[weight.parameter];
+  return {.name = prefix + parameter.name,
+          .tensor = tensor,
+          .shape = parameter.tensor.sizes().vec(),
+          .start = weight.start,
+          .replicated = !states_->sharded(),
+          .counts = Counts(parameter.name)};
+}
+
+// Null where every rank has whole parameters.
+SumOverRanks EngineCore::Impl::SumOfShards() const {
+  if (!states_->sharded()) return nullptr;
+  if (ranks_.tied.empty()) {
+    return [group = ranks_.replicas](at::Tensor& tensor) { group->AllReduce(tensor); };
+  }
+  // In the order of the ranks, so that the copies of tied weights, which lie at other places among
+  // each stage's, get the same bits.
+  return [group = ranks_.replicas](at::Tensor& tensor) {
+    const at::Tensor all = group->AllGather(tensor);
+    tensor.copy_(all[0]);
+    for (int64_t i = 1; i < all.size(0); ++i) tensor.add_(all[i]);
+  };
+}
+
+void EngineCore::Impl::EndStep() {
+  skipped_ = false;
+  skip_reason_.clear();
+  step_lr_ = optimizer_->lr();
+  step_loss_scale_ = loss_scale();
+  TakeStep();
+  states_->Clear();
+  losses_.clear();
+  ++global_steps_;
+}
+
+void EngineCore::Impl::TakeStep() {
+  std::vector<at::Tensor> gradients = OwnGradients();
+  AddUpTied(gradients);
+  grad_norm_ = NormOverRanks(gradients) / step_loss_scale_;
+  // All ranks have the same norm, inf and nan included, so all decide alike.
+  const bool finite = std::isfinite(grad_norm_);
+  if (!finite &&
+      (scaler_ || config_.precision.skip_overflow || config_.precision.model == Dtype::kFloat32)) {
+    NotFinite(FirstNotFiniteParameter(gradients));
+    return;
+  }
+  double factor = 1 / step_loss_scale_;
+  if (config_.gradient_clipping != 0) {
+    factor *= std::min(1.0, config_.gradient_clipping / (grad_norm_ + 1e-6));
+  }
+  if (factor != 1 && !gradients.empty()) at::_foreach_mul_(gradients, factor);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    gradients[i] = gradients[i].to(states_->parts()[i].weight.options());
+  }
+  optimizer_->Step(gradients);
+  states_->Publish();
+  if (scaler_) {
+    scaler_ = UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/false).next;
+  }
+}
+
+// Of this rank's parts; in fp32 where the weights that they update are.
+std::vector<at::Tensor> EngineCore::Impl::OwnGradients() {
+  std::vector<at::Tensor> gradients = states_->Gradients();
+  const std::vector<WeightPart>& parts = states_->parts();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    at::Tensor& gradient = gradients.at(i);
+    if (!gradient.defined()) {
+      Fail("the parameter " + parameters_[parts[i].parameter].name +
+           " got no gradient: the model's output does not depend on it");
+    }
+    gradient =
+        gradient.to(at::promote_types(gradient.scalar_type(), parts[i].weight.scalar_type()));
+  }
+  return gradients;
+}
+
+// In fp32 at least, and rounded once.
+void EngineCore::Impl::AddUpTied(std::vector<at::Tensor>& gradients) const {
+  for (const TiedPart& tied : tied_parts_) {
+    at::Tensor& gradient = gradients[tied.part];
+    at::Tensor sum = gradient.to(at::promote_types(gradient.scalar_type(), at::kFloat));
+    tied.group->AllReduce(sum);
+    if (!sum.is_same(gradient)) gradient.copy_(sum);
+  }
+}
+
+double EngineCore::Impl::NormOverRanks(const std::vector<at::Tensor>& gradients) const {
+  std::vector<at::Tensor> counted;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (Counts(parameters_[states_->parts()[i].parameter].name)) counted.push_back(gradients[i]);
+  }
+  const double own = counted.empty() ? 0 : GradientNorm(counted);
+  if (!states_->sharded() && ranks_.stages == 1) return own;
+  // Where they are not sharded, one replica speaks for all.
+  const bool speaks = states_->sharded() || ranks_.replicas->rank() == 0;
+  std::vector<double> square = {speaks ? own * own : 0};
+  ranks_.world->AllReduceSum(square);
+  return std::sqrt(square[0]);
+}
+
+// The first stage's first. Precondition: some rank has such a gradient.
+std::string EngineCore::Impl::FirstNotFiniteParameter(
+    const std::vector<at::Tensor>& gradients) const {
+  int64_t place = std::numeric_limits<int64_t>::max();
+  if (const std::optional<size_t> own = FirstNotFinite(gradients)) {
+    place = (int64_t{ranks_.stage} << 32) + static_cast<int64_t>(states_->parts()[*own].parameter);
+  }
+  at::Tensor first = at::full({1}, place, at::kLong);
+  if (states_->sharded() || ranks_.stages > 1) ranks_.world->AllReduce(first, ReduceOp::kMin);
+  const auto found = first.item<int64_t>();
+  const auto index = static_cast<size_t>(found & 0xffffffff);
+  if (ranks_.stages == 1) return parameters_[index].name;
+  // Only that stage knows its name.
+  for (const std::string& name :
+       GatherTexts(*ranks_.world, place == found ? parameters_[index].name : "")) {
+    if (!name.empty()) return name + " (stage " + std::to_string(found >> 32) + ")";
+  }
+  return "";
+}
+
+void EngineCore::Impl::NotFinite(const std::string& parameter) {
+  const std::string what = "the gradient of " + parameter + " is not finite";
+  if (scaler_) {
+    const LossScaleDecision decision =
+        UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/true);
+    if (decision.give_up) FailWithLoss(what + "; " + decision.reason);
+    scaler_ = decision.next;
+    skip_reason_ = what + "; " + decision.reason;
+  } else if (config_.precision.skip_overflow) {
+    skip_reason_ = what + "; the update is skipped";
+  } else {
+    FailWithLoss(what + "; try a lower learning rate");
+  }
+  skipped_ = true;
+  ++skipped_steps_;
+}
+
+// Says which rank's loss was the first not to be finite, if any was. Collective.
+void EngineCore::Impl::FailWithLoss(const std::string& problem) {
+  const ProcessGroup& world = *ranks_.world;
+  const auto own = static_cast<size_t>(2 * world.rank());
+  std::vector<double> all(2 * static_cast<size_t>(world.world_size()));
+  for (size_t part = 0; part < losses_.size() && all[own] == 0; ++part) {
+    const auto loss = losses_[part].item<double>();
+    if (std::isfinite(loss)) continue;
+    all[own] = static_cast<double>(part + 1);
+    all[own + 1] = loss;
+  }
+  world.AllReduceSum(all);
+  std::string text = "step " + std::to_string(global_steps_ + 1) + ": ";
+  for (size_t i = 0; i < all.size(); i += 2) {
+    if (all[i] == 0) continue;
+    char loss[96];
+    std::snprintf(loss, sizeof loss, "the loss of rank %zu is %g in micro-batch %.0f, so ", i / 2,
+                  all[i + 1], all[i]);
+    text += loss;
+    break;
+  }
+  Fail(text + problem);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,105 @@
+// What EngineCore and EngineBatch are two faces of.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dslaunch/engine.h"
+#include "proto/contract/deadline.h"
+#include "trainer/config/engine_config.h"
+#include "trainer/engine/activation_meter.h"
+#include "trainer/engine/engine_ranks.h"
+#include "trainer/engine/model_states.h"
+#include "trainer/engine/other_stages.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/precision/loss_scaler.h"
+
+namespace dslaunch {
+
+class EngineCore::Impl {
+ public:
+  Impl(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+       Passes passes, InitRecording* deferred);
+
+  // EngineCore's, for Passes::kMicroBatches.
+  void BeforeForward();
+  void AfterForward();
+  void Backward(const at::Tensor& loss, bool scale_by_steps);
+  bool Step();
+
+  // EngineBatch's, for Passes::kBatches.
+  void BeginBatch(bool trains);
+  at::Tensor Root(const at::Tensor& loss);
+  void BeforeBackward(bool last);
+  void AfterBackward();
+  void EndBatch();
+  void StepBatch();
+
+  bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
+  double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
+  EngineProgress progress() const;
+  void Resume(const EngineProgress& progress);
+  MemoryUse memory() const;
+  std::vector<TensorPart> ModelState() const;
+  std::vector<TensorPart> OptimizerState() const;
+
+  EngineConfig config_;
+  torch::nn::Module& module_;
+  const EngineRanks ranks_;
+  const Passes passes_;
+  const OtherStages others_;
+  std::unique_ptr<ModelStates> states_;
+  std::vector<NamedTensor> parameters_;  // those that are trained
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<LossScalerState> scaler_;
+  bool forward_done_ = false;
+  bool backward_done_ = false;
+  int64_t micro_steps_ = 0;
+  int64_t global_steps_ = 0;
+  int64_t skipped_steps_ = 0;
+  std::vector<at::Tensor> losses_;  // of the step so far
+  double grad_norm_ = 0;
+  double step_lr_ = 0;
+  double step_loss_scale_ = 1;
+  bool skipped_ = false;
+  std::string skip_reason_;
+  Clock::time_point forward_start_;
+  double compute_s_ = 0;
+  std::optional<ActivationMeter> meter_;
+  int64_t live_before_ = 0;  // bytes, at the start of this pass
+  int64_t activations_ = 0;
+
+ private:
+  // This rank's part of a tied parameter.
+  struct TiedPart {
+    size_t part = 0;
+    const ProcessGroup* group = nullptr;
+  };
+
+  bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
+  Pass CurrentPass() const;
+  bool Counts(const std::string& name) const { return !others_.counted_elsewhere.contains(name); }
+  SumOverRanks SumOfShards() const;
+  void TieParameters();
+  TensorPart StatePart(const std::string& prefix, size_t part, const at::Tensor& tensor) const;
+  void MeterBegin();
+  void MeterBackward();
+  void CheckLoss(const at::Tensor& loss) const;
+  void CheckBackward(const at::Tensor& loss) const;
+  at::Tensor ScaledLoss(const at::Tensor& loss, int64_t parts);
+  void EndStep();
+  void TakeStep();
+  std::vector<at::Tensor> OwnGradients();
+  void AddUpTied(std::vector<at::Tensor>& gradients) const;
+  double NormOverRanks(const std::vector<at::Tensor>& gradients) const;
+  std::string FirstNotFiniteParameter(const std::vector<at::Tensor>& gradients) const;
+  void NotFinite(const std::string& parameter);
+  [[noreturn]] void FailWithLoss(const std::string& problem);
+
+  std::vector<TiedPart> tied_parts_;  // in the order of ranks_.tied
+};
+
+}  // namespace dslaunch

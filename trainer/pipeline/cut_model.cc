@@ -1,0 +1,76 @@
+#include <set>
+#include <utility>
+
+#include "trainer/engine/module_tensors.h"
+#include "trainer/pipeline/layer_run.h"
+#include "trainer/pipeline/model_part.h"
+#include "trainer/pipeline/stage.h"
+#include "trainer/pipeline/stage_cut.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+std::vector<LayerFacts> FactsOf(const std::vector<ModelLayer>& layers,
+                                const std::vector<LayerReads>& reads, const Model& model) {
+  std::vector<LayerFacts> facts;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    double elements = 0;
+    for (const NamedTensor& item : Unique(model.named_parameters())) {
+      if (reads[i].Has(item.tensor)) elements += static_cast<double>(item.tensor.numel());
+    }
+    facts.push_back(
+        {.name = LayerText(i, layers[i].name), .type = layers[i].name, .parameters = elements});
+  }
+  return facts;
+}
+
+}  // namespace
+
+StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
+                    const PipelineConfig& config, int stage, const std::vector<double>& seconds) {
+  const std::vector<ModelLayer> layers = model->Layers();
+  if (layers.empty()) {
+    throw TrainError(ExitCode::kBadInput,
+                     "the model cannot be cut into pipeline stages, because it does not say what "
+                     "its layers are; give it Layers() (dslaunch/model.h), or leave out pipeline");
+  }
+  const std::vector<LayerReads> reads = ReadsOf(layers, *model);
+  const StageCut cut(FactsOf(layers, reads, *model), seconds, config.stages, config.virtual_stages,
+                     config.partition);
+  std::vector<LayerReads> part_reads(cut.parts());
+  for (size_t part = 0; part < cut.parts(); ++part) {
+    const auto [begin, end] = cut.Part(part);
+    for (size_t i = begin; i < end; ++i) part_reads[part].Add(reads[i]);
+  }
+
+  StageParts parts;
+  LayerReads own;
+  for (size_t chunk = 0; chunk < cut.chunks(); ++chunk) {
+    std::vector<StageLayer>& own_layers = parts.chunks.emplace_back();
+    const auto [begin, end] = cut.Chunk(stage, chunk);
+    for (size_t i = begin; i < end; ++i) {
+      own.Add(reads[i]);
+      own_layers.push_back({i, layers[i].name,
+                            ForwardOf(layers[i], model, StageLayerText(stage, i, layers[i].name))});
+    }
+  }
+  parts.module = std::make_shared<ModelPart>(model, own);
+  std::vector<double> counts(cut.parts(), 0.0);
+  for (const NamedTensor& item : Unique(model->named_parameters())) {
+    std::set<int> stages;
+    for (size_t part = 0; part < cut.parts(); ++part) {
+      if (!part_reads[part].Has(item.tensor)) continue;
+      stages.insert(cut.StageOf(cut.Part(part).first));
+      counts[part] += static_cast<double>(item.tensor.numel());
+    }
+    if (stages.size() > 1 && stages.contains(stage)) {
+      parts.tied.push_back({item.name, {stages.begin(), stages.end()}});
+    }
+  }
+  parts.deferred = std::move(deferred);
+  parts.parts = cut.PartTexts(counts);
+  return parts;
+}
+
+}  // namespace dslaunch

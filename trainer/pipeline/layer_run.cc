@@ -1,0 +1,110 @@
+#include "trainer/pipeline/layer_run.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/modules/linear.h>
+
+#include <mutex>
+#include <stdexcept>
+#include <typeinfo>
+#include <utility>
+
+#include "trainer/pipeline/deferred_weights.h"
+#include "trainer/program/explain.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+bool OfOtherRanks(const std::string& what) {
+  return ClassifyCommFailure(what) != CommFailure::kNone;
+}
+
+[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
+
+void CheckOutputs(const Tensors& outputs) {
+  if (outputs.empty()) Refuse("returns no tensor; a layer gives the next one at least one");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].defined()) continue;
+    Refuse("output " + std::to_string(i + 1) + " of " + std::to_string(outputs.size()) +
+           " is an undefined tensor; a layer gives the next one tensors with values");
+  }
+}
+
+LayerForward Guarded(LayerForward forward, std::string where) {
+  return [forward = std::move(forward), where = std::move(where)](const Tensors& inputs) {
+    try {
+      Tensors outputs = forward(inputs);
+      CheckOutputs(outputs);
+      return outputs;
+    } catch (...) {
+      RethrowFrom(where);
+    }
+  };
+}
+
+// With weight gradients that can wait.
+Tensors ForwardLinear(const torch::nn::LinearImpl& linear, const Tensors& inputs) {
+  if (inputs.size() != 1) pipeline_detail::FailInputs("torch::nn::LinearImpl", 1, inputs.size());
+  return {ApplyLinear(inputs[0], linear.weight, linear.bias)};
+}
+
+}  // namespace
+
+void RethrowFrom(const std::string& where) {
+  try {
+    throw;
+  } catch (const TrainError& error) {
+    if (error.code() == ExitCode::kUnavailable || error.code() == ExitCode::kTimedOut) throw;
+    throw TrainError(error.code(), where + ": " + error.what());
+  } catch (const c10::DistError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    if (OfOtherRanks(error.what_without_backtrace())) throw;
+    throw c10::Error(where + ": " + error.what_without_backtrace(), error.backtrace());
+  } catch (const std::exception& error) {
+    if (OfOtherRanks(error.what())) throw;
+    throw std::runtime_error(where + ": " + error.what());
+  }
+}
+
+LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Module> module,
+                       std::string where) {
+  // Not of a class derived from it, whose forward may be another one.
+  if (layer.forwards_module && module && typeid(*module) == typeid(torch::nn::LinearImpl)) {
+    auto linear = std::static_pointer_cast<torch::nn::LinearImpl>(std::move(module));
+    return Guarded([linear = std::move(linear)](
+                       const Tensors& inputs) { return ForwardLinear(*linear, inputs); },
+                   std::move(where));
+  }
+  return Guarded([forward = layer.forward, module = std::move(module)](
+                     const Tensors& inputs) { return forward(module.get(), inputs); },
+                 std::move(where));
+}
+
+LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, std::string where) {
+  return Guarded(
+      [forward = layer.forward, name = layer.name,
+       model = std::move(model)](const Tensors& inputs) {
+        if (inputs.size() != 1) pipeline_detail::FailInputs(name, 1, inputs.size());
+        return Tensors{forward(inputs[0])};
+      },
+      std::move(where));
+}
+
+BorrowedGenerator::BorrowedGenerator() : generator_(at::detail::getDefaultCPUGenerator()) {
+  const std::lock_guard lock(generator_.mutex());
+  state_ = generator_.get_state();
+  seed_ = generator_.current_seed();
+}
+
+BorrowedGenerator::~BorrowedGenerator() {
+  const std::lock_guard lock(generator_.mutex());
+  generator_.set_state(state_);
+}
+
+void BorrowedGenerator::Seed(uint64_t seed) {
+  const std::lock_guard lock(generator_.mutex());
+  generator_.set_current_seed(seed);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,45 @@
+// How a layer of a pipeline is built and run: what goes wrong in it says where.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dslaunch/model.h"
+#include "dslaunch/pipeline.h"
+
+namespace dslaunch {
+
+using LayerForward = std::function<Tensors(const Tensors& inputs)>;
+
+// Throws the exception that is being handled with "<where>: " before its text: of a TrainError and
+// a c10::Error the same. What other ranks or the network have done, it throws as it is.
+[[noreturn]] void RethrowFrom(const std::string& where);
+
+// `layer` on `module`, which is null for a function. Throws kBadInput where it returns no tensor.
+LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Module> module,
+                       std::string where);
+// `model`, to which the layer refers, lives as long as the result.
+LayerForward ForwardOf(const ModelLayer& layer, std::shared_ptr<Model> model, std::string where);
+
+// While it lives, the default CPU generator is the owner's; then it is as it was.
+class BorrowedGenerator {
+ public:
+  BorrowedGenerator();
+  ~BorrowedGenerator();
+  BorrowedGenerator(const BorrowedGenerator&) = delete;
+  BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;
+
+  uint64_t seed() const { return seed_; }  // that it had
+  void Seed(uint64_t seed);
+
+ private:
+  at::Generator generator_;
+  at::Tensor state_;
+  uint64_t seed_;
+};
+
+}  // namespace dslaunch

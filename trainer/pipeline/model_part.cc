@@ -1,0 +1,97 @@
+#include "trainer/pipeline/model_part.h"
+
+#include <string>
+#include <utility>
+
+#include "trainer/engine/module_tensors.h"
+#include "trainer/pipeline/stage_cut.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+using torch::nn::Module;
+
+[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
+
+std::vector<NamedTensor> ParametersAndBuffers(const Module& module) {
+  std::vector<NamedTensor> tensors = Unique(module.named_parameters());
+  for (NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(std::move(item));
+  return tensors;
+}
+
+void CheckComplete(const Model& model, const std::vector<LayerReads>& layers) {
+  LayerReads all;
+  for (const LayerReads& reads : layers) all.Add(reads);
+  for (const NamedTensor& item : ParametersAndBuffers(model)) {
+    if (all.Has(item.tensor)) continue;
+    Refuse("no layer of the model reads " + item.name +
+           "; list the module that it belongs to in one of those that Layers() returns");
+  }
+}
+
+// A tensor may have its name from a module that nobody here reads: the first that it was
+// registered in.
+void Take(const Module& from, Module& to, const LayerReads& own) {
+  for (const auto& item : from.named_parameters(/*recurse=*/false)) {
+    if (!own.Has(item.value())) continue;
+    to.register_parameter(item.key(), item.value(), item.value().requires_grad());
+  }
+  for (const auto& item : from.named_buffers(/*recurse=*/false)) {
+    if (own.Has(item.value())) to.register_buffer(item.key(), item.value());
+  }
+  for (const auto& child : from.named_children()) {
+    if (own.modules.contains(child.value().get())) {
+      to.register_module(child.key(), child.value());
+      continue;
+    }
+    const auto part = std::make_shared<Module>();
+    Take(*child.value(), *part, own);
+    if (!part->children().empty() || !ParametersAndBuffers(*part).empty()) {
+      to.register_module(child.key(), part);
+    }
+  }
+}
+
+}  // namespace
+
+void LayerReads::Add(const LayerReads& other) {
+  modules.insert(other.modules.begin(), other.modules.end());
+  tensors.insert(other.tensors.begin(), other.tensors.end());
+}
+
+std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Model& model) {
+  std::set<const Module*> known;
+  for (const std::shared_ptr<Module>& module : model.modules()) known.insert(module.get());
+  std::vector<LayerReads> all;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    LayerReads& reads = all.emplace_back();
+    for (const std::shared_ptr<Module>& listed : layers[i].modules) {
+      if (!known.contains(listed.get())) {
+        Refuse(LayerText(i, layers[i].name) +
+               " lists a module that is not registered in the model; Layers() may list those "
+               "only that register_module has been given");
+      }
+      for (const std::shared_ptr<Module>& module : listed->modules()) {
+        reads.modules.insert(module.get());
+      }
+      for (const NamedTensor& item : ParametersAndBuffers(*listed)) {
+        reads.tensors.insert(item.tensor.unsafeGetTensorImpl());
+      }
+    }
+  }
+  CheckComplete(model, all);
+  return all;
+}
+
+ModelPart::ModelPart(std::shared_ptr<Model> model, const LayerReads& own)
+    : model_(std::move(model)) {
+  Take(*model_, *this, own);
+}
+
+void ModelPart::train(bool on) {
+  model_->train(on);
+  Module::train(on);
+}
+
+}  // namespace dslaunch

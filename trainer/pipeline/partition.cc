@@ -1,0 +1,129 @@
+#include "trainer/pipeline/partition.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <regex>
+#include <set>
+
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct BestCut {
+  double cost = kNever;
+  std::vector<size_t> bounds;
+};
+
+// The cut of `weights` into `parts` whose costs, added up by `add` from the last to the first, are
+// least; of several such cuts the one whose parts end late. `cost` of a part's weight must not fall
+// where the weight grows; a part that costs kNever is none.
+BestCut Cut(const std::vector<double>& weights, size_t parts,
+            const std::function<double(double)>& cost,
+            const std::function<double(double, double)>& add) {
+  const size_t layers = weights.size();
+  // [p][i]: of layers i and later in p parts, the least cost, and where the first of these ends.
+  std::vector<std::vector<double>> least(parts + 1, std::vector<double>(layers + 1, kNever));
+  std::vector<std::vector<size_t>> ends(parts + 1, std::vector<size_t>(layers + 1));
+  least[0][layers] = 0;
+  for (size_t p = 1; p <= parts; ++p) {
+    for (size_t i = parts - p; i + p <= layers; ++i) {
+      double weight = 0;
+      for (size_t end = i + 1; end + (p - 1) <= layers; ++end) {
+        weight += weights[end - 1];
+        if (cost(weight) > least[p][i] || cost(weight) == kNever) break;
+        const double all = add(cost(weight), least[p - 1][end]);
+        if (all < kNever && all <= least[p][i]) {
+          least[p][i] = all;
+          ends[p][i] = end;
+        }
+      }
+    }
+  }
+  BestCut best{.cost = least[parts][0], .bounds = {0}};
+  for (size_t p = parts; p > 0; --p) best.bounds.push_back(ends[p][best.bounds.back()]);
+  return best;
+}
+
+std::string Counted(size_t number, const std::string& what) {
+  return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
+[[noreturn]] void FailTooFew(size_t found, size_t parts, const std::string& found_what,
+                             const std::string& way_out) {
+  throw TrainError(
+      ExitCode::kBadInput,
+      "the model has " + found_what + ", too few for " + Counted(parts, "pipeline stage") +
+          " (pipeline.stages times pipeline.virtual_stages); " +
+          (found > 0 ? "ask for at most " + std::to_string(found) + " or " : "") + way_out);
+}
+
+std::vector<double> MatchWeights(const std::vector<LayerFacts>& layers, size_t parts,
+                                 const std::string& pattern) {
+  std::regex regex;
+  try {
+    regex = std::regex(pattern, std::regex::icase);
+  } catch (const std::regex_error&) {
+    throw TrainError(ExitCode::kBadInput, "pipeline.partition is \"type:" + pattern +
+                                              "\", which is no regular expression after type:");
+  }
+  std::vector<double> weights;
+  std::set<std::string> types;
+  for (const LayerFacts& layer : layers) {
+    weights.push_back(std::regex_search(layer.type, regex) ? 1 : 0);
+    types.insert(layer.type);
+  }
+  const size_t found = static_cast<size_t>(std::count(weights.begin(), weights.end(), 1));
+  if (found < parts) {
+    std::string known;
+    for (const std::string& type : types) known += (known.empty() ? "" : ", ") + type;
+    FailTooFew(found, parts,
+               Counted(found, "layer") + " whose type pipeline.partition \"type:" + pattern +
+                   "\" finds (there are " + known + ")",
+               "change the expression");
+  }
+  return weights;
+}
+
+std::vector<double> WeightsOf(const std::vector<LayerFacts>& layers, size_t parts,
+                              const std::string& method) {
+  const std::string type_prefix = "type:";
+  if (method.starts_with(type_prefix)) {
+    return MatchWeights(layers, parts, method.substr(type_prefix.size()));
+  }
+  const auto each = [&](const std::function<double(const LayerFacts&)>& weight) {
+    std::vector<double> weights;
+    for (const LayerFacts& layer : layers) weights.push_back(weight(layer));
+    return weights;
+  };
+  if (method == "uniform") return each([](const LayerFacts&) { return 1.0; });
+  if (method == "profile") return each([](const LayerFacts& layer) { return layer.seconds; });
+  if (method == "parameters" || method == "best") {
+    return each([](const LayerFacts& layer) { return layer.parameters; });
+  }
+  throw TrainError(ExitCode::kBadInput, "pipeline.partition is \"" + method +
+                                            "\"; it must be uniform, parameters (best), profile "
+                                            "or type:REGEX, as in type:block");
+}
+
+}  // namespace
+
+std::vector<size_t> CutLayers(const std::vector<LayerFacts>& layers, size_t parts,
+                              const std::string& method) {
+  const std::vector<double> weights = WeightsOf(layers, parts, method);
+  if (layers.size() < parts) {
+    FailTooFew(layers.size(), parts, Counted(layers.size(), "layer"), "give it more layers");
+  }
+  const auto larger = [](double a, double b) { return std::max(a, b); };
+  const double largest = Cut(weights, parts, std::identity(), larger).cost;
+  // Squares are least where the parts are most even.
+  const auto square = [largest](double weight) {
+    return weight <= largest ? weight * weight : kNever;
+  };
+  return Cut(weights, parts, square, std::plus<>()).bounds;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,134 @@
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "trainer/pipeline/layer_run.h"
+#include "trainer/pipeline/stage.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int kRuns = 3;
+
+// As a layer gets them in a pipeline: what it does to them in place is allowed and changes nothing
+// here.
+Tensors InputsLike(const Tensors& like) {
+  Tensors inputs;
+  for (const at::Tensor& tensor : like) {
+    inputs.push_back(tensor.detach().requires_grad_(tensor.requires_grad()).clone());
+  }
+  return inputs;
+}
+
+// Seconds of a forward and a backward pass, and the outputs.
+std::pair<double, Tensors> RunOnce(const LayerForward& forward, const Tensors& inputs) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  Tensors outputs = forward(inputs);
+  auto seconds = Clock::now() - begin;
+  Tensors roots, gradients;
+  for (const at::Tensor& output : outputs) {
+    if (!output.requires_grad()) continue;
+    roots.push_back(output);
+    gradients.push_back(at::ones_like(output));
+  }
+  if (!roots.empty()) {
+    const auto backward = Clock::now();
+    torch::autograd::backward(roots, gradients);
+    seconds += Clock::now() - backward;
+  }
+  return {std::chrono::duration<double>(seconds).count(), std::move(outputs)};
+}
+
+// `inputs` become the outputs.
+double Measure(const LayerForward& forward, Tensors& inputs) {
+  const at::AutoGradMode gradients(true);
+  double least = std::numeric_limits<double>::infinity();
+  Tensors outputs;
+  for (int run = 0; run < kRuns; ++run) {
+    double seconds = 0;
+    std::tie(seconds, outputs) = RunOnce(forward, InputsLike(inputs));
+    least = std::min(least, seconds);
+  }
+  for (at::Tensor& output : outputs) {
+    output = output.detach().requires_grad_(output.requires_grad());
+  }
+  inputs = std::move(outputs);
+  return least;
+}
+
+// Memory, while this lives, for what a layer reads and `deferred` has not given any.
+class LentMemory {
+ public:
+  LentMemory(const ModelLayer& layer, const InitRecording& deferred) {
+    for (const auto& module : layer.modules) {
+      for (at::Tensor& parameter : module->parameters()) {
+        if (deferred.deferred(parameter))
+          Lend(parameter, at::empty_like(parameter).normal_(0, 0.02));
+      }
+      for (at::Tensor& buffer : module->buffers()) {
+        if (deferred.deferred(buffer)) Lend(buffer, at::ones_like(buffer));
+      }
+    }
+  }
+  ~LentMemory() {
+    for (auto& [tensor, before] : lent_) {
+      tensor.mutable_grad().reset();
+      tensor.set_data(before);
+    }
+  }
+  LentMemory(const LentMemory&) = delete;
+  LentMemory& operator=(const LentMemory&) = delete;
+
+ private:
+  void Lend(at::Tensor& tensor, const at::Tensor& values) {
+    lent_.emplace_back(tensor, tensor.detach());
+    tensor.set_data(values);
+  }
+  std::vector<std::pair<at::Tensor, at::Tensor>> lent_;  // and what they were
+};
+
+std::string Where(size_t index, const std::string& type) {
+  return "measuring layer " + std::to_string(index) + " (" + type + ")";
+}
+
+}  // namespace
+
+std::vector<double> ProfileLayers(const PipelineModule& module, const Tensors& sample) {
+  if (sample.empty()) {
+    throw TrainError(ExitCode::kBadInput,
+                     "partition profile needs a sample, the first layer's inputs for one "
+                     "micro-batch (PipelineModule::sample)");
+  }
+  const BorrowedGenerator generator;
+  std::vector<double> seconds;
+  Tensors inputs = sample;
+  for (size_t i = 0; i < module.layers.size(); ++i) {
+    const PipelineLayer& layer = module.layers[i];
+    const std::string where = Where(i, layer.type);
+    seconds.push_back(
+        Measure(ForwardOf(layer, layer.build ? layer.build() : nullptr, where), inputs));
+  }
+  return seconds;
+}
+
+std::vector<double> ProfileLayers(std::shared_ptr<Model> model, const InitRecording& deferred,
+                                  const at::Tensor& sample) {
+  const BorrowedGenerator generator;
+  std::vector<double> seconds;
+  Tensors inputs = {sample};
+  for (const ModelLayer& layer : model->Layers()) {
+    const LentMemory memory(layer, deferred);
+    seconds.push_back(Measure(ForwardOf(layer, model, Where(seconds.size(), layer.name)), inputs));
+  }
+  return seconds;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,136 @@
+#include "trainer/pipeline/schedule_simulation.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace dslaunch {
+namespace {
+
+constexpr double kNever = -1;
+
+// When a sender and a receiver have begun a transfer.
+struct Transfer {
+  double sent = kNever;
+  double awaited = kNever;
+};
+
+double DurationOf(ActionKind kind, const ChunkTimes& times) {
+  switch (kind) {
+    case ActionKind::kForward:
+      return times.forward;
+    case ActionKind::kBackward:
+      return times.backward_input + times.backward_weight;
+    case ActionKind::kBackwardInput:
+      return times.backward_input;
+    case ActionKind::kBackwardWeight:
+      return times.backward_weight;
+    default:
+      return 0;
+  }
+}
+
+class Simulation {
+ public:
+  Simulation(const PipelineSchedule& schedule, const ScheduleTimes& times)
+      : schedule_(schedule),
+        times_(times),
+        parts_(schedule.stages * schedule.virtual_stages),
+        activations_(static_cast<size_t>(parts_) * static_cast<size_t>(schedule.micro_batches)),
+        gradients_(activations_),
+        next_(schedule.actions.size()),
+        now_(schedule.actions.size()) {
+    run_.stages.resize(schedule.actions.size());
+  }
+
+  SimulatedRun Run() {
+    for (bool goes_on = true; goes_on;) {
+      goes_on = false;
+      for (int stage = 0; stage < schedule_.stages; ++stage) {
+        while (DoNext(stage)) goes_on = true;
+      }
+    }
+    run_.total = *std::max_element(now_.begin(), now_.end());
+    double idle = 0;
+    for (const std::vector<TimedAction>& actions : run_.stages) {
+      double busy = 0;
+      for (const TimedAction& timed : actions) busy += timed.end - timed.start;
+      run_.idle.push_back(run_.total - busy);
+      idle += run_.idle.back();
+    }
+    if (run_.total > 0) run_.idle_fraction = idle / (run_.total * schedule_.stages);
+    return std::move(run_);
+  }
+
+ private:
+  // Whether the stage's next action could begin.
+  bool DoNext(int stage) {
+    const size_t s = static_cast<size_t>(stage);
+    if (next_[s] == schedule_.actions[s].size()) return false;
+    const Action& action = schedule_.actions[s][next_[s]];
+    const int part = action.chunk * schedule_.stages + stage;
+    switch (action.kind) {
+      case ActionKind::kSendActivation:
+        At(activations_, part + 1, action).sent = now_[s];
+        break;
+      case ActionKind::kReceiveActivation:
+        At(activations_, part, action).awaited = now_[s];
+        break;
+      case ActionKind::kSendGradient:
+        At(gradients_, part - 1, action).sent = now_[s];
+        break;
+      case ActionKind::kReceiveGradient:
+        At(gradients_, part, action).awaited = now_[s];
+        break;
+      case ActionKind::kForward:
+        if (!Compute(stage, action, At(activations_, part, action))) return false;
+        break;
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
+        if (!Compute(stage, action, At(gradients_, part, action))) return false;
+        break;
+      case ActionKind::kBackwardWeight:
+        Compute(stage, action, {});
+        break;
+      default:
+        break;
+    }
+    ++next_[s];
+    return true;
+  }
+
+  // `data` is what the action waits for, if anybody has asked for it.
+  bool Compute(int stage, const Action& action, const Transfer& data) {
+    const size_t s = static_cast<size_t>(stage);
+    double start = now_[s];
+    if (data.awaited != kNever) {
+      if (data.sent == kNever) return false;
+      start = std::max(start, std::max(data.sent, data.awaited) + times_.transfer);
+    }
+    const ChunkTimes& times = times_.chunks[s][static_cast<size_t>(action.chunk)];
+    now_[s] = start + DurationOf(action.kind, times);
+    run_.stages[s].push_back({action, start, now_[s]});
+    return true;
+  }
+
+  // What goes into a part forward, or comes back into it.
+  Transfer& At(std::vector<Transfer>& transfers, int part, const Action& action) {
+    return transfers[static_cast<size_t>(part) * static_cast<size_t>(schedule_.micro_batches) +
+                     static_cast<size_t>(action.micro_batch)];
+  }
+
+  const PipelineSchedule& schedule_;
+  const ScheduleTimes& times_;
+  const int parts_;
+  std::vector<Transfer> activations_, gradients_;  // of each part and micro-batch
+  std::vector<size_t> next_;                       // of each stage
+  std::vector<double> now_;
+  SimulatedRun run_;
+};
+
+}  // namespace
+
+SimulatedRun Simulate(const PipelineSchedule& schedule, const ScheduleTimes& times) {
+  return Simulation(schedule, times).Run();
+}
+
+}  // namespace dslaunch
