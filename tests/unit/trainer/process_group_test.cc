@@ -228,8 +228,8 @@ TEST(SubgroupTest, RanksAreInSeveralGroupsAtOnce) {
       at::Tensor sum = at::full({100}, rank);
       in_row.AllReduce(sum);
       ExpectEqual(sum, at::full({100}, 4 * row + 1), "sum of a row");
-      ExpectEqual(in_column.AllGather(at::full({1}, rank)), at::tensor({{2 + column}, {column}}),
-                  "a column");
+      ExpectEqual(in_column.AllGather(at::full({1}, rank)),
+                  at::tensor({2 + column, column}).view({2, 1}).to(sum.scalar_type()), "a column");
       at::Tensor all = at::ones({1});
       world.AllReduce(all);
       ExpectEqual(all, at::full({1}, 4.0F), "sum of all");
