@@ -32,7 +32,7 @@ inline constexpr int64_t kMaxRestartDelayMs = 30'000;
 // What `train` and `predict` give to the embedded trainer, on top of the recipe.
 struct TrainOptions {
   enum class Task { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline };
-  Task task = Task::kTrain;  // train, --eval_only, predict, --plan_memory, --plan_pipeline
+  Task task = Task::kTrain;           // train, --eval_only, predict, --plan_memory, --plan_pipeline
   std::optional<std::string> recipe;  // name or path, as typed
   std::optional<std::string> deepspeed_config;
   std::vector<std::string> sets;  // "key.path=value", in the order given

@@ -16,11 +16,10 @@ void Train() {
   auto engine = dslaunch::InitializePipeline(
       R"({"train_batch_size": 240, "gradient_accumulation_steps": 4,
           "optimizer": {"type": "Adam"}})",
-      dslaunch::PipelineModule(
-          {LayerSpec<Linear>(28 * 28, 128),
-           LayerFunction([](const at::Tensor& x) { return at::relu(x); }),
-           LayerSpec<Linear>(128, 10)},
-          /*num_stages=*/2),
+      dslaunch::PipelineModule({LayerSpec<Linear>(28 * 28, 128),
+                                LayerFunction([](const at::Tensor& x) { return at::relu(x); }),
+                                LayerSpec<Linear>(128, 10)},
+                               /*num_stages=*/2),
       group);
   const at::Tensor order = at::randperm(data.inputs.size(0));
   const at::Tensor mine = order.slice(0, engine.replica(), order.numel(), engine.num_replicas());

@@ -11,8 +11,8 @@ namespace dslaunch {
 // What this rank holds of a tensor that may be spread over the ranks: the elements [start, start +
 // tensor.numel()) of the whole, which is laid out row-major and taken as one row.
 struct TensorPart {
-  std::string name;   // module path, "fc1.weight"
-  at::Tensor tensor;  // the one that is used: writing into it changes the run. Contiguous
+  std::string name;            // module path, "fc1.weight"
+  at::Tensor tensor;           // the one that is used: writing into it changes the run. Contiguous
   std::vector<int64_t> shape;  // of the whole
   int64_t start = 0;
   // All ranks (of a pipeline: of the stage) hold the whole, and the same. Else the ranks' parts are
