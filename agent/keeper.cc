@@ -291,6 +291,7 @@ class Keeper {
         SignalAll(std::array{SIGTERM, SIGCONT});
         break;
       case LadderAction::kKill:
+        workers_.LadderKills();
         if (!cgroup_.empty()) KillCgroup(cgroup_);
         SignalAll(std::array{SIGKILL});
         break;

@@ -40,12 +40,13 @@ UniqueFd OpenLog(const std::string& path) {
       open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600));
 }
 
-std::optional<WorkerEvent> EventOf(int si_code) {
-  switch (si_code) {
+std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
+  switch (child.si_code) {
     case CLD_EXITED:
-    case CLD_KILLED:
     case CLD_DUMPED:
       return WorkerEvent::kExited;
+    case CLD_KILLED:
+      return child.si_status == SIGKILL ? WorkerEvent::kKilled : WorkerEvent::kExited;
     case CLD_STOPPED:
       return WorkerEvent::kStopped;
     case CLD_CONTINUED:
@@ -166,8 +167,13 @@ void KeeperWorkers::LadderBegan() {
   for (auto& [local_rank, worker] : workers_) Step(local_rank, worker, WorkerEvent::kLadder, {});
 }
 
+void KeeperWorkers::LadderKills() {
+  for (auto& [local_rank, worker] : workers_)
+    Step(local_rank, worker, WorkerEvent::kLadderKills, {});
+}
+
 void KeeperWorkers::OnChild(const siginfo_t& child) {
-  const std::optional<WorkerEvent> event = EventOf(child.si_code);
+  const std::optional<WorkerEvent> event = EventOf(child);
   if (!event) return;
   for (auto& [local_rank, worker] : workers_) {
     if (worker.pid == child.si_pid) return Step(local_rank, worker, *event, child);
@@ -178,7 +184,7 @@ void KeeperWorkers::Step(uint32_t local_rank, Worker& worker, WorkerEvent event,
                          const siginfo_t& child) {
   const Transition transition = NextTransition(worker.state, event);
   worker.state = transition.next;
-  if (event == WorkerEvent::kExited) {
+  if (event == WorkerEvent::kExited || event == WorkerEvent::kKilled) {
     worker.pid = -1;
     if (worker.status) worker.status->Drain();
     worker.status.reset();

@@ -45,8 +45,10 @@ class KeeperWorkers {
   // Sends a signal to each worker that runs: to the worker itself, not to what it started.
   void Signal(int signal);
 
-  // The kill ladder begins: exits from now on are an effect, not a cause.
+  // The kill ladder begins: exits from now on are an effect, not a cause; but a SIGKILL is one only
+  // once the ladder sends it.
   void LadderBegan();
+  void LadderKills();
 
   // What waitid() told about a child. One that is no worker is ignored.
   void OnChild(const siginfo_t& child);

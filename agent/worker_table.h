@@ -11,19 +11,22 @@ enum class WorkerState {
   kRunning,
   kStopped,  // by SIGSTOP, SIGTTIN, ...
   kEnding,   // the kill ladder began
+  kKilling,  // and has sent SIGKILL
   kEnded,    // reaped, or never started
 };
-inline constexpr size_t kWorkerStates = 5;
+inline constexpr size_t kWorkerStates = 6;
 
 enum class WorkerEvent {
   kSpawned,
   kSpawnFailed,
   kExited,  // by itself or by a signal
+  kKilled,  // by SIGKILL, whoever sent it
   kStopped,
   kContinued,
-  kLadder,  // the kill ladder begins
+  kLadder,       // the kill ladder begins
+  kLadderKills,  // the kill ladder is about to send SIGKILL
 };
-inline constexpr size_t kWorkerEvents = 6;
+inline constexpr size_t kWorkerEvents = 8;
 
 // What the agent is told.
 enum class WorkerReport {
@@ -52,37 +55,58 @@ using Row = std::array<Transition, kWorkerEvents>;
 // An event that cannot happen in a state leaves it as it is and tells nothing.
 inline constexpr std::array<Row, kWorkerStates> kTable = {{
     // kSpawned                    kSpawnFailed                    kExited
-    // kStopped                    kContinued                      kLadder
+    // kKilled                     kStopped                        kContinued
+    // kLadder                     kLadderKills
     /* kPending */
     {{{S::kRunning, R::kSpawned},
       {S::kEnded, R::kSpawnFailed},
       {S::kPending, R::kNone},
       {S::kPending, R::kNone},
       {S::kPending, R::kNone},
+      {S::kPending, R::kNone},
+      {S::kEnded, R::kNone},
       {S::kEnded, R::kNone}}},
     /* kRunning */
     {{{S::kRunning, R::kNone},
       {S::kRunning, R::kNone},
       {S::kEnded, R::kExited},
+      {S::kEnded, R::kExited},
       {S::kStopped, R::kStopped},
       {S::kRunning, R::kNone},
-      {S::kEnding, R::kNone}}},
+      {S::kEnding, R::kNone},
+      {S::kKilling, R::kNone}}},
     /* kStopped */
     {{{S::kStopped, R::kNone},
       {S::kStopped, R::kNone},
       {S::kEnded, R::kExited},
+      {S::kEnded, R::kExited},
       {S::kStopped, R::kNone},
       {S::kRunning, R::kContinued},
-      {S::kEnding, R::kNone}}},
-    /* kEnding: the ladder itself continues what is stopped, so neither is news */
+      {S::kEnding, R::kNone},
+      {S::kKilling, R::kNone}}},
+    /* kEnding: the ladder itself continues what is stopped, so neither is news; a SIGKILL came from
+       someone else and may be what the others fell to */
     {{{S::kEnding, R::kNone},
       {S::kEnding, R::kNone},
       {S::kEnded, R::kExitedStopping},
+      {S::kEnded, R::kExited},
       {S::kEnding, R::kNone},
       {S::kEnding, R::kNone},
-      {S::kEnding, R::kNone}}},
+      {S::kEnding, R::kNone},
+      {S::kKilling, R::kNone}}},
+    /* kKilling */
+    {{{S::kKilling, R::kNone},
+      {S::kKilling, R::kNone},
+      {S::kEnded, R::kExitedStopping},
+      {S::kEnded, R::kExitedStopping},
+      {S::kKilling, R::kNone},
+      {S::kKilling, R::kNone},
+      {S::kKilling, R::kNone},
+      {S::kKilling, R::kNone}}},
     /* kEnded */
     {{{S::kEnded, R::kNone},
+      {S::kEnded, R::kNone},
+      {S::kEnded, R::kNone},
       {S::kEnded, R::kNone},
       {S::kEnded, R::kNone},
       {S::kEnded, R::kNone},

@@ -51,6 +51,14 @@ class Exits(LauncherCase):
         self.assert_says(job, r"rank 2\b")
         self.assert_nothing_left()
 
+    def test_one_killed_counts_though_its_victim_ended_before_it(self):
+        # A large process takes longer to die than its peers need to see its connections closed.
+        code, job, _ = self.fail_on_rank(2, "echo 'Connection reset by peer' >&2; exit 69", others=LOOP,
+                                         first="""[ "$RANK" != 3 ] || trap 'kill -KILL $$' TERM""")
+        self.assert_code(137, code, job)
+        self.assert_says(job, r"rank 3\b", "SIGKILL", "rank 2 failed because of it")
+        self.assert_nothing_left()
+
     def test_a_signal_is_named(self):
         for name, code_expected in (("SIGKILL", 137), ("SIGSEGV", 139), ("SIGABRT", 134), ("SIGTERM", 143)):
             with self.subTest(signal=name):

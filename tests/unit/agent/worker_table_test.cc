@@ -45,6 +45,15 @@ TEST(WorkerTable, AfterTheLadderAnExitIsAnEffectAndStopsAreNoNews) {
             std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
 }
 
+TEST(WorkerTable, ASigkillIsTheLaddersOnlyOnceItSentOne) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kKilled}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExited})));
+  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kLadderKills, E::kKilled}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
+  EXPECT_EQ(Follow({E::kSpawned, E::kLadderKills, E::kLadder, E::kKilled}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
+}
+
 TEST(WorkerTable, AFailedStartIsTheEnd) {
   EXPECT_EQ(Follow({E::kSpawnFailed, E::kExited}), std::pair(S::kEnded, Told({R::kSpawnFailed})));
 }
@@ -61,7 +70,7 @@ TEST(WorkerTable, NothingComesBackToPendingAndOnlyAnExitEndsARunningWorker) {
       const Transition transition = NextTransition(static_cast<S>(state), static_cast<E>(event));
       EXPECT_NE(transition.next, S::kPending);
       if (transition.next == S::kEnded && static_cast<S>(state) != S::kEnded) {
-        EXPECT_EQ(static_cast<E>(event), E::kExited);
+        EXPECT_TRUE(static_cast<E>(event) == E::kExited || static_cast<E>(event) == E::kKilled);
       }
     }
   }
