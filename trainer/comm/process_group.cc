@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <exception>
@@ -105,7 +106,17 @@ at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
 
 std::string DoneKey(int rank) { return "done/" + std::to_string(rank); }
 
+// Gloo writes to sockets whose other end may be gone: that is to be an error, which says who is
+// gone, and not the end of this process.
+void SurviveBrokenPipes() {
+  struct sigaction found = {};
+  if (sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) {
+    std::signal(SIGPIPE, SIG_IGN);
+  }
+}
+
 c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
+  SurviveBrokenPipes();
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(env.master_port);  // 0, in a world of one: any free port
   options.isServer = env.rank == 0 && !env.agent_store;

@@ -70,12 +70,13 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
                       (precision.master_weights ? 4 : bytes);
     const bool own_message = zero.stage > 1 || message_bytes != accumulated_bytes;
     const int64_t sent = own_message ? ranks * n * message_bytes : 0;
-    const int64_t received =
-        zero.reduce_scatter ? n * accumulated_bytes + (ranks - 1) * n * message_bytes : 0;
+    const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * message_bytes : 0;
+    const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
+    const int64_t bucket = sent + received + (own_sum ? n * accumulated_bytes : 0);
     if (zero.stage == 3 && unit.persistent) {
-      filling += sent + received;
+      filling += bucket;
     } else {
-      units.push_back(sent + received);
+      units.push_back(bucket);
     }
   }
   plan.buckets = MostUnderWay(units, config.communication.overlap) + filling;

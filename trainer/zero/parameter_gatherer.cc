@@ -241,7 +241,8 @@ class Gatherer {
     counts_.bytes += static_cast<int64_t>(unit.flat.nbytes());
     counts_.peak_live_elements = std::max(counts_.peak_live_elements, live_elements_);
     OwnPart(unit).copy_(unit.shard);
-    unit.arriving = exchange_.AllGather(unit.flat, unit.channel, "the parameters of " + unit.name);
+    unit.arriving =
+        exchange_.AllGather({unit.flat, unit.channel, "the parameters of " + unit.name});
   }
 
   static void Await(UnitState& unit) {

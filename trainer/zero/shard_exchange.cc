@@ -11,20 +11,23 @@
 namespace dslaunch {
 namespace {
 
-// Elements that are added up at a time: they stay in the cache, and what has another dtype is cast
-// in a small piece of memory.
+// Elements that are added up at a time: what is not yet the sum of all stays in the cache.
 constexpr int64_t kSumElements = 1 << 16;
 
-// sum = parts[0] + parts[1] + ..., from the left.
+// sum = parts[0] + parts[1] + ..., from the left. `sum` may be one of them: it is written when all
+// have been read.
 void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
   const at::ScalarType dtype = at::promote_types(parts[0].scalar_type(), at::kFloat);
   for (int64_t start = 0; start < sum.numel(); start += kSumElements) {
     const int64_t end = std::min(start + kSumElements, sum.numel());
-    at::Tensor target = sum.slice(0, start, end);
-    at::Tensor total = target.scalar_type() == dtype ? target : at::empty_like(target, dtype);
-    total.copy_(parts[0].slice(0, start, end));
-    for (size_t i = 1; i < parts.size(); ++i) total.add_(parts[i].slice(0, start, end));
-    if (!total.is_same(target)) target.copy_(total);
+    at::Tensor total = parts[0].slice(0, start, end).to(dtype);
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const bool last = i + 1 == parts.size();
+      at::Tensor target = last ? sum.slice(0, start, end) : at::empty_like(total);
+      at::add_out(target, total, parts[i].slice(0, start, end));
+      total = target;
+    }
+    if (parts.size() == 1) sum.slice(0, start, end).copy_(total);
   }
 }
 
@@ -48,22 +51,31 @@ void PendingExchange::Wait() {
   *this = {};
 }
 
-PendingExchange ShardExchange::AllGather(const at::Tensor& flat, int channel,
-                                         const std::string& what) const {
+PendingExchange ShardExchange::AllGather(Gathered gathered) const {
+  return std::move(AllGather(std::vector<Gathered>{std::move(gathered)})[0]);
+}
+
+std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gathered) const {
   const at::NoGradGuard no_grad;
-  PendingExchange exchange;
-  exchange.exchange_.what = what;
-  const std::vector<at::Tensor> parts = flat.chunk(world_size());
-  Swap([&](int) { return parts[static_cast<size_t>(rank())]; },
-       [&](int peer) { return parts[static_cast<size_t>(peer)]; }, channel, exchange);
-  return exchange;
+  std::vector<PendingExchange> exchanges(gathered.size());
+  const auto part = [&](size_t i, int rank) {
+    const int64_t n = gathered[i].flat.numel() / world_size();
+    return gathered[i].flat.narrow(0, n * rank, n);
+  };
+  for (size_t i = 0; i < gathered.size(); ++i) {
+    Offer([&](int) { return part(i, rank()); }, gathered[i].channel, gathered[i].what,
+          exchanges[i]);
+  }
+  for (size_t i = 0; i < gathered.size(); ++i) {
+    Ask([&](int peer) { return part(i, peer); }, gathered[i].channel, exchanges[i]);
+  }
+  return exchanges;
 }
 
 PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at::Tensor& sum,
                                              int channel, const std::string& what) const {
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
-  exchange.exchange_.what = what;
   const std::vector<at::Tensor> sent = message.chunk(world_size());
   const at::Tensor received = at::empty({world_size() - 1, sum.numel()}, message.options());
   for (int64_t i = 0; i < world_size(); ++i) {
@@ -71,33 +83,34 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
                                           : received[i < rank() ? i : i - 1]);
   }
   exchange.sum_ = sum;
-  Swap([&](int peer) { return sent[static_cast<size_t>(peer)]; },
-       [&](int peer) { return exchange.parts_[static_cast<size_t>(peer)]; }, channel, exchange);
+  Offer([&](int peer) { return sent[static_cast<size_t>(peer)]; }, channel, what, exchange);
+  Ask([&](int peer) { return exchange.parts_[static_cast<size_t>(peer)]; }, channel, exchange);
   return exchange;
 }
 
-void ShardExchange::Swap(const std::function<at::Tensor(int peer)>& sent,
-                         const std::function<at::Tensor(int peer)>& received, int channel,
-                         PendingExchange& exchange) const {
-  c10d::ProcessGroup& group = *group_.c10d_group();
+// Each rank begins with another peer. ProcessGroup's own messages have tag 0.
+
+void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,
+                          const std::string& what, PendingExchange& exchange) const {
   exchange.lockstep_ = &group_.lockstep();
-  exchange.exchange_ = group_.lockstep().Begin(exchange.exchange_.what);
-  const int tag = channel + 1;  // ProcessGroup's own messages have 0
-  // Each rank begins with another peer. What is awaited is asked for first: then whoever sends it
-  // finds its place ready.
+  exchange.exchange_ = group_.lockstep().Begin(what);
   for (int step = 1; step < world_size(); ++step) {
     const int peer = (rank() + step) % world_size();
-    std::vector<at::Tensor> to = {received(peer)};
-    exchange.work_.push_back(group.recv(to, peer, tag));
-    exchange.peers_.push_back(group_.job_ranks()[static_cast<size_t>(peer)]);
-    exchange.held_.push_back(to[0]);
-  }
-  for (int step = 1; step < world_size(); ++step) {
-    const int peer = (rank() + step) % world_size();
-    std::vector<at::Tensor> from = {sent(peer)};
-    exchange.work_.push_back(group.send(from, peer, tag));
+    std::vector<at::Tensor> from = {part(peer)};
+    exchange.work_.push_back(group_.c10d_group()->send(from, peer, channel + 1));
     exchange.peers_.push_back(group_.job_ranks()[static_cast<size_t>(peer)]);
     exchange.held_.push_back(from[0]);
+  }
+}
+
+void ShardExchange::Ask(const std::function<at::Tensor(int peer)>& part, int channel,
+                        PendingExchange& exchange) const {
+  for (int step = 1; step < world_size(); ++step) {
+    const int peer = (rank() + step) % world_size();
+    std::vector<at::Tensor> to = {part(peer)};
+    exchange.work_.push_back(group_.c10d_group()->recv(to, peer, channel + 1));
+    exchange.peers_.push_back(group_.job_ranks()[static_cast<size_t>(peer)]);
+    exchange.held_.push_back(to[0]);
   }
 }
 

@@ -55,24 +55,33 @@ class ShardExchange {
   int rank() const { return group_.rank(); }
   int world_size() const { return group_.world_size(); }
 
-  // `flat` is [world_size * n], of which this rank's part is filled. Fills the others.
-  PendingExchange AllGather(const at::Tensor& flat, int channel,
-                            const std::string& what = kTensors) const;
+  struct Gathered {
+    at::Tensor flat;  // [world_size * n], of which this rank's part is filled
+    int channel = 0;
+    std::string what = kTensors;
+  };
+
+  // Fills the other ranks' parts. Several that are awaited together are better begun together.
+  PendingExchange AllGather(Gathered gathered) const;
+  std::vector<PendingExchange> AllGather(std::vector<Gathered> gathered) const;
 
   // `message` is [world_size * n]: from this rank, a part for each. `sum` is [n], of any floating
-  // dtype, and apart from `message`: becomes the sum of what all ranks have for this one, added up
-  // in fp32 (fp64 where `message` is that) in the order of the ranks, so that it is the same bits
-  // whatever came first. Wait adds up.
+  // dtype, and may be this rank's part of `message`, but no other: becomes the sum of what all
+  // ranks have for this one, added up in fp32 (fp64 where `message` is that) in the order of the
+  // ranks, so that it is the same bits whatever came first. Wait adds up.
   PendingExchange ReduceScatter(const at::Tensor& message, const at::Tensor& sum, int channel,
                                 const std::string& what = kTensors) const;
 
  private:
   static constexpr char kTensors[] = "parts of tensors";
 
-  // Sends and receives, for each other rank, these tensors.
-  void Swap(const std::function<at::Tensor(int peer)>& sent,
-            const std::function<at::Tensor(int peer)>& received, int channel,
-            PendingExchange& exchange) const;
+  // An exchange is first offered, then asked for. `part` is what goes to, or comes from, another
+  // rank. (What a rank is asked for already it writes at once, and for as long as it does Gloo's
+  // thread spins if anything comes from that peer. So nothing may come yet.)
+  void Offer(const std::function<at::Tensor(int peer)>& part, int channel, const std::string& what,
+             PendingExchange& exchange) const;
+  void Ask(const std::function<at::Tensor(int peer)>& part, int channel,
+           PendingExchange& exchange) const;
 
   const ProcessGroup& group_;
 };

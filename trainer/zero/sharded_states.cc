@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "trainer/comm/lockstep.h"
 #include "trainer/engine/master_weights.h"
@@ -281,16 +282,17 @@ void ShardedStates::Send(size_t index) {
     }
   }
   if (scale_.before != 1) unit.message.mul_(scale_.before);
+  // Added up where it is to be, but for what comes on top of earlier micro-batches.
+  const bool adds = !accumulates_whole_ && unit.filled;
+  unit.sum = adds ? at::empty_like(unit.gradient) : unit.gradient;
+  if (adds) CountBucket(unit, static_cast<int64_t>(unit.sum.nbytes()));
   if (!zero_.reduce_scatter) {
     std::vector<at::Tensor> messages = {unit.message};
     unit.all_reduce_exchange = group_.lockstep().Begin("the gradients of " + unit.layout.name);
     unit.all_reduce = group_.c10d_group()->allreduce(messages);
     return;
   }
-  unit.sum = at::empty({unit.layout.shard_elements}, unit.gradient.options());
-  const auto sum_bytes = static_cast<int64_t>(unit.sum.nbytes());
-  const auto received_bytes = static_cast<int64_t>(unit.message.nbytes()) / ranks * (ranks - 1);
-  CountBucket(unit, sum_bytes + received_bytes);
+  CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()) / ranks * (ranks - 1));
   unit.exchange = exchange_.ReduceScatter(unit.message, unit.sum, static_cast<int>(index),
                                           "the gradients of " + unit.layout.name);
 }
@@ -301,18 +303,14 @@ void ShardedStates::Await(Unit& unit) {
     group_.lockstep().Wait(unit.all_reduce_exchange, unit.all_reduce);
     unit.all_reduce.reset();
     const int64_t n = unit.layout.shard_elements;
-    unit.sum = unit.message.narrow(0, n * group_.rank(), n).to(options_.accumulation_dtype);
+    unit.sum.copy_(unit.message.narrow(0, n * group_.rank(), n));
   } else {
     unit.exchange.Wait();
   }
   // As at stage 0, where the sum travels back.
   if (sum_dtype_ != options_.accumulation_dtype) unit.sum.copy_(unit.sum.to(sum_dtype_));
   if (scale_.after != 1) unit.sum.mul_(scale_.after);
-  if (!accumulates_whole_ && unit.filled) {
-    unit.gradient.add_(unit.sum);
-  } else {
-    unit.gradient.copy_(unit.sum);
-  }
+  if (!accumulates_whole_ && unit.filled) unit.gradient.add_(unit.sum);
   unit.filled = true;
   if (zero_.stage > 1) unit.whole.reset();
   unit.message.reset();
@@ -375,11 +373,12 @@ std::vector<at::Tensor> ShardedStates::Gradients() {
 
 void ShardedStates::Publish() {
   const at::NoGradGuard no_grad;
-  std::vector<PendingExchange> under_way;
+  std::vector<ShardExchange::Gathered> gathered;
   int64_t elements = 0;
-  const auto await = [&] {
-    for (PendingExchange& exchange : under_way) exchange.Wait();
-    under_way.clear();
+  const auto gather = [&] {
+    for (PendingExchange& exchange : exchange_.AllGather(std::exchange(gathered, {}))) {
+      exchange.Wait();
+    }
     elements = 0;
   };
   for (size_t i = 0; i < units_.size(); ++i) {
@@ -387,12 +386,11 @@ void ShardedStates::Publish() {
     if (!unit.layout.trained) continue;
     if (!unit.weights.is_same(unit.shard)) unit.shard.copy_(unit.weights);
     if (!unit.layout.persistent) continue;
-    if (elements + unit.flat.numel() > zero_.allgather_bucket_size) await();
+    if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
     elements += unit.flat.numel();
-    under_way.push_back(exchange_.AllGather(unit.flat, static_cast<int>(i),
-                                            "the parameters of " + unit.layout.name));
+    gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name});
   }
-  await();
+  gather();
 }
 
 void ShardedStates::Clear() {

@@ -32,7 +32,7 @@ void Watch(const ProcessGroup& group) {
 
 void Gather(const ProcessGroup& group, const std::string& what) {
   const at::Tensor flat = at::zeros({8 * group.world_size()});
-  ShardExchange(group).AllGather(flat, /*channel=*/0, what).Wait();
+  ShardExchange(group).AllGather({flat, /*channel=*/0, what}).Wait();
 }
 
 void ExpectError(const std::exception_ptr& error, ExitCode code,

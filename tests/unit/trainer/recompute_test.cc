@@ -131,6 +131,23 @@ TEST(RecomputeTest, IsTheSameFromTokensOnAndWithASharedWeight) {
              wanted);
 }
 
+TEST(RecomputeTest, AnInputMayBeAnOutputToo) {
+  const at::Tensor weight = at::arange(4, at::kFloat).requires_grad_(true);
+  const auto layer = [&](const Tensors& inputs) {
+    return Tensors{inputs[0], inputs[0] * weight, inputs[1]};
+  };
+  const auto gradients = [&](bool again) {
+    weight.mutable_grad().reset();
+    const at::Tensor x = at::ones({3, 4}).requires_grad_(true), number = at::ones({2}, at::kLong);
+    const Tensors inputs = {x * 1, number};
+    const Tensors outputs = again ? Recompute(layer, inputs) : layer(inputs);
+    (outputs[0].square() + outputs[1]).sum().backward();
+    return Tensors{x.grad(), weight.grad()};
+  };
+  const Tensors wanted = gradients(false), got = gradients(true);
+  for (size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(at::equal(got[i], wanted[i])) << i;
+}
+
 TEST(RecomputeTest, MayBeNested) {
   const auto net = MakeNet();
   const Results wanted = Train(*net, Whole(*net));

@@ -55,7 +55,7 @@ TEST_P(ShardExchangeTest, GathersEveryPart) {
       const at::Tensor flat = at::zeros_like(whole);
       flat.narrow(0, group.rank() * n, n).copy_(whole.narrow(0, group.rank() * n, n));
       const uint32_t version = flat._version();
-      PendingExchange pending = exchange.AllGather(flat, 0);
+      PendingExchange pending = exchange.AllGather({flat, 0});
       EXPECT_EQ(pending.pending(), ranks > 1);
       pending.Wait();
       EXPECT_FALSE(pending.pending());
@@ -111,7 +111,7 @@ TEST(ShardExchange, ChannelsMayStartInAnyOrder) {
       const int64_t n = elements(channel);
       flats[c] = at::zeros({ranks * n});
       flats[c].narrow(0, group.rank() * n, n).fill_(100 * channel + group.rank());
-      gathers[c] = exchange.AllGather(flats[c], channel);
+      gathers[c] = exchange.AllGather({flats[c], channel});
       sums[c] = at::zeros({n});
       scatters[c] = exchange.ReduceScatter(
           Numbers(ranks * n, at::kFloat, Seed(group.rank(), channel)), sums[c], channel);
@@ -135,7 +135,7 @@ TEST(ShardExchange, ChannelsMayStartInAnyOrder) {
 TEST(ShardExchange, ARankThatIsLostEndsTheWait) {
   const auto errors = RunRanks(2, [](const ProcessGroup& group) {
     if (group.rank() == 1) throw std::runtime_error("lost");
-    ShardExchange(group).AllGather(at::zeros({32}), 0).Wait();
+    ShardExchange(group).AllGather({at::zeros({32}), 0}).Wait();
   });
   EXPECT_EQ(TextOf(errors[0]).find("waiting for rank 1: "), 0) << TextOf(errors[0]);
 }

@@ -29,6 +29,7 @@ class ProcessGroup {
   static constexpr std::chrono::minutes kFinishTimeout{1};
 
   // Meets the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 listens (or torchrun's agent).
+  // From then on the process ignores SIGPIPE, unless it has a handler for it.
   explicit ProcessGroup(const WorkerEnv& env);
   // Finish(); nothing for a subgroup. While an exception is passing it waits for nobody: the others
   // may be stuck or gone.
