@@ -21,6 +21,34 @@ struct Tee {
   std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
 };
 
+// How PROGRAM is started. kAuto: a name that ends in .py by the node's Python, else as it is.
+enum class ProgramForm {
+  kAuto,
+  kModule,  // --module: python -m PROGRAM
+  kPlain,   // --no_python: as it is, whatever its name
+  kPath,    // --run_path: by the running interpreter's runpy, which keeps sys.argv[0] as given
+};
+
+// What --nproc_per_node counts where it is no number.
+enum class SlotsFrom { kAuto, kCpu, kGpu };  // kAuto: GPUs, or CPUs where there are none
+
+// Of each rank's threads, as torchrun's --numa_binding.
+enum class NumaBinding { kNode, kSocket, kExclusive, kCoreComplex };
+
+// How much dslaunch itself says: each level says what those before it do. Errors are always shown.
+enum class LogLevel { kError, kWarning, kInfo, kDebug };
+
+// The per-node style: this command is one node of the job and the same command runs on each of the
+// others. Node 0's is the front end too.
+struct PerNode {
+  std::optional<int> node_rank;  // nullopt: in the order in which nodes come
+  std::string host;              // of node 0's command, where the others find it
+  int port = 29'500;             // 0: any, for a job of one node
+  std::string id = "none";       // two jobs that meet at one place are told apart by it
+  std::optional<bool> is_host;  // of rdzv_conf: whether this command is node 0's; nullopt: find out
+  int64_t join_timeout_ms = 600'000;
+};
+
 // When a node that comes later, or comes back, gets ranks.
 enum class OnJoin { kNextRestart, kNow };
 
@@ -62,19 +90,64 @@ struct TrainOptions {
 };
 
 struct LaunchOptions {
-  enum class Mode { kHelp, kVersion, kTrain, kProgram, kJobCommand, kCheckpointCommand };
+  enum class Mode {
+    kHelp,
+    kVersion,
+    kTrain,
+    kProgram,
+    kJobCommand,
+    kCheckpointCommand,
+    kHostfileCommand,
+    kDoctor,
+    kCompletion,
+  };
   Mode mode = Mode::kProgram;
   std::string text;  // for kHelp and kVersion: what to print on stdout
 
   std::optional<int> num_nodes;
   // Elastic when there is a least number of nodes; then without num_nodes.
   std::optional<int> min_nodes;
-  std::optional<int> max_nodes;  // nullopt: all of the hostfile that are no spares
-  std::optional<int> num_gpus;   // ranks per node
+  std::optional<int> max_nodes;         // nullopt: all of the hostfile that are no spares
+  std::optional<int> num_gpus;          // ranks per node
+  std::optional<SlotsFrom> slots_from;  // excludes num_gpus; counted on each node
   std::optional<std::string> hostfile;
+  // DeepSpeed's filters, as typed (hostfiles/host_filter.h). They exclude each other and all
+  // that says how many nodes or ranks.
+  std::optional<std::string> include;
+  std::optional<std::string> exclude;
   std::optional<Launcher> launcher;
+  bool force_multi = false;         // SSH even where the only node is this machine
+  std::optional<PerNode> per_node;  // excludes hostfile filters and a launcher; nobody uses SSH
   DeviceChoice device = DeviceChoice::kAuto;
   int master_port = 0;  // 0: any free port
+  std::optional<std::string>
+      master_addr;  // for the ranks; nullopt: rank 0's node, as the others reach it
+  std::optional<std::string>
+      local_addr;                // of this machine, for the other nodes; per-node style only
+  std::string role = "default";  // ROLE_NAME of the ranks
+
+  // SSH
+  int ssh_port =
+      0;  // 0: the hostfile's, ssh_config's or 22, in this order; never beats the hostfile
+  std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
+  bool dry_run = false;                  // says all that would be done, and does nothing
+
+  // The program
+  ProgramForm form = ProgramForm::kAuto;
+  bool no_local_rank = false;       // no --local_rank=N for a script that takes it
+  bool virtual_local_rank = false;  // each rank sees one device and LOCAL_RANK 0
+  std::vector<std::string> env;     // NAME=VALUE, in the order given; the last of a name counts
+  std::optional<std::string> venv_script;  // on the nodes, sourced before the program
+  std::optional<NumaBinding> numa_binding;
+  bool bind_cores_to_rank = false;
+  std::optional<std::string> bind_core_list;  // "1,3-5": the cores to share out; needs the above
+
+  // Output
+  LogLevel log_level = LogLevel::kInfo;               // --quiet: kError
+  std::optional<std::vector<int>> local_ranks_shown;  // of those that `tee` shows; ascending
+  std::vector<std::string> stdout_filters;  // only lines with one of these are shown; empty: all
+  std::vector<std::string> stderr_filters;
+  bool save_pid = false;  // DeepSpeed's /tmp/PID.ds
   Tee tee;
   std::string log_dir;  // empty: the user's state folder on each node
   int log_max_mb = 0;   // of each log file; 0: no limit
@@ -94,8 +167,8 @@ struct LaunchOptions {
   int64_t grace_ms = 10'000;
 
   TrainOptions train;  // for kTrain, which `predict` is too
-  // For kProgram argv, untouched, never empty; for kJobCommand and kCheckpointCommand the command
-  // and what follows it.
+  // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,
+  // kHostfileCommand, kDoctor, kCompletion) the command and what follows it.
   std::vector<std::string> program;
 };
 

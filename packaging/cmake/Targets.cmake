@@ -37,6 +37,16 @@ function(dslaunch_executable name)
   target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK})
 endfunction()
 
+# dslaunch_cache_precompiled(NAME): ccache takes a target's files though they use a precompiled header.
+function(dslaunch_cache_precompiled name)
+  if(DSLAUNCH_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # Only when told that these are harmless.
+    target_compile_options(${name} PRIVATE -fpch-preprocess)
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER
+      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${DSLAUNCH_CCACHE}")
+  endif()
+endfunction()
+
 # dslaunch_test(NAME SOURCES a_test.cc ... [LINK lib ...] [LABELS l ...]): a GoogleTest program, run by ctest as one test.
 function(dslaunch_test name)
   cmake_parse_arguments(arg "" "TIMEOUT_S" "SOURCES;LINK;LABELS" ${ARGN})
@@ -46,6 +56,10 @@ function(dslaunch_test name)
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
+  if("dslaunch_trainer" IN_LIST arg_LINK)
+    target_precompile_headers(${name} REUSE_FROM dslaunch_trainer)
+    dslaunch_cache_precompiled(${name})
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT_S} LABELS "${arg_LABELS}")
 endfunction()
