@@ -96,6 +96,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
   worker.max_restarts = plan.max_restarts;
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
   if (!plan.options.role().empty()) worker.role = plan.options.role();
+  worker.run_id = plan.options.run_id();
   worker.socket_ifname = InterfaceTowards(
       plan.rendezvous_address.empty() ? plan.assignment.master_addr() : plan.rendezvous_address);
 
