@@ -13,11 +13,6 @@ Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}
 
 std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
 
-bool IsThisMachine(const PlannedNode& node, const PlanFacts& facts) {
-  return node.port == 0 && (node.user.empty() || node.user == facts.user) &&
-         std::ranges::count(facts.own_names, node.host) > 0;
-}
-
 // Like DeepSpeed, a hostfile's only node that is this machine needs no SSH, unless something is
 // said about SSH.
 Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts, bool has_hosts,
@@ -26,7 +21,9 @@ Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts, bool 
   if (options.force_multi) return Launcher::kSsh;
   if (!has_hosts) return Launcher::kLocal;
   const bool about_ssh = options.ssh_port != 0 || !options.ssh_command.empty();
-  const bool is_here = !about_ssh && nodes.size() == 1 && IsThisMachine(nodes.front(), facts);
+  const PlannedNode& first = nodes.front();
+  const bool is_here =
+      !about_ssh && nodes.size() == 1 && IsThisMachine(first.host, first.port, first.user, facts);
   return is_here ? Launcher::kLocal : Launcher::kSsh;
 }
 
@@ -206,6 +203,12 @@ Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<
 }
 
 }  // namespace
+
+bool IsThisMachine(const std::string& host, int port, const std::string& user,
+                   const PlanFacts& facts) {
+  return port == 0 && (user.empty() || user == facts.user) &&
+         std::ranges::count(facts.own_names, host) > 0;
+}
 
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts) {
   if (options.hostfile) return options.hostfile;

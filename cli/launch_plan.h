@@ -49,6 +49,11 @@ struct LaunchPlan {
   std::string slots_note;          // how slots or devices that nobody gave were chosen; else empty
 };
 
+// Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
+// Like DeepSpeed, dslaunch needs no SSH where it is the only one.
+bool IsThisMachine(const std::string& host, int port, const std::string& user,
+                   const PlanFacts& facts);
+
 // The hostfile to read for these options; nullopt: none.
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts);
 

@@ -13,16 +13,18 @@
 #include <random>
 #include <string>
 
-#include "agent/gpus.h"
 #include "agent/process_tree.h"
 #include "cli/agent_binary.h"
 #include "cli/checkpoint_command.h"
+#include "cli/hostfile_command.h"
+#include "cli/hostfile_commands.h"
 #include "cli/job_command.h"
 #include "cli/job_commands.h"
 #include "cli/job_policy.h"
 #include "cli/job_record.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
+#include "cli/plan_facts.h"
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
@@ -109,9 +111,7 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string&
 }
 
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
-  PlanFacts facts;
-  facts.default_hostfile_exists = access(kDefaultHostfile, F_OK) == 0;
-  facts.local_gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+  const PlanFacts facts = ReadPlanFacts();
   std::optional<std::vector<Host>> hosts;
   if (const std::optional<std::string> path = HostfileFor(options, facts)) {
     DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
@@ -201,6 +201,11 @@ Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& term
   return ToInt(ExitCode::kOk);
 }
 
+Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const HostfileCommand command, ParseHostfileCommand(words));
+  return RunHostfileCommand(command, terminal);
+}
+
 // Becomes the trainer, which does it. Returns only where that fails.
 Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
   DSL_TRY_ASSIGN(const CheckpointCommand command, ParseCheckpointCommand(words));
@@ -231,6 +236,8 @@ int Main(int argc, char** argv) {
     terminal.Out(options->text);
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
+    exit_code = HostfileCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else {

@@ -108,8 +108,8 @@ Error Place::Bad(std::string_view token, const std::string& what_and_fix) const 
     }
   }
   if (token.size() > kMaxQuotedBytes) quoted += "...";
-  return {ExitCode::kBadInput,
-          path + ":" + std::to_string(line) + ": '" + quoted + "': " + what_and_fix};
+  const std::string where = line == 0 ? path : path + ":" + std::to_string(line);
+  return {ExitCode::kBadInput, where + ": '" + quoted + "': " + what_and_fix};
 }
 
 Result<void> ParseHostName(std::string_view token, const Place& place, Host& host) {
@@ -166,8 +166,9 @@ Result<void> HostList::Add(Host host, const Place& place) {
   const auto [name, has_new_name] = line_of_name_.emplace(host.name, place.line);
   if (!is_new || !has_new_name) {
     const int first = is_new ? name->second : server->second;
-    return place.Bad(host.name, "already on line " + std::to_string(first) +
-                                    "; write a node once, with all its slots");
+    return place.Bad(host.name,
+                     (first == 0 ? std::string("given twice") : "already on line " + std::to_string(first)) +
+                         "; write a node once, with all its slots");
   }
   hosts_.push_back(std::move(host));
   return {};

@@ -15,7 +15,7 @@ namespace dslaunch {
 // Where in which file; makes the messages.
 struct Place {
   const std::string& path;
-  int line;
+  int line;  // 0: `path` is no file, but an option
 
   // "path:line: 'token': what; way out", kBadInput; a long or unprintable token is made short and
   // printable.
