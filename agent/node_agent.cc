@@ -9,6 +9,7 @@
 #include "agent/gpus.h"
 #include "agent/logout.h"
 #include "agent/node_identity.h"
+#include "agent/shell_environment.h"
 
 namespace dslaunch {
 namespace {
@@ -57,8 +58,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
   prepare_ = request;
-  environment_ = MergeEnvironment(NodeEnvironment(), request.program().env());
-  DSL_TRY_ASSIGN(program_, ResolveProgram(request.program(), environment_, node_name()));
+  DSL_TRY(PrepareProgram());
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
@@ -93,6 +93,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
     for (const std::string& endpoint : server_->endpoints())
       facts.add_rendezvous_endpoints(endpoint);
   }
+  DSL_TRY(SavePid());
   prepared_ = true;
   link_ = std::make_unique<RendezvousLink>(
       loop_, request.job_id(), request.node_index(),
@@ -102,6 +103,37 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
                                        kLoopPatience * milliseconds(request.timeouts().dead_ms()),
                                        [this](bool loop_lives) { Beat(loop_lives); });
   return facts;
+}
+
+Result<void> NodeAgent::PrepareProgram() {
+  const pb::Program& program = prepare_.program();
+  environment_ = NodeEnvironment();
+  if (!program.venv_script().empty()) {
+    DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name()));
+    DSL_TRY_ASSIGN(environment_,
+                   SourceScript(program.venv_script(), program.cwd(), environment_, node_name()));
+  }
+  environment_ = MergeEnvironment(std::move(environment_), program.env());
+  environment_ = MergeEnvironment(std::move(environment_), program.chosen_env());
+  DSL_TRY_ASSIGN(program_, ResolveProgram(program, environment_, node_name()));
+  // Before anything runs; where the GPUs are does not matter to it.
+  if (prepare_.ranks().bind() != pb::RankOptions::CORES) return {};
+  uint32_t world_size = 0;
+  for (const pb::Node& node : prepare_.nodes()) world_size += node.spare() ? 0 : node.slots();
+  const Result<std::vector<RankBinding>> bindings =
+      BindRanks(0, std::max(world_size, own_node().slots()), {});
+  return bindings.ok() ? Result<void>() : bindings.error();
+}
+
+// With the keeper's pid: signalled, it empties this node, and the job ends. Nodes that are one
+// machine have one file.
+Result<void> NodeAgent::SavePid() {
+  if (prepare_.save_pid() == 0 || (prepare_.local() && prepare_.node_index() > 0)) return {};
+  Result<PidFile> file = PidFile::Create(PidFile::PathFor(prepare_.save_pid()), ::getppid());
+  if (!file.ok()) return Error{file.error().code, node_name() + ": " + file.error().message};
+  Notify(node_name() + ": " + file->path() + " has the pid to signal there, until the job's end");
+  pid_file_.emplace(*std::move(file));
+  return {};
 }
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
@@ -216,8 +248,7 @@ void NodeAgent::Tick() {
     heart_->LoopTurned();
     link_->SetBeat(epoch_, workers_.Progress(Clock::now()));
     events_.EmitAlive();
-    for (std::string& notice : log_keeping_->Turn(UnixMs()))
-      Notify(std::move(notice));
+    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   } else {
     CheckLease(kUnpreparedLease);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "agent/binding.h"
 #include "agent/job_folder.h"
 #include "agent/program.h"
 #include "proto/agent.pb.h"
@@ -18,15 +20,26 @@ struct WorkerPlan {
   uint32_t slots = 1;
   pb::Device device = pb::DEVICE_AUTO;
   bool use_cuda = false;
-  uint32_t first_device = 0;       // of this node's GPUs; several nodes of one machine share them
   std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
                                    // empty: local
   int cores = 1;                   // of this node
   int max_restarts = 0;
+  std::string node_name = {};             // for messages
+  std::vector<std::string> devices = {};  // of the slots, by DevicesOf
+  bool devices_given = false;             // chosen for this job: CUDA_VISIBLE_DEVICES is overridden
+  pb::RankOptions options = {};
+  std::vector<RankBinding> bindings = {};  // by slot; empty: none is bound
 };
 
+// What each slot has as its device, as CUDA_VISIBLE_DEVICES names it: of `chosen` where there are
+// any, else of `visible` (the variable's value, nullptr: unset), else the `first`th device and
+// those after it. Fewer than `slots` where not so many are named.
+std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
+                                   const char* visible, uint32_t first, uint32_t slots);
+
 // One WorkerSpec per slot, with its environment: the node's, then the contract's defaults, then
-// what the contract requires. Makes the ranks' log folders.
+// what the contract requires. Makes the ranks' log folders. kUsage, naming the node, where a slot
+// that is to see only its own device has none.
 Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
                                          const Environment& environment, const JobFolder& folder);
 

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "agent/process_tree.h"
+#include "agent/subprocess.h"
 #include "cli/agent_binary.h"
 #include "cli/checkpoint_command.h"
 #include "cli/hostfile_command.h"
@@ -21,6 +22,7 @@
 #include "cli/job_command.h"
 #include "cli/job_commands.h"
 #include "cli/job_policy.h"
+#include "cli/job_program.h"
 #include "cli/job_record.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
@@ -31,13 +33,9 @@
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
 #include "cli/transport_ssh.h"
-#include "proto/contract/worker_env.h"
 
 namespace dslaunch {
 namespace {
-
-// Variables that DeepSpeed's users expect on every node without asking.
-constexpr const char* kExportedPrefixes[] = {"NCCL", "PYTHON", "MLFLOW", "MV2", "UCX"};
 
 // Sorts by time, and two jobs never share one.
 std::string NewJobId() {
@@ -50,28 +48,6 @@ std::string NewJobId() {
                 utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
                 random() & 0xffffff);
   return text;
-}
-
-bool IsPythonScript(const std::string& program) {
-  return program.size() > 3 && program.compare(program.size() - 3, 3, ".py") == 0;
-}
-
-void AddVariable(pb::Program& program, std::string_view name, std::string_view value) {
-  pb::EnvVar& variable = *program.add_env();
-  variable.set_name(std::string(name));
-  variable.set_value(std::string(value));
-}
-
-void ExportEnvironment(pb::Program& program) {
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    for (const char* prefix : kExportedPrefixes) {
-      if (text.starts_with(prefix))
-        AddVariable(program, text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
 }
 
 Result<std::string> WorkingDirectory() {
@@ -88,16 +64,8 @@ std::filesystem::path BinaryFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string& cwd,
-                                Terminal& terminal) {
-  pb::Program program;
-  program.set_cwd(cwd);
-  ExportEnvironment(program);
-  if (options.mode == LaunchOptions::Mode::kProgram) {
-    for (const std::string& argument : options.program) program.add_argv(argument);
-    program.set_python(IsPythonScript(options.program.front()));
-    return program;
-  }
+Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
+                                   Terminal& terminal) {
   const std::filesystem::path bin = BinaryFolder();
   RecipeRequest request;
   request.options = options.train;
@@ -105,9 +73,25 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string&
   request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal()};
   DSL_TRY_ASSIGN(const Recipe recipe, LoadRecipe(request));
   if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
-  program.add_argv((bin / "dslaunch-train").string());
-  AddVariable(program, kRecipeVariable, recipe.json);
-  return program;
+  return TrainerProgram{(bin / "dslaunch-train").string(), recipe.json};
+}
+
+Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& plan,
+                                const std::string& cwd, Terminal& terminal) {
+  ProgramFacts facts;
+  facts.environment = CurrentEnvironment();
+  facts.cwd = cwd;
+  DSL_TRY_ASSIGN(facts.env_files, ReadEnvFiles(facts.environment, cwd));
+  std::optional<TrainerProgram> trainer;
+  if (options.mode == LaunchOptions::Mode::kTrain) {
+    DSL_TRY_ASSIGN(trainer, MakeTrainer(options, cwd, terminal));
+  }
+  DSL_TRY_ASSIGN(JobProgram job,
+                 MakeJobProgram(options, plan, facts, trainer ? &*trainer : nullptr));
+  if (options.log_level != LogLevel::kError) {
+    for (const std::string& notice : job.notices) terminal.Err("dslaunch: " + notice);
+  }
+  return std::move(job.program);
 }
 
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
@@ -162,7 +146,9 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
-  DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
+  DSL_TRY_ASSIGN(session.program, MakeProgram(options, session.plan, cwd, terminal));
+  DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
+  if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
   DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
                  MakeTransport(session.plan.launcher, options.detach));
   session.job_id = NewJobId();

@@ -147,7 +147,7 @@ struct LaunchOptions {
   std::optional<std::vector<int>> local_ranks_shown;  // of those that `tee` shows; ascending
   std::vector<std::string> stdout_filters;  // only lines with one of these are shown; empty: all
   std::vector<std::string> stderr_filters;
-  bool save_pid = false;  // DeepSpeed's /tmp/PID.ds
+  bool save_pid = false;  // DeepSpeed's /tmp/PID.deepspeed
   Tee tee;
   std::string log_dir;  // empty: the user's state folder on each node
   int log_max_mb = 0;   // of each log file; 0: no limit

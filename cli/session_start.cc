@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cli/count.h"
+#include "cli/job_program.h"
 #include "cli/session.h"
 #include "rendezvous/cause.h"
 
@@ -30,7 +31,8 @@ void LaunchSession::ConnectAll() {
     authority_.emplace(*std::move(created));
   }
   prepare_.set_job_id(options_.job_id);
-  *prepare_.mutable_program() = options_.program;
+  *prepare_.mutable_ranks() = options_.ranks;
+  prepare_.set_save_pid(options_.save_pid);
   *prepare_.mutable_timeouts() = options_.timeouts;
   *prepare_.mutable_policy() = options_.policy;
   prepare_.set_log_dir(options_.log_dir);
@@ -105,7 +107,10 @@ void LaunchSession::PrepareAll() {
 
 Result<pb::PrepareRequest> LaunchSession::PrepareRequestFor(size_t index) {
   pb::PrepareRequest request = prepare_;
+  const PlannedNode& planned = *nodes_[index].planned;
   request.set_node_index(static_cast<uint32_t>(index));
+  *request.mutable_program() = ProgramOn(planned, options_.program);
+  for (const int device : planned.devices) request.add_devices(static_cast<uint32_t>(device));
   if (authority_) {
     DSL_TRY_ASSIGN(*request.mutable_credentials(), authority_->Issue(NameOf(index)));
   }
