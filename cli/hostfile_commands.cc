@@ -122,7 +122,7 @@ Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
   const bool yaml = path.ends_with(".yaml") || path.ends_with(".yml");
   const std::string text = WriteHostfileText(asked, yaml);
   if (path.empty()) {
-    PrintText(terminal, text);
+    DSL_TRY(PrintText(text));
     return ToInt(ExitCode::kOk);
   }
   DSL_TRY(PutFile(path, text, command.force));
@@ -135,7 +135,7 @@ Result<int> Check(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<Host> hosts, ReadHostfile(command.file));
   DSL_TRY_ASSIGN(const std::vector<AskedHost> asked,
                  AskHosts(hosts, milliseconds(command.connect_timeout_ms)));
-  PrintText(terminal, command.json ? HostsJson(command.file, asked) : HostTable(asked));
+  DSL_TRY(PrintText(command.json ? HostsJson(command.file, asked) : HostTable(asked)));
   const int failed = SayFailures(asked, terminal);
   bool has_problem = false;
   for (const AskedHost& host : asked) {

@@ -18,7 +18,6 @@
 #include "cli/job_view.h"
 #include "cli/logs_session.h"
 #include "cli/node_visit.h"
-#include "cli/print_text.h"
 
 namespace dslaunch {
 namespace {
@@ -84,6 +83,14 @@ void KeepEnd(const JobView& view) {
   (void)WriteJobRecord(OwnJobsFolder(), record);  // else it is asked again
 }
 
+void Print(Terminal& terminal, const std::string& text) {
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    terminal.Out(std::string_view(text).substr(start, end - start));
+    start = end + 1;
+  }
+}
+
 int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& terminal) {
   for (const JobView& view : views) {
     if (view.state == JobView::State::kStray || view.state == JobView::State::kUnreachable)
@@ -94,7 +101,7 @@ int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& te
       return view.state == JobView::State::kEnded || view.state == JobView::State::kLost;
     });
   }
-  PrintText(terminal, command.json ? JobsJson(views) : JobTable(views, UnixMs()));
+  Print(terminal, command.json ? JobsJson(views) : JobTable(views, UnixMs()));
   return ToInt(ExitCode::kOk);
 }
 

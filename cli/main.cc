@@ -17,6 +17,7 @@
 #include "agent/subprocess.h"
 #include "cli/agent_binary.h"
 #include "cli/checkpoint_command.h"
+#include "cli/dry_run.h"
 #include "cli/hostfile_command.h"
 #include "cli/hostfile_commands.h"
 #include "cli/job_command.h"
@@ -27,6 +28,7 @@
 #include "cli/launch_plan.h"
 #include "cli/options.h"
 #include "cli/plan_facts.h"
+#include "cli/print_text.h"
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
@@ -64,16 +66,19 @@ std::filesystem::path BinaryFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
-                                   Terminal& terminal) {
-  const std::filesystem::path bin = BinaryFolder();
+Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
   RecipeRequest request;
   request.options = options.train;
   request.cwd = cwd;
-  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal()};
-  DSL_TRY_ASSIGN(const Recipe recipe, LoadRecipe(request));
+  request.recipe_dirs = {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
+  return LoadRecipe(request);
+}
+
+Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
+                                   Terminal& terminal) {
+  DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, cwd));
   if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
-  return TrainerProgram{(bin / "dslaunch-train").string(), recipe.json};
+  return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
 Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& plan,
@@ -140,6 +145,20 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   return record;
 }
 
+Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& session) {
+  DryRunRequest request;
+  request.session = session;
+  request.facts = ReadPlanFacts();
+  request.environment = NodeEnvironment();
+  if (options.mode == LaunchOptions::Mode::kTrain) {
+    DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, session.program.cwd()));
+    request.recipe_source = recipe.source;
+  }
+  DSL_TRY_ASSIGN(const DryRun run, DryRun::Make(std::move(request)));
+  DSL_TRY(PrintText(options.json ? run.ToJson() : run.ToText()));
+  return ToInt(ExitCode::kOk);
+}
+
 Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
   SessionOptions session;
@@ -163,6 +182,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   session.master_port = options.master_port;
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
+  if (options.dry_run) return ShowDryRun(options, session);
   const std::string jobs_folder = OwnJobsFolder();
   session.events_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;

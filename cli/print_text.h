@@ -1,20 +1,14 @@
-// Longer texts on stdout.
+// What a command was asked to say, when it does nothing else meanwhile.
 #pragma once
 
-#include <algorithm>
 #include <string_view>
 
-#include "cli/terminal.h"
+#include "proto/contract/error.h"
 
 namespace dslaunch {
 
-// Each line of `text` for itself: what a slow reader does not take is dropped by whole lines.
-inline void PrintText(Terminal& terminal, std::string_view text) {
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    terminal.Out(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
+// Writes all of `text` to stdout, however long its reader takes. A reader that went away wanted no
+// more: no error. kIo for a full disk and the like.
+Result<void> PrintText(std::string_view text);
 
 }  // namespace dslaunch
