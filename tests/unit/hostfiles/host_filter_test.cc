@@ -43,7 +43,7 @@ struct GoodFilter {
   std::string left;
 };
 
-// All but the last two as DeepSpeed's parse_resource_filter has it.
+// All but the last as DeepSpeed's parse_resource_filter has it.
 TEST(FilterHosts, ChoosesAsDeepSpeedDoes) {
   const auto I = FilterKind::kInclude;
   const auto E = FilterKind::kExclude;
