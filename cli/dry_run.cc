@@ -186,7 +186,7 @@ std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
   return chosen;
 }
 
-std::string Policy(const pb::Policy& policy, const LaunchPlan& plan) {
+std::string PolicyText(const pb::Policy& policy, const LaunchPlan& plan) {
   std::string text = policy.max_restarts() == 0
                          ? "ends the job"
                          : "starts the ranks again, " + Count(policy.max_restarts(), "time") +
@@ -252,6 +252,9 @@ Result<DryRun> DryRun::Make(DryRunRequest request) {
   // What is wrong with the program or the devices is found with the ranks of a node. Those without
   // variables of their own are alike.
   const SessionOptions& session = run.request_.session;
+  uint32_t node_rank = 0;
+  for (const PlannedNode& node : session.plan.nodes)
+    run.node_ranks_.push_back(node.spare ? 0 : node_rank++);
   for (size_t i = 0; i < session.plan.nodes.size(); ++i) {
     const PlannedNode& node = session.plan.nodes[i];
     if (node.spare || (run.command_ && node.env.empty())) continue;
@@ -318,10 +321,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   WorkerPlan plan;
   plan.assignment.set_first_rank(static_cast<uint32_t>(node.first_rank));
   plan.assignment.set_world_size(static_cast<uint32_t>(session.plan.world_size));
-  const auto is_member = [](const PlannedNode& other) { return !other.spare; };
-  plan.assignment.set_node_rank(static_cast<uint32_t>(
-      std::count_if(session.plan.nodes.begin(),
-                    session.plan.nodes.begin() + static_cast<std::ptrdiff_t>(index), is_member)));
+  plan.assignment.set_node_rank(node_ranks_[index]);
   plan.assignment.set_num_nodes(static_cast<uint32_t>(session.plan.max_nodes));
   plan.assignment.set_master_addr("127.0.0.1");
   plan.assignment.set_master_port(static_cast<uint32_t>(session.master_port));
@@ -503,7 +503,7 @@ std::string DryRun::Limits() const {
     rows.push_back({"without a step", Seconds(session.policy.hang_ms()) + ", then " +
                                           OnHangText(session.policy.on_hang())});
   std::string text = "\nTime limits\n" + TextTable(rows, kIndent);
-  text += "\na failure " + Policy(session.policy, session.plan) + "\n";
+  text += "\na failure " + PolicyText(session.policy, session.plan) + "\n";
   text += "shown here: " + TeeText(session.tee) + "; log files in " +
           (session.log_dir.empty() ? "the user's state folder of each node"
                                    : ShellWord(session.log_dir)) +

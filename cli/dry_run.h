@@ -70,6 +70,7 @@ class DryRun {
   std::string Limits() const;
 
   DryRunRequest request_;
+  std::vector<uint32_t> node_ranks_;  // of each node that is no spare
   bool use_cuda_ = false;
   bool device_known_ = false;
   std::string device_reason_;
