@@ -166,10 +166,11 @@ std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
                                                  bool device_known) {
   std::map<std::string, std::string> chosen = {
       {kJobIdVariable, "the job's id, made at the start"},
-      {"TORCHELASTIC_RUN_ID", "the job's id, made at the start"},
       {"TORCHELASTIC_ERROR_FILE", "error.json in the rank's log folder"},
       {kStatusFdVariable, "a pipe to the agent, made at the start"},
   };
+  if (session.ranks.run_id().empty())
+    chosen["TORCHELASTIC_RUN_ID"] = "the job's id, made at the start";
   if (session.ranks.master_addr().empty() && session.plan.nodes.size() > 1)
     chosen["MASTER_ADDR"] = "rank 0's node, as the others reach it at the start";
   if (session.master_port == 0) chosen["MASTER_PORT"] = "a free port there, taken at the start";

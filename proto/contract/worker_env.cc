@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {"MASTER_PORT", number(master_port)},
       {kRestartCountVariable, number(restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", number(max_restarts)},
-      {"TORCHELASTIC_RUN_ID", job_id},
+      {"TORCHELASTIC_RUN_ID", run_id.empty() ? job_id : run_id},
       {kAgentStoreVariable, "False"},  // rank 0 hosts the TCPStore itself
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {kJobIdVariable, job_id},

@@ -40,6 +40,7 @@ struct WorkerEnv {
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
   std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
   std::string role = "default";              // ROLE_NAME
+  std::string run_id;                        // TORCHELASTIC_RUN_ID; empty: job_id
   int omp_num_threads = 1;
   bool omp_required = false;  // OMP_NUM_THREADS overrides too: it follows from the rank's cores
 

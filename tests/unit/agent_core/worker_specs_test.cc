@@ -122,6 +122,9 @@ TEST_F(WorkerSpecsTest, EachRankGetsItsLocalRankAsAnArgument) {
 
 TEST_F(WorkerSpecsTest, RoleAndAddressCanBeChosen) {
   EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "default");
+  EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "job");
+  plan_.options.set_run_id("77");
+  EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "77");
   plan_.options.set_role("trainer");
   plan_.options.set_master_addr("head.example");
   EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "trainer");

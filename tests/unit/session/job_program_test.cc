@@ -213,6 +213,11 @@ TEST(RankOptionsTest, CarryRoleAddressAndBinding) {
   EXPECT_EQ(ranks->master_addr(), "10.0.0.1");
   EXPECT_TRUE(ranks->virtual_local_rank());
   EXPECT_EQ(ranks->bind(), pb::RankOptions::CORE_COMPLEX);
+  EXPECT_EQ(ranks->run_id(), "");
+  options.per_node.emplace();
+  EXPECT_EQ(MakeRankOptions(options)->run_id(), "") << "nobody gave one";
+  options.per_node->id = "77";
+  EXPECT_EQ(MakeRankOptions(options)->run_id(), "77");
 }
 
 TEST(RankOptionsTest, CoresToShareOut) {
