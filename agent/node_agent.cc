@@ -75,8 +75,10 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
 
   pb::NodeFacts facts;
   facts.set_job_dir(folder_->path());
-  facts.set_gpus(
-      static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
+  // Devices that were chosen are counted among all of the node.
+  const char* const visible =
+      request.devices().empty() ? FindVariable(environment_, "CUDA_VISIBLE_DEVICES") : nullptr;
+  facts.set_gpus(static_cast<uint32_t>(CountVisibleGpus(visible)));
   if (request.detachable()) {
     DSL_TRY_ASSIGN(
         attach_socket_,

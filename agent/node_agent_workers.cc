@@ -76,9 +76,9 @@ Result<WorkerPlan> NodeAgent::PlanWorkers(const pb::Assignment& assignment) {
   plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
   plan.node_name = node_name();
   plan.options = prepare_.ranks();
-  plan.devices_given = !prepare_.devices().empty();
   // Several nodes of one machine share its GPUs.
   const uint32_t first_device = prepare_.local() ? assignment.first_rank() : 0;
+  plan.devices_given = !prepare_.devices().empty() || (run_.use_cuda() && first_device > 0);
   plan.devices = DevicesOf(prepare_.devices(), FindVariable(environment_, "CUDA_VISIBLE_DEVICES"),
                            first_device, plan.slots);
   DSL_TRY_ASSIGN(plan.bindings,

@@ -154,28 +154,35 @@ Result<std::string> FindExecutable(const std::string& name, const Environment& e
                    (S_ISDIR(info.st_mode) ? "a folder" : "not executable; try: chmod +x " + name)};
 }
 
+ResolvedProgram ComposeProgram(const pb::Program& program, const Environment& environment) {
+  ResolvedProgram composed;
+  composed.cwd = program.cwd();
+  composed.argv.assign(program.argv().begin(), program.argv().end());
+  if (program.form() == pb::Program::PLAIN) return composed;
+  const std::string& name = program.argv(0);
+  const std::string source = program.form() == pb::Program::MODULE
+                                 ? ModuleSource(name, program.cwd())
+                                 : Absolute(name, program.cwd());
+  std::vector<std::string> front = InterpreterOptions(program.form());
+  front.insert(front.begin(), PythonInterpreter(program, environment));
+  composed.local_rank_at = front.size() + 1;
+  if (!program.no_local_rank() && !source.empty())
+    composed.local_rank_option = LocalRankOption(ReadSource(source));
+  composed.argv.insert(composed.argv.begin(), front.begin(), front.end());
+  return composed;
+}
+
 Result<ResolvedProgram> ResolveProgram(const pb::Program& program, const Environment& environment,
                                        const std::string& node_name) {
-  ResolvedProgram resolved;
-  resolved.cwd = program.cwd();
-  DSL_TRY(CheckWorkingDirectory(resolved.cwd, node_name));
-  resolved.argv.assign(program.argv().begin(), program.argv().end());
-  if (program.form() != pb::Program::PLAIN) {
-    const std::string name = resolved.argv.front();
-    const bool is_module = program.form() == pb::Program::MODULE;
-    const std::string source =
-        is_module ? ModuleSource(name, resolved.cwd) : Absolute(name, resolved.cwd);
-    if (!is_module && access(source.c_str(), R_OK) != 0) {
+  DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name));
+  if (program.form() == pb::Program::SCRIPT || program.form() == pb::Program::RUN_PATH) {
+    const std::string& name = program.argv(0);
+    if (access(Absolute(name, program.cwd()).c_str(), R_OK) != 0) {
       return NotFound(node_name,
-                      "script '" + name + "': " + strerror(errno) + " (in " + resolved.cwd + ")");
+                      "script '" + name + "': " + strerror(errno) + " (in " + program.cwd() + ")");
     }
-    std::vector<std::string> front = InterpreterOptions(program.form());
-    front.insert(front.begin(), PythonInterpreter(program, environment));
-    resolved.local_rank_at = front.size() + 1;
-    if (!program.no_local_rank() && !source.empty())
-      resolved.local_rank_option = LocalRankOption(ReadSource(source));
-    resolved.argv.insert(resolved.argv.begin(), front.begin(), front.end());
   }
+  ResolvedProgram resolved = ComposeProgram(program, environment);
   DSL_TRY_ASSIGN(resolved.argv.front(),
                  FindExecutable(resolved.argv.front(), environment, resolved.cwd, node_name));
   return resolved;

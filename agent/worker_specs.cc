@@ -22,17 +22,9 @@ void Set(Environment& environment, const std::string& name, const std::string& v
   environment.push_back(prefix + value);
 }
 
-std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank) {
-  std::vector<std::string> argv = program.argv;
-  if (!program.local_rank_option.empty()) {
-    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(program.local_rank_at),
-                program.local_rank_option + "=" + std::to_string(local_rank));
-  }
-  return argv;
-}
-
 // What the CUDA programs of a slot may see. Like DeepSpeed, every rank of a node sees all its GPUs
-// and picks its LOCAL_RANK's, unless it is to see only that.
+// and picks its LOCAL_RANK's, unless it is to see only that. Devices that were chosen are said to
+// programs without CUDA too.
 Result<std::optional<std::string>> VisibleDevices(const WorkerPlan& plan,
                                                   const Environment& environment, uint32_t slot) {
   using Visible = std::optional<std::string>;
@@ -45,7 +37,7 @@ Result<std::optional<std::string>> VisibleDevices(const WorkerPlan& plan,
                      std::to_string(plan.devices.size())};
   }
   const bool has_own = FindVariable(environment, "CUDA_VISIBLE_DEVICES") != nullptr;
-  if (!plan.use_cuda || (has_own && !plan.devices_given)) return Visible();
+  if (!plan.devices_given && (!plan.use_cuda || has_own)) return Visible();
   std::string devices;
   for (const std::string& device : plan.devices) devices += (devices.empty() ? "" : ",") + device;
   return Visible(devices);
@@ -66,7 +58,10 @@ std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_
       std::string_view device = rest.substr(0, comma);
       while (device.starts_with(' ')) device.remove_prefix(1);
       while (device.ends_with(' ')) device.remove_suffix(1);
-      devices.emplace_back(device);
+      if (first > 0)
+        --first;
+      else
+        devices.emplace_back(device);
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);
     }
@@ -77,11 +72,17 @@ std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_
   return devices;
 }
 
-Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
-                                         const Environment& environment, const JobFolder& folder) {
-  pb::SpawnWorkers spawn;
-  spawn.set_cwd(program.cwd);
+std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank) {
+  std::vector<std::string> argv = program.argv;
+  if (!program.local_rank_option.empty()) {
+    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(program.local_rank_at),
+                program.local_rank_option + "=" + std::to_string(local_rank));
+  }
+  return argv;
+}
 
+Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& environment,
+                                uint32_t local_rank) {
   WorkerEnv worker;
   worker.world_size = static_cast<int>(plan.assignment.world_size());
   worker.local_world_size = static_cast<int>(plan.slots);
@@ -97,33 +98,45 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
   if (!plan.options.role().empty()) worker.role = plan.options.role();
   worker.run_id = plan.options.run_id();
-  worker.socket_ifname = InterfaceTowards(
+  worker.rank = static_cast<int>(plan.assignment.first_rank() + local_rank);
+  worker.local_rank = plan.options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
+  DSL_TRY_ASSIGN(worker.cuda_visible_devices, VisibleDevices(plan, environment, local_rank));
+  const int threads = plan.bindings.empty() ? 0 : plan.bindings.at(local_rank).threads;
+  worker.omp_required = threads > 0;
+  if (worker.omp_required) worker.omp_num_threads = threads;
+  return worker;
+}
+
+Environment WithPlace(Environment environment, const WorkerEnv& worker) {
+  for (const auto& [name, value] : worker.Defaults())
+    Set(environment, name, value, /*keep_existing=*/true);
+  for (const auto& [name, value] : worker.Required())
+    Set(environment, name, value, /*keep_existing=*/false);
+  return environment;
+}
+
+Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
+                                         const Environment& environment, const JobFolder& folder) {
+  pb::SpawnWorkers spawn;
+  spawn.set_cwd(program.cwd);
+  const std::optional<std::string> interface = InterfaceTowards(
       plan.rendezvous_address.empty() ? plan.assignment.master_addr() : plan.rendezvous_address);
 
   for (uint32_t local_rank = 0; local_rank < plan.slots; ++local_rank) {
     const uint32_t rank = plan.assignment.first_rank() + local_rank;
     DSL_TRY_ASSIGN(const std::string rank_folder, folder.MakeRankFolder(plan.epoch, rank));
-    worker.rank = static_cast<int>(rank);
-    worker.local_rank = plan.options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
-    DSL_TRY_ASSIGN(worker.cuda_visible_devices, VisibleDevices(plan, environment, local_rank));
+    DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, environment, local_rank));
+    worker.socket_ifname = interface;
+    worker.error_file = rank_folder + "/error.json";
     const RankBinding binding =
         plan.bindings.empty() ? RankBinding() : plan.bindings.at(local_rank);
-    worker.omp_required = binding.threads > 0;
-    if (worker.omp_required) worker.omp_num_threads = binding.threads;
-    worker.error_file = rank_folder + "/error.json";
-
-    Environment complete = environment;
-    for (const auto& [name, value] : worker.Defaults())
-      Set(complete, name, value, /*keep_existing=*/true);
-    for (const auto& [name, value] : worker.Required())
-      Set(complete, name, value, /*keep_existing=*/false);
 
     pb::WorkerSpec& spec = *spawn.add_workers();
     spec.set_rank(rank);
     spec.set_local_rank(local_rank);
     for (const std::string& argument : CommandOf(program, worker.local_rank))
       spec.add_argv(argument);
-    for (std::string& entry : complete) spec.add_env(std::move(entry));
+    for (std::string& entry : WithPlace(environment, worker)) spec.add_env(std::move(entry));
     spec.set_stdout_path(rank_folder + "/stdout.log");
     spec.set_stderr_path(rank_folder + "/stderr.log");
     for (const int cpu : binding.cpus) spec.add_cpus(static_cast<uint32_t>(cpu));

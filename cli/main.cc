@@ -13,11 +13,15 @@
 #include <random>
 #include <string>
 
-#include "agent/gpus.h"
 #include "agent/process_tree.h"
 #include "agent/subprocess.h"
 #include "cli/agent_binary.h"
 #include "cli/checkpoint_command.h"
+#include "cli/doctor.h"
+#include "cli/doctor_command.h"
+#include "cli/dry_run.h"
+#include "cli/hostfile_command.h"
+#include "cli/hostfile_commands.h"
 #include "cli/job_command.h"
 #include "cli/job_commands.h"
 #include "cli/job_policy.h"
@@ -25,6 +29,8 @@
 #include "cli/job_record.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
+#include "cli/plan_facts.h"
+#include "cli/print_text.h"
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
@@ -62,16 +68,19 @@ std::filesystem::path BinaryFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
-                                   Terminal& terminal) {
-  const std::filesystem::path bin = BinaryFolder();
+Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
   RecipeRequest request;
   request.options = options.train;
   request.cwd = cwd;
-  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal()};
-  DSL_TRY_ASSIGN(const Recipe recipe, LoadRecipe(request));
+  request.recipe_dirs = {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
+  return LoadRecipe(request);
+}
+
+Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
+                                   Terminal& terminal) {
+  DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, cwd));
   if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
-  return TrainerProgram{(bin / "dslaunch-train").string(), recipe.json};
+  return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
 Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& plan,
@@ -93,9 +102,7 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& 
 }
 
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
-  PlanFacts facts;
-  facts.default_hostfile_exists = access(kDefaultHostfile, F_OK) == 0;
-  facts.local_gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+  const PlanFacts facts = ReadPlanFacts();
   std::optional<std::vector<Host>> hosts;
   if (const std::optional<std::string> path = HostfileFor(options, facts)) {
     DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
@@ -140,6 +147,20 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   return record;
 }
 
+Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& session) {
+  DryRunRequest request;
+  request.session = session;
+  request.facts = ReadPlanFacts();
+  request.environment = NodeEnvironment();
+  if (options.mode == LaunchOptions::Mode::kTrain) {
+    DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, session.program.cwd()));
+    request.recipe_source = recipe.source;
+  }
+  DSL_TRY_ASSIGN(const DryRun run, DryRun::Make(std::move(request)));
+  DSL_TRY(PrintText(options.json ? run.ToJson() : run.ToText()));
+  return ToInt(ExitCode::kOk);
+}
+
 Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
   SessionOptions session;
@@ -163,6 +184,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   session.master_port = options.master_port;
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
+  if (options.dry_run) return ShowDryRun(options, session);
   const std::string jobs_folder = OwnJobsFolder();
   session.events_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
@@ -185,6 +207,29 @@ Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& term
   if (command.kind != JobCommand::Kind::kHelp) return RunJobCommand(command, terminal);
   terminal.Out(command.text);
   return ToInt(ExitCode::kOk);
+}
+
+Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const HostfileCommand command, ParseHostfileCommand(words));
+  return RunHostfileCommand(command, terminal);
+}
+
+Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words));
+  if (!command.help.empty()) {
+    terminal.Out(command.help);
+    return ToInt(ExitCode::kOk);
+  }
+  DoctorRequest request;
+  DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
+  DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
+  request.trains = command.trains;
+  request.json = command.launch.json;
+  request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);
+  request.bin_dir = BinaryFolder().string();
+  return RunDoctor(request, agent, terminal);
 }
 
 // Becomes the trainer, which does it. Returns only where that fails.
@@ -217,6 +262,10 @@ int Main(int argc, char** argv) {
     terminal.Out(options->text);
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
+    exit_code = HostfileCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kDoctor) {
+    exit_code = DoctorCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else {

@@ -136,7 +136,9 @@ void LaunchSession::RunAll() {
   std::vector<NodeGpus> gpus;
   for (const NodeState& node : nodes_) {
     if (!node.facts) continue;
-    gpus.push_back({node.planned->name, node.planned->slots, static_cast<int>(node.facts->gpus())});
+    const PlannedNode& planned = *node.planned;
+    gpus.push_back({planned.name, planned.slots, static_cast<int>(node.facts->gpus()),
+                    planned.devices.empty() ? -1 : planned.devices.back()});
   }
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
