@@ -15,6 +15,7 @@
 
 #include "cli/suggest.h"
 #include "hostfiles/host_words.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -180,7 +181,7 @@ Result<ValuePtr> Parse(std::string_view text, const std::string& path) {
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
     return Place{path, line}.Bad(TokenAt(text, error.mark),
-                                 "not valid YAML: " + error.msg + "; " + kForm);
+                                 "not valid YAML: " + Harmless(error.msg) + "; " + kForm);
   }
 }
 

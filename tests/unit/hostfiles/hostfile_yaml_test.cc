@@ -183,7 +183,7 @@ TEST(ParseYamlHostfile, ErrorsNamePlaceTokenAndWayOut) {
       {"- name: !!int 3\n", "hf.yaml:1: 'tag:yaml.org,2002:int': tags are not", "plain value"},
       {"- [a: 1\n", "hf.yaml:", "not valid YAML"},
       {"- name: a\n\tslots: 1\n", "hf.yaml:2: ", "not valid YAML"},
-      {"- name: \"a\n", "hf.yaml:", "not valid YAML"},
+      {"- name: \"a\n", "hf.yaml:1: 'a ': not a host name", "IP address"},
       {"- *nowhere\n", "hf.yaml:1: ", "not valid YAML"},
       {"- &a [*a]\n", "hf.yaml:1: ", "alias to the value it is part of"},
       {"? {a: b}\n: c\n", "hf.yaml:1: ", "a key must be a plain word"},
@@ -248,7 +248,8 @@ TEST(ParseYamlHostfile, AnyBytesGiveHostsOrOneLine) {
     if (!hosts.ok()) {
       EXPECT_THAT(hosts.error().message, StartsWith("hf:"));
       EXPECT_EQ(hosts.error().code, ExitCode::kBadInput);
-      for (const char c : hosts.error().message) EXPECT_TRUE(c >= 0x20 && c < 0x7f) << text;
+      for (const char c : hosts.error().message)
+        EXPECT_TRUE(static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) << text;
       continue;
     }
     ++accepted;
