@@ -9,6 +9,7 @@
 #include "agent/gpus.h"
 #include "agent/logout.h"
 #include "agent/node_identity.h"
+#include "proto/contract/job_id.h"
 
 namespace dslaunch {
 namespace {
@@ -49,8 +50,33 @@ pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
   return reply;
 }
 
-Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
+bool NodeAgent::Own(const pb::OwnPart& part) {
+  if (own_ || prepared_) return false;
+  own_ = part;
+  return true;
+}
+
+Result<pb::PrepareRequest> NodeAgent::WithOwnPart(const pb::PrepareRequest& request) const {
+  pb::PrepareRequest own = request;
+  if (!own_) return own;
+  // Both become parts of paths.
+  const bool bad_name = std::ranges::any_of(request.nodes(), [](const pb::Node& node) {
+    return node.name().find_first_not_of('.') == std::string::npos;
+  });
+  const bool has_node = std::cmp_less(request.node_index(), request.nodes_size());
+  const bool bad_slots =
+      has_node && request.nodes(static_cast<int>(request.node_index())).slots() != own_->slots();
+  if (bad_name || bad_slots || !IsJobId(request.job_id()))
+    return Error{ExitCode::kNoPermission, "the front end sent a job that is not this command's"};
+  *own.mutable_program() = own_->program();
+  own.set_log_dir(own_->log_dir());
+  own.set_detachable(false);
+  return own;
+}
+
+Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
+  DSL_TRY_ASSIGN(const pb::PrepareRequest request, WithOwnPart(sent));
   const auto nodes = static_cast<uint32_t>(request.nodes_size());
   if (request.node_index() >= nodes || request.rendezvous_node() >= nodes ||
       request.program().argv_size() == 0) {
@@ -216,8 +242,7 @@ void NodeAgent::Tick() {
     heart_->LoopTurned();
     link_->SetBeat(epoch_, workers_.Progress(Clock::now()));
     events_.EmitAlive();
-    for (std::string& notice : log_keeping_->Turn(UnixMs()))
-      Notify(std::move(notice));
+    for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   } else {
     CheckLease(kUnpreparedLease);

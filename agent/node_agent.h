@@ -39,6 +39,7 @@ class NodeAgent {
   ~NodeAgent();
 
   // The Agent service (proto/agent.proto); all on the loop's thread.
+  bool Own(const pb::OwnPart& part);  // false: it is too late
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   void Renew() { lease_renewed_ = Clock::now(); }
@@ -67,6 +68,8 @@ class NodeAgent {
   };
 
   Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
+  // What `request` comes to where the front end has no say in what runs here.
+  Result<pb::PrepareRequest> WithOwnPart(const pb::PrepareRequest& request) const;
   // This node decides from now on; `last` says what was before.
   Result<void> OpenRendezvous(const pb::MoveRequest& last);
   void GoToRendezvous();
@@ -127,6 +130,7 @@ class NodeAgent {
   FramedSocket keeper_;
   bool keeper_gone_ = false;
 
+  std::optional<pb::OwnPart> own_;
   pb::PrepareRequest prepare_;
   bool prepared_ = false;
   ResolvedProgram program_;

@@ -146,7 +146,9 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   line += equal ? " x " + Count(slots, "slot") : " with unequal slots";
   line += std::string(" = ") + (elastic ? "up to " : "") +
           Count(static_cast<size_t>(plan.world_size), "rank");
-  line += plan.launcher == Launcher::kSsh ? " (ssh, " : " (local, ";
+  line += plan.launcher == Launcher::kSsh     ? " (ssh, "
+          : plan.launcher == Launcher::kLocal ? " (local, "
+                                              : " (a command each, ";
   line += std::string(device) + "): " + NameList(names, " ");
   if (!spares.empty()) {
     line += (spares.size() == 1 ? ", spare: " : ", spares: ") + NameList(spares, " ");

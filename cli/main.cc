@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "agent/gpus.h"
 #include "agent/process_tree.h"
@@ -23,6 +25,8 @@
 #include "cli/job_record.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
+#include "cli/per_node.h"
+#include "cli/per_node_member.h"
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
@@ -108,7 +112,9 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string&
   return program;
 }
 
-Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
+Result<LaunchPlan> MakePlan(const LaunchOptions& given) {
+  LaunchOptions options = given;
+  if (options.per_node) options.launcher = Launcher::kLocal;  // a job of this machine alone
   PlanFacts facts;
   facts.default_hostfile_exists = access(kDefaultHostfile, F_OK) == 0;
   facts.local_gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
@@ -156,15 +162,91 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   return record;
 }
 
+// The hostfile that a job of one command on each node goes by; nullopt: the options say it all.
+std::optional<std::string> PerNodeHostfile(const LaunchOptions& options) {
+  if (options.hostfile) return options.hostfile;
+  const bool said = options.num_nodes || options.min_nodes || options.max_nodes;
+  if (said || access(kDefaultHostfile, F_OK) != 0) return std::nullopt;
+  return kDefaultHostfile;
+}
+
+// One node needs no other command, however it was said.
+bool IsPerNodeJob(const LaunchOptions& options) {
+  if (!options.per_node) return false;
+  return PerNodeHostfile(options) || options.max_nodes.value_or(options.num_nodes.value_or(1)) > 1;
+}
+
+Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options) {
+  PerNodeFacts facts;
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  facts.host_name = name;
+  facts.gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+  facts.cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (const std::optional<std::string> path = PerNodeHostfile(options)) {
+    facts.hostfile = *path;
+    DSL_TRY_ASSIGN(facts.hosts, ReadHostfile(*path));
+  }
+  return facts;
+}
+
+// Gives node 0's session the plan and the transport once the others have come: nullopt. Any other
+// command runs to the job's end: its exit code.
+Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
+                                           SessionOptions& session,
+                                           std::unique_ptr<InboundTransport>& transport,
+                                           Terminal& terminal) {
+  const LaunchPlan draft = session.plan;
+  DSL_TRY_ASSIGN(const pb::SeatRequest own,
+                 MakeSeatRequest(options, facts, draft, session.program));
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(UniqueFd listener, ListenIfNodeZero(*options.per_node));
+  if (!listener) {
+    MemberOptions member;
+    member.host = options.per_node->host;
+    member.port = options.per_node->port;
+    member.join_timeout = milliseconds(options.per_node->join_timeout_ms);
+    member.agent_timeout = session.connect_timeout;
+    member.end_timeout = EndTimeout(session.timeouts);
+    member.request = own;
+    *member.own.mutable_program() = session.program;
+    member.own.set_log_dir(session.log_dir);
+    member.own.set_slots(own.slots());
+    member.tee = session.tee;
+    // Never destroyed, as LaunchSession.
+    return std::optional((new MemberSession(std::move(member), agent, terminal))->Run());
+  }
+  transport = std::make_unique<InboundTransport>(std::move(listener),
+                                                 MakeSeatsOptions(options, facts, draft, own),
+                                                 std::make_unique<LocalTransport>(agent));
+  DSL_TRY(transport->Gather([&](const std::string& line) {
+    terminal.Err("dslaunch: " + line);
+    terminal.Flush();
+  }));
+  std::vector<int> slots;
+  for (size_t i = 0; i < draft.nodes.size(); ++i) slots.push_back(transport->SlotsOf(i));
+  Result<LaunchPlan> plan = FinishPerNodePlan(draft, slots, options);
+  if (!plan.ok()) {
+    transport->Dismiss(plan.error());
+    return plan.error();
+  }
+  session.plan = *std::move(plan);
+  return std::optional<int>();
+}
+
 Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
   SessionOptions session;
-  DSL_TRY_ASSIGN(session.plan, MakePlan(options));
+  std::optional<PerNodeFacts> per_node;
+  if (IsPerNodeJob(options)) {
+    DSL_TRY_ASSIGN(per_node, ReadPerNodeFacts(options));
+    DSL_TRY_ASSIGN(session.plan, DraftPerNodePlan(options, *per_node));
+  } else {
+    DSL_TRY_ASSIGN(session.plan, MakePlan(options));
+  }
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
-  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
-                 MakeTransport(session.plan.launcher, options.detach));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
@@ -175,8 +257,23 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   for (const std::string& argument : MaskedArguments(arguments))
     session.description += (session.description.empty() ? "" : " ") + argument;
   session.master_port = options.master_port;
+  session.own_address = options.local_addr.value_or("");
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
+  std::unique_ptr<Transport> transport;
+  InboundTransport* inbound = nullptr;
+  if (per_node) {
+    // The ranks cannot have the port by which the nodes' commands meet.
+    if (session.master_port == options.per_node->port) session.master_port = 0;
+    std::unique_ptr<InboundTransport> others;
+    DSL_TRY_ASSIGN(const std::optional<int> ended,
+                   EnterPerNodeJob(options, *per_node, session, others, terminal));
+    if (ended) return *ended;
+    inbound = others.get();
+    transport = std::move(others);
+  } else {
+    DSL_TRY_ASSIGN(transport, MakeTransport(session.plan.launcher, options.detach));
+  }
   const std::string jobs_folder = OwnJobsFolder();
   session.events_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
@@ -186,7 +283,9 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
   // that never answered, use them until the process ends.
   auto& launch = *new LaunchSession(std::move(session), *transport.release(), terminal);
+  if (inbound != nullptr) inbound->Serve([&](const std::string& line) { launch.Tell(line); });
   record.exit_code = launch.Run();
+  if (inbound != nullptr) inbound->Conclude(record.exit_code, launch.last_word());
   if (launch.detached()) return record.exit_code;
   record.ended_unix_ms = UnixMs();
   (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before

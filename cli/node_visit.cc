@@ -43,7 +43,13 @@ Result<NodeVisit*> NodeVisit::Open(const JobRecord& record, size_t node, AgentRo
   const NodeTarget target{at.name, at.host, at.port, at.user};
   const AgentRole role{kind, record.job_id, static_cast<uint32_t>(node)};
   std::unique_ptr<NodeLink> link;
-  if (record.launcher == Launcher::kLocal) {
+  if (record.launcher == Launcher::kPerNode && node > 0) {
+    return Error{ExitCode::kUnavailable,
+                 at.name +
+                     ": its own command started this node of the job, which is not reached "
+                     "from here; look at that machine's log files"};
+  }
+  if (record.launcher != Launcher::kSsh) {
     DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(target, deadline));
   } else {
     DSL_TRY_ASSIGN(link, SshTransport(agent, {}, role).Connect(target, deadline));

@@ -12,7 +12,11 @@
 
 namespace dslaunch {
 
-enum class Launcher { kLocal, kSsh };
+enum class Launcher {
+  kLocal,
+  kSsh,
+  kPerNode,  // of no option: what PerNode comes to
+};
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 
 // Whose output appears on the terminal. All output is in the log files anyway.
@@ -47,6 +51,7 @@ struct PerNode {
   std::string id = "none";       // two jobs that meet at one place are told apart by it
   std::optional<bool> is_host;  // of rdzv_conf: whether this command is node 0's; nullopt: find out
   int64_t join_timeout_ms = 600'000;
+  int64_t last_call_ms = 30'000;  // for more nodes, once the least number is there
 };
 
 // When a node that comes later, or comes back, gets ranks.

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <asio/post.hpp>
 #include <utility>
 
 #include "cli/count.h"
@@ -58,6 +59,10 @@ int LaunchSession::Run() {
   signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
   output_.Drain();
   return exit_code;
+}
+
+void LaunchSession::Tell(const std::string& text) {
+  asio::post(loop_, [this, text] { Say(text); });
 }
 
 // --- What the nodes say ---

@@ -35,6 +35,7 @@ struct SessionOptions {
   uint64_t log_max_bytes = 0;
   std::string description;  // the command line without secrets
   int master_port = 0;
+  std::string own_address;    // by which other nodes reach this machine; empty: any that they can
   bool json = false;          // the closing block on stdout too
   bool detach = false;        // the job goes on without this front end once it runs
   std::string events_folder;  // for events.jsonl; empty: none is kept
@@ -56,6 +57,12 @@ class LaunchSession {
 
   // The job goes on; nothing is known of its end.
   bool detached() const { return detached_; }
+
+  // How the job ended, in one line. After Run.
+  const std::string& last_word() const { return last_word_; }
+
+  // Thread-safe: a line for the user while Run runs.
+  void Tell(const std::string& text);
 
  private:
   struct NodeState {
@@ -84,6 +91,8 @@ class LaunchSession {
   void OnPrepared(size_t index, Result<pb::NodeFacts> facts);
   void RunAll();
   void RunNode(size_t index);
+  // Where this node finds the rendezvous.
+  std::vector<std::string> EndpointsFor(size_t index) const;
   void FailStart(size_t index, Error error);
 
   // While it runs (session.cc).
@@ -150,6 +159,7 @@ class LaunchSession {
   bool detaching_ = false;
   bool detached_ = false;
   Clock::time_point interrupted_at_;
+  std::string last_word_;
   Clock::time_point started_at_ = Clock::now();
 };
 

@@ -1,5 +1,6 @@
 // How a session ends: bounded, whatever the nodes do, and with everything said.
 #include <algorithm>
+#include <string_view>
 
 #include "cli/count.h"
 #include "cli/job_summary.h"
@@ -14,6 +15,14 @@ constexpr milliseconds kTeardownSlack(5'000);  // beyond what the nodes allow th
 constexpr milliseconds kGoodbyeWait(5'000);    // for keepers that have nothing left to do
 constexpr milliseconds kSilentNodeWait(
     2'000);  // for a keeper that has just noticed a stopped agent
+
+// For who has not seen the rest.
+std::string LastWord(const JobSummary& summary) {
+  const std::string text = summary.exit_code == 0 ? SummaryText(summary) : FirstCauseText(summary);
+  const std::string line = text.substr(0, text.find('\n'));
+  constexpr std::string_view kPrefix = "dslaunch: ";
+  return line.starts_with(kPrefix) ? line.substr(kPrefix.size()) : line;
+}
 
 }  // namespace
 
@@ -122,6 +131,7 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
                                           Clock::now() - started_at_);
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
+  last_word_ = LastWord(summary);
   if (show) output_.Say(SummaryText(summary));
   if (options_.json) output_.Print(json);
 }

@@ -80,9 +80,10 @@ void LaunchSession::OnMoved(size_t host, const pb::MoveRequest& request) {
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host));
   Say(story_.OnMoved(host, cause));
   pb::MoveRequest follow = request;
-  *follow.mutable_rendezvous_endpoints() = run_.rendezvous_endpoints();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!std::exchange(nodes_[i].awaits_move, false) || i == host) continue;
+    const std::vector<std::string> endpoints = EndpointsFor(i);
+    *follow.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
     nodes_[i].client->Move(follow, [this, i](Result<pb::RendezvousOpened> moved) {
       if (moved.ok()) return;
       Say(moved.error().message);

@@ -4,6 +4,7 @@
 
 #include "cli/count.h"
 #include "cli/session.h"
+#include "rendezvous/addresses.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -39,6 +40,7 @@ void LaunchSession::ConnectAll() {
   prepare_.set_master_port(static_cast<uint32_t>(options_.master_port));
   prepare_.set_detachable(options_.detach);
   prepare_.set_local(options_.plan.launcher == Launcher::kLocal);
+  prepare_.set_may_share_machine(options_.plan.launcher != Launcher::kSsh);
   prepare_.set_device(options_.device == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
                       : options_.device == DeviceChoice::kCpu ? pb::DEVICE_CPU
                                                               : pb::DEVICE_AUTO);
@@ -157,7 +159,29 @@ void LaunchSession::RunNode(size_t index) {
     output_.Log(NameOf(index), chunk, std::move(go_on));
   };
   handlers.ended = [this, index] { OnStreamEnd(index); };
-  nodes_[index].client->Run(run_, std::move(handlers));
+  pb::RunRequest request = run_;
+  const std::vector<std::string> endpoints = EndpointsFor(index);
+  *request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
+  if (options_.plan.launcher == Launcher::kPerNode && index > 0) {  // its own command shows it
+    request.set_stream_all(false);
+    request.clear_stream_ranks();
+  }
+  nodes_[index].client->Run(request, std::move(handlers));
+}
+
+// Nodes that came to us know this machine by one address for sure, and we know theirs.
+std::vector<std::string> LaunchSession::EndpointsFor(size_t index) const {
+  std::vector<std::string> endpoints(run_.rendezvous_endpoints().begin(),
+                                     run_.rendezvous_endpoints().end());
+  const size_t host = prepare_.rendezvous_node();
+  if (options_.plan.launcher != Launcher::kPerNode || endpoints.empty() || index == host)
+    return endpoints;
+  const int port = std::stoi(endpoints.front().substr(endpoints.front().rfind(':') + 1));
+  if (host == 0 && !options_.own_address.empty()) return {JoinHostPort(options_.own_address, port)};
+  const std::string address =
+      host == 0 ? nodes_[index].client->link().OwnAddress() : nodes_[host].client->link().Address();
+  if (!address.empty()) endpoints.insert(endpoints.begin(), JoinHostPort(address, port));
+  return endpoints;
 }
 
 void LaunchSession::FailStart(size_t index, Error error) {

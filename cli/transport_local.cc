@@ -155,6 +155,7 @@ Result<std::unique_ptr<NodeLink>> LocalTransport::Connect(const NodeTarget& targ
   spec.stdin_fd = theirs.get();
   spec.stdout_fd = theirs.get();
   spec.stderr_fd = stderr_file.get();
+  spec.pass_fd = role_.command_fd;
   spec.own_session = true;
   const SpawnResult spawned = Spawn(spec);
   theirs.Reset();
