@@ -16,7 +16,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTryPrograms(15'000);  // for each, LibTorch on a cold disk included
+constexpr milliseconds kTryPrograms(10'000);  // for each, LibTorch on a cold disk included
 constexpr milliseconds kExamine(40'000);
 constexpr milliseconds kReach(5'000);
 constexpr milliseconds kSlack(2'000);
