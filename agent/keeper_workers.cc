@@ -143,6 +143,9 @@ SpawnResult KeeperWorkers::Start(const pb::WorkerSpec& spec, const std::string& 
   spawn.own_group = true;
   spawn.cgroup_fd = cgroup_fd_.get();
   spawn.parent_death_signal = SIGKILL;
+  spawn.cpus.assign(spec.cpus().begin(), spec.cpus().end());
+  spawn.memory_nodes.assign(spec.memory_nodes().begin(), spec.memory_nodes().end());
+  spawn.memory_preferred = spec.memory_preferred();
   const AsInherited as_inherited(inherited_);
   return dslaunch::Spawn(spawn);
 }

@@ -9,6 +9,7 @@
 #include "agent/gpus.h"
 #include "agent/logout.h"
 #include "agent/node_identity.h"
+#include "agent/shell_environment.h"
 #include "proto/contract/job_id.h"
 
 namespace dslaunch {
@@ -70,6 +71,9 @@ Result<pb::PrepareRequest> NodeAgent::WithOwnPart(const pb::PrepareRequest& requ
     return Error{ExitCode::kNoPermission, "the front end sent a job that is not this command's"};
   *own.mutable_program() = own_->program();
   own.set_log_dir(own_->log_dir());
+  *own.mutable_ranks() = own_->ranks();
+  own.clear_devices();
+  own.set_save_pid(own_->save_pid());
   own.set_detachable(false);
   return own;
 }
@@ -83,8 +87,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
     return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
   }
   prepare_ = request;
-  environment_ = MergeEnvironment(NodeEnvironment(), request.program().env());
-  DSL_TRY_ASSIGN(program_, ResolveProgram(request.program(), environment_, node_name()));
+  DSL_TRY(PrepareProgram());
   DSL_TRY_ASSIGN(folder_,
                  JobFolder::Create(request.log_dir(), request.job_id(), node_name(), environment_));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
@@ -101,8 +104,10 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
 
   pb::NodeFacts facts;
   facts.set_job_dir(folder_->path());
-  facts.set_gpus(
-      static_cast<uint32_t>(CountVisibleGpus(FindVariable(environment_, "CUDA_VISIBLE_DEVICES"))));
+  // Devices that were chosen are counted among all of the node.
+  const char* const visible =
+      request.devices().empty() ? FindVariable(environment_, "CUDA_VISIBLE_DEVICES") : nullptr;
+  facts.set_gpus(static_cast<uint32_t>(CountVisibleGpus(visible)));
   if (request.detachable()) {
     DSL_TRY_ASSIGN(
         attach_socket_,
@@ -119,6 +124,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
     for (const std::string& endpoint : server_->endpoints())
       facts.add_rendezvous_endpoints(endpoint);
   }
+  DSL_TRY(SavePid());
   prepared_ = true;
   link_ = std::make_unique<RendezvousLink>(
       loop_, request.job_id(), request.node_index(),
@@ -128,6 +134,37 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
                                        kLoopPatience * milliseconds(request.timeouts().dead_ms()),
                                        [this](bool loop_lives) { Beat(loop_lives); });
   return facts;
+}
+
+Result<void> NodeAgent::PrepareProgram() {
+  const pb::Program& program = prepare_.program();
+  environment_ = NodeEnvironment();
+  if (!program.venv_script().empty()) {
+    DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name()));
+    DSL_TRY_ASSIGN(environment_,
+                   SourceScript(program.venv_script(), program.cwd(), environment_, node_name()));
+  }
+  environment_ = MergeEnvironment(std::move(environment_), program.env());
+  environment_ = MergeEnvironment(std::move(environment_), program.chosen_env());
+  DSL_TRY_ASSIGN(program_, ResolveProgram(program, environment_, node_name()));
+  // Before anything runs; where the GPUs are does not matter to it.
+  if (prepare_.ranks().bind() != pb::RankOptions::CORES) return {};
+  uint32_t world_size = 0;
+  for (const pb::Node& node : prepare_.nodes()) world_size += node.spare() ? 0 : node.slots();
+  const Result<std::vector<RankBinding>> bindings =
+      BindRanks(0, std::max(world_size, own_node().slots()), {});
+  return bindings.ok() ? Result<void>() : bindings.error();
+}
+
+// With the keeper's pid: signalled, it empties this node, and the job ends. Nodes that are one
+// machine have one file.
+Result<void> NodeAgent::SavePid() {
+  if (prepare_.save_pid() == 0 || (prepare_.local() && prepare_.node_index() > 0)) return {};
+  Result<PidFile> file = PidFile::Create(PidFile::PathFor(prepare_.save_pid()), ::getppid());
+  if (!file.ok()) return Error{file.error().code, node_name() + ": " + file.error().message};
+  Notify(node_name() + ": " + file->path() + " has the pid to signal there, until the job's end");
+  pid_file_.emplace(*std::move(file));
+  return {};
 }
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {

@@ -21,9 +21,11 @@
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
 #include "agent/log_keeping.h"
+#include "agent/pid_file.h"
 #include "agent/program.h"
 #include "agent/rendezvous_link.h"
 #include "agent/worker_end.h"
+#include "agent/worker_specs.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/keeper.pb.h"
@@ -70,6 +72,9 @@ class NodeAgent {
   Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
   // What `request` comes to where the front end has no say in what runs here.
   Result<pb::PrepareRequest> WithOwnPart(const pb::PrepareRequest& request) const;
+  // Environment and program of the ranks.
+  Result<void> PrepareProgram();
+  Result<void> SavePid();
   // This node decides from now on; `last` says what was before.
   Result<void> OpenRendezvous(const pb::MoveRequest& last);
   void GoToRendezvous();
@@ -81,6 +86,11 @@ class NodeAgent {
   Result<void> TryMove(const pb::MoveRequest& request);
   void LeaveRendezvous();
   void OnAssignment(const pb::RendezvousMessage& message);
+  Result<WorkerPlan> PlanWorkers(const pb::Assignment& assignment);
+  // By slot; empty: none is bound. `first_rank` and `world_size` count where all nodes are one
+  // machine.
+  Result<std::vector<RankBinding>> BindRanks(uint32_t first_rank, uint32_t world_size,
+                                             const std::vector<std::string>& devices) const;
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
   void OnInspect(const pb::Inspect& inspect);
   // Releases the port held so far.
@@ -139,6 +149,7 @@ class NodeAgent {
   std::optional<LogKeeping> log_keeping_;
   AgentLog log_;
   PortReservation master_port_;
+  std::optional<PidFile> pid_file_;
 
   pb::RunRequest run_;
   std::unique_ptr<RendezvousLink> link_;

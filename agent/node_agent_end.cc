@@ -131,6 +131,7 @@ void NodeAgent::QuitIfIdle() {
     if (detached_ || !events_.ended()) WriteResult();
     if (!MayQuit()) return;
     attach_socket_.reset();
+    pid_file_.reset();
   }
   loop_.stop();
 }

@@ -9,7 +9,6 @@
 #include "agent/node_agent.h"
 #include "agent/oom.h"
 #include "agent/thread_states.h"
-#include "agent/worker_specs.h"
 #include "proto/contract/signal_name.h"
 #include "proto/contract/status_line.h"
 #include "rendezvous/cause.h"
@@ -42,18 +41,9 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
   }
   phase_ = Phase::kWorking;
   epoch_ = message.epoch();
-  WorkerPlan plan;
-  plan.job_id = prepare_.job_id();
-  plan.epoch = epoch_;
-  plan.assignment = message.assignment();
-  plan.slots = own_node().slots();
-  plan.device = prepare_.device();
-  plan.use_cuda = run_.use_cuda();
-  if (prepare_.local()) plan.first_device = message.assignment().first_rank();
-  plan.rendezvous_address = link_->address();
-  plan.cores = static_cast<int>(std::thread::hardware_concurrency());
-  plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
-  Result<pb::SpawnWorkers> specs = MakeWorkerSpecs(plan, program_, environment_, *folder_);
+  Result<WorkerPlan> plan = PlanWorkers(message.assignment());
+  Result<pb::SpawnWorkers> specs =
+      plan.ok() ? MakeWorkerSpecs(*plan, program_, environment_, *folder_) : plan.error();
   if (!specs.ok()) {
     return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), specs.error().code,
                              specs.error().message));
@@ -63,14 +53,83 @@ void NodeAgent::OnAssignment(const pb::RendezvousMessage& message) {
   for (const EpochWorker& worker : workers_.all())
     log_keeping_->AddRank(worker.rank, worker.folder);
   workers_life_ = {epoch_, program_.cwd, Clock::now(), OutOfMemoryKills()};
-  log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan.slots) +
-             " of " + std::to_string(plan.assignment.world_size()) + " ranks from rank " +
-             std::to_string(plan.assignment.first_rank()) + ", MASTER_ADDR " +
-             plan.assignment.master_addr() + ", MASTER_PORT " +
-             std::to_string(plan.assignment.master_port()));
+  log_.Write("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(plan->slots) +
+             " of " + std::to_string(plan->assignment.world_size()) + " ranks from rank " +
+             std::to_string(plan->assignment.first_rank()) + ", MASTER_ADDR " +
+             plan->assignment.master_addr() + ", MASTER_PORT " +
+             std::to_string(plan->assignment.master_port()));
   pb::KeeperRequest request;
   *request.mutable_spawn() = *std::move(specs);
   SendToKeeper(request);
+}
+
+Result<WorkerPlan> NodeAgent::PlanWorkers(const pb::Assignment& assignment) {
+  WorkerPlan plan;
+  plan.job_id = prepare_.job_id();
+  plan.epoch = epoch_;
+  plan.assignment = assignment;
+  plan.slots = own_node().slots();
+  plan.device = prepare_.device();
+  plan.use_cuda = run_.use_cuda();
+  plan.rendezvous_address = link_->address();
+  plan.cores = static_cast<int>(std::thread::hardware_concurrency());
+  plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
+  plan.node_name = node_name();
+  plan.options = prepare_.ranks();
+  // Several nodes of one machine share its GPUs.
+  const uint32_t first_device = prepare_.local() ? assignment.first_rank() : 0;
+  plan.devices_given = !prepare_.devices().empty() || (run_.use_cuda() && first_device > 0);
+  plan.devices = DevicesOf(prepare_.devices(), FindVariable(environment_, "CUDA_VISIBLE_DEVICES"),
+                           first_device, plan.slots);
+  DSL_TRY_ASSIGN(plan.bindings,
+                 BindRanks(assignment.first_rank(), assignment.world_size(), plan.devices));
+  const bool binds_memory = std::ranges::any_of(
+      plan.bindings, [](const RankBinding& binding) { return !binding.memory_nodes.empty(); });
+  if (binds_memory && !MayBindMemory()) {
+    Notify(node_name() +
+           ": ranks are bound to cores but not to memory, which the kernel does not "
+           "allow there (a container needs CAP_SYS_NICE for it)");
+    for (RankBinding& binding : plan.bindings) binding.memory_nodes.clear();
+  }
+  return plan;
+}
+
+Result<std::vector<RankBinding>> NodeAgent::BindRanks(
+    uint32_t first_rank, uint32_t world_size, const std::vector<std::string>& devices) const {
+  BindingRequest request;
+  request.bind = prepare_.ranks().bind();
+  if (request.bind == pb::RankOptions::NONE) return std::vector<RankBinding>();
+  const auto refused = [&](const std::string& why) {
+    return Error{ExitCode::kUsage, node_name() + ": " + why};
+  };
+  if (request.bind == pb::RankOptions::CORES && FindVariable(environment_, "KMP_AFFINITY")) {
+    return refused(
+        "--bind_cores_to_rank: KMP_AFFINITY is set there, which binds threads to other "
+        "cores; unset it");
+  }
+  const uint32_t slots = own_node().slots();
+  const bool beside_gpus = request.bind != pb::RankOptions::CORES && run_.use_cuda();
+  if (beside_gpus) {
+    const Result<std::vector<int>> nodes = GpuNodesOf(devices, ReadGpuPlaces(""));
+    if (!nodes.ok()) return refused(nodes.error().message);
+    if (nodes->size() < slots) {
+      return refused("--numa_binding: " + std::to_string(slots) + " ranks have only " +
+                     std::to_string(nodes->size()) + " GPUs in CUDA_VISIBLE_DEVICES");
+    }
+    request.gpu_nodes = *nodes;
+  }
+  // Several nodes of one machine share its cores.
+  const bool all_are_here = prepare_.local() && !beside_gpus;
+  request.cores.assign(prepare_.ranks().cores().begin(), prepare_.ranks().cores().end());
+  request.ranks = static_cast<int>(all_are_here ? world_size : slots);
+  Result<std::vector<RankBinding>> bindings =
+      DecideBinding(ReadCpuTopology("", UsableCpus()), request);
+  if (!bindings.ok()) return refused(bindings.error().message);
+  if (all_are_here) {
+    const auto first = bindings->begin() + first_rank;
+    bindings = std::vector<RankBinding>(first, first + slots);
+  }
+  return bindings;
 }
 
 // This node's part of the epoch ends, or what it would have been: a spare halts too, so that the

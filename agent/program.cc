@@ -3,10 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <string_view>
 
+#include "agent/script_options.h"
 #include "agent/subprocess.h"
 
 namespace dslaunch {
@@ -46,26 +49,50 @@ Result<std::string> FindInPath(const std::string& name, const Environment& envir
                   "program '" + name + "' is not in PATH there; give its path, as in ./" + name);
 }
 
-Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
-                                   const std::string& cwd, const std::string& node) {
-  if (name.find('/') == std::string::npos) return FindInPath(name, environment, cwd, node);
-  const std::string path = Absolute(name, cwd);
-  if (IsExecutableFile(path)) return path;
-  struct stat info {};
-  if (stat(path.c_str(), &info) != 0) {
-    return NotFound(node, "program '" + name + "': " + strerror(errno) +
-                              (name == path ? "" : " (in " + cwd + ")"));
-  }
-  return Error{ExitCode::kCannotExecute,
-               node + ": program '" + name + "' is " +
-                   (S_ISDIR(info.st_mode) ? "a folder" : "not executable; try: chmod +x " + name)};
-}
-
-std::string PythonInterpreter(const Environment& environment) {
+std::string PythonInterpreter(const pb::Program& program, const Environment& environment) {
   if (const char* chosen = FindVariable(environment, "PYTHON_EXEC")) return chosen;
   if (const char* venv = FindVariable(environment, "VIRTUAL_ENV"))
     return std::string(venv) + "/bin/python3";
-  return "python3";
+  return IsExecutableFile(program.front_python()) ? program.front_python() : "python3";
+}
+
+// Its beginning; a script that names its options later than that is not written by hand. Empty for
+// what can be read only once.
+std::string ReadSource(const std::string& path) {
+  constexpr size_t kMaxSourceBytes = 1u << 20;
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxSourceBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+// Where a module of the working directory is; empty when it comes from elsewhere.
+std::string ModuleSource(const std::string& name, const std::string& cwd) {
+  std::string path = name;
+  std::ranges::replace(path, '.', '/');
+  for (const char* end : {".py", "/__main__.py"}) {
+    const std::string candidate = Absolute(path + end, cwd);
+    if (access(candidate.c_str(), R_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+// What the interpreter gets before the script or module. torchrun's --run_path calls the script
+// from within an interpreter; sys.argv is then the script and its arguments, too.
+std::vector<std::string> InterpreterOptions(pb::Program::Form form) {
+  switch (form) {
+    case pb::Program::MODULE:
+      return {"-u", "-m"};
+    case pb::Program::RUN_PATH:
+      return {"-u", "-c",
+              "import runpy, sys; del sys.argv[0]; "
+              "runpy.run_path(sys.argv[0], run_name='__main__')"};
+    default:
+      return {"-u"};
+  }
 }
 
 }  // namespace
@@ -105,24 +132,57 @@ const char* FindVariable(const Environment& environment, const std::string& name
   return nullptr;
 }
 
+Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& node_name) {
+  if (IsDirectory(cwd)) return {};
+  return Error{ExitCode::kBadInput,
+               node_name + ": working directory " + cwd +
+                   " does not exist there; start dslaunch in a folder that every node has"};
+}
+
+Result<std::string> FindExecutable(const std::string& name, const Environment& environment,
+                                   const std::string& cwd, const std::string& node) {
+  if (name.find('/') == std::string::npos) return FindInPath(name, environment, cwd, node);
+  const std::string path = Absolute(name, cwd);
+  if (IsExecutableFile(path)) return path;
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) {
+    return NotFound(node, "program '" + name + "': " + strerror(errno) +
+                              (name == path ? "" : " (in " + cwd + ")"));
+  }
+  return Error{ExitCode::kCannotExecute,
+               node + ": program '" + name + "' is " +
+                   (S_ISDIR(info.st_mode) ? "a folder" : "not executable; try: chmod +x " + name)};
+}
+
+ResolvedProgram ComposeProgram(const pb::Program& program, const Environment& environment) {
+  ResolvedProgram composed;
+  composed.cwd = program.cwd();
+  composed.argv.assign(program.argv().begin(), program.argv().end());
+  if (program.form() == pb::Program::PLAIN) return composed;
+  const std::string& name = program.argv(0);
+  const std::string source = program.form() == pb::Program::MODULE
+                                 ? ModuleSource(name, program.cwd())
+                                 : Absolute(name, program.cwd());
+  std::vector<std::string> front = InterpreterOptions(program.form());
+  front.insert(front.begin(), PythonInterpreter(program, environment));
+  composed.local_rank_at = front.size() + 1;
+  if (!program.no_local_rank() && !source.empty())
+    composed.local_rank_option = LocalRankOption(ReadSource(source));
+  composed.argv.insert(composed.argv.begin(), front.begin(), front.end());
+  return composed;
+}
+
 Result<ResolvedProgram> ResolveProgram(const pb::Program& program, const Environment& environment,
                                        const std::string& node_name) {
-  ResolvedProgram resolved;
-  resolved.cwd = program.cwd();
-  if (!IsDirectory(resolved.cwd)) {
-    return Error{ExitCode::kBadInput,
-                 node_name + ": working directory " + resolved.cwd +
-                     " does not exist there; start dslaunch in a folder that every node has"};
-  }
-  resolved.argv.assign(program.argv().begin(), program.argv().end());
-  if (program.python()) {
-    const std::string script = Absolute(resolved.argv.front(), resolved.cwd);
-    if (access(script.c_str(), R_OK) != 0) {
-      return NotFound(node_name, "script '" + resolved.argv.front() + "': " + strerror(errno) +
-                                     " (in " + resolved.cwd + ")");
+  DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name));
+  if (program.form() == pb::Program::SCRIPT || program.form() == pb::Program::RUN_PATH) {
+    const std::string& name = program.argv(0);
+    if (access(Absolute(name, program.cwd()).c_str(), R_OK) != 0) {
+      return NotFound(node_name,
+                      "script '" + name + "': " + strerror(errno) + " (in " + program.cwd() + ")");
     }
-    resolved.argv.insert(resolved.argv.begin(), PythonInterpreter(environment));
   }
+  ResolvedProgram resolved = ComposeProgram(program, environment);
   DSL_TRY_ASSIGN(resolved.argv.front(),
                  FindExecutable(resolved.argv.front(), environment, resolved.cwd, node_name));
   return resolved;

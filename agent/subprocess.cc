@@ -1,6 +1,7 @@
 #include "agent/subprocess.h"
 
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <linux/sched.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -22,13 +23,44 @@ constexpr milliseconds kStartTimeout{30'000};
 constexpr int kFirstFreeFd = 3;
 
 // What the child writes to the error pipe when a step fails.
-enum Step : int { kSetsid, kSetpgid, kDeathSignal, kChdir, kDup2, kPassFd, kMask, kExecve };
-constexpr const char* kStepNames[] = {"setsid",      "setpgid", "prctl(PR_SET_PDEATHSIG)",
-                                      "chdir",       "dup2",    "keep descriptor open",
-                                      "sigprocmask", "execve"};
+enum Step : int {
+  kSetsid,
+  kSetpgid,
+  kDeathSignal,
+  kCpus,
+  kMemory,
+  kChdir,
+  kDup2,
+  kPassFd,
+  kMask,
+  kExecve
+};
+constexpr const char* kStepNames[] = {
+    "setsid", "setpgid", "prctl(PR_SET_PDEATHSIG)", "bind to CPUs", "bind to memory",
+    "chdir",  "dup2",    "keep descriptor open",    "sigprocmask",  "execve"};
 struct ChildError {
   int error_number;
   int step;
+};
+
+// A set of small numbers as system calls take it.
+class BitMask {
+ public:
+  explicit BitMask(const std::vector<int>& numbers) {
+    for (const int number : numbers) {
+      const auto bit = static_cast<size_t>(number);
+      if (words_.size() <= bit / kWordBits) words_.resize(bit / kWordBits + 1);
+      words_[bit / kWordBits] |= 1UL << (bit % kWordBits);
+    }
+  }
+
+  const unsigned long* words() const { return words_.data(); }
+  size_t bytes() const { return words_.size() * sizeof(unsigned long); }  // 0: it is empty
+  size_t bits() const { return words_.size() * kWordBits; }
+
+ private:
+  static constexpr size_t kWordBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> words_;
 };
 
 // Everything the child needs, laid out before the fork: it may not allocate.
@@ -45,6 +77,9 @@ struct ChildPlan {
   bool own_session;
   bool own_group;
   pid_t parent;
+  const BitMask& cpus;
+  const BitMask& memory_nodes;
+  int memory_mode;
 };
 
 [[noreturn]] void Fail(const ChildPlan& plan, Step step) {
@@ -90,6 +125,16 @@ void CloseAllBut(int a, int b, int max_fd) {
   if (plan.parent_death_signal != 0) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
     if (getppid() != plan.parent) _exit(127);  // it died before the line above
+  }
+  if (plan.cpus.bytes() > 0 &&
+      syscall(SYS_sched_setaffinity, 0, plan.cpus.bytes(), plan.cpus.words()) < 0) {
+    Fail(plan, kCpus);
+  }
+  // The kernel takes one bit less than it is told.
+  if (plan.memory_nodes.bytes() > 0 &&
+      syscall(SYS_set_mempolicy, plan.memory_mode, plan.memory_nodes.words(),
+              plan.memory_nodes.bits() + 1) < 0) {
+    Fail(plan, kMemory);
   }
   if (plan.cwd != nullptr && chdir(plan.cwd) < 0) Fail(plan, kChdir);
   for (int fd = 0; fd < kFirstFreeFd; ++fd) {
@@ -209,6 +254,8 @@ SpawnResult Spawn(const SpawnSpec& spec) {
   if (!stdio.Prepare(spec)) return Failed(errno, "open standard descriptors");
   UniqueFd error_read, error_write;
   if (!OpenErrorPipe(error_read, error_write)) return Failed(errno, "pipe");
+  const BitMask cpus(spec.cpus);
+  const BitMask memory_nodes(spec.memory_nodes);
   const ChildPlan plan = {
       .executable = spec.executable.c_str(),
       .argv = argv.data(),
@@ -222,6 +269,9 @@ SpawnResult Spawn(const SpawnSpec& spec) {
       .own_session = spec.own_session,
       .own_group = spec.own_group,
       .parent = getpid(),
+      .cpus = cpus,
+      .memory_nodes = memory_nodes,
+      .memory_mode = spec.memory_preferred ? MPOL_PREFERRED : MPOL_BIND,
   };
 
   // Blocked until the child has reset its dispositions, so that no handler of ours ever runs in it.

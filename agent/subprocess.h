@@ -30,7 +30,10 @@ struct SpawnSpec {
   bool own_session = false;  // setsid(): out of the terminal's reach
   bool own_group = false;    // setpgid(0, 0): can be killed as a group
   int cgroup_fd = -1;  // folder of a cgroup v2 to start in if the kernel lets it; -1: the caller's
-  int parent_death_signal = 0;  // sent to it when the *thread* that spawns it ends; 0: none
+  int parent_death_signal = 0;         // sent to it when the *thread* that spawns it ends; 0: none
+  std::vector<int> cpus = {};          // where it may run; empty: where the caller may
+  std::vector<int> memory_nodes = {};  // where its memory comes from; empty: as the caller's
+  bool memory_preferred = false;       // from elsewhere too, once those are full
 };
 
 // Why a process could not be started.

@@ -75,6 +75,7 @@ int RunRead(const VisitOptions& options) {
   StdioPump pump(loop, std::move(ours));
   ServeFd(*server, std::move(servers));
   loop.run();
+  service.Leave();
   _exit(ToInt(ExitCode::kOk));  // gRPC's orderly shutdown has nothing to save
 }
 

@@ -5,19 +5,22 @@
 #include <algorithm>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "agent/attach_socket.h"
 #include "agent/event_writer.h"
+#include "agent/examine.h"
 #include "agent/job_folder.h"
 #include "agent/job_logs.h"
 #include "agent/job_result.h"
 #include "agent/process_tree.h"
-#include "proto/contract/deadline.h"
 #include "proto/agent.grpc.pb.h"
+#include "proto/contract/deadline.h"
 #include "proto/contract/job_id.h"
 #include "rendezvous/channel.h"
 
@@ -48,6 +51,12 @@ void AskAgent(const pb::JobPlace& place, pb::JobSight& sight) {
   context.set_deadline(std::chrono::system_clock::now() + kAgentAnswers);
   pb::JobStatus status;
   if (stub->Status(&context, {}, &status).ok()) *sight.mutable_status() = std::move(status);
+}
+
+int64_t UnixUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -147,7 +156,7 @@ class VisitService::Reading {
   uint64_t attempt_ = 0;
 };
 
-VisitService::VisitService(asio::io_context& loop) : loop_(loop) {}
+VisitService::VisitService(asio::io_context& loop) : loop_(loop), beacon_(loop) {}
 VisitService::~VisitService() = default;
 
 grpc::ServerUnaryReactor* VisitService::Look(grpc::CallbackServerContext* context,
@@ -187,6 +196,43 @@ grpc::ServerUnaryReactor* VisitService::Remove(grpc::CallbackServerContext* cont
     *reply = RemoveJob(*request);
     reactor->Finish(grpc::Status::OK);
   });
+  return reactor;
+}
+
+// The thread may outlive the service, of which it uses nothing.
+grpc::ServerUnaryReactor* VisitService::Examine(grpc::CallbackServerContext* context,
+                                                const pb::ExamineRequest* request,
+                                                pb::NodeReport* reply) {
+  const int64_t received = UnixUs();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::thread([request, reply, reactor, received] {
+    *reply = dslaunch::Examine(*request);
+    reply->set_received_unix_us(received);
+    reply->set_answered_unix_us(UnixUs());
+    reactor->Finish(grpc::Status::OK);
+  }).detach();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* VisitService::Listen(grpc::CallbackServerContext* context,
+                                               const pb::ListenRequest* request,
+                                               pb::ListenReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reply, reactor] {
+    *reply = beacon_.Light(*request);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* VisitService::Reach(grpc::CallbackServerContext* context,
+                                              const pb::ReachRequest* request,
+                                              pb::ReachReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::thread([request, reply, reactor] {
+    *reply = LookForBeacon(*request);
+    reactor->Finish(grpc::Status::OK);
+  }).detach();
   return reactor;
 }
 

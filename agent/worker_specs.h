@@ -2,10 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "agent/binding.h"
 #include "agent/job_folder.h"
 #include "agent/program.h"
 #include "proto/agent.pb.h"
+#include "proto/contract/worker_env.h"
 #include "proto/keeper.pb.h"
 #include "proto/rendezvous.pb.h"
 
@@ -18,15 +21,37 @@ struct WorkerPlan {
   uint32_t slots = 1;
   pb::Device device = pb::DEVICE_AUTO;
   bool use_cuda = false;
-  uint32_t first_device = 0;       // of this node's GPUs; several nodes of one machine share them
   std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
                                    // empty: local
   int cores = 1;                   // of this node
   int max_restarts = 0;
+  std::string node_name = {};             // for messages
+  std::vector<std::string> devices = {};  // of the slots, by DevicesOf
+  bool devices_given = false;             // chosen for this job: CUDA_VISIBLE_DEVICES is overridden
+  pb::RankOptions options = {};
+  std::vector<RankBinding> bindings = {};  // by slot; empty: none is bound
 };
 
+// What each slot has as its device, as CUDA_VISIBLE_DEVICES names it: of `chosen` where there are
+// any, else of `visible` (the variable's value, nullptr: unset), else of all; of these two the
+// `first`th and those after it. Fewer than `slots` where not so many are named.
+std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
+                                   const char* visible, uint32_t first, uint32_t slots);
+
+// The place of one slot's worker, but for the files and the network interface, which only the node
+// knows. `environment` is the node's. Pure. kUsage, naming the node, where a slot that is to see
+// only its own device has none.
+Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& environment,
+                                uint32_t local_rank);
+
+// The node's environment with what the contract gives a worker.
+Environment WithPlace(Environment environment, const WorkerEnv& worker);
+
+// With --local_rank=N where the program takes it.
+std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank);
+
 // One WorkerSpec per slot, with its environment: the node's, then the contract's defaults, then
-// what the contract requires. Makes the ranks' log folders.
+// what the contract requires. Makes the ranks' log folders. Fails as MakeWorkerEnv does.
 Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
                                          const Environment& environment, const JobFolder& folder);
 

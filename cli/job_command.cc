@@ -1,14 +1,13 @@
 #include "cli/job_command.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <ctime>
 #include <functional>
 
+#include "cli/command_words.h"
 #include "cli/option_values.h"
-#include "cli/suggest.h"
 
 namespace dslaunch {
 namespace {
@@ -34,14 +33,6 @@ JOB is a job id, the beginning of only one, or 'last'.
 Error Usage(const std::string& command, const std::string& what) {
   return {ExitCode::kUsage, command + ": " + what + (what.back() == '?' ? " See" : "; see") +
                                 " dslaunch " + command + " --help"};
-}
-
-// Option names may be spelt with '-' or '_'.
-std::string WithUnderscores(std::string word) {
-  if (!word.starts_with("--")) return word;
-  const size_t end = std::min(word.find('='), word.size());
-  std::replace(word.begin() + 2, word.begin() + static_cast<std::ptrdiff_t>(end), '-', '_');
-  return word;
 }
 
 std::optional<int64_t> ParseAgo(const std::string& text) {
@@ -126,17 +117,7 @@ Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_
           int64_t{ReadWhole<int>("--older_than", *older_than, 0, 36'500)} * 86'400'000;
     }
   } catch (const CLI::ExtrasError&) {
-    std::vector<std::string> names;
-    for (const CLI::Option* option : app.get_options()) {
-      for (const std::string& known : option->get_lnames()) names.push_back(known);
-    }
-    const std::string extra = app.remaining().front();
-    const size_t begin = std::min(extra.find_first_not_of('-'), extra.size());
-    const std::string near = Nearest(extra.substr(begin), names);
-    return Usage(name, begin == 0 ? "takes no further argument " + Quoted(extra)
-                       : near.empty()
-                           ? "option " + Quoted(extra) + " is not known"
-                           : "unknown option " + Quoted(extra) + ", did you mean --" + near + "?");
+    return Usage(name, DescribeExtra(app));
   } catch (const CLI::Error& error) {
     return Usage(name, error.what());
   }

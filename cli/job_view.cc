@@ -1,10 +1,10 @@
 #include "cli/job_view.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "cli/suggest.h"
+#include "cli/text_table.h"
 #include "proto/contract/status_line.h"
 #include "rendezvous/cause.h"
 
@@ -164,24 +164,14 @@ std::string StateText(const JobView& view) {
 }
 
 std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms) {
-  using Row = std::array<std::string, 7>;
-  std::vector<Row> rows = {{"JOB", "STATE", "NODES", "RANKS", "STEP", "AGE", "COMMAND"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"JOB", "STATE", "NODES", "RANKS", "STEP", "AGE", "COMMAND"}};
   for (const JobView& view : views) {
     rows.push_back({view.record.job_id, StateText(view), std::to_string(view.record.nodes.size()),
                     view.ranks > 0 ? std::to_string(view.ranks) : "-", StepText(view),
                     Age(now_unix_ms - view.record.started_unix_ms), CommandText(view.record)});
   }
-  Row::size_type widths[std::tuple_size_v<Row>] = {};
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i)
-      text += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
-    text += row.back() + "\n";
-  }
-  return text;
+  return TextTable(rows);
 }
 
 std::string JobsJson(const std::vector<JobView>& views) {

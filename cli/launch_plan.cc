@@ -3,15 +3,28 @@
 #include <algorithm>
 
 #include "cli/count.h"
+#include "hostfiles/host_filter.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
-Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts) {
+std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
+
+// Like DeepSpeed, a hostfile's only node that is this machine needs no SSH, unless something is
+// said about SSH.
+Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts, bool has_hosts,
+                     const std::vector<PlannedNode>& nodes) {
   if (options.launcher) return *options.launcher;
-  return options.hostfile || facts.default_hostfile_exists ? Launcher::kSsh : Launcher::kLocal;
+  if (options.force_multi) return Launcher::kSsh;
+  if (!has_hosts) return Launcher::kLocal;
+  const bool about_ssh = options.ssh_port != 0 || !options.ssh_command.empty();
+  const PlannedNode& first = nodes.front();
+  const bool is_here =
+      !about_ssh && nodes.size() == 1 && IsThisMachine(first.host, first.port, first.user, facts);
+  return is_here ? Launcher::kLocal : Launcher::kSsh;
 }
 
 // How many nodes the user asked to have ranks, as the user said it.
@@ -20,11 +33,99 @@ std::string AskedFor(const LaunchOptions& options, int nodes) {
                             : "--num_nodes " + std::to_string(nodes));
 }
 
+const char* NameOf(SlotsFrom from) {
+  return from == SlotsFrom::kCpu ? "cpu" : from == SlotsFrom::kGpu ? "gpu" : "auto";
+}
+
+// How many devices this value of CUDA_VISIBLE_DEVICES lists; 0: it hides all.
+int CountListed(const std::string& visible_devices) {
+  if (visible_devices.empty() || visible_devices.front() == '-') return 0;
+  return 1 + static_cast<int>(std::ranges::count(visible_devices, ','));
+}
+
+// More ranks than the GPUs that the user has shown to this shell. One that shows none asks for the
+// CPU.
+Result<void> CheckShownGpus(const LaunchOptions& options, const PlanFacts& facts, int num_nodes) {
+  if (!facts.visible_devices || options.device == DeviceChoice::kCpu) return {};
+  const int shown = CountListed(*facts.visible_devices);
+  const int ranks = *options.num_gpus * num_nodes;
+  if (shown == 0 || ranks <= shown) return {};
+  const std::string num_gpus = "--num_gpus " + std::to_string(*options.num_gpus);
+  return Usage((num_nodes == 1 ? num_gpus
+                               : std::to_string(num_nodes) + " nodes x " + num_gpus + " = " +
+                                     std::to_string(ranks) + " ranks on this machine") +
+               ", but CUDA_VISIBLE_DEVICES=" + Harmless(*facts.visible_devices) + " shows " +
+               Gpus(shown) + "; unset it, ask for " + std::to_string(shown / num_nodes) +
+               " or fewer, or add --device cpu");
+}
+
+// Of each of `num_nodes` nodes on this machine, when no file says it.
+Result<int> LocalSlots(const LaunchOptions& options, const PlanFacts& facts, int num_nodes,
+                       std::string& note) {
+  if (options.num_gpus) {
+    DSL_TRY(CheckShownGpus(options, facts, num_nodes));
+    return *options.num_gpus;
+  }
+  if (options.slots_from == SlotsFrom::kGpu && facts.local_gpus < num_nodes) {
+    return Usage("--nproc_per_node gpu: this machine has " + Gpus(facts.local_gpus) +
+                 (num_nodes == 1 ? "" : " for " + std::to_string(num_nodes) + " nodes") +
+                 "; give a number, or cpu");
+  }
+  if (facts.local_gpus > 0 && options.slots_from != SlotsFrom::kCpu) {
+    note = "slots from the " + Gpus(facts.local_gpus) + " of this machine";
+    return std::max(1, facts.local_gpus / num_nodes);
+  }
+  if (options.slots_from) {
+    note = "slots from the " + Count(static_cast<size_t>(facts.cores), "core") + " of this machine";
+    return std::max(1, facts.cores / num_nodes);
+  }
+  note = "1 slot per node as this machine has no GPU; --num_gpus N starts more";
+  return 1;
+}
+
+PlannedNode LocalNode(std::string name, int slots) {
+  PlannedNode node;
+  node.name = std::move(name);
+  node.host = "localhost";
+  node.slots = slots;
+  return node;
+}
+
+// --include or --exclude.
+bool IsFiltered(const LaunchOptions& options) { return options.include || options.exclude; }
+
+Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vector<Host>& hosts,
+                                   const std::string& source) {
+  const FilterKind kind = options.include ? FilterKind::kInclude : FilterKind::kExclude;
+  return FilterHosts(hosts, kind, options.include ? *options.include : *options.exclude, source);
+}
+
+// Some of the GPUs of this machine, or of its cores where there are none, as `localhost:0,2` says.
+Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanFacts& facts) {
+  Host machine;
+  machine.name = machine.host = "localhost";
+  machine.slots =
+      std::clamp(facts.installed_gpus > 0 ? facts.installed_gpus : facts.cores, 1, kMaxSlots);
+  DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, {machine}, "this machine"));
+  LaunchPlan plan;
+  plan.nodes.push_back(LocalNode("localhost", chosen.front().slots));
+  plan.nodes.front().devices = chosen.front().devices;
+  if (facts.installed_gpus == 0) {
+    plan.slots_note = "of the " + Count(static_cast<size_t>(facts.cores), "core") +
+                      " of this machine, as it has no GPU";
+  } else if (facts.visible_devices && !plan.nodes.front().devices.empty()) {
+    plan.slots_note = "CUDA_VISIBLE_DEVICES=" + Harmless(*facts.visible_devices) +
+                      " is not used, as " + (options.include ? "--include" : "--exclude") +
+                      " chooses the GPUs";
+  }
+  return plan;
+}
+
 // Nodes that nobody named: all on this machine.
 Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFacts& facts) {
   const int num_nodes =
       options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
-  if (options.launcher == Launcher::kSsh) {
+  if (options.launcher == Launcher::kSsh && !options.force_multi) {
     return Usage(
         "--launcher ssh needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' "
         "for each");
@@ -35,21 +136,12 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFact
         " needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' for each, or add "
         "--launcher local to run them all on this machine");
   }
+  if (IsFiltered(options)) return PlanFilteredMachine(options, facts);
   LaunchPlan plan;
-  const int slots = options.num_gpus.value_or(std::max(1, facts.local_gpus / num_nodes));
-  if (!options.num_gpus) {
-    plan.slots_note = facts.local_gpus == 0
-                          ? "1 slot per node as this machine has no GPU; --num_gpus N starts more"
-                          : "slots from the " +
-                                Count(static_cast<size_t>(facts.local_gpus), "GPU") +
-                                " of this machine";
-  }
+  DSL_TRY_ASSIGN(const int slots, LocalSlots(options, facts, num_nodes, plan.slots_note));
   for (int i = 0; i < num_nodes; ++i) {
-    PlannedNode node;
-    node.name = num_nodes == 1 ? "localhost" : "node" + std::to_string(i);
-    node.host = "localhost";
-    node.slots = slots;
-    plan.nodes.push_back(std::move(node));
+    plan.nodes.push_back(
+        LocalNode(num_nodes == 1 ? "localhost" : "node" + std::to_string(i), slots));
   }
   return plan;
 }
@@ -62,9 +154,14 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
       static_cast<int>(std::ranges::count(hosts, false, [](const Host& h) { return h.spare; }));
   const bool elastic = options.min_nodes.has_value();
   const int wanted = (elastic ? options.max_nodes : options.num_nodes).value_or(regular);
+  if (options.slots_from) {
+    return Usage(std::string("--nproc_per_node ") + NameOf(*options.slots_from) +
+                 ": the slots in " + hostfile +
+                 " say how many ranks each node has; leave the option out, or give a number");
+  }
   if (regular == 0) {
-    return Usage("every node of " + hostfile +
-                 " is a spare; take spare=true from those that are to have ranks");
+    return Usage(std::string("every node ") + (IsFiltered(options) ? "that is left of " : "of ") +
+                 hostfile + " is a spare; take spare=true from those that are to have ranks");
   }
   if (wanted > regular || (elastic && *options.min_nodes > regular)) {
     const bool has_spares = static_cast<size_t>(regular) < hosts.size();
@@ -89,13 +186,29 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
     node.user = host.user;
     node.slots = options.num_gpus.value_or(host.slots);
     node.spare = host.spare || beyond;
+    node.devices = host.devices;
+    node.env = host.env;
+    node.labels = host.labels;
     if (!node.spare) ++with_ranks;
     plan.nodes.push_back(std::move(node));
   }
   return plan;
 }
 
+Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<Host>& hosts) {
+  const std::string hostfile = options.hostfile.value_or(kDefaultHostfile);
+  if (!IsFiltered(options)) return PlanWithHosts(options, hosts, hostfile);
+  DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, hosts, hostfile));
+  return PlanWithHosts(options, chosen, hostfile);
+}
+
 }  // namespace
+
+bool IsThisMachine(const std::string& host, int port, const std::string& user,
+                   const PlanFacts& facts) {
+  return port == 0 && (user.empty() || user == facts.user) &&
+         std::ranges::count(facts.own_names, host) > 0;
+}
 
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts) {
   if (options.hostfile) return options.hostfile;
@@ -107,10 +220,13 @@ std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanF
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanFacts& facts) {
+  if (options.force_multi && options.launcher == Launcher::kLocal) {
+    return Usage(
+        "--force_multi reaches every node over SSH, --launcher local none; leave one of them out");
+  }
   DSL_TRY_ASSIGN(LaunchPlan plan,
-                 hosts ? PlanWithHosts(options, *hosts, options.hostfile.value_or(kDefaultHostfile))
-                       : PlanWithoutHosts(options, facts));
-  plan.launcher = LauncherFor(options, facts);
+                 hosts ? PlanFromFile(options, *hosts) : PlanWithoutHosts(options, facts));
+  plan.launcher = LauncherFor(options, facts, hosts.has_value(), plan.nodes);
   plan.max_nodes = 0;
   for (PlannedNode& node : plan.nodes) {
     if (node.spare) continue;
@@ -169,9 +285,11 @@ Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<No
   std::vector<std::string> lacking;
   for (const NodeGpus& node : nodes) {
     const int needed = one_machine ? all_slots : node.slots;
-    if (node.gpus >= needed) continue;
-    lacking.push_back(node.name + " has " + Count(static_cast<size_t>(node.gpus), "GPU") + " for " +
-                      Count(static_cast<size_t>(needed), "slot"));
+    const bool is_chosen = node.last_device >= 0;
+    if (node.gpus >= (is_chosen ? node.last_device + 1 : needed)) continue;
+    lacking.push_back(node.name + " has " + Gpus(node.gpus) +
+                      (is_chosen ? ", so no GPU " + std::to_string(node.last_device)
+                                 : " for " + Count(static_cast<size_t>(needed), "slot")));
     if (one_machine) break;  // every other node would say the same
   }
   if (lacking.empty()) {

@@ -19,7 +19,12 @@ inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 // What is true of this machine.
 struct PlanFacts {
   bool default_hostfile_exists = false;  // kDefaultHostfile
-  int local_gpus = 0;
+  int local_gpus = 0;                    // that a program sees under visible_devices
+  int installed_gpus = 0;
+  int cores = 1;
+  std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES; nullopt: unset
+  std::vector<std::string> own_names;          // by which a hostfile may name it
+  std::string user;
 };
 
 struct PlannedNode {
@@ -41,13 +46,19 @@ struct LaunchPlan {
   int min_nodes = 1;               // with ranks, below which the job cannot go on
   int max_nodes = 1;               // with ranks: as many as are no spares
   int world_size = 0;              // with all of those; fewer nodes have fewer ranks
-  std::string slots_note;          // how a number of slots nobody gave was chosen; else empty
+  std::string slots_note;          // how slots or devices that nobody gave were chosen; else empty
 };
+
+// Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
+// Like DeepSpeed, dslaunch needs no SSH where it is the only one.
+bool IsThisMachine(const std::string& host, int port, const std::string& user,
+                   const PlanFacts& facts);
 
 // The hostfile to read for these options; nullopt: none.
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts);
 
-// `hosts` is the content of HostfileFor(options, facts), nullopt without one. Errors are kUsage.
+// `hosts` is the content of HostfileFor(options, facts), nullopt without one. Linear in the number
+// of nodes. Errors are kUsage.
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanFacts& facts);
@@ -60,6 +71,7 @@ struct NodeGpus {
   std::string name;
   int slots = 0;
   int gpus = 0;
+  int last_device = -1;  // of those that a filter chose
 };
 
 struct DeviceDecision {

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -13,33 +12,36 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 
-#include "agent/gpus.h"
 #include "agent/process_tree.h"
+#include "agent/subprocess.h"
 #include "cli/agent_binary.h"
 #include "cli/checkpoint_command.h"
+#include "cli/completion.h"
+#include "cli/doctor.h"
+#include "cli/doctor_command.h"
+#include "cli/dry_run.h"
+#include "cli/hostfile_command.h"
+#include "cli/hostfile_commands.h"
 #include "cli/job_command.h"
 #include "cli/job_commands.h"
 #include "cli/job_policy.h"
+#include "cli/job_program.h"
 #include "cli/job_record.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
 #include "cli/per_node.h"
-#include "cli/per_node_member.h"
+#include "cli/plan_facts.h"
+#include "cli/print_text.h"
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
 #include "cli/transport_ssh.h"
-#include "proto/contract/worker_env.h"
 
 namespace dslaunch {
 namespace {
-
-// Variables that DeepSpeed's users expect on every node without asking.
-constexpr const char* kExportedPrefixes[] = {"NCCL", "PYTHON", "MLFLOW", "MV2", "UCX"};
 
 // Sorts by time, and two jobs never share one.
 std::string NewJobId() {
@@ -52,28 +54,6 @@ std::string NewJobId() {
                 utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
                 random() & 0xffffff);
   return text;
-}
-
-bool IsPythonScript(const std::string& program) {
-  return program.size() > 3 && program.compare(program.size() - 3, 3, ".py") == 0;
-}
-
-void AddVariable(pb::Program& program, std::string_view name, std::string_view value) {
-  pb::EnvVar& variable = *program.add_env();
-  variable.set_name(std::string(name));
-  variable.set_value(std::string(value));
-}
-
-void ExportEnvironment(pb::Program& program) {
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const size_t equals = text.find('=');
-    if (equals == std::string_view::npos) continue;
-    for (const char* prefix : kExportedPrefixes) {
-      if (text.starts_with(prefix))
-        AddVariable(program, text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
 }
 
 Result<std::string> WorkingDirectory() {
@@ -90,34 +70,41 @@ std::filesystem::path BinaryFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<pb::Program> MakeProgram(const LaunchOptions& options, const std::string& cwd,
-                                Terminal& terminal) {
-  pb::Program program;
-  program.set_cwd(cwd);
-  ExportEnvironment(program);
-  if (options.mode == LaunchOptions::Mode::kProgram) {
-    for (const std::string& argument : options.program) program.add_argv(argument);
-    program.set_python(IsPythonScript(options.program.front()));
-    return program;
-  }
-  const std::filesystem::path bin = BinaryFolder();
+Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
   RecipeRequest request;
   request.options = options.train;
   request.cwd = cwd;
-  request.recipe_dirs = {(bin / "../share/dslaunch/recipes").lexically_normal()};
-  DSL_TRY_ASSIGN(const Recipe recipe, LoadRecipe(request));
-  if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
-  program.add_argv((bin / "dslaunch-train").string());
-  AddVariable(program, kRecipeVariable, recipe.json);
-  return program;
+  request.recipe_dirs = {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
+  return LoadRecipe(request);
 }
 
-Result<LaunchPlan> MakePlan(const LaunchOptions& given) {
-  LaunchOptions options = given;
-  if (options.per_node) options.launcher = Launcher::kLocal;  // a job of this machine alone
-  PlanFacts facts;
-  facts.default_hostfile_exists = access(kDefaultHostfile, F_OK) == 0;
-  facts.local_gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
+Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
+                                   Terminal& terminal) {
+  DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, cwd));
+  if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
+  return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
+}
+
+Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& plan,
+                                const std::string& cwd, Terminal& terminal) {
+  ProgramFacts facts;
+  facts.environment = CurrentEnvironment();
+  facts.cwd = cwd;
+  DSL_TRY_ASSIGN(facts.env_files, ReadEnvFiles(facts.environment, cwd));
+  std::optional<TrainerProgram> trainer;
+  if (options.mode == LaunchOptions::Mode::kTrain) {
+    DSL_TRY_ASSIGN(trainer, MakeTrainer(options, cwd, terminal));
+  }
+  DSL_TRY_ASSIGN(JobProgram job,
+                 MakeJobProgram(options, plan, facts, trainer ? &*trainer : nullptr));
+  if (options.log_level != LogLevel::kError) {
+    for (const std::string& notice : job.notices) terminal.Err("dslaunch: " + notice);
+  }
+  return std::move(job.program);
+}
+
+Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
+  const PlanFacts facts = ReadPlanFacts();
   std::optional<std::vector<Host>> hosts;
   if (const std::optional<std::string> path = HostfileFor(options, facts)) {
     DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
@@ -162,83 +149,28 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   return record;
 }
 
-// The hostfile that a job of one command on each node goes by; nullopt: the options say it all.
-std::optional<std::string> PerNodeHostfile(const LaunchOptions& options) {
-  if (options.hostfile) return options.hostfile;
-  const bool said = options.num_nodes || options.min_nodes || options.max_nodes;
-  if (said || access(kDefaultHostfile, F_OK) != 0) return std::nullopt;
-  return kDefaultHostfile;
-}
-
-// One node needs no other command, however it was said.
-bool IsPerNodeJob(const LaunchOptions& options) {
-  if (!options.per_node) return false;
-  return PerNodeHostfile(options) || options.max_nodes.value_or(options.num_nodes.value_or(1)) > 1;
-}
-
-Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options) {
-  PerNodeFacts facts;
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  facts.host_name = name;
-  facts.gpus = CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"));
-  facts.cpus = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  if (const std::optional<std::string> path = PerNodeHostfile(options)) {
-    facts.hostfile = *path;
-    DSL_TRY_ASSIGN(facts.hosts, ReadHostfile(*path));
+Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& session) {
+  DryRunRequest request;
+  request.session = session;
+  request.facts = ReadPlanFacts();
+  request.environment = NodeEnvironment();
+  if (options.mode == LaunchOptions::Mode::kTrain) {
+    DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, session.program.cwd()));
+    request.recipe_source = recipe.source;
   }
-  return facts;
-}
-
-// Gives node 0's session the plan and the transport once the others have come: nullopt. Any other
-// command runs to the job's end: its exit code.
-Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
-                                           SessionOptions& session,
-                                           std::unique_ptr<InboundTransport>& transport,
-                                           Terminal& terminal) {
-  const LaunchPlan draft = session.plan;
-  DSL_TRY_ASSIGN(const pb::SeatRequest own,
-                 MakeSeatRequest(options, facts, draft, session.program));
-  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
-  DSL_TRY_ASSIGN(UniqueFd listener, ListenIfNodeZero(*options.per_node));
-  if (!listener) {
-    MemberOptions member;
-    member.host = options.per_node->host;
-    member.port = options.per_node->port;
-    member.join_timeout = milliseconds(options.per_node->join_timeout_ms);
-    member.agent_timeout = session.connect_timeout;
-    member.end_timeout = EndTimeout(session.timeouts);
-    member.request = own;
-    *member.own.mutable_program() = session.program;
-    member.own.set_log_dir(session.log_dir);
-    member.own.set_slots(own.slots());
-    member.tee = session.tee;
-    // Never destroyed, as LaunchSession.
-    return std::optional((new MemberSession(std::move(member), agent, terminal))->Run());
-  }
-  transport = std::make_unique<InboundTransport>(std::move(listener),
-                                                 MakeSeatsOptions(options, facts, draft, own),
-                                                 std::make_unique<LocalTransport>(agent));
-  DSL_TRY(transport->Gather([&](const std::string& line) {
-    terminal.Err("dslaunch: " + line);
-    terminal.Flush();
-  }));
-  std::vector<int> slots;
-  for (size_t i = 0; i < draft.nodes.size(); ++i) slots.push_back(transport->SlotsOf(i));
-  Result<LaunchPlan> plan = FinishPerNodePlan(draft, slots, options);
-  if (!plan.ok()) {
-    transport->Dismiss(plan.error());
-    return plan.error();
-  }
-  session.plan = *std::move(plan);
-  return std::optional<int>();
+  DSL_TRY_ASSIGN(const DryRun run, DryRun::Make(std::move(request)));
+  DSL_TRY(PrintText(options.json ? run.ToJson() : run.ToText()));
+  return ToInt(ExitCode::kOk);
 }
 
 Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
+  for (const std::string& notice : options.notices) {
+    if (options.log_level >= LogLevel::kWarning) terminal.Err("dslaunch: " + notice);
+  }
   SessionOptions session;
   std::optional<PerNodeFacts> per_node;
-  if (IsPerNodeJob(options)) {
+  if (options.per_node) {
     DSL_TRY_ASSIGN(per_node, ReadPerNodeFacts(options));
     DSL_TRY_ASSIGN(session.plan, DraftPerNodePlan(options, *per_node));
   } else {
@@ -246,7 +178,9 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   }
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
-  DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
+  DSL_TRY_ASSIGN(session.program, MakeProgram(options, session.plan, cwd, terminal));
+  DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
+  if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
@@ -260,11 +194,10 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   session.own_address = options.local_addr.value_or("");
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
+  if (options.dry_run) return ShowDryRun(options, session);
   std::unique_ptr<Transport> transport;
   InboundTransport* inbound = nullptr;
   if (per_node) {
-    // The ranks cannot have the port by which the nodes' commands meet.
-    if (session.master_port == options.per_node->port) session.master_port = 0;
     std::unique_ptr<InboundTransport> others;
     DSL_TRY_ASSIGN(const std::optional<int> ended,
                    EnterPerNodeJob(options, *per_node, session, others, terminal));
@@ -300,6 +233,29 @@ Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& term
   return ToInt(ExitCode::kOk);
 }
 
+Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const HostfileCommand command, ParseHostfileCommand(words));
+  return RunHostfileCommand(command, terminal);
+}
+
+Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words));
+  if (!command.help.empty()) {
+    terminal.Out(command.help);
+    return ToInt(ExitCode::kOk);
+  }
+  DoctorRequest request;
+  DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
+  DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
+  request.trains = command.trains;
+  request.json = command.launch.json;
+  request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);
+  request.bin_dir = BinaryFolder().string();
+  return RunDoctor(request, agent, terminal);
+}
+
 // Becomes the trainer, which does it. Returns only where that fails.
 Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
   DSL_TRY_ASSIGN(const CheckpointCommand command, ParseCheckpointCommand(words));
@@ -318,10 +274,19 @@ Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Termina
                "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(errno)};
 }
 
+Result<int> CompletionMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(std::string text, CompletionText(words));
+  text.pop_back();  // the last newline
+  terminal.Out(text);
+  return ToInt(ExitCode::kOk);
+}
+
 int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
-  const Result<LaunchOptions> options = ParseOptions(argc, argv);
+  std::error_code no_folder;  // then nothing is looked for in it
+  const Result<LaunchOptions> options =
+      ParseOptions(argc, argv, {environ, std::filesystem::current_path(no_folder).string()});
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
     exit_code = options.error();
@@ -330,8 +295,14 @@ int Main(int argc, char** argv) {
     terminal.Out(options->text);
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
+    exit_code = HostfileCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kDoctor) {
+    exit_code = DoctorCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kCompletion) {
+    exit_code = CompletionMain(options->program, terminal);
   } else {
     exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }

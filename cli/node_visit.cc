@@ -37,25 +37,33 @@ Result<Reply> CallWithin(NodeVisit& visit, const std::string& node, const Reques
 
 }  // namespace
 
+Result<NodeVisit*> NodeVisit::Open(const NodeWay& way, const AgentRole& role,
+                                   const AgentBinary& agent, Deadline deadline) {
+  std::unique_ptr<NodeLink> link;
+  if (way.launcher != Launcher::kSsh) {
+    DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(way.target, deadline));
+  } else {
+    DSL_TRY_ASSIGN(link, SshTransport(agent, way.ssh, role).Connect(way.target, deadline));
+  }
+  std::shared_ptr<grpc::Channel> channel = ChannelFromFd(way.target.name, link->TakeFd());
+  return new NodeVisit(std::move(link), std::move(channel));
+}
+
 Result<NodeVisit*> NodeVisit::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
                                    const AgentBinary& agent, Deadline deadline) {
   const JobRecord::Node& at = record.nodes[node];
-  const NodeTarget target{at.name, at.host, at.port, at.user};
-  const AgentRole role{kind, record.job_id, static_cast<uint32_t>(node)};
-  std::unique_ptr<NodeLink> link;
   if (record.launcher == Launcher::kPerNode && node > 0) {
     return Error{ExitCode::kUnavailable,
-                 at.name +
-                     ": its own command started this node of the job, which is not reached "
-                     "from here; look at that machine's log files"};
+                 at.name + ": its own command started this node of the job, which is not reached "
+                           "from here; look at that machine's log files"};
   }
-  if (record.launcher != Launcher::kSsh) {
-    DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(target, deadline));
-  } else {
-    DSL_TRY_ASSIGN(link, SshTransport(agent, {}, role).Connect(target, deadline));
-  }
-  std::shared_ptr<grpc::Channel> channel = ChannelFromFd(at.name, link->TakeFd());
-  return new NodeVisit(std::move(link), std::move(channel));
+  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, {}};
+  return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
+}
+
+Result<NodeVisit*> NodeVisit::Open(const NodeWay& way, const AgentBinary& agent,
+                                   Deadline deadline) {
+  return Open(way, AgentRole{AgentRole::Kind::kRead, "", 0}, agent, deadline);
 }
 
 pb::JobPlace PlaceOf(const JobRecord& record, size_t node) {
@@ -91,6 +99,30 @@ Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBin
   if (!reply.ok()) return reply.error();
   if (!reply->refusal().empty()) return Error{ExitCode::kUnavailable, reply->refusal()};
   return {};
+}
+
+Result<pb::NodeReport> ExamineNode(NodeVisit& visit, const std::string& node,
+                                   const pb::ExamineRequest& request, Deadline deadline) {
+  const auto stub = pb::Visit::NewStub(visit.channel());
+  return CallWithin<pb::ExamineRequest, pb::NodeReport>(
+      visit, node, request, deadline,
+      [&](auto... arguments) { stub->async()->Examine(arguments...); });
+}
+
+Result<pb::ListenReply> ListenOnNode(NodeVisit& visit, const std::string& node,
+                                     const pb::ListenRequest& request, Deadline deadline) {
+  const auto stub = pb::Visit::NewStub(visit.channel());
+  return CallWithin<pb::ListenRequest, pb::ListenReply>(
+      visit, node, request, deadline,
+      [&](auto... arguments) { stub->async()->Listen(arguments...); });
+}
+
+Result<pb::ReachReply> ReachFromNode(NodeVisit& visit, const std::string& node,
+                                     const pb::ReachRequest& request, Deadline deadline) {
+  const auto stub = pb::Visit::NewStub(visit.channel());
+  return CallWithin<pb::ReachRequest, pb::ReachReply>(
+      visit, node, request, deadline,
+      [&](auto... arguments) { stub->async()->Reach(arguments...); });
 }
 
 }  // namespace dslaunch

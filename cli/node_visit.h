@@ -1,4 +1,5 @@
-// A connection of its own to one node, to visit a job that runs or ran there.
+// A connection of its own to one node: to visit a job that runs or ran there, or to ask the node
+// what it is like.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,12 +17,20 @@
 #include "cli/agent_role.h"
 #include "cli/job_record.h"
 #include "cli/job_view.h"
+#include "cli/ssh_session.h"
 #include "cli/transport.h"
 #include "proto/contract/deadline.h"
 #include "proto/contract/error.h"
 #include "proto/visit.grpc.pb.h"
 
 namespace dslaunch {
+
+// How to reach a node.
+struct NodeWay {
+  Launcher launcher = Launcher::kSsh;
+  NodeTarget target;
+  SshOptions ssh;
+};
 
 // Thread-compatible. Never destroyed, but by the end of the process: gRPC's threads may still be
 // busy with a call whose answer is here.
@@ -32,12 +41,21 @@ class NodeVisit {
   static Result<NodeVisit*> Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
                                  const AgentBinary& agent, Deadline deadline);
 
+  // The same for a node that no job has yet, in the role kRead.
+  static Result<NodeVisit*> Open(const NodeWay& way, const AgentBinary& agent, Deadline deadline);
+
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
   // Ends every call over it, and with them the visitor on the node.
   void End() { link_->Abort("the visit is over"); }
 
+  // After End: waits until the visitor has gone. False when the deadline came first.
+  bool WaitEnd(Deadline deadline) { return link_->WaitEnd(deadline); }
+
  private:
+  static Result<NodeVisit*> Open(const NodeWay& way, const AgentRole& role,
+                                 const AgentBinary& agent, Deadline deadline);
+
   NodeVisit(std::unique_ptr<NodeLink> link, std::shared_ptr<grpc::Channel> channel)
       : link_(std::move(link)), channel_(std::move(channel)) {}
 
@@ -53,6 +71,14 @@ Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const Agen
                                 Deadline deadline);
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline);
+
+// Questions in a visit; `node` is its name, for messages. A visit whose answer is late has ended.
+Result<pb::NodeReport> ExamineNode(NodeVisit& visit, const std::string& node,
+                                   const pb::ExamineRequest& request, Deadline deadline);
+Result<pb::ListenReply> ListenOnNode(NodeVisit& visit, const std::string& node,
+                                     const pb::ListenRequest& request, Deadline deadline);
+Result<pb::ReachReply> ReachFromNode(NodeVisit& visit, const std::string& node,
+                                     const pb::ReachRequest& request, Deadline deadline);
 
 // Asks `count` things at once, each on a thread of its own, and returns what was answered by
 // `deadline`. A thread that is late goes on: `ask` must own what it uses, and the process must end

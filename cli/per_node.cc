@@ -17,7 +17,11 @@
 #include <utility>
 
 #include "cli/count.h"
+#include "cli/job_program.h"
+#include "cli/per_node_member.h"
+#include "cli/plan_facts.h"
 #include "cli/secrets.h"
+#include "cli/transport_local.h"
 #include "proto/contract/harmless_text.h"
 #include "proto/contract/worker_env.h"
 #include "rendezvous/addresses.h"
@@ -61,7 +65,7 @@ bool IsSameAddress(const sockaddr* a, const sockaddr* b) {
                             &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr);
 }
 
-bool IsThisMachine(const std::string& host) {
+bool IsOwnHost(const std::string& host) {
   char name[256] = "";
   gethostname(name, sizeof name - 1);
   if (strcasecmp(host.c_str(), name) == 0) return true;
@@ -127,18 +131,8 @@ std::string Digest(const std::string& bytes) {
 
 // How the program is started, and with which recipe: equal on all nodes.
 std::string FormOf(const pb::Program& program) {
-  pb::Program form = program;
-  form.clear_argv();
-  form.clear_cwd();
-  form.clear_env();
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);
-    form.SerializeToCodedStream(&coded);
-  }
-  for (const pb::EnvVar& variable : program.env()) {
+  std::string bytes = std::to_string(program.form()) + (program.no_local_rank() ? "n" : "l");
+  for (const pb::EnvVar& variable : program.chosen_env()) {
     if (variable.name() == kRecipeVariable) bytes += variable.value();
   }
   return Digest(bytes);
@@ -159,21 +153,54 @@ std::string ShownCommand(const pb::Program& program) {
   return Harmless(shown);
 }
 
-Result<int> OwnSlots(const LaunchOptions& options, const PerNodeFacts& facts,
-                     const LaunchPlan& draft) {
-  if (facts.hosts) return draft.nodes[static_cast<size_t>(*options.per_node->node_rank)].slots;
+Result<int> OwnSlots(const LaunchOptions& options, const PerNodeFacts& facts) {
   if (options.num_gpus) return *options.num_gpus;
   const SlotsFrom from = options.slots_from.value_or(SlotsFrom::kAuto);
-  if (from == SlotsFrom::kCpu) return facts.cpus;
-  if (facts.gpus > 0) return facts.gpus;
+  if (from == SlotsFrom::kCpu) return facts.plan.cores;
+  if (facts.plan.local_gpus > 0) return facts.plan.local_gpus;
   if (from == SlotsFrom::kGpu) {
     return Usage("--nproc_per_node gpu: " + facts.host_name +
                  " has no NVIDIA GPU; give a number, or take cpu");
   }
-  return options.slots_from ? facts.cpus : 1;
+  return options.slots_from ? facts.plan.cores : 1;
+}
+
+std::vector<int> SlotsOf(const LaunchPlan& plan) {
+  std::vector<int> slots;
+  for (const PlannedNode& node : plan.nodes) slots.push_back(node.slots);
+  return slots;
+}
+
+// As the draft has it; where nodes have no numbers yet, it has the same of all.
+const PlannedNode& OwnNode(const LaunchOptions& options, const LaunchPlan& draft) {
+  return draft.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
+}
+
+// For the end of a job, once it has begun, as its nodes see it.
+milliseconds EndTimeout(const pb::Timeouts& timeouts) {
+  return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + 2 * timeouts.dead_ms()) +
+         kEndSlack;
 }
 
 }  // namespace
+
+Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options) {
+  PerNodeFacts facts;
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  facts.host_name = name;
+  facts.plan = ReadPlanFacts();
+  if (options.hostfile) {
+    facts.hostfile = *options.hostfile;
+  } else if (!options.num_nodes && !options.max_nodes) {
+    if (!facts.plan.default_hostfile_exists) {
+      return Usage("how many nodes there are must be said: --nnodes N, or --hostfile FILE");
+    }
+    facts.hostfile = kDefaultHostfile;
+  }
+  if (!facts.hostfile.empty()) DSL_TRY_ASSIGN(facts.hosts, ReadHostfile(facts.hostfile));
+  return facts;
+}
 
 Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeFacts& facts) {
   if (options.detach) {
@@ -189,15 +216,19 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeF
     by_hosts.tee = {true, {}};  // looked at when all have come
     by_hosts.launcher = Launcher::kSsh;
     by_hosts.hostfile = facts.hostfile;
-    DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, facts.hosts, {}));
+    DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, facts.hosts, facts.plan));
     if (!place.node_rank) {
       return Usage("which node of " + facts.hostfile + " this one is must be said: --node_rank N");
     }
   } else {
     plan.max_nodes = options.max_nodes.value_or(options.num_nodes.value_or(1));
     plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
-    for (int i = 0; i < plan.max_nodes; ++i)
-      plan.nodes.emplace_back().name = "node" + std::to_string(i);
+    DSL_TRY_ASSIGN(const int slots, OwnSlots(options, facts));
+    for (int i = 0; i < plan.max_nodes; ++i) {
+      PlannedNode& node = plan.nodes.emplace_back();
+      node.name = "node" + std::to_string(i);
+      node.slots = slots;
+    }
   }
   plan.launcher = Launcher::kPerNode;
   if (place.node_rank && static_cast<size_t>(*place.node_rank) >= plan.nodes.size()) {
@@ -205,13 +236,13 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeF
                  Count(plan.nodes.size(), "node") + ", 0 to " +
                  std::to_string(plan.nodes.size() - 1));
   }
-  if (place.port == 0 && plan.nodes.size() > 1)
-    return Usage("the other nodes must know the port: --rdzv_endpoint HOST:PORT or --master_port");
-  return plan;
+  LaunchOptions any_tee = options;
+  any_tee.tee = {true, {}};
+  return FinishPerNodePlan(plan, SlotsOf(plan), any_tee);
 }
 
-Result<pb::SeatRequest> MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
-                                        const LaunchPlan& draft, const pb::Program& program) {
+pb::SeatRequest MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
+                                const LaunchPlan& draft, const pb::Program& program) {
   const PerNode& place = *options.per_node;
   pb::SeatRequest request;
   request.set_magic(kPerNodeMagic);
@@ -221,8 +252,7 @@ Result<pb::SeatRequest> MakeSeatRequest(const LaunchOptions& options, const PerN
   if (place.node_rank) request.set_node_rank(static_cast<uint32_t>(*place.node_rank));
   request.set_min_nodes(static_cast<uint32_t>(draft.min_nodes));
   request.set_max_nodes(static_cast<uint32_t>(draft.nodes.size()));
-  DSL_TRY_ASSIGN(const int slots, OwnSlots(options, facts, draft));
-  request.set_slots(static_cast<uint32_t>(slots));
+  request.set_slots(static_cast<uint32_t>(OwnNode(options, draft).slots));
   const std::string& path = program.argv(0);
   request.mutable_program()->set_name(path.substr(path.rfind('/') + 1));
   request.mutable_program()->set_form(FormOf(program));
@@ -265,15 +295,10 @@ Result<LaunchPlan> FinishPerNodePlan(LaunchPlan draft, const std::vector<int>& s
   return draft;
 }
 
-milliseconds EndTimeout(const pb::Timeouts& timeouts) {
-  return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + 2 * timeouts.dead_ms()) +
-         kEndSlack;
-}
-
 Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
   const bool must = place.node_rank ? *place.node_rank == 0 : place.is_host.value_or(false);
   const bool may = place.node_rank ? must : place.is_host.value_or(true);
-  if (!may || (!must && !IsThisMachine(place.host))) return UniqueFd();
+  if (!may || (!must && !IsOwnHost(place.host))) return UniqueFd();
   UniqueFd listener;
   const int error_number = Listen(listener, place);
   if (error_number == 0) return std::move(listener);
@@ -285,6 +310,53 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
                         ? "; another program has it, or another command with --node_rank 0: give "
                           "each node its own --node_rank, or all another port"
                         : "; give all nodes another port")};
+}
+
+Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
+                                           SessionOptions& session,
+                                           std::unique_ptr<InboundTransport>& transport,
+                                           Terminal& terminal) {
+  PerNode place = *options.per_node;
+  if (place.host.empty()) place.host = facts.hosts->front().host;
+  // The ranks cannot have the port by which the commands meet.
+  if (session.master_port == place.port) session.master_port = 0;
+  const LaunchPlan draft = session.plan;
+  const pb::SeatRequest own = MakeSeatRequest(options, facts, draft, session.program);
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(UniqueFd listener, ListenIfNodeZero(place));
+  if (!listener) {
+    MemberOptions member;
+    member.host = place.host;
+    member.port = place.port;
+    member.join_timeout = milliseconds(place.join_timeout_ms);
+    member.agent_timeout = session.connect_timeout;
+    member.end_timeout = EndTimeout(session.timeouts);
+    member.request = own;
+    *member.own.mutable_program() = ProgramOn(OwnNode(options, draft), session.program);
+    member.own.set_log_dir(session.log_dir);
+    member.own.set_slots(own.slots());
+    *member.own.mutable_ranks() = session.ranks;
+    member.own.set_save_pid(session.save_pid);
+    member.tee = session.tee;
+    auto& command = *new MemberSession(std::move(member), agent, terminal);  // as LaunchSession
+    return std::optional(command.Run());
+  }
+  transport = std::make_unique<InboundTransport>(std::move(listener),
+                                                 MakeSeatsOptions(options, facts, draft, own),
+                                                 std::make_unique<LocalTransport>(agent));
+  DSL_TRY(transport->Gather([&](const std::string& line) {
+    terminal.Err("dslaunch: " + line);
+    terminal.Flush();
+  }));
+  std::vector<int> slots;
+  for (size_t i = 0; i < draft.nodes.size(); ++i) slots.push_back(transport->SlotsOf(i));
+  Result<LaunchPlan> plan = FinishPerNodePlan(draft, slots, options);
+  if (!plan.ok()) {
+    transport->Dismiss(plan.error());
+    return plan.error();
+  }
+  session.plan = *std::move(plan);
+  return std::optional<int>();
 }
 
 }  // namespace dslaunch

@@ -11,6 +11,7 @@
 #include "cli/launch_plan.h"
 #include "cli/options.h"
 #include "cli/per_node_seats.h"
+#include "cli/session.h"
 #include "cli/transport_inbound.h"
 #include "hostfiles/hostfile.h"
 #include "proto/contract/error.h"
@@ -19,22 +20,24 @@
 
 namespace dslaunch {
 
-// What is true of this machine and of what it would run.
+// What is true of this machine.
 struct PerNodeFacts {
   std::string host_name;
-  int gpus = 0;
-  int cpus = 1;
-  std::optional<std::vector<Host>> hosts;  // of the hostfile
+  PlanFacts plan;
+  std::optional<std::vector<Host>> hosts;  // of the hostfile, if the job goes by one
   std::string hostfile;                    // its path
 };
 
-// The nodes as they are known before any has come: names, and slots where a hostfile has them.
-// Errors are kUsage.
+// Errors are kUsage or kBadInput.
+Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options);
+
+// The nodes as they are known before any has come: names, and slots as a hostfile has them, or as
+// this node's. Errors are kUsage.
 Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeFacts& facts);
 
-// What this command's node asks for. Errors are kUsage.
-Result<pb::SeatRequest> MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
-                                        const LaunchPlan& draft, const pb::Program& program);
+// What this command's node asks for.
+pb::SeatRequest MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
+                                const LaunchPlan& draft, const pb::Program& program);
 
 // How node 0's command seats the others.
 SeatsOptions MakeSeatsOptions(const LaunchOptions& options, const PerNodeFacts& facts,
@@ -44,11 +47,16 @@ SeatsOptions MakeSeatsOptions(const LaunchOptions& options, const PerNodeFacts& 
 Result<LaunchPlan> FinishPerNodePlan(LaunchPlan draft, const std::vector<int>& slots,
                                      const LaunchOptions& options);
 
-// For the end of a job, once it has begun, as its nodes see it.
-milliseconds EndTimeout(const pb::Timeouts& timeouts);
-
 // A listening socket if this command is node 0's, an invalid one if another is. kUnavailable: it
 // must be, but the port cannot be had.
 Result<UniqueFd> ListenIfNodeZero(const PerNode& place);
+
+// `session` is complete but for its plan, which is the draft. Where this command is node 0's: waits
+// for the others, completes the plan, sets `transport`, and returns nullopt. Any other command runs
+// to the job's end: its exit code.
+Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
+                                           SessionOptions& session,
+                                           std::unique_ptr<InboundTransport>& transport,
+                                           Terminal& terminal);
 
 }  // namespace dslaunch

@@ -27,6 +27,8 @@ struct SessionOptions {
   std::string job_id;
   LaunchPlan plan;
   pb::Program program;
+  pb::RankOptions ranks;
+  uint32_t save_pid = 0;  // of this process, for the nodes' files; 0: there are none
   pb::Timeouts timeouts;
   pb::Policy policy;
   DeviceChoice device = DeviceChoice::kAuto;

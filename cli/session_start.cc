@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cli/count.h"
+#include "cli/job_program.h"
 #include "cli/session.h"
 #include "rendezvous/addresses.h"
 #include "rendezvous/cause.h"
@@ -31,7 +32,8 @@ void LaunchSession::ConnectAll() {
     authority_.emplace(*std::move(created));
   }
   prepare_.set_job_id(options_.job_id);
-  *prepare_.mutable_program() = options_.program;
+  *prepare_.mutable_ranks() = options_.ranks;
+  prepare_.set_save_pid(options_.save_pid);
   *prepare_.mutable_timeouts() = options_.timeouts;
   *prepare_.mutable_policy() = options_.policy;
   prepare_.set_log_dir(options_.log_dir);
@@ -107,7 +109,10 @@ void LaunchSession::PrepareAll() {
 
 Result<pb::PrepareRequest> LaunchSession::PrepareRequestFor(size_t index) {
   pb::PrepareRequest request = prepare_;
+  const PlannedNode& planned = *nodes_[index].planned;
   request.set_node_index(static_cast<uint32_t>(index));
+  *request.mutable_program() = ProgramOn(planned, options_.program);
+  for (const int device : planned.devices) request.add_devices(static_cast<uint32_t>(device));
   if (authority_) {
     DSL_TRY_ASSIGN(*request.mutable_credentials(), authority_->Issue(NameOf(index)));
   }
@@ -133,7 +138,9 @@ void LaunchSession::RunAll() {
   std::vector<NodeGpus> gpus;
   for (const NodeState& node : nodes_) {
     if (!node.facts) continue;
-    gpus.push_back({node.planned->name, node.planned->slots, static_cast<int>(node.facts->gpus())});
+    const PlannedNode& planned = *node.planned;
+    gpus.push_back({planned.name, planned.slots, static_cast<int>(node.facts->gpus()),
+                    planned.devices.empty() ? -1 : planned.devices.back()});
   }
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);

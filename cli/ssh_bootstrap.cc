@@ -211,7 +211,9 @@ Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBi
                                               Deadline deadline) {
   DSL_TRY_ASSIGN(auto stream, TryStart(session, agent, role, stderr_tail, deadline));
   if (stream) return stream;
+  session.Begin(SshStep::kCopyAgent);
   DSL_TRY(Install(session, agent, deadline));
+  session.Begin(SshStep::kStartAgent);
   DSL_TRY_ASSIGN(stream, TryStart(session, agent, role, stderr_tail, deadline));
   if (stream) return stream;
   return session.Fail(ExitCode::kUnavailable,

@@ -80,8 +80,10 @@ Waited WaitForFd(int fd, short events, int stop_fd, Deadline deadline) {
   }
 }
 
-Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd) {
+Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd,
+                    const std::function<void()>& on_resolved) {
   DSL_TRY_ASSIGN(const AddressList list, Resolve(host, port));
+  on_resolved();
   int untried = 0;
   for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next)
     ++untried;

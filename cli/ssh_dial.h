@@ -1,6 +1,7 @@
 // A TCP connection to a node's sshd.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "proto/contract/deadline.h"
@@ -21,7 +22,8 @@ struct Dialed {
 
 // Tries each address that `host` resolves to in turn, each with its share of the time. Blocks in
 // the resolver beyond `deadline` where that does. Errors are fragments for a sentence that names
-// the node: "cannot ...".
-Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd);
+// the node: "cannot ...". `on_resolved` is called between the two.
+Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd,
+                    const std::function<void()>& on_resolved);
 
 }  // namespace dslaunch

@@ -134,12 +134,37 @@ HostKey ReadHostKey(ssh_session session) {
 
 }  // namespace
 
+const char* StepName(SshStep step) {
+  switch (step) {
+    case SshStep::kResolve:
+      return "resolve";
+    case SshStep::kConnect:
+      return "connect";
+    case SshStep::kHandshake:
+      return "handshake";
+    case SshStep::kHostKey:
+      return "host key";
+    case SshStep::kLogin:
+      return "login";
+    case SshStep::kStartAgent:
+      return "start agent";
+    case SshStep::kCopyAgent:
+      return "copy agent";
+    case SshStep::kRunning:
+      break;
+  }
+  return "running";
+}
+
 std::string TimedOutAt(SshStep step) {
   switch (step) {
     case SshStep::kResolve:
-      return "its host name was not resolved or the connection not made in time; check DNS and "
-             "that the node is up";
+      return "its host name was not resolved in time; check DNS";
+    case SshStep::kConnect:
+      return "the connection was not made in time; check that the node is up and that no firewall "
+             "drops the port";
     case SshStep::kHandshake:
+    case SshStep::kHostKey:
       return "it accepted the connection but did not complete the SSH handshake in time; check "
              "that an sshd "
              "listens on this port and that the node is not overloaded";
@@ -149,6 +174,9 @@ std::string TimedOutAt(SshStep step) {
              "not overloaded";
     case SshStep::kStartAgent:
       return "the agent did not start in time; check that the account's shell starts quickly there";
+    case SshStep::kCopyAgent:
+      return "the agent could not be copied in time; is the network slow, or the home folder's "
+             "disk?";
     case SshStep::kRunning:
       break;
   }
@@ -170,9 +198,9 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
   for (int attempt = 0;; ++attempt) {
     std::unique_ptr<SshSession> session(new SshSession(target, control));
     DSL_TRY(session->Configure(options));
-    control.step = SshStep::kResolve;
+    control.Begin(SshStep::kResolve);
     DSL_TRY(session->Reach(deadline));
-    control.step = SshStep::kHandshake;
+    control.Begin(SshStep::kHandshake);
     if (Result<void> done = session->Handshake(deadline); !done) {
       const bool said_nothing = ::ssh_get_serverbanner(session->session_.get()) == nullptr;
       if (!said_nothing || session->proxy_ || attempt + 1 >= kHandshakeAttempts ||
@@ -181,8 +209,9 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
       }
       continue;
     }
+    control.Begin(SshStep::kHostKey);
     DSL_TRY(session->CheckHostKey());
-    control.step = SshStep::kLogin;
+    control.Begin(SshStep::kLogin);
     DSL_TRY(session->Login(deadline));
     return session;
   }
@@ -230,7 +259,8 @@ Result<void> SshSession::Reach(Deadline deadline) {
     address_ = host_;
     return {};
   }
-  Result<Dialed> dialed = Dial(host_, port_, deadline, control_.stop_fd);
+  Result<Dialed> dialed =
+      Dial(host_, port_, deadline, control_.stop_fd, [this] { control_.Begin(SshStep::kConnect); });
   if (!dialed) return Fail(dialed.error().code, dialed.error().message);
   socket_ = std::move(dialed->socket);
   address_ = std::move(dialed->address);

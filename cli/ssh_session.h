@@ -5,6 +5,7 @@
 #include <libssh/libssh.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -17,13 +18,24 @@
 
 namespace dslaunch {
 
+// Where a connection stands. Copying the agent comes after a start that did not find it.
+enum class SshStep {
+  kResolve,
+  kConnect,
+  kHandshake,
+  kHostKey,
+  kLogin,
+  kStartAgent,
+  kCopyAgent,
+  kRunning
+};
+
 struct SshOptions {
   // An ssh_config file to read; empty: ~/.ssh/config and /etc/ssh/ssh_config.
   std::string config_file;
+  // Told of each step as it begins, on the connection's thread; may be empty.
+  std::function<void(SshStep)> on_step;
 };
-
-// Where a connection stands, for the message of a deadline that came first.
-enum class SshStep { kResolve, kHandshake, kLogin, kStartAgent, kRunning };
 
 struct FreeSshSession {
   void operator()(ssh_session session) const { ::ssh_free(session); }
@@ -39,6 +51,12 @@ struct FreeSshKey {
 struct SshControl {
   int stop_fd = -1;  // readable: give up
   std::atomic<SshStep> step{SshStep::kResolve};
+  std::function<void(SshStep)> on_step;
+
+  void Begin(SshStep next) {
+    step = next;
+    if (on_step) on_step(next);
+  }
 };
 
 // Belongs to one thread for its whole life. Every wait ends with its deadline or the control's
@@ -64,6 +82,8 @@ class SshSession {
 
   // True while bytes wait for the socket to take them.
   bool WritePending() const { return (::ssh_get_status(session_.get()) & SSH_WRITE_PENDING) != 0; }
+
+  void Begin(SshStep step) { control_.Begin(step); }
 
   int socket() const { return socket_.get(); }
   int stop_fd() const { return control_.stop_fd; }
@@ -100,6 +120,9 @@ class SshSession {
   std::unique_ptr<ssh_session_struct, FreeSshSession> session_;
   std::unique_ptr<ssh_event_struct, FreeSshEvent> event_;
 };
+
+// "resolve", "copy agent"; for people.
+const char* StepName(SshStep step);
 
 // The sentence for a deadline that came first, with the way out.
 std::string TimedOutAt(SshStep step);

@@ -82,6 +82,7 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
                                              "; raise the limit on open files (ulimit -n)"};
   }
   state->control.stop_fd = state->stop.get();
+  state->control.on_step = options.on_step;
   std::unique_ptr<SshLink> link(new SshLink(state, std::thread([state] { Run(state); })));
 
   std::unique_lock lock(state->mutex);
@@ -105,7 +106,7 @@ void SshLink::Run(const std::shared_ptr<State>& state) {
   Result<std::unique_ptr<SshSession>> session =
       SshSession::Open(state->target, state->options, state->deadline, state->control);
   if (!session) return state->SetOpened(session.error(), "");
-  state->control.step = SshStep::kStartAgent;
+  state->control.Begin(SshStep::kStartAgent);
   Result<std::unique_ptr<SshStream>> stream =
       state->start(**session, state->stderr_tail, state->deadline);
   if (!stream) return state->SetOpened(stream.error(), "");

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 
@@ -58,6 +59,20 @@ std::vector<std::string> ReachableAddresses() {
   return v4;
 }
 
+std::vector<Interface> Interfaces() {
+  std::vector<Interface> interfaces;
+  const InterfaceList list = ListInterfaces();
+  for (const ifaddrs* it = list.get(); it != nullptr; it = it->ifa_next) {
+    if ((it->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    auto known = std::ranges::find(interfaces, it->ifa_name, &Interface::name);
+    if (known == interfaces.end())
+      known = interfaces.insert(known, {it->ifa_name, (it->ifa_flags & IFF_UP) != 0, {}});
+    if (IsInternet(it->ifa_addr) && !IsLinkLocal(it->ifa_addr))
+      known->addresses.push_back(ToText(it->ifa_addr));
+  }
+  return interfaces;
+}
+
 std::string JoinHostPort(const std::string& address, int port) {
   const bool is_v6 = address.find(':') != std::string::npos;
   return (is_v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
@@ -67,6 +82,11 @@ std::string HostOfEndpoint(const std::string& endpoint) {
   std::string host = endpoint.substr(0, endpoint.rfind(':'));
   if (host.size() >= 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   return host;
+}
+
+int PortOfEndpoint(const std::string& endpoint) {
+  const size_t colon = endpoint.rfind(':');
+  return colon == std::string::npos ? 0 : std::atoi(endpoint.c_str() + colon + 1);
 }
 
 std::string LocalAddressTowards(const std::string& address) {

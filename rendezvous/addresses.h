@@ -11,11 +11,20 @@ namespace dslaunch {
 // link-local.
 std::vector<std::string> ReachableAddresses();
 
+// A network interface, loopback left out.
+struct Interface {
+  std::string name;
+  bool up = false;
+  std::vector<std::string> addresses;  // numeric; no link-local ones
+};
+std::vector<Interface> Interfaces();
+
 // "10.0.0.1" -> "10.0.0.1:29500", "fe80::1" -> "[fe80::1]:29500".
 std::string JoinHostPort(const std::string& address, int port);
 
-// The address part of JoinHostPort's result.
+// The parts of JoinHostPort's result; the port is 0 where there is none.
 std::string HostOfEndpoint(const std::string& endpoint);
+int PortOfEndpoint(const std::string& endpoint);
 
 // This machine's numeric address that the kernel would send from to `address`; nothing is sent.
 // Empty when there is no way there.

@@ -1,5 +1,6 @@
 #include "proto/contract/worker_env.h"
 
+#include <algorithm>
 #include <charconv>
 #include <climits>
 #include <cstring>
@@ -9,6 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kAgentStoreVariable[] = "TORCHELASTIC_USE_AGENT_STORE";
+constexpr char kOmpVariable[] = "OMP_NUM_THREADS";
 constexpr char kRestartCountVariable[] = "TORCHELASTIC_RESTART_COUNT";
 
 Error BadVariable(const char* name, const std::string& why) {
@@ -42,7 +44,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {"GROUP_WORLD_SIZE", number(num_nodes)},
       {"ROLE_RANK", number(rank)},
       {"ROLE_WORLD_SIZE", number(world_size)},
-      {"ROLE_NAME", "default"},
+      {"ROLE_NAME", role},
       {"LOCAL_SIZE", number(local_world_size)},
       {"CROSS_RANK", number(node_rank)},
       {"CROSS_SIZE", number(num_nodes)},
@@ -50,20 +52,21 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {"MASTER_PORT", number(master_port)},
       {kRestartCountVariable, number(restart_count)},
       {"TORCHELASTIC_MAX_RESTARTS", number(max_restarts)},
-      {"TORCHELASTIC_RUN_ID", job_id},
+      {"TORCHELASTIC_RUN_ID", run_id.empty() ? job_id : run_id},
       {kAgentStoreVariable, "False"},  // rank 0 hosts the TCPStore itself
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {kJobIdVariable, job_id},
       {kEpochVariable, number(epoch)},
   };
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
+  if (omp_required) env.emplace_back(kOmpVariable, number(omp_num_threads));
   if (cuda_visible_devices) env.emplace_back("CUDA_VISIBLE_DEVICES", *cuda_visible_devices);
   return env;
 }
 
 std::vector<std::pair<std::string, std::string>> WorkerEnv::Defaults() const {
   std::vector<std::pair<std::string, std::string>> env = {
-      {"OMP_NUM_THREADS", std::to_string(omp_num_threads)},
+      {kOmpVariable, std::to_string(omp_num_threads)},
       {"PYTHONUNBUFFERED", "1"},
       {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"},
   };
@@ -104,6 +107,12 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   const char* agent_store = getenv(kAgentStoreVariable);
   env.agent_store = agent_store != nullptr && std::strcmp(agent_store, "True") == 0;
   return env;
+}
+
+bool IsPlaceVariable(std::string_view name) {
+  if (name == kStatusFdVariable) return true;
+  return std::ranges::any_of(WorkerEnv().Required(),
+                             [&](const auto& variable) { return variable.first == name; });
 }
 
 }  // namespace dslaunch

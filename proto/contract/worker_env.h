@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,10 @@ struct WorkerEnv {
   std::string error_file;    // where torchelastic's @record writes its error.json
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
   std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
+  std::string role = "default";              // ROLE_NAME
+  std::string run_id;                        // TORCHELASTIC_RUN_ID; empty: job_id
   int omp_num_threads = 1;
+  bool omp_required = false;  // OMP_NUM_THREADS overrides too: it follows from the rank's cores
 
   // The variables of this worker. The first list always overrides what the node or the user has;
   // the second gives defaults, for variables that a user may have set on purpose (OMP_NUM_THREADS,
@@ -51,5 +55,8 @@ struct WorkerEnv {
   // world of one. An unparsable, missing or contradictory value is kUsage and names the variable.
   static Result<WorkerEnv> FromEnviron(const Getenv& getenv);
 };
+
+// Whether every rank has a variable of this name by its place in the job, whatever a user gives it.
+bool IsPlaceVariable(std::string_view name);
 
 }  // namespace dslaunch

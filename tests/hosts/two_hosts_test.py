@@ -1,10 +1,15 @@
 """Jobs on two test hosts over SSH: who runs where, and what reaches the ranks."""
 
+import json
+import os
+import random
 import re
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from awkward_bytes import awkward_strings  # noqa: E402
 from hosts_case import HostsCase, main  # noqa: E402
 from launcher_case import bash  # noqa: E402
 
@@ -59,6 +64,37 @@ class TwoHosts(HostsCase):
             self.assertEqual(expected + f"end of {rank}\n", log.read_text())
             self.assert_says(job, f"end of {rank}")
         self.assert_nothing_left()
+
+
+class ByteForByte(HostsCase):
+    REPORT = ("import json, os, sys\n"
+              "json.dump([[os.fsencode(word).hex() for word in sys.argv[1:]],\n"
+              "           {os.fsencode(k).hex(): os.fsencode(v).hex() for k, v in os.environ.items()}],\n"
+              "          open(os.environ['FOLDER'] + '/report.' + os.environ['RANK'], 'w'))\n")
+
+    def test_arguments_and_values_over_ssh(self):
+        seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
+        print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
+        chance = random.Random(seed)
+        script = self.folder / "report.py"
+        script.write_text(self.REPORT)
+        for _ in range(3):
+            arguments = awkward_strings(chance, 20)
+            values = awkward_strings(chance, 20)
+            in_file = [value.replace(b"\n", b"").replace(b"\r", b"").strip() for value in awkward_strings(chance, 20)]
+            exported = awkward_strings(chance, 5)
+            (self.folder / ".deepspeed_env").write_bytes(b"".join(b"F%d=%b\n" % pair for pair in enumerate(in_file)))
+            words = [part for i, value in enumerate(values) for part in ("--env", b"V%d=%b" % (i, value))]
+            code, job = self.run_job(self.two_by_two(), "--env", f"FOLDER={self.folder}", *words, script, *arguments,
+                                     env={b"NCCL_X%d" % i: value for i, value in enumerate(exported)})
+            self.assert_code(0, code, job)
+            for rank in range(4):
+                argv, env = json.loads((self.folder / f"report.{rank}").read_text())
+                got = {bytes.fromhex(name): bytes.fromhex(value) for name, value in env.items()}
+                self.assertEqual(arguments, [bytes.fromhex(word) for word in argv], f"seed {seed}")
+                self.assertEqual(values, [got[b"V%d" % i] for i in range(20)], f"seed {seed}")
+                self.assertEqual(in_file, [got[b"F%d" % i] for i in range(20)], f"seed {seed}")
+                self.assertEqual(exported, [got[b"NCCL_X%d" % i] for i in range(5)], f"seed {seed}")
 
 
 class AgentUpload(HostsCase):

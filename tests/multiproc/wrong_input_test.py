@@ -11,11 +11,13 @@ USAGE, BAD_INPUT, IO, CANNOT_EXECUTE, NOT_FOUND = 64, 65, 74, 126, 127
 
 
 class WrongInput(LauncherCase):
+    extra_env = {}
+
     def refused(self, code_expected, *arguments, says=(), program=None, **options):
         """Runs it with a program that would leave a trace, and checks that it was refused."""
         trace = bash('touch "$FOLDER/started"')
         code, job = self.run_job(*arguments, trace if program is None else program, timeout_s=20,
-                                 env={"FOLDER": str(self.folder)}, **options)
+                                 env={"FOLDER": str(self.folder), **self.extra_env}, **options)
         self.assert_code(code_expected, code, job)
         self.assert_presentable(job)
         for pattern in says:
@@ -42,6 +44,46 @@ class WrongInput(LauncherCase):
                             ("# ok\n\nnode1 slots=99999999999999999999\n", ":3")):
             with self.subTest(text=text):
                 self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt" + where])
+
+    def test_hostfiles_in_yaml(self):
+        for text, says in (("hosts:\n- name: a\n  slots: 0\n", ":3: 'slots: 0'"),
+                           ("- name: a\n  slot: 2\n", ":2: 'slot'.*did you mean 'slots'"),
+                           ("- {name: a, slots: 1}\n- {name: a, slots: 1}\n", ":2: 'a': already on line 1"),
+                           ("- {name: a, slots: [1}\n", ":1: .*not valid YAML"),
+                           ("hosts: &a [*a]\n", ":1: "),
+                           ("hosts: " + 5000 * "[", "nested"),
+                           ("- {name: ../x, slots: 1}\n", "'../x'"),
+                           ("hosts:\n", "no hosts")):
+            with self.subTest(text=text[:40]):
+                self.refused(BAD_INPUT, self.hostfile(text), says=["hosts.txt", says])
+
+    def test_filters(self):
+        hosts = self.hostfile("node1 slots=4\nnode2 slots=4\n")[:2]
+        for option, value, says in (("--include", "node3", "'node3'.*hosts.txt.*did you mean 'node1'"),
+                                    ("-i", "node1:4", "'node1:4'.*slots 0 to 3"),
+                                    ("-i", "node1:0-2", "no ranges"),
+                                    ("--exclude", "node1@node2", "leaves no slot"),
+                                    ("-e", "node1@", "'@'"),
+                                    ("-i", "node1:", "NAME:SLOT")):
+            with self.subTest(value=value):
+                self.refused(USAGE, hosts, option, value, says=[says])
+        self.refused(USAGE, hosts, "-i", "node1", "-e", "node2", says=["include", "exclude"])
+        self.refused(USAGE, hosts, "-i", "node1", "--num_nodes", "1", says=["include", "num_nodes"])
+        self.refused(USAGE, "-i", "elsewhere:0", says=["'elsewhere:0'", "this machine"])
+
+    def test_more_ranks_than_cuda_visible_devices(self):
+        self.extra_env = {"CUDA_VISIBLE_DEVICES": "0,1"}
+        self.refused(USAGE, "--num_gpus", "4", says=["--num_gpus 4, but CUDA_VISIBLE_DEVICES=0,1 shows 2 GPUs"])
+        self.refused(USAGE, TWO_BY_TWO, says=["2 nodes x --num_gpus 2 = 4 ranks", "CUDA_VISIBLE_DEVICES=0,1"])
+
+    def test_slots_counted_where_a_hostfile_says_them(self):
+        hosts = self.hostfile("node1 slots=2\n")[:2]
+        self.refused(USAGE, hosts, "--nproc_per_node", "auto", says=["--nproc_per_node auto", "hosts.txt"])
+
+    def test_dry_runs_of_what_cannot_be(self):
+        self.refused(NOT_FOUND, TWO_BY_TWO, "--dry_run", program=["no-such-program-here"],
+                     says=["no-such-program-here"])
+        self.refused(BAD_INPUT, self.hostfile("a slots=0\n"), "--dry_run", says=["hosts.txt:1"])
 
     def test_an_empty_hostfile(self):
         for text in ("", "\n\n", "# nothing\n"):

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -201,6 +202,26 @@ TEST(Spawn, EightTakeAFewMilliseconds) {
       "spawn_8_us",
       std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(took).count()));
   EXPECT_LT(took, milliseconds(500));  // loose: machines that run tests are busy
+}
+
+TEST(Spawn, BindsToCpusAndMemory) {
+  SpawnSpec spec = Shell("grep -E 'Cpus_allowed_list' /proc/self/status; cat /proc/self/numa_maps");
+  spec.cpus = {0};
+  EXPECT_NE(OutputOf(spec).find("Cpus_allowed_list:\t0\n"), std::string::npos);
+  if (syscall(SYS_set_mempolicy, 0, nullptr, 0UL) != 0) GTEST_SKIP() << "not allowed here";
+  spec.memory_nodes = {0};
+  EXPECT_NE(OutputOf(spec).find(" bind:0 "), std::string::npos);
+  spec.memory_preferred = true;
+  EXPECT_NE(OutputOf(spec).find(" prefer:0 "), std::string::npos);
+}
+
+TEST(Spawn, SaysWhatItCannotBindTo) {
+  SpawnSpec spec = Shell("true");
+  spec.cpus = {60'000};
+  ExpectFailure(spec, EINVAL, "bind to CPUs");
+  spec.cpus.clear();
+  spec.memory_nodes = {1'000};
+  ExpectFailure(spec, EINVAL, "bind to memory");
 }
 
 }  // namespace

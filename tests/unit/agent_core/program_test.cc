@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch {
@@ -13,15 +15,17 @@ using ::testing::HasSubstr;
 
 class ProgramTest : public ::testing::Test {
  protected:
-  Result<ResolvedProgram> Resolve(const std::vector<std::string>& argv, bool python = false) {
-    pb::Program program;
+  Result<ResolvedProgram> Resolve(const std::vector<std::string>& argv,
+                                  pb::Program::Form form = pb::Program::PLAIN) {
+    pb::Program program = program_;
     for (const std::string& argument : argv) program.add_argv(argument);
     program.set_cwd(dir_.path());
-    program.set_python(python);
+    program.set_form(form);
     return ResolveProgram(program, environment_, "node2");
   }
 
   TempDir dir_;
+  pb::Program program_;  // what is not of the command
   Environment environment_ = {"PATH=/nonexistent:/usr/bin:/bin"};
 };
 
@@ -56,11 +60,54 @@ TEST_F(ProgramTest, WhatCannotRunIsExit126) {
 
 TEST_F(ProgramTest, PythonScriptsGetTheChosenInterpreter) {
   dir_.Write("train.py", "");
-  EXPECT_THAT(Resolve({"train.py", "--lr", "1"}, true)->argv,
-              ElementsAre("/usr/bin/python3", "train.py", "--lr", "1"));
+  const auto script = pb::Program::SCRIPT;
+  EXPECT_THAT(Resolve({"train.py", "--lr", "1"}, script)->argv,
+              ElementsAre("/usr/bin/python3", "-u", "train.py", "--lr", "1"));
+  program_.set_front_python("/no/such/python3");
+  EXPECT_EQ(Resolve({"train.py"}, script)->argv[0], "/usr/bin/python3");
+  program_.set_front_python("/bin/false");
+  EXPECT_EQ(Resolve({"train.py"}, script)->argv[0], "/bin/false") << "this node has it";
+  environment_.push_back("VIRTUAL_ENV=" + dir_.path());
+  EXPECT_THAT(Resolve({"train.py"}, script).error().message, HasSubstr("/bin/python3"));
   environment_.push_back("PYTHON_EXEC=/bin/true");
-  EXPECT_EQ(Resolve({"train.py"}, true)->argv[0], "/bin/true");
-  EXPECT_EQ(Resolve({"missing.py"}, true).error().code, ExitCode::kNotFound);
+  EXPECT_EQ(Resolve({"train.py"}, script)->argv[0], "/bin/true");
+  EXPECT_EQ(Resolve({"missing.py"}, script).error().code, ExitCode::kNotFound);
+}
+
+TEST_F(ProgramTest, ModulesAndScriptsByPath) {
+  EXPECT_THAT(Resolve({"my.module", "x"}, pb::Program::MODULE)->argv,
+              ElementsAre("/usr/bin/python3", "-u", "-m", "my.module", "x"));
+  dir_.Write("any name", "");
+  const auto by_path = Resolve({"any name", "x"}, pb::Program::RUN_PATH);
+  ASSERT_TRUE(by_path.ok());
+  ASSERT_EQ(by_path->argv.size(), 6u);
+  EXPECT_EQ(by_path->argv[2], "-c");
+  EXPECT_THAT(by_path->argv[3], HasSubstr("runpy.run_path"));
+  EXPECT_EQ(by_path->argv[4], "any name");
+  EXPECT_EQ(Resolve({"missing"}, pb::Program::RUN_PATH).error().code, ExitCode::kNotFound);
+}
+
+TEST_F(ProgramTest, ALocalRankIsForThoseWhoTakeIt) {
+  const std::string with = "p.add_argument('--local-rank')";
+  dir_.Write("with.py", with);
+  dir_.Write("without.py", "print(1)");
+  std::filesystem::create_directories(dir_ / "pkg/sub");
+  dir_.Write("pkg/mod.py", with);
+  dir_.Write("pkg/sub/__main__.py", with);
+  const auto resolved = Resolve({"with.py", "x"}, pb::Program::SCRIPT);
+  EXPECT_EQ(resolved->local_rank_option, "--local-rank");
+  EXPECT_EQ(resolved->local_rank_at, 3u) << "right after the script";
+  EXPECT_EQ(Resolve({"with.py"}, pb::Program::RUN_PATH)->local_rank_at, 5u);
+  EXPECT_EQ(Resolve({"with.py"}, pb::Program::RUN_PATH)->local_rank_option, "--local-rank");
+  EXPECT_EQ(Resolve({"without.py"}, pb::Program::SCRIPT)->local_rank_option, "");
+  EXPECT_EQ(Resolve({"pkg.mod"}, pb::Program::MODULE)->local_rank_option, "--local-rank");
+  EXPECT_EQ(Resolve({"pkg.mod"}, pb::Program::MODULE)->local_rank_at, 4u);
+  EXPECT_EQ(Resolve({"pkg.sub"}, pb::Program::MODULE)->local_rank_option, "--local-rank");
+  EXPECT_EQ(Resolve({"json.tool"}, pb::Program::MODULE)->local_rank_option, "");
+  dir_.Write("run", with, true);
+  EXPECT_EQ(Resolve({"./run"})->local_rank_option, "") << "no Python program";
+  program_.set_no_local_rank(true);
+  EXPECT_EQ(Resolve({"with.py"}, pb::Program::SCRIPT)->local_rank_option, "");
 }
 
 TEST_F(ProgramTest, AMissingWorkingDirectoryIsNamed) {

@@ -224,6 +224,177 @@ TEST(HostfileFor, OnlyTheLocalLauncherIgnoresTheDefault) {
   EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kLocal, "hf"), exists), "hf");
 }
 
+LaunchOptions Filtered(std::string include, std::string exclude,
+                       std::optional<std::string> hostfile = "hf") {
+  LaunchOptions options = Options({}, {}, {}, std::move(hostfile));
+  if (!include.empty()) options.include = include;
+  if (!exclude.empty()) options.exclude = exclude;
+  return options;
+}
+
+TEST(MakeLaunchPlan, AFilterChoosesNodesSlotsAndDevices) {
+  auto plan = MakeLaunchPlan(Filtered("node3@node1:1,0,3", ""), Hosts({4, 4, 2}), {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(PlanLine(*plan, "cuda"),
+            "2 nodes with unequal slots = 5 ranks (ssh, cuda): u@node1(3) u@node3(2)");
+  EXPECT_THAT(plan->nodes[0].devices, testing::ElementsAre(0, 1, 3));
+  EXPECT_THAT(plan->nodes[1].devices, testing::IsEmpty());
+  EXPECT_EQ(plan->nodes[1].first_rank, 3);
+  plan = MakeLaunchPlan(Filtered("", "node1@node3:0"), Hosts({4, 4, 2}), {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->world_size, 5);
+  EXPECT_THAT(plan->nodes[1].devices, testing::ElementsAre(1));
+  plan = MakeLaunchPlan(Filtered("node9", ""), Hosts({4}), {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("--include: 'node9': no such node in hf"));
+  plan = MakeLaunchPlan(Filtered("node1", ""), HostsWithSpare({2, 2}, 0), {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("every node that is left of hf is a spare"));
+}
+
+TEST(MakeLaunchPlan, AFilterWithoutAHostfileChoosesOfThisMachine) {
+  PlanFacts facts;
+  facts.installed_gpus = 8;
+  facts.local_gpus = 2;
+  facts.visible_devices = "4,5";
+  auto plan = MakeLaunchPlan(Filtered("localhost:0,6", "", {}), std::nullopt, facts);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->launcher, Launcher::kLocal);
+  EXPECT_EQ(plan->nodes[0].slots, 2);
+  EXPECT_THAT(plan->nodes[0].devices, testing::ElementsAre(0, 6));
+  EXPECT_EQ(plan->slots_note,
+            "CUDA_VISIBLE_DEVICES=4,5 is not used, as --include chooses the GPUs");
+  plan = MakeLaunchPlan(Filtered("localhost:8", "", {}), std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("no slot 8: localhost has slots 0 to 7"));
+  PlanFacts no_gpus;
+  no_gpus.cores = 4;
+  plan = MakeLaunchPlan(Filtered("", "localhost:0", {}), std::nullopt, no_gpus);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->world_size, 3);
+  EXPECT_EQ(plan->slots_note, "of the 4 cores of this machine, as it has no GPU");
+}
+
+TEST(MakeLaunchPlan, CudaVisibleDevicesIsWhatThereIs) {
+  PlanFacts facts;
+  facts.installed_gpus = 8;
+  facts.local_gpus = 2;
+  facts.visible_devices = "4,5";
+  EXPECT_EQ(MakeLaunchPlan(Options({}, {}), std::nullopt, facts)->world_size, 2);
+  EXPECT_TRUE(MakeLaunchPlan(Options({}, 2), std::nullopt, facts).ok());
+  auto plan = MakeLaunchPlan(Options({}, 4), std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().message,
+            "--num_gpus 4, but CUDA_VISIBLE_DEVICES=4,5 shows 2 GPUs; unset it, ask for 2 or "
+            "fewer, or add --device cpu");
+  plan = MakeLaunchPlan(Options(2, 2, Launcher::kLocal), std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("2 nodes x --num_gpus 2 = 4 ranks on this machine"));
+  EXPECT_THAT(plan.error().message, HasSubstr("ask for 1 or fewer"));
+  LaunchOptions on_cpu = Options({}, 4);
+  on_cpu.device = DeviceChoice::kCpu;
+  EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, facts).ok());
+  for (const char* none : {"", "-1"}) {  // the user wants the CPU
+    facts.visible_devices = none;
+    EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, facts).ok());
+  }
+}
+
+TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
+  PlanFacts facts;
+  facts.local_gpus = facts.installed_gpus = 4;
+  facts.cores = 96;
+  struct {
+    SlotsFrom from;
+    int gpus;
+    int nodes;
+    int slots;
+    const char* note;
+  } const cases[] = {
+      {SlotsFrom::kAuto, 4, 1, 4, "slots from the 4 GPUs of this machine"},
+      {SlotsFrom::kAuto, 0, 1, 96, "slots from the 96 cores of this machine"},
+      {SlotsFrom::kCpu, 4, 1, 96, "slots from the 96 cores of this machine"},
+      {SlotsFrom::kCpu, 4, 2, 48, "slots from the 96 cores of this machine"},
+      {SlotsFrom::kGpu, 4, 2, 2, "slots from the 4 GPUs of this machine"},
+  };
+  for (const auto& c : cases) {
+    LaunchOptions options = Options(c.nodes, {}, Launcher::kLocal);
+    options.slots_from = c.from;
+    facts.local_gpus = c.gpus;
+    const auto plan = MakeLaunchPlan(options, std::nullopt, facts);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->nodes[0].slots, c.slots);
+    EXPECT_EQ(plan->slots_note, c.note);
+  }
+  LaunchOptions options = Options({}, {});
+  options.slots_from = SlotsFrom::kGpu;
+  facts.local_gpus = 0;
+  auto plan = MakeLaunchPlan(options, std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().message,
+            "--nproc_per_node gpu: this machine has 0 GPUs; give a number, or cpu");
+  options.slots_from = SlotsFrom::kAuto;
+  options.hostfile = "hf";
+  plan = MakeLaunchPlan(options, Hosts({2, 2}), facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("--nproc_per_node auto: the slots in hf say"));
+}
+
+TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {
+  PlanFacts facts;
+  facts.own_names = {"localhost", "127.0.0.1", "::1", "here.example", "here"};
+  facts.user = "alice";
+  const auto launcher = [&](const std::string& file, auto change) {
+    LaunchOptions options = Options({}, {}, {}, "hf");
+    change(options);
+    const auto plan = MakeLaunchPlan(
+        options, ParseHostfile(file, "hf").ok() ? *ParseHostfile(file, "hf") : std::vector<Host>{},
+        facts);
+    EXPECT_TRUE(plan.ok()) << file;
+    return plan.ok() ? plan->launcher : Launcher::kLocal;
+  };
+  const auto nothing = [](LaunchOptions&) {};
+  for (const char* file : {"localhost slots=2", "127.0.0.1 slots=1", "here slots=1",
+                           "alice@here.example slots=1", "[::1] slots=2"})
+    EXPECT_EQ(launcher(file, nothing), Launcher::kLocal) << file;
+  for (const char* file :
+       {"there slots=2", "bob@localhost slots=1", "localhost:2222 slots=1",
+        "localhost slots=1\nthere slots=1", "localhost slots=1\nthere slots=1 spare=true"})
+    EXPECT_EQ(launcher(file, nothing), Launcher::kSsh) << file;
+  const char* here = "localhost slots=2";
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.force_multi = true; }), Launcher::kSsh);
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.launcher = Launcher::kSsh; }), Launcher::kSsh);
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.ssh_port = 2222; }), Launcher::kSsh);
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.ssh_command = {"ssh"}; }), Launcher::kSsh);
+  EXPECT_EQ(launcher("localhost slots=1\nthere slots=1",
+                     [](LaunchOptions& o) { o.include = "localhost"; }),
+            Launcher::kLocal);
+}
+
+TEST(MakeLaunchPlan, ForceMultiReachesThisMachineOverSshToo) {
+  LaunchOptions options = Options({}, 2);
+  options.force_multi = true;
+  const auto plan = MakeLaunchPlan(options, std::nullopt, {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->launcher, Launcher::kSsh);
+  EXPECT_EQ(plan->nodes[0].host, "localhost");
+  options.launcher = Launcher::kLocal;
+  const auto refused = MakeLaunchPlan(options, std::nullopt, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("--force_multi"));
+}
+
+TEST(MakeLaunchPlan, EnvironmentAndLabelsComeAlong) {
+  auto hosts = Hosts({1, 1});
+  hosts[1].env = {{"A", "b"}};
+  hosts[1].labels = {{"rack", "7"}};
+  const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), hosts, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->nodes[0].env.empty());
+  EXPECT_EQ(plan->nodes[1].env, hosts[1].env);
+  EXPECT_EQ(plan->nodes[1].labels, hosts[1].labels);
+}
+
 struct DeviceCase {
   DeviceChoice requested;
   std::vector<NodeGpus> nodes;
@@ -253,6 +424,13 @@ TEST(DecideDevice, Table) {
       {D::kAuto, {{"n0", 2, 4}, {"n1", 2, 4}}, true, "CUDA, as every slot has a GPU"},
       {D::kAuto, {{"n0", 2, 2}, {"n1", 2, 2}}, true, "errorthis machine has 2 GPUs for 4 slots; "},
       {D::kAuto, {{"n0", 2, 0}, {"n1", 2, 0}}, true, "CPU, as no node has an NVIDIA GPU"},
+      {D::kAuto, {{"a", 2, 8, 7}}, false, "CUDA, as every slot has a GPU"},
+      {D::kAuto,
+       {{"a", 2, 4, 7}},
+       false,
+       "error--device auto: not every slot has a GPU: a has 4 "
+       "GPUs, so no GPU 7; "},
+      {D::kAuto, {{"n0", 2, 4, 1}, {"n1", 2, 4, 3}}, true, "CUDA, as every slot has a GPU"},
   };
   for (const DeviceCase& c : cases) {
     SCOPED_TRACE(c.said);

@@ -195,7 +195,7 @@ TEST(ParseHostfile, AnyBytesGiveHostsOrOneLine) {
     const auto hosts = ParseHostfile(text, "hf");
     if (!hosts.ok()) {
       EXPECT_THAT(hosts.error().message, StartsWith("hf:"));
-      EXPECT_EQ(hosts.error().message.find('\n'), std::string::npos);
+      EXPECT_EQ(hosts.error().message.find('\n'), std::string::npos) << hosts.error().message;
       continue;
     }
     EXPECT_FALSE(hosts->empty());

@@ -59,6 +59,27 @@ TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
   EXPECT_EQ(map.at("TORCHELASTIC_RUN_ID"), "job");
 }
 
+TEST(WorkerEnvTest, APlaceIsWhatIsRequired) {
+  for (const auto& [name, value] : Example().Required()) EXPECT_TRUE(IsPlaceVariable(name)) << name;
+  for (const char* name :
+       {"OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "RAN", ""})
+    EXPECT_FALSE(IsPlaceVariable(name)) << name;
+}
+
+TEST(WorkerEnvTest, ThreadsThatFollowFromCoresAreRequired) {
+  WorkerEnv env = Example();
+  env.role = "trainer";
+  env.omp_num_threads = 3;
+  const auto names = [&] {
+    const auto list = env.Required();
+    return Map(list.begin(), list.end());
+  };
+  EXPECT_EQ(names().count("OMP_NUM_THREADS"), 0u);
+  EXPECT_EQ(names().at("ROLE_NAME"), "trainer");
+  env.omp_required = true;
+  EXPECT_EQ(names().at("OMP_NUM_THREADS"), "3");
+}
+
 TEST(WorkerEnvTest, WithoutALauncherTheWorldIsOne) {
   const Result<WorkerEnv> env = WorkerEnv::FromEnviron(Lookup({}));
   ASSERT_TRUE(env.ok());

@@ -1,0 +1,32 @@
+// Columns for people.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+// A line for each row, its cells in columns that are as wide as they must be. Rows have the same
+// number of cells; cells are one line of plain ASCII, or columns shift.
+inline std::string TextTable(const std::vector<std::vector<std::string>>& rows,
+                             const std::string& indent = "") {
+  std::vector<size_t> widths;
+  for (const std::vector<std::string>& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line = indent;
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line += std::string(widths[i] - row[i].size() + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace dslaunch

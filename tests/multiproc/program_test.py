@@ -1,0 +1,240 @@
+"""What a program is started with: its form, its own local rank, its environment and arguments byte for byte, a
+script sourced before it, the cores it runs on."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from awkward_bytes import awkward_strings  # noqa: E402
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+
+ONE = ["--launcher", "local", "--num_gpus", "1"]
+TWO = ["--launcher", "local", "--num_gpus", "2"]
+
+# Writes what it was given to report.RANK.
+REPORT = r"""
+import json, os, sys
+json.dump({
+    "env": {os.fsencode(k).hex(): os.fsencode(v).hex() for k, v in os.environ.items()},
+    "argv": [os.fsencode(word).hex() for word in sys.argv], "orig": sys.orig_argv[1:-1] and sys.orig_argv,
+    "interpreter": sys.executable, "path0": sys.path[0], "cpus": sorted(os.sched_getaffinity(0)),
+    "name": __name__,
+}, open(os.environ["FOLDER"] + "/report." + os.environ["RANK"], "w"))
+"""
+TAKES_LOCAL_RANK = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("{option}", type=int, required=True)
+parser.parse_known_args()
+"""
+
+
+class ProgramCase(LauncherCase):
+    def script(self, name="report.py", before=""):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(before + REPORT)
+        return path
+
+    def reports(self, *words, ranks=1, env=None):
+        for old in self.folder.glob("report.[0-9]*"):
+            old.unlink()
+        code, job = self.run_job(*words, env={"FOLDER": str(self.folder), **(env or {})})
+        self.assert_code(0, code, job)
+        reports = [json.loads((self.folder / f"report.{rank}").read_text()) for rank in range(ranks)]
+        for report in reports:
+            report["raw"] = {bytes.fromhex(k): bytes.fromhex(v) for k, v in report["env"].items()}
+            report["env"] = {os.fsdecode(k): os.fsdecode(v) for k, v in report["raw"].items()}
+            report["argv"] = [bytes.fromhex(word) for word in report["argv"]]
+        return reports
+
+
+class Forms(ProgramCase):
+    def test_a_module(self):
+        self.script("pkg/mod.py")
+        report, = self.reports(ONE, "--module", "pkg.mod", "a b")
+        self.assertEqual([os.fsencode(self.folder / "pkg/mod.py"), b"a b"], report["argv"])
+        self.assertEqual(["-u", "-m", "pkg.mod", "a b"], report["orig"][1:])
+
+    def test_a_script_by_path_keeps_its_name(self):
+        path = self.script("no suffix")
+        report, = self.reports(ONE, "--run_path", path, "--lr", "1")
+        self.assertEqual([os.fsencode(path), b"--lr", b"1"], report["argv"])
+        self.assertEqual("__main__", report["name"])
+
+    def test_a_script_is_not_python_if_the_user_says_so(self):
+        path = self.script()
+        path.write_text("#!/bin/sh\necho \"$0 $1\" > $FOLDER/ran\n")
+        path.chmod(0o755)
+        code, job = self.run_job(ONE, "--no_python", path, "x", env={"FOLDER": str(self.folder)})
+        self.assert_code(0, code, job)
+        self.assertEqual(f"{path} x\n", (self.folder / "ran").read_text())
+
+    def test_a_script_that_takes_its_local_rank_gets_it(self):
+        for option in ("--local_rank", "--local-rank"):
+            path = self.script(before=TAKES_LOCAL_RANK.format(option=option))
+            for rank, report in enumerate(self.reports(TWO, path, "x", ranks=2)):
+                self.assertEqual([os.fsencode(path), f"{option}={rank}".encode(), b"x"], report["argv"])
+        code, job = self.run_job(TWO, "--no_local_rank", path, env={"FOLDER": str(self.folder)})
+        self.assert_code(2, code, job)  # argparse misses it
+        report, = self.reports(ONE, self.script(), "x")
+        self.assertEqual(2, len(report["argv"]), "a script that takes none gets none")
+
+
+class ByteForByte(ProgramCase):
+    def test_arguments_and_values(self):
+        seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
+        print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
+        chance = random.Random(seed)
+        script = self.script()
+        for _ in range(4):
+            arguments = awkward_strings(chance, 20)
+            values = awkward_strings(chance, 20)
+            words = [part for i, value in enumerate(values) for part in ("--env", b"V%d=%b" % (i, value))]
+            for report in self.reports(TWO_BY_TWO, *words, script, *arguments, ranks=4):
+                self.assertEqual(arguments, report["argv"][1:], f"seed {seed}")
+                self.assertEqual(values, [report["raw"][b"V%d" % i] for i in range(20)], f"seed {seed}")
+
+    def test_values_of_an_environment_file(self):
+        seed = int(os.environ.get("DSLAUNCH_TEST_SEED", time.time_ns() & 0xffffffff))
+        print(f"DSLAUNCH_TEST_SEED={seed}", file=sys.stderr)
+        # Without what ends a line, and without blanks around.
+        values = [value.replace(b"\n", b"").replace(b"\r", b"").strip()
+                  for value in awkward_strings(random.Random(seed), 40)]
+        (self.folder / ".deepspeed_env").write_bytes(b"".join(b"V%d=%b\n" % pair for pair in enumerate(values)))
+        for report in self.reports(TWO_BY_TWO, self.script(), ranks=4):
+            self.assertEqual(values, [report["raw"][b"V%d" % i] for i in range(40)], f"seed {seed}")
+
+
+class EnvironmentFile(ProgramCase):
+    def test_the_order_of_what_counts(self):
+        home = self.folder / "home"
+        home.mkdir()
+        (home / ".deepspeed_env").write_text("A=home\nB=home\nC=home\n")
+        (self.folder / ".deepspeed_env").write_text("# ours\n\nB=cwd\nC=cwd\nRANK=77\n")
+        report, = self.reports(ONE, "--env", "C=option", self.script(), env={"HOME": str(home), "A": "node", "D": "node"})
+        self.assertEqual(["home", "cwd", "option", "node", "0"], [report["env"][name] for name in "ABCD"] +
+                         [report["env"]["RANK"]])
+        self.assert_says(self.last_job, "RANK is left out", "these variables from .*home/.deepspeed_env: A, B, C")
+
+    def test_another_name(self):
+        (self.folder / "mine").write_text("A=1\n")
+        report, = self.reports(ONE, self.script(), env={"DS_ENV_FILE": "mine"})
+        self.assertEqual("1", report["env"]["A"])
+
+    def test_a_line_that_is_none_is_refused_before_anything_starts(self):
+        (self.folder / ".deepspeed_env").write_text("A=1\nNCCL_DEBUG INFO\n")
+        code, job = self.run_job(ONE, bash("touch started"))
+        self.assert_code(65, code, job)
+        self.assert_says(job, r"\.deepspeed_env:2: 'NCCL_DEBUG INFO': there is no '='")
+        self.assertFalse((self.folder / "started").exists())
+
+    def test_no_shell_expands_it_and_the_user_hears_so(self):
+        (self.folder / ".deepspeed_env").write_text("A=$HOME/x\n")
+        report, = self.reports(ONE, self.script())
+        self.assertEqual("$HOME/x", report["env"]["A"])
+        self.assert_says(self.last_job, r"\.deepspeed_env:1: A is taken as it is written.*--venv_script")
+
+
+class VenvScript(ProgramCase):
+    def test_its_environment_and_its_python_are_the_ranks(self):
+        (self.folder / "bin").mkdir()
+        (self.folder / "bin" / "python3").symlink_to("/usr/bin/python3")
+        (self.folder / "activate").write_text(f"export VIRTUAL_ENV={self.folder}\nexport PATH=$VIRTUAL_ENV/bin:$PATH\n"
+                                              "export SITE='two words'\nunset GONE\necho noise\n")
+        report, = self.reports(ONE, "--venv_script", "activate", "--env", "SITE2=x", self.script(), env={"GONE": "1"})
+        self.assertEqual(str(self.folder / "bin/python3"), report["interpreter"])
+        self.assertEqual("two words", report["env"]["SITE"])
+        self.assertTrue(report["env"]["PATH"].startswith(f"{self.folder}/bin:"))
+        self.assertNotIn("GONE", report["env"])
+
+    def test_what_goes_wrong_is_said_with_node_and_script(self):
+        (self.folder / "bad").write_text("echo 'no such thing' >&2\nreturn 3\n")
+        code, job = self.run_job(ONE, "--venv_script", self.folder / "bad", "true")
+        self.assert_code(65, code, job)
+        self.assert_says(job, rf"--venv_script {self.folder}/bad ended with 3: no such thing")
+        code, job = self.run_job(ONE, "--venv_script", "/no/such/script", "true")
+        self.assert_code(127, code, job)
+        self.assert_says(job, "--venv_script /no/such/script: No such file")
+
+
+class Places(ProgramCase):
+    def test_role_address_and_virtual_local_rank(self):
+        reports = self.reports(TWO, "--role", "trainer", "--master_addr", "localhost", "--virtual-local-rank",
+                               self.script(before=TAKES_LOCAL_RANK.format(option="--local_rank")), ranks=2)
+        for rank, report in enumerate(reports):
+            env = report["env"]
+            self.assertEqual(("trainer", "localhost", "0", str(rank), "2", str(rank)),
+                             (env["ROLE_NAME"], env["MASTER_ADDR"], env["LOCAL_RANK"], env["RANK"],
+                              env["LOCAL_WORLD_SIZE"], env["CUDA_VISIBLE_DEVICES"]))
+            self.assertEqual(b"--local_rank=0", report["argv"][1])
+
+    def test_the_pid_file_names_who_to_signal(self):
+        job = self.start(TWO, "--save_pid", bash("touch up.$RANK; exec sleep 60"))
+        self.wait_for_files(job, "up.*", 2)
+        path = pathlib.Path(f"/tmp/{job.pid}.deepspeed")
+        self.assert_says(job, re.escape(str(path)))
+        os.kill(int(path.read_text()), 15)
+        self.wait(job, 15)
+        self.assertFalse(path.exists())
+        self.assert_nothing_left()
+
+    def test_the_pid_file_is_gone_after_a_good_end(self):
+        code, job = self.run_job(TWO, "--save_pid", "true")
+        self.assert_code(0, code, job)
+        self.assertFalse(pathlib.Path(f"/tmp/{job.pid}.deepspeed").exists())
+
+
+class Binding(ProgramCase):
+    """On this machine's cores, whatever they are."""
+
+    def setUp(self):
+        super().setUp()
+        self.cpus = sorted(os.sched_getaffinity(0))
+
+    def test_cores_are_shared_out(self):
+        if len(self.cpus) < 2:
+            self.skipTest("one CPU is nothing to share")
+        listed = f"{self.cpus[0]},{self.cpus[1]}"
+        reports = self.reports(TWO, "--bind_cores_to_rank", "--bind_core_list", listed, self.script(), ranks=2,
+                               env={"OMP_NUM_THREADS": "7"})
+        self.assertEqual([[self.cpus[0]], [self.cpus[1]]], [report["cpus"] for report in reports])
+        self.assertEqual(["1", "1"], [report["env"]["OMP_NUM_THREADS"] for report in reports])
+        # Nodes that are one machine share its cores too.
+        words = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", "--bind_cores_to_rank"]
+        cpus = [report["cpus"] for report in self.reports(words, self.script(), ranks=2)]
+        self.assertFalse(set(cpus[0]) & set(cpus[1]), cpus)
+
+    def test_taskset_sees_it(self):
+        code, job = self.run_job(ONE, "--bind_cores_to_rank", "--bind_core_list", str(self.cpus[-1]),
+                                 bash("taskset -pc $$"))
+        self.assert_code(0, code, job)
+        self.assert_says(job, rf"affinity list: {self.cpus[-1]}\b")
+
+    def test_numa_binding(self):
+        for choice in ("node", "socket", "exclusive", "core-complex"):
+            report, = self.reports(ONE, "--numa-binding", choice, self.script())
+            self.assertLessEqual(set(report["cpus"]), set(self.cpus))
+
+    def test_what_cannot_be_is_refused_before_anything_starts(self):
+        for words, code, message in (
+                (["--bind_cores_to_rank", "--bind_core_list", "5-3"], 64, "'5-3' ends before it begins"),
+                (["--bind_cores_to_rank", "--bind_core_list", "4000"], 64, "there is no CPU 4000"),
+                (["--bind_core_list", "0"], 64, "--bind_cores_to_rank"),
+                (["--bind_cores_to_rank", "--bind_core_list", str(self.cpus[0])], 64, "2 ranks cannot share 1 cores")):
+            got, job = self.run_job(TWO, words, bash("touch started"))
+            self.assert_code(code, got, job)
+            self.assert_says(job, message)
+            self.assertFalse((self.folder / "started").exists())
+        got, job = self.run_job(ONE, "--bind_cores_to_rank", "true", env={"KMP_AFFINITY": "compact"})
+        self.assert_code(64, got, job)
+        self.assert_says(job, "KMP_AFFINITY")
+
+
+if __name__ == "__main__":
+    main()
