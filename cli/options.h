@@ -127,8 +127,9 @@ struct LaunchOptions {
   std::string role = "default";  // ROLE_NAME of the ranks
 
   // SSH
-  int ssh_port =
-      0;  // 0: the hostfile's, ssh_config's or 22, in this order; never beats the hostfile
+  // The port of each node is its hostfile line's, else this, else ssh_config's, else 22. So this
+  // beats ssh_config, as `ssh -p` does, and never the hostfile. 0: not given.
+  int ssh_port = 0;
   std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
   bool dry_run = false;                  // says all that would be done, and does nothing
 
