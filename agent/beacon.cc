@@ -56,13 +56,11 @@ std::string Connect(const std::string& endpoint, Attempt& attempt) {
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   addrinfo* found = nullptr;
   const std::string port = std::to_string(PortOfEndpoint(endpoint));
-  const int status =
-      ::getaddrinfo(HostOfEndpoint(endpoint).c_str(), port.c_str(), &hints, &found);
+  const int status = ::getaddrinfo(HostOfEndpoint(endpoint).c_str(), port.c_str(), &hints, &found);
   if (status != 0) return ::gai_strerror(status);
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> holder(found, ::freeaddrinfo);
   attempt.started = Clock::now();
-  attempt.socket.Reset(
-      ::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  attempt.socket.Reset(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!attempt.socket) return std::strerror(errno);
   if (::connect(attempt.socket.get(), found->ai_addr, found->ai_addrlen) != 0 &&
       errno != EINPROGRESS)
@@ -146,7 +144,7 @@ pb::ListenReply Beacon::Light(const pb::ListenRequest& request) {
 void Beacon::PutOut() {
   asio::error_code ignored;
   acceptor_.close(ignored);
-  timer_.cancel(ignored);
+  timer_.cancel();
   for (const std::string& marker : std::exchange(markers_, {})) ::unlink(marker.c_str());
 }
 

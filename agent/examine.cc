@@ -209,8 +209,7 @@ std::optional<uint32_t> ParseCpuMax(std::string_view cpu_max) {
 }
 
 std::string NearestToJobsFolder() {
-  fs::path folder =
-      JobsFolder(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"), ::geteuid());
+  fs::path folder = JobsFolder(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"), ::geteuid());
   while (folder.has_relative_path() && ::access(folder.c_str(), F_OK) != 0)
     folder = folder.parent_path();
   return folder.string();

@@ -19,8 +19,8 @@
 #include "agent/job_logs.h"
 #include "agent/job_result.h"
 #include "agent/process_tree.h"
-#include "proto/contract/deadline.h"
 #include "proto/agent.grpc.pb.h"
+#include "proto/contract/deadline.h"
 #include "proto/contract/job_id.h"
 #include "rendezvous/channel.h"
 

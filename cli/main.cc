@@ -17,6 +17,8 @@
 #include "agent/process_tree.h"
 #include "cli/agent_binary.h"
 #include "cli/checkpoint_command.h"
+#include "cli/doctor.h"
+#include "cli/doctor_command.h"
 #include "cli/job_command.h"
 #include "cli/job_commands.h"
 #include "cli/job_policy.h"
@@ -204,6 +206,25 @@ Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& term
   return ToInt(ExitCode::kOk);
 }
 
+Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words));
+  if (!command.help.empty()) {
+    terminal.Out(command.help);
+    return ToInt(ExitCode::kOk);
+  }
+  DoctorRequest request;
+  DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
+  DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
+  request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
+  request.trains = command.trains;
+  request.json = command.launch.json;
+  request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);
+  request.bin_dir = BinaryFolder().string();
+  return RunDoctor(request, agent, terminal);
+}
+
 // Becomes the trainer, which does it. Returns only where that fails.
 Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
   DSL_TRY_ASSIGN(const CheckpointCommand command, ParseCheckpointCommand(words));
@@ -234,6 +255,8 @@ int Main(int argc, char** argv) {
     terminal.Out(options->text);
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kDoctor) {
+    exit_code = DoctorCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else {

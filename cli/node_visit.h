@@ -1,5 +1,5 @@
-// A connection of its own to one node: to visit a job that runs or ran there, or to ask the node what
-// it is like.
+// A connection of its own to one node: to visit a job that runs or ran there, or to ask the node
+// what it is like.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

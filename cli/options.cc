@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/count.h"
+#include "cli/doctor_command.h"
 #include "cli/job_command.h"
 #include "cli/option_values.h"
 #include "cli/suggest.h"
@@ -545,6 +546,12 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv) {
     }
     options.mode = first == "checkpoint" ? LaunchOptions::Mode::kCheckpointCommand
                                          : LaunchOptions::Mode::kJobCommand;
+    options.program = arguments;
+    return options;
+  }
+  if (IsDoctorCommand(first)) {
+    if (split.next > 0) return Usage("options of 'doctor' come behind it: dslaunch doctor -H FILE");
+    options.mode = LaunchOptions::Mode::kDoctor;
     options.program = arguments;
     return options;
   }

@@ -1,6 +1,9 @@
 // dslaunch-train [RECIPE.json]: one rank of a training job. Its place in the job comes from the
 // environment (proto/contract/worker_env.h), its recipe from the file or from DSLAUNCH_RECIPE.
 // dslaunch-train checkpoint ...: what `dslaunch checkpoint` runs (checkpoint/checkpoint_tool.h).
+// dslaunch-train --version: by which `dslaunch doctor` sees that it starts.
+#include <torch/version.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "dslaunch/version.h"
 #include "trainer/checkpoint/checkpoint_tool.h"
 #include "trainer/program/run.h"
 #include "trainer/train_error.h"
@@ -71,6 +75,10 @@ int main(int argc, char** argv) {
                                   // shows as a failed write
   if (argc >= 2 && argv[1] == std::string("checkpoint")) {
     return CheckpointMain({argv + 2, argv + argc});
+  }
+  if (argc == 2 && argv[1] == std::string("--version")) {
+    std::printf("dslaunch-train %s, LibTorch %s\n", DSLAUNCH_VERSION, TORCH_VERSION);
+    return ToInt(ExitCode::kOk);
   }
   int rank = 0;
   try {
