@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,20 @@ enum class DeviceChoice { kAuto, kCuda, kCpu };
 struct Tee {
   bool all = false;
   std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
+};
+
+// Some of the ranks' streams, as torchrun names them: of all local ranks, or 0:3,1:1.
+struct RankStreams {
+  static constexpr unsigned kStdout = 1;
+  static constexpr unsigned kStderr = 2;
+  static constexpr unsigned kBoth = 3;
+  unsigned of_others = 0;  // of each local rank that is not in `of_local_rank`
+  std::map<int, unsigned> of_local_rank;
+
+  unsigned Of(int local_rank) const {
+    const auto found = of_local_rank.find(local_rank);
+    return found == of_local_rank.end() ? of_others : found->second;
+  }
 };
 
 // How PROGRAM is started. kAuto: a name that ends in .py by the node's Python, else as it is.
@@ -145,10 +160,12 @@ struct LaunchOptions {
   // Output
   LogLevel log_level = LogLevel::kInfo;               // --quiet: kError
   std::optional<std::vector<int>> local_ranks_shown;  // of those that `tee` shows; ascending
-  std::vector<std::string> stdout_filters;  // only lines with one of these are shown; empty: all
+  // Shown lines with one of these are copied to filtered_stdout.log and filtered_stderr.log.
+  std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
   bool save_pid = false;  // DeepSpeed's /tmp/PID.ds
   Tee tee;
+  RankStreams log_only;  // in the log files only, though `tee` shows the rank
   std::string log_dir;  // empty: the user's state folder on each node
   int log_max_mb = 0;   // of each log file; 0: no limit
   bool json = false;    // the closing block on stdout too

@@ -87,11 +87,11 @@ int LaunchSession::ReportStartFailure() {
     if (failures++ == 0)
       end.cause = MakeCause(pb::Cause::START_FAILED, static_cast<uint32_t>(i), failure->code,
                             failure->message);
-    Say(failure->message);
+    Say(LogLevel::kError, failure->message);
   }
   if (nodes_.size() > 1) {
-    Say("nothing was started (" + std::to_string(failures) + " of " + Count(nodes_.size(), "node") +
-        " failed)");
+    Say(LogLevel::kError, "nothing was started (" + std::to_string(failures) + " of " +
+                              Count(nodes_.size(), "node") + " failed)");
   }
   end.exit_code = end.cause.exit_code();
   Report(end, /*show=*/false);
@@ -103,7 +103,7 @@ int LaunchSession::ReportEnd() {
   CloseLinks();
   const JobFacts facts = story_.Facts();
   if (!running_) {
-    Say("interrupted before anything was started");
+    Say(LogLevel::kError, "interrupted before anything was started");
     JobEnd end;
     end.cause = *facts.interrupted;
     end.exit_code = end.cause.exit_code();
@@ -122,7 +122,13 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
                                           Clock::now() - started_at_);
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
-  if (show) output_.Say(SummaryText(summary));
+  // Of a job that ended well there is to say how long it took, unless something went wrong all the
+  // same.
+  const bool has_trouble = !summary.left.empty() || !summary.remarks.empty();
+  const LogLevel level = summary.exit_code != 0 ? LogLevel::kError
+                         : has_trouble          ? LogLevel::kWarning
+                                                : LogLevel::kInfo;
+  if (show && Says(level)) output_.Say(SummaryText(summary));
   if (options_.json) output_.Print(json);
 }
 
