@@ -114,7 +114,7 @@ inline constexpr std::array<Row, kWorkerStates> kTable = {{
       {S::kEnded, R::kNone}}},
 }};
 static_assert(static_cast<size_t>(WorkerState::kEnded) + 1 == kWorkerStates);
-static_assert(static_cast<size_t>(WorkerEvent::kLadder) + 1 == kWorkerEvents);
+static_assert(static_cast<size_t>(WorkerEvent::kLadderKills) + 1 == kWorkerEvents);
 
 }  // namespace worker_table_internal
 

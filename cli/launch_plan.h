@@ -28,11 +28,11 @@ struct PlannedNode {
   int port = 0;      // 0: not given
   std::string user;  // empty: not given
   int slots = 0;
-  int first_rank = 0;        // ranks first_rank .. first_rank + slots - 1, unless it is a spare
-  bool spare = false;        // takes ranks only in place of a node that was lost
-  std::vector<int> devices;  // of the node, one per slot; empty: the first ones
-  std::vector<std::pair<std::string, std::string>> env;  // for its ranks
-  std::vector<std::pair<std::string, std::string>> labels;
+  int first_rank = 0;  // ranks first_rank .. first_rank + slots - 1, unless it is a spare
+  bool spare = false;  // takes ranks only in place of a node that was lost
+  std::vector<int> devices = {};  // of the node, one per slot; empty: the first ones
+  std::vector<std::pair<std::string, std::string>> env = {};  // for its ranks
+  std::vector<std::pair<std::string, std::string>> labels = {};
 };
 
 struct LaunchPlan {

@@ -30,11 +30,11 @@ struct Host {
   int line = 0;      // in the file, from 1
   bool spare = false;
   // Of the YAML form.
-  std::vector<std::pair<std::string, std::string>> env;  // for the ranks of this node
-  std::vector<std::pair<std::string, std::string>>
-      labels;  // shown with the node; nothing acts on them
+  std::vector<std::pair<std::string, std::string>> env = {};  // for the ranks of this node
+  std::vector<std::pair<std::string, std::string>> labels =
+      {};  // shown with the node; nothing acts on them
   // Chosen by a filter (host_filter.h) of the devices 0 .. slots - 1, ascending; empty: all.
-  std::vector<int> devices;
+  std::vector<int> devices = {};
 };
 
 // Parses a whole hostfile; `path` only appears in messages. Pure, linear in the size of `text`.

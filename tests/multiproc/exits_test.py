@@ -53,7 +53,7 @@ class Exits(LauncherCase):
 
     def test_one_killed_counts_though_its_victim_ended_before_it(self):
         # A large process takes longer to die than its peers need to see its connections closed.
-        code, job, _ = self.fail_on_rank(2, "echo 'Connection reset by peer' >&2; exit 69", others=LOOP,
+        code, job, _ = self.fail_on_rank(2, "echo 'gloo: Connection reset by peer' >&2; exit 69", others=LOOP,
                                          first="""[ "$RANK" != 3 ] || trap 'kill -KILL $$' TERM""")
         self.assert_code(137, code, job)
         self.assert_says(job, r"rank 3\b", "SIGKILL", "rank 2 failed because of it")

@@ -92,11 +92,14 @@ class Training(LauncherCase):
         images.mkdir()
         for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
             (images / name).write_bytes(bytes(3073 * 40))
-        for recipe, data, options in (("gpt2_tiny", text, ["--steps", 2]), ("gpt2_small", tokens, ["--plan_memory"]),
-                                      ("cifar10", images, ["--plan_memory"])):
-            code, job = self.run_job(LOCAL, "--num_gpus", 2, "train", recipe, "--data", data, *options, timeout_s=120)
+        perplexity, memory = (["--steps", 2], "test perplexity"), (["--plan_memory"], "memory of")
+        for recipe, ranks, data, (options, says) in (
+                ("gpt2_tiny", 2, text, perplexity), ("gpt2_tiny_pipeline", 2, text, perplexity),
+                ("gpt2_small", 2, tokens, memory), ("gpt2_small_pipeline", 4, tokens, memory),
+                ("cifar10", 2, images, memory)):
+            code, job = self.run_job(LOCAL, "--num_gpus", ranks, "train", recipe, "--data", data, *options, timeout_s=120)
             self.assert_code(0, code, job)
-            self.assert_says(job, "test perplexity" if recipe == "gpt2_tiny" else "memory of one rank")
+            self.assert_says(job, says)
             code, job = self.run_job(LOCAL, "--num_gpus", 1, "train", recipe, timeout_s=60)
             self.assert_code(65, code, job)
             self.assert_says(job, "data.path is missing", "--data")

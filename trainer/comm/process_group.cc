@@ -111,7 +111,7 @@ std::string DoneKey(int rank) { return "done/" + std::to_string(rank); }
 void SurviveBrokenPipes() {
   struct sigaction found = {};
   if (sigaction(SIGPIPE, nullptr, &found) == 0 && found.sa_handler == SIG_DFL) {
-    std::signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
   }
 }
 
