@@ -57,6 +57,12 @@ std::string NewJobId() {
   return text;
 }
 
+// Empty where it is not set.
+std::string FromEnvironment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
 Result<std::string> WorkingDirectory() {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::current_path(error);
@@ -82,7 +88,8 @@ Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) 
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
                                    Terminal& terminal) {
   DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, cwd));
-  if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
+  if (!recipe.notice.empty() && options.log_level >= LogLevel::kInfo)
+    terminal.Err("dslaunch: " + recipe.notice);
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
@@ -187,7 +194,11 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
   session.detach = options.detach;
-  session.tee = options.detach ? Tee{false, {}} : options.tee;
+  session.shown = {options.tee, options.local_ranks_shown, options.log_only};
+  session.stdout_filters = options.stdout_filters;
+  session.stderr_filters = options.stderr_filters;
+  session.tags = {FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), options.role};
+  session.log_level = options.log_level;
   session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
   session.log_max_bytes = static_cast<uint64_t>(options.log_max_mb) << 20;
   for (const std::string& argument : MaskedArguments(arguments))
@@ -214,7 +225,8 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
   JobRecord record = MakeRecord(session, arguments);
   record.ssh_command = options.ssh_command;
-  if (const Result<void> kept = WriteJobRecord(jobs_folder, record); !kept.ok())
+  const Result<void> kept = WriteJobRecord(jobs_folder, record);
+  if (!kept.ok() && options.log_level >= LogLevel::kWarning)
     terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
   // that never answered, use them until the process ends.

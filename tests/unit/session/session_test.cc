@@ -46,6 +46,19 @@ pb::NodeEvent Outcome(uint64_t epoch) {
   return event;
 }
 
+pb::NodeEvent Step(int step, int total_steps) {
+  pb::NodeEvent event;
+  event.mutable_status()->set_line(R"({"event":"step","step":)" + std::to_string(step) +
+                                   R"(,"total_steps":)" + std::to_string(total_steps) + "}");
+  return event;
+}
+
+pb::NodeEvent Notice(const std::string& text) {
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(text);
+  return event;
+}
+
 pb::NodeEvent Done(const std::vector<uint32_t>& members) {
   pb::NodeEvent event;
   event.mutable_done()->set_closed(true);
@@ -148,6 +161,83 @@ TEST_F(SessionTest, AJobThatEndsWell) {
   EXPECT_EQ(events.back(), "end");
   EXPECT_EQ(std::ranges::count(events, "node_connected"), 2);
   EXPECT_EQ(std::ranges::count(events, "started"), 2);
+}
+
+// What there is to say of a job in which a rank is stopped for a while, at each level.
+TEST_F(SessionTest, SaysAsMuchAsItIsAskedTo) {
+  PlanFor(1, 1, 0);
+  const ScriptedNode::Script script = [](AgentScript& agent) {
+    agent.Send(Started(1, {0}));
+    agent.Send(Step(10, 10));
+    agent.Send(Notice("rank 0 was stopped"));
+    EndWell(agent, 1, {0});
+  };
+  transport_->Add("node0", {script, script, script, script});
+  const struct {
+    LogLevel level;
+    std::vector<std::string> says, says_not;
+  } cases[] = {
+      {LogLevel::kError, {}, {"dslaunch", "step", "rank 0"}},
+      {LogLevel::kWarning, {"rank 0 was stopped"}, {"1 slot", "step", "ended well"}},
+      {LogLevel::kInfo, {"rank 0 was stopped", "1 slot", "step 10/10", "ended well"}, {"reached"}},
+      {LogLevel::kDebug,
+       {"node0 is reached after", "node0 is prepared", "CPU, as no node has", "ended well",
+        "it is empty", "rank 0 was stopped"},
+       {}},
+  };
+  for (const auto& c : cases) {
+    std::filesystem::remove(folder_ / "err");
+    options_.log_level = c.level;
+    EXPECT_EQ(Run(), 0) << said();
+    for (const std::string& text : c.says) EXPECT_THAT(said(), HasSubstr(text));
+    for (const std::string& text : c.says_not) EXPECT_THAT(said(), Not(HasSubstr(text)));
+    EXPECT_EQ(Closing().at("exit_code"), 0);  // asked for by --json
+  }
+}
+
+TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
+  PlanFor(1, 1, 0);
+  options_.log_level = LogLevel::kError;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    agent.BeSilent();
+                  }});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_THAT(said(), testing::StartsWith("dslaunch: node0 was lost: nothing was heard of it"));
+  EXPECT_THAT(said(), testing::EndsWith("  exit code 69\n"));
+}
+
+TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {
+  PlanFor(1, 1, 0);
+  options_.log_level = LogLevel::kError;
+  transport_->Add("node0", {});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_EQ(said(), "dslaunch: node 'node0': no route to host\n");
+}
+
+TEST_F(SessionTest, NodesSendOnlyWhatIsShown) {
+  PlanFor(1, 1, 0);
+  const ScriptedNode::Script script = [](AgentScript& agent) {
+    agent.Send(Started(1, {0}));
+    EndWell(agent, 1, {0});
+  };
+  transport_->Add("node0", {script, script});
+  options_.shown = {{true, {}}, std::vector{1, 3}, {}};
+  options_.stdout_filters = {"loss"};
+  options_.tags = {"[$rank]", "trainer"};
+  EXPECT_EQ(Run(), 0) << said();
+  const pb::RunRequest run = transport_->node("node0").ran().at(0);
+  EXPECT_TRUE(run.shown().all());
+  EXPECT_THAT(run.shown().local_ranks(), ElementsAre(1, 3));
+  EXPECT_THAT(run.filtered().ranks().local_ranks(), ElementsAre(1, 3));
+  EXPECT_THAT(run.filtered().stdout_texts(), ElementsAre("loss"));
+  EXPECT_THAT(run.filtered().stderr_texts(), IsEmpty());
+  EXPECT_EQ(run.filtered().tag_template(), "[$rank]");
+  EXPECT_EQ(run.filtered().role(), "trainer");
+
+  options_.shown = {{false, {0}}, std::vector<int>(), {}};
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(transport_->node("node0").ran().at(1).shown().ByteSizeLong(), 0u);
 }
 
 TEST_F(SessionTest, StartsWithoutANodeThatIsNotThereIfTheRestIsEnough) {
