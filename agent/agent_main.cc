@@ -9,7 +9,7 @@
 
 namespace dslaunch {
 
-int RunAgent(int grpc_fd, int control_fd) {
+int RunAgent(int grpc_fd, int control_fd, int command_fd) {
   asio::io_context loop(1);
   std::unique_ptr<grpc::Server> server;
   NodeAgent agent(loop, control_fd,
@@ -21,6 +21,7 @@ int RunAgent(int grpc_fd, int control_fd) {
   server = builder.BuildAndStart();
   if (!server) return ToInt(ExitCode::kInternal);
   ServeFd(*server, UniqueFd(grpc_fd));
+  if (command_fd >= 0) ServeFd(*server, UniqueFd(command_fd));
   loop.run();
   // Nothing is left to save, and gRPC's orderly shutdown would cost more than the whole no-op job.
   _exit(ToInt(ExitCode::kOk));

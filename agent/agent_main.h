@@ -4,7 +4,8 @@
 namespace dslaunch {
 
 // Serves proto/agent.proto on `grpc_fd` and drives the keeper behind `control_fd` until the job and
-// the front end are gone. Takes both descriptors. Returns the process's exit status.
-int RunAgent(int grpc_fd, int control_fd);
+// the front end are gone. `command_fd`, unless -1, is served too: this node's own command in the
+// per-node style. Takes all descriptors. Returns the process's exit status.
+int RunAgent(int grpc_fd, int control_fd, int command_fd);
 
 }  // namespace dslaunch

@@ -44,8 +44,7 @@ grpc::ServerUnaryReactor* AgentService::Renew(grpc::CallbackServerContext* conte
 }
 
 grpc::ServerUnaryReactor* AgentService::Move(grpc::CallbackServerContext* context,
-                                             const pb::MoveRequest* request,
-                                             pb::MoveReply* reply) {
+                                             const pb::MoveRequest* request, pb::MoveReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, request, reply, reactor] {
     *reply = agent_.Move(*request);
@@ -91,6 +90,17 @@ grpc::ServerUnaryReactor* AgentService::Status(grpc::CallbackServerContext* cont
   asio::post(loop_, [this, reply, reactor] {
     *reply = agent_.Status();
     reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Own(grpc::CallbackServerContext* context,
+                                            const pb::OwnPart* request, pb::Empty*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reactor] {
+    reactor->Finish(agent_.Own(*request)
+                        ? grpc::Status::OK
+                        : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "it is too late"));
   });
   return reactor;
 }

@@ -36,6 +36,8 @@ class AgentService final : public pb::Agent::CallbackService {
                                                   const pb::AttachRequest* request) override;
   grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const pb::Empty* request,
                                    pb::JobStatus* reply) override;
+  grpc::ServerUnaryReactor* Own(grpc::CallbackServerContext* context, const pb::OwnPart* request,
+                                pb::Empty* reply) override;
 
  private:
   asio::io_context& loop_;

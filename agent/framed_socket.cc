@@ -34,8 +34,12 @@ void AppendLength(uint32_t length, std::string& out) {
 
 class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& io, UniqueFd fd, OnMessage on_message, OnClosed on_closed)
-      : socket_(io), on_message_(std::move(on_message)), on_closed_(std::move(on_closed)) {
+  Impl(asio::io_context& io, UniqueFd fd, OnMessage on_message, OnClosed on_closed,
+       size_t max_frame_bytes)
+      : max_frame_bytes_(max_frame_bytes),
+        socket_(io),
+        on_message_(std::move(on_message)),
+        on_closed_(std::move(on_closed)) {
     socket_.assign(asio::local::stream_protocol(), fd.Release());
   }
 
@@ -118,9 +122,10 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     std::string_view rest = partial_;
     while (rest.size() >= kHeaderBytes) {
       const size_t length = ReadLength(rest);
-      if (length > kMaxFrameBytes) {
+      if (length > max_frame_bytes_) {
         return Close("a message of " + std::to_string(length) +
-                     " bytes was announced, above the limit of 16 MiB");
+                     " bytes was announced, above the limit of " +
+                     std::to_string(max_frame_bytes_));
       }
       if (rest.size() < kHeaderBytes + length) break;
       on_message_(rest.substr(kHeaderBytes, length));
@@ -148,6 +153,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
                [self = shared_from_this(), reason = std::move(reason)] { self->Close(reason); });
   }
 
+  const size_t max_frame_bytes_;
   asio::local::stream_protocol::socket socket_;
   OnMessage on_message_;
   OnClosed on_closed_;
@@ -164,9 +170,9 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
 };
 
 FramedSocket::FramedSocket(asio::io_context& io, UniqueFd fd, OnMessage on_message,
-                           OnClosed on_closed)
-    : impl_(
-          std::make_shared<Impl>(io, std::move(fd), std::move(on_message), std::move(on_closed))) {
+                           OnClosed on_closed, size_t max_frame_bytes)
+    : impl_(std::make_shared<Impl>(io, std::move(fd), std::move(on_message), std::move(on_closed),
+                                   max_frame_bytes)) {
   impl_->Read();
 }
 

@@ -28,7 +28,9 @@ class FramedSocket {
   // people.
   using OnClosed = std::function<void(const std::string& reason)>;
 
-  FramedSocket(asio::io_context& io, UniqueFd fd, OnMessage on_message, OnClosed on_closed);
+  // `max_frame_bytes`: of a message that arrives.
+  FramedSocket(asio::io_context& io, UniqueFd fd, OnMessage on_message, OnClosed on_closed,
+               size_t max_frame_bytes = kMaxFrameBytes);
   // Closes the socket; no callback is called any more.
   ~FramedSocket();
   FramedSocket(const FramedSocket&) = delete;

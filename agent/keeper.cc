@@ -538,6 +538,7 @@ int RunKeeper(const KeeperOptions& options) {
   setpgid(agent, agent);
   agent_grpc.Reset();
   agent_control.Reset();
+  UniqueFd(options.command_fd).Reset();
 
   for (const int signal : kHandledSignals) sigdelset(&before, signal);
   return Keeper(agent, inherited, std::move(streams), std::move(guard)).Run(before);

@@ -12,6 +12,8 @@ struct KeeperOptions {
   std::string nonce;     // the front end's, repeated in the hello line
   std::string build_id;  // of this binary
 
+  int command_fd = -1;  // inherited, for the agent alone: its node's own command; -1: none
+
   // The agent's whole life, in a process of its own: serves gRPC on the first descriptor and speaks
   // KeeperRequest and KeeperEvent (agent/framed_socket.h) on the second; both are its to close.
   // What it returns is its exit code. Its stdin and stdout are /dev/null. When the keeper dies it

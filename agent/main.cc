@@ -40,13 +40,18 @@ int main(int argc, char** argv) {
   const bool has_nonce = argc >= 4 && std::strcmp(argv[2], "--nonce") == 0 && IsHex(argv[3]);
   const std::string mode = has_nonce ? argv[1] : "";
   const bool detachable = argc == 5 && std::strcmp(argv[4], "--detachable") == 0;
-  if (mode == "keeper" && (argc == 4 || detachable)) {
+  const bool has_command = argc == 6 && std::strcmp(argv[4], "--command-fd") == 0;
+  const std::optional<uint32_t> command_fd = has_command ? ReadNumber(argv[5]) : std::nullopt;
+  if (mode == "keeper" && (argc == 4 || detachable || command_fd)) {
     if (detachable && dslaunch::ShouldLeaveSession(dslaunch::ReadLogoutFacts()))
       dslaunch::LeaveSession(argv);
     dslaunch::KeeperOptions options;
     options.nonce = argv[3];
     options.build_id = dslaunch::OwnBuildId();
-    options.run_agent = dslaunch::RunAgent;
+    if (command_fd) options.command_fd = static_cast<int>(*command_fd);
+    options.run_agent = [command = options.command_fd](int grpc_fd, int control_fd) {
+      return dslaunch::RunAgent(grpc_fd, control_fd, command);
+    };
     return dslaunch::RunKeeper(options);
   }
   const dslaunch::VisitOptions visit = {has_nonce ? argv[3] : "", dslaunch::OwnBuildId()};
@@ -56,7 +61,7 @@ int main(int argc, char** argv) {
     return dslaunch::RunAttach(visit, argv[4], *node);
   std::fprintf(stderr,
                "dslaunch-agent is started by dslaunch, not by hand.\n"
-               "usage: dslaunch-agent keeper --nonce HEX [--detachable]\n"
+               "usage: dslaunch-agent keeper --nonce HEX [--detachable | --command-fd N]\n"
                "       dslaunch-agent read --nonce HEX\n"
                "       dslaunch-agent attach --nonce HEX JOB NODE\n"
                "       dslaunch-agent --version\n");

@@ -10,6 +10,7 @@
 #include "agent/logout.h"
 #include "agent/node_identity.h"
 #include "agent/shell_environment.h"
+#include "proto/contract/job_id.h"
 
 namespace dslaunch {
 namespace {
@@ -50,8 +51,36 @@ pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
   return reply;
 }
 
-Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& request) {
+bool NodeAgent::Own(const pb::OwnPart& part) {
+  if (own_ || prepared_) return false;
+  own_ = part;
+  return true;
+}
+
+Result<pb::PrepareRequest> NodeAgent::WithOwnPart(const pb::PrepareRequest& request) const {
+  pb::PrepareRequest own = request;
+  if (!own_) return own;
+  // Both become parts of paths.
+  const bool bad_name = std::ranges::any_of(request.nodes(), [](const pb::Node& node) {
+    return node.name().find_first_not_of('.') == std::string::npos;
+  });
+  const bool has_node = std::cmp_less(request.node_index(), request.nodes_size());
+  const bool bad_slots =
+      has_node && request.nodes(static_cast<int>(request.node_index())).slots() != own_->slots();
+  if (bad_name || bad_slots || !IsJobId(request.job_id()))
+    return Error{ExitCode::kNoPermission, "the front end sent a job that is not this command's"};
+  *own.mutable_program() = own_->program();
+  own.set_log_dir(own_->log_dir());
+  *own.mutable_ranks() = own_->ranks();
+  own.clear_devices();
+  own.set_save_pid(own_->save_pid());
+  own.set_detachable(false);
+  return own;
+}
+
+Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
+  DSL_TRY_ASSIGN(const pb::PrepareRequest request, WithOwnPart(sent));
   const auto nodes = static_cast<uint32_t>(request.nodes_size());
   if (request.node_index() >= nodes || request.rendezvous_node() >= nodes ||
       request.program().argv_size() == 0) {
@@ -140,9 +169,9 @@ Result<void> NodeAgent::SavePid() {
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
-  events_.Attach(
-      {request.stream_all(), {request.stream_ranks().begin(), request.stream_ranks().end()}},
-      std::move(sink));
+  events_.Attach(RankSelection(request.shown()), std::move(sink));
+  if (request.filtered().stdout_texts_size() + request.filtered().stderr_texts_size() > 0)
+    filtered_log_.emplace(loop_, node_name(), request.filtered());
   if (!stopping()) GoToRendezvous();  // else before it ran
 }
 

@@ -17,6 +17,7 @@
 #include "agent/attach_socket.h"
 #include "agent/epoch_workers.h"
 #include "agent/event_hub.h"
+#include "agent/filtered_log.h"
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
@@ -41,6 +42,7 @@ class NodeAgent {
   ~NodeAgent();
 
   // The Agent service (proto/agent.proto); all on the loop's thread.
+  bool Own(const pb::OwnPart& part);  // false: it is too late
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   void Renew() { lease_renewed_ = Clock::now(); }
@@ -69,6 +71,8 @@ class NodeAgent {
   };
 
   Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
+  // What `request` comes to where the front end has no say in what runs here.
+  Result<pb::PrepareRequest> WithOwnPart(const pb::PrepareRequest& request) const;
   // Environment and program of the ranks.
   Result<void> PrepareProgram();
   Result<void> SavePid();
@@ -137,6 +141,7 @@ class NodeAgent {
   FramedSocket keeper_;
   bool keeper_gone_ = false;
 
+  std::optional<pb::OwnPart> own_;
   pb::PrepareRequest prepare_;
   bool prepared_ = false;
   ResolvedProgram program_;
@@ -166,6 +171,7 @@ class NodeAgent {
   std::optional<Clock::time_point> stream_over_at_;
   Clock::time_point lease_renewed_ = Clock::now();
   EventHub events_;
+  std::optional<FilteredLog> filtered_log_;
 
   std::function<void(UniqueFd)> serve_;
   std::unique_ptr<AttachSocket> attach_socket_;

@@ -21,6 +21,7 @@ Result<void> NodeAgent::OpenRendezvous(const pb::MoveRequest& last) {
   options.timeouts = prepare_.timeouts();
   options.policy = prepare_.policy();
   options.one_machine = prepare_.local();
+  options.may_share_machine = prepare_.may_share_machine();
   options.rendezvous_node = prepare_.node_index();
   options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
   options.epoch = last.epoch();

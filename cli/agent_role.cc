@@ -12,6 +12,8 @@ std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view 
     case AgentRole::Kind::kRead:
       return {"read", "--nonce", nonce_text};
     case AgentRole::Kind::kJob:
+      if (role.command_fd >= 0)
+        return {"keeper", "--nonce", nonce_text, "--command-fd", std::to_string(role.command_fd)};
       break;
   }
   return {"keeper", "--nonce", nonce_text};

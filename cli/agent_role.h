@@ -18,6 +18,9 @@ struct AgentRole {
   Kind kind = Kind::kJob;
   std::string job_id;       // for kAttach; IsJobId(job_id)
   uint32_t node_index = 0;  // for kAttach
+  // For kJob, by the local transport only: a descriptor that the agent inherits and serves too,
+  // above 2; -1: none.
+  int command_fd = -1;
 };
 
 // The agent's arguments: lower-case letters, digits and '-' only, so that a login shell reads them

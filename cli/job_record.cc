@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <tuple>
 
 #include "proto/contract/job_paths.h"
@@ -22,6 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFileName[] = "/job.json";
+constexpr std::array<std::string_view, 3> kLauncherNames = {"local", "ssh", "per_node"};
 
 std::string ToText(const JobRecord& record) {
   Json nodes = Json::array();
@@ -32,7 +35,8 @@ std::string ToText(const JobRecord& record) {
   const Json json = {{"job", record.job_id},
                      {"pid", record.pid},
                      {"start_ticks", record.start_ticks},
-                     {"launcher", record.launcher == Launcher::kSsh ? "ssh" : "local"},
+                     {"launcher", kLauncherNames[static_cast<size_t>(record.launcher)]},
+                     {"ssh_command", record.ssh_command},
                      {"nodes", std::move(nodes)},
                      {"argv", record.argv},
                      {"cwd", record.cwd},
@@ -50,7 +54,9 @@ JobRecord FromText(const std::string& text) {
   json.at("job").get_to(record.job_id);
   json.at("pid").get_to(record.pid);
   json.at("start_ticks").get_to(record.start_ticks);
-  record.launcher = json.at("launcher") == "ssh" ? Launcher::kSsh : Launcher::kLocal;
+  const auto launcher = std::ranges::find(kLauncherNames, json.at("launcher").get<std::string>());
+  record.launcher = static_cast<Launcher>(launcher - kLauncherNames.begin());
+  record.ssh_command = json.value("ssh_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
     record.nodes.push_back({node.at("name"), node.at("host"), node.at("port"), node.at("user")});
   }

@@ -182,7 +182,7 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
     PlannedNode node;
     node.name = host.name;
     node.host = host.host;
-    node.port = host.port;
+    node.port = host.port != 0 ? host.port : options.ssh_port;
     node.user = host.user;
     node.slots = options.num_gpus.value_or(host.slots);
     node.spare = host.spare || beyond;
@@ -262,7 +262,9 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   line += equal ? " x " + Count(slots, "slot") : " with unequal slots";
   line += std::string(" = ") + (elastic ? "up to " : "") +
           Count(static_cast<size_t>(plan.world_size), "rank");
-  line += plan.launcher == Launcher::kSsh ? " (ssh, " : " (local, ";
+  line += plan.launcher == Launcher::kSsh     ? " (ssh, "
+          : plan.launcher == Launcher::kLocal ? " (local, "
+                                              : " (a command each, ";
   line += std::string(device) + "): " + NameList(names, " ");
   if (!spares.empty()) {
     line += (spares.size() == 1 ? ", spare: " : ", spares: ") + NameList(spares, " ");

@@ -30,11 +30,13 @@
 #include "cli/job_record.h"
 #include "cli/launch_plan.h"
 #include "cli/options.h"
+#include "cli/per_node.h"
 #include "cli/plan_facts.h"
 #include "cli/print_text.h"
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
+#include "cli/ssh_prompt.h"
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
 #include "cli/transport_ssh.h"
@@ -53,6 +55,12 @@ std::string NewJobId() {
                 utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
                 random() & 0xffffff);
   return text;
+}
+
+// Empty where it is not set.
+std::string FromEnvironment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 Result<std::string> WorkingDirectory() {
@@ -80,7 +88,8 @@ Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) 
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
                                    Terminal& terminal) {
   DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, cwd));
-  if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
+  if (!recipe.notice.empty() && options.log_level >= LogLevel::kInfo)
+    terminal.Err("dslaunch: " + recipe.notice);
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
@@ -123,13 +132,14 @@ Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
   return DeviceChoice::kCpu;
 }
 
-Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, bool detach) {
+Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, const LaunchOptions& options) {
   AgentRole role;
-  if (detach) role.kind = AgentRole::Kind::kDetachable;
+  if (options.detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   if (launcher == Launcher::kLocal)
     return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent, role));
-  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, SshOptions(), role));
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
+  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, std::move(ssh), role));
 }
 
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
@@ -168,37 +178,62 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
     if (options.log_level >= LogLevel::kWarning) terminal.Err("dslaunch: " + notice);
   }
   SessionOptions session;
-  DSL_TRY_ASSIGN(session.plan, MakePlan(options));
+  std::optional<PerNodeFacts> per_node;
+  if (options.per_node) {
+    DSL_TRY_ASSIGN(per_node, ReadPerNodeFacts(options));
+    DSL_TRY_ASSIGN(session.plan, DraftPerNodePlan(options, *per_node));
+  } else {
+    DSL_TRY_ASSIGN(session.plan, MakePlan(options));
+  }
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, session.plan, cwd, terminal));
   DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
   if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
-  DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
-                 MakeTransport(session.plan.launcher, options.detach));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
   session.detach = options.detach;
-  session.tee = options.detach ? Tee{false, {}} : options.tee;
+  session.shown = {options.tee, options.local_ranks_shown, options.log_only};
+  session.stdout_filters = options.stdout_filters;
+  session.stderr_filters = options.stderr_filters;
+  session.tags = {FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), options.role};
+  session.log_level = options.log_level;
   session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
   session.log_max_bytes = static_cast<uint64_t>(options.log_max_mb) << 20;
   for (const std::string& argument : MaskedArguments(arguments))
     session.description += (session.description.empty() ? "" : " ") + argument;
   session.master_port = options.master_port;
+  session.own_address = options.local_addr.value_or("");
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
   if (options.dry_run) return ShowDryRun(options, session);
+  std::unique_ptr<Transport> transport;
+  InboundTransport* inbound = nullptr;
+  if (per_node) {
+    std::unique_ptr<InboundTransport> others;
+    DSL_TRY_ASSIGN(const std::optional<int> ended,
+                   EnterPerNodeJob(options, *per_node, session, others, terminal));
+    if (ended) return *ended;
+    inbound = others.get();
+    transport = std::move(others);
+  } else {
+    DSL_TRY_ASSIGN(transport, MakeTransport(session.plan.launcher, options));
+  }
   const std::string jobs_folder = OwnJobsFolder();
   session.events_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
   JobRecord record = MakeRecord(session, arguments);
-  if (const Result<void> kept = WriteJobRecord(jobs_folder, record); !kept.ok())
+  record.ssh_command = options.ssh_command;
+  const Result<void> kept = WriteJobRecord(jobs_folder, record);
+  if (!kept.ok() && options.log_level >= LogLevel::kWarning)
     terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
   // that never answered, use them until the process ends.
   auto& launch = *new LaunchSession(std::move(session), *transport.release(), terminal);
+  if (inbound != nullptr) inbound->Serve([&](const std::string& line) { launch.Tell(line); });
   record.exit_code = launch.Run();
+  if (inbound != nullptr) inbound->Conclude(record.exit_code, launch.last_word());
   if (launch.detached()) return record.exit_code;
   record.ended_unix_ms = UnixMs();
   (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before
@@ -228,6 +263,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& t
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
   request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
   request.trains = command.trains;
   request.json = command.launch.json;
@@ -295,4 +331,8 @@ int Main(int argc, char** argv) {
 }  // namespace dslaunch
 
 // Ends by _exit: threads that still try to reach a dead host must not hold up the user.
-int main(int argc, char** argv) { _exit(dslaunch::Main(argc, argv)); }
+int main(int argc, char** argv) {
+  const int exit_code = dslaunch::Main(argc, argv);
+  dslaunch::LeaveTerminalAsItWas();
+  _exit(exit_code);
+}

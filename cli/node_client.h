@@ -47,6 +47,8 @@ class NodeClient {
 
   // What the keeper said on stderr last, without the newline at its end.
   std::string LastWords() const;
+  // Where it is, and where it found this machine.
+  const NodeLink& link() const { return *link_; }
   // Of the Run stream.
   SilenceWatch& silence() { return silence_; }
 

@@ -40,7 +40,7 @@ Result<Reply> CallWithin(NodeVisit& visit, const std::string& node, const Reques
 Result<NodeVisit*> NodeVisit::Open(const NodeWay& way, const AgentRole& role,
                                    const AgentBinary& agent, Deadline deadline) {
   std::unique_ptr<NodeLink> link;
-  if (way.launcher == Launcher::kLocal) {
+  if (way.launcher != Launcher::kSsh) {
     DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(way.target, deadline));
   } else {
     DSL_TRY_ASSIGN(link, SshTransport(agent, way.ssh, role).Connect(way.target, deadline));
@@ -52,7 +52,13 @@ Result<NodeVisit*> NodeVisit::Open(const NodeWay& way, const AgentRole& role,
 Result<NodeVisit*> NodeVisit::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
                                    const AgentBinary& agent, Deadline deadline) {
   const JobRecord::Node& at = record.nodes[node];
-  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, {}};
+  if (record.launcher == Launcher::kPerNode && node > 0) {
+    return Error{ExitCode::kUnavailable,
+                 at.name + ": its own command started this node of the job, which is not reached "
+                           "from here; look at that machine's log files"};
+  }
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(record.ssh_command));
+  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, std::move(ssh)};
   return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
 }
 

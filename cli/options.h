@@ -13,7 +13,11 @@
 
 namespace dslaunch {
 
-enum class Launcher { kLocal, kSsh };
+enum class Launcher {
+  kLocal,
+  kSsh,
+  kPerNode,  // of no option: what PerNode comes to
+};
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 
 // Whose output appears on the terminal. All output is in the log files anyway.

@@ -18,6 +18,7 @@
 #include "cli/node_client.h"
 #include "cli/node_connector.h"
 #include "cli/outcome.h"
+#include "cli/shown_output.h"
 #include "cli/transport.h"
 #include "rendezvous/certificate_authority.h"
 
@@ -32,11 +33,16 @@ struct SessionOptions {
   pb::Timeouts timeouts;
   pb::Policy policy;
   DeviceChoice device = DeviceChoice::kAuto;
-  Tee tee;
+  ShownOutput shown;                        // with `detach` nothing is
+  std::vector<std::string> stdout_filters;  // of lines that are copied; empty: none are
+  std::vector<std::string> stderr_filters;
+  TagStyle tags;
+  LogLevel log_level = LogLevel::kInfo;
   std::string log_dir;
   uint64_t log_max_bytes = 0;
   std::string description;  // the command line without secrets
   int master_port = 0;
+  std::string own_address;    // by which other nodes reach this machine; empty: any that they can
   bool json = false;          // the closing block on stdout too
   bool detach = false;        // the job goes on without this front end once it runs
   std::string events_folder;  // for events.jsonl; empty: none is kept
@@ -59,6 +65,12 @@ class LaunchSession {
   // The job goes on; nothing is known of its end.
   bool detached() const { return detached_; }
 
+  // How the job ended, in one line. After Run.
+  const std::string& last_word() const { return last_word_; }
+
+  // Thread-safe: a line for the user while Run runs.
+  void Tell(const std::string& text);
+
  private:
   struct NodeState {
     const PlannedNode* planned = nullptr;
@@ -77,15 +89,21 @@ class LaunchSession {
   };
 
   // The start (session_start.cc). The last answer of a step leads to the next, if all were good.
+  // Once it is sure that the job cannot start, the nodes that have not answered get two seconds
+  // more, so that those with the same or another trouble are named too, and none is waited for to
+  // its time-out.
   void ConnectAll();
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
   void OnAllConnected();
+  void GiveUpConnectingSoon();
   bool CanStartWithout(size_t failures) const;
   void PrepareAll();
   Result<pb::PrepareRequest> PrepareRequestFor(size_t index);
   void OnPrepared(size_t index, Result<pb::NodeFacts> facts);
   void RunAll();
   void RunNode(size_t index);
+  // Where this node finds the rendezvous.
+  std::vector<std::string> EndpointsFor(size_t index) const;
   void FailStart(size_t index, Error error);
 
   // While it runs (session.cc).
@@ -123,7 +141,11 @@ class LaunchSession {
   int ReportEnd();
   void Report(const JobEnd& end, bool show);
 
-  void Say(const std::string& text) { output_.Say("dslaunch: " + text); }
+  bool Says(LogLevel level) const { return level <= options_.log_level; }
+  void Say(LogLevel level, const std::string& text) {
+    if (Says(level)) output_.Say("dslaunch: " + text);
+  }
+  std::string SinceStart() const;
   const std::string& NameOf(size_t index) const { return nodes_[index].planned->name; }
   milliseconds dead_after() const { return milliseconds(options_.timeouts.dead_ms()); }
 
@@ -134,17 +156,20 @@ class LaunchSession {
   EventLog events_;
   JobStory story_;
   asio::signal_set signals_;
+  asio::steady_timer connect_timer_;
   asio::steady_timer watch_timer_;
   asio::steady_timer teardown_timer_;
   std::vector<NodeState> nodes_;
   std::vector<std::string> names_;                     // of all nodes
+  size_t most_slots_ = 0;                              // that a node has
   std::vector<std::unique_ptr<NodeClient>> past_;      // of nodes that were reached again
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
   bool moving_ = false;
   std::optional<CertificateAuthority> authority_;
   pb::PrepareRequest prepare_;
   pb::RunRequest run_;
-  size_t pending_ = 0;  // answers of the current step
+  size_t pending_ = 0;      // answers of the current step
+  bool giving_up_ = false;  // of connecting
   bool running_ = false;
   bool failed_to_start_ = false;
   bool teardown_armed_ = false;
@@ -152,6 +177,7 @@ class LaunchSession {
   bool detaching_ = false;
   bool detached_ = false;
   Clock::time_point interrupted_at_;
+  std::string last_word_;
   Clock::time_point started_at_ = Clock::now();
 };
 

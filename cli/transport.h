@@ -41,6 +41,9 @@ class NodeLink {
 
   // The numeric address at which this node was reached.
   virtual std::string Address() const = 0;
+
+  // The numeric address of this machine as that node reached it; empty: it did not.
+  virtual std::string OwnAddress() const { return ""; }
 };
 
 class Transport {

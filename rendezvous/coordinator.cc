@@ -27,7 +27,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     : options_(std::move(options)) {
   last_tick_ = now;
   quorum_options_.nodes = options_.nodes;
-  quorum_options_.one_machine = options_.one_machine;
+  quorum_options_.may_share_machine = options_.may_share_machine;
   quorum_options_.rendezvous_node = options_.rendezvous_node;
   quorum_options_.min_nodes = options_.policy.min_nodes();
   quorum_options_.max_nodes = options_.policy.max_nodes();
@@ -117,7 +117,7 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                                            NodeName(index) + " came too late to join"));
   }
   // While the job forms DecideQuorum says so, and ends it; later it must not.
-  if (phase_ != Phase::kJoining && !options_.one_machine) {
+  if (phase_ != Phase::kJoining && !options_.may_share_machine) {
     for (const auto& [other, attendee] : attendees_) {
       if (!attendee.lost_in && attendee.member.identity == message.join().identity())
         return refuse(NodeName(index) + ": it is the same machine as " + NodeName(other));

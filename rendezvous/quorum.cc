@@ -73,7 +73,7 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
   std::map<std::string, uint32_t> seen;
   for (const Member& member : members) {
     const auto [other, is_new] = seen.emplace(member.identity, member.node_index);
-    if (!is_new && !options.one_machine) {
+    if (!is_new && !options.may_share_machine) {
       return Fail(pb::Cause::START_FAILED, member.node_index, ExitCode::kBadInput,
                   options.nodes[other->second].name() + " and " +
                       options.nodes[member.node_index].name() +

@@ -22,8 +22,8 @@ struct Member {
 };
 
 struct QuorumOptions {
-  std::vector<pb::Node> nodes;  // the job's
-  bool one_machine = false;     // --launcher local: equal identities are no error
+  std::vector<pb::Node> nodes;     // the job's
+  bool may_share_machine = false;  // equal identities are no error
   Clock::time_point join_deadline;
   uint32_t rendezvous_node = 0;     // where the others must get through to
   uint32_t min_nodes = 0;           // as in Policy

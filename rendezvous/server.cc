@@ -148,6 +148,8 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
          one_machine ? std::vector<std::string>{"127.0.0.1"} : ReachableAddresses()) {
       self->endpoints_.push_back(JoinHostPort(address, port));
     }
+    // A machine without a network can still have several nodes of its own.
+    if (self->endpoints_.empty()) self->endpoints_.push_back(JoinHostPort("127.0.0.1", port));
   }
   return self;
 }

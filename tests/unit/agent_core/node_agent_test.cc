@@ -200,13 +200,13 @@ class FrontEnd : public EventSink {
 class NodeAgentTest : public ::testing::Test {
  protected:
   NodeAgentTest()
-      : authority_(*CertificateAuthority::Create("job")), rendezvous_(*authority_.Issue("node1")) {
+      : authority_(*CertificateAuthority::Create("b0b")), rendezvous_(*authority_.Issue("node1")) {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     keeper_ = std::make_unique<ScriptedKeeper>(loop_, UniqueFd(fds[0]));
     agent_ = std::make_unique<NodeAgent>(loop_, fds[1], [](UniqueFd) {});
     front_end_ = std::make_shared<FrontEnd>(loop_, *agent_);
-    prepare_.set_job_id("job");
+    prepare_.set_job_id("b0b");
     prepare_.set_node_index(1);
     for (const char* name : {"node1", "node2"}) {
       prepare_.add_nodes()->set_name(name);
@@ -241,7 +241,7 @@ class NodeAgentTest : public ::testing::Test {
     ASSERT_TRUE(reply.has_facts()) << reply.failure().message();
     pb::RunRequest run;
     run.add_rendezvous_endpoints(rendezvous_.endpoint());
-    run.set_stream_all(true);
+    run.mutable_shown()->set_all(true);
     agent_->Run(run, front_end_);
     join_ = Hear();
     ASSERT_TRUE(join_.has_join());
@@ -308,6 +308,50 @@ TEST_F(NodeAgentTest, EveryNodeOffersAMasterPortAndItsAddress) {
   EXPECT_GT(join_.join().master_port(), 0u);
   EXPECT_EQ(join_.join().address(), "127.0.0.1");
   EXPECT_EQ(join_.join().reached_at(), "127.0.0.1");
+}
+
+TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) {
+  pb::OwnPart own;
+  own.mutable_program()->add_argv("/bin/echo");
+  own.mutable_program()->add_argv("mine");
+  own.mutable_program()->set_cwd("/tmp");
+  pb::EnvVar& variable = *own.mutable_program()->add_env();
+  variable.set_name("OWN");
+  variable.set_value("yes");
+  own.set_log_dir(dir_.path() + "/own");
+  own.set_slots(2);
+  EXPECT_TRUE(agent_->Own(own));
+  EXPECT_FALSE(agent_->Own(own));
+  pb::EnvVar& foreign = *prepare_.mutable_program()->add_env();
+  foreign.set_name("FOREIGN");
+  foreign.set_value("yes");
+  prepare_.set_detachable(true);
+  Join();
+  Assign(1);
+  EXPECT_TRUE(Hear().has_ready());
+  const pb::SpawnWorkers& spawn = keeper_->spawned.at(0);
+  EXPECT_EQ(spawn.cwd(), "/tmp");
+  EXPECT_EQ(spawn.workers(0).argv(0), "/bin/echo");
+  EXPECT_EQ(spawn.workers(0).argv(1), "mine");
+  EXPECT_EQ(EnvOf(spawn, 0, "OWN"), "yes");
+  EXPECT_EQ(EnvOf(spawn, 0, "FOREIGN"), "(not set)");
+  EXPECT_THAT(spawn.workers(0).stdout_path(), HasSubstr(dir_.path() + "/own/"));
+  EXPECT_FALSE(agent_->Detach().ok());
+}
+
+TEST_F(NodeAgentTest, AJobThatIsNotTheNodesOwnIsRefused) {
+  pb::OwnPart own;
+  *own.mutable_program() = prepare_.program();
+  own.set_slots(2);
+  EXPECT_TRUE(agent_->Own(own));
+  for (const auto& spoil : std::vector<std::function<void(pb::PrepareRequest&)>>{
+           [](pb::PrepareRequest& request) { request.set_job_id("../../etc"); },
+           [](pb::PrepareRequest& request) { request.mutable_nodes(1)->set_name(".."); },
+           [](pb::PrepareRequest& request) { request.mutable_nodes(1)->set_slots(1000); }}) {
+    pb::PrepareRequest bad = prepare_;
+    spoil(bad);
+    EXPECT_THAT(agent_->Prepare(bad).failure().message(), HasSubstr("not this command's"));
+  }
 }
 
 TEST_F(NodeAgentTest, AnEpochThatFailsIsFollowedByAnother) {

@@ -61,7 +61,7 @@ TEST(QuorumTest, OneMachineUnderTwoNamesIsAnErrorNamingBoth) {
 
 TEST(QuorumTest, TheLocalLauncherMayHaveOneMachineTwice) {
   QuorumOptions options = TwoNodes();
-  options.one_machine = true;
+  options.may_share_machine = true;
   EXPECT_EQ(DecideQuorum(At(0), {Joined(0, "same"), Joined(1, "same")}, options).verdict,
             Verdict::kForm);
 }

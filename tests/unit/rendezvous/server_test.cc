@@ -23,7 +23,7 @@ constexpr milliseconds kWait(10'000);
 CoordinatorOptions TwoNodes(const std::string& job_id) {
   CoordinatorOptions options;
   options.job_id = job_id;
-  options.one_machine = true;
+  options.one_machine = options.may_share_machine = true;
   for (const char* name : {"node1", "node2"}) {
     pb::Node node;
     node.set_name(name);

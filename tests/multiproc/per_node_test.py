@@ -1,0 +1,303 @@
+"""One command on each node, as torchrun has it, all on this machine: how such jobs start and end, and who is sent away."""
+
+import os
+import re
+import signal
+import socket
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import LauncherCase, bash, keepers_and_agents, main  # noqa: E402
+from test_hosts import processes_where, wait_until  # noqa: E402
+
+USAGE, UNAVAILABLE, TIMED_OUT = 64, 69, 75
+PLACE = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK at=$MASTER_ADDR:$MASTER_PORT."'
+WAITS = 'touch "$FOLDER/up.$RANK"; trap "exit 0" TERM; while :; do sleep 0.05; done'
+FAILS = 'touch "$FOLDER/up.$RANK"; sleep 0.5; if [ $RANK = %d ]; then echo the reason >&2; exit 7; fi; exec sleep 60'
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class PerNodeCase(LauncherCase):
+    def setUp(self):
+        super().setUp()
+        self.port = free_port()
+        self.env = {"FOLDER": str(self.folder)}
+
+    def node(self, rank, *rest, nodes=2, slots=2, host="127.0.0.1", conf=None, **options):
+        """Starts node `rank`'s command; None: it finds out its place."""
+        place = ["--nnodes", str(nodes), "--nproc-per-node", str(slots), "--rdzv-endpoint", f"{host}:{self.port}"]
+        if rank is None:
+            place += ["--rdzv-backend", "c10d"]
+        else:
+            place += ["--node-rank", str(rank)]
+        if conf:
+            place += ["--rdzv-conf", conf]
+        return self.start(place, *rest, **{"env": self.env, **options})
+
+    def nodes(self, count, *rest, **options):
+        return [self.node(rank, *rest, nodes=count, **options) for rank in range(count)]
+
+    def ends_with(self, code, *jobs, timeout_s=30):
+        for job in jobs:
+            self.assert_code(code, self.wait(job, timeout_s), job)
+            self.assert_presentable(job)
+        self.assert_nothing_left()
+
+    def up(self, jobs, ranks):
+        self.last_job = jobs[0]
+        self.wait_for_files(jobs[0], "up.*", ranks)
+
+    def keeper_and_agent_of(self, job):
+        ours = [process for process in self.leftovers() if process.ppid == job.pid]
+        keeper, = ours
+        agent, = [process for process in processes_where(lambda process: process.ppid == keeper.pid)
+                  if process.comm != "dslaunch-guard" and process.name.startswith("dslaunch-agent")]
+        return keeper, agent
+
+
+class Together(PerNodeCase):
+    def test_two_nodes(self):
+        jobs = self.nodes(2, "--tee", "all", bash(PLACE))
+        self.ends_with(0, *jobs)
+        shown = [re.findall(r"\[(\w+):\d\] rank=(\d) local=(\d) world=4 group=(\d) at=(\S+)\.", job.stdout)
+                 for job in jobs]
+        self.assertEqual([("node0", "0", "0", "0"), ("node0", "1", "1", "0")], sorted(row[:4] for row in shown[0]))
+        self.assertEqual([("node1", "2", "0", "1"), ("node1", "3", "1", "1")], sorted(row[:4] for row in shown[1]))
+        self.assertEqual(1, len({row[4] for rows in shown for row in rows}), "all must be told the same address")
+        self.assert_says(jobs[0], r"node1 is here: \S+ \(127\.0\.0\.1\), 2 slots", r"2 nodes x 2 slots = 4 ranks",
+                         r"4 ranks on 2 nodes ended well")
+        self.assert_says(jobs[1], r"node1 runs ranks 2 to 3 of 4", r"4 ranks on 2 nodes ended well")
+
+    def test_three_nodes_and_node_0_comes_last(self):
+        others = [self.node(rank, bash("exit 0"), nodes=3) for rank in (2, 1)]
+        self.wait_for_output(others[0], r"waiting for node 0 \(127\.0\.0\.1:\d+\): Connection refused")
+        first = self.node(0, bash("exit 0"), nodes=3)
+        self.ends_with(0, first, *others)
+
+    def test_first_come(self):
+        jobs = [self.node(None, "--tee", "all", bash(PLACE), nodes=3, slots=1) for _ in range(3)]
+        self.ends_with(0, *jobs)
+        ranks = sorted(re.findall(r"rank=(\d)", "".join(job.stdout for job in jobs)))
+        self.assertEqual(["0", "1", "2"], ranks)
+        self.assertEqual(1, sum("ranks (a command each" in job.stderr for job in jobs))
+
+    def test_unequal_slots(self):
+        jobs = [self.node(0, "--tee", "all", bash(PLACE), slots=1), self.node(1, "--tee", "all", bash(PLACE), slots=3)]
+        self.ends_with(0, *jobs)
+        self.assert_says(jobs[1], "rank=1 local=0 world=4", "rank=3 local=2 world=4")
+
+    def test_folder_environment_and_arguments_are_the_nodes_own(self):
+        folders = [self.folder / name for name in ("here", "there")]
+        script = 'echo "in $(basename $PWD), $MINE, $1."'
+        for folder in folders:
+            folder.mkdir()
+        jobs = [self.node(rank, "--tee", "all", bash(script), "sh", f"argument {rank}", slots=1, cwd=str(folders[rank]),
+                          env={**self.env, "MINE": f"value {rank}"}) for rank in range(2)]
+        self.ends_with(0, *jobs)
+        self.assert_says(jobs[0], "in here, value 0, argument 0.", "it has other arguments than node 0: bash -c")
+        self.assert_says(jobs[1], "in there, value 1, argument 1.")
+
+    def test_much_output_of_another_node(self):
+        jobs = self.nodes(2, "--tee", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
+        self.ends_with(0, *jobs)
+        for rank, job in enumerate(jobs):
+            lines = [line.split("] ", 1)[1] for line in job.stdout.splitlines()]
+            self.assertEqual([str(i) for i in range(1, 300001)] + [f"end of {rank}"], lines)
+
+    def test_one_node_needs_no_other(self):
+        code, job = self.run_job("--standalone", "--nproc-per-node", "2", "--tee", "all", bash(PLACE))
+        self.assert_code(0, code, job)
+        self.assert_says(job, "rank=0 local=0 world=2 group=0", "rank=1 local=1 world=2 group=0")
+        self.assert_nothing_left()
+
+
+class Failures(PerNodeCase):
+    def test_a_rank_fails(self):
+        for failing in (1, 2):
+            with self.subTest(rank=failing):
+                jobs = self.nodes(2, bash(FAILS % failing))
+                self.ends_with(7, *jobs)
+                self.assert_says(jobs[0], rf"rank {failing} \(node{failing // 2}, local rank {failing % 2}\) exited with "
+                                          "code 7", "the reason", "exit code 7")
+                self.assert_says(jobs[1], rf"dslaunch: rank {failing} .* exited with code 7 .*; exit code 7, see node 0")
+
+    def test_a_program_that_one_node_lacks(self):
+        program = self.folder / "here" / "train.sh"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        jobs = [self.node(0, program), self.node(1, self.folder / "there" / "train.sh")]
+        self.ends_with(127, *jobs)
+        for job in jobs:
+            self.assert_says(job, r"node1: program '\S+/there/train.sh': No such file")
+
+    def test_node_0_is_killed(self):
+        jobs = self.nodes(3, bash(WAITS), slots=1)
+        self.up(jobs, 3)
+        jobs[0].signal(signal.SIGKILL)
+        killed_at = time.time()
+        for job in jobs[1:]:
+            self.assert_code(UNAVAILABLE, self.wait(job, 8), job)
+            self.assert_says(job, r"node 0 \(\S+, 127\.0\.0\.1:\d+\) was lost: its command ended without a word; this "
+                                  "node is empty")
+        jobs[0].process.wait()
+        self.assert_nothing_left(within_s=8, since=killed_at)
+
+    def test_another_node_is_killed(self):
+        jobs = self.nodes(3, bash(WAITS), slots=1)
+        self.up(jobs, 3)
+        jobs[1].signal(signal.SIGKILL)
+        jobs[1].process.wait()
+        self.ends_with(UNAVAILABLE, jobs[0], jobs[2])
+        for job in (jobs[0], jobs[2]):
+            self.assert_says(job, "node1 was lost")
+
+    def test_keeper_or_agent_is_killed(self):
+        for which in (0, 1):
+            for node in (0, 1):
+                with self.subTest(which=which, node=node):
+                    jobs = self.nodes(2, bash(WAITS), slots=1)
+                    self.up(jobs, 2)
+                    os.kill(self.keeper_and_agent_of(jobs[node])[which].pid, signal.SIGKILL)
+                    self.ends_with(UNAVAILABLE, *jobs)
+                    for job in jobs:
+                        self.assert_says(job, f"node{node} was lost")
+                    for path in self.folder.glob("up.*"):
+                        path.unlink()
+
+    def test_interrupts(self):
+        for node, number, code in ((0, signal.SIGINT, 130), (1, signal.SIGINT, 130), (1, signal.SIGTERM, 143)):
+            with self.subTest(node=node, signal=number):
+                jobs = self.nodes(2, bash(WAITS), slots=1)
+                self.up(jobs, 2)
+                self.wait_for_output(jobs[1], "node1 runs rank 1")
+                jobs[node].signal(number)
+                self.ends_with(code, *jobs)
+                if node == 1:
+                    self.assert_says(jobs[0], f"node1's command was interrupted by {signal.Signals(number).name}")
+                for path in self.folder.glob("up.*"):
+                    path.unlink()
+
+    def test_interrupted_twice(self):
+        jobs = self.nodes(2, "--grace", "30", bash('trap "" TERM; touch "$FOLDER/up.$RANK"; sleep 60 & wait; sleep 60'),
+                          slots=1)
+        self.up(jobs, 2)
+        self.wait_for_output(jobs[1], "node1 runs rank 1")
+        jobs[1].signal(signal.SIGINT)
+        time.sleep(0.5)
+        self.assertTrue(jobs[0].running(), jobs[0].output)
+        jobs[1].signal(signal.SIGINT)
+        jobs[0].signal(signal.SIGINT)
+        jobs[0].signal(signal.SIGINT)
+        time.sleep(0.3)
+        jobs[0].signal(signal.SIGINT)
+        self.ends_with(130, *jobs, timeout_s=8)
+
+    def test_interrupted_while_it_waits(self):
+        for node in (0, 1):
+            with self.subTest(node=node):
+                job = self.node(node, "true")
+                self.wait_for_output(job, "waiting|awaited" if node else "dslaunch: ")
+                job.signal(signal.SIGINT)
+                self.ends_with(130, job, timeout_s=5)
+                self.assert_says(job, "interrupted by SIGINT")
+
+    def test_a_restart(self):
+        script = 'if [ $RANK = 1 ] && [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then exit 3; fi; sleep 0.5'
+        jobs = self.nodes(2, "--max-restarts", "1", bash(script), slots=1)
+        self.ends_with(0, *jobs)
+        self.assert_says(jobs[0], "with 1 restart")
+
+    def test_a_node_comes_again(self):
+        script = 'touch "$FOLDER/up.$RANK.$TORCHELASTIC_RESTART_COUNT"; [ -e "$FOLDER/go" ] || exec sleep 60'
+        jobs = self.nodes(2, "--max-restarts", "2", bash(script), slots=1)
+        self.up(jobs, 2)
+        (self.folder / "go").touch()
+        jobs[1].signal(signal.SIGKILL)
+        jobs[1].process.wait()
+        again = self.node(1, "--max-restarts", "2", bash(script), slots=1)
+        self.ends_with(0, jobs[0], again, timeout_s=60)
+        self.assertTrue((self.folder / "up.1.1").exists(), jobs[0].output)
+
+
+class SentAway(PerNodeCase):
+    def refused(self, job, code, *says):
+        self.assert_code(code, self.wait(job, 20), job)
+        self.assert_presentable(job)
+        for pattern in says:
+            self.assertRegex(job.stderr, pattern)
+        self.assertFalse((self.folder / "started").exists(), "a program was started")
+
+    def started(self, *names):
+        return bash('touch "$FOLDER/started"')
+
+    def test_wrong_commands(self):
+        first = self.node(0, self.started(), nodes=3)
+        self.wait_for_output(first, "dslaunch: ")
+        one = self.node(1, self.started(), nodes=3)
+        self.wait_for_output(first, "node1 is here")
+        self.refused(self.node(0, self.started(), nodes=3), UNAVAILABLE, f"cannot listen on port {self.port}",
+                     "another command with --node_rank 0")
+        self.refused(self.node(1, self.started(), nodes=3), USAGE, "node 1 is here already, from .* the same --node_rank")
+        self.refused(self.node(1, self.started(), nodes=2), USAGE, "--nnodes is 3 on node 0 and 2 on")
+        self.refused(self.node(2, "true", nodes=3), USAGE, "node 0 runs 'bash', .* runs another command: true")
+        self.refused(self.node(2, "--rdzv-id", "other", self.started(), nodes=3), USAGE,
+                     "--rdzv_id is 'none' on node 0 and 'other'")
+        self.refused(self.node(3, self.started(), nodes=3), USAGE, "node_rank 3")
+        self.assertEqual(4, first.stderr.count("sent a node away"), first.stderr)
+        first.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(one, 10), one)
+        self.ends_with(130, first)
+
+    def test_a_port_that_something_else_has(self):
+        with socket.create_server(("127.0.0.1", self.port)) as server:
+            self.refused(self.node(0, self.started()), UNAVAILABLE, f"port {self.port}: Address already in use")
+            member = self.node(1, self.started())
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                self.refused(member, UNAVAILABLE, "is not dslaunch's node 0")
+
+    def test_nobody_comes(self):
+        self.refused(self.node(1, self.started(), conf="join_timeout=1"), TIMED_OUT,
+                     r"node 0 \(127\.0\.0\.1:\d+\) did not come within 1 s \(Connection refused\)")
+        self.refused(self.node(0, self.started(), conf="join_timeout=1"), TIMED_OUT,
+                     "only 1 of 2 nodes is here after 1 s, missing: node1")
+        self.assert_nothing_left()
+
+    def test_strangers(self):
+        first = self.node(0, "--tee", "all", bash(PLACE), slots=1)
+        self.wait_for_output(first, "dslaunch: ")
+        strangers = []
+        for words in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"SSH-2.0-x\r\n", os.urandom(4096), b"", b"\x04\0\0\0abcd",
+                      b"\xff\xff\0\0" + b"x" * 100):
+            stranger = socket.create_connection(("127.0.0.1", self.port))
+            stranger.sendall(words)
+            strangers.append(stranger)
+        flood = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(200)]
+        jobs = [first, self.node(1, "--tee", "all", bash(PLACE), slots=1)]
+        self.ends_with(0, *jobs)
+        self.assertEqual(1, first.stderr.count("sent a stranger"), first.stderr)
+        for stranger in strangers + flood:
+            stranger.close()
+
+    def test_a_stranger_that_says_nothing_is_not_waited_for(self):
+        first = self.node(0, "true", slots=1)
+        self.wait_for_output(first, "dslaunch: ")
+        with socket.create_connection(("127.0.0.1", self.port)) as stranger:
+            stranger.settimeout(10)
+            begin = time.monotonic()
+            self.assertEqual(b"", stranger.recv(1), "it was answered")
+            self.assertLess(time.monotonic() - begin, 8)
+        self.ends_with(0, first, self.node(1, "true", slots=1))
+
+
+if __name__ == "__main__":
+    main()
