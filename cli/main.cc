@@ -17,6 +17,7 @@
 #include "agent/process_tree.h"
 #include "cli/agent_binary.h"
 #include "cli/checkpoint_command.h"
+#include "cli/completion.h"
 #include "cli/doctor.h"
 #include "cli/doctor_command.h"
 #include "cli/job_command.h"
@@ -160,6 +161,9 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
 
 Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
+  for (const std::string& notice : options.notices) {
+    if (options.log_level >= LogLevel::kWarning) terminal.Err("dslaunch: " + notice);
+  }
   SessionOptions session;
   DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
@@ -203,8 +207,9 @@ Result<int> JobCommandMain(const std::vector<std::string>& words, Terminal& term
   return ToInt(ExitCode::kOk);
 }
 
-Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
-  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words));
+Result<int> DoctorCommandMain(const std::vector<std::string>& words,
+                              const Surroundings& surroundings, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words, surroundings));
   if (!command.help.empty()) {
     terminal.Out(command.help);
     return ToInt(ExitCode::kOk);
@@ -239,10 +244,19 @@ Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Termina
                "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(errno)};
 }
 
+Result<int> CompletionMain(const std::vector<std::string>& words, Terminal& terminal) {
+  DSL_TRY_ASSIGN(std::string text, CompletionText(words));
+  text.pop_back();  // the last newline
+  terminal.Out(text);
+  return ToInt(ExitCode::kOk);
+}
+
 int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
-  const Result<LaunchOptions> options = ParseOptions(argc, argv);
+  std::error_code no_folder;  // then nothing is looked for in it
+  const Surroundings surroundings = {environ, std::filesystem::current_path(no_folder).string()};
+  const Result<LaunchOptions> options = ParseOptions(argc, argv, surroundings);
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
     exit_code = options.error();
@@ -252,9 +266,11 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kJobCommand) {
     exit_code = JobCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {
-    exit_code = DoctorCommandMain(options->program, terminal);
+    exit_code = DoctorCommandMain(options->program, surroundings, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kCompletion) {
+    exit_code = CompletionMain(options->program, terminal);
   } else {
     exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,20 @@ enum class DeviceChoice { kAuto, kCuda, kCpu };
 struct Tee {
   bool all = false;
   std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
+};
+
+// Some of the ranks' streams, as torchrun names them: of all local ranks, or 0:3,1:1.
+struct RankStreams {
+  static constexpr unsigned kStdout = 1;
+  static constexpr unsigned kStderr = 2;
+  static constexpr unsigned kBoth = 3;
+  unsigned of_others = 0;  // of each local rank that is not in `of_local_rank`
+  std::map<int, unsigned> of_local_rank;
+
+  unsigned Of(int local_rank) const {
+    const auto found = of_local_rank.find(local_rank);
+    return found == of_local_rank.end() ? of_others : found->second;
+  }
 };
 
 // How PROGRAM is started. kAuto: a name that ends in .py by the node's Python, else as it is.
@@ -47,6 +62,7 @@ struct PerNode {
   std::string id = "none";       // two jobs that meet at one place are told apart by it
   std::optional<bool> is_host;  // of rdzv_conf: whether this command is node 0's; nullopt: find out
   int64_t join_timeout_ms = 600'000;
+  int64_t last_call_ms = 30'000;  // for more nodes, once the least number is there
 };
 
 // When a node that comes later, or comes back, gets ranks.
@@ -102,7 +118,8 @@ struct LaunchOptions {
     kCompletion,
   };
   Mode mode = Mode::kProgram;
-  std::string text;  // for kHelp and kVersion: what to print on stdout
+  std::string text;                  // for kHelp and kVersion: what to print on stdout
+  std::vector<std::string> notices;  // what the user should know about how this was understood
 
   std::optional<int> num_nodes;
   // Elastic when there is a least number of nodes; then without num_nodes.
@@ -127,8 +144,9 @@ struct LaunchOptions {
   std::string role = "default";  // ROLE_NAME of the ranks
 
   // SSH
-  int ssh_port =
-      0;  // 0: the hostfile's, ssh_config's or 22, in this order; never beats the hostfile
+  // The port of each node is its hostfile line's, else this, else ssh_config's, else 22. So this
+  // beats ssh_config, as `ssh -p` does, and never the hostfile. 0: not given.
+  int ssh_port = 0;
   std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
   bool dry_run = false;                  // says all that would be done, and does nothing
 
@@ -145,14 +163,16 @@ struct LaunchOptions {
   // Output
   LogLevel log_level = LogLevel::kInfo;               // --quiet: kError
   std::optional<std::vector<int>> local_ranks_shown;  // of those that `tee` shows; ascending
-  std::vector<std::string> stdout_filters;  // only lines with one of these are shown; empty: all
+  // Shown lines with one of these are copied to filtered_stdout.log and filtered_stderr.log.
+  std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
-  bool save_pid = false;  // DeepSpeed's /tmp/PID.ds
+  bool save_pid = false;  // DeepSpeed's /tmp/PID.deepspeed
   Tee tee;
-  std::string log_dir;  // empty: the user's state folder on each node
-  int log_max_mb = 0;   // of each log file; 0: no limit
-  bool json = false;    // the closing block on stdout too
-  bool detach = false;  // the job goes on without its front end once all ranks are started
+  RankStreams log_only;  // in the log files only, though `tee` shows the rank
+  std::string log_dir;   // empty: the user's state folder on each node
+  int log_max_mb = 0;    // of each log file; 0: no limit
+  bool json = false;     // the closing block on stdout too
+  bool detach = false;   // the job goes on without its front end once all ranks are started
   int64_t connect_timeout_ms = 20'000;
 
   std::optional<int> max_restarts;   // nullopt: as MakePolicy chooses
@@ -172,10 +192,21 @@ struct LaunchOptions {
   std::vector<std::string> program;
 };
 
+// What besides the command line may hold options.
+struct Surroundings {
+  const char* const* environment = nullptr;  // as environ: NAME=VALUE, up to a null; null: none
+  std::string folder;  // absolute; where ./dslaunch.yaml would be; empty: it is not looked for
+};
+
 // Parses the command line. Launch options end at the first argument that is no option (or after
 // `--`); what follows a PROGRAM belongs to it byte for byte. Option names may be spelt with '-' or
-// '_'; of an option given twice the last counts, but for --set. Every error is kUsage, one line
-// that names the argument and the way out.
-Result<LaunchOptions> ParseOptions(int argc, const char* const* argv);
+// '_', and those of deepspeed and torchrun may be cut short where that leaves one; of an option
+// given twice the last counts, but for --set and --env.
+// Where the command line says nothing the run file does (cli/run_file.h), and where that says
+// nothing PET_NAME does, for the options for which torchrun reads it.
+// Every error is one line that names the argument, variable, or file:line, and the way out: kUsage,
+// or kBadInput for what is wrong in a file.
+Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
+                                   const Surroundings& surroundings = {});
 
 }  // namespace dslaunch

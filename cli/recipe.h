@@ -3,14 +3,18 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/options.h"
+#include "cli/yaml_document.h"
 #include "proto/contract/error.h"
 
 namespace dslaunch {
 
-inline constexpr size_t kMaxRecipeFileBytes = 1u << 20;
+inline constexpr char kDefaultRecipeFile[] = "dslaunch.yaml";
+inline constexpr char kDefaultRecipe[] = "fashion_mnist";  // built in
+inline constexpr char kLaunchSection[] = "launch";  // launch options (cli/run_file.h), not recipe
 inline constexpr size_t kMaxRecipeJsonBytes =
     120u << 10;  // it travels in one environment variable (128 KiB)
 
@@ -45,7 +49,7 @@ Result<Recipe> LoadRecipe(const RecipeRequest& request);
 Result<std::string> RecipeJson(std::string_view text, const std::string& source,
                                const TrainOptions& options, const std::string& cwd);
 
-// `text` with blanks in place of // and /* */ comments, so that lines and columns stay. Pure.
-std::string WithoutComments(std::string_view text);
+// Whether the top level is a map with known keys only, `launch` among them. Errors are kBadInput.
+Result<void> CheckSections(const nlohmann::json& document, const std::string& source);
 
 }  // namespace dslaunch

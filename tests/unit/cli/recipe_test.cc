@@ -274,6 +274,16 @@ TEST(RecipeJson, SetMakesMapsAndReadsYamlValues) {
       R"("model":{"name":"1","sizes":[1,2]},"run":{"eq":"a=b","steps":9,"twice":"two"}})");
 }
 
+TEST(RecipeJson, LaunchOptionsStayHere) {
+  EXPECT_EQ(Good("launch: {num_gpus: 2}\nmodel: {type: mlp}\n"), R"({"model":{"type":"mlp"}})");
+  TrainOptions set;
+  set.sets = {"launch.num_gpus=2"};
+  const auto json = Json("model: {type: mlp}\n", set);
+  ASSERT_FALSE(json.ok());
+  EXPECT_EQ(json.error().code, ExitCode::kUsage);
+  EXPECT_THAT(json.error().message, HasSubstr("give launch options before 'train'"));
+}
+
 TEST(RecipeJson, WrongSetsAreUsageErrors) {
   const struct {
     std::string set, said;
@@ -425,7 +435,7 @@ TEST_F(LoadRecipeTest, WrongEngineFilesAreNamed) {
 }
 
 TEST_F(LoadRecipeTest, FilesTooLargeAreRefused) {
-  Write("cwd/large.yaml", std::string(kMaxRecipeFileBytes + 1, '#'));
+  Write("cwd/large.yaml", std::string(kMaxTextFileBytes + 1, '#'));
   const auto recipe = Load("large.yaml");
   ASSERT_FALSE(recipe.ok());
   EXPECT_THAT(recipe.error().message, HasSubstr("larger than 1 MiB"));

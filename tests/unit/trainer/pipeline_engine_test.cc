@@ -22,6 +22,8 @@
 #include "tests/support/strict_backend.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/world_of_one.h"
+#include "trainer/pipeline/schedule.h"
+#include "trainer/pipeline/schedule_check.h"
 #include "trainer/program/explain.h"
 #include "trainer/train_error.h"
 
@@ -148,6 +150,14 @@ struct Setting {
   bool sgd = false;  // with momentum and without clipping; else AdamW with clipping
   const char* rank_order = "pipe_data";
 };
+
+PipelineScheduleType TypeOf(const Setting& setting) {
+  using enum PipelineScheduleType;
+  for (const PipelineScheduleType type : {kGpipe, kInterleaved, kZeroBubbleH1}) {
+    if (setting.schedule == std::string_view(ScheduleTypeName(type))) return type;
+  }
+  return kOneForwardOneBackward;
+}
 
 std::string ToText(const Setting& setting) {
   return c10::str(setting.schedule, " of ", setting.stages, " x ", setting.virtual_stages,
@@ -491,6 +501,46 @@ TEST(PipelineEngineMemoryTest, WhatWasSentIsFreedUnlessTheBackwardPassReadsIt) {
     if (engine.is_first_stage()) {
       Expect(outputs.size() == 8, "there were as many outputs");
       Expect(alive == 0, "none of them is held, where all backward passes are still to come");
+    }
+  });
+}
+
+// A stage holds what its backward passes read for as many micro-batches as the schedule says. Its
+// tanh layers keep their outputs until then; those that a linear layer reads, until its weights
+// have their gradient.
+TEST(PipelineEngineMemoryTest, AsManyMicroBatchesAreAliveAsTheScheduleSays) {
+  InRanks(4, [](ProcessGroup& group) {
+    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
+    int64_t peak = 0;
+    const auto tanh = [&](const at::Tensor& x) {
+      const at::Tensor y = at::tanh(x);
+      outputs.emplace_back(
+          c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(y.storage().unsafeGetStorageImpl()));
+      peak = std::max<int64_t>(peak, std::ranges::count_if(outputs, [](const auto& output) {
+                                 return !output.expired();
+                               }));
+      return y;
+    };
+    std::vector<PipelineLayer> layers = {LayerSpec<torch::nn::Embedding>(kWords, kWidth)};
+    for (int i = 0; i < 7; ++i) {
+      layers.push_back(LayerFunction(tanh));
+      layers.push_back(LayerSpec<Linear>(kWidth, i < 6 ? kWidth : kClasses));
+    }
+    layers.push_back(LayerFunction(tanh));  // 8 chunks of two layers, with a tanh in each
+    for (const Setting& setting : SettingsFor(4)) {
+      PipelineEngine engine = InitializePipeline(ConfigOf(setting), {.layers = layers}, group);
+      outputs.clear();
+      peak = 0;
+      for (int64_t step = 0; step < 2; ++step) engine.TrainBatch(Source(step, 0, false));
+      const PipelineSchedule schedule =
+          MakePipelineSchedule(TypeOf(setting), setting.stages,
+                               static_cast<int>(setting.micro_batches), setting.virtual_stages);
+      const auto stage = static_cast<size_t>(group.rank());
+      const int64_t each = 2 / setting.virtual_stages;
+      const int64_t least = each * PeakLiveMicroBatches(schedule)[stage];
+      const int64_t most = each * PeakHeldMicroBatches(schedule)[stage];
+      Expect(peak >= least && peak <= most, c10::str(ToText(setting), ", stage ", stage, ": ", peak,
+                                                     " outputs alive, not ", least, " to ", most));
     }
   });
 }

@@ -1,0 +1,151 @@
+"""Every flag of deepspeed 0.19 and torchrun 2.11 on a real command line: the job runs, or is refused by name with code 64."""
+
+import ast
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import ROOT, LauncherCase, bash, main  # noqa: E402
+
+USAGE = 64
+
+# Flag: (its value or None for a flag, what else must be on the command line). A job of one rank on this machine follows.
+ACCEPTED = {
+    "deepspeed": {
+        "--num_nodes": ("1", []),
+        "--min_elastic_nodes": ("1", []),
+        "--max_elastic_nodes": ("1", []),
+        "--elastic_training": (None, ["--num_nodes", "1"]),
+        "--num_gpus": ("1", []),
+        "--num_accelerators": ("1", []),
+        "--master_port": ("0", []),
+        "--master_addr": ("127.0.0.1", []),
+        "--node_rank": ("0", []),
+        "--launcher": ("local", []),
+        "--no_python": (None, []),
+        "--no_local_rank": (None, []),
+        "--no_ssh_check": (None, []),
+        "--enable_each_rank_log": ("logs", []),
+        "--log_level": ("warning", []),
+        "--quiet": (None, []),
+        "-q": (None, []),
+    },
+    "torchrun": {
+        "--nnodes": ("1:1", []),
+        "--nproc-per-node": ("1", []),
+        "--rdzv-backend": ("c10d", []),
+        "--rdzv-endpoint": ("localhost:0", []),
+        "--rdzv-id": ("7", []),
+        "--rdzv-conf": ("join_timeout=60", []),
+        "--standalone": (None, []),
+        "--max-restarts": ("0", []),
+        "--monitor-interval": ("0.1", []),
+        "--start-method": ("spawn", []),
+        "--event-log-handler": ("null", []),
+        "--role": ("worker", []),
+        "--no-python": (None, []),
+        "--log-dir": ("logs", []),
+        "--redirects": ("0", []),
+        "-r": ("3", []),
+        "--tee": ("0:3", []),
+        "-t": ("3", []),
+        "--local-ranks-filter": ("0", []),
+        "--duplicate-stdout-filters": ("x", []),
+        "--duplicate-stderr-filters": ("x", []),
+        "--node-rank": ("0", []),
+        "--master-addr": ("127.0.0.1", []),
+        "--master-port": ("0", []),
+        "--local-addr": ("127.0.0.1", []),
+        "--signals-to-handle": ("SIGTERM,SIGINT", []),
+    },
+}
+
+# (Words, what refuses them.)
+REFUSED = [
+    (["--autotuning", "run"], "--autotuning is not supported: .*deepspeed --autotuning"),
+    (["--launcher", "pdsh"], "--launcher pdsh is not supported: .*--launcher ssh"),
+    (["--launcher=SLURM"], "--launcher slurm is not supported: .*--no_ssh under srun"),
+    (["--logs-specs", "mine"], "--logs_specs is not supported: .*--log_dir"),
+    (["--rdzv-backend=etcd"], "--rdzv_backend etcd is not supported"),
+    (["--rdzv-conf", "read_timeout=5"], "read_timeout is not supported: .*--dead_s"),
+    (["--event-log-handler", "console"], "--event_log_handler 'console' is not supported"),
+    (["--signals-to-handle", "SIGWINCH"], "'SIGWINCH' is not handled"),
+    (["--nproc-per-node", "xpu"], "--nproc_per_node xpu is not supported"),
+    (["-i", "w0", "-e", "w1"], "--include and --exclude exclude each other"),
+    (["--include=w0", "--num_gpus=2"], "--include and --num_gpus exclude each other"),
+    (["--module", "--no_python"], "--module and --no_python exclude each other"),
+    (["--nnodes=2", "--node-rank=2", "--master-addr=h"], "nodes are counted from 0"),
+    (["--rdzv-endpoint=h:65536"], "--rdzv_endpoint: the port must be a whole number"),
+    (["--launhcer", "local"], "unknown option '--launhcer', did you mean --launcher"),
+    (["--log", "x"], "could be one of --log_level, --log_dir, --logs_specs"),
+]
+
+# Where their parsers are, if they are on this machine.
+PARSERS = {
+    "deepspeed": ".deps/deepspeed/lib/python3.*/site-packages/deepspeed/launcher/runner.py",
+    "torchrun": ".deps/oracle/lib/python3.*/site-packages/torch/distributed/run.py",
+}
+
+
+def flags_of(source):
+    """The option strings of every add_argument in a Python file."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+            for argument in node.args:
+                if isinstance(argument, ast.Constant) and str(argument.value).startswith("-"):
+                    yield argument.value
+
+
+class DropInFlags(LauncherCase):
+    def test_accepted(self):
+        for tool, flags in ACCEPTED.items():
+            for flag, (value, others) in flags.items():
+                for spelling in {flag, flag[:2] + flag[2:].replace("-", "_"), flag[:2] + flag[2:].replace("_", "-")}:
+                    with self.subTest(tool=tool, flag=spelling):
+                        words = [*others, spelling] + ([] if value is None else [value])
+                        code, job = self.run_job(*words, bash("exit 7"))
+                        self.assert_code(7, code, job)
+                        self.assert_presentable(job)
+        self.assert_nothing_left()
+
+    def test_refused(self):
+        for words, pattern in REFUSED:
+            with self.subTest(words=words):
+                code, job = self.run_job(*words, bash('touch "$FOLDER/started"'), env={"FOLDER": str(self.folder)})
+                self.assert_code(USAGE, code, job)
+                self.assertRegex(job.stderr, pattern)
+                self.assertEqual(1, len(job.stderr.strip().splitlines()), job.stderr)
+                self.assertFalse((self.folder / "started").exists())
+
+    def test_every_flag_of_their_own_parsers_is_known(self):
+        for tool, place in PARSERS.items():
+            for parser in ROOT.glob(place):
+                flags = sorted(set(flags_of(parser.read_text())))
+                self.assertGreater(len(flags), 25, parser)
+                for flag in flags:
+                    with self.subTest(tool=tool, flag=flag):
+                        _, job = self.run_job(flag)  # needs a value, is refused, or there is nothing to run
+                        self.assertNotRegex(job.stderr, "unknown option|could be one of")
+                        self.assertRegex(job.stderr, "needs a value|nothing to run")
+
+    def test_a_variable_of_torchrun_is_a_default(self):
+        code, job = self.run_job(bash("exit $WORLD_SIZE"), env={"PET_NPROC_PER_NODE": "3"})
+        self.assert_code(3, code, job)
+        code, job = self.run_job("--num_gpus", "2", bash("exit $WORLD_SIZE"), env={"PET_NPROC_PER_NODE": "3"})
+        self.assert_code(2, code, job)
+        code, job = self.run_job("true", env={"PET_NNODES": "two"})
+        self.assert_code(USAGE, code, job)
+        self.assertIn("PET_NNODES must be", job.stderr)
+
+    def test_a_run_file(self):
+        (self.folder / "dslaunch.yaml").write_text("launch:\n  nproc-per-node: 3\n  tee: none\n")
+        code, job = self.run_job(bash("echo seen; exit $WORLD_SIZE"))
+        self.assert_code(3, code, job)
+        self.assertIn("dslaunch.yaml gives --nproc_per_node, --tee", job.stderr)
+        (self.folder / "dslaunch.yaml").write_text("launch:\n  num_gpu: 3\n")
+        code, job = self.run_job("true")
+        self.assert_code(65, code, job)
+        self.assertRegex(job.stderr, r"dslaunch\.yaml:2:3: unknown option 'num_gpu', did you mean 'num_gpus'\?")
+
+
+if __name__ == "__main__":
+    main()
