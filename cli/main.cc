@@ -29,6 +29,7 @@
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
+#include "cli/ssh_prompt.h"
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
 #include "cli/transport_ssh.h"
@@ -134,13 +135,14 @@ Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
   return DeviceChoice::kCpu;
 }
 
-Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, bool detach) {
+Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, const LaunchOptions& options) {
   AgentRole role;
-  if (detach) role.kind = AgentRole::Kind::kDetachable;
+  if (options.detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   if (launcher == Launcher::kLocal)
     return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent, role));
-  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, SshOptions(), role));
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
+  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, std::move(ssh), role));
 }
 
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
@@ -170,7 +172,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(const std::string cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(session.program, MakeProgram(options, cwd, terminal));
   DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
-                 MakeTransport(session.plan.launcher, options.detach));
+                 MakeTransport(session.plan.launcher, options));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
@@ -187,6 +189,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   session.events_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
   JobRecord record = MakeRecord(session, arguments);
+  record.ssh_command = options.ssh_command;
   if (const Result<void> kept = WriteJobRecord(jobs_folder, record); !kept.ok())
     terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
@@ -218,6 +221,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words,
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
   request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
   request.trains = command.trains;
   request.json = command.launch.json;
@@ -283,4 +287,8 @@ int Main(int argc, char** argv) {
 }  // namespace dslaunch
 
 // Ends by _exit: threads that still try to reach a dead host must not hold up the user.
-int main(int argc, char** argv) { _exit(dslaunch::Main(argc, argv)); }
+int main(int argc, char** argv) {
+  const int exit_code = dslaunch::Main(argc, argv);
+  dslaunch::LeaveTerminalAsItWas();
+  _exit(exit_code);
+}
