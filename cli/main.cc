@@ -161,11 +161,15 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   return record;
 }
 
-Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
-                   Terminal& terminal) {
+void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
   for (const std::string& notice : options.notices) {
     if (options.log_level >= LogLevel::kWarning) terminal.Err("dslaunch: " + notice);
   }
+}
+
+Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
+                   Terminal& terminal) {
+  ShowNotices(options, terminal);
   SessionOptions session;
   DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
@@ -217,6 +221,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words,
     terminal.Out(command.help);
     return ToInt(ExitCode::kOk);
   }
+  ShowNotices(command.launch, terminal);
   DoctorRequest request;
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
