@@ -33,18 +33,17 @@ Error Usage(const std::string& what) {
   return {ExitCode::kUsage, "doctor: " + what + "; see dslaunch doctor --help"};
 }
 
-Result<LaunchOptions> Parse(std::vector<std::string> words) {
+Result<LaunchOptions> Parse(std::vector<std::string> words, const Surroundings& surroundings) {
   words.front() = "dslaunch";
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
-  return ParseOptions(static_cast<int>(argv.size()), argv.data());
+  return ParseOptions(static_cast<int>(argv.size()), argv.data(), surroundings);
 }
 
 }  // namespace
 
-bool IsDoctorCommand(std::string_view word) { return word == "doctor"; }
-
-Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words) {
+Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
+                                         const Surroundings& surroundings) {
   DoctorCommand command;
   if (std::ranges::any_of(
           words, [](const std::string& word) { return word == "-h" || word == "--help"; })) {
@@ -52,12 +51,12 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words) 
     return command;
   }
   using Mode = LaunchOptions::Mode;
-  Result<LaunchOptions> parsed = Parse(words);
+  Result<LaunchOptions> parsed = Parse(words, surroundings);
   command.trains = parsed.ok() && parsed->mode == Mode::kTrain;
   if (!command.trains) {
     std::vector<std::string> with_program = words;
     with_program.push_back(kNoProgram);
-    parsed = Parse(with_program);
+    parsed = Parse(with_program, surroundings);
     if (!parsed.ok()) return parsed.error();
     if (parsed->mode != Mode::kProgram || parsed->program.size() != 1) {
       const std::string first = parsed->program.empty() ? "" : parsed->program.front();

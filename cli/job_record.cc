@@ -33,6 +33,7 @@ std::string ToText(const JobRecord& record) {
                      {"pid", record.pid},
                      {"start_ticks", record.start_ticks},
                      {"launcher", record.launcher == Launcher::kSsh ? "ssh" : "local"},
+                     {"ssh_command", record.ssh_command},
                      {"nodes", std::move(nodes)},
                      {"argv", record.argv},
                      {"cwd", record.cwd},
@@ -51,6 +52,7 @@ JobRecord FromText(const std::string& text) {
   json.at("pid").get_to(record.pid);
   json.at("start_ticks").get_to(record.start_ticks);
   record.launcher = json.at("launcher") == "ssh" ? Launcher::kSsh : Launcher::kLocal;
+  record.ssh_command = json.value("ssh_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
     record.nodes.push_back({node.at("name"), node.at("host"), node.at("port"), node.at("user")});
   }

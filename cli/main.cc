@@ -35,6 +35,7 @@
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
+#include "cli/ssh_prompt.h"
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
 #include "cli/transport_ssh.h"
@@ -123,13 +124,14 @@ Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
   return DeviceChoice::kCpu;
 }
 
-Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, bool detach) {
+Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, const LaunchOptions& options) {
   AgentRole role;
-  if (detach) role.kind = AgentRole::Kind::kDetachable;
+  if (options.detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   if (launcher == Launcher::kLocal)
     return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent, role));
-  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, SshOptions(), role));
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
+  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, std::move(ssh), role));
 }
 
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
@@ -162,11 +164,15 @@ Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& sessi
   return ToInt(ExitCode::kOk);
 }
 
-Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
-                   Terminal& terminal) {
+void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
   for (const std::string& notice : options.notices) {
     if (options.log_level >= LogLevel::kWarning) terminal.Err("dslaunch: " + notice);
   }
+}
+
+Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
+                   Terminal& terminal) {
+  ShowNotices(options, terminal);
   SessionOptions session;
   DSL_TRY_ASSIGN(session.plan, MakePlan(options));
   DSL_TRY_ASSIGN(session.policy, MakePolicy(options, session.plan));
@@ -175,7 +181,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
   if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
   DSL_TRY_ASSIGN(std::unique_ptr<Transport> transport,
-                 MakeTransport(session.plan.launcher, options.detach));
+                 MakeTransport(session.plan.launcher, options));
   session.job_id = NewJobId();
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
@@ -193,6 +199,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   session.events_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
   JobRecord record = MakeRecord(session, arguments);
+  record.ssh_command = options.ssh_command;
   if (const Result<void> kept = WriteJobRecord(jobs_folder, record); !kept.ok())
     terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
@@ -218,16 +225,19 @@ Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal&
   return RunHostfileCommand(command, terminal);
 }
 
-Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
-  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words));
+Result<int> DoctorCommandMain(const std::vector<std::string>& words,
+                              const Surroundings& surroundings, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words, surroundings));
   if (!command.help.empty()) {
     terminal.Out(command.help);
     return ToInt(ExitCode::kOk);
   }
+  ShowNotices(command.launch, terminal);
   DoctorRequest request;
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
   request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
   request.trains = command.trains;
   request.json = command.launch.json;
@@ -265,8 +275,8 @@ int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
   std::error_code no_folder;  // then nothing is looked for in it
-  const Result<LaunchOptions> options =
-      ParseOptions(argc, argv, {environ, std::filesystem::current_path(no_folder).string()});
+  const Surroundings surroundings = {environ, std::filesystem::current_path(no_folder).string()};
+  const Result<LaunchOptions> options = ParseOptions(argc, argv, surroundings);
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
     exit_code = options.error();
@@ -278,7 +288,7 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
     exit_code = HostfileCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {
-    exit_code = DoctorCommandMain(options->program, terminal);
+    exit_code = DoctorCommandMain(options->program, surroundings, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCompletion) {
@@ -295,4 +305,8 @@ int Main(int argc, char** argv) {
 }  // namespace dslaunch
 
 // Ends by _exit: threads that still try to reach a dead host must not hold up the user.
-int main(int argc, char** argv) { _exit(dslaunch::Main(argc, argv)); }
+int main(int argc, char** argv) {
+  const int exit_code = dslaunch::Main(argc, argv);
+  dslaunch::LeaveTerminalAsItWas();
+  _exit(exit_code);
+}

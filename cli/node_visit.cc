@@ -52,7 +52,8 @@ Result<NodeVisit*> NodeVisit::Open(const NodeWay& way, const AgentRole& role,
 Result<NodeVisit*> NodeVisit::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
                                    const AgentBinary& agent, Deadline deadline) {
   const JobRecord::Node& at = record.nodes[node];
-  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, {}};
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(record.ssh_command));
+  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, std::move(ssh)};
   return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
 }
 

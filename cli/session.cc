@@ -26,6 +26,7 @@ LaunchSession::LaunchSession(SessionOptions options, Transport& transport, Termi
       events_(options_.events_folder, [this](const std::string& text) { Say(text); }),
       story_(options_.plan, options_.policy),
       signals_(loop_),
+      connect_timer_(loop_),
       watch_timer_(loop_),
       teardown_timer_(loop_) {
   for (const PlannedNode& planned : options_.plan.nodes) {

@@ -77,9 +77,13 @@ class LaunchSession {
   };
 
   // The start (session_start.cc). The last answer of a step leads to the next, if all were good.
+  // Once it is sure that the job cannot start, the nodes that have not answered get two seconds
+  // more, so that those with the same or another trouble are named too, and none is waited for to
+  // its time-out.
   void ConnectAll();
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
   void OnAllConnected();
+  void GiveUpConnectingSoon();
   bool CanStartWithout(size_t failures) const;
   void PrepareAll();
   Result<pb::PrepareRequest> PrepareRequestFor(size_t index);
@@ -134,6 +138,7 @@ class LaunchSession {
   EventLog events_;
   JobStory story_;
   asio::signal_set signals_;
+  asio::steady_timer connect_timer_;
   asio::steady_timer watch_timer_;
   asio::steady_timer teardown_timer_;
   std::vector<NodeState> nodes_;
@@ -144,7 +149,8 @@ class LaunchSession {
   std::optional<CertificateAuthority> authority_;
   pb::PrepareRequest prepare_;
   pb::RunRequest run_;
-  size_t pending_ = 0;  // answers of the current step
+  size_t pending_ = 0;      // answers of the current step
+  bool giving_up_ = false;  // of connecting
   bool running_ = false;
   bool failed_to_start_ = false;
   bool teardown_armed_ = false;

@@ -1,6 +1,7 @@
 // How a session ends: bounded, whatever the nodes do, and with everything said.
 #include <algorithm>
 
+#include "cli/connect_failures.h"
 #include "cli/count.h"
 #include "cli/job_summary.h"
 #include "cli/session.h"
@@ -80,18 +81,25 @@ void LaunchSession::CloseLinks() {
 int LaunchSession::ReportStartFailure() {
   CloseLinks();
   JobEnd end;
-  size_t failures = 0;
+  std::vector<NodeFailure> failures;
+  std::vector<std::string> unknown;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const std::optional<Error>& failure = nodes_[i].failure;
+    if (giving_up_ && !failure && !nodes_[i].is_reached()) unknown.push_back(NameOf(i));
     if (!failure) continue;
-    if (failures++ == 0)
+    if (failures.empty())
       end.cause = MakeCause(pb::Cause::START_FAILED, static_cast<uint32_t>(i), failure->code,
                             failure->message);
-    Say(failure->message);
+    failures.push_back({NameOf(i), nodes_[i].planned->host, failure->message});
+  }
+  for (const std::string& line : FoldFailures(failures)) Say(line);
+  if (!unknown.empty()) {
+    Say("not known yet, for they had not answered so far: " + NameList(unknown, ", ") + " (" +
+        Count(unknown.size(), "node") + ")");
   }
   if (nodes_.size() > 1) {
-    Say("nothing was started (" + std::to_string(failures) + " of " + Count(nodes_.size(), "node") +
-        " failed)");
+    Say("nothing was started (" + std::to_string(failures.size()) + " of " +
+        Count(nodes_.size(), "node") + " failed)");
   }
   end.exit_code = end.cause.exit_code();
   Report(end, /*show=*/false);

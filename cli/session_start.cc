@@ -10,6 +10,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr milliseconds kNameOthersToo(2'000);
+
 // A node that is switched off or far away may come back; one that refuses us needs its user.
 bool MayComeBack(const Error& error) {
   return error.code == ExitCode::kUnavailable || error.code == ExitCode::kTimedOut;
@@ -60,7 +62,19 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
     events_.Failed(NameOf(index), link.error().message);
     node.failure = link.error();
   }
-  if (--pending_ == 0) OnAllConnected();
+  if (--pending_ == 0) return OnAllConnected();
+  const auto failures = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::has_failed));
+  if (failures > 0 && !CanStartWithout(failures)) GiveUpConnectingSoon();
+}
+
+void LaunchSession::GiveUpConnectingSoon() {
+  if (std::exchange(giving_up_, true)) return;
+  connect_timer_.expires_after(kNameOthersToo);
+  connect_timer_.async_wait([this](const asio::error_code& error) {
+    if (error || pending_ == 0) return;
+    failed_to_start_ = true;
+    loop_.stop();
+  });
 }
 
 void LaunchSession::OnAllConnected() {

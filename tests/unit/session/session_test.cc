@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "proto/node_set.h"
 #include "rendezvous/cause.h"
@@ -91,12 +92,13 @@ class SessionTest : public testing::Test {
   }
 
   // Sessions and their transports are never destroyed.
-  int Run() {
+  int Run() { return Run(*transport_); }
+  int Run(Transport& transport) {
     static std::vector<std::pair<std::shared_ptr<Terminal>, LaunchSession*>> kept;
     const int out = ::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     const int err = ::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     auto terminal = std::make_shared<Terminal>(out, err, nullptr);
-    kept.emplace_back(terminal, new LaunchSession(options_, *transport_, *terminal));
+    kept.emplace_back(terminal, new LaunchSession(options_, transport, *terminal));
     return kept.back().second->Run();
   }
 
@@ -317,6 +319,30 @@ TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
   EXPECT_THAT(said(), HasSubstr("nothing was heard of node1 for 2 s; the other nodes decide"));
   EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 was lost: silent"));
   EXPECT_THAT(said(), Not(HasSubstr("is heard again")));
+}
+
+// Answers each node as its name says.
+class RefusingTransport : public Transport {
+ public:
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override {
+    const bool silent = target.name == "node1";
+    if (silent) std::this_thread::sleep_until(deadline.when());
+    if (target.name == "node3") std::this_thread::sleep_for(milliseconds(300));
+    return Error{silent ? ExitCode::kUnavailable : ExitCode::kNoPermission,
+                 "node '" + target.name + "': " + (silent ? "silent" : "refused")};
+  }
+};
+
+TEST_F(SessionTest, ASureFailureWaitsForNoTimeOutButNamesWhoAnswersSoon) {
+  PlanFor(4, 4, 0);
+  static RefusingTransport transport;
+  options_.connect_timeout = milliseconds(10'000);
+  const auto start = Clock::now();
+  EXPECT_EQ(Run(transport), 77) << said();
+  EXPECT_LT(Clock::now() - start, milliseconds(5'000));
+  EXPECT_THAT(said(), HasSubstr("node0, node2, node3 (3 nodes): refused"));
+  EXPECT_THAT(said(), HasSubstr("had not answered so far: node1 (1 node)"));
+  EXPECT_THAT(said(), HasSubstr("nothing was started (3 of 4 nodes failed)"));
 }
 
 }  // namespace
