@@ -144,7 +144,7 @@ pb::ListenReply Beacon::Light(const pb::ListenRequest& request) {
 void Beacon::PutOut() {
   asio::error_code ignored;
   acceptor_.close(ignored);
-  timer_.cancel(ignored);
+  timer_.cancel();
   for (const std::string& marker : std::exchange(markers_, {})) ::unlink(marker.c_str());
 }
 
