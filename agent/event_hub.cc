@@ -18,10 +18,6 @@ uint64_t SizeOf(const std::string& path) {
 
 }  // namespace
 
-bool RankSelection::Has(uint32_t rank) const {
-  return all || std::ranges::find(ranks, rank) != ranks.end();
-}
-
 void EventHub::Attach(RankSelection selection, std::shared_ptr<EventSink> sink) {
   front_end_selection_ = std::move(selection);
   front_end_.Attach(std::move(sink));
@@ -30,8 +26,7 @@ void EventHub::Attach(RankSelection selection, std::shared_ptr<EventSink> sink) 
 void EventHub::AddViewer(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink) {
   Viewer viewer;
   viewer.sink = sink;
-  viewer.selection.all = request.stream_all();
-  viewer.selection.ranks.assign(request.stream_ranks().begin(), request.stream_ranks().end());
+  viewer.selection = RankSelection(request.shown());
   viewer.stream = std::make_unique<EventStream>(loop_);
   for (const auto& event : {started_, running_, outcome_}) {
     if (event) viewer.stream->Emit(*event);
@@ -54,7 +49,7 @@ void EventHub::FollowOldFiles(const pb::AttachRequest& request, Viewer& viewer) 
   }
   uint64_t epoch = 0;
   for (const LogFile& file : files_) {
-    if (!viewer.selection.Has(file.rank)) continue;
+    if (!viewer.selection.Has(file.rank, file.local_rank, file.is_stderr)) continue;
     const auto named = std::ranges::find_if(request.offsets(), [&](const pb::LogOffset& offset) {
       return offset.epoch() == file.epoch && offset.rank() == file.rank &&
              offset.is_stderr() == file.is_stderr;
@@ -66,11 +61,12 @@ void EventHub::FollowOldFiles(const pb::AttachRequest& request, Viewer& viewer) 
     pb::NodeEvent position;
     position.mutable_log()->set_epoch(file.epoch);
     position.mutable_log()->set_rank(file.rank);
+    position.mutable_log()->set_local_rank(file.local_rank);
     position.mutable_log()->set_is_stderr(file.is_stderr);
     position.mutable_log()->set_offset(offset);
     viewer.stream->Emit(std::move(position));
     if (std::exchange(epoch, file.epoch) != file.epoch) viewer.stream->EndEpoch();
-    viewer.stream->Follow(file.epoch, file.rank, file.is_stderr, file.path, offset);
+    viewer.stream->Follow(file, file.path, offset);
   }
   if (epoch_over_) viewer.stream->EndEpoch();
 }
@@ -136,14 +132,15 @@ void EventHub::EndEpoch() {
   for (Viewer& viewer : viewers_) viewer.stream->EndEpoch();
 }
 
-void EventHub::FollowRank(uint64_t epoch, uint32_t rank, const std::string& folder) {
+void EventHub::FollowRank(uint64_t epoch, uint32_t rank, uint32_t local_rank,
+                          const std::string& folder) {
   epoch_over_ = false;
   for (const bool is_stderr : {false, true}) {
     const std::string path = folder + (is_stderr ? "/stderr.log" : "/stdout.log");
-    files_.push_back({epoch, rank, is_stderr, path});
-    if (front_end_selection_.Has(rank)) front_end_.Follow(epoch, rank, is_stderr, path);
+    const LogFile& file = files_.emplace_back(LogFile{{epoch, rank, local_rank, is_stderr}, path});
+    if (front_end_selection_.Has(rank, local_rank, is_stderr)) front_end_.Follow(file, path);
     for (Viewer& viewer : viewers_) {
-      if (viewer.selection.Has(rank)) viewer.stream->Follow(epoch, rank, is_stderr, path);
+      if (viewer.selection.Has(rank, local_rank, is_stderr)) viewer.stream->Follow(file, path);
     }
   }
 }

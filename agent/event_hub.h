@@ -11,17 +11,10 @@
 #include <vector>
 
 #include "agent/event_stream.h"
+#include "agent/rank_selection.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {
-
-// Whose output a reader wants.
-struct RankSelection {
-  bool all = false;
-  std::vector<uint32_t> ranks;  // unused when `all`
-
-  bool Has(uint32_t rank) const;
-};
 
 // All on the loop's thread.
 class EventHub {
@@ -50,7 +43,7 @@ class EventHub {
   // The ranks followed so far write no more.
   void EndEpoch();
   // A rank writes to FOLDER/stdout.log and FOLDER/stderr.log: whoever wants it gets it.
-  void FollowRank(uint64_t epoch, uint32_t rank, const std::string& folder);
+  void FollowRank(uint64_t epoch, uint32_t rank, uint32_t local_rank, const std::string& folder);
   void End(const pb::NodeDone& done);
 
   // Every worker of every node of the epoch was started.
@@ -58,10 +51,7 @@ class EventHub {
   const std::map<uint32_t, std::string>& newest_status() const { return newest_status_; }
 
  private:
-  struct LogFile {
-    uint64_t epoch = 0;
-    uint32_t rank = 0;
-    bool is_stderr = false;
+  struct LogFile : EventStream::LogFile {
     std::string path;
   };
   struct Viewer {

@@ -46,10 +46,9 @@ void EventStream::EmitStatus(uint32_t rank, std::string line) {
   Pump();
 }
 
-void EventStream::Follow(uint64_t epoch, uint32_t rank, bool is_stderr, const std::string& path,
-                         uint64_t offset) {
+void EventStream::Follow(const LogFile& file, const std::string& path, uint64_t offset) {
   if (detached_) return;
-  files_.push_back({epoch, rank, is_stderr});
+  files_.push_back(file);
   log_tail_.AddFile(static_cast<int>(files_.size() - 1), path, offset);
 }
 
@@ -106,6 +105,7 @@ std::optional<pb::NodeEvent> EventStream::NextLog() {
   const LogFile& file = files_[static_cast<size_t>(chunk->id)];
   log.set_epoch(file.epoch);
   log.set_rank(file.rank);
+  log.set_local_rank(file.local_rank);
   log.set_is_stderr(file.is_stderr);
   log.set_offset(chunk->offset);
   log.set_skipped_bytes(chunk->skipped_bytes);

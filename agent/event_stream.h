@@ -47,9 +47,15 @@ class EventStream {
   // The ranks followed so far write no more: what they wrote goes out before what is followed from
   // now on.
   void EndEpoch() { log_tail_.RetireFiles(); }
-  // Sends what a rank writes to this file, from `offset`.
-  void Follow(uint64_t epoch, uint32_t rank, bool is_stderr, const std::string& path,
-              uint64_t offset = 0);
+  // Whose output a file has.
+  struct LogFile {
+    uint64_t epoch = 0;
+    uint32_t rank = 0;
+    uint32_t local_rank = 0;
+    bool is_stderr = false;
+  };
+  // Sends what a rank writes to the file at `path`, from `offset`.
+  void Follow(const LogFile& file, const std::string& path, uint64_t offset = 0);
 
   // The last event; it goes out once everything before it has, the ranks' output included. Once.
   void End(pb::NodeDone done);
@@ -65,12 +71,6 @@ class EventStream {
   void Pump();
   std::optional<pb::NodeEvent> Next();
   std::optional<pb::NodeEvent> NextLog();
-
-  struct LogFile {
-    uint64_t epoch = 0;
-    uint32_t rank = 0;
-    bool is_stderr = false;
-  };
 
   std::vector<LogFile> files_;  // by LogTail's id
   LogTail log_tail_;

@@ -169,9 +169,9 @@ Result<void> NodeAgent::SavePid() {
 
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
-  events_.Attach(
-      {request.stream_all(), {request.stream_ranks().begin(), request.stream_ranks().end()}},
-      std::move(sink));
+  events_.Attach(RankSelection(request.shown()), std::move(sink));
+  if (request.filtered().stdout_texts_size() + request.filtered().stderr_texts_size() > 0)
+    filtered_log_.emplace(loop_, node_name(), request.filtered());
   if (!stopping()) GoToRendezvous();  // else before it ran
 }
 

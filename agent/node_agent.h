@@ -17,6 +17,7 @@
 #include "agent/attach_socket.h"
 #include "agent/epoch_workers.h"
 #include "agent/event_hub.h"
+#include "agent/filtered_log.h"
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
@@ -170,6 +171,7 @@ class NodeAgent {
   std::optional<Clock::time_point> stream_over_at_;
   Clock::time_point lease_renewed_ = Clock::now();
   EventHub events_;
+  std::optional<FilteredLog> filtered_log_;
 
   std::function<void(UniqueFd)> serve_;
   std::unique_ptr<AttachSocket> attach_socket_;

@@ -53,6 +53,7 @@ void NodeAgent::OnAllReaped(const pb::AllReaped& reaped) {
 void NodeAgent::Halted() {
   phase_ = Phase::kIdle;
   events_.EndEpoch();
+  if (filtered_log_) filtered_log_->EndEpoch();
   if (const Result<void> port = ReserveMasterPort(); !port.ok()) {
     return StopJob(MakeCause(pb::Cause::START_FAILED, prepare_.node_index(), port.error().code,
                              node_name() + ": " + port.error().message));
@@ -72,6 +73,7 @@ void NodeAgent::Halted() {
 
 void NodeAgent::TornDown() {
   phase_ = Phase::kEmpty;
+  if (filtered_log_) filtered_log_->EndEpoch();
   ended_at_ = std::chrono::system_clock::now();
   // Without a front end the job's last word is this node's to keep, so it waits for the others as
   // long as they may take.

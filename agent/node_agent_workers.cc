@@ -196,7 +196,8 @@ void NodeAgent::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
 void NodeAgent::OnSpawned(const pb::WorkerSpawned& spawned) {
   const EpochWorker* worker = workers_.Find(spawned.local_rank());
   if (worker == nullptr) return;
-  events_.FollowRank(workers_.epoch(), worker->rank, worker->folder);
+  events_.FollowRank(workers_.epoch(), worker->rank, worker->local_rank, worker->folder);
+  if (filtered_log_) filtered_log_->FollowRank(worker->rank, worker->local_rank, worker->folder);
   if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
   pb::NodeEvent event;
   *event.mutable_started() = workers_.Started();

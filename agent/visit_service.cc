@@ -138,7 +138,7 @@ class VisitService::Reading {
       if (std::exchange(attempt_, log.attempt) != log.attempt) stream_.EndEpoch();
       const uint64_t offset =
           request_.since_unix_ms() > 0 ? OffsetAt(log, request_.since_unix_ms()) : 0;
-      stream_.Follow(log.attempt, log.rank, log.is_stderr, log.path, offset);
+      stream_.Follow({log.attempt, log.rank, /*local_rank=*/0, log.is_stderr}, log.path, offset);
     }
     if (over) return stream_.End({});
     timer_.expires_after(kLookForNewFiles);

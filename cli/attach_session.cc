@@ -24,7 +24,7 @@ constexpr milliseconds kReconnectFor(60'000);  // since the node was heard last
 AttachSession::AttachSession(JobRecord record, AgentBinary agent, Tee tee, Terminal& terminal)
     : record_(std::move(record)),
       agent_(std::move(agent)),
-      tee_(std::move(tee)),
+      shown_{std::move(tee), std::nullopt, {}},
       output_(loop_, terminal),
       signals_(loop_),
       limit_(loop_),
@@ -100,8 +100,7 @@ void AttachSession::Open(size_t index) {
   handlers.start = [this, index, request](const std::shared_ptr<grpc::Channel>& channel,
                                           grpc::ClientContext* context,
                                           NodeStream::Reactor* reactor) {
-    request->set_stream_all(tee_.all);
-    for (const int rank : tee_.ranks) request->add_stream_ranks(static_cast<uint32_t>(rank));
+    *request->mutable_shown() = shown_.ToProto();
     for (const auto& [key, offset] : nodes_[index].offsets) {
       pb::LogOffset& named = *request->add_offsets();
       named.set_epoch(std::get<0>(key));
@@ -126,6 +125,10 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   node.heard_at = Clock::now();
   node.reached = true;
   if (stopping_ && !std::exchange(node.stop_sent, true)) SendStop(index);
+  if (event.has_started()) {
+    const size_t world_size = event.started().world_size();
+    output_.SetShownRanks(shown_.CountRanks(world_size, nodes_.size(), world_size));
+  }
   switch (event.event_case()) {
     case pb::NodeEvent::kStatus:
       if (!stopping_) output_.Progress(event.status());

@@ -17,6 +17,7 @@
 #include "cli/job_view.h"
 #include "cli/node_stream.h"
 #include "cli/options.h"
+#include "cli/shown_output.h"
 #include "cli/terminal.h"
 
 namespace dslaunch {
@@ -66,7 +67,7 @@ class AttachSession {
 
   const JobRecord record_;
   const AgentBinary agent_;
-  const Tee tee_;
+  const ShownOutput shown_;
   asio::io_context loop_{1};
   JobOutput output_;
   asio::signal_set signals_;

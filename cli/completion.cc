@@ -26,7 +26,7 @@ dslaunch completion man
 )";
 
 // bash cuts words at '=' too, so the value of --name=value is completed alone.
-constexpr char kBash[] = R"(# bash completion of dslaunch
+constexpr char kBash[] = R"sh(# bash completion of dslaunch
 _dslaunch() {
   local current="${COMP_WORDS[COMP_CWORD]}" line
   local -a lines
@@ -47,9 +47,9 @@ mapfile - t - O "${#COMPREPLY[@]}" COMPREPLY < < (compgen - f-- "$current");
     esac
     }
 complete -F _dslaunch dslaunch
-)";
+)sh";
 
-constexpr char kZsh[] = R"(#compdef dslaunch
+constexpr char kZsh[] = R"sh(#compdef dslaunch
 # zsh completion of dslaunch
 _dslaunch() {
   local -a lines shown
@@ -65,9 +65,9 @@ _dslaunch() {
   esac
 }
 if [[ $funcstack[1] == _dslaunch ]]; then _dslaunch "$@"; else compdef _dslaunch dslaunch; fi
-)";
+)sh";
 
-constexpr char kFish[] = R"(# fish completion of dslaunch
+constexpr char kFish[] = R"sh(# fish completion of dslaunch
 function __dslaunch_complete
   set -l words (commandline -opc)
   set -l current (commandline -ct)
@@ -81,7 +81,7 @@ function __dslaunch_complete
   end
 end
 complete -c dslaunch -f -a '(__dslaunch_complete)'
-)";
+)sh";
 
 // The names as the user spells them: with '-' where there was one.
 std::string SpeltAs(const std::string& name, const std::string& typed) {

@@ -14,14 +14,14 @@ inline std::string Count(size_t count, const std::string& what) {
 }
 
 // The first few of `names`, and how many more there are.
-inline std::string NameList(const std::vector<std::string>& names, const std::string& separator) {
-  constexpr size_t kMaxShown = 8;
+inline std::string NameList(const std::vector<std::string>& names, const std::string& separator,
+                            size_t max_shown = 8) {
   std::string list;
-  for (size_t i = 0; i < names.size() && i < kMaxShown; ++i) {
+  for (size_t i = 0; i < names.size() && i < max_shown; ++i) {
     list += (i == 0 ? "" : separator) + names[i];
   }
-  if (names.size() > kMaxShown) {
-    list += separator + "and " + std::to_string(names.size() - kMaxShown) + " more";
+  if (names.size() > max_shown) {
+    list += separator + "and " + std::to_string(names.size() - max_shown) + " more";
   }
   return list;
 }

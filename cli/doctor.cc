@@ -243,7 +243,7 @@ int RunDoctor(const DoctorRequest& request, const AgentBinary& agent, Terminal& 
     terminal.Out(std::string_view(text).substr(start, end - start));
     start = end + 1;
   }
-  return ToInt(HasFailure(findings) ? ExitCode::kUnavailable : ExitCode::kOk);
+  return ToInt(AnyFails(findings) ? ExitCode::kUnavailable : ExitCode::kOk);
 }
 
 }  // namespace dslaunch

@@ -608,7 +608,7 @@ Json NodeJson(const DoctorNode& node) {
 
 std::vector<Finding> Diagnose(const DoctorFacts& facts) { return Diagnosis(facts).Run(); }
 
-bool HasFailure(const std::vector<Finding>& findings) {
+bool AnyFails(const std::vector<Finding>& findings) {
   return std::ranges::any_of(
       findings, [](const Finding& finding) { return finding.level == Level::kFailure; });
 }
@@ -674,7 +674,7 @@ std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& fi
 }
 
 std::string DoctorJson(const DoctorFacts& facts, const std::vector<Finding>& findings) {
-  Json json = {{"ok", !HasFailure(findings)},
+  Json json = {{"ok", !AnyFails(findings)},
                {"version", facts.version},
                {"build_id", facts.build_id},
                {"launcher", facts.launcher == Launcher::kSsh ? "ssh" : "local"},

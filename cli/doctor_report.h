@@ -57,7 +57,7 @@ struct Finding {
 // Every check that could be made, in the order of the nodes; those of all nodes come last.
 std::vector<Finding> Diagnose(const DoctorFacts& facts);
 
-bool HasFailure(const std::vector<Finding>& findings);
+bool AnyFails(const std::vector<Finding>& findings);
 
 // Lines for people: one for each healthy node, one for each check that warns or fails with its way
 // out below it, and a last one that sums up.

@@ -14,9 +14,11 @@ constexpr std::chrono::seconds kReaderPatience(60);
 
 }  // namespace
 
-JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal)
+JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
     : terminal_(terminal),
+      tags_(std::move(tags)),
       progress_(terminal.has_live_line()),
+      fold_timer_(loop),
       writable_(loop),
       flush_timer_(loop) {
   // asio owns what it waits for, so it gets a duplicate.
@@ -25,6 +27,7 @@ JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal)
 }
 
 void JobOutput::Say(const std::string& text) {
+  ShowHeld();
   for (size_t start = 0; start < text.size();) {
     const size_t end = std::min(text.find('\n', start), text.size());
     terminal_.Err(std::string_view(text).substr(start, end - start));
@@ -34,15 +37,48 @@ void JobOutput::Say(const std::string& text) {
 }
 
 void JobOutput::Print(const std::string& line) {
+  ShowHeld();
   terminal_.Out(line);
   Flush();
 }
 
-LineAssembler::Sink JobOutput::SinkFor(bool is_stderr, const Stream& stream) {
-  return [this, is_stderr, &stream, tagged = std::string()](std::string_view line) mutable {
-    tagged.assign(stream.tag).append(line);
-    is_stderr ? terminal_.Err(tagged) : terminal_.Out(tagged);
+LineAssembler::Sink JobOutput::SinkFor(const StreamKey& key, const Stream& stream) {
+  return [this, rank = static_cast<int>(std::get<1>(key)), is_stderr = std::get<2>(key),
+          &stream](std::string_view line) { Show(rank, is_stderr, stream.tag, line); };
+}
+
+void JobOutput::Show(int rank, bool is_stderr, const std::string& tag, std::string_view line) {
+  const bool is_terminal = is_stderr ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
+  if (!is_terminal || !tags_.tag_template.empty()) return Put(is_stderr, tag, line);
+  folder_.Add(Clock::now(), rank, is_stderr, tag, line, FolderSink());
+  ArmFoldTimer();
+}
+
+void JobOutput::Put(bool is_stderr, std::string_view tag, std::string_view line) {
+  tagged_.assign(tag).append(line);
+  is_stderr ? terminal_.Err(tagged_) : terminal_.Out(tagged_);
+}
+
+LineFolder::Sink JobOutput::FolderSink() {
+  return [this](const LineFolder::Line& line) {
+    const bool is_one = line.ranks.size() == 1;
+    Put(line.is_stderr, is_one ? std::string(line.tag) : FoldedTag(line.ranks), line.text);
   };
+}
+
+void JobOutput::ShowHeld() { folder_.Finish(FolderSink()); }
+
+void JobOutput::ArmFoldTimer() {
+  const std::optional<Clock::time_point> due = folder_.FlushDue();
+  if (!due || std::exchange(fold_armed_, true)) return;
+  fold_timer_.expires_at(*due);
+  fold_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    fold_armed_ = false;
+    folder_.Flush(Clock::now(), FolderSink());
+    Flush();
+    ArmFoldTimer();
+  });
 }
 
 void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
@@ -51,16 +87,14 @@ void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
     waiting_.push_back([this, node, &chunk, then = std::move(then)] { Log(node, chunk, then); });
     return;
   }
-  const bool is_terminal =
-      chunk.is_stderr() ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
-  const auto rank = static_cast<int>(chunk.rank());
-  Stream& stream = streams_
-                       .try_emplace(StreamKey(node, chunk.rank(), chunk.is_stderr()),
-                                    Stream{LineTag(node, rank), LineAssembler(is_terminal)})
-                       .first->second;
-  const LineAssembler::Sink sink = SinkFor(chunk.is_stderr(), stream);
+  const StreamKey key(node, chunk.rank(), chunk.is_stderr());
+  Stream& stream = streams_[key];
+  stream.tag =
+      LineTag(tags_, node, static_cast<int>(chunk.rank()), static_cast<int>(chunk.local_rank()));
+  const LineAssembler::Sink sink = SinkFor(key, stream);
   if (chunk.skipped_bytes() > 0) {
     stream.lines.Finish(sink);
+    ShowHeld();
     terminal_.Err(stream.tag + "... skipped " + std::to_string(chunk.skipped_bytes()) +
                   " bytes that the terminal was too slow for; they are in the log file");
   }
@@ -81,7 +115,8 @@ void JobOutput::Progress(const pb::WorkerStatus& status) {
 }
 
 void JobOutput::FinishStreams() {
-  for (auto& [key, stream] : streams_) stream.lines.Finish(SinkFor(std::get<bool>(key), stream));
+  for (auto& [key, stream] : streams_) stream.lines.Finish(SinkFor(key, stream));
+  ShowHeld();
   terminal_.SetLive("");
   if (const std::optional<std::string> text = progress_.Last()) terminal_.Err(*text);
   Flush();
@@ -129,7 +164,7 @@ void JobOutput::OnFlushTimer() {
   // While the reader lags, the rest of a line is more likely to be held up than not written yet.
   const bool lags = terminal_.Pending() > 0 || Clock::now() - lagged_at_ < kPartialLineDelay;
   for (auto& [key, stream] : streams_) {
-    if (!lags) stream.lines.FlushPartial(Clock::now(), SinkFor(std::get<bool>(key), stream));
+    if (!lags) stream.lines.FlushPartial(Clock::now(), SinkFor(key, stream));
     partial = partial || stream.lines.FlushDue();
   }
   Flush();

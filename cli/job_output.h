@@ -11,20 +11,31 @@
 #include <utility>
 #include <vector>
 
-#include "cli/line_assembler.h"
+#include "cli/line_folder.h"
 #include "cli/progress_view.h"
 #include "cli/terminal.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/deadline.h"
+#include "proto/contract/line_assembler.h"
+#include "proto/contract/line_tag.h"
 
 namespace dslaunch {
 
 // Never blocks: what a slow terminal does not take is held, up to a bound, and its sources wait. On
 // the loop's thread.
+//
+// On a terminal a line that several ranks write at about the same time is shown once (LineFolder).
+// Pipes and files get every line, and at once: whoever reads them may count, compare, or search for
+// a rank's tag. Nothing is folded under a template for the tags either: each line is to look as it
+// says.
 class JobOutput {
  public:
-  // Both outlive it.
-  JobOutput(asio::io_context& loop, Terminal& terminal);
+  // References outlive it.
+  JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags = {});
+
+  // How many ranks' output comes, at most, once that is known; 1 until then, which folds
+  // nothing.
+  void SetShownRanks(size_t ranks) { folder_.SetRanks(ranks); }
 
   // Lines of dslaunch's own, on stderr. `text` may have several.
   void Say(const std::string& text);
@@ -58,7 +69,12 @@ class JobOutput {
     LineAssembler lines;
   };
 
-  LineAssembler::Sink SinkFor(bool is_stderr, const Stream& stream);
+  LineAssembler::Sink SinkFor(const StreamKey& key, const Stream& stream);
+  void Show(int rank, bool is_stderr, const std::string& tag, std::string_view line);
+  void Put(bool is_stderr, std::string_view tag, std::string_view line);
+  LineFolder::Sink FolderSink();
+  void ShowHeld();
+  void ArmFoldTimer();
   void Flush();
   void AwaitReader();
   void OnReader();
@@ -67,7 +83,12 @@ class JobOutput {
   void GoOn();
 
   Terminal& terminal_;
+  const TagStyle tags_;
   ProgressView progress_;
+  LineFolder folder_;
+  asio::steady_timer fold_timer_;
+  bool fold_armed_ = false;
+  std::string tagged_;                       // the line that is put, kept for its memory
   asio::posix::stream_descriptor writable_;  // the terminal's writable_fd
   bool awaiting_reader_ = false;
   asio::steady_timer flush_timer_;

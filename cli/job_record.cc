@@ -36,6 +36,7 @@ std::string ToText(const JobRecord& record) {
                      {"pid", record.pid},
                      {"start_ticks", record.start_ticks},
                      {"launcher", kLauncherNames[static_cast<size_t>(record.launcher)]},
+                     {"ssh_command", record.ssh_command},
                      {"nodes", std::move(nodes)},
                      {"argv", record.argv},
                      {"cwd", record.cwd},
@@ -55,6 +56,7 @@ JobRecord FromText(const std::string& text) {
   json.at("start_ticks").get_to(record.start_ticks);
   const auto launcher = std::ranges::find(kLauncherNames, json.at("launcher").get<std::string>());
   record.launcher = static_cast<Launcher>(launcher - kLauncherNames.begin());
+  record.ssh_command = json.value("ssh_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
     record.nodes.push_back({node.at("name"), node.at("host"), node.at("port"), node.at("user")});
   }

@@ -24,8 +24,9 @@ struct JobRecord {
   int64_t pid = 0;           // of the front end
   uint64_t start_ticks = 0;  // when it started, by which a recycled pid is told from it
   Launcher launcher = Launcher::kLocal;
-  std::vector<Node> nodes;        // in the order of the hostfile
-  std::vector<std::string> argv;  // of the front end
+  std::vector<std::string> ssh_command;  // --ssh_command; often empty
+  std::vector<Node> nodes;               // in the order of the hostfile
+  std::vector<std::string> argv;         // of the front end
   std::string cwd;
   std::string log_dir;  // as each node got it; empty: the user's state folder there
   int64_t started_unix_ms = 0;

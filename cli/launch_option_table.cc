@@ -689,8 +689,8 @@ const OptionTable& LaunchOptionTable() {
 
 const std::vector<Exclusion>& LaunchExclusions() {
   static const std::vector<Exclusion> exclusions = [] {
-    constexpr char kWhyNoSsh[] = "without SSH each node's command starts its own node";
-    constexpr char kWhyPerNode[] =
+    static constexpr char kWhyNoSsh[] = "without SSH each node's command starts its own node";
+    static constexpr char kWhyPerNode[] =
         "it is of a job whose nodes each run this command (add --no_ssh for that)";
     std::vector<Exclusion> all = {
         {"--include", "--exclude"},

@@ -182,7 +182,7 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
     PlannedNode node;
     node.name = host.name;
     node.host = host.host;
-    node.port = host.port;
+    node.port = host.port != 0 ? host.port : options.ssh_port;
     node.user = host.user;
     node.slots = options.num_gpus.value_or(host.slots);
     node.spare = host.spare || beyond;

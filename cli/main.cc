@@ -36,6 +36,7 @@
 #include "cli/recipe.h"
 #include "cli/secrets.h"
 #include "cli/session.h"
+#include "cli/ssh_prompt.h"
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
 #include "cli/transport_ssh.h"
@@ -54,6 +55,12 @@ std::string NewJobId() {
                 utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
                 random() & 0xffffff);
   return text;
+}
+
+// Empty where it is not set.
+std::string FromEnvironment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
 }
 
 Result<std::string> WorkingDirectory() {
@@ -81,7 +88,8 @@ Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) 
 Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
                                    Terminal& terminal) {
   DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, cwd));
-  if (!recipe.notice.empty()) terminal.Err("dslaunch: " + recipe.notice);
+  if (!recipe.notice.empty() && options.log_level >= LogLevel::kInfo)
+    terminal.Err("dslaunch: " + recipe.notice);
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
@@ -124,13 +132,14 @@ Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
   return DeviceChoice::kCpu;
 }
 
-Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, bool detach) {
+Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, const LaunchOptions& options) {
   AgentRole role;
-  if (detach) role.kind = AgentRole::Kind::kDetachable;
+  if (options.detach) role.kind = AgentRole::Kind::kDetachable;
   DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
   if (launcher == Launcher::kLocal)
     return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent, role));
-  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, SshOptions(), role));
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
+  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, std::move(ssh), role));
 }
 
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
@@ -185,7 +194,11 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.device, DeviceFor(options));
   session.timeouts = MakeTimeouts(options);
   session.detach = options.detach;
-  session.tee = options.detach ? Tee{false, {}} : options.tee;
+  session.shown = {options.tee, options.local_ranks_shown, options.log_only};
+  session.stdout_filters = options.stdout_filters;
+  session.stderr_filters = options.stderr_filters;
+  session.tags = {FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), options.role};
+  session.log_level = options.log_level;
   session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
   session.log_max_bytes = static_cast<uint64_t>(options.log_max_mb) << 20;
   for (const std::string& argument : MaskedArguments(arguments))
@@ -205,13 +218,15 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
     inbound = others.get();
     transport = std::move(others);
   } else {
-    DSL_TRY_ASSIGN(transport, MakeTransport(session.plan.launcher, options.detach));
+    DSL_TRY_ASSIGN(transport, MakeTransport(session.plan.launcher, options));
   }
   const std::string jobs_folder = OwnJobsFolder();
   session.events_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
   JobRecord record = MakeRecord(session, arguments);
-  if (const Result<void> kept = WriteJobRecord(jobs_folder, record); !kept.ok())
+  record.ssh_command = options.ssh_command;
+  const Result<void> kept = WriteJobRecord(jobs_folder, record);
+  if (!kept.ok() && options.log_level >= LogLevel::kWarning)
     terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
   // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
   // that never answered, use them until the process ends.
@@ -248,6 +263,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& t
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
   request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
   request.trains = command.trains;
   request.json = command.launch.json;
@@ -315,4 +331,8 @@ int Main(int argc, char** argv) {
 }  // namespace dslaunch
 
 // Ends by _exit: threads that still try to reach a dead host must not hold up the user.
-int main(int argc, char** argv) { _exit(dslaunch::Main(argc, argv)); }
+int main(int argc, char** argv) {
+  const int exit_code = dslaunch::Main(argc, argv);
+  dslaunch::LeaveTerminalAsItWas();
+  _exit(exit_code);
+}

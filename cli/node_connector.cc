@@ -1,9 +1,10 @@
 #include "cli/node_connector.h"
 
-#include <algorithm>
 #include <asio/post.hpp>
 #include <thread>
 #include <utility>
+
+#include "proto/contract/backoff.h"
 
 namespace dslaunch {
 namespace {
@@ -26,9 +27,8 @@ void NodeConnector::KeepTrying(size_t index, const NodeTarget& target,
                                std::function<void(std::unique_ptr<NodeLink>)> then) {
   if (stopped_) return;
   std::unique_ptr<Wait>& wait = waits_[index];
-  if (!wait) wait = std::make_unique<Wait>(loop_, first_wait_);
-  wait->timer.expires_after(wait->next);
-  wait->next = std::min(wait->next * 2, kMaxWait);
+  if (!wait) wait = std::make_unique<Wait>(loop_);
+  wait->timer.expires_after(PauseAfter(wait->attempts++, first_wait_, kMaxWait, RandomPart()));
   wait->timer.async_wait([this, index, target, then](const asio::error_code& error) {
     if (error || stopped_) return;
     Connect(target, [this, index, target, then](Result<std::unique_ptr<NodeLink>> link) {

@@ -15,7 +15,7 @@ namespace dslaunch {
 // answer.
 class NodeConnector {
  public:
-  // `timeout` for each attempt; `first_wait` before the first of KeepTrying's.
+  // `timeout` for each attempt; `first_wait` at most before the first of KeepTrying's.
   NodeConnector(asio::io_context& loop, Transport& transport, milliseconds timeout,
                 milliseconds first_wait)
       : loop_(loop), transport_(transport), timeout_(timeout), first_wait_(first_wait) {}
@@ -24,8 +24,8 @@ class NodeConnector {
   void Connect(const NodeTarget& target,
                std::function<void(Result<std::unique_ptr<NodeLink>>)> then);
 
-  // Tries until it succeeds: the waits double up to a minute, also from one call to the next, until
-  // Forget. One call at a time for each index.
+  // Tries until it succeeds: the waits (PauseAfter) double up to a minute, also from one call to
+  // the next, until Forget. One call at a time for each index.
   void KeepTrying(size_t index, const NodeTarget& target,
                   std::function<void(std::unique_ptr<NodeLink>)> then);
   void Forget(size_t index) { waits_.erase(index); }
@@ -35,9 +35,9 @@ class NodeConnector {
 
  private:
   struct Wait {
-    Wait(asio::io_context& loop, milliseconds first) : timer(loop), next(first) {}
+    explicit Wait(asio::io_context& loop) : timer(loop) {}
     asio::steady_timer timer;
-    milliseconds next;
+    int attempts = 0;
   };
 
   asio::io_context& loop_;

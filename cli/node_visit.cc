@@ -57,7 +57,8 @@ Result<NodeVisit*> NodeVisit::Open(const JobRecord& record, size_t node, AgentRo
                  at.name + ": its own command started this node of the job, which is not reached "
                            "from here; look at that machine's log files"};
   }
-  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, {}};
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(record.ssh_command));
+  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, std::move(ssh)};
   return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
 }
 

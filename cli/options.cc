@@ -69,6 +69,7 @@ Error UnknownOption(const Part& part, const std::string& argument) {
   std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
   std::replace(word.begin(), word.end(), '-', '_');
   for (const Part::Other& other : part.others) {
+    if (!argument.starts_with("--")) break;
     if (FindOption(other.table, SplitName(argument).first).spec != nullptr) {
       return Usage("option " + Quoted(name) + " belongs " + other.place);
     }

@@ -113,8 +113,7 @@ Result<RunFile> ParseRunFile(std::string_view text, const std::string& source,
     const OptionSpec* spec = FindKey(table, key);
     if (spec == nullptr) return UnknownKey(table, place, key);
     if (file.launch.values.contains(spec)) {
-      return BadInput(place + ": " + key + " is " + std::string(NameOf(*spec).substr(2)) +
-                      ", which is given already; keep one");
+      return BadInput(place + ": " + key + " is given twice, in two spellings; keep one");
     }
     DSL_TRY(AddEntry({*spec, place + ": " + key, value}, file.launch));
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/count.h"
+#include "cli/event_text.h"
 #include "proto/contract/signal_name.h"
 #include "rendezvous/cause.h"
 
@@ -23,10 +24,12 @@ constexpr milliseconds kSameInterrupt(100);
 LaunchSession::LaunchSession(SessionOptions options, Transport& transport, Terminal& terminal)
     : options_(std::move(options)),
       connector_(loop_, transport, options_.connect_timeout, options_.retry_wait),
-      output_(loop_, terminal),
-      events_(options_.events_folder, [this](const std::string& text) { Say(text); }),
+      output_(loop_, terminal, options_.tags),
+      events_(options_.events_folder,
+              [this](const std::string& text) { Say(LogLevel::kWarning, text); }),
       story_(options_.plan, options_.policy),
       signals_(loop_),
+      connect_timer_(loop_),
       watch_timer_(loop_),
       teardown_timer_(loop_) {
   for (const PlannedNode& planned : options_.plan.nodes) {
@@ -34,6 +37,7 @@ LaunchSession::LaunchSession(SessionOptions options, Transport& transport, Termi
     node.planned = &planned;
     node.target = {planned.name, planned.host, planned.port, planned.user};
     names_.push_back(planned.name);
+    most_slots_ = std::max(most_slots_, static_cast<size_t>(planned.slots));
   }
 }
 
@@ -62,15 +66,30 @@ int LaunchSession::Run() {
 }
 
 void LaunchSession::Tell(const std::string& text) {
-  asio::post(loop_, [this, text] { Say(text); });
+  asio::post(loop_, [this, text] { Say(LogLevel::kInfo, text); });
+}
+
+std::string LaunchSession::SinceStart() const {
+  return Seconds(std::chrono::duration_cast<milliseconds>(Clock::now() - started_at_).count());
 }
 
 // --- What the nodes say ---
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
-  if (event.has_status()) return output_.Progress(event.status());
+  if (event.has_status()) {
+    if (Says(LogLevel::kInfo)) output_.Progress(event.status());
+    return;
+  }
   events_.Told(names_, index, event);
-  for (const std::string& line : story_.OnEvent(index, event)) Say(line);
+  if (const std::string text = EventText(NameOf(index), event); !text.empty())
+    Say(LogLevel::kDebug, text);
+  for (const std::string& line : story_.OnEvent(index, event)) Say(LogLevel::kWarning, line);
+  if (event.has_started()) {
+    const auto slots = static_cast<size_t>(event.started().pids_size());
+    most_slots_ = std::max(most_slots_, slots);
+    output_.SetShownRanks(
+        options_.shown.CountRanks(event.started().world_size(), nodes_.size(), most_slots_));
+  }
   if (event.has_started()) connector_.Forget(index);
   if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost());
   if (event.has_running() && options_.detach && !story_.ending()) return DetachAll();
@@ -123,6 +142,7 @@ void LaunchSession::Abandon(size_t index) {
 
 void LaunchSession::TryAgain(size_t index) {
   if (!story_.restartable() || story_.ending()) return;
+  Say(LogLevel::kDebug, NameOf(index) + " is tried until it is there");
   connector_.KeepTrying(index, nodes_[index].target, [this, index](std::unique_ptr<NodeLink> link) {
     OnReachedAgain(index, std::move(link));
   });
@@ -133,7 +153,7 @@ void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link)
   if (node.client) past_.push_back(std::move(node.client));
   node.client = std::make_unique<NodeClient>(loop_, NameOf(index), std::move(link));
   Result<pb::PrepareRequest> request = PrepareRequestFor(index);
-  if (!request.ok()) return Say(request.error().message);
+  if (!request.ok()) return Say(LogLevel::kWarning, request.error().message);
   node.client->Prepare(*std::move(request), [this, index](Result<pb::NodeFacts> facts) {
     NodeState& again = nodes_[index];
     if (story_.ending()) return again.client->SayGoodbye();
@@ -144,15 +164,16 @@ void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link)
     }
     if (run_.use_cuda() && std::cmp_less(facts->gpus(), again.planned->slots)) {
       again.client->SayGoodbye();
-      return Say(NameOf(index) + " stays out: it has " + Count(facts->gpus(), "GPU") + " for " +
-                 Count(static_cast<size_t>(again.planned->slots), "slot"));
+      return Say(LogLevel::kWarning, NameOf(index) + " stays out: it has " +
+                                         Count(facts->gpus(), "GPU") + " for " +
+                                         Count(static_cast<size_t>(again.planned->slots), "slot"));
     }
     const bool first_time = !again.facts;
     again.facts = *std::move(facts);
     again.stream_ended = again.ended = again.silence_said = again.awaits_move = false;
     events_.Connected(NameOf(index), again.facts->job_dir());
     story_.OnConnected(index);
-    Say(NameOf(index) + (first_time ? " is here now" : " is back"));
+    Say(LogLevel::kInfo, NameOf(index) + (first_time ? " is here now" : " is back"));
     RunNode(index);
   });
 }
@@ -190,10 +211,11 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
     if (silent) StopIfLostAtStart(i, "it was silent for " + Seconds(dead_after().count()));
     const bool say = silence >= dead_after() + kNotYetDecided;
     if (say && !node.silence_said) {
-      Say("nothing was heard of " + NameOf(i) + " for " + Seconds(dead_after().count()) +
-          "; the other nodes decide what becomes of it");
+      Say(LogLevel::kWarning, "nothing was heard of " + NameOf(i) + " for " +
+                                  Seconds(dead_after().count()) +
+                                  "; the other nodes decide what becomes of it");
     } else if (!silent && node.silence_said) {
-      Say(NameOf(i) + " is heard again");
+      Say(LogLevel::kWarning, NameOf(i) + " is heard again");
     }
     node.silence_said = silent && (say || node.silence_said);
     // A job that has gone on without it need not wait for it.
@@ -227,7 +249,8 @@ void LaunchSession::StopIfLostAtStart(size_t index, const std::string& why) {
 
 void LaunchSession::OnSignal(int signal_number) {
   if (signal_number == SIGTSTP) {
-    return Say("cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
+    return Say(LogLevel::kError,
+               "cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
   }
   if (signal_number != SIGUSR1 && signal_number != SIGUSR2) return Interrupt(signal_number);
   for (const NodeState& node : nodes_) {
@@ -249,8 +272,8 @@ void LaunchSession::Interrupt(int signal_number) {
   events_.Interrupted(name);
   story_.OnInterrupted(cause);
   if (!running_) return loop_.stop();
-  Say(again ? name + " again: killing every rank now"
-            : name + ": stopping every rank (again to kill them at once)");
+  Say(LogLevel::kWarning, again ? name + " again: killing every rank now"
+                                : name + ": stopping every rank (again to kill them at once)");
   connector_.Stop();
   for (const NodeState& node : nodes_) {
     if (node.client && !node.ended) node.client->Stop(cause, /*kill_now=*/again);

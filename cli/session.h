@@ -18,6 +18,7 @@
 #include "cli/node_client.h"
 #include "cli/node_connector.h"
 #include "cli/outcome.h"
+#include "cli/shown_output.h"
 #include "cli/transport.h"
 #include "rendezvous/certificate_authority.h"
 
@@ -32,7 +33,11 @@ struct SessionOptions {
   pb::Timeouts timeouts;
   pb::Policy policy;
   DeviceChoice device = DeviceChoice::kAuto;
-  Tee tee;
+  ShownOutput shown;                        // with `detach` nothing is
+  std::vector<std::string> stdout_filters;  // of lines that are copied; empty: none are
+  std::vector<std::string> stderr_filters;
+  TagStyle tags;
+  LogLevel log_level = LogLevel::kInfo;
   std::string log_dir;
   uint64_t log_max_bytes = 0;
   std::string description;  // the command line without secrets
@@ -84,9 +89,13 @@ class LaunchSession {
   };
 
   // The start (session_start.cc). The last answer of a step leads to the next, if all were good.
+  // Once it is sure that the job cannot start, the nodes that have not answered get two seconds
+  // more, so that those with the same or another trouble are named too, and none is waited for to
+  // its time-out.
   void ConnectAll();
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
   void OnAllConnected();
+  void GiveUpConnectingSoon();
   bool CanStartWithout(size_t failures) const;
   void PrepareAll();
   Result<pb::PrepareRequest> PrepareRequestFor(size_t index);
@@ -132,7 +141,11 @@ class LaunchSession {
   int ReportEnd();
   void Report(const JobEnd& end, bool show);
 
-  void Say(const std::string& text) { output_.Say("dslaunch: " + text); }
+  bool Says(LogLevel level) const { return level <= options_.log_level; }
+  void Say(LogLevel level, const std::string& text) {
+    if (Says(level)) output_.Say("dslaunch: " + text);
+  }
+  std::string SinceStart() const;
   const std::string& NameOf(size_t index) const { return nodes_[index].planned->name; }
   milliseconds dead_after() const { return milliseconds(options_.timeouts.dead_ms()); }
 
@@ -143,17 +156,20 @@ class LaunchSession {
   EventLog events_;
   JobStory story_;
   asio::signal_set signals_;
+  asio::steady_timer connect_timer_;
   asio::steady_timer watch_timer_;
   asio::steady_timer teardown_timer_;
   std::vector<NodeState> nodes_;
   std::vector<std::string> names_;                     // of all nodes
+  size_t most_slots_ = 0;                              // that a node has
   std::vector<std::unique_ptr<NodeClient>> past_;      // of nodes that were reached again
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
   bool moving_ = false;
   std::optional<CertificateAuthority> authority_;
   pb::PrepareRequest prepare_;
   pb::RunRequest run_;
-  size_t pending_ = 0;  // answers of the current step
+  size_t pending_ = 0;      // answers of the current step
+  bool giving_up_ = false;  // of connecting
   bool running_ = false;
   bool failed_to_start_ = false;
   bool teardown_armed_ = false;

@@ -22,7 +22,7 @@ void LaunchSession::DetachAll() {
 void LaunchSession::OnDetached(const Result<void>& result) {
   --pending_;
   if (!result.ok() && std::exchange(detaching_, false)) {
-    Say(result.error().message + "; the job is stopped");
+    Say(LogLevel::kError, result.error().message + "; the job is stopped");
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].client || nodes_[i].ended) continue;
       nodes_[i].client->Stop(MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(i),
@@ -42,7 +42,8 @@ int LaunchSession::ReportDetached() {
   }
   const std::string& id = options_.job_id;
   output_.Print(id);
-  Say("detached; dslaunch ps | logs -f " + id + " | attach " + id + " | stop " + id);
+  Say(LogLevel::kInfo,
+      "detached; dslaunch ps | logs -f " + id + " | attach " + id + " | stop " + id);
   return ToInt(ExitCode::kOk);
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "cli/connect_failures.h"
 #include "cli/count.h"
 #include "cli/job_summary.h"
 #include "cli/session.h"
@@ -89,18 +90,25 @@ void LaunchSession::CloseLinks() {
 int LaunchSession::ReportStartFailure() {
   CloseLinks();
   JobEnd end;
-  size_t failures = 0;
+  std::vector<NodeFailure> failures;
+  std::vector<std::string> unknown;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const std::optional<Error>& failure = nodes_[i].failure;
+    if (giving_up_ && !failure && !nodes_[i].is_reached()) unknown.push_back(NameOf(i));
     if (!failure) continue;
-    if (failures++ == 0)
+    if (failures.empty())
       end.cause = MakeCause(pb::Cause::START_FAILED, static_cast<uint32_t>(i), failure->code,
                             failure->message);
-    Say(failure->message);
+    failures.push_back({NameOf(i), nodes_[i].planned->host, failure->message});
+  }
+  for (const std::string& line : FoldFailures(failures)) Say(LogLevel::kError, line);
+  if (!unknown.empty()) {
+    Say(LogLevel::kError, "not known yet, for they had not answered so far: " +
+                              NameList(unknown, ", ") + " (" + Count(unknown.size(), "node") + ")");
   }
   if (nodes_.size() > 1) {
-    Say("nothing was started (" + std::to_string(failures) + " of " + Count(nodes_.size(), "node") +
-        " failed)");
+    Say(LogLevel::kError, "nothing was started (" + std::to_string(failures.size()) + " of " +
+                              Count(nodes_.size(), "node") + " failed)");
   }
   end.exit_code = end.cause.exit_code();
   Report(end, /*show=*/false);
@@ -112,7 +120,7 @@ int LaunchSession::ReportEnd() {
   CloseLinks();
   const JobFacts facts = story_.Facts();
   if (!running_) {
-    Say("interrupted before anything was started");
+    Say(LogLevel::kError, "interrupted before anything was started");
     JobEnd end;
     end.cause = *facts.interrupted;
     end.exit_code = end.cause.exit_code();
@@ -132,7 +140,13 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
   last_word_ = LastWord(summary);
-  if (show) output_.Say(SummaryText(summary));
+  // Of a job that ended well there is to say how long it took, unless something went wrong all the
+  // same.
+  const bool has_trouble = !summary.left.empty() || !summary.remarks.empty();
+  const LogLevel level = summary.exit_code != 0 ? LogLevel::kError
+                         : has_trouble          ? LogLevel::kWarning
+                                                : LogLevel::kInfo;
+  if (show && Says(level)) output_.Say(SummaryText(summary));
   if (options_.json) output_.Print(json);
 }
 

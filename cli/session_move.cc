@@ -17,8 +17,9 @@ void LaunchSession::OnRendezvousLost(size_t index, const pb::RendezvousLost& los
   const bool is_first = !rendezvous_lost_;
   if (is_first || lost.epoch() > rendezvous_lost_->epoch()) rendezvous_lost_ = lost;
   if (is_first && !IsHostGone()) {
-    Say(lost.cause().message() + "; going on without it as soon as it must have ended its ranks (" +
-        Seconds(options_.timeouts.lease_ms()) + " of silence)");
+    Say(LogLevel::kWarning, lost.cause().message() +
+                                "; going on without it as soon as it must have ended its ranks (" +
+                                Seconds(options_.timeouts.lease_ms()) + " of silence)");
   }
   MoveIfHostIsGone();
 }
@@ -64,7 +65,7 @@ void LaunchSession::MoveTo(size_t host) {
     moving_ = false;
     if (story_.ending()) return;
     if (!opened.ok()) {
-      Say(opened.error().message);
+      Say(LogLevel::kWarning, opened.error().message);
       nodes_[host].awaits_move = false;
       Abandon(host);
       return MoveIfHostIsGone();
@@ -78,7 +79,7 @@ void LaunchSession::OnMoved(size_t host, const pb::MoveRequest& request) {
   pb::Cause cause = rendezvous_lost_->cause();
   rendezvous_lost_.reset();
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host));
-  Say(story_.OnMoved(host, cause));
+  Say(LogLevel::kWarning, story_.OnMoved(host, cause));
   pb::MoveRequest follow = request;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!std::exchange(nodes_[i].awaits_move, false) || i == host) continue;
@@ -86,7 +87,7 @@ void LaunchSession::OnMoved(size_t host, const pb::MoveRequest& request) {
     *follow.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
     nodes_[i].client->Move(follow, [this, i](Result<pb::RendezvousOpened> moved) {
       if (moved.ok()) return;
-      Say(moved.error().message);
+      Say(LogLevel::kWarning, moved.error().message);
       Abandon(i);
     });
   }
@@ -95,7 +96,7 @@ void LaunchSession::OnMoved(size_t host, const pb::MoveRequest& request) {
 void LaunchSession::StopWithout(const std::string& why) {
   pb::Cause cause = rendezvous_lost_->cause();
   rendezvous_lost_.reset();
-  Say("no restart: " + why);
+  Say(LogLevel::kWarning, "no restart: " + why);
   connector_.Stop();
   for (const NodeState& node : nodes_) {
     if (node.awaits_move && !node.stream_ended) node.client->Stop(cause, /*kill_now=*/false);

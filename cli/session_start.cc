@@ -11,6 +11,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr milliseconds kNameOthersToo(2'000);
+
 // A node that is switched off or far away may come back; one that refuses us needs its user.
 bool MayComeBack(const Error& error) {
   return error.code == ExitCode::kUnavailable || error.code == ExitCode::kTimedOut;
@@ -20,6 +22,7 @@ bool MayComeBack(const Error& error) {
 
 void LaunchSession::ConnectAll() {
   pending_ = nodes_.size();
+  Say(LogLevel::kDebug, "job " + options_.job_id + ": connecting to " + NameList(names_, ", "));
   for (size_t i = 0; i < nodes_.size(); ++i) {
     connector_.Connect(nodes_[i].target, [this, i](Result<std::unique_ptr<NodeLink>> link) {
       OnConnected(i, std::move(link));
@@ -58,11 +61,25 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
   NodeState& node = nodes_[index];
   if (link.ok()) {
     node.client = std::make_unique<NodeClient>(loop_, NameOf(index), *std::move(link));
+    Say(LogLevel::kDebug, NameOf(index) + " is reached after " + SinceStart());
   } else {
     events_.Failed(NameOf(index), link.error().message);
+    Say(LogLevel::kDebug, link.error().message + " (after " + SinceStart() + ")");
     node.failure = link.error();
   }
-  if (--pending_ == 0) OnAllConnected();
+  if (--pending_ == 0) return OnAllConnected();
+  const auto failures = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::has_failed));
+  if (failures > 0 && !CanStartWithout(failures)) GiveUpConnectingSoon();
+}
+
+void LaunchSession::GiveUpConnectingSoon() {
+  if (std::exchange(giving_up_, true)) return;
+  connect_timer_.expires_after(kNameOthersToo);
+  connect_timer_.async_wait([this](const asio::error_code& error) {
+    if (error || pending_ == 0) return;
+    failed_to_start_ = true;
+    loop_.stop();
+  });
 }
 
 void LaunchSession::OnAllConnected() {
@@ -73,7 +90,7 @@ void LaunchSession::OnAllConnected() {
   }
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].failure) continue;
-    Say(nodes_[i].failure->message + "; starting without " + NameOf(i));
+    Say(LogLevel::kWarning, nodes_[i].failure->message + "; starting without " + NameOf(i));
     nodes_[i].failure.reset();
     nodes_[i].ended = true;
     story_.OnAbsent(i);
@@ -124,6 +141,9 @@ void LaunchSession::OnPrepared(size_t index, Result<pb::NodeFacts> facts) {
   if (facts.ok()) {
     node.facts = *std::move(facts);
     events_.Connected(NameOf(index), node.facts->job_dir());
+    Say(LogLevel::kDebug, NameOf(index) + " is prepared after " + SinceStart() + ", with " +
+                              Count(node.facts->gpus(), "GPU") + "; its logs are in " +
+                              node.facts->job_dir());
   } else {
     events_.Failed(NameOf(index), facts.error().message);
     node.failure = facts.error();
@@ -145,12 +165,22 @@ void LaunchSession::RunAll() {
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
   if (!device.ok()) return FailStart(0, device.error());
-  Say(PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
+  Say(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
+  Say(LogLevel::kDebug, device->reason);
 
   *run_.mutable_rendezvous_endpoints() =
       nodes_[prepare_.rendezvous_node()].facts->rendezvous_endpoints();
-  run_.set_stream_all(options_.tee.all);
-  for (const int rank : options_.tee.ranks) run_.add_stream_ranks(static_cast<uint32_t>(rank));
+  Say(LogLevel::kDebug,
+      "the rendezvous is on " + NameOf(prepare_.rendezvous_node()) + ": " +
+          NameList({run_.rendezvous_endpoints().begin(), run_.rendezvous_endpoints().end()}, ", "));
+  if (!options_.detach) *run_.mutable_shown() = options_.shown.ToProto();
+  *run_.mutable_filtered()->mutable_ranks() = options_.shown.ToProto();
+  for (const std::string& text : options_.stdout_filters)
+    run_.mutable_filtered()->add_stdout_texts(text);
+  for (const std::string& text : options_.stderr_filters)
+    run_.mutable_filtered()->add_stderr_texts(text);
+  run_.mutable_filtered()->set_tag_template(options_.tags.tag_template);
+  run_.mutable_filtered()->set_role(options_.tags.role);
   run_.set_use_cuda(device->use_cuda);
   running_ = true;
   for (size_t i = 0; i < nodes_.size(); ++i) {

@@ -1,6 +1,5 @@
 #include "cli/ssh_dial.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -8,27 +7,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 namespace dslaunch {
 namespace {
-
-using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-Result<AddressList> Resolve(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (status != 0) {
-    return Error{ExitCode::kUnavailable,
-                 "cannot resolve the host name '" + host + "' (" +
-                     (status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status)) +
-                     "); check its spelling, DNS and /etc/hosts"};
-  }
-  return AddressList(list, &::freeaddrinfo);
-}
 
 std::string NumericAddress(const addrinfo& address) {
   char text[NI_MAXHOST] = "";
@@ -80,16 +61,29 @@ Waited WaitForFd(int fd, short events, int stop_fd, Deadline deadline) {
   }
 }
 
-Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd,
-                    const std::function<void()>& on_resolved) {
-  DSL_TRY_ASSIGN(const AddressList list, Resolve(host, port));
-  on_resolved();
+Result<AddressList> Resolve(const std::string& host, int port, int family) {
+  addrinfo hints{};
+  hints.ai_family = family;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (status != 0) {
+    return Error{ExitCode::kUnavailable,
+                 "cannot resolve the host name '" + host + "' (" +
+                     (status == EAI_SYSTEM ? std::strerror(errno) : ::gai_strerror(status)) +
+                     "); check its spelling, DNS and /etc/hosts"};
+  }
+  return AddressList(list, &::freeaddrinfo);
+}
+
+Result<Dialed> Dial(const AddressList& addresses, int port, Deadline deadline, int stop_fd) {
   int untried = 0;
-  for (const addrinfo* address = list.get(); address != nullptr; address = address->ai_next)
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next)
     ++untried;
   std::string failures;
   int error_number = 0;
-  for (const addrinfo* address = list.get(); address != nullptr;
+  for (const addrinfo* address = addresses.get(); address != nullptr;
        address = address->ai_next, --untried) {
     UniqueFd fd(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const std::string numeric = NumericAddress(*address);

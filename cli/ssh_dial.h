@@ -1,7 +1,9 @@
 // A TCP connection to a node's sshd.
 #pragma once
 
-#include <functional>
+#include <netdb.h>
+
+#include <memory>
 #include <string>
 
 #include "proto/contract/deadline.h"
@@ -15,15 +17,18 @@ enum class Waited { kReady, kDeadline, kStopped };
 // Waits until `fd` has one of `events` or is broken. kStopped when `stop_fd` became readable.
 Waited WaitForFd(int fd, short events, int stop_fd, Deadline deadline);
 
+using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+// `family` is AF_UNSPEC, AF_INET or AF_INET6. Blocks in the resolver, which knows no deadline.
+// Errors, here and below, are fragments for a sentence that names the node: "cannot ...".
+Result<AddressList> Resolve(const std::string& host, int port, int family);
+
 struct Dialed {
   UniqueFd socket;      // connected, non-blocking, TCP_NODELAY
   std::string address;  // the peer's, numeric
 };
 
-// Tries each address that `host` resolves to in turn, each with its share of the time. Blocks in
-// the resolver beyond `deadline` where that does. Errors are fragments for a sentence that names
-// the node: "cannot ...". `on_resolved` is called between the two.
-Result<Dialed> Dial(const std::string& host, int port, Deadline deadline, int stop_fd,
-                    const std::function<void()>& on_resolved);
+// Tries each of the addresses in turn, each with its share of the time.
+Result<Dialed> Dial(const AddressList& addresses, int port, Deadline deadline, int stop_fd);
 
 }  // namespace dslaunch

@@ -8,6 +8,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr size_t kMaxHashedName = 1024;
+
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; }
 
 std::string ToLower(std::string_view text) {
@@ -36,24 +38,11 @@ bool WildcardMatches(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
-// Empty when it is not base64.
-std::string DecodeBase64(std::string_view text) {
-  if (text.empty() || text.size() % 4 != 0 || text.size() > 1024) return "";
-  std::string bytes(text.size() / 4 * 3, '\0');
-  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
-                                   reinterpret_cast<const unsigned char*>(text.data()),
-                                   static_cast<int>(text.size()));
-  if (size < 0) return "";
-  const size_t padding = text.size() - std::min(text.size(), text.find_last_not_of('=') + 1);
-  bytes.resize(bytes.size() - std::min<size_t>(padding, 2));
-  return bytes;
-}
-
 // `field` is `|1|base64 salt|base64 HMAC-SHA1(salt, name)`.
 bool HashedNameMatches(std::string_view field, std::string_view name) {
   field.remove_prefix(3);
   const size_t bar = field.find('|');
-  if (bar == std::string_view::npos) return false;
+  if (bar == std::string_view::npos || field.size() > kMaxHashedName) return false;
   const std::string salt = DecodeBase64(field.substr(0, bar));
   const std::string hash = DecodeBase64(field.substr(bar + 1));
   if (salt.empty() || hash.empty()) return false;
@@ -73,6 +62,18 @@ std::string_view TakeField(std::string_view& line) {
 }
 
 }  // namespace
+
+std::string DecodeBase64(std::string_view text) {
+  if (text.empty() || text.size() % 4 != 0) return "";
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const int size = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
+                                   reinterpret_cast<const unsigned char*>(text.data()),
+                                   static_cast<int>(text.size()));
+  if (size < 0) return "";
+  const size_t padding = text.size() - std::min(text.size(), text.find_last_not_of('=') + 1);
+  bytes.resize(bytes.size() - std::min<size_t>(padding, 2));
+  return bytes;
+}
 
 std::vector<std::string> KnownHostsNames(std::string_view host, int port) {
   const std::string lower = ToLower(host);

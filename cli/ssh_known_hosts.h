@@ -7,6 +7,9 @@
 
 namespace dslaunch {
 
+// Empty when it is not base64.
+std::string DecodeBase64(std::string_view text);
+
 // The names under which known_hosts may list a server: `[host]:port` and `host`, lower case. A
 // revocation under either counts, since refusing too much is the safe side.
 std::vector<std::string> KnownHostsNames(std::string_view host, int port);

@@ -1,25 +1,17 @@
 #include "cli/ssh_proxy.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstring>
 
-#include "agent/subprocess.h"
 #include "cli/hello.h"
-#include "proto/contract/pidfd.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr int kEndAfterTermMs = 500;
+constexpr milliseconds kEndAfterTerm{500};
 
 bool IsHarmless(const std::string& name) {
   const auto allowed = [](unsigned char c) {
@@ -27,11 +19,6 @@ bool IsHarmless(const std::string& name) {
            std::strchr("._:@-", c) != nullptr;
   };
   return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed);
-}
-
-Error SystemError(const char* what) {
-  return Error{ExitCode::kUnavailable, std::string("the ProxyCommand cannot be started: ") + what +
-                                           ": " + std::strerror(errno)};
 }
 
 }  // namespace
@@ -76,44 +63,32 @@ Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTo
   return expanded;
 }
 
+bool SaysTurnedAway(std::string_view ssh_stderr) {
+  const auto says = [ssh_stderr](std::string_view text) {
+    return ssh_stderr.find(text) != std::string_view::npos;
+  };
+  // They also follow when the proxy of that ssh was refused.
+  const bool was_closed = says("Connection closed by ") || says("Connection reset by ") ||
+                          says("_exchange_identification: ");
+  return was_closed && !says("Permission denied") && !says("verification failed") &&
+         !says("ssh: ") && !says("Too many authentication failures");
+}
+
 Result<std::unique_ptr<SshProxy>> SshProxy::Start(const std::string& command, UniqueFd& stream) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return SystemError("socketpair");
-  stream.Reset(ends[0]);
-  const UniqueFd theirs(ends[1]);
-  UniqueFd stderr_file(::memfd_create("proxy-stderr", MFD_CLOEXEC));
-  if (!stderr_file) return SystemError("memfd_create");
-  SpawnSpec spec;
-  spec.executable = "/bin/sh";
-  spec.argv = {"sh", "-c", "exec " + command};
-  spec.env = CurrentEnvironment();
-  spec.stdin_fd = theirs.get();
-  spec.stdout_fd = theirs.get();
-  spec.stderr_fd = stderr_file.get();
-  spec.own_session = true;
-  const SpawnResult spawned = Spawn(spec);
-  if (spawned.pid < 0) {
-    errno = spawned.failure.error_number;
-    return SystemError(spawned.failure.step);
+  Result<std::unique_ptr<ChildProcess>> child =
+      ChildProcess::Start({"/bin/sh", "-c", "exec " + command}, ChildProcess::Fate::kEndsWithUs);
+  if (!child) {
+    return Error{child.error().code,
+                 "the ProxyCommand cannot be started: " + child.error().message};
   }
+  stream = (*child)->TakeStream();
   ::fcntl(stream.get(), F_SETFL, ::fcntl(stream.get(), F_GETFL) | O_NONBLOCK);
-  return std::unique_ptr<SshProxy>(new SshProxy(spawned.pid, std::move(stderr_file)));
+  return std::unique_ptr<SshProxy>(new SshProxy(std::move(*child)));
 }
 
 SshProxy::~SshProxy() {
-  const UniqueFd pidfd(PidfdOpen(pid_));
-  ::kill(-pid_, SIGTERM);  // its session leads its own group
-  pollfd ended{pidfd.get(), POLLIN, 0};
-  if (::poll(&ended, 1, kEndAfterTermMs) <= 0) ::kill(-pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
-}
-
-std::string SshProxy::Said() const {
-  std::string text(4096, '\0');
-  const ssize_t n = ::pread(stderr_file_.get(), text.data(), text.size(), 0);
-  text.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  return OneLine(text, 512);
+  child_->SignalGroup(SIGTERM);
+  if (!child_->WaitEnd(Deadline::After(kEndAfterTerm))) child_->SignalGroup(SIGKILL);
 }
 
 }  // namespace dslaunch

@@ -1,11 +1,12 @@
-// The way to a node through ssh_config's ProxyCommand or ProxyJump.
+// The way to a node through ssh_config's ProxyCommand.
 #pragma once
-
-#include <sys/types.h>
 
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
+#include "cli/child_process.h"
 #include "proto/contract/error.h"
 #include "proto/contract/unique_fd.h"
 
@@ -25,8 +26,11 @@ struct ProxyTokens {
 // a sentence.
 Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTokens& tokens);
 
-// A running proxy command; its stdin and stdout lead to the node. Out of the terminal's reach,
-// since Ctrl-C there is for dslaunch alone. Ended and reaped on destruction.
+// True when an ssh program's last words say that an sshd ended the connection before it asked who
+// is there, which it does to part of many at once (MaxStartups). Whoever was refused is not meant.
+bool SaysTurnedAway(std::string_view ssh_stderr);
+
+// A running proxy command; its stdin and stdout lead to the node. Ended and reaped on destruction.
 class SshProxy {
  public:
   // `command` is ExpandProxyCommand()'s. `stream` becomes our end of its stdin and stdout,
@@ -37,14 +41,13 @@ class SshProxy {
   SshProxy& operator=(const SshProxy&) = delete;
   ~SshProxy();
 
-  // What it wrote to stderr so far, on one line.
-  std::string Said() const;
+  // What it wrote to stderr so far.
+  std::string Said() const { return child_->StderrTail(); }
 
  private:
-  SshProxy(pid_t pid, UniqueFd stderr_file) : pid_(pid), stderr_file_(std::move(stderr_file)) {}
+  explicit SshProxy(std::unique_ptr<ChildProcess> child) : child_(std::move(child)) {}
 
-  const pid_t pid_;
-  const UniqueFd stderr_file_;
+  const std::unique_ptr<ChildProcess> child_;
 };
 
 }  // namespace dslaunch

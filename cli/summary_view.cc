@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "cli/count.h"
-#include "cli/line_assembler.h"
+#include "cli/rank_list.h"
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/signal_name.h"
 
 namespace dslaunch {
@@ -16,7 +17,6 @@ namespace {
 
 constexpr size_t kMaxLastLines = 50;
 constexpr size_t kMaxGroups = 4;
-constexpr size_t kMaxRanges = 8;
 
 // "12.3 s", "5 min 02 s", "2 h 05 min".
 std::string Duration(double seconds) {
@@ -34,18 +34,7 @@ std::string Duration(double seconds) {
 
 // "rank 5", "ranks 0-2, 5"; `ranks` ascending, not empty.
 std::string RankList(const std::vector<int>& ranks) {
-  std::string list;
-  size_t ranges = 0;
-  for (size_t i = 0; i < ranks.size(); ++ranges) {
-    size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (ranges == kMaxRanges)
-      return "ranks " + list + " and " + std::to_string(ranks.size() - i) + " more";
-    list += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-    if (last > i) list += "-" + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return (ranks.size() == 1 ? "rank " : "ranks ") + list;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + RankRanges(ranks, ", ");
 }
 
 // How a worker ended, in words that follow "rank 1" or "ranks 1-3".

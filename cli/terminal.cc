@@ -12,6 +12,7 @@
 #include <csignal>
 
 #include "cli/progress_view.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -27,6 +28,24 @@ bool SameTerminal(int a, int b) {
   return ::isatty(a) == 1 && ::isatty(b) == 1 && ::fstat(a, &stat_a) == 0 &&
          ::fstat(b, &stat_b) == 0 && stat_a.st_rdev == stat_b.st_rdev &&
          stat_a.st_ino == stat_b.st_ino;
+}
+
+bool IsPlain(std::string_view text) {
+  return std::ranges::all_of(
+      text, [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\t' || c == '\n'; });
+}
+
+// `text`, line by line, as a terminal or another reader may have it.
+std::string MadeSafe(std::string_view text, bool for_terminal) {
+  std::string made;
+  while (true) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    made += for_terminal ? Harmless(line) : WithoutEscapes(line);
+    if (end == text.size()) return made;
+    made += '\n';
+    text.remove_prefix(end + 1);
+  }
 }
 
 }  // namespace
@@ -70,6 +89,8 @@ void Terminal::Open(Stream& stream, int fd) {
 
 void Terminal::AddLine(Stream& stream, std::string_view line) {
   if (stream.dead) return;
+  std::string made;
+  if (!IsPlain(line)) line = made = MadeSafe(line, stream.is_terminal);
   if (stream.Pending() + line.size() > kMaxPendingBytes) {
     ++stream.dropped_lines;
     return;
@@ -92,9 +113,10 @@ void Terminal::EraseLive() {
 }
 
 void Terminal::SetLive(const std::string& text) {
-  if (!has_live_line_ || text == live_) return;
+  const std::string safe = Harmless(text);
+  if (!has_live_line_ || safe == live_) return;
   EraseLive();
-  live_ = text;
+  live_ = safe;
 }
 
 void Terminal::Flush() {

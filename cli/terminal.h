@@ -17,8 +17,11 @@ void OpenStandardFds();
 
 // Writes without ever waiting, except in Drain: what a slow reader does not take is held back, up
 // to kMaxPendingBytes, and then dropped by whole lines, which is said once the reader is back. A
-// reader that went away (EPIPE, EBADF, full disk) makes that stream silent. No colours are used.
-// Not thread-safe.
+// reader that went away (EPIPE, EBADF, full disk) makes that stream silent.
+//
+// Whoever wrote them, lines that go to a terminal are made Harmless here. Pipes and files get them
+// WithoutEscapes: a `| tee` ends at a terminal too, but what reads other bytes may want them all.
+// So there are no colours, with or without NO_COLOR. Not thread-safe.
 class Terminal {
  public:
   static constexpr size_t kMaxPendingBytes = 4u << 20;
@@ -35,7 +38,7 @@ class Terminal {
   // Whether there is a live line: stderr is a terminal that can redraw a line.
   bool has_live_line() const { return has_live_line_; }
 
-  // Adds a line (its newline is added here). Shown at the next Flush.
+  // Adds a line (its newline is added here), or several. Shown at the next Flush.
   void Out(std::string_view line) { AddLine(out_, line); }
   void Err(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
 

@@ -9,7 +9,9 @@
 #include <cstring>
 #include <utility>
 
+#include "cli/child_process.h"
 #include "cli/ssh_bootstrap.h"
+#include "cli/transport_ssh_command.h"
 
 namespace dslaunch {
 namespace {
@@ -40,6 +42,7 @@ struct SshLink::State {
   std::string address;
   std::optional<PumpEnd> end;
 
+  Deadline By() const { return Deadline::At(deadline.when() + milliseconds(control.granted_ms)); }
   void RequestStop() {
     const uint64_t one = 1;
     [[maybe_unused]] const ssize_t n = ::write(stop.get(), &one, sizeof one);
@@ -61,7 +64,8 @@ SshLink::SshLink(std::shared_ptr<State> state, std::thread thread)
     : state_(std::move(state)), thread_(std::move(thread)) {}
 
 Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options,
-                                               StartFn start, Deadline deadline) {
+                                               StartFn start, Deadline deadline,
+                                               SshControl* outer) {
   auto state = std::make_shared<State>();
   state->target = target;
   state->options = options;
@@ -83,14 +87,21 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
   }
   state->control.stop_fd = state->stop.get();
   state->control.on_step = options.on_step;
+  state->control.outer = outer;
   std::unique_ptr<SshLink> link(new SshLink(state, std::thread([state] { Run(state); })));
 
   std::unique_lock lock(state->mutex);
-  const bool answered = state->changed.wait_until(lock, deadline.when() + kMessageGrace,
-                                                  [&] { return state->opened.has_value(); });
-  if (!answered) {
+  const auto has_answer = [&] { return state->opened.has_value(); };
+  while (!has_answer()) {
+    if (outer != nullptr) {
+      state->changed.wait(lock, has_answer);
+      break;
+    }
+    const Deadline by = state->By();
+    state->changed.wait_until(lock, by.when() + kMessageGrace, has_answer);
+    if (has_answer() || state->By().when() > by.when()) continue;
     link->thread_.detach();  // the destructor tells it to stop
-    return Error{ExitCode::kUnavailable, "node '" + target.name + "' (" + target.host +
+    return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
                                              "): " + TimedOutAt(state->control.step)};
   }
   if (!state->opened->ok()) {
@@ -108,8 +119,9 @@ void SshLink::Run(const std::shared_ptr<State>& state) {
   if (!session) return state->SetOpened(session.error(), "");
   state->control.Begin(SshStep::kStartAgent);
   Result<std::unique_ptr<SshStream>> stream =
-      state->start(**session, state->stderr_tail, state->deadline);
+      state->start(**session, state->stderr_tail, state->By());
   if (!stream) return state->SetOpened(stream.error(), "");
+  state->control.Begin(SshStep::kRunning);
   state->SetOpened({}, (*session)->address());
   SshPump pump(**session, **stream, state->inner.get());
   state->SetEnd(pump.Run());
@@ -143,8 +155,20 @@ std::optional<PumpEnd> SshLink::End() const {
   return state_->end;
 }
 
+Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command) {
+  SshOptions options;
+  options.command = ssh_command;
+  if (ssh_command.empty()) return options;
+  options.command.front() = FindProgram(ssh_command.front());
+  if (!options.command.front().empty()) return options;
+  return Error{ExitCode::kUsage, "--ssh_command: there is no program '" + ssh_command.front() +
+                                     "' in PATH; give its path"};
+}
+
 Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
                                                         Deadline deadline) {
+  if (!options_.command.empty())
+    return SshCommandTransport(agent_, options_, role_).Connect(target, deadline);
   // By value: a thread that is stuck may outlive this transport.
   auto start = [agent = agent_, role = role_](SshSession& session, TailBuffer& stderr_tail,
                                               Deadline by) {

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cli/agent_binary.h"
 #include "cli/agent_role.h"
@@ -26,8 +28,12 @@ class SshLink : public NodeLink {
   using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
       SshSession&, TailBuffer& stderr_tail, Deadline)>;
 
+  // Blocks until `deadline`, moved by what the attempt grants itself. `outer` is of the connection
+  // that leads through this one; it must outlive the link, and its own deadline must bound the
+  // wait.
   static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
-                                               StartFn start, Deadline deadline);
+                                               StartFn start, Deadline deadline,
+                                               SshControl* outer = nullptr);
 
   // Closes the connection at once; the node's keeper sees end of file.
   ~SshLink() override;
@@ -50,7 +56,11 @@ class SshLink : public NodeLink {
   std::thread thread_;
 };
 
-// Thread-safe.
+// The options with --ssh_command's program, found in PATH; without, where that is empty. kUsage
+// when there is no such program.
+Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command);
+
+// With options.command by SshCommandTransport. Thread-safe.
 class SshTransport : public Transport {
  public:
   explicit SshTransport(AgentBinary agent, SshOptions options = {}, AgentRole role = {})

@@ -1,5 +1,7 @@
 #include "proto/contract/harmless_text.h"
 
+#include <algorithm>
+
 namespace dslaunch {
 namespace {
 
@@ -45,6 +47,18 @@ size_t EscapeSize(std::string_view text) {
   return i < text.size() && At(text, i) >= 0x30 && At(text, i) <= 0x7e ? i + 1 : i;
 }
 
+// Of a UTF-8 character of more than one byte: whether it is a control character, or one that
+// reorders or breaks lines.
+bool IsSteering(std::string_view character) {
+  const unsigned char lead = At(character, 0);
+  const unsigned char second = At(character, 1);
+  if (lead == 0xc2) return second < 0xa0;  // U+0080 to U+009F
+  if (lead != 0xe2) return false;
+  const unsigned char third = At(character, 2);
+  return (second == 0x80 && third >= 0xa8 && third <= 0xae) ||  // U+2028 to U+202E
+         (second == 0x81 && third >= 0xa6 && third <= 0xa9);    // U+2066 to U+2069
+}
+
 }  // namespace
 
 std::string Harmless(std::string_view line) {
@@ -60,10 +74,21 @@ std::string Harmless(std::string_view line) {
       size = EscapeSize(line);
     } else if (c == '\t' || (c >= 0x20 && c < 0x7f)) {
       out += line[0];
-    } else if (size > 1 && !(c == 0xc2 && At(line, 1) < 0xa0)) {  // not U+0080 to U+009F
+    } else if (size > 1 && !IsSteering(line)) {
       out += line.substr(0, size);
     }
     line.remove_prefix(size);
+  }
+  return out;
+}
+
+std::string WithoutEscapes(std::string_view line) {
+  std::string out;
+  while (!line.empty()) {
+    const size_t escape = std::min(line.find(static_cast<char>(kEscape)), line.size());
+    out += line.substr(0, escape);
+    line.remove_prefix(escape);
+    if (!line.empty()) line.remove_prefix(EscapeSize(line));
   }
   return out;
 }

@@ -6,8 +6,13 @@
 
 namespace dslaunch {
 
-// `line` without what could steer a terminal: escape sequences and control characters go, tabs
-// stay, bytes that are no UTF-8 become U+FFFD.
+// `line` without what could steer a terminal: escape sequences (ECMA-48, with the strings of OSC,
+// DCS, SOS, PM and APC) and control characters go (U+0000 to U+001F but tabs, U+007F to U+009F),
+// and so does what makes text read otherwise than it is written (bidirectional embeddings,
+// overrides and isolates, the separators U+2028 and U+2029). Bytes that are no UTF-8 become U+FFFD.
 std::string Harmless(std::string_view line);
+
+// `line` without escape sequences. All other bytes stay as they are, UTF-8 or not.
+std::string WithoutEscapes(std::string_view line);
 
 }  // namespace dslaunch

@@ -75,7 +75,7 @@ REFUSED = [
     (["--module", "--no_python"], "--module and --no_python exclude each other"),
     (["--nnodes=2", "--node-rank=2", "--master-addr=h"], "nodes are counted from 0"),
     (["--rdzv-endpoint=h:65536"], "--rdzv_endpoint: the port must be a whole number"),
-    (["--lauch", "local"], "unknown option '--lauch', did you mean --launcher"),
+    (["--launhcer", "local"], "unknown option '--launhcer', did you mean --launcher"),
     (["--log", "x"], "could be one of --log_level, --log_dir, --logs_specs"),
 ]
 

@@ -3,15 +3,39 @@
 import hashlib
 import os
 import pathlib
+import pty
 import re
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import DSLAUNCH, MARK, TWO_BY_TWO, Job, LauncherCase, bash, main  # noqa: E402
 
 HELLO = bash('echo "out of $RANK"; echo "err of $RANK" >&2')
+
+# What a program must not do to the terminal of whoever started it, in pieces that come apart.
+HOSTILE = r"""import os, random, time
+seed = random.randrange(1 << 32)
+rng = random.Random(seed)
+pieces = [b"\x1b[2J\x1b[H", b"\x1b]0;title\x07", b"\x1b]52;c;cm0gLXJm\x1b\\", b"\x1b[31m", b"\x1bP+q544e\x1b\\",
+          b"\x1b[6n", b"\x1bc", b"\x1b", b"\x1b[", b"\x1b]", b"\x9b31m", b"\xc2\x9b2J", b"\x90q\x9c", b"\xe2\x80\xae",
+          b"\xe2\x81\xa6", b"\xff\xfe", b"\xe2\x82", b"\x07", b"\x08", b"\x0e", b"\x7f", b"\xc3\xb6", b"text", b"\n", b"\r"]
+for stream in (1, 2):
+    os.write(stream, b"seed %d\n\x1b]0;ti" % seed)
+    time.sleep(0.3)  # what is unfinished is shown meanwhile
+    os.write(stream, b"tle\x07" + b"\x9b" * 70000 + b"\n\xf0\x9f")
+    for _ in range(2000):
+        os.write(stream, b"".join(rng.choices(pieces, k=rng.randrange(1, 20))))
+    os.write(stream, b"\nthe end of %d\n\x1b[?1049h" % stream)
+os.kill(os.getpid(), 9)
+"""
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]|\r(?!\n)")
+
+
+def step(number, total):
+    return f"""printf '{{"event":"step","step":{number},"total_steps":{total}}}\\n' >&$DSLAUNCH_STATUS_FD"""
 
 
 class Output(LauncherCase):
@@ -140,6 +164,129 @@ if rank == 2:
         code, job = self.run_job(TWO_BY_TWO, bash(script))
         self.assert_code(0, code, job)
         self.assert_says(job, r"4/4", r"0\.[1234]", r"512")
+
+    def run_on_terminal(self, *arguments, env=None):
+        """Runs dslaunch with a terminal as its stdout and stderr; (exit code, what that got)."""
+        screen, terminal = pty.openpty()
+        environment = {**self.base_environment(), MARK: self.mark, "TERM": "dumb", **(env or {})}
+        argv = [str(word) for word in (DSLAUNCH, *arguments)]
+        shown = []
+
+        def read():
+            try:
+                while data := os.read(screen, 1 << 16):
+                    shown.append(data)
+            except OSError:
+                pass  # so a terminal ends
+        process = self.popen(argv, environment, str(self.folder), stdout=terminal, stderr=terminal)
+        os.close(terminal)
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            code = process.wait(60)
+        finally:
+            process.kill()
+            reader.join(10)
+            os.close(screen)
+        return code, b"".join(shown)
+
+    def test_local_ranks_that_are_shown(self):
+        for arguments, shown in ((["--local_ranks_filter", "1"], {1, 3}),
+                                 (["--local-ranks-filter=0", "--tee", "0,1"], {0})):
+            with self.subTest(arguments=arguments):
+                code, job = self.run_job(TWO_BY_TWO, arguments, HELLO)
+                self.assert_code(0, code, job)
+                self.assertEqual(shown, {int(rank) for rank in re.findall(r"(?m)^\[[^\]\n]+:(\d+)\] out of", job.output)})
+
+    def test_lines_that_are_duplicated(self):
+        code, job = self.run_job(TWO_BY_TWO, "--tee", "all", "--log_dir", self.folder / "logs",
+                                 "--duplicate_stdout_filters", "out of 1,out of 3", HELLO)
+        self.assert_code(0, code, job)
+        for rank in range(4):
+            self.assertIn(f"] out of {rank}\n", job.stdout)
+        copies = sorted(path.read_text() for path in (self.folder / "logs").glob("**/filtered_stdout.log"))
+        self.assertEqual(2, len(copies))
+        self.assertRegex(copies[0], r"\A\[[^\]\n]+:1\] out of 1\n\Z")
+        self.assertRegex(copies[1], r"\A\[[^\]\n]+:3\] out of 3\n\Z")
+        self.assertEqual([], list((self.folder / "logs").glob("**/filtered_stderr.log")))
+
+    def test_tags_from_torchruns_template(self):
+        template = "<${role_name} ${rank}.${local_rank}> "
+        code, job = self.run_job(TWO_BY_TWO, "--tee", "3", HELLO, env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template})
+        self.assert_code(0, code, job)
+        self.assertEqual("<default 3.1> out of 3\n", job.stdout)
+
+    def test_quiet(self):
+        code, job = self.run_job(TWO_BY_TWO, "--quiet", bash('echo fine; ' + step(1, 1)))
+        self.assert_code(0, code, job)
+        self.assertRegex(job.stdout, r"\A\[[^\]\n]+:0\] fine\n\Z")
+        self.assertEqual("", job.stderr)
+        code, job = self.run_job(TWO_BY_TWO, "--quiet", "--tee", "none", bash('[ "$RANK" != 2 ] || exit 7; sleep 9'))
+        self.assert_code(7, code, job)
+        self.assertRegex(job.stderr, r"\Adslaunch: rank 2 .* exited with code 7")
+
+    def test_log_levels(self):
+        for level, says, says_not in (("warning", [], ["slots", "ended well"]),
+                                      ("info", ["slots", "ended well"], ["is reached"]),
+                                      ("debug", ["is reached", "is process", "ended well"], [])):
+            with self.subTest(level=level):
+                code, job = self.run_job(TWO_BY_TWO, "--log_level", level, "true")
+                self.assert_code(0, code, job)
+                for text in says:
+                    self.assertIn(text, job.stderr)
+                for text in says_not:
+                    self.assertNotIn(text, job.stderr)
+
+    def test_a_line_of_all_ranks_is_shown_once_on_a_terminal(self):
+        program = ["--tee", "all", *bash('echo loading; echo "I am $RANK"; echo loading')]
+        code, shown = self.run_on_terminal(*TWO_BY_TWO, *program)
+        self.assertEqual(0, code, shown)
+        lines = shown.decode().splitlines()
+        self.assertEqual(2, lines.count("[x4 ranks: 0-3] loading"), lines)
+        for rank in range(4):
+            self.assertRegex("\n".join(lines), rf"(?m)^\[[^\]\n ]+:{rank}\] I am {rank}$")
+        code, job = self.run_job(TWO_BY_TWO, program)  # not in a file
+        self.assert_code(0, code, job)
+        self.assertEqual(8, len(re.findall(r"(?m)^\[[^\]\n ]+:\d\] loading$", job.stdout)))
+
+    def test_nothing_that_steers_reaches_the_terminal(self):
+        # The ranks' lines, and those in the closing block.
+        (self.folder / "hostile.py").write_text(HOSTILE)
+        for term in ("xterm", "dumb"):
+            code, shown = self.run_on_terminal(*TWO_BY_TWO, "--tee", "all", "python3", self.folder / "hostile.py",
+                                               env={"TERM": term})
+            self.assertEqual(137, code, shown[-2000:])
+            text = shown.decode("utf-8")  # which it is, whatever the ranks wrote
+            found = FORBIDDEN.search(text)
+            self.assertIsNone(found, found and text[max(0, found.start() - 200):found.end() + 20])
+            self.assertIn("the end of 1", text)
+            self.assertIn("was killed by SIGKILL", text)
+
+    def test_progress_on_terminals_of_all_kinds(self):
+        script = "".join(f'[ "$RANK" != 0 ] || {step(i, 3)}; sleep 0.2; ' for i in (1, 2, 3))
+        for env in ({"TERM": "xterm"}, {"TERM": "xterm", "NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}):
+            with self.subTest(env=env):
+                code, shown = self.run_on_terminal(*TWO_BY_TWO, *bash(script), env=env)
+                self.assertEqual(0, code, shown)
+                self.assertIn(b"step 3/3", shown)
+                redrawn = shown.count(b"\r\x1b[K")
+                self.assertEqual(redrawn, shown.count(b"\x1b"), shown)  # and nothing else: no colours
+                self.assertEqual(env["TERM"] == "xterm", redrawn > 0, shown)
+
+    def test_what_becomes_of_the_output_changes_no_result(self):
+        script = 'echo "out $RANK"; echo "err $RANK" >&2; [ "$RANK" != 1 ] || exit $0'
+        full = "/dev/full"
+        for redirections in (">&-", "2>&-", ">&- 2>&-", f">{full}", f"2>{full}", f">{full} 2>{full}", "| true",
+                             "2>&1 | true"):
+            for result in (0, 7):
+                with self.subTest(redirections=redirections, result=result):
+                    line = f'set -o pipefail; "$@" {redirections}'
+                    process = self.popen(["bash", "-c", line, "-", DSLAUNCH, *TWO_BY_TWO, "--tee", "all",
+                                          "bash", "-c", script, str(result)],
+                                         {**self.base_environment(), MARK: self.mark}, str(self.folder),
+                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                    output = process.communicate(timeout=60)[0]
+                    self.assertEqual(result, process.returncode, output.decode(errors="replace"))
 
     def test_an_idle_job_costs_no_cpu(self):
         job = self.start(TWO_BY_TWO, bash("touch up.$RANK; exec sleep 60"))

@@ -94,11 +94,12 @@ class ScriptedNode : public pb::Agent::Service {
     reply->mutable_facts()->add_rendezvous_endpoints("127.0.0.1:1");
     return grpc::Status::OK;
   }
-  grpc::Status Run(grpc::ServerContext* context, const pb::RunRequest*,
+  grpc::Status Run(grpc::ServerContext* context, const pb::RunRequest* request,
                    grpc::ServerWriter<pb::NodeEvent>* writer) override {
     Script script;
     {
       const std::lock_guard lock(mutex_);
+      ran_.push_back(*request);
       script = current_;
     }
     AgentScript agent(*context, *writer);
@@ -113,6 +114,10 @@ class ScriptedNode : public pb::Agent::Service {
     const std::lock_guard lock(mutex_);
     return prepared_;
   }
+  std::vector<pb::RunRequest> ran() const {
+    const std::lock_guard lock(mutex_);
+    return ran_;
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -120,6 +125,7 @@ class ScriptedNode : public pb::Agent::Service {
   size_t attempts_ = 0;
   Script current_;
   std::vector<pb::PrepareRequest> prepared_;
+  std::vector<pb::RunRequest> ran_;
 };
 
 class ScriptedLink : public NodeLink {

@@ -33,6 +33,7 @@ import time
 SUBNET = "10.66.0."
 SUBNET6 = "fd66::"
 FRONT_ADDRESS = 250
+BASTION_ADDRESS = 249
 STATE = "/run/hosts"  # on a tmpfs that only the switch and its hosts see
 USER_ID = 54321  # of an ordinary user, and of its group
 CGROUP_PREFIX = "dslaunch-test-hosts-"  # and the pid of the process that made it
@@ -168,6 +169,7 @@ class Host:
         self._hosts = hosts
         self.name = name
         self.address = address
+        self.address6 = SUBNET6 + address.removeprefix(SUBNET)
         self.init_pid = init_pid
         self.home = f"{STATE}/{'shared' if hosts.shared_home else name}/home"
         self.pid_namespace = os.readlink(f"/proc/{init_pid}/ns/pid")
@@ -249,6 +251,17 @@ class Host:
         """Takes back cut_one_way."""
         self._nft("delete table inet cut")
 
+    def refuse_ssh_from(self, host):
+        """Drops in silence what `host` sends to this host's sshd."""
+        self._nft("add table inet refuse; "
+                  "add chain inet refuse input { type filter hook input priority 0; }; "
+                  f"add rule inet refuse input ip saddr {host.address} tcp dport 22 drop; "
+                  f"add rule inet refuse input ip6 saddr {host.address6} tcp dport 22 drop")
+
+    def forget_refusals(self):
+        """Takes back refuse_ssh_from."""
+        self._nft("delete table inet refuse")
+
     def _nft(self, rules):
         subprocess.run(["nsenter", f"--target={self.init_pid}", "--net", "--", "nft", rules], check=True, timeout=10)
 
@@ -278,16 +291,20 @@ class TestHosts:
       sshd_options  {"RekeyLimit": "16M"}: overrides for sshd_config
       bashrc        text of .bashrc on the nodes
       user          who logs in and runs what is run; a name other than root is made an ordinary account
+      bastion       overrides for sshd_config of one more host, `bastion`, which has no part in jobs; None: there is none
+      password      of the user's account, on every host
       binds         {path below /run/hosts: folder of this machine}: shown there too, for a user who may not enter
                     the folder's parents
     """
     __test__ = False  # not a test case, for tools that collect by name
 
-    def __init__(self, count=2, shared_home=False, sshd_options=None, bashrc="", user="root", binds=None):
+    def __init__(self, count=2, shared_home=False, sshd_options=None, bashrc="", user="root", binds=None,
+                 bastion=None, password=""):
         self.shared_home = shared_home
         self.user = user
         self._spec = {"nodes": [f"node{i + 1}" for i in range(count)], "shared_home": shared_home,
-                      "sshd_options": sshd_options or {}, "bashrc": bashrc, "user": user,
+                      "sshd_options": sshd_options or {}, "bashrc": bashrc, "user": user, "bastion": bastion,
+                      "password": password,
                       "binds": {str(inside): str(outside) for inside, outside in (binds or {}).items()}}
         self._switch = None
         self._cgroup = None
@@ -313,7 +330,8 @@ class TestHosts:
         inits = self._find_inits()
         addresses = {name: f"{SUBNET}{number}" for name, number in started["numbers"].items()}
         everyone = [Host(self, name, addresses[name], inits[name]) for name in addresses]
-        self.nodes = [host for host in everyone if host.name != "front"]
+        self.nodes = [host for host in everyone if host.name not in ("front", "bastion")]
+        self.bastion = next((host for host in everyone if host.name == "bastion"), None)
         self.front, = [host for host in everyone if host.name == "front"]
         self._make_cgroups(everyone)
         return self
@@ -460,11 +478,15 @@ def _write_home(home, is_front, bashrc, authorized_keys, known_hosts):
         _write(f"{home}/.ssh/known_hosts", known_hosts)
 
 
-def _account_files(folder, home, user):
+def _account_files(folder, home, user, password):
     """passwd and shadow in which the user's home is here, and which sshd does not take for a locked account."""
     number = 0 if user == "root" else USER_ID
+    secret = "*"
+    if password:
+        secret = subprocess.run(["openssl", "passwd", "-6", "-stdin"], input=password, check=True, capture_output=True,
+                                text=True, timeout=10).stdout.strip()
     for name, line, mode in (("passwd", f"{user}:x:{number}:{number}:{user}:{home}:/bin/bash\n", 0o644),
-                             ("shadow", f"{user}:*:19000:0:99999:7:::\n", 0o600)):
+                             ("shadow", f"{user}:{secret}:19000:0:99999:7:::\n", 0o600)):
         others = pathlib.Path(f"/etc/{name}").read_text().splitlines(True)
         _write(f"{folder}/{name}", line + "".join(other for other in others if not other.startswith(f"{user}:")), mode)
 
@@ -483,10 +505,14 @@ def run_switch(spec):
 
     numbers = {name: i + 1 for i, name in enumerate(spec["nodes"])}
     numbers["front"] = FRONT_ADDRESS
+    with_sshd = list(spec["nodes"])
+    if spec["bastion"] is not None:
+        numbers["bastion"] = BASTION_ADDRESS
+        with_sshd.append("bastion")
     known_hosts = {}
     for name in numbers:
         os.mkdir(f"{STATE}/{name}")
-    for name in spec["nodes"]:
+    for name in with_sshd:
         _keygen(f"{STATE}/{name}/host_key", name)
         key = " ".join(pathlib.Path(f"{STATE}/{name}/host_key.pub").read_text().split()[:2])
         known_hosts[name] = f"{name},{SUBNET}{numbers[name]} {key}"
@@ -496,11 +522,12 @@ def run_switch(spec):
         home = f"{STATE}/{'shared' if spec['shared_home'] else name}/home"
         _write_home(home, is_front, "" if is_front and not spec["shared_home"] else spec["bashrc"], public_key,
                     "".join(line + "\n" for line in known_hosts.values()))
-        _account_files(f"{STATE}/{name}", home, spec["user"])
+        _account_files(f"{STATE}/{name}", home, spec["user"], spec["password"])
         if spec["user"] != "root":
             _call("chown", "-R", f"{USER_ID}:{USER_ID}", home)
         _write(f"{STATE}/{name}/hosts", _etc_hosts(name, numbers))
-        _write(f"{STATE}/{name}/sshd_config", _sshd_config(name, spec["sshd_options"]))
+        options = spec["bastion"] if name == "bastion" else spec["sshd_options"]
+        _write(f"{STATE}/{name}/sshd_config", _sshd_config(name, options))
 
     guests = {name: _start_host(name, number) for name, number in numbers.items()}
     for name, guest in guests.items():

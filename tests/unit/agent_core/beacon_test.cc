@@ -2,8 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
+#include <asio/executor_work_guard.hpp>
+#include <asio/write.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>

@@ -39,7 +39,7 @@ class EventHubTest : public ::testing::Test {
   }
   static pb::AttachRequest AllRanks() {
     pb::AttachRequest request;
-    request.set_stream_all(true);
+    request.mutable_shown()->set_all(true);
     return request;
   }
   static void Name(pb::AttachRequest& request, uint64_t epoch, uint64_t offset) {
@@ -76,7 +76,7 @@ class EventHubTest : public ::testing::Test {
 
 TEST_F(EventHubTest, AViewerIsToldHowThingsStandAndSeesOutputFromNowOn) {
   hub_.Emit(Notice("old news"));
-  hub_.FollowRank(1, 0, Rank("e1", "before\n"));
+  hub_.FollowRank(1, 0, 0, Rank("e1", "before\n"));
   hub_.Emit(Started(1));
   hub_.EmitStatus(0, "{}");
   const auto sink = View(AllRanks());
@@ -87,16 +87,16 @@ TEST_F(EventHubTest, AViewerIsToldHowThingsStandAndSeesOutputFromNowOn) {
 }
 
 TEST_F(EventHubTest, OutputGoesOnByteForByteWhereTheViewerWasEvenInAnEarlierEpoch) {
-  hub_.FollowRank(1, 0, Rank("e1", "0123456789"));
+  hub_.FollowRank(1, 0, 0, Rank("e1", "0123456789"));
   hub_.EndEpoch();
-  hub_.FollowRank(2, 0, Rank("e2", "abc"));
+  hub_.FollowRank(2, 0, 0, Rank("e2", "abc"));
   pb::AttachRequest request = AllRanks();
   Name(request, 1, 4);
   EXPECT_THAT(TakeAll(View(request)), ElementsAre("epoch 1 at 4: 456789", "epoch 2 at 0: abc"));
 }
 
 TEST_F(EventHubTest, AViewerIsToldWhereItStandsInFilesThatSayNothingYet) {
-  hub_.FollowRank(1, 0, Rank("e1", "12345"));
+  hub_.FollowRank(1, 0, 0, Rank("e1", "12345"));
   const auto sink = View(AllRanks());
   ASSERT_EQ(sink->events.size(), 1u);
   EXPECT_EQ(sink->events[0].log().offset(), 5u);
@@ -104,16 +104,54 @@ TEST_F(EventHubTest, AViewerIsToldWhereItStandsInFilesThatSayNothingYet) {
 }
 
 TEST_F(EventHubTest, OnlyTheRanksThatWereAskedForAreShown) {
-  hub_.FollowRank(1, 3, Rank("r3", ""));
-  hub_.FollowRank(1, 4, Rank("r4", ""));
+  hub_.FollowRank(1, 3, 0, Rank("r3", ""));
+  hub_.FollowRank(1, 4, 0, Rank("r4", ""));
   pb::AttachRequest request;
-  request.add_stream_ranks(4);
+  request.mutable_shown()->add_ranks(4);
   const auto sink = View(request);
   TakeAll(sink);
   Rank("r3", "three");
   Rank("r4", "four");
   hub_.Emit(Notice("wake"));
   EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "epoch 1 at 0: four"));
+}
+
+TEST_F(EventHubTest, TheFrontEndGetsTheLocalRanksThatItShows) {
+  pb::RankChoice choice;
+  choice.set_all(true);
+  choice.add_local_ranks(1);
+  const auto front_end = std::make_shared<FakeSink>();
+  hub_.Attach(RankSelection(choice), front_end);
+  hub_.FollowRank(1, 6, 0, Rank("r6", "six"));
+  hub_.FollowRank(1, 7, 1, Rank("r7", "seven"));
+  hub_.End({});
+  for (size_t i = 0; i < front_end->events.size(); ++i) hub_.OnWritten(true);
+  ASSERT_EQ(front_end->events.size(), 2u);
+  EXPECT_EQ(front_end->events[0].log().data(), "seven");
+  EXPECT_EQ(front_end->events[0].log().local_rank(), 1u);
+}
+
+TEST(RankSelection, AllChoicesCount) {
+  pb::RankChoice choice;
+  EXPECT_FALSE(RankSelection(choice).Has(0, 0, false));
+  choice.add_ranks(4);
+  EXPECT_TRUE(RankSelection(choice).Has(4, 0, false));
+  EXPECT_FALSE(RankSelection(choice).Has(5, 1, false));
+  choice.add_local_ranks(1);
+  EXPECT_FALSE(RankSelection(choice).Has(4, 0, false));
+  choice.set_all(true);
+  EXPECT_TRUE(RankSelection(choice).Has(5, 1, false));
+}
+
+TEST(RankSelection, StreamsCanBeLeftOut) {
+  pb::RankChoice choice;
+  choice.set_all(true);
+  choice.set_left_out(3);
+  (*choice.mutable_left_out_of())[1] = 2;
+  EXPECT_FALSE(RankSelection(choice).Has(0, 0, false));
+  EXPECT_FALSE(RankSelection(choice).Has(0, 0, true));
+  EXPECT_TRUE(RankSelection(choice).Has(1, 1, false));
+  EXPECT_FALSE(RankSelection(choice).Has(1, 1, true));
 }
 
 TEST_F(EventHubTest, AViewerThatDoesNotReadIsSentAwayAndTheOthersGetEverything) {

@@ -61,8 +61,8 @@ TEST_F(EventStreamTest, OfAStatusThatLagsOnlyTheNewestOfEachRankIsKept) {
 }
 
 TEST_F(EventStreamTest, TheEndComesAfterAllOutput) {
-  stream_.Follow(1, 3, false, dir_.Write("out", "hello\n"));
-  stream_.Follow(1, 3, true, dir_.Write("err", "oops\n"));
+  stream_.Follow({1, 3, 1, false}, dir_.Write("out", "hello\n"));
+  stream_.Follow({1, 3, 1, true}, dir_.Write("err", "oops\n"));
   stream_.Attach(sink_);
   stream_.End(pb::NodeDone());
   stream_.Emit(Notice("late"));
@@ -72,6 +72,7 @@ TEST_F(EventStreamTest, TheEndComesAfterAllOutput) {
   EXPECT_EQ(words.back(), "done");
   EXPECT_TRUE(sink_->finished);
   EXPECT_EQ(sink_->events[0].log().rank(), 3u);
+  EXPECT_EQ(sink_->events[0].log().local_rank(), 1u);
 }
 
 TEST_F(EventStreamTest, NothingIsSentToAFrontEndThatIsGone) {

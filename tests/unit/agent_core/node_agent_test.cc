@@ -241,7 +241,7 @@ class NodeAgentTest : public ::testing::Test {
     ASSERT_TRUE(reply.has_facts()) << reply.failure().message();
     pb::RunRequest run;
     run.add_rendezvous_endpoints(rendezvous_.endpoint());
-    run.set_stream_all(true);
+    run.mutable_shown()->set_all(true);
     agent_->Run(run, front_end_);
     join_ = Hear();
     ASSERT_TRUE(join_.has_join());

@@ -69,11 +69,11 @@ TEST(CompletionText, ScriptsAndErrors) {
   }
   EXPECT_EQ(*CompletionText({"completion", "complete", "--", "--device", "cp"}), "none\ncpu\n");
   EXPECT_THAT(*CompletionText({"completion", "complete", "--", "--help_"}),
-              HasSubstr("none\n--help_all\tall options"));
+              HasSubstr("none\n--help_all\tevery option"));
   EXPECT_THAT(*CompletionText({"completion", "--help"}), HasSubstr("source <(dslaunch"));
   for (const auto& [words, message] :
        {std::pair<std::vector<std::string>, std::string>({"completion"}, "for which shell?"),
-        {{"completion", "fsh"}, "no 'fsh', did you mean fish?"},
+        {{"completion", "fihs"}, "no 'fihs', did you mean fish?"},
         {{"completion", "tcsh"}, "no 'tcsh'"},
         {{"completion", "bash", "x"}, "takes one word, not 'x'"}}) {
     const auto text = CompletionText(words);

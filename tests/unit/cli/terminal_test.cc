@@ -127,6 +127,39 @@ TEST(Terminal, NoLiveLineOnADumbTerminal) {
   }
 }
 
+TEST(Terminal, NothingThatSteersReachesATerminal) {
+  Pty pty(80);
+  Terminal terminal(pty.user.get(), pty.user.get(), "dumb");
+  terminal.Out(
+      "\x1b[31mred\x1b[0m \xc3\xb6\t\xe2\x80\xae"
+      "x");
+  terminal.Err(
+      "\x1b]52;c;cm0=\x07two\nlines\x9b"
+      "2J\r");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()),
+            "red \xc3\xb6\tx\ntwo\nlines\xef\xbf\xbd"
+            "2J\n");
+}
+
+TEST(Terminal, TheLiveLineIsMadeHarmlessToo) {
+  Pty pty(80);
+  Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
+  terminal.SetLive("step\x1b[2J 1\r\n");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "step 1");
+}
+
+TEST(Terminal, PipesGetAllBytesButEscapeSequences) {
+  Pipe out, err;
+  Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
+  terminal.Out("\x1b[31mred\x1b[0m \xff\x07\x1b]0;title\nnext\t\xe2\x80\xae");
+  terminal.Err("\x1b[1mbold");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(out.reader.get()), "red \xff\x07\nnext\t\xe2\x80\xae\n");
+  EXPECT_EQ(ReadAll(err.reader.get()), "bold\n");
+}
+
 TEST(Terminal, AReaderThatWentAwayIsNoError) {
   std::signal(SIGPIPE, SIG_IGN);
   Pipe out, err;

@@ -104,7 +104,7 @@ class DoctorReportTest : public ::testing::Test {
 
 TEST_F(DoctorReportTest, HealthyNodesTakeOneLineEach) {
   EXPECT_EQ(TheBad(), "");
-  EXPECT_FALSE(HasFailure(Diagnose(facts_)));
+  EXPECT_FALSE(AnyFails(Diagnose(facts_)));
   EXPECT_EQ(Table(),
             "node1  ok    8 cores, 32 GiB, no GPU, 100 GiB free, clock +0 ms, rendezvous\n"
             "node2  ok    8 cores, 32 GiB, no GPU, 100 GiB free, clock +0 ms, reaches node1 "
@@ -126,7 +126,7 @@ TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
   EXPECT_EQ(TheBad(),
             "node2 fail login: login refused; the server offers publickey -> put a public key "
             "there");
-  EXPECT_TRUE(HasFailure(Diagnose(facts_)));
+  EXPECT_TRUE(AnyFails(Diagnose(facts_)));
   EXPECT_THAT(Table(), HasSubstr("node2  FAIL  login: login refused; the server offers publickey\n"
                                  "             -> put a public key there\n"
                                  "             done before: resolve, connect, handshake, host "

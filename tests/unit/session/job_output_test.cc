@@ -3,11 +3,17 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <random>
 #include <thread>
+
+#include "tests/support/forbidden_bytes.h"
 
 namespace dslaunch {
 namespace {
@@ -185,6 +191,144 @@ TEST_F(JobOutputTest, WaitingLeavesTheUsersDescriptorBlocking) {
     EXPECT_GT(terminal.Pending(), 0u);
     EXPECT_EQ(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0);
   }
+}
+
+// A terminal that is read by the test.
+class ScreenTest : public JobOutputTest {
+ protected:
+  ScreenTest() {
+    int main_fd, user_fd;
+    EXPECT_EQ(::openpty(&main_fd, &user_fd, nullptr, nullptr, nullptr), 0);
+    main_.Reset(main_fd);
+    user_.Reset(user_fd);
+  }
+
+  // What has come so far; "\r\n" is a line's end.
+  std::string Screen() {
+    std::string buffer(1 << 16, '\0');
+    pollfd ready{main_.get(), POLLIN, 0};
+    while (::poll(&ready, 1, 5) > 0) {
+      const ssize_t count = ::read(main_.get(), buffer.data(), buffer.size());
+      if (count <= 0) break;
+      screen_.append(buffer, 0, static_cast<size_t>(count));
+    }
+    return screen_;
+  }
+
+  void TakeAll(Terminal& terminal) {
+    while (terminal.Pending() > 0) {
+      Screen();
+      terminal.Flush();
+    }
+  }
+
+  static void Write(JobOutput& output, uint32_t rank, const std::string& text,
+                    bool is_stderr = false) {
+    pb::LogChunk chunk;
+    chunk.set_rank(rank);
+    chunk.set_local_rank(rank % 2);
+    chunk.set_is_stderr(is_stderr);
+    chunk.set_data(text);
+    output.Log("node" + std::to_string(rank / 2), chunk, [] {});
+  }
+
+  UniqueFd main_, user_;
+  std::string screen_;
+};
+
+TEST_F(ScreenTest, TheSameLineOfAllRanksIsShownOnce) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(4);
+  for (uint32_t rank = 0; rank < 4; ++rank)
+    Write(output, rank, "loading\nrank " + std::to_string(rank) + "\n");
+  EXPECT_EQ(Screen(), "[x4 ranks: 0-3] loading\r\n");
+  RunUntil([&] { return Screen().find("rank 3") != std::string::npos; }, seconds(5));
+  EXPECT_EQ(Screen(),
+            "[x4 ranks: 0-3] loading\r\n[node0:0] rank 0\r\n[node0:1] rank 1\r\n"
+            "[node1:2] rank 2\r\n[node1:3] rank 3\r\n");
+}
+
+TEST_F(ScreenTest, TheOnlyRankThatIsShownIsNotHeldBack) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(1);
+  Write(output, 3, "at once\n");
+  EXPECT_EQ(Screen(), "[node1:3] at once\r\n");
+}
+
+TEST_F(ScreenTest, WhatDslaunchSaysComesAfterWhatCameBefore) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(4);
+  Write(output, 0, "before\n");
+  output.Say("dslaunch: after");
+  EXPECT_EQ(Screen(), "[node0:0] before\r\ndslaunch: after\r\n");
+  Write(output, 1, "last", /*is_stderr=*/true);
+  output.FinishStreams();
+  EXPECT_THAT(Screen(), testing::EndsWith("\r\n[node0:1] last\r\n"));
+}
+
+TEST_F(ScreenTest, ATemplateForTagsHasEachLineAsItSays) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal, {"[${role_name}${local_rank}]:", "trainer"});
+  output.SetShownRanks(2);
+  for (uint32_t rank : {2u, 3u}) Write(output, rank, "same\n");
+  EXPECT_EQ(Screen(), "[trainer0]:same\r\n[trainer1]:same\r\n");
+}
+
+TEST_F(ScreenTest, PipesGetEveryLineAtOnce) {
+  Ends ends = Pipe();
+  std::string text;
+  {
+    Terminal terminal(ends.writer.get(), user_.get(), nullptr);  // only stderr is a terminal
+    JobOutput output(loop_, terminal);
+    output.SetShownRanks(2);
+    for (uint32_t rank : {0u, 1u}) {
+      Write(output, rank, "same\n");
+      Write(output, rank, "error\n", /*is_stderr=*/true);
+    }
+  }
+  ends.writer.Reset();
+  EXPECT_EQ(ReadToEnd(ends.reader.get()), "[node0:0] same\n[node0:1] same\n");
+  EXPECT_EQ(Screen(), "[x2 ranks: 0-1] error\r\n");
+}
+
+TEST_F(ScreenTest, NothingThatSteersReachesTheTerminal) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Terminal terminal(user_.get(), user_.get(), "dumb");
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(3);
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (size_t n = random() % 20; n > 0; --n) {
+      switch (random() % 5) {
+        case 0:
+          text += static_cast<char>(random() % 256);
+          break;
+        case 1:
+          text += '\n';
+          break;
+        default:
+          text += kHostilePieces[random() % std::size(kHostilePieces)];
+      }
+    }
+    if (round % 50 == 0) text += std::string(kMaxDisplayLineBytes, '\x9b') + "\x1b]0;";
+    pb::LogChunk chunk;
+    chunk.set_rank(random() % 3);
+    chunk.set_is_stderr(random() % 2 == 0);
+    chunk.set_data(text);
+    output.Log("node\x1b[2J\x07", chunk, [] {});
+    output.Say("dslaunch: " + text);
+    if (round % 100 == 0) RunUntil([] { return false; }, milliseconds(250));  // partial lines too
+    TakeAll(terminal);
+  }
+  output.FinishStreams();
+  TakeAll(terminal);
+  EXPECT_EQ(FindForbidden(Screen()), "");
+  EXPECT_GT(Screen().size(), 10'000u);
 }
 
 }  // namespace

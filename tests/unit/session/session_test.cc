@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "proto/node_set.h"
 #include "rendezvous/cause.h"
@@ -42,6 +43,19 @@ pb::NodeEvent Restarting(uint64_t epoch, const pb::Cause& cause, const std::stri
 pb::NodeEvent Outcome(uint64_t epoch) {
   pb::NodeEvent event;
   event.mutable_outcome()->set_epoch(epoch);
+  return event;
+}
+
+pb::NodeEvent Step(int step, int total_steps) {
+  pb::NodeEvent event;
+  event.mutable_status()->set_line(R"({"event":"step","step":)" + std::to_string(step) +
+                                   R"(,"total_steps":)" + std::to_string(total_steps) + "}");
+  return event;
+}
+
+pb::NodeEvent Notice(const std::string& text) {
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(text);
   return event;
 }
 
@@ -91,12 +105,13 @@ class SessionTest : public testing::Test {
   }
 
   // Sessions and their transports are never destroyed.
-  int Run() {
+  int Run() { return Run(*transport_); }
+  int Run(Transport& transport) {
     static std::vector<std::pair<std::shared_ptr<Terminal>, LaunchSession*>> kept;
     const int out = ::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     const int err = ::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     auto terminal = std::make_shared<Terminal>(out, err, nullptr);
-    kept.emplace_back(terminal, new LaunchSession(options_, *transport_, *terminal));
+    kept.emplace_back(terminal, new LaunchSession(options_, transport, *terminal));
     return kept.back().second->Run();
   }
 
@@ -146,6 +161,83 @@ TEST_F(SessionTest, AJobThatEndsWell) {
   EXPECT_EQ(events.back(), "end");
   EXPECT_EQ(std::ranges::count(events, "node_connected"), 2);
   EXPECT_EQ(std::ranges::count(events, "started"), 2);
+}
+
+// What there is to say of a job in which a rank is stopped for a while, at each level.
+TEST_F(SessionTest, SaysAsMuchAsItIsAskedTo) {
+  PlanFor(1, 1, 0);
+  const ScriptedNode::Script script = [](AgentScript& agent) {
+    agent.Send(Started(1, {0}));
+    agent.Send(Step(10, 10));
+    agent.Send(Notice("rank 0 was stopped"));
+    EndWell(agent, 1, {0});
+  };
+  transport_->Add("node0", {script, script, script, script});
+  const struct {
+    LogLevel level;
+    std::vector<std::string> says, says_not;
+  } cases[] = {
+      {LogLevel::kError, {}, {"dslaunch", "step", "rank 0"}},
+      {LogLevel::kWarning, {"rank 0 was stopped"}, {"1 slot", "step", "ended well"}},
+      {LogLevel::kInfo, {"rank 0 was stopped", "1 slot", "step 10/10", "ended well"}, {"reached"}},
+      {LogLevel::kDebug,
+       {"node0 is reached after", "node0 is prepared", "CPU, as no node has", "ended well",
+        "it is empty", "rank 0 was stopped"},
+       {}},
+  };
+  for (const auto& c : cases) {
+    std::filesystem::remove(folder_ / "err");
+    options_.log_level = c.level;
+    EXPECT_EQ(Run(), 0) << said();
+    for (const std::string& text : c.says) EXPECT_THAT(said(), HasSubstr(text));
+    for (const std::string& text : c.says_not) EXPECT_THAT(said(), Not(HasSubstr(text)));
+    EXPECT_EQ(Closing().at("exit_code"), 0);  // asked for by --json
+  }
+}
+
+TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
+  PlanFor(1, 1, 0);
+  options_.log_level = LogLevel::kError;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    agent.BeSilent();
+                  }});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_THAT(said(), testing::StartsWith("dslaunch: node0 was lost: nothing was heard of it"));
+  EXPECT_THAT(said(), testing::EndsWith("  exit code 69\n"));
+}
+
+TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {
+  PlanFor(1, 1, 0);
+  options_.log_level = LogLevel::kError;
+  transport_->Add("node0", {});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_EQ(said(), "dslaunch: node 'node0': no route to host\n");
+}
+
+TEST_F(SessionTest, NodesSendOnlyWhatIsShown) {
+  PlanFor(1, 1, 0);
+  const ScriptedNode::Script script = [](AgentScript& agent) {
+    agent.Send(Started(1, {0}));
+    EndWell(agent, 1, {0});
+  };
+  transport_->Add("node0", {script, script});
+  options_.shown = {{true, {}}, std::vector{1, 3}, {}};
+  options_.stdout_filters = {"loss"};
+  options_.tags = {"[$rank]", "trainer"};
+  EXPECT_EQ(Run(), 0) << said();
+  const pb::RunRequest run = transport_->node("node0").ran().at(0);
+  EXPECT_TRUE(run.shown().all());
+  EXPECT_THAT(run.shown().local_ranks(), ElementsAre(1, 3));
+  EXPECT_THAT(run.filtered().ranks().local_ranks(), ElementsAre(1, 3));
+  EXPECT_THAT(run.filtered().stdout_texts(), ElementsAre("loss"));
+  EXPECT_THAT(run.filtered().stderr_texts(), IsEmpty());
+  EXPECT_EQ(run.filtered().tag_template(), "[$rank]");
+  EXPECT_EQ(run.filtered().role(), "trainer");
+
+  options_.shown = {{false, {0}}, std::vector<int>(), {}};
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(transport_->node("node0").ran().at(1).shown().ByteSizeLong(), 0u);
 }
 
 TEST_F(SessionTest, StartsWithoutANodeThatIsNotThereIfTheRestIsEnough) {
@@ -317,6 +409,30 @@ TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
   EXPECT_THAT(said(), HasSubstr("nothing was heard of node1 for 2 s; the other nodes decide"));
   EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 was lost: silent"));
   EXPECT_THAT(said(), Not(HasSubstr("is heard again")));
+}
+
+// Answers each node as its name says.
+class RefusingTransport : public Transport {
+ public:
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override {
+    const bool silent = target.name == "node1";
+    if (silent) std::this_thread::sleep_until(deadline.when());
+    if (target.name == "node3") std::this_thread::sleep_for(milliseconds(300));
+    return Error{silent ? ExitCode::kUnavailable : ExitCode::kNoPermission,
+                 "node '" + target.name + "': " + (silent ? "silent" : "refused")};
+  }
+};
+
+TEST_F(SessionTest, ASureFailureWaitsForNoTimeOutButNamesWhoAnswersSoon) {
+  PlanFor(4, 4, 0);
+  static RefusingTransport transport;
+  options_.connect_timeout = milliseconds(10'000);
+  const auto start = Clock::now();
+  EXPECT_EQ(Run(transport), 77) << said();
+  EXPECT_LT(Clock::now() - start, milliseconds(5'000));
+  EXPECT_THAT(said(), HasSubstr("node0, node2, node3 (3 nodes): refused"));
+  EXPECT_THAT(said(), HasSubstr("had not answered so far: node1 (1 node)"));
+  EXPECT_THAT(said(), HasSubstr("nothing was started (3 of 4 nodes failed)"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "cli/line_assembler.h"
+#include "proto/contract/line_assembler.h"
 
 #include <algorithm>
 
@@ -6,11 +6,6 @@ namespace dslaunch {
 namespace {
 
 unsigned char At(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
-
-bool IsPlain(std::string_view line) {
-  return std::all_of(line.begin(), line.end(),
-                     [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\t'; });
-}
 
 // Where to cut `text`, which is longer than `limit`: at `limit`, or before the character that lies
 // across it.
@@ -23,10 +18,6 @@ size_t CutAt(std::string_view text, size_t limit) {
 }
 
 }  // namespace
-
-std::string LineTag(std::string_view node, int rank) {
-  return "[" + std::string(node) + ":" + std::to_string(rank) + "] ";
-}
 
 void LineAssembler::Append(std::string_view bytes, TimePoint now, const Sink& sink) {
   // Each is searched for again only once it is passed, so that many of one do not make the other
@@ -59,7 +50,7 @@ void LineAssembler::FlushPartial(TimePoint now, const Sink& sink) {
 }
 
 void LineAssembler::Finish(const Sink& sink) {
-  if (!partial_.empty()) Emit(partial_, sink);
+  if (!partial_.empty()) sink(partial_);
   partial_.clear();
 }
 
@@ -75,15 +66,15 @@ void LineAssembler::AddPartial(std::string_view text, TimePoint now, const Sink&
 void LineAssembler::EndLine(std::string_view rest, bool by_newline, const Sink& sink) {
   if (partial_.empty() && rest.empty()) {
     if (!by_newline) return;  // "\r" alone only moves the cursor
-    if (!end_shown_) Emit("", sink);
+    if (!end_shown_) sink("");
     end_shown_ = false;
     return;
   }
   if (partial_.empty()) {
-    Emit(EmitFullLines(rest, sink), sink);
+    sink(EmitFullLines(rest, sink));
   } else {
     partial_ += rest;
-    Emit(EmitFullLines(partial_, sink), sink);
+    sink(EmitFullLines(partial_, sink));
     partial_.clear();
   }
   end_shown_ = !by_newline;
@@ -91,21 +82,13 @@ void LineAssembler::EndLine(std::string_view rest, bool by_newline, const Sink& 
 
 // Gives what of `line` is beyond the limit as lines of their own; returns the rest, which is within
 // it.
-std::string_view LineAssembler::EmitFullLines(std::string_view line, const Sink& sink) const {
+std::string_view LineAssembler::EmitFullLines(std::string_view line, const Sink& sink) {
   while (line.size() > kMaxDisplayLineBytes) {
     const size_t cut = CutAt(line, kMaxDisplayLineBytes);
-    Emit(line.substr(0, cut), sink);
+    sink(line.substr(0, cut));
     line.remove_prefix(cut);
   }
   return line;
-}
-
-void LineAssembler::Emit(std::string_view line, const Sink& sink) const {
-  if (sanitize_ && !IsPlain(line)) {
-    sink(Harmless(line));
-  } else {
-    sink(line);
-  }
 }
 
 }  // namespace dslaunch

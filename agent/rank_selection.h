@@ -1,0 +1,26 @@
+// Some of the output of a job's ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+struct RankSelection {
+  RankSelection() = default;  // none
+  explicit RankSelection(const pb::RankChoice& choice);
+
+  bool all = false;
+  std::vector<uint32_t> ranks;        // unused when `all`
+  std::vector<uint32_t> local_ranks;  // of those only these; empty: all of those
+  // Streams that it has not, as in the proto.
+  std::map<uint32_t, uint32_t> left_out_of;
+  uint32_t left_out = 0;
+
+  bool Has(uint32_t rank, uint32_t local_rank, bool is_stderr) const;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,61 @@
+"""Tests of the ways to the nodes: ssh_config on the front host, jobs with a rank on each node, hosts that never speak."""
+
+import sys
+import time
+
+from hosts_case import HostsCase
+from launcher_case import bash
+
+UNAVAILABLE, NO_PERMISSION = 69, 77
+RANKS = [*bash('touch "$1/rank.$RANK"'), "-"]
+
+# Accepts connections on these ports and never says a word.
+SILENT = """
+import select, socket, sys
+listeners = [socket.create_server(("", int(port)), backlog=64) for port in sys.argv[1:]]
+print("ready", flush=True)
+held = []
+while True:
+    for listener in select.select(listeners, [], [])[0]:
+        held.append(listener.accept())
+"""
+
+
+class SshCase(HostsCase):
+    def configure(self, text):
+        """ssh_config of the front host, for this test."""
+        self.front.write_file(".ssh/config", text)
+        self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink())
+
+    def hostfile(self, nodes, slots=1):
+        return self.hosts.hostfile(text="".join(f"{node} slots={slots}\n" for node in nodes))
+
+    def job_on(self, nodes, *options, timeout_s=60, program=None):
+        """(exit code, Job, seconds) of a job with one rank on each of the nodes."""
+        began = time.monotonic()
+        code, job = self.run_job("--hostfile", self.hostfile(nodes), "--num_nodes", str(len(nodes)), "--num_gpus", "1",
+                                 *options, program or [*RANKS, str(self.folder)], timeout_s=timeout_s)
+        self.assert_presentable(job)
+        return code, job, time.monotonic() - began
+
+    def ranks_started(self):
+        return len(list(self.folder.glob("rank.*")))
+
+    def refused(self, expected, nodes, *options, says, **more):
+        code, job, seconds = self.job_on(nodes, *options, **more)
+        self.assert_code(expected, code, job)
+        self.assert_says(job, *says)
+        self.assertEqual(0, self.ranks_started(), "a program was started")
+        self.assert_nothing_left()
+        return job, seconds
+
+    def be_silent(self, node, ports):
+        listener = node.popen([sys.executable, "-c", SILENT, *map(str, ports)], stdout=-1, text=True)
+        self.addCleanup(listener.wait, 10)
+        self.addCleanup(listener.kill)
+        self.assertEqual("ready\n", listener.stdout.readline())
+        listener.stdout.close()
+        self.silent = listener
+
+    def leftovers(self):
+        return [process for process in super().leftovers() if SILENT not in process.argv]
