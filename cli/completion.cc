@@ -30,22 +30,22 @@ constexpr char kBash[] = R"sh(# bash completion of dslaunch
 _dslaunch() {
   local current="${COMP_WORDS[COMP_CWORD]}" line
   local -a lines
-  mapfile -t lines < <("${COMP_WORDS[0]}" completion complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  mapfile -t lines < <("${COMP_WORDS[0]}" completion complete -- \
+    "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
   [[ $current == = ]] && current=
   COMPREPLY=()
   for line in "${lines[@]:1}"; do
-    line="${line%%$'\t'*}"
-    COMPREPLY+=("$(printf %q "$line")")
+    COMPREPLY+=("$(printf %q "${line%%$'\t'*}")")
   done
   case "${lines[0]}" in
-    files) compopt -o filenames;
-mapfile - t - O "${#COMPREPLY[@]}" COMPREPLY < < (compgen - f-- "$current");
-;
-    folders) compopt -o filenames;
-    mapfile - t - O "${#COMPREPLY[@]}" COMPREPLY < < (compgen - d-- "$current");
-    ;
-    esac
-    }
+    files)
+      compopt -o filenames
+      mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$current") ;;
+    folders)
+      compopt -o filenames
+      mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -d -- "$current") ;;
+  esac
+}
 complete -F _dslaunch dslaunch
 )sh";
 

@@ -82,7 +82,7 @@ std::string ExitStatus() {
 }  // namespace
 
 std::string ManPage() {
-  std::string page = ".TH DSLAUNCH 1 \"\" \"dslaunch " DSLAUNCH_VERSION "\"\n";
+  std::string page = ".TH DSLAUNCH 1 \"\" \"dslaunch " DSLAUNCH_VERSION "\"\n.nh\n";
   page += Section("NAME") + "dslaunch \\- starts distributed training jobs and watches over them\n";
   page += Section("SYNOPSIS");
   for (const char* use :

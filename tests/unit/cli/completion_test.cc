@@ -122,7 +122,7 @@ TEST(ManPage, HasEveryOptionAndNoLineThatRoffTakesForACommand) {
   EXPECT_THAT(page, HasSubstr("[PET_NNODES]"));
   for (size_t at = 0; (at = page.find("\n.", at)) != std::string::npos; ++at) {
     const std::string word = page.substr(at + 2, 2);
-    EXPECT_THAT((std::vector<std::string>{"SH", "SS", "TP", "PP", "br"}), Contains(word));
+    EXPECT_THAT((std::vector<std::string>{"SH", "SS", "TP", "PP", "br", "nh"}), Contains(word));
   }
 }
 
