@@ -69,7 +69,7 @@ class Hops(SshCase):
 
     def test_a_hop_that_leads_to_itself(self):
         self.configure("Host *\n  ProxyJump bastion\n")
-        self.refused(65, ["node1"], says=["ProxyJump leads to 'bastion' twice"])
+        self.refused(65, ["node1"], says=["jumphost loop via bastion"])
 
     def test_many_nodes_with_the_same_trouble_are_one_line(self):
         self.configure("Host node*\n  ProxyJump bastion:2222\n")
@@ -105,10 +105,10 @@ class SilentHosts(SshCase):
     def test_a_job_that_can_do_without_them_starts(self):
         self.be_silent(self.node3, [2201])
         hosts = self.hostfile(["node1", "node2", "node3:2201"])
-        code, job = self.run_job("--hostfile", hosts, "--min_nodes", "2", "--num_gpus", "1", "--connect_timeout", "3",
+        code, job = self.run_job("--hostfile", hosts, "--nnodes", "2:3", "--num_gpus", "1", "--connect_timeout", "3",
                                  [*RANKS, str(self.folder)], timeout_s=40)
         self.assert_code(0, code, job)
-        self.assert_says(job, "node3:2201.*in time; starting without node3:2201")
+        self.assert_says(job, "node3:2201.*in time.*; starting without node3:2201")
 
     def test_a_silent_bastion_is_named(self):
         self.be_silent(self.node3, [2201])
