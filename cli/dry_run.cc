@@ -505,7 +505,7 @@ std::string DryRun::Limits() const {
                                           OnHangText(session.policy.on_hang())});
   std::string text = "\nTime limits\n" + TextTable(rows, kIndent);
   text += "\na failure " + PolicyText(session.policy, session.plan) + "\n";
-  text += "shown here: " + TeeText(session.tee) + "; log files in " +
+  text += "shown here: " + TeeText(session.shown.tee) + "; log files in " +
           (session.log_dir.empty() ? "the user's state folder of each node"
                                    : ShellWord(session.log_dir)) +
           "\n";
@@ -546,8 +546,8 @@ std::string DryRun::ToJson() const {
   add("venv_script", session.program.venv_script());
   add("log_dir", session.log_dir);
   Json tee = Json::array();
-  for (const int rank : session.tee.ranks) tee.push_back(rank);
-  add("tee", session.tee.all ? Json("all") : tee);
+  for (const int rank : session.shown.tee.ranks) tee.push_back(rank);
+  add("tee", session.shown.tee.all ? Json("all") : tee);
   add("timeouts_ms", {{"connect", session.connect_timeout.count()},
                       {"join", times.join_ms()},
                       {"ready", times.ready_ms()},

@@ -264,8 +264,7 @@ void MemberSession::OnAgent(Result<std::unique_ptr<Agent>> made) {
 void MemberSession::ShowEvents() {
   Agent* const agent = agent_.get();
   auto request = std::make_shared<pb::AttachRequest>();  // gRPC reads it when the call starts
-  request->set_stream_all(options_.tee.all);
-  for (const int rank : options_.tee.ranks) request->add_stream_ranks(static_cast<uint32_t>(rank));
+  *request->mutable_shown() = options_.shown.ToProto();
   EventReader::Handlers handlers;
   handlers.event = [this](const pb::NodeEvent& event) { OnEvent(event); };
   handlers.log = [this](const pb::LogChunk& chunk, std::function<void()> go_on) {
