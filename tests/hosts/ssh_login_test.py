@@ -212,7 +212,8 @@ class OtherPrograms(SshCase):
 
     def test_the_systems_ssh(self):
         self.configure("Host node2\n  ProxyJump bastion\n")
-        code, job, _ = self.job_on(["node1", "node2"], "--ssh_command", "ssh -o BatchMode=yes")
+        code, job, _ = self.job_on(["node1", "node2"], "--connect_timeout", "50", "--ssh_command", "ssh -o BatchMode=yes",
+                                   timeout_s=120)
         self.assert_code(0, code, job)
         self.assertEqual(2, self.ranks_started())
         self.assert_nothing_left()
