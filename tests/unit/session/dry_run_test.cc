@@ -37,7 +37,7 @@ class DryRunTest : public ::testing::Test {
     DryRunRequest request;
     SessionOptions& session = request.session;
     std::optional<std::vector<Host>> hosts;
-    if (options_.hostfile) hosts = *ParseHostfile(file_, "hf.yaml");
+    if (options_.hostfile) hosts = *ParseHostfile(file_, "hf");
     const auto plan = MakeLaunchPlan(options_, hosts, facts_);
     EXPECT_TRUE(plan.ok()) << plan.error().message;
     session.plan = *plan;
