@@ -198,7 +198,9 @@ Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options) {
     }
     facts.hostfile = kDefaultHostfile;
   }
-  if (!facts.hostfile.empty()) DSL_TRY_ASSIGN(facts.hosts, ReadHostfile(facts.hostfile));
+  if (!facts.hostfile.empty()) {
+    DSL_TRY_ASSIGN(facts.hosts, ReadHostfile(facts.hostfile));
+  }
   return facts;
 }
 
@@ -301,7 +303,7 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
   if (!may || (!must && !IsOwnHost(place.host))) return UniqueFd();
   UniqueFd listener;
   const int error_number = Listen(listener, place);
-  if (error_number == 0) return std::move(listener);
+  if (error_number == 0) return listener;
   if (!must && error_number == EADDRINUSE) return UniqueFd();  // by node 0's, if all is well
   return Error{ExitCode::kUnavailable,
                "node 0 cannot listen on port " + std::to_string(place.port) + ": " +
@@ -337,7 +339,9 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.own.set_slots(own.slots());
     *member.own.mutable_ranks() = session.ranks;
     member.own.set_save_pid(session.save_pid);
-    member.tee = session.tee;
+    member.shown = session.shown;
+    member.tags = session.tags;
+    member.log_level = session.log_level;
     auto& command = *new MemberSession(std::move(member), agent, terminal);  // as LaunchSession
     return std::optional(command.Run());
   }
@@ -345,6 +349,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
                                                  MakeSeatsOptions(options, facts, draft, own),
                                                  std::make_unique<LocalTransport>(agent));
   DSL_TRY(transport->Gather([&](const std::string& line) {
+    if (session.log_level < LogLevel::kInfo) return;
     terminal.Err("dslaunch: " + line);
     terminal.Flush();
   }));

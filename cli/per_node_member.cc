@@ -39,7 +39,7 @@ MemberSession::MemberSession(MemberOptions options, AgentBinary agent, Terminal&
     : options_(std::move(options)),
       agent_binary_(std::move(agent)),
       join_deadline_(Deadline::After(options_.join_timeout)),
-      output_(loop_, terminal),
+      output_(loop_, terminal, options_.tags),
       signals_(loop_),
       resolver_(loop_),
       dialed_(loop_),
@@ -264,8 +264,7 @@ void MemberSession::OnAgent(Result<std::unique_ptr<Agent>> made) {
 void MemberSession::ShowEvents() {
   Agent* const agent = agent_.get();
   auto request = std::make_shared<pb::AttachRequest>();  // gRPC reads it when the call starts
-  request->set_stream_all(options_.tee.all);
-  for (const int rank : options_.tee.ranks) request->add_stream_ranks(static_cast<uint32_t>(rank));
+  *request->mutable_shown() = options_.shown.ToProto();
   EventReader::Handlers handlers;
   handlers.event = [this](const pb::NodeEvent& event) { OnEvent(event); };
   handlers.log = [this](const pb::LogChunk& chunk, std::function<void()> go_on) {
@@ -284,10 +283,11 @@ void MemberSession::OnEvent(const pb::NodeEvent& event) {
   switch (event.event_case()) {
     case pb::NodeEvent::kStarted:
       if (agent_) agent_->started = true;
+      output_.SetShownRanks(static_cast<size_t>(event.started().pids_size()));
       Say(StartedLine(event.started()));
       break;
     case pb::NodeEvent::kNotice:
-      Say(event.notice().message());
+      Say(LogLevel::kWarning, event.notice().message());
       break;
     case pb::NodeEvent::kRestarting:
       Say("epoch " + std::to_string(event.restarting().epoch()) +
@@ -307,9 +307,9 @@ void MemberSession::OnEvent(const pb::NodeEvent& event) {
 std::string MemberSession::StartedLine(const pb::Started& started) const {
   const int first = static_cast<int>(started.first_rank());
   const int last = first + started.pids_size() - 1;
-  const bool shown = options_.tee.all || std::ranges::any_of(options_.tee.ranks, [&](int rank) {
-                       return first <= rank && rank <= last;
-                     });
+  const bool shown = options_.shown.tee.all ||
+                     std::ranges::any_of(options_.shown.tee.ranks,
+                                         [&](int rank) { return first <= rank && rank <= last; });
   return name_ + " runs " +
          (first == last ? "rank " + std::to_string(first)
                         : "ranks " + std::to_string(first) + " to " + std::to_string(last)) +
@@ -349,7 +349,7 @@ void MemberSession::AwaitAgentEnd() {
 }
 
 void MemberSession::OnAgentEnded(const std::string& words) {
-  if (!words.empty()) Say(words);
+  if (!words.empty()) Say(LogLevel::kWarning, words);
   agent_->stream->Close();
   past_.push_back(std::move(agent_));
   pb::NodeMessage message;
@@ -450,7 +450,7 @@ void MemberSession::EndIfOver() {
 void MemberSession::End(int exit_code, const std::string& words) {
   if (loop_.stopped()) return;
   exit_code_ = exit_code;
-  Say(words);
+  Say(exit_code == 0 ? LogLevel::kInfo : LogLevel::kError, words);
   loop_.stop();
 }
 

@@ -17,6 +17,7 @@
 #include "cli/job_output.h"
 #include "cli/options.h"
 #include "cli/per_node_stream.h"
+#include "cli/shown_output.h"
 #include "cli/transport.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/contract/deadline.h"
@@ -32,7 +33,9 @@ struct MemberOptions {
   milliseconds end_timeout{30'000};    // for the end of the job, once it has begun
   pb::SeatRequest request;
   pb::OwnPart own;  // what may run here
-  Tee tee;
+  ShownOutput shown;
+  TagStyle tags;
+  LogLevel log_level = LogLevel::kInfo;
 };
 
 // Runs on the caller's thread; other threads only post to its loop and may outlive it: end the
@@ -88,7 +91,10 @@ class MemberSession {
   void ArmLimit(milliseconds limit);
   bool IsNodeZeroLost() const;
 
-  void Say(const std::string& text) { output_.Say("dslaunch: " + text); }
+  void Say(LogLevel level, const std::string& text) {
+    if (level <= options_.log_level) output_.Say("dslaunch: " + text);
+  }
+  void Say(const std::string& text) { Say(LogLevel::kInfo, text); }
   std::string NodeZero() const;
 
   const MemberOptions options_;

@@ -199,10 +199,8 @@ void LaunchSession::RunNode(size_t index) {
   pb::RunRequest request = run_;
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
-  if (options_.plan.launcher == Launcher::kPerNode && index > 0) {  // its own command shows it
-    request.set_stream_all(false);
-    request.clear_stream_ranks();
-  }
+  // What another node's ranks write its own command shows.
+  if (options_.plan.launcher == Launcher::kPerNode && index > 0) request.clear_shown();
   nodes_[index].client->Run(request, std::move(handlers));
 }
 
