@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <random>
 #include <set>
 
 #include "cli/option_table.h"
@@ -462,6 +463,32 @@ TEST(DropInFlags, VariablesAreThoseOfTorchrun) {
     const bool expected =
         spec.torchrun && std::ranges::find(kWithoutVariable, name) == kWithoutVariable.end();
     EXPECT_EQ(spec.pet, expected) << name;
+  }
+}
+
+TEST(DropInFlags, AnyWordsGiveOptionsOrOneLineOfAdvice) {
+  std::mt19937 random(7);
+  const auto below = [&](size_t bound) { return random() % bound; };
+  std::vector<std::string> words = {"",     "0",       "1",   "2:3",   "-1",  "h:1",
+                                    "a=b",  "0:3,1:1", "all", "[fe80", "ssh", "@",
+                                    "\xff", "'x",      "--",  "=",     "p.py"};
+  for (const OptionSpec& spec : LaunchOptionTable()) {
+    if (NameOf(spec) == "--run_file") continue;  // what is wrong in a file is another error
+    for (const std::string& name : NamesOf(spec)) {
+      words.push_back(name);
+      words.push_back(name + "=" + words[below(17)]);
+      words.push_back(name.substr(0, below(name.size() + 1)));
+    }
+  }
+  for (int i = 0; i < 3'000; ++i) {
+    std::vector<const char*> argv = {"dslaunch"};
+    for (size_t left = below(7); left > 0; --left)
+      argv.push_back(words[below(words.size())].c_str());
+    const auto parsed = ParseOptions(static_cast<int>(argv.size()), argv.data());
+    if (parsed.ok()) continue;
+    EXPECT_EQ(parsed.error().code, ExitCode::kUsage);
+    EXPECT_THAT(parsed.error().message, HasSubstr("ee dslaunch "));
+    EXPECT_EQ(parsed.error().message.find('\n'), std::string::npos) << parsed.error().message;
   }
 }
 
