@@ -28,12 +28,20 @@ int64_t OptimizerStates(const OptimizerConfig& optimizer) {
   return 0;
 }
 
-// The most that is on its way at a time.
-int64_t MostUnderWay(const std::vector<int64_t>& units, bool overlap) {
+// What a unit's gradients need while they travel.
+struct Bucket {
+  int64_t message = 0;  // from the unit's first gradient on
+  int64_t others = 0;   // from the last one on
+};
+
+// The most at a time: units under way, and the next one, of which a gradient may come early.
+int64_t MostUnderWay(const std::vector<Bucket>& units, bool overlap) {
   int64_t most = 0;
   for (size_t i = 0; i < units.size(); ++i) {
-    int64_t bytes = units[i];
-    for (size_t k = 1; overlap && k <= std::min(kMostUnderWay, i); ++k) bytes += units[i - k];
+    int64_t bytes = i + 1 < units.size() ? units[i + 1].message : 0;
+    for (size_t k = 0; k <= (overlap ? std::min(kMostUnderWay, i) : 0); ++k) {
+      bytes += units[i - k].message + units[i - k].others;
+    }
     most = std::max(most, bytes);
   }
   return most;
@@ -56,7 +64,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     parameters[i].dtype = static_cast<int>(element_bytes(i));
   }
   plan.gradients = plan.optimizer = plan.master_weights = plan.buckets = 0;
-  std::vector<int64_t> units;
+  std::vector<Bucket> units;
   int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
   for (const FlatUnit& unit :
        CutIntoUnits(parameters, zero, BucketElements(zero, message_bytes), ranks)) {
@@ -72,9 +80,9 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     const int64_t sent = own_message ? ranks * n * message_bytes : 0;
     const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * message_bytes : 0;
     const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
-    const int64_t bucket = sent + received + (own_sum ? n * accumulated_bytes : 0);
+    const Bucket bucket = {sent, received + (own_sum ? n * accumulated_bytes : 0)};
     if (zero.stage == 3 && unit.persistent) {
-      filling += bucket;
+      filling += bucket.message + bucket.others;
     } else {
       units.push_back(bucket);
     }

@@ -87,14 +87,15 @@ TEST(MemoryPlanTest, EachStageDividesMore) {
     EXPECT_EQ(plan.parameters, stage < 3 ? 2 * p : 2 * p / 4);
     EXPECT_EQ(plan.gradients, stage < 2 ? 2 * p : 2 * p / 4);
     EXPECT_EQ(plan.optimizer + plan.master_weights, 12 * p / 4);
-    // A message and the parts of three ranks: three units of them.
+    // A message and the parts of three ranks: three units of them, and the next one's message.
     const int64_t received = 3 * 1600 * 2;
-    EXPECT_EQ(plan.buckets, 3 * (received + (stage > 1 ? 6400 * 2 : 0)));
+    const int64_t message = stage > 1 ? 6400 * 2 : 0;
+    EXPECT_EQ(plan.buckets, 3 * (received + message) + message);
   }
   config.communication.overlap = false;
-  EXPECT_EQ(PlanMemory(model, config).buckets, 6400 * 2 + 3 * 1600 * 2);
+  EXPECT_EQ(PlanMemory(model, config).buckets, 2 * 6400 * 2 + 3 * 1600 * 2);
   config.batch = {32, 4, 2};
-  EXPECT_EQ(PlanMemory(model, config).buckets, 6400 * 2 + 3 * 1600 * 2 + 1600 * 2)
+  EXPECT_EQ(PlanMemory(model, config).buckets, 2 * 6400 * 2 + 3 * 1600 * 2 + 1600 * 2)
       << "the second micro-batch's sum is not yet the gradient";
   config.batch = {32, 8, 1};
   config.zero.param_persistence_threshold = 100'000;
