@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cli/options.h"
@@ -13,14 +12,12 @@ namespace dslaunch {
 struct DoctorCommand {
   std::string help;      // what to print on stdout instead; else empty
   LaunchOptions launch;  // which nodes, how they are reached, and how many slots they have
-  bool trains = false;   // `train` was given: the trainer must run on every node
+  bool trains = false;   // `train` was given, or a run file's recipe: the trainer must run there
 };
 
-// Whether the first word of a command line is this command.
-bool IsDoctorCommand(std::string_view word);
-
 // `words` begins with "doctor"; what follows is launch options, and `train` if that is what is to
-// be started. Errors are kUsage, one line with the way out.
-Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words);
+// be started. Errors are as ParseOptions has them.
+Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
+                                         const Surroundings& surroundings = {});
 
 }  // namespace dslaunch

@@ -99,6 +99,12 @@ std::string AddressOf(const PlannedNode& node) {
          (node.port == 0 ? "" : " port " + std::to_string(node.port));
 }
 
+std::string WayTo(const PlannedNode& node, Launcher launcher) {
+  return launcher == Launcher::kLocal     ? "this machine"
+         : launcher == Launcher::kPerNode ? "its own command"
+                                          : AddressOf(node);
+}
+
 std::string LabelsOf(const PlannedNode& node) {
   std::string text;
   for (const auto& [name, value] : node.labels)
@@ -392,14 +398,13 @@ std::string DryRun::Summary() const {
 
 std::string DryRun::Nodes() const {
   const LaunchPlan& plan = request_.session.plan;
-  const bool is_here = plan.launcher == Launcher::kLocal;
   const bool has_labels =
       std::ranges::any_of(plan.nodes, [](const PlannedNode& node) { return !node.labels.empty(); });
   std::vector<std::vector<std::string>> rows = {{"NODE", "REACHED AT", "RANKS", "DEVICES"}};
   if (has_labels) rows.front().push_back("LABELS");
   for (const PlannedNode& node : plan.nodes) {
-    std::vector<std::string> row = {node.name, is_here ? "this machine" : AddressOf(node),
-                                    RankRange(node), DevicesText(node)};
+    std::vector<std::string> row = {node.name, WayTo(node, plan.launcher), RankRange(node),
+                                    DevicesText(node)};
     if (has_labels) row.push_back(LabelsOf(node));
     rows.push_back(std::move(row));
   }
@@ -455,8 +460,10 @@ std::string DryRun::Environments() const {
     if (!scopes.contains(setting.name))
       text += kIndent + setting.name + "=" + ShownValue(setting) + "\n";
   }
-  if (of_nodes.size() > 1) text += "\nof the ranks of one node\n" + TextTable(of_nodes, kIndent);
-  if (of_ranks.size() > 1) text += "\nof one rank\n" + TextTable(of_ranks, kIndent);
+  if (of_nodes.size() > 1)
+    text += "\nEnvironment that differs from node to node\n" + TextTable(of_nodes, kIndent);
+  if (of_ranks.size() > 1)
+    text += "\nEnvironment that differs from rank to rank\n" + TextTable(of_ranks, kIndent);
   return text;
 }
 
@@ -505,7 +512,7 @@ std::string DryRun::Limits() const {
                                           OnHangText(session.policy.on_hang())});
   std::string text = "\nTime limits\n" + TextTable(rows, kIndent);
   text += "\na failure " + PolicyText(session.policy, session.plan) + "\n";
-  text += "shown here: " + TeeText(session.tee) + "; log files in " +
+  text += "shown here: " + TeeText(session.shown.tee) + "; log files in " +
           (session.log_dir.empty() ? "the user's state folder of each node"
                                    : ShellWord(session.log_dir)) +
           "\n";
@@ -546,8 +553,8 @@ std::string DryRun::ToJson() const {
   add("venv_script", session.program.venv_script());
   add("log_dir", session.log_dir);
   Json tee = Json::array();
-  for (const int rank : session.tee.ranks) tee.push_back(rank);
-  add("tee", session.tee.all ? Json("all") : tee);
+  for (const int rank : session.shown.tee.ranks) tee.push_back(rank);
+  add("tee", session.shown.tee.all ? Json("all") : tee);
   add("timeouts_ms", {{"connect", session.connect_timeout.count()},
                       {"join", times.join_ms()},
                       {"ready", times.ready_ms()},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/agent_binary.h"
+#include "cli/connect_failures.h"
 #include "cli/count.h"
 #include "cli/hostfile_report.h"
 #include "cli/hostfile_sources.h"
@@ -14,6 +15,7 @@
 #include "cli/plan_facts.h"
 #include "cli/print_text.h"
 #include "cli/put_file.h"
+#include "cli/transport_ssh.h"
 
 namespace dslaunch {
 namespace {
@@ -22,10 +24,11 @@ constexpr milliseconds kTryLibraries(5'000);  // of the driver, on each node
 constexpr milliseconds kAnswer(10'000);       // once it was reached
 constexpr milliseconds kLeave(3'000);
 
-AskedHost Ask(const Host& host, Launcher launcher, const AgentBinary& agent, Deadline connected) {
+AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const AgentBinary& agent,
+              Deadline connected) {
   AskedHost asked;
   asked.host = host;
-  const NodeWay way{launcher, {host.name, host.host, host.port, host.user}, {}};
+  const NodeWay way{launcher, {host.name, host.host, host.port, host.user}, ssh};
   const Result<NodeVisit*> visit = NodeVisit::Open(way, agent, connected);
   if (!visit.ok()) {
     asked.failure = visit.error();
@@ -50,14 +53,15 @@ AskedHost Ask(const Host& host, Launcher launcher, const AgentBinary& agent, Dea
 
 Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts, milliseconds timeout) {
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(const SshOptions ssh, MakeSshOptions({}));
   const bool is_here = hosts.size() == 1 && IsThisMachine(hosts.front().host, hosts.front().port,
                                                           hosts.front().user, ReadPlanFacts());
   const Launcher launcher = is_here ? Launcher::kLocal : Launcher::kSsh;
   const Deadline connected = Deadline::After(timeout);
   const Deadline all = Deadline::After(timeout + kAnswer + kLeave);
   const auto answers =
-      AskAll<AskedHost>(hosts.size(), all, [hosts, launcher, agent, connected](size_t i) {
-        return Ask(hosts[i], launcher, agent, connected);
+      AskAll<AskedHost>(hosts.size(), all, [hosts, launcher, ssh, agent, connected](size_t i) {
+        return Ask(hosts[i], launcher, ssh, agent, connected);
       });
   std::vector<AskedHost> asked;
   for (size_t i = 0; i < hosts.size(); ++i) {
@@ -76,18 +80,22 @@ Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts, millisec
 // Says all failures, and returns the exit code of the first, 0 without one.
 int SayFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
   int exit_code = ToInt(ExitCode::kOk);
+  std::vector<NodeFailure> failures;
   for (const AskedHost& asked : hosts) {
     if (!asked.failure) continue;
-    terminal.Err("dslaunch: " + asked.failure->message);
-    if (exit_code == 0) exit_code = ToInt(asked.failure->code);
+    if (failures.empty()) exit_code = ToInt(asked.failure->code);
+    failures.push_back({asked.host.name, asked.host.host, asked.failure->message});
   }
+  for (const std::string& line : FoldFailures(failures)) terminal.Err("dslaunch: " + line);
   return exit_code;
 }
 
 Result<std::vector<Host>> FindHosts(const HostfileCommand& command) {
   switch (command.source) {
     case HostfileCommand::Source::kSlurm: {
-      DSL_TRY_ASSIGN(const std::vector<std::string> names, SlurmNodes(std::getenv));
+      DSL_TRY_ASSIGN(
+          const std::vector<std::string> names,
+          SlurmNodes(+[](const char* name) -> const char* { return std::getenv(name); }));
       return HostsFromNames(names, "--slurm");
     }
     case HostfileCommand::Source::kSshConfig: {

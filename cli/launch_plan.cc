@@ -142,6 +142,7 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFact
   for (int i = 0; i < num_nodes; ++i) {
     plan.nodes.push_back(
         LocalNode(num_nodes == 1 ? "localhost" : "node" + std::to_string(i), slots));
+    plan.nodes.back().port = options.ssh_port;
   }
   return plan;
 }

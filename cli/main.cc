@@ -172,11 +172,15 @@ Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& sessi
   return ToInt(ExitCode::kOk);
 }
 
-Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
-                   Terminal& terminal) {
+void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
   for (const std::string& notice : options.notices) {
     if (options.log_level >= LogLevel::kWarning) terminal.Err("dslaunch: " + notice);
   }
+}
+
+Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
+                   Terminal& terminal) {
+  ShowNotices(options, terminal);
   SessionOptions session;
   std::optional<PerNodeFacts> per_node;
   if (options.per_node) {
@@ -253,12 +257,14 @@ Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal&
   return RunHostfileCommand(command, terminal);
 }
 
-Result<int> DoctorCommandMain(const std::vector<std::string>& words, Terminal& terminal) {
-  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words));
+Result<int> DoctorCommandMain(const std::vector<std::string>& words,
+                              const Surroundings& surroundings, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words, surroundings));
   if (!command.help.empty()) {
     terminal.Out(command.help);
     return ToInt(ExitCode::kOk);
   }
+  ShowNotices(command.launch, terminal);
   DoctorRequest request;
   DSL_TRY_ASSIGN(request.plan, MakePlan(command.launch));
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
@@ -301,8 +307,8 @@ int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
   std::error_code no_folder;  // then nothing is looked for in it
-  const Result<LaunchOptions> options =
-      ParseOptions(argc, argv, {environ, std::filesystem::current_path(no_folder).string()});
+  const Surroundings surroundings = {environ, std::filesystem::current_path(no_folder).string()};
+  const Result<LaunchOptions> options = ParseOptions(argc, argv, surroundings);
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
     exit_code = options.error();
@@ -314,7 +320,7 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
     exit_code = HostfileCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {
-    exit_code = DoctorCommandMain(options->program, terminal);
+    exit_code = DoctorCommandMain(options->program, surroundings, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCompletion) {

@@ -186,7 +186,7 @@ Result<UniqueFd> Guest::StartAgent(const pb::Seated& seated, Deadline deadline) 
   });
   const bool in_time =
       changed_.wait_until(lock, deadline.when(), [this] { return stage_ != Stage::kStarting; });
-  if (stage_ == Stage::kUp) return std::move(ours);
+  if (stage_ == Stage::kUp) return ours;
   if (failure_) return *failure_;
   const std::string what = in_time ? "its command has ended" : "it did not start its agent in time";
   lock.unlock();

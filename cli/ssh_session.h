@@ -181,6 +181,8 @@ class SshSession {
     while (true) {
       const int status = step();
       if (status != SSH_AGAIN) return status;
+      // libssh goes on answering so when the server has ended the session with a message.
+      if (::ssh_is_connected(session_.get()) == 0) return SSH_ERROR;
       DSL_TRY(WaitIo(deadline));
     }
   }

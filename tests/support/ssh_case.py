@@ -1,5 +1,7 @@
-"""Tests of the ways to the nodes: ssh_config on the front host, jobs with a rank on each node, hosts that never speak."""
+"""Tests of the ways to the nodes: ssh_config on the front host, jobs with a rank on each node, silent hosts."""
 
+import os
+import signal
 import sys
 import time
 
@@ -25,18 +27,26 @@ class SshCase(HostsCase):
     def configure(self, text):
         """ssh_config of the front host, for this test."""
         self.front.write_file(".ssh/config", text)
-        self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink())
+        self.addCleanup(lambda: self.front.outside_path(".ssh/config").unlink(missing_ok=True))
 
     def hostfile(self, nodes, slots=1):
         return self.hosts.hostfile(text="".join(f"{node} slots={slots}\n" for node in nodes))
 
     def job_on(self, nodes, *options, timeout_s=60, program=None):
         """(exit code, Job, seconds) of a job with one rank on each of the nodes."""
+        for path in self.folder.glob("rank.*"):
+            path.unlink()
         began = time.monotonic()
         code, job = self.run_job("--hostfile", self.hostfile(nodes), "--num_nodes", str(len(nodes)), "--num_gpus", "1",
                                  *options, program or [*RANKS, str(self.folder)], timeout_s=timeout_s)
         self.assert_presentable(job)
         return code, job, time.monotonic() - began
+
+    def bring_agents(self):
+        """So that no job of the test has to copy them, which may take longer than it waits."""
+        names = [node.name for node in self.hosts.nodes]
+        code, job, _ = self.job_on(names, "--connect_timeout", "60", program=["true"], timeout_s=120)
+        self.assert_code(0, code, job)
 
     def ranks_started(self):
         return len(list(self.folder.glob("rank.*")))
@@ -52,10 +62,9 @@ class SshCase(HostsCase):
     def be_silent(self, node, ports):
         listener = node.popen([sys.executable, "-c", SILENT, *map(str, ports)], stdout=-1, text=True)
         self.addCleanup(listener.wait, 10)
-        self.addCleanup(listener.kill)
+        self.addCleanup(os.kill, listener.inner_pid, signal.SIGKILL)
         self.assertEqual("ready\n", listener.stdout.readline())
         listener.stdout.close()
-        self.silent = listener
 
     def leftovers(self):
         return [process for process in super().leftovers() if SILENT not in process.argv]

@@ -384,6 +384,15 @@ TEST(MakeLaunchPlan, ForceMultiReachesThisMachineOverSshToo) {
   EXPECT_THAT(refused.error().message, HasSubstr("--force_multi"));
 }
 
+TEST(MakeLaunchPlan, TheHostfilesPortBeatsTheOptions) {
+  LaunchOptions options = Options({}, {}, {}, "hf");
+  options.ssh_port = 2222;
+  const auto plan = MakeLaunchPlan(options, *ParseHostfile("a slots=1\nb:22 slots=1", "hf"), {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->nodes[0].port, 2222);
+  EXPECT_EQ(plan->nodes[1].port, 22);
+}
+
 TEST(MakeLaunchPlan, EnvironmentAndLabelsComeAlong) {
   auto hosts = Hosts({1, 1});
   hosts[1].env = {{"A", "b"}};
