@@ -110,6 +110,7 @@ class NodeAgent {
   void BeginStop(const pb::Cause& cause, bool kill_now = false);
   // The same, and the other nodes hear of it.
   void StopJob(const pb::Cause& cause, bool kill_now = false);
+  void TellOfStop(const pb::Cause& cause);
   // The rendezvous has nothing more to say. `word` is empty when it never came to its last one.
   void OnClosed(const pb::Closed& word);
   void Halted();

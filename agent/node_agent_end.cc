@@ -18,11 +18,15 @@ constexpr milliseconds kViewersWait(2000);   // for viewers to take their last e
 }  // namespace
 
 void NodeAgent::StopJob(const pb::Cause& cause, bool kill_now) {
+  TellOfStop(cause);
+  BeginStop(cause, kill_now);
+}
+
+void NodeAgent::TellOfStop(const pb::Cause& cause) {
   pb::AgentMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   SendToRendezvous(std::move(message));
   if (!link_ || !link_->joined()) closed_ = true;
-  BeginStop(cause, kill_now);
 }
 
 void NodeAgent::BeginStop(const pb::Cause& cause, bool kill_now) {
@@ -94,8 +98,13 @@ void NodeAgent::OnFrontEndGone() {
   log_.Write("the front end is gone");
   events_.Detach();
   if (!events_.ended() && prepared_) {
-    StopJob(MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(), ExitCode::kUnavailable,
-                      "the front end vanished"));
+    const pb::Cause cause = MakeCause(pb::Cause::FRONT_END_LOST, prepare_.node_index(),
+                                      ExitCode::kUnavailable, "the front end vanished");
+    // What this node was reached through is gone, its own command; the job has its front end still.
+    TellOfStop(own_ ? MakeCause(pb::Cause::NODE_LOST, prepare_.node_index(), ExitCode::kUnavailable,
+                                node_name() + " was lost: its command is gone")
+                    : cause);
+    BeginStop(cause);
   }
   QuitIfIdle();
 }

@@ -238,7 +238,10 @@ if rank == 2:
                     self.assertNotIn(text, job.stderr)
 
     def test_a_line_of_all_ranks_is_shown_once_on_a_terminal(self):
-        program = ["--tee", "all", *bash('echo loading; echo "I am $RANK"; echo loading')]
+        # All are up before the first line, so that they write at the same time however busy the machine is.
+        program = ["--tee", "all", "--env", f"FOLDER={self.folder}", *bash(
+            'touch "$FOLDER/up.$RANK"; until [ $(ls "$FOLDER" | grep -c "^up") = 4 ]; do sleep 0.01; done; '
+            'echo loading; echo "I am $RANK"; echo loading')]
         code, shown = self.run_on_terminal(*TWO_BY_TWO, *program)
         self.assertEqual(0, code, shown)
         lines = shown.decode().splitlines()
