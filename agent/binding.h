@@ -12,11 +12,11 @@ namespace dslaunch {
 
 struct BindingRequest {
   pb::RankOptions::Bind bind = pb::RankOptions::NONE;
-  std::vector<int> cores;  // for CORES: to share out, ascending; empty: one CPU of each core
-  int ranks = 1;           // of this machine
+  std::vector<int> cores = {};  // for CORES: to share out, ascending; empty: one CPU of each core
+  int ranks = 1;                // of this machine
   // For the others: of each rank's GPU the NUMA node. Empty, without GPUs: ranks are spread evenly
   // over the NUMA nodes, in order.
-  std::vector<int> gpu_nodes;
+  std::vector<int> gpu_nodes = {};
 };
 
 struct RankBinding {

@@ -24,11 +24,22 @@ std::string_view Reason(const NodeFailure& failure) {
   return text.starts_with(": ") ? text.substr(2) : std::string_view(failure.message);
 }
 
-bool IsOneNodesOwn(std::string_view word, const NodeFailure& failure) {
-  const auto has = [word](const std::string& name) {
-    return !name.empty() && word.find(name) != std::string_view::npos;
+// Not as a part of a longer name.
+bool Names(std::string_view word, std::string_view name) {
+  const auto goes_on = [word](size_t at) {
+    return at < word.size() && (std::isalnum(static_cast<unsigned char>(word[at])) != 0 ||
+                                word[at] == '-' || word[at] == '_');
   };
-  if (has(failure.node) || has(failure.host) || word.starts_with("SHA256:")) return true;
+  for (size_t at = word.find(name); at != std::string_view::npos && !name.empty();
+       at = word.find(name, at + 1)) {
+    if ((at == 0 || !goes_on(at - 1)) && !goes_on(at + name.size())) return true;
+  }
+  return false;
+}
+
+bool IsOneNodesOwn(std::string_view word, const NodeFailure& failure) {
+  if (Names(word, failure.node) || Names(word, failure.host) || word.starts_with("SHA256:"))
+    return true;
   const bool has_digit =
       std::ranges::any_of(word, [](unsigned char c) { return std::isdigit(c) != 0; });
   return has_digit &&

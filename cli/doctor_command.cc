@@ -1,7 +1,6 @@
 #include "cli/doctor_command.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "cli/option_values.h"
 
@@ -51,20 +50,21 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
     return command;
   }
   using Mode = LaunchOptions::Mode;
-  Result<LaunchOptions> parsed = Parse(words, surroundings);
-  command.trains = parsed.ok() && parsed->mode == Mode::kTrain;
-  if (!command.trains) {
+  const Result<LaunchOptions> with_task = Parse(words, surroundings);
+  if (with_task.ok() && with_task->mode == Mode::kTrain) {
+    command.trains = true;
+    command.launch = *with_task;
+  } else if (with_task.ok()) {
+    return Usage("takes launch options and 'train' only, no further argument " +
+                 (with_task->program.empty() ? "" : Quoted(with_task->program.front())));
+  } else {
     std::vector<std::string> with_program = words;
     with_program.push_back(kNoProgram);
-    parsed = Parse(with_program, surroundings);
-    if (!parsed.ok()) return parsed.error();
-    if (parsed->mode != Mode::kProgram || parsed->program.size() != 1) {
-      const std::string first = parsed->program.empty() ? "" : parsed->program.front();
-      return Usage("takes launch options and 'train' only" +
-                   (first.empty() ? "" : ", no further argument " + Quoted(first)));
-    }
+    const Result<LaunchOptions> alone = Parse(with_program, surroundings);
+    if (!alone.ok()) return alone.error();
+    if (alone->mode != Mode::kProgram) return with_task.error();
+    command.launch = *alone;
   }
-  command.launch = *std::move(parsed);
   if (command.launch.per_node) {
     return Usage(
         "--node_rank and --rdzv_endpoint start jobs without SSH, by which doctor looks at nodes; "

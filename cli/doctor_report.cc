@@ -666,9 +666,10 @@ std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& fi
             std::string(6 - row.level.size(), ' ') + row.text + "\n";
   }
   const std::string nodes = Count(facts.nodes.size(), "node");
-  text += failing_nodes == 0 ? "All is well on " + nodes
-                             : std::to_string(failing_nodes) + " of " + nodes +
-                                   (failing_nodes == 1 ? " fails" : " fail");
+  text += failing_nodes > 0 ? std::to_string(failing_nodes) + " of " + nodes +
+                                  (failing_nodes == 1 ? " fails" : " fail")
+          : warnings > 0 ? nodes + " can be used"
+                         : "All is well on " + nodes;
   if (warnings > 0) text += ", " + Count(warnings, "warning");
   return text + "\n";
 }

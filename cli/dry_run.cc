@@ -99,6 +99,12 @@ std::string AddressOf(const PlannedNode& node) {
          (node.port == 0 ? "" : " port " + std::to_string(node.port));
 }
 
+std::string WayTo(const PlannedNode& node, Launcher launcher) {
+  return launcher == Launcher::kLocal     ? "this machine"
+         : launcher == Launcher::kPerNode ? "its own command"
+                                          : AddressOf(node);
+}
+
 std::string LabelsOf(const PlannedNode& node) {
   std::string text;
   for (const auto& [name, value] : node.labels)
@@ -392,14 +398,13 @@ std::string DryRun::Summary() const {
 
 std::string DryRun::Nodes() const {
   const LaunchPlan& plan = request_.session.plan;
-  const bool is_here = plan.launcher == Launcher::kLocal;
   const bool has_labels =
       std::ranges::any_of(plan.nodes, [](const PlannedNode& node) { return !node.labels.empty(); });
   std::vector<std::vector<std::string>> rows = {{"NODE", "REACHED AT", "RANKS", "DEVICES"}};
   if (has_labels) rows.front().push_back("LABELS");
   for (const PlannedNode& node : plan.nodes) {
-    std::vector<std::string> row = {node.name, is_here ? "this machine" : AddressOf(node),
-                                    RankRange(node), DevicesText(node)};
+    std::vector<std::string> row = {node.name, WayTo(node, plan.launcher), RankRange(node),
+                                    DevicesText(node)};
     if (has_labels) row.push_back(LabelsOf(node));
     rows.push_back(std::move(row));
   }
@@ -455,8 +460,10 @@ std::string DryRun::Environments() const {
     if (!scopes.contains(setting.name))
       text += kIndent + setting.name + "=" + ShownValue(setting) + "\n";
   }
-  if (of_nodes.size() > 1) text += "\nof the ranks of one node\n" + TextTable(of_nodes, kIndent);
-  if (of_ranks.size() > 1) text += "\nof one rank\n" + TextTable(of_ranks, kIndent);
+  if (of_nodes.size() > 1)
+    text += "\nEnvironment that differs from node to node\n" + TextTable(of_nodes, kIndent);
+  if (of_ranks.size() > 1)
+    text += "\nEnvironment that differs from rank to rank\n" + TextTable(of_ranks, kIndent);
   return text;
 }
 

@@ -119,7 +119,7 @@ Result<void> AddFromFiles(const ProgramFacts& facts, JobProgram& job) {
                                               "a file of its own"};
       }
       AddChosen(*job.program.mutable_env(), name, value, file.path, job.notices);
-      names += (names.empty() ? "" : ", ") + name;
+      if (!IsPlaceVariable(name)) names += (names.empty() ? "" : ", ") + name;
     }
     if (!names.empty())
       job.notices.push_back("all ranks get these variables from " + file.path + ": " + names);

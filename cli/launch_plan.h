@@ -22,9 +22,9 @@ struct PlanFacts {
   int local_gpus = 0;                    // that a program sees under visible_devices
   int installed_gpus = 0;
   int cores = 1;
-  std::optional<std::string> visible_devices;  // CUDA_VISIBLE_DEVICES; nullopt: unset
-  std::vector<std::string> own_names;          // by which a hostfile may name it
-  std::string user;
+  std::optional<std::string> visible_devices = {};  // CUDA_VISIBLE_DEVICES; nullopt: unset
+  std::vector<std::string> own_names = {};          // by which a hostfile may name it
+  std::string user = {};
 };
 
 struct PlannedNode {

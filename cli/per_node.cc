@@ -340,6 +340,8 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     *member.own.mutable_ranks() = session.ranks;
     member.own.set_save_pid(session.save_pid);
     member.shown = session.shown;
+    member.tags = session.tags;
+    member.log_level = session.log_level;
     auto& command = *new MemberSession(std::move(member), agent, terminal);  // as LaunchSession
     return std::optional(command.Run());
   }
@@ -347,6 +349,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
                                                  MakeSeatsOptions(options, facts, draft, own),
                                                  std::make_unique<LocalTransport>(agent));
   DSL_TRY(transport->Gather([&](const std::string& line) {
+    if (session.log_level < LogLevel::kInfo) return;
     terminal.Err("dslaunch: " + line);
     terminal.Flush();
   }));

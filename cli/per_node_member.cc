@@ -39,7 +39,7 @@ MemberSession::MemberSession(MemberOptions options, AgentBinary agent, Terminal&
     : options_(std::move(options)),
       agent_binary_(std::move(agent)),
       join_deadline_(Deadline::After(options_.join_timeout)),
-      output_(loop_, terminal),
+      output_(loop_, terminal, options_.tags),
       signals_(loop_),
       resolver_(loop_),
       dialed_(loop_),
@@ -283,10 +283,11 @@ void MemberSession::OnEvent(const pb::NodeEvent& event) {
   switch (event.event_case()) {
     case pb::NodeEvent::kStarted:
       if (agent_) agent_->started = true;
+      output_.SetShownRanks(static_cast<size_t>(event.started().pids_size()));
       Say(StartedLine(event.started()));
       break;
     case pb::NodeEvent::kNotice:
-      Say(event.notice().message());
+      Say(LogLevel::kWarning, event.notice().message());
       break;
     case pb::NodeEvent::kRestarting:
       Say("epoch " + std::to_string(event.restarting().epoch()) +
@@ -348,7 +349,7 @@ void MemberSession::AwaitAgentEnd() {
 }
 
 void MemberSession::OnAgentEnded(const std::string& words) {
-  if (!words.empty()) Say(words);
+  if (!words.empty()) Say(LogLevel::kWarning, words);
   agent_->stream->Close();
   past_.push_back(std::move(agent_));
   pb::NodeMessage message;
@@ -449,7 +450,7 @@ void MemberSession::EndIfOver() {
 void MemberSession::End(int exit_code, const std::string& words) {
   if (loop_.stopped()) return;
   exit_code_ = exit_code;
-  Say(words);
+  Say(exit_code == 0 ? LogLevel::kInfo : LogLevel::kError, words);
   loop_.stop();
 }
 

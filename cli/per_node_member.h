@@ -34,6 +34,8 @@ struct MemberOptions {
   pb::SeatRequest request;
   pb::OwnPart own;  // what may run here
   ShownOutput shown;
+  TagStyle tags;
+  LogLevel log_level = LogLevel::kInfo;
 };
 
 // Runs on the caller's thread; other threads only post to its loop and may outlive it: end the
@@ -89,7 +91,10 @@ class MemberSession {
   void ArmLimit(milliseconds limit);
   bool IsNodeZeroLost() const;
 
-  void Say(const std::string& text) { output_.Say("dslaunch: " + text); }
+  void Say(LogLevel level, const std::string& text) {
+    if (level <= options_.log_level) output_.Say("dslaunch: " + text);
+  }
+  void Say(const std::string& text) { Say(LogLevel::kInfo, text); }
   std::string NodeZero() const;
 
   const MemberOptions options_;

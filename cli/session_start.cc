@@ -199,7 +199,7 @@ void LaunchSession::RunNode(size_t index) {
   pb::RunRequest request = run_;
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
-  // Its own command shows it.
+  // What another node's ranks write its own command shows.
   if (options_.plan.launcher == Launcher::kPerNode && index > 0) request.clear_shown();
   nodes_[index].client->Run(request, std::move(handlers));
 }

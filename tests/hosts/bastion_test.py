@@ -65,7 +65,8 @@ class Hops(SshCase):
 
     def test_what_the_hop_cannot_reach_is_named(self):
         self.configure("Host far\n  HostName 10.66.0.98\n  ProxyJump bastion\n")
-        self.refused(UNAVAILABLE, ["far"], says=["far.*host 'bastion' on the way.*cannot connect to 10.66.0.98 port 22"])
+        self.refused(UNAVAILABLE, ["far"],
+                     says=["far.*host 'bastion' on the way.*cannot connect to 10.66.0.98 port 22"])
 
     def test_a_hop_that_leads_to_itself(self):
         self.configure("Host *\n  ProxyJump bastion\n")
@@ -73,7 +74,8 @@ class Hops(SshCase):
 
     def test_many_nodes_with_the_same_trouble_are_one_line(self):
         self.configure("Host node*\n  ProxyJump bastion:2222\n")
-        job, _ = self.refused(UNAVAILABLE, ["node1", "node2", "node3"], says=[r"node1, node2, node3 \(3 nodes\).*refused"])
+        job, _ = self.refused(UNAVAILABLE, ["node1", "node2", "node3"],
+                              says=[r"node1, node2, node3 \(3 nodes\).*refused"])
         self.assertLessEqual(len(job.stderr.strip().splitlines()), 3, job.stderr)
 
     def test_an_accepted_new_key_is_written_once(self):
@@ -90,6 +92,7 @@ class SilentHosts(SshCase):
     def setUp(self):
         super().setUp()
         self.node1, self.node2, self.node3, self.node4 = self.hosts.nodes
+        self.bring_agents()
 
     def test_they_are_named_within_the_time_and_delay_nobody(self):
         self.be_silent(self.node3, range(2201, 2213))
@@ -124,7 +127,8 @@ class SilentHosts(SshCase):
             node.write_file(".ssh/authorized_keys", "", 0o600)
             self.addCleanup(node.write_file, ".ssh/authorized_keys", keys, 0o600)
         _, seconds = self.refused(NO_PERMISSION, ["node1", "node2", "node3:2201", "node4"], "--connect_timeout", "15",
-                                  says=[r"node2, node4 \(2 nodes\).*login refused", r"not known yet.*node3:2201 \(1 node\)"])
+                                  says=[r"node2, node4 \(2 nodes\).*login refused",
+                                        r"not known yet.*node3:2201 \(1 node\)"])
         self.assertLess(seconds, 6)
 
 

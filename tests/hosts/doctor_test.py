@@ -138,7 +138,7 @@ class Doctor(HostsCase):
 
     def test_a_clock_that_is_wrong(self):
         self.bashrc(f"export LD_PRELOAD={BUILD}/tests/wrong_clock.so WRONG_CLOCK_S=-5\n")
-        self.finds("warn", "clock", r"it is -5\.\d s off", "chronyd", "1 warning")
+        self.finds("warn", "clock", r"it is -[45]\.\d s off", "chronyd", "2 nodes can be used, 1 warning")
 
     def test_gpus_that_a_job_cannot_use(self):
         self.bashrc(f"export LD_LIBRARY_PATH={BUILD}/tests/fake_nvml FAKE_NVML_GPUS=2\n")

@@ -122,9 +122,11 @@ class AgainstTheTools(HostsCase):
     REPORT = ("import json, os, sys\n"
               "json.dump({'env': dict(os.environ), 'argv': sys.argv[1:]},\n"
               "          open(os.environ['FOLDER'] + '/rank.' + os.environ['RANK'], 'w'))\n")
-    # What each gives in its own way: its own job, its own port, and as many threads as cores.
-    OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS", "_", "SHLVL",
-           "TORCHELASTIC_USE_AGENT_STORE", "OLDPWD", "PWD"}
+    # What each gives in its own way (its own job, its own port, who hosts the store, as many threads as cores), and
+    # what the tools have set for themselves, being PyTorch programs.
+    OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS",
+           "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHINDUCTOR_CACHE_DIR",
+           "PYTORCH_NVML_BASED_CUDA_CHECK"}
 
     def given(self, argv, ranks):
         """What a launcher gives to a rank beyond what it has itself."""

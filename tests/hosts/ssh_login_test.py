@@ -212,7 +212,8 @@ class OtherPrograms(SshCase):
 
     def test_the_systems_ssh(self):
         self.configure("Host node2\n  ProxyJump bastion\n")
-        code, job, _ = self.job_on(["node1", "node2"], "--ssh_command", "ssh -o BatchMode=yes")
+        code, job, _ = self.job_on(["node1", "node2"], "--connect_timeout", "50", "--ssh_command",
+                                   "ssh -o BatchMode=yes", timeout_s=120)
         self.assert_code(0, code, job)
         self.assertEqual(2, self.ranks_started())
         self.assert_nothing_left()
@@ -238,7 +239,8 @@ class OtherPrograms(SshCase):
 
     def test_one_that_waits_for_a_host_ends_with_the_front_end(self):
         self.be_silent(self.hosts.nodes[1], [2201])
-        job = self.start("--hostfile", self.hostfile(["node2:2201"]), "--launcher", "ssh", "--ssh_command", "ssh", "true")
+        job = self.start("--hostfile", self.hostfile(["node2:2201"]), "--launcher", "ssh", "--ssh_command", "ssh",
+                         "true")
         wait_until(lambda: self.front.named("ssh"), 20, "ssh runs")
         job.signal(signal.SIGKILL)
         self.wait(job)

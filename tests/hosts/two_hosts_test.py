@@ -66,6 +66,18 @@ class TwoHosts(HostsCase):
         self.assert_nothing_left()
 
 
+class NodesOwnVariables(HostsCase):
+    def test_a_node_has_those_of_its_entry_in_the_hostfile(self):
+        self.hosts.front.write_file("hosts.yaml", "hosts:\n"
+                                    "  - {name: node1, slots: 1, env: {A: \"$(id) 1\", B: file}}\n"
+                                    "  - {name: node2, slots: 1}\n")
+        (self.folder / ".deepspeed_env").write_text("A=all\n")
+        code, job = self.run_job("--hostfile", f"{self.hosts.front.home}/hosts.yaml", "--env", "B=option", "--tee", "all",
+                                 bash('echo "$RANK: A=$A B=$B"'))
+        self.assert_code(0, code, job)
+        self.assert_says(job, r"0: A=\$\(id\) 1 B=option", "1: A=all B=option")
+
+
 class ByteForByte(HostsCase):
     REPORT = ("import json, os, sys\n"
               "json.dump([[os.fsencode(word).hex() for word in sys.argv[1:]],\n"

@@ -1,4 +1,4 @@
-"""Tests of the ways to the nodes: ssh_config on the front host, jobs with a rank on each node, hosts that never speak."""
+"""Tests of the ways to the nodes: ssh_config on the front host, jobs with a rank on each node, silent hosts."""
 
 import os
 import signal
@@ -41,6 +41,12 @@ class SshCase(HostsCase):
                                  *options, program or [*RANKS, str(self.folder)], timeout_s=timeout_s)
         self.assert_presentable(job)
         return code, job, time.monotonic() - began
+
+    def bring_agents(self):
+        """So that no job of the test has to copy them, which may take longer than it waits."""
+        names = [node.name for node in self.hosts.nodes]
+        code, job, _ = self.job_on(names, "--connect_timeout", "60", program=["true"], timeout_s=120)
+        self.assert_code(0, code, job)
 
     def ranks_started(self):
         return len(list(self.folder.glob("rank.*")))

@@ -291,7 +291,7 @@ class TestHosts:
       sshd_options  {"RekeyLimit": "16M"}: overrides for sshd_config
       bashrc        text of .bashrc on the nodes
       user          who logs in and runs what is run; a name other than root is made an ordinary account
-      bastion       overrides for sshd_config of one more host, `bastion`, which has no part in jobs; None: there is none
+      bastion       overrides for sshd_config of one more host, `bastion`, which has no part in jobs; None: no such host
       password      of the user's account, on every host
       binds         {path below /run/hosts: folder of this machine}: shown there too, for a user who may not enter
                     the folder's parents
@@ -353,7 +353,8 @@ class TestHosts:
         import selectors
         selector = selectors.DefaultSelector()
         selector.register(self._switch.stdout, selectors.EVENT_READ)
-        line = self._switch.stdout.readline() if selector.select(START_TIMEOUT_S) else ""
+        limit_s = START_TIMEOUT_S + 2 * len(self._spec["nodes"])
+        line = self._switch.stdout.readline() if selector.select(limit_s) else ""
         if not line:
             raise RuntimeError("the test hosts did not start; their own message is above")
         return line

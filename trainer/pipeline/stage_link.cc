@@ -45,6 +45,17 @@ std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
          std::to_string(message.micro_batch + 1) + " of " + std::to_string(message.micro_batches);
 }
 
+// Does `step`; where it fails the error says what was being done. Gloo can fail as soon as a
+// message is begun, when the peer is known to be gone.
+template <class Step>
+auto Named(const std::string& what, Step step) {
+  try {
+    return step();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(what + ": " + error.what());
+  }
+}
+
 // Bytes on their way.
 struct Transfer {
   at::Tensor bytes;
@@ -52,11 +63,9 @@ struct Transfer {
   std::string what;                     // "sending the activations ... to stage 1 (rank 3)"
 
   void Wait() const {
-    try {
+    Named(what, [this] {
       if (!work->wait(ProcessGroup::kCollectiveTimeout)) throw std::runtime_error("it was aborted");
-    } catch (const std::exception& error) {
-      throw std::runtime_error(what + ": " + error.what());
-    }
+    });
   }
 };
 
@@ -201,15 +210,18 @@ class StageLink::Impl {
       outbox.transfers.pop_front();
     }
     std::vector<at::Tensor> tensors = {bytes};
-    outbox.transfers.push_back(
-        {bytes, world_.c10d_group()->send(tensors, channel.peer, TagOf(channel)), what});
+    auto work = Named(
+        what, [&] { return world_.c10d_group()->send(tensors, channel.peer, TagOf(channel)); });
+    outbox.transfers.push_back({bytes, std::move(work), what});
   }
 
   Transfer Receive(const LinkChannel& channel, const LinkMessage& message, int64_t bytes) const {
     std::vector<at::Tensor> tensors = {MakeBytes(bytes)};
-    auto work = world_.c10d_group()->recv(tensors, channel.peer, TagOf(channel));
-    return {tensors[0], std::move(work),
-            "waiting for " + NameOf(channel, message) + " from " + name_of_(channel.peer)};
+    const std::string what =
+        "waiting for " + NameOf(channel, message) + " from " + name_of_(channel.peer);
+    auto work = Named(
+        what, [&] { return world_.c10d_group()->recv(tensors, channel.peer, TagOf(channel)); });
+    return {tensors[0], std::move(work), what};
   }
 
   void Check(const Header& header, const LinkChannel& channel, const LinkMessage& expected) const {

@@ -73,7 +73,7 @@ TEST_F(ShellEnvironmentTest, FailuresNameNodeScriptAndWhatItSaid) {
   EXPECT_THAT(failed.message, HasSubstr("ended with 1: no such environment"));
   EXPECT_THAT(Refusal("exit 0\n").message, HasSubstr("left the shell before"));
   EXPECT_THAT(Refusal("kill -KILL $$\n").message, HasSubstr("SIGKILL"));
-  EXPECT_THAT(Refusal("if then\n").message, HasSubstr("syntax error"));
+  EXPECT_THAT(Refusal("if then\n").message, HasSubstr("line 1: `if then'"));
   const auto missing = SourceScript("/no/such", dir_.path(), environment_, "node2");
   EXPECT_EQ(missing.error().code, ExitCode::kNotFound);
   EXPECT_THAT(missing.error().message, HasSubstr("node2: --venv_script /no/such: No such file"));

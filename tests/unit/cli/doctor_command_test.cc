@@ -48,7 +48,7 @@ TEST(DoctorCommandTest, HelpIsItsOwn) {
 TEST(DoctorCommandTest, OtherWordsAreRefusedByName) {
   EXPECT_THAT(Refused({"script.py"}), HasSubstr("script.py"));
   EXPECT_THAT(Refused({"-H", "hosts", "ps"}), HasSubstr("ps"));
-  EXPECT_THAT(Refused({"--hostfil", "x"}), HasSubstr("--hostfile"));
+  EXPECT_THAT(Refused({"--hostfiel", "x"}), HasSubstr("--hostfile"));
   EXPECT_THAT(Refused({"--num_nodes", "0"}), HasSubstr("--num_nodes"));
 }
 

@@ -36,6 +36,13 @@ TEST(FoldFailuresTest, WhatIsOneNodesOwnMakesNoDifference) {
   EXPECT_THAT(FoldFailures({Failure("a", "after 3 s"), Failure("b", "after 4 s")}).size(), 2u);
 }
 
+TEST(FoldFailuresTest, ANameInsideAnotherIsNotTheNodes) {
+  EXPECT_THAT(FoldFailures({Failure("node1", "node12 is off"), Failure("node2", "node12 is off")}),
+              ElementsAre("node1, node2 (2 nodes): node12 is off"));
+  EXPECT_THAT(FoldFailures({Failure("a", "a's key"), Failure("b", "b's key")}),
+              ElementsAre("a, b (2 nodes), as a: a's key"));
+}
+
 TEST(FoldFailuresTest, OtherWaysToNameTheNode) {
   EXPECT_THAT(FoldFailures({{"a", "a", "a: no such program"}, {"b", "b", "b: no such program"}}),
               ElementsAre("a, b (2 nodes): no such program"));
