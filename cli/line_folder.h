@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,8 +17,9 @@ namespace dslaunch {
 // Holds each line back until every rank has written it, or for kWindow: ranks that write the same
 // bytes to the same stream meanwhile share it. Lines that differ in anything, such as a rank's
 // number, are never one. What goes out has each rank's lines in the order in which they came in,
-// and each of them once. With one rank nothing is held back; else what is held is at most
-// kMaxBytes, beyond which the oldest goes out early. Pure: time comes in. Not thread-safe.
+// and each of them once; lines of different ranks may change places. With one rank nothing is held
+// back; else what is held is at most kMaxBytes, beyond which the oldest goes out early. Pure: time
+// comes in. Not thread-safe.
 class LineFolder {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -51,28 +53,44 @@ class LineFolder {
   void Finish(const Sink& sink);
 
  private:
-  using Texts = std::map<std::string, std::deque<uint64_t>, std::less<>>;
+  struct Held;
+  using Texts = std::map<std::string, std::deque<Held*>, std::less<>>;
   struct Held {
+    struct Member {
+      int rank = 0;
+      uint64_t place = 0;  // in the rank's chain
+    };
+    std::list<Held>::iterator self;
     bool is_stderr = false;
     std::string tag;
-    std::vector<int> ranks;  // in the order in which they came
-    Texts::iterator text;    // with the numbers of all held lines that have it, ascending
+    std::vector<Member> members;  // in the order in which they came
+    Texts::iterator text;         // with all held lines that have it, oldest first
     TimePoint since;
+    uint64_t level = 0;  // greater than that of every line that must go out before it
+    uint64_t seen = 0;   // by the newest search
+  };
+  // A rank's lines, in its order. A line that several ranks share is in all their chains; together
+  // they say what must go out before what.
+  struct Chain {
+    std::deque<Held*> held;
+    uint64_t first = 0;  // place of the oldest
+
+    uint64_t level() const { return held.empty() ? 0 : held.back()->level; }
   };
 
-  // The number of the line that `rank` is to be part of: the oldest with this text that comes after
-  // all that it wrote before, or a new one.
-  uint64_t NumberFor(TimePoint now, int rank, bool is_stderr, std::string_view tag,
-                     std::string_view text);
-  Held& At(uint64_t number) { return held_[number - first_]; }
-  void EmitFirst(const Sink& sink);
+  Held& HeldFor(TimePoint now, const Chain& chain, bool is_stderr, std::string_view tag,
+                std::string_view text);
+  bool CanFollow(const Chain& chain, Held& held);
+  Held* Next(const Held::Member& member);
+  void Raise(Held& held, uint64_t level);
+  void Emit(Held& held, const Sink& sink);
 
   size_t num_ranks_ = 1;
-  std::deque<Held> held_;  // oldest first, numbered from first_
-  uint64_t first_ = 1;
+  std::list<Held> held_;  // oldest first
   size_t held_bytes_ = 0;
-  Texts texts_[2];                  // of stdout and stderr
-  std::map<int, uint64_t> newest_;  // of each rank: the number of the last line that it is part of
+  uint64_t searches_ = 0;
+  Texts texts_[2];  // of stdout and stderr
+  std::map<int, Chain> chains_;
 };
 
 // "[x15 ranks: 0-14] "; `ranks` as RankRanges has them. No tag of one rank looks like it: it has

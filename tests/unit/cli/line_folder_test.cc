@@ -9,8 +9,10 @@ namespace dslaunch {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 using TimePoint = LineFolder::TimePoint;
 
 constexpr TimePoint kStart{};
@@ -105,16 +107,37 @@ TEST(LineFolder, OrderWithinARankIsKept) {
   EXPECT_THAT(folded.Take(), ElementsAre("[n:0] a", "[x2 ranks: 0-1] b", "[n:1] a"));
 }
 
-TEST(LineFolder, AWholeLineWaitsForTheOneBeforeIt) {
+TEST(LineFolder, ALineOfAllTakesAlongWhatComesBeforeIt) {
   Folded folded(2);
   folded.Add(0, 0, "only rank 0");
-  folded.Add(5, 0, "both");
+  folded.Add(5, 1, "only rank 1");
   folded.Add(5, 1, "both");
+  folded.Add(5, 1, "later");
   EXPECT_THAT(folded.Take(), IsEmpty());
-  folded.Flush(200);
-  EXPECT_THAT(folded.Take(), ElementsAre("[n:0] only rank 0"));
+  folded.Add(6, 0, "both");
+  EXPECT_THAT(folded.Take(), UnorderedElementsAre("[n:0] only rank 0", "[n:1] only rank 1",
+                                                  "[x2 ranks: 0-1] both"));
   folded.Flush(205);
-  EXPECT_THAT(folded.Take(), ElementsAre("[x2 ranks: 0-1] both"));
+  EXPECT_THAT(folded.Take(), ElementsAre("[n:1] later"));
+}
+
+// The usual start of a program, of which each rank's part arrives as a whole.
+TEST(LineFolder, LinesOfOneRankBetweenThoseOfAllDoNotPart) {
+  Folded folded(3);
+  for (const int rank : {2, 0, 1}) {
+    folded.Add(rank, rank, "loading");
+    folded.Add(rank, rank, "I am " + std::to_string(rank));
+    if (rank == 0) {
+      for (int i = 0; i < 5; ++i) folded.Add(rank, rank, "rank 0 has more to say");
+    }
+    folded.Add(rank, rank, "training");
+    folded.Add(rank, rank, "I am still " + std::to_string(rank));
+  }
+  folded.Finish();
+  const std::vector<std::string> lines = folded.Take();
+  EXPECT_EQ(lines.size(), 2u + 3u + 5u + 3u);
+  EXPECT_THAT(lines, Contains("[x3 ranks: 0-2] loading"));
+  EXPECT_THAT(lines, Contains("[x3 ranks: 0-2] training"));
 }
 
 TEST(LineFolder, MemoryIsBounded) {
