@@ -16,8 +16,8 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTryPrograms(10'000);  // for each, LibTorch on a cold disk included
-constexpr milliseconds kExamine(40'000);
+constexpr milliseconds kTryPrograms(25'000);  // for each, LibTorch on a cold disk included
+constexpr milliseconds kExamine(70'000);
 constexpr milliseconds kReach(5'000);
 constexpr milliseconds kSlack(2'000);
 constexpr milliseconds kLeave(3'000);
