@@ -214,7 +214,7 @@ void LaunchSession::WatchSilence(Clock::time_point now) {
       Say(LogLevel::kWarning, "nothing was heard of " + NameOf(i) + " for " +
                                   Seconds(dead_after().count()) +
                                   "; the other nodes decide what becomes of it");
-    } else if (!silent && node.silence_said) {
+    } else if (!silent && node.silence_said && !node.stream_ended) {
       Say(LogLevel::kWarning, NameOf(i) + " is heard again");
     }
     node.silence_said = silent && (say || node.silence_said);
