@@ -6,9 +6,11 @@ add_library(dslaunch_flags INTERFACE)
 target_include_directories(dslaunch_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(dslaunch_flags INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
-# GCC 12 reports false positives of these two inside inlined standard and third-party code.
+# GCC 12 reports false positives of these inside inlined standard and third-party code; of the last three when that
+# was precompiled.
 target_compile_options(dslaunch_flags INTERFACE
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-maybe-uninitialized>)
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-maybe-uninitialized
+                           -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
 target_link_libraries(dslaunch_flags INTERFACE Threads::Threads)
 
 if(DSLAUNCH_SANITIZE)
@@ -23,11 +25,26 @@ if(DSLAUNCH_SANITIZE)
   endif()
 endif()
 
-# dslaunch_library(NAME SOURCES a.cc ... [LINK lib ...]): a static library of ours.
+# dslaunch_precompiled(NAME HEADER header [LINK lib ...] [OPTIONS flag ...]): a header that is compiled once, for targets
+# that say PRECOMPILED NAME and see the same libraries. A build from nothing takes half as long with these.
+function(dslaunch_precompiled name)
+  cmake_parse_arguments(arg "" "HEADER" "LINK;OPTIONS" ${ARGN})
+  add_library(${name} OBJECT "${PROJECT_SOURCE_DIR}/packaging/cmake/precompiled/owner.cc")
+  target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK})
+  target_compile_options(${name} PRIVATE ${arg_OPTIONS})
+  target_precompile_headers(${name} PRIVATE "${PROJECT_SOURCE_DIR}/packaging/cmake/precompiled/${arg_HEADER}")
+  dslaunch_cache_precompiled(${name})
+endfunction()
+
+# dslaunch_library(NAME SOURCES a.cc ... [LINK lib ...] [PRECOMPILED name]): a static library of ours.
 function(dslaunch_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "" "PRECOMPILED" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC dslaunch_flags ${arg_LINK})
+  if(arg_PRECOMPILED)
+    target_precompile_headers(${name} REUSE_FROM ${arg_PRECOMPILED})
+    dslaunch_cache_precompiled(${name})
+  endif()
 endfunction()
 
 # dslaunch_executable(NAME SOURCES a.cc ... [LINK lib ...]): lands in bin/.
@@ -47,19 +64,26 @@ function(dslaunch_cache_precompiled name)
   endif()
 endfunction()
 
-# dslaunch_test(NAME SOURCES a_test.cc ... [LINK lib ...] [LABELS l ...]): a GoogleTest program, run by ctest as one test.
+# dslaunch_test(NAME SOURCES a_test.cc ... [LINK lib ...] [PRECOMPILED name] [LABELS l ...]): a GoogleTest program, run by
+# ctest as one test. PRECOMPILED is dslaunch_precompiled_test where nothing is said. A test's own code is not optimized,
+# but where the precompiled header of what it tests is.
+set(DSLAUNCH_TEST_OPTIONS -O0)
 function(dslaunch_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT_S" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "" "TIMEOUT_S;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT_S)
     set(arg_TIMEOUT_S 60)
+  endif()
+  if(NOT arg_PRECOMPILED)
+    set(arg_PRECOMPILED dslaunch_precompiled_test)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
-  if("dslaunch_trainer" IN_LIST arg_LINK)
-    target_precompile_headers(${name} REUSE_FROM dslaunch_trainer)
-    dslaunch_cache_precompiled(${name})
+  if(NOT arg_PRECOMPILED STREQUAL "dslaunch_trainer")
+    target_compile_options(${name} PRIVATE ${DSLAUNCH_TEST_OPTIONS})
   endif()
+  target_precompile_headers(${name} REUSE_FROM ${arg_PRECOMPILED})
+  dslaunch_cache_precompiled(${name})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT_S} LABELS "${arg_LABELS}")
 endfunction()

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
+#include "trainer/comm/with_context.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -45,17 +46,6 @@ std::string NameOf(const LinkChannel& channel, const LinkMessage& message) {
          std::to_string(message.micro_batch + 1) + " of " + std::to_string(message.micro_batches);
 }
 
-// Does `step`; where it fails the error says what was being done. Gloo can fail as soon as a
-// message is begun, when the peer is known to be gone.
-template <class Step>
-auto Named(const std::string& what, Step step) {
-  try {
-    return step();
-  } catch (const std::exception& error) {
-    throw std::runtime_error(what + ": " + error.what());
-  }
-}
-
 // Bytes on their way.
 struct Transfer {
   at::Tensor bytes;
@@ -63,7 +53,7 @@ struct Transfer {
   std::string what;                     // "sending the activations ... to stage 1 (rank 3)"
 
   void Wait() const {
-    Named(what, [this] {
+    WithContext(what, [this] {
       if (!work->wait(ProcessGroup::kCollectiveTimeout)) throw std::runtime_error("it was aborted");
     });
   }
@@ -210,7 +200,7 @@ class StageLink::Impl {
       outbox.transfers.pop_front();
     }
     std::vector<at::Tensor> tensors = {bytes};
-    auto work = Named(
+    auto work = WithContext(
         what, [&] { return world_.c10d_group()->send(tensors, channel.peer, TagOf(channel)); });
     outbox.transfers.push_back({bytes, std::move(work), what});
   }
@@ -219,7 +209,7 @@ class StageLink::Impl {
     std::vector<at::Tensor> tensors = {MakeBytes(bytes)};
     const std::string what =
         "waiting for " + NameOf(channel, message) + " from " + name_of_(channel.peer);
-    auto work = Named(
+    auto work = WithContext(
         what, [&] { return world_.c10d_group()->recv(tensors, channel.peer, TagOf(channel)); });
     return {tensors[0], std::move(work), what};
   }

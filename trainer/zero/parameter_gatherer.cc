@@ -18,6 +18,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "trainer/comm/with_context.h"
 #include "trainer/train_error.h"
 #include "trainer/zero/use_order.h"
 
@@ -241,18 +242,14 @@ class Gatherer {
     counts_.bytes += static_cast<int64_t>(unit.flat.nbytes());
     counts_.peak_live_elements = std::max(counts_.peak_live_elements, live_elements_);
     OwnPart(unit).copy_(unit.shard);
-    unit.arriving =
-        exchange_.AllGather({unit.flat, unit.channel, "the parameters of " + unit.name});
+    unit.arriving = WithContext("gathering the parameters of " + unit.name, [&] {
+      return exchange_.AllGather({unit.flat, unit.channel, "the parameters of " + unit.name});
+    });
   }
 
   static void Await(UnitState& unit) {
-    try {
-      unit.arriving.Wait();
-    } catch (const TrainError&) {
-      throw;
-    } catch (const std::exception& error) {
-      throw std::runtime_error("gathering the parameters of " + unit.name + ": " + error.what());
-    }
+    if (!unit.arriving.pending()) return;
+    WithContext("gathering the parameters of " + unit.name, [&] { unit.arriving.Wait(); });
   }
 
   void Free(UnitState& unit) {

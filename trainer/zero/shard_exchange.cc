@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <stdexcept>
 #include <string>
 
 #include "trainer/comm/lockstep.h"
+#include "trainer/comm/with_context.h"
 
 namespace dslaunch {
 namespace {
@@ -35,14 +35,8 @@ void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
 
 void PendingExchange::Wait() {
   for (size_t i = 0; i < work_.size(); ++i) {
-    try {
-      lockstep_->Wait(exchange_, work_[i]);
-    } catch (const TrainError&) {
-      throw;
-    } catch (const std::exception& error) {
-      throw std::runtime_error("waiting for rank " + std::to_string(peers_[i]) + ": " +
-                               error.what());
-    }
+    WithContext("waiting for rank " + std::to_string(peers_[i]),
+                [&] { lockstep_->Wait(exchange_, work_[i]); });
   }
   if (sum_.defined()) {
     const at::NoGradGuard no_grad;
@@ -96,9 +90,12 @@ void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int c
   exchange.exchange_ = group_.lockstep().Begin(what);
   for (int step = 1; step < world_size(); ++step) {
     const int peer = (rank() + step) % world_size();
+    const size_t job_rank = group_.job_ranks()[static_cast<size_t>(peer)];
     std::vector<at::Tensor> from = {part(peer)};
-    exchange.work_.push_back(group_.c10d_group()->send(from, peer, channel + 1));
-    exchange.peers_.push_back(group_.job_ranks()[static_cast<size_t>(peer)]);
+    exchange.work_.push_back(WithContext("sending to rank " + std::to_string(job_rank), [&] {
+      return group_.c10d_group()->send(from, peer, channel + 1);
+    }));
+    exchange.peers_.push_back(job_rank);
     exchange.held_.push_back(from[0]);
   }
 }
@@ -107,9 +104,12 @@ void ShardExchange::Ask(const std::function<at::Tensor(int peer)>& part, int cha
                         PendingExchange& exchange) const {
   for (int step = 1; step < world_size(); ++step) {
     const int peer = (rank() + step) % world_size();
+    const size_t job_rank = group_.job_ranks()[static_cast<size_t>(peer)];
     std::vector<at::Tensor> to = {part(peer)};
-    exchange.work_.push_back(group_.c10d_group()->recv(to, peer, channel + 1));
-    exchange.peers_.push_back(group_.job_ranks()[static_cast<size_t>(peer)]);
+    exchange.work_.push_back(WithContext("waiting for rank " + std::to_string(job_rank), [&] {
+      return group_.c10d_group()->recv(to, peer, channel + 1);
+    }));
+    exchange.peers_.push_back(job_rank);
     exchange.held_.push_back(to[0]);
   }
 }

@@ -61,6 +61,8 @@ class ShardExchange {
     std::string what = kTensors;
   };
 
+  // Both throw as Wait does where a rank is known to be lost already.
+
   // Fills the other ranks' parts. Several that are awaited together are better begun together.
   PendingExchange AllGather(Gathered gathered) const;
   std::vector<PendingExchange> AllGather(std::vector<Gathered> gathered) const;

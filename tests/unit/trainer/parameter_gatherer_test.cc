@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
+#include <chrono>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "dslaunch/autocast.h"
 #include "tests/unit/trainer/expect_refused.h"
@@ -533,13 +535,17 @@ TEST(Gatherer, TwoModelsInOneThread) {
 }
 
 TEST(Gatherer, ARankThatIsLostIsAnErrorThatNamesTheModule) {
-  const auto errors = RunRanks(2, [](const ProcessGroup& group) {
-    Pair pair(group, {});
-    if (group.rank() == 1) throw std::runtime_error("lost");
-    pair.gatherer().Begin(true);
-    pair.net->forward(Tokens(0));
-  });
-  EXPECT_THAT(TextOf(errors[0]), AllOf(HasSubstr("parameters of wte"), HasSubstr("rank 1")));
+  // The second time it is known to be lost when gathering begins.
+  for (const auto delay : {std::chrono::milliseconds(0), std::chrono::milliseconds(200)}) {
+    const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
+      Pair pair(group, {});
+      if (group.rank() == 1) throw std::runtime_error("lost");
+      std::this_thread::sleep_for(delay);
+      pair.gatherer().Begin(true);
+      pair.net->forward(Tokens(0));
+    });
+    EXPECT_THAT(TextOf(errors[0]), AllOf(HasSubstr("parameters of wte"), HasSubstr("rank 1")));
+  }
 }
 
 }  // namespace
