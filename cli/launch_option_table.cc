@@ -513,7 +513,7 @@ OptionTable MakeTable() {
       {.names = "--ssh_command",
        .value = "'ssh ...'",
        .group = Group::kSsh,
-       .help = "the system's ssh in place of ours, for 2FA or GSSAPI",
+       .help = "the system's ssh in place of ours, for GSSAPI, hardware keys or ControlMaster",
        .read =
            [](const Given& given, Draft& draft) {
              draft.options.ssh_command = ReadWords(given.name, given.text);

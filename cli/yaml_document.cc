@@ -17,6 +17,8 @@
 #include <sstream>
 #include <vector>
 
+#include "proto/contract/harmless_text.h"
+
 namespace dslaunch {
 namespace {
 
@@ -265,7 +267,7 @@ Result<Json> ParseYaml(std::string_view text, const std::string& source, Scalars
   } catch (const BadYaml& bad) {
     return Error{ExitCode::kBadInput, At(source, bad.mark) + ": " + bad.what};
   } catch (const YAML::Exception& error) {
-    return Error{ExitCode::kBadInput, At(source, error.mark) + ": not valid YAML: " + error.msg};
+    return Error{ExitCode::kBadInput, At(source, error.mark) + ": not valid YAML: " + Harmless(error.msg)};
   }
 }
 

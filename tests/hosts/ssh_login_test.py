@@ -210,6 +210,15 @@ class Passwords(SshCase):
 class OtherPrograms(SshCase):
     host_options = {"bastion": {}}
 
+    def test_the_port_given_is_the_one_that_is_called(self):
+        for more in ((), ("--ssh_command", "ssh -o BatchMode=yes")):
+            self.refused(UNAVAILABLE, ["node1", "node2"], "--ssh_port", "2299", *more, says=["node1", "node2", "2299"])
+        # What the hostfile says of a node counts more.
+        path = self.hosts.hostfile(text="hosts:\n- {name: node1, slots: 1, port: 22}\n- {name: node2, slots: 1, port: 22}\n")
+        code, job = self.run_job("--hostfile", path, "--ssh_port", "2299", *RANKS, str(self.folder))
+        self.assert_code(0, code, job)
+        self.assertEqual(2, self.ranks_started())
+
     def test_the_systems_ssh(self):
         self.configure("Host node2\n  ProxyJump bastion\n")
         code, job, _ = self.job_on(["node1", "node2"], "--connect_timeout", "50", "--ssh_command",
