@@ -26,7 +26,7 @@ if(DSLAUNCH_SANITIZE)
 endif()
 
 # dslaunch_precompiled(NAME HEADER header [LINK lib ...] [OPTIONS flag ...]): a header that is compiled once, for targets
-# that say PRECOMPILED NAME and see the same libraries. A build from nothing takes half as long with these.
+# that say PRECOMPILED NAME and see the same libraries.
 function(dslaunch_precompiled name)
   cmake_parse_arguments(arg "" "HEADER" "LINK;OPTIONS" ${ARGN})
   add_library(${name} OBJECT "${PROJECT_SOURCE_DIR}/packaging/cmake/precompiled/owner.cc")
@@ -36,14 +36,19 @@ function(dslaunch_precompiled name)
   dslaunch_cache_precompiled(${name})
 endfunction()
 
+# dslaunch_use_precompiled(TARGET NAME): TARGET's files see the header of NAME.
+function(dslaunch_use_precompiled target name)
+  target_precompile_headers(${target} REUSE_FROM ${name})
+  dslaunch_cache_precompiled(${target})
+endfunction()
+
 # dslaunch_library(NAME SOURCES a.cc ... [LINK lib ...] [PRECOMPILED name]): a static library of ours.
 function(dslaunch_library name)
   cmake_parse_arguments(arg "" "PRECOMPILED" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC dslaunch_flags ${arg_LINK})
   if(arg_PRECOMPILED)
-    target_precompile_headers(${name} REUSE_FROM ${arg_PRECOMPILED})
-    dslaunch_cache_precompiled(${name})
+    dslaunch_use_precompiled(${name} ${arg_PRECOMPILED})
   endif()
 endfunction()
 
@@ -65,15 +70,17 @@ function(dslaunch_cache_precompiled name)
 endfunction()
 
 # dslaunch_test(NAME SOURCES a_test.cc ... [LINK lib ...] [PRECOMPILED name] [LABELS l ...]): a GoogleTest program, run by
-# ctest as one test. PRECOMPILED is dslaunch_precompiled_test where nothing is said. A test's own code is not optimized,
-# but where the precompiled header of what it tests is.
+# ctest as one test. Where PRECOMPILED is not said it is dslaunch_precompiled_test, or the trainer's own header, which is
+# optimized, so the test is too; all other tests' own code is not.
 set(DSLAUNCH_TEST_OPTIONS -O0)
 function(dslaunch_test name)
   cmake_parse_arguments(arg "" "TIMEOUT_S;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT_S)
     set(arg_TIMEOUT_S 60)
   endif()
-  if(NOT arg_PRECOMPILED)
+  if(NOT arg_PRECOMPILED AND "dslaunch_trainer" IN_LIST arg_LINK)
+    set(arg_PRECOMPILED dslaunch_trainer)
+  elseif(NOT arg_PRECOMPILED)
     set(arg_PRECOMPILED dslaunch_precompiled_test)
   endif()
   add_executable(${name} ${arg_SOURCES})
@@ -82,8 +89,7 @@ function(dslaunch_test name)
   if(NOT arg_PRECOMPILED STREQUAL "dslaunch_trainer")
     target_compile_options(${name} PRIVATE ${DSLAUNCH_TEST_OPTIONS})
   endif()
-  target_precompile_headers(${name} REUSE_FROM ${arg_PRECOMPILED})
-  dslaunch_cache_precompiled(${name})
+  dslaunch_use_precompiled(${name} ${arg_PRECOMPILED})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT_S} LABELS "${arg_LABELS}")
 endfunction()

@@ -15,7 +15,6 @@
 #include <array>
 #include <deque>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 
 #include "trainer/comm/with_context.h"

@@ -83,35 +83,34 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
 }
 
 // Each rank begins with another peer. ProcessGroup's own messages have tag 0.
+template <class Begin>
+void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& part,
+                                  PendingExchange& exchange, Begin begin) const {
+  for (int step = 1; step < world_size(); ++step) {
+    const int peer = (rank() + step) % world_size();
+    const size_t job_rank = group_.job_ranks()[static_cast<size_t>(peer)];
+    std::vector<at::Tensor> tensors = {part(peer)};
+    exchange.work_.push_back(WithContext("waiting for rank " + std::to_string(job_rank),
+                                         [&] { return begin(tensors, peer); }));
+    exchange.peers_.push_back(job_rank);
+    exchange.held_.push_back(tensors[0]);
+  }
+}
 
 void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,
                           const std::string& what, PendingExchange& exchange) const {
   exchange.lockstep_ = &group_.lockstep();
   exchange.exchange_ = group_.lockstep().Begin(what);
-  for (int step = 1; step < world_size(); ++step) {
-    const int peer = (rank() + step) % world_size();
-    const size_t job_rank = group_.job_ranks()[static_cast<size_t>(peer)];
-    std::vector<at::Tensor> from = {part(peer)};
-    exchange.work_.push_back(WithContext("sending to rank " + std::to_string(job_rank), [&] {
-      return group_.c10d_group()->send(from, peer, channel + 1);
-    }));
-    exchange.peers_.push_back(job_rank);
-    exchange.held_.push_back(from[0]);
-  }
+  BeginWithEach(part, exchange, [&](std::vector<at::Tensor>& from, int peer) {
+    return group_.c10d_group()->send(from, peer, channel + 1);
+  });
 }
 
 void ShardExchange::Ask(const std::function<at::Tensor(int peer)>& part, int channel,
                         PendingExchange& exchange) const {
-  for (int step = 1; step < world_size(); ++step) {
-    const int peer = (rank() + step) % world_size();
-    const size_t job_rank = group_.job_ranks()[static_cast<size_t>(peer)];
-    std::vector<at::Tensor> to = {part(peer)};
-    exchange.work_.push_back(WithContext("waiting for rank " + std::to_string(job_rank), [&] {
-      return group_.c10d_group()->recv(to, peer, channel + 1);
-    }));
-    exchange.peers_.push_back(job_rank);
-    exchange.held_.push_back(to[0]);
-  }
+  BeginWithEach(part, exchange, [&](std::vector<at::Tensor>& to, int peer) {
+    return group_.c10d_group()->recv(to, peer, channel + 1);
+  });
 }
 
 }  // namespace dslaunch

@@ -84,6 +84,10 @@ class ShardExchange {
              PendingExchange& exchange) const;
   void Ask(const std::function<at::Tensor(int peer)>& part, int channel,
            PendingExchange& exchange) const;
+  // begin(tensors, peer) is one message.
+  template <class Begin>
+  void BeginWithEach(const std::function<at::Tensor(int peer)>& part, PendingExchange& exchange,
+                     Begin begin) const;
 
   const ProcessGroup& group_;
 };

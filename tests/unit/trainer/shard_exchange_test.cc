@@ -1,7 +1,6 @@
 #include "trainer/zero/shard_exchange.h"
 
 #include <ATen/ATen.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -143,7 +142,7 @@ TEST(ShardExchange, ARankThatIsLostIsNamed) {
       std::this_thread::sleep_for(delay);
       ShardExchange(group).AllGather({at::zeros({32}), 0}).Wait();
     });
-    EXPECT_THAT(TextOf(errors[0]), testing::MatchesRegex("(waiting for|sending to) rank 1: .*"));
+    EXPECT_EQ(TextOf(errors[0]).find("waiting for rank 1: "), 0) << TextOf(errors[0]);
   }
 }
 
