@@ -1,5 +1,6 @@
 #include "agent/node_agent.h"
 
+#include <net/if.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "agent/node_identity.h"
 #include "agent/shell_environment.h"
 #include "proto/contract/job_id.h"
+#include "rendezvous/addresses.h"
 
 namespace dslaunch {
 namespace {
@@ -78,6 +80,20 @@ Result<pb::PrepareRequest> NodeAgent::WithOwnPart(const pb::PrepareRequest& requ
   return own;
 }
 
+Result<void> NodeAgent::CheckNetworkInterface() const {
+  const std::string& name = prepare_.network_interface();
+  if (name.empty() || (prepare_.local() && if_nametoindex(name.c_str()) != 0)) return {};
+  std::string others;
+  for (const Interface& one : Interfaces()) {
+    const bool serves = one.up && !one.addresses.empty();
+    if (serves && one.name == name) return {};
+    if (serves) others += (others.empty() ? "" : ", ") + one.name + " (" + one.addresses[0] + ")";
+  }
+  return Error{ExitCode::kUnavailable, "--network_interface " + name +
+                                           ": no such interface is up and has an address; " +
+                                           (others.empty() ? "none is" : "there is " + others)};
+}
+
 Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
   DSL_TRY_ASSIGN(const pb::PrepareRequest request, WithOwnPart(sent));
@@ -116,6 +132,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
     const std::string warning = LogoutWarning(ReadLogoutFacts(), node_name());
     if (!warning.empty()) Notify(warning);
   }
+  DSL_TRY(CheckNetworkInterface());
   DSL_TRY(ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
     pb::MoveRequest nothing_before;

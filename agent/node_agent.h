@@ -76,6 +76,8 @@ class NodeAgent {
   // Environment and program of the ranks.
   Result<void> PrepareProgram();
   Result<void> SavePid();
+  // kUnavailable: this node has not the one that was chosen.
+  Result<void> CheckNetworkInterface() const;
   // This node decides from now on; `last` says what was before.
   Result<void> OpenRendezvous(const pb::MoveRequest& last);
   void GoToRendezvous();

@@ -20,15 +20,21 @@ Result<void> NodeAgent::OpenRendezvous(const pb::MoveRequest& last) {
   options.nodes.assign(prepare_.nodes().begin(), prepare_.nodes().end());
   options.timeouts = prepare_.timeouts();
   options.policy = prepare_.policy();
-  options.one_machine = prepare_.local();
   options.may_share_machine = prepare_.may_share_machine();
   options.rendezvous_node = prepare_.node_index();
   options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
   options.epoch = last.epoch();
   options.restarts = last.restarts();
   options.epoch_ended_by = last.cause();
+  ListenOptions listen;
+  listen.loopback_only = prepare_.local();
+  listen.port = static_cast<int>(prepare_.rdzv_port());
+  listen.network_interface = prepare_.network_interface();
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
-                 RendezvousServer::Start(std::move(options), prepare_.credentials()));
+                 RendezvousServer::Start(std::move(options), listen, prepare_.credentials(),
+                                         [this](const std::string& line) {
+                                           asio::post(loop_, [this, line] { log_.Write(line); });
+                                         }));
   const std::lock_guard lock(server_mutex_);
   server_ = std::move(server);
   return {};
@@ -38,9 +44,11 @@ void NodeAgent::GoToRendezvous() {
   if (server_) return Join(RendezvousRoute{server_->InProcessChannel(), ""});
   const std::vector<std::string> endpoints(run_.rendezvous_endpoints().begin(),
                                            run_.rendezvous_endpoints().end());
-  std::thread([this, endpoints, job_id = prepare_.job_id(), credentials = prepare_.credentials(),
+  std::thread([this, endpoints, job_id = prepare_.job_id(),
+               rendezvous_node = prepare_.rendezvous_node(), credentials = prepare_.credentials(),
                deadline = Deadline::After(milliseconds(prepare_.timeouts().join_ms()))] {
-    Result<RendezvousRoute> route = FindRendezvous(endpoints, job_id, credentials, deadline);
+    Result<RendezvousRoute> route =
+        FindRendezvous(endpoints, job_id, rendezvous_node, credentials, deadline);
     asio::post(loop_, [this, route = std::move(route)]() mutable { Join(std::move(route)); });
   }).detach();
 }

@@ -72,6 +72,7 @@ Result<WorkerPlan> NodeAgent::PlanWorkers(const pb::Assignment& assignment) {
   plan.device = prepare_.device();
   plan.use_cuda = run_.use_cuda();
   plan.rendezvous_address = link_->address();
+  plan.network_interface = prepare_.network_interface();
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
   plan.max_restarts = static_cast<int>(prepare_.policy().max_restarts());
   plan.node_name = node_name();

@@ -13,6 +13,7 @@
 #include "proto/contract/deadline.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client.h"
+#include "rendezvous/tunnel.h"
 
 namespace dslaunch {
 

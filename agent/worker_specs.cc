@@ -119,8 +119,11 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
                                          const Environment& environment, const JobFolder& folder) {
   pb::SpawnWorkers spawn;
   spawn.set_cwd(program.cwd);
-  const std::optional<std::string> interface = InterfaceTowards(
-      plan.rendezvous_address.empty() ? plan.assignment.master_addr() : plan.rendezvous_address);
+  const std::optional<std::string> interface =
+      !plan.network_interface.empty()
+          ? std::optional(plan.network_interface)
+          : InterfaceTowards(plan.rendezvous_address.empty() ? plan.assignment.master_addr()
+                                                             : plan.rendezvous_address);
 
   for (uint32_t local_rank = 0; local_rank < plan.slots; ++local_rank) {
     const uint32_t rank = plan.assignment.first_rank() + local_rank;

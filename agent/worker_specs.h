@@ -23,7 +23,8 @@ struct WorkerPlan {
   bool use_cuda = false;
   std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
                                    // empty: local
-  int cores = 1;                   // of this node
+  std::string network_interface = {};  // that was chosen; empty: none was
+  int cores = 1;                       // of this node
   int max_restarts = 0;
   std::string node_name = {};             // for messages
   std::vector<std::string> devices = {};  // of the slots, by DevicesOf

@@ -208,6 +208,8 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   for (const std::string& argument : MaskedArguments(arguments))
     session.description += (session.description.empty() ? "" : " ") + argument;
   session.master_port = options.master_port;
+  session.rdzv_port = options.rdzv_port;
+  session.network_interface = options.network_interface;
   session.own_address = options.local_addr.value_or("");
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);

@@ -144,6 +144,7 @@ Result<void> OnePerNode(Draft& draft, std::optional<int> most) {
         node.host + ":29400");
   }
   node.id = draft.rdzv_id;
+  node.token_file = draft.rdzv_token_file;
   node.is_host = draft.rdzv_conf.is_host;
   if (draft.rdzv_conf.join_timeout_ms) node.join_timeout_ms = *draft.rdzv_conf.join_timeout_ms;
   if (draft.rdzv_conf.last_call_ms) node.last_call_ms = *draft.rdzv_conf.last_call_ms;
@@ -161,6 +162,11 @@ Result<void> DecidePlace(Draft& draft) {
     const bool unknown = !most && (draft.no_ssh || options.min_nodes);
     if (most == 1 || (!most && !unknown)) return AloneHere(draft);
     return OnePerNode(draft, most);
+  }
+  if (draft.rdzv_token_file && most.value_or(2) != 1) {
+    return Usage(
+        "--rdzv_token_file is of a job whose nodes each run this command; over SSH the nodes are "
+        "given certificates without it");
   }
   if (options.local_addr) {
     if (most.value_or(1) != 1 || options.hostfile || options.launcher == Launcher::kSsh) {

@@ -31,6 +31,7 @@ struct Draft {
   std::optional<Endpoint> rdzv_endpoint;
   bool rdzv_c10d = false;
   std::string rdzv_id = "none";
+  std::optional<std::string> rdzv_token_file;
   RdzvConf rdzv_conf;
 
   std::vector<std::string> launcher_args;

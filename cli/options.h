@@ -65,6 +65,7 @@ struct PerNode {
   int port = 29'500;             // 0: any, for a job of one node
   std::string id = "none";       // two jobs that meet at one place are told apart by it
   std::optional<bool> is_host;  // of rdzv_conf: whether this command is node 0's; nullopt: find out
+  std::optional<std::string> token_file;  // a secret that all have (per_node_token.h)
   int64_t join_timeout_ms = 600'000;
   int64_t last_call_ms = 30'000;  // for more nodes, once the least number is there
 };
@@ -140,7 +141,9 @@ struct LaunchOptions {
   bool force_multi = false;         // SSH even where the only node is this machine
   std::optional<PerNode> per_node;  // excludes hostfile filters and a launcher; nobody uses SSH
   DeviceChoice device = DeviceChoice::kAuto;
-  int master_port = 0;  // 0: any free port
+  int master_port = 0;            // 0: any free port
+  int rdzv_port = 0;              // the same
+  std::string network_interface;  // of every node; empty: by the routes
   std::optional<std::string>
       master_addr;  // for the ranks; nullopt: rank 0's node, as the others reach it
   std::optional<std::string>

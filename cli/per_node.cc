@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "cli/count.h"
 #include "cli/job_program.h"
 #include "cli/per_node_member.h"
+#include "cli/per_node_token.h"
 #include "cli/plan_facts.h"
 #include "cli/secrets.h"
 #include "cli/transport_local.h"
@@ -322,6 +324,10 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
   if (place.host.empty()) place.host = facts.hosts->front().host;
   // The ranks cannot have the port by which the commands meet.
   if (session.master_port == place.port) session.master_port = 0;
+  DSL_TRY_ASSIGN(const std::optional<std::string> token,
+                 ReadToken(place.token_file, std::getenv(kTokenFdVariable)));
+  unsetenv(kTokenFdVariable);
+  const auto tls = token ? std::make_shared<TokenTls>(*token) : nullptr;
   const LaunchPlan draft = session.plan;
   const pb::SeatRequest own = MakeSeatRequest(options, facts, draft, session.program);
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
@@ -330,6 +336,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     MemberOptions member;
     member.host = place.host;
     member.port = place.port;
+    member.tls = tls;
     member.join_timeout = milliseconds(place.join_timeout_ms);
     member.agent_timeout = session.connect_timeout;
     member.end_timeout = EndTimeout(session.timeouts);
@@ -346,7 +353,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     return std::optional(command.Run());
   }
   transport = std::make_unique<InboundTransport>(std::move(listener),
-                                                 MakeSeatsOptions(options, facts, draft, own),
+                                                 MakeSeatsOptions(options, facts, draft, own), tls,
                                                  std::make_unique<LocalTransport>(agent));
   DSL_TRY(transport->Gather([&](const std::string& line) {
     if (session.log_level < LogLevel::kInfo) return;

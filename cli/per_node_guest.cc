@@ -5,11 +5,10 @@
 #include <sys/socket.h>
 
 #include <asio/post.hpp>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "cli/per_node_seats.h"
+#include "proto/contract/socket_pair.h"
 
 namespace dslaunch {
 namespace {
@@ -34,15 +33,13 @@ std::string AddressOf(int fd, GetName get_name) {
 
 }  // namespace
 
-Guest::Guest(asio::io_context& loop, UniqueFd fd)
+Guest::Guest(asio::io_context& loop, UniqueFd fd, TokenTls* tls)
     : loop_(loop),
-      address_(AddressOf(fd.get(), getpeername)),
-      own_address_(AddressOf(fd.get(), getsockname)),
-      limit_(loop) {
-  socket_ = std::make_unique<FramedSocket>(
-      loop, std::move(fd), [this](std::string_view bytes) { OnMessage(bytes); },
-      [this](const std::string& why) { OnClosed(why); }, kMaxNodeMessageBytes);
-}
+      tls_(tls),
+      tcp_(std::move(fd)),
+      address_(AddressOf(tcp_.get(), getpeername)),
+      own_address_(AddressOf(tcp_.get(), getsockname)),
+      limit_(loop) {}
 
 void Guest::Start(milliseconds limit, Handlers handlers) {
   handlers_ = std::move(handlers);
@@ -51,6 +48,22 @@ void Guest::Start(milliseconds limit, Handlers handlers) {
     const std::shared_ptr<Guest> guest = self.lock();
     if (!error && guest) guest->Strange("it did not say who it is");
   });
+  if (tls_ == nullptr) return Open(std::move(tcp_));
+  handshake_ = tls_->Wrap(TokenTls::Role::kServer, std::move(tcp_), limit,
+                          [&loop = loop_, self = weak_from_this()](Result<UniqueFd> plain) {
+                            asio::post(loop, [self, plain = std::move(plain)]() mutable {
+                              const std::shared_ptr<Guest> guest = self.lock();
+                              if (!guest || guest->stage() == Stage::kGone) return;
+                              if (!plain.ok()) return guest->Strange(plain.error().message);
+                              guest->Open(*std::move(plain));
+                            });
+                          });
+}
+
+void Guest::Open(UniqueFd fd) {
+  socket_ = std::make_unique<FramedSocket>(
+      loop_, std::move(fd), [this](std::string_view bytes) { OnMessage(bytes); },
+      [this](const std::string& why) { OnClosed(why); }, kMaxNodeMessageBytes);
 }
 
 void Guest::Send(const pb::NodeMessage& message) {
@@ -149,6 +162,7 @@ void Guest::Drop() {
   EndStream();
   SetStage(Stage::kGone);
   socket_.reset();
+  if (tls_ != nullptr) tls_->Cancel(handshake_);
 }
 
 // --- The stream ---
@@ -163,11 +177,8 @@ void Guest::EndStream() {
 }
 
 Result<UniqueFd> Guest::StartAgent(const pb::Seated& seated, Deadline deadline) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return Error{ExitCode::kInternal, std::string("socketpair: ") + std::strerror(errno)};
-  UniqueFd ours(ends[0]);
-  auto local = std::make_shared<UniqueFd>(ends[1]);
+  DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
+  auto local = std::make_shared<UniqueFd>(std::move(pair.theirs));
   std::unique_lock lock(mutex_);
   if (stage_ != Stage::kWaiting) {
     return Error{ExitCode::kUnavailable,
@@ -186,7 +197,7 @@ Result<UniqueFd> Guest::StartAgent(const pb::Seated& seated, Deadline deadline) 
   });
   const bool in_time =
       changed_.wait_until(lock, deadline.when(), [this] { return stage_ != Stage::kStarting; });
-  if (stage_ == Stage::kUp) return ours;
+  if (stage_ == Stage::kUp) return std::move(pair.ours);
   if (failure_) return *failure_;
   const std::string what = in_time ? "its command has ended" : "it did not start its agent in time";
   lock.unlock();

@@ -14,6 +14,7 @@
 #include "cli/per_node_stream.h"
 #include "proto/contract/deadline.h"
 #include "proto/contract/error.h"
+#include "rendezvous/token_tls.h"
 
 namespace dslaunch {
 
@@ -26,8 +27,8 @@ class Guest : public std::enable_shared_from_this<Guest> {
     std::function<void()> gone;                           // after `asks`
   };
 
-  // `fd` is the connected socket.
-  Guest(asio::io_context& loop, UniqueFd fd);
+  // `fd` is the connected TCP socket. With `tls`, which outlives it, it has to know the token.
+  Guest(asio::io_context& loop, UniqueFd fd, TokenTls* tls);
 
   // It has `limit` to say who it is.
   void Start(milliseconds limit, Handlers handlers);
@@ -58,6 +59,7 @@ class Guest : public std::enable_shared_from_this<Guest> {
  private:
   enum class Stage { kAsking, kWaiting, kStarting, kUp, kGone };
 
+  void Open(UniqueFd fd);
   void OnMessage(std::string_view bytes);
   void OnRequest(const pb::SeatRequest& request);
   void OnClosed(const std::string& why);
@@ -68,9 +70,12 @@ class Guest : public std::enable_shared_from_this<Guest> {
   void SetStage(Stage stage);
 
   asio::io_context& loop_;
+  TokenTls* const tls_;
+  UniqueFd tcp_;            // until Start
+  uint64_t handshake_ = 0;  // number of TokenTls
   std::string address_;
   std::string own_address_;
-  std::unique_ptr<FramedSocket> socket_;
+  std::unique_ptr<FramedSocket> socket_;  // once it has proved what it has to
   asio::steady_timer limit_;
   Handlers handlers_;
   std::shared_ptr<CarriedStream> stream_;

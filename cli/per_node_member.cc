@@ -1,13 +1,9 @@
 #include "cli/per_node_member.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <asio/connect.hpp>
 #include <asio/post.hpp>
-#include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <future>
 #include <random>
 #include <thread>
@@ -19,9 +15,11 @@
 #include "cli/transport_local.h"
 #include "proto/contract/harmless_text.h"
 #include "proto/contract/signal_name.h"
+#include "proto/contract/socket_pair.h"
 #include "rendezvous/addresses.h"
 #include "rendezvous/cause.h"
 #include "rendezvous/channel.h"
+#include "rendezvous/connection.h"
 
 namespace dslaunch {
 namespace {
@@ -31,6 +29,7 @@ constexpr milliseconds kMaxWait(2'000);  // between two tries
 constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kLookAgain(20);        // whether all output is shown
 constexpr milliseconds kLastWordWait(5'000);  // of a node 0 that seems to be lost
+constexpr milliseconds kFlushWait(1'000);     // for what was said last to be sent
 constexpr milliseconds kShowAtLeast(3'000);   // what the ranks wrote last, once the job has ended
 
 }  // namespace
@@ -63,6 +62,8 @@ int MemberSession::Run() {
   output_.FinishStreams();
   signals_.clear();
   output_.Drain();
+  socket_.reset();
+  if (options_.tls) options_.tls->Flush(Deadline::After(kFlushWait));
   return exit_code_;
 }
 
@@ -102,7 +103,24 @@ void MemberSession::OnDialed(const asio::error_code& error) {
   if (error)
     return TryAgain(error == asio::error::operation_aborted ? "no answer" : error.message());
   UniqueFd fd(dialed_.release());
-  SetNodeSocketOptions(fd.get());
+  SetConnectionOptions(fd.get());
+  if (!options_.tls) return Open(std::move(fd));
+  options_.tls->Wrap(
+      TokenTls::Role::kClient, std::move(fd), kDialTimeout, [this](Result<UniqueFd> plain) {
+        asio::post(loop_,
+                   [this, plain = std::move(plain)]() mutable { OnWrapped(std::move(plain)); });
+      });
+}
+
+void MemberSession::OnWrapped(Result<UniqueFd> plain) {
+  if (plain.ok()) return Open(*std::move(plain));
+  const Error& error = plain.error();
+  if (error.code != ExitCode::kNoPermission) return TryAgain(error.message);
+  End(ToInt(error.code),
+      NodeZero() + ": " + error.message + "; give the commands of all nodes the same token");
+}
+
+void MemberSession::Open(UniqueFd fd) {
   socket_ = std::make_unique<FramedSocket>(
       loop_, std::move(fd), [this](std::string_view bytes) { OnMessage(bytes); },
       [this](const std::string& why) { OnClosed(why); }, kMaxNodeMessageBytes);
@@ -187,7 +205,8 @@ void MemberSession::OnClosed(const std::string& why) {
   if (heard_ || is_end) return TryAgain(heard_ ? "it has gone" : "it closed the connection");
   End(ToInt(ExitCode::kUnavailable),
       "what listens at " + JoinHostPort(options_.host, options_.port) +
-          " is not dslaunch's node 0 (" + why + "); give the address and a free port of node 0");
+          " is not dslaunch's node 0 (" + why + "); give the address and a free port of node 0" +
+          (options_.tls ? "" : ", and its --rdzv_token_file if it has one"));
 }
 
 // --- The agent ---
@@ -204,20 +223,16 @@ void MemberSession::StartAgent(const pb::Seated& seated) {
 
 // On a thread of its own. The agent hears what may run here before it hears anything from afar.
 Result<std::unique_ptr<MemberSession::Agent>> MemberSession::MakeAgent() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return Error{ExitCode::kInternal, std::string("socketpair: ") + std::strerror(errno)};
-  UniqueFd ours(ends[0]);
-  UniqueFd agents(ends[1]);
+  DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
   AgentRole role;
-  role.command_fd = agents.get();
+  role.command_fd = pair.theirs.get();
   const Deadline deadline = Deadline::After(options_.agent_timeout);
   auto agent = std::make_unique<Agent>();
   DSL_TRY_ASSIGN(
       agent->link,
       LocalTransport(agent_binary_, role).Connect({name_, "localhost", 0, ""}, deadline));
-  agents.Reset();
-  agent->channel = ChannelFromFd("command", std::move(ours));
+  pair.theirs.Reset();
+  agent->channel = ChannelFromFd("command", std::move(pair.ours));
   agent->stub = pb::Agent::NewStub(agent->channel);
   auto call = std::make_shared<AgentCall<pb::OwnPart>>(deadline.Left());
   call->request = options_.own;

@@ -22,12 +22,14 @@
 #include "proto/agent.grpc.pb.h"
 #include "proto/contract/deadline.h"
 #include "proto/contract/error.h"
+#include "rendezvous/token_tls.h"
 
 namespace dslaunch {
 
 struct MemberOptions {
   std::string host;  // where node 0's command listens
   int port = 0;
+  std::shared_ptr<TokenTls> tls;  // null: without a token
   milliseconds join_timeout{600'000};
   milliseconds agent_timeout{20'000};  // for the agent's start
   milliseconds end_timeout{30'000};    // for the end of the job, once it has begun
@@ -67,6 +69,8 @@ class MemberSession {
   void Dial();
   void OnResolved(const asio::error_code& error, asio::ip::tcp::resolver::results_type found);
   void OnDialed(const asio::error_code& error);
+  void OnWrapped(Result<UniqueFd> plain);
+  void Open(UniqueFd fd);
   void TryAgain(const std::string& why);
   void OnMessage(std::string_view bytes);
   void OnClosed(const std::string& why);

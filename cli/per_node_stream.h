@@ -17,10 +17,6 @@ namespace dslaunch {
 // Of a message, whoever sends it.
 inline constexpr size_t kMaxNodeMessageBytes = 128 << 10;
 
-// Of a TCP connection between two commands: no delay, and a machine that is gone is noticed in
-// time.
-void SetNodeSocketOptions(int fd);
-
 // Passes end of file on in each direction by itself. What it holds is bounded by HTTP/2's windows,
 // for the bytes are gRPC's. On the loop's thread.
 class CarriedStream : public std::enable_shared_from_this<CarriedStream> {

@@ -42,6 +42,8 @@ struct SessionOptions {
   uint64_t log_max_bytes = 0;
   std::string description;  // the command line without secrets
   int master_port = 0;
+  int rdzv_port = 0;
+  std::string network_interface;
   std::string own_address;    // by which other nodes reach this machine; empty: any that they can
   bool json = false;          // the closing block on stdout too
   bool detach = false;        // the job goes on without this front end once it runs

@@ -43,6 +43,8 @@ void LaunchSession::ConnectAll() {
   prepare_.set_log_max_bytes(options_.log_max_bytes);
   prepare_.set_description(options_.description);
   prepare_.set_master_port(static_cast<uint32_t>(options_.master_port));
+  prepare_.set_rdzv_port(static_cast<uint32_t>(options_.rdzv_port));
+  prepare_.set_network_interface(options_.network_interface);
   prepare_.set_detachable(options_.detach);
   prepare_.set_local(options_.plan.launcher == Launcher::kLocal);
   prepare_.set_may_share_machine(options_.plan.launcher != Launcher::kSsh);
@@ -131,7 +133,8 @@ Result<pb::PrepareRequest> LaunchSession::PrepareRequestFor(size_t index) {
   *request.mutable_program() = ProgramOn(planned, options_.program);
   for (const int device : planned.devices) request.add_devices(static_cast<uint32_t>(device));
   if (authority_) {
-    DSL_TRY_ASSIGN(*request.mutable_credentials(), authority_->Issue(NameOf(index)));
+    DSL_TRY_ASSIGN(*request.mutable_credentials(),
+                   authority_->Issue(request.node_index(), NameOf(index)));
   }
   return request;
 }

@@ -14,6 +14,7 @@
 #include "cli/count.h"
 #include "proto/contract/harmless_text.h"
 #include "proto/contract/signal_name.h"
+#include "rendezvous/connection.h"
 
 namespace dslaunch {
 namespace {
@@ -54,10 +55,11 @@ int PortOf(int fd) {
 }  // namespace
 
 InboundTransport::InboundTransport(UniqueFd listener, SeatsOptions options,
-                                   std::unique_ptr<Transport> own)
+                                   std::shared_ptr<TokenTls> tls, std::unique_ptr<Transport> own)
     : listener_(loop_, listener.Release()),
       accept_timer_(loop_),
       decide_timer_(loop_),
+      tls_(std::move(tls)),
       own_(std::move(own)),
       host_name_(options.own.host_name()),
       arguments_(options.own.program().arguments()),
@@ -86,9 +88,9 @@ void InboundTransport::Accept() {
 }
 
 void InboundTransport::OnConnection(UniqueFd fd) {
-  SetNodeSocketOptions(fd.get());
+  SetConnectionOptions(fd.get());
   const GuestId id = next_guest_++;
-  auto guest = std::make_shared<Guest>(loop_, std::move(fd));
+  auto guest = std::make_shared<Guest>(loop_, std::move(fd), tls_.get());
   guests_.emplace(id, guest);
   asking_.push_back(id);
   guest->Start(
@@ -207,6 +209,7 @@ void InboundTransport::Reconsider() {
 void InboundTransport::Dismiss(const Error& error) {
   listener_.close();
   for (const auto& [id, guest] : std::exchange(guests_, {})) guest->Refuse(error);
+  if (tls_) tls_->Flush(Deadline::After(kLastWordWait));
 }
 
 // --- While it runs ---

@@ -1,11 +1,12 @@
 // Nodes whose commands come to this one by TCP: node 0's side of the per-node style.
 //
-// The network is trusted, as torchrun trusts it: nothing here is secret, and no TLS. Whoever
-// reaches the port and knows --rdzv_id, program and number of nodes can take a node's place: it
-// then gets what this job's ranks are told, and the keys with which its agents know each other.
-// Whoever answers in node 0's place can have a node run that node's *own* command, for its agent
-// takes program, environment and folders from that command alone (Agent.Own): when, with which rank
-// and peers, and it can see that node's output and stop it. It cannot have another program run.
+// With a token (per_node_token.h) only those who know it are heard, by TLS. Without one the network
+// is trusted, as torchrun trusts it: nothing here is secret, and no TLS. Whoever reaches the port
+// and knows --rdzv_id, program and number of nodes can take a node's place: it then gets what this
+// job's ranks are told, and the keys with which its agents know each other. Whoever answers in node
+// 0's place can have a node run that node's *own* command, for its agent takes program, environment
+// and folders from that command alone (Agent.Own): when, with which rank and peers, and it can see
+// that node's output and stop it. It cannot have another program run.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -33,7 +34,9 @@ class InboundTransport : public Transport {
   using Say = std::function<void(const std::string& line)>;
 
   // `listener` listens on a TCP port. `own` is the way to the first node, which is this machine.
-  InboundTransport(UniqueFd listener, SeatsOptions options, std::unique_ptr<Transport> own);
+  // `tls`: null without a token.
+  InboundTransport(UniqueFd listener, SeatsOptions options, std::shared_ptr<TokenTls> tls,
+                   std::unique_ptr<Transport> own);
 
   // Waits on the caller's thread until the job can start; who comes is said. kTimedOut when too few
   // came; 128 + n when signal n (INT, TERM, HUP) came. Then nobody waits here any more.
@@ -69,6 +72,7 @@ class InboundTransport : public Transport {
   asio::posix::stream_descriptor listener_;
   asio::steady_timer accept_timer_;
   asio::steady_timer decide_timer_;
+  const std::shared_ptr<TokenTls> tls_;
   const std::unique_ptr<Transport> own_;
   const std::string host_name_;  // of this machine
   const std::string arguments_;  // of its program; pb::Offered

@@ -10,6 +10,7 @@ libtorch=${DSLAUNCH_LIBTORCH:-$root/.deps/libtorch}
 started_s=$SECONDS
 step_number=0
 ticker=
+beside=
 
 say() { printf '%s\n' "$*"; }
 duration() { # SECONDS -> "2 min 05 s"
@@ -43,9 +44,14 @@ stop_ticker() {
   ticker=
   [ ! -t 1 ] || printf '\r\033[K'
 }
-trap stop_ticker EXIT
-trap 'stop_ticker; exit 130' INT
-trap 'stop_ticker; exit 143' TERM
+stop_beside() {
+  [ -n "$beside" ] || return 0
+  kill -- "-$beside" 2>/dev/null || true
+  beside=
+}
+trap 'stop_ticker; stop_beside' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # step NAME TITLE WAY_OUT COMMAND...: runs COMMAND with its output in $logs/NAME.log; ends the script if it fails.
 step() {
@@ -64,6 +70,23 @@ step() {
     die "$way_out"
   fi
   say "   done in $(duration $((SECONDS - begin)))"
+}
+
+# start_beside COMMAND...: runs COMMAND where the steps leave a core idle, and nowhere else; its output is what
+# wait_beside gives. One at a time.
+start_beside() {
+  # Not every container lets a process choose its scheduling class.
+  setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null
+    chrt --idle 0 true 2>/dev/null && set -- chrt --idle 0 "$@"
+    exec nice -n 19 "$@"' - "$@" </dev/null >"$logs/beside.log" 2>&1 &
+  beside=$!
+}
+wait_beside() {
+  local rc=0
+  wait "$beside" || rc=$?
+  beside=
+  cat "$logs/beside.log"
+  return $rc
 }
 
 # install_packages OPTION...: in the foreground, since sudo may ask for a password.
@@ -116,10 +139,9 @@ configure() { # CMAKE_ARGUMENT...
     cmake --preset dev -DDSLAUNCH_LIBTORCH="$libtorch" "$@"
 }
 
+build_failed="The build failed. If the compiler was 'Killed', memory ran out: run DSLAUNCH_JOBS=1 $0"
 compile() { # TITLE TARGET...
   local title=$1
   shift
-  step compile "$title" \
-    "The build failed. If the compiler was 'Killed', memory ran out: run DSLAUNCH_JOBS=1 $0" \
-    cmake --build build --parallel "$(build_jobs)" ${1:+--target "$@"}
+  step compile "$title" "$build_failed" cmake --build build --parallel "$(build_jobs)" ${1:+--target "$@"}
 }

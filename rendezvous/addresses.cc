@@ -46,13 +46,14 @@ std::string ToText(const sockaddr* address) {
 
 }  // namespace
 
-std::vector<std::string> ReachableAddresses() {
+std::vector<std::string> ReachableAddresses(const std::string& network_interface) {
   std::vector<std::string> v4, v6;
   const InterfaceList list = ListInterfaces();
   for (const ifaddrs* it = list.get(); it != nullptr; it = it->ifa_next) {
     if (!IsInternet(it->ifa_addr) || !(it->ifa_flags & IFF_UP) || (it->ifa_flags & IFF_LOOPBACK))
       continue;
     if (IsLinkLocal(it->ifa_addr)) continue;
+    if (!network_interface.empty() && network_interface != it->ifa_name) continue;
     (it->ifa_addr->sa_family == AF_INET ? v4 : v6).push_back(ToText(it->ifa_addr));
   }
   v4.insert(v4.end(), v6.begin(), v6.end());

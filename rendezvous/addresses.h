@@ -8,8 +8,8 @@
 namespace dslaunch {
 
 // Numeric addresses at which other machines may reach this one, IPv4 first; no loopback, no
-// link-local.
-std::vector<std::string> ReachableAddresses();
+// link-local. Of one network interface, unless its name is empty.
+std::vector<std::string> ReachableAddresses(const std::string& network_interface = "");
 
 // A network interface, loopback left out.
 struct Interface {

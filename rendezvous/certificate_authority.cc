@@ -9,23 +9,18 @@
 
 #include <utility>
 
+#include "rendezvous/node_host_name.h"
+#include "rendezvous/openssl_ptr.h"
+
 namespace dslaunch {
 namespace {
 
-template <auto free_function>
-struct Freer {
-  template <class T>
-  void operator()(T* object) const {
-    free_function(object);
-  }
-};
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
-using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>>;
-using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
+using Key = OpenSslPtr<EVP_PKEY, EVP_PKEY_free>;
+using Certificate = OpenSslPtr<X509, X509_free>;
+using Extension = OpenSslPtr<X509_EXTENSION, X509_EXTENSION_free>;
+using Bio = OpenSslPtr<BIO, BIO_free>;
 
-constexpr long kValidSeconds = 10L * 365 * 24 * 3600;
-constexpr long kClockSlackSeconds = 24 * 3600;
+constexpr std::chrono::seconds kClockSlack = std::chrono::hours(24);
 
 Error OpenSslError(const char* step) {
   char text[256] = "";
@@ -43,7 +38,8 @@ bool AddExtension(X509* certificate, X509* issuer, int nid, const std::string& v
 }
 
 // A certificate for `key` with random serial number and the given subject, not yet signed.
-Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name) {
+Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name,
+                           std::chrono::seconds valid_for) {
   Certificate certificate(X509_new());
   uint64_t serial = 0;
   if (!certificate || RAND_bytes(reinterpret_cast<unsigned char*>(&serial), sizeof serial) != 1)
@@ -52,8 +48,8 @@ Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name) {
   const bool ok =
       X509_set_version(certificate.get(), X509_VERSION_3) == 1 &&
       ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), serial >> 1) == 1 &&
-      X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -kClockSlackSeconds) != nullptr &&
-      X509_gmtime_adj(X509_getm_notAfter(certificate.get()), kValidSeconds) != nullptr &&
+      X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -kClockSlack.count()) != nullptr &&
+      X509_gmtime_adj(X509_getm_notAfter(certificate.get()), valid_for.count()) != nullptr &&
       X509_set_pubkey(certificate.get(), key) == 1 &&
       X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,
                                  reinterpret_cast<const unsigned char*>(common_name.c_str()), -1,
@@ -99,7 +95,8 @@ Result<CertificateAuthority> CertificateAuthority::Create(const std::string& job
   state->job_id = job_id;
   state->key.reset(EVP_EC_gen("P-256"));
   if (!state->key) return OpenSslError("key");
-  state->certificate = NewCertificate(state->key.get(), "dslaunch job authority");
+  state->certificate =
+      NewCertificate(state->key.get(), "dslaunch job authority", kCertificatesAreValidFor);
   X509* certificate = state->certificate.get();
   if (certificate == nullptr ||
       X509_set_issuer_name(certificate, X509_get_subject_name(certificate)) != 1 ||
@@ -113,16 +110,18 @@ Result<CertificateAuthority> CertificateAuthority::Create(const std::string& job
   return CertificateAuthority(std::move(state));
 }
 
-Result<pb::Credentials> CertificateAuthority::Issue(const std::string& node_name) {
+Result<pb::Credentials> CertificateAuthority::Issue(uint32_t node_index,
+                                                    const std::string& node_name,
+                                                    std::chrono::seconds valid_for) {
   Key key(EVP_EC_gen("P-256"));
   if (!key) return OpenSslError("key");
   // X.509 allows 64 characters here; the name is for people, the checks use the alternative name.
-  Certificate certificate = NewCertificate(key.get(), node_name.substr(0, 64));
+  Certificate certificate = NewCertificate(key.get(), node_name.substr(0, 64), valid_for);
   if (!certificate ||
       X509_set_issuer_name(certificate.get(), X509_get_subject_name(state_->certificate.get())) !=
           1 ||
       !AddExtension(certificate.get(), state_->certificate.get(), NID_subject_alt_name,
-                    "DNS:" + RendezvousHostName(state_->job_id)) ||
+                    "DNS:" + HostNameOfNode(node_index, state_->job_id)) ||
       !AddExtension(certificate.get(), state_->certificate.get(), NID_ext_key_usage,
                     "serverAuth,clientAuth") ||
       X509_sign(certificate.get(), state_->key.get(), EVP_sha256()) == 0) {

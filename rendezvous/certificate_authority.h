@@ -1,6 +1,8 @@
 // The job's own certificate authority, made in memory by the front end and gone with it.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -9,27 +11,26 @@
 
 namespace dslaunch {
 
-// Issues one certificate per node: X.509 with P-256 keys, valid for ten years so that a clock that
-// is a little off on a node does no harm; the key never touches a disk. Not thread-safe.
+// So long that a clock that is off on a node does no harm; the keys are gone with the job.
+inline constexpr std::chrono::seconds kCertificatesAreValidFor = std::chrono::hours(24 * 3650);
+
+// Issues one certificate per node: X.509 with P-256 keys; the key never touches a disk. Not
+// thread-safe.
 class CertificateAuthority {
  public:
   static Result<CertificateAuthority> Create(const std::string& job_id);
   CertificateAuthority(CertificateAuthority&&) noexcept;
   ~CertificateAuthority();
 
-  // A certificate for both ends of the rendezvous. Every certificate of a job bears the job's host
-  // name (RendezvousHostName), which is what the other end checks besides the signature.
-  Result<pb::Credentials> Issue(const std::string& node_name);
+  // A certificate for both ends of the rendezvous, in which the node's host name (node_host_name.h)
+  // says whose it is.
+  Result<pb::Credentials> Issue(uint32_t node_index, const std::string& node_name,
+                                std::chrono::seconds valid_for = kCertificatesAreValidFor);
 
  private:
   struct State;
   explicit CertificateAuthority(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
-
-// The name in every certificate of the job; no real host has it.
-inline std::string RendezvousHostName(const std::string& job_id) {
-  return job_id + ".dslaunch.invalid";
-}
 
 }  // namespace dslaunch

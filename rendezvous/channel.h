@@ -1,4 +1,5 @@
-// What every gRPC channel and server of dslaunch has in common.
+// What every gRPC channel and server of dslaunch has in common. None listens by itself: what
+// crosses a network comes through SSH or our own TLS (acceptor.h).
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -6,7 +7,6 @@
 #include <string>
 
 #include "proto/contract/unique_fd.h"
-#include "proto/job.pb.h"
 
 namespace dslaunch {
 
@@ -18,12 +18,5 @@ void SetCommonServerOptions(grpc::ServerBuilder& builder);
 // other end was authenticated before.
 std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd);
 void ServeFd(grpc::Server& server, UniqueFd fd);
-
-// Mutual TLS with this job's certificates: each side proves that it belongs to the job.
-std::shared_ptr<grpc::ServerCredentials> RendezvousServerCredentials(
-    const pb::Credentials& credentials);
-std::shared_ptr<grpc::Channel> RendezvousChannel(const std::string& endpoint,
-                                                 const std::string& job_id,
-                                                 const pb::Credentials& credentials);
 
 }  // namespace dslaunch

@@ -3,41 +3,11 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/addresses.h"
-#include "rendezvous/channel.h"
 
 namespace dslaunch {
-namespace {
-
-// A TLS handshake takes some 10 ms, so asking this often costs nothing that matters.
-constexpr milliseconds kPollInterval(1);
-
-}  // namespace
-
-Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
-                                       const std::string& job_id,
-                                       const pb::Credentials& credentials, Deadline deadline) {
-  std::vector<std::shared_ptr<grpc::Channel>> channels;
-  for (const std::string& endpoint : endpoints)
-    channels.push_back(RendezvousChannel(endpoint, job_id, credentials));
-  while (!deadline.Expired()) {
-    for (size_t i = 0; i < channels.size(); ++i) {
-      if (channels[i]->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) {
-        return RendezvousRoute{channels[i], HostOfEndpoint(endpoints[i])};
-      }
-    }
-    std::this_thread::sleep_for(kPollInterval);
-  }
-  std::string list;
-  for (const std::string& endpoint : endpoints) list += (list.empty() ? "" : ", ") + endpoint;
-  return Error{ExitCode::kTimedOut, "cannot reach the rendezvous at " + list +
-                                        "; check that a firewall lets the nodes reach each other"};
-}
-
 class RendezvousClient::Stream final
     : public grpc::ClientBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
  public:

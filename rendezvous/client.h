@@ -6,25 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "proto/contract/deadline.h"
-#include "proto/contract/error.h"
 #include "proto/rendezvous.pb.h"
 
 namespace dslaunch {
-
-// A channel to the rendezvous and the address it leads to (empty: this process).
-struct RendezvousRoute {
-  std::shared_ptr<grpc::Channel> channel;
-  std::string address;
-};
-
-// Tries all endpoints ("address:port") at once and takes the first that answers and authenticates.
-// Blocks until the deadline; kTimedOut names the endpoints.
-Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
-                                       const std::string& job_id,
-                                       const pb::Credentials& credentials, Deadline deadline);
 
 class RendezvousClient {
  public:

@@ -32,7 +32,6 @@ struct CoordinatorOptions {
   std::string job_id;
   std::vector<pb::Node> nodes;
   pb::Timeouts timeouts;
-  bool one_machine = false;        // all nodes are
   bool may_share_machine = false;  // equal identities are no error
   pb::Policy policy;
   uint32_t rendezvous_node = 0;        // whose agent runs this; told what users should know

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/acceptor.h"
 #include "rendezvous/addresses.h"
 #include "rendezvous/channel.h"
 
@@ -14,15 +15,33 @@ namespace {
 // An agent that does not read its messages is as good as gone.
 constexpr size_t kMaxQueuedMessages = 1000;
 
+// The largest is a heartbeat with the progress of a node's ranks, of which each takes some 50
+// bytes.
+constexpr int kMaxAgentMessageBytes = 256 << 10;
+
+// gRPC's names of the other end: of this process, and of a descriptor that it serves.
+constexpr char kThisProcess[] = "unknown";
+std::string PeerOfFd(int fd) { return "fd:" + std::to_string(fd); }
+
+constexpr uint32_t kNoNode = UINT32_MAX;
+
 }  // namespace
 
 class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
  public:
-  Service(CoordinatorOptions options, Clock::time_point now)
-      : coordinator_(std::move(options), now) {}
+  Service(CoordinatorOptions options, Log log, Clock::time_point now)
+      : log_(std::move(log)),
+        node_behind_{{kThisProcess, options.rendezvous_node}},
+        coordinator_(std::move(options), now) {}
 
   grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* Attend(
       grpc::CallbackServerContext*) override;
+
+  // Who is behind a descriptor that is going to be served.
+  void SetNodeBehind(int fd, uint32_t node_index) {
+    const std::lock_guard lock(mutex_);
+    node_behind_[PeerOfFd(fd)] = node_index;
+  }
 
   void Tick() {
     const std::lock_guard lock(mutex_);
@@ -41,7 +60,9 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   // The following need mutex_ held.
   void Deliver(std::vector<Outgoing> messages);
 
+  const Log log_;
   std::mutex mutex_;
+  std::map<std::string, uint32_t> node_behind_;  // by gRPC's name
   Coordinator coordinator_;
   bool silent_ = false;
   SessionId next_session_ = 1;
@@ -53,7 +74,10 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
 class RendezvousServer::Service::Session final
     : public grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
  public:
-  Session(Service* service, SessionId id) : service_(service), id_(id) { StartRead(&incoming_); }
+  Session(Service* service, SessionId id, uint32_t node_index)
+      : service_(service), id_(id), node_index_(node_index) {
+    StartRead(&incoming_);
+  }
 
   void Queue(pb::RendezvousMessage message, bool end) {
     if (finished_) return;
@@ -69,6 +93,12 @@ class RendezvousServer::Service::Session final
     if (!ok) {
       service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
       return End(grpc::Status::OK);
+    }
+    if (incoming_.node_index() != node_index_) {
+      service_->log_("node " + std::to_string(node_index_) + " spoke for node " +
+                     std::to_string(incoming_.node_index()) + " and was cut off");
+      service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
+      return End(grpc::Status(grpc::PERMISSION_DENIED, "its certificate is another node's"));
     }
     service_->Deliver(service_->coordinator_.OnMessage(id_, incoming_, Clock::now()));
     if (!finished_) StartRead(&incoming_);
@@ -100,6 +130,7 @@ class RendezvousServer::Service::Session final
 
   Service* const service_;
   const SessionId id_;
+  const uint32_t node_index_;  // has been proved
   pb::AgentMessage incoming_;
   std::deque<pb::RendezvousMessage> queue_;  // front() is being written
   bool end_after_queue_ = false;
@@ -107,10 +138,11 @@ class RendezvousServer::Service::Session final
 };
 
 grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServer::Service::Attend(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   const std::lock_guard lock(mutex_);
+  const auto behind = node_behind_.find(context->peer());
   const SessionId id = next_session_++;
-  auto* session = new Session(this, id);
+  auto* session = new Session(this, id, behind == node_behind_.end() ? kNoNode : behind->second);
   sessions_.emplace(id, session);
   return session;
 }
@@ -125,38 +157,46 @@ void RendezvousServer::Service::Deliver(std::vector<Outgoing> messages) {
 }
 
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
-    CoordinatorOptions options, const pb::Credentials& credentials) {
+    CoordinatorOptions options, const ListenOptions& listen, const pb::Credentials& credentials,
+    Log log) {
   std::unique_ptr<RendezvousServer> self(new RendezvousServer);
-  const bool one_node = options.nodes.size() == 1;
-  const bool one_machine = options.one_machine;
-  self->service_ = std::make_unique<Service>(std::move(options), Clock::now());
+  AcceptorOptions door;
+  door.job_id = options.job_id;
+  door.num_nodes = static_cast<uint32_t>(options.nodes.size());
+  door.loopback_only = listen.loopback_only;
+  door.port = listen.port;
+  self->service_ = std::make_unique<Service>(std::move(options), log, Clock::now());
 
   grpc::ServerBuilder builder;
   SetCommonServerOptions(builder);
+  builder.SetMaxReceiveMessageSize(kMaxAgentMessageBytes);
   builder.RegisterService(self->service_.get());
-  int port = 0;
-  if (!one_node) {
-    builder.AddListeningPort(one_machine ? "127.0.0.1:0" : "[::]:0",
-                             RendezvousServerCredentials(credentials), &port);
-  }
   self->server_ = builder.BuildAndStart();
-  if (!self->server_ || (!one_node && port == 0)) {
-    return Error{ExitCode::kUnavailable, "cannot open a TCP port for the rendezvous"};
-  }
-  if (!one_node) {
-    for (const std::string& address :
-         one_machine ? std::vector<std::string>{"127.0.0.1"} : ReachableAddresses()) {
+  if (!self->server_) return Error{ExitCode::kInternal, "gRPC cannot start a server"};
+  if (door.num_nodes == 1) return self;
+  DSL_TRY_ASSIGN(self->acceptor_,
+                 Acceptor::Start(
+                     door, credentials,
+                     [service = self->service_.get(), server = self->server_.get()](
+                         uint32_t node_index, UniqueFd plain) {
+                       service->SetNodeBehind(plain.get(), node_index);
+                       ServeFd(*server, std::move(plain));
+                     },
+                     log));
+  const int port = self->acceptor_->port();
+  if (!door.loopback_only) {
+    for (const std::string& address : ReachableAddresses(listen.network_interface))
       self->endpoints_.push_back(JoinHostPort(address, port));
-    }
-    // A machine without a network can still have several nodes of its own.
-    if (self->endpoints_.empty()) self->endpoints_.push_back(JoinHostPort("127.0.0.1", port));
   }
+  // A machine without a network can still have several nodes of its own.
+  if (self->endpoints_.empty()) self->endpoints_.push_back(JoinHostPort("127.0.0.1", port));
   return self;
 }
 
 // What the agents of broken streams seem to say is no decision of anybody.
 RendezvousServer::~RendezvousServer() {
   service_->FallSilent();
+  acceptor_.reset();
   if (server_) server_->Shutdown(std::chrono::system_clock::now());
 }
 

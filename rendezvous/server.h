@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,13 +13,26 @@
 
 namespace dslaunch {
 
+class Acceptor;
+
+struct ListenOptions {
+  bool loopback_only = false;     // all nodes are this machine
+  int port = 0;                   // 0: any that is free
+  std::string network_interface;  // whose addresses the others are told; empty: all
+};
+
 // Runs in the agent of options.rendezvous_node. Thread-safe.
 class RendezvousServer {
  public:
-  // Listens on a free TCP port of all interfaces (of loopback alone when options.one_machine) with
-  // mutual TLS; with a single node it listens nowhere. kUnavailable when it cannot.
+  // One line for the agent's log, from any thread.
+  using Log = std::function<void(const std::string& line)>;
+
+  // Listens with mutual TLS (acceptor.h); with a single node it listens nowhere. An agent is heard
+  // for the node of its certificate alone. Errors are the acceptor's.
   static Result<std::unique_ptr<RendezvousServer>> Start(CoordinatorOptions options,
-                                                         const pb::Credentials& credentials);
+                                                         const ListenOptions& listen,
+                                                         const pb::Credentials& credentials,
+                                                         Log log);
   ~RendezvousServer();
 
   // "address:port" for the other agents, best first.
@@ -36,6 +50,7 @@ class RendezvousServer {
 
   std::unique_ptr<Service> service_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
   std::vector<std::string> endpoints_;
 };
 

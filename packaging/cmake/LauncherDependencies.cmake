@@ -35,6 +35,8 @@ add_library(dslaunch_openssl_static INTERFACE)
 target_link_libraries(dslaunch_openssl_static INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto} ${CMAKE_DL_LIBS})
 add_library(dslaunch_openssl_shared INTERFACE)
 target_link_libraries(dslaunch_openssl_shared INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY})
+add_library(dslaunch_openssl_headers INTERFACE)  # for a library that either may link
+target_include_directories(dslaunch_openssl_headers SYSTEM INTERFACE "${OPENSSL_INCLUDE_DIR}")
 
 # Header-only down to fmt, of which Debian has no archive that the agent could take along.
 add_library(dslaunch_spdlog INTERFACE)

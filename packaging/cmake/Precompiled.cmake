@@ -1,4 +1,4 @@
-# Which headers are compiled once. LibTorch's belong to the trainer (trainer/torch_pch.h).
+# Which headers are compiled once, besides those of the trainer itself (trainer/torch_pch.h).
 find_package(nlohmann_json REQUIRED)
 dslaunch_precompiled(dslaunch_precompiled_std HEADER std.h LINK nlohmann_json::nlohmann_json)
 if(DSLAUNCH_TESTS)
@@ -13,4 +13,8 @@ if(DSLAUNCH_LAUNCHER)
                          LINK nlohmann_json::nlohmann_json dslaunch_grpc dslaunch_asio GTest::gmock
                          OPTIONS ${DSLAUNCH_TEST_OPTIONS})
   endif()
+endif()
+if(DSLAUNCH_TRAINER AND DSLAUNCH_TESTS)
+  dslaunch_precompiled(dslaunch_precompiled_torch_test HEADER torch_test.h
+                       LINK dslaunch_trainer GTest::gmock OPTIONS ${DSLAUNCH_TEST_OPTIONS})
 endif()

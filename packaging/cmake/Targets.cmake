@@ -70,8 +70,8 @@ function(dslaunch_cache_precompiled name)
 endfunction()
 
 # dslaunch_test(NAME SOURCES a_test.cc ... [LINK lib ...] [PRECOMPILED name] [LABELS l ...]): a GoogleTest program, run by
-# ctest as one test. Where PRECOMPILED is not said it is dslaunch_precompiled_test, or the trainer's own header, which is
-# optimized, so the test is too; all other tests' own code is not.
+# ctest as one test. Its own code is not optimized. Where PRECOMPILED is not said it is dslaunch_precompiled_test, or
+# dslaunch_precompiled_torch_test of the trainer's tests.
 set(DSLAUNCH_TEST_OPTIONS -O0)
 function(dslaunch_test name)
   cmake_parse_arguments(arg "" "TIMEOUT_S;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
@@ -79,16 +79,14 @@ function(dslaunch_test name)
     set(arg_TIMEOUT_S 60)
   endif()
   if(NOT arg_PRECOMPILED AND "dslaunch_trainer" IN_LIST arg_LINK)
-    set(arg_PRECOMPILED dslaunch_trainer)
+    set(arg_PRECOMPILED dslaunch_precompiled_torch_test)
   elseif(NOT arg_PRECOMPILED)
     set(arg_PRECOMPILED dslaunch_precompiled_test)
   endif()
   add_executable(${name} ${arg_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
-  if(NOT arg_PRECOMPILED STREQUAL "dslaunch_trainer")
-    target_compile_options(${name} PRIVATE ${DSLAUNCH_TEST_OPTIONS})
-  endif()
+  target_compile_options(${name} PRIVATE ${DSLAUNCH_TEST_OPTIONS})
   dslaunch_use_precompiled(${name} ${arg_PRECOMPILED})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT_S} LABELS "${arg_LABELS}")

@@ -31,6 +31,18 @@ class TwoHosts(HostsCase):
         self.assert_says(job, r"2 nodes x 2 slots = 4 ranks")
         self.assert_nothing_left()
 
+    def test_a_network_interface_and_a_port_for_the_agents(self):
+        code, job = self.run_job(self.two_by_two(), "--network_interface", "eth0", "--rdzv_port", "29777", "--tee", "all",
+                                 "--log_level", "debug", bash('echo "$RANK by $GLOO_SOCKET_IFNAME and $NCCL_SOCKET_IFNAME at $MASTER_ADDR"'))
+        self.assert_code(0, code, job)
+        self.assertEqual(4, len(re.findall(r"\d by eth0 and eth0 at (?:10\.66\.0\.1|fd66::1)", job.stdout)), job.output)
+        self.assert_says(job, r"the rendezvous is on node1: .*:29777")
+        code, job = self.run_job(self.two_by_two(), "--network_interface", "ib7", "true")
+        self.assert_code(69, code, job)
+        self.assert_says(job, r"node1: --network_interface ib7: no such interface is up and has an address; there is eth0 "
+                              r"\(10\.66\.0\.1\)")
+        self.assert_nothing_left()
+
     def test_hostfile_order_is_rank_order(self):
         code, job = self.run_job(self.two_by_two("node2 slots=1\nnode1 slots=2\n")[:2], "--tee", "all",
                                  bash('echo "$RANK on $(hostname) ($LOCAL_RANK of $LOCAL_WORLD_SIZE)"'))

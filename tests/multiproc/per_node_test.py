@@ -11,7 +11,7 @@ sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import LauncherCase, bash, keepers_and_agents, main  # noqa: E402
 from test_hosts import processes_where, wait_until  # noqa: E402
 
-USAGE, UNAVAILABLE, TIMED_OUT = 64, 69, 75
+USAGE, BAD_INPUT, UNAVAILABLE, TIMED_OUT, NO_PERMISSION = 64, 65, 69, 75, 77
 PLACE = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE group=$GROUP_RANK at=$MASTER_ADDR:$MASTER_PORT."'
 WAITS = 'touch "$FOLDER/up.$RANK"; trap "exit 0" TERM; while :; do sleep 0.05; done'
 FAILS = 'touch "$FOLDER/up.$RANK"; sleep 0.5; if [ $RANK = %d ]; then echo the reason >&2; exit 7; fi; exec sleep 60'
@@ -297,6 +297,101 @@ class SentAway(PerNodeCase):
             self.assertEqual(b"", stranger.recv(1), "it was answered")
             self.assertLess(time.monotonic() - begin, 8)
         self.ends_with(0, first, self.node(1, "true", slots=1))
+
+
+class Token(PerNodeCase):
+    def token(self, name="token", mode=0o600):
+        path = self.folder / name
+        path.write_text(os.urandom(16).hex() + "\n")
+        path.chmod(mode)
+        return path
+
+    def with_token(self, rank, path, *rest, **options):
+        return self.node(rank, "--rdzv_token_file", path, *rest, **options)
+
+    def test_those_who_have_it_meet(self):
+        token = self.token()
+        jobs = [self.with_token(rank, token, "--tee", "all", bash(PLACE), nodes=3, slots=1) for rank in range(3)]
+        self.ends_with(0, *jobs)
+        for rank, job in enumerate(jobs):
+            self.assert_says(job, rf"rank={rank} local=0 world=3", "3 ranks on 3 nodes ended well")
+
+    def test_a_rank_fails(self):
+        token = self.token()
+        jobs = [self.with_token(rank, token, bash(FAILS % 2)) for rank in range(2)]
+        self.ends_with(7, *jobs)
+        self.assert_says(jobs[0], r"rank 2 \(node1, local rank 0\) exited with code 7", "the reason")
+        self.assert_says(jobs[1], "rank 2 .* exited with code 7 .*; exit code 7, see node 0")
+
+    def test_much_output_of_another_node(self):
+        token = self.token()
+        jobs = [self.with_token(rank, token, "--tee", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
+                for rank in range(2)]
+        self.ends_with(0, *jobs)
+        for rank, job in enumerate(jobs):
+            lines = [line.split("] ", 1)[1] for line in job.stdout.splitlines()]
+            self.assertEqual([str(i) for i in range(1, 300001)] + [f"end of {rank}"], lines)
+
+    def test_from_a_descriptor(self):
+        words = os.urandom(16).hex().encode()
+        jobs = []
+        for rank in range(2):
+            reader, writer = os.pipe()
+            os.write(writer, words)
+            os.close(writer)
+            self.pass_fds = (reader,)
+            jobs.append(self.node(rank, "--tee", "all", bash('echo "$RANK has ${DSLAUNCH_RDZV_TOKEN_FD-none}"'), slots=1,
+                                  env={**self.env, "DSLAUNCH_RDZV_TOKEN_FD": str(reader)}))
+            os.close(reader)
+        self.ends_with(0, *jobs)
+
+    pass_fds = ()
+
+    def popen(self, argv, env, cwd, **options):
+        return super().popen(argv, env, cwd, pass_fds=self.pass_fds, **options)
+
+    def test_those_who_have_another_or_none_are_told(self):
+        first = self.with_token(0, self.token(), bash('touch "$FOLDER/started"'), slots=1)
+        self.wait_for_output(first, "dslaunch: waiting")
+        other = self.with_token(1, self.token("other"), bash("true"), slots=1)
+        self.assert_code(NO_PERMISSION, self.wait(other, 20), other)
+        self.assert_says(other, "it has another token; give the commands of all nodes the same token")
+        none = self.node(1, bash("true"), slots=1)
+        self.assert_code(UNAVAILABLE, self.wait(none, 20), none)
+        self.assert_says(none, "and its --rdzv_token_file if it has one")
+        self.assert_says(first, r"sent a stranger from 127\.0\.0\.1 away: it has another token")
+        self.assertFalse((self.folder / "started").exists(), "a program was started")
+        first.signal(signal.SIGINT)
+        self.ends_with(130, first)
+
+    def test_node_0_has_none(self):
+        first = self.node(0, bash("true"), slots=1)
+        self.wait_for_output(first, "dslaunch: waiting")
+        member = self.with_token(1, self.token(), bash("true"), slots=1)
+        self.assert_code(NO_PERMISSION, self.wait(member, 20), member)
+        self.assert_says(member, "it has no token; give the commands of all nodes the same token")
+        first.signal(signal.SIGINT)
+        self.ends_with(130, first)
+
+    def test_wrong_files(self):
+        for path, says in ((self.token(mode=0o644), "chmod 600"), (self.folder / "none", "No such file"),
+                           (self.folder, "not a file")):
+            job = self.with_token(0, path, bash("true"))
+            self.assert_code(BAD_INPUT, self.wait(job, 10), job)
+            self.assert_says(job, says)
+        job = self.start("--launcher", "local", "--num_nodes", "2", "--rdzv_token_file", self.token(), "true")
+        self.assert_code(USAGE, self.wait(job, 10), job)
+        self.assert_says(job, "--rdzv_token_file is of a job whose nodes each run this command")
+
+    def test_it_is_nowhere_to_be_read(self):
+        token = self.token()
+        words = token.read_text().strip().encode()
+        jobs = [self.with_token(rank, token, bash(WAITS), slots=1) for rank in range(2)]
+        self.up(jobs, 2)
+        self.assert_secret_nowhere(words, but=token)
+        jobs[0].signal(signal.SIGINT)
+        self.ends_with(130, *jobs)
+        self.assert_secret_nowhere(words, but=token)
 
 
 if __name__ == "__main__":

@@ -181,6 +181,21 @@ class LauncherCase(unittest.TestCase):
             self.fail(f"still alive after {within_s} s:\n" + "\n".join(map(str, self.leftovers())) +
                       f"\nthe output:\n{self.last_job.output}")
 
+    def assert_secret_nowhere(self, *secrets, but=None):
+        """No process shows one of these bytes in its arguments or environment, and no file in self.folder but one."""
+        def check(where, content):
+            for secret in secrets:
+                self.assertNotIn(secret, content, f"{where} has a secret")
+        for process in processes_where(lambda process: process.environ.get(MARK) == self.mark):
+            for name in ("cmdline", "environ"):
+                try:
+                    check(f"{name} of {process}", pathlib.Path(f"/proc/{process.pid}/{name}").read_bytes())
+                except (FileNotFoundError, ProcessLookupError):
+                    pass
+        for path in self.folder.rglob("*"):
+            if path != but and path.is_file():
+                check(path, path.read_bytes())
+
     def end_leftovers(self):
         for process in self.leftovers():
             try:

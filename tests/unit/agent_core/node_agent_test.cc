@@ -13,6 +13,7 @@
 
 #include "proto/node_set.h"
 #include "proto/rendezvous.grpc.pb.h"
+#include "rendezvous/acceptor.h"
 #include "rendezvous/certificate_authority.h"
 #include "rendezvous/channel.h"
 #include "tests/support/temp_dir.h"
@@ -31,13 +32,23 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
   explicit ScriptedRendezvous(const pb::Credentials& credentials) {
     grpc::ServerBuilder builder;
     SetCommonServerOptions(builder);
-    builder.AddListeningPort("127.0.0.1:0", RendezvousServerCredentials(credentials), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
+    AcceptorOptions options;
+    options.job_id = "b0b";
+    options.num_nodes = 2;
+    options.loopback_only = true;
+    acceptor_ = *Acceptor::Start(
+        options, credentials,
+        [this](uint32_t, UniqueFd plain) { ServeFd(*server_, std::move(plain)); },
+        [](const std::string& line) { ADD_FAILURE() << line; });
   }
-  ~ScriptedRendezvous() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  ~ScriptedRendezvous() override {
+    acceptor_.reset();  // it calls the server
+    server_->Shutdown(std::chrono::system_clock::now());
+  }
 
-  std::string endpoint() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string endpoint() const { return "127.0.0.1:" + std::to_string(acceptor_->port()); }
 
   void Send(pb::RendezvousMessage message) {
     const std::lock_guard lock(mutex_);
@@ -108,13 +119,13 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
     session_->Write(std::move(echo));
   }
 
-  int port_ = 0;
   std::mutex mutex_;
   Session* session_ = nullptr;
   std::deque<pb::AgentMessage> messages_;
   int beats_ = 0;
   pb::AgentMessage last_beat_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 // Starts nothing; answers as if it had, unless told to wait.
@@ -200,7 +211,8 @@ class FrontEnd : public EventSink {
 class NodeAgentTest : public ::testing::Test {
  protected:
   NodeAgentTest()
-      : authority_(*CertificateAuthority::Create("b0b")), rendezvous_(*authority_.Issue("node1")) {
+      : authority_(*CertificateAuthority::Create("b0b")),
+        rendezvous_(*authority_.Issue(0, "node1")) {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     keeper_ = std::make_unique<ScriptedKeeper>(loop_, UniqueFd(fds[0]));
@@ -218,7 +230,7 @@ class NodeAgentTest : public ::testing::Test {
     prepare_.mutable_timeouts()->set_dead_ms(30'000);
     prepare_.mutable_timeouts()->set_join_ms(20'000);
     prepare_.mutable_policy()->set_max_restarts(5);
-    *prepare_.mutable_credentials() = *authority_.Issue("node2");
+    *prepare_.mutable_credentials() = *authority_.Issue(1, "node2");
     prepare_.set_log_dir(dir_.path());
   }
 

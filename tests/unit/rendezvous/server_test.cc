@@ -10,12 +10,13 @@
 #include <thread>
 
 #include "rendezvous/certificate_authority.h"
-#include "rendezvous/channel.h"
 #include "rendezvous/client.h"
+#include "rendezvous/tunnel.h"
 
 namespace dslaunch {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr milliseconds kWait(10'000);
@@ -23,7 +24,7 @@ constexpr milliseconds kWait(10'000);
 CoordinatorOptions TwoNodes(const std::string& job_id) {
   CoordinatorOptions options;
   options.job_id = job_id;
-  options.one_machine = options.may_share_machine = true;
+  options.may_share_machine = true;
   for (const char* name : {"node1", "node2"}) {
     pb::Node node;
     node.set_name(name);
@@ -98,19 +99,40 @@ class Agent {
 class ServerTest : public ::testing::Test {
  protected:
   ServerTest() : authority_(*CertificateAuthority::Create("job")) {
-    auto server = RendezvousServer::Start(TwoNodes("job"), Issue(authority_));
-    EXPECT_TRUE(server.ok());
-    server_ = *std::move(server);
+    server_ = Start(TwoNodes("job"));
   }
-  static pb::Credentials Issue(CertificateAuthority& authority) { return *authority.Issue("node"); }
+  std::unique_ptr<RendezvousServer> Start(CoordinatorOptions options) {
+    ListenOptions listen;
+    listen.loopback_only = true;
+    auto server = RendezvousServer::Start(std::move(options), listen, *authority_.Issue(0, "node1"),
+                                          [this](const std::string& line) { Log(line); });
+    EXPECT_TRUE(server.ok());
+    return *std::move(server);
+  }
+  // As node 1.
+  Result<RendezvousRoute> Find(CertificateAuthority& authority,
+                               const std::vector<std::string>& endpoints,
+                               milliseconds limit = kWait) {
+    return FindRendezvous(endpoints, "job", 0, *authority.Issue(1, "node2"),
+                          Deadline::After(limit));
+  }
+  void Log(const std::string& line) {
+    const std::lock_guard lock(log_mutex_);
+    log_.push_back(line);
+  }
+  std::vector<std::string> log() {
+    const std::lock_guard lock(log_mutex_);
+    return log_;
+  }
 
   CertificateAuthority authority_;
+  std::mutex log_mutex_;
+  std::vector<std::string> log_;
   std::unique_ptr<RendezvousServer> server_;
 };
 
 TEST_F(ServerTest, AJobFromJoinToTeardown) {
-  Result<RendezvousRoute> route =
-      FindRendezvous(server_->endpoints(), "job", Issue(authority_), Deadline::After(kWait));
+  Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
   ASSERT_TRUE(route.ok()) << route.error().message;
   EXPECT_EQ(route->address, "127.0.0.1");
   Agent first(server_->InProcessChannel(), "job", 0);
@@ -140,8 +162,7 @@ TEST_F(ServerTest, AJobFromJoinToTeardown) {
 TEST_F(ServerTest, AnAgentThatDisappearsStopsTheOthers) {
   Agent first(server_->InProcessChannel(), "job", 0);
   {
-    Result<RendezvousRoute> route =
-        FindRendezvous(server_->endpoints(), "job", Issue(authority_), Deadline::After(kWait));
+    Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
     ASSERT_TRUE(route.ok());
     Agent second(route->channel, "job", 1);
     first.Join();
@@ -156,9 +177,8 @@ TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
   CoordinatorOptions options = TwoNodes("job");
   options.timeouts.set_dead_ms(1'000);
   options.policy.set_max_restarts(1);
-  const auto server = *RendezvousServer::Start(options, Issue(authority_));
-  const RendezvousRoute route =
-      *FindRendezvous(server->endpoints(), "job", Issue(authority_), Deadline::After(kWait));
+  const auto server = Start(options);
+  const RendezvousRoute route = *Find(authority_, server->endpoints());
   Agent first(server->InProcessChannel(), "job", 0);
   Agent second(route.channel, "job", 1);
   first.Join();
@@ -191,34 +211,71 @@ TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
   EXPECT_EQ(message.epoch(), 2u);
 }
 
-TEST_F(ServerTest, AnotherJobsCertificateIsNotLetIn) {
+TEST_F(ServerTest, AnotherJobsAgentIsNotLetInAndHearsWhy) {
   CertificateAuthority other = *CertificateAuthority::Create("job");  // same name, other keys
-  const Result<RendezvousRoute> route =
-      FindRendezvous(server_->endpoints(), "job", Issue(other), Deadline::After(milliseconds(500)));
+  const Result<RendezvousRoute> route = Find(other, server_->endpoints(), milliseconds(500));
   ASSERT_FALSE(route.ok());
   EXPECT_EQ(route.error().code, ExitCode::kTimedOut);
-  EXPECT_NE(route.error().message.find(server_->endpoints()[0]), std::string::npos);
+  EXPECT_THAT(route.error().message,
+              HasSubstr(server_->endpoints()[0] + " (its certificate is none of this job"));
 }
 
-TEST_F(ServerTest, PlaintextIsNotLetIn) {
-  const auto channel =
-      grpc::CreateChannel(server_->endpoints()[0], grpc::InsecureChannelCredentials());
-  Agent agent(channel, "job", 0);
-  agent.Join();
-  EXPECT_TRUE(agent.Ends());
+TEST_F(ServerTest, OneNodeIsNotTakenForAnother) {
+  const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
+  ASSERT_TRUE(route.ok());
+  Agent liar(route->channel, "job", 0);
+  liar.Join();
+  EXPECT_TRUE(liar.Ends());
+  EXPECT_THAT(log(), ElementsAre("node 1 spoke for node 0 and was cut off"));
+  Agent honest(route->channel, "job", 1);
+  Agent first(server_->InProcessChannel(), "job", 0);
+  honest.Join();
+  first.Join();
+  EXPECT_TRUE(honest.Next().has_assignment());
+}
+
+TEST_F(ServerTest, ANodeThatIsNotTheRendezvousIsNotTakenForIt) {
+  const Result<RendezvousRoute> route =
+      FindRendezvous(server_->endpoints(), "job", 1, *authority_.Issue(1, "node2"),
+                     Deadline::After(milliseconds(500)));
+  ASSERT_FALSE(route.ok());
+  EXPECT_THAT(route.error().message, HasSubstr("(it is another node of the job)"));
+}
+
+TEST_F(ServerTest, AMessageBeyondAllBoundsEndsItsConnectionOnly) {
+  const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
+  ASSERT_TRUE(route.ok());
+  Agent second(route->channel, "job", 1);
+  Agent first(server_->InProcessChannel(), "job", 0);
+  first.Join();
+  second.Join();
+  EXPECT_TRUE(first.Next().has_assignment());
+  EXPECT_TRUE(second.Next().has_assignment());
+  pb::AgentMessage huge;
+  huge.mutable_stop()->mutable_cause()->set_message(std::string(1 << 20, 'x'));
+  second.Send(huge);
+  EXPECT_TRUE(second.Ends());
+  EXPECT_EQ(first.Next().stop().cause().kind(), pb::Cause::NODE_LOST);
 }
 
 TEST_F(ServerTest, TheFirstEndpointThatAnswersWins) {
-  const std::vector<std::string> endpoints = {"127.0.0.1:1", server_->endpoints()[0]};
   const Result<RendezvousRoute> route =
-      FindRendezvous(endpoints, "job", Issue(authority_), Deadline::After(kWait));
+      Find(authority_, {"127.0.0.1:1", "not an address:1", server_->endpoints()[0]});
   EXPECT_TRUE(route.ok());
+}
+
+TEST_F(ServerTest, EveryEndpointThatFailedSaysHow) {
+  const Result<RendezvousRoute> route =
+      Find(authority_, {"127.0.0.1:1", "not an address:1"}, milliseconds(300));
+  ASSERT_FALSE(route.ok());
+  EXPECT_THAT(route.error().message,
+              HasSubstr("127.0.0.1:1 (Connection refused), not an address:1 (no numeric address)"));
 }
 
 TEST(ServerWithOneNodeTest, ListensNowhere) {
   CoordinatorOptions options = TwoNodes("job");
   options.nodes.pop_back();
-  const auto server = RendezvousServer::Start(options, pb::Credentials());
+  const auto server = RendezvousServer::Start(options, {}, pb::Credentials(), nullptr);
   ASSERT_TRUE(server.ok());
   EXPECT_TRUE((*server)->endpoints().empty());
 }

@@ -1,0 +1,3 @@
+// Precompiled for tests of the trainer.
+#include "packaging/cmake/precompiled/test.h"
+#include "trainer/torch_pch.h"

@@ -1,0 +1,20 @@
+// Ownership of what OpenSSL allocates.
+#pragma once
+
+#include <memory>
+
+namespace dslaunch {
+
+template <auto free_function>
+struct OpenSslFree {
+  template <class T>
+  void operator()(T* object) const {
+    free_function(object);
+  }
+};
+
+// OpenSslPtr<X509, X509_free>
+template <class T, auto free_function>
+using OpenSslPtr = std::unique_ptr<T, OpenSslFree<free_function>>;
+
+}  // namespace dslaunch

@@ -1,0 +1,29 @@
+// Mutual TLS 1.3 between the nodes of a job: each end shows a certificate of the job's own
+// authority and takes no other.
+#pragma once
+
+#include <asio/ip/tcp.hpp>
+#include <asio/ssl/context.hpp>
+#include <asio/ssl/stream.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "proto/contract/error.h"
+#include "proto/job.pb.h"
+
+namespace dslaunch {
+
+using TlsStream = asio::ssl::stream<asio::ip::tcp::socket>;
+
+// For either end. kInternal when the credentials are none.
+Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
+
+// After the handshake: the node of job `job_id` whose certificate the other end has proved to hold.
+std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id);
+
+// After a handshake that failed: what was wrong with the other end, as "it does not speak TLS".
+std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error);
+
+}  // namespace dslaunch

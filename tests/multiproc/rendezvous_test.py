@@ -1,0 +1,73 @@
+"""The open port of a running job, as those find it who do not belong to it."""
+
+import os
+import pathlib
+import socket
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, keepers_and_agents, main  # noqa: E402
+
+WAITS = 'touch "$FOLDER/up.$RANK"; while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done'
+PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # PEM's first line; how it begins for keys such as ours
+
+
+def listening_ports(pid):
+    """TCP ports that a process listens on."""
+    sockets = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            sockets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except FileNotFoundError:
+            pass
+    rows = [line.split() for table in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text()
+            .splitlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+
+
+class OpenPort(LauncherCase):
+    def setUp(self):
+        super().setUp()
+        self.job = self.start(TWO_BY_TWO, bash(WAITS), env={"FOLDER": str(self.folder)})
+        self.wait_for_files(self.job, "up.*", 4)
+        _, agents = keepers_and_agents(self.leftovers())
+        ports = {agent.pid: listening_ports(agent.pid) for agent in agents}
+        (self.agent_pid, (self.port,)), = [(pid, found) for pid, found in ports.items() if found]
+
+    def end(self):
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(self.job), self.job)
+        self.assert_nothing_left()
+
+    def agent_log(self):
+        return "".join(path.read_text() for path in self.folder.rglob("agent.log"))
+
+    def test_strangers_do_no_harm_and_are_told_of_once(self):
+        before = len(os.listdir(f"/proc/{self.agent_pid}/fd"))
+        for _ in range(10):
+            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                while stranger.recv(4096):
+                    pass
+        idle = [socket.create_connection(("127.0.0.1", self.port), timeout=10) for _ in range(900)]
+        # The last connection is accepted once an answer to one after it is here.
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as stranger:
+            stranger.sendall(b"x" * 100)
+            while stranger.recv(4096):
+                pass
+        self.assertLess(len(os.listdir(f"/proc/{self.agent_pid}/fd")), before + 550)
+        for connection in idle:
+            connection.close()
+        self.end()
+        log = self.agent_log()
+        self.assertEqual(1, log.count("refused a connection from 127.0.0.1: it does not speak TLS"), log)
+        self.assertEqual(1, log.count("too many wait here that have not proved who they are"), log)
+
+    def test_its_keys_are_nowhere_to_be_read(self):
+        self.assert_secret_nowhere(*PRIVATE_KEYS)
+        self.end()
+        self.assert_secret_nowhere(*PRIVATE_KEYS)
+
+
+if __name__ == "__main__":
+    main()
