@@ -115,7 +115,9 @@ void MemberSession::OnDialed(const asio::error_code& error) {
 void MemberSession::OnWrapped(Result<UniqueFd> plain) {
   if (plain.ok()) return Open(*std::move(plain));
   const Error& error = plain.error();
-  if (error.code != ExitCode::kNoPermission) return TryAgain(error.message);
+  if (error.code != ExitCode::kNoPermission) {
+    return TryAgain(error.message + "; if it has no --rdzv_token_file, leave it out here");
+  }
   End(ToInt(error.code),
       NodeZero() + ": " + error.message + "; give the commands of all nodes the same token");
 }
@@ -202,7 +204,12 @@ void MemberSession::OnClosed(const std::string& why) {
     return EndIfOver();
   }
   const bool is_end = why.starts_with("end of file") || why.starts_with("read: ");
-  if (heard_ || is_end) return TryAgain(heard_ ? "it has gone" : "it closed the connection");
+  if (heard_ || is_end) {
+    return TryAgain(heard_         ? "it has gone"
+                    : options_.tls ? "it closed the connection"
+                                   : "it closed the connection; if it has a --rdzv_token_file, "
+                                     "give it here too");
+  }
   End(ToInt(ExitCode::kUnavailable),
       "what listens at " + JoinHostPort(options_.host, options_.port) +
           " is not dslaunch's node 0 (" + why + "); give the address and a free port of node 0" +
