@@ -24,7 +24,7 @@ bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE;
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
-    : options_(std::move(options)) {
+    : options_(std::move(options)), attendees_(options_.nodes.size()) {
   last_tick_ = now;
   quorum_options_.nodes = options_.nodes;
   quorum_options_.may_share_machine = options_.may_share_machine;
@@ -49,7 +49,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
 void Coordinator::EnterPhase(Phase phase) {
   phase_ = phase;
   awaited_ = static_cast<size_t>(std::ranges::count_if(
-      attendees_, [this](const auto& entry) { return IsAwaited(entry.second); }));
+      Joined(), [this](const Attendee& attendee) { return IsAwaited(attendee); }));
 }
 
 bool Coordinator::IsAwaited(const Attendee& attendee) const {
@@ -84,7 +84,7 @@ std::vector<Outgoing> Coordinator::OnMessage(SessionId session, const pb::AgentM
   } else if (known == sessions_.end()) {
     Join(session, message, now);
   } else {
-    Attendee& attendee = attendees_.at(known->second);
+    Attendee& attendee = attendees_[known->second];
     if (std::exchange(attendee.suspect, false)) {
       Tell(NodeName(known->second) + " is heard again, after " +
            Seconds(now - attendee.last_heard));
@@ -107,8 +107,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
     return refuse("node " + std::to_string(index) + ", which the job does not have");
   if (message.join().slots() != options_.nodes[index].slots())
     return refuse(NodeName(index) + ": its slots differ");
-  const auto known = attendees_.find(index);
-  if (known != attendees_.end() && !known->second.lost_in)
+  Attendee& attendee = attendees_[index];
+  if (attendee.has_joined && !attendee.lost_in)
     return refuse(NodeName(index) + ": it has joined already");
   if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) {
     return Refuse(session, !IsSuccess(*cause_)
@@ -118,12 +118,15 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   }
   // While the job forms DecideQuorum says so, and ends it; later it must not.
   if (phase_ != Phase::kJoining && !options_.may_share_machine) {
-    for (const auto& [other, attendee] : attendees_) {
-      if (!attendee.lost_in && attendee.member.identity == message.join().identity())
-        return refuse(NodeName(index) + ": it is the same machine as " + NodeName(other));
+    for (const Attendee& other : Joined()) {
+      if (!other.lost_in && other.member.identity == message.join().identity()) {
+        return refuse(NodeName(index) + ": it is the same machine as " +
+                      NodeName(other.member.node_index));
+      }
     }
   }
-  Attendee attendee;
+  attendee = {};
+  attendee.has_joined = true;
   attendee.member = {index,
                      message.join().slots(),
                      message.join().identity(),
@@ -133,7 +136,6 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   attendee.session = session;
   attendee.last_heard = now;
   const bool is_twin = !identities_.insert(attendee.member.identity).second;
-  attendees_.insert_or_assign(index, std::move(attendee));
   sessions_.emplace(session, index);
   OnLateJoin(index, now);
   // A decision looks at all nodes: while many are still to come, most joins change nothing.
@@ -147,7 +149,7 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   const bool has_room = PickMembers(UsableMembers(), quorum_options_).size() > members_.size();
   // Once a node is done with its ranks, another start would only cost time.
   const bool near_end = std::ranges::any_of(
-      attendees_, [](const auto& entry) { return entry.second.in_epoch && entry.second.finished; });
+      Joined(), [](const Attendee& other) { return other.in_epoch && other.finished; });
   if (options_.policy.on_join() == pb::Policy::AT_ONCE && has_room && !near_end) {
     ended_.push_back({pb::Cause(), now, BestStep()});
     return Halt(pb::Cause(), NodeName(node_index) + " joined", milliseconds(0), now);
@@ -264,7 +266,7 @@ std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_p
   fenced_.erase(session);
   const auto known = sessions_.find(session);
   if (known != sessions_.end())
-    Lose(attendees_.at(known->second), "its agent vanished", Fence::kNo, now);
+    Lose(attendees_[known->second], "its agent vanished", Fence::kNo, now);
   return std::exchange(out_, {});
 }
 
@@ -275,25 +277,25 @@ void Coordinator::TryToForm(Clock::time_point now) {
   if (phase_ != Phase::kJoining && !next) return;
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
   quorum_options_.absent = NotExpected();
-  const QuorumDecision decision = DecideQuorum(now, UsableMembers(), quorum_options_);
-  if (decision.verdict == QuorumDecision::Verdict::kForm) return Form(decision, now);
+  QuorumDecision decision = DecideQuorum(now, UsableMembers(), quorum_options_);
+  if (decision.verdict == QuorumDecision::Verdict::kForm) return Form(std::move(decision), now);
   if (decision.verdict != QuorumDecision::Verdict::kFail) return;
   if (reports_.empty()) return Stop(decision.cause, now);
   Tell("no restart: " + decision.reason);
   Stop(ChooseFirstCause(reports_).cause, now);
 }
 
-void Coordinator::Form(const QuorumDecision& decision, Clock::time_point now) {
+void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
   ++epoch_;
   barrier_deadline_ = now + milliseconds(options_.timeouts.ready_ms());
   reports_.clear();
   members_.clear();
   hang_is_told_ = false;
-  for (auto& [index, attendee] : attendees_) {
+  for (Attendee& attendee : Joined()) {
     attendee.in_epoch = attendee.ready = attendee.finished = false;
     attendee.progress.clear();
   }
-  const RankAssignment ranks = AssignRanks(decision.members);
+  const RankAssignment ranks = AssignRanks(std::move(decision.members));
   for (const RankBlock& block : ranks.blocks) members_.push_back(block.node_index);
   const auto regular =
       std::ranges::count_if(options_.nodes, [](const pb::Node& node) { return !node.spare(); });
@@ -301,7 +303,7 @@ void Coordinator::Form(const QuorumDecision& decision, Clock::time_point now) {
     Tell("epoch " + std::to_string(epoch_) + ": " + decision.reason);
   const pb::NodeSet members = ToNodeSet(members_);
   for (const RankBlock& block : ranks.blocks) {
-    Attendee& attendee = attendees_.at(block.node_index);
+    Attendee& attendee = attendees_[block.node_index];
     attendee.in_epoch = true;
     attendee.first_rank = block.first_rank;
     pb::RendezvousMessage message;
@@ -347,7 +349,7 @@ void Coordinator::Halt(const pb::Cause& cause, const std::string& reason, millis
   *message.mutable_halt()->mutable_cause() = cause;
   message.mutable_halt()->set_reason(reason);
   message.mutable_halt()->set_delay_ms(static_cast<uint32_t>(delay.count()));
-  for (auto& [index, attendee] : attendees_) {
+  for (Attendee& attendee : Joined()) {
     if (attendee.lost_in || attendee.leaving) continue;
     attendee.halted = false;
     Send(attendee.session, message);
@@ -389,13 +391,13 @@ void Coordinator::CloseIfTornDown(Clock::time_point now) {
   *closed.mutable_cause() = first.cause;
   closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
   *closed.mutable_members() = ToNodeSet(members_);
-  for (const auto& [index, attendee] : attendees_) {
+  for (const Attendee& attendee : Joined()) {
     const bool had_part = attendee.in_epoch || epoch_ == 0;
     const bool lost_before = attendee.lost_in && !(had_part && *attendee.lost_in == epoch_);
-    if (!attendee.torn_down && !lost_before) closed.add_missing_nodes(index);
+    if (!attendee.torn_down && !lost_before) closed.add_missing_nodes(attendee.member.node_index);
   }
   closed.set_complete(closed.missing_nodes_size() == 0);
-  for (const auto& [index, attendee] : attendees_) {
+  for (const Attendee& attendee : Joined()) {
     if (!attendee.lost_in) Send(attendee.session, message, /*end_session=*/true);
   }
 }
@@ -466,7 +468,7 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
 void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
   const milliseconds dead(options_.timeouts.dead_ms());
   const milliseconds suspect(options_.timeouts.suspect_ms());
-  for (auto& [index, attendee] : attendees_) {
+  for (Attendee& attendee : Joined()) {
     if (attendee.lost_in) continue;
     if (since_last_tick >= dead / 2) {
       attendee.last_heard = now;
@@ -477,8 +479,8 @@ void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_poin
       Lose(attendee, "it was silent for " + Seconds(dead), Fence::kYes, now);
     } else if (silent >= suspect && since_last_tick < suspect / 2 &&
                !std::exchange(attendee.suspect, true)) {
-      Tell(NodeName(index) + " is silent for " + Seconds(silent) + "; after " + Seconds(dead) +
-           " it counts as lost");
+      Tell(NodeName(attendee.member.node_index) + " is silent for " + Seconds(silent) + "; after " +
+           Seconds(dead) + " it counts as lost");
     }
   }
 }
@@ -491,10 +493,10 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
   if (phase_ != Phase::kStarting) return;
   std::string late;
   uint32_t first_late = 0;
-  for (const auto& [index, attendee] : attendees_) {
+  for (const Attendee& attendee : Joined()) {
     if (attendee.ready || !attendee.in_epoch) continue;
-    if (late.empty()) first_late = index;
-    late += (late.empty() ? "" : ", ") + NodeName(index);
+    if (late.empty()) first_late = attendee.member.node_index;
+    late += (late.empty() ? "" : ", ") + NodeName(attendee.member.node_index);
   }
   reports_.push_back(
       ReportSince(MakeNodeCause(pb::Cause::TIMED_OUT, first_late, ExitCode::kTimedOut,
@@ -504,7 +506,7 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
 }
 
 void Coordinator::LoseWhoDidNotHalt(Clock::time_point now) {
-  for (auto& [index, attendee] : attendees_) {
+  for (Attendee& attendee : Joined()) {
     if (!attendee.lost_in && !attendee.IsEmptied())
       Lose(attendee, "it did not end its ranks in time", Fence::kYes, now);
   }
@@ -513,16 +515,16 @@ void Coordinator::LoseWhoDidNotHalt(Clock::time_point now) {
 void Coordinator::CheckProgress(Clock::time_point now) {
   if (phase_ != Phase::kRunning) return;
   std::vector<RankSteps> ranks;
-  for (const auto& [index, attendee] : attendees_) {
+  for (const Attendee& attendee : Joined()) {
     for (const auto& [rank, progress] : attendee.progress) ranks.push_back(progress.steps);
   }
   const HangDecision decision = DecideHang(now, ranks, {milliseconds(options_.policy.hang_ms())});
   if (decision.kind == HangDecision::Kind::kStraggler) {
-    for (auto& [index, attendee] : attendees_) {
+    for (Attendee& attendee : Joined()) {
       const auto slow = attendee.progress.find(decision.ranks.front());
       if (slow == attendee.progress.end()) continue;
       slow->second.steps.told_slow = decision.slowness;
-      Tell(decision.reason + " (" + NodeName(index) + ")");
+      Tell(decision.reason + " (" + NodeName(attendee.member.node_index) + ")");
     }
   }
   if (decision.kind == HangDecision::Kind::kHang && !std::exchange(hang_is_told_, true))
@@ -531,7 +533,7 @@ void Coordinator::CheckProgress(Clock::time_point now) {
 
 void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
   std::optional<uint32_t> first_node;
-  for (const auto& [index, attendee] : attendees_) {
+  for (const Attendee& attendee : Joined()) {
     pb::RendezvousMessage message;
     pb::Inspect& inspect = *message.mutable_inspect();
     inspect.set_reason(decision.reason);
@@ -539,7 +541,7 @@ void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
       if (attendee.in_epoch && attendee.progress.contains(rank)) inspect.add_ranks(rank);
     }
     if (inspect.ranks_size() == 0) continue;
-    if (!first_node) first_node = index;
+    if (!first_node) first_node = attendee.member.node_index;
     Send(attendee.session, std::move(message));
   }
   if (options_.policy.on_hang() == pb::Policy::REPORT) return;
@@ -547,7 +549,7 @@ void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
       MakeNodeCause(pb::Cause::HANG, *first_node, ExitCode::kTimedOut, decision.reason);
   if (decision.ranks.size() == 1) {
     cause.set_rank(static_cast<int>(decision.ranks.front()));
-    cause.set_local_rank(cause.rank() - static_cast<int>(attendees_.at(*first_node).first_rank));
+    cause.set_local_rank(cause.rank() - static_cast<int>(attendees_[*first_node].first_rank));
   }
   reports_.push_back(ReportSince(cause, *first_node, now, now));
   if (options_.policy.on_hang() == pb::Policy::RESTART) return EndEpoch(now);
@@ -558,7 +560,8 @@ void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
 
 std::vector<Member> Coordinator::UsableMembers() const {
   std::vector<Member> members;
-  for (const auto& [index, attendee] : attendees_) {
+  members.reserve(attendees_.size());
+  for (const Attendee& attendee : Joined()) {
     if (attendee.IsUsable()) members.push_back(attendee.member);
   }
   return members;
@@ -567,10 +570,10 @@ std::vector<Member> Coordinator::UsableMembers() const {
 std::vector<uint32_t> Coordinator::NotExpected() const {
   std::vector<uint32_t> indexes;
   for (uint32_t index = 0; index < options_.nodes.size(); ++index) {
-    const auto attendee = attendees_.find(index);
+    const Attendee& attendee = attendees_[index];
     const bool may_come =
         phase_ == Phase::kJoining && std::ranges::count(options_.absent_nodes, index) == 0;
-    const bool expected = attendee != attendees_.end() ? attendee->second.IsUsable() : may_come;
+    const bool expected = attendee.has_joined ? attendee.IsUsable() : may_come;
     if (!expected) indexes.push_back(index);
   }
   return indexes;
@@ -578,7 +581,7 @@ std::vector<uint32_t> Coordinator::NotExpected() const {
 
 std::optional<uint64_t> Coordinator::BestStep() const {
   std::optional<uint64_t> best;
-  for (const auto& [index, attendee] : attendees_) {
+  for (const Attendee& attendee : Joined()) {
     for (const auto& [rank, progress] : attendee.progress)
       best = std::max(best, std::optional(progress.steps.step));
   }
@@ -593,11 +596,11 @@ pb::Cause Coordinator::MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, 
 }
 
 void Coordinator::Tell(const std::string& text) {
-  const auto own = attendees_.find(options_.rendezvous_node);
-  if (own == attendees_.end() || own->second.lost_in) return;
+  const Attendee& own = attendees_[options_.rendezvous_node];
+  if (!own.has_joined || own.lost_in) return;
   pb::RendezvousMessage message;
   message.mutable_notice()->set_message(text);
-  Send(own->second.session, std::move(message));
+  Send(own.session, std::move(message));
 }
 
 void Coordinator::Refuse(SessionId session, const pb::Cause& cause) {
@@ -612,7 +615,7 @@ void Coordinator::Send(SessionId session, pb::RendezvousMessage message, bool en
 }
 
 void Coordinator::Broadcast(const pb::RendezvousMessage& message) {
-  for (const auto& [index, attendee] : attendees_) {
+  for (const Attendee& attendee : Joined()) {
     if (!attendee.lost_in) Send(attendee.session, message);
   }
 }

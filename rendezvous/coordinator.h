@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
+#include <ranges>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "proto/contract/deadline.h"
@@ -75,8 +77,8 @@ class Coordinator {
   };
 
   struct Attendee {
-    Member member;
     SessionId session = 0;
+    bool has_joined = false;
     Clock::time_point last_heard;
     bool suspect = false;
     std::optional<uint64_t> lost_in;  // the epoch
@@ -90,11 +92,17 @@ class Coordinator {
     bool finished = false;
     uint32_t first_rank = 0;
     std::map<uint32_t, Progress> progress;  // by rank
+    // Last, so that what every message and barrier looks at lies close together.
+    Member member;
 
     // Once it has to halt.
     bool IsEmptied() const { return leaving ? torn_down : halted; }
     bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   };
+
+  // Who has joined, in hostfile order.
+  auto Joined() { return attendees_ | std::views::filter(&Attendee::has_joined); }
+  auto Joined() const { return attendees_ | std::views::filter(&Attendee::has_joined); }
 
   void EnterPhase(Phase phase);
   // Whether the barrier of this phase waits for it.
@@ -112,7 +120,7 @@ class Coordinator {
   void OnStopJob(Attendee& attendee, const pb::Cause& cause, Clock::time_point now);
 
   void TryToForm(Clock::time_point now);
-  void Form(const QuorumDecision& decision, Clock::time_point now);
+  void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
   // With what failed in it (reports_).
   void EndEpoch(Clock::time_point now);
@@ -150,17 +158,19 @@ class Coordinator {
   Phase phase_ = Phase::kJoining;
   size_t awaited_ = 0;         // attendees for whom IsAwaited; a barrier must not look at each
   size_t still_expected_ = 0;  // nodes without which DecideQuorum cannot but wait: kJoining
-  std::set<std::string> identities_;        // of all that have joined
-  uint64_t epoch_ = 0;                      // of the ranks assigned last; 0 before the first
-  std::vector<uint32_t> members_;           // nodes with ranks in it
-  std::vector<EndedEpoch> ended_;           // oldest first
-  std::map<uint32_t, Attendee> attendees_;  // by node index; the newest of each
-  std::map<SessionId, uint32_t> sessions_;  // of attendees that are not lost
-  std::map<SessionId, pb::Cause> fenced_;   // sessions of lost ones that may still be open, and why
-  std::vector<FailureReport> reports_;      // of this epoch, in order of arrival
-  bool cause_is_final_ = false;             // what fails from now on is no cause of the job's end
-  std::optional<pb::Cause> cause_;          // set when stopping; kind NONE for success
-  bool hang_is_told_ = false;               // since the last step
+  std::unordered_set<std::string> identities_;  // of all that have joined
+  uint64_t epoch_ = 0;                          // of the ranks assigned last; 0 before the first
+  std::vector<uint32_t> members_;               // nodes with ranks in it
+  std::vector<EndedEpoch> ended_;               // oldest first
+  // By node index; of each node the newest. What is looked at for every message is found in one
+  // step, however many there are.
+  std::vector<Attendee> attendees_;
+  std::unordered_map<SessionId, uint32_t> sessions_;  // of attendees that are not lost
+  std::map<SessionId, pb::Cause> fenced_;  // sessions of lost ones that may still be open, and why
+  std::vector<FailureReport> reports_;     // of this epoch, in order of arrival
+  bool cause_is_final_ = false;            // what fails from now on is no cause of the job's end
+  std::optional<pb::Cause> cause_;         // set when stopping; kind NONE for success
+  bool hang_is_told_ = false;              // since the last step
   Clock::time_point last_tick_;
   Clock::time_point barrier_deadline_;  // of kStarting, kHalting and kStopping
   milliseconds delay_{0};               // of kWaiting

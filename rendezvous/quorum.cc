@@ -1,7 +1,9 @@
 #include "rendezvous/quorum.h"
 
 #include <algorithm>
-#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "rendezvous/cause.h"
 
@@ -48,13 +50,15 @@ NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint
 
 std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options) {
   const NodeBounds bounds = BoundsOf(options.nodes, options.min_nodes, options.max_nodes);
-  std::vector<Member> waiting = members;
-  std::sort(waiting.begin(), waiting.end(),
-            [](const Member& a, const Member& b) { return a.node_index < b.node_index; });
+  std::vector<const Member*> waiting;
+  waiting.reserve(members.size());
+  for (const Member& member : members) waiting.push_back(&member);
+  std::ranges::sort(waiting, {}, &Member::node_index);
   std::vector<Member> picked;
+  picked.reserve(std::min<size_t>(bounds.max, members.size()));
   const auto pick = [&](uint32_t up_to, auto wanted) {
-    for (const Member& member : waiting) {
-      if (picked.size() < up_to && wanted(member.node_index)) picked.push_back(member);
+    for (const Member* member : waiting) {
+      if (picked.size() < up_to && wanted(member->node_index)) picked.push_back(*member);
     }
   };
   const auto spare = [&](uint32_t index) { return options.nodes[index].spare(); };
@@ -63,14 +67,14 @@ std::vector<Member> PickMembers(const std::vector<Member>& members, const Quorum
   pick(bounds.max, [&](uint32_t index) { return !spare(index) && !set_aside(index); });
   pick(bounds.max, [&](uint32_t index) { return spare(index) && !set_aside(index); });
   pick(bounds.min, set_aside);
-  std::sort(picked.begin(), picked.end(),
-            [](const Member& a, const Member& b) { return a.node_index < b.node_index; });
+  std::ranges::sort(picked, {}, &Member::node_index);
   return picked;
 }
 
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options) {
-  std::map<std::string, uint32_t> seen;
+  std::unordered_map<std::string_view, uint32_t> seen;
+  seen.reserve(members.size());
   for (const Member& member : members) {
     const auto [other, is_new] = seen.emplace(member.identity, member.node_index);
     if (!is_new && !options.may_share_machine) {
@@ -82,7 +86,7 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
     }
   }
   const NodeBounds bounds = BoundsOf(options.nodes, options.min_nodes, options.max_nodes);
-  const std::vector<Member> picked = PickMembers(members, options);
+  std::vector<Member> picked = PickMembers(members, options);
   std::vector<uint32_t> missing;
   std::vector<uint32_t> absent;
   std::vector<bool> joined(options.nodes.size());
@@ -100,7 +104,6 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
   QuorumDecision decision;
   if (picked.size() >= bounds.min && (missing.empty() || late)) {
     decision.verdict = QuorumDecision::Verdict::kForm;
-    decision.members = picked;
     std::vector<uint32_t> taken;
     for (const Member& member : picked) taken.push_back(member.node_index);
     decision.reason = JoinNames(taken, options) + (taken.size() == 1 ? " gets" : " get") + " ranks";
@@ -112,6 +115,7 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
                          " too, though it failed often: fewer than " + std::to_string(bounds.min) +
                          " nodes would remain";
     }
+    decision.members = std::move(picked);
     return decision;
   }
   if (!late) {
@@ -131,8 +135,7 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
 }
 
 RankAssignment AssignRanks(std::vector<Member> members) {
-  std::sort(members.begin(), members.end(),
-            [](const Member& a, const Member& b) { return a.node_index < b.node_index; });
+  std::ranges::sort(members, {}, &Member::node_index);
   RankAssignment assignment;
   for (const Member& member : members) {
     const auto node_rank = static_cast<uint32_t>(assignment.blocks.size());

@@ -1,12 +1,16 @@
 // A whole job of N agents through the Coordinator, without a network: join, ranks, and the three
-// barriers. Prints one JSON object: seconds to the ranks and to the end, messages, bytes.
+// barriers. Prints one JSON object: seconds to the ranks and to the end, and of computing,
+// messages, bytes.
 //
 //   dslaunch-bench-rendezvous-core AGENTS
 #include <malloc.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <deque>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/coordinator.h"
@@ -16,15 +20,18 @@ namespace {
 
 constexpr uint32_t kSlots = 8;
 
-size_t HeapBytes() { return mallinfo2().uordblks; }
+size_t HeapBytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
 
 class Job {
  public:
   explicit Job(uint32_t agents) : agents_(agents), coordinator_(Options(), now_) {}
 
   void Run() {
-    const size_t heap_before = HeapBytes();
     const Clock::time_point begin = Clock::now();
+    const std::clock_t cpu_begin = std::clock();
     for (uint32_t node = 0; node < agents_; ++node) {
       pb::AgentMessage message = From(node, 0);
       pb::Join& join = *message.mutable_join();
@@ -40,14 +47,16 @@ class Job {
     const double assigned_s = SecondsSince(begin);
     Answer();
     const double total_s = SecondsSince(begin);
+    const double cpu_s = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
     if (closed_ != agents_) {
       std::fprintf(stderr, "only %u of %u agents saw the end\n", closed_, agents_);
       std::exit(1);
     }
     std::printf(
-        "{\"agents\": %u, \"assigned_s\": %.6f, \"total_s\": %.6f, \"messages\": %zu, "
+        "{\"agents\": %u, \"assigned_s\": %.6f, \"total_s\": %.6f, \"cpu_s\": %.6f, \"messages\": "
+        "%zu, "
         "\"bytes\": %zu, \"heap_bytes\": %zu}\n",
-        agents_, assigned_s, total_s, messages_, bytes_, HeapBytes() - heap_before);
+        agents_, assigned_s, total_s, cpu_s, messages_, bytes_, HeapBytes() - heap_before_);
   }
 
  private:
@@ -80,27 +89,27 @@ class Job {
     return message;
   }
 
-  // What the agents say travels as bytes, as it would over a network.
+  // What both sides say travels as bytes, as it would over a network.
   void Say(const pb::AgentMessage& message) {
     pb::AgentMessage arrived;
     arrived.ParseFromString(message.SerializeAsString());
     ++messages_;
-    for (Outgoing& outgoing : coordinator_.OnMessage(message.node_index() + 1, arrived, now_)) {
-      queue_.push_back(std::move(outgoing));
+    for (const Outgoing& outgoing :
+         coordinator_.OnMessage(message.node_index() + 1, arrived, now_)) {
+      on_the_way_.emplace_back(outgoing.session, outgoing.message.SerializeAsString());
     }
   }
 
   // Every agent does at once what it is told, until nobody is told anything.
   void Answer() {
-    while (!queue_.empty()) {
-      const Outgoing outgoing = std::move(queue_.front());
-      queue_.pop_front();
-      const std::string bytes = outgoing.message.SerializeAsString();
+    while (!on_the_way_.empty()) {
+      const auto [session, bytes] = std::move(on_the_way_.front());
+      on_the_way_.pop_front();
       ++messages_;
       bytes_ += bytes.size();
       pb::RendezvousMessage arrived;
       arrived.ParseFromString(bytes);
-      pb::AgentMessage answer = From(static_cast<uint32_t>(outgoing.session - 1), arrived.epoch());
+      pb::AgentMessage answer = From(static_cast<uint32_t>(session - 1), arrived.epoch());
       switch (arrived.message_case()) {
         case pb::RendezvousMessage::kAssignment:
           answer.mutable_ready();
@@ -121,10 +130,11 @@ class Job {
     }
   }
 
+  const size_t heap_before_ = HeapBytes();
   const uint32_t agents_;
   const Clock::time_point now_ = Clock::now();  // time stands still: nothing is late
   Coordinator coordinator_;
-  std::deque<Outgoing> queue_;
+  std::deque<std::pair<SessionId, std::string>> on_the_way_;  // to the agents
   size_t messages_ = 0;
   size_t bytes_ = 0;  // that the rendezvous sent
   uint32_t closed_ = 0;

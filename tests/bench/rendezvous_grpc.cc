@@ -1,0 +1,430 @@
+// A whole job of N agents through a real RendezvousServer: join, ranks, and the three barriers. The
+// rendezvous' own agent is in its process, as in a job; the others have a connection each, TCP with
+// mutual TLS on loopback, and share another process, so that the first one's memory is the
+// server's. Prints one JSON object.
+//
+//   dslaunch-bench-rendezvous-grpc AGENTS
+//   dslaunch-bench-rendezvous-grpc AGENTS ENDPOINT     the other process; the first one starts it
+#include <fcntl.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+#include <google/protobuf/util/delimited_message_util.h>
+#include <malloc.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/unique_fd.h"
+#include "rendezvous/certificate_authority.h"
+#include "rendezvous/client.h"
+#include "rendezvous/server.h"
+
+namespace dslaunch {
+namespace {
+
+using google::protobuf::io::FileInputStream;
+using google::protobuf::util::ParseDelimitedFromZeroCopyStream;
+using google::protobuf::util::SerializeDelimitedToFileDescriptor;
+
+constexpr char kJobId[] = "bench";
+constexpr uint32_t kSlots = 8;
+constexpr uint32_t kConnectAlone = 50;  // agents, one after the other: what one handshake takes
+constexpr int kConnectAtOnce = 16;      // the others
+constexpr milliseconds kWait(300'000);  // for anything
+constexpr milliseconds kTick(500);
+
+[[noreturn]] void Fail(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  std::_Exit(1);  // gRPC's threads run
+}
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// A point that all agents of a process get to.
+class Milestone {
+ public:
+  explicit Milestone(uint32_t agents) : missing_(agents) {}
+
+  void Reach() {
+    const std::lock_guard lock(mutex_);
+    if (--missing_ > 0) return;
+    reached_at_ = Clock::now();
+    reached_.notify_all();
+  }
+  // When the last one did.
+  Clock::time_point Await() {
+    std::unique_lock lock(mutex_);
+    if (!reached_.wait_for(lock, kWait, [this] { return missing_ == 0; }))
+      Fail(std::to_string(missing_) + " agents are not told how the job goes on");
+    return reached_at_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable reached_;
+  uint32_t missing_;
+  Clock::time_point reached_at_;
+};
+
+struct Milestones {
+  explicit Milestones(uint32_t agents) : assigned(agents), closed(agents) {}
+  Milestone assigned;
+  Milestone closed;
+};
+
+// Does at once what it is told, as if its workers started and ended in no time.
+class Agent {
+ public:
+  Agent(std::shared_ptr<grpc::Channel> channel, uint32_t node, Milestones* milestones)
+      : node_(node),
+        milestones_(milestones),
+        client_(
+            std::move(channel),
+            [this](const pb::RendezvousMessage& message) { OnMessage(message); },
+            [](const std::string&) {}) {}
+
+  void Join(const std::string& reached_at) {
+    pb::AgentMessage message;
+    pb::Join& join = *message.mutable_join();
+    join.set_slots(kSlots);
+    join.set_identity("machine " + std::to_string(node_));
+    join.set_master_port(29'500);
+    join.set_reached_at(reached_at);
+    join.set_address(reached_at);
+    Send(std::move(message), 0);
+  }
+
+ private:
+  void OnMessage(const pb::RendezvousMessage& message) {
+    pb::AgentMessage answer;
+    switch (message.message_case()) {
+      case pb::RendezvousMessage::kAssignment:
+        milestones_->assigned.Reach();
+        answer.mutable_ready();
+        break;
+      case pb::RendezvousMessage::kAllReady:
+        answer.mutable_finished();
+        break;
+      case pb::RendezvousMessage::kStop:
+        answer.mutable_torn_down();
+        break;
+      case pb::RendezvousMessage::kClosed:
+        if (!message.closed().complete()) Fail("the job ended without some of its agents");
+        return milestones_->closed.Reach();
+      case pb::RendezvousMessage::kRefused:
+        Fail(message.refused().cause().message());
+      default:
+        return;
+    }
+    Send(std::move(answer), message.epoch());
+  }
+
+  void Send(pb::AgentMessage message, uint64_t epoch) {
+    message.set_job_id(kJobId);
+    message.set_node_index(node_);
+    message.set_epoch(epoch);
+    client_.Send(std::move(message));
+  }
+
+  const uint32_t node_;
+  Milestones* const milestones_;
+  RendezvousClient client_;
+};
+
+// A channel connects only while some thread polls; in an agent those of its own server do.
+class Pollers {
+ public:
+  ~Pollers() { queue_.Shutdown(); }
+
+ private:
+  void Poll() {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  grpc::CompletionQueue queue_;
+  std::jthread first_{[this] { Poll(); }};
+  std::jthread second_{[this] { Poll(); }};
+};
+
+// --- The process of the other agents. It reads their credentials and, as empty ones, the two
+// signals to connect and to join; it prints a line after each.
+
+// False when nobody is there to say more.
+bool Read(FileInputStream& input, pb::Credentials& credentials) {
+  return ParseDelimitedFromZeroCopyStream(&credentials, &input, /*clean_eof=*/nullptr);
+}
+
+struct Handshakes {
+  std::vector<double> alone_s;  // each of those that were made one after the other
+  double total_s = 0;           // of all
+};
+
+Handshakes Connect(const std::string& endpoint, const std::vector<pb::Credentials>& credentials,
+                   std::vector<RendezvousRoute>& routes) {
+  routes.resize(credentials.size());
+  const auto connect = [&](size_t agent) {
+    Result<RendezvousRoute> route =
+        FindRendezvous({endpoint}, kJobId, credentials[agent], Deadline::After(kWait));
+    if (!route.ok()) Fail(route.error().message);
+    routes[agent] = *std::move(route);
+  };
+  Handshakes handshakes;
+  const Clock::time_point begin = Clock::now();
+  std::atomic<size_t> next = 0;
+  for (; next < std::min<size_t>(kConnectAlone, credentials.size()); ++next) {
+    const Clock::time_point one = Clock::now();
+    connect(next);
+    handshakes.alone_s.push_back(SecondsSince(one));
+  }
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kConnectAtOnce; ++i) {
+      threads.emplace_back([&] {
+        for (size_t agent = next++; agent < credentials.size(); agent = next++) connect(agent);
+      });
+    }
+  }
+  handshakes.total_s = SecondsSince(begin);
+  return handshakes;
+}
+
+double Median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+int BeTheOthers(uint32_t agents, const std::string& endpoint) {
+  FileInputStream input(STDIN_FILENO);
+  std::vector<pb::Credentials> credentials(agents - 1);
+  for (pb::Credentials& one : credentials) {
+    if (!Read(input, one)) return 1;
+  }
+  pb::Credentials signal;
+  if (!Read(input, signal)) return 1;
+  const Pollers pollers;
+  std::vector<RendezvousRoute> routes;
+  const Handshakes handshakes = Connect(endpoint, credentials, routes);
+  std::printf("%.6f %.6f\n", handshakes.total_s, Median(handshakes.alone_s));
+  std::fflush(stdout);
+
+  if (!Read(input, signal)) return 1;
+  Milestones milestones(agents - 1);
+  std::vector<std::unique_ptr<Agent>> all;
+  for (uint32_t node = 1; node < agents; ++node) {
+    const RendezvousRoute& route = routes[node - 1];
+    all.push_back(std::make_unique<Agent>(route.channel, node, &milestones));
+    all.back()->Join(route.address);
+  }
+  const Clock::time_point assigned = milestones.assigned.Await();
+  const Clock::time_point closed = milestones.closed.Await();
+  // This clock is the same in all processes.
+  std::printf("%lld %lld\n", static_cast<long long>(assigned.time_since_epoch().count()),
+              static_cast<long long>(closed.time_since_epoch().count()));
+  std::fflush(stdout);
+  return 0;
+}
+
+// --- The process of the rendezvous.
+
+// One connection takes a descriptor in each of the two.
+void RaiseFileLimit(uint32_t agents) {
+  constexpr rlim_t kOthers = 100;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_max < agents + kOthers)
+    Fail("too few open files are allowed (ulimit -Hn) for " + std::to_string(agents) + " agents");
+}
+
+// Starts this program once more, with pipes to its stdin and from its stdout.
+class OtherProcess {
+ public:
+  OtherProcess(uint32_t agents, std::string endpoint) {
+    int to[2];
+    int from[2];
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) Fail("no pipe");
+    UniqueFd its_stdin(to[0]);
+    UniqueFd its_stdout(from[1]);
+    to_.Reset(to[1]);
+    from_.Reset(from[0]);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, its_stdin.get(), STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, its_stdout.get(), STDOUT_FILENO);
+    std::string name = "/proc/self/exe";
+    std::string count = std::to_string(agents);
+    char* argv[] = {name.data(), count.data(), endpoint.data(), nullptr};
+    if (posix_spawn(&pid_, argv[0], &actions, nullptr, argv, environ) != 0) Fail("cannot start");
+    posix_spawn_file_actions_destroy(&actions);
+  }
+
+  void Write(const pb::Credentials& credentials) {
+    if (!SerializeDelimitedToFileDescriptor(credentials, to_.get())) Fail("the agents are gone");
+  }
+  void Signal() { Write(pb::Credentials()); }
+
+  // The two numbers of its next line; time goes on for the rendezvous meanwhile.
+  template <class Number>
+  std::pair<Number, Number> Hear(RendezvousServer& server) {
+    const Deadline deadline = Deadline::After(kWait);
+    std::string line;
+    while (!line.ends_with('\n')) {
+      pollfd readable{from_.get(), POLLIN, 0};
+      if (poll(&readable, 1, static_cast<int>(kTick.count())) == 0) {
+        server.Tick();
+        if (deadline.Expired()) Fail("the agents do not answer");
+        continue;
+      }
+      char byte = 0;
+      if (read(from_.get(), &byte, 1) != 1) Fail("the agents are gone");
+      line += byte;
+    }
+    std::pair<Number, Number> numbers;
+    std::istringstream(line) >> numbers.first >> numbers.second;
+    return numbers;
+  }
+
+  void AwaitEnd() {
+    int status = 0;
+    if (waitpid(pid_, &status, 0) != pid_ || status != 0) Fail("the agents did not end well");
+  }
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd to_;
+  UniqueFd from_;
+};
+
+CoordinatorOptions Options(uint32_t agents) {
+  CoordinatorOptions options;
+  options.job_id = kJobId;
+  options.one_machine = true;
+  for (uint32_t node = 0; node < agents; ++node) {
+    pb::Node& added = options.nodes.emplace_back();
+    added.set_name("node" + std::to_string(node));
+    added.set_slots(kSlots);
+  }
+  const auto wait_ms = static_cast<uint32_t>(kWait.count());
+  options.timeouts.set_join_ms(wait_ms);
+  options.timeouts.set_ready_ms(wait_ms);
+  options.timeouts.set_grace_ms(10'000);
+  options.timeouts.set_teardown_ms(5'000);
+  options.timeouts.set_suspect_ms(wait_ms);  // these agents have no heartbeat
+  options.timeouts.set_dead_ms(wait_ms);
+  return options;
+}
+
+// TCP connections that the system knows as established, by their end at this port.
+uint32_t CountConnections(int port) {
+  constexpr char kEstablished[] = "01";
+  uint32_t count = 0;
+  for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+    std::ifstream file(table);
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    std::string number, local, remote, state;
+    while (file >> number >> local >> remote >> state) {
+      const int its_port = std::stoi(local.substr(local.rfind(':') + 1), nullptr, 16);
+      if (its_port == port && state == kEstablished) ++count;
+      file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    }
+  }
+  return count;
+}
+
+// In bytes: VmRSS or VmHWM.
+size_t OwnMemory(const std::string& which) {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    size_t kib = 0;
+    if (word == which + ":" && status >> kib) return kib * 1024;
+  }
+  Fail("/proc/self/status has no " + which);
+}
+
+size_t HeapBytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+Clock::time_point AtCount(int64_t count) { return Clock::time_point(Clock::duration(count)); }
+
+int BeTheRendezvous(uint32_t agents) {
+  RaiseFileLimit(agents);
+  Result<CertificateAuthority> authority = CertificateAuthority::Create(kJobId);
+  if (!authority.ok()) Fail(authority.error().message);
+  const auto issue = [&](uint32_t node) {
+    Result<pb::Credentials> credentials = authority->Issue("node" + std::to_string(node));
+    if (!credentials.ok()) Fail(credentials.error().message);
+    return *std::move(credentials);
+  };
+  auto started = RendezvousServer::Start(Options(agents), issue(0));
+  if (!started.ok()) Fail(started.error().message);
+  RendezvousServer& server = **started;
+  const std::string& endpoint = server.endpoints().front();
+  OtherProcess others(agents, endpoint);
+  for (uint32_t node = 1; node < agents; ++node) others.Write(issue(node));
+  std::ofstream("/proc/self/clear_refs") << 5;  // VmHWM begins anew
+  const size_t rss_before = OwnMemory("VmRSS");
+  const size_t heap_before = HeapBytes();
+
+  others.Signal();
+  const auto [connect_s, handshake_s] = others.Hear<double>(server);
+  const uint32_t connections =
+      CountConnections(std::stoi(endpoint.substr(endpoint.rfind(':') + 1)));
+  if (connections != agents - 1)
+    Fail(std::to_string(connections) + " connections instead of " + std::to_string(agents - 1));
+  const size_t rss_connected = OwnMemory("VmRSS");
+  const size_t heap_connected = HeapBytes();
+
+  Milestones milestones(1);
+  Agent own(server.InProcessChannel(), 0, &milestones);
+  const Clock::time_point begin = Clock::now();
+  others.Signal();
+  own.Join("");
+  const auto [assigned, closed] = others.Hear<int64_t>(server);
+  const Clock::time_point all_assigned = std::max(AtCount(assigned), milestones.assigned.Await());
+  const Clock::time_point all_closed = std::max(AtCount(closed), milestones.closed.Await());
+  others.AwaitEnd();
+  std::printf(
+      "{\"agents\": %u, \"connections\": %u, \"connect_s\": %.6f, \"handshake_s\": %.6f, "
+      "\"assigned_s\": %.6f, \"total_s\": %.6f, \"rss_bytes\": %zu, \"heap_bytes\": %zu, "
+      "\"peak_rss_bytes\": %zu}\n",
+      agents, connections, connect_s, handshake_s,
+      std::chrono::duration<double>(all_assigned - begin).count(),
+      std::chrono::duration<double>(all_closed - begin).count(), rss_connected - rss_before,
+      heap_connected - heap_before, OwnMemory("VmHWM") - rss_before);
+  return 0;
+}
+
+}  // namespace
+}  // namespace dslaunch
+
+int main(int argc, char** argv) {
+  const long agents = argc >= 2 ? std::atol(argv[1]) : 0;
+  if (argc > 3 || agents < 2 || agents > 10'000) {
+    std::fprintf(stderr, "usage: %s AGENTS   (2 to 10000)\n", argv[0]);
+    return 64;
+  }
+  const auto count = static_cast<uint32_t>(agents);
+  return argc == 3 ? dslaunch::BeTheOthers(count, argv[2]) : dslaunch::BeTheRendezvous(count);
+}
