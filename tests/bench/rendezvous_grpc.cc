@@ -32,6 +32,7 @@
 #include "rendezvous/certificate_authority.h"
 #include "rendezvous/client.h"
 #include "rendezvous/server.h"
+#include "rendezvous/tunnel.h"
 
 namespace dslaunch {
 namespace {
@@ -147,24 +148,6 @@ class Agent {
   RendezvousClient client_;
 };
 
-// A channel connects only while some thread polls; in an agent those of its own server do.
-class Pollers {
- public:
-  ~Pollers() { queue_.Shutdown(); }
-
- private:
-  void Poll() {
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-
-  grpc::CompletionQueue queue_;
-  std::jthread first_{[this] { Poll(); }};
-  std::jthread second_{[this] { Poll(); }};
-};
-
 // --- The process of the other agents. It reads their credentials and, as empty ones, the two
 // signals to connect and to join; it prints a line after each.
 
@@ -183,7 +166,7 @@ Handshakes Connect(const std::string& endpoint, const std::vector<pb::Credential
   routes.resize(credentials.size());
   const auto connect = [&](size_t agent) {
     Result<RendezvousRoute> route =
-        FindRendezvous({endpoint}, kJobId, credentials[agent], Deadline::After(kWait));
+        FindRendezvous({endpoint}, kJobId, 0, credentials[agent], Deadline::After(kWait));
     if (!route.ok()) Fail(route.error().message);
     routes[agent] = *std::move(route);
   };
@@ -220,7 +203,6 @@ int BeTheOthers(uint32_t agents, const std::string& endpoint) {
   }
   pb::Credentials signal;
   if (!Read(input, signal)) return 1;
-  const Pollers pollers;
   std::vector<RendezvousRoute> routes;
   const Handshakes handshakes = Connect(endpoint, credentials, routes);
   std::printf("%.6f %.6f\n", handshakes.total_s, Median(handshakes.alone_s));
@@ -245,14 +227,15 @@ int BeTheOthers(uint32_t agents, const std::string& endpoint) {
 
 // --- The process of the rendezvous.
 
-// One connection takes a descriptor in each of the two.
+// A connection takes its socket and a socketpair; at its agent's end also what a loop needs.
 void RaiseFileLimit(uint32_t agents) {
+  constexpr rlim_t kEach = 6;
   constexpr rlim_t kOthers = 100;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_max < agents + kOthers)
+  if (limit.rlim_max < kEach * agents + kOthers)
     Fail("too few open files are allowed (ulimit -Hn) for " + std::to_string(agents) + " agents");
 }
 
@@ -318,7 +301,6 @@ class OtherProcess {
 CoordinatorOptions Options(uint32_t agents) {
   CoordinatorOptions options;
   options.job_id = kJobId;
-  options.one_machine = true;
   for (uint32_t node = 0; node < agents; ++node) {
     pb::Node& added = options.nodes.emplace_back();
     added.set_name("node" + std::to_string(node));
@@ -373,11 +355,15 @@ int BeTheRendezvous(uint32_t agents) {
   Result<CertificateAuthority> authority = CertificateAuthority::Create(kJobId);
   if (!authority.ok()) Fail(authority.error().message);
   const auto issue = [&](uint32_t node) {
-    Result<pb::Credentials> credentials = authority->Issue("node" + std::to_string(node));
+    Result<pb::Credentials> credentials = authority->Issue(node, "node" + std::to_string(node));
     if (!credentials.ok()) Fail(credentials.error().message);
     return *std::move(credentials);
   };
-  auto started = RendezvousServer::Start(Options(agents), issue(0));
+  ListenOptions listen;
+  listen.loopback_only = true;
+  auto started = RendezvousServer::Start(
+      Options(agents), listen, issue(0),
+      [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); });
   if (!started.ok()) Fail(started.error().message);
   RendezvousServer& server = **started;
   const std::string& endpoint = server.endpoints().front();
