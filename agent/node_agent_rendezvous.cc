@@ -83,6 +83,11 @@ void NodeAgent::OnRendezvousMessage(const pb::RendezvousMessage& message) {
     case pb::RendezvousMessage::kNotice:
       Notify(message.notice().message());
       break;
+    case pb::RendezvousMessage::kOutdated:
+      log_.Write("the rendezvous is at epoch " + std::to_string(message.epoch()) +
+                 " and did not take '" + message.outdated().what() + "' of epoch " +
+                 std::to_string(message.outdated().epoch()));
+      break;
     case pb::RendezvousMessage::kAllReady: {
       pb::NodeEvent event;
       event.mutable_running()->set_epoch(message.epoch());

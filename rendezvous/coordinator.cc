@@ -160,7 +160,8 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
 
 void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
                          Clock::time_point now) {
-  // What an agent says of an older epoch is void, and so is what one without ranks says of them.
+  if (IsOutdated(attendee, message)) return RefuseOutdated(attendee.session, message);
+  // What an agent without ranks says of them is void.
   const bool current = attendee.in_epoch && message.epoch() == epoch_;
   switch (message.message_case()) {
     case pb::AgentMessage::kHeartbeat:
@@ -190,6 +191,28 @@ void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
   }
 }
 
+bool Coordinator::IsOutdated(const Attendee& attendee, const pb::AgentMessage& message) const {
+  if (message.epoch() >= epoch_) return false;
+  switch (message.message_case()) {
+    case pb::AgentMessage::kReady:
+    case pb::AgentMessage::kFinished:
+    case pb::AgentMessage::kWorkerFailed:
+      return true;
+    case pb::AgentMessage::kHalted:
+      return attendee.in_epoch;  // a spare has no epoch that it could name
+    default:
+      return false;
+  }
+}
+
+void Coordinator::RefuseOutdated(SessionId session, const pb::AgentMessage& message) {
+  pb::RendezvousMessage reply;
+  reply.mutable_outdated()->set_epoch(message.epoch());
+  reply.mutable_outdated()->set_what(
+      message.GetDescriptor()->FindFieldByNumber(message.message_case())->name());
+  Send(session, std::move(reply));
+}
+
 void Coordinator::OnHeartbeat(Attendee& attendee, const pb::AgentMessage& message,
                               Clock::time_point now) {
   pb::RendezvousMessage reply;
@@ -215,8 +238,7 @@ void Coordinator::OnHeartbeat(Attendee& attendee, const pb::AgentMessage& messag
 
 void Coordinator::OnHalted(Attendee& attendee, const pb::AgentMessage& message,
                            Clock::time_point now) {
-  // A spare has no epoch that it could name.
-  if (attendee.halted || (attendee.in_epoch && message.epoch() != epoch_)) return;
+  if (attendee.halted) return;
   Update(attendee, [&] { attendee.halted = true; });
   attendee.member.master_port = message.halted().master_port();
   attendee.has_left_processes = message.halted().left_size() > 0;
@@ -229,6 +251,14 @@ void Coordinator::OnHalted(Attendee& attendee, const pb::AgentMessage& message,
 
 void Coordinator::OnWorkerFailed(Attendee& attendee, const pb::WorkerFailed& failed,
                                  Clock::time_point now) {
+  const int rank = failed.cause().rank();
+  const bool is_own =
+      rank < 0 || static_cast<uint32_t>(rank) - attendee.first_rank < attendee.member.slots;
+  if (!is_own) {
+    return Lose(attendee,
+                "its agent spoke of rank " + std::to_string(rank) + ", which is not its own",
+                Fence::kYes, now);
+  }
   if (cause_is_final_) return;
   reports_.push_back(ReportOf(failed, attendee.member.node_index, now));
   if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndEpoch(now);

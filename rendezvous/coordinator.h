@@ -114,6 +114,9 @@ class Coordinator {
   void Join(SessionId session, const pb::AgentMessage& message, Clock::time_point now);
   void OnLateJoin(uint32_t node_index, Clock::time_point now);
   void Handle(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
+  // It speaks of an epoch that is over.
+  bool IsOutdated(const Attendee& attendee, const pb::AgentMessage& message) const;
+  void RefuseOutdated(SessionId session, const pb::AgentMessage& message);
   void OnHeartbeat(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
   void OnHalted(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
   void OnWorkerFailed(Attendee& attendee, const pb::WorkerFailed& failed, Clock::time_point now);

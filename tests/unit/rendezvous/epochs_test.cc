@@ -11,6 +11,7 @@ using Phase = Coordinator::Phase;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 // Nodes 0 to 2 and the spare 3; two to three run the job, which may be restarted twice.
 class ElasticTest : public CoordinatorFixture {
@@ -220,13 +221,30 @@ TEST_F(ElasticTest, WhatWasAnsweredToAnOlderEpochDoesNotCount) {
   for (uint32_t node = 0; node < 4; ++node) Halted(node);
   ASSERT_EQ(coordinator_->epoch(), 2u);
   for (uint32_t node = 0; node < 3; ++node) Ready(node);
-  EXPECT_THAT(Say(old), IsEmpty());
+  std::vector<Outgoing> answers = Say(old);
   old.mutable_finished();
   for (uint32_t node = 0; node < 3; ++node) {
     old.set_node_index(node);
-    EXPECT_THAT(Say(old), IsEmpty());
+    for (Outgoing& answer : Say(old)) answers.push_back(std::move(answer));
   }
+  ASSERT_THAT(answers, SizeIs(4));
+  for (const Outgoing& answer : answers) {
+    EXPECT_EQ(answer.message.epoch(), 2u);
+    EXPECT_EQ(answer.message.outdated().epoch(), 1u);
+    EXPECT_FALSE(answer.end_session);
+  }
+  EXPECT_EQ(answers[0].message.outdated().what(), "worker_failed");
+  EXPECT_EQ(answers[3].message.outdated().what(), "finished");
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
+}
+
+TEST_F(ElasticTest, AnAgentThatSpeaksOfRanksThatAreNotItsOwnIsLost) {
+  Start();
+  const Case refused = To(1, Failed(1, 9, 7), Case::kRefused);
+  EXPECT_EQ(refused.refused().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_THAT(refused.refused().cause().message(),
+              HasSubstr("its agent spoke of rank 9, which is not its own"));
+  EXPECT_EQ(coordinator_->phase(), Phase::kHalting);
 }
 
 TEST_F(ElasticTest, ANodeThatDoesNotHaltInTimeIsLost) {
