@@ -14,7 +14,7 @@
 #include "proto/node_set.h"
 #include "rendezvous/cause.h"
 #include "rendezvous/coordinator.h"
-#include "tests/unit/rendezvous/random_seed.h"
+#include "tests/support/random_seed.h"
 
 namespace dslaunch {
 namespace {
