@@ -5,6 +5,7 @@
 
 #include "agent/node_agent.h"
 #include "agent/node_identity.h"
+#include "agent/rendezvous_options.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -15,20 +16,9 @@ constexpr milliseconds kMoveSlack(10'000);  // beyond what the front end waits b
 }  // namespace
 
 Result<void> NodeAgent::OpenRendezvous(const pb::MoveRequest& last) {
-  CoordinatorOptions options;
-  options.job_id = prepare_.job_id();
-  options.nodes.assign(prepare_.nodes().begin(), prepare_.nodes().end());
-  options.timeouts = prepare_.timeouts();
-  options.policy = prepare_.policy();
-  options.one_machine = prepare_.local();
-  options.may_share_machine = prepare_.may_share_machine();
-  options.rendezvous_node = prepare_.node_index();
-  options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
-  options.epoch = last.epoch();
-  options.restarts = last.restarts();
-  options.epoch_ended_by = last.cause();
-  DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
-                 RendezvousServer::Start(std::move(options), prepare_.credentials()));
+  DSL_TRY_ASSIGN(
+      std::unique_ptr<RendezvousServer> server,
+      RendezvousServer::Start(RendezvousOptions(prepare_, last), prepare_.credentials()));
   const std::lock_guard lock(server_mutex_);
   server_ = std::move(server);
   return {};

@@ -15,6 +15,7 @@
 #include "cli/job_output.h"
 #include "cli/job_story.h"
 #include "cli/launch_plan.h"
+#include "cli/move_decision.h"
 #include "cli/node_client.h"
 #include "cli/node_connector.h"
 #include "cli/outcome.h"
@@ -123,6 +124,7 @@ class LaunchSession {
   void OnRendezvousLost(size_t index, const pb::RendezvousLost& lost);
   void MoveIfHostIsGone();
   bool IsHostGone() const;
+  std::vector<MoveView> MoveViews() const;
   void MoveTo(size_t host);
   void OnMoved(size_t host, const pb::MoveRequest& request);
   void StopWithout(const std::string& why);

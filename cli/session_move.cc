@@ -4,7 +4,6 @@
 // both go on would write over each other. It sees both sides, and waits until the lost node has
 // surely ended its ranks: its link is over, or it has been silent for as long as its own lease and
 // all that follows from its end take.
-#include <algorithm>
 #include <utility>
 
 #include "cli/count.h"
@@ -26,25 +25,28 @@ void LaunchSession::OnRendezvousLost(size_t index, const pb::RendezvousLost& los
 
 bool LaunchSession::IsHostGone() const {
   const NodeState& host = nodes_[prepare_.rendezvous_node()];
-  if (host.ended) return true;
-  const pb::Timeouts& timeouts = options_.timeouts;
-  return host.client->silence().SilentFor(Clock::now()) >=
-         milliseconds(timeouts.lease_ms() + timeouts.grace_ms() + timeouts.teardown_ms());
+  return host.ended ||
+         host.client->silence().SilentFor(Clock::now()) >= GoneAfter(options_.timeouts);
 }
 
-// All that can still be heard must have noticed: else one of them would go on in the old epoch.
-void LaunchSession::MoveIfHostIsGone() {
-  if (!rendezvous_lost_ || moving_ || story_.ending() || !IsHostGone()) return;
-  std::optional<size_t> next;
+std::vector<MoveView> LaunchSession::MoveViews() const {
+  const Clock::time_point now = Clock::now();
+  std::vector<MoveView> views;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const NodeState& node = nodes_[i];
-    if (i == prepare_.rendezvous_node() || !node.client || node.stream_ended) continue;
-    if (node.awaits_move) {
-      if (!next || (nodes_[*next].planned->spare && !node.planned->spare)) next = i;
-    } else if (story_.IsPart(i) && node.client->silence().SilentFor(Clock::now()) < dead_after()) {
-      return;
-    }
+    MoveView& view = views.emplace_back();
+    view.connected = node.client && !node.stream_ended;
+    view.awaits_move = node.awaits_move;
+    view.spare = node.planned->spare;
+    view.is_part = story_.IsPart(i);
+    view.silent = node.client && node.client->silence().SilentFor(now) >= dead_after();
   }
+  return views;
+}
+
+void LaunchSession::MoveIfHostIsGone() {
+  if (!rendezvous_lost_ || moving_ || story_.ending() || !IsHostGone()) return;
+  const std::optional<size_t> next = DecideMove(MoveViews(), prepare_.rendezvous_node());
   if (!next) return;
   Abandon(prepare_.rendezvous_node());
   if (story_.restarts() >= options_.policy.max_restarts()) return StopWithout("no restart is left");
@@ -53,14 +55,8 @@ void LaunchSession::MoveIfHostIsGone() {
 
 void LaunchSession::MoveTo(size_t host) {
   moving_ = true;
-  pb::MoveRequest request;
-  request.set_rendezvous_node(static_cast<uint32_t>(host));
-  request.set_epoch(std::max(rendezvous_lost_->epoch(), story_.epoch()));
-  request.set_restarts(story_.restarts() + 1);
-  *request.mutable_cause() = rendezvous_lost_->cause();
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].awaits_move) request.add_absent_nodes(static_cast<uint32_t>(i));
-  }
+  const pb::MoveRequest request =
+      MakeMoveRequest(host, *rendezvous_lost_, story_.epoch(), story_.restarts(), MoveViews());
   nodes_[host].client->Move(request, [this, host, request](Result<pb::RendezvousOpened> opened) {
     moving_ = false;
     if (story_.ending()) return;
