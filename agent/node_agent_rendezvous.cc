@@ -119,6 +119,7 @@ void NodeAgent::AwaitMove(const pb::Cause& cause) {
                           timeouts.teardown_ms());
   pb::NodeEvent event;
   event.mutable_rendezvous_lost()->set_epoch(epoch_);
+  event.mutable_rendezvous_lost()->set_idle(phase_ == Phase::kIdle);
   *event.mutable_rendezvous_lost()->mutable_cause() = cause;
   events_.Emit(std::move(event));
   if (phase_ > Phase::kWorking) return;

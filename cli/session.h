@@ -82,8 +82,10 @@ class LaunchSession {
     bool given_up = false;         // it did not end in time
     bool stream_ended = false;     // of Run
     bool ended = false;            // nothing more will come: done, or lost and its link ended
+    bool is_empty = false;         // and its ranks have surely ended
     bool silence_said = false;
     bool awaits_move = false;  // it has lost its rendezvous
+    bool was_idle = false;     // and had no ranks when it did
 
     bool has_failed() const { return failure.has_value(); }
     bool is_reached() const { return client != nullptr; }
@@ -110,7 +112,7 @@ class LaunchSession {
   // While it runs (session.cc).
   void OnEvent(size_t index, const pb::NodeEvent& event);
   void OnStreamEnd(size_t index);
-  void OnLinkEnded(size_t index);
+  void OnLinkEnded(size_t index, bool is_empty);
   void Abandon(size_t index);
   void TryAgain(size_t index);
   void OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link);
@@ -167,6 +169,7 @@ class LaunchSession {
   std::vector<std::unique_ptr<NodeClient>> past_;      // of nodes that were reached again
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
   bool moving_ = false;
+  uint64_t begun_epoch_ = 0;  // the newest that a move was to begin
   std::optional<CertificateAuthority> authority_;
   pb::PrepareRequest prepare_;
   pb::RunRequest run_;

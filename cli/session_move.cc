@@ -2,8 +2,10 @@
 //
 // Only the front end may: the nodes cannot tell a dead node from a cut network, and two halves that
 // both go on would write over each other. It sees both sides, and waits until the lost node has
-// surely ended its ranks: its link is over, or it has been silent for as long as its own lease and
-// all that follows from its end take.
+// surely ended its ranks: its keeper has ended, or it has been silent for as long as its own lease
+// and all that follows from its end take. That its link is over says nothing: a cut network ends
+// our side of it, and the node's side goes on.
+#include <algorithm>
 #include <utility>
 
 #include "cli/count.h"
@@ -13,6 +15,7 @@ namespace dslaunch {
 
 void LaunchSession::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost) {
   nodes_[index].awaits_move = true;
+  nodes_[index].was_idle = lost.idle();
   const bool is_first = !rendezvous_lost_;
   if (is_first || lost.epoch() > rendezvous_lost_->epoch()) rendezvous_lost_ = lost;
   if (is_first && !IsHostGone()) {
@@ -25,8 +28,11 @@ void LaunchSession::OnRendezvousLost(size_t index, const pb::RendezvousLost& los
 
 bool LaunchSession::IsHostGone() const {
   const NodeState& host = nodes_[prepare_.rendezvous_node()];
-  return host.ended ||
-         host.client->silence().SilentFor(Clock::now()) >= GoneAfter(options_.timeouts);
+  if (host.is_empty) return true;
+  const Clock::time_point now = Clock::now();
+  const SilenceWatch& silence = host.client->silence();
+  return (host.stream_ended ? silence.SinceHeard(now) : silence.SilentFor(now)) >=
+         GoneAfter(options_.timeouts);
 }
 
 std::vector<MoveView> LaunchSession::MoveViews() const {
@@ -37,6 +43,7 @@ std::vector<MoveView> LaunchSession::MoveViews() const {
     MoveView& view = views.emplace_back();
     view.connected = node.client && !node.stream_ended;
     view.awaits_move = node.awaits_move;
+    view.was_idle = node.was_idle;
     view.spare = node.planned->spare;
     view.is_part = story_.IsPart(i);
     view.silent = node.client && node.client->silence().SilentFor(now) >= dead_after();
@@ -56,7 +63,13 @@ void LaunchSession::MoveIfHostIsGone() {
 void LaunchSession::MoveTo(size_t host) {
   moving_ = true;
   const pb::MoveRequest request =
-      MakeMoveRequest(host, *rendezvous_lost_, story_.epoch(), story_.restarts(), MoveViews());
+      MakeMoveRequest(host, {.lost = *rendezvous_lost_,
+                             .epoch = std::max(story_.epoch(), begun_epoch_),
+                             .restarts = story_.restarts(),
+                             .max_restarts = options_.policy.max_restarts(),
+                             .min_nodes = static_cast<size_t>(options_.plan.min_nodes),
+                             .nodes = MoveViews()});
+  begun_epoch_ = request.epoch() + 1;
   nodes_[host].client->Move(request, [this, host, request](Result<pb::RendezvousOpened> opened) {
     moving_ = false;
     if (story_.ending()) return;
@@ -74,7 +87,9 @@ void LaunchSession::MoveTo(size_t host) {
 void LaunchSession::OnMoved(size_t host, const pb::MoveRequest& request) {
   pb::Cause cause = rendezvous_lost_->cause();
   rendezvous_lost_.reset();
+  const size_t lost = prepare_.rendezvous_node();
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host));
+  if (nodes_[lost].ended) TryAgain(lost);
   Say(LogLevel::kWarning, story_.OnMoved(host, cause));
   pb::MoveRequest follow = request;
   for (size_t i = 0; i < nodes_.size(); ++i) {
