@@ -23,7 +23,6 @@ void LaunchSession::OnRendezvousLost(size_t index, const pb::RendezvousLost& los
                                 "; going on without it as soon as it must have ended its ranks (" +
                                 Seconds(options_.timeouts.lease_ms()) + " of silence)");
   }
-  MoveIfHostIsGone();
 }
 
 bool LaunchSession::IsHostGone() const {
@@ -51,6 +50,7 @@ std::vector<MoveView> LaunchSession::MoveViews() const {
   return views;
 }
 
+// Only Watch asks: it knows when this process stood still and silence means nothing.
 void LaunchSession::MoveIfHostIsGone() {
   if (!rendezvous_lost_ || moving_ || story_.ending() || !IsHostGone()) return;
   const std::optional<size_t> next = DecideMove(MoveViews(), prepare_.rendezvous_node());
@@ -76,8 +76,7 @@ void LaunchSession::MoveTo(size_t host) {
     if (!opened.ok()) {
       Say(LogLevel::kWarning, opened.error().message);
       nodes_[host].awaits_move = false;
-      Abandon(host);
-      return MoveIfHostIsGone();
+      return Abandon(host);
     }
     *run_.mutable_rendezvous_endpoints() = opened->rendezvous_endpoints();
     OnMoved(host, request);
