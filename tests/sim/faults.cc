@@ -119,6 +119,7 @@ class Faults {
   void PauseAgent(uint32_t node) {
     const int64_t duration = random_.Between(500, 20'000);
     SayFor(world_.NameOf(node), "its agent is stopped", duration);
+    world_.machines[node].stood_still = true;
     NodeVisit* const visit = VisitOf(node);
     if (visit == nullptr) return;
     world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);

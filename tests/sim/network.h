@@ -26,9 +26,10 @@ class Network {
 
   Place front_end() const { return places_ - 1; }
 
+  // A cut that is there already stays as long as it was to be: what waits for its end would arrive
+  // in the midst of a longer one.
   void Cut(Place from, Place to, int64_t until) {
-    int64_t& cut = cut_until_[from * places_ + to];
-    cut = std::max(cut, until);
+    if (!IsCut(from, to)) cut_until_[from * places_ + to] = until;
   }
   bool IsCut(Place from, Place to) const {
     return timeline_.now() < cut_until_[from * places_ + to];

@@ -20,7 +20,9 @@ class Rendezvous;
 struct Machine {
   MachineClock clock;
   bool off = false;
-  bool stood_still = false;  // at some time: its timers are no promise to others
+  // It, its clock or its agent, at some time: whoever notices that gives its front end a whole new
+  // lease, so that its end is no promise to others.
+  bool stood_still = false;
   int64_t disk_full_until = 0;
 };
 
