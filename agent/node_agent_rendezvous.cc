@@ -5,6 +5,7 @@
 
 #include "agent/node_agent.h"
 #include "agent/node_identity.h"
+#include "agent/rendezvous_options.h"
 #include "rendezvous/cause.h"
 
 namespace dslaunch {
@@ -15,24 +16,13 @@ constexpr milliseconds kMoveSlack(10'000);  // beyond what the front end waits b
 }  // namespace
 
 Result<void> NodeAgent::OpenRendezvous(const pb::MoveRequest& last) {
-  CoordinatorOptions options;
-  options.job_id = prepare_.job_id();
-  options.nodes.assign(prepare_.nodes().begin(), prepare_.nodes().end());
-  options.timeouts = prepare_.timeouts();
-  options.policy = prepare_.policy();
-  options.may_share_machine = prepare_.may_share_machine();
-  options.rendezvous_node = prepare_.node_index();
-  options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
-  options.epoch = last.epoch();
-  options.restarts = last.restarts();
-  options.epoch_ended_by = last.cause();
   ListenOptions listen;
   listen.loopback_only = prepare_.local();
   listen.port = static_cast<int>(prepare_.rdzv_port());
   listen.network_interface = prepare_.network_interface();
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
-                 RendezvousServer::Start(std::move(options), listen, prepare_.credentials(),
-                                         [this](const std::string& line) {
+                 RendezvousServer::Start(RendezvousOptions(prepare_, last), listen,
+                                         prepare_.credentials(), [this](const std::string& line) {
                                            asio::post(loop_, [this, line] { log_.Write(line); });
                                          }));
   const std::lock_guard lock(server_mutex_);
@@ -142,6 +132,7 @@ void NodeAgent::AwaitMove(const pb::Cause& cause) {
                           timeouts.teardown_ms());
   pb::NodeEvent event;
   event.mutable_rendezvous_lost()->set_epoch(epoch_);
+  event.mutable_rendezvous_lost()->set_idle(phase_ == Phase::kIdle);
   *event.mutable_rendezvous_lost()->mutable_cause() = cause;
   events_.Emit(std::move(event));
   if (phase_ > Phase::kWorking) return;

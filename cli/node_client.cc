@@ -69,8 +69,12 @@ void NodeClient::KeepRenewing() {
   renew_timer_.expires_after(kRenewEvery);
   renew_timer_.async_wait([this](const asio::error_code& error) {
     if (error || over_) return;
-    const milliseconds patience =
-        preparing_ ? milliseconds(prepare_request_.timeouts().dead_ms()) : kCallTimeout;
+    KeepRenewing();
+    // A node that we do not hear may hear us all the same: its lease is not to outlast us who wait
+    // for its end.
+    const milliseconds dead(prepare_request_.timeouts().dead_ms());
+    if (!preparing_ && reader_ && silence_.SilentFor(Clock::now()) >= dead) return;
+    const milliseconds patience = preparing_ ? dead : kCallTimeout;
     auto call = std::make_shared<AgentCall<pb::Empty>>(patience);
     stub_->async()->Renew(&call->context, &call->request, &call->reply,
                           [this, call](const grpc::Status& status) {
@@ -79,7 +83,6 @@ void NodeClient::KeepRenewing() {
                               if (preparing_) Abort("nothing was heard of the node");
                             });
                           });
-    KeepRenewing();
   });
 }
 
@@ -145,10 +148,10 @@ void NodeClient::Abort(const std::string& why) {
   link_->Abort(why);
 }
 
-void NodeClient::AwaitEnd(Deadline deadline, std::function<void()> then) {
+void NodeClient::AwaitEnd(Deadline deadline, std::function<void(bool keeper_ended)> then) {
   std::thread([this, deadline, then = std::move(then)] {
-    link_->WaitEnd(deadline);
-    asio::post(loop_, then);
+    const bool keeper_ended = link_->WaitEnd(deadline);
+    asio::post(loop_, [then, keeper_ended] { then(keeper_ended); });
   }).detach();
 }
 

@@ -39,9 +39,9 @@ class NodeClient {
   void Abort(const std::string& why);
   // End of file is the goodbye: a keeper with nothing left to do ends, any other empties its node.
   void SayGoodbye();
-  // After the goodbye: waits, without blocking, until the keeper has ended or the deadline has
-  // come.
-  void AwaitEnd(Deadline deadline, std::function<void()> then);
+  // After the goodbye: waits, without blocking, until the keeper has ended, the deadline has come
+  // or the connection is lost. Only the first is a promise that nothing is left on the node.
+  void AwaitEnd(Deadline deadline, std::function<void(bool keeper_ended)> then);
   // The same, blocking.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
 

@@ -107,9 +107,10 @@ void LaunchSession::OnStreamEnd(size_t index) {
   NodeState& node = nodes_[index];
   if (detaching_) return;
   node.stream_ended = true;
+  node.awaits_move = false;
   if (!story_.IsDone(index)) StopIfLostAtStart(index, "its agent broke off");
   story_.OnDisconnected(index);
-  if (story_.IsDone(index)) return OnLinkEnded(index);
+  if (story_.IsDone(index)) return OnLinkEnded(index, /*is_empty=*/true);
   // The keeper outlives its agent until the node is empty: its end is what to wait for. A job that
   // cannot do without the node is about to end.
   if (!story_.restartable() || story_.ending()) ArmTeardownTimer();
@@ -117,12 +118,13 @@ void LaunchSession::OnStreamEnd(size_t index) {
   node.client->AwaitEnd(
       Deadline::After(milliseconds(options_.timeouts.grace_ms()) +
                       milliseconds(options_.timeouts.teardown_ms()) + kTeardownSlack),
-      [this, index] { OnLinkEnded(index); });
+      [this, index](bool keeper_ended) { OnLinkEnded(index, keeper_ended); });
 }
 
-void LaunchSession::OnLinkEnded(size_t index) {
+void LaunchSession::OnLinkEnded(size_t index, bool is_empty) {
   NodeState& node = nodes_[index];
   node.ended = true;
+  node.is_empty = is_empty;
   if (!story_.IsDone(index)) {
     story_.OnLost(index, "the connection to it broke off", node.client->LastWords());
     events_.Lost(NameOf(index), LostMessage(story_.node(index)));
@@ -142,6 +144,8 @@ void LaunchSession::Abandon(size_t index) {
 
 void LaunchSession::TryAgain(size_t index) {
   if (!story_.restartable() || story_.ending()) return;
+  // Its new agent would open a rendezvous that knows nothing: it comes back once another decides.
+  if (index == prepare_.rendezvous_node()) return;
   Say(LogLevel::kDebug, NameOf(index) + " is tried until it is there");
   connector_.KeepTrying(index, nodes_[index].target, [this, index](std::unique_ptr<NodeLink> link) {
     OnReachedAgain(index, std::move(link));
@@ -170,7 +174,8 @@ void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link)
     }
     const bool first_time = !again.facts;
     again.facts = *std::move(facts);
-    again.stream_ended = again.ended = again.silence_said = again.awaits_move = false;
+    again.stream_ended = again.ended = again.is_empty = false;
+    again.silence_said = again.awaits_move = false;
     events_.Connected(NameOf(index), again.facts->job_dir());
     story_.OnConnected(index);
     Say(LogLevel::kInfo, NameOf(index) + (first_time ? " is here now" : " is back"));

@@ -15,6 +15,7 @@
 #include "cli/job_output.h"
 #include "cli/job_story.h"
 #include "cli/launch_plan.h"
+#include "cli/move_decision.h"
 #include "cli/node_client.h"
 #include "cli/node_connector.h"
 #include "cli/outcome.h"
@@ -83,8 +84,10 @@ class LaunchSession {
     bool given_up = false;         // it did not end in time
     bool stream_ended = false;     // of Run
     bool ended = false;            // nothing more will come: done, or lost and its link ended
+    bool is_empty = false;         // and its ranks have surely ended
     bool silence_said = false;
     bool awaits_move = false;  // it has lost its rendezvous
+    bool was_idle = false;     // and had no ranks when it did
 
     bool has_failed() const { return failure.has_value(); }
     bool is_reached() const { return client != nullptr; }
@@ -111,7 +114,7 @@ class LaunchSession {
   // While it runs (session.cc).
   void OnEvent(size_t index, const pb::NodeEvent& event);
   void OnStreamEnd(size_t index);
-  void OnLinkEnded(size_t index);
+  void OnLinkEnded(size_t index, bool is_empty);
   void Abandon(size_t index);
   void TryAgain(size_t index);
   void OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link);
@@ -125,6 +128,7 @@ class LaunchSession {
   void OnRendezvousLost(size_t index, const pb::RendezvousLost& lost);
   void MoveIfHostIsGone();
   bool IsHostGone() const;
+  std::vector<MoveView> MoveViews() const;
   void MoveTo(size_t host);
   void OnMoved(size_t host, const pb::MoveRequest& request);
   void StopWithout(const std::string& why);
@@ -167,6 +171,7 @@ class LaunchSession {
   std::vector<std::unique_ptr<NodeClient>> past_;      // of nodes that were reached again
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
   bool moving_ = false;
+  uint64_t begun_epoch_ = 0;  // the newest that a move was to begin
   std::optional<CertificateAuthority> authority_;
   pb::PrepareRequest prepare_;
   pb::RunRequest run_;

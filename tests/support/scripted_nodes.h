@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -106,6 +107,13 @@ class ScriptedNode : public pb::Agent::Service {
     script(agent);
     return grpc::Status::OK;
   }
+  grpc::Status Move(grpc::ServerContext*, const pb::MoveRequest* request,
+                    pb::MoveReply* reply) override {
+    const std::lock_guard lock(mutex_);
+    moved_.push_back(*request);
+    reply->mutable_opened()->add_rendezvous_endpoints("127.0.0.1:2");
+    return grpc::Status::OK;
+  }
   grpc::Status Stop(grpc::ServerContext*, const pb::StopRequest*, pb::Empty*) override {
     return grpc::Status::OK;
   }
@@ -118,6 +126,10 @@ class ScriptedNode : public pb::Agent::Service {
     const std::lock_guard lock(mutex_);
     return ran_;
   }
+  std::vector<pb::MoveRequest> moved() const {
+    const std::lock_guard lock(mutex_);
+    return moved_;
+  }
 
  private:
   mutable std::mutex mutex_;
@@ -126,11 +138,12 @@ class ScriptedNode : public pb::Agent::Service {
   Script current_;
   std::vector<pb::PrepareRequest> prepared_;
   std::vector<pb::RunRequest> ran_;
+  std::vector<pb::MoveRequest> moved_;
 };
 
 class ScriptedLink : public NodeLink {
  public:
-  explicit ScriptedLink(ScriptedNode& node) {
+  ScriptedLink(ScriptedNode& node, bool is_seen_to_end) : is_seen_to_end_(is_seen_to_end) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
     ours_ = UniqueFd(ends[0]);
@@ -144,11 +157,12 @@ class ScriptedLink : public NodeLink {
 
   UniqueFd TakeFd() override { return std::move(ours_); }
   void Abort(const std::string&) override { ::shutdown(watchdog_.get(), SHUT_RDWR); }
-  bool WaitEnd(Deadline) override { return true; }
+  bool WaitEnd(Deadline) override { return is_seen_to_end_; }
   std::string StderrTail() const override { return ""; }
   std::string Address() const override { return "127.0.0.1"; }
 
  private:
+  const bool is_seen_to_end_;
   UniqueFd ours_;
   UniqueFd watchdog_;
   std::unique_ptr<grpc::Server> server_;
@@ -160,17 +174,21 @@ class ScriptedTransport : public Transport {
     nodes_.emplace(name, std::make_unique<ScriptedNode>(std::move(scripts)));
   }
   const ScriptedNode& node(const std::string& name) const { return *nodes_.at(name); }
+  // The connections to it end without a word on the keepers' ends.
+  void HideEndsOf(const std::string& name) { hidden_.insert(name); }
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline) override {
     ScriptedNode& node = *nodes_.at(target.name);
     if (!node.NextAttempt()) {
       return Error{ExitCode::kUnavailable, "node '" + target.name + "': no route to host"};
     }
-    return std::unique_ptr<NodeLink>(std::make_unique<ScriptedLink>(node));
+    return std::unique_ptr<NodeLink>(
+        std::make_unique<ScriptedLink>(node, !hidden_.contains(target.name)));
   }
 
  private:
   std::map<std::string, std::unique_ptr<ScriptedNode>> nodes_;
+  std::set<std::string> hidden_;
 };
 
 }  // namespace dslaunch

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "rendezvous/cause.h"
-#include "tests/unit/rendezvous/random_seed.h"
+#include "tests/support/random_seed.h"
 
 namespace dslaunch {
 namespace {

@@ -195,5 +195,13 @@ TEST(SilenceWatchTest, OnlyTimeInWhichSomebodyListenedIsSilence) {
   EXPECT_EQ(watch.SilentFor(at(92)), std::chrono::seconds(2));
 }
 
+TEST(SilenceWatchTest, WhenSomebodyWasHeardLastIsKnownAlsoWhenNobodyListens) {
+  const Clock::time_point start{};
+  SilenceWatch watch;
+  watch.Listen(start + std::chrono::seconds(10));
+  watch.Hold();
+  EXPECT_EQ(watch.SinceHeard(start + std::chrono::seconds(70)), std::chrono::seconds(60));
+}
+
 }  // namespace
 }  // namespace dslaunch

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -365,6 +366,55 @@ TEST_F(SessionTest, ALostNodeIsReachedAgain) {
   EXPECT_EQ(Run(), 0) << said();
   EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is back\n"));
   EXPECT_THAT(said(), HasSubstr("  node1 was lost: the connection to it broke off\n"));
+}
+
+// Three nodes, of which the first decides and breaks off; the others notice after `notice`.
+class LostHostTest : public SessionTest {
+ protected:
+  int RunWithout(const std::vector<ScriptedNode::Script>& host, milliseconds notice) {
+    PlanFor(3, 1, 3);
+    transport_->Add("node0", host);
+    for (const char* name : {"node1", "node2"}) {
+      transport_->Add(name, {[this, notice](AgentScript& agent) {
+                        agent.LiveFor(notice);
+                        pb::NodeEvent lost;
+                        lost.mutable_rendezvous_lost()->set_epoch(1);
+                        *lost.mutable_rendezvous_lost()->mutable_cause() =
+                            MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
+                                      "node0 was lost: gone");
+                        agent.Send(lost);
+                        const Deadline deadline = Deadline::After(milliseconds(20'000));
+                        while (transport_->node("node2").moved().empty() && !deadline.Expired())
+                          agent.LiveFor(milliseconds(20));
+                        moved_at_ = Clock::now();
+                        agent.LiveFor(milliseconds(300));
+                        agent.Send(Started(2, {1, 2}));
+                        EndWell(agent, 2, {1, 2});
+                      }});
+    }
+    return Run();
+  }
+
+  std::atomic<Clock::time_point> moved_at_;
+};
+
+void StartAndBreakOff(AgentScript& agent) { agent.Send(Started(1, {0, 1, 2})); }
+
+TEST_F(LostHostTest, ItComesBackOnceAnotherDecides) {
+  const auto comes_back = [](AgentScript& agent) { agent.LiveFor(milliseconds(5'000)); };
+  EXPECT_EQ(RunWithout({StartAndBreakOff, comes_back}, milliseconds(600)), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("node1 decides from now on"));
+  const std::vector<pb::PrepareRequest> prepared = transport_->node("node0").prepared();
+  ASSERT_EQ(prepared.size(), 2u);
+  EXPECT_EQ(prepared[1].rendezvous_node(), 1u);
+}
+
+TEST_F(LostHostTest, WithoutAWordOnItsKeepersEndItsLeaseIsWaitedFor) {
+  options_.timeouts.set_lease_ms(1'500);
+  transport_->HideEndsOf("node0");
+  const Clock::time_point start = Clock::now();
+  EXPECT_EQ(RunWithout({StartAndBreakOff}, milliseconds(0)), 0) << said();
+  EXPECT_GE(moved_at_.load() - start, milliseconds(3'800));  // and all else
 }
 
 TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {

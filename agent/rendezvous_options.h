@@ -1,0 +1,27 @@
+// What a rendezvous begins with: from what its node was told at the job's start, and of what was
+// before.
+#pragma once
+
+#include "proto/agent.pb.h"
+#include "rendezvous/coordinator.h"
+
+namespace dslaunch {
+
+// `last` says little but absent_nodes when nothing was before.
+inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
+                                            const pb::MoveRequest& last) {
+  CoordinatorOptions options;
+  options.job_id = prepare.job_id();
+  options.nodes.assign(prepare.nodes().begin(), prepare.nodes().end());
+  options.timeouts = prepare.timeouts();
+  options.policy = prepare.policy();
+  options.may_share_machine = prepare.may_share_machine();
+  options.rendezvous_node = prepare.node_index();
+  options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
+  options.epoch = last.epoch();
+  options.restarts = last.restarts();
+  options.epoch_ended_by = last.cause();
+  return options;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,256 @@
+#include "tests/sim/faults.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/front_end.h"
+#include "tests/sim/node_visit.h"
+
+namespace dslaunch::sim {
+namespace {
+
+constexpr int64_t kFaultsWithinMs = 45'000;
+constexpr int64_t kBackAfterMs = 40'000;
+
+class Faults {
+ public:
+  explicit Faults(World& world) : world_(world), random_(world.random) {}
+
+  // One, now.
+  void Happen() {
+    const auto node = static_cast<uint32_t>(random_.Between(0, world_.job.size() - 1));
+    // Whoever decides is hit more often than its number says.
+    const uint32_t target = random_.OneIn(3) ? Decider().value_or(node) : node;
+    switch (random_.Between(0, 15)) {
+      case 0:
+        return KillAgent(target);
+      case 1:
+        return KillKeeper(target);
+      case 2:
+        return KillBoth(target);
+      case 3:
+        return CutPower(target);
+      case 4:
+        return PauseAgent(target);
+      case 5:
+        return StallDisk(target);
+      case 6:
+        return PauseMachine(target);
+      case 7:
+        return JumpClock(target);
+      case 8:
+        return FillDisk(target);
+      case 9:
+        return ResetConnection(target);
+      case 10:
+      case 11:
+        return CutOff(target);
+      case 12:
+        return CutFromRendezvous();
+      case 13:
+        return CutPair(target, world_.network.front_end());
+      case 14:
+        return PauseFrontEnd();
+      default:
+        return random_.OneIn(3) ? KillFrontEnd() : CutPair(target, node);
+    }
+  }
+
+  void Interrupt() {
+    Say("front end", "the user interrupts");
+    world_.timeline.Do(world_.front_end->process(),
+                       [this_end = world_.front_end.get()] { this_end->Interrupt(); });
+  }
+
+ private:
+  void Say(const std::string& party, const std::string& what) {
+    world_.Say("FAULT", [&] { return party + ": " + what; });
+  }
+  void SayFor(const std::string& party, const std::string& what, int64_t duration) {
+    world_.Say("FAULT",
+               [&] { return party + ": " + what + " for " + std::to_string(duration) + " ms"; });
+  }
+
+  // The newest on a node; nullptr: none yet.
+  NodeVisit* VisitOf(uint32_t node) {
+    for (auto visit = world_.visits.rbegin(); visit != world_.visits.rend(); ++visit) {
+      if ((*visit)->node() == node) return visit->get();
+    }
+    return nullptr;
+  }
+  std::optional<uint32_t> Decider() {
+    for (auto visit = world_.visits.rbegin(); visit != world_.visits.rend(); ++visit) {
+      if ((*visit)->server() != nullptr && !(*visit)->is_over()) return (*visit)->node();
+    }
+    return std::nullopt;
+  }
+
+  void KillAgent(uint32_t node) {
+    Say(world_.NameOf(node), "its agent is killed");
+    if (NodeVisit* visit = VisitOf(node)) visit->KillAgent();
+  }
+  void KillKeeper(uint32_t node) {
+    Say(world_.NameOf(node), "its keeper is killed");
+    if (NodeVisit* visit = VisitOf(node)) visit->KillKeeper();
+  }
+  void KillBoth(uint32_t node) {
+    Say(world_.NameOf(node), "its keeper and agent are killed");
+    if (NodeVisit* visit = VisitOf(node)) visit->KillBoth();
+  }
+
+  void CutPower(uint32_t node) {
+    Say(world_.NameOf(node), "loses power");
+    world_.machines[node].off = true;
+    for (const auto& visit : world_.visits) {
+      if (visit->node() == node) visit->LosePower();
+    }
+    if (random_.OneIn(2)) return;
+    world_.timeline.After(random_.Between(1'000, kBackAfterMs), nullptr, [&world = world_, node] {
+      world.Say("FAULT", [&] { return world.NameOf(node) + ": has power again"; });
+      world.machines[node].off = false;
+      for (const auto& visit : world.visits) {
+        if (visit->node() == node) visit->GetPowerBack();
+      }
+    });
+  }
+
+  void PauseAgent(uint32_t node) {
+    const int64_t duration = random_.Between(500, 20'000);
+    SayFor(world_.NameOf(node), "its agent is stopped", duration);
+    world_.machines[node].stood_still = true;
+    NodeVisit* const visit = VisitOf(node);
+    if (visit == nullptr) return;
+    world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);
+    world_.timeline.Stop(visit->threads(), world_.timeline.now() + duration);
+  }
+
+  // The loop waits for its disk, the heart beats: what only the loop does, as looking at the lease,
+  // is not done meanwhile.
+  void StallDisk(uint32_t node) {
+    const int64_t duration = random_.Between(500, 40'000);
+    SayFor(world_.NameOf(node), "its agent's loop waits for the disk", duration);
+    world_.machines[node].stood_still = true;
+    if (NodeVisit* visit = VisitOf(node))
+      world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);
+  }
+
+  void PauseMachine(uint32_t node) {
+    const int64_t duration = random_.Between(500, 60'000);
+    SayFor(world_.NameOf(node), "the machine stands still", duration);
+    world_.machines[node].stood_still = true;
+    for (const auto& visit : world_.visits) {
+      if (visit->node() != node) continue;
+      for (Process* process : {&visit->loop(), &visit->threads(), &visit->keeper()})
+        world_.timeline.Stop(*process, world_.timeline.now() + duration);
+    }
+  }
+
+  void JumpClock(uint32_t node) {
+    const int64_t jump =
+        random_.OneIn(2) ? random_.Between(100, 6'000) : random_.Between(6'000, 3'600'000);
+    const bool front_end = random_.OneIn(4);
+    SayFor(front_end ? "front end" : world_.NameOf(node), "the clock jumps ahead", jump);
+    Machine& machine = front_end ? world_.front_end_machine : world_.machines[node];
+    machine.clock.ahead_ms += jump;
+    machine.stood_still = true;
+  }
+
+  void FillDisk(uint32_t node) {
+    const int64_t duration = random_.Between(5'000, 60'000);
+    SayFor(world_.NameOf(node), "the disk is full", duration);
+    world_.machines[node].disk_full_until = world_.timeline.now() + duration;
+  }
+
+  void ResetConnection(uint32_t node) {
+    const bool link = random_.OneIn(4);
+    Say(world_.NameOf(node),
+        std::string("its connection to the ") + (link ? "front end" : "rendezvous") + " is reset");
+    NodeVisit* const visit = VisitOf(node);
+    if (visit != nullptr) link ? visit->ResetLink() : visit->ResetRendezvous();
+  }
+
+  // Mostly short ones: longer ones end what was cut off.
+  int64_t CutDuration() {
+    return random_.OneIn(2) ? random_.Between(500, 12'000) : random_.Between(12'000, 90'000);
+  }
+
+  // From all others, in one direction or both.
+  void CutOff(uint32_t node) {
+    const int64_t duration = CutDuration();
+    const int64_t until = world_.timeline.now() + duration;
+    const int64_t directions = random_.Between(0, 3);
+    SayFor(world_.NameOf(node),
+           directions == 0   ? "is not heard by anybody"
+           : directions == 1 ? "hears nobody"
+                             : "is cut off",
+           duration);
+    for (Place other = 0; other <= world_.network.front_end(); ++other) {
+      if (other == node) continue;
+      if (directions != 1) world_.network.Cut(node, other, until);
+      if (directions != 0) world_.network.Cut(other, node, until);
+    }
+  }
+
+  void CutPair(Place a, Place b) {
+    const int64_t duration = CutDuration();
+    const int64_t until = world_.timeline.now() + duration;
+    SayFor(world_.NameOf(a), "is cut from " + world_.NameOf(b), duration);
+    world_.network.Cut(a, b, until);
+    if (!random_.OneIn(3)) world_.network.Cut(b, a, until);
+  }
+
+  // Two halves: the rendezvous with some nodes, and the others; the front end is on either side, or
+  // sees both.
+  void CutFromRendezvous() {
+    const std::optional<uint32_t> decider = Decider();
+    if (!decider) return;
+    const int64_t duration = CutDuration();
+    const int64_t until = world_.timeline.now() + duration;
+    std::vector<bool> with_it(world_.job.size() + 1);
+    for (Place place = 0; place < with_it.size(); ++place)
+      with_it[place] = place == *decider || random_.OneIn(2);
+    const bool front_end_sees_both = random_.OneIn(2);
+    SayFor(world_.NameOf(*decider), "it and some others are cut from the rest", duration);
+    for (Place a = 0; a < with_it.size(); ++a) {
+      for (Place b = 0; b < with_it.size(); ++b) {
+        const Place front_end = world_.network.front_end();
+        if (front_end_sees_both && (a == front_end || b == front_end)) continue;
+        if (with_it[a] != with_it[b]) world_.network.Cut(a, b, until);
+      }
+    }
+  }
+
+  void PauseFrontEnd() {
+    const int64_t duration = random_.Between(500, 60'000);
+    SayFor("front end", "is stopped", duration);
+    world_.timeline.Stop(world_.front_end->process(), world_.timeline.now() + duration);
+  }
+
+  void KillFrontEnd() {
+    if (world_.front_end->is_over()) return;
+    const bool power = random_.OneIn(2);
+    Say("front end", power ? "loses power" : "is killed");
+    power ? world_.front_end->LosePower() : world_.front_end->Crash();
+  }
+
+  World& world_;
+  Random& random_;
+};
+
+}  // namespace
+
+void PlanFaults(World& world) {
+  const auto faults = std::make_shared<Faults>(world);
+  for (int64_t i = 0; i < world.job.faults; ++i) {
+    world.timeline.At(world.random.Between(0, kFaultsWithinMs), nullptr,
+                      [faults] { faults->Happen(); });
+  }
+  if (world.job.user_interrupts) {
+    world.timeline.At(world.random.Between(0, kFaultsWithinMs), nullptr,
+                      [faults] { faults->Interrupt(); });
+  }
+}
+
+}  // namespace dslaunch::sim

@@ -1,0 +1,102 @@
+#include "tests/sim/invariants.h"
+
+#include <algorithm>
+
+namespace dslaunch::sim {
+
+void Invariants::OnStart(uint64_t epoch, uint32_t rank, uint32_t world_size, uint32_t node,
+                         size_t visit) {
+  for (const Owner& owner : owners_) {
+    if (owner.epoch == epoch && owner.rank == rank) {
+      Fail("rank " + std::to_string(rank) + " of epoch " + std::to_string(epoch) +
+           (owner.runs ? " has two owners: " : " was started twice: on ") + Name(owner.node) +
+           " and " + Name(node));
+    }
+    if (owner.visit == visit && owner.runs && owner.epoch != epoch && !owner.left) {
+      Fail(Name(node) + " runs ranks of epoch " + std::to_string(owner.epoch) +
+           " and starts some of " + std::to_string(epoch));
+    }
+  }
+  if (rank >= world_size) Fail("a rank beyond the world");
+  owners_.push_back({epoch, rank, world_size, node, visit, true, false});
+  newest_ = std::max(newest_, epoch);
+}
+
+void Invariants::OnRankFailed(uint64_t epoch, uint32_t node) { failed_.push_back({epoch, node}); }
+
+void Invariants::OnRanksFinished(uint64_t epoch, uint32_t node) {
+  finished_.push_back({epoch, node});
+}
+
+void Invariants::OnEmpty(size_t visit, bool left) {
+  for (Owner& owner : owners_) {
+    if (owner.visit != visit || !owner.runs) continue;
+    owner.runs = owner.left = left;
+  }
+}
+
+void Invariants::OnFormed(uint64_t epoch,
+                          const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments) {
+  uint32_t next_rank = 0;
+  int64_t last_node = -1;
+  for (const auto& [node, assignment] : assignments) {
+    if (assignment.first_rank() != next_rank || node <= last_node)
+      Fail("ranks of epoch " + std::to_string(epoch) + " do not follow hostfile order");
+    last_node = node;
+    next_rank += job_.node(node).slots();
+    if (assignment.master_addr().empty()) Fail("no MASTER_ADDR");
+  }
+  if (next_rank == 0) Fail("an epoch without ranks");
+}
+
+void Invariants::OnFormedAfterMove(uint64_t epoch, uint32_t lost_node) {
+  for (const Owner& owner : owners_) {
+    if (owner.runs && !owner.left && owner.node == lost_node) {
+      Fail("epoch " + std::to_string(epoch) + " begins without " + Name(lost_node) +
+           ", which decided before and still runs ranks of epoch " + std::to_string(owner.epoch));
+    }
+  }
+}
+
+void Invariants::OnCause(const pb::Cause& cause) {
+  if (cause.kind() != pb::Cause::NONE && cause.rank() < 0 && cause.message().empty())
+    Fail("a cause without a sentence: " + cause.ShortDebugString());
+}
+
+void Invariants::OnExit(const JobEnd& end) {
+  OnCause(end.cause);
+  if (end.exit_code == 0) CheckSuccess(end);
+}
+
+void Invariants::CheckSuccess(const JobEnd& end) {
+  if (end.members.empty()) Fail("success of nobody");
+  uint32_t ranks = 0;
+  uint32_t world_size = 0;
+  for (const Owner& owner : owners_) {
+    if (owner.epoch != newest_) continue;
+    ++ranks;
+    world_size = owner.world_size;
+    const Part part = {owner.epoch, owner.node};
+    if (owner.runs) Fail("exit code 0, but " + Name(owner.node) + " is not empty");
+    if (std::ranges::count(failed_, part) > 0)
+      Fail("exit code 0, but a rank of " + Name(owner.node) + " failed");
+    if (std::ranges::count(finished_, part) == 0)
+      Fail("exit code 0, but " + Name(owner.node) + " has not finished");
+  }
+  if (ranks == 0 || ranks != world_size) Fail("exit code 0, but not all ranks were started");
+}
+
+void Invariants::OnQuiet() {
+  for (const Owner& owner : owners_) {
+    if (owner.runs && !owner.left) {
+      Fail("all is over, but rank " + std::to_string(owner.rank) + " of epoch " +
+           std::to_string(owner.epoch) + " still runs on " + Name(owner.node));
+    }
+  }
+}
+
+void Invariants::Fail(const std::string& what) {
+  if (error_.empty()) error_ = "at " + std::to_string(now_()) + " ms: " + what;
+}
+
+}  // namespace dslaunch::sim

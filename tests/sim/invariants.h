@@ -1,0 +1,77 @@
+// What must hold in every history, whatever fails. It sees what is true on the nodes, whoever knows
+// it; the first sentence that does not hold is kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/outcome.h"
+#include "proto/rendezvous.pb.h"
+#include "tests/sim/job.h"
+
+namespace dslaunch::sim {
+
+class Invariants {
+ public:
+  Invariants(const Job& job, std::function<int64_t()> now) : job_(job), now_(std::move(now)) {}
+
+  // "a rank of an epoch is started once, on one node": never two owners. `visit` is the keeper that
+  // started it.
+  void OnStart(uint64_t epoch, uint32_t rank, uint32_t world_size, uint32_t node, size_t visit);
+  void OnRankFailed(uint64_t epoch, uint32_t node);
+  void OnRanksFinished(uint64_t epoch, uint32_t node);
+  // The node's keeper has ended or lost all that it started; `left`: but for processes that cannot
+  // be ended, of which the node tells.
+  void OnEmpty(size_t visit, bool left);
+
+  // "ranks of an epoch follow hostfile order and have an address to meet at".
+  void OnFormed(uint64_t epoch,
+                const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments);
+  // "a rendezvous gives ranks once its lost predecessor's node has none": two halves of a job would
+  // write over each other.
+  void OnFormedAfterMove(uint64_t epoch, uint32_t lost_node);
+  // "whatever ends an epoch or a job has a sentence for the user".
+  void OnCause(const pb::Cause& cause);
+
+  // "exit code 0 means that every rank of the final epoch ended well and its nodes are empty".
+  void OnExit(const JobEnd& end);
+  // "when all is over nothing runs".
+  void OnQuiet();
+  // "every job ends in a bounded time", and what has no better place.
+  void Fail(const std::string& what);
+
+  uint64_t epochs() const { return newest_; }
+  const std::string& error() const { return error_; }
+
+ private:
+  struct Owner {
+    uint64_t epoch;
+    uint32_t rank;
+    uint32_t world_size;
+    uint32_t node;
+    size_t visit;
+    bool runs;
+    bool left;
+  };
+  struct Part {  // a node's, in an epoch
+    uint64_t epoch;
+    uint32_t node;
+    bool operator==(const Part&) const = default;
+  };
+
+  std::string Name(uint32_t node) const { return job_.node(node).name(); }
+  void CheckSuccess(const JobEnd& end);
+
+  const Job& job_;
+  const std::function<int64_t()> now_;
+  std::vector<Owner> owners_;
+  std::vector<Part> failed_;
+  std::vector<Part> finished_;
+  uint64_t newest_ = 0;
+  std::string error_;
+};
+
+}  // namespace dslaunch::sim

@@ -1,0 +1,95 @@
+#include "tests/sim/job.h"
+
+#include <algorithm>
+
+#include "rendezvous/quorum.h"
+
+namespace dslaunch::sim {
+namespace {
+
+// A fault lasts no longer (tests/sim/faults.cc), but for cuts and machines that stay away.
+constexpr int64_t kLongestFaultMs = 60'000;
+
+// As the command line's, some shorter, with the same relations: a lease outlives several silences.
+pb::Timeouts DrawTimeouts(Random& random) {
+  pb::Timeouts timeouts;
+  timeouts.set_grace_ms(2'000);
+  timeouts.set_join_ms(20'000);
+  timeouts.set_ready_ms(10'000);
+  timeouts.set_teardown_ms(2'000);
+  timeouts.set_heartbeat_ms(random.OneIn(4) ? 1'000 : 2'000);
+  timeouts.set_suspect_ms(3'000);
+  timeouts.set_dead_ms(6'000);
+  timeouts.set_lease_ms(random.OneIn(2) ? 30'000 : 15'000);
+  return timeouts;
+}
+
+pb::Policy DrawPolicy(Random& random, uint32_t regular) {
+  pb::Policy policy;
+  policy.set_max_restarts(static_cast<uint32_t>(random.Between(0, 4)));
+  policy.set_backoff_ms(static_cast<uint32_t>(random.Between(0, 2'000)));
+  policy.set_max_backoff_ms(5'000);
+  policy.set_min_nodes(static_cast<uint32_t>(random.Between(0, regular)));
+  policy.set_max_nodes(regular);
+  policy.set_node_failures(static_cast<uint32_t>(random.Between(0, 2)));
+  policy.set_cooldown_ms(60'000);
+  policy.set_on_join(random.OneIn(2) ? pb::Policy::AT_ONCE : pb::Policy::AT_RESTART);
+  policy.set_hang_ms(random.OneIn(2) ? 20'000 : 0);
+  policy.set_on_hang(random.OneIn(2) ? pb::Policy::KILL : pb::Policy::RESTART);
+  return policy;
+}
+
+}  // namespace
+
+Job DrawJob(Random& random) {
+  Job job;
+  const auto regular = static_cast<uint32_t>(random.Between(1, 5));
+  const auto spares = static_cast<uint32_t>(random.Between(0, 2));
+  job.prepare.set_job_id("job");
+  for (uint32_t index = 0; index < regular + spares; ++index) {
+    pb::Node& node = *job.prepare.add_nodes();
+    node.set_name("node" + std::to_string(index));
+    node.set_slots(static_cast<uint32_t>(random.Between(1, 3)));
+    node.set_spare(index >= regular);
+    PlannedNode& planned = job.plan.nodes.emplace_back();
+    planned.name = node.name();
+    planned.slots = static_cast<int>(node.slots());
+    planned.spare = node.spare();
+    if (!planned.spare) job.plan.world_size += planned.slots;
+    if (random.OneIn(12)) job.absent.push_back(index);
+  }
+  *job.prepare.mutable_timeouts() = DrawTimeouts(random);
+  job.link_silent = milliseconds(job.timeouts().lease_ms() / 2);
+  // Where the first failure ends the job there is little else to see.
+  if (!random.OneIn(6)) *job.prepare.mutable_policy() = DrawPolicy(random, regular);
+  const std::vector<pb::Node> nodes(job.prepare.nodes().begin(), job.prepare.nodes().end());
+  const NodeBounds bounds = BoundsOf(nodes, job.policy().min_nodes(), job.policy().max_nodes());
+  job.plan.launcher = Launcher::kSsh;
+  job.plan.min_nodes = static_cast<int>(bounds.min);
+  job.plan.max_nodes = static_cast<int>(bounds.max);
+  job.reports_steps = random.OneIn(2);
+  job.rank_fails_one_in = random.Between(2, 15);
+  job.faults = random.OneIn(6) ? 0 : random.Between(1, 4);
+  job.user_interrupts = random.OneIn(20);
+  return job;
+}
+
+int64_t Job::EmptyWithinMs() const {
+  const pb::Timeouts& times = timeouts();
+  const int64_t emptying = times.grace_ms() + times.teardown_ms();
+  // The lease runs out, or a rendezvous that nobody names; the rest is for all to hear of it.
+  return 3 * int64_t{times.lease_ms()} + 4 * (emptying + times.dead_ms()) + times.join_ms() +
+         2 * kLongestFaultMs;
+}
+
+int64_t Job::LongestMs() const {
+  const pb::Timeouts& times = timeouts();
+  const int64_t emptying = times.grace_ms() + times.teardown_ms() + times.dead_ms();
+  const int64_t epochs = policy().max_restarts() + kMostVisits + size() + 2;
+  const int64_t epoch_ms = times.ready_ms() + longest_rank_ms + policy().hang_ms() + 2 * emptying +
+                           policy().max_backoff_ms() + times.join_ms();
+  const int64_t moves_ms = policy().max_restarts() * (times.lease_ms() + 3 * emptying);
+  return epochs * epoch_ms + moves_ms + (faults + 1) * kLongestFaultMs + EmptyWithinMs();
+}
+
+}  // namespace dslaunch::sim

@@ -1,0 +1,40 @@
+// The job of one history: its nodes, times and policy, drawn from the seed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cli/launch_plan.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/deadline.h"
+#include "tests/support/random_seed.h"
+
+namespace dslaunch::sim {
+
+inline constexpr int kMostVisits = 6;  // of nodes that are reached again: joining costs no restart
+
+struct Job {
+  pb::PrepareRequest prepare;    // what the nodes are told, but for what differs from node to node
+  LaunchPlan plan;               // what the front end knows of the same
+  std::vector<uint32_t> absent;  // cannot be reached at the start
+  milliseconds link_silent{0};   // after which the front end ends the connection to a node
+  int64_t longest_rank_ms = 45'000;
+  bool reports_steps = false;
+  int64_t rank_fails_one_in = 4;  // nodes and epochs
+  int64_t faults = 0;
+  bool user_interrupts = false;
+
+  uint32_t size() const { return static_cast<uint32_t>(prepare.nodes_size()); }
+  const pb::Node& node(uint32_t index) const { return prepare.nodes(static_cast<int>(index)); }
+  const pb::Timeouts& timeouts() const { return prepare.timeouts(); }
+  const pb::Policy& policy() const { return prepare.policy(); }
+
+  // From when nobody can decide any more until every node is empty.
+  int64_t EmptyWithinMs() const;
+  // No job takes longer, whatever happens.
+  int64_t LongestMs() const;
+};
+
+Job DrawJob(Random& random);
+
+}  // namespace dslaunch::sim

@@ -1,0 +1,271 @@
+#include "tests/sim/node_visit.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/cause.h"
+#include "tests/sim/front_end.h"
+#include "tests/sim/rendezvous.h"
+
+namespace dslaunch::sim {
+namespace {
+
+// As in agent/node_agent*.cc.
+constexpr milliseconds kDefaultTick(500);
+constexpr milliseconds kKeeperTellsWithin(1'000);
+constexpr milliseconds kGoodbyeWithin(30'000);
+constexpr int kLoopPatience = 5;
+constexpr milliseconds kUnpreparedLease(10'000);
+constexpr milliseconds kStall(500);
+constexpr milliseconds kQuitWait(1'000);
+
+}  // namespace
+
+NodeVisit::NodeVisit(World& world, size_t index, uint32_t node)
+    : world_(world), index_(index), node_(node) {
+  lease_renewed_ = tick_expiry_ = turned_at_ = Now();
+  Tick();
+}
+
+Clock::time_point NodeVisit::Now() const { return world_.timeline.NowOn(machine().clock); }
+Machine& NodeVisit::machine() const { return world_.machines[node_]; }
+std::string NodeVisit::name() const { return world_.NameOf(node_); }
+
+pb::Cause NodeVisit::OwnCause(pb::Cause::Kind kind, ExitCode code, const std::string& what) const {
+  return MakeCause(kind, node_, code, name() + what);
+}
+
+// --- The front end's calls ---
+
+bool NodeVisit::Prepare(const pb::PrepareRequest& request) {
+  if (world_.IsDiskFull(node_)) return false;
+  prepare_ = request;
+  prepare_.set_node_index(node_);
+  agent_heard_ = Now();
+  world_.timeline.Do(keeper_, [this] { WatchAgent(); });
+  if (node_ == request.rendezvous_node()) {
+    pb::MoveRequest nothing_before;
+    *nothing_before.mutable_absent_nodes() = request.absent_nodes();
+    OpenRendezvous(nothing_before, std::nullopt);
+  }
+  prepared_ = true;
+  Beat();
+  return true;
+}
+
+void NodeVisit::Run(Rendezvous* rendezvous) {
+  target_ = rendezvous;
+  if (!stopping()) GoToRendezvous();
+}
+
+void NodeVisit::Renew() { lease_renewed_ = Now(); }
+
+void NodeVisit::Stop(const pb::Cause& cause, bool kill_now) { StopJob(cause, kill_now); }
+
+bool NodeVisit::Move(const pb::MoveRequest& request, Rendezvous* rendezvous) {
+  if (!move_by_ || stopping()) return false;
+  if (request.rendezvous_node() == node_) OpenRendezvous(request, prepare_.rendezvous_node());
+  move_by_.reset();
+  prepare_.set_rendezvous_node(request.rendezvous_node());
+  target_ = rendezvous;
+  join_when_empty_ = phase_ == Phase::kHalting;
+  if (!join_when_empty_) GoToRendezvous();
+  return true;
+}
+
+// --- The end ---
+
+void NodeVisit::StopJob(const pb::Cause& cause, bool kill_now) {
+  TellOfStop(cause);
+  BeginStop(cause, kill_now);
+}
+
+void NodeVisit::TellOfStop(const pb::Cause& cause) {
+  pb::AgentMessage message;
+  *message.mutable_stop()->mutable_cause() = cause;
+  SendToRendezvous(std::move(message));
+  if (attended_ == nullptr) closed_ = true;
+}
+
+void NodeVisit::BeginStop(const pb::Cause& cause, bool kill_now) {
+  const bool again = stopping();
+  if (again && !kill_now) return;
+  if (!again) {
+    Say([&] { return "stops: " + CauseText(cause); });
+    phase_ = Phase::kStopping;
+    pb::NodeEvent event;
+    event.mutable_outcome()->set_epoch(epoch_);
+    *event.mutable_outcome()->mutable_cause() = cause;
+    Emit(std::move(event));
+  }
+  world_.timeline.Do(keeper_, [this, kill_now] { KeeperStop(kill_now); });
+}
+
+void NodeVisit::OnAllReaped(bool left) {
+  done_.clear_left();
+  if (left) done_.add_left()->set_pid(1);
+  if (phase_ == Phase::kHalting) return Halted();
+  if (phase_ == Phase::kStopping) TornDown();
+}
+
+void NodeVisit::Halted() {
+  phase_ = Phase::kIdle;
+  if ((move_by_ || join_when_empty_) && done_.left_size() > 0) {
+    closed_ = true;
+    return BeginStop(OwnCause(pb::Cause::INTERNAL, ExitCode::kTimedOut,
+                              ": processes are left that could not be ended"));
+  }
+  if (std::exchange(join_when_empty_, false)) return GoToRendezvous();
+  pb::AgentMessage message;
+  *message.mutable_halted()->mutable_left() = done_.left();
+  message.mutable_halted()->set_master_port(30'000);
+  SendToRendezvous(std::move(message));
+}
+
+void NodeVisit::TornDown() {
+  phase_ = Phase::kEmpty;
+  quit_at_ = Now() + kQuitWait;
+  pb::AgentMessage message;
+  *message.mutable_torn_down()->mutable_left() = done_.left();
+  SendToRendezvous(std::move(message));
+  EndIfAllIsSaid();
+  QuitIfIdle();
+}
+
+void NodeVisit::EndIfAllIsSaid() {
+  if (phase_ != Phase::kEmpty || !closed_ || ended_events_) return;
+  pb::NodeEvent event;
+  *event.mutable_done() = done_;
+  Emit(std::move(event));
+  ended_events_ = true;
+  if (detached_events_ || keeper_gone_) return;
+  // The stream ends well.
+  stream_over_at_ = Now();
+  const int64_t arrival = world_.network.Send(up_, node_, world_.network.front_end());
+  world_.timeline.At(arrival, &world_.front_end->process(),
+                     [this] { world_.front_end->OnStreamEnd(*this); });
+}
+
+void NodeVisit::OnStreamOver() {
+  if (!stream_over_at_) stream_over_at_ = Now();
+  detached_events_ = true;
+}
+
+void NodeVisit::OnFrontEndGone() {
+  if (std::exchange(front_end_gone_, true)) return;
+  Say([] { return "the front end is gone"; });
+  detached_events_ = true;
+  if (!ended_events_ && prepared_) {
+    const pb::Cause cause = MakeCause(pb::Cause::FRONT_END_LOST, node_, ExitCode::kUnavailable,
+                                      "the front end vanished");
+    TellOfStop(cause);
+    BeginStop(cause);
+  }
+  QuitIfIdle();
+}
+
+void NodeVisit::OnKeeperGone() {
+  if (std::exchange(keeper_gone_, true)) return;
+  front_end_gone_ = detached_events_ = true;
+  if (!prepared_) return EndAgent();
+  if (server_ != nullptr && prepare_.policy().max_restarts() > 0 && world_.job.size() > 1)
+    LeaveRendezvous();
+  StopJob(OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
+                   " was lost: its keeper process was killed"));
+  OnAllReaped(/*left=*/false);
+}
+
+void NodeVisit::QuitIfIdle() {
+  if (!front_end_gone_ || loop_.gone) return;
+  if (prepared_) {
+    const bool told = closed_ || (quit_at_ && Now() >= *quit_at_);
+    if (phase_ != Phase::kEmpty || !told) return;
+  }
+  EndAgent();
+}
+
+// --- Time ---
+
+void NodeVisit::Beat() {
+  if (server_ != nullptr) server_->Tick();
+  const milliseconds patience = kLoopPatience * milliseconds(prepare_.timeouts().dead_ms());
+  if (Now() - turned_at_ < patience) {
+    agent_heard_ = Now();
+    if (attended_ != nullptr && !closed_) attended_->Say(session_, MakeBeat());
+  }
+  world_.timeline.After(prepare_.timeouts().heartbeat_ms() / 2, &threads_, [this] { Beat(); });
+}
+
+pb::AgentMessage NodeVisit::MakeBeat() const {
+  pb::AgentMessage message;
+  message.set_job_id("job");
+  message.set_node_index(node_);
+  message.set_epoch(epoch_);
+  pb::Heartbeat& heartbeat = *message.mutable_heartbeat();
+  const int64_t now = world_.timeline.now();
+  heartbeat.set_sent_us(static_cast<uint64_t>(now) * 1'000);
+  if (!world_.job.reports_steps || phase_ != Phase::kWorking || !ranks_exist_) return message;
+  pb::RankProgress& rank = *heartbeat.add_ranks();
+  rank.set_rank(assignment_.first_rank());
+  const auto age = static_cast<uint64_t>(now - ranks_began_);
+  rank.set_step(ranks_stuck_ ? 1 : age / 1'000 + 1);
+  rank.set_since_us(ranks_stuck_ ? age * 1'000 : 0);
+  rank.set_median_step_us(1'000'000 + 200'000 * node_);
+  rank.set_ended(ranks_finished_);
+  return message;
+}
+
+void NodeVisit::Tick() {
+  milliseconds interval = kDefaultTick;
+  if (prepared_) {
+    interval = milliseconds(prepare_.timeouts().heartbeat_ms()) / 2;
+    turned_at_ = Now();
+    EmitAlive();
+    CheckSilence(Now() > tick_expiry_ + kStall);
+  } else {
+    CheckLease(kUnpreparedLease);
+  }
+  QuitIfIdle();
+  tick_expiry_ = Now() + interval;
+  world_.timeline.After(interval.count(), &loop_, [this] { Tick(); });
+}
+
+void NodeVisit::CheckSilence(bool tick_was_late) {
+  const Clock::time_point now = Now();
+  if (tick_was_late) heard_at_ = lease_renewed_ = now;
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  if (attended_ != nullptr && !closed_ && now - heard_at_ >= milliseconds(timeouts.dead_ms()))
+    LoseRendezvous();
+  if (move_by_ && now >= *move_by_) {
+    move_by_.reset();
+    BeginStop(lost_by_);
+    OnClosed({});
+  }
+  CheckLease(milliseconds(phase_ == Phase::kEmpty
+                              ? std::min(timeouts.lease_ms(), timeouts.dead_ms())
+                              : timeouts.lease_ms()));
+  const milliseconds patience = ended_events_ ? kGoodbyeWithin : kKeeperTellsWithin;
+  if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
+}
+
+void NodeVisit::CheckLease(milliseconds lease) {
+  if (Now() - lease_renewed_ >= lease) OnFrontEndGone();
+}
+
+// --- To the front end ---
+
+void NodeVisit::Emit(pb::NodeEvent event) {
+  if (detached_events_ || keeper_gone_ || ended_events_) return;
+  const int64_t arrival = world_.network.Send(up_, node_, world_.network.front_end());
+  world_.timeline.At(arrival, &world_.front_end->process(),
+                     [this, event = std::move(event)] { world_.front_end->OnEvent(*this, event); });
+}
+
+void NodeVisit::EmitAlive() {
+  if (detached_events_ || keeper_gone_ || ended_events_) return;
+  const int64_t arrival = world_.network.Send(up_, node_, world_.network.front_end());
+  world_.timeline.At(arrival, &world_.front_end->process(),
+                     [this] { world_.front_end->OnAlive(*this); });
+}
+
+}  // namespace dslaunch::sim

@@ -1,0 +1,181 @@
+// One start of keeper and agent on a node, and the ranks that they run: a model of agent/keeper and
+// agent/node_agent, which are bound to processes, sockets and gRPC. What they decide is written
+// here as it is there, under the same names where there are such; the disk, the log files and
+// detached jobs are left out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/agent.pb.h"
+#include "rendezvous/coordinator.h"
+#include "tests/sim/network.h"
+#include "tests/sim/virtual_time.h"
+#include "tests/sim/world.h"
+
+namespace dslaunch::sim {
+
+class Rendezvous;
+
+class NodeVisit {
+ public:
+  NodeVisit(World& world, size_t index, uint32_t node);
+  NodeVisit(const NodeVisit&) = delete;
+
+  uint32_t node() const { return node_; }
+  size_t index() const { return index_; }
+  // The agent's loop; its other threads (the heart, a rendezvous' server); the keeper.
+  Process& loop() { return loop_; }
+  Process& threads() { return threads_; }
+  Process& keeper() { return keeper_; }
+  Clock::time_point Now() const;
+  Machine& machine() const;
+  bool is_over() const { return keeper_.gone && loop_.gone; }
+  Rendezvous* server() const { return server_; }
+
+  // The front end's calls, on the loop.
+  bool Prepare(const pb::PrepareRequest& request);  // false: the disk is full
+  void Run(Rendezvous* rendezvous);
+  void Renew();
+  void Stop(const pb::Cause& cause, bool kill_now);
+  // False: it does not wait for another rendezvous. `rendezvous`: the one to go to; nullptr: this
+  // node opens it.
+  bool Move(const pb::MoveRequest& request, Rendezvous* rendezvous);
+  // End of file on the keeper's stdin: the front end's goodbye, its abort or its death.
+  void OnFrontEndEof();
+  Wire& up() { return up_; }      // to the front end
+  Wire& down() { return down_; }  // from it
+
+  // What the rendezvous says.
+  void OnRendezvousMessage(const Rendezvous& from, SessionId session,
+                           const pb::RendezvousMessage& message);
+  void OnRendezvousEnd(const Rendezvous& from, SessionId session);
+
+  // Faults.
+  void KillAgent();
+  void KillKeeper();
+  void KillBoth();
+  void LosePower();
+  void GetPowerBack();     // the machine: whoever still speaks to this visit hears that it is gone
+  void ResetRendezvous();  // its connection
+  void ResetLink();        // to the front end
+  void FailRank();         // one of those that run
+
+ private:
+  enum class Phase { kIdle, kWorking, kHalting, kStopping, kEmpty };
+
+  // --- The keeper ---
+  void KeeperSpawn();
+  void KeeperStop(bool kill_now);
+  void StartLadder(bool kill_now);
+  void EndLadder();
+  void BeginEnding();
+  void WatchAgent();
+  void EndKeeperIfDone();
+  void TellAgent(Task task);  // on its loop
+
+  // --- The agent ---
+  void GoToRendezvous();
+  void FindRendezvous(Clock::time_point deadline);
+  void Join();
+  void LoseRendezvous();  // as its end or its silence tells
+  bool MayMove() const;
+  void AwaitMove(const pb::Cause& cause);
+  void LeaveRendezvous();
+  void OpenRendezvous(const pb::MoveRequest& last, std::optional<uint32_t> lost_node);
+  void OnAssignment(const pb::RendezvousMessage& message);
+  void OnSpawned();
+  void OnSpawnFailed();
+  void OnHalt(uint64_t epoch, const pb::Halt& halt);
+  void OnAllReaped(bool left);
+  void Halted();
+  void TornDown();
+  void BeginStop(const pb::Cause& cause, bool kill_now = false);
+  void StopJob(const pb::Cause& cause, bool kill_now = false);
+  void TellOfStop(const pb::Cause& cause);
+  void OnClosed(const pb::Closed& word);
+  void OnStreamOver();
+  void OnFrontEndGone();
+  void OnKeeperGone();
+  void Beat();
+  void Tick();
+  void CheckSilence(bool tick_was_late);
+  void CheckLease(milliseconds lease);
+  void EndIfAllIsSaid();
+  void QuitIfIdle();
+  void EndAgent();
+  void SendToRendezvous(pb::AgentMessage message);
+  void Emit(pb::NodeEvent event);
+  void EmitAlive();
+  pb::AgentMessage MakeBeat() const;
+
+  // --- Ranks ---
+  void PlanRanks();
+  void FinishRanks(uint64_t epoch);
+  bool RanksRun(uint64_t epoch) const;
+
+  bool stopping() const { return phase_ >= Phase::kStopping; }
+  std::string name() const;
+  pb::Cause OwnCause(pb::Cause::Kind kind, ExitCode code, const std::string& what) const;
+  template <class MakeText>
+  void Say(MakeText make_text) const {
+    if (!world_.trace.on()) return;
+    world_.trace.Add(world_.timeline.now(), name() + " (visit " + std::to_string(index_) + ")",
+                     make_text());
+  }
+
+  World& world_;
+  const size_t index_;
+  const uint32_t node_;
+  Process loop_;
+  Process threads_;
+  Process keeper_;
+  Wire up_;    // to the front end
+  Wire down_;  // from it
+
+  // The keeper's.
+  bool ladder_ = false;
+  uint64_t ladder_number_ = 0;
+  bool stop_requested_ = false;
+  bool ending_ = false;
+  bool left_ = false;  // processes that cannot be ended
+  Clock::time_point agent_heard_;
+  Clock::time_point watch_expiry_;
+
+  // The ranks': all of this node share their fate, but that one may fail alone.
+  bool ranks_exist_ = false;
+  uint64_t ranks_epoch_ = 0;
+  bool rank_failed_ = false;
+  bool ranks_finished_ = false;
+  bool ranks_stuck_ = false;
+  int64_t ranks_began_ = 0;
+
+  // The agent's.
+  pb::PrepareRequest prepare_;
+  bool prepared_ = false;
+  Phase phase_ = Phase::kIdle;
+  uint64_t epoch_ = 0;
+  pb::Assignment assignment_;
+  Rendezvous* server_ = nullptr;
+  Rendezvous* target_ = nullptr;    // where to go
+  Rendezvous* attended_ = nullptr;  // the stream's other end
+  SessionId session_ = 0;
+  Clock::time_point heard_at_;
+  std::optional<Clock::time_point> move_by_;
+  pb::Cause lost_by_;
+  bool join_when_empty_ = false;
+  bool closed_ = false;
+  bool front_end_gone_ = false;
+  bool keeper_gone_ = false;
+  bool detached_events_ = false;  // nothing is told to the front end any more
+  bool ended_events_ = false;     // it was sent the last event
+  pb::NodeDone done_;
+  std::optional<Clock::time_point> quit_at_;
+  std::optional<Clock::time_point> stream_over_at_;
+  Clock::time_point lease_renewed_;
+  Clock::time_point tick_expiry_;
+  Clock::time_point turned_at_;
+};
+
+}  // namespace dslaunch::sim

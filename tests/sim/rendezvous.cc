@@ -1,0 +1,175 @@
+#include "tests/sim/rendezvous.h"
+
+#include <utility>
+
+#include "tests/sim/node_visit.h"
+#include "tests/sim/world.h"
+
+namespace dslaunch::sim {
+namespace {
+
+constexpr int64_t kAgainOneIn = 8;
+constexpr size_t kMostHeard = 500;
+
+}  // namespace
+
+Rendezvous::Rendezvous(World& world, NodeVisit& host, CoordinatorOptions options,
+                       std::optional<uint32_t> lost_node)
+    : world_(world),
+      host_(host),
+      lost_node_(lost_node),
+      coordinator_(std::move(options), host.Now()),
+      known_epoch_(coordinator_.epoch()) {}
+
+template <class MakeText>
+void Rendezvous::Note(MakeText make_text) const {
+  if (world_.trace.on()) {
+    world_.trace.Add(world_.timeline.now(), "rendezvous on " + world_.NameOf(host_.node()),
+                     make_text());
+  }
+}
+
+bool Rendezvous::is_open() const { return open_ && !host_.threads().gone; }
+
+SessionId Rendezvous::Attend(NodeVisit& agent) {
+  sessions_.push_back({&agent, {}, {}, true, true});
+  return sessions_.size();
+}
+
+void Rendezvous::Say(SessionId id, pb::AgentMessage message) {
+  Session& session = At(id);
+  if (!session.client_open) return;
+  const int64_t arrival = world_.network.Send(session.up, session.agent->node(), host_.node());
+  world_.timeline.At(arrival, &host_.threads(),
+                     [this, id, message = std::move(message)] { Hear(id, message); });
+}
+
+void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
+  if (!is_open() || !At(id).server_open) return;
+  if (!message.has_heartbeat() && heard_.size() < kMostHeard) heard_.push_back({id, message});
+  if (!message.has_heartbeat())
+    Note([&] { return "hears session " + std::to_string(id) + ": " + message.ShortDebugString(); });
+  HandOver(id, message);
+  if (world_.random.OneIn(kAgainOneIn)) HearAgain();
+}
+
+void Rendezvous::HearAgain() {
+  if (heard_.empty()) return;
+  const auto which = world_.random.Between(0, static_cast<int64_t>(heard_.size()) - 1);
+  const Heard again = heard_[static_cast<size_t>(which)];
+  if (again.message.epoch() >= coordinator_.epoch() || !At(again.session).server_open) return;
+  Note([&] {
+    return "hears once more, from " + world_.NameOf(At(again.session).agent->node()) + ": " +
+           again.message.ShortDebugString();
+  });
+  HandOver(again.session, again.message);
+}
+
+void Rendezvous::HandOver(SessionId id, const pb::AgentMessage& message) {
+  if (world_.fence || message.has_join() || message.epoch() == 0)
+    return Deliver(coordinator_.OnMessage(id, message, host_.Now()));
+  pb::AgentMessage fresh = message;
+  fresh.set_epoch(coordinator_.epoch());
+  SessionId newest = id;
+  for (SessionId other = id + 1; other <= sessions_.size(); ++other) {
+    if (At(other).agent->node() == At(id).agent->node() && At(other).server_open) newest = other;
+  }
+  Deliver(coordinator_.OnMessage(newest, fresh, host_.Now()));
+}
+
+void Rendezvous::Disconnect(SessionId id) {
+  if (!is_open() || !std::exchange(At(id).server_open, false)) return;
+  Note([&] { return "session " + std::to_string(id) + " is over"; });
+  Deliver(coordinator_.OnDisconnect(id, host_.Now()));
+}
+
+void Rendezvous::Leave(SessionId id) {
+  Session& session = At(id);
+  if (!std::exchange(session.client_open, false)) return;
+  const int64_t arrival = world_.network.Send(session.up, session.agent->node(), host_.node());
+  world_.timeline.At(arrival, &host_.threads(), [this, id] { Disconnect(id); });
+}
+
+void Rendezvous::EndAtClient(SessionId id) {
+  Session& session = At(id);
+  const int64_t arrival = world_.network.Send(session.down, host_.node(), session.agent->node());
+  world_.timeline.At(arrival, &session.agent->loop(), [this, id] {
+    if (std::exchange(At(id).client_open, false)) At(id).agent->OnRendezvousEnd(*this, id);
+  });
+}
+
+void Rendezvous::Reset(SessionId id) {
+  if (!At(id).client_open || !is_open()) return;
+  EndAtClient(id);
+  const int64_t arrival = world_.network.Send(At(id).up, At(id).agent->node(), host_.node());
+  world_.timeline.At(arrival, &host_.threads(), [this, id] { Disconnect(id); });
+}
+
+void Rendezvous::Tick() {
+  if (is_open()) Deliver(coordinator_.OnTick(host_.Now()));
+}
+
+void Rendezvous::Close() {
+  if (!std::exchange(open_, false)) return;
+  for (SessionId id = 1; id <= sessions_.size(); ++id) EndAtClient(id);
+}
+
+void Rendezvous::Deliver(std::vector<Outgoing> messages) {
+  Check(messages);
+  for (Outgoing& one : messages) {
+    Session& session = At(one.session);
+    if (!session.server_open) continue;
+    if (!one.message.has_heartbeat()) {
+      Note([&] {
+        return "tells session " + std::to_string(one.session) + " (" +
+               world_.NameOf(session.agent->node()) + "): " + one.message.ShortDebugString();
+      });
+    }
+    const int64_t arrival = world_.network.Send(session.down, host_.node(), session.agent->node());
+    world_.timeline.At(arrival, &session.agent->loop(),
+                       [this, id = one.session, message = std::move(one.message)] {
+                         if (At(id).client_open)
+                           At(id).agent->OnRendezvousMessage(*this, id, message);
+                       });
+    if (!one.end_session) continue;
+    EndAtClient(one.session);
+    world_.timeline.At(arrival, &host_.threads(), [this, id = one.session] { Disconnect(id); });
+  }
+}
+
+void Rendezvous::Check(const std::vector<Outgoing>& messages) {
+  for (const Outgoing& one : messages) {
+    if (one.message.has_assignment() && one.message.epoch() > known_epoch_)
+      CheckNewEpoch(one.message.epoch(), messages);
+    CheckReason(one.message);
+  }
+}
+
+void Rendezvous::CheckReason(const pb::RendezvousMessage& message) {
+  if (message.has_halt()) {
+    halted_epoch_ = message.epoch();
+    world_.invariants.OnCause(message.halt().cause());
+    if (message.halt().reason().empty()) world_.invariants.Fail("a restart without a reason");
+  }
+  if (message.has_stop()) world_.invariants.OnCause(message.stop().cause());
+  if (message.has_refused()) world_.invariants.OnCause(message.refused().cause());
+  if (message.has_closed()) world_.invariants.OnCause(message.closed().cause());
+}
+
+void Rendezvous::CheckNewEpoch(uint64_t epoch, const std::vector<Outgoing>& messages) {
+  const bool is_first = known_epoch_ == 0 || (lost_node_ && !halted_epoch_);
+  if (!is_first && halted_epoch_ != known_epoch_)
+    world_.invariants.Fail("epoch " + std::to_string(known_epoch_) + " was never halted");
+  known_epoch_ = epoch;
+  std::vector<std::pair<uint32_t, pb::Assignment>> assignments;
+  for (const Outgoing& one : messages) {
+    if (one.message.has_assignment() && one.message.epoch() == epoch)
+      assignments.emplace_back(At(one.session).agent->node(), one.message.assignment());
+  }
+  world_.invariants.OnFormed(epoch, assignments);
+  const bool in_time =
+      lost_node_ && !world_.machines[*lost_node_].stood_still && !host_.machine().stood_still;
+  if (is_first && in_time) world_.invariants.OnFormedAfterMove(epoch, *lost_node_);
+}
+
+}  // namespace dslaunch::sim

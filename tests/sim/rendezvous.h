@@ -1,0 +1,81 @@
+// The rendezvous of an agent: the real Coordinator behind a model of its server. What the network
+// and the machines do to it happens here: messages wait, sessions break off, old ones are heard
+// once more.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rendezvous/coordinator.h"
+#include "tests/sim/network.h"
+#include "tests/sim/virtual_time.h"
+
+namespace dslaunch::sim {
+
+class NodeVisit;
+struct World;
+
+class Rendezvous {
+ public:
+  // `lost_node`: whose rendezvous this one follows.
+  Rendezvous(World& world, NodeVisit& host, CoordinatorOptions options,
+             std::optional<uint32_t> lost_node);
+
+  bool is_open() const;
+  NodeVisit& host() { return host_; }
+
+  // The agent's side: a new stream; what to say on it; its end without another word.
+  SessionId Attend(NodeVisit& agent);
+  void Say(SessionId session, pb::AgentMessage message);
+  void Leave(SessionId session);
+
+  // The host's side: at each of its beats; and when it gives the rendezvous up, on which nobody is
+  // told anything but that its stream is over. A host without power does not even do that.
+  void Tick();
+  void Close();
+
+  // The connection is reset; both ends hear of it, each in its time.
+  void Reset(SessionId session);
+
+ private:
+  struct Session {
+    NodeVisit* agent = nullptr;
+    Wire up;
+    Wire down;
+    bool server_open = true;
+    bool client_open = true;
+  };
+  struct Heard {
+    SessionId session;
+    pb::AgentMessage message;
+  };
+
+  Session& At(SessionId session) { return sessions_[session - 1]; }
+  void Hear(SessionId session, const pb::AgentMessage& message);
+  // Something old is heard once more.
+  void HearAgain();
+  void HandOver(SessionId session, const pb::AgentMessage& message);
+  void Disconnect(SessionId session);
+  void EndAtClient(SessionId session);
+  void Deliver(std::vector<Outgoing> messages);
+  void Check(const std::vector<Outgoing>& messages);
+  void CheckReason(const pb::RendezvousMessage& message);
+  void CheckNewEpoch(uint64_t epoch, const std::vector<Outgoing>& messages);
+  template <class MakeText>
+  void Note(MakeText make_text) const;
+
+  World& world_;
+  NodeVisit& host_;
+  const std::optional<uint32_t> lost_node_;
+  Coordinator coordinator_;
+  bool open_ = true;
+  std::deque<Session> sessions_;  // by id, from 1
+  std::vector<Heard> heard_;
+  uint64_t known_epoch_;
+  std::optional<uint64_t> halted_epoch_;
+};
+
+}  // namespace dslaunch::sim

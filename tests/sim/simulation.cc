@@ -1,0 +1,70 @@
+#include "tests/sim/simulation.h"
+
+#include <algorithm>
+
+#include "tests/sim/faults.h"
+#include "tests/sim/front_end.h"
+#include "tests/sim/node_visit.h"
+#include "tests/sim/rendezvous.h"
+#include "tests/sim/world.h"
+
+namespace dslaunch::sim {
+namespace {
+
+bool IsOver(const World& world) {
+  return std::ranges::all_of(world.visits, [](const auto& visit) { return visit->is_over(); });
+}
+
+// Until the front end has ended, and then until nobody else is there, each within its bound.
+void Run(World& world) {
+  Invariants& invariants = world.invariants;
+  const int64_t bound = world.job.LongestMs();
+  while (invariants.error().empty() && !world.front_end->is_over()) {
+    if (!world.timeline.Step() || world.timeline.now() > bound) {
+      return invariants.Fail("the job did not end within " + std::to_string(bound) + " ms");
+    }
+  }
+  const int64_t quiet_by = world.timeline.now() + world.job.EmptyWithinMs();
+  while (invariants.error().empty() && !IsOver(world)) {
+    if (world.timeline.Step() && world.timeline.now() <= quiet_by) continue;
+    for (const auto& visit : world.visits) {
+      if (!visit->is_over())
+        invariants.Fail("all is over, but the agent or keeper of " + world.NameOf(visit->node()) +
+                        " still runs");
+    }
+  }
+  invariants.OnQuiet();
+}
+
+}  // namespace
+
+World::World(uint64_t seed, Tracing tracing, bool has_fence)
+    : random(seed),
+      job(DrawJob(random)),
+      network(timeline, random, job.size()),
+      invariants(job, [this] { return timeline.now(); }),
+      trace(tracing),
+      machines(job.size()),
+      fence(has_fence) {}
+
+World::~World() = default;
+
+History RunHistory(uint64_t seed, Fence fence, Tracing tracing) {
+  World world(seed, tracing, fence == Fence::kThere);
+  world.Say("job", [&] { return world.job.prepare.ShortDebugString(); });
+  world.front_end = std::make_unique<FrontEnd>(world);
+  world.front_end->Start();
+  PlanFaults(world);
+  Run(world);
+  History history;
+  history.error = world.invariants.error();
+  history.trace = world.trace.Last();
+  history.succeeded = world.front_end->exit_code() == 0;
+  history.restarted = world.invariants.epochs() > 1;
+  history.moved = world.front_end->moves() > 0;
+  history.lost_front_end = world.front_end->is_over() && !world.front_end->exit_code();
+  history.virtual_ms = world.timeline.now();
+  return history;
+}
+
+}  // namespace dslaunch::sim

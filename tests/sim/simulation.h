@@ -1,0 +1,26 @@
+// One history of a job: the whole control plane on a virtual clock and network, from one seed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/sim/trace.h"
+
+namespace dslaunch::sim {
+
+enum class Fence { kThere, kRemoved };
+
+struct History {
+  std::string error;  // the invariant that did not hold; empty: all did
+  std::string trace;  // its last lines, if they were kept
+  bool succeeded = false;
+  bool restarted = false;
+  bool moved = false;  // another node came to decide
+  bool lost_front_end = false;
+  int64_t virtual_ms = 0;
+};
+
+// The same seed gives the same history, traced or not.
+History RunHistory(uint64_t seed, Fence fence, Tracing tracing);
+
+}  // namespace dslaunch::sim

@@ -1,0 +1,121 @@
+// Whole jobs with faults, tens of thousands of them, in virtual time. Whatever happens, a rank has
+// one owner in an epoch, the job ends, nothing is left running, and 0 means success.
+//   DSLAUNCH_TEST_SEED=N       history N alone; with DSLAUNCH_SIM_TRACE=1 what happens in it
+//   DSLAUNCH_SIM_SECONDS=3600  as many as fit into an hour
+#include "tests/sim/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <iomanip>
+#include <iostream>
+
+#include "proto/contract/deadline.h"
+#include "tests/support/random_seed.h"
+
+namespace dslaunch::sim {
+namespace {
+
+constexpr uint64_t kLeastHistories = 20'000;
+constexpr int64_t kUsualSeconds = 60;
+constexpr uint64_t kFenceIsMissedWithin = 1'000;
+constexpr uint64_t kReplayed = 100;
+
+bool IsSet(const char* variable) { return std::getenv(variable) != nullptr; }
+
+// Run once more, now with what happened.
+std::string Explain(uint64_t seed, Fence fence) {
+  const History again = RunHistory(seed, fence, Tracing::kKept);
+  return "DSLAUNCH_TEST_SEED=" + std::to_string(seed) + " repeats it, with DSLAUNCH_SIM_TRACE=1 " +
+         "all of it; its last lines:\n" + again.trace;
+}
+
+struct Totals {
+  uint64_t histories = 0;
+  uint64_t succeeded = 0;
+  uint64_t restarted = 0;
+  uint64_t moved = 0;
+  uint64_t lost_front_end = 0;
+  int64_t virtual_ms = 0;
+
+  void Add(const History& history) {
+    ++histories;
+    succeeded += history.succeeded;
+    restarted += history.restarted;
+    moved += history.moved;
+    lost_front_end += history.lost_front_end;
+    virtual_ms += history.virtual_ms;
+  }
+  double Share(uint64_t part) const {
+    return static_cast<double>(part) / static_cast<double>(histories);
+  }
+};
+
+void Print(const Totals& totals, uint64_t first_seed, double seconds) {
+  const auto percent = [&](uint64_t part) { return 100 * totals.Share(part); };
+  std::cout << std::fixed << std::setprecision(1) << totals.histories << " histories from seed "
+            << first_seed << " in " << seconds << " s ("
+            << static_cast<double>(totals.histories) / seconds << " a second), "
+            << static_cast<double>(totals.virtual_ms) / 1'000 /
+                   static_cast<double>(totals.histories)
+            << " s of virtual time each: " << percent(totals.succeeded) << "% succeeded, "
+            << percent(totals.restarted) << "% restarted, " << percent(totals.moved)
+            << "% had another node decide, " << percent(totals.lost_front_end)
+            << "% lost their front end\n";
+}
+
+TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
+  const uint64_t first_seed = TestSeed();
+  if (IsSet("DSLAUNCH_TEST_SEED")) {
+    const Tracing tracing = IsSet("DSLAUNCH_SIM_TRACE") ? Tracing::kPrinted : Tracing::kKept;
+    const History history = RunHistory(first_seed, Fence::kThere, tracing);
+    ASSERT_EQ(history.error, "") << history.trace;
+    return;
+  }
+  const char* const given = std::getenv("DSLAUNCH_SIM_SECONDS");
+  const std::chrono::seconds limit(given != nullptr ? std::atoll(given) : kUsualSeconds);
+  const Clock::time_point start = Clock::now();
+  Totals totals;
+  for (uint64_t seed = first_seed;
+       Clock::now() - start < limit || (given == nullptr && totals.histories < kLeastHistories);
+       ++seed) {
+    const History history = RunHistory(seed, Fence::kThere, Tracing::kNone);
+    ASSERT_EQ(history.error, "") << Explain(seed, Fence::kThere);
+    totals.Add(history);
+  }
+  Print(totals, first_seed, std::chrono::duration<double>(Clock::now() - start).count());
+  // Else the histories show nothing.
+  EXPECT_GT(totals.Share(totals.succeeded), 0.1);
+  EXPECT_LT(totals.Share(totals.succeeded), 0.9);
+  EXPECT_GT(totals.Share(totals.restarted), 0.25);
+  EXPECT_GT(totals.Share(totals.moved), 0.02);
+  EXPECT_GT(totals.Share(totals.lost_front_end), 0.005);
+}
+
+// The planted bug: a simulator that finds nothing wrong with it would find nothing at all.
+TEST(SimulationTest, NoticesWhenTheFenceIsRemoved) {
+  const uint64_t first_seed = TestSeed();
+  for (uint64_t seed = first_seed; seed < first_seed + kFenceIsMissedWithin; ++seed) {
+    const History history = RunHistory(seed, Fence::kRemoved, Tracing::kNone);
+    if (history.error.empty()) continue;
+    std::cout << "without its fence, history " << seed - first_seed + 1 << " (seed " << seed
+              << ") fails: " << history.error << "\n";
+    EXPECT_EQ(RunHistory(seed, Fence::kThere, Tracing::kNone).error, "");
+    return;
+  }
+  FAIL() << kFenceIsMissedWithin << " histories from seed " << first_seed << " notice nothing";
+}
+
+TEST(SimulationTest, ASeedIsAHistory) {
+  const uint64_t first_seed = TestSeed();
+  for (uint64_t seed = first_seed; seed < first_seed + kReplayed; ++seed) {
+    const History once = RunHistory(seed, Fence::kThere, Tracing::kKept);
+    const History again = RunHistory(seed, Fence::kThere, Tracing::kKept);
+    ASSERT_EQ(once.trace, again.trace) << "seed " << seed;
+    ASSERT_EQ(once.virtual_ms, RunHistory(seed, Fence::kThere, Tracing::kNone).virtual_ms)
+        << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch::sim

@@ -1,0 +1,39 @@
+// What happened in a history: the last lines of it, or all of it as it happens.
+#pragma once
+
+#include <cstdio>
+#include <deque>
+#include <string>
+
+namespace dslaunch::sim {
+
+enum class Tracing { kNone, kKept, kPrinted };
+
+class Trace {
+ public:
+  explicit Trace(Tracing tracing) : tracing_(tracing) {}
+
+  // Else the line need not be made.
+  bool on() const { return tracing_ != Tracing::kNone; }
+
+  void Add(int64_t at_ms, const std::string& party, const std::string& what) {
+    std::string line = std::to_string(at_ms) + " ms  " + party + ": " + what;
+    if (tracing_ == Tracing::kPrinted) std::printf("%s\n", line.c_str());
+    lines_.push_back(std::move(line));
+    if (lines_.size() > kKept) lines_.pop_front();
+  }
+
+  std::string Last() const {
+    std::string text;
+    for (const std::string& line : lines_) text += line + "\n";
+    return text;
+  }
+
+ private:
+  static constexpr size_t kKept = 40;
+
+  const Tracing tracing_;
+  std::deque<std::string> lines_;
+};
+
+}  // namespace dslaunch::sim

@@ -1,0 +1,68 @@
+// The virtual clock: what happens when, and processes that may stand still meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "proto/contract/deadline.h"
+#include "tests/sim/task.h"
+
+namespace dslaunch::sim {
+
+// A machine's steady clock, which may run ahead of the others.
+struct MachineClock {
+  int64_t ahead_ms = 0;
+};
+
+// What can be stopped and go on, or be gone. Not destroyed before its Timeline.
+struct Process {
+  bool gone = false;
+  int64_t stopped_until = 0;
+  std::deque<Task> backlog;  // what it has to do once it goes on, in order
+};
+
+class Timeline {
+ public:
+  int64_t now() const { return now_; }
+  Clock::time_point NowOn(const MachineClock& clock) const {
+    return Clock::time_point(milliseconds(now_ + clock.ahead_ms));
+  }
+
+  // What is due at one time happens in the order in which it was planned. `process` does it: not at
+  // all when it is gone, later when it is stopped. nullptr: nobody can prevent it.
+  void At(int64_t when, Process* process, Task task);
+  void After(int64_t delay, Process* process, Task task) {
+    At(now_ + delay, process, std::move(task));
+  }
+  // Now, unless the process is stopped or gone.
+  void Do(Process& process, Task task);
+  void Stop(Process& process, int64_t until);
+
+  // False: nothing is planned any more.
+  bool Step();
+
+ private:
+  struct Entry {
+    int64_t at;
+    uint64_t order;
+    uint32_t slot;
+    bool operator<(const Entry& other) const {
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+  struct Slot {
+    Process* process = nullptr;
+    Task task;
+  };
+
+  void GoOn(Process& process);
+
+  int64_t now_ = 0;
+  uint64_t order_ = 0;
+  std::vector<Entry> heap_;
+  std::deque<Slot> slots_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace dslaunch::sim

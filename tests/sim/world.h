@@ -1,0 +1,60 @@
+// All that takes part in one history, and what it happens in.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/invariants.h"
+#include "tests/sim/job.h"
+#include "tests/sim/network.h"
+#include "tests/sim/trace.h"
+#include "tests/sim/virtual_time.h"
+
+namespace dslaunch::sim {
+
+class FrontEnd;
+class NodeVisit;
+class Rendezvous;
+
+struct Machine {
+  MachineClock clock;
+  bool off = false;
+  // It, its clock or its agent, at some time: whoever notices that gives its front end a whole new
+  // lease, so that its end is no promise to others.
+  bool stood_still = false;
+  int64_t disk_full_until = 0;
+};
+
+struct World {
+  World(uint64_t seed, Tracing tracing, bool has_fence);
+  World(const World&) = delete;
+  ~World();
+
+  template <class MakeText>  // returns the line; not called when nobody reads it
+  void Say(const std::string& party, MakeText make_text) {
+    if (trace.on()) trace.Add(timeline.now(), party, make_text());
+  }
+  std::string NameOf(Place place) const {
+    return place == network.front_end() ? "front end" : job.node(place).name();
+  }
+  bool IsDiskFull(uint32_t node) const { return timeline.now() < machines[node].disk_full_until; }
+
+  Random random;
+  Timeline timeline;
+  const Job job;
+  Network network;
+  Invariants invariants;
+  Trace trace;
+  std::vector<Machine> machines;  // the nodes'
+  Machine front_end_machine;
+  // False: the planted bug. What an agent says of an older epoch, or after it counts as lost, is
+  // heard as if it were of now.
+  const bool fence;
+
+  std::unique_ptr<FrontEnd> front_end;
+  std::vector<std::unique_ptr<NodeVisit>> visits;       // of all nodes, oldest first
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous;  // oldest first
+};
+
+}  // namespace dslaunch::sim
