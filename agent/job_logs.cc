@@ -64,7 +64,8 @@ uint64_t OffsetAt(const JobLog& log, int64_t unix_ms) {
     int64_t time_ms = 0;
     uint32_t rank = 0;
     uint64_t stdout_bytes = 0, stderr_bytes = 0;
-    if (!(words >> time_ms >> rank >> stdout_bytes >> stderr_bytes)) continue;  // cut
+    const bool is_signed = line.find('-') != std::string::npos;
+    if (is_signed || !(words >> time_ms >> rank >> stdout_bytes >> stderr_bytes)) continue;  // cut
     if (time_ms > unix_ms) break;
     if (rank == log.rank) offset = log.is_stderr ? stderr_bytes : stdout_bytes;
   }

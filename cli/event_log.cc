@@ -44,7 +44,8 @@ Json ToJson(const std::vector<std::string>& names, const pb::Cause& cause) {
 
 Json StartedJson(const std::vector<std::string>& names, const pb::Started& started) {
   Json members = Json::array();
-  for (const uint32_t index : IndexesOf(started.members())) members.push_back(NameAt(names, index));
+  for (const uint32_t index : IndexesOf(started.members(), names.size()))
+    members.push_back(names[index]);
   return {{"epoch", started.epoch()},
           {"first_rank", started.first_rank()},
           {"pids", std::vector<int>(started.pids().begin(), started.pids().end())},

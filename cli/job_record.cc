@@ -12,9 +12,11 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string_view>
 #include <tuple>
 
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/job_paths.h"
 #include "proto/contract/unique_fd.h"
 
@@ -47,25 +49,38 @@ std::string ToText(const JobRecord& record) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-// Throws nlohmann's exceptions.
-JobRecord FromText(const std::string& text) {
+template <class T>
+void ReadWhole(const Json& json, const char* key, T& value) {
+  if (!json.at(key).is_number_integer())
+    throw std::invalid_argument(std::string(key) + " is not a whole number");
+  json.at(key).get_to(value);
+}
+
+// Throws nlohmann's exceptions and std::invalid_argument.
+JobRecord FromText(const std::string& text, const std::string& job_id) {
   const Json json = Json::parse(text);
   JobRecord record;
   json.at("job").get_to(record.job_id);
-  json.at("pid").get_to(record.pid);
-  json.at("start_ticks").get_to(record.start_ticks);
+  if (record.job_id != job_id) throw std::invalid_argument("it is of another job");
+  ReadWhole(json, "pid", record.pid);
+  ReadWhole(json, "start_ticks", record.start_ticks);
   const auto launcher = std::ranges::find(kLauncherNames, json.at("launcher").get<std::string>());
+  if (launcher == kLauncherNames.end()) throw std::invalid_argument("its launcher is not known");
   record.launcher = static_cast<Launcher>(launcher - kLauncherNames.begin());
   record.ssh_command = json.value("ssh_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
-    record.nodes.push_back({node.at("name"), node.at("host"), node.at("port"), node.at("user")});
+    JobRecord::Node& one = record.nodes.emplace_back();
+    node.at("name").get_to(one.name);
+    node.at("host").get_to(one.host);
+    ReadWhole(node, "port", one.port);
+    node.at("user").get_to(one.user);
   }
   json.at("argv").get_to(record.argv);
   json.at("cwd").get_to(record.cwd);
   json.at("log_dir").get_to(record.log_dir);
-  json.at("started_unix_ms").get_to(record.started_unix_ms);
-  json.at("ended_unix_ms").get_to(record.ended_unix_ms);
-  json.at("exit_code").get_to(record.exit_code);
+  ReadWhole(json, "started_unix_ms", record.started_unix_ms);
+  ReadWhole(json, "ended_unix_ms", record.ended_unix_ms);
+  ReadWhole(json, "exit_code", record.exit_code);
   return record;
 }
 
@@ -111,10 +126,10 @@ Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::strin
   }
   const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   try {
-    return FromText(text);
-  } catch (const Json::exception& error) {
-    return Error{ExitCode::kBadInput,
-                 path + ": not the record of a job (" + error.what() + "); remove its folder"};
+    return FromText(text, job_id);
+  } catch (const std::exception& error) {
+    return Error{ExitCode::kBadInput, path + ": not the record of a job (" + Excerpt(error.what()) +
+                                          "); remove its folder"};
   }
 }
 

@@ -1,6 +1,7 @@
 #include "cli/job_story.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "proto/node_set.h"
 #include "rendezvous/cause.h"
@@ -9,6 +10,10 @@ namespace dslaunch {
 
 JobStory::JobStory(const LaunchPlan& plan, const pb::Policy& policy)
     : restartable_(policy.max_restarts() > 0 || plan.min_nodes < plan.max_nodes),
+      most_ranks_(std::accumulate(plan.nodes.begin(), plan.nodes.end(), 0u,
+                                  [](uint32_t ranks, const PlannedNode& node) {
+                                    return ranks + static_cast<uint32_t>(node.slots);
+                                  })),
       world_size_(plan.world_size) {
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     NodeEnd node;
@@ -67,9 +72,8 @@ void JobStory::OnStarted(size_t node, const pb::Started& started) {
   if (started.epoch() <= epoch_) return;
   epoch_ = started.epoch();
   restarts_ = started.restart_count();
-  world_size_ = static_cast<int>(started.world_size());
-  members_ = IndexesOf(started.members());
-  std::erase_if(members_, [&](uint32_t index) { return index >= nodes_.size(); });
+  world_size_ = static_cast<int>(std::min(started.world_size(), most_ranks_));
+  members_ = IndexesOf(started.members(), nodes_.size());
   part_.insert(members_.begin(), members_.end());
 }
 

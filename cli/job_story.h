@@ -64,6 +64,7 @@ class JobStory {
   void OnOutcome(size_t node, const pb::Outcome& outcome);
 
   const bool restartable_;
+  const uint32_t most_ranks_;  // of all nodes together
   std::vector<NodeEnd> nodes_;
   size_t rendezvous_ = 0;
   std::set<size_t> connected_;

@@ -107,8 +107,6 @@ void ReadRdzvKey(const std::string& option, const std::string& key, const std::s
 
 }  // namespace
 
-std::string Quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
-
 double ReadNumber(const std::string& option, const std::string& text, double min, double max) {
   return ReadDouble(option, "a number,", text, min, max);
 }
@@ -253,7 +251,7 @@ RdzvConf ReadRdzvConf(const std::string& option, const std::string& text) {
     std::string key = CLI::detail::trim_copy(item.substr(0, equals));
     const std::string value =
         CLI::detail::trim_copy(item.substr(std::min(equals + 1, item.size())));
-    const std::string name = option + ": " + key;
+    const std::string name = option + ": " + Excerpt(key);
     if (key.empty() || value.empty()) {
       throw CLI::ValidationError(option + " must be KEY=VALUE,..., such as join_timeout=900, not " +
                                  Quoted(text));

@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
-
-std::string Quoted(std::string_view text);
 
 template <class T>
 T ReadWhole(const std::string& option, const std::string& text, T min, T max) {

@@ -357,8 +357,8 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
   } else if (first.empty()) {
     return Usage("the program's name is empty");
   } else if (first.ends_with(".yaml") || first.ends_with(".yml")) {
-    return Usage(Quoted(first) + " is no program; a run file is started with --run_file " + first +
-                 ", a recipe with 'train " + first + "'");
+    return Usage(Quoted(first) + " is no program; a run file is started with --run_file " +
+                 Excerpt(first) + ", a recipe with 'train " + Excerpt(first) + "'");
   } else {
     options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(split.next),
                            arguments.end());

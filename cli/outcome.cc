@@ -1,7 +1,6 @@
 #include "cli/outcome.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "proto/node_set.h"
 #include "rendezvous/cause.h"
@@ -25,7 +24,7 @@ const pb::NodeDone* LastWord(const std::vector<NodeEnd>& nodes) {
 std::vector<uint32_t> Members(const JobFacts& facts, const pb::NodeDone* last_word) {
   std::vector<uint32_t> members = facts.members;
   if (last_word != nullptr && last_word->members().bounds_size() > 0)
-    members = IndexesOf(last_word->members());
+    members = IndexesOf(last_word->members(), facts.nodes.size());
   if (members.empty()) {
     for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
       if (!facts.nodes[i].absent) members.push_back(i);
@@ -67,7 +66,6 @@ pb::Cause FirstCause(const JobFacts& facts, const std::vector<uint32_t>& members
   if (last_word != nullptr && IsBad(last_word->cause()) &&
       !IsWordOfCutOff(last_word->cause(), nodes, members))
     return Explained(last_word->cause(), nodes);
-  const auto node_at = [&](uint32_t index) -> const NodeEnd& { return nodes[index]; };
   if (last_word == nullptr) {
     const auto best =
         std::ranges::max_element(members, {}, [&](uint32_t index) { return Worth(nodes[index]); });
@@ -79,7 +77,8 @@ pb::Cause FirstCause(const JobFacts& facts, const std::vector<uint32_t>& members
       std::ranges::find_if(members, [&](uint32_t index) { return !nodes[index].done.has_value(); });
   if (gone != members.end()) return Lost(nodes, *gone);
   if (last_word != nullptr) return {};
-  for (const NodeEnd& node : members | std::views::transform(node_at)) {
+  for (const uint32_t index : members) {
+    const NodeEnd& node = nodes[index];
     if (node.outcome && IsBad(*node.outcome)) return *node.outcome;
   }
   return {};
@@ -121,9 +120,9 @@ JobEnd DecideJobEnd(const JobFacts& facts) {
     end.cause = MakeCause(pb::Cause::TIMED_OUT, 0, ExitCode::kTimedOut,
                           "every rank ended well, but not every node said that it is empty");
   }
-  end.exit_code = end.cause.exit_code();
-  if (IsBad(end.cause) && end.exit_code == 0)
-    end.exit_code = ToInt(ExitCode::kInternal);  // never 0 after a failure
+  end.exit_code = IsBad(end.cause) ? end.cause.exit_code() : 0;
+  if (IsBad(end.cause))  // never 0 after a failure, nor what a shell sees as 0
+    end.exit_code = FailureCode(end.exit_code, ExitCode::kInternal);
   return end;
 }
 

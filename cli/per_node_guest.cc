@@ -102,7 +102,8 @@ void Guest::OnMessage(std::string_view bytes) {
     case pb::NodeMessage::kAgentFailed: {
       EndStream();
       const std::lock_guard lock(mutex_);
-      failure_ = Error{static_cast<ExitCode>(message.agent_failed().exit_code()),
+      failure_ = Error{static_cast<ExitCode>(
+                           FailureCode(message.agent_failed().exit_code(), ExitCode::kUnavailable)),
                        message.agent_failed().message()};
       stage_ = Stage::kWaiting;
       changed_.notify_all();

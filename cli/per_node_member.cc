@@ -159,11 +159,9 @@ void MemberSession::OnMessage(std::string_view bytes) {
     return OnClosed("it does not speak as dslaunch does");
   heard_ = true;
   switch (message.message_case()) {
-    case pb::NodeMessage::kRefused: {
-      const int code = message.refused().exit_code();
-      return End(code != 0 ? code : ToInt(ExitCode::kUnavailable),
+    case pb::NodeMessage::kRefused:
+      return End(FailureCode(message.refused().exit_code(), ExitCode::kUnavailable),
                  NodeZero() + " says: " + Harmless(message.refused().message()));
-    }
     case pb::NodeMessage::kAwaited: {
       const uint32_t missing = message.awaited().wanted() - message.awaited().present();
       if (missing > 0 && !std::exchange(wait_said_, true))
@@ -184,6 +182,8 @@ void MemberSession::OnMessage(std::string_view bytes) {
       break;
     case pb::NodeMessage::kJobEnded:
       job_ended_ = message.job_ended();
+      if (const int code = job_ended_->exit_code(); code != 0)
+        job_ended_->set_exit_code(FailureCode(code, ExitCode::kInternal));
       ArmLimit(options_.end_timeout);
       EndIfOver();
       break;

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "cli/count.h"
+#include "hostfiles/hostfile.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -23,11 +25,11 @@ std::optional<Error> WhyAnotherJob(const pb::SeatRequest& own, const pb::SeatReq
                                    const std::string& where) {
   if (other.version() != own.version()) {
     return Usage("node 0 runs dslaunch " + own.version() + ", " + where + " runs dslaunch " +
-                 other.version() + "; install one version on all nodes");
+                 Excerpt(other.version()) + "; install one version on all nodes");
   }
   if (other.job() != own.job()) {
-    return Usage("--rdzv_id is '" + own.job() + "' on node 0 and '" + other.job() + "' on " +
-                 where + "; is another job's node 0 at this address?");
+    return Usage("--rdzv_id is " + Quoted(own.job()) + " on node 0 and " + Quoted(other.job()) +
+                 " on " + where + "; is another job's node 0 at this address?");
   }
   if (NodesText(other) != NodesText(own)) {
     return Usage("--nnodes is " + NodesText(own) + " on node 0 and " + NodesText(other) + " on " +
@@ -35,7 +37,7 @@ std::optional<Error> WhyAnotherJob(const pb::SeatRequest& own, const pb::SeatReq
   }
   if (other.program().name() != own.program().name()) {
     return Usage("node 0 runs '" + own.program().name() + "', " + where +
-                 " runs another command: " + other.program().shown() +
+                 " runs another command: " + Excerpt(other.program().shown()) +
                  "; start the same program on all nodes");
   }
   if (other.program().form() != own.program().form()) {
@@ -72,6 +74,10 @@ std::optional<Error> Seats::RefuseSeat(const pb::SeatRequest& request,
   if (request.has_node_rank() && request.node_rank() == 0) {
     return Usage(where + " has --node_rank 0, which node 0's command has on " +
                  options_.own.host_name() + "; give each node its own");
+  }
+  if (request.slots() < 1 || request.slots() > kMaxSlots) {
+    return Usage(where + " has " + Count(request.slots(), "slot") + "; a node has 1 to " +
+                 std::to_string(kMaxSlots));
   }
   if (started_ && !options_.takes_late) {
     return Error{ExitCode::kUnavailable,

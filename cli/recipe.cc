@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/suggest.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -44,14 +45,14 @@ Result<void> SetPath(Json& recipe, const std::string& path, Json value, const st
     at = Descend(*at, key);
     if (at == nullptr) {
       return Error{ExitCode::kUsage,
-                   option + ": '" + path.substr(0, dot) + "' is not a map in this recipe"};
+                   option + ": " + Quoted(path.substr(0, dot)) + " is not a map in this recipe"};
     }
     begin = dot + 1;
   }
 }
 
 Result<void> ApplySet(Json& recipe, const std::string& set) {
-  const std::string option = "--set " + set;
+  const std::string option = "--set " + Excerpt(set);
   const size_t equals = set.find('=');
   if (equals == std::string::npos) {
     return Error{ExitCode::kUsage,
@@ -74,24 +75,25 @@ std::string JsonSyntaxError(std::string_view text) {
     [[maybe_unused]] const Json nothing = Json::parse(text, keep_nothing);
     return "";
   } catch (const Json::exception& error) {
-    std::string reason = error.what();
-    return reason.substr(std::min(reason.find("] ") + 2, reason.size()));
+    const std::string_view reason = error.what();
+    return Excerpt(reason.substr(std::min(reason.find("] ") + 2, reason.size())));
   }
 }
 
 Result<Json> ReadEngine(const std::string& path) {
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(path));
   const std::string json = WithoutComments(text);
+  const std::string source = Excerpt(path);
   if (!BeginsJsonObject(json)) {
     return Error{ExitCode::kBadInput,
-                 path +
+                 source +
                      ": not a DeepSpeed configuration: it must be a JSON object, which begins "
                      "with '{'"};
   }
   if (const std::string wrong = JsonSyntaxError(json); !wrong.empty()) {
-    return Error{ExitCode::kBadInput, path + ": not valid JSON: " + wrong};
+    return Error{ExitCode::kBadInput, source + ": not valid JSON: " + wrong};
   }
-  return ParseYaml(json, path);
+  return ParseYaml(json, source);
 }
 
 // Puts the file that the user or the recipe names in the place of the engine section. Returns the
@@ -243,8 +245,8 @@ Result<Choice> ChooseFile(const RecipeRequest& request) {
     if (request.options.recipe) return Choice{*path, ""};
     return Choice{*path, "no recipe named: taking the built-in " + name};
   }
-  return Error{ExitCode::kBadInput, "recipe '" + name +
-                                        "': no such file, and no built-in recipe of that name; "
+  return Error{ExitCode::kBadInput, "recipe " + Quoted(name) +
+                                        ": no such file, and no built-in recipe of that name; "
                                         "built-in: " +
                                         BuiltInNames(request.recipe_dirs)};
 }
@@ -262,7 +264,7 @@ Result<void> CheckSections(const Json& recipe, const std::string& source) {
   for (const auto& [key, value] : recipe.items()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string near = Nearest(key, known);
-    return Error{ExitCode::kBadInput, source + ": unknown key '" + key + "'" +
+    return Error{ExitCode::kBadInput, source + ": unknown key " + Quoted(key) +
                                           (near.empty() ? "; a recipe has " + JoinSections()
                                                         : ", did you mean '" + near + "'?")};
   }

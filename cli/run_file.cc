@@ -44,7 +44,7 @@ Error UnknownKey(const OptionTable& table, const std::string& place, const std::
   }
   const std::string near = Nearest(key, known);
   return BadInput(
-      place + ": unknown option '" + key + "'" +
+      place + ": unknown option " + Quoted(key) +
       (near.empty() ? "; dslaunch --help_all has all options" : ", did you mean '" + near + "'?"));
 }
 

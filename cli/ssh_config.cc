@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cli/child_process.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -126,7 +127,7 @@ std::string AgentSocket(const std::string& identity_agent) {
 }
 
 Error BadJump(std::string_view jump, const std::string& why) {
-  return Error{ExitCode::kBadInput, "ssh_config's ProxyJump '" + std::string(jump) + "': " + why +
+  return Error{ExitCode::kBadInput, "ssh_config's ProxyJump " + Quoted(jump) + ": " + why +
                                         "; write [user@]host[:port]"};
 }
 
@@ -172,7 +173,7 @@ Result<std::vector<SshHop>> ParseProxyJump(std::string_view text) {
     if (hop.host.empty() || hop.host.starts_with('-')) return BadJump(whole, "it names no host");
     if (!port.empty() &&
         (!ReadNumber(port.substr(1), hop.port) || hop.port < 1 || hop.port > 65535)) {
-      return BadJump(whole, "'" + std::string(port.substr(1)) + "' is no port");
+      return BadJump(whole, Quoted(port.substr(1)) + " is no port");
     }
     if (comma == text.size()) return hops;
     text.remove_prefix(comma + 1);
@@ -213,8 +214,8 @@ Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target
       *on->second =
           name == "pubkeyauthentication" ? value != "false" && value != "no" : IsOn(value);
     } else if (name == "port") {
-      if (!ReadNumber(value, config.port))
-        return Error{ExitCode::kBadInput, "ssh_config's Port is '" + value + "'"};
+      if (!ReadNumber(value, config.port) || config.port < 1 || config.port > 65535)
+        return Error{ExitCode::kBadInput, "ssh_config's Port is " + Quoted(value)};
     } else if (name == "identityfile") {
       config.identity_files.push_back(value);
     } else if (name == "userknownhostsfile") {

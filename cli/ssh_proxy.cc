@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
+#include <string_view>
 
 #include "cli/hello.h"
 
@@ -16,7 +16,7 @@ constexpr milliseconds kEndAfterTerm{500};
 bool IsHarmless(const std::string& name) {
   const auto allowed = [](unsigned char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-           std::strchr("._:@-", c) != nullptr;
+           std::string_view("._:@-").find(c) != std::string_view::npos;
   };
   return !name.empty() && name[0] != '-' && std::all_of(name.begin(), name.end(), allowed);
 }

@@ -109,7 +109,7 @@ std::string InboundTransport::WhereOf(GuestId id) const {
 
 void InboundTransport::OnRequest(GuestId id, const pb::SeatRequest& request) {
   std::erase(asking_, id);
-  host_names_[id] = Harmless(request.host_name());
+  host_names_[id] = Excerpt(request.host_name());
   if (const std::optional<Error> why = seats_.Admit(id, request, WhereOf(id), Clock::now()))
     return Refuse(id, *why);
   const std::optional<size_t> seat = seats_.SeatOf(id);

@@ -65,12 +65,12 @@ Json ReadNumber(std::string_view text, const YAML::Mark& mark) {
         status == std::errc() && stop == end) {
       return large;
     }
-    throw BadYaml{mark, "whole number out of range: " + std::string(text)};
+    throw BadYaml{mark, "whole number out of range: " + Excerpt(text)};
   }
   double value = 0;
   const auto [stop, status] = std::from_chars(text.data(), end, value);
   if (status != std::errc() || stop != end || !std::isfinite(value)) {
-    throw BadYaml{mark, "number out of range: " + std::string(text)};
+    throw BadYaml{mark, "number out of range: " + Excerpt(text)};
   }
   return value;
 }
@@ -132,7 +132,7 @@ class JsonBuilder : public YAML::EventHandler {
     } else if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       Add(value, mark, anchor);
     } else {
-      throw BadYaml{mark, "tag '" + tag + "' is not supported; write a plain value"};
+      throw BadYaml{mark, "tag " + Quoted(tag) + " is not supported; write a plain value"};
     }
   }
 
@@ -185,7 +185,7 @@ class JsonBuilder : public YAML::EventHandler {
 
   void Open(Json empty, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
     if (!tag.empty() && tag != "?" && tag != "!") {
-      throw BadYaml{mark, "tag '" + tag + "' is not supported; write a plain value"};
+      throw BadYaml{mark, "tag " + Quoted(tag) + " is not supported; write a plain value"};
     }
     if (AtKey()) throw BadYaml{mark, "a key must be a plain word"};
     if (open_.size() == kMaxDepth) TooDeep(mark);
@@ -219,7 +219,7 @@ class JsonBuilder : public YAML::EventHandler {
       if (!value.is_string()) throw BadYaml{mark, "a key must be a plain word"};
       parent.key = value.get<std::string>();
       if (parent.value.contains(*parent.key)) {
-        throw BadYaml{mark, "key '" + *parent.key + "' is given twice; keep one"};
+        throw BadYaml{mark, "key " + Quoted(*parent.key) + " is given twice; keep one"};
       }
       KeepPlace(*parent.key, mark);
     }
@@ -245,7 +245,7 @@ std::string At(const std::string& source, const YAML::Mark& mark) {
 }
 
 Error CannotRead(const fs::path& path, const std::string& why) {
-  return {ExitCode::kBadInput, path.string() + ": cannot be read: " + why};
+  return {ExitCode::kBadInput, Excerpt(path.string()) + ": cannot be read: " + why};
 }
 
 }  // namespace
@@ -267,7 +267,8 @@ Result<Json> ParseYaml(std::string_view text, const std::string& source, Scalars
   } catch (const BadYaml& bad) {
     return Error{ExitCode::kBadInput, At(source, bad.mark) + ": " + bad.what};
   } catch (const YAML::Exception& error) {
-    return Error{ExitCode::kBadInput, At(source, error.mark) + ": not valid YAML: " + Harmless(error.msg)};
+    return Error{ExitCode::kBadInput,
+                 At(source, error.mark) + ": not valid YAML: " + Excerpt(error.msg)};
   }
 }
 

@@ -147,8 +147,8 @@ class Filter {
         host.slots == 1 ? "slot 0 only" : "slots 0 to " + std::to_string(host.slots - 1);
     if (is_number && slot < host.slots) return slot;
     if (is_number || status == std::errc::result_out_of_range) {
-      return Bad(spec.token, "no slot " + std::string(word.substr(0, kMaxQuotedBytes)) + ": " +
-                                 host.name + " has " + has);
+      return Bad(spec.token,
+                 "no slot " + Excerpt(word, kMaxQuotedBytes) + ": " + host.name + " has " + has);
     }
     if (word.find('-') != std::string_view::npos && word.front() != '-') {
       return Bad(spec.token, "there are no ranges; write each slot, as in " +

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 namespace dslaunch {
@@ -27,17 +26,23 @@ int ReadCapped(std::string_view digits, int max) {
   return status != std::errc() ? max + 1 : std::min(value, max + 1);
 }
 
-bool IsIpv6(std::string_view text) {
-  in6_addr address;
-  return inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &address) == 1;
-}
-
 bool IsNameChar(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("._-+", c) != nullptr;
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("._-+").find(c) != std::string_view::npos;
 }
 
 bool IsPlainName(std::string_view name) {
   return !name.empty() && name.front() != '-' && std::ranges::all_of(name, IsNameChar);
+}
+
+// With a zone or without.
+bool IsIpv6(std::string_view text) {
+  const size_t percent = text.find('%');
+  if (percent != std::string_view::npos && !IsPlainName(text.substr(percent + 1))) return false;
+  const std::string address(text.substr(0, percent));
+  in6_addr parsed;
+  return address.find('\0') == std::string::npos &&
+         inet_pton(AF_INET6, address.c_str(), &parsed) == 1;
 }
 
 bool IsUserName(std::string_view name) {

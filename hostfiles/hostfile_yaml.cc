@@ -181,7 +181,7 @@ Result<ValuePtr> Parse(std::string_view text, const std::string& path) {
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
     return Place{path, line}.Bad(TokenAt(text, error.mark),
-                                 "not valid YAML: " + Harmless(error.msg) + "; " + kForm);
+                                 "not valid YAML: " + Excerpt(error.msg) + "; " + kForm);
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,12 +27,14 @@ inline pb::NodeSet ToNodeSet(const std::vector<uint32_t>& indexes) {
   return set;
 }
 
-inline std::vector<uint32_t> IndexesOf(const pb::NodeSet& set) {
+// Of a job that has `num_nodes`.
+inline std::vector<uint32_t> IndexesOf(const pb::NodeSet& set, size_t num_nodes = kMaxNodes) {
+  const auto end = static_cast<uint32_t>(std::min<size_t>(num_nodes, kMaxNodes));
   std::vector<uint32_t> indexes;
   uint32_t next = 0;
   for (int i = 0; i + 1 < set.bounds_size(); i += 2) {
     next = std::max(next, set.bounds(i));
-    for (; next < std::min(set.bounds(i + 1), kMaxNodes); ++next) indexes.push_back(next);
+    for (; next < std::min(set.bounds(i + 1), end); ++next) indexes.push_back(next);
   }
   return indexes;
 }

@@ -174,13 +174,16 @@ void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
       if (!current) return;
       Update(attendee, [&] { attendee.ready = attendee.finished = true; });
       return AdvanceIfAllReady(now);
-    case pb::AgentMessage::kWorkerFailed:
+    case pb::AgentMessage::kWorkerFailed: {
       if (!current) return;
-      return OnWorkerFailed(attendee, message.worker_failed(), now);
+      pb::WorkerFailed failed = message.worker_failed();
+      *failed.mutable_cause() = CauseToldBy(attendee, failed.cause());
+      return OnWorkerFailed(attendee, failed, now);
+    }
     case pb::AgentMessage::kHalted:
       return OnHalted(attendee, message, now);
     case pb::AgentMessage::kStop:
-      return OnStopJob(attendee, message.stop().cause(), now);
+      return OnStopJob(attendee, CauseToldBy(attendee, message.stop().cause()), now);
     case pb::AgentMessage::kTornDown:
       Update(attendee,
              [&] { attendee.torn_down = attendee.leaving || phase_ == Phase::kStopping; });
@@ -228,10 +231,10 @@ void Coordinator::OnHeartbeat(Attendee& attendee, const pb::AgentMessage& messag
     RankSteps& steps = progress.steps;
     steps.rank = rank.rank();
     steps.step = rank.step();
-    steps.step_at = now - std::chrono::microseconds(rank.since_us());
+    steps.step_at = now - ToldMicroseconds(rank.since_us());
     steps.steps_made = rank.step() - std::min(rank.step(), progress.first_step);
-    steps.median_step = std::chrono::microseconds(rank.median_step_us());
-    steps.median_compute = std::chrono::microseconds(rank.median_compute_us());
+    steps.median_step = ToldMicroseconds(rank.median_step_us());
+    steps.median_compute = ToldMicroseconds(rank.median_compute_us());
     steps.ended = rank.ended();
   }
 }
@@ -622,6 +625,17 @@ pb::Cause Coordinator::MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, 
                                      std::string message) const {
   pb::Cause cause = MakeCause(kind, node_index, code, std::move(message));
   cause.set_epoch(epoch_);
+  return cause;
+}
+
+// What an agent says is no success, and about a node of the job.
+pb::Cause Coordinator::CauseToldBy(const Attendee& attendee, pb::Cause cause) const {
+  const uint32_t index = attendee.member.node_index;
+  if (IsSuccess(cause)) {
+    return MakeNodeCause(pb::Cause::INTERNAL, index, ExitCode::kInternal,
+                         NodeName(index) + " failed and did not say why");
+  }
+  if (cause.node_index() >= options_.nodes.size()) cause.set_node_index(index);
   return cause;
 }
 

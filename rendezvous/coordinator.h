@@ -150,6 +150,7 @@ class Coordinator {
   std::optional<uint64_t> BestStep() const;
   pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                           std::string message) const;
+  pb::Cause CauseToldBy(const Attendee& attendee, pb::Cause cause) const;
   void Tell(const std::string& text);  // the user
   void Refuse(SessionId session, const pb::Cause& cause);
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);

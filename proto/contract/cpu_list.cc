@@ -3,6 +3,8 @@
 #include <charconv>
 #include <optional>
 
+#include "proto/contract/harmless_text.h"
+
 namespace dslaunch {
 namespace {
 
@@ -26,7 +28,7 @@ Result<std::vector<int>> ParseCpuList(std::string_view text) {
     const std::optional<int> first = ReadCpu(part.substr(0, dash));
     const std::optional<int> last =
         dash == std::string_view::npos ? first : ReadCpu(part.substr(dash + 1));
-    const std::string quoted = "'" + std::string(part) + "'";
+    const std::string quoted = Quoted(part);
     if (!first || !last) {
       return Error{ExitCode::kUsage,
                    quoted + " is neither a number nor a range such as 3-5; no blanks belong there"};

@@ -16,6 +16,13 @@ inline int64_t UnixMs(
   return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
 }
 
+// A duration that another process told: longer than any job, and still short enough to be added to
+// and multiplied by a few.
+inline std::chrono::microseconds ToldMicroseconds(uint64_t us) {
+  constexpr uint64_t kLongest = 1'000'000'000'000'000;
+  return std::chrono::microseconds(std::min(us, kLongest));
+}
+
 // A point in monotonic time by which something must have happened. There is no unlimited Deadline.
 class Deadline {
  public:

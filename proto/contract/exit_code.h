@@ -21,6 +21,12 @@ enum class ExitCode : int {
 
 constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }
 
+// What somebody else told as the code of a failure, if a process can end with it and does not seem
+// to have ended well then; else `instead`.
+constexpr int FailureCode(int code, ExitCode instead) {
+  return code >= 1 && code <= 255 ? code : ToInt(instead);
+}
+
 // What shells and dslaunch report for a process that a signal ended.
 constexpr int ExitCodeForSignal(int signal_number) { return 128 + signal_number; }
 

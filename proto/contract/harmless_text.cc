@@ -93,4 +93,16 @@ std::string WithoutEscapes(std::string_view line) {
   return out;
 }
 
+std::string Excerpt(std::string_view text, size_t max_bytes) {
+  // What is beyond could not be shown anyway.
+  std::string shown = Harmless(text.substr(0, max_bytes));
+  size_t end = std::min(shown.size(), max_bytes);
+  while (end < shown.size() && end > 0 && (At(shown, end) & 0xc0) == 0x80) --end;
+  const bool is_cut = end < shown.size() || text.size() > max_bytes;
+  shown.resize(end);
+  return is_cut ? shown + "..." : shown;
+}
+
+std::string Quoted(std::string_view text) { return "'" + Excerpt(text) + "'"; }
+
 }  // namespace dslaunch

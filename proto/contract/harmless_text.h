@@ -1,6 +1,7 @@
 // Text from programs, before it goes to a terminal or into a message.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -14,5 +15,12 @@ std::string Harmless(std::string_view line);
 
 // `line` without escape sequences. All other bytes stay as they are, UTF-8 or not.
 std::string WithoutEscapes(std::string_view line);
+
+// `text` for a message: harmless, and with "..." for what lies beyond `max_bytes`.
+inline constexpr size_t kMaxExcerptBytes = 300;
+std::string Excerpt(std::string_view text, size_t max_bytes = kMaxExcerptBytes);
+
+// The same in quotes.
+std::string Quoted(std::string_view text);
 
 }  // namespace dslaunch

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "proto/contract/harmless_text.h"
+
 namespace dslaunch {
 namespace {
 
@@ -25,8 +27,8 @@ Result<int> ReadInt(const WorkerEnv::Getenv& getenv, const char* name, int min, 
   const char* end = text + std::strlen(text);
   const auto [stop, status] = std::from_chars(text, end, value);
   if (status != std::errc() || stop != end || value < min || value > max) {
-    return BadVariable(name, "is '" + std::string(text) + "', not a number from " +
-                                 std::to_string(min) + " to " + std::to_string(max));
+    return BadVariable(name, "is " + Quoted(text) + ", not a number from " + std::to_string(min) +
+                                 " to " + std::to_string(max));
   }
   return value;
 }

@@ -1,10 +1,32 @@
-// A libFuzzer program for one of the readers: READER is its name.
+// A libFuzzer program for the functions that DSLAUNCH_EDGES_DEF lists: DSLAUNCH_FUZZ_FUNCTION names
+// the one to try. One program has them all because each would be as large.
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
-#include "tests/fuzz/hostile_readers.h"
+#include DSLAUNCH_EDGES_H
+
+namespace {
+
+bool (*reads)(const std::string& bytes) = nullptr;
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  const char* const wanted = std::getenv("DSLAUNCH_FUZZ_FUNCTION");
+#define EDGE(function, changes) \
+  if (wanted != nullptr && std::strcmp(wanted, #function) == 0) reads = dslaunch::function;
+#include DSLAUNCH_EDGES_DEF
+#undef EDGE
+  if (reads != nullptr) return 0;
+  std::fprintf(stderr,
+               "DSLAUNCH_FUZZ_FUNCTION names none of the functions of " DSLAUNCH_EDGES_DEF "\n");
+  std::exit(64);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  dslaunch::READER(std::string(reinterpret_cast<const char*>(data), size));
+  reads(std::string(reinterpret_cast<const char*>(data), size));
   return 0;
 }

@@ -1,18 +1,14 @@
 #include "tests/fuzz/hostile_readers.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <vector>
 
-#include "proto/contract/harmless_text.h"
-#include "proto/contract/unique_fd.h"
+#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/requirement.h"
 #include "tests/support/temp_dir.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -24,12 +20,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxMessageBytes = 2000;
-
-void Require(bool holds, const char* what) {
-  if (!holds) throw std::logic_error(what);
-}
-
 // Whether read() accepts.
 template <class Read>
 bool Accepts(Read read) {
@@ -38,9 +28,7 @@ bool Accepts(Read read) {
     return true;
   } catch (const TrainError& error) {
     Require(error.code() == ExitCode::kBadInput, "bad content is not refused as bad input");
-    const std::string message = error.what();
-    Require(!message.empty() && message.size() < kMaxMessageBytes, "a refusal is not one line");
-    Require(message == Harmless(message), "a refusal could steer a terminal");
+    RequireOneLine(error.what());
     return false;
   }
 }
@@ -50,19 +38,6 @@ void Replace(const std::string& file, const std::string& content) {
   std::filesystem::remove(file);
   std::ofstream(file, std::ios::binary) << content;
 }
-
-// A file without a place on a disk.
-class MemoryFile {
- public:
-  explicit MemoryFile(const std::string& content) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {
-    const ssize_t n = write(fd_.get(), content.data(), content.size());
-    Require(n == static_cast<ssize_t>(content.size()), "the file to read could not be made");
-  }
-  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_.get()); }
-
- private:
-  UniqueFd fd_;
-};
 
 }  // namespace
 

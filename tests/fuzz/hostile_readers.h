@@ -7,12 +7,8 @@
 
 namespace dslaunch {
 
-bool ReadsSafetensors(const std::string& file);
-// The text of a manifest without its first line, which holds a checksum and is put before it.
-bool ReadsManifest(const std::string& text);
-bool ReadsJson(const std::string& text);
-// config.json and model.safetensors.index.json of a folder of weights.
-bool ReadsHuggingFaceConfig(const std::string& text);
-bool ReadsWeightIndex(const std::string& text);
+#define EDGE(function, changes) bool function(const std::string& bytes);
+#include "tests/fuzz/hostile_readers.def"
+#undef EDGE
 
 }  // namespace dslaunch

@@ -96,5 +96,15 @@ TEST(WithoutEscapes, TakesEscapeSequencesAndNothingElse) {
   for (const auto& c : cases) EXPECT_EQ(WithoutEscapes(c.in), c.out);
 }
 
+TEST(Excerpt, IsHarmlessAndAtMostSoLong) {
+  EXPECT_EQ(Excerpt("a\x1b[2J\nb"), "ab");
+  EXPECT_EQ(Excerpt("123456", 6), "123456");
+  EXPECT_EQ(Excerpt("1234567", 6), "123456...");
+  EXPECT_EQ(Excerpt("12345\xc3\xb6", 6), "12345...");
+  EXPECT_EQ(Excerpt("\xff\xff\xff", 4), "\xef\xbf\xbd...");
+  EXPECT_EQ(Quoted(""), "''");
+  EXPECT_EQ(Quoted(std::string(1000, 'x')), "'" + std::string(kMaxExcerptBytes, 'x') + "...'");
+}
+
 }  // namespace
 }  // namespace dslaunch

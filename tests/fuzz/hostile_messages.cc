@@ -1,0 +1,822 @@
+#include "tests/fuzz/hostile_messages.h"
+
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/epoch_workers.h"
+#include "agent/framed_socket.h"
+#include "agent/keeper_workers.h"
+#include "agent/kill_ladder.h"
+#include "agent/rank_selection.h"
+#include "agent/worker_specs.h"
+#include "agent/worker_table.h"
+#include "cli/doctor_report.h"
+#include "cli/event_log.h"
+#include "cli/event_text.h"
+#include "cli/job_story.h"
+#include "cli/job_summary.h"
+#include "cli/job_view.h"
+#include "cli/outcome.h"
+#include "cli/per_node_guest.h"
+#include "cli/per_node_seats.h"
+#include "cli/summary_json.h"
+#include "cli/summary_view.h"
+#include "proto/node_set.h"
+#include "rendezvous/coordinator.h"
+#include "rendezvous/first_cause.h"
+#include "rendezvous/hang.h"
+#include "rendezvous/quorum.h"
+#include "rendezvous/restart_policy.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/requirement.h"
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::seconds;
+
+// A message in the wire's own form, which may be none.
+template <class Message>
+std::optional<Message> TakeMessage(Input& input) {
+  const std::string_view bytes = input.Text();
+  Message message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
+  return message;
+}
+
+pb::Cause TakeCause(Input& input) {
+  pb::Cause cause;
+  cause.set_kind(static_cast<pb::Cause::Kind>(input.Below(11)));  // one more than there are
+  cause.set_node_index(input.Number32());
+  cause.set_rank(static_cast<int32_t>(input.Number32()));
+  cause.set_exit_code(static_cast<int32_t>(input.Number32()));
+  cause.set_victim(input.Flag());
+  if (input.Flag()) cause.set_message(std::string(input.Text()));
+  return cause;
+}
+
+std::vector<pb::Node> TakeNodes(Input& input) {
+  std::vector<pb::Node> nodes(1 + input.Below(4));
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    nodes[i].set_name("node" + std::to_string(i));
+    nodes[i].set_slots(static_cast<uint32_t>(1 + input.Below(3)));
+    nodes[i].set_spare(i > 0 && input.Below(4) == 1);
+  }
+  return nodes;
+}
+
+// Some of the indexes below `count`.
+std::vector<uint32_t> TakeSome(Input& input, size_t count) {
+  std::vector<uint32_t> some;
+  const size_t mask = input.Byte();
+  for (uint32_t i = 0; i < count; ++i) {
+    if ((mask >> i & 1) == 1) some.push_back(i);
+  }
+  return some;
+}
+
+pb::Policy TakePolicy(Input& input, size_t nodes) {
+  pb::Policy policy;
+  policy.set_max_restarts(static_cast<uint32_t>(input.Below(4)));
+  policy.set_backoff_ms(static_cast<uint32_t>(input.Below(4) * 1'000));
+  policy.set_max_backoff_ms(static_cast<uint32_t>(input.Below(4) * 2'000));
+  policy.set_min_nodes(static_cast<uint32_t>(input.Below(nodes + 1)));
+  policy.set_max_nodes(static_cast<uint32_t>(input.Below(nodes + 1)));
+  policy.set_node_failures(static_cast<uint32_t>(input.Below(3)));
+  policy.set_cooldown_ms(static_cast<uint32_t>(input.Below(3) * 10'000));
+  policy.set_on_join(static_cast<pb::Policy::OnJoin>(input.Below(2)));
+  policy.set_on_hang(static_cast<pb::Policy::OnHang>(input.Below(3)));
+  policy.set_hang_ms(static_cast<uint32_t>(input.Below(3) * 5'000));
+  return policy;
+}
+
+// One job's rendezvous, and agents that say anything.
+class Rendezvous {
+ public:
+  explicit Rendezvous(Input& input) : input_(input), options_(MakeOptions(input)) {
+    coordinator_ = std::make_unique<Coordinator>(options_, now_);
+  }
+
+  // Whether ranks were ever assigned.
+  bool Run() {
+    for (int event = 0; event < kMaxEvents && !input_.empty(); ++event) {
+      switch (input_.Below(8)) {
+        case 0: {
+          static constexpr int kStepsMs[] = {100, 500, 1'000, 2'500, 7'000};
+          Pass(kStepsMs[input_.Below(std::size(kStepsMs))]);
+          break;
+        }
+        case 1:
+          Disconnect(input_.Below(kSessions));
+          break;
+        default:
+          Say(input_.Below(kSessions));
+      }
+    }
+    End();
+    return !assigned_.empty();
+  }
+
+ private:
+  using Phase = Coordinator::Phase;
+
+  static constexpr int kMaxEvents = 300;
+  static constexpr size_t kSessions = 6;       // at a time
+  static constexpr int kLongestEnd_s = 1'000;  // far more than all deadlines together
+
+  static CoordinatorOptions MakeOptions(Input& input) {
+    CoordinatorOptions options;
+    options.job_id = "job";
+    options.nodes = TakeNodes(input);
+    options.policy = TakePolicy(input, options.nodes.size());
+    options.may_share_machine = input.Flag();
+    options.rendezvous_node = static_cast<uint32_t>(input.Below(options.nodes.size()));
+    options.absent_nodes = TakeSome(input, options.nodes.size());
+    std::erase(options.absent_nodes, options.rendezvous_node);
+    if (input.Below(4) == 1) {  // another decided before
+      options.epoch = 3;
+      options.restarts = 1;
+      options.epoch_ended_by.set_kind(pb::Cause::NODE_LOST);
+      options.epoch_ended_by.set_rank(-1);
+      options.epoch_ended_by.set_exit_code(69);
+    }
+    options.timeouts.set_grace_ms(2'000);
+    options.timeouts.set_join_ms(20'000);
+    options.timeouts.set_ready_ms(20'000);
+    options.timeouts.set_teardown_ms(5'000);
+    options.timeouts.set_heartbeat_ms(1'000);
+    options.timeouts.set_suspect_ms(3'000);
+    options.timeouts.set_dead_ms(6'000);
+    return options;
+  }
+
+  void Pass(int ms) {
+    now_ += milliseconds(ms);
+    Take(coordinator_->OnTick(now_));
+  }
+
+  void Disconnect(size_t place) {
+    const SessionId session = std::exchange(sessions_[place], next_session_++);
+    ended_.erase(session);
+    Take(coordinator_->OnDisconnect(session, now_));
+  }
+
+  void Say(size_t place) {
+    const SessionId session = sessions_[place];
+    const pb::AgentMessage message = TakeAgentMessage();
+    if (ended_.contains(session)) return Disconnect(place);  // it reads no more
+    if (message.has_finished() && message.epoch() == coordinator_->epoch())
+      finished_.insert(session);
+    Take(coordinator_->OnMessage(session, message, now_));
+  }
+
+  pb::AgentMessage TakeAgentMessage() {
+    pb::AgentMessage message;
+    message.set_job_id(input_.Below(16) == 15 ? "another" : "job");
+    message.set_node_index(static_cast<uint32_t>(input_.Below(options_.nodes.size() + 1)));
+    const size_t age = input_.Below(4);
+    message.set_epoch(age < 2    ? coordinator_->epoch()
+                      : age == 2 ? coordinator_->epoch() - 1
+                                 : input_.Number());
+    switch (input_.Below(9)) {
+      case 0:
+        FillJoin(message);
+        break;
+      case 1:
+        message.mutable_ready();
+        break;
+      case 2: {
+        pb::WorkerFailed& failed = *message.mutable_worker_failed();
+        *failed.mutable_cause() = TakeCause(input_);
+        failed.set_age_us(input_.Number());
+        failed.set_rtt_us(input_.Number());
+        break;
+      }
+      case 3:
+        message.mutable_finished();
+        break;
+      case 4:
+        *message.mutable_stop()->mutable_cause() = TakeCause(input_);
+        break;
+      case 5:
+        if (message.mutable_torn_down(); input_.Below(4) == 1)
+          message.mutable_torn_down()->add_left()->set_pid(7);
+        break;
+      case 6:
+        FillHeartbeat(*message.mutable_heartbeat());
+        break;
+      case 7:
+        message.mutable_halted()->set_master_port(input_.Number32());
+        if (input_.Below(4) == 1) message.mutable_halted()->add_left()->set_pid(7);
+        break;
+      default:
+        if (auto any = TakeMessage<pb::AgentMessage>(input_)) message.MergeFrom(*any);
+    }
+    return message;
+  }
+
+  void FillJoin(pb::AgentMessage& message) {
+    const uint32_t index = message.node_index();
+    pb::Join& join = *message.mutable_join();
+    const bool known = index < options_.nodes.size();
+    join.set_slots(known && input_.Below(8) != 7 ? options_.nodes[index].slots()
+                                                 : input_.Number32());
+    join.set_identity(input_.Below(4) == 3 ? "machine" : "machine" + std::to_string(index));
+    join.set_master_port(input_.Number32());
+    if (index != options_.rendezvous_node) {
+      join.set_reached_at("10.0.0.1");
+      join.set_address("10.0.0.2");
+    }
+  }
+
+  void FillHeartbeat(pb::Heartbeat& heartbeat) {
+    heartbeat.set_sent_us(input_.Number());
+    for (size_t count = input_.Below(4); count > 0; --count) {
+      pb::RankProgress& rank = *heartbeat.add_ranks();
+      rank.set_rank(input_.Number32());
+      rank.set_step(input_.Number());
+      rank.set_since_us(input_.Number());
+      rank.set_median_step_us(input_.Number());
+      rank.set_median_compute_us(input_.Number());
+      rank.set_ended(input_.Flag());
+    }
+  }
+
+  // Nobody says anything any more, and everything has an end.
+  void End() {
+    for (size_t place = 0; place < kSessions; ++place) Disconnect(place);
+    for (int second = 0; coordinator_->phase() != Phase::kClosed; ++second) {
+      Require(second < kLongestEnd_s, "a job does not end");
+      Pass(1'000);
+    }
+  }
+
+  void Take(const std::vector<Outgoing>& messages) {
+    Require(coordinator_->epoch() >= epoch_, "an epoch is older than the last");
+    if (coordinator_->epoch() != std::exchange(epoch_, coordinator_->epoch())) finished_.clear();
+    Require(phase_ != Phase::kClosed || coordinator_->phase() == Phase::kClosed,
+            "a closed job goes on");
+    Require(phase_ != Phase::kStopping || coordinator_->phase() >= Phase::kStopping,
+            "a job that ends goes on");
+    phase_ = coordinator_->phase();
+    for (const Outgoing& out : messages) {
+      Require(out.message.epoch() <= epoch_, "a message is of an epoch that never was");
+      Require(!ended_.contains(out.session), "something follows the end of a session");
+      if (out.end_session) ended_.insert(out.session);
+      if (out.message.has_assignment()) OnAssignment(out);
+      if (out.message.has_stop() && out.message.stop().cause().kind() == pb::Cause::NONE)
+        RequireSuccess();
+    }
+  }
+
+  void OnAssignment(const Outgoing& out) {
+    const pb::Assignment& assignment = out.message.assignment();
+    Require(assignment.node_rank() < assignment.num_nodes() &&
+                assignment.num_nodes() == IndexesOf(assignment.members()).size(),
+            "a node is not among the nodes");
+    const uint32_t index = IndexesOf(assignment.members())[assignment.node_rank()];
+    Require(index < options_.nodes.size(), "a node is not one of the job");
+    const uint32_t slots = options_.nodes[index].slots();
+    Require(assignment.first_rank() + slots <= assignment.world_size(), "a rank is none");
+    for (uint32_t i = 0; i < slots; ++i) {
+      Require(assigned_.emplace(out.message.epoch(), assignment.first_rank() + i).second,
+              "a rank starts twice in an epoch");
+    }
+    in_epoch_[out.message.epoch()].insert(out.session);
+  }
+
+  void RequireSuccess() const {
+    const auto members = in_epoch_.find(epoch_);
+    Require(members != in_epoch_.end() && std::ranges::includes(finished_, members->second),
+            "a job ends well though not all of its ranks did");
+  }
+
+  Input& input_;
+  const CoordinatorOptions options_;
+  std::unique_ptr<Coordinator> coordinator_;
+  Clock::time_point now_ = Clock::time_point(seconds(1'000));
+  SessionId sessions_[kSessions] = {1, 2, 3, 4, 5, 6};
+  SessionId next_session_ = kSessions + 1;
+  uint64_t epoch_ = 0;
+  Phase phase_ = Phase::kJoining;
+  std::set<SessionId> ended_;     // by the rendezvous
+  std::set<SessionId> finished_;  // said so in this epoch
+  std::set<std::pair<uint64_t, uint32_t>> assigned_;
+  std::map<uint64_t, std::set<SessionId>> in_epoch_;
+};
+
+// Of a job that takes the last of three nodes only in place of another.
+LaunchPlan SomePlan() {
+  LaunchPlan plan;
+  plan.launcher = Launcher::kSsh;
+  for (int i = 0; i < 3; ++i) {
+    PlannedNode node;
+    node.name = node.host = "node" + std::to_string(i);
+    node.slots = 2;
+    node.first_rank = 2 * i;
+    node.spare = i == 2;
+    plan.nodes.push_back(std::move(node));
+  }
+  plan.min_nodes = 1;
+  plan.max_nodes = 2;
+  plan.world_size = 4;
+  return plan;
+}
+
+void RequireJsonObject(const std::string& json) {
+  Require(nlohmann::json::parse(json).is_object(), "JSON is none");
+}
+
+void RequireHarmlessLines(std::string_view text) {
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    Require(Harmless(line) == line, "a line could steer a terminal");
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+}  // namespace
+
+bool Coordinates(const std::string& bytes) {
+  Input input(bytes);
+  return Rendezvous(input).Run();
+}
+
+bool DecidesQuorum(const std::string& bytes) {
+  Input input(bytes);
+  QuorumOptions options;
+  options.nodes = TakeNodes(input);
+  options.may_share_machine = input.Flag();
+  options.rendezvous_node = static_cast<uint32_t>(input.Below(options.nodes.size()));
+  options.min_nodes = input.Number32();
+  options.max_nodes = input.Number32();
+  options.absent = TakeSome(input, options.nodes.size());
+  options.set_aside = TakeSome(input, options.nodes.size());
+  const Clock::time_point now(seconds(1'000));
+  options.join_deadline = now + seconds(input.Flag() ? 1 : 0);
+  std::vector<Member> members;
+  for (const uint32_t index : TakeSome(input, options.nodes.size())) {
+    members.push_back({index, options.nodes[index].slots(), std::string(input.Text()), "10.0.0.1",
+                       input.Number32(), "10.0.0.2"});
+  }
+  const QuorumDecision decision = DecideQuorum(now, members, options);
+  Require(!decision.reason.empty(), "a decision has no reason");
+  if (decision.verdict == QuorumDecision::Verdict::kFail) {
+    Require(decision.cause.kind() != pb::Cause::NONE && decision.cause.exit_code() != 0,
+            "a job fails and ends well");
+  }
+  if (decision.verdict != QuorumDecision::Verdict::kForm) return false;
+  const NodeBounds bounds = BoundsOf(options.nodes, options.min_nodes, options.max_nodes);
+  Require(decision.members.size() >= bounds.min && decision.members.size() <= bounds.max &&
+              !decision.members.empty(),
+          "too few or too many nodes get ranks");
+  const RankAssignment ranks = AssignRanks(decision.members);
+  uint32_t next = 0;
+  for (const RankBlock& block : ranks.blocks) {
+    Require(block.first_rank == next, "ranks have a hole or overlap");
+    next += block.slots;
+  }
+  Require(next == ranks.world_size, "the world is larger than its nodes");
+  return true;
+}
+
+bool DecidesRestart(const std::string& bytes) {
+  Input input(bytes);
+  const std::vector<pb::Node> nodes = TakeNodes(input);
+  pb::Policy policy = TakePolicy(input, nodes.size());
+  policy.set_backoff_ms(input.Number32());
+  policy.set_max_backoff_ms(input.Number32());
+  Clock::time_point now(seconds(1'000));
+  std::vector<EndedEpoch> ended;
+  std::vector<FailureReport> reports;
+  std::vector<RankSteps> ranks;
+  for (size_t count = 1 + input.Below(6); count > 0; --count) {
+    now += milliseconds(input.Below(4) * 3'000);
+    pb::WorkerFailed failed;
+    *failed.mutable_cause() = TakeCause(input);
+    failed.mutable_cause()->set_node_index(static_cast<uint32_t>(input.Below(nodes.size())));
+    failed.set_age_us(input.Number());
+    failed.set_rtt_us(input.Number());
+    reports.push_back(ReportOf(failed, failed.cause().node_index(), now));
+    Require(reports.back().earliest <= reports.back().latest && reports.back().latest <= now,
+            "a failure happens before itself, or later");
+    ended.push_back({failed.cause(), now, {}});
+    if (input.Flag()) ended.back().best_step = input.Number();
+    RankSteps rank;
+    rank.rank = input.Number32();
+    rank.step = input.Number();
+    rank.step_at = now;
+    rank.steps_made = input.Number();
+    rank.median_step = ToldMicroseconds(input.Number());
+    rank.median_compute = ToldMicroseconds(input.Number());
+    rank.ended = input.Flag();
+    ranks.push_back(rank);
+  }
+  const RestartDecision decision = DecideRestart(now, ended.back().cause, ended, policy, nodes);
+  Require(!decision.reason.empty(), "a decision has no reason");
+  Require(!decision.restart ||
+              (policy.max_restarts() > 0 && CountFailed(ended) <= policy.max_restarts()),
+          "there is a restart too many");
+  Require(decision.delay.count() >= 0 &&
+              decision.delay.count() <= std::max(policy.backoff_ms(), policy.max_backoff_ms()),
+          "a restart takes too long");
+  for (const uint32_t node : decision.set_aside)
+    Require(node < nodes.size(), "a node that is not there is set aside");
+  const FirstCause first = ChooseFirstCause(reports);
+  Require(!first.reason.empty() && std::ranges::is_sorted(first.victims),
+          "a first cause has no reason");
+  const HangDecision hang = DecideHang(now, ranks, {milliseconds(policy.hang_ms())});
+  Require((hang.kind == HangDecision::Kind::kNone) == hang.ranks.empty() &&
+              hang.ranks.empty() == hang.reason.empty(),
+          "something hangs and is not named");
+  return decision.restart;
+}
+
+bool SeatsGuests(const std::string& bytes) {
+  Input input(bytes);
+  const size_t nodes = 1 + input.Below(4);
+  SeatsOptions options;
+  options.own.set_version("1");
+  options.own.set_job("none");
+  options.own.set_min_nodes(static_cast<uint32_t>(1 + input.Below(nodes)));
+  options.own.set_max_nodes(static_cast<uint32_t>(nodes));
+  options.own.set_slots(2);
+  options.own.mutable_program()->set_name("train.py");
+  options.takes_late = input.Flag();
+  const bool has_hostfile = input.Flag();
+  for (size_t i = 0; i < nodes; ++i) {
+    options.names.push_back("node" + std::to_string(i));
+    if (has_hostfile) options.slots.push_back(static_cast<int>(1 + i % 2));
+  }
+  Clock::time_point now(seconds(1'000));
+  const pb::SeatRequest own = options.own;
+  Seats seats(std::move(options), now);
+  std::set<GuestId> guests;
+  bool started = false;
+  for (GuestId next = 1; !input.empty();) {
+    now += seconds(input.Below(4) * 20);
+    switch (input.Below(4)) {
+      case 0:
+        if (guests.empty()) break;
+        seats.Leave(*guests.begin());
+        guests.erase(guests.begin());
+        break;
+      case 1: {
+        const Seats::Decision decision = seats.Decide(now);
+        Require(!decision.reason.empty(), "a decision has no reason");
+        if (started || decision.verdict != Seats::Decision::Verdict::kStart) break;
+        Require(seats.present() >= own.min_nodes(), "a job starts with too few nodes");
+        seats.Start();
+        started = true;
+        break;
+      }
+      default: {
+        pb::SeatRequest request = own;
+        request.set_slots(input.Below(8) == 7 ? input.Number32()
+                                              : static_cast<uint32_t>(1 + input.Below(2)));
+        if (input.Flag()) request.set_node_rank(input.Number32());
+        if (input.Below(8) == 7) {
+          if (const auto any = TakeMessage<pb::SeatRequest>(input)) request.MergeFrom(*any);
+        }
+        const GuestId guest = next++;
+        const std::optional<Error> refused = seats.Admit(guest, request, "there (10.0.0.2)", now);
+        if (refused) {
+          Require(refused->code == ExitCode::kUsage || refused->code == ExitCode::kUnavailable,
+                  "a guest is refused for no reason");
+          RequireOneLine(refused->message);
+        } else {
+          guests.insert(guest);
+        }
+      }
+    }
+    Require(seats.present() == 1 + guests.size() && seats.present() <= nodes,
+            "guests are lost or too many");
+    std::set<size_t> taken = {0};
+    for (const GuestId guest : guests) {
+      const std::optional<size_t> seat = seats.SeatOf(guest);
+      Require(seat || !started, "a guest has no seat");
+      if (!seat) continue;
+      Require(*seat < nodes && taken.insert(*seat).second && seats.GuestAt(*seat) == guest,
+              "a seat is taken twice");
+    }
+    for (size_t seat = 0; started && seat < nodes; ++seat) {
+      Require(seats.SlotsOf(seat) >= 1 && seats.SlotsOf(seat) <= kMaxSlots,
+              "a node starts no or too many ranks");
+    }
+  }
+  return started;
+}
+
+// Pieces of what a connection carries: as they are, or framed.
+bool HearsStrangers(const std::string& bytes) {
+  Input input(bytes);
+  asio::io_context loop;
+  int ends[2];
+  Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0, "sockets");
+  UniqueFd peer(ends[1]);
+  int asked = 0;
+  int strange = 0;
+  int gone = 0;
+  auto guest = std::make_shared<Guest>(loop, UniqueFd(ends[0]));
+  guest->Start(milliseconds(5'000), {[&](const pb::SeatRequest& request) {
+                                       Require(request.magic() == kPerNodeMagic,
+                                               "a stranger may ask");
+                                       ++asked;
+                                     },
+                                     [&](const std::string& why) {
+                                       RequireOneLine(why);
+                                       ++strange;
+                                     },
+                                     [&] { ++gone; }});
+  while (!input.empty()) {
+    std::string piece;
+    if (input.Below(4) == 1) {  // what a node's command says first
+      pb::NodeMessage message;
+      message.mutable_request()->set_magic(kPerNodeMagic);
+      piece = message.SerializeAsString();
+    } else {
+      piece = input.Text();
+    }
+    if (input.Flag()) {
+      std::string length(4, '\0');
+      length[0] = static_cast<char>(piece.size() & 0xff);
+      length[1] = static_cast<char>(piece.size() >> 8);
+      piece = length + piece;
+    }
+    (void)send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    loop.poll();
+    Require(asked <= 1 && strange <= 1 && gone <= 1, "a guest is announced twice");
+    Require(asked + strange <= 1 && gone <= asked, "a stranger is a guest");
+  }
+  peer.Reset();
+  loop.poll();
+  Require(asked + strange == 1 && gone == asked, "nobody hears of a guest's end");
+  return asked == 1;
+}
+
+bool HearsNodes(const std::string& bytes) {
+  static const TempDir folder;
+  const std::string events = folder / "events.jsonl";
+  std::filesystem::remove(events);
+  Input input(bytes);
+  const LaunchPlan plan = SomePlan();
+  const std::vector<std::string> names = {"node0", "node1", "node2"};
+  pb::Policy policy;
+  policy.set_max_restarts(input.Flag() ? 3 : 0);
+  JobStory story(plan, policy);
+  bool any = false;
+  {
+    EventLog log(folder.path(), [](const std::string&) { Require(false, "no event is kept"); });
+    while (!input.empty()) {
+      const size_t node = input.Below(names.size());
+      switch (input.Below(8)) {
+        case 0:
+          story.OnDisconnected(node);
+          break;
+        case 1:
+          story.OnLost(node, "it was silent", std::string(input.Text()));
+          break;
+        case 2:
+          story.OnConnected(node);
+          break;
+        default:
+          if (const auto event = TakeMessage<pb::NodeEvent>(input)) {
+            any = true;
+            story.OnEvent(node, *event);
+            log.Told(names, node, *event);
+            EventText(names[node], *event);
+          }
+      }
+    }
+    const JobEnd end = DecideJobEnd(story.Facts());
+    Require(end.cause.kind() == pb::Cause::NONE ? end.exit_code == 0
+                                                : end.exit_code >= 1 && end.exit_code <= 255,
+            "an exit code does not say how the job ended");
+    for (const uint32_t member : end.members)
+      Require(member < names.size(), "a node is a member that is not there");
+    const JobSummary summary =
+        SummarizeJob("job", plan, story, end, {"/state/job", "", ""}, seconds(3));
+    SummaryText(summary);
+    const std::string json = SummaryJson(summary);
+    Require(json.find('\n') == std::string::npos, "a summary has several lines");
+    RequireJsonObject(json);
+    log.Ended(json);
+  }
+  std::ifstream lines(events);
+  for (std::string line; std::getline(lines, line);) RequireJsonObject(line);
+  return any;
+}
+
+bool HearsKeeper(const std::string& bytes) {
+  Input input(bytes);
+  const size_t count = 1 + input.Below(4);
+  pb::SpawnWorkers specs;
+  for (uint32_t i = 0; i < count; ++i) {
+    pb::WorkerSpec& spec = *specs.add_workers();
+    spec.set_local_rank(i);
+    spec.set_rank(4 + i);
+    spec.set_stdout_path("/job/rank_" + std::to_string(4 + i) + "/stdout.log");
+  }
+  EpochWorkers workers(1, {}, specs);
+  Clock::time_point now(seconds(1'000));
+  int all_started = 0;
+  int all_well = 0;
+  while (!input.empty()) {
+    now += milliseconds(input.Below(4) * 100);
+    const auto event = TakeMessage<pb::KeeperEvent>(input);
+    if (!event) continue;
+    switch (event->event_case()) {
+      case pb::KeeperEvent::kSpawned:
+        all_started += workers.OnSpawned(event->spawned().local_rank(), event->spawned().pid());
+        break;
+      case pb::KeeperEvent::kSpawnFailed:
+        workers.OnEnded(event->spawn_failed().local_rank(), false);
+        break;
+      case pb::KeeperEvent::kExited:
+        all_well +=
+            workers.OnEnded(event->exited().local_rank(),
+                            event->exited().exit_code() == 0 && event->exited().signal() == 0);
+        break;
+      case pb::KeeperEvent::kStatus:
+        if (const auto line = StatusLine::Parse(event->status().data()))
+          workers.OnStatus(event->status().local_rank(), *line, now);
+        break;
+      default:
+        break;
+    }
+    Require(all_started <= 1 && all_well <= 1, "workers start or end twice");
+    Require(workers.RunningPids().size() <= count && workers.Progress(now).size() <= count,
+            "a worker is made up");
+    for (const pid_t pid : workers.RunningPids())
+      Require(pid > 0, "a signal would go to a group of processes that is not a worker's");
+  }
+  Require(static_cast<size_t>(workers.Started().pids_size()) == count, "a worker is lost");
+  return all_started > 0;
+}
+
+bool ObeysAgent(const std::string& bytes) {
+  Input input(bytes);
+  asio::io_context io;
+  int failures = 0;
+  KeeperWorkers workers(io, InheritedLimits(), [&](const pb::KeeperEvent& event) {
+    Require(event.has_spawn_failed(), "a worker is started");
+    ++failures;
+  });
+  Clock::time_point now(seconds(1'000));
+  LadderOptions options;
+  std::optional<LadderState> ladder;
+  while (!input.empty()) {
+    now += milliseconds(input.Below(4) * 700);
+    const auto request = TakeMessage<pb::KeeperRequest>(input);
+    if (!request) continue;
+    const int before = failures;
+    switch (request->request_case()) {
+      case pb::KeeperRequest::kSpawn: {
+        pb::SpawnWorkers spawn = request->spawn();
+        for (pb::WorkerSpec& spec : *spawn.mutable_workers()) spec.clear_argv();
+        if (ladder)
+          workers.Refuse(spawn);
+        else
+          workers.Spawn(spawn);
+        Require(failures - before == spawn.workers_size(), "a worker is forgotten");
+        break;
+      }
+      case pb::KeeperRequest::kSignal:
+        workers.Signal(request->signal().signal());
+        break;
+      case pb::KeeperRequest::kStop:
+        if (!ladder) ladder.emplace();
+        ladder->kill_now = ladder->kill_now || request->stop().kill_now();
+        workers.LadderBegan();
+        break;
+      case pb::KeeperRequest::kConfigure:
+        options.grace = milliseconds(request->configure().grace_ms());
+        options.teardown = milliseconds(request->configure().teardown_ms());
+        break;
+      default:
+        break;
+    }
+    if (!ladder) continue;
+    const LadderDecision decision = DecideLadder(*ladder, now, input.Below(3), options);
+    const bool over =
+        decision.action == LadderAction::kDone || decision.action == LadderAction::kGiveUp;
+    Require(over != decision.wake.has_value(), "a ladder ends and goes on, or does neither");
+    if (decision.action == LadderAction::kKill) workers.LadderKills();
+    ladder = over ? std::nullopt : std::optional(decision.next);
+    siginfo_t child = {};
+    child.si_code = static_cast<int>(input.Below(8));
+    child.si_pid = static_cast<pid_t>(input.Number32());
+    workers.OnChild(child);
+  }
+  Require(workers.groups().empty(), "a group of processes is made up");
+  return failures > 0;
+}
+
+bool PlacesWorkers(const std::string& bytes) {
+  Input input(bytes);
+  WorkerPlan plan;
+  plan.slots = static_cast<uint32_t>(1 + input.Below(4));
+  plan.use_cuda = input.Flag();
+  plan.devices_given = input.Flag();
+  plan.node_name = "node1";
+  plan.job_id = "job";
+  const std::string visible(input.Text());
+  const bool is_set = input.Flag();
+  plan.devices = DevicesOf({}, is_set ? visible.c_str() : nullptr,
+                           static_cast<uint32_t>(input.Below(4)), plan.slots);
+  Require(plan.devices.size() <= plan.slots, "there are more devices than slots");
+  if (const auto options = TakeMessage<pb::RankOptions>(input)) plan.options = *options;
+  const auto assignment = TakeMessage<pb::Assignment>(input);
+  if (assignment) plan.assignment = *assignment;
+  const std::vector<uint32_t> members = IndexesOf(plan.assignment.members());
+  Require(std::ranges::is_sorted(members) && (members.empty() || members.back() < kMaxNodes) &&
+              std::ranges::adjacent_find(members) == members.end(),
+          "nodes are not ascending");
+  Require(IndexesOf(ToNodeSet(members)) == members, "nodes change when they are handed on");
+  const Environment environment = {"PATH=/bin", "CUDA_VISIBLE_DEVICES=" + visible};
+  bool any = false;
+  for (uint32_t slot = 0; slot < plan.slots; ++slot) {
+    const Result<WorkerEnv> worker = MakeWorkerEnv(plan, environment, slot);
+    if (!IsTaken(worker)) continue;
+    any = true;
+    const Environment placed = WithPlace(environment, *worker);
+    Require(FindVariable(placed, "RANK") != nullptr && placed.size() >= environment.size(),
+            "a rank has no place");
+  }
+  if (const auto choice = TakeMessage<pb::RankChoice>(input)) {
+    const RankSelection selection(*choice);
+    selection.Has(input.Number32(), input.Number32(), input.Flag());
+  }
+  return any && assignment.has_value();
+}
+
+bool HearsReports(const std::string& bytes) {
+  Input input(bytes);
+  DoctorFacts facts;
+  facts.launcher = Launcher::kSsh;
+  facts.version = "1";
+  facts.build_id = "00";
+  facts.cwd = "/work";
+  facts.world_size = 4;
+  facts.trainer_needed = input.Flag();
+  bool any = false;
+  for (size_t i = 0; i < 2; ++i) {
+    DoctorNode& node = facts.nodes.emplace_back();
+    node.name = "node" + std::to_string(i);
+    node.slots = 2;
+    node.report = TakeMessage<pb::NodeReport>(input);
+    node.clock_ahead_us = static_cast<int64_t>(input.Number32());
+    if (input.Flag()) node.reach = TakeMessage<pb::ReachReply>(input);
+    any = any || node.report;
+  }
+  if (input.Flag()) {
+    facts.rendezvous = 0;
+    facts.listen = TakeMessage<pb::ListenReply>(input);
+  }
+  const std::vector<Finding> findings = Diagnose(facts);
+  Require(!findings.empty(), "nothing is found");
+  RequireHarmlessLines(DoctorTable(facts, findings));
+  RequireJsonObject(DoctorJson(facts, findings));
+  return any;
+}
+
+bool HearsSights(const std::string& bytes) {
+  Input input(bytes);
+  JobRecord record;
+  record.job_id = "job";
+  record.launcher = Launcher::kSsh;
+  record.nodes = {{"node0", "node0", 0, ""}, {"node1", "node1", 0, ""}};
+  record.started_unix_ms = 1'700'000'000'000;
+  bool any = false;
+  std::vector<NodeAnswer> answers(record.nodes.size());
+  for (NodeAnswer& answer : answers) {
+    answer.sight = TakeMessage<pb::JobSight>(input);
+    if (!answer.sight) answer.reason = "it cannot be reached";
+    any = any || answer.sight;
+  }
+  const std::vector<JobView> views = {MakeJobView(record, false, answers)};
+  Require(!StateText(views.front()).empty(), "a job is in no state");
+  Require(std::ranges::count(JobTable(views, record.started_unix_ms + 1'000), '\n') == 2,
+          "a job is not one line");
+  Require(nlohmann::json::parse(JobsJson(views)).size() == 1, "a job is lost");
+  return any;
+}
+
+}  // namespace dslaunch

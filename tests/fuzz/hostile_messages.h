@@ -1,0 +1,13 @@
+// The handlers of messages that come from other processes of a job. Each function throws
+// std::logic_error where a property is broken, and returns whether the bytes were accepted.
+#pragma once
+
+#include <string>
+
+namespace dslaunch {
+
+#define EDGE(function, changes) bool function(const std::string& bytes);
+#include "tests/fuzz/hostile_messages.def"
+#undef EDGE
+
+}  // namespace dslaunch

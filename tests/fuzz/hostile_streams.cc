@@ -1,0 +1,397 @@
+#include "tests/fuzz/hostile_streams.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/io_context.hpp>
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/cgroup.h"
+#include "agent/examine.h"
+#include "agent/failure_evidence.h"
+#include "agent/framed_socket.h"
+#include "agent/job_logs.h"
+#include "agent/job_result.h"
+#include "agent/keeper_status.h"
+#include "agent/log_keeping.h"
+#include "agent/log_tail.h"
+#include "agent/logout.h"
+#include "agent/oom.h"
+#include "agent/process_tree.h"
+#include "agent/rank_progress.h"
+#include "agent/script_options.h"
+#include "agent/thread_states.h"
+#include "cli/hello.h"
+#include "cli/line_folder.h"
+#include "cli/progress_view.h"
+#include "cli/terminal.h"
+#include "proto/contract/line_assembler.h"
+#include "proto/contract/line_tag.h"
+#include "proto/contract/status_line.h"
+#include "proto/contract/unique_fd.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/requirement.h"
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr char kNonce[] = "0123456789abcdef0123456789abcdef";
+
+void RequireHarmless(std::string_view text) {
+  Require(text.find('\x1b') == std::string_view::npos, "an escape sequence is left");
+  const auto is_control = [](char c) {
+    return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f;
+  };
+  Require(std::ranges::none_of(text, is_control), "a control character is left");
+  Require(Harmless(text) == text, "what was made harmless is not");
+}
+
+}  // namespace
+
+// The first byte says how large the pieces are.
+bool FindsHello(const std::string& bytes) {
+  Input input(bytes);
+  const size_t piece = 1 + input.Below(64);
+  const std::string_view stream = input.Rest();
+  HelloScanner whole(kNonce);
+  HelloScanner cut(kNonce);
+  const HelloScanner::State state = whole.Feed(stream);
+  HelloScanner::State cut_state = HelloScanner::State::kNeedMore;
+  std::string_view rest = stream;
+  while (!rest.empty() && cut_state == HelloScanner::State::kNeedMore) {
+    cut_state = cut.Feed(rest.substr(0, piece));
+    rest.remove_prefix(std::min(piece, rest.size()));
+  }
+  Require(state == cut_state, "what is found depends on where the stream is cut");
+  for (const HelloScanner* scanner : {&whole, &cut}) {
+    const std::string skipped = scanner->Skipped();
+    Require(skipped.size() <= 512 && skipped == Harmless(skipped), "noise cannot be shown");
+  }
+  if (state == HelloScanner::State::kFailed) RequireOneLine(whole.reason());
+  if (state != HelloScanner::State::kFound) return false;
+  Require(whole.build_id() == cut.build_id(), "a build id depends on where the stream is cut");
+  Require(whole.leftover() == cut.leftover() + std::string(rest),
+          "bytes behind the hello are lost");
+  Require(!whole.build_id().empty() && whole.build_id().size() <= 128, "a build id is none");
+  return true;
+}
+
+// The first byte says how large the pieces are.
+bool ReadsStatusLines(const std::string& bytes) {
+  Input input(bytes);
+  const size_t piece = 1 + input.Below(64);
+  std::string_view rest = input.Rest();
+  StatusLines whole;
+  StatusLines cut;
+  const std::string all = whole.Feed(rest);
+  std::string lines;
+  for (; !rest.empty(); rest.remove_prefix(std::min(piece, rest.size())))
+    lines += cut.Feed(rest.substr(0, piece));
+  Require(lines == all, "lines depend on where the stream is cut");
+
+  Clock::time_point now;
+  RankProgressTracker tracker;
+  ProgressView view(/*live=*/true);
+  bool any = false;
+  while (!lines.empty()) {
+    const size_t end = lines.find('\n');
+    Require(end != std::string::npos && end <= kMaxStatusLineBytes, "a line is not whole");
+    const std::optional<StatusLine> status = StatusLine::Parse(lines.substr(0, end));
+    lines.erase(0, end + 1);
+    if (!status) continue;
+    any = true;
+    Require(status->step >= 0 && status->total_steps >= 0, "a step is negative");
+    const std::string written = status->Format();
+    const std::optional<StatusLine> again = StatusLine::Parse(written);
+    Require(again && again->event == status->event && again->Format() == written,
+            "a status changes when it is handed on");
+    now += milliseconds(70);
+    tracker.OnStatus(*status, now);
+    if (const std::optional<std::string> text = view.Update(*status, now)) RequireOneLine(*text);
+    if (const auto report = tracker.Report(3, now))
+      Require(report->step() <= INT64_MAX && !report->ended(), "a report is not of the rank");
+  }
+  return any;
+}
+
+// The first byte says how large the pieces are; between them pass 0 to 255 ms.
+bool AssemblesLines(const std::string& bytes) {
+  Input input(bytes);
+  const size_t piece = 1 + input.Below(64);
+  const milliseconds pause(input.Below(2) * input.Byte());
+  std::string_view rest = input.Rest();
+  std::string expected(rest);
+  std::erase_if(expected, [](char c) { return c == '\n' || c == '\r'; });
+  std::string shown;
+  const auto sink = [&](std::string_view line) {
+    Require(line.size() <= kMaxDisplayLineBytes, "a line is too long");
+    Require(line.find_first_of("\r\n") == std::string_view::npos, "a line has an end in it");
+    RequireHarmless(Harmless(line));
+    Require(WithoutEscapes(line).find('\x1b') == std::string::npos, "an escape sequence is left");
+    shown += line;
+  };
+  LineAssembler lines;
+  LineAssembler::TimePoint now;
+  for (; !rest.empty(); rest.remove_prefix(std::min(piece, rest.size()))) {
+    lines.Append(rest.substr(0, piece), now, sink);
+    now += pause;
+    lines.FlushPartial(now, sink);
+    Require(!lines.FlushDue() || *lines.FlushDue() > now, "a line is late");
+  }
+  lines.Finish(sink);
+  Require(shown == expected, "output is lost or made up");
+  return true;
+}
+
+bool FoldsLines(const std::string& bytes) {
+  Input input(bytes);
+  const size_t ranks = 1 + input.Below(5);
+  LineFolder folder;
+  folder.SetRanks(ranks);
+  std::map<int, std::vector<std::string>> wrote;
+  std::map<int, std::vector<std::string>> shown;
+  const auto sink = [&](const LineFolder::Line& line) {
+    Require(!line.ranks.empty() && line.ranks.size() <= ranks && std::ranges::is_sorted(line.ranks),
+            "a line is of no or too many ranks");
+    for (const int rank : line.ranks)
+      shown[rank].push_back((line.is_stderr ? "2" : "1") + std::string(line.text));
+  };
+  LineFolder::TimePoint now;
+  while (!input.empty()) {
+    now += milliseconds(input.Below(4) * 70);
+    const int rank = static_cast<int>(input.Below(ranks));
+    const bool is_stderr = input.Flag();
+    const std::string_view text = input.Text();
+    wrote[rank].push_back((is_stderr ? "2" : "1") + std::string(text));
+    folder.Add(now, rank, is_stderr, "[node:" + std::to_string(rank) + "] ", text, sink);
+    folder.Flush(now, sink);
+    Require(!folder.FlushDue() || *folder.FlushDue() > now, "a line is held too long");
+  }
+  folder.Finish(sink);
+  Require(shown == wrote, "a rank's lines are lost or change places");
+  return true;
+}
+
+bool ShowsLines(const std::string& bytes) {
+  const MemoryFile out;
+  const MemoryFile err;
+  {
+    Terminal terminal(out.fd(), err.fd(), "xterm");
+    Input input(bytes);
+    while (!input.empty()) {
+      const size_t what = input.Below(5);
+      const std::string text(input.Text());
+      if (what == 0) terminal.Out(text);
+      if (what == 1) terminal.Err(text);
+      if (what == 2) terminal.SetLive(text);
+      if (what == 3) terminal.Flush();
+    }
+  }
+  for (const MemoryFile* file : {&out, &err}) {
+    const std::string shown = file->Content();
+    Require(shown.find('\x1b') == std::string::npos, "an escape sequence is left");
+    Require(shown.empty() || shown.back() == '\n', "a line does not end");
+  }
+  return true;
+}
+
+bool TagsLines(const std::string& bytes) {
+  Input input(bytes);
+  const TagStyle style = {std::string(input.Text()), "default"};
+  const std::string tag = LineTag(style, input.Text(), 1000, 3);
+  // Nothing that is put in has a variable of its own.
+  if (!style.tag_template.empty())
+    Require(tag.size() <= 8 * style.tag_template.size(), "a tag grows beyond its values");
+  return true;
+}
+
+// Pieces of a stream, each with its length; the first byte says how large a message may be.
+bool TakesFrames(const std::string& bytes) {
+  Input input(bytes);
+  const size_t max_bytes = input.Byte();
+  asio::io_context io;
+  int ends[2];
+  Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0, "sockets");
+  UniqueFd peer(ends[1]);
+  std::string messages;
+  std::optional<std::string> closed;
+  FramedSocket socket(
+      io, UniqueFd(ends[0]),
+      [&](std::string_view message) {
+        Require(!closed, "a message comes behind the end");
+        Require(message.size() <= max_bytes, "a message is too long");
+        messages += "<" + std::string(message) + ">";
+      },
+      [&](const std::string& reason) {
+        Require(!closed, "a socket closes twice");
+        closed = reason;
+      },
+      max_bytes);
+  std::string sent;
+  while (!input.empty()) {
+    const std::string_view piece = input.Text();
+    (void)send(peer.get(), piece.data(), piece.size(),
+               MSG_NOSIGNAL);  // none takes it after the end
+    sent += piece;
+    io.poll();
+  }
+  peer.Reset();
+  io.run();
+  Require(closed.has_value(), "a socket does not end");
+  RequireOneLine(*closed);
+  std::string expected;
+  std::string_view rest = sent;
+  while (rest.size() >= 4) {
+    size_t length = 0;
+    for (size_t i = 0; i < 4; ++i) length |= size_t{static_cast<uint8_t>(rest[i])} << (8 * i);
+    if (length > max_bytes || length > rest.size() - 4) break;
+    expected += "<" + std::string(rest.substr(4, length)) + ">";
+    rest.remove_prefix(4 + length);
+  }
+  Require(messages == expected, "a message is lost or made up");
+  return !messages.empty();
+}
+
+bool TailsLogs(const std::string& bytes) {
+  constexpr size_t kFiles = 2;
+  static const TempDir folder;
+  const std::string paths[kFiles] = {folder / "0", folder / "1"};
+  UniqueFd files[kFiles];
+  for (size_t i = 0; i < kFiles; ++i)
+    files[i].Reset(open(paths[i].c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600));
+  asio::io_context io;
+  LogTail tail(
+      io, [] {}, /*max_lag_bytes=*/512);
+  for (size_t i = 0; i < kFiles; ++i) tail.AddFile(static_cast<int>(i), paths[i]);
+  std::string written[kFiles];
+  bool cut_short = false;
+  const auto take = [&](size_t max_bytes) {
+    const std::optional<LogTail::Chunk> chunk = tail.Next(max_bytes);
+    if (!chunk) return false;
+    Require(chunk->data.size() <= max_bytes, "a piece is too long");
+    const std::string& file = written[chunk->id];
+    Require(cut_short || file.substr(std::min<size_t>(chunk->offset, file.size()),
+                                     chunk->data.size()) == chunk->data,
+            "other bytes are shown than were written");
+    return true;
+  };
+  Input input(bytes);
+  while (!input.empty()) {
+    const size_t which = input.Below(kFiles);
+    switch (input.Below(4)) {
+      case 0:
+      case 1: {
+        const std::string_view text = input.Text();
+        Require(write(files[which].get(), text.data(), text.size()) == std::ssize(text), "write");
+        written[which] += text;
+        break;
+      }
+      case 2:
+        take(1 + input.Byte());
+        break;
+      default:
+        cut_short = true;
+        Require(ftruncate(files[which].get(), input.Byte()) == 0, "truncate");
+    }
+  }
+  for (int i = 0; take(4096); ++i) Require(i < 10'000, "there is no end");
+  Require(tail.Remaining() == 0 && tail.Drained(0) && tail.Drained(1), "bytes are left");
+  const std::string last = LastLines(paths[0], 3, 100);
+  Require(last.size() <= 100 && std::ranges::count(last, '\n') <= 3, "the last lines are too many");
+  Require(cut_short || written[0].ends_with(last), "the last lines are others");
+  return true;
+}
+
+bool ReadsMarks(const std::string& bytes) {
+  static const TempDir attempt;
+  std::filesystem::remove(attempt / "marks");
+  attempt.Write("marks", bytes);
+  const JobLog log = {1, 3, false, attempt / "rank_3/stdout.log"};
+  constexpr int64_t kTimeMs = 1'700'000'000'000;
+  const uint64_t offset = OffsetAt(log, kTimeMs);
+  Require(offset == 0 || bytes.find(std::to_string(offset)) != std::string::npos,
+          "an offset is made up");
+  const std::string thinned = ThinMarks(bytes);
+  Require(thinned.size() <= bytes.size() + 1, "marks grow when they are thinned");
+  return offset != 0;
+}
+
+bool ReadsErrorFile(const std::string& bytes) {
+  const std::optional<std::string> message = ReadErrorFile(bytes);
+  for (const int signal : {0, 6, 9}) {
+    for (const std::string& error : {std::string(), message.value_or("")}) {
+      const FailureEvidence evidence = ClassifyFailure(1, signal, bytes, error);
+      Require(evidence.line.size() < 2000, "evidence is too long");
+      Require(evidence.line == Harmless(evidence.line), "evidence could steer a terminal");
+      Require(!evidence.victim || signal != 9, "a killed rank is a victim");
+    }
+  }
+  return message.has_value();
+}
+
+bool ReadsScript(const std::string& bytes) {
+  const std::string option = LocalRankOption(bytes);
+  Require(option.empty() || option == "--local_rank" || option == "--local-rank",
+          "an option is made up");
+  return !option.empty();
+}
+
+bool ReadsProcTexts(const std::string& bytes) {
+  bool any = false;
+  if (const std::optional<ProcessInfo> process = ParseProcessStat(bytes)) {
+    any = true;
+    Require(process->command.size() <= bytes.size(), "a name is made up");
+  }
+  if (const std::optional<ThreadState> thread = ParseThreadStat(bytes)) {
+    any = true;
+    RequireHarmless(thread->name);
+    ProcessThreads threads{7, thread->name, {*thread, *thread}};
+    threads.threads[0].call = ParseSystemCall(bytes);
+    DescribeThreads({threads}, 8, 100);
+  }
+  ParseSystemCall(bytes);
+  ParseKernelStack(bytes);
+  ParseOomKills(bytes);
+  ParseOutOfMemoryKills(bytes);
+  ParseKillUserProcesses({bytes});
+  if (const std::optional<uint32_t> cores = ParseCpuMax(bytes))
+    Require(*cores >= 1, "no core may be used");
+  const std::string_view first = std::string_view(bytes).substr(0, bytes.find('\n'));
+  FindOwnCgroup(bytes, bytes).ok();
+  FindOwnCgroup(bytes, first).ok();
+  if (const std::optional<std::string> kill = FindOutOfMemoryKill(bytes, 7, 1)) {
+    any = true;
+    Require(kill->find('\n') == std::string::npos, "a record has several lines");
+  }
+  const std::string place = CoreDumpPlace(bytes, true, "/work", 7);
+  Require(place.starts_with("in ") || place.starts_with("with "), "a core dump is nowhere");
+  return any;
+}
+
+bool ReadsJobResult(const std::string& bytes) {
+  static const TempDir folder;
+  std::filesystem::remove(folder / "result.json");
+  folder.Write("result.json", bytes);
+  const std::optional<pb::JobResult> result = ReadJobResult(folder.path());
+  if (!result) return false;
+  static const TempDir other;
+  Require(WriteJobResult(other.path(), *result).ok(), "a result cannot be written");
+  const std::optional<pb::JobResult> again = ReadJobResult(other.path());
+  Require(again && again->SerializeAsString() == result->SerializeAsString(),
+          "a result changes when it is written");
+  return true;
+}
+
+}  // namespace dslaunch

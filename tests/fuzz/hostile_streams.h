@@ -1,0 +1,13 @@
+// The edges of the launcher half that take what other programs write, bit by bit. Each function
+// throws std::logic_error where a property is broken, and returns whether the bytes were accepted.
+#pragma once
+
+#include <string>
+
+namespace dslaunch {
+
+#define EDGE(function, changes) bool function(const std::string& bytes);
+#include "tests/fuzz/hostile_streams.def"
+#undef EDGE
+
+}  // namespace dslaunch

@@ -1,0 +1,63 @@
+// From the bytes of one input to the choices of a test that takes more than a text: what comes, in
+// which order, cut where. Every sequence of bytes means something, and short ones mean little.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+class Input {
+ public:
+  explicit Input(std::string_view bytes) : rest_(bytes) {}
+
+  bool empty() const { return rest_.empty(); }
+
+  // 0 once there is nothing left, as all numbers are.
+  uint8_t Byte() {
+    if (rest_.empty()) return 0;
+    const char byte = rest_.front();
+    rest_.remove_prefix(1);
+    return static_cast<uint8_t>(byte);
+  }
+
+  size_t Below(size_t bound) { return Byte() % bound; }
+  bool Flag() { return Byte() % 2 == 1; }
+
+  // One byte for small ones and for those at which types end, more for what lies between.
+  uint64_t Number() {
+    static constexpr uint64_t kEnds[] = {0x7f,       0xff,       0x7fff,     0xffff,
+                                         0x7fffffff, 0x80000000, 0xffffffff, 0x100000000,
+                                         INT64_MAX,  1ull << 63, UINT64_MAX, UINT64_MAX / 1000};
+    const uint8_t first = Byte();
+    if (first >= 244) return kEnds[first - 244];
+    const int more = first < 220 ? 0 : first < 232 ? 1 : first < 240 ? 3 : 7;
+    uint64_t number = more == 0 ? first : 0;
+    for (int i = 0; i < more; ++i) number = number << 8 | Byte();
+    return number;
+  }
+  uint32_t Number32() { return static_cast<uint32_t>(Number()); }
+
+  // A length and so many bytes.
+  std::string_view Text() {
+    const size_t length = std::min<size_t>(Byte(), rest_.size());
+    const std::string_view text = rest_.substr(0, length);
+    rest_.remove_prefix(length);
+    return text;
+  }
+
+  // All that is left.
+  std::string_view Rest() {
+    const std::string_view rest = rest_;
+    rest_ = {};
+    return rest;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+}  // namespace dslaunch
