@@ -766,7 +766,9 @@ bool PlacesWorkers(const std::string& bytes) {
   }
   if (const auto choice = TakeMessage<pb::RankChoice>(input)) {
     const RankSelection selection(*choice);
-    selection.Has(input.Number32(), input.Number32(), input.Flag());
+    const uint32_t rank = input.Number32();
+    const uint32_t local_rank = input.Number32();
+    selection.Has(rank, local_rank, input.Flag());
   }
   return any && assignment.has_value();
 }
