@@ -43,7 +43,8 @@ class Input {
 
   // A length and so many bytes.
   std::string_view Text() {
-    const size_t length = std::min<size_t>(Byte(), rest_.size());
+    const size_t wanted = Byte();
+    const size_t length = std::min(wanted, rest_.size());
     const std::string_view text = rest_.substr(0, length);
     rest_.remove_prefix(length);
     return text;
