@@ -537,7 +537,7 @@ bool HearsStrangers(const std::string& bytes) {
   int asked = 0;
   int strange = 0;
   int gone = 0;
-  auto guest = std::make_shared<Guest>(loop, UniqueFd(ends[0]));
+  auto guest = std::make_shared<Guest>(loop, UniqueFd(ends[0]), nullptr);
   guest->Start(milliseconds(5'000), {[&](const pb::SeatRequest& request) {
                                        Require(request.magic() == kPerNodeMagic,
                                                "a stranger may ask");
