@@ -80,8 +80,9 @@ Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
       return Usage(Shown(range) + " is no range of numbers, as 001-016");
     if (last->value - first->value >= kMaxListedNodes - numbers.size())
       return Usage(Shown(range) + " stands for too many nodes");
-    for (size_t number = first->value; number <= last->value; ++number) {
-      const std::string digits = std::to_string(number);
+    const size_t more = last->value - first->value;  // the last may be the largest number there is
+    for (size_t i = 0; i <= more; ++i) {
+      const std::string digits = std::to_string(first->value + i);
       numbers.push_back(std::string(first->width - std::min(first->width, digits.size()), '0') +
                         digits);
     }
