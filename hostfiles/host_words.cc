@@ -171,9 +171,9 @@ Result<void> HostList::Add(Host host, const Place& place) {
   const auto [name, has_new_name] = line_of_name_.emplace(host.name, place.line);
   if (!is_new || !has_new_name) {
     const int first = is_new ? name->second : server->second;
-    return place.Bad(host.name,
-                     (first == 0 ? std::string("given twice") : "already on line " + std::to_string(first)) +
-                         "; write a node once, with all its slots");
+    return place.Bad(host.name, (first == 0 ? std::string("given twice")
+                                            : "already on line " + std::to_string(first)) +
+                                    "; write a node once, with all its slots");
   }
   hosts_.push_back(std::move(host));
   return {};

@@ -50,7 +50,8 @@ int KeyIndex() {
 
 // The caller's, as OpenSSL has it; null when there is no memory.
 SSL_SESSION* MakeSession(SSL* ssl) {
-  const auto* key = static_cast<const TokenKey*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), KeyIndex()));
+  const auto* key =
+      static_cast<const TokenKey*>(SSL_CTX_get_ex_data(SSL_get_SSL_CTX(ssl), KeyIndex()));
   OpenSslPtr<SSL_SESSION, SSL_SESSION_free> session(SSL_SESSION_new());
   const bool ok = session && SSL_SESSION_set1_master_key(session.get(), key->data(), key->size()) &&
                   SSL_SESSION_set_cipher(session.get(), SSL_CIPHER_find(ssl, kCipher)) &&
