@@ -62,7 +62,7 @@ struct Net : nn::Module {
     if (again == Again::kNothing) return last(middle(first(tokens)));
     if (again == Again::kEveryTwo) return last(Recompute(middle, Recompute(first, tokens)));
     return Recompute(
-        [&](const at::Tensor& input) {
+        [first, middle, last](const at::Tensor& input) {
           return Recompute(last, Recompute(middle, Recompute(first, input)));
         },
         tokens);

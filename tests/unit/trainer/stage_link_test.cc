@@ -267,10 +267,11 @@ TEST(StageLinkOnGlooTest, StagesThatDoNotAgreeOnTheBatchAreNamed) {
 TEST(StageLinkOnGlooTest, ALostRankIsNamed) {
   EXPECT_NO_THROW(Spawn(2, [](int) {
     ProcessGroup group = InitProcessGroup();
+    group.Barrier();  // rank 0 has the store, without which rank 1 cannot begin
     if (group.rank() == 0) _exit(0);
     StageLink link(group, NameOf);
-    link.BeginReceive(kFromZero, {2, 4});
     try {
+      link.BeginReceive(kFromZero, {2, 4});
       link.FinishReceive(kFromZero);
     } catch (const std::exception& error) {
       const std::string what = error.what();
