@@ -15,6 +15,7 @@
 #include "agent/keeper_pump.h"
 #include "agent/visit_service.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/socket_pair.h"
 #include "rendezvous/channel.h"
 
 namespace dslaunch {
@@ -61,10 +62,8 @@ int RunAttach(const VisitOptions& options, const std::string& job_id, uint32_t n
 
 int RunRead(const VisitOptions& options) {
   if (!SayHello(options)) return ToInt(ExitCode::kIo);
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return ToInt(ExitCode::kInternal);
-  UniqueFd ours(ends[0]), servers(ends[1]);
+  Result<SocketPair> pair = MakeSocketPair();
+  if (!pair.ok()) return ToInt(pair.error().code);
   asio::io_context loop(1);
   VisitService service(loop);
   grpc::ServerBuilder builder;
@@ -72,8 +71,8 @@ int RunRead(const VisitOptions& options) {
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server) return ToInt(ExitCode::kInternal);
-  StdioPump pump(loop, std::move(ours));
-  ServeFd(*server, std::move(servers));
+  StdioPump pump(loop, std::move(pair->ours));
+  ServeFd(*server, std::move(pair->theirs));
   loop.run();
   service.Leave();
   _exit(ToInt(ExitCode::kOk));  // gRPC's orderly shutdown has nothing to save

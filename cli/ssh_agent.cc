@@ -10,6 +10,8 @@
 #include <optional>
 #include <utility>
 
+#include "proto/contract/socket_pair.h"
+
 namespace dslaunch {
 namespace {
 
@@ -130,10 +132,10 @@ Result<std::vector<AgentKey>> ListAgentKeys(int agent_fd, Deadline deadline) {
 
 AgentRelay::AgentRelay(UniqueFd agent, std::vector<AgentKey> keys, Deadline deadline)
     : agent_(std::move(agent)), keys_(std::move(keys)), deadline_(deadline) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return;
-  ours_.Reset(ends[0]);
-  theirs_.Reset(ends[1]);
+  Result<SocketPair> pair = MakeSocketPair();
+  if (!pair.ok()) return;
+  ours_ = std::move(pair->ours);
+  theirs_ = std::move(pair->theirs);
   thread_ = std::thread([this] { Serve(); });
 }
 

@@ -3,7 +3,6 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/ip/v6_only.hpp>
-#include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <map>
 #include <set>

@@ -27,12 +27,16 @@ bool IsTlsError(const std::error_code& error, int reason) {
 
 }  // namespace
 
-Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
-  asio::ssl::context context(asio::ssl::context::tls);
+void SetTlsRules(asio::ssl::context& context) {
   SSL_CTX* const native = context.native_handle();
   SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
   SSL_CTX_set_num_tickets(native, 0);  // nobody resumes
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
+}
+
+Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
+  asio::ssl::context context(asio::ssl::context::tls);
+  SetTlsRules(context);
   std::error_code error;
   context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert, error);
   if (!error) context.add_certificate_authority(asio::buffer(credentials.ca_cert()), error);

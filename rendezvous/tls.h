@@ -17,6 +17,9 @@ namespace dslaunch {
 
 using TlsStream = asio::ssl::stream<asio::ip::tcp::socket>;
 
+// TLS 1.3 alone, whatever both ends prove to each other.
+void SetTlsRules(asio::ssl::context& context);
+
 // For either end. kInternal when the credentials are none.
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
 

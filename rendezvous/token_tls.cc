@@ -12,11 +12,11 @@
 #include <asio/post.hpp>
 #include <asio/ssl/stream.hpp>
 #include <asio/steady_timer.hpp>
+#include <atomic>
 #include <condition_variable>
-#include <cstring>
 #include <map>
 #include <mutex>
-#include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -97,10 +97,9 @@ const char* WhatOfItsToken(const std::error_code& error) {
 class TokenTls::Loop {
  public:
   explicit Loop(const std::string& token) : key_(KeyOf(token)) {
+    SetTlsRules(tls_);
     SSL_CTX* const native = tls_.native_handle();
-    SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
     SSL_CTX_set_ciphersuites(native, "TLS_AES_128_GCM_SHA256");
-    SSL_CTX_set_num_tickets(native, 0);
     SSL_CTX_set_ex_data(native, KeyIndex(), &key_);
     SSL_CTX_set_psk_use_session_callback(native, OfferKey);
     SSL_CTX_set_psk_find_session_callback(native, FindKey);

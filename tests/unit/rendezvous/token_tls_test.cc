@@ -51,6 +51,16 @@ Error ErrorOf(std::future<Result<UniqueFd>> future) {
   return result.ok() ? Error{ExitCode::kOk, "it was let in"} : result.error();
 }
 
+// The handshake of somebody who speaks TLS and has no token.
+std::error_code ShakeHands(UniqueFd fd, asio::ssl::context& context,
+                           asio::ssl::stream_base::handshake_type role) {
+  asio::io_context loop;
+  TlsStream stream(tcp::socket(loop, tcp::v4(), fd.Release()), context);
+  std::error_code error;
+  stream.handshake(role, error);
+  return error;
+}
+
 TEST(TokenTlsTest, TheSameTokenMeets) {
   TokenTls one(kToken), other(kToken);
   auto [client, server] = TcpPair();
@@ -108,10 +118,7 @@ TEST(TokenTlsTest, AServerWithACertificateInsteadIsRefused) {
   CertificateAuthority authority = *CertificateAuthority::Create("job");
   asio::ssl::context context = *MakeTlsContext(*authority.Issue(0, "node1"));
   context.set_verify_mode(asio::ssl::verify_none);
-  asio::io_context loop;
-  TlsStream stream(tcp::socket(loop, tcp::v4(), server.Release()), context);
-  std::error_code failed;
-  stream.handshake(asio::ssl::stream_base::server, failed);
+  ShakeHands(std::move(server), context, asio::ssl::stream_base::server);
   const Error error = ErrorOf(std::move(at_client));
   EXPECT_EQ(error.code, ExitCode::kNoPermission);
   EXPECT_EQ(error.message, "it has no token");
@@ -122,11 +129,7 @@ TEST(TokenTlsTest, ATlsClientWithoutATokenIsRefused) {
   auto [client, server] = TcpPair();
   auto at_server = Wrap(tls, TokenTls::Role::kServer, std::move(server));
   asio::ssl::context context(asio::ssl::context::tls);
-  asio::io_context loop;
-  TlsStream stream(tcp::socket(loop, tcp::v4(), client.Release()), context);
-  std::error_code failed;
-  stream.handshake(asio::ssl::stream_base::client, failed);
-  EXPECT_TRUE(failed);
+  EXPECT_TRUE(ShakeHands(std::move(client), context, asio::ssl::stream_base::client));
   const Error error = ErrorOf(std::move(at_server));
   EXPECT_EQ(error.code, ExitCode::kNoPermission);
   EXPECT_EQ(error.message, "it has no token");
