@@ -52,7 +52,7 @@ bool HasExpansion(std::string_view value) {
 
 Result<std::string> ReadText(const std::filesystem::path& path) {
   const auto bad = [&](const std::string& what) {
-    return Error{ExitCode::kBadInput, path.string() + ": " + what};
+    return Error{ExitCode::kBadInput, Excerpt(path.string()) + ": " + what};
   };
   std::error_code error;
   if (std::filesystem::file_size(path, error) > kMaxEnvFileBytes)
@@ -125,7 +125,7 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
     if (!std::filesystem::is_regular_file(real, error)) continue;
     seen.push_back(real);
     DSL_TRY_ASSIGN(const std::string text, ReadText(path));
-    DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(text, path.string()));
+    DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(text, Excerpt(path.string())));
     files.push_back(std::move(file));
   }
   if (chosen != nullptr && !name.empty() && files.empty()) {

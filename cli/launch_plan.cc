@@ -197,7 +197,7 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
 }
 
 Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<Host>& hosts) {
-  const std::string hostfile = options.hostfile.value_or(kDefaultHostfile);
+  const std::string hostfile = Excerpt(options.hostfile.value_or(kDefaultHostfile));
   if (!IsFiltered(options)) return PlanWithHosts(options, hosts, hostfile);
   DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, hosts, hostfile));
   return PlanWithHosts(options, chosen, hostfile);

@@ -222,7 +222,8 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeF
     by_hosts.hostfile = facts.hostfile;
     DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, facts.hosts, facts.plan));
     if (!place.node_rank) {
-      return Usage("which node of " + facts.hostfile + " this one is must be said: --node_rank N");
+      return Usage("which node of " + Excerpt(facts.hostfile) +
+                   " this one is must be said: --node_rank N");
     }
   } else {
     plan.max_nodes = options.max_nodes.value_or(options.num_nodes.value_or(1));

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/unique_fd.h"
 
 namespace dslaunch {
@@ -20,10 +21,10 @@ Result<UniqueFd> OpenTokenFile(const std::string& file) {
   UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (!fd || fstat(fd.get(), &status) != 0) {
-    return Bad("--rdzv_token_file " + file + ": " + std::strerror(errno) +
+    return Bad("--rdzv_token_file " + Excerpt(file) +": " + std::strerror(errno) +
                "; make one with: (umask 077; openssl rand -hex 32 > FILE)");
   }
-  if (!S_ISREG(status.st_mode)) return Bad("--rdzv_token_file " + file + ": it is not a file");
+  if (!S_ISREG(status.st_mode)) return Bad("--rdzv_token_file " + Excerpt(file) +": it is not a file");
   if ((status.st_mode & 077) != 0) {
     return Bad("--rdzv_token_file " + file +
                ": other users may read it, so it is no secret; chmod 600 it");

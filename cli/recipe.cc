@@ -304,7 +304,7 @@ Result<Recipe> LoadRecipe(const RecipeRequest& request) {
   DSL_TRY_ASSIGN(const Choice choice, ChooseFile(request));
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(choice.path));
   Recipe recipe;
-  recipe.source = choice.path.string();
+  recipe.source = Excerpt(choice.path.string());
   recipe.notice = choice.notice;
   DSL_TRY_ASSIGN(recipe.json, RecipeJson(text, recipe.source, request.options, request.cwd));
   return recipe;

@@ -8,6 +8,7 @@
 #include "cli/recipe.h"
 #include "cli/suggest.h"
 #include "cli/yaml_document.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -122,7 +123,7 @@ Result<RunFile> ParseRunFile(std::string_view text, const std::string& source,
 
 Result<RunFile> ReadRunFile(const std::string& path, const OptionTable& table) {
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(path));
-  return ParseRunFile(text, path, table);
+  return ParseRunFile(text, Excerpt(path), table);
 }
 
 }  // namespace dslaunch

@@ -9,6 +9,7 @@
 
 #include "hostfiles/host_words.h"
 #include "hostfiles/hostfile_yaml.h"
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/unique_fd.h"
 
 namespace dslaunch {
@@ -86,7 +87,7 @@ Result<Host> ParseLine(std::string_view line, const Place& place) {
 
 Error CannotRead(const std::string& path, int error_number) {
   return {ExitCode::kBadInput,
-          path + ": cannot read the hostfile: " + std::strerror(error_number) +
+          Excerpt(path) + ": cannot read the hostfile: " + std::strerror(error_number) +
               "; give an existing file with a line 'NAME slots=N' for each node"};
 }
 
@@ -119,10 +120,11 @@ Result<std::vector<Host>> ReadHostfile(const std::string& path) {
     if (count == 0) break;
     text.append(buffer, static_cast<size_t>(count));
     if (text.size() > kMaxHostfileBytes) {
-      return Error{ExitCode::kBadInput, path + ": larger than 16 MiB; this is not a hostfile"};
+      return Error{ExitCode::kBadInput,
+                   Excerpt(path) + ": larger than 16 MiB; this is not a hostfile"};
     }
   }
-  return ParseHostfile(text, path);
+  return ParseHostfile(text, Excerpt(path));
 }
 
 }  // namespace dslaunch

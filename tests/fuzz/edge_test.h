@@ -1,7 +1,8 @@
 // An edge is a function that takes the bytes of one input, throws where a property is broken, and
 // otherwise says whether the bytes were accepted. Each is given every file of its kept corpus,
-// tests/fuzz/corpus/NAME/, and then these files changed at random. The seed is printed;
-// DSLAUNCH_FUZZ_SEED repeats one.
+// tests/fuzz/corpus/NAME/, and then these files changed at random: always in the same way, so that
+// a change of the code is judged by itself, but by another seed each time with --full. The seed is
+// printed; DSLAUNCH_FUZZ_SEED repeats one. New inputs are looked for by tests/fuzz/run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,8 +32,10 @@ inline void PrintTo(const Edge& edge, std::ostream* out) { *out << edge.name; }
 inline unsigned FuzzSeed() {
   static const unsigned seed = [] {
     const char* given = std::getenv("DSLAUNCH_FUZZ_SEED");
-    const unsigned chosen =
-        given == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoll(given));
+    const bool full = std::getenv("DSLAUNCH_TEST_FULL") != nullptr;
+    const unsigned chosen = given != nullptr ? static_cast<unsigned>(std::atoll(given))
+                            : full           ? std::random_device()()
+                                             : 1;
     std::printf("DSLAUNCH_FUZZ_SEED=%u\n", chosen);
     return chosen;
   }();

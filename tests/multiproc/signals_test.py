@@ -131,10 +131,11 @@ class SuddenDeath(SignalCase):
     """kill -9 of dslaunch's own processes."""
 
     def own_processes(self, count=2):
-        keepers, agents = keepers_and_agents(self.leftovers())
-        self.assertEqual(count, len(keepers), list(map(str, keepers)))
-        self.assertEqual(count, len(agents), list(map(str, agents)))
-        return keepers, agents
+        # A process that has forked but is not yet what it becomes still looks like the one it came from.
+        def as_many():
+            keepers, agents = keepers_and_agents(self.leftovers())
+            return (keepers, agents) if len(keepers) == len(agents) == count else None
+        return wait_until(as_many, 5, f"{count} keepers with an agent each")
 
     def test_kill_the_front_end(self):
         job = self.start_ranks(WITH_GRANDCHILD)

@@ -6,7 +6,7 @@ import sys
 
 from launcher_case import BUILD, DSLAUNCH, ROOT, LauncherCase, keepers_and_agents
 from launcher_case import main as launcher_main
-from test_hosts import STATE, TestHosts, why_not
+from test_hosts import STATE, TestHosts, wait_until, why_not
 
 ORACLE_PYTHON = ROOT / ".deps" / "oracle" / "bin" / "python3"
 
@@ -63,9 +63,10 @@ class HostsCase(LauncherCase):
 
     def keeper_and_agent(self, node):
         """The one keeper and the one agent of a node."""
-        keepers, agents = keepers_and_agents(node.processes())
-        self.assertEqual((1, 1), (len(keepers), len(agents)), "\n".join(map(str, node.processes())))
-        return keepers[0], agents[0]
+        def both():
+            keepers, agents = keepers_and_agents(node.processes())
+            return (keepers[0], agents[0]) if (len(keepers), len(agents)) == (1, 1) else None
+        return wait_until(both, 5, f"one keeper and one agent on {node.name}")
 
     def save_sshd_logs(self):
         """Prints what the sshds said when the test has failed."""
