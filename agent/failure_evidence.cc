@@ -29,6 +29,7 @@ constexpr std::string_view kPeerLost[] = {
     "sendBytes failed",
     "TCPStore server has shut down",
     "caught collective operation timeout",  // NCCL's watchdog
+    "shared memory of the ranks: ",         // the trainer's, between ranks of one host
 };
 
 // Say so only of a connection between ranks: a data set may be behind a connection, too.

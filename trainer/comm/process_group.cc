@@ -13,6 +13,7 @@
 #include "proto/contract/worker_env.h"
 #include "trainer/comm/gloo_backend.h"
 #include "trainer/comm/lockstep.h"
+#include "trainer/comm/shm/shm_backend.h"
 #include "trainer/program/explain.h"
 #include "trainer/train_error.h"
 
@@ -158,10 +159,20 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
       store_(std::move(store)),
       group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
       lockstep_(std::make_unique<Lockstep>(store_, rank_, job_ranks_)) {
-  const auto gloo = MakeGlooBackend(c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_,
-                                    world_size_, kCollectiveTimeout);
-  group_->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
-  group_->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+  using Type = c10d::ProcessGroup::BackendType;
+  Type type = Type::CUSTOM;
+  c10::intrusive_ptr<c10d::Backend> backend;
+  if (world_size_ > 1) {
+    backend = MakeShmBackend(c10::make_intrusive<c10d::PrefixStore>("shm", store_), rank_,
+                             job_ranks_, kCollectiveTimeout);
+  }
+  if (!backend) {
+    type = Type::GLOO;
+    backend = MakeGlooBackend(c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_,
+                              world_size_, kCollectiveTimeout);
+  }
+  group_->setBackend(c10::DeviceType::CPU, type, backend);
+  group_->setDefaultBackend(type);
   group_->setGroupName(name);
 }
 

@@ -13,15 +13,16 @@ bool HasAny(std::string_view text, const std::array<std::string_view, n>& words)
   });
 }
 
-constexpr std::array<std::string_view, 5> kFromComm = {"gloo", "c10d", "TCPStore", "socket",
-                                                       "store"};
+constexpr std::array<std::string_view, 6> kFromComm = {
+    "gloo", "c10d", "TCPStore", "socket", "store", "shared memory of the ranks"};
 constexpr std::array<std::string_view, 3> kOutOfMemory = {"can't allocate memory", "bad_alloc",
                                                           "out of memory"};
 constexpr std::array<std::string_view, 3> kTimeOuts = {"imed out", "imeout ", "Socket Timeout"};
-constexpr std::array<std::string_view, 6> kLosses = {
+constexpr std::array<std::string_view, 8> kLosses = {
     "Connection closed", "Connection was likely closed",
     "Connection reset",  "Connection refused",
-    "Broken pipe",       "Socket closed"};
+    "Broken pipe",       "Socket closed",
+    "has ended",         "has left"};
 
 }  // namespace
 

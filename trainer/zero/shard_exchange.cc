@@ -2,37 +2,13 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <string>
 
+#include "trainer/comm/combine.h"
 #include "trainer/comm/lockstep.h"
 #include "trainer/comm/with_context.h"
 
 namespace dslaunch {
-namespace {
-
-// Elements that are added up at a time: what is not yet the sum of all stays in the cache.
-constexpr int64_t kSumElements = 1 << 16;
-
-// sum = parts[0] + parts[1] + ..., from the left. `sum` may be one of them: it is written when all
-// have been read.
-void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
-  const at::ScalarType dtype = at::promote_types(parts[0].scalar_type(), at::kFloat);
-  for (int64_t start = 0; start < sum.numel(); start += kSumElements) {
-    const int64_t end = std::min(start + kSumElements, sum.numel());
-    at::Tensor total = parts[0].slice(0, start, end).to(dtype);
-    for (size_t i = 1; i < parts.size(); ++i) {
-      const bool last = i + 1 == parts.size();
-      at::Tensor target = last ? sum.slice(0, start, end) : at::empty_like(total);
-      at::add_out(target, total, parts[i].slice(0, start, end));
-      total = target;
-    }
-    if (parts.size() == 1) sum.slice(0, start, end).copy_(total);
-  }
-}
-
-}  // namespace
-
 void PendingExchange::Wait() {
   for (size_t i = 0; i < work_.size(); ++i) {
     WithContext("waiting for rank " + std::to_string(peers_[i]),

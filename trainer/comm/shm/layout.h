@@ -1,0 +1,96 @@
+// What lies where in the memory that the ranks of one host share. All of it begins as zeros.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "trainer/comm/shm/doorbell.h"
+
+namespace dslaunch {
+
+// Collectives move their tensors in pieces. Each rank has as many slots for pieces as are under way
+// at a time: one is filled while another is reduced and a third taken out.
+inline constexpr size_t kPieceBytes = 1 << 20;
+inline constexpr uint64_t kPieceSlots = 3;
+
+inline constexpr size_t kRingBytes = 1 << 20;  // of messages from one rank to another
+inline constexpr uint64_t kMaxRequests = 256;  // for messages that have not begun
+inline constexpr size_t kCacheLine = 64;
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free,
+              "a lock of one process would be none of another");
+
+// Every rank writes its own, and all read it.
+struct alignas(kCacheLine) RankWords {
+  Doorbell bell;                   // rung by whoever has changed something for this rank
+  std::atomic<uint32_t> has_left;  // it takes part in nothing any more
+  // How many pieces, of all collectives so far, this rank is done with in each way.
+  alignas(kCacheLine) std::atomic<uint64_t> staged;
+  std::atomic<uint64_t> combined;
+  std::atomic<uint64_t> taken;
+};
+
+// What a rank believes to be under way, at the beginning of each of its pieces.
+struct alignas(kCacheLine) PieceLabel {
+  uint32_t kind = 0;       // c10d::OpType
+  uint32_t dtype = 0;      // at::ScalarType
+  uint32_t reduction = 0;  // c10d::ReduceOp::RedOpType
+  uint32_t root = 0;
+  uint64_t bytes = 0;  // of the tensor
+  bool operator==(const PieceLabel&) const = default;
+};
+
+// A receiver asks for a message by its tag.
+struct MessageRequest {
+  uint64_t tag = 0;
+};
+
+// From one rank to another. A sender's counters and a receiver's never share a cache line.
+struct alignas(kCacheLine) StreamWords {
+  std::atomic<uint64_t> asked;                      // requests, by the receiver
+  std::atomic<uint64_t> read;                       // bytes, by the receiver
+  alignas(kCacheLine) std::atomic<uint64_t> heard;  // requests, by the sender
+  std::atomic<uint64_t> written;                    // bytes, by the sender
+  alignas(kCacheLine) std::array<MessageRequest, kMaxRequests> requests;  // request i at i % size
+};
+
+// Pointers into the memory. Valid as long as that.
+class SharedLayout {
+ public:
+  static size_t Bytes(size_t ranks) {
+    return ranks * (sizeof(RankWords) + kPieceSlots * kSlotBytes) +
+           ranks * ranks * (sizeof(StreamWords) + kRingBytes);
+  }
+
+  SharedLayout(std::byte* memory, size_t ranks) : memory_(memory), ranks_(ranks) {}
+
+  size_t ranks() const { return ranks_; }
+  RankWords& words(size_t rank) const { return reinterpret_cast<RankWords*>(memory_)[rank]; }
+  StreamWords& stream(size_t from, size_t to) const {
+    return reinterpret_cast<StreamWords*>(memory_ + ranks_ * sizeof(RankWords))[from * ranks_ + to];
+  }
+  PieceLabel& label(size_t rank, uint64_t piece) const {
+    return *reinterpret_cast<PieceLabel*>(Slot(rank, piece));
+  }
+  std::byte* piece(size_t rank, uint64_t piece) const {
+    return Slot(rank, piece) + sizeof(PieceLabel);
+  }
+  std::byte* ring(size_t from, size_t to) const {
+    return Slot(ranks_, 0) + (from * ranks_ + to) * kRingBytes;
+  }
+
+ private:
+  static constexpr size_t kSlotBytes = sizeof(PieceLabel) + kPieceBytes;
+
+  std::byte* Slot(size_t rank, uint64_t piece) const {
+    return memory_ + ranks_ * sizeof(RankWords) + ranks_ * ranks_ * sizeof(StreamWords) +
+           (rank * kPieceSlots + piece % kPieceSlots) * kSlotBytes;
+  }
+
+  std::byte* memory_;
+  size_t ranks_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,91 @@
+// Messages between two ranks of one host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+
+#include "trainer/comm/shm/layout.h"
+
+namespace dslaunch {
+
+// One side of the messages from one rank to another. A message begins to travel when its receiver
+// has asked for it, so messages of different tags may be sent and awaited in any order; of one tag
+// they arrive in the order in which they were sent. Neither side ever waits; each is for one
+// thread.
+
+class MessageSender {
+ public:
+  MessageSender(SharedLayout layout, size_t from, size_t to)
+      : words_(&layout.stream(from, to)),
+        ring_(layout.ring(from, to)),
+        bell_(&layout.words(to).bell) {}
+
+  struct Message {
+    uint64_t id = 0;  // the caller's
+    uint64_t tag = 0;
+    const std::byte* data = nullptr;
+    size_t bytes = 0;
+  };
+  void Send(const Message& message);
+  // Gives up one that has not begun to travel. False: it has, or has ended.
+  bool Drop(uint64_t id);
+
+  // Does what can be done now; calls `sent` for each message that has left. False: nothing could
+  // be.
+  bool Advance(const std::function<void(uint64_t id)>& sent);
+
+ private:
+  struct Outgoing {
+    Message message;
+    uint64_t request = 0;
+  };
+  bool HearRequests();
+  bool Write(const std::function<void(uint64_t id)>& sent);
+
+  StreamWords* words_;
+  std::byte* ring_;
+  Doorbell* bell_;
+  std::deque<Message> unasked_;
+  std::deque<Outgoing> unheeded_;  // requests without a message yet
+  std::deque<Outgoing> outgoing_;
+  bool header_sent_ = false;  // of the first of them
+  size_t sent_bytes_ = 0;
+};
+
+class MessageReceiver {
+ public:
+  MessageReceiver(SharedLayout layout, size_t from, size_t to)
+      : words_(&layout.stream(from, to)),
+        ring_(layout.ring(from, to)),
+        bell_(&layout.words(from).bell) {}
+
+  struct Place {
+    uint64_t id = 0;  // the caller's
+    uint64_t tag = 0;
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+  };
+  void Receive(const Place& place);
+
+  // As above. Throws std::runtime_error where a message has another size than its place, after
+  // which nothing more comes.
+  bool Advance(const std::function<void(uint64_t id)>& received);
+
+ private:
+  bool Ask();
+  bool Read(const std::function<void(uint64_t id)>& received);
+
+  StreamWords* words_;
+  std::byte* ring_;
+  Doorbell* bell_;
+  std::deque<Place> unasked_;
+  std::map<uint64_t, Place> asked_;   // by request
+  std::optional<uint64_t> incoming_;  // the request that is answered now
+  size_t read_bytes_ = 0;
+};
+
+}  // namespace dslaunch
