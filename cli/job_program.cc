@@ -22,6 +22,12 @@ constexpr std::string_view kExportedPrefixes[] = {
 
 // Where this is set, nodes have these two of their own.
 constexpr char kOwnNetworkMark[] = "AISC_JOB_NAME";
+// Tensors of the CPU come from malloc. On pages of 2 MiB, and kept for the next step in place of
+// being given back and faulted in again.
+constexpr char kTunables[] = "GLIBC_TUNABLES";
+constexpr char kTrainerMemory[] =
+    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=1073741824:"
+    "glibc.malloc.trim_threshold=4294967296:glibc.malloc.top_pad=67108864";
 constexpr std::string_view kOwnNetwork[] = {"NCCL_IB_HCA", "UCX_NET_DEVICES"};
 
 constexpr char kPythonPath[] = "PYTHONPATH";
@@ -163,6 +169,9 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   JobProgram job;
   const bool over_ssh = plan.launcher == Launcher::kSsh && !options.per_node;
   job.program.set_cwd(facts.cwd);
+  if (trainer != nullptr && FindIn(facts.environment, kTunables) == nullptr) {
+    Add(*job.program.mutable_env(), kTunables, kTrainerMemory);  // what a user says later counts
+  }
   if (over_ssh) AddExported(facts, *job.program.mutable_env());
   DSL_TRY(AddFromFiles(facts, job));
   NoteLeftOut(plan, job.notices);
