@@ -64,7 +64,8 @@ class StrictBackend::RowWork : public c10d::Work {
 c10::intrusive_ptr<StrictBackend> StrictBackend::Install(const ProcessGroup& group) {
   c10d::ProcessGroup& c10d_group = *group.c10d_group();
   auto strict = c10::make_intrusive<StrictBackend>(c10d_group.getBackend(c10::DeviceType::CPU));
-  c10d_group.setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, strict);
+  // A type that the group has no backend of, or it would go on with that.
+  c10d_group.setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::UCC, strict);
   return strict;
 }
 

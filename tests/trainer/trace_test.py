@@ -45,7 +45,7 @@ class TraceTest(unittest.TestCase):
         for i, begin in enumerate(loss):
             limit = loss[i + 1][1] if i + 1 < len(loss) else float("inf")
             backward.append((begin[1], max(e[2] for e in embedding if begin[1] < e[1] < limit)))
-        return backward, [e[1] for e in events if e[0] == "gloo:all_reduce"]
+        return backward, [e[1] for e in events if e[0] == "shm:all_reduce"]
 
     def overlapped(self, overlap):
         _, traces = self.trace(overlap)

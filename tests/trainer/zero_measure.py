@@ -82,7 +82,8 @@ def paper_sent(model, stage, ranks):
 
 def _written(whole_recipe, ranks):
     """Bytes that each rank wrote in its life, into sockets and files, as Linux has counted them."""
-    with spawn.Job(whole_recipe, ranks) as job:
+    over_tcp = {rank: {"DSLAUNCH_SHM_DISABLE": "1"} for rank in range(ranks)}
+    with spawn.Job(whole_recipe, ranks, env_of_rank=over_tcp) as job:
         job.wait_for(lambda: all(os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                                  for process in job.processes), 120, "all ranks ended")
         counts = []

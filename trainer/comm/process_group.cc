@@ -22,6 +22,7 @@ namespace {
 
 constexpr char kAllDone[] = "all_done";
 constexpr char kAllReduce[] = "an all-reduce";
+constexpr char kReduceScatter[] = "a reduce-scatter";
 
 [[noreturn]] void Refuse(const char* call, const std::string& problem) {
   throw TrainError(ExitCode::kUsage, std::string(call) + ": " + problem);
@@ -166,7 +167,8 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
     backend = MakeShmBackend(c10::make_intrusive<c10d::PrefixStore>("shm", store_), rank_,
                              job_ranks_, kCollectiveTimeout);
   }
-  if (!backend) {
+  shares_memory_ = backend.defined();
+  if (!shares_memory_) {
     type = Type::GLOO;
     backend = MakeGlooBackend(c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_,
                               world_size_, kCollectiveTimeout);
@@ -263,13 +265,22 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
                     "; its first dimension must be the number of ranks, ", world_size_));
   }
   const at::NoGradGuard no_grad;
-  // Gloo's own is an all-reduce of everything; this moves each part once.
   at::Tensor input = Dense(tensor);
+  if (shares_memory_) {
+    at::Tensor part = at::empty(tensor.sizes().slice(1), input.options());
+    c10d::ReduceScatterOptions options;
+    options.reduceOp = ToC10d(op);
+    const Exchange exchange = lockstep_->Begin(kReduceScatter);
+    lockstep_->Wait(exchange, group_->_reduce_scatter_base(part, input, options));
+    if (op == ReduceOp::kAverage) part.div_(world_size_);
+    return part;
+  }
+  // Gloo's own is an all-reduce of everything; this moves each part once.
   at::Tensor parts = at::empty_like(input);
   std::vector<int64_t> equal_parts;
   if (input.numel() > 0) {
     at::Tensor sent = Bytes(input), received = Bytes(parts);
-    const Exchange exchange = lockstep_->Begin("a reduce-scatter");
+    const Exchange exchange = lockstep_->Begin(kReduceScatter);
     lockstep_->Wait(exchange, group_->alltoall_base(received, sent, equal_parts, equal_parts));
   }
   return ReduceParts(parts, op);

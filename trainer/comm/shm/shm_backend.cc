@@ -13,17 +13,16 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// An operation of the engine as c10d sees it. Holds its tensors.
+// An operation of the engine as c10d sees it. Holds its tensors until it is done; then only an
+// all-reduce still has them, in its future, so that what a caller lets go of after wait() is free.
 class ShmWork : public c10d::Work {
  public:
-  ShmWork(int rank, c10d::OpType type, const char* title, Tensors held, Tensors results)
+  ShmWork(int rank, c10d::OpType type, const char* title, Tensors held)
       : Work(rank, type, title, held),
         held_(std::move(held)),
-        results_(std::move(results)),
         future_(c10::make_intrusive<c10::ivalue::Future>(
             c10::ListType::create(c10::TensorType::get()))) {}
 
-  Tensors result() override { return results_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   void abort() override {
     if (const auto engine = engine_.lock()) engine->GiveUp(id_);
@@ -34,17 +33,19 @@ class ShmWork : public c10d::Work {
     id_ = id;
   }
   void End(const std::exception_ptr& error) {
+    Tensors results;
+    if (opType_ == c10d::OpType::ALLREDUCE) results = held_;
+    held_.clear();
     if (error) {
       future_->setError(error);
     } else {
-      future_->markCompleted(c10::IValue(results_));
+      future_->markCompleted(c10::IValue(std::move(results)));
     }
     finish(error);
   }
 
  private:
-  const Tensors held_;
-  const Tensors results_;
+  Tensors held_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::weak_ptr<HostEngine> engine_;
   uint64_t id_ = 0;
@@ -63,7 +64,7 @@ class ShmBackend : public c10d::Backend {
                                            const c10d::AllreduceOptions& options) override {
     const at::Tensor& tensor = TheOne(tensors);
     return Begin(AllReducePieces(engine_->own(), tensor, options.reduceOp), c10d::OpType::ALLREDUCE,
-                 "shm:all_reduce", tensors, tensors);
+                 "shm:all_reduce", tensors);
   }
 
   c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
@@ -73,15 +74,14 @@ class ShmBackend : public c10d::Backend {
     TORCH_CHECK(input.numel() == output.numel() * getSize() && input.dtype() == output.dtype(),
                 "shm: reduce-scatter takes an input of as many outputs as there are ranks");
     return Begin(ReduceScatterPieces(engine_->own(), input, output, options.reduceOp),
-                 c10d::OpType::_REDUCE_SCATTER_BASE, "shm:reduce_scatter", {input, output},
-                 {output});
+                 c10d::OpType::_REDUCE_SCATTER_BASE, "shm:reduce_scatter", {input, output});
   }
 
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors,
                                            const c10d::BroadcastOptions& options) override {
     const at::Tensor& tensor = TheOne(tensors);
     return Begin(BroadcastPieces(engine_->own(), tensor, static_cast<size_t>(options.rootRank)),
-                 c10d::OpType::BROADCAST, "shm:broadcast", tensors, tensors);
+                 c10d::OpType::BROADCAST, "shm:broadcast", tensors);
   }
 
   c10::intrusive_ptr<c10d::Work> allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -96,7 +96,7 @@ class ShmBackend : public c10d::Backend {
     Tensors held = outputs[0];
     held.push_back(input);
     return Begin(AllGatherPieces(engine_->own(), input, outputs[0]), c10d::OpType::ALLGATHER,
-                 "shm:all_gather", held, outputs[0]);
+                 "shm:all_gather", held);
   }
 
   c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
@@ -119,17 +119,17 @@ class ShmBackend : public c10d::Backend {
                     input.numel() % getSize() == 0,
                 "shm: all-to-all takes equal parts");
     return Begin(AllToAllPieces(engine_->own(), input, output), c10d::OpType::ALLTOALL_BASE,
-                 "shm:all_to_all", {input, output}, {output});
+                 "shm:all_to_all", {input, output});
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
-    return Begin(BarrierPieces(), c10d::OpType::BARRIER, "shm:barrier", {}, {});
+    return Begin(BarrierPieces(), c10d::OpType::BARRIER, "shm:barrier", {});
   }
 
   c10::intrusive_ptr<c10d::Work> send(Tensors& tensors, int to, int tag) override {
     const at::Tensor& tensor = TheOne(tensors);
     const auto work =
-        c10::make_intrusive<ShmWork>(getRank(), c10d::OpType::SEND, "shm:send", tensors, Tensors());
+        c10::make_intrusive<ShmWork>(getRank(), c10d::OpType::SEND, "shm:send", tensors);
     work->Watch(engine_, engine_->Send(PeerOf(to), static_cast<uint64_t>(tag), BytesOf(tensor),
                                        tensor.nbytes(), Deadline::After(timeout_), EndOf(work)));
     return work;
@@ -138,7 +138,7 @@ class ShmBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(Tensors& tensors, int from, int tag) override {
     const at::Tensor& tensor = TheOne(tensors);
     const auto work =
-        c10::make_intrusive<ShmWork>(getRank(), c10d::OpType::RECV, "shm:recv", tensors, tensors);
+        c10::make_intrusive<ShmWork>(getRank(), c10d::OpType::RECV, "shm:recv", tensors);
     work->Watch(engine_, engine_->Receive(PeerOf(from), static_cast<uint64_t>(tag), BytesOf(tensor),
                                           tensor.nbytes(), Deadline::After(timeout_), EndOf(work)));
     return work;
@@ -173,9 +173,8 @@ class ShmBackend : public c10d::Backend {
   }
 
   c10::intrusive_ptr<c10d::Work> Begin(Collective collective, c10d::OpType type, const char* title,
-                                       Tensors held, Tensors results) {
-    const auto work =
-        c10::make_intrusive<ShmWork>(getRank(), type, title, std::move(held), std::move(results));
+                                       Tensors held) {
+    const auto work = c10::make_intrusive<ShmWork>(getRank(), type, title, std::move(held));
     work->Watch(engine_,
                 engine_->Begin(std::move(collective), Deadline::After(timeout_), EndOf(work)));
     return work;

@@ -1,4 +1,5 @@
-// The ranks of the job as one c10d process group.
+// The ranks of the job as one c10d process group: over memory that they share where all are on one
+// host (unless one has DSLAUNCH_SHM_DISABLE=1 in its environment), else over Gloo.
 #pragma once
 
 #include <chrono>
@@ -90,6 +91,7 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   bool is_subgroup_ = false;
+  bool shares_memory_ = false;  // with all its ranks
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
   std::unique_ptr<Lockstep> lockstep_;
