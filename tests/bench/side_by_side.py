@@ -1,5 +1,5 @@
 """Runs of dslaunch and of PyTorch programs beside each other, for tests/bench/train, tests/bench/zero and
-tests/bench/pipeline: 2 ranks on the CPU with one thread each, over Gloo, for one small GPT."""
+tests/bench/pipeline: ranks on the CPU with one thread each, for one small GPT."""
 
 import copy
 import json

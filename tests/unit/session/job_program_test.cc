@@ -200,6 +200,24 @@ TEST_F(JobProgramTest, TheTrainerGetsItsRecipeWhateverTheUserSets) {
   EXPECT_EQ(Variables(job->program).at("DSLAUNCH_RECIPE"), "{}");
 }
 
+TEST_F(JobProgramTest, TheTrainersMemoryIsTunedUnlessTheUserTunesIt) {
+  const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
+  const auto tunables = [&](const TrainerProgram* program) {
+    const auto variables = Variables(MakeJobProgram(options_, plan_, facts_, program)->program);
+    const auto found = variables.find("GLIBC_TUNABLES");
+    return found == variables.end() ? "" : found->second;
+  };
+  EXPECT_THAT(tunables(&trainer), HasSubstr("glibc.malloc.hugetlb=1"));
+  options_.env = {"GLIBC_TUNABLES=glibc.malloc.check=3"};
+  EXPECT_EQ(tunables(&trainer), "glibc.malloc.check=3");
+  options_.env = {};
+  facts_.environment = {"GLIBC_TUNABLES=glibc.malloc.check=1"};
+  EXPECT_EQ(tunables(&trainer), "") << "the node's own counts";
+  facts_.environment = {};
+  options_.program = {"train.py"};
+  EXPECT_EQ(tunables(nullptr), "") << "a user's program is left alone";
+}
+
 TEST(RankOptionsTest, CarryRoleAddressAndBinding) {
   LaunchOptions options;
   EXPECT_EQ(MakeRankOptions(options)->role(), "default");
