@@ -154,6 +154,7 @@ std::string OneNumberSection(const ReportData& data, const std::string& id,
   if (plot.lines.empty()) return Missing(id, heading, missing, Width::kThird);
   plot.width = kThirdWidth;
   plot.scale = scale;
+  plot.from_zero = true;
   double most = plot.lines.front().pieces.front().front().second;
   for (const auto& piece : plot.lines.front().pieces) {
     for (const auto& [step, value] : piece) most = std::max(most, value);

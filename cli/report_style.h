@@ -45,7 +45,7 @@ code{font:13px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow
 .tiles small{display:block;font-size:12.5px;font-weight:400;color:var(--soft);line-height:1.35}
 .scroll{overflow-x:auto}
 svg.plot{display:block;width:100%;height:auto;font-size:11.5px}
-.wide .scroll svg.plot{min-width:560px}
+.wide .scroll svg.plot{min-width:860px}
 .tick{fill:var(--soft)}
 .grid{stroke:var(--grid)}.axis{stroke:var(--axis)}
 .mark{stroke:var(--axis);stroke-dasharray:1 4}.mark.strong{stroke:var(--bad);stroke-dasharray:5 4}
