@@ -37,21 +37,28 @@ std::vector<std::filesystem::path> Entries(const std::filesystem::path& folder) 
 
 }  // namespace
 
-std::vector<JobLog> ListJobLogs(const std::string& folder) {
-  std::vector<JobLog> logs;
+std::vector<RankFolder> ListRankFolders(const std::string& folder) {
+  std::vector<RankFolder> ranks;
   for (const auto& attempt_path : Entries(folder)) {
     const auto attempt = NumberBehind<uint64_t>("attempt_", attempt_path.filename());
     if (!attempt) continue;
     for (const auto& rank_path : Entries(attempt_path)) {
       const auto rank = NumberBehind<uint32_t>("rank_", rank_path.filename());
-      if (!rank) continue;
-      for (const bool is_stderr : {false, true})
-        logs.push_back(
-            {*attempt, *rank, is_stderr, rank_path / (is_stderr ? "stderr.log" : "stdout.log")});
+      if (rank) ranks.push_back({*attempt, *rank, rank_path});
     }
   }
-  std::ranges::sort(
-      logs, {}, [](const JobLog& log) { return std::tie(log.attempt, log.rank, log.is_stderr); });
+  std::ranges::sort(ranks, {},
+                    [](const RankFolder& rank) { return std::tie(rank.attempt, rank.rank); });
+  return ranks;
+}
+
+std::vector<JobLog> ListJobLogs(const std::string& folder) {
+  std::vector<JobLog> logs;
+  for (const RankFolder& rank : ListRankFolders(folder)) {
+    for (const bool is_stderr : {false, true})
+      logs.push_back({rank.attempt, rank.rank, is_stderr,
+                      rank.path + (is_stderr ? "/stderr.log" : "/stdout.log")});
+  }
   return logs;
 }
 

@@ -1,4 +1,4 @@
-// The log files of a job on its node, as they lie in its job folder.
+// The folders and log files of a job on its node, as they lie in its job folder.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,16 @@
 
 namespace dslaunch {
 
+// Of one start of one rank.
+struct RankFolder {
+  uint64_t attempt = 0;
+  uint32_t rank = 0;
+  std::string path;
+};
+
+// Every one of them below FOLDER (BASE/JOB_ID/nodes/NODE), by attempt and rank.
+std::vector<RankFolder> ListRankFolders(const std::string& folder);
+
 struct JobLog {
   uint64_t attempt = 0;
   uint32_t rank = 0;
@@ -14,7 +24,7 @@ struct JobLog {
   std::string path;
 };
 
-// Every log file below FOLDER (BASE/JOB_ID/nodes/NODE), by attempt, rank, stdout before stderr.
+// Every log file below FOLDER, by attempt, rank, stdout before stderr.
 std::vector<JobLog> ListJobLogs(const std::string& folder);
 
 // Where `log` stood at a time, by its attempt's `marks` file: lines "unix_ms rank stdout_bytes

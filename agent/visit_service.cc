@@ -19,6 +19,7 @@
 #include "agent/job_logs.h"
 #include "agent/job_result.h"
 #include "agent/process_tree.h"
+#include "agent/run_files.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/contract/deadline.h"
 #include "proto/contract/job_id.h"
@@ -156,6 +157,38 @@ class VisitService::Reading {
   uint64_t attempt_ = 0;
 };
 
+namespace {
+
+// One Collect, on gRPC's threads alone: what it reads is nobody else's. Deletes itself.
+class Collecting final : public grpc::ServerWriteReactor<pb::RunFilePart> {
+ public:
+  explicit Collecting(const pb::CollectRequest& request)
+      : reader_(FolderOf(request.place()), request.max_bytes()) {
+    WriteNext();
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok)
+      WriteNext();
+    else
+      Finish(grpc::Status::CANCELLED);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void WriteNext() {
+    std::optional<pb::RunFilePart> part = reader_.Next();
+    if (!part) return Finish(grpc::Status::OK);
+    part_ = *std::move(part);
+    StartWrite(&part_);
+  }
+
+  RunFileReader reader_;
+  pb::RunFilePart part_;
+};
+
+}  // namespace
+
 VisitService::VisitService(asio::io_context& loop) : loop_(loop), beacon_(loop) {}
 VisitService::~VisitService() = default;
 
@@ -186,6 +219,11 @@ grpc::ServerWriteReactor<pb::NodeEvent>* VisitService::Read(grpc::CallbackServer
     readings_.push_back(std::make_shared<Reading>(loop_, request, sink));
   });
   return writer;
+}
+
+grpc::ServerWriteReactor<pb::RunFilePart>* VisitService::Collect(
+    grpc::CallbackServerContext*, const pb::CollectRequest* request) {
+  return new Collecting(*request);
 }
 
 grpc::ServerUnaryReactor* VisitService::Remove(grpc::CallbackServerContext* context,

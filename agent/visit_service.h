@@ -29,6 +29,8 @@ class VisitService final : public pb::Visit::CallbackService {
                                  pb::JobSight* reply) override;
   grpc::ServerWriteReactor<pb::NodeEvent>* Read(grpc::CallbackServerContext* context,
                                                 const pb::ReadRequest* request) override;
+  grpc::ServerWriteReactor<pb::RunFilePart>* Collect(grpc::CallbackServerContext* context,
+                                                     const pb::CollectRequest* request) override;
   grpc::ServerUnaryReactor* Remove(grpc::CallbackServerContext* context,
                                    const pb::JobPlace* request, pb::RemoveReply* reply) override;
   grpc::ServerUnaryReactor* Examine(grpc::CallbackServerContext* context,

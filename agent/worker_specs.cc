@@ -131,6 +131,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
     DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, environment, local_rank));
     worker.socket_ifname = interface;
     worker.error_file = rank_folder + "/error.json";
+    worker.rank_dir = rank_folder;
     const RankBinding binding =
         plan.bindings.empty() ? RankBinding() : plan.bindings.at(local_rank);
 

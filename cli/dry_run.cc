@@ -17,6 +17,7 @@
 #include "cli/secrets.h"
 #include "cli/text_table.h"
 #include "proto/contract/harmless_text.h"
+#include "proto/contract/run_files.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -173,6 +174,7 @@ std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
   std::map<std::string, std::string> chosen = {
       {kJobIdVariable, "the job's id, made at the start"},
       {"TORCHELASTIC_ERROR_FILE", "error.json in the rank's log folder"},
+      {kRankDirVariable, "the rank's log folder"},
       {kStatusFdVariable, "a pipe to the agent, made at the start"},
   };
   if (session.ranks.run_id().empty())

@@ -27,6 +27,10 @@ dslaunch attach JOB [--rank R | --tee all|none|0,3]
 dslaunch stop JOB [--now]
     SIGTERM, and SIGKILL after the job's grace, or at once with --now; waits until nothing is left
 
+dslaunch report JOB [-o FILE.html] [--force]
+    one page about a training run, JOB.html without -o: loss, learning rate, step time by rank,
+    operators, communication, memory; of a job that runs too. A browser shows it without network
+
 JOB is a job id, the beginning of only one, or 'last'.
 )";
 
@@ -66,7 +70,7 @@ std::optional<int64_t> ParseTime(const std::string& text) {
 }  // namespace
 
 bool IsJobCommand(std::string_view word) {
-  return word == "ps" || word == "logs" || word == "attach" || word == "stop";
+  return word == "ps" || word == "logs" || word == "attach" || word == "stop" || word == "report";
 }
 
 Result<int64_t> ParseSince(const std::string& text, int64_t now_unix_ms) {
@@ -82,7 +86,8 @@ Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_
   command.kind = name == "ps"       ? JobCommand::Kind::kPs
                  : name == "logs"   ? JobCommand::Kind::kLogs
                  : name == "attach" ? JobCommand::Kind::kAttach
-                                    : JobCommand::Kind::kStop;
+                 : name == "stop"   ? JobCommand::Kind::kStop
+                                    : JobCommand::Kind::kReport;
   CLI::App app;
   bool help = false;
   std::optional<std::string> rank, tee, since, older_than;
@@ -105,6 +110,11 @@ Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_
     app.add_option("--since", since);
   }
   if (command.kind == JobCommand::Kind::kStop) app.add_flag("--now", command.now);
+  CLI::Option* output = nullptr;
+  if (command.kind == JobCommand::Kind::kReport) {
+    output = app.add_option("-o,--output", command.output);
+    app.add_flag("--force", command.force);
+  }
 
   std::vector<std::string> rest;
   for (size_t i = words.size(); i > 1; --i) rest.push_back(WithUnderscores(words[i - 1]));
@@ -131,6 +141,8 @@ Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_
   }
   if (command.kind != JobCommand::Kind::kPs && command.job.empty())
     return Usage(name, "which job? Give its id, the beginning of it, or 'last'");
+  if (output != nullptr && output->count() > 0 && command.output.empty())
+    return Usage(name, "--output is empty");
   return command;
 }
 

@@ -1,5 +1,5 @@
 // The command line of what is done with jobs that were started before:
-//   dslaunch ps | logs | attach | stop
+//   dslaunch ps | logs | attach | stop | report
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace dslaunch {
 
 struct JobCommand {
-  enum class Kind { kHelp, kPs, kLogs, kAttach, kStop };
+  enum class Kind { kHelp, kPs, kLogs, kAttach, kStop, kReport };
   Kind kind = Kind::kHelp;
   std::string text;  // for kHelp: what to print on stdout
   std::string job;   // an id, the beginning of one, or "last"; not for kPs
@@ -30,6 +30,10 @@ struct JobCommand {
   int64_t since_unix_ms = 0;  // 0: from the beginning
 
   bool now = false;  // stop: SIGKILL without grace
+
+  // report
+  std::string output;  // empty: JOB.html
+  bool force = false;  // overwrite it
 };
 
 // Whether the first word of a command line is one of these commands. A program of that name is

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <thread>
 #include <utility>
@@ -18,15 +19,22 @@
 #include "cli/job_view.h"
 #include "cli/logs_session.h"
 #include "cli/node_visit.h"
+#include "cli/put_file.h"
+#include "cli/report_collect.h"
+#include "cli/report_files.h"
+#include "cli/report_page.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kAskTimeout(5'000);      // ps: for all nodes of all jobs
-constexpr milliseconds kFindTimeout(20'000);    // for the nodes of one job
-constexpr milliseconds kRemoveTimeout(60'000);  // files may be many
+constexpr milliseconds kAskTimeout(5'000);       // ps: for all nodes of all jobs
+constexpr milliseconds kFindTimeout(20'000);     // for the nodes of one job
+constexpr milliseconds kRemoveTimeout(60'000);   // files may be many
+constexpr milliseconds kCollectTimeout(60'000);  // for the files of a report from all nodes
 constexpr milliseconds kStopSlack(10'000);
 constexpr milliseconds kFrontEndEnds(300'000);  // a front end that was told to stop
+constexpr size_t kMaxEventsBytes = 64 << 20;
 constexpr milliseconds kPoll(50);
 constexpr milliseconds kBetweenInterrupts(300);  // so that two are two
 
@@ -209,6 +217,48 @@ Result<int> Stop(const JobCommand& command, const JobView& view, const AgentBina
   return exit_code;
 }
 
+// What the front end kept; empty where nothing is.
+std::string EventsText(const JobRecord& record) {
+  const std::string folder = record.log_dir.empty() ? OwnJobsFolder() : record.log_dir;
+  std::ifstream file(folder + "/" + record.job_id + "/events.jsonl", std::ios::binary);
+  std::string text(kMaxEventsBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+ReportData MakeReportData(const JobView& view, RunFileParts::Files files) {
+  ReportData data;
+  data.job_id = view.record.job_id;
+  for (const std::string& word : view.record.argv)
+    data.command += (data.command.empty() ? "" : " ") + Harmless(word);
+  data.state = StateText(view);
+  data.detail = view.detail;
+  data.ended = view.state == JobView::State::kEnded;
+  data.exit_code = view.exit_code;
+  data.started_unix_ms = view.record.started_unix_ms;
+  data.ended_unix_ms = view.ended_unix_ms;
+  data.made_unix_ms = UnixMs();
+  for (const JobRecord::Node& node : view.record.nodes) data.nodes.push_back(node.name);
+  data.events = ReadJobEvents(EventsText(view.record));
+  data.ranks = std::move(files.ranks);
+  data.troubles = std::move(files.troubles);
+  return data;
+}
+
+Result<int> Report(const JobCommand& command, const JobView& view, const AgentBinary& agent,
+                   Terminal& terminal) {
+  const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
+  // Before the nodes send for nothing.
+  if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileExists(path);
+  CollectedFiles collected = CollectRunFiles(view.record, agent, kCollectTimeout);
+  for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);
+  DSL_TRY(
+      PutFile(path, ReportPage(MakeReportData(view, std::move(collected.files))), command.force));
+  terminal.Err("dslaunch: wrote " + path);
+  return ToInt(collected.all_answered ? ExitCode::kOk : ExitCode::kUnavailable);
+}
+
 }  // namespace
 
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
@@ -225,6 +275,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
     return (new LogsSession(record, agent, command, terminal))->Run();
   const JobView view = LookAtJobs({record}, agent, kFindTimeout).front();
   KeepEnd(view);
+  if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);
   return command.kind == JobCommand::Kind::kAttach ? Attach(command, view, agent, terminal)
                                                    : Stop(command, view, agent, terminal);
 }

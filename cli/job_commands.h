@@ -1,4 +1,4 @@
-// Carries out `dslaunch ps | logs | attach | stop`.
+// Carries out `dslaunch ps | logs | attach | stop | report`.
 #pragma once
 
 #include "cli/job_command.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "proto/contract/harmless_text.h"
+#include "proto/contract/run_files.h"
 
 namespace dslaunch {
 namespace {
@@ -59,6 +60,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {kJobIdVariable, job_id},
       {kEpochVariable, number(epoch)},
+      {kRankDirVariable, rank_dir},
   };
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
   if (omp_required) env.emplace_back(kOmpVariable, number(omp_num_threads));
@@ -83,6 +85,7 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   constexpr int kMaxRanks = 1 << 24;
   WorkerEnv env;
   if (const char* job_id = getenv(kJobIdVariable)) env.job_id = job_id;
+  if (const char* rank_dir = getenv(kRankDirVariable)) env.rank_dir = rank_dir;
   if (getenv(kStatusFdVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.status_fd, ReadInt(getenv, kStatusFdVariable, 3, 1 << 20));
   }

@@ -37,6 +37,7 @@ struct WorkerEnv {
   bool agent_store = false;  // a TCPStore listens at master_port already (torchrun's agent)
   int status_fd = -1;        // -1: no status pipe
   std::string error_file;    // where torchelastic's @record writes its error.json
+  std::string rank_dir;  // for what dslaunch report reads (run_files.h); empty: nobody collects it
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
   std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
   std::string role = "default";              // ROLE_NAME

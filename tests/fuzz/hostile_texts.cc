@@ -24,6 +24,8 @@
 #include "cli/option_layers.h"
 #include "cli/options.h"
 #include "cli/recipe.h"
+#include "cli/report_files.h"
+#include "cli/report_page.h"
 #include "cli/run_file.h"
 #include "cli/ssh_agent.h"
 #include "cli/ssh_config.h"
@@ -35,6 +37,7 @@
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
+#include "tests/support/html_tags.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch {
@@ -357,6 +360,31 @@ bool ReadsJobRecord(const std::string& bytes) {
               again->nodes.size() == record->nodes.size() && again->exit_code == record->exit_code,
           "a record changes when it is written");
   return true;
+}
+
+// Two ranks' metrics, the events, run.json and profile.json.
+bool ReadsRunFiles(const std::string& bytes) {
+  std::vector<std::string> files = Words(bytes);
+  files.resize(5);
+  ReportData data;
+  data.job_id = "job";
+  data.nodes = {"node1"};
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    RankFiles& one = data.ranks.emplace_back();
+    one.rank = rank;
+    one.metrics = ReadMetrics(files[rank]);
+  }
+  data.events = ReadJobEvents(files[2]);
+  data.ranks[0].run = ReadRunFacts(files[3]);
+  data.ranks[1].profile = ReadRankProfile(files[4]);
+  const std::string page = ReportPage(data);
+  Require(FirstForeignTag(page).empty(), "a page has a tag that is not its own");
+  Require(page.ends_with("</html>\n"), "a page ends early");
+  for (const char* number :
+       {"\"nan", "\"-nan", "\"inf", "\"-inf", ",nan", ",-nan", ",inf", ",-inf"})
+    Require(page.find(number) == std::string::npos, "a page draws what is no number");
+  return !data.ranks[0].metrics->points.empty() || data.events.end || data.ranks[0].run ||
+         data.ranks[1].profile;
 }
 
 bool ReadsKnownHosts(const std::string& bytes) {

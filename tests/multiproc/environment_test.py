@@ -54,7 +54,8 @@ class Environment(LauncherCase):
                 "TORCHELASTIC_USE_AGENT_STORE": False, "PYTHONUNBUFFERED": 1, "DSLAUNCH_EPOCH": 1}
             self.assertEqual({name: str(value) for name, value in expected.items()},
                              {name: env.get(name) for name in expected}, f"rank {rank}")
-            for name in ("ROLE_NAME", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "DSLAUNCH_JOB_ID"):
+            for name in ("ROLE_NAME", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "DSLAUNCH_JOB_ID",
+                         "DSLAUNCH_RANK_DIR"):
                 self.assertTrue(env.get(name), f"rank {rank}: {name}")
         for name in ("MASTER_ADDR", "MASTER_PORT", "DSLAUNCH_JOB_ID", "TORCHELASTIC_RUN_ID"):
             self.assertEqual(1, len({report["env"][name] for report in reports}), name)

@@ -53,6 +53,8 @@ TEST_F(WorkerSpecsTest, PlacesEachRank) {
                                                           {"PYTHONUNBUFFERED", "1"}};
   for (const auto& [name, value] : expected)
     EXPECT_STREQ(FindVariable(second, name), value) << name;
+  EXPECT_EQ(FindVariable(second, "DSLAUNCH_RANK_DIR"),
+            folder_.AttemptFolder(plan_.epoch) + "/rank_3");
 }
 
 TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {

@@ -58,6 +58,19 @@ TEST(JobCommandTest, AttachAndStopNeedAJob) {
     EXPECT_THAT(Refusal({name}), HasSubstr("which job?"));
 }
 
+TEST(JobCommandTest, AReportGoesWhereItIsTold) {
+  const Result<JobCommand> command = Parse({"report", "last", "-o", "a.html", "--force"});
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  EXPECT_EQ(command->kind, Kind::kReport);
+  EXPECT_EQ(command->job, "last");
+  EXPECT_EQ(command->output, "a.html");
+  EXPECT_TRUE(command->force);
+  EXPECT_EQ(Parse({"report", "x"})->output, "");
+  EXPECT_THAT(Refusal({"report", "x", "-o", ""}), HasSubstr("--output is empty"));
+  EXPECT_THAT(Refusal({"report"}), HasSubstr("which job?"));
+  EXPECT_THAT(Refusal({"report", "x", "--tee", "all"}), HasSubstr("--tee"));
+}
+
 TEST(JobCommandTest, WhatIsMisspeltIsRefusedWithWhatIsNear) {
   EXPECT_THAT(Refusal({"stop", "a", "--nwo"}), HasSubstr("did you mean --now?"));
   EXPECT_THAT(Refusal({"ps", "--al"}), HasSubstr("did you mean --all?"));
@@ -72,7 +85,8 @@ TEST(JobCommandTest, HelpIsNoError) {
 }
 
 TEST(JobCommandTest, OnlyTheseWordsAreCommands) {
-  for (const char* word : {"ps", "logs", "attach", "stop"}) EXPECT_TRUE(IsJobCommand(word));
+  for (const char* word : {"ps", "logs", "attach", "stop", "report"})
+    EXPECT_TRUE(IsJobCommand(word));
   for (const char* word : {"./ps", "train", "", "PS"}) EXPECT_FALSE(IsJobCommand(word));
 }
 

@@ -28,6 +28,7 @@ WorkerEnv Example() {
   env.master_port = 29500;
   env.job_id = "job";
   env.status_fd = 5;
+  env.rank_dir = "/jobs/rank_3";
   env.epoch = 3;
   return env;
 }
@@ -45,6 +46,7 @@ TEST(WorkerEnvTest, BothDirectionsAgree) {
   EXPECT_EQ(back->master_port, 29500);
   EXPECT_EQ(back->status_fd, 5);
   EXPECT_EQ(back->epoch, Example().epoch);
+  EXPECT_EQ(back->rank_dir, "/jobs/rank_3");
 }
 
 TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
