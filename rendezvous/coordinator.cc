@@ -9,6 +9,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr size_t kMostNamed = 5;  // nodes in a sentence
+
 std::string Seconds(Clock::duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
@@ -308,6 +310,11 @@ std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_p
 void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase_ == Phase::kWaiting && now >= not_before_;
   if (phase_ != Phase::kJoining && !next) return;
+  // A suspect is soon heard again, or lost: another epoch with it would cost another restart.
+  if (next && std::ranges::any_of(Joined(), [](const Attendee& attendee) {
+        return attendee.suspect && attendee.IsUsable();
+      }))
+    return;
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
   quorum_options_.absent = NotExpected();
   QuorumDecision decision = DecideQuorum(now, UsableMembers(), quorum_options_);
@@ -449,33 +456,52 @@ FirstCause Coordinator::LastWord(const pb::Cause& so_far) {
   return first;
 }
 
-void Coordinator::Lose(Attendee& attendee, const std::string& why, Fence fence,
-                       Clock::time_point now) {
-  if (attendee.lost_in || phase_ == Phase::kClosed) return;
-  const uint32_t index = attendee.member.node_index;
-  const pb::Cause lost = MakeNodeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable,
-                                       NodeName(index) + " was lost: " + why);
-  Update(attendee, [&] { attendee.lost_in = epoch_; });
-  sessions_.erase(attendee.session);
-  if (!attendee.torn_down && !attendee.leaving) OnLoss(attendee, lost, now);
-  if (fence == Fence::kYes) {
-    pb::Cause fenced = lost;
-    fenced.set_message(lost.message() + "; it is no longer part of the job");
-    Refuse(attendee.session, fenced);
-    fenced_.emplace(attendee.session, std::move(fenced));
+void Coordinator::LoseTogether(std::vector<Attendee*> lost, const std::string& why, Fence fence,
+                               Clock::time_point now) {
+  std::erase_if(lost, [](const Attendee* attendee) { return attendee->lost_in.has_value(); });
+  if (lost.empty() || phase_ == Phase::kClosed) return;
+  std::vector<Attendee*> missed;
+  std::vector<std::pair<SessionId, pb::Cause>> fenced;
+  for (Attendee* const attendee : lost) {
+    const uint32_t index = attendee->member.node_index;
+    Update(*attendee, [&] { attendee->lost_in = epoch_; });
+    sessions_.erase(attendee->session);
+    pb::Cause cause = LossOf(index, why);
+    if (!attendee->torn_down && !attendee->leaving) {
+      if (attendee->in_epoch || epoch_ == 0 || index == options_.rendezvous_node)
+        missed.push_back(attendee);
+      else
+        Tell(cause.message() + "; it had no ranks");
+    }
+    cause.set_message(cause.message() + "; it is no longer part of the job");
+    if (fence == Fence::kYes) fenced.emplace_back(attendee->session, std::move(cause));
+  }
+  if (!missed.empty()) OnLoss(missed, why, now);
+  for (auto& [session, cause] : fenced) {
+    Refuse(session, cause);
+    fenced_.emplace(session, std::move(cause));
   }
   TryToForm(now);
   WaitIfAllHalted(now);
   CloseIfTornDown(now);
 }
 
-void Coordinator::OnLoss(const Attendee& attendee, const pb::Cause& lost, Clock::time_point now) {
-  const uint32_t index = attendee.member.node_index;
-  const bool is_rendezvous = index == options_.rendezvous_node;
-  if (!attendee.in_epoch && epoch_ > 0 && !is_rendezvous)
-    return Tell(lost.message() + "; it had no ranks");
+void Coordinator::OnLoss(const std::vector<Attendee*>& lost, const std::string& why,
+                         Clock::time_point now) {
+  const Attendee& first = *lost.front();
+  std::string others;
+  for (size_t i = 1; i < lost.size() && i < kMostNamed; ++i)
+    others += (i == 1 ? "; " : ", ") + NodeName(lost[i]->member.node_index);
+  if (lost.size() > kMostNamed)
+    others += " and " + std::to_string(lost.size() - kMostNamed) + " more";
+  const pb::Cause cause =
+      LossOf(first.member.node_index, why + others + (others.empty() ? "" : " too"));
+  const bool is_rendezvous = std::ranges::any_of(lost, [this](const Attendee* attendee) {
+    return attendee->member.node_index == options_.rendezvous_node;
+  });
   // After success too: all its ranks had ended well, but nobody can say that it is empty.
-  if (!cause_is_final_) reports_.push_back(ReportSince(lost, index, attendee.last_heard, now));
+  if (!cause_is_final_)
+    reports_.push_back(ReportSince(cause, cause.node_index(), first.last_heard, now));
   if (phase_ == Phase::kStopping) return;
   const NodeBounds bounds =
       BoundsOf(options_.nodes, options_.policy.min_nodes(), options_.policy.max_nodes());
@@ -501,6 +527,7 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
 void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
   const milliseconds dead(options_.timeouts.dead_ms());
   const milliseconds suspect(options_.timeouts.suspect_ms());
+  std::vector<Attendee*> lost;
   for (Attendee& attendee : Joined()) {
     if (attendee.lost_in) continue;
     if (since_last_tick >= dead / 2) {
@@ -509,13 +536,15 @@ void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_poin
     }
     const Clock::duration silent = now - attendee.last_heard;
     if (silent >= dead) {
-      Lose(attendee, "it was silent for " + Seconds(dead), Fence::kYes, now);
+      lost.push_back(&attendee);
     } else if (silent >= suspect && since_last_tick < suspect / 2 &&
                !std::exchange(attendee.suspect, true)) {
       Tell(NodeName(attendee.member.node_index) + " is silent for " + Seconds(silent) + "; after " +
            Seconds(dead) + " it counts as lost");
     }
   }
+  std::ranges::stable_sort(lost, {}, &Attendee::last_heard);
+  LoseTogether(std::move(lost), "it was silent for " + Seconds(dead), Fence::kYes, now);
 }
 
 void Coordinator::CheckBarrierTimes(Clock::time_point now) {
@@ -539,10 +568,11 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
 }
 
 void Coordinator::LoseWhoDidNotHalt(Clock::time_point now) {
+  std::vector<Attendee*> late;
   for (Attendee& attendee : Joined()) {
-    if (!attendee.lost_in && !attendee.IsEmptied())
-      Lose(attendee, "it did not end its ranks in time", Fence::kYes, now);
+    if (!attendee.IsEmptied()) late.push_back(&attendee);
   }
+  LoseTogether(std::move(late), "it did not end its ranks in time", Fence::kYes, now);
 }
 
 void Coordinator::CheckProgress(Clock::time_point now) {
@@ -626,6 +656,11 @@ pb::Cause Coordinator::MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, 
   pb::Cause cause = MakeCause(kind, node_index, code, std::move(message));
   cause.set_epoch(epoch_);
   return cause;
+}
+
+pb::Cause Coordinator::LossOf(uint32_t node_index, const std::string& why) const {
+  return MakeNodeCause(pb::Cause::NODE_LOST, node_index, ExitCode::kUnavailable,
+                       NodeName(node_index) + " was lost: " + why);
 }
 
 // What an agent says is no success, and about a node of the job.

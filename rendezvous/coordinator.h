@@ -137,8 +137,13 @@ class Coordinator {
   FirstCause LastWord(const pb::Cause& so_far);
 
   enum class Fence { kNo, kYes };  // whether its session may still be open
-  void Lose(Attendee& attendee, const std::string& why, Fence fence, Clock::time_point now);
-  void OnLoss(const Attendee& attendee, const pb::Cause& lost, Clock::time_point now);
+  void Lose(Attendee& attendee, const std::string& why, Fence fence, Clock::time_point now) {
+    LoseTogether({&attendee}, why, fence, now);
+  }
+  // One cause, of which the first is named, ends one epoch.
+  void LoseTogether(std::vector<Attendee*> lost, const std::string& why, Fence fence,
+                    Clock::time_point now);
+  void OnLoss(const std::vector<Attendee*>& lost, const std::string& why, Clock::time_point now);
   void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
   void LoseWhoDidNotHalt(Clock::time_point now);
@@ -150,6 +155,7 @@ class Coordinator {
   std::optional<uint64_t> BestStep() const;
   pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                           std::string message) const;
+  pb::Cause LossOf(uint32_t node_index, const std::string& why) const;
   pb::Cause CauseToldBy(const Attendee& attendee, pb::Cause cause) const;
   void Tell(const std::string& text);  // the user
   void Refuse(SessionId session, const pb::Cause& cause);

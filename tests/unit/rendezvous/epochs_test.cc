@@ -13,6 +13,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+constexpr Clock::time_point kLate(milliseconds(20'000));
+
 // Nodes 0 to 2 and the spare 3; two to three run the job, which may be restarted twice.
 class ElasticTest : public CoordinatorFixture {
  protected:
@@ -320,6 +322,46 @@ TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
   const std::vector<Outgoing> form = PassWith(4'000, {0, 2, 3});
   EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
   EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: it was silent for 6 s"));
+}
+
+// A switch fails: one restart, whichever of them had halted already.
+TEST_F(ElasticTest, NodesThatFallSilentTogetherAreLostTogether) {
+  Start();
+  Failed(0, 1, 7);
+  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  std::vector<Outgoing> out;
+  while (Assigned(out).empty() && now_ < kLate) out = PassWith(500, {0, 3});
+  EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
+  EXPECT_EQ(coordinator_->epoch(), 2u);
+  EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
+}
+
+TEST_F(ElasticTest, OfNodesThatFallSilentTogetherTheFirstIsTheCause) {
+  Start();
+  Pass(100);
+  for (const uint32_t node : {0, 1, 3}) Beat(node);
+  std::vector<Outgoing> out;
+  while (coordinator_->phase() == Phase::kRunning && now_ < kLate) out = PassWith(500, {0, 3});
+  const pb::Cause cause = To(0, out, Case::kHalt).halt().cause();
+  EXPECT_EQ(cause.node_index(), 2u);
+  EXPECT_EQ(cause.message(), "node2 was lost: it was silent for 6 s; node1 too");
+  EXPECT_EQ(To(1, out, Case::kRefused).refused().cause().message(),
+            "node1 was lost: it was silent for 6 s; it is no longer part of the job");
+  for (const uint32_t node : {0, 3}) out = Halted(node);
+  EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
+}
+
+TEST_F(ElasticTest, ANodeThatIsAboutToBeLostIsWaitedForBeforeARestart) {
+  Start();
+  Failed(0, 1, 7);
+  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  Pass(1'000);
+  Beat(2);
+  std::vector<Outgoing> out;
+  while (!To(1, out, Case::kRefused).has_refused() && now_ < kLate) out = PassWith(500, {0, 3});
+  EXPECT_EQ(coordinator_->epoch(), 1u);
+  Beat(2);
+  EXPECT_THAT(Assigned(PassWith(500, {0, 3})), ElementsAre(0, 2, 3));
 }
 
 TEST_F(ElasticTest, ANodeWhoseKeeperWasKilledLeavesAndTheOthersGoOn) {
