@@ -276,8 +276,9 @@ std::string LossSection(const ReportData& data) {
   plot.height = 300;
   plot.scale = LogWhereWide(plot.lines.front().pieces);
   const std::vector<PlotPoint>& last = plot.lines.front().pieces.back();
-  std::string lead = "From " + ShortNumber(plot.lines.front().pieces.front().front().second) +
-                     " to " + ShortNumber(last.back().second) + " at step " +
+  const PlotPoint& first = plot.lines.front().pieces.front().front();
+  std::string lead = (first == last.back() ? "" : "From " + ShortNumber(first.second) + " to ") +
+                     ShortNumber(last.back().second) + " at step " +
                      std::to_string(static_cast<int64_t>(last.back().first)) + ".";
   size_t bad = 0;
   for (const MetricsPoint& window : WindowsOf(data)) bad += window.loss_is_bad ? 1 : 0;
@@ -462,7 +463,8 @@ std::string CommunicationSection(const ReportData& data) {
              "</td></tr>";
   }
   std::string kinds;
-  for (const RankProfile::Communication& kind : facts->kinds) {
+  for (size_t i = 0; i < std::min(facts->kinds.size(), kMaxOperatorRows); ++i) {
+    const RankProfile::Communication& kind = facts->kinds[i];
     kinds += "<tr><td class=\"name\"><code>" + Escaped(kind.kind) + "</code></td>" +
              Cell(ShortNumber(kind.calls)) + Cell(ShortBytes(kind.bytes)) +
              Cell(ShortSeconds(kind.s)) +
@@ -476,7 +478,8 @@ std::string CommunicationSection(const ReportData& data) {
       MoreText(facts->ranks.size(), kMaxRankRows, "rank");
   if (!kinds.empty()) {
     body += "<h3>By kind, in one step, mean of the profiled ranks</h3>" +
-            TableHtml({"Kind", " Calls", " Volume", " Time", " Rate", ""}, kinds);
+            TableHtml({"Kind", " Calls", " Volume", " Time", " Rate", ""}, kinds) +
+            MoreText(facts->kinds.size(), kMaxOperatorRows, "kind");
   }
   return Card("communication", heading, Escaped(lead), body, Width::kWhole);
 }

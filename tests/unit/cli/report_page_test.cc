@@ -158,8 +158,8 @@ TEST(ReportPageTest, HostileNamesStayText) {
     *text = evil;
   data.troubles = {evil};
   data.events.starts = {{1, 1, 2, {evil}}, {2, 2, 2, {evil}}};
-  data.events.restarts = {{1, 1, evil, evil}};
-  data.events.end = {3, 1, evil};
+  data.events.restarts = {{1, evil, evil}};
+  data.events.cause = evil;
   const std::string page = ReportPage(data);
   EXPECT_TRUE(Has(page, "&lt;script&gt;alert(1)"));
   EXPECT_EQ(FirstForeignTag(page), "");
