@@ -26,7 +26,7 @@ constexpr size_t kMaxTraceRows = 16;
 constexpr double kBeyond = 1.75;  // times the usual step: such windows leave the plot
 
 constexpr char kNoProfile[] =
-    "No rank was profiled. dslaunch train --trace DIR profiles the third to fifth step.";
+    "No rank was profiled; dslaunch train --profile records a few steps of each.";
 
 // How much of the page's width a section has.
 enum class Width { kThird, kHalf, kWhole };

@@ -90,7 +90,7 @@ TEST(ReportPageTest, WhatIsMissingIsSaidWithTheWayToIt) {
   std::string page = ReportPage(data);
   EXPECT_TRUE(Has(page, "No rank has left a metrics.jsonl"));
   EXPECT_TRUE(Has(page, "DSLAUNCH_RANK_DIR"));
-  EXPECT_TRUE(Has(page, "--trace DIR"));
+  EXPECT_TRUE(Has(page, "dslaunch train --profile"));
   EXPECT_TRUE(Has(page, "&quot;memory_breakdown&quot;: true"));
   EXPECT_FALSE(Has(page, "<svg"));
   data.ranks.resize(1);
