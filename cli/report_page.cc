@@ -1,14 +1,12 @@
 #include "cli/report_page.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <ctime>
-#include <map>
 #include <utility>
 
 #include "cli/count.h"
 #include "cli/report_facts.h"
+#include "cli/report_html.h"
 #include "cli/report_plot.h"
 #include "cli/report_sections.h"
 #include "cli/report_style.h"
