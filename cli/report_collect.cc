@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kMaxJobBytes = 256 << 20;  // from all nodes together
 constexpr uint64_t kMaxNodeBytes = 64 << 20;
 constexpr uint64_t kLeastNodeBytes = 1 << 20;
+constexpr size_t kMaxPathBytes = 4096;
+constexpr milliseconds kConnectTimeout(20'000);
 constexpr size_t kMaxRanks = 100'000;  // of one node, all its starts together
 
 bool IsSameFile(const pb::RunFilePart& a, const pb::RunFilePart& b) {
@@ -25,7 +27,8 @@ Result<RunFileParts::Files> CollectFromNode(const JobRecord& record, size_t node
                                             const AgentBinary& agent, uint64_t max_bytes,
                                             Deadline deadline) {
   DSL_TRY_ASSIGN(NodeVisit* const visit,
-                 NodeVisit::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
+                 NodeVisit::Open(record, node, AgentRole::Kind::kRead, agent,
+                                 deadline.Earlier(Deadline::After(kConnectTimeout))));
   const std::string& name = record.nodes[node].name;
   pb::CollectRequest request;
   *request.mutable_place() = PlaceOf(record, node);
@@ -92,7 +95,7 @@ void RunFileParts::FinishFile() {
       rank.profile = ReadRankProfile(text);
       break;
     case pb::RunFilePart::TRACE:
-      rank.trace_path = Excerpt(open_.path());
+      rank.trace_path = Excerpt(open_.path(), kMaxPathBytes);
       rank.trace_bytes = open_.file_bytes();
       break;
     default:  // of a later version

@@ -56,7 +56,6 @@ struct RankProfile {
     std::string name;
     double calls = 0;
     double self_s = 0;
-    double total_s = 0;
     double self_bytes = kNotTold;
   };
   struct Communication {
@@ -94,20 +93,13 @@ struct JobEvents {
     std::vector<std::string> nodes;
   };
   struct Restart {
-    double t = 0;
     uint64_t attempt = 1;  // that ended
     std::string cause;
     std::string reason;
   };
-  struct End {
-    double t = 0;
-    int exit_code = 0;
-    std::string cause;  // empty for success
-    double duration_s = kNotTold;
-  };
   std::vector<Start> starts;      // by attempt, each once
   std::vector<Restart> restarts;  // likewise
-  std::optional<End> end;
+  std::string cause;              // of its end; empty for success, and while it runs
   size_t bad_lines = 0;
 };
 

@@ -10,6 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxEpochMarks = 12;
+constexpr size_t kMaxCategories = 64;
 
 double Times(double number, double factor) { return std::isnan(number) ? number : number * factor; }
 
@@ -202,6 +203,7 @@ MemoryFacts MemoryOf(const ReportData& data) {
   const auto row = [&](const std::string& category) -> MemoryRow& {
     const auto found = std::ranges::find(facts.rows, category, &MemoryRow::category);
     if (found != facts.rows.end()) return *found;
+    if (facts.rows.size() == kMaxCategories) return facts.rows.back();  // no program has so many
     return facts.rows.emplace_back(MemoryRow{category});
   };
   if (const RunFacts* run = RunOf(data)) {

@@ -180,13 +180,10 @@ void TakeEvent(const Json& json, JobEvents& events) {
     KeepFirst(JobEvents::Start{t, attempt, Whole(json, "world_size"), Texts(At(json, "nodes"))},
               events.starts);
   } else if (event == "restarting") {
-    KeepFirst(
-        JobEvents::Restart{t, attempt, Text(At(json, "cause"), "message"), Text(json, "reason")},
-        events.restarts);
+    KeepFirst(JobEvents::Restart{attempt, Text(At(json, "cause"), "message"), Text(json, "reason")},
+              events.restarts);
   } else if (event == "end") {
-    events.end =
-        JobEvents::End{t, static_cast<int>(std::min<int64_t>(Whole(json, "exit_code"), 255)),
-                       Text(At(json, "cause"), "message"), Amount(json, "duration_s")};
+    events.cause = Text(At(json, "cause"), "message");
   }
 }
 
@@ -227,8 +224,7 @@ std::optional<RankProfile> ReadRankProfile(std::string_view text) {
       if (profile.operators.size() == kMaxOperators) break;
       if (!one.is_object()) continue;
       profile.operators.push_back({Text(one, "name"), AmountOr0(one, "calls"),
-                                   AmountOr0(one, "self_s"), AmountOr0(one, "total_s"),
-                                   Number(one, "self_bytes")});
+                                   AmountOr0(one, "self_s"), Number(one, "self_bytes")});
     }
   }
   const Json& communication = At(json, "communication");

@@ -1,14 +1,12 @@
 #include "cli/report_page.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <ctime>
-#include <map>
 #include <utility>
 
 #include "cli/count.h"
 #include "cli/report_facts.h"
+#include "cli/report_html.h"
 #include "cli/report_plot.h"
 #include "cli/report_sections.h"
 #include "cli/report_style.h"
@@ -17,6 +15,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxNamedNodes = 6;
+constexpr double kNotableSlower = 0.01;  // than the median rank
 
 struct Tile {
   std::string label;
@@ -65,6 +64,8 @@ Tile ModelTile(const RunFacts& run) {
   if (!run.dtype.empty()) note += (note.empty() ? "" : ", ") + run.dtype;
   if (!std::isnan(run.zero_stage))
     note += (note.empty() ? "" : ", ") + ("ZeRO stage " + ShortNumber(run.zero_stage));
+  if (!std::isnan(run.flops_per_step))
+    note += (note.empty() ? "" : ", ") + (ShortNumber(run.flops_per_step) + " FLOPs a step");
   return {"Model", run.model.empty() ? "?" : run.model, note};
 }
 
@@ -92,7 +93,8 @@ std::vector<Tile> TilesOf(const ReportData& data) {
     const double mfu = MedianOf(windows, &MetricsPoint::mfu);
     if (!std::isnan(mfu)) tiles.push_back({"MFU", Percent(mfu), "of the hardware's peak, median"});
   }
-  if (const std::optional<JobPace> pace = PaceOf(data); pace && pace->ranks.size() > 1) {
+  if (const std::optional<JobPace> pace = PaceOf(data);
+      pace && pace->ranks.size() > 1 && pace->ranks.front().slower >= kNotableSlower) {
     const RankPace& slowest = pace->ranks.front();
     tiles.push_back({"Slowest rank",
                      "rank " + std::to_string(slowest.rank) + ", " + SlowerText(slowest.slower),
@@ -112,16 +114,16 @@ std::string HeaderHtml(const ReportData& data) {
   const RunFacts* run = RunOf(data);
   const char* const look = !data.ended ? "busy" : data.exit_code == 0 ? "good" : "bad";
   const char* const sign = !data.ended ? "● " : data.exit_code == 0 ? "✓ " : "✕ ";
-  const std::string title =
-      run != nullptr && !run->model.empty() ? run->model : "Job " + data.job_id;
-  return "<header class=\"wide\"><h1>" + Escaped(title) + "</h1><span class=\"state " + look +
-         "\">" + sign + Escaped(data.state) + "</span><p>Job " + Escaped(data.job_id) +
-         ", started " + Escaped(TimeText(data.started_unix_ms)) + "</p><p><code>" +
-         Escaped(data.command) + "</code></p></header>";
+  const std::string job = "Job " + data.job_id;
+  const bool has_model = run != nullptr && !run->model.empty();
+  return "<header class=\"wide\"><h1>" + Escaped(has_model ? run->model : job) +
+         "</h1><span class=\"state " + look + "\">" + sign + Escaped(data.state) + "</span><p>" +
+         Escaped((has_model ? job + ", started " : "Started ") + TimeText(data.started_unix_ms)) +
+         "</p><p><code>" + Escaped(data.command) + "</code></p></header>";
 }
 
 std::string CauseHtml(const ReportData& data) {
-  std::string cause = data.events.end ? data.events.end->cause : "";
+  std::string cause = data.events.cause;
   if (cause.empty()) cause = data.detail;
   if (cause.empty()) return "";
   const bool failed = data.ended && data.exit_code != 0;

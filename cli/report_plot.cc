@@ -175,9 +175,12 @@ class Drawing {
 
   void DrawMarks(const Axis& x, std::string& svg) const {
     double free_from = kLeft;  // for the next label
+    double last = -1;
     for (const Plot::Mark& mark : plot_.marks) {
       if (mark.x < x_.low || mark.x > x_.high) continue;
       const double at = x(mark.x);
+      if (at < last + 1) continue;  // nobody could tell them apart
+      last = at;
       svg += Print("<line class=\"%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>",
                    mark.strong ? "mark strong" : "mark", at, at, kTop - 4, plot_.height - kBottom);
       const double size = 6.0 * static_cast<double>(mark.label.size());
@@ -201,8 +204,7 @@ class Drawing {
 
   void DrawLine(const Plot::Line& line, const Axis& x, const Axis& y, std::string& svg) const {
     const std::string color = line.color < 0 ? "grey" : "c" + std::to_string(line.color % 8);
-    const std::string classes =
-        color + (line.faint ? " faint" : "") + (line.dashed ? " dashed" : "");
+    const std::string classes = color + (line.faint ? " faint" : "");
     for (const std::vector<PlotPoint>& piece : line.pieces) {
       std::string points;
       size_t count = 0;

@@ -42,7 +42,6 @@ struct Plot {
     // Each a line of its own, with x in ascending order and all numbers finite.
     std::vector<std::vector<PlotPoint>> pieces;
     bool faint = false;
-    bool dashed = false;
   };
   struct Mark {  // a vertical line
     double x = 0;

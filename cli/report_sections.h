@@ -2,27 +2,28 @@
 // to say. Pure but for the time zone.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "cli/report_data.h"
 
 namespace dslaunch {
 
+// report_sections.cc: what rank 0 tells along the steps
 std::string LossSection(const ReportData& data);
 std::string LearningRateSection(const ReportData& data);
 std::string GradientNormSection(const ReportData& data);
 std::string LossScaleSection(const ReportData& data);
 std::string ThroughputSection(const ReportData& data);
 std::string MfuSection(const ReportData& data);
+
+// report_step_time.cc
 std::string StepTimeSection(const ReportData& data);
+
+// report_tables.cc
 std::string OperatorsSection(const ReportData& data);
 std::string CommunicationSection(const ReportData& data);
 std::string MemorySection(const ReportData& data);
 std::string StartsSection(const ReportData& data);
 std::string TracesSection(const ReportData& data);
-
-// Local time, "2026-11-21 10:00:05 CET"; "?" for 0.
-std::string TimeText(int64_t unix_ms);
 
 }  // namespace dslaunch

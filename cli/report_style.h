@@ -50,7 +50,7 @@ svg.plot{display:block;width:100%;height:auto;font-size:11.5px}
 .grid{stroke:var(--grid)}.axis{stroke:var(--axis)}
 .mark{stroke:var(--axis);stroke-dasharray:1 4}.mark.strong{stroke:var(--bad);stroke-dasharray:5 4}
 .line{fill:none;stroke:var(--c);stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
-.line.faint{stroke-width:1;opacity:.38}.line.dashed{stroke-dasharray:5 4}
+.line.faint{stroke-width:1;opacity:.38}
 .dot{fill:var(--c)}.band{fill:var(--c0);opacity:.18}
 .cross{stroke:var(--bad);stroke-width:1.6;fill:none}
 .pointed{fill:transparent}.pointed:hover{fill:var(--soft);fill-opacity:.12}

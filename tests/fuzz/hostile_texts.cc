@@ -383,8 +383,8 @@ bool ReadsRunFiles(const std::string& bytes) {
   for (const char* number :
        {"\"nan", "\"-nan", "\"inf", "\"-inf", ",nan", ",-nan", ",inf", ",-inf"})
     Require(page.find(number) == std::string::npos, "a page draws what is no number");
-  return !data.ranks[0].metrics->points.empty() || data.events.end || data.ranks[0].run ||
-         data.ranks[1].profile;
+  return !data.ranks[0].metrics->points.empty() || !data.events.starts.empty() ||
+         data.ranks[0].run || data.ranks[1].profile;
 }
 
 bool ReadsKnownHosts(const std::string& bytes) {

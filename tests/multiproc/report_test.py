@@ -180,7 +180,7 @@ class ReportTest(LauncherCase):
         seen = self.look(page)
         self.assertIn("running", seen["text"])
         self.assertRegex(seen["sections"]["summary"], r"Last loss\s+3.5")
-        for section, way in (("operators", "--trace DIR"), ("memory", "memory_breakdown"), ("mfu", "peak_tflops")):
+        for section, way in (("operators", "--profile"), ("memory", "memory_breakdown"), ("mfu", "peak_tflops")):
             self.assertIn(way, seen["sections"][section])
         before = page.read_bytes()
         self.assert_says(self.report("last", "-o", page, code=64), "exists and stays as it is; --force overwrites it")

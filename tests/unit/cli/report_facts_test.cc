@@ -90,7 +90,7 @@ RankFiles Profiled(uint64_t attempt, uint32_t rank, double mm_s, double hidden_s
   files.rank = rank;
   files.profile = RankProfile{.steps = 2,
                               .wall_s = 1,
-                              .operators = {{"relu", 2, 0.1, 0.1}, {"mm", 4, mm_s, mm_s, 100}},
+                              .operators = {{"relu", 2, 0.1}, {"mm", 4, mm_s, 100}},
                               .communication_s = 0.4,
                               .hidden_s = hidden_s,
                               .kinds = {{"all_reduce", 4, 1000, 0.4}}};

@@ -90,7 +90,7 @@ TEST(ReportPageTest, WhatIsMissingIsSaidWithTheWayToIt) {
   std::string page = ReportPage(data);
   EXPECT_TRUE(Has(page, "No rank has left a metrics.jsonl"));
   EXPECT_TRUE(Has(page, "DSLAUNCH_RANK_DIR"));
-  EXPECT_TRUE(Has(page, "--trace DIR"));
+  EXPECT_TRUE(Has(page, "dslaunch train --profile"));
   EXPECT_TRUE(Has(page, "&quot;memory_breakdown&quot;: true"));
   EXPECT_FALSE(Has(page, "<svg"));
   data.ranks.resize(1);
@@ -158,8 +158,8 @@ TEST(ReportPageTest, HostileNamesStayText) {
     *text = evil;
   data.troubles = {evil};
   data.events.starts = {{1, 1, 2, {evil}}, {2, 2, 2, {evil}}};
-  data.events.restarts = {{1, 1, evil, evil}};
-  data.events.end = {3, 1, evil};
+  data.events.restarts = {{1, evil, evil}};
+  data.events.cause = evil;
   const std::string page = ReportPage(data);
   EXPECT_TRUE(Has(page, "&lt;script&gt;alert(1)"));
   EXPECT_EQ(FirstForeignTag(page), "");
