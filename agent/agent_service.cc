@@ -36,9 +36,10 @@ grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* contex
 }
 
 grpc::ServerUnaryReactor* AgentService::Renew(grpc::CallbackServerContext* context,
-                                              const pb::Empty*, pb::Empty*) {
+                                              const pb::RenewRequest* request,
+                                              pb::RenewReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  asio::post(loop_, [this] { agent_.Renew(); });
+  *reply = agent_.Renew(*request);
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }

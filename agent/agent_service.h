@@ -1,5 +1,5 @@
-// The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call is handed
-// to the loop.
+// The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call but Renew
+// is handed to the loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,8 +24,8 @@ class AgentService final : public pb::Agent::CallbackService {
                                                const pb::RunRequest* request) override;
   grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
                                  const pb::StopRequest* request, pb::Empty* reply) override;
-  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context, const pb::Empty* request,
-                                  pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
+                                  const pb::RenewRequest* request, pb::RenewReply* reply) override;
   grpc::ServerUnaryReactor* Move(grpc::CallbackServerContext* context,
                                  const pb::MoveRequest* request, pb::MoveReply* reply) override;
   grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context,

@@ -151,14 +151,23 @@ class Keeper {
         detached_ = true;
         break;
       case pb::KeeperRequest::kAlive:
+        OnAlive(request.alive());
+        break;
       case pb::KeeperRequest::REQUEST_NOT_SET:
         break;
     }
     last_heard_ = Clock::now();
   }
 
+  void OnAlive(const pb::AgentAlive& alive) {
+    lease_end_.reset();
+    if (detached_ || !alive.has_lease_left_ms()) return;
+    lease_end_ = Clock::now() + milliseconds(alive.lease_left_ms());
+    if (*lease_end_ < watch_timer_.expiry()) WatchAgent();
+  }
+
   void OnSpawn(const pb::SpawnWorkers& spawn) {
-    if (ladder_ || ending_) return workers_.Refuse(spawn);
+    if (ladder_ || ending_ || lease_is_over_) return workers_.Refuse(spawn);
     // Only now, so that a job that starts nothing pays nothing.
     if (cgroup_.empty()) MakeCgroup();
     if (!guard_.started()) {
@@ -206,17 +215,34 @@ class Keeper {
     control_->Send(event);
   }
 
+  // And the front end's lease: the agent acts when it is over, unless it stands still.
   void WatchAgent() {
-    silence_timer_.expires_at(last_heard_ + agent_dead_);
-    silence_timer_.async_wait([this](std::error_code error) {
+    Clock::time_point look_at = last_heard_ + agent_dead_;
+    if (lease_end_ && !lease_is_over_) look_at = std::min(look_at, *lease_end_);
+    watch_timer_.expires_at(look_at);
+    watch_timer_.async_wait([this](std::error_code error) {
       if (error || ending_) return;
       const Clock::time_point now = Clock::now();
       // When this very process could not run in time, the agent could not either: it gets another
       // turn.
-      if (now > silence_timer_.expiry() + kStall) last_heard_ = now;
-      if (now < last_heard_ + agent_dead_) return WatchAgent();
-      BeginEnding(Why::kAgentSilent);
+      if (now > watch_timer_.expiry() + kStall) {
+        last_heard_ = now;
+        if (lease_end_) lease_end_ = std::max(*lease_end_, now + agent_dead_);
+      }
+      if (now >= last_heard_ + agent_dead_) return BeginEnding(Why::kAgentSilent);
+      if (lease_end_ && now >= *lease_end_) OnLeaseOver();
+      WatchAgent();
     });
+  }
+
+  // The agent stays, for what others need of it.
+  void OnLeaseOver() {
+    if (std::exchange(lease_is_over_, true)) return;
+    pb::KeeperEvent event;
+    event.mutable_front_end_gone();
+    Tell(event);
+    StartLadder(false);
+    Advance();
   }
 
   // --- ending ---
@@ -414,7 +440,7 @@ class Keeper {
   asio::io_context io_{1};
   asio::signal_set signals_{io_};
   asio::steady_timer ladder_timer_{io_};
-  asio::steady_timer silence_timer_{io_};
+  asio::steady_timer watch_timer_{io_};
   std::optional<asio::steady_timer> agent_limit_;
   std::optional<asio::steady_timer> kill_limit_;
   std::optional<asio::steady_timer> drain_limit_;
@@ -432,10 +458,12 @@ class Keeper {
   std::optional<LadderState> ladder_;
   milliseconds agent_dead_{0};
   Clock::time_point last_heard_;
-  std::optional<Why> ending_;  // the first cause
+  std::optional<Clock::time_point> lease_end_;  // as the agent told; none: nothing ends then
+  std::optional<Why> ending_;                   // the first cause
   std::optional<AgentEnd> agent_end_;
   int signal_ = 0;
   bool detached_ = false;
+  bool lease_is_over_ = false;
   bool stop_requested_ = false;
   bool killed_agent_ = false;
   bool agent_unkillable_ = false;

@@ -32,6 +32,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
+      lease_({.length = kUnpreparedLease, .look_every = kDefaultTick}, BootClock::now()),
       events_(loop),
       serve_(std::move(serve)) {
   Tick();
@@ -50,6 +51,13 @@ pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
     reply.mutable_failure()->set_exit_code(ToInt(facts.error().code));
     reply.mutable_failure()->set_message(facts.error().message);
   }
+  return reply;
+}
+
+pb::RenewReply NodeAgent::Renew(const pb::RenewRequest& request) {
+  pb::RenewReply reply;
+  reply.set_clock_us(lease_.Renew(
+      request.has_heard_us() ? std::optional(request.heard_us()) : std::nullopt, BootClock::now()));
   return reply;
 }
 
@@ -143,6 +151,7 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   }
   DSL_TRY(SavePid());
   prepared_ = true;
+  SetLease(milliseconds(request.timeouts().lease_ms()));
   link_ = std::make_unique<RendezvousLink>(
       loop_, request.job_id(), request.node_index(),
       [this](const pb::RendezvousMessage& message) { OnRendezvousMessage(message); },
@@ -214,6 +223,7 @@ Result<std::string> NodeAgent::Detach() {
     request.mutable_detach();
     SendToKeeper(request);
     front_end_gone_ = true;
+    SetLease(milliseconds(0));
     detached_at_ = Clock::now();
     events_.Detach();
   }
@@ -285,6 +295,8 @@ void NodeAgent::Beat(bool loop_lives) {
   // waits for its disk.
   pb::KeeperRequest alive;
   alive.mutable_alive();
+  if (const auto left = lease_.Left(BootClock::now()))
+    alive.mutable_alive()->set_lease_left_ms(static_cast<uint32_t>(left->count()));
   keeper_.Send(alive);
   link_->Beat();
 }
@@ -299,7 +311,7 @@ void NodeAgent::Tick() {
     for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
     CheckSilence(Clock::now() > tick_timer_.expiry() + kStall);
   } else {
-    CheckLease(kUnpreparedLease);
+    CheckLease();
   }
   QuitIfIdle();
   tick_timer_.expires_after(interval);
@@ -310,10 +322,7 @@ void NodeAgent::Tick() {
 
 void NodeAgent::CheckSilence(bool tick_was_late) {
   const Clock::time_point now = Clock::now();
-  if (tick_was_late) {
-    link_->Forgive();
-    lease_renewed_ = now;
-  }
+  if (tick_was_late) link_->Forgive();
   if (link_->joined() && !closed_ &&
       link_->IsSilentFor(milliseconds(prepare_.timeouts().dead_ms())))
     OnRendezvousEnd("it was silent");
@@ -322,17 +331,20 @@ void NodeAgent::CheckSilence(bool tick_was_late) {
     BeginStop(lost_by_);
     OnClosed({});
   }
-  // An empty node has nothing to lose, and does not wait for as long.
-  const pb::Timeouts& timeouts = prepare_.timeouts();
-  CheckLease(milliseconds(phase_ == Phase::kEmpty
-                              ? std::min(timeouts.lease_ms(), timeouts.dead_ms())
-                              : timeouts.lease_ms()));
+  CheckLease();
   const milliseconds patience = events_.ended() ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }
 
-void NodeAgent::CheckLease(milliseconds lease) {
-  if (!detached_ && lease.count() > 0 && Clock::now() - lease_renewed_ >= lease) OnFrontEndGone();
+void NodeAgent::CheckLease() {
+  if (lease_.Left(BootClock::now()) == milliseconds(0)) OnFrontEndGone();
+}
+
+void NodeAgent::SetLease(milliseconds length) {
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  lease_.SetTerms({.length = length,
+                   .look_every = milliseconds(timeouts.heartbeat_ms()) / 2,
+                   .prompt = milliseconds(timeouts.dead_ms())});
 }
 
 void NodeAgent::SendToKeeper(const pb::KeeperRequest& request) {

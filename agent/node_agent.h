@@ -21,6 +21,7 @@
 #include "agent/framed_socket.h"
 #include "agent/heartbeat.h"
 #include "agent/job_folder.h"
+#include "agent/lease.h"
 #include "agent/log_keeping.h"
 #include "agent/pid_file.h"
 #include "agent/program.h"
@@ -41,11 +42,11 @@ class NodeAgent {
   NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
-  // The Agent service (proto/agent.proto); all on the loop's thread.
+  // The Agent service (proto/agent.proto); all but Renew on the loop's thread.
   bool Own(const pb::OwnPart& part);  // false: it is too late
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
-  void Renew() { lease_renewed_ = Clock::now(); }
+  pb::RenewReply Renew(const pb::RenewRequest& request);  // thread-safe
   pb::MoveReply Move(const pb::MoveRequest& request);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
@@ -122,7 +123,8 @@ class NodeAgent {
   void Beat(bool loop_lives);
   void Tick();
   void CheckSilence(bool tick_was_late);
-  void CheckLease(milliseconds lease);
+  void CheckLease();
+  void SetLease(milliseconds length);
   // The last event, once nothing more can happen here.
   void EndIfAllIsSaid();
   void QuitIfIdle();
@@ -172,7 +174,7 @@ class NodeAgent {
   std::optional<Clock::time_point> quit_at_;
 
   std::optional<Clock::time_point> stream_over_at_;
-  Clock::time_point lease_renewed_ = Clock::now();
+  Lease lease_;
   EventHub events_;
   std::optional<FilteredLog> filtered_log_;
 

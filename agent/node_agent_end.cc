@@ -82,6 +82,8 @@ void NodeAgent::TornDown() {
   // Without a front end the job's last word is this node's to keep, so it waits for the others as
   // long as they may take.
   const pb::Timeouts& timeouts = prepare_.timeouts();
+  // An empty node has nothing to lose, and does not wait for as long.
+  if (!detached_) SetLease(milliseconds(std::min(timeouts.lease_ms(), timeouts.dead_ms())));
   quit_at_ =
       Clock::now() +
       (detached_ ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())

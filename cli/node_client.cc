@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <asio/post.hpp>
 #include <thread>
 #include <utility>
@@ -75,15 +76,21 @@ void NodeClient::KeepRenewing() {
     const milliseconds dead(prepare_request_.timeouts().dead_ms());
     if (!preparing_ && reader_ && silence_.SilentFor(Clock::now()) >= dead) return;
     const milliseconds patience = preparing_ ? dead : kCallTimeout;
-    auto call = std::make_shared<AgentCall<pb::Empty>>(patience);
-    stub_->async()->Renew(&call->context, &call->request, &call->reply,
-                          [this, call](const grpc::Status& status) {
-                            if (status.error_code() != grpc::DEADLINE_EXCEEDED) return;
-                            asio::post(loop_, [this] {
-                              if (preparing_) Abort("nothing was heard of the node");
-                            });
-                          });
+    auto call = std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>(patience);
+    if (heard_us_) call->request.set_heard_us(*heard_us_);
+    stub_->async()->Renew(
+        &call->context, &call->request, &call->reply, [this, call](const grpc::Status& status) {
+          asio::post(loop_,
+                     [this, call, code = status.error_code()] { OnRenewed(code, call->reply); });
+        });
   });
+}
+
+void NodeClient::OnRenewed(grpc::StatusCode code, const pb::RenewReply& reply) {
+  if (code == grpc::OK)
+    heard_us_ = std::max(heard_us_, std::optional<uint64_t>(reply.clock_us()));
+  else if (code == grpc::DEADLINE_EXCEEDED && preparing_)
+    Abort("nothing was heard of the node");
 }
 
 void NodeClient::Run(const pb::RunRequest& request, EventReader::Handlers handlers) {

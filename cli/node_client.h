@@ -5,6 +5,7 @@
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cli/event_reader.h"
@@ -54,6 +55,7 @@ class NodeClient {
 
  private:
   void KeepRenewing();
+  void OnRenewed(grpc::StatusCode code, const pb::RenewReply& reply);
 
   asio::io_context& loop_;
   const std::string name_;
@@ -66,6 +68,7 @@ class NodeClient {
   pb::PrepareReply prepare_reply_;
   asio::steady_timer watchdog_;     // a gRPC deadline can be missed while a write blocks
   asio::steady_timer renew_timer_;  // of the lease
+  std::optional<uint64_t> heard_us_;
   bool preparing_ = false;
   bool over_ = false;
   pb::RunRequest run_request_;

@@ -350,7 +350,7 @@ void MemberSession::SayGoodbyeWhenShown() {
     agent_->stream->DeliverEnd();
     return AwaitAgentEnd();
   }
-  auto call = std::make_shared<AgentCall<pb::Empty>>();
+  auto call = std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>();
   agent_->stub->async()->Renew(&call->context, &call->request, &call->reply,
                                [call](const grpc::Status&) {});
   goodbye_timer_.expires_after(kLookAgain);

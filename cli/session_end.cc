@@ -4,6 +4,7 @@
 
 #include "cli/connect_failures.h"
 #include "cli/count.h"
+#include "cli/end_decision.h"
 #include "cli/job_summary.h"
 #include "cli/session.h"
 #include "cli/summary_json.h"
@@ -58,18 +59,16 @@ void LaunchSession::GiveUpWaiting() {
 }
 
 void LaunchSession::EndIfAllEnded() {
-  bool all_ended = true;
-  bool none_needed = true;
+  std::vector<EndView> views;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].ended) continue;
-    all_ended = false;
-    // Little will come from a node that the others gave up for its silence, or from one that came
-    // late and never was a part of the job.
-    const bool given_up = !nodes_[i].stream_ended && story_.IsGivenUp(i);
-    none_needed = none_needed && (given_up || !story_.IsPart(i));
+    views.push_back({.ended = nodes_[i].ended,
+                     .stream_ended = nodes_[i].stream_ended,
+                     .given_up = story_.IsGivenUp(i),
+                     .is_part = story_.IsPart(i)});
   }
-  if (all_ended) return loop_.stop();
-  if (!none_needed) return;
+  const EndDecision decision = DecideEnd(views);
+  if (decision == EndDecision::kEnd) return loop_.stop();
+  if (decision == EndDecision::kWait) return;
   teardown_timer_.expires_after(kSilentNodeWait);
   teardown_timer_.async_wait([this](const asio::error_code& error) {
     if (!error) GiveUpWaiting();

@@ -82,7 +82,6 @@ class Acceptor::Loop {
   struct Newcomer {
     std::shared_ptr<TlsStream> stream;
     std::string address;
-    asio::steady_timer limit;
   };
 
   void Accept() {
@@ -106,27 +105,20 @@ class Acceptor::Loop {
       address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
     SetConnectionOptions(socket.native_handle());
     const uint64_t id = ++last_id_;
-    const auto newcomer =
-        std::make_shared<Newcomer>(Newcomer{std::make_shared<TlsStream>(std::move(socket), tls_),
-                                            address.to_string(), asio::steady_timer(context_)});
-    newcomers_.emplace(id, newcomer);
-    if (const auto pushed_out = room_.Enter(id, newcomer->address)) {
+    std::shared_ptr<TlsStream> stream = BeginHandshake(
+        std::move(socket), tls_, asio::ssl::stream_base::server, options_.handshake_timeout,
+        [this, id](std::error_code failed) { OnHandshake(id, failed); });
+    newcomers_.emplace(id, Newcomer{std::move(stream), address.to_string()});
+    if (const auto pushed_out = room_.Enter(id, address.to_string()))
       Refuse(*pushed_out, "too many wait here that have not proved who they are");
-      if (*pushed_out == id) return;
-    }
-    newcomer->limit.expires_after(options_.handshake_timeout);
-    newcomer->limit.async_wait([this, id](std::error_code cancelled) {
-      if (!cancelled) Refuse(id, "it did not prove in time who it is");
-    });
-    newcomer->stream->async_handshake(
-        asio::ssl::stream_base::server,
-        [this, id, newcomer](std::error_code failed) { OnHandshake(id, *newcomer, failed); });
   }
 
-  void OnHandshake(uint64_t id, Newcomer& newcomer, std::error_code failed) {
-    if (!newcomers_.contains(id)) return;  // refused meanwhile
-    if (failed) return Refuse(id, WhyNoHandshake(*newcomer.stream, failed));
-    const std::optional<uint32_t> node = PeerNode(*newcomer.stream, options_.job_id);
+  void OnHandshake(uint64_t id, std::error_code failed) {
+    const auto known = newcomers_.find(id);
+    if (known == newcomers_.end()) return;  // refused meanwhile
+    const std::shared_ptr<TlsStream> stream = known->second.stream;
+    if (failed) return Refuse(id, WhyNoHandshake(*stream, failed));
+    const std::optional<uint32_t> node = PeerNode(*stream, options_.job_id);
     if (!node || *node >= options_.num_nodes)
       return Refuse(id, "its certificate names no node of this job");
     auto& relays = relays_[*node];
@@ -134,29 +126,28 @@ class Acceptor::Loop {
       return Refuse(id, "node " + std::to_string(*node) + " has enough connections already");
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return Refuse(id, pair.error().message);
-    Forget(id);
-    const auto relay = std::make_shared<TlsRelay>(std::move(newcomer.stream), std::move(pair->ours),
+    Take(id);
+    const auto relay = std::make_shared<TlsRelay>(stream, std::move(pair->ours),
                                                   [&relays, id] { relays.erase(id); });
     relays.emplace(id, relay);
     relay->Start();
     on_node_(*node, std::move(pair->theirs));
   }
 
-  void Forget(uint64_t id) {
+  // It no longer waits; whoever it was.
+  Newcomer Take(uint64_t id) {
     const auto known = newcomers_.find(id);
-    known->second->limit.cancel();
-    room_.Leave(id, known->second->address);
+    Newcomer newcomer = std::move(known->second);
+    room_.Leave(id, newcomer.address);
     newcomers_.erase(known);
+    return newcomer;
   }
 
   void Refuse(uint64_t id, const std::string& why) {
-    const auto known = newcomers_.find(id);
-    if (known == newcomers_.end()) return;
-    const std::shared_ptr<Newcomer> newcomer = known->second;
-    Forget(id);
+    const Newcomer newcomer = Take(id);
     std::error_code ignored;  // its pending handshake fails and finds it gone
-    newcomer->stream->lowest_layer().close(ignored);
-    Tell("refused a connection from " + newcomer->address + ": " + why);
+    newcomer.stream->lowest_layer().close(ignored);
+    Tell("refused a connection from " + newcomer.address + ": " + why);
   }
 
   // Each line once, whoever knocks how often.
@@ -176,7 +167,7 @@ class Acceptor::Loop {
   int port_ = 0;
   uint64_t last_id_ = 0;
   WaitingRoom room_;
-  std::map<uint64_t, std::shared_ptr<Newcomer>> newcomers_;
+  std::map<uint64_t, Newcomer> newcomers_;
   std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;  // by node
   std::set<std::string> told_;
   std::thread thread_;

@@ -7,7 +7,9 @@
 
 #include <asio/buffer.hpp>
 #include <asio/ssl/error.hpp>
+#include <asio/steady_timer.hpp>
 #include <string_view>
+#include <utility>
 
 #include "rendezvous/node_host_name.h"
 #include "rendezvous/openssl_ptr.h"
@@ -52,6 +54,34 @@ Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
   return context;
 }
 
+std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
+                                          asio::ssl::stream_base::handshake_type role,
+                                          milliseconds limit,
+                                          std::function<void(std::error_code)> on_done) {
+  struct Handshake {
+    TlsStream stream;
+    asio::steady_timer limit;
+    bool is_over = false;
+    bool is_late = false;
+  };
+  const auto executor = socket.get_executor();
+  const auto handshake = std::make_shared<Handshake>(
+      Handshake{TlsStream(std::move(socket), context), asio::steady_timer(executor, limit)});
+  handshake->limit.async_wait([handshake](std::error_code cancelled) {
+    if (cancelled || handshake->is_over) return;
+    handshake->is_late = true;
+    std::error_code ignored;
+    handshake->stream.lowest_layer().close(ignored);
+  });
+  handshake->stream.async_handshake(
+      role, [handshake, on_done = std::move(on_done)](std::error_code failed) {
+        handshake->is_over = true;
+        handshake->limit.cancel();
+        on_done(handshake->is_late ? asio::error::timed_out : failed);
+      });
+  return {handshake, &handshake->stream};
+}
+
 std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
   const OpenSslPtr<X509, X509_free> certificate(SSL_get1_peer_certificate(stream.native_handle()));
   if (!certificate) return std::nullopt;
@@ -80,6 +110,7 @@ std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
         SSL_R_PACKET_LENGTH_TOO_LONG, SSL_R_UNEXPECTED_MESSAGE}) {
     if (IsTlsError(error, reason)) return "it does not speak TLS";
   }
+  if (error == asio::error::timed_out) return "it did not prove in time who it is";
   if (error == asio::error::eof || error == asio::error::connection_reset ||
       error == asio::ssl::error::stream_truncated) {
     return "it went away before it had proved who it is";

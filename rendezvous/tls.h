@@ -6,10 +6,13 @@
 #include <asio/ssl/context.hpp>
 #include <asio/ssl/stream.hpp>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
 
+#include "proto/contract/deadline.h"
 #include "proto/contract/error.h"
 #include "proto/job.pb.h"
 
@@ -22,6 +25,14 @@ void SetTlsRules(asio::ssl::context& context);
 
 // For either end. kInternal when the credentials are none.
 Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
+
+// Takes TLS up on a connected socket. Calls `on_done` once, later and on the socket's loop: with no
+// error, or with that of the handshake, which is asio::error::timed_out after `limit`. To close the
+// stream's socket before ends it.
+std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
+                                          asio::ssl::stream_base::handshake_type role,
+                                          milliseconds limit,
+                                          std::function<void(std::error_code)> on_done);
 
 // After the handshake: the node of job `job_id` whose certificate the other end has proved to hold.
 std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id);

@@ -11,7 +11,6 @@
 #include <asio/ip/tcp.hpp>
 #include <asio/post.hpp>
 #include <asio/ssl/stream.hpp>
-#include <asio/steady_timer.hpp>
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -134,7 +133,6 @@ class TokenTls::Loop {
   struct Handshake {
     std::shared_ptr<TlsStream> stream;
     OnDone on_done;
-    asio::steady_timer limit;
   };
 
   void Begin(uint64_t number, Role role, UniqueFd tcp, milliseconds limit, const OnDone& on_done) {
@@ -143,23 +141,17 @@ class TokenTls::Loop {
     getsockname(tcp.get(), reinterpret_cast<sockaddr*>(&address), &size);
     tcp::socket socket(context_, address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(),
                        tcp.Release());
-    const auto handshake =
-        std::make_shared<Handshake>(Handshake{std::make_shared<TlsStream>(std::move(socket), tls_),
-                                              on_done, asio::steady_timer(context_)});
-    handshakes_.emplace(number, handshake);
-    handshake->limit.expires_after(limit);
-    handshake->limit.async_wait([this, number](std::error_code cancelled) {
-      if (!cancelled) Fail(number, "it did not prove in time who it is");
-    });
-    handshake->stream->async_handshake(
+    std::shared_ptr<TlsStream> stream = BeginHandshake(
+        std::move(socket), tls_,
         role == Role::kServer ? asio::ssl::stream_base::server : asio::ssl::stream_base::client,
-        [this, number, handshake](std::error_code failed) { OnHandshake(number, failed); });
+        limit, [this, number](std::error_code failed) { OnHandshake(number, failed); });
+    handshakes_.emplace(number, Handshake{std::move(stream), on_done});
   }
 
   void OnHandshake(uint64_t number, std::error_code failed) {
     const auto known = handshakes_.find(number);
     if (known == handshakes_.end()) return;
-    const std::shared_ptr<TlsStream> stream = known->second->stream;
+    const std::shared_ptr<TlsStream> stream = known->second.stream;
     if (failed) {
       const char* const token = WhatOfItsToken(failed);
       if (token != nullptr) return Fail(number, token, ExitCode::kNoPermission);
@@ -178,8 +170,7 @@ class TokenTls::Loop {
   // It is over; what it was for.
   OnDone Take(uint64_t number) {
     const auto known = handshakes_.find(number);
-    known->second->limit.cancel();
-    OnDone on_done = std::move(known->second->on_done);
+    OnDone on_done = std::move(known->second.on_done);
     handshakes_.erase(known);
     return on_done;
   }
@@ -188,7 +179,7 @@ class TokenTls::Loop {
     const auto known = handshakes_.find(number);
     if (known == handshakes_.end()) return;
     std::error_code ignored;  // the pending handshake fails and finds itself gone
-    known->second->stream->lowest_layer().close(ignored);
+    known->second.stream->lowest_layer().close(ignored);
     Take(number)(Error{code, why});
   }
 
@@ -203,7 +194,7 @@ class TokenTls::Loop {
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   std::atomic<uint64_t> last_number_ = 0;
-  std::map<uint64_t, std::shared_ptr<Handshake>> handshakes_;
+  std::map<uint64_t, Handshake> handshakes_;
   std::mutex mutex_;  // guards num_relays_
   std::condition_variable changed_;
   int num_relays_ = 0;

@@ -9,11 +9,13 @@
 #include <cstdlib>
 #include <ctime>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "rendezvous/coordinator.h"
+#include "tests/bench/rendezvous_answer.h"
 
 namespace dslaunch {
 namespace {
@@ -33,7 +35,8 @@ class Job {
     const Clock::time_point begin = Clock::now();
     const std::clock_t cpu_begin = std::clock();
     for (uint32_t node = 0; node < agents_; ++node) {
-      pb::AgentMessage message = From(node, 0);
+      pb::AgentMessage message;
+      SetSender(message, node, 0);
       pb::Join& join = *message.mutable_join();
       join.set_slots(kSlots);
       join.set_identity("machine " + std::to_string(node));
@@ -81,12 +84,10 @@ class Job {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
-  pb::AgentMessage From(uint32_t node, uint64_t epoch) const {
-    pb::AgentMessage message;
+  static void SetSender(pb::AgentMessage& message, uint32_t node, uint64_t epoch) {
     message.set_job_id("job");
     message.set_node_index(node);
     message.set_epoch(epoch);
-    return message;
   }
 
   // What both sides say travels as bytes, as it would over a network.
@@ -109,24 +110,11 @@ class Job {
       bytes_ += bytes.size();
       pb::RendezvousMessage arrived;
       arrived.ParseFromString(bytes);
-      pb::AgentMessage answer = From(static_cast<uint32_t>(session - 1), arrived.epoch());
-      switch (arrived.message_case()) {
-        case pb::RendezvousMessage::kAssignment:
-          answer.mutable_ready();
-          break;
-        case pb::RendezvousMessage::kAllReady:
-          answer.mutable_finished();
-          break;
-        case pb::RendezvousMessage::kStop:
-          answer.mutable_torn_down();
-          break;
-        case pb::RendezvousMessage::kClosed:
-          ++closed_;
-          continue;
-        default:
-          continue;
-      }
-      Say(answer);
+      if (arrived.has_closed()) ++closed_;
+      std::optional<pb::AgentMessage> answer = AnswerTo(arrived);
+      if (!answer) continue;
+      SetSender(*answer, static_cast<uint32_t>(session - 1), arrived.epoch());
+      Say(*answer);
     }
   }
 

@@ -22,6 +22,7 @@
 #include <fstream>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -33,6 +34,7 @@
 #include "rendezvous/client.h"
 #include "rendezvous/server.h"
 #include "rendezvous/tunnel.h"
+#include "tests/bench/rendezvous_answer.h"
 
 namespace dslaunch {
 namespace {
@@ -89,7 +91,6 @@ struct Milestones {
   Milestone closed;
 };
 
-// Does at once what it is told, as if its workers started and ended in no time.
 class Agent {
  public:
   Agent(std::shared_ptr<grpc::Channel> channel, uint32_t node, Milestones* milestones)
@@ -113,27 +114,13 @@ class Agent {
 
  private:
   void OnMessage(const pb::RendezvousMessage& message) {
-    pb::AgentMessage answer;
-    switch (message.message_case()) {
-      case pb::RendezvousMessage::kAssignment:
-        milestones_->assigned.Reach();
-        answer.mutable_ready();
-        break;
-      case pb::RendezvousMessage::kAllReady:
-        answer.mutable_finished();
-        break;
-      case pb::RendezvousMessage::kStop:
-        answer.mutable_torn_down();
-        break;
-      case pb::RendezvousMessage::kClosed:
-        if (!message.closed().complete()) Fail("the job ended without some of its agents");
-        return milestones_->closed.Reach();
-      case pb::RendezvousMessage::kRefused:
-        Fail(message.refused().cause().message());
-      default:
-        return;
-    }
-    Send(std::move(answer), message.epoch());
+    if (message.has_refused()) Fail(message.refused().cause().message());
+    if (message.has_closed() && !message.closed().complete())
+      Fail("the job ended without some of its agents");
+    if (message.has_assignment()) milestones_->assigned.Reach();
+    if (std::optional<pb::AgentMessage> answer = AnswerTo(message))
+      Send(*std::move(answer), message.epoch());
+    if (message.has_closed()) milestones_->closed.Reach();
   }
 
   void Send(pb::AgentMessage message, uint64_t epoch) {

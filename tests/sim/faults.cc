@@ -1,5 +1,6 @@
 #include "tests/sim/faults.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,7 +120,6 @@ class Faults {
   void PauseAgent(uint32_t node) {
     const int64_t duration = random_.Between(500, 20'000);
     SayFor(world_.NameOf(node), "its agent is stopped", duration);
-    world_.machines[node].stood_still = true;
     NodeVisit* const visit = VisitOf(node);
     if (visit == nullptr) return;
     world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);
@@ -131,7 +131,6 @@ class Faults {
   void StallDisk(uint32_t node) {
     const int64_t duration = random_.Between(500, 40'000);
     SayFor(world_.NameOf(node), "its agent's loop waits for the disk", duration);
-    world_.machines[node].stood_still = true;
     if (NodeVisit* visit = VisitOf(node))
       world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);
   }
@@ -139,7 +138,9 @@ class Faults {
   void PauseMachine(uint32_t node) {
     const int64_t duration = random_.Between(500, 60'000);
     SayFor(world_.NameOf(node), "the machine stands still", duration);
-    world_.machines[node].stood_still = true;
+    Machine& machine = world_.machines[node];
+    machine.stood_still = true;
+    machine.went_on_at = std::max(machine.went_on_at, world_.timeline.now() + duration);
     for (const auto& visit : world_.visits) {
       if (visit->node() != node) continue;
       for (Process* process : {&visit->loop(), &visit->threads(), &visit->keeper()})
@@ -155,6 +156,7 @@ class Faults {
     Machine& machine = front_end ? world_.front_end_machine : world_.machines[node];
     machine.clock.ahead_ms += jump;
     machine.stood_still = true;
+    machine.went_on_at = std::max(machine.went_on_at, world_.timeline.now());
   }
 
   void FillDisk(uint32_t node) {

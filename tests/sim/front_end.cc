@@ -167,9 +167,20 @@ void FrontEnd::OnPreparedAgain(uint32_t index, bool ok) {
 void FrontEnd::RenewAll() {
   for (const NodeState& node : nodes_) {
     if (node.client == nullptr || node.over || SilenceOf(node, Now()) >= dead_after()) continue;
-    Tell(*node.client, [&visit = *node.client] { visit.Renew(); });
+    Renew(*node.client, node.heard_us);
   }
   world_.timeline.After(kRenewEveryMs, &process_, [this] { RenewAll(); });
+}
+
+void FrontEnd::Renew(NodeVisit& visit, std::optional<uint64_t> heard_us) {
+  Tell(visit, visit.threads(), [this, &visit, heard_us, sent = world_.timeline.now()] {
+    const uint64_t clock_us = visit.Renew(heard_us, sent);
+    const int64_t arrival =
+        world_.network.Send(visit.up(), visit.node(), world_.network.front_end());
+    world_.timeline.At(arrival, &process_, [this, &visit, clock_us] {
+      if (const auto index = IndexOf(visit)) nodes_[*index].heard_us = clock_us;
+    });
+  });
 }
 
 void FrontEnd::Watch() {

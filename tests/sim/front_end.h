@@ -1,6 +1,6 @@
 // The front end: a model of cli/session*.cc, which are bound to sockets, gRPC and a terminal. What
-// it decides where that code is pure is the real thing: JobStory, DecideMove, DecideJobEnd. The
-// rest is written here as it is there, under the same names.
+// it decides where that code is pure is the real thing: JobStory, DecideMove, DecideEnd,
+// DecideJobEnd. The rest is written here as it is there, under the same names.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +56,7 @@ class FrontEnd {
     bool keeper_ended = false;  // that is why
     bool is_empty = false;      // its ranks have surely ended
     Clock::time_point heard_at;
+    std::optional<uint64_t> heard_us;                  // of the answers to renewals
     uint64_t calls = 0;                                // tells what a timer belongs to
     std::optional<Clock::time_point> listening_since;  // while what it says is awaited
 
@@ -83,6 +84,7 @@ class FrontEnd {
   void WatchSilence(Clock::time_point now);
   void StopIfLostAtStart(size_t index);
   void RenewAll();
+  void Renew(NodeVisit& visit, std::optional<uint64_t> heard_us);
   bool Reach(uint32_t index);
 
   // The rendezvous is lost.
@@ -112,10 +114,14 @@ class FrontEnd {
   // On the agent's loop, once it has come there.
   template <class Act>
   void Tell(NodeVisit& visit, Act act) {
+    Tell(visit, visit.loop(), std::move(act));
+  }
+  template <class Act>
+  void Tell(NodeVisit& visit, Process& who, Act act) {
     const Place self = world_.network.front_end();
     const int64_t arrival = world_.network.Send(visit.down(), self, visit.node());
-    world_.timeline.At(arrival, &visit.keeper(), [this, &visit, act = std::move(act)]() mutable {
-      world_.timeline.Do(visit.loop(), std::move(act));
+    world_.timeline.At(arrival, &visit.keeper(), [this, &who, act = std::move(act)]() mutable {
+      world_.timeline.Do(who, std::move(act));
     });
   }
   std::optional<uint32_t> IndexOf(const NodeVisit& visit) const;  // none: it was reached anew

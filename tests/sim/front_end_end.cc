@@ -1,6 +1,8 @@
 // How the front end ends: by itself, with an exit code, or otherwise.
 #include <utility>
+#include <vector>
 
+#include "cli/end_decision.h"
 #include "cli/outcome.h"
 #include "rendezvous/cause.h"
 #include "tests/sim/front_end.h"
@@ -37,16 +39,16 @@ void FrontEnd::GiveUpWaiting() {
 }
 
 void FrontEnd::EndIfAllEnded() {
-  bool all_ended = true;
-  bool none_needed = true;
+  std::vector<EndView> views;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].ended) continue;
-    all_ended = false;
-    const bool given_up = !nodes_[i].stream_ended && story_.IsGivenUp(i);
-    none_needed = none_needed && (given_up || !story_.IsPart(i));
+    views.push_back({.ended = nodes_[i].ended,
+                     .stream_ended = nodes_[i].stream_ended,
+                     .given_up = story_.IsGivenUp(i),
+                     .is_part = story_.IsPart(i)});
   }
-  if (all_ended) return Finish();
-  if (none_needed) SetTeardownTimer(kSilentNodeWaitMs);
+  const EndDecision decision = DecideEnd(views);
+  if (decision == EndDecision::kEnd) return Finish();
+  if (decision == EndDecision::kWaitBriefly) SetTeardownTimer(kSilentNodeWaitMs);
 }
 
 void FrontEnd::Finish() {

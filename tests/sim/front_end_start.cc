@@ -26,6 +26,7 @@ bool FrontEnd::Reach(uint32_t index) {
     return false;
   world_.visits.push_back(std::make_unique<NodeVisit>(world_, world_.visits.size(), index));
   nodes_[index].client = world_.visits.back().get();
+  nodes_[index].heard_us.reset();
   nodes_[index].over = nodes_[index].link_closed = nodes_[index].keeper_ended = false;
   nodes_[index].prepared = false;
   return true;

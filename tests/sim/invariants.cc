@@ -28,6 +28,12 @@ void Invariants::OnRanksFinished(uint64_t epoch, uint32_t node) {
   finished_.push_back({epoch, node});
 }
 
+void Invariants::OnLadder(uint32_t node, int64_t lease_ends_by) {
+  if (now_() > lease_ends_by)
+    Fail(Name(node) + " has run its ranks until now, but its lease was over at " +
+         std::to_string(lease_ends_by) + " ms");
+}
+
 void Invariants::OnEmpty(size_t visit, bool left) {
   for (Owner& owner : owners_) {
     if (owner.visit != visit || !owner.runs) continue;

@@ -23,6 +23,8 @@ class Invariants {
   void OnStart(uint64_t epoch, uint32_t rank, uint32_t world_size, uint32_t node, size_t visit);
   void OnRankFailed(uint64_t epoch, uint32_t node);
   void OnRanksFinished(uint64_t epoch, uint32_t node);
+  // "a node that hears nothing of its front end ends its ranks": by `lease_ends_by` at the latest.
+  void OnLadder(uint32_t node, int64_t lease_ends_by);
   // The node's keeper has ended or lost all that it started; `left`: but for processes that cannot
   // be ended, of which the node tells.
   void OnEmpty(size_t visit, bool left);

@@ -22,12 +22,20 @@ constexpr milliseconds kQuitWait(1'000);
 }  // namespace
 
 NodeVisit::NodeVisit(World& world, size_t index, uint32_t node)
-    : world_(world), index_(index), node_(node) {
-  lease_renewed_ = tick_expiry_ = turned_at_ = Now();
+    : world_(world),
+      index_(index),
+      node_(node),
+      renewal_sent_(world.timeline.now()),
+      lease_({.length = kUnpreparedLease, .look_every = kDefaultTick}, BootNow()) {
+  tick_expiry_ = turned_at_ = Now();
   Tick();
 }
 
 Clock::time_point NodeVisit::Now() const { return world_.timeline.NowOn(machine().clock); }
+BootClock::time_point NodeVisit::BootNow() const {
+  return BootClock::time_point(
+      std::chrono::duration_cast<BootClock::duration>(Now().time_since_epoch()));
+}
 Machine& NodeVisit::machine() const { return world_.machines[node_]; }
 std::string NodeVisit::name() const { return world_.NameOf(node_); }
 
@@ -49,6 +57,7 @@ bool NodeVisit::Prepare(const pb::PrepareRequest& request) {
     OpenRendezvous(nothing_before, std::nullopt);
   }
   prepared_ = true;
+  SetLease(milliseconds(request.timeouts().lease_ms()));
   Beat();
   return true;
 }
@@ -58,7 +67,10 @@ void NodeVisit::Run(Rendezvous* rendezvous) {
   if (!stopping()) GoToRendezvous();
 }
 
-void NodeVisit::Renew() { lease_renewed_ = Now(); }
+uint64_t NodeVisit::Renew(std::optional<uint64_t> heard_us, int64_t sent) {
+  renewal_sent_ = sent;
+  return lease_.Renew(heard_us, BootNow());
+}
 
 void NodeVisit::Stop(const pb::Cause& cause, bool kill_now) { StopJob(cause, kill_now); }
 
@@ -124,6 +136,8 @@ void NodeVisit::Halted() {
 
 void NodeVisit::TornDown() {
   phase_ = Phase::kEmpty;
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  SetLease(milliseconds(std::min(timeouts.lease_ms(), timeouts.dead_ms())));
   quit_at_ = Now() + kQuitWait;
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
@@ -191,6 +205,10 @@ void NodeVisit::Beat() {
   const milliseconds patience = kLoopPatience * milliseconds(prepare_.timeouts().dead_ms());
   if (Now() - turned_at_ < patience) {
     agent_heard_ = Now();
+    if (const auto left = lease_.Left(BootNow())) {
+      lease_end_ = Now() + *left;
+      if (*lease_end_ < watch_expiry_) world_.timeline.Do(keeper_, [this] { WatchAgent(); });
+    }
     if (attended_ != nullptr && !closed_) attended_->Say(session_, MakeBeat());
   }
   world_.timeline.After(prepare_.timeouts().heartbeat_ms() / 2, &threads_, [this] { Beat(); });
@@ -223,7 +241,7 @@ void NodeVisit::Tick() {
     EmitAlive();
     CheckSilence(Now() > tick_expiry_ + kStall);
   } else {
-    CheckLease(kUnpreparedLease);
+    CheckLease();
   }
   QuitIfIdle();
   tick_expiry_ = Now() + interval;
@@ -232,7 +250,7 @@ void NodeVisit::Tick() {
 
 void NodeVisit::CheckSilence(bool tick_was_late) {
   const Clock::time_point now = Now();
-  if (tick_was_late) heard_at_ = lease_renewed_ = now;
+  if (tick_was_late) heard_at_ = now;
   const pb::Timeouts& timeouts = prepare_.timeouts();
   if (attended_ != nullptr && !closed_ && now - heard_at_ >= milliseconds(timeouts.dead_ms()))
     LoseRendezvous();
@@ -241,15 +259,20 @@ void NodeVisit::CheckSilence(bool tick_was_late) {
     BeginStop(lost_by_);
     OnClosed({});
   }
-  CheckLease(milliseconds(phase_ == Phase::kEmpty
-                              ? std::min(timeouts.lease_ms(), timeouts.dead_ms())
-                              : timeouts.lease_ms()));
+  CheckLease();
   const milliseconds patience = ended_events_ ? kGoodbyeWithin : kKeeperTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone();
 }
 
-void NodeVisit::CheckLease(milliseconds lease) {
-  if (Now() - lease_renewed_ >= lease) OnFrontEndGone();
+void NodeVisit::CheckLease() {
+  if (lease_.Left(BootNow()) == milliseconds(0)) OnFrontEndGone();
+}
+
+void NodeVisit::SetLease(milliseconds length) {
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  lease_.SetTerms({.length = length,
+                   .look_every = milliseconds(timeouts.heartbeat_ms()) / 2,
+                   .prompt = milliseconds(timeouts.dead_ms())});
 }
 
 // --- To the front end ---

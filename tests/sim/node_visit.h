@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/lease.h"
 #include "proto/agent.pb.h"
 #include "rendezvous/coordinator.h"
 #include "tests/sim/network.h"
@@ -37,11 +38,12 @@ class NodeVisit {
   // The front end's calls, on the loop.
   bool Prepare(const pb::PrepareRequest& request);  // false: the disk is full
   void Run(Rendezvous* rendezvous);
-  void Renew();
   void Stop(const pb::Cause& cause, bool kill_now);
   // False: it does not wait for another rendezvous. `rendezvous`: the one to go to; nullptr: this
   // node opens it.
   bool Move(const pb::MoveRequest& request, Rendezvous* rendezvous);
+  // On its threads. `sent` is for the invariants: when the front end said it.
+  uint64_t Renew(std::optional<uint64_t> heard_us, int64_t sent);
   // End of file on the keeper's stdin: the front end's goodbye, its abort or its death.
   void OnFrontEndEof();
   Wire& up() { return up_; }      // to the front end
@@ -69,9 +71,11 @@ class NodeVisit {
   void KeeperSpawn();
   void KeeperStop(bool kill_now);
   void StartLadder(bool kill_now);
+  int64_t LeaseEndsBy() const;
   void EndLadder();
   void BeginEnding();
   void WatchAgent();
+  void OnLeaseOver();
   void EndKeeperIfDone();
   void TellAgent(Task task);  // on its loop
 
@@ -101,7 +105,9 @@ class NodeVisit {
   void Beat();
   void Tick();
   void CheckSilence(bool tick_was_late);
-  void CheckLease(milliseconds lease);
+  void CheckLease();
+  void SetLease(milliseconds length);
+  BootClock::time_point BootNow() const;
   void EndIfAllIsSaid();
   void QuitIfIdle();
   void EndAgent();
@@ -140,8 +146,12 @@ class NodeVisit {
   bool stop_requested_ = false;
   bool ending_ = false;
   bool left_ = false;  // processes that cannot be ended
+  bool lease_is_over_ = false;
   Clock::time_point agent_heard_;
+  std::optional<Clock::time_point> lease_end_;
   Clock::time_point watch_expiry_;
+  uint64_t watch_number_ = 0;
+  int64_t renewal_sent_ = 0;  // of the newest that came
 
   // The ranks': all of this node share their fate, but that one may fail alone.
   bool ranks_exist_ = false;
@@ -173,7 +183,7 @@ class NodeVisit {
   pb::NodeDone done_;
   std::optional<Clock::time_point> quit_at_;
   std::optional<Clock::time_point> stream_over_at_;
-  Clock::time_point lease_renewed_;
+  Lease lease_;
   Clock::time_point tick_expiry_;
   Clock::time_point turned_at_;
 };

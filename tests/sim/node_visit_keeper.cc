@@ -1,4 +1,5 @@
 // A node's ranks, the keeper that starts and ends them, and the ends of keeper and agent.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -128,7 +129,8 @@ void NodeVisit::OnHalt(uint64_t epoch, const pb::Halt& halt) {
 void NodeVisit::TellAgent(Task task) { world_.timeline.Do(loop_, std::move(task)); }
 
 void NodeVisit::KeeperSpawn() {
-  if (ladder_ || ending_ || world_.IsDiskFull(node_)) return TellAgent([this] { OnSpawnFailed(); });
+  if (ladder_ || ending_ || lease_is_over_ || world_.IsDiskFull(node_))
+    return TellAgent([this] { OnSpawnFailed(); });
   ranks_exist_ = true;
   ranks_epoch_ = epoch_;
   rank_failed_ = ranks_finished_ = false;
@@ -150,8 +152,9 @@ void NodeVisit::KeeperStop(bool kill_now) {
 
 void NodeVisit::StartLadder(bool kill_now) {
   if (keeper_.gone || (ladder_ && !kill_now)) return;
-  ladder_ = true;
   const bool runs = ranks_exist_ && !ranks_finished_;
+  if (runs && !ladder_) world_.invariants.OnLadder(node_, LeaseEndsBy());
+  ladder_ = true;
   const pb::Timeouts& timeouts = world_.job.timeouts();
   int64_t delay = runs && !kill_now ? world_.random.Between(0, timeouts.grace_ms()) : 0;
   if (runs && world_.random.OneIn(150)) {  // not even SIGKILL ends it
@@ -161,6 +164,13 @@ void NodeVisit::StartLadder(bool kill_now) {
   world_.timeline.After(delay, &keeper_, [this, number = ++ladder_number_] {
     if (ladder_ && number == ladder_number_) EndLadder();
   });
+}
+
+// From when the front end said its last word here, or from when the machine went on.
+int64_t NodeVisit::LeaseEndsBy() const {
+  const pb::Timeouts& timeouts = world_.job.timeouts();
+  const int64_t end = renewal_sent_ + timeouts.dead_ms() + timeouts.lease_ms();
+  return std::max(end, machine().went_on_at + Lease::kCatchUp.count()) + timeouts.heartbeat_ms();
 }
 
 void NodeVisit::EndLadder() {
@@ -188,18 +198,33 @@ void NodeVisit::OnFrontEndEof() {
 }
 
 void NodeVisit::WatchAgent() {
-  const Clock::time_point now = Now();
   const milliseconds dead(world_.job.timeouts().dead_ms());
-  if (watch_expiry_ != Clock::time_point() && now > watch_expiry_ + kStall) agent_heard_ = now;
-  if (ending_) return;
-  if (now - agent_heard_ >= dead) {
-    Say([] { return "the agent is silent, and is killed"; });
-    KillAgent();
-    return;
-  }
-  const auto wait = std::chrono::duration_cast<milliseconds>(agent_heard_ + dead - now);
-  watch_expiry_ = now + wait;
-  world_.timeline.After(wait.count(), &keeper_, [this] { WatchAgent(); });
+  Clock::time_point look_at = agent_heard_ + dead;
+  if (lease_end_ && !lease_is_over_) look_at = std::min(look_at, *lease_end_);
+  watch_expiry_ = look_at;
+  const auto wait = std::chrono::duration_cast<milliseconds>(look_at - Now()).count();
+  world_.timeline.After(std::max<int64_t>(wait, 0), &keeper_,
+                        [this, dead, number = ++watch_number_] {
+                          if (number != watch_number_ || ending_) return;
+                          const Clock::time_point now = Now();
+                          if (now > watch_expiry_ + kStall) {
+                            agent_heard_ = now;
+                            if (lease_end_) lease_end_ = std::max(*lease_end_, now + dead);
+                          }
+                          if (now >= agent_heard_ + dead) {
+                            Say([] { return "the agent is silent, and is killed"; });
+                            return KillAgent();
+                          }
+                          if (lease_end_ && now >= *lease_end_) OnLeaseOver();
+                          WatchAgent();
+                        });
+}
+
+void NodeVisit::OnLeaseOver() {
+  if (std::exchange(lease_is_over_, true)) return;
+  Say([] { return "the lease is over"; });
+  TellAgent([this] { OnFrontEndGone(); });
+  StartLadder(/*kill_now=*/false);
 }
 
 void NodeVisit::EndKeeperIfDone() {

@@ -20,9 +20,10 @@ class Rendezvous;
 struct Machine {
   MachineClock clock;
   bool off = false;
-  // It, its clock or its agent, at some time: whoever notices that gives its front end a whole new
-  // lease, so that its end is no promise to others.
+  // It stood still, or its clock jumped, at some time: then its lease may end a little later than
+  // others count on.
   bool stood_still = false;
+  int64_t went_on_at = 0;  // afterwards
   int64_t disk_full_until = 0;
 };
 

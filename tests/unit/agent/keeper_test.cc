@@ -536,6 +536,50 @@ TEST(Keeper, FrontEndThatCannotBeWrittenToIsGone) {
   EXPECT_TRUE(keeper.IsEmpty());
 }
 
+pb::KeeperRequest Alive(std::optional<uint32_t> lease_left_ms = {}) {
+  pb::KeeperRequest alive;
+  alive.mutable_alive();
+  if (lease_left_ms) alive.mutable_alive()->set_lease_left_ms(*lease_left_ms);
+  return alive;
+}
+
+TEST(Keeper, ALeaseThatIsOverEndsTheWorkersEvenIfTheAgentDoesNothing) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(200));
+  const std::vector<pid_t> pids = keeper.StartWorkers(2, kStubborn);
+  keeper.Send(Alive(60'000));
+  keeper.Send(Alive(300));
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(pids[0]) && IsGone(pids[1]); }));
+  keeper.SpawnWorkers({keeper.Worker(0, {})});
+  std::optional<pb::KeeperEvent> refused;
+  do refused = keeper.NextOutcome();
+  while (refused && refused->has_exited());
+  EXPECT_TRUE(refused && refused->has_spawn_failed());
+  // Others may still need the agent.
+  keeper.Stop();
+  EXPECT_TRUE(keeper.NextReaped());
+  EXPECT_FALSE(IsGone(keeper.agent()));
+  keeper.EndAgent(0);
+  EXPECT_EQ(keeper.WaitEnd(), 0);
+}
+
+TEST(Keeper, ALeaseThatIsRenewedOrVoidEndsNothing) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(200));
+  keeper.StartWorkers(1, kPolite);
+  keeper.Send(Alive(1'000));
+  keeper.Send(Alive(60'000));
+  keeper.Send(Alive(1'000));
+  keeper.Send(Alive());
+  pb::KeeperRequest detach;
+  detach.mutable_detach();
+  keeper.Send(detach);
+  keeper.Send(Alive(1));  // it was on its way when the job was detached
+  EXPECT_FALSE(keeper.NextOutcome(Ms(1'500)));
+}
+
 TEST(Keeper, DeadAgentEndsEverything) {
   KeeperHarness keeper;
   keeper.Configure(Ms(500));
@@ -560,9 +604,7 @@ TEST(Keeper, SilentAgentEndsEverythingAndItself) {
   const auto start = Clock::now();
   // Signs of life, whoever sends them, put it off.
   while (Clock::now() - start < Ms(1500)) {
-    pb::KeeperRequest alive;
-    alive.mutable_alive();
-    keeper.Send(alive);
+    keeper.Send(Alive());
     WaitFor(Ms(100), [] { return false; });
   }
   EXPECT_FALSE(keeper.IsEmpty());

@@ -10,6 +10,8 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <stop_token>
+#include <thread>
 
 #include "proto/node_set.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -157,6 +159,7 @@ class ScriptedKeeper {
 
   std::vector<pb::SpawnWorkers> spawned;
   int stops = 0;
+  std::optional<uint32_t> lease_left_ms;  // as it was told last
   bool answers_stop = true;
 
  private:
@@ -173,6 +176,7 @@ class ScriptedKeeper {
       }
       spawned.push_back(request.spawn());
     }
+    if (request.alive().has_lease_left_ms()) lease_left_ms = request.alive().lease_left_ms();
     if (request.has_stop()) {
       ++stops;
       if (answers_stop) Reaped();
@@ -503,6 +507,37 @@ TEST_F(NodeAgentTest, ALoopThatStandsStillIsNotADeadNode) {
   while (rendezvous_.beats() < before + 10 && !deadline.Expired())
     std::this_thread::sleep_for(milliseconds(10));  // nobody runs the loop
   EXPECT_GE(rendezvous_.beats(), before + 10);
+}
+
+TEST_F(NodeAgentTest, TheLeaseCountsFromTheFrontEndsLastWordAlsoWhileTheLoopStandsStill) {
+  prepare_.mutable_timeouts()->set_lease_ms(20'000);
+  Join();
+  ASSERT_TRUE(RunUntil([&] { return keeper_->lease_left_ms.value_or(20'000) < 19'500; }));
+  const uint64_t first = agent_->Renew({}).clock_us();  // not on the loop
+  ASSERT_TRUE(RunUntil([&] { return keeper_->lease_left_ms > 19'500; }));
+  EXPECT_LE(*keeper_->lease_left_ms, 20'000u);
+  pb::RenewRequest old;
+  old.set_heard_us(first);
+  EXPECT_GT(agent_->Renew(old).clock_us(), first);
+}
+
+TEST_F(NodeAgentTest, ANodeWhoseFrontEndIsSilentEndsItsRanks) {
+  prepare_.mutable_timeouts()->set_lease_ms(2'000);
+  {
+    const std::jthread renews([this](const std::stop_token& stop) {
+      for (; !stop.stop_requested(); std::this_thread::sleep_for(milliseconds(20)))
+        agent_->Renew({});
+    });
+    Join();
+    Assign(1);
+    ASSERT_TRUE(RunUntil([&] { return keeper_->spawned.size() == 1; }));
+    EXPECT_EQ(keeper_->stops, 0);
+  }
+  ASSERT_TRUE(RunUntil([&] { return keeper_->stops == 1; }));
+  pb::AgentMessage message;
+  do message = Hear();
+  while (message.has_ready());
+  EXPECT_EQ(message.stop().cause().kind(), pb::Cause::FRONT_END_LOST);
 }
 
 TEST_F(NodeAgentTest, HeartbeatsTellHowFarTheRanksAre) {

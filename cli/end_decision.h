@@ -1,0 +1,24 @@
+// Whether the front end of a job still waits for its nodes. Pure: what it sees of them goes in.
+#pragma once
+
+#include <vector>
+
+namespace dslaunch {
+
+// What the front end sees of one node.
+struct EndView {
+  bool ended = false;         // nothing more will come of it
+  bool stream_ended = false;  // it tells nothing any more; its keeper may still be at work
+  bool given_up = false;      // by the other nodes, for its silence
+  bool is_part = false;       // has ranks, or may get some
+};
+
+enum class EndDecision {
+  kWait,
+  kWaitBriefly,  // nobody is left of whom much can come
+  kEnd,
+};
+
+EndDecision DecideEnd(const std::vector<EndView>& nodes);
+
+}  // namespace dslaunch
