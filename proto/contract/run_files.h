@@ -11,7 +11,7 @@
 //   and on rank 0 besides it what --metrics_jsonl has (trainer/program/report.h): "loss", "lr",
 //   "grad_norm", "loss_scale", "skipped", "samples", "tokens", "samples_per_s", "tokens_per_s",
 //   "mfu" (where the peak of the hardware is known), "memory": {category: bytes, ...}
-// run.json        rank 0, once, before the first step:
+// run.json        rank 0, once, after the first step, in which the operations are counted:
 //   {"model": "gpt2", "parameters": 124439808, "dtype": "fp32", "world_size": 2, "zero_stage": 0,
 //    "flops_per_step": 1.2e12, "memory_plan": {category: bytes, ...}}
 //       categories as in "memory": parameters, gradients, buckets, optimizer, buffers, activations

@@ -186,6 +186,29 @@ Json Describe(const PipelineConfig& pipeline) {
           {"rank_order", pipeline.rank_order == RankOrder::kPipeData ? "pipe_data" : "data_pipe"}};
 }
 
+Json Describe(const std::optional<MonitorConfig>& monitor) {
+  if (!monitor) return {{"enabled", false}};
+  return {{"enabled", true}, {"folder", monitor->folder}};
+}
+
+Json Describe(const std::optional<FlopsProfilerConfig>& profiler) {
+  if (!profiler) return {{"enabled", false}};
+  return {{"enabled", true},
+          {"profile_step", profiler->profile_step},
+          {"module_depth", profiler->module_depth},
+          {"top_modules", profiler->top_modules},
+          {"detailed", profiler->detailed},
+          {"output_file", profiler->output_file}};
+}
+
+Json Describe(const std::optional<CommsLoggerConfig>& logger) {
+  if (!logger) return {{"enabled", false}};
+  return {{"enabled", true},
+          {"verbose", logger->verbose},
+          {"prof_all", !logger->operations},
+          {"prof_ops", OrNull(logger->operations)}};
+}
+
 }  // namespace
 
 std::string DescribeEngineConfig(const EngineConfig& config) {
@@ -207,6 +230,11 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"steps_per_print", config.steps_per_print > 0 ? Json(config.steps_per_print) : Json()},
       {"dataloader_drop_last", config.dataloader_drop_last},
       {"checkpoint", {{"tag_validation", TagValidationName(config.tag_validation)}}},
+      {"csv_monitor", Describe(config.monitors.csv)},
+      {"tensorboard", Describe(config.monitors.tensorboard)},
+      {"flops_profiler", Describe(config.monitors.flops_profiler)},
+      {"comms_logger", Describe(config.monitors.comms_logger)},
+      {"wall_clock_breakdown", config.monitors.wall_clock_breakdown},
       {"dump_state", config.dump_state},
       {"memory_breakdown", config.memory_breakdown},
       {"log_level", LogLevelName(config.log_level)}};

@@ -152,6 +152,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.communication = ParseCommunication(object);
   engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
   engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks, program_stages);
+  engine.monitors = ParseMonitors(object);
   engine.communication.overlap = engine.zero.overlap_comm.value_or(true);
   engine.tag_validation = ParseCheckpoint(object.ObjectOrEmpty("checkpoint"));
   engine.gradient_clipping =

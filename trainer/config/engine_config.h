@@ -14,6 +14,7 @@
 #include <string>
 
 #include "trainer/config/dtype.h"
+#include "trainer/config/monitor_config.h"
 #include "trainer/config/optimizer_config.h"
 #include "trainer/config/pipeline_config.h"
 #include "trainer/config/precision_config.h"
@@ -52,6 +53,7 @@ struct EngineConfig {
   CommunicationConfig communication;
   ZeroConfig zero;
   PipelineConfig pipeline;
+  MonitorsConfig monitors;
   TagValidation tag_validation = TagValidation::kWarn;
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step

@@ -256,10 +256,10 @@ std::vector<JsonObject> JsonObject::Objects(const char* key) {
   return objects;
 }
 
-std::vector<std::string> JsonObject::Strings(const char* key) {
+std::vector<std::string> JsonObject::Strings(const char* key, JsonLists lists) {
   const json* value = Find(key);
   if (value == nullptr) return {};
-  if (!value->is_array() || value->empty() ||
+  if (!value->is_array() || (value->empty() && lists == JsonLists::kNotEmpty) ||
       !std::all_of(value->begin(), value->end(),
                    [](const json& item) { return item.is_string(); })) {
     Fail(key, "is " + Shown(*value) + "; it must be a list of texts");

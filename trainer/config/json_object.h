@@ -13,6 +13,8 @@
 
 namespace dslaunch {
 
+enum class JsonLists { kNotEmpty, kMayBeEmpty };
+
 enum class JsonComments { kAccept, kRefuse };  // such as this one, and /* */
 
 // Malformed text, a key given twice and more than 64 levels are kBadInput; `source` names the text
@@ -50,9 +52,9 @@ class JsonObject {
   std::string ObjectText(const char* key);
   // An object without keys where it is absent or null.
   JsonObject ObjectOrEmpty(const char* key);
-  // Lists; empty where the key is absent or null. An empty list is refused.
+  // Lists; empty where the key is absent or null. An empty list is refused, unless it may be one.
   std::vector<JsonObject> Objects(const char* key);
-  std::vector<std::string> Strings(const char* key);
+  std::vector<std::string> Strings(const char* key, JsonLists lists = JsonLists::kNotEmpty);
 
   // Keys that others give a meaning which this program does not have. Passes over those that ask
   // for nothing (null, false, {}, {"enabled": false}) and refuses the rest by name.

@@ -1,5 +1,6 @@
 #include "trainer/config/recipe.h"
 
+#include <array>
 #include <map>
 #include <set>
 
@@ -154,20 +155,24 @@ DataConfig ParseData(JsonObject object, const ModelConfig& model) {
 
 RunConfig::Mode ParseMode(JsonObject& object) {
   using Mode = RunConfig::Mode;
-  static const std::map<std::string, Mode> kModes = {{"train", Mode::kTrain},
-                                                     {"evaluate", Mode::kEvaluate},
-                                                     {"predict", Mode::kPredict},
-                                                     {"plan_memory", Mode::kPlanMemory},
-                                                     {"plan_pipeline", Mode::kPlanPipeline}};
-  return kModes.at(
-      object.Word("mode", {"train", "evaluate", "predict", "plan_memory", "plan_pipeline"})
-          .value_or("train"));
+  static const std::map<std::string, Mode> kModes = {
+      {"train", Mode::kTrain},
+      {"evaluate", Mode::kEvaluate},
+      {"predict", Mode::kPredict},
+      {"plan_memory", Mode::kPlanMemory},
+      {"plan_pipeline", Mode::kPlanPipeline},
+      {"compare_precision", Mode::kComparePrecision}};
+  return kModes.at(object
+                       .Word("mode", {"train", "evaluate", "predict", "plan_memory",
+                                      "plan_pipeline", "compare_precision"})
+                       .value_or("train"));
 }
 
 void ParseLength(JsonObject& object, RunConfig& run) {
   run.epochs = object.Int("epochs", 1, 1'000'000);
   run.steps = object.Int("steps", 1);
-  const bool trains = run.mode == RunConfig::Mode::kTrain;
+  const bool trains =
+      run.mode == RunConfig::Mode::kTrain || run.mode == RunConfig::Mode::kComparePrecision;
   if ((run.epochs && run.steps) || (trains && !run.epochs && !run.steps)) {
     object.Fail("", "needs one of epochs and steps; it has " +
                         std::string(run.epochs ? "both" : "neither"));
@@ -220,6 +225,32 @@ void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& ru
   run.export_hf = object.String("export_hf").value_or("");
 }
 
+ProfileSort ParseProfileSort(JsonObject& object) {
+  constexpr std::array kSorts = {ProfileSort::kSelfTime, ProfileSort::kTotalTime,
+                                 ProfileSort::kMemory, ProfileSort::kCalls};
+  std::set<std::string> words;
+  for (const ProfileSort sort : kSorts) words.insert(ProfileSortName(sort));
+  const std::optional<std::string> word = object.Word("sort_by", words);
+  for (const ProfileSort sort : kSorts) {
+    if (word == ProfileSortName(sort)) return sort;
+  }
+  return ProfileSort::kSelfTime;
+}
+
+std::optional<ProfileConfig> ParseProfile(JsonObject object) {
+  constexpr int64_t kMostSteps = 1'000'000;
+  ProfileConfig profile;
+  const bool enabled = object.Bool("enabled").value_or(true);
+  profile.wait = object.Int("wait", 0, kMostSteps).value_or(profile.wait);
+  profile.warmup = object.Int("warmup", 0, kMostSteps).value_or(profile.warmup);
+  profile.active = object.Int("active", 1, kMostSteps).value_or(profile.active);
+  profile.sort_by = ParseProfileSort(object);
+  profile.rows = object.Int("rows", 1, kMostSteps).value_or(profile.rows);
+  object.RefuseUnknown();
+  if (!enabled) return std::nullopt;
+  return profile;
+}
+
 RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig& data) {
   RunConfig run;
   run.mode = ParseMode(object);
@@ -227,16 +258,22 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
   run.eval_every = object.Int("eval_every", 1);
   run.metrics_jsonl = object.String("metrics_jsonl").value_or("");
+  run.peak_tflops = object.Number("peak_tflops", 0);
+  if (run.peak_tflops == 0) object.Fail("peak_tflops", "is 0; it must be above 0");
   ParseCheckpoints(object, run);
   run.init_weights = object.String("init_weights").value_or("");
   run.trace = object.String("trace").value_or("");
+  if (const auto profile = object.Object("profile")) run.profile = ParseProfile(*profile);
   run.pipeline_svg = object.String("pipeline_svg").value_or("");
   if (run.mode != RunConfig::Mode::kPlanPipeline && !run.pipeline_svg.empty()) {
     object.Fail("pipeline_svg", "needs run.mode plan_pipeline (--plan_pipeline)");
   }
   const bool works_only =
       run.mode == RunConfig::Mode::kEvaluate || run.mode == RunConfig::Mode::kPredict;
-  if (works_only && !run.trace.empty()) object.Fail("trace", "is of training steps; take it out");
+  for (const auto& [key, given] :
+       {std::pair("trace", !run.trace.empty()), std::pair("profile", run.profile.has_value())}) {
+    if (works_only && given) object.Fail(key, "is of training steps; take it out");
+  }
   run.time_limit_s = object.Number("time_limit_s", 0);
   if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
   run.deterministic = object.Bool("deterministic").value_or(false);
@@ -273,6 +310,27 @@ EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64
   return ParseEngineConfig(JsonObject(recipe["engine"], *file, ""), ranks, DefaultOptimizer());
 }
 
+// The same configuration in each precision, whichever it asks for itself.
+std::vector<EngineConfig> EnginesByPrecision(const nlohmann::json& recipe,
+                                             const std::string& source, int64_t ranks) {
+  std::vector<EngineConfig> engines;
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    nlohmann::json changed = recipe;
+    nlohmann::json& engine = changed["engine"];
+    nlohmann::json fp16 = engine.value("fp16", nlohmann::json::object());
+    for (const char* key : {"fp16", "bf16", "bfloat16", "amp", "torch_autocast", "data_types",
+                            "communication_data_type"}) {
+      engine.erase(key);
+    }
+    fp16["enabled"] = true;
+    if (precision == std::string("bf16")) engine["bf16"] = {{"enabled", true}};
+    if (precision == std::string("fp16")) engine["fp16"] = fp16;
+    JsonObject object(changed, source, "");
+    engines.push_back(ParseEngine(changed, object, ranks));
+  }
+  return engines;
+}
+
 }  // namespace
 
 const char* ModelTypeName(const ModelConfig& model) {
@@ -307,6 +365,9 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
+  if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {
+    recipe.engines = EnginesByPrecision(json, source, ranks);
+  }
   object.RefuseUnknown();
   return recipe;
 }

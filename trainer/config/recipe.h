@@ -16,8 +16,10 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "trainer/config/engine_config.h"
+#include "trainer/profile/operator_table.h"
 
 namespace dslaunch {
 
@@ -82,6 +84,15 @@ struct DataConfig {
   int64_t prefetch = 2;      // micro-batches read ahead, by a thread of their own; 0: none
 };
 
+// run.profile; that the section is there turns it on, unless it says "enabled": false.
+struct ProfileConfig {
+  int64_t wait = 1;    // optimizer steps at the start that are left alone
+  int64_t warmup = 1;  // then those in which the profiler gets ready
+  int64_t active = 3;  // then those that are recorded
+  ProfileSort sort_by = ProfileSort::kSelfTime;
+  int64_t rows = 20;  // of the table
+};
+
 struct RunConfig {
   std::optional<int64_t> epochs;  // one of these two; neither is needed where nothing is trained
   std::optional<int64_t> steps;   // optimizer steps
@@ -100,13 +111,17 @@ struct RunConfig {
   std::string trace;                   // a folder for a Chrome trace of each rank; empty: none
   std::optional<double> time_limit_s;  // finish the step, save and exit 85 after this long
   bool deterministic = false;          // only algorithms that repeat bit by bit
+  // What one rank's hardware can do, for the metrics' mfu; nullopt: what is known of its name.
+  std::optional<double> peak_tflops;
+  std::optional<ProfileConfig> profile;
   std::optional<int64_t> check_replicas_every;  // steps between comparisons of the ranks' weights
   // "micro_batch": the mean of each micro-batch counts the same, as in DeepSpeed. "tokens": each
   // token of the global batch counts the same.
   bool normalize_by_tokens = false;  // run.loss_normalization: "micro_batch" | "tokens"
 
-  enum class Mode { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline };
-  // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline"
+  enum class Mode { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline, kComparePrecision };
+  // run.mode: "train" | "evaluate" | "predict" | "plan_memory" | "plan_pipeline" |
+  // "compare_precision"
   Mode mode = Mode::kTrain;
   std::string pipeline_svg;  // plan_pipeline: a file to draw it into as well; empty: none
   std::string predictions;   // predict: the file to write, JSON lines; empty: stdout
@@ -122,6 +137,8 @@ struct Recipe {
   DataConfig data;
   RunConfig run;
   EngineConfig engine;
+  // compare_precision: the engine in fp32, bf16 and fp16.
+  std::vector<EngineConfig> engines;
 };
 
 // Throw TrainError kBadInput, naming `source` and the key. The first reads the section "model"

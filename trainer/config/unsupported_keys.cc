@@ -43,7 +43,7 @@ struct StandardKey {
 
 constexpr char kNoRecompute[] = "activations are always kept here; leave it out";
 constexpr char kMonitor[] =
-    "dslaunch writes its metrics as JSON lines: leave it out and use --metrics_jsonl";
+    "it is a service outside; leave it out and use tensorboard, csv_monitor or --metrics_jsonl";
 constexpr char kSpeed[] = "it only changes how DeepSpeed does the work; leave it out";
 
 // Accepted with DeepSpeed's default; sections with "enabled": false with any other value.
@@ -58,9 +58,6 @@ const StandardKey kStandard[] = {
          "api_key": null, "experiment_name": null, "experiment_key": null, "online": null,
          "mode": null})",
      kMonitor},
-    {"comms_logger",
-     R"({"enabled": false, "prof_all": true, "prof_ops": [], "verbose": false, "debug": false})",
-     "dslaunch shows communication in a trace: leave it out and use --trace"},
     {"compile",
      R"({"deepcompile": false, "free_activation": false, "free_activation_threshold": 10485760,
          "offload_activation": false, "offload_activation_pin_memory": true,
@@ -70,28 +67,18 @@ const StandardKey kStandard[] = {
          "sync_after_allgather": false, "keep_int_input_tensors": true,
          "keep_all_input_tensors": false, "passes": null})",
      "DeepCompile is a compiler for Python models; leave it out"},
-    {"csv_monitor", R"({"enabled": false, "output_path": "", "job_name": "DeepSpeedJobName"})",
-     kMonitor},
     {"disable_allgather", "false", kSpeed},
-    {"flops_profiler",
-     R"({"enabled": false, "recompute_fwd_factor": 0, "profile_step": 1, "module_depth": -1,
-         "top_modules": 1, "detailed": true, "output_file": null})",
-     "dslaunch measures with a trace: leave it out and use --trace"},
     {"graph_harvesting", "false", kSpeed},
     {"managed_gradient_accumulation", "true",
      "the engine always knows itself when a step ends; leave it out"},
     {"seq_parallel_communication_data_type", R"("fp32")",
      "sequence parallelism is not supported; leave it out"},
     {"sequence_parallel_size", "1", "sequence parallelism is not supported; leave it out"},
-    {"tensorboard", R"({"enabled": false, "output_path": "", "job_name": "DeepSpeedJobName"})",
-     kMonitor},
     {"timers", R"({"throughput": {"enabled": true, "synchronized": true}})",
      "throughput is always measured, which costs nothing here; leave it out"},
     {"use_data_before_expert_parallelism", "false",
      "expert parallelism is not supported; leave it out"},
     {"vocabulary_size", "null", "only the model's vocab_size counts; leave it out"},
-    {"wall_clock_breakdown", "false",
-     "dslaunch shows times in a trace: leave it out and use --trace"},
     {"wandb", R"({"enabled": false, "group": null, "team": null, "project": "deepspeed"})",
      kMonitor},
     {"zero_force_ds_cpu_optimizer", "true",

@@ -3,32 +3,73 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <algorithm>
+#include <unordered_map>
+
 namespace dslaunch {
+namespace {
+
+constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
+
+}  // namespace
 
 // LibTorch's allocators report to whatever the thread has in the profiler's place.
-class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase {
+class ActivationMeter::Reporter : public c10::MemoryReportingInfoBase,
+                                  public std::enable_shared_from_this<Reporter> {
  public:
-  void reportMemoryUsage(void*, int64_t alloc_size, size_t, size_t, c10::Device) override {
-    live_bytes_ += alloc_size;
+  // Of what is freed here only what was allocated here: batches come from a thread of their own.
+  void reportMemoryUsage(void* pointer, int64_t alloc_size, size_t, size_t, c10::Device) override {
+    if (alloc_size > 0) {
+      int64_t& bytes = live_[pointer];  // that of before was freed unseen
+      live_bytes_ += alloc_size - bytes;
+      bytes = alloc_size;
+      peak_bytes_ = std::max(peak_bytes_, live_bytes_);
+    } else if (const auto found = live_.find(pointer); found != live_.end()) {
+      live_bytes_ -= found->second;
+      live_.erase(found);
+    }
   }
   bool memoryProfilingEnabled() const override { return true; }
 
+  static Reporter* InThisThread() {
+    return dynamic_cast<Reporter*>(c10::ThreadLocalDebugInfo::get(kKind));
+  }
+
+  std::unordered_map<void*, int64_t> live_;
   int64_t live_bytes_ = 0;
+  int64_t peak_bytes_ = 0;
 };
 
-ActivationMeter::ActivationMeter() : reporter_(std::make_shared<Reporter>()) {
-  constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
+ActivationMeter::ActivationMeter() {
+  if (Reporter* first = Reporter::InThisThread()) {
+    reporter_ = first->shared_from_this();
+    return;
+  }
+  reporter_ = std::make_shared<Reporter>();
   counts_ = c10::ThreadLocalDebugInfo::get(kKind) == nullptr;
   if (counts_) c10::ThreadLocalDebugInfo::_push(kKind, reporter_);
 }
 
 ActivationMeter::~ActivationMeter() {
-  constexpr auto kKind = c10::DebugInfoKind::PROFILER_STATE;
-  if (counts_ && c10::ThreadLocalDebugInfo::get(kKind) == reporter_.get()) {
+  if (counts_ && Reporter::InThisThread() == reporter_.get()) {
     c10::ThreadLocalDebugInfo::_pop(kKind);
   }
 }
 
+ActivationMeter::Pause::Pause() {
+  if (Reporter* found = Reporter::InThisThread()) {
+    reporter_ = found->shared_from_this();
+    c10::ThreadLocalDebugInfo::_pop(kKind);
+  }
+}
+
+ActivationMeter::Pause::~Pause() {
+  if (reporter_) c10::ThreadLocalDebugInfo::_push(kKind, reporter_);
+}
+
+bool ActivationMeter::AnyInThisThread() { return Reporter::InThisThread() != nullptr; }
+
 int64_t ActivationMeter::live_bytes() const { return reporter_->live_bytes_; }
+int64_t ActivationMeter::peak_bytes() const { return reporter_->peak_bytes_; }
 
 }  // namespace dslaunch

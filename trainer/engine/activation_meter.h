@@ -1,4 +1,4 @@
-// How much memory a forward pass leaves to its backward pass.
+// How much memory tensors take, of what a thread allocates.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,9 @@
 
 namespace dslaunch {
 
-// Counts what this thread allocates and frees, while it lives; allocations then take a lock. It
-// counts nothing where a profiler does already. Use in the thread that made it.
+// Counts what this thread allocates, while it lives; allocations then take a lock. Several of one
+// thread count together from the first one on, as long as that lives. Where
+// a profiler records already nothing is counted. Use in the thread that made it.
 class ActivationMeter {
  public:
   ActivationMeter();
@@ -15,13 +16,31 @@ class ActivationMeter {
   ActivationMeter(const ActivationMeter&) = delete;
   ActivationMeter& operator=(const ActivationMeter&) = delete;
 
-  // Allocated and not yet freed, of what was allocated since this was made.
+  static bool AnyInThisThread();
+
+  // Allocated and not yet freed, of what was allocated since the first was made.
   int64_t live_bytes() const;
+  int64_t peak_bytes() const;  // the most that this has been
+
+  // While it lives, this thread's meters count nothing: LibTorch's profiler takes their place, and
+  // takes whatever it finds there for its own.
+  class Pause;
 
  private:
   class Reporter;
   std::shared_ptr<Reporter> reporter_;
   bool counts_ = false;
+};
+
+class ActivationMeter::Pause {
+ public:
+  Pause();
+  ~Pause();
+  Pause(const Pause&) = delete;
+  Pause& operator=(const Pause&) = delete;
+
+ private:
+  std::shared_ptr<Reporter> reporter_;
 };
 
 }  // namespace dslaunch

@@ -50,7 +50,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
       parameters_(TrainableParameters(module)),
       optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
                                states_->parts(), SumOfShards(), others_.trained)) {
-  if (config.memory_breakdown) meter_.emplace();
+  if (config.memory_breakdown || ActivationMeter::AnyInThisThread()) meter_.emplace();
   if (config.precision.loss_scaler) {
     scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
   }
@@ -160,7 +160,9 @@ void EngineCore::Impl::MeterBegin() {
 void EngineCore::Impl::MeterBackward() {
   if (!meter_) return;
   const int64_t live = meter_->live_bytes() - states_->memory().parameters;
-  activations_ = std::max(activations_, live - live_before_);
+  if (live - live_before_ < activations_) return;
+  activations_ = live - live_before_;
+  allocated_ = meter_->live_bytes();
 }
 
 at::Tensor EngineCore::Impl::ScaledLoss(const at::Tensor& loss, int64_t parts) {
@@ -235,6 +237,7 @@ MemoryUse EngineCore::Impl::memory() const {
   }
   use.buffers = Bytes(Unique(module_.named_buffers()));
   use.activations = activations_;
+  use.allocated = allocated_;
   return use;
 }
 

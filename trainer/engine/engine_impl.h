@@ -71,6 +71,7 @@ class EngineCore::Impl {
   std::optional<ActivationMeter> meter_;
   int64_t live_before_ = 0;  // bytes, at the start of this pass
   int64_t activations_ = 0;
+  int64_t allocated_ = 0;  // when they were there
 
  private:
   // This rank's part of a tied parameter.

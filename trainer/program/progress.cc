@@ -2,6 +2,9 @@
 
 #include <cmath>
 
+#include "proto/contract/run_files.h"
+#include "trainer/train_error.h"
+
 namespace dslaunch {
 
 double Progress::Span::seconds() const {
@@ -17,7 +20,17 @@ Progress::Progress(const Options& options)
                    .samples_per_s = {}},
       samples_(options.samples_before) {
   if (options.rank == 0 && !options.metrics_jsonl.empty()) {
-    metrics_.emplace(options.metrics_jsonl);
+    metrics_.emplace(options.metrics_jsonl, "run.metrics_jsonl");
+  }
+  if (!options.rank_dir.empty()) OpenRankMetrics();
+}
+
+// A report is not worth the training.
+void Progress::OpenRankMetrics() {
+  try {
+    rank_metrics_.emplace(options_.rank_dir + "/" + kMetricsFileName, kRankDirVariable);
+  } catch (const TrainError& error) {
+    PrintLine(std::string("no metrics for the job's report: ") + error.what());
   }
 }
 
@@ -32,6 +45,7 @@ void Progress::AddStep(const StepFacts& facts) {
   window_.loss += facts.loss;
   ++window_.steps;
   window_.samples += facts.samples;
+  window_.compute_s += facts.compute_s;
   if (!std::isfinite(facts.loss) && !facts.skipped && !bad_) {
     bad_ = BadLoss{facts.step, options_.rank, facts.loss};
   }
@@ -62,7 +76,7 @@ void Progress::EndWindow(const AllWindows& all) {
   }
   status_line_.loss = loss;
   status_line_.samples_per_s = samples_per_s;
-  if (metrics_) WriteMetrics(loss, seconds, all.memory);
+  if (metrics_ || rank_metrics_) WriteMetrics(Metrics(loss, all.memory));
   const int64_t every = options_.schedule.print_every;
   if (every > 0 && last_.step % every == 0) PrintStep(loss, samples_per_s);
   if (options_.schedule.EndsEpoch(last_.step)) {
@@ -82,22 +96,40 @@ double Progress::training_s() const {
   return std::chrono::duration<double>(Clock::now() - start_).count();
 }
 
-void Progress::WriteMetrics(double loss, double seconds, const MemoryBytes& memory) {
-  const double samples_per_s = static_cast<double>(window_.samples) / seconds;
-  metrics_->Append({.step = last_.step,
-                    .attempt = options_.attempt,
-                    .epoch = options_.schedule.EpochOf(last_.step),
-                    .loss = loss,
-                    .lr = last_.lr,
-                    .grad_norm = last_.grad_norm,
-                    .loss_scale = last_.loss_scale,
-                    .skipped = last_.skipped,
-                    .samples = samples_,
-                    .tokens = samples_ * options_.tokens_per_sample,
-                    .step_s = seconds,
-                    .samples_per_s = samples_per_s,
-                    .tokens_per_s = samples_per_s * static_cast<double>(options_.tokens_per_sample),
-                    .memory = memory});
+StepMetrics Progress::Metrics(double loss, const MemoryBytes& memory) const {
+  const auto steps = static_cast<double>(window_.steps);
+  const double seconds = window_.seconds();
+  StepMetrics metrics = {.step = last_.step,
+                         .attempt = options_.attempt,
+                         .epoch = options_.schedule.EpochOf(last_.step),
+                         .loss = loss,
+                         .lr = last_.lr,
+                         .grad_norm = last_.grad_norm,
+                         .loss_scale = last_.loss_scale,
+                         .skipped = last_.skipped,
+                         .samples = samples_,
+                         .tokens = samples_ * options_.tokens_per_sample,
+                         .steps = window_.steps,
+                         .step_s = seconds / steps,
+                         .compute_s = window_.compute_s / steps,
+                         .samples_per_s = static_cast<double>(window_.samples) / seconds,
+                         .memory = memory};
+  metrics.tokens_per_s = metrics.samples_per_s * static_cast<double>(options_.tokens_per_sample);
+  if (flops_per_step_ > 0 && peak_flops_ > 0) {
+    metrics.mfu = flops_per_step_ / (metrics.step_s * peak_flops_);
+  }
+  return metrics;
+}
+
+void Progress::WriteMetrics(const StepMetrics& metrics) {
+  if (metrics_) metrics_->Append(MetricsJson(metrics));
+  if (!rank_metrics_) return;
+  try {
+    rank_metrics_->Append(options_.rank == 0 ? MetricsJson(metrics) : OwnMetricsJson(metrics));
+  } catch (const TrainError& error) {
+    rank_metrics_.reset();
+    PrintLine(std::string("no more metrics for the job's report: ") + error.what());
+  }
 }
 
 void Progress::PrintStep(double loss, double samples_per_s) const {

@@ -33,12 +33,14 @@ class Progress {
     bool tells_warnings = true;
     int status_fd = -1;
     std::string metrics_jsonl;
+    std::string rank_dir;  // every rank writes its metrics here; empty: nowhere
     int64_t attempt = 1;
     int64_t tokens_per_sample = 0;
     int64_t samples_before = 0;  // this run
     Schedule schedule;
   };
-  // Throws kIo where the metrics file cannot be opened.
+  // Throws kIo where the file of metrics_jsonl cannot be opened. The one in rank_dir, which nobody
+  // asked for, is given up with a warning.
   explicit Progress(const Options& options);
 
   void Ready() { status_.Ready(); }
@@ -50,6 +52,12 @@ class Progress {
   // After the exchange that followed the last step.
   void EndWindow(const AllWindows& all);
   void WriteStatus() { status_.Step(status_line_); }  // once per step
+  // Over all ranks: floating point operations of an optimizer step, and what the hardware could do
+  // of them in a second (0: not known, and there is no mfu).
+  void SetFlops(double per_step, double peak_per_s) {
+    flops_per_step_ = per_step;
+    peak_flops_ = peak_per_s;
+  }
   // Time that was no training.
   void LeaveOut(Clock::duration time);
 
@@ -62,12 +70,15 @@ class Progress {
     int64_t losses = 0;
     int64_t steps = 0;
     int64_t samples = 0;  // over all ranks
+    double compute_s = 0;
     Clock::time_point start = Clock::now();
 
     double seconds() const;
   };
 
-  void WriteMetrics(double loss, double seconds, const MemoryBytes& memory);
+  StepMetrics Metrics(double loss, const MemoryBytes& memory) const;
+  void OpenRankMetrics();
+  void WriteMetrics(const StepMetrics& metrics);
   void PrintStep(double loss, double samples_per_s) const;
   void PrintEpoch() const;
   std::string Rate(double samples_per_s) const;  // "5120 samples/s", of text "81920 tokens/s"
@@ -75,6 +86,9 @@ class Progress {
   Options options_;
   StatusPipe status_;
   std::optional<MetricsFile> metrics_;
+  std::optional<MetricsFile> rank_metrics_;
+  double flops_per_step_ = 0;
+  double peak_flops_ = 0;
   Span window_;
   Span epoch_;
   std::optional<BadLoss> bad_;

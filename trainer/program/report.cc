@@ -44,37 +44,47 @@ void StatusPipe::Write(const std::string& line) {
   if (write(fd_.get(), line.data(), line.size()) < 0 && errno == EPIPE) fd_.Reset();
 }
 
-MetricsFile::MetricsFile(const std::string& file)
+std::string MetricsJson(const StepMetrics& m) {
+  nlohmann::ordered_json json = {{"step", m.step},
+                                 {"attempt", m.attempt},
+                                 {"epoch", m.epoch},
+                                 {"loss", m.loss},
+                                 {"lr", m.lr},
+                                 {"grad_norm", m.grad_norm},
+                                 {"loss_scale", m.loss_scale},
+                                 {"skipped", m.skipped},
+                                 {"samples", m.samples},
+                                 {"tokens", m.tokens},
+                                 {"steps", m.steps},
+                                 {"step_s", m.step_s}};
+  if (m.compute_s > 0) json["compute_s"] = m.compute_s;
+  json["samples_per_s"] = m.samples_per_s;
+  json["tokens_per_s"] = m.tokens_per_s;
+  if (m.mfu) json["mfu"] = *m.mfu;
+  json["memory"] = {{"parameters", m.memory.parameters}, {"gradients", m.memory.gradients},
+                    {"buckets", m.memory.buckets},       {"optimizer", m.memory.optimizer},
+                    {"buffers", m.memory.buffers},       {"activations", m.memory.activations},
+                    {"peak_rss", m.memory.peak_rss}};
+  return json.dump();
+}
+
+std::string OwnMetricsJson(const StepMetrics& m) {
+  nlohmann::ordered_json json = {
+      {"step", m.step}, {"steps", m.steps}, {"attempt", m.attempt}, {"step_s", m.step_s}};
+  if (m.compute_s > 0) json["compute_s"] = m.compute_s;
+  return json.dump();
+}
+
+MetricsFile::MetricsFile(const std::string& file, const std::string& option)
     : file_(file), fd_(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
   if (!fd_) {
-    throw TrainError(ExitCode::kIo, "run.metrics_jsonl: cannot open " + file +
-                                        " for writing: " + std::strerror(errno));
+    throw TrainError(ExitCode::kIo,
+                     option + ": cannot open " + file + " for writing: " + std::strerror(errno));
   }
 }
 
-void MetricsFile::Append(const StepMetrics& m) {
-  const nlohmann::ordered_json json = {{"step", m.step},
-                                       {"attempt", m.attempt},
-                                       {"epoch", m.epoch},
-                                       {"loss", m.loss},
-                                       {"lr", m.lr},
-                                       {"grad_norm", m.grad_norm},
-                                       {"loss_scale", m.loss_scale},
-                                       {"skipped", m.skipped},
-                                       {"samples", m.samples},
-                                       {"tokens", m.tokens},
-                                       {"step_s", m.step_s},
-                                       {"samples_per_s", m.samples_per_s},
-                                       {"tokens_per_s", m.tokens_per_s},
-                                       {"memory",
-                                        {{"parameters", m.memory.parameters},
-                                         {"gradients", m.memory.gradients},
-                                         {"buckets", m.memory.buckets},
-                                         {"optimizer", m.memory.optimizer},
-                                         {"buffers", m.memory.buffers},
-                                         {"activations", m.memory.activations},
-                                         {"peak_rss", m.memory.peak_rss}}}};
-  const std::string line = json.dump() + "\n";
+void MetricsFile::Append(const std::string& json) {
+  const std::string line = json + "\n";
   size_t written = 0;
   while (written < line.size()) {
     const ssize_t n = write(fd_.get(), line.data() + written, line.size() - written);

@@ -39,17 +39,26 @@ struct StepMetrics {
   bool skipped = false;   // gradients were not finite, so nothing was updated
   int64_t samples = 0;    // since the first step, over all ranks
   int64_t tokens = 0;     // the same in tokens; 0 where samples are no text
+  int64_t steps = 1;      // the window: those that the times are means over
   double step_s = 0;
+  double compute_s = 0;  // this rank's own work, waiting for others left out; 0: not known
   double samples_per_s = 0;
   double tokens_per_s = 0;
-  MemoryBytes memory;  // of each category the maximum over the ranks
+  std::optional<double> mfu = {};  // model FLOPs over what the hardware could do; nullopt: unknown
+  MemoryBytes memory = {};         // of each category the maximum over the ranks
 };
 
-// Appends one JSON object a line. Throws kIo when the file cannot be opened or written.
+// One JSON object without a line's end: everything, and what each rank knows of itself
+// (proto/contract/run_files.h).
+std::string MetricsJson(const StepMetrics& metrics);
+std::string OwnMetricsJson(const StepMetrics& metrics);
+
+// Appends lines. Throws kIo when the file cannot be opened or written; `option` names in messages
+// what asked for it.
 class MetricsFile {
  public:
-  explicit MetricsFile(const std::string& file);
-  void Append(const StepMetrics& metrics);
+  MetricsFile(const std::string& file, const std::string& option);
+  void Append(const std::string& json);
 
  private:
   std::string file_;

@@ -11,6 +11,7 @@
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/schedule_simulation.h"
 #include "trainer/pipeline/stage.h"
+#include "trainer/program/compare.h"
 #include "trainer/program/evaluate.h"
 #include "trainer/program/explain.h"
 #include "trainer/program/predict.h"
@@ -170,6 +171,8 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env) {
       return RunPlanMemory(recipe, env);
     case RunConfig::Mode::kPlanPipeline:
       return RunPlanPipeline(recipe, env);
+    case RunConfig::Mode::kComparePrecision:
+      return ComparePrecision(recipe, env);
   }
 }
 

@@ -35,7 +35,9 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
     const int64_t batches = *recipe.run.epochs * schedule.batches_per_epoch - schedule.first_batch;
     schedule.total_steps = from.step + std::max<int64_t>(batches, 0) / batch.accumulation_steps;
   }
-  schedule.exchange_each = !recipe.run.metrics_jsonl.empty();
+  const MonitorsConfig& monitors = recipe.engine.monitors;
+  schedule.exchange_each =
+      !recipe.run.metrics_jsonl.empty() || monitors.csv || monitors.tensorboard;
   schedule.print_every = recipe.engine.steps_per_print;
   schedule.save_every = recipe.run.save_every.value_or(0);
   return schedule;

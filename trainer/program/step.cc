@@ -22,13 +22,18 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
 
 }  // namespace
 
-StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step) {
+StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step,
+                    PhaseTimes& times) {
   const ProcessGroup& replicas = trainee.replicas();
   const int64_t parts = trainee.core().accumulation_steps();
-  Trainee::Step plan = {.seed = run.seed, .number = step};
+  Trainee::Step plan = {.seed = run.seed, .number = step, .times = &times};
+  const auto next = [&] {
+    const Phase phase("data", times.data);
+    return batches.Next();
+  };
   std::deque<Batch> fetched;
   if (run.normalize_by_tokens) {
-    for (int64_t part = 0; part < parts; ++part) fetched.push_back(batches.Next());
+    for (int64_t part = 0; part < parts; ++part) fetched.push_back(next());
     plan.target_weight = WeightOfTarget(fetched, replicas);
   }
   StepFacts facts;
@@ -36,7 +41,7 @@ StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run
   facts.loss = trainee.Train(plan, [&] {
     Batch batch;
     if (fetched.empty()) {
-      batch = batches.Next();
+      batch = next();
     } else {
       batch = std::move(fetched.front());
       fetched.pop_front();

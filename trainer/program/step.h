@@ -10,6 +10,8 @@ namespace dslaunch {
 
 // Takes the step's micro-batches from `batches` and ends with the update, or without one where the
 // gradients overflowed. Collective.
-StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step);
+// Adds to `times`.
+StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step,
+                    PhaseTimes& times);
 
 }  // namespace dslaunch

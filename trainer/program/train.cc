@@ -7,19 +7,28 @@
 #include <optional>
 
 #include "dslaunch/process_group.h"
+#include "proto/contract/run_files.h"
 #include "trainer/checkpoint/checkpointer.h"
-#include "trainer/data/loader.h"
+#include "trainer/engine/activation_meter.h"
+#include "trainer/profile/comms_logger.h"
+#include "trainer/profile/flop_formula.h"
+#include "trainer/profile/forward_meter.h"
+#include "trainer/profile/monitors.h"
+#include "trainer/profile/peak_flops.h"
+#include "trainer/profile/step_profiler.h"
 #include "trainer/program/evaluate.h"
 #include "trainer/program/export.h"
+#include "trainer/program/flops_report.h"
 #include "trainer/program/numbers.h"
 #include "trainer/program/prepare.h"
 #include "trainer/program/progress.h"
 #include "trainer/program/replicas.h"
 #include "trainer/program/report.h"
+#include "trainer/program/run_file.h"
 #include "trainer/program/schedule.h"
 #include "trainer/program/step.h"
 #include "trainer/program/stop.h"
-#include "trainer/program/trace.h"
+#include "trainer/program/train_batches.h"
 #include "trainer/program/trainee.h"
 #include "trainer/train_error.h"
 
@@ -59,7 +68,6 @@ class Trainer {
   static std::optional<Checkpointer> MakeCheckpointer(const Recipe& recipe, const WorkerEnv& env,
                                                       int64_t train_samples);
   Progress::Options ProgressOptions(const WorkerEnv& env) const;
-  BatchLoader MakeLoader() const;
 
   bool Rank0() const { return group_->rank() == 0; }
   bool TellsInfo() const { return recipe_.engine.log_level <= LogLevel::kInfo; }
@@ -72,6 +80,11 @@ class Trainer {
   // Trains until the last step, or until all ranks know that one wishes to stop. The step it ended
   // with.
   int64_t TrainSteps();
+  StepFacts OneStep(BatchLoader& batches, int64_t step);
+  double PeakFlopsOfAllRanks() const;
+  void TellBreakdown(int64_t step);
+  void WriteMonitors(double loss);
+  void TellWork(double flops);
   void Exchange(int64_t step);
   void CheckReplicas(int64_t step);
   void Save(int64_t step);
@@ -86,11 +99,24 @@ class Trainer {
   std::optional<Checkpointer> checkpointer_;
   Schedule schedule_;
   Progress progress_;
-  std::optional<StepTrace> trace_;
+  // What wall_clock_breakdown has not told yet.
+  struct Untold {
+    PhaseTimes times;
+    double compute_s = 0;
+    double seconds = 0;
+    int64_t steps = 0;
+  };
+
+  std::optional<Monitors> monitors_;  // rank 0's
+  Untold untold_;
+  std::optional<ActivationMeter> meter_;  // of a run that is profiled, from before its model on
+  std::optional<StepProfiler> profiler_;
   std::optional<Clock::time_point> deadline_;
   std::optional<ProcessGroup> group_;
   std::unique_ptr<Trainee> trainee_;
   MemoryPlan plan_;
+  double own_flops_ = 0;       // of this run's first step
+  bool work_told_ = false;     // all ranks know each other's
   int64_t interval_ = 0;       // steps between the last two exchanges
   int64_t next_exchange_ = 0;  // the step
   int64_t equal_step_ = 0;     // the last one after which the ranks' weights were compared
@@ -130,7 +156,25 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
                      "run.check_replicas_every compares the weights of all ranks, which a "
                      "pipeline's stages do not share; leave it out");
   }
-  if (!recipe.run.trace.empty()) trace_.emplace(recipe.run.trace, env.rank);
+  if (env.rank == 0) {
+    const MonitorsConfig& monitors = recipe.engine.monitors;
+    monitors_.emplace(monitors);
+    if (monitors.flops_profiler) PrepareFlopsReport(*monitors.flops_profiler);
+  }
+  if (recipe.run.profile || !recipe.run.trace.empty()) {
+    profiler_.emplace(StepProfiler::Options{.steps = recipe.run.profile.value_or(ProfileConfig()),
+                                            .table = recipe.run.profile.has_value(),
+                                            .trace_folder = recipe.run.trace,
+                                            .rank_dir = RankDir(),
+                                            .rank = env.rank,
+                                            .world_size = env.world_size,
+                                            .add_memory = [this](ProfileResult& result) {
+                                              result.memory = Memory();
+                                              result.allocated =
+                                                  trainee_->core().memory().allocated;
+                                            }});
+    meter_.emplace();
+  }
 }
 
 Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
@@ -139,26 +183,11 @@ Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
           .tells_warnings = recipe_.engine.log_level <= LogLevel::kWarning,
           .status_fd = env.status_fd,
           .metrics_jsonl = recipe_.run.metrics_jsonl,
+          .rank_dir = RankDir(),
           .attempt = static_cast<int64_t>(env.epoch),
           .tokens_per_sample = data_.train->tokens_per_sample(),
           .samples_before = checkpointer_ ? checkpointer_->samples_seen() : 0,
           .schedule = schedule_};
-}
-
-BatchLoader Trainer::MakeLoader() const {
-  const int64_t steps = schedule_.last_step() - schedule_.first_step;
-  return BatchLoader(*data_.train,
-                     {.sampler = {.num_samples = data_.train->size(),
-                                  .rank = trainee_->replicas().rank(),
-                                  .world_size = trainee_->replicas().world_size(),
-                                  .shuffle = recipe_.data.shuffle,
-                                  .seed = recipe_.run.seed,
-                                  .drop_last = recipe_.data.drop_last},
-                      .batch_size = recipe_.engine.batch.micro_batch_size,
-                      .batches_per_epoch = schedule_.batches_per_epoch,
-                      .first_batch = schedule_.first_batch,
-                      .last_batch = schedule_.first_batch + steps * schedule_.accumulation_steps,
-                      .prefetch = recipe_.data.prefetch});
 }
 
 void Trainer::Run(const WorkerEnv& env) {
@@ -222,17 +251,22 @@ void Trainer::Announce() const {
 }
 
 int64_t Trainer::TrainSteps() {
-  BatchLoader batches = MakeLoader();
+  BatchLoader batches = TrainBatches(recipe_, *data_.train, *trainee_, schedule_);
   trainee_->SetTrain(true);
+  std::optional<CommsLogger> comms;
+  if (const auto& wanted = recipe_.engine.monitors.comms_logger) {
+    comms.emplace(*wanted, group_->rank(), group_->world_size());
+  }
   progress_.Start();
   equal_step_ = schedule_.first_step;
   int64_t step = schedule_.first_step;
   while (step < schedule_.total_steps && stop_.wish == StopWish::kNone) {
     const int64_t index = step++ - schedule_.first_step;
-    if (trace_) trace_->BeforeStep(index);
-    progress_.AddStep(TrainStep(*trainee_, batches, recipe_.run, step));
-    if (trace_) trace_->AfterStep(index);
+    if (profiler_) profiler_->BeforeStep(index);
+    progress_.AddStep(OneStep(batches, step));
+    if (profiler_) profiler_->AfterStep(index);
     if (schedule_.ExchangesAfter(step) || step >= next_exchange_) Exchange(step);
+    TellBreakdown(step);
     progress_.WriteStatus();
     const std::optional<int64_t> check = recipe_.run.check_replicas_every;
     if (check && step % *check == 0) CheckReplicas(step);
@@ -244,9 +278,84 @@ int64_t Trainer::TrainSteps() {
       trainee_->SetTrain(true);
     }
   }
-  if (trace_) trace_->Finish();
+  if (profiler_) profiler_->Finish();
+  if (comms && Rank0()) PrintLine(comms->Table());
   ReportEnd(batches);
   return step;
+}
+
+// The first one of a run counts what it computes.
+StepFacts Trainer::OneStep(BatchLoader& batches, int64_t step) {
+  const std::optional<FlopsProfilerConfig>& flops = recipe_.engine.monitors.flops_profiler;
+  const bool first = step == schedule_.first_step + 1;
+  const bool profiled = flops && step == flops->profile_step;
+  std::optional<ForwardMeter> meter;
+  if (first || profiled) meter.emplace(trainee_->module());
+  const Clock::time_point start = Clock::now();
+  const StepFacts facts = TrainStep(*trainee_, batches, recipe_.run, step, untold_.times);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  untold_.seconds += seconds;
+  untold_.compute_s += facts.compute_s;
+  ++untold_.steps;
+  if (first) own_flops_ = TrainingFlops(meter->flops());
+  if (profiled && Rank0()) {
+    ReportFlops(*flops, trainee_->module(), meter->operators(),
+                {.step = step,
+                 .micro_batches = schedule_.accumulation_steps,
+                 .ranks = group_->world_size(),
+                 .step_s = seconds});
+  }
+  return facts;
+}
+
+// After each step.
+void Trainer::TellBreakdown(int64_t step) {
+  constexpr int64_t kEvery = 10;  // where steps_per_print says nothing
+  const int64_t every = schedule_.print_every > 0 ? schedule_.print_every : kEvery;
+  if (!recipe_.engine.monitors.wall_clock_breakdown || step % every != 0) return;
+  if (Rank0()) {
+    PrintLine(
+        BreakdownLine(step, untold_.times, untold_.compute_s, untold_.seconds, untold_.steps));
+  }
+  untold_ = {};
+}
+
+// `loss` is the mean since the last call.
+void Trainer::WriteMonitors(double loss) {
+  std::vector<Scalar> scalars = {{"Train/Samples/train_loss", loss},
+                                 {"Train/Samples/lr", trainee_->core().step_lr()}};
+  if (recipe_.engine.precision.loss_scaler) {
+    scalars.push_back({"Train/Samples/loss_scale", trainee_->core().step_loss_scale()});
+  }
+  monitors_->Write(progress_.samples(), scalars);
+}
+
+// 0: not known.
+double Trainer::PeakFlopsOfAllRanks() const {
+  const Dtype dtype = recipe_.engine.precision.autocast.value_or(recipe_.engine.precision.model);
+  const std::vector<at::Tensor> parameters = trainee_->module().parameters();
+  double peak = recipe_.run.peak_tflops.value_or(0) * 1e12;
+  if (peak == 0 && !parameters.empty() && parameters.front().is_cuda()) {
+    peak = PeakFlops(GpuName(), dtype).value_or(0);
+  }
+  return peak * group_->world_size();
+}
+
+// After the first step, whose operations were counted.
+void Trainer::TellWork(double flops) {
+  work_told_ = true;
+  progress_.SetFlops(flops, PeakFlopsOfAllRanks());
+  if (!Rank0() || RankDir().empty()) return;
+  const EngineConfig& engine = recipe_.engine;
+  WriteRankFile(
+      kRunFileName,
+      RunJson({.model = ModelTypeName(recipe_.model),
+               .parameters = trainee_->total_parameters(),
+               .dtype = DtypeName(engine.precision.autocast.value_or(engine.precision.model)),
+               .world_size = group_->world_size(),
+               .zero_stage = static_cast<int>(engine.zero.stage),
+               .flops_per_step = flops,
+               .plan = plan_}));
 }
 
 // Makes the ranks' losses one number, and their wishes to stop one decision.
@@ -254,6 +363,7 @@ void Trainer::Exchange(int64_t step) {
   RankWindow own = progress_.Window();
   own.stop = Wish();
   own.memory = Memory();
+  own.flops = own_flops_;
   const int64_t steps = progress_.window_steps();
   std::vector<RankWindow> windows;
   for (const std::vector<double>& numbers : GatherNumbers(*group_, own.Numbers())) {
@@ -261,7 +371,9 @@ void Trainer::Exchange(int64_t step) {
   }
   const AllWindows all = Combine(windows);
   if (all.bad) throw TrainError(ExitCode::kBadInput, BadLossMessage(*all.bad));
+  if (!work_told_) TellWork(all.flops);
   progress_.EndWindow(all);
+  if (monitors_ && monitors_->any()) WriteMonitors(all.loss / static_cast<double>(steps));
   interval_ = StepsUntilExchange(interval_, all.seconds / static_cast<double>(steps));
   next_exchange_ = step + interval_;
   stop_ = {all.stop, all.stop_rank};

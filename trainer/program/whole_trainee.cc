@@ -38,18 +38,12 @@ class WholeTrainee : public Trainee {
     for (int64_t part = 0; part < parts; ++part) {
       const Batch batch = next();
       at::manual_seed(MicroBatchSeed(step.seed, step.number, part, group_.rank()));
-      const at::Tensor output = engine_.Forward(batch.inputs);
-      at::Tensor loss;
-      if (step.target_weight) {
-        const AutocastScope autocast = engine_.core().Autocast();
-        loss =
-            engine_.model().Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
-        sum += loss.item<double>();
-      } else {
-        loss = engine_.Loss(output, batch.targets);
-        sum += loss.item<double>() / static_cast<double>(parts);
+      const at::Tensor loss = Loss(step, batch, sum);
+      {
+        const Phase phase("backward", step.times->backward);
+        engine_.Backward(loss, /*scale_by_steps=*/!step.target_weight);
       }
-      engine_.Backward(loss, /*scale_by_steps=*/!step.target_weight);
+      const Phase phase("update", step.times->update);
       engine_.Step();
     }
     return sum;
@@ -61,6 +55,22 @@ class WholeTrainee : public Trainee {
   }
 
  private:
+  // Of a micro-batch; adds its share of the step's to `sum`.
+  at::Tensor Loss(const Step& step, const Batch& batch, double& sum) {
+    const Phase phase("forward", step.times->forward);
+    const at::Tensor output = engine_.Forward(batch.inputs);
+    at::Tensor loss;
+    if (step.target_weight) {
+      const AutocastScope autocast = engine_.core().Autocast();
+      loss = engine_.model().Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
+    } else {
+      loss = engine_.Loss(output, batch.targets);
+    }
+    sum += loss.item<double>() /
+           (step.target_weight ? 1.0 : static_cast<double>(engine_.core().accumulation_steps()));
+    return loss;
+  }
+
   const ProcessGroup& group_;
   Engine<Model> engine_;
 };

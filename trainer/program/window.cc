@@ -27,7 +27,8 @@ std::vector<double> RankWindow::Numbers() const {
           static_cast<double>(memory.optimizer),
           static_cast<double>(memory.buffers),
           static_cast<double>(memory.activations),
-          static_cast<double>(memory.peak_rss)};
+          static_cast<double>(memory.peak_rss),
+          flops};
 }
 
 RankWindow RankWindow::FromNumbers(const double* numbers, int rank) {
@@ -38,6 +39,7 @@ RankWindow RankWindow::FromNumbers(const double* numbers, int rank) {
   if (whole(2) > 0) window.bad = BadLoss{whole(2), rank, numbers[3]};
   window.stop = static_cast<StopWish>(whole(4));
   window.memory = {whole(5), whole(6), whole(7), whole(8), whole(9), whole(10), whole(11)};
+  window.flops = numbers[12];
   return window;
 }
 
@@ -47,6 +49,7 @@ AllWindows Combine(const std::vector<RankWindow>& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const RankWindow& one = ranks[rank];
     all.loss += one.loss;
+    all.flops += one.flops;
     if (one.bad && (!all.bad || one.bad->step < all.bad->step)) all.bad = one.bad;
     if (one.stop != StopWish::kNone && all.stop == StopWish::kNone) {
       all.stop = one.stop;

@@ -13,12 +13,12 @@ namespace dslaunch {
 // Bytes of one rank by what they hold.
 struct MemoryBytes {
   int64_t parameters = 0;
-  int64_t gradients = 0;  // accumulated
-  int64_t buckets = 0;    // what travels between the ranks beside them
-  int64_t optimizer = 0;  // with fp32 master weights
-  int64_t buffers = 0;    // of the model
+  int64_t gradients = 0;    // accumulated
+  int64_t buckets = 0;      // what travels between the ranks beside them
+  int64_t optimizer = 0;    // with fp32 master weights
+  int64_t buffers = 0;      // of the model
   int64_t activations = 0;  // left by a forward pass to its backward pass, where it is measured
-  int64_t peak_rss = 0;   // most memory that the process has had at any time
+  int64_t peak_rss = 0;     // most memory that the process has had at any time
 };
 
 // A loss that is nan or infinite.
@@ -35,9 +35,10 @@ struct RankWindow {
   std::optional<BadLoss> bad;  // the first one of a step that was not skipped
   StopWish stop = StopWish::kNone;
   MemoryBytes memory;
+  double flops = 0;  // that this rank counted, where it counts
 
   // As numbers that a collective can carry, always as many.
-  static constexpr int64_t kNumbers = 12;
+  static constexpr int64_t kNumbers = 13;
   std::vector<double> Numbers() const;
   static RankWindow FromNumbers(const double* numbers, int rank);
 };
@@ -50,6 +51,7 @@ struct AllWindows {
   StopWish stop = StopWish::kNone;
   int stop_rank = 0;   // the lowest that wishes it
   MemoryBytes memory;  // of each category the maximum over the ranks
+  double flops = 0;    // sum over the ranks
 };
 
 // `ranks`, by rank, is not empty.

@@ -291,12 +291,16 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("checkpoint": {"parallel_write": {"pipeline_stag": false}})",
        "did you mean \"pipeline_stage\"?"},
       {R"("tensorboard": {"enabled": false, "jobname": "x"})", "did you mean \"job_name\"?"},
+      {R"("csv_monitor": {"enabeld": true})", "did you mean \"enabled\"?"},
+      {R"("flops_profiler": {"profile_stp": 5})", "did you mean \"profile_step\"?"},
+      {R"("comms_logger": {"verbos": true})", "did you mean \"verbose\"?"},
       {R"("train_batch_size": 8)", "the key \"train_batch_size\" is given twice"},
       // What is not here.
-      {R"("wall_clock_breakdown": true)", "wall_clock_breakdown is true, but dslaunch shows times"},
-      {R"("flops_profiler": {"enabled": true})", "flops_profiler.enabled is true, but"},
-      {R"("csv_monitor": {"enabled": true, "output_path": "x"})",
-       "csv_monitor.enabled is true, but"},
+      {R"("flops_profiler": {"enabled": true, "recompute_fwd_factor": 1})",
+       "flops_profiler.recompute_fwd_factor is 1, but"},
+      {R"("comms_logger": {"enabled": true, "debug": true})", "comms_logger.debug is true, but"},
+      {R"("comms_logger": {"enabled": true, "prof_ops": ["allreduce"]})",
+       "did you mean \"all_reduce\"?"},
       {R"("wandb": {"enabled": true})", "wandb.enabled is true, but"},
       {R"("activation_checkpointing": {"cpu_checkpointing": true})",
        "activation_checkpointing.cpu_checkpointing is true, but"},
@@ -345,6 +349,33 @@ TEST(EngineConfigTest, TheProgramMaySayHowManyStagesThereAre) {
   } catch (const TrainError& error) {
     EXPECT_THAT(error.what(), HasSubstr("pipeline.stages is 4, but the program's PipelineModule"));
   }
+}
+
+TEST(EngineConfigTest, Monitors) {
+  const MonitorsConfig none = Parse(R"({"train_batch_size": 8})").monitors;
+  EXPECT_FALSE(none.csv || none.tensorboard || none.flops_profiler || none.comms_logger ||
+               none.wall_clock_breakdown);
+  const MonitorsConfig all = Parse(R"({"train_batch_size": 8,
+      "csv_monitor": {"enabled": true, "output_path": "/out", "job_name": "job"},
+      "tensorboard": {"enabled": true},
+      "flops_profiler": {"enabled": true, "profile_step": 5, "module_depth": 2, "top_modules": 3,
+                         "detailed": false, "output_file": "f.txt"},
+      "comms_logger": {"enabled": true, "verbose": true, "prof_all": false, "prof_ops": ["send"]},
+      "wall_clock_breakdown": true})")
+                                 .monitors;
+  EXPECT_EQ(all.csv->folder, "/out/job");
+  EXPECT_EQ(all.tensorboard->folder, "DeepSpeedJobName");
+  EXPECT_EQ(all.flops_profiler->profile_step, 5);
+  EXPECT_EQ(all.flops_profiler->module_depth, 2);
+  EXPECT_EQ(all.flops_profiler->top_modules, 3);
+  EXPECT_FALSE(all.flops_profiler->detailed);
+  EXPECT_EQ(all.flops_profiler->output_file, "f.txt");
+  EXPECT_TRUE(all.comms_logger->verbose);
+  EXPECT_EQ(all.comms_logger->operations, std::set<std::string>{"send"});
+  EXPECT_TRUE(all.wall_clock_breakdown);
+  EXPECT_EQ(Parse(R"({"train_batch_size": 8, "comms_logger": {"enabled": true, "prof_ops": []}})")
+                .monitors.comms_logger->operations,
+            std::nullopt);
 }
 
 // People's files spell out DeepSpeed's defaults, and sections that they have switched off.

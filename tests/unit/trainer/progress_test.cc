@@ -70,6 +70,52 @@ TEST_F(ProgressTest, AWindowIsTheMeanOfItsSteps) {
   EXPECT_EQ(Metrics()[0]["loss"], 1.5);
 }
 
+TEST_F(ProgressTest, ModelFlopsUtilization) {
+  Progress progress(Options());
+  progress.Start();
+  progress.AddStep({.step = 1, .loss = 1, .samples = 4});
+  progress.EndWindow(Alone(progress));
+  progress.SetFlops(/*per_step=*/6e9, /*peak_per_s=*/2e12);
+  progress.AddStep({.step = 2, .loss = 1, .samples = 4});
+  progress.AddStep({.step = 3, .loss = 1, .samples = 4});
+  progress.EndWindow(Alone(progress));
+  const auto lines = Metrics();
+  EXPECT_FALSE(lines[0].contains("mfu")) << "nobody knew the model's work yet";
+  EXPECT_EQ(lines[1]["steps"], 2);
+  EXPECT_NEAR(lines[1]["mfu"].get<double>() * lines[1]["step_s"].get<double>(), 3e-3, 1e-12);
+}
+
+TEST_F(ProgressTest, EveryRankLeavesItsTimesInItsFolder) {
+  Progress::Options options = Options();
+  options.rank_dir = testing::TempDir() + "/rank-XXXXXX";
+  ASSERT_NE(mkdtemp(options.rank_dir.data()), nullptr);
+  options.rank = 1;
+  Progress progress(options);
+  progress.Start();
+  progress.AddStep({.step = 1, .loss = 1, .samples = 4, .compute_s = 0.5});
+  progress.AddStep({.step = 2, .loss = 1, .samples = 4, .compute_s = 0.25});
+  progress.EndWindow(Alone(progress));
+  EXPECT_TRUE(Metrics().empty()) << "metrics_jsonl is rank 0's";
+  file_ = options.rank_dir + "/metrics.jsonl";
+  const auto lines = Metrics();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["step"], 2);
+  EXPECT_EQ(lines[0]["compute_s"], 0.375);
+  EXPECT_FALSE(lines[0].contains("loss"));
+}
+
+TEST_F(ProgressTest, AFolderThatIsGoneCostsTheReportAndNotTheTraining) {
+  Progress::Options options = Options();
+  options.rank_dir = "/no/such/folder";
+  testing::internal::CaptureStdout();
+  Progress progress(options);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("no metrics for the job's report"));
+  progress.Start();
+  progress.AddStep({.step = 1, .loss = 1, .samples = 4});
+  progress.EndWindow(Alone(progress));
+  EXPECT_EQ(Metrics().size(), 1u);
+}
+
 TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
   Progress progress(Options());
   progress.Start();

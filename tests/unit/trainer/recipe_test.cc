@@ -211,6 +211,42 @@ TEST(RecipeTest, RunKeys) {
   }
 }
 
+TEST(RecipeTest, AProfile) {
+  EXPECT_FALSE(Parse(Minimal()).run.profile);
+  const RunConfig run = Parse(With("/run/profile", json::object())).run;
+  ASSERT_TRUE(run.profile);
+  EXPECT_EQ(run.profile->active, 3);
+  const json given = {
+      {"wait", 0}, {"warmup", 2}, {"active", 5}, {"sort_by", "memory"}, {"rows", 9}};
+  const ProfileConfig profile = *Parse(With("/run/profile", given)).run.profile;
+  EXPECT_EQ(profile.wait, 0);
+  EXPECT_EQ(profile.warmup, 2);
+  EXPECT_EQ(profile.active, 5);
+  EXPECT_EQ(profile.sort_by, ProfileSort::kMemory);
+  EXPECT_EQ(profile.rows, 9);
+  EXPECT_FALSE(Parse(With("/run/profile", {{"enabled", false}})).run.profile);
+  EXPECT_THAT(Refusal(With("/run/profile", {{"sort_bi", "memory"}})),
+              testing::HasSubstr("did you mean \"sort_by\"?"));
+  EXPECT_THAT(Refusal(With("/run/profile", {{"sort_by", "memmory"}})),
+              testing::HasSubstr("did you mean \"memory\"?"));
+  EXPECT_THAT(Refusal(With("/run/profile", {{"active", 0}})),
+              testing::HasSubstr("run.profile.active"));
+}
+
+TEST(RecipeTest, PrecisionsSideBySide) {
+  json recipe = Minimal();
+  recipe["run"]["mode"] = "compare_precision";
+  recipe["engine"]["bf16"] = {{"enabled", true}};
+  recipe["engine"]["fp16"] = {{"enabled", false}, {"initial_scale_power", 4}};
+  const std::vector<EngineConfig> engines = Parse(recipe).engines;
+  ASSERT_EQ(engines.size(), 3u);
+  EXPECT_EQ(engines[0].precision.model, Dtype::kFloat32);
+  EXPECT_EQ(engines[1].precision.model, Dtype::kBFloat16);
+  EXPECT_EQ(engines[2].precision.model, Dtype::kFloat16);
+  EXPECT_EQ(engines[2].precision.loss_scaler->initial_scale_power, 4);
+  EXPECT_TRUE(Parse(Minimal()).engines.empty());
+}
+
 TEST(RecipeTest, WhereNothingIsTrainedBatchesNeedNotFit) {
   json recipe = Minimal();
   recipe["engine"]["train_batch_size"] = 33;

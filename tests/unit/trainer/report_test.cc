@@ -86,27 +86,29 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
   std::string file = testing::TempDir() + "/metrics-XXXXXX";
   close(mkstemp(file.data()));
   for (int run = 0; run < 2; ++run) {
-    MetricsFile(file).Append({.step = run,
-                              .attempt = 2,
-                              .epoch = 1,
-                              .loss = 1.0 / 3,
-                              .lr = 0.1,
-                              .grad_norm = 2,
-                              .loss_scale = 1024,
-                              .skipped = run == 1,
-                              .samples = 64,
-                              .tokens = 640,
-                              .step_s = 0.5,
-                              .samples_per_s = 128,
-                              .tokens_per_s = 1280,
-                              .memory = {1, 2, 6, 3, 4, 7, 5}});
+    MetricsFile(file, "o").Append(MetricsJson({.step = run,
+                                               .attempt = 2,
+                                               .epoch = 1,
+                                               .loss = 1.0 / 3,
+                                               .lr = 0.1,
+                                               .grad_norm = 2,
+                                               .loss_scale = 1024,
+                                               .skipped = run == 1,
+                                               .samples = 64,
+                                               .tokens = 640,
+                                               .steps = 2,
+                                               .step_s = 0.5,
+                                               .compute_s = 0.25,
+                                               .samples_per_s = 128,
+                                               .tokens_per_s = 1280,
+                                               .memory = {1, 2, 6, 3, 4, 7, 5}}));
   }
   UniqueFd fd(open(file.c_str(), O_RDONLY));
   const auto line = [](int step, const char* skipped) {
     return Format(
         R"({"step":%d,"attempt":2,"epoch":1,"loss":0.3333333333333333,"lr":0.1,"grad_norm":2.0,)"
-        R"("loss_scale":1024.0,"skipped":%s,"samples":64,"tokens":640,"step_s":0.5,)"
-        R"("samples_per_s":128.0,"tokens_per_s":1280.0,"memory":{"parameters":1,"gradients":2,)"
+        R"("loss_scale":1024.0,"skipped":%s,"samples":64,"tokens":640,"steps":2,"step_s":0.5,)"
+        R"("compute_s":0.25,"samples_per_s":128.0,"tokens_per_s":1280.0,"memory":{"parameters":1,"gradients":2,)"
         R"("buckets":6,"optimizer":3,"buffers":4,"activations":7,"peak_rss":5}})"
         "\n",
         step, skipped);
@@ -115,9 +117,17 @@ TEST(ReportTest, MetricsAreAppendedInFullPrecision) {
   unlink(file.c_str());
 }
 
+TEST(ReportTest, ARanksOwnMetricsAreItsTimes) {
+  EXPECT_EQ(OwnMetricsJson({.step = 20, .loss = 3, .steps = 10, .step_s = 0.5, .compute_s = 0.25}),
+            R"({"step":20,"steps":10,"attempt":1,"step_s":0.5,"compute_s":0.25})");
+  EXPECT_EQ(OwnMetricsJson({.step = 20, .steps = 10, .step_s = 0.5}),
+            R"({"step":20,"steps":10,"attempt":1,"step_s":0.5})")
+      << "a pipeline's work is not known";
+}
+
 TEST(ReportTest, AFullDiskIsAnError) {
-  MetricsFile metrics("/dev/full");
-  EXPECT_THROW(metrics.Append({}), TrainError);
+  MetricsFile metrics("/dev/full", "o");
+  EXPECT_THROW(metrics.Append("{}"), TrainError);
 }
 
 }  // namespace

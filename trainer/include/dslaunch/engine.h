@@ -56,6 +56,9 @@ struct MemoryUse {
   // What a forward pass has left to its backward pass, at its largest; with "memory_breakdown"
   // only.
   int64_t activations = 0;
+  // All that the allocator had given out then, of what this thread allocated since it was first
+  // measured.
+  int64_t allocated = 0;
 };
 
 // Where a run is, besides its tensors.

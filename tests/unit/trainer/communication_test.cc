@@ -1,0 +1,54 @@
+#include "trainer/profile/communication.h"
+
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+TEST(CommunicationTest, KindsByTheNamesOfBackends) {
+  EXPECT_EQ(CommunicationKind("gloo:all_reduce"), "all_reduce");
+  EXPECT_EQ(CommunicationKind("nccl:_all_gather_base"), "all_gather");
+  EXPECT_EQ(CommunicationKind("nccl:send 0->1"), "send");
+  EXPECT_EQ(CommunicationKind("shm:reduce_scatter"), "reduce_scatter");
+  EXPECT_EQ(CommunicationKind("aten::add"), std::nullopt);
+  EXPECT_EQ(CommunicationKind("c10d::allreduce_"), std::nullopt) << "which only starts one";
+  EXPECT_EQ(CommunicationKind("autograd::engine::evaluate_function: AddBackward0"), std::nullopt);
+  EXPECT_EQ(CommunicationKind("backward"), std::nullopt);
+}
+
+TEST(CommunicationTest, WhatIsHiddenIsWhatRanBesideComputing) {
+  const CommunicationSummary summary =
+      Summarize({{"all_reduce", 100, {0, 4'000'000'000}},
+                 {"all_reduce", 50, {3'000'000'000, 6'000'000'000}},
+                 {"send", 8, {10'000'000'000, 11'000'000'000}}},
+                {{1'000'000'000, 2'000'000'000},
+                 {1'500'000'000, 2'500'000'000},
+                 {5'000'000'000, 10'500'000'000}});
+  EXPECT_DOUBLE_EQ(summary.total_s, 7);
+  EXPECT_DOUBLE_EQ(summary.hidden_s, 1.5 + 1 + 0.5);
+  ASSERT_EQ(summary.kinds.size(), 2u);
+  EXPECT_EQ(summary.kinds[0].name, "all_reduce");
+  EXPECT_EQ(summary.kinds[0].calls, 2);
+  EXPECT_EQ(summary.kinds[0].bytes, 150);
+  EXPECT_DOUBLE_EQ(summary.kinds[0].seconds, 7);
+}
+
+TEST(CommunicationTest, NothingExchanged) {
+  const CommunicationSummary summary = Summarize({}, {{0, 5}});
+  EXPECT_EQ(summary.total_s, 0);
+  EXPECT_EQ(summary.hidden_s, 0);
+}
+
+// The examples of nccl-tests' doc/PERFORMANCE.md.
+TEST(CommunicationTest, Bandwidths) {
+  EXPECT_DOUBLE_EQ(BandwidthOf("all_reduce", 4e9, 2, 4).algorithm, 2);
+  EXPECT_DOUBLE_EQ(BandwidthOf("all_reduce", 4e9, 2, 4).bus, 3);
+  EXPECT_DOUBLE_EQ(BandwidthOf("all_gather", 1e9, 2, 4).algorithm, 2);
+  EXPECT_DOUBLE_EQ(BandwidthOf("all_gather", 1e9, 2, 4).bus, 1.5);
+  EXPECT_DOUBLE_EQ(BandwidthOf("reduce_scatter", 4e9, 2, 4).bus, 1.5);
+  EXPECT_DOUBLE_EQ(BandwidthOf("broadcast", 4e9, 2, 4).bus, 2);
+  EXPECT_EQ(BandwidthOf("send", 4e9, 0, 4).bus, 0) << "too short to measure";
+}
+
+}  // namespace
+}  // namespace dslaunch

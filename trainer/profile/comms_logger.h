@@ -1,0 +1,49 @@
+// What the ranks exchange, by operation and size (comms_logger of an engine configuration).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "trainer/config/monitor_config.h"
+
+namespace dslaunch {
+
+// All calls of one operation with messages of one size.
+struct CommsRow {
+  int64_t calls = 0;
+  double seconds = 0;
+};
+using CommsRows = std::map<std::pair<std::string, int64_t>, CommsRow>;  // by kind and bytes
+
+// For people: counts, sizes, latencies and bandwidths (profile/communication.h). Pure.
+std::string CommsTable(const CommsRows& rows, int ranks);
+// "all_reduce of 4.0 MiB in 1.200 ms: 3.33 GB/s, on the bus 3.33 GB/s"
+std::string CommsLine(const std::string& kind, int64_t bytes, double seconds, int ranks);
+
+// Sees every exchange of this process while it lives, from when it is started until its result is
+// there. One at a time.
+class CommsLogger {
+ public:
+  CommsLogger(const CommsLoggerConfig& config, int rank, int ranks);
+  ~CommsLogger();
+  CommsLogger(const CommsLogger&) = delete;
+  CommsLogger& operator=(const CommsLogger&) = delete;
+
+  std::string Table() const;
+
+ private:
+  struct Hooks;
+  void Add(const std::string& kind, int64_t bytes, double seconds);
+
+  const CommsLoggerConfig config_;
+  const int rank_;
+  const int ranks_;
+  mutable std::mutex mutex_;  // of the rows: a backend's threads end what they have done
+  CommsRows rows_;
+  uint64_t handle_ = 0;
+};
+
+}  // namespace dslaunch

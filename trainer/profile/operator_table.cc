@@ -1,0 +1,159 @@
+#include "trainer/profile/operator_table.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <tuple>
+
+#include "trainer/program/memory_plan.h"
+#include "trainer/program/report.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr double kNanosecond = 1e-9;
+constexpr size_t kWidestName = 56;
+constexpr const char* kSortNames[] = {"self_time", "total_time", "memory", "calls"};
+
+// "ProfilerStep#12" -> "ProfilerStep*"
+std::string RowName(const std::string& event) {
+  const size_t hash = event.find('#');
+  if (hash == std::string::npos || !event.starts_with("ProfilerStep")) return event;
+  return event.substr(0, hash) + "*";
+}
+
+std::string MillisecondsText(double seconds) { return Format("%.3f ms", seconds * 1e3); }
+
+std::string SignedBytesText(int64_t bytes) {
+  if (std::abs(bytes) < 1024) return Format("%lld B", static_cast<long long>(bytes));
+  return (bytes < 0 ? "-" : "") + BytesText(std::abs(bytes));
+}
+
+// Goes through a thread's events in the order of their begins, keeping those that are open.
+class Nesting {
+ public:
+  explicit Nesting(std::map<std::string, OperatorRow>& rows) : rows_(rows) {}
+
+  void Begin(const RecordedEvent& event) {
+    CloseUntil(event.begin_ns);
+    OperatorRow& row = rows_[RowName(event.name)];
+    const double seconds = static_cast<double>(event.end_ns - event.begin_ns) * kNanosecond;
+    ++row.calls;
+    row.self_s += seconds;
+    if (!open_.empty()) open_.back().row->self_s -= seconds;
+    if (std::ranges::none_of(open_, [&](const Open& one) { return one.row == &row; })) {
+      row.total_s += seconds;
+    }
+    open_.push_back({&row, event.end_ns});
+  }
+
+  void Allocate(const RecordedAllocation& allocation) {
+    CloseUntil(allocation.at_ns);
+    if (!open_.empty()) open_.back().row->self_bytes += allocation.bytes;
+  }
+
+ private:
+  struct Open {
+    OperatorRow* row;
+    int64_t end_ns;
+  };
+
+  void CloseUntil(int64_t now_ns) {
+    while (!open_.empty() && open_.back().end_ns <= now_ns) open_.pop_back();
+  }
+
+  std::map<std::string, OperatorRow>& rows_;
+  std::vector<Open> open_;
+};
+
+double Key(const OperatorRow& row, ProfileSort sort) {
+  switch (sort) {
+    case ProfileSort::kSelfTime:
+      return row.self_s;
+    case ProfileSort::kTotalTime:
+      return row.total_s;
+    case ProfileSort::kMemory:
+      return static_cast<double>(row.self_bytes);
+    case ProfileSort::kCalls:
+      return static_cast<double>(row.calls);
+  }
+  return 0;
+}
+
+}  // namespace
+
+const char* ProfileSortName(ProfileSort sort) { return kSortNames[static_cast<size_t>(sort)]; }
+
+std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
+                                      const std::vector<RecordedAllocation>& allocations,
+                                      ProfileSort sort) {
+  // An event that begins when another does and ends later is the outer one.
+  std::ranges::stable_sort(events, [](const RecordedEvent& a, const RecordedEvent& b) {
+    return std::tuple(a.thread, a.begin_ns, -a.end_ns) <
+           std::tuple(b.thread, b.begin_ns, -b.end_ns);
+  });
+  std::map<uint64_t, std::vector<RecordedAllocation>> by_thread;
+  for (const RecordedAllocation& one : allocations) by_thread[one.thread].push_back(one);
+  for (auto& [thread, list] : by_thread) {
+    std::ranges::stable_sort(list, {}, &RecordedAllocation::at_ns);
+  }
+  std::map<std::string, OperatorRow> rows;
+  for (size_t i = 0; i < events.size();) {
+    const uint64_t thread = events[i].thread;
+    const std::vector<RecordedAllocation>& taken = by_thread[thread];
+    auto next = taken.begin();
+    Nesting nesting(rows);
+    for (; i < events.size() && events[i].thread == thread; ++i) {
+      if (events[i].async) {
+        OperatorRow& row = rows[RowName(events[i].name)];
+        ++row.calls;
+        row.total_s += static_cast<double>(events[i].end_ns - events[i].begin_ns) * kNanosecond;
+        continue;
+      }
+      for (; next != taken.end() && next->at_ns < events[i].begin_ns; ++next) {
+        nesting.Allocate(*next);
+      }
+      nesting.Begin(events[i]);
+    }
+    for (; next != taken.end(); ++next) nesting.Allocate(*next);
+  }
+  std::vector<OperatorRow> sorted;
+  for (auto& [name, row] : rows) {
+    row.name = name;
+    sorted.push_back(row);
+  }
+  std::ranges::stable_sort(sorted, [sort](const OperatorRow& a, const OperatorRow& b) {
+    return Key(a, sort) > Key(b, sort);
+  });
+  return sorted;
+}
+
+std::string OperatorTable(const std::vector<OperatorRow>& rows, int64_t most_rows, double wall_s,
+                          int64_t steps) {
+  const size_t shown = std::min(rows.size(), static_cast<size_t>(most_rows));
+  double self_s = 0;
+  size_t width = 8;
+  for (const OperatorRow& row : rows) self_s += row.self_s;
+  for (size_t i = 0; i < shown; ++i) width = std::max(width, rows[i].name.size());
+  width = std::min(width, kWidestName);
+  std::string text = Format("%-*s %14s %8s %14s %14s %8s %14s", static_cast<int>(width), "operator",
+                            "self", "self %", "total", "mean", "calls", "self memory");
+  for (size_t i = 0; i < shown; ++i) {
+    const OperatorRow& row = rows[i];
+    std::string name = row.name;
+    if (name.size() > width) name = name.substr(0, width - 3) + "...";
+    text +=
+        Format("\n%-*s %14s %7.2f%% %14s %14s %8lld %14s", static_cast<int>(width), name.c_str(),
+               MillisecondsText(row.self_s).c_str(), self_s > 0 ? 100 * row.self_s / self_s : 0,
+               MillisecondsText(row.total_s).c_str(),
+               MillisecondsText(row.total_s / static_cast<double>(row.calls)).c_str(),
+               static_cast<long long>(row.calls), SignedBytesText(row.self_bytes).c_str());
+  }
+  if (shown < rows.size()) text += Format("\n... and %zu more", rows.size() - shown);
+  text += Format("\nself time of all %s, in %s of wall time of %lld %s",
+                 MillisecondsText(self_s).c_str(), MillisecondsText(wall_s).c_str(),
+                 static_cast<long long>(steps), steps == 1 ? "step" : "steps");
+  return text;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,183 @@
+#include "trainer/profile/step_profiler.h"
+
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "proto/contract/run_files.h"
+#include "trainer/program/report.h"
+#include "trainer/program/run_file.h"
+#include "trainer/train_error.h"
+
+// As torch/csrc/profiler/kineto_shim.h has it, which wants an include folder of its own.
+namespace torch::autograd::profiler {
+TORCH_API void addMetadataJson(const std::string& key, const std::string& value);
+}
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+namespace profiler = torch::autograd::profiler;
+
+constexpr char kAllocation[] = "[memory]";
+
+torch::profiler::impl::ProfilerConfig Config() {
+  return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
+                                               /*report_input_shapes=*/true,
+                                               /*profile_memory=*/true);
+}
+
+const std::set<torch::profiler::impl::ActivityType> kActivities = {
+    torch::profiler::impl::ActivityType::CPU};
+
+// By the names that the profiler gives dtypes.
+int64_t BytesOfDtype(const std::string& name) {
+  if (name == "float" || name == "int") return 4;
+  if (name == "c10::BFloat16" || name == "c10::Half" || name == "short" || name == "short int") {
+    return 2;
+  }
+  return name == "double" || name == "long" || name == "long int" ? 8 : 1;
+}
+
+int64_t BytesOfInputs(const profiler::KinetoEvent& event) {
+  int64_t bytes = 0;
+  if (!event.hasShapes() || !event.hasTypes()) return bytes;
+  for (size_t i = 0; i < event.shapes().size() && i < event.dtypes().size(); ++i) {
+    if (event.dtypes()[i].empty()) continue;
+    int64_t elements = 1;
+    for (const int64_t size : event.shapes()[i]) elements *= size;
+    bytes += elements * BytesOfDtype(event.dtypes()[i]);
+  }
+  return bytes;
+}
+
+RecordedEvent ToRecorded(const profiler::KinetoEvent& event) {
+  const auto begin = static_cast<int64_t>(event.startNs());
+  return {.name = event.name(),
+          .thread = event.startThreadId(),
+          .begin_ns = begin,
+          .end_ns = begin + static_cast<int64_t>(event.durationNs()),
+          .async = event.isAsync()};
+}
+
+}  // namespace
+
+StepProfiler::StepProfiler(Options options) : options_(std::move(options)) {
+  // The profiler's library reports every machine without a GPU as an error.
+  setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
+  if (options_.trace_folder.empty()) return;
+  std::error_code error;
+  fs::create_directories(options_.trace_folder, error);
+  if (error) {
+    throw TrainError(ExitCode::kIo,
+                     "run.trace: " + options_.trace_folder + " cannot be made: " + error.message());
+  }
+}
+
+void StepProfiler::BeforeStep(int64_t index) {
+  const ProfilePhase phase = ProfilePhaseOf(options_.steps, index);
+  if (phase == ProfilePhase::kOff) return;
+  if (!prepared_) {
+    profiler::prepareProfiler(Config(), kActivities);
+    prepared_ = true;
+  }
+  if (phase != ProfilePhase::kActive) return;
+  if (!recording_) {
+    no_meter_.emplace();
+    profiler::enableProfiler(Config(), kActivities);
+    recording_ = true;
+    start_ = Clock::now();
+  }
+  // A step lasts until the next one begins. The name is what tools for PyTorch's traces look for.
+  step_.reset();
+  step_.emplace(at::RecordScope::USER_SCOPE);
+  step_->before("ProfilerStep#" + std::to_string(index));
+  ++steps_;
+}
+
+void StepProfiler::AfterStep(int64_t index) {
+  if (recording_ && ProfilePhaseOf(options_.steps, index + 1) == ProfilePhase::kOff) Stop();
+}
+
+void StepProfiler::Finish() {
+  if (recording_) Stop();
+  if (options_.rank != 0) return;
+  if (!result_) {
+    PrintLine(Format("no profile: it begins at step %lld of a run",
+                     static_cast<long long>(options_.steps.wait + options_.steps.warmup + 1)));
+    return;
+  }
+  if (options_.table) PrintLine(ProfileText(*result_, options_.steps.rows));
+  if (!options_.trace_folder.empty()) {
+    PrintLine("the trace of rank 0 is " + options_.trace_folder +
+              "/rank_0.json, those of the other ranks are beside it");
+  }
+}
+
+void StepProfiler::Stop() {
+  step_.reset();
+  recording_ = false;
+  const double wall_s = std::chrono::duration<double>(Clock::now() - start_).count();
+  profiler::addMetadataJson("distributedInfo", nlohmann::json({{"backend", "gloo"},
+                                                               {"rank", options_.rank},
+                                                               {"world_size", options_.world_size}})
+                                                   .dump());
+  const std::unique_ptr<profiler::ProfilerResult> recorded = profiler::disableProfiler();
+  no_meter_.reset();
+  result_ = Evaluate(*recorded);
+  result_->wall_s = wall_s;
+  if (options_.add_memory) options_.add_memory(*result_);
+  SaveTrace(*recorded);
+  if (!options_.rank_dir.empty()) WriteRankFile(kProfileFileName, ProfileJson(*result_));
+}
+
+ProfileResult StepProfiler::Evaluate(const profiler::ProfilerResult& recorded) const {
+  std::vector<RecordedEvent> events;
+  std::vector<RecordedAllocation> allocations;
+  std::vector<Exchanged> exchanges;
+  std::vector<Interval> compute;
+  for (const profiler::KinetoEvent& event : recorded.events()) {
+    if (event.name() == kAllocation) {
+      allocations.push_back({.thread = event.startThreadId(),
+                             .at_ns = static_cast<int64_t>(event.startNs()),
+                             .bytes = event.nBytes()});
+      continue;
+    }
+    RecordedEvent one = ToRecorded(event);
+    if (const std::optional<std::string> kind = CommunicationKind(one.name)) {
+      exchanges.push_back({*kind, BytesOfInputs(event), {one.begin_ns, one.end_ns}});
+      one.async = true;  // it may end after what began later
+    } else if (one.name.starts_with("aten::")) {
+      compute.push_back({one.begin_ns, one.end_ns});
+    }
+    events.push_back(std::move(one));
+  }
+  return {.rank = options_.rank,
+          .steps = steps_,
+          .rows = OperatorRows(std::move(events), allocations, options_.steps.sort_by),
+          .communication = Summarize(exchanges, std::move(compute))};
+}
+
+void StepProfiler::SaveTrace(profiler::ProfilerResult& recorded) const {
+  const std::string in_rank_dir = options_.rank_dir + "/" + kTraceFileName;
+  const bool asked_for = !options_.trace_folder.empty();
+  if (!asked_for && options_.rank_dir.empty()) return;
+  const std::string file =
+      asked_for ? options_.trace_folder + "/rank_" + std::to_string(options_.rank) + ".json"
+                : in_rank_dir;
+  recorded.save(file);  // which can be done once, and tells nobody of errors
+  std::error_code error;
+  const bool saved = fs::file_size(file, error) > 0 && !error;
+  if (asked_for && !saved) throw TrainError(ExitCode::kIo, "run.trace: cannot write " + file);
+  if (asked_for && !options_.rank_dir.empty()) {
+    fs::copy_file(file, in_rank_dir, fs::copy_options::overwrite_existing, error);
+  }
+  if (!options_.rank_dir.empty() && (!saved || error)) {
+    PrintLine("the job's report will lack " + in_rank_dir + ", which cannot be written");
+  }
+}
+
+}  // namespace dslaunch

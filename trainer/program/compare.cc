@@ -1,0 +1,96 @@
+#include "trainer/program/compare.h"
+
+#include <algorithm>
+
+#include "dslaunch/process_group.h"
+#include "trainer/data/dataset.h"
+#include "trainer/engine/activation_meter.h"
+#include "trainer/program/compare_table.h"
+#include "trainer/program/evaluate.h"
+#include "trainer/program/numbers.h"
+#include "trainer/program/prepare.h"
+#include "trainer/program/report.h"
+#include "trainer/program/schedule.h"
+#include "trainer/program/step.h"
+#include "trainer/program/train_batches.h"
+
+namespace dslaunch {
+namespace {
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Replaces what ranks have of their own: the mean of the losses, and the most memory of any.
+void Combine(const ProcessGroup& group, PrecisionResult& result) {
+  const MemoryBytes own = result.memory;
+  const std::vector<std::vector<double>> ranks =
+      GatherNumbers(group, RankWindow{.loss = result.loss,
+                                      .seconds = static_cast<double>(result.peak_bytes),
+                                      .bad = {},
+                                      .memory = own}
+                               .Numbers());
+  std::vector<RankWindow> windows;
+  result.peak_bytes = 0;
+  for (const std::vector<double>& numbers : ranks) {
+    windows.push_back(RankWindow::FromNumbers(numbers.data(), static_cast<int>(windows.size())));
+    result.peak_bytes = std::max(result.peak_bytes, static_cast<int64_t>(windows.back().seconds));
+  }
+  const AllWindows all = Combine(windows);
+  result.loss = all.loss;
+  result.memory = all.memory;
+}
+
+PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const ProcessGroup& group) {
+  const ActivationMeter meter;  // from before the model on
+  const std::unique_ptr<Trainee> trainee =
+      PrepareTrainee(recipe, OneSample(data), group, /*checkpointer=*/nullptr);
+  const Schedule schedule = MakeSchedule(recipe, data.size(), trainee->replicas().world_size());
+  BatchLoader batches = TrainBatches(recipe, data, *trainee, schedule);
+  trainee->SetTrain(true);
+  PrecisionResult result = {.precision = DtypeName(recipe.engine.precision.model)};
+  std::vector<double> seconds;
+  int64_t samples = 0;
+  for (int64_t step = 1; step <= schedule.total_steps; ++step) {
+    const Clock::time_point start = Clock::now();
+    PhaseTimes times;
+    const StepFacts facts = TrainStep(*trainee, batches, recipe.run, step, times);
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    samples = facts.samples;
+    result.loss = facts.loss;
+    result.skipped += facts.skipped ? 1 : 0;
+  }
+  const MemoryUse use = trainee->core().memory();
+  result.step_s = Median(std::move(seconds));
+  result.per_s =
+      static_cast<double>(samples * std::max<int64_t>(data.tokens_per_sample(), 1)) / result.step_s;
+  result.peak_bytes = meter.peak_bytes();
+  result.memory = {
+      use.parameters, use.gradients, use.buckets, use.optimizer, use.buffers, use.activations, 0};
+  Combine(group, result);
+  return result;
+}
+
+}  // namespace
+
+void ComparePrecision(const Recipe& recipe, const WorkerEnv& env) {
+  const DataSplits data = OpenData(recipe.data, recipe.model);
+  StatusPipe status(env.status_fd);
+  ProcessGroup group(env);
+  status.Ready();
+  std::vector<PrecisionResult> results;
+  for (const EngineConfig& engine : recipe.engines) {
+    Recipe one = recipe;
+    one.engine = engine;
+    results.push_back(TrainIn(one, *data.train, group));
+  }
+  if (group.rank() == 0) {
+    PrintLine(PrecisionTable(results, data.train->tokens_per_sample() > 0 ? "tokens" : "samples"));
+  }
+  group.Barrier();  // which waits longer for rank 0 than Finish would
+  group.Finish();
+}
+
+}  // namespace dslaunch

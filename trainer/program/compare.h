@@ -1,0 +1,13 @@
+// run.mode "compare_precision".
+#pragma once
+
+#include "proto/contract/worker_env.h"
+#include "trainer/config/recipe.h"
+
+namespace dslaunch {
+
+// Trains the run's steps from the same weights once in each of recipe.engines, and prints what
+// they took (compare_table.h). Keeps nothing of it.
+void ComparePrecision(const Recipe& recipe, const WorkerEnv& env);
+
+}  // namespace dslaunch
