@@ -52,6 +52,7 @@ struct Draft {
   bool eval_only = false;
   bool plan_memory = false;
   bool plan_pipeline = false;
+  bool compare_precision = false;
 };
 
 // The launch options. A command line is in the per-node style when it says --no_ssh; or, without

@@ -226,10 +226,12 @@ Result<void> CheckTrain(Draft& draft) {
   if (train.steps && train.epochs) {
     return Usage("--steps and --epochs exclude each other; give one of them");
   }
-  if (draft.eval_only + draft.plan_memory + draft.plan_pipeline > 1) {
+  if (draft.eval_only + draft.plan_memory + draft.plan_pipeline + draft.compare_precision > 1) {
     return Usage(
-        "--eval_only, --plan_memory and --plan_pipeline exclude each other; give one of them");
+        "--eval_only, --plan_memory, --plan_pipeline and --compare_precision exclude each other; "
+        "give one of them");
   }
+  if (draft.compare_precision) train.task = TrainOptions::Task::kComparePrecision;
   if (draft.plan_memory) train.task = TrainOptions::Task::kPlanMemory;
   if (draft.plan_pipeline) train.task = TrainOptions::Task::kPlanPipeline;
   if (train.pipeline_svg && !draft.plan_pipeline) {

@@ -80,8 +80,9 @@ inline constexpr int64_t kMaxRestartDelayMs = 30'000;
 
 // What `train` and `predict` give to the embedded trainer, on top of the recipe.
 struct TrainOptions {
-  enum class Task { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline };
-  Task task = Task::kTrain;           // train, --eval_only, predict, --plan_memory, --plan_pipeline
+  enum class Task { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline, kComparePrecision };
+  // train, --eval_only, predict, --plan_memory, --plan_pipeline, --compare_precision
+  Task task = Task::kTrain;
   std::optional<std::string> recipe;  // name or path, as typed
   std::optional<std::string> deepspeed_config;
   std::vector<std::string> sets;  // "key.path=value", in the order given
@@ -99,6 +100,8 @@ struct TrainOptions {
   std::optional<std::string> export_hf;
   std::optional<std::string> metrics_jsonl;
   std::optional<std::string> trace;
+  bool profile = false;
+  std::optional<std::string> profile_sort;
   std::optional<std::string> pipeline_svg;
   std::optional<double> time_limit_s;
   bool deterministic = false;

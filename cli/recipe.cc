@@ -131,6 +131,8 @@ const char* TaskName(TrainOptions::Task task) {
       return "plan_memory";
     case TrainOptions::Task::kPlanPipeline:
       return "plan_pipeline";
+    case TrainOptions::Task::kComparePrecision:
+      return "compare_precision";
   }
   return "";
 }
@@ -163,6 +165,8 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
       {"--export_hf", "run.export_hf", path(options.export_hf)},
       {"--metrics_jsonl", "run.metrics_jsonl", path(options.metrics_jsonl)},
       {"--trace", "run.trace", path(options.trace)},
+      {"--profile", "run.profile.enabled", options.profile ? Json(true) : Json()},
+      {"--profile_sort", "run.profile.sort_by", given(options.profile_sort)},
       {"--pipeline_svg", "run.pipeline_svg", path(options.pipeline_svg)},
       {"--time_limit", "run.time_limit_s", given(options.time_limit_s)},
       {"--deterministic", "run.deterministic", options.deterministic ? Json(true) : Json()},

@@ -128,6 +128,11 @@ const OptionTable& TrainOptionTable() {
        .help = "with it: draw it as a picture too",
        .read = Text<&TrainOptions::pipeline_svg>},
 
+      {.names = "--compare_precision",
+       .group = Group::kTrainLength,
+       .help = "time and memory of the run in fp32, bf16 and fp16, side by side",
+       .read = Set<&Draft::compare_precision>},
+
       {.names = "--checkpoint_dir",
        .value = "DIR",
        .group = Group::kTrainKeep,
@@ -166,6 +171,15 @@ const OptionTable& TrainOptionTable() {
        .group = Group::kTrainKeep,
        .help = "a Chrome trace of each rank",
        .read = Text<&TrainOptions::trace>},
+      {.names = "--profile",
+       .group = Group::kTrainKeep,
+       .help = "a table of what the third to fifth step spent time and memory on",
+       .read = Set<&TrainOptions::profile>},
+      {.names = "--profile_sort",
+       .value = "self_time|total_time|memory|calls",
+       .group = Group::kTrainKeep,
+       .help = "the same, with the greatest of these first",
+       .read = Text<&TrainOptions::profile_sort>},
       Help(),
   };
   return table;

@@ -222,16 +222,20 @@ TEST(ParseOptions, TrainOptions) {
 
 TEST(ParseOptions, EveryTrainOption) {
   using Task = TrainOptions::Task;
-  const TrainOptions train = Good({"train", "r.yaml", "--deepspeed_config", "ds.json",
-                                   "--plugin=libmine.so", "--init-weights", "w", "--export_hf",
-                                   "hf", "--trace", "t", "--time_limit", "1.5", "--deterministic"})
-                                 .train;
+  const TrainOptions train =
+      Good({"train", "r.yaml", "--deepspeed_config", "ds.json", "--plugin=libmine.so",
+            "--init-weights", "w", "--export_hf", "hf", "--trace", "t", "--time_limit", "1.5",
+            "--deterministic", "--profile", "--profile-sort", "memory"})
+          .train;
   EXPECT_EQ(train.task, Task::kTrain);
   EXPECT_EQ(train.deepspeed_config, "ds.json");
   EXPECT_EQ(train.plugin, "libmine.so");
   EXPECT_EQ(train.init_weights, "w");
   EXPECT_EQ(train.export_hf, "hf");
   EXPECT_EQ(train.trace, "t");
+  EXPECT_TRUE(train.profile);
+  EXPECT_EQ(train.profile_sort, "memory");
+  EXPECT_EQ(Good({"train", "--compare_precision", "r"}).train.task, Task::kComparePrecision);
   EXPECT_EQ(train.time_limit_s, 1.5);
   EXPECT_TRUE(train.deterministic);
   EXPECT_EQ(Good({"train", "--eval_only", "r"}).train.task, Task::kEvaluate);

@@ -209,6 +209,8 @@ TEST(RecipeJson, EveryOptionSetsItsKey) {
   options.init_weights = "w";
   options.export_hf = "/hf";
   options.trace = "t/";
+  options.profile = true;
+  options.profile_sort = "calls";
   options.time_limit_s = 1.5;
   options.deterministic = true;
   options.output = "p.jsonl";
@@ -219,11 +221,14 @@ TEST(RecipeJson, EveryOptionSetsItsKey) {
   EXPECT_EQ(
       Good("run: {}\n", options),
       R"({"run":{"deterministic":true,"export_hf":"/hf","init_weights":"/cwd/w","max_new_tokens":3,)"
-      R"("mode":"predict","predictions":"/cwd/p.jsonl","prompt":"To be: #1","temperature":0.0,)"
+      R"("mode":"predict","predictions":"/cwd/p.jsonl",)"
+      R"("profile":{"enabled":true,"sort_by":"calls"},"prompt":"To be: #1","temperature":0.0,)"
       R"("time_limit_s":1.5,"top_k":5,"trace":"/cwd/t/"}})");
-  for (const auto& [task, mode] : {std::pair(TrainOptions::Task::kEvaluate, "evaluate"),
-                                   std::pair(TrainOptions::Task::kPlanMemory, "plan_memory"),
-                                   std::pair(TrainOptions::Task::kPlanPipeline, "plan_pipeline")}) {
+  for (const auto& [task, mode] :
+       {std::pair(TrainOptions::Task::kEvaluate, "evaluate"),
+        std::pair(TrainOptions::Task::kPlanMemory, "plan_memory"),
+        std::pair(TrainOptions::Task::kPlanPipeline, "plan_pipeline"),
+        std::pair(TrainOptions::Task::kComparePrecision, "compare_precision")}) {
     TrainOptions other;
     other.task = task;
     EXPECT_EQ(Good("run: {steps: 3}\n", other),
