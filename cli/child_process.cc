@@ -22,6 +22,7 @@
 
 #include "agent/subprocess.h"
 #include "cli/hello.h"
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/pidfd.h"
 #include "proto/contract/signal_name.h"
 
@@ -182,7 +183,7 @@ Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline 
       ChildProcess::Start(argv, ChildProcess::Fate::kEndsWithUs);
   if (!child) {
     return Error{child.error().code,
-                 "'" + argv.front() + "' cannot be started: " + child.error().message};
+                 Quoted(argv.front()) + " cannot be started: " + child.error().message};
   }
   const UniqueFd stream = (*child)->TakeStream();
   ::shutdown(stream.get(), SHUT_WR);
@@ -200,11 +201,11 @@ Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline 
   }
   const std::optional<int> status = (*child)->WaitEnd(deadline);
   if (!status) {
-    return Error{ExitCode::kTimedOut, "'" + argv.front() + "' did not end in time"};
+    return Error{ExitCode::kTimedOut, Quoted(argv.front()) + " did not end in time"};
   }
   if (*status != 0) {
     const std::string said = OneLine((*child)->StderrTail(), 512);
-    return Error{ExitCode::kUnavailable, "'" + argv.front() + "' ended with " +
+    return Error{ExitCode::kUnavailable, Quoted(argv.front()) + " ended with " +
                                              EndInWords(*status) +
                                              (said.empty() ? "" : "; it said: " + said)};
   }

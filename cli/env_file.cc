@@ -129,9 +129,9 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
     files.push_back(std::move(file));
   }
   if (chosen != nullptr && !name.empty() && files.empty()) {
-    return Error{ExitCode::kBadInput, std::string(kEnvFileVariable) + "=" + Harmless(name) +
-                                          ": no such file in the home folder or in " + cwd +
-                                          "; make it, or unset the variable"};
+    return Error{ExitCode::kBadInput, std::string(kEnvFileVariable) + "=" + Excerpt(name) +
+                                          ": no such file in the home folder or in " +
+                                          Excerpt(cwd) + "; make it, or unset the variable"};
   }
   return files;
 }

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "proto/contract/cpu_list.h"
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -102,10 +103,11 @@ Result<void> AddFromOptions(const LaunchOptions& options, JobProgram& job) {
   for (const std::string& entry : options.env) {
     const size_t equals = entry.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return Error{ExitCode::kUsage, "--env '" + entry + "': no NAME=VALUE; as in --env MODE=fast"};
+      return Error{ExitCode::kUsage,
+                   "--env " + Quoted(entry) + ": no NAME=VALUE; as in --env MODE=fast"};
     }
     if (entry.size() >= kMaxStringBytes) {
-      return Error{ExitCode::kUsage, "--env " + entry.substr(0, equals) +
+      return Error{ExitCode::kUsage, "--env " + Excerpt(entry.substr(0, equals)) +
                                          ": the value is too long for one variable (128 KiB); put "
                                          "it in a file"};
     }
@@ -120,7 +122,7 @@ Result<void> AddFromFiles(const ProgramFacts& facts, JobProgram& job) {
     std::string names;
     for (const auto& [name, value] : file.variables) {
       if (name.size() + 1 + value.size() >= kMaxStringBytes) {
-        return Error{ExitCode::kBadInput, file.path + ": the value of " + name +
+        return Error{ExitCode::kBadInput, file.path + ": the value of " + Excerpt(name) +
                                               " is too long for one variable (128 KiB); put it in "
                                               "a file of its own"};
       }

@@ -5,6 +5,7 @@
 
 #include "cli/suggest.h"
 #include "cli/text_table.h"
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/status_line.h"
 #include "rendezvous/cause.h"
 
@@ -72,13 +73,13 @@ Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::stri
     for (size_t i = 0; i < std::min(matches.size(), kMaxNamed); ++i)
       names += (i > 0 ? ", " : "") + matches[i]->job_id;
     if (matches.size() > kMaxNamed) names += ", ...";
-    return Error{ExitCode::kUsage, "'" + text + "' is the beginning of " +
+    return Error{ExitCode::kUsage, Quoted(text) + " is the beginning of " +
                                        std::to_string(matches.size()) + " jobs (" + names +
                                        "); give more of it"};
   }
   const std::string near = Nearest(text, ids);
   return Error{ExitCode::kUsage,
-               "no job '" + text + "'" + (near.empty() ? "" : "; did you mean " + near + "?") +
+               "no job " + Quoted(text) + (near.empty() ? "" : "; did you mean " + near + "?") +
                    (near.empty() ? "; " : " ") + "dslaunch ps --all lists all jobs"};
 }
 

@@ -5,6 +5,7 @@
 #include "cli/option_table.h"
 #include "cli/option_values.h"
 #include "hostfiles/hostfile.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -83,7 +84,7 @@ void ReadLauncher(const Given& given, Draft& draft) {
 
 void ReadRdzvBackend(const Given& given, Draft& draft) {
   if (given.text.starts_with("etcd")) {
-    throw CLI::ValidationError(given.name + " " + given.text +
+    throw CLI::ValidationError(given.name + " " + Excerpt(given.text) +
                                " is not supported: nodes meet at one of them, no etcd is needed; "
                                "leave it out or give c10d");
   }

@@ -16,6 +16,7 @@
 #include "cli/recipe.h"
 #include "cli/run_file.h"
 #include "cli/suggest.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -217,7 +218,7 @@ void SayWhatCounts(const OptionLayer& line, const RunFile& file, const std::stri
   if (draft.run_file || file.launch.values.empty()) return;
   std::vector<std::string> names;
   for (const auto& [spec, values] : file.launch.values) names.emplace_back(NameOf(*spec));
-  notices.push_back(path + " gives " + NameList(names, ", "));
+  notices.push_back(Excerpt(path) + " gives " + NameList(names, ", "));
 }
 
 // Options that contradict each other. Sets the task.
@@ -296,7 +297,7 @@ void ChooseRecipe(const RunFile& file, const std::string& path, Draft& draft) {
     return;
   }
   recipe = kDefaultRecipe;
-  draft.options.notices.push_back("no recipe named, and none in " + path +
+  draft.options.notices.push_back("no recipe named, and none in " + Excerpt(path) +
                                   ": taking the built-in " + *recipe);
 }
 

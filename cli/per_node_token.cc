@@ -21,12 +21,13 @@ Result<UniqueFd> OpenTokenFile(const std::string& file) {
   UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (!fd || fstat(fd.get(), &status) != 0) {
-    return Bad("--rdzv_token_file " + Excerpt(file) +": " + std::strerror(errno) +
+    return Bad("--rdzv_token_file " + Excerpt(file) + ": " + std::strerror(errno) +
                "; make one with: (umask 077; openssl rand -hex 32 > FILE)");
   }
-  if (!S_ISREG(status.st_mode)) return Bad("--rdzv_token_file " + Excerpt(file) +": it is not a file");
+  if (!S_ISREG(status.st_mode))
+    return Bad("--rdzv_token_file " + Excerpt(file) + ": it is not a file");
   if ((status.st_mode & 077) != 0) {
-    return Bad("--rdzv_token_file " + file +
+    return Bad("--rdzv_token_file " + Excerpt(file) +
                ": other users may read it, so it is no secret; chmod 600 it");
   }
   return fd;
@@ -47,7 +48,8 @@ Result<UniqueFd> OpenTokenDescriptor(std::string_view text) {
 Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
                                              const char* fd_variable) {
   if (!file && fd_variable == nullptr) return std::optional<std::string>();
-  const std::string where = file ? "--rdzv_token_file " + *file : std::string(kTokenFdVariable);
+  const std::string where =
+      file ? "--rdzv_token_file " + Excerpt(*file) : std::string(kTokenFdVariable);
   DSL_TRY_ASSIGN(const UniqueFd fd, file ? OpenTokenFile(*file) : OpenTokenDescriptor(fd_variable));
   std::string token(kMaxTokenBytes + 1, '\0');
   size_t size = 0;

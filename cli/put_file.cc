@@ -8,19 +8,20 @@
 #include <cstring>
 #include <string_view>
 
+#include "proto/contract/harmless_text.h"
 #include "proto/contract/unique_fd.h"
 
 namespace dslaunch {
 namespace {
 
 Error CannotWrite(const std::string& path, int error_number) {
-  return {ExitCode::kIo, "cannot write " + path + ": " + std::strerror(error_number)};
+  return {ExitCode::kIo, "cannot write " + Excerpt(path) + ": " + std::strerror(error_number)};
 }
 
 }  // namespace
 
 Error FileExists(const std::string& path) {
-  return {ExitCode::kUsage, path + " exists and stays as it is; --force overwrites it"};
+  return {ExitCode::kUsage, Excerpt(path) + " exists and stays as it is; --force overwrites it"};
 }
 
 Result<void> PutFile(const std::string& path, const std::string& text, bool overwrite) {

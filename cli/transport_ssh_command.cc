@@ -17,6 +17,7 @@
 #include "cli/ssh_config.h"
 #include "cli/ssh_proxy.h"
 #include "proto/contract/backoff.h"
+#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {
@@ -47,11 +48,13 @@ bool SaysRefused(const std::string& stderr_tail) {
 // Streams the file to the program's stdin. Its early end is no error here: its exit status tells.
 Result<void> SendFile(int stream, const std::string& path, Deadline deadline) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return Error{ExitCode::kIo, "cannot open " + path + ": " + std::strerror(errno)};
+  if (!file)
+    return Error{ExitCode::kIo, "cannot open " + Excerpt(path) + ": " + std::strerror(errno)};
   std::array<char, 65536> chunk;
   while (true) {
     const ssize_t size = ::read(file.get(), chunk.data(), chunk.size());
-    if (size < 0) return Error{ExitCode::kIo, "cannot read " + path + ": " + std::strerror(errno)};
+    if (size < 0)
+      return Error{ExitCode::kIo, "cannot read " + Excerpt(path) + ": " + std::strerror(errno)};
     if (size == 0) break;
     for (ssize_t sent = 0; sent < size;) {
       const ssize_t n = ::send(stream, chunk.data() + sent, static_cast<size_t>(size - sent),
