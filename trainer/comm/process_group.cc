@@ -20,7 +20,10 @@
 namespace dslaunch {
 namespace {
 
+constexpr char kDone[] = "done";
 constexpr char kAllDone[] = "all_done";
+constexpr char kGone[] = "gone";
+constexpr std::chrono::seconds kLeaveTimeout{5};  // for ranks that only have to say that they go
 constexpr char kAllReduce[] = "an all-reduce";
 constexpr char kReduceScatter[] = "a reduce-scatter";
 
@@ -106,7 +109,7 @@ at::Tensor ReduceParts(const at::Tensor& parts, ReduceOp op) {
   std::abort();
 }
 
-std::string DoneKey(int rank) { return "done/" + std::to_string(rank); }
+std::string KeyOf(const char* what, int rank) { return what + ("/" + std::to_string(rank)); }
 
 // Gloo writes to sockets whose other end may be gone: that is to be an error, which says who is
 // gone, and not the end of this process.
@@ -324,22 +327,28 @@ void ProcessGroup::Finish() {
   // Gloo may still have bytes under way when a collective returns; closing then resets the peer's
   // connection. So every rank first says that it has all it needs, and goes when all have said so.
   const std::vector<uint8_t> yes = {1};
+  // Rank 0 hosts the store, and therefore goes last.
   const auto meet = [&] {
-    store_->set(DoneKey(rank_), yes);
-    if (rank_ == 0) {
-      std::vector<std::string> keys;
-      for (int rank = 0; rank < world_size_; ++rank) keys.push_back(DoneKey(rank));
-      store_->wait(keys, kFinishTimeout);
-      store_->set(kAllDone, yes);
-    } else {
+    store_->set(KeyOf(kDone, rank_), yes);
+    if (rank_ != 0) {
       store_->wait({kAllDone}, kFinishTimeout);
+      store_->set(KeyOf(kGone, rank_), yes);
+      return;
     }
+    std::vector<std::string> done, gone;
+    for (int rank = 1; rank < world_size_; ++rank) {
+      done.push_back(KeyOf(kDone, rank));
+      gone.push_back(KeyOf(kGone, rank));
+    }
+    store_->wait(done, kFinishTimeout);
+    store_->set(kAllDone, yes);
+    store_->wait(gone, kLeaveTimeout);
   };
   try {
     lockstep_->Wait(lockstep_->Begin("the end of the program"), meet);
   } catch (const std::exception&) {
-    // Rank 0 hosts the store and has gone, or a rank has nothing to say for a minute: this one has
-    // all it needs in either case.
+    // Rank 0 has gone, or a rank had nothing to say for that long: this one has all it needs in
+    // either case.
   }
   lockstep_.reset();
   for (const auto& subgroup : subgroups_) subgroup->shutdown();
