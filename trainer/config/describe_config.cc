@@ -209,6 +209,7 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"checkpoint", {{"tag_validation", TagValidationName(config.tag_validation)}}},
       {"dump_state", config.dump_state},
       {"memory_breakdown", config.memory_breakdown},
+      {"cuda_graph", config.cuda_graph},
       {"log_level", LogLevelName(config.log_level)}};
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -164,6 +164,12 @@ RunConfig::Mode ParseMode(JsonObject& object) {
           .value_or("train"));
 }
 
+DeviceKind ParseDevice(JsonObject& object) {
+  static const std::map<std::string, DeviceKind> kDevices = {
+      {"auto", DeviceKind::kAuto}, {"cuda", DeviceKind::kCuda}, {"cpu", DeviceKind::kCpu}};
+  return kDevices.at(object.Word("device", {"auto", "cuda", "cpu"}).value_or("auto"));
+}
+
 void ParseLength(JsonObject& object, RunConfig& run) {
   run.epochs = object.Int("epochs", 1, 1'000'000);
   run.steps = object.Int("steps", 1);
@@ -223,6 +229,7 @@ void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& ru
 RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig& data) {
   RunConfig run;
   run.mode = ParseMode(object);
+  run.device = ParseDevice(object);
   ParseLength(object, run);
   run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
   run.eval_every = object.Int("eval_every", 1);
@@ -307,6 +314,11 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
+  if (recipe.engine.cuda_graph && recipe.run.normalize_by_tokens) {
+    section("run").Fail("loss_normalization",
+                        "counts each batch's tokens, which engine.cuda_graph cannot record; leave "
+                        "one of them out");
+  }
   object.RefuseUnknown();
   return recipe;
 }

@@ -18,6 +18,7 @@
 #include <variant>
 
 #include "trainer/config/engine_config.h"
+#include "trainer/device/device_choice.h"
 
 namespace dslaunch {
 
@@ -83,6 +84,7 @@ struct DataConfig {
 };
 
 struct RunConfig {
+  DeviceKind device = DeviceKind::kAuto;  // "auto" | "cuda" | "cpu"
   std::optional<int64_t> epochs;  // one of these two; neither is needed where nothing is trained
   std::optional<int64_t> steps;   // optimizer steps
   uint64_t seed = 0;

@@ -1,10 +1,12 @@
 #include "trainer/program/train.h"
 
 #include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
 
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "dslaunch/process_group.h"
 #include "trainer/checkpoint/checkpointer.h"
@@ -48,7 +50,7 @@ class Trainer {
   // Whatever can be wrong with the input shows here, before this rank makes others wait.
   Trainer(const Recipe& recipe, const WorkerEnv& env);
 
-  void Run(const WorkerEnv& env);
+  void Run(const WorkerEnv& env, const RankDevice& device);
 
  private:
   struct Stop {
@@ -72,6 +74,7 @@ class Trainer {
   // Trains until the last step, or until all ranks know that one wishes to stop. The step it ended
   // with.
   int64_t TrainSteps();
+  void ReadAllSteps();
   void Exchange(int64_t step);
   void CheckReplicas(int64_t step);
   void Save(int64_t step);
@@ -79,6 +82,7 @@ class Trainer {
   void EvaluateAfter(const std::string& prefix);
   void LeaveEarly(int64_t step);
   void ReportEnd(const BatchLoader& batches) const;
+  std::string PeakMemoryLine() const;
   MemoryBytes Memory() const;
 
   const Recipe& recipe_;
@@ -91,9 +95,10 @@ class Trainer {
   std::optional<ProcessGroup> group_;
   std::unique_ptr<Trainee> trainee_;
   MemoryPlan plan_;
-  int64_t interval_ = 0;       // steps between the last two exchanges
-  int64_t next_exchange_ = 0;  // the step
-  int64_t equal_step_ = 0;     // the last one after which the ranks' weights were compared
+  std::vector<StepOutcome> unread_;  // of the last steps
+  int64_t interval_ = 0;             // steps between the last two exchanges
+  int64_t next_exchange_ = 0;        // the step
+  int64_t equal_step_ = 0;           // the last one after which the ranks' weights were compared
   Stop stop_;
 };
 
@@ -158,11 +163,12 @@ BatchLoader Trainer::MakeLoader() const {
                       .batches_per_epoch = schedule_.batches_per_epoch,
                       .first_batch = schedule_.first_batch,
                       .last_batch = schedule_.first_batch + steps * schedule_.accumulation_steps,
-                      .prefetch = recipe_.data.prefetch});
+                      .prefetch = recipe_.data.prefetch,
+                      .device = group_->device()});
 }
 
-void Trainer::Run(const WorkerEnv& env) {
-  group_.emplace(env);
+void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
+  group_.emplace(env, device);
   if (checkpointer_) checkpointer_->Agree(*group_);
   trainee_ = PrepareTrainee(recipe_, OneSample(*data_.train), *group_,
                             checkpointer_ ? &*checkpointer_ : nullptr);
@@ -213,6 +219,9 @@ void Trainer::Announce() const {
       static_cast<long long>(batch.accumulation_steps), WhoTrains().c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
+  if (const Accelerator* accelerator = group_->rank_device().accelerator) {
+    PrintLine("rank 0 computes on " + accelerator->Name(group_->device().index()));
+  }
   if (checkpointer_) PrintLine(checkpointer_->reason());
   if (schedule_.first_step >= schedule_.total_steps) {
     PrintLine(Format("nothing left to train: %lld of %lld steps are done",
@@ -230,10 +239,13 @@ int64_t Trainer::TrainSteps() {
   while (step < schedule_.total_steps && stop_.wish == StopWish::kNone) {
     const int64_t index = step++ - schedule_.first_step;
     if (trace_) trace_->BeforeStep(index);
-    progress_.AddStep(TrainStep(*trainee_, batches, recipe_.run, step));
+    unread_.push_back(TrainStep(*trainee_, batches, recipe_.run, step));
+    const bool exchanges = schedule_.ExchangesAfter(step) || step >= next_exchange_;
+    // A GPU that somebody waits for has nothing to do next.
+    if (exchanges || group_->device().is_cpu()) ReadAllSteps();
     if (trace_) trace_->AfterStep(index);
-    if (schedule_.ExchangesAfter(step) || step >= next_exchange_) Exchange(step);
-    progress_.WriteStatus();
+    if (exchanges) Exchange(step);
+    if (unread_.empty()) progress_.WriteStatus();
     const std::optional<int64_t> check = recipe_.run.check_replicas_every;
     if (check && step % *check == 0) CheckReplicas(step);
     if (schedule_.SavesAfter(step)) Save(step);
@@ -249,6 +261,11 @@ int64_t Trainer::TrainSteps() {
   return step;
 }
 
+void Trainer::ReadAllSteps() {
+  for (const StepFacts& facts : ReadSteps(*trainee_, std::exchange(unread_, {})))
+    progress_.AddStep(facts);
+}
+
 // Makes the ranks' losses one number, and their wishes to stop one decision.
 void Trainer::Exchange(int64_t step) {
   RankWindow own = progress_.Window();
@@ -262,7 +279,9 @@ void Trainer::Exchange(int64_t step) {
   const AllWindows all = Combine(windows);
   if (all.bad) throw TrainError(ExitCode::kBadInput, BadLossMessage(*all.bad));
   progress_.EndWindow(all);
-  interval_ = StepsUntilExchange(interval_, all.seconds / static_cast<double>(steps));
+  const double step_s = all.seconds / static_cast<double>(steps);
+  // Each exchange makes a GPU wait, so there it comes about every second.
+  interval_ = StepsUntilExchange(interval_, group_->device().is_cpu() ? step_s : step_s / 10);
   next_exchange_ = step + interval_;
   stop_ = {all.stop, all.stop_rank};
 }
@@ -330,6 +349,7 @@ void Trainer::LeaveEarly(int64_t step) {
 void Trainer::ReportEnd(const BatchLoader& batches) const {
   const std::string waited = DataWaitLine(batches.waited_s(), progress_.training_s());
   if (!waited.empty() && Rank0() && TellsInfo()) PrintLine(waited);
+  if (!group_->device().is_cpu() && Rank0() && TellsInfo()) PrintLine(PeakMemoryLine());
   if (!recipe_.engine.memory_breakdown) return;
   std::vector<RankWindow> windows;
   RankWindow own;
@@ -340,6 +360,13 @@ void Trainer::ReportEnd(const BatchLoader& batches) const {
   if (Rank0()) PrintLine(ComparisonText(plan_, Combine(windows).memory));
 }
 
+std::string Trainer::PeakMemoryLine() const {
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto bytes = at::accelerator::getDeviceStats(group_->device().index()).allocated_bytes;
+  return Format("rank 0's GPU held at most %.2f GiB of tensors",
+                static_cast<double>(bytes[kAll].peak) / (1 << 30));
+}
+
 MemoryBytes Trainer::Memory() const {
   const MemoryUse use = trainee_->core().memory();
   return {use.parameters, use.gradients,   use.buckets,   use.optimizer,
@@ -348,6 +375,8 @@ MemoryBytes Trainer::Memory() const {
 
 }  // namespace
 
-void Train(const Recipe& recipe, const WorkerEnv& env) { Trainer(recipe, env).Run(env); }
+void Train(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
+  Trainer(recipe, env).Run(env, device);
+}
 
 }  // namespace dslaunch

@@ -18,8 +18,9 @@ constexpr int64_t kSumElements = 1 << 16;
 // have been read.
 void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
   const at::ScalarType dtype = at::promote_types(parts[0].scalar_type(), at::kFloat);
-  for (int64_t start = 0; start < sum.numel(); start += kSumElements) {
-    const int64_t end = std::min(start + kSumElements, sum.numel());
+  const int64_t step = sum.is_cpu() ? kSumElements : std::max<int64_t>(sum.numel(), 1);
+  for (int64_t start = 0; start < sum.numel(); start += step) {
+    const int64_t end = std::min(start + step, sum.numel());
     at::Tensor total = parts[0].slice(0, start, end).to(dtype);
     for (size_t i = 1; i < parts.size(); ++i) {
       const bool last = i + 1 == parts.size();
@@ -35,7 +36,8 @@ void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
 
 void PendingExchange::Wait() {
   for (size_t i = 0; i < work_.size(); ++i) {
-    WithContext("waiting for rank " + std::to_string(peers_[i]),
+    WithContext(peers_.empty() ? "waiting for the other ranks"
+                               : "waiting for rank " + std::to_string(peers_[i]),
                 [&] { lockstep_->Wait(exchange_, work_[i]); });
   }
   if (sum_.defined()) {
@@ -56,6 +58,15 @@ std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gath
     const int64_t n = gathered[i].flat.numel() / world_size();
     return gathered[i].flat.narrow(0, n * rank, n);
   };
+  if (!gathered.empty() && !gathered[0].flat.is_cpu()) {
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      at::Tensor own = part(i, rank());
+      BeginCollective(gathered[i].what, exchanges[i]);
+      exchanges[i].work_.push_back(group_.c10d_group()->_allgather_base(gathered[i].flat, own));
+      exchanges[i].held_ = {gathered[i].flat};
+    }
+    return exchanges;
+  }
   for (size_t i = 0; i < gathered.size(); ++i) {
     Offer([&](int) { return part(i, rank()); }, gathered[i].channel, gathered[i].what,
           exchanges[i]);
@@ -70,6 +81,17 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
                                              int channel, const std::string& what) const {
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
+  if (!message.is_cpu()) {
+    at::Tensor from = message, to = at::empty_like(message);
+    std::vector<int64_t> equal_parts;
+    BeginCollective(what, exchange);
+    exchange.work_.push_back(
+        group_.c10d_group()->alltoall_base(to, from, equal_parts, equal_parts));
+    exchange.held_ = {from};
+    exchange.parts_ = to.chunk(world_size());
+    exchange.sum_ = sum;
+    return exchange;
+  }
   const std::vector<at::Tensor> sent = message.chunk(world_size());
   const at::Tensor received = at::empty({world_size() - 1, sum.numel()}, message.options());
   for (int64_t i = 0; i < world_size(); ++i) {
@@ -97,10 +119,14 @@ void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& par
   }
 }
 
-void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,
-                          const std::string& what, PendingExchange& exchange) const {
+void ShardExchange::BeginCollective(const std::string& what, PendingExchange& exchange) const {
   exchange.lockstep_ = &group_.lockstep();
   exchange.exchange_ = group_.lockstep().Begin(what);
+}
+
+void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,
+                          const std::string& what, PendingExchange& exchange) const {
+  BeginCollective(what, exchange);
   BeginWithEach(part, exchange, [&](std::vector<at::Tensor>& from, int peer) {
     return group_.c10d_group()->send(from, peer, channel + 1);
   });

@@ -152,6 +152,8 @@ class EngineCore {
   double step_lr() const;  // of the last step
   // Of the last step: L2 of the averaged gradient, before clipping. Not finite where skipped.
   double grad_norm() const;
+  // The same as a scalar in fp64 where it was computed, for who does not want to wait for a GPU.
+  at::Tensor grad_norm_there() const;
   double loss_scale() const;       // of the next step; 1 without a scaler
   double step_loss_scale() const;  // of the last step
   // Of the step so far, or of the last one: seconds from the start of each forward pass until the
@@ -169,6 +171,17 @@ class EngineCore {
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
   const EngineRanks& ranks() const;    // for who knows trainer/engine/engine_ranks.h
+
+  // Where the engine does not wait for a GPU it does not know whether a step's gradient was finite:
+  // who reads grad_norm_there() tells it, of each step and in their order, before a checkpoint is
+  // saved. Returns what skip_reason() would have said.
+  std::string SawGradNorm(double norm);
+
+  // For a step that is recorded and replayed ("cuda_graph"). The first before each step, however it
+  // is made; the second in place of the calls of a step whose work a replay has done. Its
+  // gradient's norm is what grad_norm_there() gave in the recording.
+  void PrepareStep();
+  void StepReplayed(const at::Tensor& grad_norm);
 
   // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The
   // second also takes up where a run was.
