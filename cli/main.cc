@@ -40,6 +40,7 @@
 #include "cli/terminal.h"
 #include "cli/transport_local.h"
 #include "cli/transport_ssh.h"
+#include "proto/contract/cuda_plugin.h"
 
 namespace dslaunch {
 namespace {
@@ -80,6 +81,11 @@ std::filesystem::path BinaryFolder() {
 Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
   RecipeRequest request;
   request.options = options.train;
+  if (options.device != DeviceChoice::kAuto) {
+    const bool cuda = options.device == DeviceChoice::kCuda;
+    request.options.sets.insert(request.options.sets.begin(),
+                                std::string("run.device=") + (cuda ? "cuda" : "cpu"));
+  }
   request.cwd = cwd;
   request.recipe_dirs = {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
   return LoadRecipe(request);
@@ -121,13 +127,14 @@ Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
 }
 
 // The trainer must not be shown as training on GPUs that it does not use.
-Result<DeviceChoice> DeviceFor(const LaunchOptions& options) {
-  if (options.mode != LaunchOptions::Mode::kTrain) return options.device;
-  if (options.device == DeviceChoice::kCuda) {
-    return Error{ExitCode::kUsage,
-                 "train --device cuda: the embedded trainer of this version computes on CPUs only; "
-                 "leave --device out, "
-                 "or start a program of yours on the GPUs"};
+Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
+  if (!trains || !FindCudaPlugin(BinaryFolder()).empty()) return asked;
+  if (asked == DeviceChoice::kCuda) {
+    return Error{
+        ExitCode::kUsage,
+        "train --device cuda: this dslaunch was built without CUDA (" +
+            std::string(kCudaPluginFile) + " is not beside it); build it against a " +
+            "LibTorch with CUDA (README, \"GPUs\"), or leave --device out to train on CPUs"};
   }
   return DeviceChoice::kCpu;
 }
@@ -195,7 +202,8 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.ranks, MakeRankOptions(options));
   if (options.save_pid) session.save_pid = static_cast<uint32_t>(getpid());
   session.job_id = NewJobId();
-  DSL_TRY_ASSIGN(session.device, DeviceFor(options));
+  DSL_TRY_ASSIGN(session.device,
+                 DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
   session.timeouts = MakeTimeouts(options);
   session.detach = options.detach;
   session.shown = {options.tee, options.local_ranks_shown, options.log_only};
@@ -272,7 +280,7 @@ Result<int> DoctorCommandMain(const std::vector<std::string>& words,
   DSL_TRY_ASSIGN(request.cwd, WorkingDirectory());
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   DSL_TRY_ASSIGN(request.ssh, MakeSshOptions(command.launch.ssh_command));
-  request.device = command.trains ? DeviceChoice::kCpu : command.launch.device;
+  DSL_TRY_ASSIGN(request.device, DeviceFor(command.trains, command.launch.device));
   request.trains = command.trains;
   request.json = command.launch.json;
   request.connect_timeout = milliseconds(command.launch.connect_timeout_ms);

@@ -31,6 +31,14 @@ def recipe(model="mlp", optimizer=None, engine=None, run=None, data=None):
     return result
 
 
+def device_of(text):
+    """run.device of a recipe, which may be anything."""
+    try:
+        return json.loads(text)["run"].get("device")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
 def held_port():
     """A port that is bound but not listened on, so that nobody else is given it; rank 0 still can bind it."""
     holder = socket.socket()
@@ -60,6 +68,8 @@ class Job:
         for rank in range(world):
             text = json.dumps((recipe_of_rank or {}).get(rank, recipe_json))
             env = environment(rank, world, local_world or world, port)
+            if device_of(text) != "cuda":
+                env["CUDA_VISIBLE_DEVICES"] = ""  # what is compared is computed on the CPU
             env.update((env_of_rank or {}).get(rank, {}))
             out, err, status = (tempfile.TemporaryFile("w+") for _ in range(3))
             self.files.append((out, err, status))

@@ -25,8 +25,9 @@ void FromTheLeft(const std::vector<at::Tensor>& parts, const at::Tensor& result,
 
 void AddUp(const std::vector<at::Tensor>& parts, const at::Tensor& sum) {
   const at::ScalarType dtype = SumType(parts[0].scalar_type());
-  for (int64_t start = 0; start < sum.numel(); start += kSumElements) {
-    const int64_t end = std::min(start + kSumElements, sum.numel());
+  const int64_t step = sum.is_cpu() ? kSumElements : std::max<int64_t>(sum.numel(), 1);
+  for (int64_t start = 0; start < sum.numel(); start += step) {
+    const int64_t end = std::min(start + step, sum.numel());
     at::Tensor total = parts[0].slice(0, start, end).to(dtype);
     for (size_t i = 1; i < parts.size(); ++i) {
       const bool last = i + 1 == parts.size();

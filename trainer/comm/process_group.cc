@@ -14,6 +14,7 @@
 #include "trainer/comm/gloo_backend.h"
 #include "trainer/comm/lockstep.h"
 #include "trainer/comm/shm/shm_backend.h"
+#include "trainer/device/accelerator.h"
 #include "trainer/program/explain.h"
 #include "trainer/train_error.h"
 
@@ -31,15 +32,17 @@ constexpr char kReduceScatter[] = "a reduce-scatter";
   throw TrainError(ExitCode::kUsage, std::string(call) + ": " + problem);
 }
 
-void CheckTensor(const char* call, const at::Tensor& tensor) {
+void CheckTensor(const char* call, const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined()) Refuse(call, "the tensor is undefined");
-  if (tensor.device().is_cpu() && tensor.layout() == at::kStrided) return;
+  const bool placed = tensor.device().is_cpu() || tensor.device() == device;
+  if (placed && tensor.layout() == at::kStrided) return;
   Refuse(call, "the tensor is " + c10::str(tensor.layout(), " on ", tensor.device()) +
-                   "; the ranks exchange dense CPU tensors");
+                   "; the ranks exchange dense CPU tensors" +
+                   (device.is_cpu() ? "" : " and those on " + device.str()));
 }
 
-void CheckReduction(const char* call, const at::Tensor& tensor, ReduceOp op) {
-  CheckTensor(call, tensor);
+void CheckReduction(const char* call, const at::Tensor& tensor, ReduceOp op, c10::Device device) {
+  CheckTensor(call, tensor, device);
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -74,7 +77,8 @@ at::Tensor Dense(const at::Tensor& tensor) {
 // The memory of a contiguous tensor, for what only moves values: Gloo knows few dtypes. Valid as
 // long as `tensor`.
 at::Tensor Bytes(const at::Tensor& tensor) {
-  return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, at::kByte);
+  return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())},
+                       at::TensorOptions(tensor.device()).dtype(at::kByte));
 }
 
 c10d::ReduceOp ToC10d(ReduceOp op) {
@@ -152,14 +156,18 @@ std::vector<size_t> FromZero(int count) {
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(const WorkerEnv& env)
-    : ProcessGroup(MakeStore(env), env.rank, FromZero(env.world_size), "world") {}
+ProcessGroup::ProcessGroup(const WorkerEnv& env) : ProcessGroup(env, RankDevice{}) {}
+ProcessGroup::ProcessGroup(const WorkerEnv& env, const RankDevice& device)
+    : ProcessGroup(MakeStore(env), env.rank, FromZero(env.world_size), "world",
+                   std::make_shared<RankDevice>(device)) {}
 
 ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
-                           std::vector<size_t> job_ranks, const std::string& name)
+                           std::vector<size_t> job_ranks, const std::string& name,
+                           std::shared_ptr<const RankDevice> device)
     : rank_(rank),
       world_size_(static_cast<int>(job_ranks.size())),
       job_ranks_(std::move(job_ranks)),
+      device_(std::move(device)),
       store_(std::move(store)),
       group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
       lockstep_(std::make_unique<Lockstep>(store_, rank_, job_ranks_)) {
@@ -178,8 +186,16 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
   }
   group_->setBackend(c10::DeviceType::CPU, type, backend);
   group_->setDefaultBackend(type);
+  if (!device_->device.is_cpu()) {
+    group_->setBackend(device_->device.type(), Type::NCCL,
+                       device_->accelerator->MakeBackend(
+                           c10::make_intrusive<c10d::PrefixStore>("accelerator", store_), rank_,
+                           world_size_, kCollectiveTimeout));
+  }
   group_->setGroupName(name);
 }
+
+c10::Device ProcessGroup::device() const { return device_->device; }
 
 ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::string& name) const {
   std::vector<size_t> job_ranks;
@@ -192,7 +208,7 @@ ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::st
     Refuse("Subgroup", "rank " + std::to_string(rank_) + " is not among those of " + name);
   }
   ProcessGroup group(c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_),
-                     static_cast<int>(own - ranks.begin()), std::move(job_ranks), name);
+                     static_cast<int>(own - ranks.begin()), std::move(job_ranks), name, device_);
   group.is_subgroup_ = true;
   subgroups_.push_back(group.group_);
   return group;
@@ -219,7 +235,7 @@ std::string ProcessGroup::NewKey(const std::string& purpose) const {
 }
 
 void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
-  CheckReduction("AllReduce", tensor, op);
+  CheckReduction("AllReduce", tensor, op, device());
   if (tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> tensors = {Dense(tensor)};
@@ -232,7 +248,7 @@ void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
 }
 
 void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
-  CheckTensor("Broadcast", tensor);
+  CheckTensor("Broadcast", tensor, device());
   CheckRank("Broadcast", "root", root, world_size_);
   if (tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
@@ -246,7 +262,7 @@ void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
 }
 
 at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
-  CheckTensor("AllGather", tensor);
+  CheckTensor("AllGather", tensor, device());
   const at::NoGradGuard no_grad;
   const at::Tensor dense = Dense(tensor);
   std::vector<int64_t> shape = tensor.sizes().vec();
@@ -261,7 +277,7 @@ at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
 }
 
 at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) const {
-  CheckReduction("ReduceScatter", tensor, op);
+  CheckReduction("ReduceScatter", tensor, op, device());
   if (tensor.dim() == 0 || tensor.size(0) != world_size_) {
     Refuse("ReduceScatter",
            c10::str("the tensor has the shape ", tensor.sizes(),
@@ -290,7 +306,7 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
 }
 
 void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
-  CheckTensor("Send", tensor);
+  CheckTensor("Send", tensor, device());
   CheckRank("Send", "to", to, world_size_);
   if (to == rank_) Refuse("Send", "rank " + std::to_string(to) + " sends to itself");
   if (tensor.numel() == 0) return;
@@ -300,7 +316,7 @@ void ProcessGroup::Send(const at::Tensor& tensor, int to) const {
 }
 
 void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
-  CheckTensor("Recv", tensor);
+  CheckTensor("Recv", tensor, device());
   CheckRank("Recv", "from", from, world_size_);
   if (from == rank_) Refuse("Recv", "rank " + std::to_string(from) + " receives from itself");
   if (tensor.numel() == 0) return;

@@ -237,6 +237,7 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"wall_clock_breakdown", config.monitors.wall_clock_breakdown},
       {"dump_state", config.dump_state},
       {"memory_breakdown", config.memory_breakdown},
+      {"cuda_graph", config.cuda_graph},
       {"log_level", LogLevelName(config.log_level)}};
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -81,6 +81,32 @@ LogLevel ParseLogLevel(JsonObject& object) {
       std::begin(kLogLevels));
 }
 
+// What keeps a step from being recorded; empty: nothing in the configuration does.
+std::string CudaGraphProblem(const EngineConfig& engine) {
+  using Type = OptimizerConfig::Type;
+  if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
+  if (engine.zero.stage == 3) return "zero_optimization.stage 3, which decides what to gather";
+  if (engine.zero.offload_optimizer.device != OffloadDevice::kNone) {
+    return "zero_optimization.offload_optimizer, which computes on the CPU";
+  }
+  if (engine.precision.loss_scaler) return "a loss scale, which each step decides on; take bf16";
+  if (engine.optimizer && engine.optimizer->type != Type::kAdam &&
+      engine.optimizer->type != Type::kAdamW) {
+    return "the optimizer " + engine.optimizer->name + "; take Adam or AdamW";
+  }
+  if (ScheduledMomentum(engine.scheduler.schedule, 0)) {
+    return "the scheduler " + engine.scheduler.name + ", which changes betas";
+  }
+  return "";
+}
+
+bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
+  if (!object.Bool("cuda_graph").value_or(false)) return false;
+  const std::string problem = CudaGraphProblem(engine);
+  if (!problem.empty()) object.Fail("cuda_graph", "cannot be had with " + problem);
+  return true;
+}
+
 }  // namespace
 
 const char* TagValidationName(TagValidation validation) {
@@ -162,6 +188,7 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.dump_state = object.Bool("dump_state").value_or(false);
   engine.memory_breakdown = object.Bool("memory_breakdown").value_or(false);
   engine.log_level = ParseLogLevel(object);
+  engine.cuda_graph = ParseCudaGraph(object, engine);
   // Whether ZeRO may take an optimizer that nobody tried it with; here all were.
   object.Bool("zero_allow_untested_optimizer");
   RefuseUnsupportedKeys(object);

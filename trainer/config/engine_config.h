@@ -60,6 +60,7 @@ struct EngineConfig {
   bool dataloader_drop_last = false;
   bool dump_state = false;               // print the resolved configuration at the start
   bool memory_breakdown = false;         // print memory by category at the start and the end
+  bool cuda_graph = false;               // record a step once and replay it
   LogLevel log_level = LogLevel::kInfo;  // of what rank 0 tells besides results and errors
 };
 

@@ -168,6 +168,12 @@ RunConfig::Mode ParseMode(JsonObject& object) {
                        .value_or("train"));
 }
 
+DeviceKind ParseDevice(JsonObject& object) {
+  static const std::map<std::string, DeviceKind> kDevices = {
+      {"auto", DeviceKind::kAuto}, {"cuda", DeviceKind::kCuda}, {"cpu", DeviceKind::kCpu}};
+  return kDevices.at(object.Word("device", {"auto", "cuda", "cpu"}).value_or("auto"));
+}
+
 void ParseLength(JsonObject& object, RunConfig& run) {
   run.epochs = object.Int("epochs", 1, 1'000'000);
   run.steps = object.Int("steps", 1);
@@ -254,6 +260,7 @@ std::optional<ProfileConfig> ParseProfile(JsonObject object) {
 RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig& data) {
   RunConfig run;
   run.mode = ParseMode(object);
+  run.device = ParseDevice(object);
   ParseLength(object, run);
   run.seed = static_cast<uint64_t>(object.Int("seed", 0).value_or(0));
   run.eval_every = object.Int("eval_every", 1);
@@ -367,6 +374,11 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   recipe.engine = ParseEngine(json, object, needs_batches ? ranks : 0);
   if (recipe.run.mode == RunConfig::Mode::kComparePrecision) {
     recipe.engines = EnginesByPrecision(json, source, ranks);
+  }
+  if (recipe.engine.cuda_graph && recipe.run.normalize_by_tokens) {
+    section("run").Fail("loss_normalization",
+                        "counts each batch's tokens, which engine.cuda_graph cannot record; leave "
+                        "one of them out");
   }
   object.RefuseUnknown();
   return recipe;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "trainer/config/engine_config.h"
+#include "trainer/device/device_choice.h"
 #include "trainer/profile/operator_table.h"
 
 namespace dslaunch {
@@ -94,6 +95,7 @@ struct ProfileConfig {
 };
 
 struct RunConfig {
+  DeviceKind device = DeviceKind::kAuto;  // "auto" | "cuda" | "cpu"
   std::optional<int64_t> epochs;  // one of these two; neither is needed where nothing is trained
   std::optional<int64_t> steps;   // optimizer steps
   uint64_t seed = 0;

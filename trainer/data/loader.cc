@@ -1,5 +1,7 @@
 #include "trainer/data/loader.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -22,6 +24,7 @@ class BatchReader {
       : dataset_(dataset),
         batch_size_(static_cast<size_t>(options.batch_size)),
         batches_per_epoch_(options.batches_per_epoch),
+        device_(options.device),
         sampler_(options.sampler) {}
   BatchReader(const Dataset& dataset, std::vector<int64_t> indices, int64_t batch_size)
       : dataset_(dataset),
@@ -30,6 +33,13 @@ class BatchReader {
         indices_(std::move(indices)) {}
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
+
+  // In the thread that trains.
+  Batch Place(const Batch& batch) const {
+    if (device_.is_cpu()) return batch;
+    return {batch.inputs.to(device_, /*non_blocking=*/true),
+            batch.targets.to(device_, /*non_blocking=*/true)};
+  }
 
   Batch Read(int64_t batch) {
     if (sampler_) {
@@ -44,14 +54,20 @@ class BatchReader {
       throw std::out_of_range("there are no more samples");
     }
     const size_t begin = static_cast<size_t>(batch) * batch_size_;
-    return dataset_.Fetch(
-        std::span(indices_).subspan(begin, std::min(batch_size_, indices_.size() - begin)));
+    return Pinned(dataset_.Fetch(
+        std::span(indices_).subspan(begin, std::min(batch_size_, indices_.size() - begin))));
   }
 
  private:
+  Batch Pinned(Batch batch) const {
+    if (!device_.is_cuda()) return batch;
+    return {batch.inputs.pin_memory(), batch.targets.pin_memory()};
+  }
+
   const Dataset& dataset_;
   size_t batch_size_;
   int64_t batches_per_epoch_;
+  c10::Device device_ = c10::kCPU;
   std::optional<DistributedSampler> sampler_;
   int64_t epoch_ = -1;            // whose indices these are
   std::vector<int64_t> indices_;  // of one epoch
@@ -83,6 +99,7 @@ class BatchLoader::Impl {
   Batch Next() {
     const Clock::time_point start = Clock::now();
     Batch batch = next_ < read_ahead_end_ ? TakeReady() : reader_.Read(next_);
+    batch = reader_.Place(batch);
     ++next_;
     waited_s_ += std::chrono::duration<double>(Clock::now() - start).count();
     return batch;

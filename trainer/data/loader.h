@@ -2,6 +2,8 @@
 // could have had.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -21,6 +23,9 @@ class BatchLoader {
     int64_t first_batch = 0;        // micro-batches since the first epoch began
     int64_t last_batch = 0;         // one past the last that is read ahead
     int64_t prefetch = 0;           // micro-batches kept ready; 0: read when asked for, no thread
+    // Where batches are wanted. For a GPU they are read into pinned memory, from which the current
+    // stream copies them: Next() does not wait for that.
+    c10::Device device = c10::kCPU;
   };
 
   // Epoch after epoch, without an end. `dataset` must outlive this.

@@ -80,11 +80,18 @@ bool EngineCore::skipped() const { return impl_->skipped_; }
 const std::string& EngineCore::skip_reason() const { return impl_->skip_reason_; }
 double EngineCore::lr() const { return impl_->optimizer_->lr(); }
 double EngineCore::step_lr() const { return impl_->step_lr_; }
-double EngineCore::grad_norm() const { return impl_->grad_norm_; }
+double EngineCore::grad_norm() const {
+  return impl_->norm_there_.defined() ? impl_->norm_there_.item<double>() : impl_->grad_norm_;
+}
+at::Tensor EngineCore::grad_norm_there() const {
+  return impl_->norm_there_.defined() ? impl_->norm_there_
+                                      : at::scalar_tensor(impl_->grad_norm_, at::kDouble);
+}
 double EngineCore::loss_scale() const { return impl_->loss_scale(); }
 double EngineCore::step_loss_scale() const { return impl_->step_loss_scale_; }
 double EngineCore::compute_s() const { return impl_->compute_s_; }
 MemoryUse EngineCore::memory() const { return impl_->memory(); }
+const MemoryUse& EngineCore::memory_at_backward() const { return impl_->at_backward_; }
 
 std::vector<TensorPart> EngineCore::ModelState() const { return impl_->ModelState(); }
 std::vector<TensorPart> EngineCore::OptimizerState() const { return impl_->OptimizerState(); }
@@ -92,6 +99,9 @@ EngineProgress EngineCore::progress() const { return impl_->progress(); }
 const EngineConfig& EngineCore::config() const { return impl_->config_; }
 const ProcessGroup& EngineCore::group() const { return *impl_->ranks_.world; }
 const EngineRanks& EngineCore::ranks() const { return impl_->ranks_; }
+std::string EngineCore::SawGradNorm(double norm) { return impl_->SawGradNorm(norm); }
+void EngineCore::PrepareStep() { impl_->optimizer_->Prepare(); }
+void EngineCore::StepReplayed(const at::Tensor& grad_norm) { impl_->StepReplayed(grad_norm); }
 void EngineCore::WeightsChanged() { impl_->states_->Publish(); }
 void EngineCore::Resume(const EngineProgress& progress) { impl_->Resume(progress); }
 

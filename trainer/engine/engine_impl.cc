@@ -55,6 +55,12 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
     scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
   }
   TieParameters();
+  const OptimizerConfig::Type type = OptimizerOf(config).type;
+  const bool is_adam =
+      type == OptimizerConfig::Type::kAdam || type == OptimizerConfig::Type::kAdamW;
+  if (is_adam && (config.cuda_graph || !ranks.world->device().is_cpu())) {
+    optimizer_->MakeReplayable();
+  }
 }
 
 // Gives all stages the values of the one whose copy counts.
@@ -160,9 +166,11 @@ void EngineCore::Impl::MeterBegin() {
 void EngineCore::Impl::MeterBackward() {
   if (!meter_) return;
   const int64_t live = meter_->live_bytes() - states_->memory().parameters;
-  if (live - live_before_ < activations_) return;
-  activations_ = live - live_before_;
-  allocated_ = meter_->live_bytes();
+  if (live - live_before_ < at_backward_.activations) return;
+  at_backward_.activations = live - live_before_;
+  at_backward_ = memory();
+  at_backward_.buckets = states_->live_bucket_bytes();
+  at_backward_.allocated = meter_->live_bytes();
 }
 
 at::Tensor EngineCore::Impl::ScaledLoss(const at::Tensor& loss, int64_t parts) {
@@ -236,8 +244,7 @@ MemoryUse EngineCore::Impl::memory() const {
     use.optimizer += static_cast<int64_t>(state.tensor.nbytes());
   }
   use.buffers = Bytes(Unique(module_.named_buffers()));
-  use.activations = activations_;
-  use.allocated = allocated_;
+  use.activations = at_backward_.activations;
   return use;
 }
 
@@ -296,15 +303,43 @@ SumOverRanks EngineCore::Impl::SumOfShards() const {
   };
 }
 
-void EngineCore::Impl::EndStep() {
+bool EngineCore::Impl::NeverWaits() const {
+  return (config_.cuda_graph || !ranks_.world->device().is_cpu()) && ranks_.stages == 1 &&
+         !scaler_ && (!config_.precision.skip_overflow || optimizer_->replayable());
+}
+
+void EngineCore::Impl::BeginUpdate() {
   skipped_ = false;
   skip_reason_.clear();
   step_lr_ = optimizer_->lr();
   step_loss_scale_ = loss_scale();
-  TakeStep();
+}
+
+void EngineCore::Impl::EndStep() {
+  BeginUpdate();
+  if (NeverWaits()) {
+    TakeStepUnseen();
+  } else {
+    TakeStep();
+  }
   states_->Clear();
   losses_.clear();
   ++global_steps_;
+}
+
+void EngineCore::Impl::StepReplayed(const at::Tensor& grad_norm) {
+  BeginUpdate();
+  optimizer_->Replayed();
+  norm_there_ = grad_norm;
+  micro_steps_ += config_.batch.accumulation_steps;
+  ++global_steps_;
+}
+
+std::string EngineCore::Impl::SawGradNorm(double norm) {
+  if (!NeverWaits() || !config_.precision.skip_overflow || std::isfinite(norm)) return "";
+  optimizer_->Skipped();
+  ++skipped_steps_;
+  return "a gradient is not finite; the update is skipped";
 }
 
 void EngineCore::Impl::TakeStep() {
@@ -323,14 +358,39 @@ void EngineCore::Impl::TakeStep() {
     factor *= std::min(1.0, config_.gradient_clipping / (grad_norm_ + 1e-6));
   }
   if (factor != 1 && !gradients.empty()) at::_foreach_mul_(gradients, factor);
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    gradients[i] = gradients[i].to(states_->parts()[i].weight.options());
-  }
-  optimizer_->Step(gradients);
-  states_->Publish();
+  Update(gradients);
   if (scaler_) {
     scaler_ = UpdateLossScale(*config_.precision.loss_scaler, *scaler_, /*overflow=*/false).next;
   }
+}
+
+// Gradients that are not finite make no update, or else make weights and the next losses so, which
+// end the run where they are read.
+void EngineCore::Impl::TakeStepUnseen() {
+  std::vector<at::Tensor> gradients = OwnGradients();
+  norm_there_ = gradients.empty()
+                    ? at::zeros({}, at::TensorOptions(ranks_.world->device()).dtype(at::kDouble))
+                    : GradientNormThere(gradients);
+  if (states_->sharded()) {
+    at::Tensor square = norm_there_.square();
+    ranks_.world->AllReduce(square);
+    norm_there_ = square.sqrt();
+  }
+  if (config_.gradient_clipping != 0) {
+    ClipThere(gradients, norm_there_, config_.gradient_clipping);
+  }
+  if (!config_.cuda_graph) optimizer_->Prepare();  // else PrepareStep, outside of the graph
+  Update(gradients, config_.precision.skip_overflow
+                        ? norm_there_.isfinite().logical_not().to(at::kFloat)
+                        : at::Tensor());
+}
+
+void EngineCore::Impl::Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    gradients[i] = gradients[i].to(states_->parts()[i].weight.options());
+  }
+  optimizer_->Step(gradients, skip);
+  states_->Publish();
 }
 
 // Of this rank's parts; in fp32 where the weights that they update are.

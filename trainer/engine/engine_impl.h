@@ -38,6 +38,9 @@ class EngineCore::Impl {
   void EndBatch();
   void StepBatch();
 
+  void StepReplayed(const at::Tensor& grad_norm);
+  std::string SawGradNorm(double norm);
+
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
   double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
   EngineProgress progress() const;
@@ -62,6 +65,7 @@ class EngineCore::Impl {
   int64_t skipped_steps_ = 0;
   std::vector<at::Tensor> losses_;  // of the step so far
   double grad_norm_ = 0;
+  at::Tensor norm_there_;  // in place of grad_norm_ where nobody waits for it
   double step_lr_ = 0;
   double step_loss_scale_ = 1;
   bool skipped_ = false;
@@ -70,8 +74,7 @@ class EngineCore::Impl {
   double compute_s_ = 0;
   std::optional<ActivationMeter> meter_;
   int64_t live_before_ = 0;  // bytes, at the start of this pass
-  int64_t activations_ = 0;
-  int64_t allocated_ = 0;  // when they were there
+  MemoryUse at_backward_;    // with the largest activations
 
  private:
   // This rank's part of a tied parameter.
@@ -91,8 +94,14 @@ class EngineCore::Impl {
   void CheckLoss(const at::Tensor& loss) const;
   void CheckBackward(const at::Tensor& loss) const;
   at::Tensor ScaledLoss(const at::Tensor& loss, int64_t parts);
+  // Whether a step is made without waiting for the device: nothing that the host does depends on
+  // its gradients.
+  bool NeverWaits() const;
+  void BeginUpdate();
   void EndStep();
   void TakeStep();
+  void TakeStepUnseen();
+  void Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
   std::vector<at::Tensor> OwnGradients();
   void AddUpTied(std::vector<at::Tensor>& gradients) const;
   double NormOverRanks(const std::vector<at::Tensor>& gradients) const;

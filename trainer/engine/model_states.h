@@ -67,6 +67,7 @@ class ModelStates {
 
   // Of live tensors, without the optimizer's state and the model's buffers.
   virtual MemoryUse memory() const = 0;
+  virtual int64_t live_bucket_bytes() const = 0;  // of its buckets, what there is now
   // Parameters that are not trained, as this rank holds them. With the weights of parts() these are
   // the whole model but for its buffers.
   virtual std::vector<TensorPart> Frozen() const = 0;

@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -34,9 +35,10 @@ class Surroundings {
  public:
   static Surroundings Now() {
     Surroundings now;
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    now.generator_state_ = generator.get_state();
+    for (at::Generator& generator : Generators()) {
+      const std::lock_guard lock(generator.mutex());
+      now.generator_states_.push_back(generator.get_state());
+    }
     for (size_t i = 0; i < kDevices.size(); ++i) {
       now.autocast_[i] = {at::autocast::is_autocast_enabled(kDevices[i]),
                           at::autocast::get_autocast_dtype(kDevices[i])};
@@ -45,9 +47,11 @@ class Surroundings {
   }
 
   void Restore() const {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(generator_state_);
+    std::vector<at::Generator> generators = Generators();
+    for (size_t i = 0; i < generators.size(); ++i) {
+      const std::lock_guard lock(generators[i].mutex());
+      generators[i].set_state(generator_states_.at(i));
+    }
     for (size_t i = 0; i < kDevices.size(); ++i) {
       at::autocast::set_autocast_enabled(kDevices[i], autocast_[i].enabled);
       at::autocast::set_autocast_dtype(kDevices[i], autocast_[i].dtype);
@@ -60,7 +64,17 @@ class Surroundings {
     bool enabled = false;
     at::ScalarType dtype = at::ScalarType::Undefined;
   };
-  at::Tensor generator_state_;
+  // The default ones of the CPU and of the GPU that is in use.
+  static std::vector<at::Generator> Generators() {
+    std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
+    if (at::globalContext().hasCUDA()) {
+      const c10::Device device = c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
+      generators.push_back(at::globalContext().defaultGenerator(device));
+    }
+    return generators;
+  }
+
+  std::vector<at::Tensor> generator_states_;
   std::array<Autocast, kDevices.size()> autocast_;
 };
 

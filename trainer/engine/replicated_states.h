@@ -28,6 +28,7 @@ class ReplicatedStates : public ModelStates {
   void Release(const std::vector<at::Tensor>& parameters,
                std::optional<int> modifier_rank) override;
   MemoryUse memory() const override;
+  int64_t live_bucket_bytes() const override { return grad_sync_->bucket_bytes(); }
   std::vector<TensorPart> Frozen() const override;
 
  private:

@@ -13,6 +13,12 @@ namespace {
 
 using Type = OptimizerConfig::Type;
 
+// LibTorch's fused updates of Adam's kind with the learning rate as a tensor.
+using TensorLrUpdate = void (*)(at::TensorList, at::TensorList, at::TensorList, at::TensorList,
+                                at::TensorList, at::TensorList, const at::Tensor&, double, double,
+                                double, double, bool, bool, const std::optional<at::Tensor>&,
+                                const std::optional<at::Tensor>&);
+
 // The fused kernels want the number of the update beside each parameter.
 std::vector<at::Tensor> Repeated(double number, const std::vector<at::Tensor>& parameters) {
   const at::Tensor one = at::full({}, number, parameters[0].options().dtype(at::kFloat));
@@ -46,14 +52,33 @@ class FusedAdam : public Optimizer {
                               : std::vector<std::string>{"exp_avg", "exp_avg_sq"}) {}
 
  private:
+  // The correction of the averages' start from zero vanishes as updates go by, so a kernel that is
+  // told infinitely many makes none.
+  double UpdateNumber(int64_t update) const override {
+    return config_.bias_correction ? static_cast<double>(update)
+                                   : std::numeric_limits<double>::infinity();
+  }
+
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
-    // The correction of the averages' start from zero vanishes as updates go by, so a kernel that
-    // is told infinitely many makes none.
-    const double step = config_.bias_correction ? static_cast<double>(updates())
-                                                : std::numeric_limits<double>::infinity();
     const std::vector<at::Tensor> largest =
         config_.amsgrad ? group.state[2] : std::vector<at::Tensor>();
-    const std::vector<at::Tensor> steps = Repeated(step, group.parameters);
+    if (group.lr_there.defined()) {
+      if (skip_.defined()) {
+        group.updates_there.add_(1 - skip_);
+      } else {
+        group.updates_there.add_(1);
+      }
+      const std::vector<at::Tensor> steps(group.parameters.size(), group.updates_there);
+      const auto update = config_.type == Type::kAdamW
+                              ? static_cast<TensorLrUpdate>(&at::_fused_adamw_)
+                              : static_cast<TensorLrUpdate>(&at::_fused_adam_);
+      update(group.parameters, gradients, group.state[0], group.state[1], largest, steps,
+             group.lr_there, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
+             config_.amsgrad, /*maximize=*/false, /*grad_scale=*/{},
+             skip_.defined() ? std::make_optional(skip_) : std::nullopt);
+      return;
+    }
+    const std::vector<at::Tensor> steps = Repeated(UpdateNumber(updates()), group.parameters);
     if (config_.type == Type::kAdamW) {
       at::_fused_adamw_(group.parameters, gradients, group.state[0], group.state[1], largest, steps,
                         group.lr, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
@@ -207,8 +232,7 @@ class Lamb : public Optimizer {
     }
     sum_(squares);
     if (update.empty()) return {};
-    const at::Tensor norms =
-        squares.index_select(1, indices).sqrt().to(update[0].options().dtype());
+    const at::Tensor norms = squares.index_select(1, indices).sqrt().to(update[0].options());
     return {norms[0], norms[1]};
   }
 
@@ -274,8 +298,9 @@ Optimizer::Optimizer(const Inputs& inputs, std::vector<std::string> state_names)
   ApplySchedule();
 }
 
-void Optimizer::Step(const std::vector<at::Tensor>& gradients) {
+void Optimizer::Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip) {
   const at::NoGradGuard no_grad;
+  skip_ = skip;
   ++updates_;
   ++scheduled_updates_;
   for (Group& group : groups_) {
@@ -288,6 +313,33 @@ void Optimizer::Step(const std::vector<at::Tensor>& gradients) {
     for (const size_t place : group.places) own.push_back(gradients.at(place));
     Update(group, own);
   }
+  ApplySchedule();
+}
+
+void Optimizer::MakeReplayable() {
+  replayable_ = true;
+  for (Group& group : groups_) {
+    if (group.parameters.empty()) continue;
+    group.lr_there = at::zeros({}, group.parameters[0].options().dtype(at::kFloat));
+    group.updates_there = at::full_like(group.lr_there, UpdateNumber(updates_));
+  }
+}
+
+void Optimizer::Prepare() {
+  for (Group& group : groups_) {
+    if (group.lr_there.defined()) group.lr_there.fill_(group.lr);
+  }
+}
+
+void Optimizer::Replayed() {
+  ++updates_;
+  ++scheduled_updates_;
+  ApplySchedule();
+}
+
+void Optimizer::Skipped() {
+  --updates_;
+  --scheduled_updates_;
   ApplySchedule();
 }
 
@@ -306,6 +358,9 @@ std::vector<Optimizer::State> Optimizer::States() const {
 void Optimizer::SetUpdates(int64_t updates, int64_t scheduled_updates) {
   updates_ = updates;
   scheduled_updates_ = scheduled_updates;
+  for (Group& group : groups_) {
+    if (group.updates_there.defined()) group.updates_there.fill_(UpdateNumber(updates_));
+  }
   ApplySchedule();
 }
 

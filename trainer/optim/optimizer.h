@@ -49,8 +49,20 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   // One update from the gradients of all parts, in the order of MakeOptimizer's and in their
-  // dtypes. They may be changed.
-  void Step(const std::vector<at::Tensor>& gradients);
+  // dtypes. They may be changed. Of a replayable optimizer, `skip` may be an fp32 scalar beside the
+  // parameters: 1 where the update is not to be made.
+  void Step(const std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
+
+  // Adam and AdamW: from now on what changes from update to update is memory beside the parameters,
+  // so that a recorded Step can be replayed. Prepare, before each update, writes the learning rate
+  // there; the number of the update counts itself.
+  void MakeReplayable();
+  bool replayable() const { return replayable_; }
+  void Prepare();
+  // Counts an update that was a replay of a Step.
+  void Replayed();
+  // An update that was counted was not made. Until then the schedule has counted it.
+  void Skipped();
 
   // Of the parameters outside of all groups, for the next update.
   double lr() const { return lr_; }
@@ -72,15 +84,20 @@ class Optimizer {
     std::vector<size_t> indices;                 // of their parameters
     std::vector<at::Tensor> parameters;          // the parts
     std::vector<std::vector<at::Tensor>> state;  // of each of state_names_, one per part
+    // Of a replayable optimizer: fp32 scalars on the parameters' device.
+    at::Tensor lr_there, updates_there;
   };
 
   Optimizer(const Inputs& inputs, std::vector<std::string> state_names);
 
   // With updates() already counting this one, and without autograd.
   virtual void Update(Group& group, const std::vector<at::Tensor>& gradients) = 0;
+  // How many updates were made, as the kernel is to have it.
+  virtual double UpdateNumber(int64_t update) const { return static_cast<double>(update); }
   // Where other ranks have parts of the group, but this one has none.
   virtual void UpdateElsewhere(Group&) {}
 
+  at::Tensor skip_;         // of this update
   OptimizerConfig config_;  // betas as the schedule has them
   std::vector<Group> groups_;
 
@@ -89,6 +106,7 @@ class Optimizer {
 
   LrSchedule schedule_;
   std::vector<std::string> state_names_;
+  bool replayable_ = false;
   int64_t updates_ = 0;
   int64_t scheduled_updates_ = 0;
   double lr_ = 0;

@@ -3,23 +3,40 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <map>
 
 namespace dslaunch {
 namespace {
 
-double Norm(const std::vector<at::Tensor>& gradients, std::optional<at::ScalarType> dtype) {
+at::Tensor Norm(const std::vector<at::Tensor>& gradients, at::ScalarType dtype) {
   const std::vector<at::Tensor> norms = at::_foreach_norm(gradients, 2, dtype);
-  return at::linalg_vector_norm(at::stack(norms), 2, {}, false, at::kDouble).item<double>();
+  return at::linalg_vector_norm(at::stack(norms), 2, {}, false, at::kDouble);
+}
+
+at::Tensor FastNorm(const std::vector<at::Tensor>& gradients) {
+  return Norm(gradients, at::promote_types(gradients.at(0).scalar_type(), at::kFloat));
 }
 
 }  // namespace
 
 double GradientNorm(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
-  const at::ScalarType type = gradients.at(0).scalar_type();
-  const double norm = Norm(gradients, at::promote_types(type, at::kFloat));
+  const auto norm = FastNorm(gradients).item<double>();
   // Squares of finite numbers may leave fp32's range, but not double's.
-  return std::isfinite(norm) ? norm : Norm(gradients, at::kDouble);
+  return std::isfinite(norm) ? norm : Norm(gradients, at::kDouble).item<double>();
+}
+
+at::Tensor GradientNormThere(const std::vector<at::Tensor>& gradients) {
+  const at::NoGradGuard no_grad;
+  return FastNorm(gradients);
+}
+
+void ClipThere(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double limit) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor factor = (limit / (norm + 1e-6)).clamp_max(1);
+  std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
+  for (const at::Tensor& gradient : gradients) by_dtype[gradient.scalar_type()].push_back(gradient);
+  for (const auto& [dtype, tensors] : by_dtype) at::_foreach_mul_(tensors, factor.to(dtype));
 }
 
 std::optional<size_t> FirstNotFinite(const std::vector<at::Tensor>& gradients) {

@@ -121,7 +121,7 @@ void StepProfiler::Stop() {
   step_.reset();
   recording_ = false;
   const double wall_s = std::chrono::duration<double>(Clock::now() - start_).count();
-  profiler::addMetadataJson("distributedInfo", nlohmann::json({{"backend", "gloo"},
+  profiler::addMetadataJson("distributedInfo", nlohmann::json({{"backend", options_.backend()},
                                                                {"rank", options_.rank},
                                                                {"world_size", options_.world_size}})
                                                    .dump());

@@ -40,7 +40,9 @@ class StepProfiler {
     std::string rank_dir;      // for profile.json and trace.json; empty: none
     int rank = 0;
     int world_size = 1;
-    // Gives the memory of a result; called at the end of the recorded steps.
+    // Both called at the end of the recorded steps. By what ranks exchange: "gloo", "nccl", "shm".
+    std::function<std::string()> backend;
+    // Gives the memory of a result.
     std::function<void(ProfileResult&)> add_memory;
   };
   // Makes the trace's folder. Throws kIo.

@@ -4,6 +4,7 @@
 
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
+#include "trainer/device/device_memory.h"
 #include "trainer/engine/activation_meter.h"
 #include "trainer/program/compare_table.h"
 #include "trainer/program/evaluate.h"
@@ -45,6 +46,8 @@ void Combine(const ProcessGroup& group, PrecisionResult& result) {
 
 PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const ProcessGroup& group) {
   const ActivationMeter meter;  // from before the model on
+  const bool on_cpu = group.device().is_cpu();
+  if (!on_cpu) RestartDevicePeak(group.device());
   const std::unique_ptr<Trainee> trainee =
       PrepareTrainee(recipe, OneSample(data), group, /*checkpointer=*/nullptr);
   const Schedule schedule = MakeSchedule(recipe, data.size(), trainee->replicas().world_size());
@@ -56,7 +59,8 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
   for (int64_t step = 1; step <= schedule.total_steps; ++step) {
     const Clock::time_point start = Clock::now();
     PhaseTimes times;
-    const StepFacts facts = TrainStep(*trainee, batches, recipe.run, step, times);
+    const StepOutcome outcome = TrainStep(*trainee, batches, recipe.run, step, times);
+    const StepFacts facts = ReadSteps(*trainee, {outcome})[0];
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     samples = facts.samples;
     result.loss = facts.loss;
@@ -66,7 +70,7 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
   result.step_s = Median(std::move(seconds));
   result.per_s =
       static_cast<double>(samples * std::max<int64_t>(data.tokens_per_sample(), 1)) / result.step_s;
-  result.peak_bytes = meter.peak_bytes();
+  result.peak_bytes = on_cpu ? meter.peak_bytes() : DevicePeakBytes(group.device());
   result.memory = {
       use.parameters, use.gradients, use.buckets, use.optimizer, use.buffers, use.activations, 0};
   Combine(group, result);
@@ -75,10 +79,10 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
 
 }  // namespace
 
-void ComparePrecision(const Recipe& recipe, const WorkerEnv& env) {
+void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const DataSplits data = OpenData(recipe.data, recipe.model);
   StatusPipe status(env.status_fd);
-  ProcessGroup group(env);
+  ProcessGroup group(env, device);
   status.Ready();
   std::vector<PrecisionResult> results;
   for (const EngineConfig& engine : recipe.engines) {

@@ -3,11 +3,12 @@
 
 #include "proto/contract/worker_env.h"
 #include "trainer/config/recipe.h"
+#include "trainer/device/accelerator.h"
 
 namespace dslaunch {
 
 // Trains the run's steps from the same weights once in each of recipe.engines, and prints what
 // they took (compare_table.h). Keeps nothing of it.
-void ComparePrecision(const Recipe& recipe, const WorkerEnv& env);
+void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device);
 
 }  // namespace dslaunch

@@ -21,7 +21,8 @@ EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
 }
 
 void AddBatch(const Trainee& trainee, const Dataset& data, const at::Tensor& output,
-              const at::Tensor& targets, EvaluationSums& sums) {
+              const at::Tensor& cpu_targets, EvaluationSums& sums) {
+  const at::Tensor targets = cpu_targets.to(output.device());
   sums.kind = KindOf(data, output, targets);
   const AutocastScope autocast = trainee.core().Autocast();
   sums.loss += trainee.model().Loss(output, targets, at::Reduction::Sum).item<double>();

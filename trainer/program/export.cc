@@ -23,7 +23,9 @@ at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const Trainee
                  const ProcessGroup& group) {
   const auto [begin, end] = parts.equal_range(tensor.name);
   const bool everywhere = trainee.replicas().world_size() == group.world_size();
-  if (everywhere && begin != end && begin->second.replicated) return begin->second.tensor.detach();
+  if (everywhere && begin != end && begin->second.replicated) {
+    return begin->second.tensor.detach().cpu();
+  }
   at::Tensor whole = at::zeros(tensor.shape, tensor.dtype);
   for (auto item = begin; item != end; ++item) {
     const TensorPart& part = item->second;

@@ -41,16 +41,17 @@ class PipelineTrainee : public Trainee {
   bool counts() const override { return engine_.is_last_stage(); }
 
   // Every stage takes the micro-batches, to know how many samples there were.
-  double Train(const Step& step, const std::function<Batch()>& next) override {
+  at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
     target_weight_ = step.target_weight;
     std::deque<Batch> batches;
     for (int64_t i = 0; i < core().accumulation_steps(); ++i) batches.push_back(next());
     const Phase phase("batch", step.times->batch);
-    return engine_.TrainBatch([&]() -> MicroBatch {
+    const double loss = engine_.TrainBatch([&]() -> MicroBatch {
       const Batch batch = std::move(batches.front());
       batches.pop_front();
       return {{batch.inputs}, {batch.targets}};
     });
+    return at::scalar_tensor(loss, at::kDouble);
   }
 
   at::Tensor Forward(const at::Tensor& inputs) override { return engine_.Infer({inputs}).at(0); }

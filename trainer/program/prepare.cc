@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "trainer/checkpoint/rank_record.h"
+#include "trainer/comm/by_rank.h"
 #include "trainer/comm/gather_texts.h"
+#include "trainer/device/accelerator.h"
 #include "trainer/engine/module_tensors.h"
 #include "trainer/models/models.h"
 #include "trainer/models/pretrained.h"
@@ -44,6 +46,33 @@ std::vector<double> AgreedSeconds(const Recipe& recipe, const at::Tensor& sample
   at::Tensor seconds = at::tensor(own, at::kDouble);
   group.Broadcast(seconds, 0);
   return {seconds.const_data_ptr<double>(), seconds.const_data_ptr<double>() + own.size()};
+}
+
+// What ranks on GPUs cannot do, and ranks on different kinds of devices.
+void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
+  const std::vector<std::string> kinds =
+      GatherTexts(group, c10::DeviceTypeName(group.device().type(), /*lower_case=*/true));
+  if (GroupRanks(kinds).size() > 1) {
+    throw TrainError(
+        ExitCode::kUnavailable,
+        "the ranks do not compute on the same kind of device (" +
+            ByRank(
+                kinds, [](const std::string& kind) { return kind; }, group.job_ranks()) +
+            "); give --device cpu, or look why some see no GPU");
+  }
+  if (engine.cuda_graph && group.rank_device().accelerator == nullptr) {
+    throw TrainError(
+        ExitCode::kBadInput,
+        "engine.cuda_graph needs a GPU, and these ranks compute on CPUs; leave it out");
+  }
+  if (group.device().is_cpu()) return;
+  const char* const only_cpu = engine.pipeline.wanted() ? "engine.pipeline"
+                               : engine.zero.stage == 3 ? "engine.zero_optimization.stage 3"
+                                                        : nullptr;
+  if (only_cpu == nullptr) return;
+  throw TrainError(ExitCode::kBadInput,
+                   std::string(only_cpu) +
+                       " is for CPUs only in this version; leave it out, or take --device cpu");
 }
 
 // The model's weights as they would be had it been cast after it was given them.
@@ -81,6 +110,7 @@ std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe, const at::Tensor& 
                                         const ProcessGroup& group,
                                         const Checkpointer* checkpointer) {
   if (recipe.run.deterministic) UseDeterministicAlgorithms();
+  CheckDevice(recipe.engine, group);
   const std::string& weights = recipe.run.init_weights;
   std::unique_ptr<Trainee> trainee;
   const bool pipeline = recipe.engine.pipeline.wanted();
@@ -106,6 +136,7 @@ std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe, const at::Tensor& 
     at::manual_seed(recipe.run.seed);
     const std::shared_ptr<Model> model = MakeModel(recipe.model, ShapeOf(sample));
     if (!weights.empty()) InitWeights(*model, weights);
+    model->to(group.device());  // drawn on the CPU, so that every device starts from the same
     trainee = MakeWholeTrainee(recipe.engine, model, group, nullptr);
   }
   if (checkpointer != nullptr) checkpointer->Load(trainee->core());

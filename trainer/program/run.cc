@@ -7,6 +7,7 @@
 
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
+#include "trainer/device/cuda_plugin.h"
 #include "trainer/models/generate.h"
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/schedule_simulation.h"
@@ -42,10 +43,11 @@ std::optional<Checkpointer> FindWeights(const Recipe& recipe, const WorkerEnv& e
 
 // What evaluating and predicting have in common: trained weights in evaluation mode.
 template <class Work>
-void WithWeights(const Recipe& recipe, const WorkerEnv& env, const at::Tensor& sample, Work work) {
+void WithWeights(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device,
+                 const at::Tensor& sample, Work work) {
   const std::optional<Checkpointer> checkpointer = FindWeights(recipe, env);
   StatusPipe status(env.status_fd);
-  ProcessGroup group(env);
+  ProcessGroup group(env, device);
   if (checkpointer) checkpointer->Agree(group);
   const std::unique_ptr<Trainee> trainee =
       PrepareTrainee(recipe, sample, group, checkpointer ? &*checkpointer : nullptr);
@@ -62,24 +64,26 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
   return std::move(data.test);
 }
 
-void RunEvaluate(const Recipe& recipe, const WorkerEnv& env) {
+void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, OneSample(*data), [&](Trainee& trainee, const ProcessGroup& group) {
-    const Evaluation result =
-        Evaluate(trainee, *data, group, recipe.data.prefetch, [] { return StopWish::kNone; });
-    if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
-  });
+  WithWeights(
+      recipe, env, device, OneSample(*data), [&](Trainee& trainee, const ProcessGroup& group) {
+        const Evaluation result =
+            Evaluate(trainee, *data, group, recipe.data.prefetch, [] { return StopWish::kNone; });
+        if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
+      });
 }
 
-void RunPredict(const Recipe& recipe, const WorkerEnv& env) {
+void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, OneSample(*data), [&](Trainee& trainee, const ProcessGroup& group) {
-    Predict(trainee, *data, group, recipe.data.prefetch, recipe.run.predictions);
-  });
+  WithWeights(recipe, env, device, OneSample(*data),
+              [&](Trainee& trainee, const ProcessGroup& group) {
+                Predict(trainee, *data, group, recipe.data.prefetch, recipe.run.predictions);
+              });
 }
 
 // The prompt and the text that follows it, whose tokens are bytes.
-void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
+void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   if (recipe.data.type != DataConfig::Type::kText) {
     throw TrainError(ExitCode::kBadInput,
                      "run.prompt needs data.type text, whose tokens are bytes; only who made other "
@@ -87,7 +91,7 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env) {
   }
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
   const at::Tensor sample = at::zeros({1, gpt2.n_positions}, at::kLong);
-  WithWeights(recipe, env, sample, [&](Trainee& trainee, const ProcessGroup& group) {
+  WithWeights(recipe, env, device, sample, [&](Trainee& trainee, const ProcessGroup& group) {
     if (group.rank() != 0 && !trainee.core().ForwardIsCollective()) return;
     std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
     const std::vector<int64_t> more =
@@ -159,20 +163,21 @@ void RunPlanPipeline(const Recipe& recipe, const WorkerEnv& env) {
   file.Finish();
 }
 
-void RunMode(const Recipe& recipe, const WorkerEnv& env) {
+void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   switch (recipe.run.mode) {
     case RunConfig::Mode::kTrain:
-      return Train(recipe, env);
+      return Train(recipe, env, device);
     case RunConfig::Mode::kEvaluate:
-      return RunEvaluate(recipe, env);
+      return RunEvaluate(recipe, env, device);
     case RunConfig::Mode::kPredict:
-      return recipe.run.prompt.empty() ? RunPredict(recipe, env) : RunGenerate(recipe, env);
+      return recipe.run.prompt.empty() ? RunPredict(recipe, env, device)
+                                       : RunGenerate(recipe, env, device);
     case RunConfig::Mode::kPlanMemory:
       return RunPlanMemory(recipe, env);
     case RunConfig::Mode::kPlanPipeline:
       return RunPlanPipeline(recipe, env);
     case RunConfig::Mode::kComparePrecision:
-      return ComparePrecision(recipe, env);
+      return ComparePrecision(recipe, env, device);
   }
 }
 
@@ -210,7 +215,9 @@ void Run(const Recipe& recipe, const WorkerEnv& env) {
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
   c10::initLogging();
   try {
-    RunMode(recipe, env);
+    const bool plans = recipe.run.mode == RunConfig::Mode::kPlanMemory ||
+                       recipe.run.mode == RunConfig::Mode::kPlanPipeline;
+    RunMode(recipe, env, SelectDevice(plans ? DeviceKind::kCpu : recipe.run.device, env));
   } catch (const TrainError&) {
     throw;
   } catch (const c10::DistError& error) {

@@ -22,8 +22,8 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
 
 }  // namespace
 
-StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step,
-                    PhaseTimes& times) {
+StepOutcome TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step,
+                      PhaseTimes& times) {
   const ProcessGroup& replicas = trainee.replicas();
   const int64_t parts = trainee.core().accumulation_steps();
   Trainee::Step plan = {.seed = run.seed, .number = step, .times = &times};
@@ -36,9 +36,10 @@ StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run
     for (int64_t part = 0; part < parts; ++part) fetched.push_back(next());
     plan.target_weight = WeightOfTarget(fetched, replicas);
   }
-  StepFacts facts;
+  StepOutcome outcome;
+  StepFacts& facts = outcome.facts;
   facts.step = step;
-  facts.loss = trainee.Train(plan, [&] {
+  outcome.loss = trainee.Train(plan, [&] {
     Batch batch;
     if (fetched.empty()) {
       batch = next();
@@ -51,12 +52,34 @@ StepFacts TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run
   });
   const EngineCore& core = trainee.core();
   facts.lr = core.step_lr();
-  facts.grad_norm = core.grad_norm();
+  outcome.grad_norm = core.grad_norm_there().clone();  // the next replay of a graph writes there
   facts.loss_scale = core.step_loss_scale();
   facts.skipped = core.skipped();
   facts.skip_reason = core.skip_reason();
   facts.compute_s = core.compute_s();
-  return facts;
+  return outcome;
+}
+
+std::vector<StepFacts> ReadSteps(Trainee& trainee, const std::vector<StepOutcome>& outcomes) {
+  std::vector<at::Tensor> numbers;
+  for (const StepOutcome& outcome : outcomes) {
+    numbers.insert(numbers.end(), {outcome.loss, outcome.grad_norm.to(outcome.loss.device())});
+  }
+  std::vector<StepFacts> steps;
+  if (outcomes.empty()) return steps;
+  const at::Tensor read = at::stack(numbers).to(at::kCPU);
+  const double* number = read.const_data_ptr<double>();
+  for (const StepOutcome& outcome : outcomes) {
+    StepFacts facts = outcome.facts;
+    facts.loss = *number++;
+    facts.grad_norm = *number++;
+    if (!facts.skipped) {
+      facts.skip_reason = trainee.core().SawGradNorm(facts.grad_norm);
+      facts.skipped = !facts.skip_reason.empty();
+    }
+    steps.push_back(facts);
+  }
+  return steps;
 }
 
 }  // namespace dslaunch

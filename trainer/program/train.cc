@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 
 #include "dslaunch/process_group.h"
 #include "proto/contract/run_files.h"
 #include "trainer/checkpoint/checkpointer.h"
+#include "trainer/device/device_memory.h"
 #include "trainer/engine/activation_meter.h"
 #include "trainer/profile/comms_logger.h"
 #include "trainer/profile/flop_formula.h"
@@ -52,12 +54,17 @@ MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
   return largest;
 }
 
+MemoryBytes ToBytes(const MemoryUse& use) {
+  return {use.parameters, use.gradients,   use.buckets,   use.optimizer,
+          use.buffers,    use.activations, PeakRssBytes()};
+}
+
 class Trainer {
  public:
   // Whatever can be wrong with the input shows here, before this rank makes others wait.
   Trainer(const Recipe& recipe, const WorkerEnv& env);
 
-  void Run(const WorkerEnv& env);
+  void Run(const WorkerEnv& env, const RankDevice& device);
 
  private:
   struct Stop {
@@ -80,11 +87,12 @@ class Trainer {
   // Trains until the last step, or until all ranks know that one wishes to stop. The step it ended
   // with.
   int64_t TrainSteps();
-  StepFacts OneStep(BatchLoader& batches, int64_t step);
+  StepOutcome OneStep(BatchLoader& batches, int64_t step);
   double PeakFlopsOfAllRanks() const;
   void TellBreakdown(int64_t step);
   void WriteMonitors(double loss);
   void TellWork(double flops);
+  void ReadAllSteps();
   void Exchange(int64_t step);
   void CheckReplicas(int64_t step);
   void Save(int64_t step);
@@ -92,6 +100,7 @@ class Trainer {
   void EvaluateAfter(const std::string& prefix);
   void LeaveEarly(int64_t step);
   void ReportEnd(const BatchLoader& batches) const;
+  std::string PeakMemoryLine() const;
   MemoryBytes Memory() const;
 
   const Recipe& recipe_;
@@ -115,11 +124,12 @@ class Trainer {
   std::optional<ProcessGroup> group_;
   std::unique_ptr<Trainee> trainee_;
   MemoryPlan plan_;
-  double own_flops_ = 0;       // of this run's first step
-  bool work_told_ = false;     // all ranks know each other's
-  int64_t interval_ = 0;       // steps between the last two exchanges
-  int64_t next_exchange_ = 0;  // the step
-  int64_t equal_step_ = 0;     // the last one after which the ranks' weights were compared
+  std::vector<StepOutcome> unread_;  // of the last steps
+  double own_flops_ = 0;             // of this run's first step
+  bool work_told_ = false;           // all ranks know each other's
+  int64_t interval_ = 0;             // steps between the last two exchanges
+  int64_t next_exchange_ = 0;        // the step
+  int64_t equal_step_ = 0;           // the last one after which the ranks' weights were compared
   Stop stop_;
 };
 
@@ -162,17 +172,23 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
     if (monitors.flops_profiler) PrepareFlopsReport(*monitors.flops_profiler);
   }
   if (recipe.run.profile || !recipe.run.trace.empty()) {
-    profiler_.emplace(StepProfiler::Options{.steps = recipe.run.profile.value_or(ProfileConfig()),
-                                            .table = recipe.run.profile.has_value(),
-                                            .trace_folder = recipe.run.trace,
-                                            .rank_dir = RankDir(),
-                                            .rank = env.rank,
-                                            .world_size = env.world_size,
-                                            .add_memory = [this](ProfileResult& result) {
-                                              result.memory = Memory();
-                                              result.allocated =
-                                                  trainee_->core().memory().allocated;
-                                            }});
+    profiler_.emplace(StepProfiler::Options{
+        .steps = recipe.run.profile.value_or(ProfileConfig()),
+        .table = recipe.run.profile.has_value(),
+        .trace_folder = recipe.run.trace,
+        .rank_dir = RankDir(),
+        .rank = env.rank,
+        .world_size = env.world_size,
+        .backend =
+            [this] {
+              return group_->c10d_group()->getBackend(group_->device().type())->getBackendName();
+            },
+        .add_memory =
+            [this](ProfileResult& result) {
+              const MemoryUse& use = trainee_->core().memory_at_backward();
+              result.memory = ToBytes(use);
+              result.allocated = use.allocated;
+            }});
     meter_.emplace();
   }
 }
@@ -190,8 +206,8 @@ Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
           .schedule = schedule_};
 }
 
-void Trainer::Run(const WorkerEnv& env) {
-  group_.emplace(env);
+void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
+  group_.emplace(env, device);
   if (checkpointer_) checkpointer_->Agree(*group_);
   trainee_ = PrepareTrainee(recipe_, OneSample(*data_.train), *group_,
                             checkpointer_ ? &*checkpointer_ : nullptr);
@@ -242,6 +258,9 @@ void Trainer::Announce() const {
       static_cast<long long>(batch.accumulation_steps), WhoTrains().c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
+  if (const Accelerator* accelerator = group_->rank_device().accelerator) {
+    PrintLine("rank 0 computes on " + accelerator->Name(group_->device().index()));
+  }
   if (checkpointer_) PrintLine(checkpointer_->reason());
   if (schedule_.first_step >= schedule_.total_steps) {
     PrintLine(Format("nothing left to train: %lld of %lld steps are done",
@@ -263,11 +282,14 @@ int64_t Trainer::TrainSteps() {
   while (step < schedule_.total_steps && stop_.wish == StopWish::kNone) {
     const int64_t index = step++ - schedule_.first_step;
     if (profiler_) profiler_->BeforeStep(index);
-    progress_.AddStep(OneStep(batches, step));
+    unread_.push_back(OneStep(batches, step));
+    const bool exchanges = schedule_.ExchangesAfter(step) || step >= next_exchange_;
+    // A GPU that somebody waits for has nothing to do next.
+    if (exchanges || group_->device().is_cpu()) ReadAllSteps();
     if (profiler_) profiler_->AfterStep(index);
-    if (schedule_.ExchangesAfter(step) || step >= next_exchange_) Exchange(step);
+    if (exchanges) Exchange(step);
     TellBreakdown(step);
-    progress_.WriteStatus();
+    if (unread_.empty()) progress_.WriteStatus();
     const std::optional<int64_t> check = recipe_.run.check_replicas_every;
     if (check && step % *check == 0) CheckReplicas(step);
     if (schedule_.SavesAfter(step)) Save(step);
@@ -284,18 +306,24 @@ int64_t Trainer::TrainSteps() {
   return step;
 }
 
+void Trainer::ReadAllSteps() {
+  for (const StepFacts& facts : ReadSteps(*trainee_, std::exchange(unread_, {}))) {
+    progress_.AddStep(facts);
+  }
+}
+
 // The first one of a run counts what it computes.
-StepFacts Trainer::OneStep(BatchLoader& batches, int64_t step) {
+StepOutcome Trainer::OneStep(BatchLoader& batches, int64_t step) {
   const std::optional<FlopsProfilerConfig>& flops = recipe_.engine.monitors.flops_profiler;
   const bool first = step == schedule_.first_step + 1;
   const bool profiled = flops && step == flops->profile_step;
   std::optional<ForwardMeter> meter;
   if (first || profiled) meter.emplace(trainee_->module());
   const Clock::time_point start = Clock::now();
-  const StepFacts facts = TrainStep(*trainee_, batches, recipe_.run, step, untold_.times);
+  StepOutcome outcome = TrainStep(*trainee_, batches, recipe_.run, step, untold_.times);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   untold_.seconds += seconds;
-  untold_.compute_s += facts.compute_s;
+  untold_.compute_s += outcome.facts.compute_s;
   ++untold_.steps;
   if (first) own_flops_ = TrainingFlops(meter->flops());
   if (profiled && Rank0()) {
@@ -305,7 +333,7 @@ StepFacts Trainer::OneStep(BatchLoader& batches, int64_t step) {
                  .ranks = group_->world_size(),
                  .step_s = seconds});
   }
-  return facts;
+  return outcome;
 }
 
 // After each step.
@@ -374,7 +402,9 @@ void Trainer::Exchange(int64_t step) {
   if (!work_told_) TellWork(all.flops);
   progress_.EndWindow(all);
   if (monitors_ && monitors_->any()) WriteMonitors(all.loss / static_cast<double>(steps));
-  interval_ = StepsUntilExchange(interval_, all.seconds / static_cast<double>(steps));
+  const double step_s = all.seconds / static_cast<double>(steps);
+  // Each exchange makes a GPU wait, so there it comes about every second.
+  interval_ = StepsUntilExchange(interval_, group_->device().is_cpu() ? step_s : step_s / 10);
   next_exchange_ = step + interval_;
   stop_ = {all.stop, all.stop_rank};
 }
@@ -442,6 +472,7 @@ void Trainer::LeaveEarly(int64_t step) {
 void Trainer::ReportEnd(const BatchLoader& batches) const {
   const std::string waited = DataWaitLine(batches.waited_s(), progress_.training_s());
   if (!waited.empty() && Rank0() && TellsInfo()) PrintLine(waited);
+  if (!group_->device().is_cpu() && Rank0() && TellsInfo()) PrintLine(PeakMemoryLine());
   if (!recipe_.engine.memory_breakdown) return;
   std::vector<RankWindow> windows;
   RankWindow own;
@@ -452,14 +483,17 @@ void Trainer::ReportEnd(const BatchLoader& batches) const {
   if (Rank0()) PrintLine(ComparisonText(plan_, Combine(windows).memory));
 }
 
-MemoryBytes Trainer::Memory() const {
-  const MemoryUse use = trainee_->core().memory();
-  return {use.parameters, use.gradients,   use.buckets,   use.optimizer,
-          use.buffers,    use.activations, PeakRssBytes()};
+std::string Trainer::PeakMemoryLine() const {
+  return Format("rank 0's GPU held at most %.2f GiB of tensors",
+                static_cast<double>(DevicePeakBytes(group_->device())) / (1 << 30));
 }
+
+MemoryBytes Trainer::Memory() const { return ToBytes(trainee_->core().memory()); }
 
 }  // namespace
 
-void Train(const Recipe& recipe, const WorkerEnv& env) { Trainer(recipe, env).Run(env); }
+void Train(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
+  Trainer(recipe, env).Run(env, device);
+}
 
 }  // namespace dslaunch

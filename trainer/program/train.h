@@ -3,12 +3,13 @@
 
 #include "proto/contract/worker_env.h"
 #include "trainer/config/recipe.h"
+#include "trainer/device/accelerator.h"
 
 namespace dslaunch {
 
 // Reads the data, meets the other ranks, trains from the first step or from a checkpoint, evaluates
 // and leaves. Rank 0 reports on stdout. Throws on every rank, kPreempted, where training was
 // stopped early, once the checkpoint is on the disk.
-void Train(const Recipe& recipe, const WorkerEnv& env);
+void Train(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device);
 
 }  // namespace dslaunch

@@ -16,7 +16,8 @@ BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data, const Traine
                       .batches_per_epoch = schedule.batches_per_epoch,
                       .first_batch = schedule.first_batch,
                       .last_batch = schedule.first_batch + steps * schedule.accumulation_steps,
-                      .prefetch = recipe.data.prefetch});
+                      .prefetch = recipe.data.prefetch,
+                      .device = trainee.replicas().device()});
 }
 
 }  // namespace dslaunch

@@ -45,8 +45,9 @@ class Trainee {
     std::optional<double> target_weight = {};
   };
   // One optimizer step on core().accumulation_steps() micro-batches of this replica. The mean of
-  // their losses; the mean over the ranks of what they return is that of the step.
-  virtual double Train(const Step& step, const std::function<Batch()>& next) = 0;
+  // their losses, as a scalar in fp64 where it was computed; the mean over the ranks of what they
+  // return is that of the step.
+  virtual at::Tensor Train(const Step& step, const std::function<Batch()>& next) = 0;
 
   // The model's output in the mode that was last set, without gradients.
   virtual at::Tensor Forward(const at::Tensor& inputs) = 0;

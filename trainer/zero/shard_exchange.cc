@@ -11,7 +11,8 @@
 namespace dslaunch {
 void PendingExchange::Wait() {
   for (size_t i = 0; i < work_.size(); ++i) {
-    WithContext("waiting for rank " + std::to_string(peers_[i]),
+    WithContext(peers_.empty() ? "waiting for the other ranks"
+                               : "waiting for rank " + std::to_string(peers_[i]),
                 [&] { lockstep_->Wait(exchange_, work_[i]); });
   }
   if (sum_.defined()) {
@@ -32,6 +33,15 @@ std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gath
     const int64_t n = gathered[i].flat.numel() / world_size();
     return gathered[i].flat.narrow(0, n * rank, n);
   };
+  if (!gathered.empty() && !gathered[0].flat.is_cpu()) {
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      at::Tensor own = part(i, rank());
+      BeginCollective(gathered[i].what, exchanges[i]);
+      exchanges[i].work_.push_back(group_.c10d_group()->_allgather_base(gathered[i].flat, own));
+      exchanges[i].held_ = {gathered[i].flat};
+    }
+    return exchanges;
+  }
   for (size_t i = 0; i < gathered.size(); ++i) {
     Offer([&](int) { return part(i, rank()); }, gathered[i].channel, gathered[i].what,
           exchanges[i]);
@@ -46,6 +56,17 @@ PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at
                                              int channel, const std::string& what) const {
   const at::NoGradGuard no_grad;
   PendingExchange exchange;
+  if (!message.is_cpu()) {
+    at::Tensor from = message, to = at::empty_like(message);
+    std::vector<int64_t> equal_parts;
+    BeginCollective(what, exchange);
+    exchange.work_.push_back(
+        group_.c10d_group()->alltoall_base(to, from, equal_parts, equal_parts));
+    exchange.held_ = {from};
+    exchange.parts_ = to.chunk(world_size());
+    exchange.sum_ = sum;
+    return exchange;
+  }
   const std::vector<at::Tensor> sent = message.chunk(world_size());
   const at::Tensor received = at::empty({world_size() - 1, sum.numel()}, message.options());
   for (int64_t i = 0; i < world_size(); ++i) {
@@ -73,10 +94,14 @@ void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& par
   }
 }
 
-void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,
-                          const std::string& what, PendingExchange& exchange) const {
+void ShardExchange::BeginCollective(const std::string& what, PendingExchange& exchange) const {
   exchange.lockstep_ = &group_.lockstep();
   exchange.exchange_ = group_.lockstep().Begin(what);
+}
+
+void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,
+                          const std::string& what, PendingExchange& exchange) const {
+  BeginCollective(what, exchange);
   BeginWithEach(part, exchange, [&](std::vector<at::Tensor>& from, int peer) {
     return group_.c10d_group()->send(from, peer, channel + 1);
   });

@@ -33,7 +33,7 @@ class PendingExchange {
   // In this order: `work_` reads and writes what is held, and ends first.
   std::vector<at::Tensor> held_;
   std::vector<c10::intrusive_ptr<c10d::Work>> work_;
-  std::vector<size_t> peers_;  // of each; by their ranks in the job
+  std::vector<size_t> peers_;  // of each; by their ranks in the job. Empty: work with all
   // Of a reduce-scatter: every rank's part, in the order of the ranks, and where the sum goes.
   std::vector<at::Tensor> parts_;
   at::Tensor sum_;
@@ -45,6 +45,8 @@ class PendingExchange {
 // thread. All tensors are contiguous. Memory comes from the caller, but for the other ranks' parts
 // of a reduce-scatter. Autograd sees nothing of it, and version counters stay as they are. `what`
 // travels is for messages.
+//
+// Between GPUs each exchange is a collective, so all ranks must start them in one order.
 //
 // (Gloo's own reduce-scatter is an all-reduce on a copy, and its all-gather takes as much memory
 // again as its result.)
@@ -88,6 +90,10 @@ class ShardExchange {
   template <class Begin>
   void BeginWithEach(const std::function<at::Tensor(int peer)>& part, PendingExchange& exchange,
                      Begin begin) const;
+
+  // On GPUs: messages there are matched in the order of a stream, so two ranks that each send
+  // before they receive would wait for ever.
+  void BeginCollective(const std::string& what, PendingExchange& exchange) const;
 
   const ProcessGroup& group_;
 };

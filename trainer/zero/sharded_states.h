@@ -51,6 +51,7 @@ class ShardedStates : public ModelStates {
   void Release(const std::vector<at::Tensor>& parameters,
                std::optional<int> modifier_rank) override;
   MemoryUse memory() const override;
+  int64_t live_bucket_bytes() const override { return live_bucket_bytes_; }
   std::vector<TensorPart> Frozen() const override;
 
  private:

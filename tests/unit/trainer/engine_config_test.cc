@@ -261,6 +261,18 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("gradient_predivide_factor": 0)", "gradient_predivide_factor is 0"},
       {R"("gradient_clipping": -1)", "gradient_clipping is -1"},
       {R"("steps_per_print": 0)", "steps_per_print is 0"},
+      {R"("cuda_graph": true, "zero_optimization": {"stage": 3})",
+       "cuda_graph cannot be had with zero_optimization.stage 3"},
+      {R"("cuda_graph": true, "zero_optimization":
+          {"stage": 1, "offload_optimizer": {"device": "cpu"}})",
+       "cuda_graph cannot be had with zero_optimization.offload_optimizer"},
+      {R"("cuda_graph": true, "fp16": {"enabled": true})", "a loss scale"},
+      {R"("cuda_graph": true, "optimizer": {"type": "SGD", "params": {"lr": 1}})",
+       "cuda_graph cannot be had with the optimizer SGD"},
+      {R"("cuda_graph": true, "scheduler": {"type": "OneCycle",
+          "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 0.2}})",
+       "cuda_graph cannot be had with the scheduler OneCycle"},
+      {R"("cuda_graph": "yes")", "cuda_graph"},
       {R"("log_level": "loud")", "log_level is \"loud\""},
       {R"("steps_per_print": "auto")", "Hugging Face's Trainer puts a value in place of \"auto\""},
       {R"("zero_optimization": {"reduce_bucket_size": -1})",
@@ -328,6 +340,8 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
     EXPECT_THAT(message, HasSubstr(c.message));
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
+  EXPECT_THAT(Refusal(With(R"("cuda_graph": true, "pipeline": {"stages": 2})"), /*ranks=*/2),
+              HasSubstr("cuda_graph cannot be had with a pipeline"));
 }
 
 TEST(EngineConfigTest, TheProgramMaySayHowManyStagesThereAre) {

@@ -213,6 +213,23 @@ TEST(LoaderTest, EndsWhateverItsThreadDoes) {
   EXPECT_EQ(dataset.fetches(), before + 1) << "no further batch is begun";
 }
 
+// The meta device stands for any that is not the CPU.
+TEST(LoaderTest, BatchesComeOnTheDeviceThatIsAskedFor) {
+  const NumberDataset data(4);
+  for (const int64_t prefetch : {0, 2}) {
+    BatchLoader loader(data, {.sampler = {.num_samples = 4},
+                              .batch_size = 2,
+                              .batches_per_epoch = 2,
+                              .last_batch = 2,
+                              .prefetch = prefetch,
+                              .device = c10::kMeta});
+    const Batch batch = loader.Next();
+    EXPECT_EQ(batch.inputs.device().type(), c10::kMeta);
+    EXPECT_EQ(batch.targets.device().type(), c10::kMeta);
+    EXPECT_EQ(batch.inputs.size(0), 2);
+  }
+}
+
 TEST(LoaderTest, SaysHowLongItKeptTheStepWaiting) {
   NumberDataset dataset(100);
   for (const int64_t prefetch : {0, 2}) {

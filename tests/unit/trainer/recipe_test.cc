@@ -195,6 +195,7 @@ TEST(RecipeTest, RunKeys) {
                         {"time_limit_s", 1.5},
                         {"deterministic", true},
                         {"check_replicas_every", 10},
+                        {"device", "cuda"},
                         {"eval_every", 5}});
   const RunConfig run = Parse(recipe).run;
   EXPECT_EQ(run.mode, RunConfig::Mode::kPredict);
@@ -203,6 +204,7 @@ TEST(RecipeTest, RunKeys) {
   EXPECT_EQ(run.time_limit_s, 1.5);
   EXPECT_TRUE(run.deterministic);
   EXPECT_EQ(run.check_replicas_every, 10);
+  EXPECT_EQ(run.device, DeviceKind::kCuda);
   EXPECT_EQ(run.eval_every, 5);
   EXPECT_FALSE(run.normalize_by_tokens);
   EXPECT_EQ(Parse(With("/run/trace", "/t")).run.trace, "/t");
@@ -300,6 +302,7 @@ TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
       {Gpt2({}, {{"val_fraction", 0.5}, {"val_path", "/v"}}), "exclude each other"},
       {With("/data/prefetch", -1), "data.prefetch is -1"},
       {With("/run/mode", "pedict"), "did you mean \"predict\"?"},
+      {With("/run/device", "gpu"), "run.device is \"gpu\""},
       {With("/run/loss_normalization", "tokens"), "run.loss_normalization is \"tokens\", which"},
       {With("/run/prompt", "x"), "run.prompt is a setting of the model gpt2"},
       {With("/run/export_hf", "/x"), "run.export_hf is a setting of the model gpt2"},

@@ -56,8 +56,8 @@ struct MemoryUse {
   // What a forward pass has left to its backward pass, at its largest; with "memory_breakdown"
   // only.
   int64_t activations = 0;
-  // All that the allocator had given out then, of what this thread allocated since it was first
-  // measured.
+  // All that the allocator had given out, of what this thread allocated since it was first measured;
+  // of memory_at_backward() only.
   int64_t allocated = 0;
 };
 
@@ -155,6 +155,8 @@ class EngineCore {
   double step_lr() const;  // of the last step
   // Of the last step: L2 of the averaged gradient, before clipping. Not finite where skipped.
   double grad_norm() const;
+  // The same as a scalar in fp64 where it was computed, for who does not want to wait for a GPU.
+  at::Tensor grad_norm_there() const;
   double loss_scale() const;       // of the next step; 1 without a scaler
   double step_loss_scale() const;  // of the last step
   // Of the step so far, or of the last one: seconds from the start of each forward pass until the
@@ -162,6 +164,9 @@ class EngineCore {
   // pipeline.
   double compute_s() const;
   MemoryUse memory() const;
+  // What there was at the same time, when a backward pass began with the largest activations. With
+  // "memory_breakdown" only.
+  const MemoryUse& memory_at_backward() const;
 
   // What this rank holds of everything that training changes: weights (fp32 masters where there
   // are) and buffers by their module path, then "optimizer/<kind>/<parameter>"; of one stage of a
@@ -172,6 +177,17 @@ class EngineCore {
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
   const EngineRanks& ranks() const;    // for who knows trainer/engine/engine_ranks.h
+
+  // Where the engine does not wait for a GPU it does not know whether a step's gradient was finite:
+  // who reads grad_norm_there() tells it, of each step and in their order, before a checkpoint is
+  // saved. Returns what skip_reason() would have said.
+  std::string SawGradNorm(double norm);
+
+  // For a step that is recorded and replayed ("cuda_graph"). The first before each step, however it
+  // is made; the second in place of the calls of a step whose work a replay has done. Its
+  // gradient's norm is what grad_norm_there() gave in the recording.
+  void PrepareStep();
+  void StepReplayed(const at::Tensor& grad_norm);
 
   // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The
   // second also takes up where a run was.

@@ -12,16 +12,18 @@
 namespace dslaunch {
 
 class Lockstep;
+struct RankDevice;
 struct WorkerEnv;
 
 // kAverage is the sum divided by the number of ranks.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
-// Collectives must be called by every rank in the same order, from one thread, with CPU tensors of
-// the same shape and dtype; memory may be laid out in any way, and autograd sees nothing of it.
-// They return when the result is there. What a caller can mend is thrown as TrainError before
-// anything is sent: a rank out of range, a tensor that is not dense or not on the CPU, a dtype that
-// cannot be reduced. What happens on the way is an exception of c10 or std. Every wait ends after
+// Collectives must be called by every rank in the same order, from one thread, with tensors on the
+// CPU or on device(), of the same shape and dtype; memory may be laid out in any way, and autograd
+// sees nothing of it. They return when the result is there; of tensors on a GPU, when the current
+// stream will have it. What a caller can mend is thrown as TrainError before anything is sent: a
+// rank out of range, a tensor that is not dense or on another device, a dtype that cannot be
+// reduced. What happens on the way is an exception of c10 or std. Every wait ends after
 // kConnectTimeout or kCollectiveTimeout.
 class ProcessGroup {
  public:
@@ -32,6 +34,8 @@ class ProcessGroup {
   // Meets the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 listens (or torchrun's agent).
   // From then on the process ignores SIGPIPE, unless it has a handler for it.
   explicit ProcessGroup(const WorkerEnv& env);
+  // The same for ranks that compute on `device` (trainer/device/accelerator.h).
+  ProcessGroup(const WorkerEnv& env, const RankDevice& device);
   // Finish(); nothing for a subgroup. While an exception is passing it waits for nobody: the others
   // may be stuck or gone.
   ~ProcessGroup();
@@ -47,6 +51,8 @@ class ProcessGroup {
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
+  c10::Device device() const;  // that this rank computes on
+  const RankDevice& rank_device() const { return *device_; }
   // What each rank of this is called in messages: its rank among all of the job.
   const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }
@@ -83,11 +89,12 @@ class ProcessGroup {
 
  private:
   ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> job_ranks,
-               const std::string& name);
+               const std::string& name, std::shared_ptr<const RankDevice> device);
 
   int rank_;
   int world_size_;
   std::vector<size_t> job_ranks_;
+  std::shared_ptr<const RankDevice> device_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   bool is_subgroup_ = false;

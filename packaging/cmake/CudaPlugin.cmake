@@ -1,0 +1,48 @@
+# dslaunch_cuda_headers(RESULT): folders with the CUDA and NCCL headers that LibTorch was built with, or nothing and why.
+# No toolkit is needed: the wheels that come with PyPI's torch hold them, in site-packages/nvidia.
+include_guard(GLOBAL)
+
+set(DSLAUNCH_CUDA "AUTO" CACHE STRING "Build the trainer's CUDA part: ON, OFF, or AUTO where headers and LibTorch have CUDA")
+set(DSLAUNCH_NVIDIA "" CACHE PATH
+    "A folder with cu13/ and nccl/ as PyPI's wheels have them; else the one beside DSLAUNCH_LIBTORCH, or the tests' PyTorch's")
+
+# Sets WHY to what is missing in the folder NVIDIA for building; empty: nothing.
+function(_dslaunch_check_nvidia nvidia why)
+  set(${why} "" PARENT_SCOPE)
+  foreach(header cu13/include/cuda_runtime_api.h cu13/include/cusolverDn.h nccl/include/nccl.h)
+    if(NOT EXISTS "${nvidia}/${header}")
+      set(${why} "${nvidia}/${header} is missing" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  file(STRINGS "${nvidia}/nccl/include/nccl.h" lines REGEX "^#define NCCL_(MAJOR|MINOR) [0-9]+")
+  string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" nccl "${lines}")
+  if(NOT nccl VERSION_EQUAL 2.28)
+    set(${why} "${nvidia}/nccl/include/nccl.h is of NCCL ${nccl}, and LibTorch's is 2.28" PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Sets NVIDIA to the folder to take; empty: none, and WHY says why.
+function(dslaunch_find_nvidia result why)
+  set(${result} "" PARENT_SCOPE)
+  if(NOT EXISTS "${DSLAUNCH_LIBTORCH}/lib/libtorch_cuda.so")
+    set(${why} "the LibTorch in ${DSLAUNCH_LIBTORCH} has no CUDA" PARENT_SCOPE)
+    return()
+  endif()
+  file(GLOB oracle "${PROJECT_SOURCE_DIR}/.deps/oracle/lib/python3.*/site-packages/nvidia")
+  set(candidates "${DSLAUNCH_NVIDIA}" "${DSLAUNCH_LIBTORCH}/../nvidia" ${oracle})
+  foreach(candidate IN LISTS candidates)
+    if(candidate STREQUAL "")
+      continue()
+    endif()
+    _dslaunch_check_nvidia("${candidate}" problem)
+    if(problem STREQUAL "")
+      cmake_path(NORMAL_PATH candidate)
+      set(${result} "${candidate}" PARENT_SCOPE)
+      return()
+    endif()
+    list(APPEND problems "${problem}")
+  endforeach()
+  list(JOIN problems "; " text)
+  set(${why} "${text}" PARENT_SCOPE)
+endfunction()

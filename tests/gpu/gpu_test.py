@@ -1,0 +1,111 @@
+"""dslaunch-train on an NVIDIA GPU, against itself on the CPU. Skipped, by name, where there is none."""
+
+import ctypes
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "trainer"))
+from spawn import Job, recipe, run_with_metrics  # noqa: E402
+
+SKIPPED = 77  # what CTest is told
+BAD_INPUT, UNAVAILABLE = 65, 69
+TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
+GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2,
+        "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}
+STEPS = 30  # more than a graph's warm-up
+
+
+def gpus():
+    """That this process may use."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    good = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if good else 0
+
+
+class GpuCase(unittest.TestCase):
+    def setUp(self):
+        file = tempfile.NamedTemporaryFile()
+        self.addCleanup(file.close)
+        file.write(TEXT)
+        file.flush()
+        self.text = file.name
+
+    def gpt2(self, device, engine=None, **model):
+        wanted = recipe(optimizer={"type": "AdamW", "params": {"lr": 0.0078125}},
+                        engine={"train_batch_size": 12, **(engine or {})},
+                        run={"steps": STEPS, "seed": 3, "device": device})
+        return dict(wanted, model={**GPT2, **model}, data={"type": "text", "path": self.text})
+
+    def run_on(self, device, wanted):
+        with_device = dict(wanted, run=dict(wanted["run"], device=device))
+        ranks, steps = run_with_metrics(with_device)
+        self.assertEqual("computes on" in ranks[0].out, device == "cuda", ranks[0].out)
+        return [step["loss"] for step in steps], [step["grad_norm"] for step in steps]
+
+    def assert_close(self, ours, theirs, relative):
+        for a, b in zip(ours, theirs, strict=True):
+            self.assertLessEqual(abs(a - b), relative * abs(b), (ours, theirs))
+
+    def outcome(self, wanted):
+        with Job(wanted, 1) as job:
+            return job.finish()[0]
+
+
+class Training(GpuCase):
+    def test_computes_what_the_cpu_computes(self):
+        for stage in (0, 1, 2):
+            with self.subTest(stage=stage):
+                wanted = self.gpt2("cpu", {"zero_optimization": {"stage": stage}})
+                for ours, theirs in zip(self.run_on("cuda", wanted), self.run_on("cpu", wanted)):
+                    self.assert_close(ours, theirs, 2e-3)
+
+    def test_a_graph_computes_what_steps_without_one_do(self):
+        for engine in ({"bf16": {"enabled": True}}, {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}},
+                       {"train_batch_size": 24, "gradient_accumulation_steps": 2}):
+            for dropout in (0, 0.1) if "gradient_accumulation_steps" not in engine else (0,):
+                with self.subTest(engine=engine, dropout=dropout):
+                    wanted = self.gpt2("cuda", engine, resid_pdrop=dropout)
+                    plain, _ = self.run_on("cuda", wanted)
+                    wanted["engine"]["cuda_graph"] = True
+                    graphed, _ = self.run_on("cuda", wanted)
+                    self.assert_close(graphed, plain, 1e-3)
+
+    def test_fp16_with_a_loss_scale(self):
+        losses, _ = self.run_on("cuda", self.gpt2("cuda", {"fp16": {"enabled": True, "initial_scale_power": 10}}))
+        self.assertLess(losses[-1], losses[0])
+
+    def test_images(self):
+        wanted = recipe(model="cnn", run={"steps": 10, "seed": 7})
+        self.assert_close(self.run_on("cuda", wanted)[0], self.run_on("cpu", wanted)[0], 2e-2)
+
+
+class Refusals(GpuCase):
+    def test_what_is_for_cpus_only(self):
+        for engine, says in (({"zero_optimization": {"stage": 3}}, "stage 3"),):
+            ended = self.outcome(self.gpt2("cuda", engine))
+            self.assertEqual(ended.code, BAD_INPUT, ended.err)
+            self.assertRegex(ended.err, says)
+            self.assertRegex(ended.err, "--device cpu")
+
+    def test_more_ranks_than_gpus(self):
+        count = gpus()
+        with Job(self.gpt2("cuda", {"train_batch_size": 12 * (count + 1)}), count + 1,
+                 env_of_rank={rank: {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count)))}
+                              for rank in range(count + 1)}) as job:
+            job.wait_for(lambda: job.processes[count].poll() is not None, 60, "the last rank ended")
+            self.assertEqual(job.processes[count].returncode, UNAVAILABLE)
+            self.assertTrue(re.search(f"local rank {count} has no GPU", job.read(count, 1)), job.read(count, 1))
+
+
+if __name__ == "__main__":
+    if gpus() == 0:
+        print("SKIPPED: this machine has no NVIDIA GPU that can be used")
+        sys.exit(SKIPPED)
+    unittest.main(verbosity=2)

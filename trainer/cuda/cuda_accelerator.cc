@@ -1,0 +1,82 @@
+// libdslaunch_cuda.so: the one file that sees CUDA's and NCCL's headers.
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAGeneratorImpl.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <nccl.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "dslaunch/plugin.h"
+#include "trainer/device/accelerator.h"
+
+// ProcessGroupNCCL's options hold a structure of NCCL's, which is to be the one that LibTorch has.
+static_assert(NCCL_MAJOR == 2 && NCCL_MINOR == 28, "the headers of LibTorch's own NCCL are needed");
+static_assert(CUDART_VERSION / 1000 == 13, "the headers of LibTorch's own CUDA are needed");
+
+namespace dslaunch {
+namespace {
+
+class CudaStepGraph : public StepGraph {
+ public:
+  void Capture(const std::function<void()>& work) override {
+    c10::cuda::getCurrentCUDAStream().synchronize();
+    // Only what this thread does is to be held against it: others read data into pinned memory and
+    // watch over NCCL meanwhile.
+    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      try {
+        graph_.capture_end();
+      } catch (const std::exception&) {
+        // What made `work` throw has ended the recording too; that is what is to be told.
+      }
+      graph_.reset();
+      throw;
+    }
+    graph_.capture_end();
+  }
+  void Replay() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+};
+
+class CudaAccelerator : public Accelerator {
+ public:
+  c10::DeviceType type() const override { return c10::kCUDA; }
+
+  void Use(int index) override {
+    at::globalContext().lazyInitDevice(c10::kCUDA);
+    const auto device = static_cast<c10::DeviceIndex>(index);
+    c10::cuda::set_device(device);
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device));
+  }
+
+  std::string Name(int index) const override {
+    return at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(index))->name;
+  }
+
+  c10::intrusive_ptr<c10d::Backend> MakeBackend(const c10::intrusive_ptr<c10d::Store>& store,
+                                                int rank, int world_size,
+                                                std::chrono::milliseconds timeout) override {
+    auto options = c10d::ProcessGroupNCCL::Options::create();
+    options->timeout = timeout;
+    return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world_size, options);
+  }
+
+  std::unique_ptr<StepGraph> MakeStepGraph() override { return std::make_unique<CudaStepGraph>(); }
+};
+
+Accelerator* MakeAccelerator() { return new CudaAccelerator; }
+
+}  // namespace
+}  // namespace dslaunch
+
+extern "C" __attribute__((visibility("default"))) const ::dslaunch::AcceleratorSymbol dslaunch_cuda;
+extern "C" const ::dslaunch::AcceleratorSymbol dslaunch_cuda = {DSLAUNCH_PLUGIN_STAMP,
+                                                                &::dslaunch::MakeAccelerator};

@@ -1,0 +1,62 @@
+#include "trainer/device/cuda_plugin.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "dslaunch/plugin.h"
+#include "proto/contract/cuda_plugin.h"
+#include "proto/contract/harmless_text.h"
+#include "trainer/device/cuda_driver.h"
+#include "trainer/program/report.h"
+#include "trainer/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxStamp = 200;  // of another version's, which may be anything
+
+[[noreturn]] void Refuse(const std::string& problem) {
+  throw TrainError(ExitCode::kUnavailable, problem + ", or take --device cpu");
+}
+
+std::filesystem::path OwnFolder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+}  // namespace
+
+Accelerator& LoadCudaPlugin(const std::string& path) {
+  // Lazily: what another LibTorch lacks must not keep the stamp from being read.
+  void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) {
+    Refuse("CUDA cannot be used: " + Harmless(dlerror()) +
+           "; dslaunch must be built against a LibTorch whose CUDA libraries this machine has "
+           "(README, \"GPUs\")");
+  }
+  const auto* symbol = static_cast<const AcceleratorSymbol*>(dlsym(library, "dslaunch_cuda"));
+  if (symbol == nullptr) Refuse(path + " is not dslaunch's; build dslaunch again");
+  if (std::strcmp(symbol->stamp, DSLAUNCH_PLUGIN_STAMP) != 0) {
+    Refuse(path + " was built for " + Harmless({symbol->stamp, strnlen(symbol->stamp, kMaxStamp)}) +
+           "; this trainer is " DSLAUNCH_PLUGIN_STAMP ": install both from one build");
+  }
+  return *symbol->make();
+}
+
+RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env) {
+  if (asked == DeviceKind::kCpu) return {};
+  const CudaDevices devices = CountCudaDevices();
+  const Result<ChosenDevice> chosen = ChooseDevice(
+      asked, env.local_rank, {devices.count, devices.none_reason, FindCudaPlugin(OwnFolder())});
+  if (!chosen) throw TrainError(chosen.error().code, chosen.error().message);
+  if (!chosen->notice.empty() && env.rank == 0) PrintLine(chosen->notice);
+  if (!chosen->cuda) return {};
+  Accelerator& accelerator = LoadCudaPlugin(FindCudaPlugin(OwnFolder()));
+  accelerator.Use(chosen->index);
+  return {c10::Device(accelerator.type(), static_cast<c10::DeviceIndex>(chosen->index)),
+          &accelerator};
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,30 @@
+// On which kind of device a rank computes, and on which of its machine's. Pure.
+#pragma once
+
+#include <string>
+
+#include "proto/contract/error.h"
+
+namespace dslaunch {
+
+enum class DeviceKind { kAuto, kCuda, kCpu };  // run.device
+
+// What this rank's process can see.
+struct CudaFacts {
+  int devices = 0;          // CUDA_VISIBLE_DEVICES counts
+  std::string none_reason;  // why `devices` is 0: "there is no NVIDIA driver (...)"
+  std::string plugin;       // path of libdslaunch_cuda.so; empty: built without CUDA
+};
+
+struct ChosenDevice {
+  bool cuda = false;
+  int index = 0;            // among the visible ones
+  std::string notice = {};  // for people, of what they may not expect; empty: nothing
+};
+
+// Each rank of a machine has a device of its own: the one with its local rank's number. With kAuto
+// a rank computes on the CPU where its process sees no device, or where this trainer was built
+// without CUDA. Errors are kUnavailable and say the way out.
+Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaFacts& facts);
+
+}  // namespace dslaunch

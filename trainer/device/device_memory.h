@@ -1,0 +1,15 @@
+// What tensors took on a device.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace dslaunch {
+
+// The most bytes that tensors on `device`, a GPU, had at one time since the process began or
+// RestartDevicePeak was called last.
+int64_t DevicePeakBytes(c10::Device device);
+void RestartDevicePeak(c10::Device device);
+
+}  // namespace dslaunch
