@@ -20,8 +20,11 @@
 //    "operators": [{"name": "aten::mm", "calls": 36, "self_s": 0.41, "total_s": 0.41,
 //                   "self_bytes": 1048576}, ...],
 //    "communication": {"total_s": 0.20, "hidden_s": 0.15,
-//                      "kinds": [{"name": "all_reduce", "calls": 4, "bytes": 4194304, "s": 0.2}]}}
-//       "hidden_s" is the part of the communication during which this rank computed as well
+//                      "kinds": [{"name": "all_reduce", "calls": 4, "bytes": 4194304, "s": 0.2}]},
+//    "memory": {category: bytes, ..., "allocated": 125829120}}
+//       "hidden_s" is the part of the communication during which this rank computed as well;
+//       "memory" is that of the moment when a backward pass began with the largest activations,
+//       "allocated" what the allocator had given out then
 // trace.json      each rank that was profiled, once: Chrome's trace format
 #pragma once
 

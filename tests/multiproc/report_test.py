@@ -6,9 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import unittest
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from launcher_case import TRAIN, TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
 
 # What a training program would leave, on two starts of four ranks: rank 3 is slow, and rank 1 fails in the first start.
 PROGRAM = r'''
@@ -168,6 +169,28 @@ class ReportTest(LauncherCase):
         self.assertLessEqual(narrow["scroll_width"], narrow["width"], "a phone can read it")
         dark = self.look(page, 1280, "--blink-settings=preferredColorScheme=0")
         self.assertNotEqual(seen["background"], dark["background"])
+
+    @unittest.skipUnless(os.path.exists(TRAIN), "dslaunch was built without the trainer")
+    def test_the_page_of_a_training_run(self):
+        code, job = self.run_job(["--launcher", "local"], "--num_nodes", 2, "--num_gpus", 1, "train", "fashion_mnist",
+                                 "--steps", 60, "--profile", "--set", "engine.memory_breakdown=true",
+                                 "--set", "run.peak_tflops=0.1", timeout_s=120)
+        self.assert_code(0, code, job)
+        page = self.folder / "page.html"
+        self.report("last", "-o", page)
+        seen = self.look(page)
+        sections = seen["sections"]
+        self.assertLessEqual({"loss", "lr", "grad_norm", "throughput", "mfu", "step_time"},
+                             {plot["section"] for plot in seen["plots"]})
+        self.assertRegex(sections["loss"], r"at step 60")
+        self.assertRegex(sections["summary"], r"Ranks\s+2\s+on 2 nodes")
+        self.assertRegex(sections["summary"], r"Communication hidden\s+\d+%")
+        self.assertIn("aten::addmm", sections["operators"])
+        self.assertRegex(sections["communication"], r"all_reduce\s+\d+\s")
+        for category in "parameters", "gradients", "optimizer":  # of both sides, which agree
+            self.assertRegex(sections["memory"], category + r"\s+([\d.]+ [KM]iB)\s+\1\s")
+        self.assertEqual(2, sections["traces"].count("/attempt_1/rank_"))
+        self.assertNotIn("left_out", sections)
 
     def test_a_job_that_runs_is_reported_and_files_that_are_there_stay(self):
         script = ('echo \'{"step": 1, "step_s": 0.5, "loss": 3.5}\' > $DSLAUNCH_RANK_DIR/metrics.jsonl; touch up.$RANK; '

@@ -1,6 +1,7 @@
 #include "trainer/engine/reducer_sync.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
@@ -18,12 +19,16 @@ class ScaledSum : public c10d::CommHookInterface {
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     std::vector<at::Tensor> messages = {bucket.getBuffer().to(dtype_)};
     if (scale_.before != 1) messages[0].mul_(scale_.before);
-    return group_->allreduce(messages)->getFuture();
+    works_.push_back(group_->allreduce(messages));
+    return works_.back()->getFuture();
   }
 
-  // In the thread of the backward pass, once the sum is there. The reducer copies the result into
-  // its bucket where that is another tensor.
+  // In the thread of the backward pass, once the sum is there, in the order of the buckets. The
+  // reducer copies the result into its bucket where that is another tensor.
   at::Tensor parseHookResult(const c10::IValue& result) override {
+    // A backend may end a work, and with it the event of a profiler, only after its future.
+    works_.front()->wait();
+    works_.pop_front();
     at::Tensor sum = c10d::detail::parseCppCommHookResult(result);
     if (scale_.after != 1) sum.mul_(scale_.after);
     return sum;
@@ -33,6 +38,7 @@ class ScaledSum : public c10d::CommHookInterface {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   at::ScalarType dtype_;
   GradientScale scale_;
+  std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // whose results were not taken yet
 };
 
 }  // namespace

@@ -155,6 +155,18 @@ TEST(ShmBackend, MoreMessagesWaitThanCanBeAskedFor) {
   });
 }
 
+// Its end tells a profiler, which who waits for the future may stop.
+TEST(ShmBackend, AWorkEndsBeforeItsFuture) {
+  InRanks(2, [](ProcessGroup& group) {
+    const auto work = BeginSum(group, at::ones({kPieceBytes}));
+    bool ended = false;
+    work->getFuture()->addCallback([&](c10::ivalue::Future&) { ended = work->isCompleted(); });
+    group.Barrier();
+    work->getFuture()->wait();
+    Expect(ended, "the work had ended");
+  });
+}
+
 TEST(ShmBackend, IsNotUsedWhereOneRankDoesNotWantIt) {
   EXPECT_NO_THROW(Spawn(3, [](int rank) {
     if (rank == 1) setenv("DSLAUNCH_SHM_DISABLE", "1", /*overwrite=*/1);

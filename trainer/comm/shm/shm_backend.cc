@@ -36,12 +36,13 @@ class ShmWork : public c10d::Work {
     Tensors results;
     if (opType_ == c10d::OpType::ALLREDUCE) results = held_;
     held_.clear();
+    // Ends the event of a profiler that records; who waits for the future may then stop it.
+    finish(error);
     if (error) {
       future_->setError(error);
     } else {
       future_->markCompleted(c10::IValue(std::move(results)));
     }
-    finish(error);
   }
 
  private:
