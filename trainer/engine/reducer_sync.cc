@@ -10,6 +10,10 @@
 namespace dslaunch {
 namespace {
 
+// Of a bucket over shared memory, where a message costs little: the more there are, the more of
+// them are done before the backward pass ends.
+constexpr int64_t kSharedBucketBytes = 2 << 20;
+
 // One bucket of the reducer: scaled, added up over the ranks in the dtype of communication, scaled.
 class ScaledSum : public c10d::CommHookInterface {
  public:
@@ -65,7 +69,9 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
   // It counts in the parameters' dtype.
   int64_t bucket_bytes = std::numeric_limits<int64_t>::max();
   if (options_.overlap) {
-    bucket_bytes = options_.bucket_bytes *
+    bucket_bytes = group_.shares_memory() ? std::min(options_.bucket_bytes, kSharedBucketBytes)
+                                          : options_.bucket_bytes;
+    bucket_bytes = bucket_bytes *
                    static_cast<int64_t>(c10::elementSize(options_.accumulation_dtype)) /
                    static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
   }

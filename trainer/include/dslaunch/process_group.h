@@ -53,6 +53,8 @@ class ProcessGroup {
   int world_size() const { return world_size_; }
   c10::Device device() const;  // that this rank computes on
   const RankDevice& rank_device() const { return *device_; }
+  // Whether all ranks are on one host, where CPU tensors go through its memory.
+  bool shares_memory() const { return shares_memory_; }
   // What each rank of this is called in messages: its rank among all of the job.
   const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }
@@ -98,7 +100,7 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   bool is_subgroup_ = false;
-  bool shares_memory_ = false;  // with all its ranks
+  bool shares_memory_ = false;
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
   std::unique_ptr<Lockstep> lockstep_;
