@@ -32,6 +32,7 @@
 #include "agent/keeper_pump.h"
 #include "agent/keeper_workers.h"
 #include "agent/kill_ladder.h"
+#include "agent/lease.h"
 #include "agent/left_process.h"
 #include "agent/process_tree.h"
 #include "proto/contract/exit_code.h"
@@ -224,10 +225,10 @@ class Keeper {
       if (error || ending_) return;
       const Clock::time_point now = Clock::now();
       // When this very process could not run in time, the agent could not either: it gets another
-      // turn.
+      // turn, and time to say how long the lease is now.
       if (now > watch_timer_.expiry() + kStall) {
         last_heard_ = now;
-        if (lease_end_) lease_end_ = std::max(*lease_end_, now + agent_dead_);
+        if (lease_end_) lease_end_ = std::max(*lease_end_, now + Lease::kCatchUp);
       }
       if (now >= last_heard_ + agent_dead_) return BeginEnding(Why::kAgentSilent);
       if (lease_end_ && now >= *lease_end_) OnLeaseOver();

@@ -30,17 +30,19 @@ class Lease {
     milliseconds length{0};  // 0: it never ends
     milliseconds look_every{500};
     // No word is worth more than this beyond what the front end had heard of this node when it said
-    // it; 0: each counts from when it comes.
+    // it.
     milliseconds prompt{0};
   };
 
   // Begins anew at `now`.
-  Lease(const Terms& terms, Time now) : terms_(terms), renewed_(now), looked_(now) {}
+  Lease(const Terms& terms, Time now)
+      : terms_(terms), begun_(now), heard_(now), renewed_(now), looked_(now) {}
+  // Also for the words that came before.
   void SetTerms(const Terms& terms);
 
   // A word of the front end came. `heard_us` is the newest answer that it had got to such a word;
-  // none: it had got none yet. However long the word was on its way, the lease ends in time.
-  // Returns the answer.
+  // none: it knows no more than that this lease began. However long the word was on its way, the
+  // lease ends in time. Returns the answer.
   uint64_t Renew(std::optional<uint64_t> heard_us, Time now);
 
   // To be called every `look_every`, from whatever thread. nullopt: it never ends; 0: it is over.
@@ -53,6 +55,8 @@ class Lease {
  private:
   std::mutex mutex_;
   Terms terms_;
+  const Time begun_;
+  Time heard_;  // by the front end, as its words said: the newest
   Time renewed_;
   Time looked_;
   Time catch_up_until_;

@@ -32,7 +32,8 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(
       keeper_(
           loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
           [this](const std::string&) { OnKeeperGone(); }),
-      lease_({.length = kUnpreparedLease, .look_every = kDefaultTick}, BootClock::now()),
+      lease_({.length = kUnpreparedLease, .look_every = kDefaultTick, .prompt = kUnpreparedLease},
+             BootClock::now()),
       events_(loop),
       serve_(std::move(serve)) {
   Tick();

@@ -26,7 +26,8 @@ NodeVisit::NodeVisit(World& world, size_t index, uint32_t node)
       index_(index),
       node_(node),
       renewal_sent_(world.timeline.now()),
-      lease_({.length = kUnpreparedLease, .look_every = kDefaultTick}, BootNow()) {
+      lease_({.length = kUnpreparedLease, .look_every = kDefaultTick, .prompt = kUnpreparedLease},
+             BootNow()) {
   tick_expiry_ = turned_at_ = Now();
   Tick();
 }

@@ -209,7 +209,8 @@ void NodeVisit::WatchAgent() {
                           const Clock::time_point now = Now();
                           if (now > watch_expiry_ + kStall) {
                             agent_heard_ = now;
-                            if (lease_end_) lease_end_ = std::max(*lease_end_, now + dead);
+                            if (lease_end_)
+                              lease_end_ = std::max(*lease_end_, now + Lease::kCatchUp);
                           }
                           if (now >= agent_heard_ + dead) {
                             Say([] { return "the agent is silent, and is killed"; });

@@ -1,5 +1,6 @@
 #include "tests/sim/rendezvous.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tests/sim/node_visit.h"
@@ -49,6 +50,7 @@ void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
   if (!message.has_heartbeat() && heard_.size() < kMostHeard) heard_.push_back({id, message});
   if (!message.has_heartbeat())
     Note([&] { return "hears session " + std::to_string(id) + ": " + message.ShortDebugString(); });
+  At(id).leaves |= message.has_stop();
   HandOver(id, message);
   if (world_.random.OneIn(kAgainOneIn)) HearAgain();
 }
@@ -158,13 +160,18 @@ void Rendezvous::CheckReason(const pb::RendezvousMessage& message) {
 
 void Rendezvous::CheckNewEpoch(uint64_t epoch, const std::vector<Outgoing>& messages) {
   const bool is_first = known_epoch_ == 0 || (lost_node_ && !halted_epoch_);
-  if (!is_first && halted_epoch_ != known_epoch_)
+  // Whoever has left, or has said so, need not be told.
+  const bool was_to_be_halted = std::ranges::any_of(
+      members_, [this](SessionId id) { return At(id).server_open && !At(id).leaves; });
+  if (!is_first && was_to_be_halted && halted_epoch_ != known_epoch_)
     world_.invariants.Fail("epoch " + std::to_string(known_epoch_) + " was never halted");
   known_epoch_ = epoch;
+  members_.clear();
   std::vector<std::pair<uint32_t, pb::Assignment>> assignments;
   for (const Outgoing& one : messages) {
-    if (one.message.has_assignment() && one.message.epoch() == epoch)
-      assignments.emplace_back(At(one.session).agent->node(), one.message.assignment());
+    if (!one.message.has_assignment() || one.message.epoch() != epoch) continue;
+    members_.push_back(one.session);
+    assignments.emplace_back(At(one.session).agent->node(), one.message.assignment());
   }
   world_.invariants.OnFormed(epoch, assignments);
   const bool in_time =

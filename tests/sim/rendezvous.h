@@ -47,6 +47,7 @@ class Rendezvous {
     Wire down;
     bool server_open = true;
     bool client_open = true;
+    bool leaves = false;  // it said so
   };
   struct Heard {
     SessionId session;
@@ -75,6 +76,7 @@ class Rendezvous {
   std::deque<Session> sessions_;  // by id, from 1
   std::vector<Heard> heard_;
   uint64_t known_epoch_;
+  std::vector<SessionId> members_;  // of that epoch
   std::optional<uint64_t> halted_epoch_;
 };
 

@@ -565,6 +565,24 @@ TEST(Keeper, ALeaseThatIsOverEndsTheWorkersEvenIfTheAgentDoesNothing) {
   EXPECT_EQ(keeper.WaitEnd(), 0);
 }
 
+TEST(Keeper, WhoStoodStillWaitsForTheAgentButGetsNoNewLease) {
+  KeeperHarness keeper;
+  keeper.Configure(Ms(200));
+  keeper.Send(Alive(1'000));
+  keeper.SpawnWorkers({keeper.Worker(0, kPolite)});
+  std::optional<pb::KeeperEvent> answer;  // so the lease was read before
+  do answer = keeper.Next();
+  while (answer && !answer->has_spawned());
+  ASSERT_TRUE(answer);
+  kill(keeper.keeper(), SIGSTOP);
+  WaitFor(Ms(2'000), [] { return false; });
+  kill(keeper.keeper(), SIGCONT);
+  EXPECT_FALSE(keeper.NextOutcome(Ms(1'000)));
+  const auto event = keeper.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(answer->spawned().pid()); }));
+}
+
 TEST(Keeper, ALeaseThatIsRenewedOrVoidEndsNothing) {
   KeeperHarness keeper;
   keeper.Configure(Ms(200));

@@ -21,6 +21,11 @@ class LeaseTest : public ::testing::Test {
   uint64_t Renew(Ms time, std::optional<uint64_t> heard_us = {}) {
     return lease_.Renew(heard_us, At(time));
   }
+  // By a front end that has heard of the node until then.
+  uint64_t RenewInTouch(Ms time) {
+    const auto heard = At(time).time_since_epoch();
+    return Renew(time, static_cast<uint64_t>(std::chrono::microseconds(heard).count()));
+  }
 
   Lease lease_{{.length = Ms(60'000), .look_every = Ms(500), .prompt = Ms(6'000)}, At(kNone)};
 };
@@ -28,12 +33,12 @@ class LeaseTest : public ::testing::Test {
 TEST_F(LeaseTest, EndsWhenNothingIsHeard) {
   EXPECT_EQ(LookOn(kNone, Ms(59'000)), Ms(1'000));
   EXPECT_EQ(LookOn(Ms(59'000), Ms(60'000)), kNone);
-  Renew(Ms(60'100));
+  RenewInTouch(Ms(60'100));
   EXPECT_EQ(Left(Ms(60'500)), Ms(59'600));
 }
 
 TEST_F(LeaseTest, AWordCountsFromWhenItCameHoweverLateSomeoneLooks) {
-  Renew(Ms(20'000));
+  RenewInTouch(Ms(20'000));
   EXPECT_EQ(Left(Ms(50'000)), Ms(30'000));
 }
 
@@ -53,6 +58,24 @@ TEST_F(LeaseTest, AnOldWordIsWorthWhatTheFrontEndKnewThen) {
   EXPECT_EQ(Left(Ms(40'000)), Ms(1'000 + 6'000 + 60'000 - 40'000));
   Renew(Ms(40'500), heard);
   EXPECT_EQ(Left(Ms(41'000)), Ms(26'000));
+}
+
+// The node stood still from its start on, and the front end's first words waited.
+TEST_F(LeaseTest, AFirstWordIsWorthNoMoreThanThatTheLeaseBegan) {
+  Renew(Ms(40'000));
+  EXPECT_EQ(LookOn(kNone, Ms(40'000)), Ms(6'000 + 60'000 - 40'000));
+  Renew(Ms(41'000));
+  EXPECT_EQ(Left(Ms(41'000)), Ms(25'000));
+  RenewInTouch(Ms(41'500));
+  EXPECT_EQ(Left(Ms(41'500)), Ms(60'000));
+}
+
+TEST_F(LeaseTest, WordsThatCameBeforeTheTermsAreWorthWhatTheTermsSay) {
+  lease_.SetTerms({.length = Ms(10'000), .look_every = Ms(500), .prompt = Ms(10'000)});
+  Renew(Ms(9'000));
+  EXPECT_EQ(LookOn(kNone, Ms(9'000)), Ms(10'000));
+  lease_.SetTerms({.length = Ms(60'000), .look_every = Ms(500), .prompt = Ms(6'000)});
+  EXPECT_EQ(Left(Ms(9'000)), Ms(6'000 + 60'000 - 9'000));
 }
 
 TEST_F(LeaseTest, WhatTheFrontEndCannotHaveHeardIsWorthNoMore) {
@@ -93,7 +116,7 @@ TEST_F(LeaseTest, StandingStillAddsNothingToWhatIsLeft) {
 }
 
 TEST_F(LeaseTest, NewTermsCountFromTheSameWord) {
-  Renew(Ms(10'000));
+  RenewInTouch(Ms(10'000));
   lease_.SetTerms({.length = Ms(6'000), .look_every = Ms(500), .prompt = Ms(6'000)});
   EXPECT_EQ(Left(Ms(11'000)), Ms(5'000));
   lease_.SetTerms({.length = kNone});

@@ -525,8 +525,9 @@ TEST_F(NodeAgentTest, ANodeWhoseFrontEndIsSilentEndsItsRanks) {
   prepare_.mutable_timeouts()->set_lease_ms(2'000);
   {
     const std::jthread renews([this](const std::stop_token& stop) {
+      pb::RenewRequest word;
       for (; !stop.stop_requested(); std::this_thread::sleep_for(milliseconds(20)))
-        agent_->Renew({});
+        word.set_heard_us(agent_->Renew(word).clock_us());
     });
     Join();
     Assign(1);

@@ -104,7 +104,7 @@ TEST(TokenTlsTest, PlaintextIsNoToken) {
   TokenTls tls(kToken);
   auto [client, server] = TcpPair();
   auto at_server = Wrap(tls, TokenTls::Role::kServer, std::move(server));
-  ASSERT_GT(send(client.get(), "\x20\0\0\0 this is a frame without TLS..", 36, MSG_NOSIGNAL), 0);
+  ASSERT_GT(send(client.get(), "\x20\0\0\0 this is a frame without TLS....", 36, MSG_NOSIGNAL), 0);
   const Error error = ErrorOf(std::move(at_server));
   EXPECT_EQ(error.code, ExitCode::kNoPermission);
   EXPECT_EQ(error.message, "it has no token");
