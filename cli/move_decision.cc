@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "agent/lease.h"
+
 namespace dslaunch {
 namespace {
 
@@ -18,7 +20,8 @@ uint64_t UnheardEpochs(const MoveFacts& facts) {
 
 milliseconds GoneAfter(const pb::Timeouts& timeouts) {
   return milliseconds(timeouts.dead_ms() + timeouts.lease_ms() + timeouts.grace_ms() +
-                      timeouts.teardown_ms());
+                      timeouts.teardown_ms()) +
+         Lease::kCatchUp;
 }
 
 std::optional<size_t> DecideMove(const std::vector<MoveView>& nodes, size_t lost_host) {

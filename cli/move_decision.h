@@ -23,7 +23,8 @@ struct MoveView {
 };
 
 // A node that has been silent for so long has surely ended its ranks: its lease, which is renewed
-// until it counts as lost, is over, and so is all that follows from its end.
+// until it counts as lost, is over, what an agent that stood still may add to it too, and so is all
+// that follows from its end.
 milliseconds GoneAfter(const pb::Timeouts& timeouts);
 
 // Who hosts the next rendezvous, once `lost_host` is surely gone: a node that waits for it, rather

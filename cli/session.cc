@@ -153,6 +153,8 @@ void LaunchSession::TryAgain(size_t index) {
 }
 
 void LaunchSession::OnReachedAgain(size_t index, std::unique_ptr<NodeLink> link) {
+  // It may decide only since it is tried: its last words came after its connection had ended.
+  if (index == prepare_.rendezvous_node()) return;
   NodeState& node = nodes_[index];
   if (node.client) past_.push_back(std::move(node.client));
   node.client = std::make_unique<NodeClient>(loop_, NameOf(index), std::move(link));

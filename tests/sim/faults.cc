@@ -120,6 +120,8 @@ class Faults {
   void PauseAgent(uint32_t node) {
     const int64_t duration = random_.Between(500, 20'000);
     SayFor(world_.NameOf(node), "its agent is stopped", duration);
+    Machine& machine = world_.machines[node];
+    machine.went_on_at = std::max(machine.went_on_at, world_.timeline.now() + duration);
     NodeVisit* const visit = VisitOf(node);
     if (visit == nullptr) return;
     world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);

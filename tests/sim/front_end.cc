@@ -142,6 +142,7 @@ void FrontEnd::Attempt(uint32_t index) {
   if (connector_stopped_ || visits_again_ == kMostVisits) return;
   world_.timeline.After(kConnectMs, &process_, [this, index] {
     if (connector_stopped_ || visits_again_ == kMostVisits) return;
+    if (index == prepare_.rendezvous_node()) return;
     if (!Reach(index)) return TryAgain(index);
     ++visits_again_;
     Say([&] { return "reaches " + world_.NameOf(index) + " anew"; });

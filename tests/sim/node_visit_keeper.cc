@@ -166,7 +166,7 @@ void NodeVisit::StartLadder(bool kill_now) {
   });
 }
 
-// From when the front end said its last word here, or from when the machine went on.
+// From when the front end said its last word here, or from when the machine or the agent went on.
 int64_t NodeVisit::LeaseEndsBy() const {
   const pb::Timeouts& timeouts = world_.job.timeouts();
   const int64_t end = renewal_sent_ + timeouts.dead_ms() + timeouts.lease_ms();

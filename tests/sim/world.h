@@ -23,7 +23,7 @@ struct Machine {
   // It stood still, or its clock jumped, at some time: then its lease may end a little later than
   // others count on.
   bool stood_still = false;
-  int64_t went_on_at = 0;  // afterwards
+  int64_t went_on_at = 0;  // afterwards, or its agent
   int64_t disk_full_until = 0;
 };
 

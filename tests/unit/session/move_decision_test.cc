@@ -80,7 +80,7 @@ TEST(MoveDecisionTest, ALostNodeIsGoneOnceItsLeaseAndItsEndAreOver) {
   timeouts.set_lease_ms(60'000);
   timeouts.set_grace_ms(10'000);
   timeouts.set_teardown_ms(5'000);
-  EXPECT_EQ(GoneAfter(timeouts), milliseconds(81'000));
+  EXPECT_EQ(GoneAfter(timeouts), milliseconds(84'000));
 }
 
 }  // namespace
