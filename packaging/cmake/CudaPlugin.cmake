@@ -1,4 +1,4 @@
-# dslaunch_cuda_headers(RESULT): folders with the CUDA and NCCL headers that LibTorch was built with, or nothing and why.
+# dslaunch_find_nvidia(RESULT WHY): a folder with the CUDA and NCCL headers that LibTorch was built with, or nothing and why.
 # No toolkit is needed: the wheels that come with PyPI's torch hold them, in site-packages/nvidia.
 include_guard(GLOBAL)
 

@@ -71,15 +71,14 @@ void Print(const Totals& totals, uint64_t first_seed, double seconds) {
 }
 
 TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
+  const uint64_t first_seed = FirstSeed();
   if (IsSet("DSLAUNCH_TEST_SEED")) {
-    const uint64_t first_seed = TestSeed();
     const Tracing tracing = IsSet("DSLAUNCH_SIM_TRACE") ? Tracing::kPrinted : Tracing::kKept;
     const History history = RunHistory(first_seed, Fence::kThere, tracing);
     ASSERT_EQ(history.error, "") << history.trace;
     return;
   }
   const char* const given = std::getenv("DSLAUNCH_SIM_SECONDS");
-  const uint64_t first_seed = FirstSeed();
   const Clock::time_point start = Clock::now();
   Totals totals;
   const auto goes_on = [&] {

@@ -48,12 +48,13 @@ Accelerator& LoadCudaPlugin(const std::string& path) {
 RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env) {
   if (asked == DeviceKind::kCpu) return {};
   const CudaDevices devices = CountCudaDevices();
-  const Result<ChosenDevice> chosen = ChooseDevice(
-      asked, env.local_rank, {devices.count, devices.none_reason, FindCudaPlugin(OwnFolder())});
+  const std::string plugin = FindCudaPlugin(OwnFolder());
+  const Result<ChosenDevice> chosen =
+      ChooseDevice(asked, env.local_rank, {devices.count, devices.none_reason, plugin});
   if (!chosen) throw TrainError(chosen.error().code, chosen.error().message);
   if (!chosen->notice.empty() && env.rank == 0) PrintLine(chosen->notice);
   if (!chosen->cuda) return {};
-  Accelerator& accelerator = LoadCudaPlugin(FindCudaPlugin(OwnFolder()));
+  Accelerator& accelerator = LoadCudaPlugin(plugin);
   accelerator.Use(chosen->index);
   return {c10::Device(accelerator.type(), static_cast<c10::DeviceIndex>(chosen->index)),
           &accelerator};

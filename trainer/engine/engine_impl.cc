@@ -30,6 +30,11 @@ const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   return *config.optimizer;
 }
 
+// Whoever waits for a step's gradients keeps a GPU idle, and cannot be recorded.
+bool WaitingCosts(const EngineConfig& config, const EngineRanks& ranks) {
+  return config.cuda_graph || !ranks.world->device().is_cpu();
+}
+
 OtherStages Meet(const EngineConfig& config, const torch::nn::Module& module,
                  const EngineRanks& ranks, Passes passes) {
   if (passes == Passes::kMicroBatches) return {};
@@ -58,9 +63,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
   const OptimizerConfig::Type type = OptimizerOf(config).type;
   const bool is_adam =
       type == OptimizerConfig::Type::kAdam || type == OptimizerConfig::Type::kAdamW;
-  if (is_adam && (config.cuda_graph || !ranks.world->device().is_cpu())) {
-    optimizer_->MakeReplayable();
-  }
+  if (is_adam && WaitingCosts(config, ranks)) optimizer_->MakeReplayable();
 }
 
 // Gives all stages the values of the one whose copy counts.
@@ -304,8 +307,8 @@ SumOverRanks EngineCore::Impl::SumOfShards() const {
 }
 
 bool EngineCore::Impl::NeverWaits() const {
-  return (config_.cuda_graph || !ranks_.world->device().is_cpu()) && ranks_.stages == 1 &&
-         !scaler_ && (!config_.precision.skip_overflow || optimizer_->replayable());
+  return WaitingCosts(config_, ranks_) && ranks_.stages == 1 && !scaler_ &&
+         (!config_.precision.skip_overflow || optimizer_->replayable());
 }
 
 void EngineCore::Impl::BeginUpdate() {

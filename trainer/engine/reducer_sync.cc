@@ -69,9 +69,10 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
   // It counts in the parameters' dtype.
   int64_t bucket_bytes = std::numeric_limits<int64_t>::max();
   if (options_.overlap) {
-    bucket_bytes = group_.shares_memory() ? std::min(options_.bucket_bytes, kSharedBucketBytes)
-                                          : options_.bucket_bytes;
-    bucket_bytes = bucket_bytes *
+    const int64_t message_bytes = group_.shares_memory()
+                                      ? std::min(options_.bucket_bytes, kSharedBucketBytes)
+                                      : options_.bucket_bytes;
+    bucket_bytes = message_bytes *
                    static_cast<int64_t>(c10::elementSize(options_.accumulation_dtype)) /
                    static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
   }

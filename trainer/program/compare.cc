@@ -8,6 +8,7 @@
 #include "trainer/engine/activation_meter.h"
 #include "trainer/program/compare_table.h"
 #include "trainer/program/evaluate.h"
+#include "trainer/program/memory_bytes.h"
 #include "trainer/program/numbers.h"
 #include "trainer/program/prepare.h"
 #include "trainer/program/report.h"
@@ -66,13 +67,11 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
     result.loss = facts.loss;
     result.skipped += facts.skipped ? 1 : 0;
   }
-  const MemoryUse use = trainee->core().memory();
   result.step_s = Median(std::move(seconds));
   result.per_s =
       static_cast<double>(samples * std::max<int64_t>(data.tokens_per_sample(), 1)) / result.step_s;
   result.peak_bytes = on_cpu ? meter.peak_bytes() : DevicePeakBytes(group.device());
-  result.memory = {
-      use.parameters, use.gradients, use.buckets, use.optimizer, use.buffers, use.activations, 0};
+  result.memory = ToBytes(trainee->core().memory(), /*peak_rss=*/0);
   Combine(group, result);
   return result;
 }

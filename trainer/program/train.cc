@@ -21,6 +21,7 @@
 #include "trainer/program/evaluate.h"
 #include "trainer/program/export.h"
 #include "trainer/program/flops_report.h"
+#include "trainer/program/memory_bytes.h"
 #include "trainer/program/numbers.h"
 #include "trainer/program/prepare.h"
 #include "trainer/program/progress.h"
@@ -52,11 +53,6 @@ MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
     }
   }
   return largest;
-}
-
-MemoryBytes ToBytes(const MemoryUse& use) {
-  return {use.parameters, use.gradients,   use.buckets,   use.optimizer,
-          use.buffers,    use.activations, PeakRssBytes()};
 }
 
 class Trainer {
@@ -186,7 +182,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
         .add_memory =
             [this](ProfileResult& result) {
               const MemoryUse& use = trainee_->core().memory_at_backward();
-              result.memory = ToBytes(use);
+              result.memory = ToBytes(use, PeakRssBytes());
               result.allocated = use.allocated;
             }});
     meter_.emplace();
@@ -488,7 +484,7 @@ std::string Trainer::PeakMemoryLine() const {
                 static_cast<double>(DevicePeakBytes(group_->device())) / (1 << 30));
 }
 
-MemoryBytes Trainer::Memory() const { return ToBytes(trainee_->core().memory()); }
+MemoryBytes Trainer::Memory() const { return ToBytes(trainee_->core().memory(), PeakRssBytes()); }
 
 }  // namespace
 
