@@ -15,6 +15,7 @@ EventReader::EventReader(asio::io_context& loop, SilenceWatch& silence, Handlers
 
 void EventReader::OnReadDone(bool ok) {
   if (!ok) return;
+  AddHold();
   asio::post(loop_, [this] { Handle(); });
 }
 
@@ -25,11 +26,27 @@ void EventReader::OnDone(const grpc::Status&) {
   });
 }
 
+void EventReader::LetGo() {
+  let_go_ = true;
+  if (std::exchange(holds_, false)) RemoveHold();
+}
+
 void EventReader::Handle() {
   silence_.Hold();
-  if (event_.has_log()) return handlers_.log(event_.log(), [this] { ReadNext(); });
+  holds_ = true;
+  if (event_.has_log()) {
+    handlers_.log(event_.log(), [this] { GoOn(); });
+    if (let_go_) LetGo();
+    return;
+  }
   handlers_.event(event_);
+  GoOn();
+}
+
+void EventReader::GoOn() {
+  if (!std::exchange(holds_, false)) return;
   ReadNext();
+  RemoveHold();
 }
 
 void EventReader::ReadNext() {

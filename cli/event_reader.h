@@ -12,7 +12,8 @@
 
 namespace dslaunch {
 
-// The next event is read when the last one has been dealt with. Outlives its call.
+// The next event is read when the last one has been dealt with. Until then the call does not end,
+// unless it is let go. Outlives its call.
 class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent> {
  public:
   // All are called on the loop's thread.
@@ -27,11 +28,16 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent> {
   EventReader(asio::io_context& loop, SilenceWatch& silence, Handlers handlers,
               const std::function<void(grpc::ClientContext*, EventReader*)>& start);
 
+  // Nothing more is to be expected of the call: it may end while an event is being dealt with. On
+  // the loop's thread.
+  void LetGo();
+
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status&) override;
 
  private:
   void Handle();
+  void GoOn();
   void ReadNext();
 
   asio::io_context& loop_;
@@ -39,6 +45,10 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent> {
   const Handlers handlers_;
   grpc::ClientContext context_;
   pb::NodeEvent event_;
+  // Of the loop's thread. While an event is dealt with no read is under way, and only a hold keeps
+  // gRPC from ending the call under the next StartRead.
+  bool holds_ = false;
+  bool let_go_ = false;
 };
 
 }  // namespace dslaunch

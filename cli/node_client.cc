@@ -1,6 +1,7 @@
 #include "cli/node_client.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,6 +18,11 @@ namespace {
 constexpr milliseconds kPrepareTimeout(30'000);
 constexpr milliseconds kRenewEvery(500);
 constexpr milliseconds kWatchdogSlack(2'000);
+
+bool HasHungUp(int socket) {
+  pollfd other_end = {.fd = socket, .events = 0, .revents = 0};
+  return poll(&other_end, 1, /*timeout=*/0) > 0;
+}
 
 }  // namespace
 
@@ -71,6 +77,8 @@ void NodeClient::KeepRenewing() {
   renew_timer_.async_wait([this](const asio::error_code& error) {
     if (error || over_) return;
     KeepRenewing();
+    // The node is lost whether or not the terminal takes its output.
+    if (reader_ && HasHungUp(stream_.get())) reader_->LetGo();
     // A node that we do not hear may hear us all the same: its lease is not to outlast us who wait
     // for its end.
     const milliseconds dead(prepare_request_.timeouts().dead_ms());
@@ -152,6 +160,7 @@ void NodeClient::SayGoodbye() {
 
 void NodeClient::Abort(const std::string& why) {
   over_ = true;
+  if (reader_) reader_->LetGo();
   link_->Abort(why);
 }
 

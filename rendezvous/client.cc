@@ -16,6 +16,7 @@ class RendezvousClient::Stream final
         on_message_(std::move(on_message)),
         on_end_(std::move(on_end)) {
     stub_->async()->Attend(&context_, this);
+    AddHold();  // Send may begin to write at any time, until closed_
     StartRead(&incoming_);
     StartCall();
   }
@@ -38,6 +39,11 @@ class RendezvousClient::Stream final
       // Nothing can be written any more either; without this a write in flight would hold the
       // stream open.
       context_.TryCancel();
+      {
+        const std::lock_guard lock(mutex_);
+        closed_ = true;
+      }
+      RemoveHold();
       return;
     }
     on_message_(std::move(incoming_));

@@ -47,7 +47,7 @@ inline void RecordGroup(c10d::ProcessGroup& group, std::barrier<>& entered) {
   c10::intrusive_ptr<c10d::Work> work;
   {
     const std::lock_guard lock(mutex);
-    work = group.barrier();
+    work = group.getBackend(c10::DeviceType::CPU)->barrier();
   }
   entered.arrive_and_wait();
   work->wait();
