@@ -34,8 +34,9 @@ class Signpost {
 // What a script has in its hands while Run is served. All of it is thread-safe.
 class AgentScript {
  public:
-  AgentScript(grpc::ServerContext& context, grpc::ServerWriter<pb::NodeEvent>& writer)
-      : context_(context), writer_(writer) {}
+  AgentScript(grpc::ServerContext& context, grpc::ServerWriter<pb::NodeEvent>& writer,
+              int connection)
+      : context_(context), writer_(writer), connection_(connection) {}
 
   void Send(const pb::NodeEvent& event) { writer_.Write(event); }
 
@@ -57,6 +58,9 @@ class AgentScript {
     while (!context_.IsCancelled() && !deadline.Expired()) usleep(20'000);
   }
 
+  // The connection breaks.
+  void BreakOff() { ::shutdown(connection_, SHUT_RDWR); }
+
  private:
   void Live(const std::function<bool()>& is_over) {
     while (!context_.IsCancelled() && !is_over()) {
@@ -69,6 +73,7 @@ class AgentScript {
 
   grpc::ServerContext& context_;
   grpc::ServerWriter<pb::NodeEvent>& writer_;
+  const int connection_;
 };
 
 // One node, which may be reached several times.
@@ -86,6 +91,10 @@ class ScriptedNode : public pb::Agent::Service {
     if (attempts_ < scripts_.size()) current_ = scripts_[attempts_];
     return attempts_++ < scripts_.size() && current_;
   }
+  void SetConnection(int fd) {
+    const std::lock_guard lock(mutex_);
+    connection_ = fd;
+  }
 
   grpc::Status Prepare(grpc::ServerContext*, const pb::PrepareRequest* request,
                        pb::PrepareReply* reply) override {
@@ -98,12 +107,14 @@ class ScriptedNode : public pb::Agent::Service {
   grpc::Status Run(grpc::ServerContext* context, const pb::RunRequest* request,
                    grpc::ServerWriter<pb::NodeEvent>* writer) override {
     Script script;
+    int connection;
     {
       const std::lock_guard lock(mutex_);
       ran_.push_back(*request);
       script = current_;
+      connection = connection_;
     }
-    AgentScript agent(*context, *writer);
+    AgentScript agent(*context, *writer, connection);
     script(agent);
     return grpc::Status::OK;
   }
@@ -136,6 +147,7 @@ class ScriptedNode : public pb::Agent::Service {
   std::vector<Script> scripts_;
   size_t attempts_ = 0;
   Script current_;
+  int connection_ = -1;  // of the last attempt; the link's
   std::vector<pb::PrepareRequest> prepared_;
   std::vector<pb::RunRequest> ran_;
   std::vector<pb::MoveRequest> moved_;
@@ -148,6 +160,7 @@ class ScriptedLink : public NodeLink {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) std::abort();
     ours_ = UniqueFd(ends[0]);
     watchdog_ = UniqueFd(::dup(ends[0]));
+    node.SetConnection(watchdog_.get());
     grpc::ServerBuilder builder;
     SetCommonServerOptions(builder);
     builder.RegisterService(&node);

@@ -108,8 +108,10 @@ class SessionTest : public testing::Test {
   // Sessions and their transports are never destroyed.
   int Run() { return Run(*transport_); }
   int Run(Transport& transport) {
+    return Run(transport, ::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
+  }
+  int Run(Transport& transport, int out) {
     static std::vector<std::pair<std::shared_ptr<Terminal>, LaunchSession*>> kept;
-    const int out = ::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     const int err = ::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     auto terminal = std::make_shared<Terminal>(out, err, nullptr);
     kept.emplace_back(terminal, new LaunchSession(options_, transport, *terminal));
@@ -206,6 +208,33 @@ TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
   EXPECT_EQ(Run(), 69);
   EXPECT_THAT(said(), testing::StartsWith("dslaunch: node0 was lost: nothing was heard of it"));
   EXPECT_THAT(said(), testing::EndsWith("  exit code 69\n"));
+}
+
+// A pager that nobody scrolls: the piece of output that it holds up keeps nothing else up.
+TEST_F(SessionTest, ANodeIsLostThoughNobodyReadsItsOutput) {
+  PlanFor(1, 1, 0);
+  options_.shown = {{true, {}}, {}, {}};
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    std::string lines;
+                    for (int i = 0; i < 64; ++i) lines += std::string(1023, 'x') + "\n";
+                    pb::NodeEvent output;
+                    output.mutable_log()->set_data(lines);
+                    for (int i = 0; i < 6; ++i) agent.Send(output);
+                    agent.LiveFor(milliseconds(300));
+                    agent.BreakOff();
+                  }});
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  std::thread reader([this, fd = UniqueFd(ends[0])] {
+    const Deadline deadline = Deadline::After(milliseconds(5'000));
+    while (std::ranges::count(EventNames(), "node_lost") == 0 && !deadline.Expired())
+      usleep(20'000);
+    EXPECT_FALSE(deadline.Expired()) << "it waited for the reader";
+  });
+  EXPECT_EQ(Run(*transport_, ends[1]), 69);
+  reader.join();
+  EXPECT_THAT(said(), HasSubstr("node0 was lost: the connection to it broke off"));
 }
 
 TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {
