@@ -226,14 +226,21 @@ TEST_F(SessionTest, ANodeIsLostThoughNobodyReadsItsOutput) {
                   }});
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-  std::thread reader([this, fd = UniqueFd(ends[0])] {
+  const UniqueFd reader(ends[0]);
+  std::atomic<bool> over = false;
+  std::thread pager([&] {
     const Deadline deadline = Deadline::After(milliseconds(5'000));
     while (std::ranges::count(EventNames(), "node_lost") == 0 && !deadline.Expired())
       usleep(20'000);
     EXPECT_FALSE(deadline.Expired()) << "it waited for the reader";
+    while (!over) {
+      char some[65536];
+      if (::read(reader.get(), some, sizeof some) < 0) usleep(1'000);
+    }
   });
   EXPECT_EQ(Run(*transport_, ends[1]), 69);
-  reader.join();
+  over = true;
+  pager.join();
   EXPECT_THAT(said(), HasSubstr("node0 was lost: the connection to it broke off"));
 }
 
