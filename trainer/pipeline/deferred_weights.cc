@@ -9,6 +9,8 @@
 
 #include <utility>
 
+#include "trainer/pipeline/onednn_product.h"
+
 namespace dslaunch {
 namespace {
 
@@ -35,13 +37,13 @@ struct Product {
   // The bias is added by the product itself, and not afterwards: other bits.
   bool fused = true;
   bool by_columns = false;  // m
+  bool by_onednn = false;   // where it can: other bits
 
   at::Tensor Matrix(const at::Tensor& weight) const { return transposed ? weight.t() : weight; }
 
   at::Tensor Compute(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
     const at::Tensor rows = Rows(x), matrix = Matrix(weight);
-    at::Tensor y = fused && bias.defined() ? at::addmm(bias, rows, matrix) : at::mm(rows, matrix);
-    if (!fused && bias.defined()) y.add_(bias);
+    const at::Tensor y = Multiply(rows, matrix, bias);
     if (x.dim() == 2) return y;
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = y.size(1);
@@ -52,11 +54,24 @@ struct Product {
   at::Tensor InputGradient(const at::Tensor& gradient, const at::Tensor& x,
                            const at::Tensor& weight) const {
     const at::Tensor matrix = Matrix(weight);
+    if (by_onednn) {
+      if (const auto found = OneDnnProduct(gradient, matrix.t())) return *found;
+    }
     return ByColumns(x) ? matrix.mm(gradient.t()).t() : gradient.mm(matrix.t());
   }
   at::Tensor WeightGradient(const at::Tensor& gradient, const at::Tensor& x) const {
     const at::Tensor found = by_columns ? gradient.t().mm(x).t() : x.t().mm(gradient);
     return transposed ? found.t() : found;
+  }
+  at::Tensor Multiply(const at::Tensor& rows, const at::Tensor& matrix,
+                      const at::Tensor& bias) const {
+    if (by_onednn) {
+      if (const auto found = OneDnnProduct(rows, matrix, bias)) return *found;
+    }
+    if (fused && bias.defined()) return at::addmm(bias, rows, matrix);
+    at::Tensor y = at::mm(rows, matrix);
+    if (bias.defined()) y.add_(bias);
+    return y;
   }
   // Still to be added up over rows, as autograd does with what is larger than its tensor.
   at::Tensor BiasGradient(const at::Tensor& gradient) const {
@@ -201,7 +216,7 @@ at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::
 }
 
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const Product product = {.by_columns = ByColumns(weight)};
+  const Product product = {.by_columns = ByColumns(weight), .by_onednn = true};
   return Defers(x, weight, bias) ? Apply(product, x, weight, bias)
                                  : product.Compute(x, weight, bias);
 }

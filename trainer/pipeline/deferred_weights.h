@@ -45,7 +45,7 @@ class DeferWeightGradients {
 // gradient; for others, and under autocast, it is at::linear.
 at::Tensor ApplyLinear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
-// x [..., in], weight [in, out]: GPT-2's linear layer.
+// x [..., in], weight [in, out]: GPT-2's linear layer; in fp32 on the CPU by oneDNN.
 at::Tensor ApplyConv1D(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace dslaunch

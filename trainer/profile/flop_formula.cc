@@ -33,7 +33,12 @@ double Attention(const OperatorCall& call) {
   return 2 * rows * keys * static_cast<double>(query.back() + value.back());
 }
 
-enum class Kind { kProduct, kAddedProduct, kConvolution, kAttention };
+// x [n, k], weight [m, k].
+double Linear(const Shape& x, const Shape& weight) {
+  return weight.size() != 2 ? 0 : 2 * Elements(x) * static_cast<double>(weight[0]);
+}
+
+enum class Kind { kProduct, kAddedProduct, kLinear, kConvolution, kAttention };
 
 struct Formula {
   std::string_view name;
@@ -49,6 +54,7 @@ constexpr std::array kFormulas = {
     Formula{"aten::_addmm_activation", Kind::kAddedProduct, 3},
     Formula{"aten::addmv", Kind::kAddedProduct, 3},
     Formula{"aten::baddbmm", Kind::kAddedProduct, 3},
+    Formula{"mkldnn::_linear_pointwise", Kind::kLinear, 2},
     Formula{"aten::convolution", Kind::kConvolution, 2},
     Formula{"aten::_scaled_dot_product_flash_attention_for_cpu", Kind::kAttention, 3},
     Formula{"aten::_scaled_dot_product_flash_attention", Kind::kAttention, 3},
@@ -75,6 +81,8 @@ double OperatorFlops(std::string_view name, const OperatorCall& call) {
       return Product(call.inputs[0], call.inputs[1]);
     case Kind::kAddedProduct:
       return Product(call.inputs[1], call.inputs[2]);
+    case Kind::kLinear:
+      return Linear(call.inputs[0], call.inputs[1]);
     case Kind::kConvolution:
       return Convolution(call);
     case Kind::kAttention:

@@ -87,7 +87,8 @@ struct Needed {
 };
 
 // What `layer` gives for `one`: its output, and the gradients of x, weight and bias.
-Tensors Run(const Layer& layer, const Case& one, const Needed& needed, WeightGradients* later) {
+Tensors ResultsOf(const Layer& layer, const Case& one, const Needed& needed,
+                  WeightGradients* later) {
   // Views of leaves, so that x lies as it does and is no leaf itself.
   const at::Tensor x = one.x.detach().requires_grad_(needed.x);
   const at::Tensor weight = one.weight.detach().requires_grad_(needed.weight);
@@ -133,10 +134,10 @@ void ExpectBitEqual(const Layer& layer, const Layer& plain, bool transposed, boo
     for (const Needed& needed : kinds) {
       const std::string what =
           c10::str(one.name, ", needed ", needed.x, needed.weight, needed.bias);
-      const Tensors wanted = Run(plain, one, needed, nullptr);
-      ExpectSame(Run(layer, one, needed, nullptr), wanted, what);
+      const Tensors wanted = ResultsOf(plain, one, needed, nullptr);
+      ExpectSame(ResultsOf(layer, one, needed, nullptr), wanted, what);
       WeightGradients later;
-      ExpectSame(Run(layer, one, needed, &later), wanted, what + ", deferred");
+      ExpectSame(ResultsOf(layer, one, needed, &later), wanted, what + ", deferred");
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -157,6 +158,26 @@ TEST(DeferredWeightsTest, LinearWithoutBiasIsAtLinearToTheBit) {
 }
 TEST(DeferredWeightsTest, Conv1DIsAddmmToTheBit) {
   ExpectBitEqual(&ApplyConv1D, PlainConv1D, /*transposed=*/false, /*with_bias=*/true);
+}
+
+// Such as oneDNN computes: other bits than addmm's, but the same whether or not they wait.
+TEST(DeferredWeightsTest, LargeConv1DIsAddmmAndTheSameDeferred) {
+  at::manual_seed(2);
+  const Case one = {"large", at::randn({2, 48, 128}), at::randn({128, 160}), at::randn({160}),
+                    at::randn({2, 48, 160})};
+  const Tensors got = ResultsOf(&ApplyConv1D, one, {}, nullptr);
+  WeightGradients later;
+  ExpectSame(ResultsOf(&ApplyConv1D, one, {}, &later), got, "deferred");
+  Case exact = one;
+  for (at::Tensor* tensor : {&exact.x, &exact.weight, &exact.bias, &exact.gradient}) {
+    *tensor = tensor->to(at::kDouble);
+  }
+  const Tensors wanted = ResultsOf(PlainConv1D, exact, {}, nullptr);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_TRUE(at::allclose(got[i].to(at::kDouble), wanted[i], 1e-5, 1e-4)) << i;
+  }
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::equal(ApplyConv1D(one.x, one.weight, one.bias), got[0])) << "without training";
 }
 
 struct Parameters {

@@ -12,6 +12,9 @@ TEST(FlopFormulaTest, Products) {
   EXPECT_EQ(OperatorFlops("aten::bmm", {.inputs = {{2, 3, 4}, {2, 4, 5}}, .output = {}}), 240);
   EXPECT_EQ(OperatorFlops("aten::mv", {.inputs = {{3, 4}, {4}}, .output = {3}}), 24);
   EXPECT_EQ(OperatorFlops("aten::addmm", {.inputs = {{5}, {3, 4}, {4, 5}}, .output = {}}), 120);
+  EXPECT_EQ(
+      OperatorFlops("mkldnn::_linear_pointwise", {.inputs = {{3, 4}, {5, 4}, {5}}, .output = {}}),
+      120);
 }
 
 TEST(FlopFormulaTest, Convolutions) {
