@@ -1,4 +1,4 @@
-// Whole jobs with faults, tens of thousands of them, in virtual time. Whatever happens, a rank has
+// Whole jobs with faults, a hundred thousand of them, in virtual time. Whatever happens, a rank has
 // one owner in an epoch, the job ends, nothing is left running, and 0 means success.
 //   DSLAUNCH_TEST_SEED=N       history N alone; with DSLAUNCH_SIM_TRACE=1 what happens in it
 //   DSLAUNCH_SIM_SECONDS=3600  as many as fit into an hour, others each time
@@ -17,7 +17,7 @@
 namespace dslaunch::sim {
 namespace {
 
-constexpr uint64_t kUsualHistories = 60'000;
+constexpr uint64_t kUsualHistories = 100'000;
 constexpr uint64_t kUsualSeed = 1;
 constexpr uint64_t kFenceIsMissedWithin = 1'000;
 constexpr uint64_t kReplayed = 100;
