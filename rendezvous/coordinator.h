@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -25,6 +24,7 @@
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/first_cause.h"
 #include "rendezvous/hang.h"
+#include "rendezvous/joined_range.h"
 #include "rendezvous/quorum.h"
 #include "rendezvous/restart_policy.h"
 
@@ -101,8 +101,8 @@ class Coordinator {
   };
 
   // Who has joined, in hostfile order.
-  auto Joined() { return attendees_ | std::views::filter(&Attendee::has_joined); }
-  auto Joined() const { return attendees_ | std::views::filter(&Attendee::has_joined); }
+  JoinedRange<Attendee> Joined() { return {attendees_.data(), attendees_.size()}; }
+  JoinedRange<const Attendee> Joined() const { return {attendees_.data(), attendees_.size()}; }
 
   void EnterPhase(Phase phase);
   // Whether the barrier of this phase waits for it.
