@@ -377,8 +377,8 @@ std::vector<PlotPoint> Thinned(const std::vector<PlotPoint>& points, int columns
         begin, end, [](const PlotPoint& a, const PlotPoint& b) { return a.second < b.second; });
     std::array keep = {begin, lowest, highest, end - 1};
     std::ranges::sort(keep);
-    const auto repeated = std::ranges::unique(keep);
-    for (auto it = keep.begin(); it != repeated.begin(); ++it) kept.push_back(**it);
+    const auto repeated = std::unique(keep.begin(), keep.end());
+    for (auto it = keep.begin(); it != repeated; ++it) kept.push_back(**it);
     begin = end;
   }
   return kept;
