@@ -1,5 +1,5 @@
-// Matrix products of fp32 on the CPU by oneDNN. Those of a transformer's layers take it about a
-// tenth less time than MKL, which at::addmm and at::mm use; the last bits differ.
+// Matrix products of fp32 on the CPU by oneDNN. On an AMD EPYC it takes about a tenth less time for
+// those of a transformer's layers than MKL, which at::addmm and at::mm use; the last bits differ.
 #pragma once
 
 #include <ATen/core/Tensor.h>
