@@ -246,6 +246,10 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   return plan;
 }
 
+int CertainRanks(const LaunchPlan& plan) {
+  return plan.min_nodes == plan.max_nodes ? plan.world_size : 0;
+}
+
 std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   const bool equal =
       std::all_of(plan.nodes.begin(), plan.nodes.end(),

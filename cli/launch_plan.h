@@ -63,6 +63,9 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanFacts& facts);
 
+// The world size, where it is known before any node is reached; 0 where a range of nodes may do.
+int CertainRanks(const LaunchPlan& plan);
+
 // "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device` is "cpu" or "cuda".
 std::string PlanLine(const LaunchPlan& plan, std::string_view device);
 

@@ -78,7 +78,7 @@ std::filesystem::path BinaryFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
+Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
   RecipeRequest request;
   request.options = options.train;
   if (options.device != DeviceChoice::kAuto) {
@@ -91,9 +91,11 @@ Result<Recipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) 
   return LoadRecipe(request);
 }
 
-Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, const std::string& cwd,
+// `ranks` as CertainRanks has them.
+Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, const std::string& cwd,
                                    Terminal& terminal) {
-  DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, cwd));
+  DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, cwd));
+  DSL_TRY(CheckContent(recipe, ranks));
   if (!recipe.notice.empty() && options.log_level >= LogLevel::kInfo)
     terminal.Err("dslaunch: " + recipe.notice);
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
@@ -107,7 +109,9 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& 
   DSL_TRY_ASSIGN(facts.env_files, ReadEnvFiles(facts.environment, cwd));
   std::optional<TrainerProgram> trainer;
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    DSL_TRY_ASSIGN(trainer, MakeTrainer(options, cwd, terminal));
+    // Jobs of one command on each node are as large as the nodes that come.
+    const int ranks = options.per_node ? 0 : CertainRanks(plan);
+    DSL_TRY_ASSIGN(trainer, MakeTrainer(options, ranks, cwd, terminal));
   }
   DSL_TRY_ASSIGN(JobProgram job,
                  MakeJobProgram(options, plan, facts, trainer ? &*trainer : nullptr));
@@ -171,7 +175,7 @@ Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& sessi
   request.facts = ReadPlanFacts();
   request.environment = NodeEnvironment();
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    DSL_TRY_ASSIGN(const Recipe recipe, FindRecipe(options, session.program.cwd()));
+    DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, session.program.cwd()));
     request.recipe_source = recipe.source;
   }
   DSL_TRY_ASSIGN(const DryRun run, DryRun::Make(std::move(request)));

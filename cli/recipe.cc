@@ -6,6 +6,7 @@
 
 #include "cli/suggest.h"
 #include "proto/contract/harmless_text.h"
+#include "trainer/config/recipe_check.h"
 
 namespace dslaunch {
 namespace {
@@ -51,7 +52,7 @@ Result<void> SetPath(Json& recipe, const std::string& path, Json value, const st
   }
 }
 
-Result<void> ApplySet(Json& recipe, const std::string& set) {
+Result<void> ApplySet(Json& recipe, const std::string& set, KeyOrigins& origins) {
   const std::string option = "--set " + Excerpt(set);
   const size_t equals = set.find('=');
   if (equals == std::string::npos) {
@@ -60,7 +61,10 @@ Result<void> ApplySet(Json& recipe, const std::string& set) {
   }
   Result<Json> value = ParseYaml(set.substr(equals + 1), option);
   if (!value) return Error{ExitCode::kUsage, value.error().message};
-  return SetPath(recipe, set.substr(0, equals), *std::move(value), option);
+  const std::string key = set.substr(0, equals);
+  DSL_TRY(SetPath(recipe, key, *std::move(value), option));
+  origins.AddOption(key, option);
+  return {};
 }
 
 std::string Absolute(const std::string& path, const fs::path& folder) {
@@ -80,7 +84,7 @@ std::string JsonSyntaxError(std::string_view text) {
   }
 }
 
-Result<Json> ReadEngine(const std::string& path) {
+Result<Json> ReadEngine(const std::string& path, KeyOrigins& origins) {
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(path));
   const std::string json = WithoutComments(text);
   const std::string source = Excerpt(path);
@@ -93,13 +97,17 @@ Result<Json> ReadEngine(const std::string& path) {
   if (const std::string wrong = JsonSyntaxError(json); !wrong.empty()) {
     return Error{ExitCode::kBadInput, source + ": not valid JSON: " + wrong};
   }
-  return ParseYaml(json, source);
+  KeyPlaces places;
+  DSL_TRY_ASSIGN(Json engine, ParseYaml(json, source, Scalars::kTyped, &places));
+  origins.AddFile("engine", source, places);
+  return engine;
 }
 
 // Puts the file that the user or the recipe names in the place of the engine section. Returns the
 // file's name; empty: none was named.
 Result<std::string> InlineEngine(Json& recipe, const std::string& source,
-                                 const TrainOptions& options, const std::string& cwd) {
+                                 const TrainOptions& options, const std::string& cwd,
+                                 KeyOrigins& origins) {
   std::string path;
   if (options.deepspeed_config) {
     path = Absolute(*options.deepspeed_config, cwd);
@@ -108,15 +116,16 @@ Result<std::string> InlineEngine(Json& recipe, const std::string& source,
   } else {
     return path;
   }
-  DSL_TRY_ASSIGN(recipe["engine"], ReadEngine(path));
+  DSL_TRY_ASSIGN(recipe["engine"], ReadEngine(path, origins));
   return path;
 }
 
-void ApplyPlugin(Json& recipe, const std::string& path) {
+void ApplyPlugin(Json& recipe, const std::string& path, KeyOrigins& origins) {
   Json& model = recipe["model"];
   Json plugin = {{"type", "plugin"}, {"path", path}};
   if (model.is_object() && model.contains("params")) plugin["params"] = model["params"];
   model = std::move(plugin);
+  for (const char* key : {"model.type", "model.path"}) origins.AddOption(key, "--plugin");
 }
 
 const char* TaskName(TrainOptions::Task task) {
@@ -179,14 +188,17 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
   };
 }
 
-Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::string& cwd) {
-  if (options.plugin) ApplyPlugin(recipe, Absolute(*options.plugin, cwd));
+Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::string& cwd,
+                          KeyOrigins& origins) {
+  if (options.plugin) ApplyPlugin(recipe, Absolute(*options.plugin, cwd), origins);
   for (const KeyOption& item : KeyOptions(options, cwd)) {
-    if (!item.value.is_null()) DSL_TRY(SetPath(recipe, item.key, item.value, item.option));
+    if (item.value.is_null()) continue;
+    DSL_TRY(SetPath(recipe, item.key, item.value, item.option));
+    origins.AddOption(item.key, item.option);
   }
   if (options.steps) recipe["run"].erase("epochs");
   if (options.epochs) recipe["run"].erase("steps");
-  for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set));
+  for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set, origins));
   for (const auto& [name, given] : {std::pair("--save_every", options.save_every.has_value()),
                                     std::pair("--resume", options.resume.has_value()),
                                     std::pair("--async_save", options.async_save),
@@ -275,13 +287,19 @@ Result<void> CheckSections(const Json& recipe, const std::string& source) {
   return {};
 }
 
-Result<std::string> RecipeJson(std::string_view text, const std::string& source,
-                               const TrainOptions& options, const std::string& cwd) {
-  DSL_TRY_ASSIGN(Json recipe, ParseYaml(WithoutJsonComments(text), source));
+Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source,
+                                const TrainOptions& options, const std::string& cwd) {
+  LoadedRecipe loaded;
+  loaded.source = source;
+  KeyPlaces places;
+  DSL_TRY_ASSIGN(Json recipe,
+                 ParseYaml(WithoutJsonComments(text), source, Scalars::kTyped, &places));
+  loaded.origins.AddFile("", source, places);
   DSL_TRY(CheckSections(recipe, source));
   recipe.erase(kLaunchSection);
-  DSL_TRY_ASSIGN(const std::string engine_file, InlineEngine(recipe, source, options, cwd));
-  DSL_TRY(ApplyOptions(recipe, options, cwd));
+  DSL_TRY_ASSIGN(const std::string engine_file,
+                 InlineEngine(recipe, source, options, cwd, loaded.origins));
+  DSL_TRY(ApplyOptions(recipe, options, cwd, loaded.origins));
   if (Result<void> checked = CheckSections(recipe, "--set"); !checked) {
     return Error{ExitCode::kUsage, checked.error().message};
   }
@@ -290,28 +308,35 @@ Result<std::string> RecipeJson(std::string_view text, const std::string& source,
                  "--set launch: give launch options before 'train', such as --num_nodes 2"};
   }
   if (!engine_file.empty()) recipe["engine_source"] = engine_file;
-  std::string json;
   try {
-    json = recipe.dump();
+    loaded.json = recipe.dump();
   } catch (const Json::exception&) {
     return Error{ExitCode::kBadInput, source + ": holds text that is not UTF-8; save it as UTF-8"};
   }
-  if (json.size() > kMaxRecipeJsonBytes) {
-    return Error{ExitCode::kBadInput, source + ": too large: " + std::to_string(json.size()) +
-                                          " bytes as JSON, at most " +
-                                          std::to_string(kMaxRecipeJsonBytes) + " fit"};
+  if (loaded.json.size() > kMaxRecipeJsonBytes) {
+    return Error{ExitCode::kBadInput,
+                 source + ": too large: " + std::to_string(loaded.json.size()) +
+                     " bytes as JSON, at most " + std::to_string(kMaxRecipeJsonBytes) + " fit"};
   }
-  return json;
+  return loaded;
 }
 
-Result<Recipe> LoadRecipe(const RecipeRequest& request) {
+Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
   DSL_TRY_ASSIGN(const Choice choice, ChooseFile(request));
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(choice.path));
-  Recipe recipe;
-  recipe.source = Excerpt(choice.path.string());
+  DSL_TRY_ASSIGN(LoadedRecipe recipe,
+                 ReadRecipe(text, Excerpt(choice.path.string()), request.options, request.cwd));
   recipe.notice = choice.notice;
-  DSL_TRY_ASSIGN(recipe.json, RecipeJson(text, recipe.source, request.options, request.cwd));
   return recipe;
+}
+
+Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks) {
+  const std::optional<RecipeProblem> problem = CheckRecipe(recipe.json, ranks);
+  if (!problem) return {};
+  std::string key = problem->key;
+  if (!problem->source.empty()) key = key.empty() ? "engine" : "engine." + key;
+  const KeyOrigin origin = recipe.origins.Of(key);
+  return Error{origin.code, origin.place + ": " + problem->said};
 }
 
 }  // namespace dslaunch

@@ -2,10 +2,12 @@
 // to the workers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cli/key_origins.h"
 #include "cli/options.h"
 #include "cli/yaml_document.h"
 #include "proto/contract/error.h"
@@ -24,10 +26,11 @@ struct RecipeRequest {
   std::vector<std::string> recipe_dirs;  // where built-in recipes are: NAME.yaml
 };
 
-struct Recipe {
+struct LoadedRecipe {
   std::string json;    // one line
   std::string source;  // the file it came from
   std::string notice;  // which recipe was taken, when the user named none; else empty
+  KeyOrigins origins;
 };
 
 // Reads the recipe file and applies the options to it:
@@ -40,14 +43,17 @@ struct Recipe {
 //   --steps, --epochs set run.steps or run.epochs and remove the other
 //   the rest          sets one key each (cli/recipe.cc has the table); paths are made absolute,
 //                     but data.path; --set comes last
-// Only the shape is checked here: the trainer knows what may be in it. Errors are kBadInput with
-// file:line:column, or kUsage for a wrong option.
-Result<Recipe> LoadRecipe(const RecipeRequest& request);
+// Only the shape is checked here. Errors are kBadInput with file:line:column, or kUsage for a wrong
+// option.
+Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request);
 
-// The JSON of a recipe's text, which stood in the file `source`, after the options. Reads no file
-// but the engine's.
-Result<std::string> RecipeJson(std::string_view text, const std::string& source,
-                               const TrainOptions& options, const std::string& cwd);
+// The same of a recipe's text, which stood in the file `source`. Reads no file but the engine's.
+Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source,
+                                const TrainOptions& options, const std::string& cwd);
+
+// Whether the trainer would take it, as far as that can be known without a node (CheckRecipe, with
+// its `ranks`). Errors name the line or the option that gave the key.
+Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks);
 
 // Whether the top level is a map with known keys only, `launch` among them. Errors are kBadInput.
 Result<void> CheckSections(const nlohmann::json& document, const std::string& source);

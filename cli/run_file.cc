@@ -104,12 +104,12 @@ Result<RunFile> ParseRunFile(std::string_view text, const std::string& source,
   file.has_recipe = document.size() > document.count(kLaunchSection);
   const auto launch = document.find(kLaunchSection);
   if (launch == document.end() || launch->is_null()) return file;
-  const std::string section_place = source + ":" + places[{"", kLaunchSection}];
+  const std::string section_place = source + ":" + places[kLaunchSection];
   if (!launch->is_object()) {
     return BadInput(section_place + ": 'launch' is a map of options, such as num_gpus: 8");
   }
   for (const auto& [key, value] : launch->items()) {
-    const auto known = places.find({kLaunchSection, key});
+    const auto known = places.find(std::string(kLaunchSection) + "." + key);
     const std::string place = known == places.end() ? section_place : source + ":" + known->second;
     const OptionSpec* spec = FindKey(table, key);
     if (spec == nullptr) return UnknownKey(table, place, key);

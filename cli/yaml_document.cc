@@ -221,15 +221,21 @@ class JsonBuilder : public YAML::EventHandler {
       if (parent.value.contains(*parent.key)) {
         throw BadYaml{mark, "key " + Quoted(*parent.key) + " is given twice; keep one"};
       }
-      KeepPlace(*parent.key, mark);
+      KeepPlace(mark);
     }
   }
 
-  void KeepPlace(const std::string& key, const YAML::Mark& mark) {
-    if (open_.size() > 2) return;
-    const std::optional<std::string>& outer = open_.front().key;
-    if (open_.size() == 2 && !outer) return;
-    places_[{open_.size() == 2 ? *outer : "", key}] = LineAndColumn(mark);
+  void KeepPlace(const YAML::Mark& mark) {
+    std::string path;
+    for (const Container& container : open_) {
+      if (container.value.is_array()) {
+        path += "[" + std::to_string(container.value.size()) + "]";
+      } else {
+        path += (path.empty() ? "" : ".") + *container.key;
+      }
+      if (path.size() > kMaxPlacedPathBytes) return;
+    }
+    places_[path] = LineAndColumn(mark);
   }
 
   const Scalars scalars_;

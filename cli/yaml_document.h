@@ -7,7 +7,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "proto/contract/error.h"
 
@@ -15,9 +14,11 @@ namespace dslaunch {
 
 inline constexpr size_t kMaxTextFileBytes = 1u << 20;
 
-// Where a key of a document stands: "line:column". By (key of the map it is in, key); the first
-// is empty at the top level. Deeper ones are not kept.
-using KeyPlaces = std::map<std::pair<std::string, std::string>, std::string>;
+// Where the keys of a document stand, "line:column", by their paths: "launch.env",
+// "engine.optimizer.param_groups[0].lr". Kept of paths up to kMaxPlacedPathBytes. What an alias
+// stands for has no places of its own.
+inline constexpr size_t kMaxPlacedPathBytes = 256;
+using KeyPlaces = std::map<std::string, std::string>;
 
 // How plain scalars are read: by their type, as YAML 1.2's core schema has it; or as text, byte for
 // byte, but for an empty one, which is null.

@@ -19,7 +19,7 @@ function(_dslaunch_walk root node path patterns)
     if(name MATCHES "${pattern}")
       message(FATAL_ERROR "The wall between launcher and trainer is broken: ${path}\n"
                           "${root} must not link anything matching '${pattern}'. The halves meet only in "
-                          "proto/contract (standard library only).")
+                          "proto/contract and trainer/config, which link neither's libraries.")
     endif()
   endforeach()
   if(NOT TARGET "${node}")

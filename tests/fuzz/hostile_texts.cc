@@ -96,15 +96,17 @@ int SlotsOf(const std::vector<Host>& hosts, const std::string& name) {
   return found == hosts.end() ? 0 : found->slots;
 }
 
-void CheckRecipe(const std::string& json) {
+void RequireRecipe(const std::string& json) {
   Require(json.size() <= kMaxRecipeJsonBytes && json.find('\n') == std::string::npos,
           "a recipe does not fit into a variable");
   Require(nlohmann::json::parse(json).is_object(), "a recipe is no object");
 }
 
-bool IsRecipe(const Result<std::string>& json) {
-  if (IsTaken(json)) CheckRecipe(*json);
-  return json.ok();
+bool IsRecipe(const Result<LoadedRecipe>& recipe) {
+  if (!IsTaken(recipe)) return false;
+  RequireRecipe(recipe->json);
+  IsTaken(CheckContent(*recipe, 2));
+  return true;
 }
 
 PlanFacts SomeMachine() {
@@ -249,26 +251,26 @@ bool ReadsRunFile(const std::string& bytes) {
   if (!IsTaken(ReadLayers({file->launch}, LaunchExclusions(), draft))) return false;
   const Result<LaunchOptions> options = PutTogether(std::move(draft));
   if (!IsTaken(options)) return false;
-  if (file->has_recipe && !IsRecipe(RecipeJson(bytes, "/nowhere/dslaunch.yaml", {}, "/nowhere")))
+  if (file->has_recipe && !IsRecipe(ReadRecipe(bytes, "/nowhere/dslaunch.yaml", {}, "/nowhere")))
     return false;
   return options->per_node || IsPlanned(*options);
 }
 
 bool ReadsRecipe(const std::string& bytes) {
-  return IsRecipe(RecipeJson(bytes, "/nowhere/recipe.yaml", {}, "/nowhere"));
+  return IsRecipe(ReadRecipe(bytes, "/nowhere/recipe.yaml", {}, "/nowhere"));
 }
 
 bool ReadsEngineConfig(const std::string& bytes) {
   const MemoryFile file(bytes);
   TrainOptions options;
   options.deepspeed_config = file.path();
-  return IsRecipe(RecipeJson("model: {type: mlp}\n", "/nowhere/recipe.yaml", options, "/nowhere"));
+  return IsRecipe(ReadRecipe("model: {type: mlp}\n", "/nowhere/recipe.yaml", options, "/nowhere"));
 }
 
 bool ReadsRecipeChanges(const std::string& bytes) {
   TrainOptions options;
   options.sets = Lines(bytes);
-  return IsRecipe(RecipeJson("model: {type: mlp, params: {layers: [1, 2]}}\nrun: {steps: 3}\n",
+  return IsRecipe(ReadRecipe("model: {type: mlp, params: {layers: [1, 2]}}\nrun: {steps: 3}\n",
                              "/nowhere/recipe.yaml", options, "/nowhere"));
 }
 
@@ -302,7 +304,7 @@ bool ReadsCommandLine(const std::string& bytes) {
   }
   Require(options->mode == Mode::kTrain || !options->program.empty(), "nothing is to be run");
   if (options->mode == Mode::kTrain && !options->train.sets.empty())
-    IsTaken(RecipeJson("{}", "/nowhere/recipe.yaml", options->train, "/nowhere"));
+    IsTaken(ReadRecipe("{}", "/nowhere/recipe.yaml", options->train, "/nowhere"));
   return IsCommandTaken(*options);
 }
 

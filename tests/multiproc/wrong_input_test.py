@@ -153,6 +153,22 @@ class WrongInput(LauncherCase):
         self.refused(BAD_INPUT, TWO_BY_TWO, program=["train", str(recipe)], says=["mine.yaml"])
         self.refused(USAGE, TWO_BY_TWO, program=["train", "--steps", "none"], says=["--steps"])
 
+    def test_what_a_recipe_says(self):
+        # Of hosts that cannot be reached: it is refused before any is tried.
+        hosts = self.hostfile("".join(f"host{i}.invalid slots=1\n" for i in range(3)))
+        recipe, engine = self.folder / "mine.yaml", self.folder / "ds.json"
+        whole = "model: {type: mlp}\ndata: {type: idx}\nrun: {steps: 3}\nengine:\n  train_batch_size: 6\n"
+        for text, options, code, says in (
+                (whole + "  gradient_cliping: 1\n", [], BAD_INPUT, ["mine.yaml:6:3: engine.gradient_cliping is not a known "
+                                                                    'key; did you mean "gradient_clipping"']),
+                (whole.replace("6", "7"), [], BAD_INPUT, ["mine.yaml:4:1: engine: the batch sizes do not fit: .*3 ranks"]),
+                (whole, ["--set", "run.steps=0"], USAGE, ["--set run.steps=0: run.steps is 0; it must be at least 1"]),
+                (whole, ["--deepspeed_config", engine], BAD_INPUT, ["ds.json:2:3: zero_optimization.stage is 4"])):
+            with self.subTest(says=says):
+                recipe.write_text(text)
+                engine.write_text('{"train_batch_size": 6, "zero_optimization": {\n  "stage": 4}}')
+                self.refused(code, hosts, program=["train", recipe, *options], says=says)
+
     def test_help_and_version(self):
         for option, words in (("--help", ["--hostfile", "train"]), ("--version", ["dslaunch"])):
             code, job = self.run_job(option)

@@ -238,7 +238,7 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"dump_state", config.dump_state},
       {"memory_breakdown", config.memory_breakdown},
       {"cuda_graph", config.cuda_graph},
-      {"log_level", LogLevelName(config.log_level)}};
+      {"log_level", EngineLogLevelName(config.log_level)}};
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 

@@ -4,7 +4,6 @@
 
 #include "trainer/config/json_object.h"
 #include "trainer/config/unsupported_keys.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {
@@ -73,10 +72,10 @@ TagValidation ParseCheckpoint(JsonObject object) {
       std::begin(kTagValidations));
 }
 
-LogLevel ParseLogLevel(JsonObject& object) {
+EngineLogLevel ParseLogLevel(JsonObject& object) {
   const auto word =
       WordInAnyCase(object, "log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
-  return static_cast<LogLevel>(
+  return static_cast<EngineLogLevel>(
       std::find(std::begin(kLogLevels), std::end(kLogLevels), word.value_or("info")) -
       std::begin(kLogLevels));
 }
@@ -104,6 +103,13 @@ bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
   if (!object.Bool("cuda_graph").value_or(false)) return false;
   const std::string problem = CudaGraphProblem(engine);
   if (!problem.empty()) object.Fail("cuda_graph", "cannot be had with " + problem);
+  const std::optional<FlopsProfilerConfig>& flops = engine.monitors.flops_profiler;
+  if (flops && flops->profile_step > kGraphWarmUpSteps) {
+    object.Fail("cuda_graph", "replays the step " + std::to_string(flops->profile_step) +
+                                  " that flops_profiler.profile_step asks for, and a replay runs "
+                                  "no operators to count; profile one of the first " +
+                                  std::to_string(kGraphWarmUpSteps));
+  }
   return true;
 }
 
@@ -113,7 +119,9 @@ const char* TagValidationName(TagValidation validation) {
   return kTagValidations[static_cast<size_t>(validation)];
 }
 
-const char* LogLevelName(LogLevel level) { return kLogLevels[static_cast<size_t>(level)]; }
+const char* EngineLogLevelName(EngineLogLevel level) {
+  return kLogLevels[static_cast<size_t>(level)];
+}
 
 Dtype TravelDtype(const EngineConfig& config) {
   return config.communication.dtype.value_or(config.batch.accumulation_steps == 1
@@ -124,15 +132,14 @@ Dtype TravelDtype(const EngineConfig& config) {
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
-                         const std::string& place) {
+                         const JsonObject& object) {
+  const std::string place = object.path().empty() ? "" : object.path() + ": ";
   const auto text = [](std::optional<int64_t> n) {
     return n ? std::to_string(*n) : std::string("?");
   };
   if (!train_batch_size && !micro_batch_size) {
-    throw TrainError(
-        ExitCode::kBadInput,
-        place +
-            ": train_batch_size or train_micro_batch_size_per_gpu is missing; give one of them");
+    object.FailWhole(
+        place + "train_batch_size or train_micro_batch_size_per_gpu is missing; give one of them");
   }
   const std::string sum = "train_batch_size " + text(train_batch_size) +
                           " = train_micro_batch_size_per_gpu " + text(micro_batch_size) +
@@ -148,16 +155,15 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
   int64_t product = 0;
   if (__builtin_mul_overflow(batch.micro_batch_size, batch.accumulation_steps, &product) ||
       __builtin_mul_overflow(product, ranks, &product) || product > kMaxBatch) {
-    throw TrainError(ExitCode::kBadInput, place + ": the batch is too large: " + sum);
+    object.FailWhole(place + "the batch is too large: " + sum);
   }
   batch.train_batch_size = train_batch_size.value_or(product);
   if (product != batch.train_batch_size || product == 0) {
-    throw TrainError(ExitCode::kBadInput,
-                     place + ": the batch sizes do not fit: " + sum +
-                         (train_batch_size && micro_batch_size && accumulation_steps
-                              ? " (= " + std::to_string(product) + ")"
-                              : " has no whole solution") +
-                         "; change one of them, or the number of ranks");
+    object.FailWhole(place + "the batch sizes do not fit: " + sum +
+                     (train_batch_size && micro_batch_size && accumulation_steps
+                          ? " (= " + std::to_string(product) + ")"
+                          : " has no whole solution") +
+                     "; change one of them, or the number of ranks");
   }
   return batch;
 }
@@ -197,9 +203,9 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
       engine.precision.loss_scaler && !engine.precision.loss_scaler->dynamic) {
     object.Fail("optimizer", "is Lamb, which needs a dynamic loss scale, as in DeepSpeed");
   }
-  engine.batch = ranks > 0 ? ResolveBatch(train, micro, accumulation,
-                                          ranks / engine.pipeline.stages, object.Place())
-                           : BatchConfig{0, micro.value_or(kForwardSamples), 1};
+  engine.batch =
+      ranks > 0 ? ResolveBatch(train, micro, accumulation, ranks / engine.pipeline.stages, object)
+                : BatchConfig{0, micro.value_or(kForwardSamples), 1};
   return engine;
 }
 

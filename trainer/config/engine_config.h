@@ -22,6 +22,8 @@
 
 namespace dslaunch {
 
+class JsonObject;
+
 // train_batch_size == micro_batch_size * accumulation_steps * ranks / pipeline stages.
 struct BatchConfig {
   int64_t train_batch_size = 0;    // samples of one optimizer step, over all ranks
@@ -38,9 +40,13 @@ struct CommunicationConfig {
   bool overlap = true;            // with the backward pass
 };
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError, kCritical };
+// Steps at the start that cuda_graph runs as ever: before them c10d::Reducer still rebuilds its
+// buckets and measures itself.
+inline constexpr int kGraphWarmUpSteps = 11;
 
-const char* LogLevelName(LogLevel level);  // "info"
+enum class EngineLogLevel { kDebug, kInfo, kWarning, kError, kCritical };
+
+const char* EngineLogLevelName(EngineLogLevel level);  // "info"
 
 // What happens when ranks save one checkpoint under different tags.
 enum class TagValidation { kIgnore, kWarn, kFail };
@@ -58,10 +64,11 @@ struct EngineConfig {
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step
   bool dataloader_drop_last = false;
-  bool dump_state = false;               // print the resolved configuration at the start
-  bool memory_breakdown = false;         // print memory by category at the start and the end
-  bool cuda_graph = false;               // record a step once and replay it
-  LogLevel log_level = LogLevel::kInfo;  // of what rank 0 tells besides results and errors
+  bool dump_state = false;        // print the resolved configuration at the start
+  bool memory_breakdown = false;  // print memory by category at the start and the end
+  bool cuda_graph = false;        // record a step once and replay it
+  // Of what rank 0 tells besides results and errors.
+  EngineLogLevel log_level = EngineLogLevel::kInfo;
 };
 
 const char* TagValidationName(TagValidation validation);  // "warn"
@@ -73,14 +80,12 @@ const char* TagValidationName(TagValidation validation);  // "warn"
 Dtype TravelDtype(const EngineConfig& config);
 
 // Any two of the three sizes give the third; a train or micro batch size alone means no
-// accumulation. Throws kBadInput with the arithmetic where they contradict each other; `place` says
-// where they stand: "recipe.yaml: engine".
+// accumulation. Where they contradict each other, or are missing, `object` fails with the
+// arithmetic.
 BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
-                         const std::string& place);
-
-class JsonObject;
+                         const JsonObject& object);
 
 // Throw TrainError kBadInput, naming the key. `ranks` is the world size; 0 where nothing is
 // trained, and the batch sizes need not fit. The first reads a section of a recipe, whose keys are

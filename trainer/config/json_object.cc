@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "proto/contract/harmless_text.h"
-#include "trainer/train_error.h"
+#include "trainer/config/config_error.h"
 
 namespace dslaunch {
 namespace {
@@ -57,9 +57,15 @@ std::optional<int64_t> AsWhole(const json& value) {
 
 // The value as it stands in the file, cut where it is long.
 std::string Shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > 40) text = Harmless(text.substr(0, 40)) + "...";  // may cut a character
-  return text;
+  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > 40) return Harmless(text.substr(0, 40)) + "...";  // may cut a character
+  return Harmless(text);
+}
+
+// A key's path, which is of the file's own words.
+std::string ShownPlace(const std::string& path) {
+  if (path.size() > kMaxPlaceBytes) return Harmless(path.substr(0, kMaxPlaceBytes)) + "...";
+  return Harmless(path);
 }
 
 std::string Listed(const std::set<std::string>& words) {
@@ -74,14 +80,14 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
   std::vector<std::set<std::string>> keys;  // of the objects being read, outermost first
   const auto on_event = [&](int depth, json::parse_event_t event, json& value) {
     if (depth > kMaxDepth) {
-      throw TrainError(ExitCode::kBadInput,
-                       source + ": nested more than " + std::to_string(kMaxDepth) + " levels deep");
+      throw ConfigError(source, "",
+                        "nested more than " + std::to_string(kMaxDepth) + " levels deep");
     }
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second) {
-      throw TrainError(ExitCode::kBadInput,
-                       source + ": the key " + Shown(value) + " is given twice; keep one of them");
+      throw ConfigError(source, "",
+                        "the key " + Shown(value) + " is given twice; keep one of them");
     }
     return true;
   };
@@ -92,8 +98,7 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
     // It quotes the text, at any length and whatever is in it.
-    throw TrainError(ExitCode::kBadInput,
-                     source + ": not valid JSON: " + Harmless(reason.substr(0, kMaxReasonBytes)));
+    throw ConfigError(source, "", "not valid JSON: " + Harmless(reason.substr(0, kMaxReasonBytes)));
   }
 }
 
@@ -118,8 +123,8 @@ std::optional<std::string> DidYouMean(std::string_view word, const std::set<std:
 JsonObject::JsonObject(const json& json, std::string source, std::string path)
     : json_(json), source_(std::move(source)), path_(std::move(path)) {
   if (json_.is_object()) return;
-  throw TrainError(ExitCode::kBadInput, source_ + ": " + (path_.empty() ? "the text" : path_) +
-                                            " is " + Shown(json_) + ", not an object with keys");
+  FailWhole((path_.empty() ? "the text" : ShownPlace(path_)) + " is " + Shown(json_) +
+            ", not an object with keys");
 }
 
 const json* JsonObject::Find(const char* key) {
@@ -133,12 +138,13 @@ std::string JsonObject::PlaceOf(const std::string& key) const {
 }
 
 void JsonObject::Fail(const std::string& key, const std::string& problem) const {
-  std::string place = PlaceOf(key);  // of the file's own words
-  if (place.size() > kMaxPlaceBytes) place = place.substr(0, kMaxPlaceBytes) + "...";
-  throw TrainError(ExitCode::kBadInput, source_ + ": " + Harmless(place + " " + problem));
+  const std::string place = PlaceOf(key);
+  throw ConfigError(source_, place, ShownPlace(place) + " " + Harmless(problem));
 }
 
-std::string JsonObject::Place() const { return path_.empty() ? source_ : source_ + ": " + path_; }
+void JsonObject::FailWhole(const std::string& said) const {
+  throw ConfigError(source_, path_, said);
+}
 
 void JsonObject::FailType(const std::string& key, const json& value,
                           const std::string& wanted) const {

@@ -26,8 +26,8 @@ nlohmann::json ParseJson(const std::string& text, const std::string& source,
 std::optional<std::string> DidYouMean(std::string_view word, const std::set<std::string>& known);
 
 // A view of one object inside a parsed configuration. Getters return nullopt for a key that is
-// absent or null, and throw kBadInput, naming the full path of the key, for a value of the wrong
-// type or out of range.
+// absent or null, and throw kBadInput, a ConfigError with the full path of the key, for a value of
+// the wrong type or out of range.
 class JsonObject {
  public:
   // `path` is the object's place, for messages: "", "engine", "engine.optimizer". `json` must
@@ -68,10 +68,12 @@ class JsonObject {
   // Refuses every key that no getter asked for. Call it last.
   void RefuseUnknown() const;
 
-  // The object's place for messages: "<source>" or "<source>: <path>".
-  std::string Place() const;
   // Throws kBadInput: "<source>: <path of key> <problem>".
   [[noreturn]] void Fail(const std::string& key, const std::string& problem) const;
+  // The same of the object: "<source>: <said>".
+  [[noreturn]] void FailWhole(const std::string& said) const;
+
+  const std::string& path() const { return path_; }
 
  private:
   const nlohmann::json* Find(const char* key);

@@ -11,6 +11,7 @@ namespace dslaunch {
 namespace {
 
 constexpr int64_t kMostStages = 4096;
+constexpr size_t kMaxPatternBytes = 1000;  // std::regex reads nested groups by recursion
 
 const std::map<std::string, PipelineScheduleType>& Schedules() {
   static const std::map<std::string, PipelineScheduleType> kSchedules = {
@@ -32,6 +33,9 @@ std::string ParsePartition(JsonObject& object) {
     object.Fail("partition", "is \"" + partition +
                                  "\"; it must be uniform, parameters (best), profile or "
                                  "type:REGEX, as in type:block");
+  }
+  if (partition.size() > kMaxPatternBytes) {
+    object.Fail("partition", "is longer than " + std::to_string(kMaxPatternBytes) + " bytes");
   }
   try {
     const std::regex regex(partition.substr(prefix.size()), std::regex::icase);

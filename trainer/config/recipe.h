@@ -20,7 +20,7 @@
 
 #include "trainer/config/engine_config.h"
 #include "trainer/device/device_choice.h"
-#include "trainer/profile/operator_table.h"
+#include "trainer/profile/profile_sort.h"
 
 namespace dslaunch {
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "trainer/config/engine_config.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -22,7 +23,7 @@ GraphedStep::Outcome GraphedStep::Run(const std::vector<at::Tensor>& inputs, con
   if (graph_ && Alike(inputs, inputs_)) return Replay(inputs);
   alike_ = Alike(inputs, last_) ? alike_ + 1 : 1;
   last_ = inputs;
-  if (alike_ <= kWarmUpSteps) return {work(inputs), false};
+  if (alike_ <= kGraphWarmUpSteps) return {work(inputs), false};
   Record(inputs, work);
   Outcome outcome = Replay(inputs);
   outcome.replayed = false;

@@ -17,9 +17,6 @@ namespace dslaunch {
 // follow; where such steps go on coming they get a graph, and the first is dropped.
 class GraphedStep {
  public:
-  // Before them c10d::Reducer still rebuilds its buckets and measures itself.
-  static constexpr int kWarmUpSteps = 11;
-
   // All that a step does to the device, given its inputs there; returns what it computed.
   using Work = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
 

@@ -13,7 +13,6 @@ namespace {
 
 constexpr double kNanosecond = 1e-9;
 constexpr size_t kWidestName = 56;
-constexpr const char* kSortNames[] = {"self_time", "total_time", "memory", "calls"};
 
 // "ProfilerStep#12" -> "ProfilerStep*"
 std::string RowName(const std::string& event) {
@@ -81,8 +80,6 @@ double Key(const OperatorRow& row, ProfileSort sort) {
 }
 
 }  // namespace
-
-const char* ProfileSortName(ProfileSort sort) { return kSortNames[static_cast<size_t>(sort)]; }
 
 std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,
                                       const std::vector<RecordedAllocation>& allocations,

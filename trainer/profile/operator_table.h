@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/profile/profile_sort.h"
+
 namespace dslaunch {
 
 // One event of one thread. Those of a thread lie inside of each other or apart, but for what is
@@ -32,11 +34,6 @@ struct OperatorRow {
   double total_s = 0;      // of an operator inside of itself only the outer one's
   int64_t self_bytes = 0;  // taken and not given back, less what it called did
 };
-
-enum class ProfileSort { kSelfTime, kTotalTime, kMemory, kCalls };
-
-// run.profile.sort_by: "self_time" | "total_time" | "memory" | "calls"
-const char* ProfileSortName(ProfileSort sort);
 
 // One row for each name, ProfilerStep#3 and ProfilerStep#4 being the same, the greatest first.
 std::vector<OperatorRow> OperatorRows(std::vector<RecordedEvent> events,

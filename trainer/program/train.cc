@@ -73,7 +73,7 @@ class Trainer {
   Progress::Options ProgressOptions(const WorkerEnv& env) const;
 
   bool Rank0() const { return group_->rank() == 0; }
-  bool TellsInfo() const { return recipe_.engine.log_level <= LogLevel::kInfo; }
+  bool TellsInfo() const { return recipe_.engine.log_level <= EngineLogLevel::kInfo; }
   StopWish Wish() const {
     return checkpointer_ && checkpointer_->failed() ? StopWish::kSaveFailed
                                                     : CurrentStopWish(deadline_);
@@ -192,7 +192,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
 Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
   return {.rank = env.rank,
           .tells_info = TellsInfo(),
-          .tells_warnings = recipe_.engine.log_level <= LogLevel::kWarning,
+          .tells_warnings = recipe_.engine.log_level <= EngineLogLevel::kWarning,
           .status_fd = env.status_fd,
           .metrics_jsonl = recipe_.run.metrics_jsonl,
           .rank_dir = RankDir(),

@@ -411,6 +411,16 @@ struct DeviceCase {
   std::string said;  // begins with "error" if it is one
 };
 
+TEST(CertainRanks, NotWhereARangeOfNodesMayDo) {
+  const auto hosts = Hosts({2, 2, 2});
+  EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Options({}, {}, {}, "hf"), hosts, {})), 6);
+  EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Elastic(1, 3), hosts, {})), 0);
+  EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Elastic(3, 3), hosts, {})), 6);
+  EXPECT_EQ(
+      CertainRanks(*MakeLaunchPlan(Options({}, {}, {}, "hf"), HostsWithSpare({2, 2, 2}, 1), {})),
+      4);
+}
+
 TEST(DecideDevice, Table) {
   using D = DeviceChoice;
   const DeviceCase cases[] = {

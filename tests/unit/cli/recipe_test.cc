@@ -19,7 +19,8 @@ using testing::StartsWith;
 namespace fs = std::filesystem;
 
 Result<std::string> Json(const std::string& text, const TrainOptions& options = {}) {
-  return RecipeJson(text, "r.yaml", options, "/cwd");
+  DSL_TRY_ASSIGN(const LoadedRecipe recipe, ReadRecipe(text, "r.yaml", options, "/cwd"));
+  return recipe.json;
 }
 
 std::string Good(const std::string& text, const TrainOptions& options = {}) {
@@ -28,7 +29,7 @@ std::string Good(const std::string& text, const TrainOptions& options = {}) {
   return json.ok() ? *json : "";
 }
 
-TEST(RecipeJson, ScalarsHaveTheTypesOfYaml12) {
+TEST(ReadRecipe, ScalarsHaveTheTypesOfYaml12) {
   const struct {
     std::string yaml, json;
   } cases[] = {
@@ -68,7 +69,7 @@ TEST(RecipeJson, ScalarsHaveTheTypesOfYaml12) {
   }
 }
 
-TEST(RecipeJson, JsonIsReadToo) {
+TEST(ReadRecipe, JsonIsReadToo) {
   const std::string json =
       R"({"data":{"path":"a\/b"},"engine":{"lr":1e-3,"on":true},"model":{"sizes":[784,128,10]}})";
   EXPECT_EQ(
@@ -79,13 +80,13 @@ TEST(RecipeJson, JsonIsReadToo) {
   EXPECT_TRUE(Json(json).ok());
 }
 
-TEST(RecipeJson, AliasesAreExpanded) {
+TEST(ReadRecipe, AliasesAreExpanded) {
   EXPECT_EQ(
       Good("model: &m {type: mlp, sizes: &s [1, 2]}\ndata: {a: *s, b: *m}\n"),
       R"({"data":{"a":[1,2],"b":{"sizes":[1,2],"type":"mlp"}},"model":{"sizes":[1,2],"type":"mlp"}})");
 }
 
-TEST(RecipeJson, ErrorsHavePlaceAndReason) {
+TEST(ReadRecipe, ErrorsHavePlaceAndReason) {
   const struct {
     std::string yaml, start, said;
   } cases[] = {
@@ -123,7 +124,7 @@ TEST(RecipeJson, ErrorsHavePlaceAndReason) {
   }
 }
 
-TEST(RecipeJson, BombsAreRefusedQuickly) {
+TEST(ReadRecipe, BombsAreRefusedQuickly) {
   std::string aliases = "run:\n  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 12; ++i) {
     aliases += "  a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
@@ -157,7 +158,7 @@ TEST(RecipeJson, BombsAreRefusedQuickly) {
   }
 }
 
-TEST(RecipeJson, WhatDoesNotFitTheEnvironmentIsRefused) {
+TEST(ReadRecipe, WhatDoesNotFitTheEnvironmentIsRefused) {
   const std::string fits(kMaxRecipeJsonBytes - 20, 'x');
   EXPECT_TRUE(Json("run: {x: " + fits + "}").ok());
   const auto large = Json("run: {x: " + fits + std::string(20, 'x') + "}");
@@ -166,7 +167,7 @@ TEST(RecipeJson, WhatDoesNotFitTheEnvironmentIsRefused) {
   EXPECT_THAT(large.error().message, HasSubstr("too large"));
 }
 
-TEST(RecipeJson, OptionsOverride) {
+TEST(ReadRecipe, OptionsOverride) {
   TrainOptions options;
   options.steps = 5;
   options.seed = 0;
@@ -182,7 +183,7 @@ TEST(RecipeJson, OptionsOverride) {
             R"({"run":{"epochs":2,"metrics_jsonl":"/abs/m.jsonl"}})");
 }
 
-TEST(RecipeJson, CheckpointOptions) {
+TEST(ReadRecipe, CheckpointOptions) {
   TrainOptions options;
   options.checkpoint_dir = "ckpt";
   options.save_every = 20;
@@ -203,7 +204,7 @@ TEST(RecipeJson, CheckpointOptions) {
   EXPECT_THAT(refused.error().message, HasSubstr("--save_every needs --checkpoint_dir"));
 }
 
-TEST(RecipeJson, EveryOptionSetsItsKey) {
+TEST(ReadRecipe, EveryOptionSetsItsKey) {
   TrainOptions options;
   options.task = TrainOptions::Task::kPredict;
   options.init_weights = "w";
@@ -236,7 +237,7 @@ TEST(RecipeJson, EveryOptionSetsItsKey) {
   }
 }
 
-TEST(RecipeJson, APluginTakesTheModelsPlace) {
+TEST(ReadRecipe, APluginTakesTheModelsPlace) {
   TrainOptions options;
   options.plugin = "build/libmine.so";
   EXPECT_EQ(Good("model: {type: mlp, hidden_size: 3}\n", options),
@@ -256,12 +257,12 @@ TEST(WithoutCommentsTest, CommentsBecomeBlanks) {
   EXPECT_EQ(WithoutComments("1 /* to the end"), "1              ");
 }
 
-TEST(RecipeJson, JsonMayHaveComments) {
+TEST(ReadRecipe, JsonMayHaveComments) {
   EXPECT_EQ(Good("// mine\n{\"run\": {\"steps\": 3 /* few */}}"), R"({"run":{"steps":3}})");
   EXPECT_EQ(Good("run: {url: http://x}\n"), R"({"run":{"url":"http://x"}})");
 }
 
-TEST(RecipeJson, SetMakesMapsAndReadsYamlValues) {
+TEST(ReadRecipe, SetMakesMapsAndReadsYamlValues) {
   TrainOptions options;
   options.steps = 5;
   options.sets = {"engine.optimizer.params.lr=1e-3",
@@ -279,7 +280,7 @@ TEST(RecipeJson, SetMakesMapsAndReadsYamlValues) {
       R"("model":{"name":"1","sizes":[1,2]},"run":{"eq":"a=b","steps":9,"twice":"two"}})");
 }
 
-TEST(RecipeJson, LaunchOptionsStayHere) {
+TEST(ReadRecipe, LaunchOptionsStayHere) {
   EXPECT_EQ(Good("launch: {num_gpus: 2}\nmodel: {type: mlp}\n"), R"({"model":{"type":"mlp"}})");
   TrainOptions set;
   set.sets = {"launch.num_gpus=2"};
@@ -289,7 +290,7 @@ TEST(RecipeJson, LaunchOptionsStayHere) {
   EXPECT_THAT(json.error().message, HasSubstr("give launch options before 'train'"));
 }
 
-TEST(RecipeJson, WrongSetsAreUsageErrors) {
+TEST(ReadRecipe, WrongSetsAreUsageErrors) {
   const struct {
     std::string set, said;
   } cases[] = {
@@ -313,7 +314,7 @@ TEST(RecipeJson, WrongSetsAreUsageErrors) {
   }
 }
 
-TEST(RecipeJson, AnyBytesGiveJsonOrAnError) {
+TEST(ReadRecipe, AnyBytesGiveJsonOrAnError) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -344,7 +345,7 @@ class LoadRecipeTest : public testing::Test {
     std::ofstream(root_ / name) << text;
   }
 
-  Result<Recipe> Load(std::optional<std::string> name) {
+  Result<LoadedRecipe> Load(std::optional<std::string> name) {
     request_.options.recipe = std::move(name);
     return LoadRecipe(request_);
   }
@@ -437,6 +438,94 @@ TEST_F(LoadRecipeTest, WrongEngineFilesAreNamed) {
   ASSERT_FALSE(set.ok());
   EXPECT_EQ(set.error().code, ExitCode::kUsage);
   EXPECT_THAT(set.error().message, HasSubstr("--deepspeed_config FILE"));
+}
+
+constexpr char kWhole[] =
+    "model: {type: mlp}\n"
+    "data: {type: idx}\n"
+    "run:\n"
+    "  steps: 3\n"
+    "engine:\n"
+    "  train_batch_size: 8\n";
+
+// "65 r.yaml:7:3: ...", the exit code and what was said; empty: it is taken.
+std::string Refusal(const std::string& text, const TrainOptions& options = {}, int64_t ranks = 2) {
+  const auto recipe = ReadRecipe(text, "r.yaml", options, "/cwd");
+  EXPECT_TRUE(recipe.ok()) << recipe.error().message;
+  const Result<void> checked = CheckContent(*recipe, ranks);
+  if (checked.ok()) return "";
+  return std::to_string(static_cast<int>(checked.error().code)) + " " + checked.error().message;
+}
+
+TEST(CheckContent, AKeyIsNamedByItsLine) {
+  const std::string whole = kWhole;
+  EXPECT_EQ(Refusal(whole), "");
+  EXPECT_THAT(Refusal(whole + "  zero_optimisation: {stage: 2}\n"),
+              StartsWith("65 r.yaml:7:3: engine.zero_optimisation is not a known key; did you mean "
+                         "\"zero_optimization\"?"));
+  EXPECT_THAT(Refusal(whole + "  optimizer:\n    type: AdamW\n    params:\n      lr: fast\n"),
+              StartsWith("65 r.yaml:10:7: engine.optimizer.params.lr is \"fast\", not a number"));
+  EXPECT_THAT(Refusal(whole + "  optimizer:\n    type: SGD\n    params: {lr: 1}\n"
+                              "    param_groups:\n      - {max_dims: 1, lr: 1}\n      - max_dims: 1\n"
+                              "        lr: -1\n"),
+              StartsWith("65 r.yaml:13:9: engine.optimizer.param_groups[1].lr is -1"));
+  EXPECT_THAT(
+      Refusal("{\"model\": {\"type\": \"mlp\"}, // a comment\n \"data\": {\"type\": \"idx\"},\n"
+              " \"run\": {\"steps\": 0},\n \"engine\": {\"train_batch_size\": 8}}\n"),
+      StartsWith("65 r.yaml:3:10: run.steps is 0"));
+}
+
+TEST(CheckContent, WhatIsMissingIsNamedByWhatItWouldBeIn) {
+  EXPECT_THAT(Refusal("data: {type: idx}\n"), StartsWith("65 r.yaml: model is missing"));
+  EXPECT_THAT(Refusal("model: {}\ndata: {type: idx}\n"),
+              StartsWith("65 r.yaml:1:1: model.type is missing"));
+  EXPECT_THAT(Refusal("model: &a {type: mlp}\ndata: *a\n"),
+              StartsWith("65 r.yaml:2:1: data.type is \"mlp\""))
+      << "an alias has no places of its own";
+}
+
+TEST(CheckContent, AnOptionsKeyIsNamedByTheOption) {
+  TrainOptions options;
+  options.sets = {"run.steps=0"};
+  EXPECT_THAT(Refusal(kWhole, options), StartsWith("64 --set run.steps=0: run.steps is 0"));
+  options.sets = {"engine.fp16={enabled: true, loss_scale: -1}"};
+  EXPECT_THAT(Refusal(kWhole, options),
+              StartsWith("64 --set engine.fp16={enabled: true, loss_scale: -1}: "
+                         "engine.fp16.loss_scale is -1"));
+  options.sets = {"engine.train_batch_size=3"};
+  EXPECT_THAT(Refusal(kWhole, options),
+              HasSubstr("r.yaml:5:1: engine: the batch sizes do not fit"));
+  options = {};
+  options.temperature = 0.5;
+  EXPECT_THAT(Refusal(kWhole, options), StartsWith("64 --temperature: run.temperature "));
+}
+
+TEST(CheckContent, RanksCountOnlyWhereTheyAreKnown) {
+  EXPECT_THAT(Refusal(kWhole, {}, 3),
+              StartsWith("65 r.yaml:5:1: engine: the batch sizes do not fit"));
+  EXPECT_EQ(Refusal(kWhole, {}, 0), "");
+}
+
+TEST(CheckContent, WhatIsShownSteersNoTerminal) {
+  const std::string said = Refusal(std::string(kWhole) + "  \"z\\u009b31m\": 1\n");
+  EXPECT_THAT(said, StartsWith("65 r.yaml:7:3: "));
+  EXPECT_EQ(said.find("\xc2\x9b"), std::string::npos);
+}
+
+TEST_F(LoadRecipeTest, AKeyOfTheEnginesFileIsNamedByItsLineThere) {
+  const std::string ds = (root_ / "cwd/ds.json").string();
+  Write("cwd/ds.json", "{\"train_batch_size\": 8, // samples\n \"fp16\": {\"loss_scale\": -1}}\n");
+  Write("cwd/r.yaml", std::string(kWhole) + "  bf16: {enabled: 3}\n");
+  request_.options.deepspeed_config = "ds.json";
+  auto recipe = Load("r.yaml");
+  ASSERT_TRUE(recipe.ok()) << recipe.error().message;
+  EXPECT_THAT(CheckContent(*recipe, 2).error().message,
+              StartsWith(ds + ":2:11: fp16.loss_scale is -1"));
+  EXPECT_EQ(CheckContent(*recipe, 2).error().code, ExitCode::kBadInput);
+  request_.options.sets = {"engine.fp16.loss_scale=-2"};
+  recipe = Load("r.yaml");
+  EXPECT_THAT(CheckContent(*recipe, 2).error().message,
+              StartsWith("--set engine.fp16.loss_scale=-2: fp16.loss_scale is -2"));
 }
 
 TEST_F(LoadRecipeTest, FilesTooLargeAreRefused) {

@@ -76,7 +76,7 @@ TEST(EngineConfigTest, DefaultsAreThoseOfDeepSpeed0_19_6) {
   EXPECT_EQ(config.gradient_clipping, 1.0);
   EXPECT_EQ(config.steps_per_print, 0);
   EXPECT_FALSE(config.dataloader_drop_last || config.dump_state || config.memory_breakdown);
-  EXPECT_EQ(config.log_level, LogLevel::kInfo);
+  EXPECT_EQ(config.log_level, EngineLogLevel::kInfo);
   EXPECT_FALSE(config.communication.dtype || config.communication.prescale);
   EXPECT_FALSE(config.communication.sum);
   EXPECT_EQ(config.communication.predivide_factor, 1.0);
@@ -106,7 +106,7 @@ TEST(EngineConfigTest, KeysOfOurMeaning) {
   EXPECT_EQ(config.steps_per_print, 10);
   EXPECT_EQ(config.gradient_clipping, 0);
   EXPECT_TRUE(config.dump_state && config.memory_breakdown && config.dataloader_drop_last);
-  EXPECT_EQ(config.log_level, LogLevel::kWarning);
+  EXPECT_EQ(config.log_level, EngineLogLevel::kWarning);
   EXPECT_EQ(config.zero.reduce_bucket_size, 50'000'000);
   EXPECT_TRUE(Parse(With(R"("gradient_allreduce_op": "SUM")")).communication.sum);
   EXPECT_TRUE(Parse(With(R"("prescale_gradients": true)")).communication.prescale);

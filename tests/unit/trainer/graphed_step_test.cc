@@ -22,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kWarmUp = GraphedStep::kWarmUpSteps;
+constexpr int kWarmUp = kGraphWarmUpSteps;
 
 TEST(GraphedStep, RunsThenRecordsThenReplays) {
   RecordingAccelerator accelerator;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trainer/config/json_object.h"
 #include "trainer/train_error.h"
 
 namespace dslaunch {
@@ -341,10 +342,12 @@ TEST(BatchTest, AnyTwoGiveTheThird) {
       {1, std::nullopt, std::nullopt, 2, 0, 0, 0},
       {16, 16, std::nullopt, 2, 0, 0, 0},
       {std::nullopt, int64_t{1} << 31, int64_t{1} << 31, 1 << 24, 0, 0, 0}};
+  const json kNothing = json::object();
   for (size_t i = 0; i < cases.size(); ++i) {
     const BatchCase& c = cases[i];
     try {
-      const BatchConfig got = ResolveBatch(c.train, c.micro, c.accumulation, c.ranks, "r");
+      const BatchConfig got =
+          ResolveBatch(c.train, c.micro, c.accumulation, c.ranks, JsonObject(kNothing, "r", ""));
       EXPECT_EQ(got.train_batch_size, c.want_train) << "case " << i;
       EXPECT_EQ(got.micro_batch_size, c.want_micro) << "case " << i;
       EXPECT_EQ(got.accumulation_steps, c.want_accumulation) << "case " << i;

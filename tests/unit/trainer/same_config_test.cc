@@ -36,7 +36,7 @@ TEST(SameConfigTest, WhatEachRankPrintsIsItsOwnBusiness) {
   EXPECT_EQ(Said([](EngineConfig& config) {
               config.steps_per_print = 5;
               config.dump_state = true;
-              config.log_level = LogLevel::kDebug;
+              config.log_level = EngineLogLevel::kDebug;
             }),
             "");
 }
