@@ -465,10 +465,11 @@ TEST(CheckContent, AKeyIsNamedByItsLine) {
                          "\"zero_optimization\"?"));
   EXPECT_THAT(Refusal(whole + "  optimizer:\n    type: AdamW\n    params:\n      lr: fast\n"),
               StartsWith("65 r.yaml:10:7: engine.optimizer.params.lr is \"fast\", not a number"));
-  EXPECT_THAT(Refusal(whole + "  optimizer:\n    type: SGD\n    params: {lr: 1}\n"
-                              "    param_groups:\n      - {max_dims: 1, lr: 1}\n      - max_dims: 1\n"
-                              "        lr: -1\n"),
-              StartsWith("65 r.yaml:13:9: engine.optimizer.param_groups[1].lr is -1"));
+  EXPECT_THAT(
+      Refusal(whole + "  optimizer:\n    type: SGD\n    params: {lr: 1}\n"
+                      "    param_groups:\n      - {max_dims: 1, lr: 1}\n      - max_dims: 1\n"
+                      "        lr: -1\n"),
+      StartsWith("65 r.yaml:13:9: engine.optimizer.param_groups[1].lr is -1"));
   EXPECT_THAT(
       Refusal("{\"model\": {\"type\": \"mlp\"}, // a comment\n \"data\": {\"type\": \"idx\"},\n"
               " \"run\": {\"steps\": 0},\n \"engine\": {\"train_batch_size\": 8}}\n"),
