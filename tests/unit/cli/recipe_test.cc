@@ -501,6 +501,12 @@ TEST(CheckContent, AnOptionsKeyIsNamedByTheOption) {
   EXPECT_THAT(Refusal(kWhole, options), StartsWith("64 --temperature: run.temperature "));
 }
 
+TEST(CheckContent, AKeyWhosePathIsTooLongIsNamedByWhatItIsIn) {
+  const std::string longest(kMaxPlacedPathBytes, 'k');
+  EXPECT_THAT(Refusal(kWhole + ("  " + longest) + ": 1\n"),
+              StartsWith("65 r.yaml:5:1: engine.kkkk"));
+}
+
 TEST(CheckContent, RanksCountOnlyWhereTheyAreKnown) {
   EXPECT_THAT(Refusal(kWhole, {}, 3),
               StartsWith("65 r.yaml:5:1: engine: the batch sizes do not fit"));

@@ -272,6 +272,8 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("cuda_graph": true, "scheduler": {"type": "OneCycle",
           "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 0.2}})",
        "cuda_graph cannot be had with the scheduler OneCycle"},
+      {R"("cuda_graph": true, "flops_profiler": {"enabled": true, "profile_step": 12})",
+       "cuda_graph replays the step 12"},
       {R"("cuda_graph": "yes")", "cuda_graph"},
       {R"("log_level": "loud")", "log_level is \"loud\""},
       {R"("steps_per_print": "auto")", "Hugging Face's Trainer puts a value in place of \"auto\""},
