@@ -404,13 +404,6 @@ TEST(MakeLaunchPlan, EnvironmentAndLabelsComeAlong) {
   EXPECT_EQ(plan->nodes[1].labels, hosts[1].labels);
 }
 
-struct DeviceCase {
-  DeviceChoice requested;
-  std::vector<NodeGpus> nodes;
-  bool one_machine;
-  std::string said;  // begins with "error" if it is one
-};
-
 TEST(CertainRanks, NotWhereARangeOfNodesMayDo) {
   const auto hosts = Hosts({2, 2, 2});
   EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Options({}, {}, {}, "hf"), hosts, {})), 6);
@@ -420,6 +413,13 @@ TEST(CertainRanks, NotWhereARangeOfNodesMayDo) {
       CertainRanks(*MakeLaunchPlan(Options({}, {}, {}, "hf"), HostsWithSpare({2, 2, 2}, 1), {})),
       4);
 }
+
+struct DeviceCase {
+  DeviceChoice requested;
+  std::vector<NodeGpus> nodes;
+  bool one_machine;
+  std::string said;  // begins with "error" if it is one
+};
 
 TEST(DecideDevice, Table) {
   using D = DeviceChoice;
