@@ -133,13 +133,12 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
                          std::optional<int64_t> micro_batch_size,
                          std::optional<int64_t> accumulation_steps, int64_t ranks,
                          const JsonObject& object) {
-  const std::string place = object.path().empty() ? "" : object.path() + ": ";
   const auto text = [](std::optional<int64_t> n) {
     return n ? std::to_string(*n) : std::string("?");
   };
   if (!train_batch_size && !micro_batch_size) {
     object.FailWhole(
-        place + "train_batch_size or train_micro_batch_size_per_gpu is missing; give one of them");
+        "train_batch_size or train_micro_batch_size_per_gpu is missing; give one of them");
   }
   const std::string sum = "train_batch_size " + text(train_batch_size) +
                           " = train_micro_batch_size_per_gpu " + text(micro_batch_size) +
@@ -155,11 +154,11 @@ BatchConfig ResolveBatch(std::optional<int64_t> train_batch_size,
   int64_t product = 0;
   if (__builtin_mul_overflow(batch.micro_batch_size, batch.accumulation_steps, &product) ||
       __builtin_mul_overflow(product, ranks, &product) || product > kMaxBatch) {
-    object.FailWhole(place + "the batch is too large: " + sum);
+    object.FailWhole("the batch is too large: " + sum);
   }
   batch.train_batch_size = train_batch_size.value_or(product);
   if (product != batch.train_batch_size || product == 0) {
-    object.FailWhole(place + "the batch sizes do not fit: " + sum +
+    object.FailWhole("the batch sizes do not fit: " + sum +
                      (train_batch_size && micro_batch_size && accumulation_steps
                           ? " (= " + std::to_string(product) + ")"
                           : " has no whole solution") +

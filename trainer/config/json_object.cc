@@ -123,8 +123,9 @@ std::optional<std::string> DidYouMean(std::string_view word, const std::set<std:
 JsonObject::JsonObject(const json& json, std::string source, std::string path)
     : json_(json), source_(std::move(source)), path_(std::move(path)) {
   if (json_.is_object()) return;
-  FailWhole((path_.empty() ? "the text" : ShownPlace(path_)) + " is " + Shown(json_) +
-            ", not an object with keys");
+  throw ConfigError(source_, path_,
+                    (path_.empty() ? "the text" : ShownPlace(path_)) + " is " + Shown(json_) +
+                        ", not an object with keys");
 }
 
 const json* JsonObject::Find(const char* key) {
@@ -143,7 +144,7 @@ void JsonObject::Fail(const std::string& key, const std::string& problem) const 
 }
 
 void JsonObject::FailWhole(const std::string& said) const {
-  throw ConfigError(source_, path_, said);
+  throw ConfigError(source_, path_, (path_.empty() ? "" : ShownPlace(path_) + ": ") + said);
 }
 
 void JsonObject::FailType(const std::string& key, const json& value,

@@ -70,10 +70,8 @@ class JsonObject {
 
   // Throws kBadInput: "<source>: <path of key> <problem>".
   [[noreturn]] void Fail(const std::string& key, const std::string& problem) const;
-  // The same of the object: "<source>: <said>".
+  // The same of the object: "<source>: <path>: <said>".
   [[noreturn]] void FailWhole(const std::string& said) const;
-
-  const std::string& path() const { return path_; }
 
  private:
   const nlohmann::json* Find(const char* key);
