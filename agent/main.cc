@@ -7,12 +7,12 @@
 #include <optional>
 #include <string>
 
-#include "agent/agent_main.h"
-#include "agent/build_id.h"
-#include "agent/keeper.h"
-#include "agent/logout.h"
-#include "agent/visit.h"
-#include "proto/contract/exit_code.h"
+#include "agent/host/logout.h"
+#include "agent/inspect/visit.h"
+#include "agent/node/agent_main.h"
+#include "agent/supervisor/keeper.h"
+#include "base/build_id.h"
+#include "base/exit_code.h"
 #include "proto/contract/job_id.h"
 
 namespace {

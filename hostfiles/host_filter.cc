@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cli/count.h"
-#include "cli/suggest.h"
-#include "proto/contract/harmless_text.h"
+#include "base/count.h"
+#include "base/harmless_text.h"
+#include "base/suggest.h"
 
 namespace dslaunch {
 namespace {

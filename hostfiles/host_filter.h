@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "hostfiles/hostfile.h"
-#include "proto/contract/error.h"
 
 namespace dslaunch {
 

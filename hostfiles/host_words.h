@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/error.h"
 #include "hostfiles/hostfile.h"
-#include "proto/contract/error.h"
 
 namespace dslaunch {
 

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <utility>
 
+#include "base/harmless_text.h"
+#include "base/unique_fd.h"
 #include "hostfiles/host_words.h"
 #include "hostfiles/hostfile_yaml.h"
-#include "proto/contract/harmless_text.h"
-#include "proto/contract/unique_fd.h"
 
 namespace dslaunch {
 namespace {

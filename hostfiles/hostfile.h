@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/contract/error.h"
+#include "base/error.h"
 
 namespace dslaunch {
 

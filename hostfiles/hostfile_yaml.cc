@@ -13,9 +13,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "cli/suggest.h"
+#include "base/harmless_text.h"
+#include "base/suggest.h"
 #include "hostfiles/host_words.h"
-#include "proto/contract/harmless_text.h"
 
 namespace dslaunch {
 namespace {

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "hostfiles/hostfile.h"
-#include "proto/contract/error.h"
 
 namespace dslaunch {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "proto/node_set.h"
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
 
 namespace dslaunch {
 namespace {

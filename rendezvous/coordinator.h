@@ -19,12 +19,12 @@
 #include <unordered_set>
 #include <vector>
 
-#include "proto/contract/deadline.h"
-#include "proto/contract/exit_code.h"
+#include "base/deadline.h"
+#include "base/exit_code.h"
+#include "base/joined_range.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/first_cause.h"
 #include "rendezvous/hang.h"
-#include "rendezvous/joined_range.h"
 #include "rendezvous/quorum.h"
 #include "rendezvous/restart_policy.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 #include "proto/rendezvous.pb.h"
 
 namespace dslaunch {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 
 namespace dslaunch {
 

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
 
 namespace dslaunch {
 namespace {

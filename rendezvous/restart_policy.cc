@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "proto/contract/exit_code.h"
+#include "base/exit_code.h"
 
 namespace dslaunch {
 namespace {

@@ -4,10 +4,10 @@
 #include <mutex>
 #include <utility>
 
+#include "net/acceptor.h"
+#include "net/addresses.h"
 #include "proto/rendezvous.grpc.pb.h"
-#include "rendezvous/acceptor.h"
-#include "rendezvous/addresses.h"
-#include "rendezvous/channel.h"
+#include "proto/wire/channel.h"
 
 namespace dslaunch {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "proto/contract/error.h"
+#include "base/error.h"
 #include "rendezvous/coordinator.h"
 
 namespace dslaunch {

@@ -16,7 +16,8 @@ if(DSLAUNCH_TRAINER)
 
   install(DIRECTORY trainer/include/dslaunch "${PROJECT_BINARY_DIR}/trainer/include/dslaunch"
           DESTINATION include COMPONENT sdk FILES_MATCHING PATTERN "*.h")
-  install(TARGETS dslaunch_trainer dslaunch_trainer_gloo dslaunch_trainer_base dslaunch_recipe dslaunch_contract
+  install(TARGETS dslaunch_trainer dslaunch_trainer_gloo dslaunch_trainer_core dslaunch_trainer_config dslaunch_trainer_base
+                  dslaunch_proto_contract dslaunch_base
           ARCHIVE DESTINATION lib/dslaunch COMPONENT sdk)
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/dslaunchConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
   install(FILES packaging/cmake/dslaunchConfig.cmake packaging/cmake/LibTorchTarget.cmake

@@ -34,7 +34,7 @@ target_link_options(dslaunch::plugin INTERFACE -Wl,--no-undefined)
 
 add_library(dslaunch::dslaunch INTERFACE IMPORTED)
 set(dslaunch_archives "")
-foreach(name trainer trainer_gloo trainer_base recipe contract)
+foreach(name trainer trainer_gloo trainer_core trainer_config trainer_base proto_contract base)
   list(APPEND dslaunch_archives "${dslaunch_prefix}/lib/dslaunch/libdslaunch_${name}.a")
 endforeach()
 target_link_libraries(dslaunch::dslaunch INTERFACE dslaunch::plugin ${dslaunch_archives} dslaunch_libtorch ZLIB::ZLIB

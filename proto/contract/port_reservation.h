@@ -1,8 +1,8 @@
 // Holding a TCP port for rank 0 until it listens there itself.
 #pragma once
 
-#include "proto/contract/error.h"
-#include "proto/contract/unique_fd.h"
+#include "base/error.h"
+#include "base/unique_fd.h"
 
 namespace dslaunch {
 

@@ -20,7 +20,7 @@ struct StatusLine {
   int64_t step = 0;         // optimizer steps done
   int64_t total_steps = 0;  // 0: unknown
   std::optional<double> loss;
-  std::optional<double> samples_per_s;  // over all ranks
+  std::optional<double> samples_per_s;   // over all ranks
   std::optional<double> compute_s = {};  // of this rank's own work in the step, waiting left out
 
   // One line with its newline. A loss that is not finite is written as null.

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "proto/contract/harmless_text.h"
+#include "base/harmless_text.h"
 #include "proto/contract/run_files.h"
 
 namespace dslaunch {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/contract/error.h"
+#include "base/error.h"
 
 namespace dslaunch {
 

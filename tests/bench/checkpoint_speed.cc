@@ -16,9 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/train_error.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "cli/launch_plan.h"
+#include "cli/plan/launch_plan.h"
 
 namespace dslaunch {
 namespace {

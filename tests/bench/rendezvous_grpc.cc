@@ -29,11 +29,11 @@
 #include <utility>
 #include <vector>
 
-#include "proto/contract/unique_fd.h"
-#include "rendezvous/certificate_authority.h"
+#include "base/unique_fd.h"
+#include "net/certificate_authority.h"
+#include "net/tunnel.h"
 #include "rendezvous/client.h"
 #include "rendezvous/server.h"
-#include "rendezvous/tunnel.h"
 #include "tests/bench/rendezvous_answer.h"
 
 namespace dslaunch {

@@ -10,12 +10,12 @@
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
 #include "tests/support/temp_dir.h"
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/json_object.h"
-#include "trainer/models/huggingface_config.h"
-#include "trainer/models/weight_files.h"
-#include "trainer/train_error.h"
+#include "trainer/weights/huggingface_config.h"
+#include "trainer/weights/weight_files.h"
 
 namespace dslaunch {
 namespace {

@@ -7,7 +7,7 @@
 #include "tests/fuzz/edge_test.h"
 #include "tests/fuzz/hostile_readers.h"
 #include "tests/support/temp_dir.h"
-#include "tests/unit/trainer/sample_manifest.h"
+#include "tests/unit/trainer/checkpoint/sample_manifest.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "proto/contract/error.h"
-#include "proto/contract/harmless_text.h"
+#include "base/error.h"
+#include "base/harmless_text.h"
 
 namespace dslaunch {
 

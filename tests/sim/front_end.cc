@@ -4,13 +4,13 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
 #include "tests/sim/node_visit.h"
 
 namespace dslaunch::sim {
 namespace {
 
-// As in cli/session*.cc and node_client.cc.
+// As in cli/session/session*.cc and node_client.cc.
 constexpr int64_t kTeardownSlackMs = 5'000;
 constexpr int64_t kRenewEveryMs = 1'000;
 constexpr int64_t kWatchEveryMs = 1'000;
@@ -209,7 +209,7 @@ void FrontEnd::WatchSilence(Clock::time_point now) {
     (silent ? any_silent : any_heard) = true;
     if (silent) StopIfLostAtStart(i);
     if (silent && story_.epoch() > 0 && !story_.IsMember(i)) Abandon(i);
-    // gRPC's pings are not answered (rendezvous/channel.cc).
+    // gRPC's pings are not answered (proto/wire/channel.cc).
     if (SilenceOf(node, now) >= world_.job.link_silent) OnStreamEnd(*node.client);
   }
   if (any_heard || !any_silent) return;

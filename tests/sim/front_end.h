@@ -1,6 +1,6 @@
-// The front end: a model of cli/session*.cc, which are bound to sockets, gRPC and a terminal. What
-// it decides where that code is pure is the real thing: JobStory, DecideMove, DecideEnd,
-// DecideJobEnd. The rest is written here as it is there, under the same names.
+// The front end: a model of cli/session/session*.cc, which are bound to sockets, gRPC and a
+// terminal. What it decides where that code is pure is the real thing: JobStory, DecideMove,
+// DecideEnd, DecideJobEnd. The rest is written here as it is there, under the same names.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/job_story.h"
-#include "cli/move_decision.h"
+#include "cli/session/job_story.h"
+#include "cli/session/move_decision.h"
 #include "tests/sim/node_visit.h"
 #include "tests/sim/virtual_time.h"
 #include "tests/sim/world.h"

@@ -2,16 +2,16 @@
 #include <utility>
 #include <vector>
 
-#include "cli/end_decision.h"
-#include "cli/outcome.h"
-#include "rendezvous/cause.h"
+#include "cli/session/end_decision.h"
+#include "cli/session/outcome.h"
+#include "proto/wire/cause.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/node_visit.h"
 
 namespace dslaunch::sim {
 namespace {
 
-// As in cli/session_end.cc.
+// As in cli/session/session_end.cc.
 constexpr int64_t kTeardownSlackMs = 5'000;
 constexpr int64_t kSilentNodeWaitMs = 2'000;
 

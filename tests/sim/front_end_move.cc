@@ -9,7 +9,7 @@
 namespace dslaunch::sim {
 namespace {
 
-constexpr int64_t kCallTimeoutMs = 5'000;  // as in cli/agent_call.h
+constexpr int64_t kCallTimeoutMs = 5'000;  // as in cli/session/agent_call.h
 
 }  // namespace
 

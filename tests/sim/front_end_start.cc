@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/node_visit.h"
 

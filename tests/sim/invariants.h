@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/outcome.h"
+#include "cli/session/outcome.h"
 #include "proto/rendezvous.pb.h"
 #include "tests/sim/job.h"
 

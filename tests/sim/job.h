@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "cli/launch_plan.h"
+#include "base/deadline.h"
+#include "cli/plan/launch_plan.h"
 #include "proto/agent.pb.h"
-#include "proto/contract/deadline.h"
 #include "tests/support/random_seed.h"
 
 namespace dslaunch::sim {

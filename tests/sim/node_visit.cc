@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/rendezvous.h"
 
 namespace dslaunch::sim {
 namespace {
 
-// As in agent/node_agent*.cc.
+// As in agent/node/node_agent*.cc.
 constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kKeeperTellsWithin(1'000);
 constexpr milliseconds kGoodbyeWithin(30'000);

@@ -1,15 +1,15 @@
-// One start of keeper and agent on a node, and the ranks that they run: a model of agent/keeper and
-// agent/node_agent, which are bound to processes, sockets and gRPC. What they decide is written
-// here as it is there, under the same names where there are such; the disk, the log files and
-// detached jobs are left out.
+// One start of keeper and agent on a node, and the ranks that they run: a model of
+// agent/supervisor/keeper and agent/node/node_agent, which are bound to processes, sockets and
+// gRPC. What they decide is written here as it is there, under the same names where there are such;
+// the disk, the log files and detached jobs are left out.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
-#include "agent/lease.h"
 #include "proto/agent.pb.h"
+#include "proto/wire/lease.h"
 #include "rendezvous/coordinator.h"
 #include "tests/sim/network.h"
 #include "tests/sim/virtual_time.h"

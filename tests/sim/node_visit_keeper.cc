@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
 #include "tests/sim/front_end.h"
 #include "tests/sim/node_visit.h"
 #include "tests/sim/rendezvous.h"
@@ -11,7 +11,7 @@
 namespace dslaunch::sim {
 namespace {
 
-// As in agent/keeper.cc.
+// As in agent/supervisor/keeper.cc.
 constexpr milliseconds kStall(500);
 constexpr int64_t kAgentEndLimitMs = 2'000;
 

@@ -2,15 +2,15 @@
 #include <memory>
 #include <utility>
 
-#include "agent/rendezvous_options.h"
-#include "rendezvous/cause.h"
+#include "agent/node/rendezvous_options.h"
+#include "proto/wire/cause.h"
 #include "tests/sim/node_visit.h"
 #include "tests/sim/rendezvous.h"
 
 namespace dslaunch::sim {
 namespace {
 
-constexpr milliseconds kMoveSlack(10'000);  // as in agent/node_agent_rendezvous.cc
+constexpr milliseconds kMoveSlack(10'000);  // as in agent/node/node_agent_rendezvous.cc
 
 }  // namespace
 

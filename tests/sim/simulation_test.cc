@@ -11,7 +11,7 @@
 #include <iomanip>
 #include <iostream>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 #include "tests/support/random_seed.h"
 
 namespace dslaunch::sim {

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 #include "tests/sim/task.h"
 
 namespace dslaunch::sim {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "agent/build_id.h"
+#include "base/build_id.h"
 
 int main(int argc, char** argv) {
   const char* chosen = std::getenv("FAKE_AGENT");

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/transport.h"
+#include "cli/transport/transport.h"
 #include "proto/agent.grpc.pb.h"
-#include "rendezvous/channel.h"
+#include "proto/wire/channel.h"
 
 namespace dslaunch {
 

@@ -17,9 +17,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "trainer/base/train_error.h"
 #include "trainer/models/models.h"
-#include "trainer/models/pretrained.h"
-#include "trainer/train_error.h"
+#include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
 namespace {

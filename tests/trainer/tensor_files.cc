@@ -3,8 +3,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/train_error.h"
 
 namespace {
 

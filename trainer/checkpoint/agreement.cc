@@ -1,6 +1,6 @@
 #include "trainer/checkpoint/agreement.h"
 
-#include "trainer/comm/by_rank.h"
+#include "trainer/base/by_rank.h"
 
 namespace dslaunch {
 namespace {

@@ -13,8 +13,8 @@
 #include <sstream>
 #include <tuple>
 
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

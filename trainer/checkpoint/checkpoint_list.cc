@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "trainer/program/memory_plan.h"
-#include "trainer/train_error.h"
+#include "trainer/base/format.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

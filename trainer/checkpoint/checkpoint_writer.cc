@@ -4,9 +4,9 @@
 #include <functional>
 #include <thread>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/rank_record.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <random>
 
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/engine_state.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

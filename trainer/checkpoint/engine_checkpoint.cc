@@ -4,12 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "dslaunch/engine.h"
+#include "trainer/base/by_rank.h"
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/engine_state.h"
-#include "trainer/checkpoint/rank_record.h"
-#include "trainer/comm/by_rank.h"
 #include "trainer/comm/gather_texts.h"
+#include "trainer/comm/rank_failure.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

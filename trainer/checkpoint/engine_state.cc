@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <mutex>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/agreement.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/engine/engine_ranks.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/train_error.h"
+#include "trainer/parallel/engine_ranks.h"
 
 namespace dslaunch {
 namespace {

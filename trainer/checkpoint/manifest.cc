@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/json_object.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/checkpoint/durable_file.h"
+#include "trainer/base/durable_file.h"
 #include "trainer/precision/loss_scaler.h"
 
 namespace dslaunch {

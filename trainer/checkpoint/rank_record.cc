@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/comm/by_rank.h"
 
 namespace dslaunch {
 namespace {
@@ -34,17 +33,9 @@ std::string FormatRecord(const RankRecord& record) {
   return json{{"files", std::move(files)}, {"tensors", std::move(tensors)}}.dump();
 }
 
-std::string FormatFailure(const TrainError& failure) {
-  return json{{"code", failure.exit_code()}, {"failure", failure.what()}}.dump(
-      -1, ' ', false, json::error_handler_t::replace);
-}
-
 RankRecord ParseRecord(const std::string& text, int rank) {
+  ThrowIfFailure(text, rank);
   const json parsed = json::parse(text);
-  if (parsed.contains("failure")) {
-    throw TrainError(static_cast<ExitCode>(parsed["code"].get<int>()),
-                     "rank " + std::to_string(rank) + ": " + parsed["failure"].get<std::string>());
-  }
   RankRecord record;
   for (const json& file : parsed.at("files")) {
     record.files.push_back(
@@ -62,29 +53,6 @@ RankRecord ParseRecord(const std::string& text, int rank) {
     record.tensors.push_back(std::move(tensor));
   }
   return record;
-}
-
-std::string FailureOf(const std::function<void()>& action) {
-  try {
-    action();
-    return "";
-  } catch (const TrainError& error) {
-    return FormatFailure(error);
-  } catch (const std::exception& error) {
-    return FormatFailure(TrainError(ExitCode::kInternal, error.what()));
-  }
-}
-
-void ThrowFirstFailure(const std::vector<std::string>& failures) {
-  const auto first = std::find_if(failures.begin(), failures.end(),
-                                  [](const std::string& failure) { return !failure.empty(); });
-  if (first == failures.end()) return;
-  if (GroupRanks(failures).size() > 1) {
-    ParseRecord(*first, static_cast<int>(first - failures.begin()));
-  }
-  const json parsed = json::parse(*first);
-  throw TrainError(static_cast<ExitCode>(parsed["code"].get<int>()),
-                   parsed["failure"].get<std::string>());
 }
 
 void EnterRecords(const std::vector<RankRecord>& ranks, Manifest& manifest) {

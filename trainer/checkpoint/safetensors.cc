@@ -9,9 +9,9 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "proto/contract/harmless_text.h"
+#include "base/harmless_text.h"
+#include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "proto/contract/unique_fd.h"
-#include "trainer/checkpoint/durable_file.h"
+#include "base/unique_fd.h"
+#include "trainer/base/durable_file.h"
 
 namespace dslaunch {
 

@@ -7,11 +7,11 @@
 #include <map>
 #include <optional>
 
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/tensor_type.h"
 #include "trainer/checkpoint/write_plan.h"
 #include "trainer/comm/gather_texts.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -14,10 +14,10 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "base/deadline.h"
 #include "dslaunch/process_group.h"
-#include "proto/contract/deadline.h"
+#include "trainer/base/train_error.h"
 #include "trainer/comm/rank_places.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 

@@ -11,12 +11,12 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "proto/contract/worker_env.h"
-#include "trainer/comm/gloo_backend.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/backend/gloo_backend.h"
+#include "trainer/comm/explain.h"
 #include "trainer/comm/lockstep.h"
 #include "trainer/comm/shm/shm_backend.h"
 #include "trainer/device/accelerator.h"
-#include "trainer/program/explain.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 

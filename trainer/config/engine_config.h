@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/config/dtype.h"
+#include "trainer/base/dtype.h"
 #include "trainer/config/monitor_config.h"
 #include "trainer/config/optimizer_config.h"
 #include "trainer/config/pipeline_config.h"

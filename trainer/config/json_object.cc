@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "proto/contract/harmless_text.h"
+#include "base/harmless_text.h"
 #include "trainer/config/config_error.h"
 
 namespace dslaunch {

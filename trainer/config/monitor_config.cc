@@ -1,7 +1,7 @@
 #include "trainer/config/monitor_config.h"
 
+#include "trainer/config/communication_kinds.h"
 #include "trainer/config/json_object.h"
-#include "trainer/profile/communication.h"
 
 namespace dslaunch {
 namespace {

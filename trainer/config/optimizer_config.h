@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/optim/lr_schedule.h"
-#include "trainer/optim/parameter_groups.h"
+#include "trainer/config/lr_schedule.h"
+#include "trainer/config/parameter_groups.h"
 
 namespace dslaunch {
 

@@ -16,10 +16,21 @@
 
 #include <optional>
 
-#include "trainer/config/dtype.h"
-#include "trainer/precision/loss_scaler.h"
+#include "trainer/base/dtype.h"
 
 namespace dslaunch {
+
+// The scale by which fp16 training multiplies its loss (trainer/precision/loss_scaler.h).
+struct LossScalerConfig {
+  bool dynamic = true;
+  double static_scale = 1;           // static only
+  int64_t initial_scale_power = 16;  // the rest: dynamic only
+  int64_t loss_scale_window = 1000;  // updates without overflow after which the scale doubles
+  int64_t hysteresis = 2;            // overflows in a row of which only the last halves the scale
+  bool consecutive_hysteresis = false;  // any good update restores the hysteresis, not only growth
+  double min_loss_scale = 1;
+  bool raise_error_at_min_scale = true;
+};
 
 class JsonObject;
 

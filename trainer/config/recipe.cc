@@ -4,8 +4,8 @@
 #include <map>
 #include <set>
 
+#include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

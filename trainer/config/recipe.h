@@ -18,9 +18,9 @@
 #include <variant>
 #include <vector>
 
+#include "trainer/config/device_kind.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/device/device_choice.h"
-#include "trainer/profile/profile_sort.h"
+#include "trainer/config/profile_sort.h"
 
 namespace dslaunch {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "trainer/comm/by_rank.h"
+#include "trainer/base/by_rank.h"
 
 namespace dslaunch {
 namespace {

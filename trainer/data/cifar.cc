@@ -2,8 +2,8 @@
 
 #include <filesystem>
 
-#include "trainer/data/mapped_file.h"
-#include "trainer/train_error.h"
+#include "trainer/base/mapped_file.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

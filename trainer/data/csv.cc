@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "trainer/data/mapped_file.h"
-#include "trainer/train_error.h"
+#include "trainer/base/mapped_file.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

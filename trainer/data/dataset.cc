@@ -8,11 +8,11 @@
 #include <limits>
 #include <stdexcept>
 
+#include "trainer/base/train_error.h"
 #include "trainer/data/cifar.h"
 #include "trainer/data/csv.h"
 #include "trainer/data/idx.h"
 #include "trainer/data/token_stream.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

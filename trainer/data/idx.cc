@@ -8,7 +8,7 @@
 #include <cstring>
 #include <memory>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

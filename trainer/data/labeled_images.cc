@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 

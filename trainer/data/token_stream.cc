@@ -6,7 +6,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/mapped_file.h"
 #include "trainer/config/recipe.h"
-#include "trainer/data/mapped_file.h"
 
 namespace dslaunch {
 

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "proto/contract/harmless_text.h"
+#include "base/harmless_text.h"
 
 namespace dslaunch {
 namespace {

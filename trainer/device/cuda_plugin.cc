@@ -5,12 +5,12 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/harmless_text.h"
 #include "dslaunch/plugin.h"
 #include "proto/contract/cuda_plugin.h"
-#include "proto/contract/harmless_text.h"
+#include "trainer/base/format.h"
+#include "trainer/base/train_error.h"
 #include "trainer/device/cuda_driver.h"
-#include "trainer/program/report.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -3,11 +3,10 @@
 
 #include <string>
 
-#include "proto/contract/error.h"
+#include "base/error.h"
+#include "trainer/config/device_kind.h"
 
 namespace dslaunch {
-
-enum class DeviceKind { kAuto, kCuda, kCpu };  // run.device
 
 // What this rank's process can see.
 struct CudaFacts {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "trainer/base/train_error.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

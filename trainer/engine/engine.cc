@@ -4,11 +4,11 @@
 
 #include <exception>
 
+#include "trainer/base/train_error.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/engine_impl.h"
 #include "trainer/engine/read_config.h"
-#include "trainer/precision/module_dtype.h"
-#include "trainer/train_error.h"
+#include "trainer/nn/module_dtype.h"
 
 namespace dslaunch {
 namespace {

@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <limits>
 
+#include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
-#include "trainer/engine/module_tensors.h"
+#include "trainer/parallel/module_tensors.h"
 #include "trainer/precision/gradients.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -7,14 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "dslaunch/engine.h"
-#include "proto/contract/deadline.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/activation_meter.h"
-#include "trainer/engine/engine_ranks.h"
-#include "trainer/engine/model_states.h"
 #include "trainer/engine/other_stages.h"
 #include "trainer/optim/optimizer.h"
+#include "trainer/parallel/engine_ranks.h"
+#include "trainer/parallel/model_states.h"
 #include "trainer/precision/loss_scaler.h"
 
 namespace dslaunch {

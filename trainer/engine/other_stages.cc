@@ -4,12 +4,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "trainer/checkpoint/rank_record.h"
+#include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
+#include "trainer/comm/rank_failure.h"
 #include "trainer/config/same_config.h"
-#include "trainer/engine/grad_sync.h"
-#include "trainer/engine/module_tensors.h"
-#include "trainer/train_error.h"
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/same_model.h"
 
 namespace dslaunch {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "trainer/config/engine_config.h"
-#include "trainer/engine/engine_ranks.h"
-#include "trainer/optim/parameter_groups.h"
+#include "trainer/config/parameter_groups.h"
+#include "trainer/parallel/engine_ranks.h"
 
 namespace dslaunch {
 

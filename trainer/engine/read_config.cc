@@ -3,7 +3,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 

@@ -1,8 +1,8 @@
 #include "trainer/models/cnn.h"
 
-#include "trainer/models/image_shape.h"
-#include "trainer/models/run_layers.h"
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
+#include "trainer/nn/image_shape.h"
+#include "trainer/nn/run_layers.h"
 
 namespace dslaunch {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cmath>
 
-#include "trainer/models/run_layers.h"
-#include "trainer/pipeline/deferred_weights.h"
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
+#include "trainer/nn/deferred_weights.h"
+#include "trainer/nn/run_layers.h"
 
 namespace dslaunch {
 namespace {

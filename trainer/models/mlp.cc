@@ -2,8 +2,8 @@
 
 #include <c10/util/accumulate.h>
 
-#include "trainer/models/run_layers.h"
-#include "trainer/pipeline/deferred_weights.h"
+#include "trainer/nn/deferred_weights.h"
+#include "trainer/nn/run_layers.h"
 
 namespace dslaunch {
 

@@ -1,12 +1,11 @@
 #include "trainer/models/models.h"
 
+#include "trainer/base/train_error.h"
 #include "trainer/models/cnn.h"
 #include "trainer/models/gpt2.h"
 #include "trainer/models/mlp.h"
 #include "trainer/models/plugin_model.h"
-#include "trainer/models/plugin_model.h"
 #include "trainer/models/resnet18.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 

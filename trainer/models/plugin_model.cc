@@ -6,10 +6,10 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/harmless_text.h"
 #include "dslaunch/plugin.h"
-#include "proto/contract/harmless_text.h"
+#include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

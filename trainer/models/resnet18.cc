@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "trainer/models/image_shape.h"
-#include "trainer/models/run_layers.h"
+#include "trainer/nn/image_shape.h"
+#include "trainer/nn/run_layers.h"
 
 namespace dslaunch {
 namespace {

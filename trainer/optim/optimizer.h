@@ -11,7 +11,7 @@
 
 #include "dslaunch/named_tensor.h"
 #include "trainer/config/optimizer_config.h"
-#include "trainer/optim/parameter_groups.h"
+#include "trainer/config/parameter_groups.h"
 
 namespace dslaunch {
 

@@ -8,9 +8,9 @@
 #include <typeinfo>
 #include <utility>
 
-#include "trainer/pipeline/deferred_weights.h"
-#include "trainer/program/explain.h"
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/explain.h"
+#include "trainer/nn/deferred_weights.h"
 
 namespace dslaunch {
 namespace {

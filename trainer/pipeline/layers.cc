@@ -1,7 +1,7 @@
 #include <c10/util/Type.h>
 
 #include "dslaunch/pipeline.h"
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch::pipeline_detail {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "trainer/engine/module_tensors.h"
+#include "trainer/base/train_error.h"
+#include "trainer/parallel/module_tensors.h"
 #include "trainer/pipeline/stage_cut.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -6,7 +6,7 @@
 #include <regex>
 #include <set>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -7,19 +7,19 @@
 #include <optional>
 #include <utility>
 
-#include "trainer/checkpoint/rank_record.h"
-#include "trainer/comm/by_rank.h"
+#include "trainer/base/by_rank.h"
+#include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
-#include "trainer/engine/engine_ranks.h"
+#include "trainer/comm/numbers.h"
+#include "trainer/comm/rank_failure.h"
 #include "trainer/engine/other_stages.h"
 #include "trainer/engine/read_config.h"
+#include "trainer/parallel/engine_ranks.h"
 #include "trainer/pipeline/layer_run.h"
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/stage_batch.h"
 #include "trainer/pipeline/stage_link.h"
 #include "trainer/pipeline/topology.h"
-#include "trainer/program/numbers.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

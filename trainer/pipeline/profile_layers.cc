@@ -8,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
+#include "trainer/base/train_error.h"
 #include "trainer/pipeline/layer_run.h"
 #include "trainer/pipeline/stage.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <tuple>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstddef>
 
+#include "trainer/base/format.h"
 #include "trainer/pipeline/schedule_check.h"
 #include "trainer/pipeline/schedule_simulation.h"
-#include "trainer/program/report.h"
 
 namespace dslaunch {
 namespace {

@@ -4,11 +4,11 @@
 #include <set>
 #include <utility>
 
-#include "trainer/engine/module_tensors.h"
+#include "trainer/base/seed.h"
+#include "trainer/base/train_error.h"
+#include "trainer/parallel/module_tensors.h"
 #include "trainer/pipeline/layer_run.h"
 #include "trainer/pipeline/stage_cut.h"
-#include "trainer/seed.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "dslaunch/recompute.h"
+#include "trainer/base/seed.h"
+#include "trainer/base/train_error.h"
 #include "trainer/pipeline/layer_run.h"
-#include "trainer/seed.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

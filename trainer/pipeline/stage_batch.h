@@ -12,7 +12,7 @@
 #include "dslaunch/engine.h"
 #include "dslaunch/pipeline.h"
 #include "trainer/engine/engine_batch.h"
-#include "trainer/pipeline/deferred_weights.h"
+#include "trainer/nn/deferred_weights.h"
 #include "trainer/pipeline/rests_after.h"
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/stage.h"

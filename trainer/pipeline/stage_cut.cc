@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "trainer/program/report.h"
-#include "trainer/train_error.h"
+#include "trainer/base/format.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {

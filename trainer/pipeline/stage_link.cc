@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 
+#include "trainer/base/train_error.h"
 #include "trainer/comm/with_context.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

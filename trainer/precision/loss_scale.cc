@@ -6,9 +6,9 @@
 #include <set>
 #include <vector>
 
+#include "trainer/base/train_error.h"
 #include "trainer/precision/gradients.h"
 #include "trainer/precision/loss_scaler.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

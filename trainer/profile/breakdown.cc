@@ -1,6 +1,6 @@
 #include "trainer/profile/breakdown.h"
 
-#include "trainer/program/report.h"
+#include "trainer/base/format.h"
 
 namespace dslaunch {
 

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
+#include "trainer/base/format.h"
 #include "trainer/profile/communication.h"
-#include "trainer/program/report.h"
 
 namespace dslaunch {
 namespace {

@@ -1,7 +1,6 @@
+#include "trainer/base/format.h"
 #include "trainer/profile/comms_logger.h"
 #include "trainer/profile/communication.h"
-#include "trainer/program/memory_plan.h"
-#include "trainer/program/report.h"
 
 namespace dslaunch {
 

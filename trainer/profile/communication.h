@@ -7,13 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "trainer/config/communication_kinds.h"
 #include "trainer/profile/intervals.h"
 
 namespace dslaunch {
-
-inline constexpr const char* kCommunicationKinds[] = {
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
-    "gather",     "scatter",    "send",           "recv",       "barrier"};
 
 // What a backend's event is: "gloo:all_reduce" and "nccl:_all_gather_base" are "all_reduce" and
 // "all_gather". nullopt: no exchange.

@@ -4,7 +4,7 @@
 #include <ATen/record_function.h>
 #include <torch/csrc/autograd/function.h>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 #include "trainer/profile/flop_formula.h"
 
 namespace dslaunch {

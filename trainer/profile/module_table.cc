@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "trainer/base/format.h"
 #include "trainer/profile/flop_formula.h"
-#include "trainer/program/report.h"
 
 namespace dslaunch {
 namespace {

@@ -8,9 +8,9 @@
 #include <cstring>
 #include <filesystem>
 
+#include "trainer/base/format.h"
+#include "trainer/base/train_error.h"
 #include "trainer/profile/event_file.h"
-#include "trainer/program/report.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -5,8 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "trainer/program/memory_plan.h"
-#include "trainer/program/report.h"
+#include "trainer/base/format.h"
 
 namespace dslaunch {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/config/dtype.h"
+#include "trainer/base/dtype.h"
 
 namespace dslaunch {
 

@@ -3,7 +3,7 @@
 
 #include <ATen/record_function.h>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 #include "trainer/profile/breakdown.h"
 
 namespace dslaunch {

@@ -2,8 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "trainer/program/memory_plan.h"
-#include "trainer/program/report.h"
+#include "trainer/base/format.h"
 
 namespace dslaunch {
 namespace {

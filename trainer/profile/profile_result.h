@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/memory_bytes.h"
 #include "trainer/profile/communication.h"
 #include "trainer/profile/operator_table.h"
-#include "trainer/program/window.h"
 
 namespace dslaunch {
 

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "proto/contract/run_files.h"
-#include "trainer/program/report.h"
-#include "trainer/program/run_file.h"
-#include "trainer/train_error.h"
+#include "trainer/base/format.h"
+#include "trainer/base/rank_files.h"
+#include "trainer/base/train_error.h"
 
 // As torch/csrc/profiler/kineto_shim.h has it, which wants an include folder of its own.
 namespace torch::autograd::profiler {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 #include "trainer/config/recipe.h"
 #include "trainer/engine/activation_meter.h"
 #include "trainer/profile/profile_result.h"

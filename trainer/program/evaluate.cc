@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "trainer/comm/numbers.h"
 #include "trainer/data/sampler.h"
-#include "trainer/program/numbers.h"
 
 namespace dslaunch {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "trainer/engine/module_tensors.h"
-#include "trainer/models/pretrained.h"
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "trainer/base/train_error.h"
 #include "trainer/program/report.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

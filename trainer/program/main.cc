@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "dslaunch/version.h"
-#include "trainer/checkpoint/checkpoint_tool.h"
+#include "trainer/base/train_error.h"
+#include "trainer/program/checkpoint_tool.h"
 #include "trainer/program/run.h"
-#include "trainer/train_error.h"
 
 namespace {
 

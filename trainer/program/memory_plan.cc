@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "trainer/program/report.h"
+#include "trainer/base/format.h"
 
 namespace dslaunch {
 namespace {
@@ -116,14 +116,6 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
                    (precision.master_weights ? model.trained * 4 : trained_bytes);
   if (config.zero.stage > 0) PlanShards(model, config, static_cast<int>(ranks), plan);
   return plan;
-}
-
-std::string BytesText(int64_t bytes) {
-  constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return Format("%.1f %s", value, kUnits[unit]);
 }
 
 std::string PlanText(const MemoryPlan& plan) {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/memory_bytes.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/program/window.h"
-#include "trainer/zero/flat_units.h"
+#include "trainer/parallel/zero/flat_units.h"
 
 namespace dslaunch {
 
@@ -63,8 +63,5 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config);
 // Lines for people, with a unit that suits. The second says besides it what was really there.
 std::string PlanText(const MemoryPlan& plan);
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
-
-// "1.2 KiB", "474.7 MiB"
-std::string BytesText(int64_t bytes);
 
 }  // namespace dslaunch

@@ -3,10 +3,10 @@
 #include <deque>
 #include <utility>
 
+#include "trainer/base/train_error.h"
 #include "trainer/pipeline/pipeline_engine.h"
 #include "trainer/pipeline/stage.h"
 #include "trainer/program/trainee.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

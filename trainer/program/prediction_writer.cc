@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 

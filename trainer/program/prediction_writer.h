@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "trainer/checkpoint/durable_file.h"
+#include "trainer/base/durable_file.h"
 
 namespace dslaunch {
 

@@ -8,16 +8,16 @@
 #include <unordered_set>
 #include <utility>
 
-#include "trainer/checkpoint/rank_record.h"
-#include "trainer/comm/by_rank.h"
+#include "trainer/base/by_rank.h"
+#include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
+#include "trainer/comm/rank_failure.h"
 #include "trainer/device/accelerator.h"
-#include "trainer/engine/module_tensors.h"
 #include "trainer/models/models.h"
-#include "trainer/models/pretrained.h"
+#include "trainer/nn/module_dtype.h"
+#include "trainer/parallel/module_tensors.h"
 #include "trainer/pipeline/stage.h"
-#include "trainer/precision/module_dtype.h"
-#include "trainer/train_error.h"
+#include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
 namespace {

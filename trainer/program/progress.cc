@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "proto/contract/run_files.h"
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "trainer/comm/by_rank.h"
+#include "trainer/base/by_rank.h"
 
 namespace dslaunch {
 namespace {

@@ -4,14 +4,13 @@
 
 #include <cerrno>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 namespace {
@@ -130,20 +129,6 @@ int64_t PeakRssBytes() {
     if (int64_t kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
   }
   return 0;
-}
-
-std::string Format(const char* format, ...) {
-  char text[1024];
-  va_list args;
-  va_start(args, format);
-  std::vsnprintf(text, sizeof text, format, args);
-  va_end(args);
-  return text;
-}
-
-void PrintLine(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
 }
 
 }  // namespace dslaunch

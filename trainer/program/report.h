@@ -5,10 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
+#include "base/unique_fd.h"
 #include "proto/contract/status_line.h"
-#include "proto/contract/unique_fd.h"
-#include "trainer/program/window.h"
+#include "trainer/base/format.h"
+#include "trainer/base/memory_bytes.h"
 
 namespace dslaunch {
 
@@ -87,11 +88,5 @@ std::string DataWaitLine(double waited_s, double training_s);
 
 // The most memory that this process has had so far. 0 where the system does not say.
 int64_t PeakRssBytes();
-
-// printf into a string.
-std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
-
-// One line on stdout, flushed.
-void PrintLine(const std::string& line);
 
 }  // namespace dslaunch

@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "dslaunch/process_group.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/explain.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/cuda_plugin.h"
 #include "trainer/models/generate.h"
@@ -14,14 +16,12 @@
 #include "trainer/pipeline/stage.h"
 #include "trainer/program/compare.h"
 #include "trainer/program/evaluate.h"
-#include "trainer/program/explain.h"
 #include "trainer/program/predict.h"
 #include "trainer/program/prediction_writer.h"
 #include "trainer/program/prepare.h"
 #include "trainer/program/report.h"
 #include "trainer/program/text.h"
 #include "trainer/program/train.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -1,13 +1,6 @@
 #include "trainer/program/run_file.h"
 
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-
-#include "proto/contract/run_files.h"
-#include "trainer/program/report.h"
 
 namespace dslaunch {
 
@@ -25,22 +18,6 @@ std::string RunJson(const RunFacts& facts) {
                          {"optimizer", plan.optimizer + plan.master_weights},
                          {"buffers", plan.buffers}};
   return json.dump();
-}
-
-std::string RankDir() {
-  const char* folder = std::getenv(kRankDirVariable);
-  return folder == nullptr ? "" : folder;
-}
-
-void WriteRankFile(const std::string& name, const std::string& text) {
-  const std::string file = RankDir() + "/" + name;
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
-  errno = 0;
-  stream << text << "\n";
-  stream.close();
-  if (stream) return;
-  PrintLine("the job's report will lack " + file +
-            ", which cannot be written: " + std::strerror(errno));
 }
 
 }  // namespace dslaunch

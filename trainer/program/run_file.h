@@ -20,11 +20,4 @@ struct RunFacts {
 
 std::string RunJson(const RunFacts& facts);
 
-// The folder that DSLAUNCH_RANK_DIR names; empty: nobody wants files.
-std::string RankDir();
-
-// Writes `text` into the file `name` of RankDir(). Where that does not work it says so: a report is
-// not worth the training.
-void WriteRankFile(const std::string& name, const std::string& text);
-
 }  // namespace dslaunch

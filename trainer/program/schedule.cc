@@ -1,8 +1,8 @@
 #include "trainer/program/schedule.h"
 
+#include "trainer/base/train_error.h"
 #include "trainer/data/sampler.h"
 #include "trainer/data/token_stream.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 

@@ -1,7 +1,7 @@
 // Where the random numbers of a forward pass (dropout) come from.
 #pragma once
 
-#include "trainer/seed.h"
+#include "trainer/base/seed.h"
 
 namespace dslaunch {
 

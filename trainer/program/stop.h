@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "proto/contract/deadline.h"
+#include "base/deadline.h"
 
 namespace dslaunch {
 

@@ -1,7 +1,7 @@
 #include "trainer/program/text.h"
 
-#include "proto/contract/harmless_text.h"
-#include "trainer/train_error.h"
+#include "base/harmless_text.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 

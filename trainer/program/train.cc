@@ -9,7 +9,11 @@
 
 #include "dslaunch/process_group.h"
 #include "proto/contract/run_files.h"
+#include "trainer/base/memory_bytes.h"
+#include "trainer/base/rank_files.h"
+#include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpointer.h"
+#include "trainer/comm/numbers.h"
 #include "trainer/device/device_memory.h"
 #include "trainer/engine/activation_meter.h"
 #include "trainer/profile/comms_logger.h"
@@ -21,8 +25,6 @@
 #include "trainer/program/evaluate.h"
 #include "trainer/program/export.h"
 #include "trainer/program/flops_report.h"
-#include "trainer/program/memory_bytes.h"
-#include "trainer/program/numbers.h"
 #include "trainer/program/prepare.h"
 #include "trainer/program/progress.h"
 #include "trainer/program/replicas.h"
@@ -33,7 +35,6 @@
 #include "trainer/program/stop.h"
 #include "trainer/program/train_batches.h"
 #include "trainer/program/trainee.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

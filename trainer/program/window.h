@@ -6,20 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "trainer/base/memory_bytes.h"
 #include "trainer/program/stop.h"
 
 namespace dslaunch {
-
-// Bytes of one rank by what they hold.
-struct MemoryBytes {
-  int64_t parameters = 0;
-  int64_t gradients = 0;    // accumulated
-  int64_t buckets = 0;      // what travels between the ranks beside them
-  int64_t optimizer = 0;    // with fp32 master weights
-  int64_t buffers = 0;      // of the model
-  int64_t activations = 0;  // left by a forward pass to its backward pass, where it is measured
-  int64_t peak_rss = 0;     // most memory that the process has had at any time
-};
 
 // A loss that is nan or infinite.
 struct BadLoss {

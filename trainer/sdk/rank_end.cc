@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "proto/contract/exit_code.h"
-#include "proto/contract/signal_name.h"
+#include "base/exit_code.h"
+#include "base/signal_name.h"
 
 namespace dslaunch {
 namespace {

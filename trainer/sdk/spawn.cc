@@ -23,14 +23,14 @@
 #include <thread>
 #include <vector>
 
-#include "proto/contract/deadline.h"
-#include "proto/contract/pidfd.h"
+#include "base/deadline.h"
+#include "base/pidfd.h"
+#include "base/unique_fd.h"
 #include "proto/contract/port_reservation.h"
-#include "proto/contract/unique_fd.h"
 #include "proto/contract/worker_env.h"
-#include "trainer/program/explain.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/explain.h"
 #include "trainer/sdk/rank_end.h"
-#include "trainer/train_error.h"
 
 namespace dslaunch {
 namespace {

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "cli/agent_binary.h"
-#include "cli/transport_ssh.h"
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/transport_ssh.h"
 #include "tests/hosts/ssh/sshd_fixture.h"
 
 namespace dslaunch {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "cli/transport_ssh.h"
+#include "cli/transport/transport_ssh.h"
 #include "tests/hosts/ssh/sshd_fixture.h"
 
 namespace dslaunch {

@@ -12,9 +12,9 @@
 #include <iterator>
 #include <thread>
 
-#include "agent/subprocess.h"
-#include "proto/contract/deadline.h"
-#include "proto/contract/unique_fd.h"
+#include "base/deadline.h"
+#include "base/subprocess.h"
+#include "base/unique_fd.h"
 
 namespace dslaunch {
 namespace {

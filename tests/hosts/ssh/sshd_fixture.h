@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/ssh_session.h"
-#include "cli/transport.h"
+#include "cli/transport/ssh_session.h"
+#include "cli/transport/transport.h"
 
 namespace dslaunch {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "proto/node_set.h"
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
 #include "rendezvous/coordinator.h"
 
 namespace dslaunch {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
 #include "tests/support/random_seed.h"
 
 namespace dslaunch {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "rendezvous/cause.h"
+#include "proto/wire/cause.h"
 
 namespace dslaunch {
 namespace {

@@ -9,9 +9,9 @@
 #include <mutex>
 #include <thread>
 
-#include "rendezvous/certificate_authority.h"
+#include "net/certificate_authority.h"
+#include "net/tunnel.h"
 #include "rendezvous/client.h"
-#include "rendezvous/tunnel.h"
 
 namespace dslaunch {
 namespace {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "trainer/train_error.h"
+#include "trainer/base/train_error.h"
 
 namespace dslaunch {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "trainer/comm/combine.h"
+#include "trainer/comm/backend/combine.h"
 
 namespace dslaunch {
 namespace {

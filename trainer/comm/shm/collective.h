@@ -33,7 +33,8 @@ struct RankOfHost {
 };
 
 // Tensors are contiguous, on the CPU, and stay until the collective is done. Reductions add up as
-// trainer/comm/combine.h says, each element on one rank, so that all ranks have the same bits.
+// trainer/comm/backend/combine.h says, each element on one rank, so that all ranks have the same
+// bits.
 Collective AllReducePieces(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
 // `parts` is [ranks * n], `result` [n]; they may not overlap.
 Collective ReduceScatterPieces(RankOfHost own, const at::Tensor& parts, const at::Tensor& result,

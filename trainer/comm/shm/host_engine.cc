@@ -8,12 +8,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include "trainer/comm/by_rank.h"
+#include "trainer/base/by_rank.h"
 
 namespace dslaunch {
 namespace {
 
-// trainer/program/explain.cc and agent/failure_evidence.cc know these words.
+// trainer/comm/explain.cc and agent/host/failure_evidence.cc know these words.
 std::exception_ptr Failure(const std::string& why) {
   return std::make_exception_ptr(std::runtime_error("shared memory of the ranks: " + why));
 }

@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "proto/contract/deadline.h"
-#include "proto/contract/unique_fd.h"
+#include "base/deadline.h"
+#include "base/unique_fd.h"
 #include "trainer/comm/shm/collective.h"
 #include "trainer/comm/shm/message_flow.h"
 #include "trainer/comm/shm/piece_flow.h"

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "proto/contract/pidfd.h"
+#include "base/pidfd.h"
 #include "trainer/comm/shm/layout.h"
 
 namespace dslaunch {

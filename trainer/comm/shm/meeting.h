@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "proto/contract/unique_fd.h"
+#include "base/unique_fd.h"
 #include "trainer/comm/shm/segment.h"
 
 namespace dslaunch {

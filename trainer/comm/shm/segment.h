@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "proto/contract/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace dslaunch {
 

@@ -56,8 +56,8 @@ struct MemoryUse {
   // What a forward pass has left to its backward pass, at its largest; with "memory_breakdown"
   // only.
   int64_t activations = 0;
-  // All that the allocator had given out, of what this thread allocated since it was first measured;
-  // of memory_at_backward() only.
+  // All that the allocator had given out, of what this thread allocated since it was first
+  // measured; of memory_at_backward() only.
   int64_t allocated = 0;
 };
 
@@ -176,7 +176,7 @@ class EngineCore {
   EngineProgress progress() const;
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
-  const EngineRanks& ranks() const;    // for who knows trainer/engine/engine_ranks.h
+  const EngineRanks& ranks() const;    // for who knows trainer/parallel/engine_ranks.h
 
   // Where the engine does not wait for a GPU it does not know whether a step's gradient was finite:
   // who reads grad_norm_there() tells it, of each step and in their order, before a checkpoint is

@@ -1,0 +1,124 @@
+#include "agent/host/cpu_topology.h"
+
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "base/cpu_list.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadLine(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<int> ReadNumber(const fs::path& path) {
+  std::ifstream file(path);
+  int number = 0;
+  return file >> number ? std::optional(number) : std::nullopt;
+}
+
+std::vector<int> ReadList(const fs::path& path) {
+  const Result<std::vector<int>> list = ParseCpuList(ReadLine(path));
+  return list.ok() ? *list : std::vector<int>();
+}
+
+// The lowest CPU of the list in a file; `otherwise` without such a file.
+int FirstOf(const fs::path& path, int otherwise) {
+  const std::vector<int> cpus = ReadList(path);
+  return cpus.empty() ? otherwise : cpus.front();
+}
+
+// Names in a folder, sorted.
+std::vector<std::string> Names(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (fs::directory_iterator it(folder, ignored), end; it != end; it.increment(ignored))
+    names.push_back(it->path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+int LastLevelCache(const fs::path& cpu_folder, int cpu) {
+  int level = -1;
+  int first = cpu;
+  for (const std::string& name : Names(cpu_folder / "cache")) {
+    const fs::path index = cpu_folder / "cache" / name;
+    const std::string type = ReadLine(index / "type");
+    const int found = ReadNumber(index / "level").value_or(-1);
+    if ((type != "Unified" && type != "Data") || found <= level) continue;
+    level = found;
+    first = FirstOf(index / "shared_cpu_list", cpu);
+  }
+  return first;
+}
+
+}  // namespace
+
+CpuTopology ReadCpuTopology(const std::string& root, const std::vector<int>& usable) {
+  CpuTopology topology;
+  const fs::path devices = root + "/sys/devices/system";
+  for (const int id : usable) {
+    const fs::path folder = devices / "cpu" / ("cpu" + std::to_string(id));
+    Cpu cpu;
+    cpu.id = id;
+    cpu.core = FirstOf(folder / "topology/thread_siblings_list", id);
+    cpu.socket = std::max(0, ReadNumber(folder / "topology/physical_package_id").value_or(0));
+    cpu.cache = LastLevelCache(folder, id);
+    topology.cpus.push_back(cpu);
+  }
+  for (const int id : ReadList(devices / "node/online")) {
+    const fs::path folder = devices / "node" / ("node" + std::to_string(id));
+    topology.nodes.push_back({id, ReadList(folder / "cpulist")});
+  }
+  if (topology.nodes.empty()) topology.nodes.push_back({0, usable});
+  return topology;
+}
+
+std::vector<int> UsableCpus() {
+  constexpr size_t kMaxBits = 1u << 16;
+  constexpr size_t kWordBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask(kMaxBits / kWordBits);
+  std::vector<int> cpus;
+  const long bytes =
+      syscall(SYS_sched_getaffinity, 0, mask.size() * sizeof(unsigned long), mask.data());
+  for (size_t bit = 0; bytes > 0 && bit < static_cast<size_t>(bytes) * 8; ++bit) {
+    if ((mask[bit / kWordBits] >> (bit % kWordBits) & 1) != 0)
+      cpus.push_back(static_cast<int>(bit));
+  }
+  return cpus;
+}
+
+std::vector<GpuPlace> ReadGpuPlaces(const std::string& root) {
+  std::vector<GpuPlace> places;
+  const fs::path driver = root + "/proc/driver/nvidia/gpus";
+  for (const std::string& address : Names(driver)) {
+    GpuPlace place;
+    place.numa_node = std::max(
+        0, ReadNumber(root + "/sys/bus/pci/devices/" + address + "/numa_node").value_or(0));
+    std::ifstream information(driver / address / "information");
+    for (std::string line; std::getline(information, line);) {
+      const size_t uuid = line.find("GPU-");
+      if (line.starts_with("GPU UUID") && uuid != std::string::npos) place.uuid = line.substr(uuid);
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
+}
+
+bool MayBindMemory() { return syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL) == 0; }
+
+}  // namespace dslaunch

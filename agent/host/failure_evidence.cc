@@ -1,0 +1,161 @@
+#include "agent/host/failure_evidence.h"
+
+#include <algorithm>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "base/harmless_text.h"
+#include "base/proc_text.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxEvidenceBytes = 400;
+constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+constexpr std::string_view kTrainer = "dslaunch-train: rank ";
+
+// Say by themselves that a peer is gone or does not answer.
+constexpr std::string_view kPeerLost[] = {
+    "remote process exited or there was a network error",  // NCCL
+    "ncclRemoteError",
+    "Connection closed by remote peer",
+    "DistStoreError",  // torch.distributed
+    "DistNetworkError",
+    "recvValue failed",  // c10d's TCPStore
+    "sendBytes failed",
+    "TCPStore server has shut down",
+    "caught collective operation timeout",  // NCCL's watchdog
+    "shared memory of the ranks: ",         // the trainer's, between ranks of one host
+};
+
+// Say so only of a connection between ranks: a data set may be behind a connection, too.
+constexpr std::string_view kConnectionLost[] = {"Connection closed", "Connection was likely closed",
+                                                "Connection reset",  "connection reset",
+                                                "Broken pipe",       "broken pipe",
+                                                "Socket closed",     "Socket Timeout",
+                                                "timed out",         "Timed out",
+                                                "timeout after",     "unhandled system error"};
+constexpr std::string_view kBetweenRanks[] = {"gloo",
+                                              "c10d",
+                                              "TCPStore",
+                                              "NCCL",
+                                              "nccl",
+                                              "ProcessGroup",
+                                              "torch.distributed",
+                                              "torch._C._distributed",
+                                              "DistBackendError"};
+
+bool HasAny(std::string_view text, std::span<const std::string_view> phrases) {
+  return std::ranges::any_of(phrases, [&](std::string_view phrase) {
+    return text.find(phrase) != std::string_view::npos;
+  });
+}
+
+bool NamesLostPeer(std::string_view line) {
+  return HasAny(line, kPeerLost) || (HasAny(line, kConnectionLost) && HasAny(line, kBetweenRanks));
+}
+
+// Torch puts "[rank3]: " before what an uncaught exception prints.
+std::string_view WithoutRankTag(std::string_view line) {
+  if (!line.starts_with("[rank")) return line;
+  const size_t end = line.find("]: ");
+  return end == std::string_view::npos ? line : line.substr(end + 3);
+}
+
+bool IsBlank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// The lines of the exception that began it all: the first one of the last chain of tracebacks. The
+// others of a chain were raised while the first was handled.
+std::vector<std::string_view> RootException(std::string_view text) {
+  std::vector<std::string_view> exception;
+  bool chained = false;    // the next traceback belongs to the last one
+  bool in_frames = false;  // between a traceback's head and its exception
+  bool collecting = false;
+  while (!text.empty()) {
+    const std::string_view line = WithoutRankTag(TakeLine(text));
+    if (line.starts_with(kTraceback)) {
+      in_frames = true;
+      collecting = false;
+      if (!std::exchange(chained, false)) exception.clear();
+    } else if (line.starts_with("During handling of the above exception") ||
+               line.starts_with("The above exception was the direct cause")) {
+      chained = true;
+    } else if (in_frames && !IsBlank(line) && line.front() != ' ') {
+      in_frames = false;
+      collecting = exception.empty();
+      if (collecting) exception.push_back(line);
+    } else if (collecting && !IsBlank(line)) {
+      exception.push_back(line);
+    } else {
+      collecting = false;
+    }
+  }
+  return exception;
+}
+
+std::string EvidenceLine(std::string_view line) {
+  line.remove_prefix(std::min(line.find_first_not_of(" \t\r"), line.size()));
+  std::string text = Harmless(line);
+  if (text.size() <= kMaxEvidenceBytes) return text;
+  size_t end = kMaxEvidenceBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+// Judges an error of one or more lines, of which the first says what it is.
+FailureEvidence Judge(std::span<const std::string_view> error) {
+  for (const std::string_view line : error) {
+    if (NamesLostPeer(line)) return {true, EvidenceLine(line)};
+  }
+  return {false, error.empty() ? "" : EvidenceLine(error.front())};
+}
+
+std::vector<std::string_view> Lines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) lines.push_back(TakeLine(text));
+  return lines;
+}
+
+}  // namespace
+
+std::optional<std::string> ReadErrorFile(std::string_view json) {
+  if (json.size() > kMaxErrorFileBytes) return std::nullopt;
+  const nlohmann::json file = nlohmann::json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!file.is_object() || !file.contains("message")) return std::nullopt;
+  const nlohmann::json& message = file["message"];
+  if (message.is_string()) return message.get<std::string>();
+  if (!message.is_object() || !message.contains("message") || !message["message"].is_string())
+    return std::nullopt;
+  return message["message"].get<std::string>();
+}
+
+FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last_lines,
+                                std::string_view error_message) {
+  const bool can_be_victim = signal == 0 || signal == SIGABRT;
+  FailureEvidence evidence;
+  if (!IsBlank(error_message)) {
+    evidence = Judge(Lines(error_message));
+    evidence.victim = evidence.victim && can_be_victim;
+    return evidence;
+  }
+  if (!can_be_victim) return evidence;
+  if (const auto exception = RootException(last_lines); !exception.empty()) return Judge(exception);
+  // By these codes our trainer says that it stops because of another rank.
+  const bool trainer_lost_peer = signal == 0 && (exit_code == ToInt(ExitCode::kUnavailable) ||
+                                                 exit_code == ToInt(ExitCode::kTimedOut));
+  for (const std::string_view line : Lines(last_lines)) {
+    const bool from_trainer = line.starts_with(kTrainer);
+    if ((from_trainer && trainer_lost_peer) || NamesLostPeer(line))
+      return {true, EvidenceLine(line)};
+    if (from_trainer) evidence.line = EvidenceLine(line);
+  }
+  return evidence;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,177 @@
+#include "agent/host/logout.h"
+
+#include <poll.h>
+#include <pwd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/deadline.h"
+#include "base/pidfd.h"
+#include "base/subprocess.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kTryLimit(2000);
+constexpr const char* kLeftVariable = "DSLAUNCH_LEFT_SESSION";  // set in the second life: once only
+
+std::string ReadText(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::string Trimmed(std::string_view text) {
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())))
+    text.remove_prefix(1);
+  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())))
+    text.remove_suffix(1);
+  return std::string(text);
+}
+
+// logind.conf and its drop-ins in the order in which they count: by name, and of two of one name
+// the one in /etc.
+std::vector<std::string> LogindConfigurations() {
+  std::vector<std::string> texts = {ReadText("/etc/systemd/logind.conf")};
+  std::vector<std::filesystem::path> drop_ins;
+  for (const char* folder : {"/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d",
+                             "/usr/lib/systemd/logind.conf.d"}) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::filesystem::path name = entry->path().filename();
+      const bool known =
+          std::ranges::any_of(drop_ins, [&](const auto& path) { return path.filename() == name; });
+      if (name.extension() == ".conf" && !known) drop_ins.push_back(entry->path());
+    }
+  }
+  std::ranges::sort(drop_ins, {}, [](const auto& path) { return path.filename(); });
+  for (const auto& path : drop_ins) texts.push_back(ReadText(path));
+  return texts;
+}
+
+std::string FindSystemdRun() {
+  std::istringstream folders(std::getenv("PATH") != nullptr ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string path = folder + "/systemd-run";
+    if (folder.starts_with('/') && ::access(path.c_str(), X_OK) == 0) return path;
+  }
+  return "";
+}
+
+// Runs it to its end; true for exit code 0 in time.
+bool Succeeds(const std::vector<std::string>& argv) {
+  SpawnSpec spec;
+  spec.executable = argv.front();
+  spec.argv = argv;
+  spec.env = CurrentEnvironment();
+  spec.own_group = true;
+  const SpawnResult spawned = Spawn(spec);
+  if (spawned.pid < 0) return false;
+  const UniqueFd pidfd(PidfdOpen(spawned.pid));
+  const Deadline deadline = Deadline::After(kTryLimit);
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  int polled = 0;
+  do {
+    polled = ::poll(&ended, 1, deadline.PollMs());
+  } while (polled < 0 && errno == EINTR);
+  if (polled <= 0) ::kill(-spawned.pid, SIGKILL);
+  int status = -1;
+  while (::waitpid(spawned.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return polled > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+bool ParseKillUserProcesses(const std::vector<std::string>& logind_configurations) {
+  bool kills = false;
+  for (const std::string& text : logind_configurations) {
+    std::istringstream lines(text);
+    bool in_login = false;
+    for (std::string raw; std::getline(lines, raw);) {
+      const std::string line = Trimmed(raw);
+      if (line.starts_with('[')) in_login = line == "[Login]";
+      const size_t equals = line.find('=');
+      if (!in_login || equals == std::string::npos ||
+          Trimmed(line.substr(0, equals)) != "KillUserProcesses") {
+        continue;
+      }
+      std::string value = Trimmed(line.substr(equals + 1));
+      std::ranges::transform(value, value.begin(),
+                             [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      kills = value == "yes" || value == "true" || value == "1" || value == "on";
+    }
+  }
+  return kills;
+}
+
+bool IsInLoginSession(std::string_view cgroup) {
+  const size_t session = cgroup.find("/session-");
+  return session != std::string_view::npos &&
+         cgroup.find(".scope", session) != std::string_view::npos;
+}
+
+bool IsInUserManager(std::string_view cgroup) {
+  return cgroup.find("/user@") != std::string_view::npos;
+}
+
+LogoutFacts ReadLogoutFacts() {
+  LogoutFacts facts;
+  facts.kills = ParseKillUserProcesses(LogindConfigurations());
+  const std::string cgroup = ReadText("/proc/self/cgroup");
+  facts.in_session = IsInLoginSession(cgroup);
+  facts.in_manager = IsInUserManager(cgroup);
+  const passwd* user = ::getpwuid(::geteuid());
+  std::error_code error;
+  facts.lingers = user != nullptr &&
+                  std::filesystem::exists(
+                      std::filesystem::path("/var/lib/systemd/linger") / user->pw_name, error);
+  return facts;
+}
+
+bool ShouldLeaveSession(const LogoutFacts& facts) { return facts.kills && facts.in_session; }
+
+std::string LogoutWarning(const LogoutFacts& facts, const std::string& node_name) {
+  const bool ends = facts.in_session || (facts.in_manager && !facts.lingers);
+  if (!facts.kills || !ends) return "";
+  return node_name +
+         ": logind ends a user's processes there at logout (KillUserProcesses=yes), this job too" +
+         (facts.lingers ? "; it could not leave the login session: is there systemd-run --user?"
+                        : "; run loginctl enable-linger there, and start it anew");
+}
+
+void LeaveSession(char** argv) {
+  if (std::getenv(kLeftVariable) != nullptr) {
+    ::unsetenv(kLeftVariable);
+    return;
+  }
+  const std::string systemd_run = FindSystemdRun();
+  if (systemd_run.empty()) return;
+  std::vector<std::string> words = {systemd_run, "--user", "--scope", "--quiet", "--collect", "--"};
+  std::vector<std::string> attempt = words;
+  attempt.push_back("/bin/true");
+  if (!Succeeds(attempt)) return;
+  std::error_code error;
+  words.push_back(std::filesystem::read_symlink("/proc/self/exe", error));
+  if (error) return;
+  for (char** word = argv + 1; *word != nullptr; ++word) words.push_back(*word);
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  ::setenv(kLeftVariable, "1", 1);
+  ::execv(systemd_run.c_str(), pointers.data());
+  ::unsetenv(kLeftVariable);
+}
+
+}  // namespace dslaunch

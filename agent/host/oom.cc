@@ -1,0 +1,123 @@
+#include "agent/host/oom.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+
+#include "base/proc_text.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr std::string_view kKilled = "Killed process ";
+constexpr size_t kMaxKillRecordsBytes = 256 << 10;
+
+uint64_t ToNumber(std::string_view text) {
+  uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+// The part of `text` before `end`, which is taken off with it; all of it when there is none.
+std::string_view Take(std::string_view& text, char end) {
+  const size_t at = std::min(text.find(end), text.size());
+  const std::string_view part = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return part;
+}
+
+}  // namespace
+
+std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_t pid,
+                                               uint64_t since_us) {
+  while (!kernel_log.empty()) {
+    // "priority,sequence,microseconds,flags;message"
+    std::string_view message = TakeLine(kernel_log);
+    std::string_view head = Take(message, ';');
+    Take(head, ',');
+    Take(head, ',');
+    if (ToNumber(Take(head, ',')) < since_us) continue;
+    if (!message.starts_with("Out of memory: ") &&
+        !message.starts_with("Memory cgroup out of memory: "))
+      continue;
+    const size_t killed = message.find(kKilled);
+    if (killed == std::string_view::npos) continue;
+    if (ToNumber(message.substr(killed + kKilled.size())) == static_cast<uint64_t>(pid))
+      return std::string(message);
+  }
+  return std::nullopt;
+}
+
+uint64_t ParseOutOfMemoryKills(std::string_view vmstat) {
+  while (!vmstat.empty()) {
+    std::string_view line = TakeLine(vmstat);
+    if (TakeWord(line) == "oom_kill") return TakeNumber(line);
+  }
+  return 0;
+}
+
+std::optional<std::string> DecideOutOfMemory(const OutOfMemoryFacts& facts) {
+  if (facts.signal != SIGKILL) return std::nullopt;
+  if (facts.kernel_log) return "the kernel's log: " + *facts.kernel_log;
+  if (facts.cgroup_counted) return "the kernel counted a kill for memory in the job's cgroup";
+  if (facts.kills_now <= facts.kills_before) return std::nullopt;
+  return "probably: the kernel killed " + std::to_string(facts.kills_now - facts.kills_before) +
+         " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg says which)";
+}
+
+std::string ReadKillsInKernelLog() {
+  const UniqueFd fd(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  std::string kills;
+  std::array<char, 8192> record;  // the kernel's own limit; each read gives one record
+  while (fd && kills.size() < kMaxKillRecordsBytes) {
+    const ssize_t size = read(fd.get(), record.data(), record.size());
+    if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: some were overwritten
+    if (size <= 0) break;
+    std::string_view text(record.data(), static_cast<size_t>(size));
+    text = text.substr(0, text.find('\n'));  // further lines name the device
+    if (text.find(kKilled) != std::string_view::npos) kills.append(text).push_back('\n');
+  }
+  return kills;
+}
+
+uint64_t OutOfMemoryKills() {
+  return ParseOutOfMemoryKills(ReadWhole("/proc/vmstat").value_or(""));
+}
+
+std::string CoreDumpPlace(std::string_view pattern, bool uses_pid, const std::string& cwd,
+                          pid_t pid) {
+  while (!pattern.empty() && pattern.back() == '\n') pattern.remove_suffix(1);
+  if (pattern.starts_with("|")) {
+    pattern.remove_prefix(1);
+    const std::string program(Take(pattern, ' '));
+    if (program.ends_with("systemd-coredump"))
+      return "with systemd-coredump: coredumpctl info " + std::to_string(pid);
+    return "with " + program + ", to which the kernel gives core dumps";
+  }
+  std::string path;
+  bool has_pid = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      path += pattern[i];
+      continue;
+    }
+    const char what = pattern[++i];
+    has_pid = has_pid || what == 'p';
+    if (what == '%')
+      path += '%';
+    else if (what == 'p' || what == 'P')
+      path += std::to_string(pid);
+    else
+      path += '*';  // time, host, program...
+  }
+  if (!has_pid && uses_pid) path += "." + std::to_string(pid);
+  return "in " + (path.starts_with("/") ? path : cwd + "/" + path);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,116 @@
+#include "agent/logs/event_stream.h"
+
+#include <utility>
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kLogChunkBytes = 256 << 10;
+
+}  // namespace
+
+EventStream::EventStream(asio::io_context& loop, uint64_t max_lag_bytes)
+    : log_tail_(
+          loop, [this] { Pump(); }, max_lag_bytes) {}
+
+void EventStream::Attach(std::shared_ptr<EventSink> sink) {
+  sink_ = std::move(sink);
+  Pump();
+}
+
+void EventStream::Detach() {
+  detached_ = true;
+  sink_.reset();
+  events_.clear();
+  newest_status_.clear();
+}
+
+void EventStream::Emit(pb::NodeEvent event) {
+  if (detached_) return;
+  events_.push_back(std::move(event));
+  Pump();
+}
+
+void EventStream::EmitAlive() {
+  if (detached_) return;
+  alive_due_ = true;
+  Pump();
+}
+
+void EventStream::EmitStatus(uint32_t rank, std::string line) {
+  if (detached_) return;
+  pb::NodeEvent event;
+  event.mutable_status()->set_rank(rank);
+  event.mutable_status()->set_line(std::move(line));
+  newest_status_.insert_or_assign(rank, std::move(event));
+  Pump();
+}
+
+void EventStream::Follow(const LogFile& file, const std::string& path, uint64_t offset) {
+  if (detached_) return;
+  files_.push_back(file);
+  log_tail_.AddFile(static_cast<int>(files_.size() - 1), path, offset);
+}
+
+void EventStream::End(pb::NodeDone done) {
+  if (!end_) end_ = std::move(done);
+  Pump();
+}
+
+void EventStream::OnWritten(bool ok) {
+  write_in_flight_ = false;
+  if (!ok) return Detach();
+  if (end_sent_) {
+    if (sink_) sink_->Finish();
+    return Detach();
+  }
+  Pump();
+}
+
+void EventStream::Pump() {
+  if (!sink_ || write_in_flight_ || end_sent_) return;
+  std::optional<pb::NodeEvent> next = Next();
+  if (!next) return;
+  write_in_flight_ = true;
+  sink_->Write(*std::move(next));
+}
+
+std::optional<pb::NodeEvent> EventStream::Next() {
+  std::optional<pb::NodeEvent> next;
+  if (!events_.empty()) {
+    next = std::move(events_.front());
+    events_.pop_front();
+    return next;
+  }
+  if (std::exchange(alive_due_, false)) {
+    next.emplace().mutable_alive();
+    return next;
+  }
+  if (!newest_status_.empty()) {
+    return std::move(newest_status_.extract(newest_status_.begin()).mapped());
+  }
+  next = NextLog();
+  if (next || !end_) return next;
+  next.emplace();
+  *next->mutable_done() = *std::move(end_);
+  end_sent_ = true;
+  return next;
+}
+
+std::optional<pb::NodeEvent> EventStream::NextLog() {
+  std::optional<LogTail::Chunk> chunk = log_tail_.Next(kLogChunkBytes);
+  if (!chunk) return std::nullopt;
+  std::optional<pb::NodeEvent> event(std::in_place);
+  pb::LogChunk& log = *event->mutable_log();
+  const LogFile& file = files_[static_cast<size_t>(chunk->id)];
+  log.set_epoch(file.epoch);
+  log.set_rank(file.rank);
+  log.set_local_rank(file.local_rank);
+  log.set_is_stderr(file.is_stderr);
+  log.set_offset(chunk->offset);
+  log.set_skipped_bytes(chunk->skipped_bytes);
+  log.set_data(std::move(chunk->data));
+  return event;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,45 @@
+// The gRPC edge of an EventSink: a stream of NodeEvent to one reader.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <asio/io_context.hpp>
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "agent/logs/event_stream.h"
+
+namespace dslaunch {
+
+// Deletes itself once gRPC is through with it; until then and after, its sink may be held and used.
+class EventWriter final : public grpc::ServerWriteReactor<pb::NodeEvent> {
+ public:
+  // Both are called on the loop's thread: when an event was taken or never will be, and (once or
+  // twice) when the stream is over.
+  using OnWritten = std::function<void(const EventSink* sink, bool ok)>;
+  using OnOver = std::function<void(const EventSink* sink)>;
+
+  EventWriter(asio::io_context& loop, OnWritten on_written, OnOver on_over);
+
+  std::shared_ptr<EventSink> sink() const;
+
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  class Sink;
+
+  void WriteEvent(pb::NodeEvent event);
+  void FinishOnce();
+
+  asio::io_context& loop_;
+  const OnWritten on_written_;
+  const OnOver on_over_;
+  const std::shared_ptr<Sink> sink_;
+  pb::NodeEvent event_;
+  std::atomic<bool> finished_ = false;
+};
+
+}  // namespace dslaunch

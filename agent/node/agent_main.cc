@@ -1,0 +1,30 @@
+#include "agent/node/agent_main.h"
+
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+
+#include "agent/node/agent_service.h"
+#include "proto/wire/channel.h"
+
+namespace dslaunch {
+
+int RunAgent(int grpc_fd, int control_fd, int command_fd) {
+  asio::io_context loop(1);
+  std::unique_ptr<grpc::Server> server;
+  NodeAgent agent(loop, control_fd,
+                  [&server](UniqueFd connection) { ServeFd(*server, std::move(connection)); });
+  AgentService service(loop, agent);
+  grpc::ServerBuilder builder;
+  SetCommonServerOptions(builder);
+  builder.RegisterService(&service);
+  server = builder.BuildAndStart();
+  if (!server) return ToInt(ExitCode::kInternal);
+  ServeFd(*server, UniqueFd(grpc_fd));
+  if (command_fd >= 0) ServeFd(*server, UniqueFd(command_fd));
+  loop.run();
+  // Nothing is left to save, and gRPC's orderly shutdown would cost more than the whole no-op job.
+  _exit(ToInt(ExitCode::kOk));
+}
+
+}  // namespace dslaunch

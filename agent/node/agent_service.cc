@@ -1,0 +1,109 @@
+#include "agent/node/agent_service.h"
+
+#include <asio/post.hpp>
+#include <utility>
+
+#include "agent/logs/event_writer.h"
+
+namespace dslaunch {
+grpc::ServerUnaryReactor* AgentService::Prepare(grpc::CallbackServerContext* context,
+                                                const pb::PrepareRequest* request,
+                                                pb::PrepareReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reply, reactor] {
+    *reply = agent_.Prepare(*request);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Run(grpc::CallbackServerContext*,
+                                                           const pb::RunRequest* request) {
+  auto* writer = new EventWriter(
+      loop_, [&agent = agent_](const EventSink*, bool ok) { agent.OnEventWritten(ok); },
+      [&agent = agent_](const EventSink*) { agent.OnStreamOver(); });
+  asio::post(loop_,
+             [this, request = *request, sink = writer->sink()] { agent_.Run(request, sink); });
+  return writer;
+}
+
+grpc::ServerUnaryReactor* AgentService::Stop(grpc::CallbackServerContext* context,
+                                             const pb::StopRequest* request, pb::Empty*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request = *request] { agent_.Stop(request); });
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Renew(grpc::CallbackServerContext* context,
+                                              const pb::RenewRequest* request,
+                                              pb::RenewReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  *reply = agent_.Renew(*request);
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Move(grpc::CallbackServerContext* context,
+                                             const pb::MoveRequest* request, pb::MoveReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reply, reactor] {
+    *reply = agent_.Move(*request);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Signal(grpc::CallbackServerContext* context,
+                                               const pb::SignalRequest* request, pb::Empty*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, signal_number = request->signal()] { agent_.Signal(signal_number); });
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Detach(grpc::CallbackServerContext* context,
+                                               const pb::Empty*, pb::DetachReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, reply, reactor] {
+    const Result<std::string> path = agent_.Detach();
+    if (path.ok()) reply->set_socket_path(*path);
+    reactor->Finish(
+        path.ok() ? grpc::Status::OK
+                  : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, path.error().message));
+  });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<pb::NodeEvent>* AgentService::Attach(grpc::CallbackServerContext*,
+                                                              const pb::AttachRequest* request) {
+  auto* writer = new EventWriter(
+      loop_, [&agent = agent_](const EventSink* sink, bool ok) { agent.OnViewerWritten(sink, ok); },
+      [&agent = agent_](const EventSink* sink) { agent.OnViewerOver(sink); });
+  asio::post(loop_,
+             [this, request = *request, sink = writer->sink()] { agent_.Attach(request, sink); });
+  return writer;
+}
+
+grpc::ServerUnaryReactor* AgentService::Status(grpc::CallbackServerContext* context,
+                                               const pb::Empty*, pb::JobStatus* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, reply, reactor] {
+    *reply = agent_.Status();
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AgentService::Own(grpc::CallbackServerContext* context,
+                                            const pb::OwnPart* request, pb::Empty*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reactor] {
+    reactor->Finish(agent_.Own(*request)
+                        ? grpc::Status::OK
+                        : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "it is too late"));
+  });
+  return reactor;
+}
+
+}  // namespace dslaunch

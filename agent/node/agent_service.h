@@ -1,0 +1,47 @@
+// The gRPC edge of the agent: proto/agent.proto served on a connected socket; every call but Renew
+// is handed to the loop.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <asio/io_context.hpp>
+#include <memory>
+
+#include "agent/node/node_agent.h"
+#include "proto/agent.grpc.pb.h"
+
+namespace dslaunch {
+
+class AgentService final : public pb::Agent::CallbackService {
+ public:
+  // Both outlive the service.
+  AgentService(asio::io_context& loop, NodeAgent& agent) : loop_(loop), agent_(agent) {}
+
+  grpc::ServerUnaryReactor* Prepare(grpc::CallbackServerContext* context,
+                                    const pb::PrepareRequest* request,
+                                    pb::PrepareReply* reply) override;
+  grpc::ServerWriteReactor<pb::NodeEvent>* Run(grpc::CallbackServerContext* context,
+                                               const pb::RunRequest* request) override;
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext* context,
+                                 const pb::StopRequest* request, pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
+                                  const pb::RenewRequest* request, pb::RenewReply* reply) override;
+  grpc::ServerUnaryReactor* Move(grpc::CallbackServerContext* context,
+                                 const pb::MoveRequest* request, pb::MoveReply* reply) override;
+  grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context,
+                                   const pb::SignalRequest* request, pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const pb::Empty* request,
+                                   pb::DetachReply* reply) override;
+  grpc::ServerWriteReactor<pb::NodeEvent>* Attach(grpc::CallbackServerContext* context,
+                                                  const pb::AttachRequest* request) override;
+  grpc::ServerUnaryReactor* Status(grpc::CallbackServerContext* context, const pb::Empty* request,
+                                   pb::JobStatus* reply) override;
+  grpc::ServerUnaryReactor* Own(grpc::CallbackServerContext* context, const pb::OwnPart* request,
+                                pb::Empty* reply) override;
+
+ private:
+  asio::io_context& loop_;
+  NodeAgent& agent_;
+};
+
+}  // namespace dslaunch

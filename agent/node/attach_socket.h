@@ -1,0 +1,61 @@
+// The Unix socket by which a running job is reached once its front end is gone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+
+// Where such sockets may be, best first: the user's folders of this boot. `xdg_runtime_dir` is the
+// variable's value, nullptr when unset. Pure.
+std::vector<std::string> SocketFolders(const char* xdg_runtime_dir, uid_t user);
+
+// JOB.NODE.sock: several nodes of a job may be one machine.
+std::string SocketName(const std::string& job_id, uint32_t node_index);
+
+// Makes `folder` if it is missing, and checks that nobody but the user (and root) can change or
+// enter it: it is the user's own with mode 0700, no link, and not on a network file system, where a
+// socket could not be connected to; everything above it belongs to root or the user and lets nobody
+// else rename things. The error says what is wrong.
+Result<void> CheckSocketFolder(const std::string& folder, uid_t user);
+
+// Listens in the first folder that passes the check. On the loop's thread.
+class AttachSocket {
+ public:
+  // A connection of this user's; others are refused.
+  using OnConnection = std::function<void(UniqueFd)>;
+
+  // kIo says why each folder was refused, and the way out.
+  static Result<std::unique_ptr<AttachSocket>> Listen(asio::io_context& loop,
+                                                      const std::vector<std::string>& folders,
+                                                      const std::string& name,
+                                                      OnConnection on_connection);
+  // Removes the socket.
+  ~AttachSocket();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  AttachSocket(asio::io_context& loop, UniqueFd listener, std::string path,
+               OnConnection on_connection);
+  void Accept();
+
+  asio::posix::stream_descriptor listener_;
+  const std::string path_;
+  const OnConnection on_connection_;
+};
+
+// Connects to the socket of that name in the first folder that passes the check and has it. Closed
+// when no job listens.
+UniqueFd ConnectToSocket(const std::vector<std::string>& folders, const std::string& name);
+
+}  // namespace dslaunch

@@ -1,0 +1,42 @@
+// The agent's heart: a thread of its own, because an agent whose loop waits for a slow disk is
+// busy, not dead. When the loop has stood still for too long it counts as dead, and the heart says
+// so.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/deadline.h"
+
+namespace dslaunch {
+
+class Heartbeat {
+ public:
+  // On the heart's thread; `loop_lives` is false from when the loop has not turned for `patience`
+  // until it turns again.
+  using Beat = std::function<void(bool loop_lives)>;
+
+  // Beats at once and then every `interval`.
+  Heartbeat(milliseconds interval, milliseconds patience, Beat beat);
+  // Waits for a beat that is under way.
+  ~Heartbeat();
+
+  // From the loop, at least as often as it shall count as living. Thread-safe.
+  void LoopTurned();
+
+ private:
+  void Run();
+
+  const milliseconds interval_;
+  const milliseconds patience_;
+  const Beat beat_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool end_ = false;
+  Clock::time_point turned_at_;
+  std::thread thread_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,73 @@
+// An agent's hold on the rendezvous: says who speaks, beats, and knows how far away it is.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "net/tunnel.h"
+#include "proto/rendezvous.pb.h"
+#include "rendezvous/client.h"
+
+namespace dslaunch {
+
+// All on the loop's thread, but for Beat.
+class RendezvousLink {
+ public:
+  // Called on the loop's thread; on_end once for each Join, last, unless it was left.
+  using OnMessage = std::function<void(const pb::RendezvousMessage&)>;
+  using OnEnd = std::function<void(const std::string& why)>;
+
+  RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
+                 OnMessage on_message, OnEnd on_end);
+
+  // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once, or
+  // again after Leave.
+  void Join(const RendezvousRoute& route, pb::Join join);
+  // Nothing more is heard or sent.
+  void Leave();
+  bool joined() const { return client_ != nullptr; }
+  // Of the rendezvous, as this node reaches it; empty: in this process.
+  const std::string& address() const { return address_; }
+
+  // Void before Join and when the stream has ended.
+  void Send(uint64_t epoch, pb::AgentMessage message);
+
+  // What the next beats tell, until this is called again: of a loop that stands still the ranks
+  // must not seem to do so too.
+  void SetBeat(uint64_t epoch, std::vector<pb::RankProgress> ranks);
+  // Sends a heartbeat; void before Join. Thread-safe.
+  void Beat();
+
+  // Of the newest heartbeat that came back; 0: none yet.
+  uint64_t round_trip_us() const { return round_trip_us_; }
+
+  // Nothing was heard for that long.
+  bool IsSilentFor(milliseconds limit) const { return Clock::now() - heard_at_ >= limit; }
+  // This process stood still: what was sent meanwhile still waits to be read.
+  void Forgive() { heard_at_ = Clock::now(); }
+
+ private:
+  pb::AgentMessage WithSender(uint64_t epoch, pb::AgentMessage message) const;
+
+  asio::io_context& loop_;
+  const std::string job_id_;
+  const uint32_t node_index_;
+  const OnMessage on_message_;
+  const OnEnd on_end_;
+  uint64_t attendance_ = 0;  // counts Join and Leave: what comes of an older one is void
+  std::string address_;
+  Clock::time_point heard_at_;
+  std::atomic<uint64_t> round_trip_us_ = 0;
+  std::mutex beat_mutex_;  // guards next_beat_, and client_ against Beat
+  pb::AgentMessage next_beat_;
+  std::unique_ptr<RendezvousClient> client_;
+};
+
+}  // namespace dslaunch

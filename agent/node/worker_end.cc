@@ -1,0 +1,116 @@
+#include "agent/node/worker_end.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "agent/host/failure_evidence.h"
+#include "agent/host/oom.h"
+#include "agent/logs/log_tail.h"
+#include "base/proc_text.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+// The clock of the kernel's log drifts from ours by some seconds a month.
+constexpr milliseconds kClockSlack(60'000);
+
+void AddLastLines(const EpochWorker& worker, pb::WorkerEnded& ended) {
+  std::string log = worker.folder + "/stderr.log";
+  std::string last_lines = LastLines(log);
+  if (last_lines.empty()) {
+    log = worker.folder + "/stdout.log";
+    last_lines = LastLines(log);
+  }
+  ended.set_last_lines(std::move(last_lines));
+  ended.set_log_path(std::move(log));
+}
+
+// What torchelastic's @record wrote, if the program uses it.
+std::string ErrorMessage(const EpochWorker& worker, std::string& note) {
+  const std::string path = worker.folder + "/error.json";
+  std::error_code missing;
+  const auto size = std::filesystem::file_size(path, missing);
+  if (missing) return "";
+  std::optional<std::string> message;
+  if (size <= kMaxErrorFileBytes) message = ReadErrorFile(ReadWhole(path).value_or(""));
+  if (!message) note = path + " is not an error file of torchelastic; it is ignored";
+  return message.value_or("");
+}
+
+OutOfMemoryFacts MemoryFacts(const pb::WorkerExited& exited, const EpochWorker& worker,
+                             const WorkerLife& life) {
+  OutOfMemoryFacts facts;
+  facts.signal = exited.signal();
+  if (facts.signal != SIGKILL) return facts;
+  facts.cgroup_counted = exited.out_of_memory();
+  const auto since = (life.started_at - kClockSlack).time_since_epoch();
+  facts.kernel_log = FindOutOfMemoryKill(
+      ReadKillsInKernelLog(), worker.pid,
+      static_cast<uint64_t>(std::max<int64_t>(
+          0, std::chrono::duration_cast<std::chrono::microseconds>(since).count())));
+  facts.kills_before = life.out_of_memory_kills;
+  facts.kills_now = OutOfMemoryKills();
+  return facts;
+}
+
+std::string PlaceOfCoreDump(pid_t pid, const std::string& cwd) {
+  const std::string uses_pid = ReadWhole("/proc/sys/kernel/core_uses_pid").value_or("0");
+  return CoreDumpPlace(ReadWhole("/proc/sys/kernel/core_pattern").value_or("core"),
+                       !uses_pid.starts_with('0'), cwd, pid);
+}
+
+}  // namespace
+
+bool IsFailure(const pb::WorkerExited& exited) {
+  return !exited.stopping() && (exited.signal() != 0 || exited.exit_code() != 0);
+}
+
+WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const EpochWorker& worker,
+                            const WorkerLife& life) {
+  WorkerEnd end;
+  pb::WorkerEnded& ended = end.event;
+  ended.set_epoch(life.epoch);
+  ended.set_rank(worker.rank);
+  ended.set_local_rank(worker.local_rank);
+  ended.set_exit_code(exited.exit_code());
+  ended.set_signal(exited.signal());
+  ended.set_core_dumped(exited.core_dumped());
+  ended.set_stopping(exited.stopping());
+  if (!IsFailure(exited)) return end;
+  AddLastLines(worker, ended);
+  const FailureEvidence said = ClassifyFailure(ended.exit_code(), ended.signal(),
+                                               ended.last_lines(), ErrorMessage(worker, end.note));
+  ended.set_victim(said.victim);
+  ended.set_evidence(said.line);
+  if (const auto memory = DecideOutOfMemory(MemoryFacts(exited, worker, life))) {
+    ended.set_out_of_memory(true);
+    ended.set_victim(false);
+    ended.set_evidence(*memory);
+  }
+  if (ended.core_dumped() && ended.evidence().empty())
+    ended.set_evidence("its core dump is " + PlaceOfCoreDump(worker.pid, life.cwd));
+  return end;
+}
+
+pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
+  pb::Cause cause =
+      MakeCause(ended.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT, node_index,
+                ExitCode::kInternal, "");
+  cause.set_epoch(ended.epoch());
+  cause.set_rank(static_cast<int>(ended.rank()));
+  cause.set_local_rank(static_cast<int>(ended.local_rank()));
+  cause.set_signal(ended.signal());
+  cause.set_exit_code(ended.signal() != 0 ? ExitCodeForSignal(ended.signal()) : ended.exit_code());
+  cause.set_core_dumped(ended.core_dumped());
+  cause.set_out_of_memory(ended.out_of_memory());
+  cause.set_victim(ended.victim());
+  cause.set_evidence(ended.evidence());
+  return cause;
+}
+
+}  // namespace dslaunch

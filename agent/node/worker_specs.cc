@@ -1,0 +1,153 @@
+#include "agent/node/worker_specs.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "net/addresses.h"
+#include "proto/contract/worker_env.h"
+
+namespace dslaunch {
+namespace {
+
+void Set(Environment& environment, const std::string& name, const std::string& value,
+         bool keep_existing) {
+  const std::string prefix = name + "=";
+  for (std::string& entry : environment) {
+    if (entry.compare(0, prefix.size(), prefix) != 0) continue;
+    if (!keep_existing) entry = prefix + value;
+    return;
+  }
+  environment.push_back(prefix + value);
+}
+
+// What the CUDA programs of a slot may see. Like DeepSpeed, every rank of a node sees all its GPUs
+// and picks its LOCAL_RANK's, unless it is to see only that. Devices that were chosen are said to
+// programs without CUDA too.
+Result<std::optional<std::string>> VisibleDevices(const WorkerPlan& plan,
+                                                  const Environment& environment, uint32_t slot) {
+  using Visible = std::optional<std::string>;
+  if (!plan.use_cuda && plan.device == pb::DEVICE_CPU) return Visible("");
+  if (plan.options.virtual_local_rank()) {
+    if (slot < plan.devices.size()) return Visible(plan.devices[slot]);
+    return Error{ExitCode::kUsage,
+                 plan.node_name + ": --virtual_local_rank: there is no device for local rank " +
+                     std::to_string(slot) + "; CUDA_VISIBLE_DEVICES there names " +
+                     std::to_string(plan.devices.size())};
+  }
+  const bool has_own = FindVariable(environment, "CUDA_VISIBLE_DEVICES") != nullptr;
+  if (!plan.devices_given && (!plan.use_cuda || has_own)) return Visible();
+  std::string devices;
+  for (const std::string& device : plan.devices) devices += (devices.empty() ? "" : ",") + device;
+  return Visible(devices);
+}
+
+}  // namespace
+
+std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
+                                   const char* visible, uint32_t first, uint32_t slots) {
+  std::vector<std::string> devices;
+  if (!chosen.empty()) {
+    for (const uint32_t device : chosen) devices.push_back(std::to_string(device));
+  } else if (visible != nullptr && (*visible == '\0' || std::string_view(visible) == "-1")) {
+    devices.assign(slots, visible);  // none, for anybody
+  } else if (visible != nullptr) {
+    for (std::string_view rest = visible;;) {
+      const size_t comma = rest.find(',');
+      std::string_view device = rest.substr(0, comma);
+      while (device.starts_with(' ')) device.remove_prefix(1);
+      while (device.ends_with(' ')) device.remove_suffix(1);
+      if (first > 0)
+        --first;
+      else
+        devices.emplace_back(device);
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
+  } else {
+    for (uint32_t i = 0; i < slots; ++i) devices.push_back(std::to_string(first + i));
+  }
+  if (devices.size() > slots) devices.resize(slots);
+  return devices;
+}
+
+std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank) {
+  std::vector<std::string> argv = program.argv;
+  if (!program.local_rank_option.empty()) {
+    argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(program.local_rank_at),
+                program.local_rank_option + "=" + std::to_string(local_rank));
+  }
+  return argv;
+}
+
+Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& environment,
+                                uint32_t local_rank) {
+  WorkerEnv worker;
+  worker.world_size = static_cast<int>(plan.assignment.world_size());
+  worker.local_world_size = static_cast<int>(plan.slots);
+  worker.node_rank = static_cast<int>(plan.assignment.node_rank());
+  worker.num_nodes = static_cast<int>(plan.assignment.num_nodes());
+  worker.master_addr = plan.options.master_addr().empty() ? plan.assignment.master_addr()
+                                                          : plan.options.master_addr();
+  worker.master_port = static_cast<int>(plan.assignment.master_port());
+  worker.job_id = plan.job_id;
+  worker.epoch = plan.epoch;
+  worker.restart_count = static_cast<int>(plan.assignment.restart_count());
+  worker.max_restarts = plan.max_restarts;
+  worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
+  if (!plan.options.role().empty()) worker.role = plan.options.role();
+  worker.run_id = plan.options.run_id();
+  worker.rank = static_cast<int>(plan.assignment.first_rank() + local_rank);
+  worker.local_rank = plan.options.virtual_local_rank() ? 0 : static_cast<int>(local_rank);
+  DSL_TRY_ASSIGN(worker.cuda_visible_devices, VisibleDevices(plan, environment, local_rank));
+  const int threads = plan.bindings.empty() ? 0 : plan.bindings.at(local_rank).threads;
+  worker.omp_required = threads > 0;
+  if (worker.omp_required) worker.omp_num_threads = threads;
+  return worker;
+}
+
+Environment WithPlace(Environment environment, const WorkerEnv& worker) {
+  for (const auto& [name, value] : worker.Defaults())
+    Set(environment, name, value, /*keep_existing=*/true);
+  for (const auto& [name, value] : worker.Required())
+    Set(environment, name, value, /*keep_existing=*/false);
+  return environment;
+}
+
+Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
+                                         const Environment& environment, const JobFolder& folder) {
+  pb::SpawnWorkers spawn;
+  spawn.set_cwd(program.cwd);
+  const std::optional<std::string> interface =
+      !plan.network_interface.empty()
+          ? std::optional(plan.network_interface)
+          : InterfaceTowards(plan.rendezvous_address.empty() ? plan.assignment.master_addr()
+                                                             : plan.rendezvous_address);
+
+  for (uint32_t local_rank = 0; local_rank < plan.slots; ++local_rank) {
+    const uint32_t rank = plan.assignment.first_rank() + local_rank;
+    DSL_TRY_ASSIGN(const std::string rank_folder, folder.MakeRankFolder(plan.epoch, rank));
+    DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, environment, local_rank));
+    worker.socket_ifname = interface;
+    worker.error_file = rank_folder + "/error.json";
+    worker.rank_dir = rank_folder;
+    const RankBinding binding =
+        plan.bindings.empty() ? RankBinding() : plan.bindings.at(local_rank);
+
+    pb::WorkerSpec& spec = *spawn.add_workers();
+    spec.set_rank(rank);
+    spec.set_local_rank(local_rank);
+    for (const std::string& argument : CommandOf(program, worker.local_rank))
+      spec.add_argv(argument);
+    for (std::string& entry : WithPlace(environment, worker)) spec.add_env(std::move(entry));
+    spec.set_stdout_path(rank_folder + "/stdout.log");
+    spec.set_stderr_path(rank_folder + "/stderr.log");
+    for (const int cpu : binding.cpus) spec.add_cpus(static_cast<uint32_t>(cpu));
+    for (const int node : binding.memory_nodes) spec.add_memory_nodes(static_cast<uint32_t>(node));
+    spec.set_memory_preferred(binding.memory_preferred);
+  }
+  return spawn;
+}
+
+}  // namespace dslaunch

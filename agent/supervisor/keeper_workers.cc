@@ -1,0 +1,225 @@
+#include "agent/supervisor/keeper_workers.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "agent/supervisor/cgroup.h"
+#include "proto/contract/worker_env.h"
+
+namespace dslaunch {
+namespace {
+
+// Gives the process back what the keeper changed, for as long as it lives: a child inherits at
+// fork.
+class AsInherited {
+ public:
+  explicit AsInherited(const InheritedLimits& inherited) : umask_(umask(inherited.umask)) {
+    getrlimit(RLIMIT_CORE, &core_);
+    setrlimit(RLIMIT_CORE, &inherited.core);
+  }
+  ~AsInherited() {
+    setrlimit(RLIMIT_CORE, &core_);
+    umask(umask_);
+  }
+  AsInherited(const AsInherited&) = delete;
+  AsInherited& operator=(const AsInherited&) = delete;
+
+ private:
+  mode_t umask_;
+  rlimit core_ = {};
+};
+
+UniqueFd OpenLog(const std::string& path) {
+  return UniqueFd(
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600));
+}
+
+std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
+  switch (child.si_code) {
+    case CLD_EXITED:
+    case CLD_DUMPED:
+      return WorkerEvent::kExited;
+    case CLD_KILLED:
+      return child.si_status == SIGKILL ? WorkerEvent::kKilled : WorkerEvent::kExited;
+    case CLD_STOPPED:
+      return WorkerEvent::kStopped;
+    case CLD_CONTINUED:
+      return WorkerEvent::kContinued;
+    default:
+      return std::nullopt;
+  }
+}
+
+pb::KeeperEvent ExitEvent(uint32_t local_rank, const siginfo_t& child, bool stopping) {
+  pb::KeeperEvent event;
+  pb::WorkerExited& exited = *event.mutable_exited();
+  exited.set_local_rank(local_rank);
+  if (child.si_code == CLD_EXITED) {
+    exited.set_exit_code(child.si_status);
+  } else {
+    exited.set_signal(child.si_status);
+    exited.set_core_dumped(child.si_code == CLD_DUMPED);
+  }
+  exited.set_stopping(stopping);
+  return event;
+}
+
+}  // namespace
+
+KeeperWorkers::KeeperWorkers(asio::io_context& io, const InheritedLimits& inherited, Report report)
+    : io_(io), inherited_(inherited), report_(std::move(report)) {}
+
+void KeeperWorkers::StartIn(const std::string& cgroup) {
+  cgroup_ = cgroup;
+  cgroup_fd_.Reset(open(cgroup.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  oom_kills_ = CountOomKills(cgroup_).value_or(0);
+}
+
+void KeeperWorkers::Spawn(const pb::SpawnWorkers& request) {
+  for (const pb::WorkerSpec& spec : request.workers()) SpawnOne(spec, request.cwd());
+}
+
+void KeeperWorkers::Refuse(const pb::SpawnWorkers& request) {
+  for (const pb::WorkerSpec& spec : request.workers()) {
+    ReportFailure(spec.local_rank(), {ECANCELED, "start while the node is being stopped"});
+  }
+}
+
+void KeeperWorkers::SpawnOne(const pb::WorkerSpec& spec, const std::string& cwd) {
+  const uint32_t local_rank = spec.local_rank();
+  Worker& worker = workers_[local_rank];
+  if (worker.pid > 0) {
+    return ReportFailure(local_rank, {EEXIST, "start a local rank that runs already"});
+  }
+  worker = Worker();
+  UniqueFd status_read;
+  const SpawnResult result = Start(spec, cwd, status_read);
+  worker.state = NextTransition(worker.state,
+                                result.pid > 0 ? WorkerEvent::kSpawned : WorkerEvent::kSpawnFailed)
+                     .next;
+  if (result.pid <= 0) return ReportFailure(local_rank, result.failure);
+  worker.pid = result.pid;
+  groups_.push_back(result.pid);
+  pb::KeeperEvent event;
+  event.mutable_spawned()->set_local_rank(local_rank);
+  event.mutable_spawned()->set_pid(result.pid);
+  report_(event);
+  worker.status = std::make_unique<StatusPipe>(
+      io_, std::move(status_read), [this, local_rank](std::string lines) {
+        pb::KeeperEvent status;
+        status.mutable_status()->set_local_rank(local_rank);
+        status.mutable_status()->set_data(std::move(lines));
+        report_(status);
+      });
+}
+
+SpawnResult KeeperWorkers::Start(const pb::WorkerSpec& spec, const std::string& cwd,
+                                 UniqueFd& status_read) {
+  if (spec.argv().empty()) return {-1, {EINVAL, "read the worker's argv"}};
+  const UniqueFd out = OpenLog(spec.stdout_path());
+  if (!out.valid()) return {-1, {errno, "open stdout file"}};
+  const UniqueFd err = OpenLog(spec.stderr_path());
+  if (!err.valid()) return {-1, {errno, "open stderr file"}};
+  int status_pipe[2];
+  if (pipe2(status_pipe, O_CLOEXEC) < 0) return {-1, {errno, "open status pipe"}};
+  status_read.Reset(status_pipe[0]);
+  const UniqueFd status_write(status_pipe[1]);
+
+  SpawnSpec spawn;
+  spawn.executable = spec.argv(0);
+  spawn.argv.assign(spec.argv().begin(), spec.argv().end());
+  spawn.env.assign(spec.env().begin(), spec.env().end());
+  spawn.env.push_back(std::string(kStatusFdVariable) + "=" + std::to_string(status_write.get()));
+  spawn.cwd = cwd;
+  spawn.stdout_fd = out.get();
+  spawn.stderr_fd = err.get();
+  spawn.pass_fd = status_write.get();
+  spawn.own_group = true;
+  spawn.cgroup_fd = cgroup_fd_.get();
+  spawn.parent_death_signal = SIGKILL;
+  spawn.cpus.assign(spec.cpus().begin(), spec.cpus().end());
+  spawn.memory_nodes.assign(spec.memory_nodes().begin(), spec.memory_nodes().end());
+  spawn.memory_preferred = spec.memory_preferred();
+  const AsInherited as_inherited(inherited_);
+  return dslaunch::Spawn(spawn);
+}
+
+void KeeperWorkers::ReportFailure(uint32_t local_rank, const SpawnFailure& failure) {
+  pb::KeeperEvent event;
+  pb::SpawnFailed& failed = *event.mutable_spawn_failed();
+  failed.set_local_rank(local_rank);
+  failed.set_error_number(failure.error_number);
+  failed.set_step(failure.step);
+  report_(event);
+}
+
+void KeeperWorkers::Signal(int signal) {
+  // Not yet reaped, so the pid cannot belong to anyone else.
+  for (const auto& [local_rank, worker] : workers_) {
+    if (worker.pid > 0) kill(worker.pid, signal);
+  }
+}
+
+void KeeperWorkers::LadderBegan() {
+  for (auto& [local_rank, worker] : workers_) Step(local_rank, worker, WorkerEvent::kLadder, {});
+}
+
+void KeeperWorkers::LadderKills() {
+  for (auto& [local_rank, worker] : workers_)
+    Step(local_rank, worker, WorkerEvent::kLadderKills, {});
+}
+
+void KeeperWorkers::OnChild(const siginfo_t& child) {
+  const std::optional<WorkerEvent> event = EventOf(child);
+  if (!event) return;
+  for (auto& [local_rank, worker] : workers_) {
+    if (worker.pid == child.si_pid) return Step(local_rank, worker, *event, child);
+  }
+}
+
+void KeeperWorkers::Step(uint32_t local_rank, Worker& worker, WorkerEvent event,
+                         const siginfo_t& child) {
+  const Transition transition = NextTransition(worker.state, event);
+  worker.state = transition.next;
+  if (event == WorkerEvent::kExited || event == WorkerEvent::kKilled) {
+    worker.pid = -1;
+    if (worker.status) worker.status->Drain();
+    worker.status.reset();
+  }
+  pb::KeeperEvent message;
+  switch (transition.report) {
+    case WorkerReport::kExited:
+    case WorkerReport::kExitedStopping:
+      message = ExitEvent(local_rank, child, transition.report == WorkerReport::kExitedStopping);
+      // Want of memory ends a process by SIGKILL and in no other way.
+      message.mutable_exited()->set_out_of_memory(OomKillsGrew() &&
+                                                  message.exited().signal() == SIGKILL);
+      break;
+    case WorkerReport::kStopped:
+    case WorkerReport::kContinued:
+      message.mutable_stopped()->set_local_rank(local_rank);
+      message.mutable_stopped()->set_signal(
+          transition.report == WorkerReport::kStopped ? child.si_status : 0);
+      break;
+    case WorkerReport::kNone:
+    case WorkerReport::kSpawned:
+    case WorkerReport::kSpawnFailed:
+      return;
+  }
+  report_(message);
+}
+
+bool KeeperWorkers::OomKillsGrew() {
+  if (cgroup_.empty()) return false;
+  const uint64_t before = oom_kills_;
+  oom_kills_ = CountOomKills(cgroup_).value_or(before);
+  return oom_kills_ > before;
+}
+
+}  // namespace dslaunch

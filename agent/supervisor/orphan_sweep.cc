@@ -1,0 +1,78 @@
+#include "agent/supervisor/orphan_sweep.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <thread>
+
+#include "agent/supervisor/cgroup.h"
+#include "base/process_tree.h"
+#include "proto/contract/worker_env.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kLookEvery{20};
+
+std::vector<ProcessInfo> FindOrphans(const Orphans& orphans) {
+  std::vector<ProcessInfo> found = ProcessesWithVariable(kJobIdVariable, orphans.job_id);
+  const auto add = [&found](const ProcessInfo& info) {
+    if (std::ranges::find(found, info.id, &ProcessInfo::id) == found.end()) found.push_back(info);
+  };
+  if (!orphans.groups.empty()) {
+    for (const ProcessInfo& info : AllProcesses()) {
+      // A group whose number was recycled is in another session.
+      if (info.ended || info.session != orphans.session) continue;
+      if (std::ranges::find(orphans.groups, info.group) != orphans.groups.end()) add(info);
+    }
+  }
+  if (!orphans.cgroup.empty()) std::ranges::for_each(CgroupProcesses(orphans.cgroup), add);
+  std::erase_if(found, [](const ProcessInfo& info) { return info.id.pid == getpid(); });
+  return found;
+}
+
+bool Lives(const ProcessInfo& known) {
+  const auto now = ReadProcess(known.id.pid);
+  return now && now->id == known.id && !now->ended;
+}
+
+void SignalAll(const std::vector<ProcessInfo>& targets, int signal) {
+  for (const ProcessInfo& target : targets) SignalProcess(target.id, signal);
+}
+
+}  // namespace
+
+LeftProcesses SweepOrphans(const Orphans& orphans, const LadderOptions& options) {
+  LadderState state;
+  std::vector<ProcessInfo> found = FindOrphans(orphans);
+  while (true) {
+    const LadderDecision decision = DecideLadder(state, Clock::now(), found.size(), options);
+    state = decision.next;
+    switch (decision.action) {
+      case LadderAction::kNone:
+        break;
+      case LadderAction::kTerm:
+        SignalAll(found, SIGTERM);
+        SignalAll(found, SIGCONT);
+        break;
+      case LadderAction::kKill:
+        if (!orphans.cgroup.empty()) KillCgroup(orphans.cgroup);
+        SignalAll(found, SIGKILL);
+        break;
+      case LadderAction::kDone:
+      case LadderAction::kGiveUp:
+        if (!orphans.cgroup.empty()) RemoveCgroup(orphans.cgroup);
+        return DescribeLeft(found);
+    }
+    // Between the ladder's rungs only the known ones are looked at; the whole of /proc is searched
+    // again when they are gone or a rung is due.
+    const Deadline wake = Deadline::At(*decision.wake);
+    while (!wake.Expired() && std::ranges::any_of(found, Lives)) {
+      std::this_thread::sleep_for(std::min(kLookEvery, wake.Left()));
+    }
+    found = FindOrphans(orphans);
+  }
+}
+
+}  // namespace dslaunch

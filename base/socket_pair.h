@@ -1,0 +1,28 @@
+// Two ends of a stream within this machine.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+
+struct SocketPair {
+  UniqueFd ours;
+  UniqueFd theirs;
+};
+
+// Both are closed on exec. kInternal when there are no descriptors left.
+inline Result<SocketPair> MakeSocketPair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return Error{ExitCode::kInternal, std::string("socketpair: ") + std::strerror(errno)};
+  return SocketPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+}  // namespace dslaunch

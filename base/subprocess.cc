@@ -1,0 +1,292 @@
+#include "base/subprocess.h"
+
+#include <fcntl.h>
+#include <linux/mempolicy.h>
+#include <linux/sched.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "base/deadline.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kStartTimeout{30'000};
+constexpr int kFirstFreeFd = 3;
+
+// What the child writes to the error pipe when a step fails.
+enum Step : int {
+  kSetsid,
+  kSetpgid,
+  kDeathSignal,
+  kCpus,
+  kMemory,
+  kChdir,
+  kDup2,
+  kPassFd,
+  kMask,
+  kExecve
+};
+constexpr const char* kStepNames[] = {
+    "setsid", "setpgid", "prctl(PR_SET_PDEATHSIG)", "bind to CPUs", "bind to memory",
+    "chdir",  "dup2",    "keep descriptor open",    "sigprocmask",  "execve"};
+struct ChildError {
+  int error_number;
+  int step;
+};
+
+// A set of small numbers as system calls take it.
+class BitMask {
+ public:
+  explicit BitMask(const std::vector<int>& numbers) {
+    for (const int number : numbers) {
+      const auto bit = static_cast<size_t>(number);
+      if (words_.size() <= bit / kWordBits) words_.resize(bit / kWordBits + 1);
+      words_[bit / kWordBits] |= 1UL << (bit % kWordBits);
+    }
+  }
+
+  const unsigned long* words() const { return words_.data(); }
+  size_t bytes() const { return words_.size() * sizeof(unsigned long); }  // 0: it is empty
+  size_t bits() const { return words_.size() * kWordBits; }
+
+ private:
+  static constexpr size_t kWordBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> words_;
+};
+
+// Everything the child needs, laid out before the fork: it may not allocate.
+struct ChildPlan {
+  const char* executable;
+  char* const* argv;
+  char* const* envp;
+  const char* cwd;  // nullptr: stay
+  int stdio[3];     // all above 2
+  int pass_fd;
+  int error_fd;
+  int max_fd;  // for kernels without close_range
+  int parent_death_signal;
+  bool own_session;
+  bool own_group;
+  pid_t parent;
+  const BitMask& cpus;
+  const BitMask& memory_nodes;
+  int memory_mode;
+};
+
+[[noreturn]] void Fail(const ChildPlan& plan, Step step) {
+  const ChildError error{errno, step};
+  ssize_t written = 0;
+  do {
+    written = write(plan.error_fd, &error, sizeof error);
+  } while (written < 0 && errno == EINTR);
+  _exit(127);
+}
+
+void CloseSpan(unsigned first, unsigned last, int max_fd) {
+  if (first > last || close_range(first, last, 0) == 0) return;
+  for (int fd = static_cast<int>(first); fd <= max_fd && static_cast<unsigned>(fd) <= last; ++fd) {
+    close(fd);
+  }
+}
+
+// Closes all descriptors above 2 but `a` and `b` (either may be -1).
+void CloseAllBut(int a, int b, int max_fd) {
+  const int low = a < b ? a : b;
+  const int high = a < b ? b : a;
+  unsigned next = kFirstFreeFd;
+  for (const int keep : {low, high}) {
+    if (keep < kFirstFreeFd) continue;
+    CloseSpan(next, static_cast<unsigned>(keep) - 1, max_fd);
+    next = static_cast<unsigned>(keep) + 1;
+  }
+  CloseSpan(next, ~0u, max_fd);
+}
+
+// Runs between fork and execve with all signals blocked: async-signal-safe calls only.
+[[noreturn]] void RunChild(const ChildPlan& plan) {
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) sigaction(signal, &action, nullptr);
+
+  if (plan.own_session) {
+    if (setsid() < 0) Fail(plan, kSetsid);
+  } else if (plan.own_group && setpgid(0, 0) < 0) {
+    Fail(plan, kSetpgid);
+  }
+  if (plan.parent_death_signal != 0) {
+    if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
+    if (getppid() != plan.parent) _exit(127);  // it died before the line above
+  }
+  if (plan.cpus.bytes() > 0 &&
+      syscall(SYS_sched_setaffinity, 0, plan.cpus.bytes(), plan.cpus.words()) < 0) {
+    Fail(plan, kCpus);
+  }
+  // The kernel takes one bit less than it is told.
+  if (plan.memory_nodes.bytes() > 0 &&
+      syscall(SYS_set_mempolicy, plan.memory_mode, plan.memory_nodes.words(),
+              plan.memory_nodes.bits() + 1) < 0) {
+    Fail(plan, kMemory);
+  }
+  if (plan.cwd != nullptr && chdir(plan.cwd) < 0) Fail(plan, kChdir);
+  for (int fd = 0; fd < kFirstFreeFd; ++fd) {
+    if (dup2(plan.stdio[fd], fd) < 0) Fail(plan, kDup2);
+  }
+  if (plan.pass_fd >= 0 && fcntl(plan.pass_fd, F_SETFD, 0) < 0) Fail(plan, kPassFd);
+  CloseAllBut(plan.pass_fd, plan.error_fd, plan.max_fd);
+
+  sigset_t none;
+  sigemptyset(&none);
+  if (sigprocmask(SIG_SETMASK, &none, nullptr) < 0) Fail(plan, kMask);
+  execve(plan.executable, plan.argv, plan.envp);
+  Fail(plan, kExecve);
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
+  for (const std::string& s : strings) pointers.push_back(const_cast<char*>(s.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+SpawnResult Failed(int error_number, const char* step) { return {-1, {error_number, step}}; }
+
+// The child's standard descriptors, all above 2 so that dup2 onto 0-2 cannot overwrite one still
+// needed.
+struct StdioSources {
+  UniqueFd dev_null;
+  UniqueFd moved[3];
+  int fds[3] = {-1, -1, -1};
+
+  bool Prepare(const SpawnSpec& spec) {
+    const int wanted[3] = {spec.stdin_fd, spec.stdout_fd, spec.stderr_fd};
+    for (int i = 0; i < 3; ++i) {
+      int source = wanted[i];
+      if (source < 0) {
+        if (!dev_null.valid()) dev_null.Reset(open("/dev/null", O_RDWR | O_CLOEXEC));
+        source = dev_null.get();
+        if (source < 0) return false;
+      }
+      if (source < kFirstFreeFd) {
+        moved[i].Reset(fcntl(source, F_DUPFD_CLOEXEC, kFirstFreeFd));
+        source = moved[i].get();
+        if (source < 0) return false;
+      }
+      fds[i] = source;
+    }
+    return true;
+  }
+};
+
+bool OpenErrorPipe(UniqueFd& read_end, UniqueFd& write_end) {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) < 0) return false;
+  read_end.Reset(fds[0]);
+  write_end.Reset(fds[1]);
+  if (write_end.get() >= kFirstFreeFd) return true;
+  write_end.Reset(fcntl(write_end.get(), F_DUPFD_CLOEXEC, kFirstFreeFd));
+  return write_end.valid();
+}
+
+int MaxFd() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+}
+
+// Leaves out the fork handlers that libraries register: the child calls into none of them. Starts
+// the child in its cgroup, since moving it there afterwards waits for the whole kernel (16 ms); a
+// kernel that cannot (before 5.7) or will not starts it in ours.
+pid_t Fork(int cgroup_fd) {
+  if (cgroup_fd >= 0) {
+    clone_args args = {};
+    args.flags = CLONE_INTO_CGROUP;
+    args.exit_signal = SIGCHLD;
+    args.cgroup = static_cast<uint64_t>(cgroup_fd);
+    const auto pid = static_cast<pid_t>(syscall(SYS_clone3, &args, sizeof args));
+    if (pid >= 0) return pid;
+  }
+  return _Fork();
+}
+
+// Waits until execve has closed the pipe or a failed step was reported through it.
+SpawnResult AwaitExec(pid_t pid, int error_fd) {
+  const Deadline deadline = Deadline::After(kStartTimeout);
+  while (!deadline.Expired()) {
+    pollfd poll_fd = {error_fd, POLLIN, 0};
+    if (poll(&poll_fd, 1, deadline.PollMs()) <= 0) continue;
+    ChildError error = {};
+    const ssize_t got = read(error_fd, &error, sizeof error);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != static_cast<ssize_t>(sizeof error)) return {pid, {}};
+    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return Failed(error.error_number, kStepNames[error.step]);
+  }
+  kill(pid, SIGKILL);
+  return Failed(ETIMEDOUT, kStepNames[kExecve]);
+}
+
+}  // namespace
+
+void CloseFrom(int first) { CloseSpan(static_cast<unsigned>(first), ~0u, MaxFd()); }
+
+std::vector<std::string> CurrentEnvironment() {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  return environment;
+}
+
+SpawnResult Spawn(const SpawnSpec& spec) {
+  if (spec.pass_fd >= 0 && spec.pass_fd < kFirstFreeFd) return Failed(EINVAL, kStepNames[kPassFd]);
+  const std::vector<char*> argv = Pointers(spec.argv);
+  const std::vector<char*> envp = Pointers(spec.env);
+  StdioSources stdio;
+  if (!stdio.Prepare(spec)) return Failed(errno, "open standard descriptors");
+  UniqueFd error_read, error_write;
+  if (!OpenErrorPipe(error_read, error_write)) return Failed(errno, "pipe");
+  const BitMask cpus(spec.cpus);
+  const BitMask memory_nodes(spec.memory_nodes);
+  const ChildPlan plan = {
+      .executable = spec.executable.c_str(),
+      .argv = argv.data(),
+      .envp = envp.data(),
+      .cwd = spec.cwd.empty() ? nullptr : spec.cwd.c_str(),
+      .stdio = {stdio.fds[0], stdio.fds[1], stdio.fds[2]},
+      .pass_fd = spec.pass_fd,
+      .error_fd = error_write.get(),
+      .max_fd = MaxFd(),
+      .parent_death_signal = spec.parent_death_signal,
+      .own_session = spec.own_session,
+      .own_group = spec.own_group,
+      .parent = getpid(),
+      .cpus = cpus,
+      .memory_nodes = memory_nodes,
+      .memory_mode = spec.memory_preferred ? MPOL_PREFERRED : MPOL_BIND,
+  };
+
+  // Blocked until the child has reset its dispositions, so that no handler of ours ever runs in it.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = Fork(spec.cgroup_fd);
+  if (pid == 0) RunChild(plan);
+  const int fork_errno = errno;
+  // Both sides set the group, whoever is first: the caller may kill it as soon as we return.
+  if (pid > 0 && spec.own_group && !spec.own_session) setpgid(pid, pid);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return Failed(fork_errno, "fork");
+  error_write.Reset();
+  return AwaitExec(pid, error_read.get());
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,58 @@
+// Starting one process: the one place in dslaunch that forks and executes.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+
+// This process's environment, as SpawnSpec takes it.
+std::vector<std::string> CurrentEnvironment();
+
+// Closes every descriptor from `first` on. Async-signal-safe.
+void CloseFrom(int first);
+
+// What to start and how. Every string reaches the program byte for byte; no shell is involved.
+struct SpawnSpec {
+  std::string executable = {};         // absolute path
+  std::vector<std::string> argv = {};  // argv[0] included
+  std::vector<std::string> env = {};   // NAME=VALUE; the complete environment
+  std::string cwd = {};                // empty: the caller's
+  int stdin_fd = -1;                   // -1: /dev/null; borrowed
+  int stdout_fd = -1;                  // likewise
+  int stderr_fd = -1;                  // likewise
+  int pass_fd = -1;          // above 2: kept open in the child at its own number; -1: none
+  bool own_session = false;  // setsid(): out of the terminal's reach
+  bool own_group = false;    // setpgid(0, 0): can be killed as a group
+  int cgroup_fd = -1;  // folder of a cgroup v2 to start in if the kernel lets it; -1: the caller's
+  int parent_death_signal = 0;         // sent to it when the *thread* that spawns it ends; 0: none
+  std::vector<int> cpus = {};          // where it may run; empty: where the caller may
+  std::vector<int> memory_nodes = {};  // where its memory comes from; empty: as the caller's
+  bool memory_preferred = false;       // from elsewhere too, once those are full
+};
+
+// Why a process could not be started.
+struct SpawnFailure {
+  int error_number = 0;   // errno
+  const char* step = "";  // "fork", "chdir", "execve", ...: static
+};
+
+struct SpawnResult {
+  pid_t pid = -1;        // > 0 on success
+  SpawnFailure failure;  // when pid is -1
+};
+
+// Starts the process with default signal dispositions, an empty signal mask and no descriptor above
+// 2 but `pass_fd`. Resource limits and the umask are the caller's. Returns once execve has
+// succeeded or failed, so a program that cannot run is known at once; a start that takes 30 s (a
+// hung network file system) is killed and fails with ETIMEDOUT. The caller reaps. Safe in a process
+// with several threads; with parent_death_signal call it from a thread that outlives the child. A
+// zombie is left for the caller's reaper only after a time-out.
+SpawnResult Spawn(const SpawnSpec& spec);
+
+}  // namespace dslaunch

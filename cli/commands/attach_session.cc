@@ -1,0 +1,234 @@
+#include "cli/commands/attach_session.h"
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <csignal>
+#include <thread>
+#include <utility>
+
+#include "cli/session/agent_call.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/job_result.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kConnectTimeout(20'000);
+constexpr milliseconds kLookTimeout(10'000);
+constexpr milliseconds kReconnectDelay(500);
+constexpr milliseconds kReconnectFor(60'000);  // since the node was heard last
+
+}  // namespace
+
+AttachSession::AttachSession(JobRecord record, AgentBinary agent, Tee tee, Terminal& terminal)
+    : record_(std::move(record)),
+      agent_(std::move(agent)),
+      shown_{std::move(tee), std::nullopt, {}},
+      output_(loop_, terminal),
+      signals_(loop_),
+      limit_(loop_),
+      nodes_(record_.nodes.size()) {}
+
+int AttachSession::Attach() {
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal_number);
+  signals_.async_wait([this](const asio::error_code& error, int) {
+    if (error) return;
+    left_ = true;
+    loop_.stop();
+  });
+  Run();
+  if (left_) {
+    output_.Say("dslaunch: job " + record_.job_id + " goes on; dslaunch attach, logs -f or stop " +
+                record_.job_id);
+    return ToInt(ExitCode::kInterrupted);
+  }
+  if (!end_) {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].result) output_.Say("dslaunch: " + nodes_[i].lost);
+    }
+    return ToInt(ExitCode::kUnavailable);
+  }
+  output_.Say("dslaunch: job " + record_.job_id + " ended: " + end_->detail + " (exit code " +
+              std::to_string(end_->exit_code) + ")");
+  return end_->exit_code;
+}
+
+int AttachSession::Stop(bool now, milliseconds within) {
+  stopping_ = true;
+  kill_now_ = now;
+  limit_.expires_after(within);
+  limit_.async_wait([this](const asio::error_code& error) {
+    if (!error) loop_.stop();
+  });
+  Run();
+  int exit_code = ToInt(ExitCode::kOk);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    const std::string& name = record_.nodes[i].name;
+    if (node.result && node.result->done().left_size() == 0) continue;
+    std::string what = node.lost;
+    if (node.result) {
+      what = name + ": these processes did not end after SIGKILL:";
+      for (const pb::LeftProcess& left : node.result->done().left())
+        what += " " + std::to_string(left.pid());
+    } else if (what.empty()) {
+      what =
+          name + ": it did not say in time that it is empty; look there for job " + record_.job_id;
+    }
+    output_.Say("dslaunch: " + what);
+    exit_code = ToInt(node.lost.empty() ? ExitCode::kTimedOut : ExitCode::kUnavailable);
+  }
+  if (exit_code == 0) output_.Say("dslaunch: job " + record_.job_id + " is stopped");
+  return exit_code;
+}
+
+void AttachSession::Run() {
+  for (size_t i = 0; i < nodes_.size(); ++i) Open(i);
+  loop_.run();
+  output_.FinishStreams();
+  DecideEnd();
+  output_.Drain();
+}
+
+void AttachSession::Open(size_t index) {
+  Node& node = nodes_[index];
+  if (node.stream) old_streams_.push_back(std::move(node.stream));
+  NodeStream::Handlers handlers;
+  // Lives as long as the handlers: gRPC reads it when the call starts.
+  auto request = std::make_shared<pb::AttachRequest>();
+  handlers.start = [this, index, request](const std::shared_ptr<grpc::Channel>& channel,
+                                          grpc::ClientContext* context,
+                                          NodeStream::Reactor* reactor) {
+    *request->mutable_shown() = shown_.ToProto();
+    for (const auto& [key, offset] : nodes_[index].offsets) {
+      pb::LogOffset& named = *request->add_offsets();
+      named.set_epoch(std::get<0>(key));
+      named.set_rank(std::get<1>(key));
+      named.set_is_stderr(std::get<2>(key));
+      named.set_offset(offset);
+    }
+    pb::Agent::NewStub(channel)->async()->Attach(context, request.get(), reactor);
+  };
+  handlers.event = [this, index](const pb::NodeEvent& event) { OnEvent(index, event); };
+  handlers.log = [this, index](const pb::LogChunk& chunk, std::function<void()> go_on) {
+    OnLog(index, chunk, std::move(go_on));
+  };
+  handlers.over = [this, index](const Result<void>& result) { OnStreamOver(index, result); };
+  node.stream = std::make_unique<NodeStream>(loop_, std::move(handlers));
+  node.stream->Open(record_, index, AgentRole::Kind::kAttach, agent_,
+                    Deadline::After(kConnectTimeout));
+}
+
+void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
+  Node& node = nodes_[index];
+  node.heard_at = Clock::now();
+  node.reached = true;
+  if (stopping_ && !std::exchange(node.stop_sent, true)) SendStop(index);
+  if (event.has_started()) {
+    const size_t world_size = event.started().world_size();
+    output_.SetShownRanks(shown_.CountRanks(world_size, nodes_.size(), world_size));
+  }
+  switch (event.event_case()) {
+    case pb::NodeEvent::kStatus:
+      if (!stopping_) output_.Progress(event.status());
+      break;
+    case pb::NodeEvent::kNotice:
+      output_.Say("dslaunch: " + event.notice().message());
+      break;
+    case pb::NodeEvent::kRestarting:
+      output_.Say("dslaunch: " + record_.nodes[index].name + ": " + event.restarting().reason());
+      break;
+    case pb::NodeEvent::kOutcome:
+      node.outcome = event.outcome().cause();
+      break;
+    case pb::NodeEvent::kDone:
+      node.result = MakeJobResult(record_.job_id, node.outcome.value_or(pb::Cause()), event.done());
+      node.result->set_ended_unix_ms(UnixMs());
+      EndIfAllOver();
+      break;
+    default:
+      break;
+  }
+}
+
+void AttachSession::OnLog(size_t index, const pb::LogChunk& chunk, std::function<void()> go_on) {
+  Node& node = nodes_[index];
+  node.heard_at = Clock::now();
+  node.reached = true;
+  node.offsets[{chunk.epoch(), chunk.rank(), chunk.is_stderr()}] =
+      chunk.offset() + chunk.data().size();
+  if (chunk.data().empty() || stopping_) return go_on();
+  output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
+}
+
+// Either the job has ended there, or the way to it broke off: the node's files tell.
+void AttachSession::OnStreamOver(size_t index, const Result<void>& result) {
+  if (nodes_[index].over()) return;
+  if (!result.ok()) return Lost(index, result.error().message);
+  std::thread([this, index] {
+    auto sight = std::make_shared<Result<pb::JobSight>>(
+        LookAtNode(record_, index, agent_, Deadline::After(kLookTimeout)));
+    asio::post(loop_, [this, index, sight] { OnSight(index, *sight); });
+  }).detach();
+}
+
+void AttachSession::OnSight(size_t index, const Result<pb::JobSight>& sight) {
+  Node& node = nodes_[index];
+  const std::string& name = record_.nodes[index].name;
+  if (!sight.ok()) return Lost(index, sight.error().message);
+  if (sight->state() == pb::JobSight::RUNNING) return Lost(index, name + ": its agent broke off");
+  if (sight->state() == pb::JobSight::ENDED) {
+    node.result = sight->result();
+  } else if (sight->state() == pb::JobSight::STRAY) {
+    node.lost = name + ": the job has no agent there but processes:";
+    for (const int pid : sight->pids()) node.lost += " " + std::to_string(pid);
+  } else {
+    node.lost =
+        name + ": nothing of job " + record_.job_id + " runs there, and nothing says how it ended";
+  }
+  EndIfAllOver();
+}
+
+// A node that was reached before is tried for a while.
+void AttachSession::Lost(size_t index, const std::string& why) {
+  Node& node = nodes_[index];
+  if (!node.reached || Clock::now() - node.heard_at >= kReconnectFor) {
+    node.lost = why;
+    return EndIfAllOver();
+  }
+  auto timer = std::make_shared<asio::steady_timer>(loop_, kReconnectDelay);
+  timer->async_wait([this, index, timer](const asio::error_code&) { Open(index); });
+}
+
+void AttachSession::SendStop(size_t index) {
+  pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, static_cast<uint32_t>(index),
+                              ExitCode::kInterrupted, "stopped by dslaunch stop");
+  cause.set_signal(SIGTERM);
+  cause.set_exit_code(ExitCodeForSignal(SIGTERM));
+  dslaunch::SendStop(*pb::Agent::NewStub(nodes_[index].stream->channel()), cause, kill_now_);
+}
+
+void AttachSession::EndIfAllOver() {
+  if (std::ranges::all_of(nodes_, [](const Node& node) { return node.over(); })) loop_.stop();
+}
+
+void AttachSession::DecideEnd() {
+  std::vector<const pb::JobResult*> results;
+  for (const Node& node : nodes_) {
+    if (node.result) results.push_back(&*node.result);
+  }
+  // A node that cannot be reached takes nothing from the last word that another heard.
+  const pb::JobResult* const chosen = ChooseResult(results);
+  if (chosen == nullptr || (results.size() < nodes_.size() && !chosen->done().closed())) return;
+  const pb::JobResult& result = *chosen;
+  JobView view;
+  view.record = record_;
+  view.state = JobView::State::kEnded;
+  view.exit_code = result.exit_code();
+  view.ended_unix_ms = result.ended_unix_ms();
+  view.detail = CauseText(result.cause(), record_.NodeName(result.cause().node_index()));
+  end_ = std::move(view);
+}
+
+}  // namespace dslaunch

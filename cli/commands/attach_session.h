@@ -1,0 +1,84 @@
+// `dslaunch attach` and `dslaunch stop`: a front end of a detached job for a while.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cli/commands/job_view.h"
+#include "cli/commands/node_stream.h"
+#include "cli/options/options.h"
+#include "cli/output/job_output.h"
+#include "cli/output/shown_output.h"
+#include "cli/output/terminal.h"
+#include "cli/session/job_record.h"
+#include "cli/transport/agent_binary.h"
+
+namespace dslaunch {
+
+// Runs on the caller's thread; other threads only post to its loop and may outlive it: end the
+// process by _exit.
+class AttachSession {
+ public:
+  AttachSession(JobRecord record, AgentBinary agent, Tee tee, Terminal& terminal);
+
+  // Shows the job until it has ended, and returns its exit code, or 130 when the user leaves. A
+  // connection that breaks off is made anew, and output goes on where it was.
+  int Attach();
+
+  // Ends the job and waits until every node says that it is empty: 0. Else, or after `within`, 69
+  // or 75, and the nodes are named. `now`: without grace.
+  int Stop(bool now, milliseconds within);
+
+  // How the job ended, once every node has said so.
+  const std::optional<JobView>& end() const { return end_; }
+
+ private:
+  using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // epoch, rank, is_stderr
+  struct Node {
+    std::unique_ptr<NodeStream> stream;
+    std::map<FileKey, uint64_t> offsets;  // where to go on
+    std::optional<pb::Cause> outcome;
+    std::optional<pb::JobResult> result;  // it has ended
+    std::string lost;                     // or why nothing more will come
+    Clock::time_point heard_at = Clock::now();
+    bool reached = false;
+    bool stop_sent = false;
+    bool over() const { return result.has_value() || !lost.empty(); }
+  };
+
+  void Run();
+  void Open(size_t index);
+  void OnEvent(size_t index, const pb::NodeEvent& event);
+  void OnLog(size_t index, const pb::LogChunk& chunk, std::function<void()> go_on);
+  void OnStreamOver(size_t index, const Result<void>& result);
+  void OnSight(size_t index, const Result<pb::JobSight>& sight);
+  void Lost(size_t index, const std::string& why);
+  void SendStop(size_t index);
+  void EndIfAllOver();
+  // Sets end_ if it is known.
+  void DecideEnd();
+
+  const JobRecord record_;
+  const AgentBinary agent_;
+  const ShownOutput shown_;
+  asio::io_context loop_{1};
+  JobOutput output_;
+  asio::signal_set signals_;
+  asio::steady_timer limit_;
+  // Never shrinks: streams that are through are kept, as they must be.
+  std::vector<std::unique_ptr<NodeStream>> old_streams_;
+  std::vector<Node> nodes_;
+  bool stopping_ = false;
+  bool kill_now_ = false;
+  bool left_ = false;  // the user has had enough
+  std::optional<JobView> end_;
+};
+
+}  // namespace dslaunch

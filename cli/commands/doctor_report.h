@@ -1,0 +1,77 @@
+// What `dslaunch doctor` makes of what the nodes said. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/options/options.h"
+#include "proto/visit.pb.h"
+
+namespace dslaunch {
+
+// One node, as far as the doctor came.
+struct DoctorNode {
+  std::string name;
+  int slots = 0;
+  bool spare = false;
+
+  // The way to its agent: what was done, in order, and what then failed; empty: nothing.
+  std::vector<std::string> steps;
+  std::string failed_step;
+  std::string failure;
+
+  std::optional<pb::NodeReport> report;
+  int64_t clock_ahead_us = 0;  // of this machine's, known to within clock_error_us
+  int64_t clock_error_us = 0;
+
+  std::optional<pb::ReachReply> reach;  // of the rendezvous; nullopt: not asked, or it failed
+  std::string reach_failure;
+};
+
+struct DoctorFacts {
+  Launcher launcher = Launcher::kLocal;
+  std::string version;   // of this dslaunch
+  std::string build_id;  // of the agent beside it
+  std::string cwd;
+  DeviceChoice device = DeviceChoice::kAuto;
+  int world_size = 0;
+  bool has_trainer = false;     // this machine has dslaunch-train beside dslaunch
+  bool trainer_needed = false;  // the job that is to be started is `train`
+  std::vector<DoctorNode> nodes;
+  std::optional<size_t> rendezvous;  // the node that was asked to listen for the others
+  std::optional<pb::ListenReply> listen;
+};
+
+struct Finding {
+  enum class Level { kOk, kWarning, kFailure };
+  std::string node;   // empty: of all
+  std::string check;  // one or two words
+  Level level = Level::kOk;
+  std::string seen;
+  std::string way_out;  // empty when all is well
+};
+
+// Every check that could be made, in the order of the nodes; those of all nodes come last.
+std::vector<Finding> Diagnose(const DoctorFacts& facts);
+
+bool AnyFails(const std::vector<Finding>& findings);
+
+// Lines for people: one for each healthy node, one for each check that warns or fails with its way
+// out below it, and a last one that sums up.
+std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& findings);
+
+// For programs; README.md has its fields.
+std::string DoctorJson(const DoctorFacts& facts, const std::vector<Finding>& findings);
+
+// "what; way out" taken apart, without the "node 'x' (where): " in front. What a node said, and a
+// question, is no way out.
+struct SplitMessage {
+  std::string seen;
+  std::string way_out;
+};
+SplitMessage SplitAtWayOut(const std::string& message);
+
+}  // namespace dslaunch

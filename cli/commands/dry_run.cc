@@ -1,0 +1,618 @@
+#include "cli/commands/dry_run.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "agent/host/gpus.h"
+#include "agent/host/program.h"
+#include "agent/node/worker_specs.h"
+#include "base/count.h"
+#include "base/harmless_text.h"
+#include "base/text_table.h"
+#include "cli/plan/job_program.h"
+#include "cli/plan/secrets.h"
+#include "proto/contract/run_files.h"
+#include "proto/contract/worker_env.h"
+
+namespace dslaunch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
+constexpr char kThreadsVariable[] = "OMP_NUM_THREADS";
+constexpr size_t kMaxShownBytes = 200;  // of a value in the text
+constexpr char kIndent[] = "  ";
+
+// As a shell would take it, but never more than one line.
+std::string ShellWord(std::string_view text) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("@%+=:,./_-").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return std::string(text);
+  const bool printable = Harmless(text) == text && text.find('\t') == std::string_view::npos;
+  std::string word = printable ? "'" : "$'";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\'') {
+      word += printable ? "'\\''" : "\\'";
+    } else if (printable) {
+      word += c;
+    } else if (c == '\n') {
+      word += "\\n";
+    } else if (c == '\t') {
+      word += "\\t";
+    } else if (c == '\\') {
+      word += "\\\\";
+    } else if (byte >= 0x20 && byte < 0x7f) {
+      word += c;
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
+      word += escaped;
+    }
+  }
+  return word + "'";
+}
+
+std::string Command(const std::vector<std::string>& argv) {
+  std::string command;
+  for (const std::string& word : argv) command += (command.empty() ? "" : " ") + ShellWord(word);
+  return command;
+}
+
+std::string ShownValue(const Setting& setting) {
+  if (setting.is_described) return "(" + setting.value + ")";
+  if (setting.value.size() <= kMaxShownBytes) return ShellWord(setting.value);
+  return ShellWord(setting.value.substr(0, kMaxShownBytes)) + "... (" +
+         Count(setting.value.size(), "byte") + ")";
+}
+
+pb::Device DeviceOf(DeviceChoice choice) {
+  return choice == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
+         : choice == DeviceChoice::kCpu ? pb::DEVICE_CPU
+                                        : pb::DEVICE_AUTO;
+}
+
+// "2,3"; "0-7" without a choice.
+std::string DevicesText(const PlannedNode& node) {
+  if (node.devices.empty()) return node.slots == 1 ? "0" : "0-" + std::to_string(node.slots - 1);
+  std::string text;
+  for (const int device : node.devices) text += (text.empty() ? "" : ",") + std::to_string(device);
+  return text;
+}
+
+std::string RankRange(const PlannedNode& node) {
+  if (node.spare) return "spare";
+  const std::string first = std::to_string(node.first_rank);
+  return node.slots == 1 ? first : first + "-" + std::to_string(node.first_rank + node.slots - 1);
+}
+
+std::string AddressOf(const PlannedNode& node) {
+  return (node.user.empty() ? "" : node.user + "@") + node.host +
+         (node.port == 0 ? "" : " port " + std::to_string(node.port));
+}
+
+std::string WayTo(const PlannedNode& node, Launcher launcher) {
+  return launcher == Launcher::kLocal     ? "this machine"
+         : launcher == Launcher::kPerNode ? "its own command"
+                                          : AddressOf(node);
+}
+
+std::string LabelsOf(const PlannedNode& node) {
+  std::string text;
+  for (const auto& [name, value] : node.labels)
+    text += (text.empty() ? "" : " ") + Harmless(name) + "=" + Harmless(value);
+  return text;
+}
+
+// What the recipe says of a key: its text where it is none of a secret.
+Json WithoutSecrets(const Json& value, const std::string& name = "") {
+  if (value.is_object()) {
+    Json masked = Json::object();
+    for (const auto& [key, child] : value.items()) masked[key] = WithoutSecrets(child, key);
+    return masked;
+  }
+  if (value.is_array()) {
+    Json masked = Json::array();
+    for (const Json& child : value) masked.push_back(WithoutSecrets(child, name));
+    return masked;
+  }
+  if (!value.is_string()) return value;
+  return MaskedValue(name, value.get<std::string>());
+}
+
+// The recipe as the ranks get it; null for another program, or where it is no JSON.
+Json RecipeOf(const pb::Program& program) {
+  for (const pb::EnvVar& variable : program.chosen_env()) {
+    if (variable.name() != kRecipeVariable) continue;
+    const Json recipe = Json::parse(variable.value(), nullptr, false);
+    return recipe.is_discarded() ? Json() : WithoutSecrets(recipe);
+  }
+  return Json();
+}
+
+// A whole number of the recipe's engine section.
+int EngineNumber(const Json& recipe, const char* section, const char* key, int otherwise) {
+  const Json none = Json::object();
+  const auto child = [&](const Json& parent, const char* name) -> const Json& {
+    return parent.is_object() && parent.contains(name) ? parent[name] : none;
+  };
+  const Json& value = child(child(child(recipe, "engine"), section), key);
+  return value.is_number_integer() ? value.get<int>() : otherwise;
+}
+
+// How the engine places its ranks: each stage of the pipeline has some of them.
+struct EngineRanks {
+  int stages = 1;
+  int zero_stage = 0;
+  bool stage_first = true;  // stage 0 has the first ranks; else ranks take the stages in turn
+};
+
+EngineRanks EngineRanksOf(const Json& recipe) {
+  EngineRanks ranks;
+  ranks.stages = std::max(1, EngineNumber(recipe, "pipeline", "stages", 1));
+  ranks.zero_stage = EngineNumber(recipe, "zero_optimization", "stage", 0);
+  if (ranks.stages > 1) {
+    const Json& pipeline = recipe["engine"]["pipeline"];
+    ranks.stage_first = !pipeline.contains("rank_order") || pipeline["rank_order"] != "data_pipe";
+  }
+  return ranks;
+}
+
+// What MakeWorkerEnv cannot know without the node.
+std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
+                                                 const Environment& base, const WorkerPlan& plan,
+                                                 bool device_known) {
+  std::map<std::string, std::string> chosen = {
+      {kJobIdVariable, "the job's id, made at the start"},
+      {"TORCHELASTIC_ERROR_FILE", "error.json in the rank's log folder"},
+      {kRankDirVariable, "the rank's log folder"},
+      {kStatusFdVariable, "a pipe to the agent, made at the start"},
+  };
+  if (session.ranks.run_id().empty())
+    chosen["TORCHELASTIC_RUN_ID"] = "the job's id, made at the start";
+  if (session.ranks.master_addr().empty() && session.plan.nodes.size() > 1)
+    chosen["MASTER_ADDR"] = "rank 0's node, as the others reach it at the start";
+  if (session.master_port == 0) chosen["MASTER_PORT"] = "a free port there, taken at the start";
+  const bool is_local = session.plan.launcher == Launcher::kLocal;
+  const bool is_bound = session.ranks.bind() != pb::RankOptions::NONE;
+  if (is_bound || (!is_local && FindVariable(base, kThreadsVariable) == nullptr))
+    chosen[kThreadsVariable] = is_bound ? "the cores it is bound to" : "its node's cores / ranks";
+  for (const char* name : {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+    if (FindVariable(base, name) == nullptr)
+      chosen[name] = "the interface towards rank 0's node, unless its node sets it";
+  }
+  if (!device_known && !plan.devices_given && FindVariable(base, kCudaVariable) == nullptr)
+    chosen[kCudaVariable] = "its node's GPUs once all are known to have enough; else untouched";
+  return chosen;
+}
+
+std::string PolicyText(const pb::Policy& policy, const LaunchPlan& plan) {
+  std::string text = policy.max_restarts() == 0
+                         ? "ends the job"
+                         : "starts the ranks again, " + Count(policy.max_restarts(), "time") +
+                               " at most, after " + Seconds(policy.backoff_ms()) + " and more";
+  if (plan.min_nodes < plan.max_nodes)
+    text += ", on " + std::to_string(plan.min_nodes) + " nodes or more";
+  return text;
+}
+
+const char* OnHangText(pb::Policy::OnHang on_hang) {
+  return on_hang == pb::Policy::KILL      ? "the job is ended"
+         : on_hang == pb::Policy::RESTART ? "the ranks are started again"
+                                          : "it is reported";
+}
+
+std::string TeeText(const Tee& tee) {
+  if (tee.all) return "all ranks";
+  std::vector<std::string> ranks;
+  for (const int rank : tee.ranks) ranks.push_back(std::to_string(rank));
+  return ranks.empty() ? "none" : (ranks.size() == 1 ? "rank " : "ranks ") + NameList(ranks, ", ");
+}
+
+// How far a variable is the same for all ranks.
+enum class Scope { kAll, kNode, kRank };
+
+// By name; what is not in it is the same for all.
+using Scopes = std::map<std::string, Scope>;
+
+// Notes what `a` and `b` do not have in common.
+void Compare(const std::vector<Setting>& a, const std::vector<Setting>& b, Scope scope,
+             Scopes& scopes) {
+  const auto note = [&](const std::string& name) {
+    Scope& noted = scopes.emplace(name, scope).first->second;
+    noted = std::max(noted, scope);
+  };
+  auto left = a.begin();
+  auto right = b.begin();
+  while (left != a.end() || right != b.end()) {
+    const bool only_left = right == b.end() || (left != a.end() && left->name < right->name);
+    const bool only_right = left == a.end() || (right != b.end() && right->name < left->name);
+    if (only_left || only_right || *left != *right) note(only_right ? right->name : left->name);
+    if (!only_right) ++left;
+    if (!only_left) ++right;
+  }
+}
+
+// Those of one scope, on a line.
+std::string SettingsOf(const std::vector<Setting>& settings, Scope scope, const Scopes& scopes) {
+  std::string line;
+  for (const Setting& setting : settings) {
+    const auto found = scopes.find(setting.name);
+    if (found != scopes.end() && found->second == scope)
+      line += (line.empty() ? "" : " ") + setting.name + "=" + ShownValue(setting);
+  }
+  return line;
+}
+
+}  // namespace
+
+Result<DryRun> DryRun::Make(DryRunRequest request) {
+  DryRun run(std::move(request));
+  DSL_TRY(run.DecideDevices());
+  // What is wrong with the program or the devices is found with the ranks of a node. Those without
+  // variables of their own are alike.
+  const SessionOptions& session = run.request_.session;
+  uint32_t node_rank = 0;
+  for (const PlannedNode& node : session.plan.nodes)
+    run.node_ranks_.push_back(node.spare ? 0 : node_rank++);
+  for (size_t i = 0; i < session.plan.nodes.size(); ++i) {
+    const PlannedNode& node = session.plan.nodes[i];
+    if (node.spare || (run.command_ && node.env.empty())) continue;
+    if (node.env.empty()) {
+      DSL_TRY_ASSIGN(run.command_,
+                     run.CommandOn(node, session.program, run.BaseOf(session.program)));
+    }
+    DSL_TRY(run.RanksOf(i));
+  }
+  return run;
+}
+
+// The environment of ranks before they get their place, as far as it is known here.
+Environment DryRun::BaseOf(const pb::Program& program) const {
+  const bool is_here = request_.session.plan.launcher == Launcher::kLocal;
+  const Environment nodes_own = is_here ? request_.environment : Environment();
+  return MergeEnvironment(MergeEnvironment(nodes_own, program.env()), program.chosen_env());
+}
+
+Result<void> DryRun::DecideDevices() {
+  const SessionOptions& session = request_.session;
+  if (session.plan.launcher != Launcher::kLocal) {
+    device_known_ = session.device != DeviceChoice::kAuto;
+    use_cuda_ = session.device == DeviceChoice::kCuda;
+    device_reason_ = !device_known_ ? "CUDA if every slot turns out to have a GPU, CPU if no node "
+                                      "has one"
+                     : use_cuda_    ? "CUDA, if every slot turns out to have a GPU"
+                                    : "CPU, as --device cpu says";
+    return {};
+  }
+  std::vector<NodeGpus> gpus;
+  for (const PlannedNode& node : session.plan.nodes) {
+    const Environment base = BaseOf(ProgramOn(node, session.program));
+    const char* const visible = node.devices.empty() ? FindVariable(base, kCudaVariable) : nullptr;
+    gpus.push_back({node.name, node.slots, CountVisibleGpus(visible),
+                    node.devices.empty() ? -1 : node.devices.back()});
+  }
+  DSL_TRY_ASSIGN(const DeviceDecision decision, DecideDevice(session.device, gpus, true));
+  device_known_ = true;
+  use_cuda_ = decision.use_cuda;
+  device_reason_ = decision.reason;
+  return {};
+}
+
+// On this machine all of it can be found, but for what a sourced script changes.
+Result<ResolvedProgram> DryRun::CommandOn(const PlannedNode& node, const pb::Program& program,
+                                          const Environment& environment) const {
+  if (command_ && node.env.empty()) return *command_;
+  const bool is_here = request_.session.plan.launcher == Launcher::kLocal;
+  if (is_here && program.venv_script().empty())
+    return ResolveProgram(program, environment, node.name);
+  return ComposeProgram(program, environment);
+}
+
+Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
+  const SessionOptions& session = request_.session;
+  const PlannedNode& node = session.plan.nodes[index];
+  const bool is_local = session.plan.launcher == Launcher::kLocal;
+  const pb::Program program = ProgramOn(node, session.program);
+  const Environment given =
+      MergeEnvironment(MergeEnvironment({}, program.env()), program.chosen_env());
+  const Environment base = BaseOf(program);
+
+  WorkerPlan plan;
+  plan.assignment.set_first_rank(static_cast<uint32_t>(node.first_rank));
+  plan.assignment.set_world_size(static_cast<uint32_t>(session.plan.world_size));
+  plan.assignment.set_node_rank(node_ranks_[index]);
+  plan.assignment.set_num_nodes(static_cast<uint32_t>(session.plan.max_nodes));
+  plan.assignment.set_master_addr("127.0.0.1");
+  plan.assignment.set_master_port(static_cast<uint32_t>(session.master_port));
+  plan.slots = static_cast<uint32_t>(node.slots);
+  plan.device = DeviceOf(session.device);
+  plan.use_cuda = use_cuda_;
+  plan.cores = request_.facts.cores;
+  plan.max_restarts = static_cast<int>(session.policy.max_restarts());
+  plan.node_name = node.name;
+  plan.options = session.ranks;
+  const uint32_t first_device = is_local ? static_cast<uint32_t>(node.first_rank) : 0;
+  plan.devices_given = !node.devices.empty() || (use_cuda_ && first_device > 0);
+  const google::protobuf::RepeatedField<uint32_t> chosen(node.devices.begin(), node.devices.end());
+  plan.devices = DevicesOf(chosen, FindVariable(base, kCudaVariable), first_device, plan.slots);
+
+  DSL_TRY_ASSIGN(const ResolvedProgram command, CommandOn(node, program, base));
+  const auto at_start = ChosenAtStart(session, base, plan, device_known_);
+  std::vector<PlannedRank> ranks;
+  for (uint32_t slot = 0; slot < plan.slots; ++slot) {
+    DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, base, slot));
+    worker.socket_ifname = "";  // so that the names appear
+    PlannedRank rank;
+    rank.rank = worker.rank;
+    rank.local_rank = static_cast<int>(slot);
+    rank.node = index;
+    rank.argv = MaskedArguments(CommandOf(command, worker.local_rank));
+    const Environment complete = WithPlace(base, worker);
+    std::map<std::string, Setting> env;
+    const auto add = [&](const std::string& name) {
+      const auto chosen_later = at_start.find(name);
+      const char* const value = FindVariable(complete, name);
+      if (chosen_later != at_start.end())
+        env[name] = {name, chosen_later->second, true};
+      else if (name == kRecipeVariable)
+        env[name] = {name, "the recipe, as JSON", true};
+      else if (value != nullptr)
+        env[name] = {name, MaskedValue(name, value), false};
+    };
+    for (const std::string& entry : given) add(entry.substr(0, entry.find('=')));
+    for (const auto& [name, value] : worker.Required()) add(name);
+    for (const auto& [name, value] : worker.Defaults()) add(name);
+    for (const auto& [name, how] : at_start) add(name);
+    for (auto& [name, setting] : env) rank.env.push_back(std::move(setting));
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
+// Calls `see` with the ranks of each node that has some. That it has them Make has found.
+void DryRun::ForEachNode(const std::function<void(const std::vector<PlannedRank>&)>& see) const {
+  for (size_t i = 0; i < request_.session.plan.nodes.size(); ++i) {
+    if (request_.session.plan.nodes[i].spare) continue;
+    if (const Result<std::vector<PlannedRank>> ranks = RanksOf(i); ranks.ok()) see(*ranks);
+  }
+}
+
+std::string DryRun::Summary() const {
+  const SessionOptions& session = request_.session;
+  const std::string device = !device_known_ ? "device chosen at the start"
+                             : use_cuda_    ? "cuda"
+                                            : "cpu";
+  std::string text = "Dry run: nothing is started, and no connection is opened.\n\n";
+  text += PlanLine(session.plan, device) + "\n";
+  text += "device: " + device_reason_ + "\n";
+  return text;
+}
+
+std::string DryRun::Nodes() const {
+  const LaunchPlan& plan = request_.session.plan;
+  const bool has_labels =
+      std::ranges::any_of(plan.nodes, [](const PlannedNode& node) { return !node.labels.empty(); });
+  std::vector<std::vector<std::string>> rows = {{"NODE", "REACHED AT", "RANKS", "DEVICES"}};
+  if (has_labels) rows.front().push_back("LABELS");
+  for (const PlannedNode& node : plan.nodes) {
+    std::vector<std::string> row = {node.name, WayTo(node, plan.launcher), RankRange(node),
+                                    DevicesText(node)};
+    if (has_labels) row.push_back(LabelsOf(node));
+    rows.push_back(std::move(row));
+  }
+  return "\nNodes\n" + TextTable(rows, kIndent);
+}
+
+std::string DryRun::Commands() const {
+  const SessionOptions& session = request_.session;
+  const pb::Program& program = session.program;
+  std::string text = "\nCommands, in " + ShellWord(program.cwd()) + "\n";
+  if (!program.venv_script().empty())
+    text += kIndent + ("after bash has sourced " + ShellWord(program.venv_script())) + "\n";
+  const bool is_python = program.form() != pb::Program::PLAIN;
+  if (is_python && session.plan.launcher != Launcher::kLocal) {
+    text += kIndent;
+    text += "by each node's own python: PYTHON_EXEC, else VIRTUAL_ENV's, else ";
+    if (!program.front_python().empty())
+      text += ShellWord(program.front_python()) + " where it has that, else ";
+    text += "python3 of its PATH\n";
+  }
+  std::vector<std::vector<std::string>> rows = {{"RANK", "NODE", "LOCAL", "COMMAND"}};
+  ForEachNode([&](const std::vector<PlannedRank>& ranks) {
+    for (const PlannedRank& rank : ranks) {
+      rows.push_back({std::to_string(rank.rank), session.plan.nodes[rank.node].name,
+                      std::to_string(rank.local_rank), Command(rank.argv)});
+    }
+  });
+  return text + TextTable(rows, kIndent);
+}
+
+std::string DryRun::Environments() const {
+  const LaunchPlan& plan = request_.session.plan;
+  std::vector<Setting> first;
+  Scopes scopes;
+  ForEachNode([&](const std::vector<PlannedRank>& ranks) {
+    if (first.empty()) first = ranks.front().env;
+    Compare(first, ranks.front().env, Scope::kNode, scopes);
+    for (const PlannedRank& rank : ranks)
+      Compare(ranks.front().env, rank.env, Scope::kRank, scopes);
+  });
+  std::vector<std::vector<std::string>> of_nodes, of_ranks;
+  ForEachNode([&](const std::vector<PlannedRank>& ranks) {
+    of_nodes.push_back(
+        {plan.nodes[ranks.front().node].name, SettingsOf(ranks.front().env, Scope::kNode, scopes)});
+    for (const PlannedRank& rank : ranks) {
+      of_ranks.push_back(
+          {"rank " + std::to_string(rank.rank), SettingsOf(rank.env, Scope::kRank, scopes)});
+    }
+  });
+  std::string text = "\nEnvironment of every rank, ";
+  text += plan.launcher == Launcher::kLocal ? "besides this shell's\n" : "besides its node's own\n";
+  for (const Setting& setting : first) {
+    if (!scopes.contains(setting.name))
+      text += kIndent + setting.name + "=" + ShownValue(setting) + "\n";
+  }
+  if (of_nodes.size() > 1)
+    text += "\nEnvironment that differs from node to node\n" + TextTable(of_nodes, kIndent);
+  if (of_ranks.size() > 1)
+    text += "\nEnvironment that differs from rank to rank\n" + TextTable(of_ranks, kIndent);
+  return text;
+}
+
+std::string DryRun::Training() const {
+  if (request_.recipe_source.empty()) return "";
+  std::string text = "\nTraining\n";
+  text += kIndent + ("recipe: " + Harmless(request_.recipe_source)) + "\n";
+  const EngineRanks engine = EngineRanksOf(RecipeOf(request_.session.program));
+  const int world_size = request_.session.plan.world_size;
+  text += kIndent + ("engine: " + Count(static_cast<size_t>(world_size), "rank") + ", ZeRO stage " +
+                     std::to_string(engine.zero_stage));
+  if (engine.stages == 1) return text + ", all of them replicas of the data\n";
+  text += ", " + Count(static_cast<size_t>(engine.stages), "pipeline stage");
+  if (world_size % engine.stages != 0)
+    return text + ", into which they do not fit: the trainer will refuse it\n";
+  const int replicas = world_size / engine.stages;
+  text += " x " + Count(static_cast<size_t>(replicas), "replica") + "\n";
+  for (int stage = 0; stage < engine.stages; ++stage) {
+    std::vector<std::string> ranks;
+    for (int replica = 0; replica < replicas; ++replica) {
+      ranks.push_back(std::to_string(engine.stage_first ? stage * replicas + replica
+                                                        : replica * engine.stages + stage));
+    }
+    text += kIndent + (kIndent + ("stage " + std::to_string(stage) + ": ranks ")) +
+            NameList(ranks, " ") + "\n";
+  }
+  return text;
+}
+
+std::string DryRun::Limits() const {
+  const SessionOptions& session = request_.session;
+  const pb::Timeouts& times = session.timeouts;
+  std::vector<std::vector<std::string>> rows = {
+      {"to reach all nodes", Seconds(session.connect_timeout.count())},
+      {"for all to join", Seconds(times.join_ms())},
+      {"for all ranks to be started", Seconds(times.ready_ms())},
+      {"heartbeat, suspect, dead", Seconds(times.heartbeat_ms()) + ", " +
+                                       Seconds(times.suspect_ms()) + ", " +
+                                       Seconds(times.dead_ms())},
+      {"silence of this machine", Seconds(times.lease_ms())},
+      {"from SIGTERM to SIGKILL", Seconds(times.grace_ms())},
+      {"then for the last process", Seconds(times.teardown_ms())},
+  };
+  if (session.policy.hang_ms() > 0)
+    rows.push_back({"without a step", Seconds(session.policy.hang_ms()) + ", then " +
+                                          OnHangText(session.policy.on_hang())});
+  std::string text = "\nTime limits\n" + TextTable(rows, kIndent);
+  text += "\na failure " + PolicyText(session.policy, session.plan) + "\n";
+  text += "shown here: " + TeeText(session.shown.tee) + "; log files in " +
+          (session.log_dir.empty() ? "the user's state folder of each node"
+                                   : ShellWord(session.log_dir)) +
+          "\n";
+  return text;
+}
+
+std::string DryRun::ToText() const {
+  return Summary() + Nodes() + Commands() + Environments() + Training() + Limits();
+}
+
+std::string DryRun::ToJson() const {
+  const SessionOptions& session = request_.session;
+  const LaunchPlan& plan = session.plan;
+  const auto dump = [](const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  const auto variables = [](const std::vector<std::pair<std::string, std::string>>& pairs) {
+    auto object = Json::object();
+    for (const auto& [name, value] : pairs) object[name] = MaskedValue(name, value);
+    return object;
+  };
+  const pb::Timeouts& times = session.timeouts;
+  const char* const launcher = plan.launcher == Launcher::kSsh     ? "ssh"
+                               : plan.launcher == Launcher::kLocal ? "local"
+                                                                   : "per_node";
+  std::string text = "{\"dry_run\": true";
+  const auto add = [&](const char* name, const Json& value) {
+    text += std::string(",\n\"") + name + "\": " + dump(value);
+  };
+  add("launcher", launcher);
+  add("device", device_known_ ? Json(use_cuda_ ? "cuda" : "cpu") : Json());
+  add("device_reason", device_reason_);
+  add("world_size", plan.world_size);
+  add("min_nodes", plan.min_nodes);
+  add("max_nodes", plan.max_nodes);
+  add("slots_note", plan.slots_note);
+  add("cwd", session.program.cwd());
+  add("venv_script", session.program.venv_script());
+  add("log_dir", session.log_dir);
+  Json tee = Json::array();
+  for (const int rank : session.shown.tee.ranks) tee.push_back(rank);
+  add("tee", session.shown.tee.all ? Json("all") : tee);
+  add("timeouts_ms", {{"connect", session.connect_timeout.count()},
+                      {"join", times.join_ms()},
+                      {"ready", times.ready_ms()},
+                      {"heartbeat", times.heartbeat_ms()},
+                      {"suspect", times.suspect_ms()},
+                      {"dead", times.dead_ms()},
+                      {"lease", times.lease_ms()},
+                      {"grace", times.grace_ms()},
+                      {"teardown", times.teardown_ms()},
+                      {"hang", session.policy.hang_ms()}});
+  add("max_restarts", session.policy.max_restarts());
+  if (!request_.recipe_source.empty()) {
+    const Json recipe = RecipeOf(session.program);
+    const EngineRanks engine = EngineRanksOf(recipe);
+    add("train", {{"recipe_source", request_.recipe_source},
+                  {"recipe", recipe},
+                  {"pipeline_stages", engine.stages},
+                  {"zero_stage", engine.zero_stage},
+                  {"rank_order", engine.stage_first ? "pipe_data" : "data_pipe"}});
+  }
+  text += ",\n\"nodes\": [";
+  std::map<std::string, std::string> described;
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const PlannedNode& node = plan.nodes[i];
+    Json object = {{"name", node.name},
+                   {"host", node.host},
+                   {"port", node.port == 0 ? Json() : Json(node.port)},
+                   {"user", node.user.empty() ? Json() : Json(node.user)},
+                   {"slots", node.slots},
+                   {"spare", node.spare},
+                   {"first_rank", node.spare ? Json() : Json(node.first_rank)},
+                   {"devices", node.devices.empty() ? Json() : Json(node.devices)},
+                   {"labels", Json::object()},
+                   {"env", variables(node.env)}};
+    for (const auto& [name, value] : node.labels) object["labels"][name] = value;
+    text += (i == 0 ? "\n " : ",\n ") + dump(object);
+  }
+  text += "],\n\"ranks\": [";
+  ForEachNode([&](const std::vector<PlannedRank>& ranks) {
+    for (const PlannedRank& rank : ranks) {
+      Json env = Json::object();
+      for (const Setting& setting : rank.env) {
+        env[setting.name] = setting.is_described ? Json() : Json(setting.value);
+        if (setting.is_described) described.emplace(setting.name, setting.value);
+      }
+      const Json line = {{"rank", rank.rank},
+                         {"local_rank", rank.local_rank},
+                         {"node", plan.nodes[rank.node].name},
+                         {"argv", rank.argv},
+                         {"env", std::move(env)}};
+      text += (rank.rank == 0 ? "\n " : ",\n ") + dump(line);
+    }
+  });
+  text += "]";
+  add("null_means", described);
+  return text + "}\n";
+}
+
+}  // namespace dslaunch

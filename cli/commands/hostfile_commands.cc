@@ -1,0 +1,175 @@
+#include "cli/commands/hostfile_commands.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/count.h"
+#include "base/put_file.h"
+#include "cli/commands/hostfile_report.h"
+#include "cli/commands/hostfile_sources.h"
+#include "cli/commands/node_visit.h"
+#include "cli/output/print_text.h"
+#include "cli/plan/plan_facts.h"
+#include "cli/session/connect_failures.h"
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/transport_ssh.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kTryLibraries(5'000);  // of the driver, on each node
+constexpr milliseconds kAnswer(10'000);       // once it was reached
+constexpr milliseconds kLeave(3'000);
+
+AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const AgentBinary& agent,
+              Deadline connected) {
+  AskedHost asked;
+  asked.host = host;
+  const NodeWay way{launcher, {host.name, host.host, host.port, host.user}, ssh};
+  const Result<NodeVisit*> visit = NodeVisit::Open(way, agent, connected);
+  if (!visit.ok()) {
+    asked.failure = visit.error();
+    return asked;
+  }
+  pb::ExamineRequest request;
+  request.set_patience_ms(static_cast<uint32_t>(kTryLibraries.count()));
+  const Result<pb::NodeReport> report =
+      ExamineNode(**visit, host.name, request, Deadline::After(kAnswer));
+  (*visit)->End();
+  (void)(*visit)->WaitEnd(Deadline::After(kLeave));
+  if (!report.ok()) {
+    asked.failure = report.error();
+    return asked;
+  }
+  asked.gpus = static_cast<int>(report->gpus().visible());
+  if (report->gpus().installed_size() > 0) asked.gpu_name = report->gpus().installed(0).name();
+  asked.cores = static_cast<int>(report->cores());
+  asked.memory_bytes = report->memory_bytes();
+  return asked;
+}
+
+Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts, milliseconds timeout) {
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(const SshOptions ssh, MakeSshOptions({}));
+  const bool is_here = hosts.size() == 1 && IsThisMachine(hosts.front().host, hosts.front().port,
+                                                          hosts.front().user, ReadPlanFacts());
+  const Launcher launcher = is_here ? Launcher::kLocal : Launcher::kSsh;
+  const Deadline connected = Deadline::After(timeout);
+  const Deadline all = Deadline::After(timeout + kAnswer + kLeave);
+  const auto answers =
+      AskAll<AskedHost>(hosts.size(), all, [hosts, launcher, ssh, agent, connected](size_t i) {
+        return Ask(hosts[i], launcher, ssh, agent, connected);
+      });
+  std::vector<AskedHost> asked;
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (answers[i]) {
+      asked.push_back(*answers[i]);
+      continue;
+    }
+    asked.emplace_back();
+    asked.back().host = hosts[i];
+    asked.back().failure =
+        Error{ExitCode::kTimedOut, "node '" + hosts[i].name + "' did not answer in time"};
+  }
+  return asked;
+}
+
+// Says all failures, and returns the exit code of the first, 0 without one.
+int SayFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
+  int exit_code = ToInt(ExitCode::kOk);
+  std::vector<NodeFailure> failures;
+  for (const AskedHost& asked : hosts) {
+    if (!asked.failure) continue;
+    if (failures.empty()) exit_code = ToInt(asked.failure->code);
+    failures.push_back({asked.host.name, asked.host.host, asked.failure->message});
+  }
+  for (const std::string& line : FoldFailures(failures)) terminal.Err("dslaunch: " + line);
+  return exit_code;
+}
+
+Result<std::vector<Host>> FindHosts(const HostfileCommand& command) {
+  switch (command.source) {
+    case HostfileCommand::Source::kSlurm: {
+      DSL_TRY_ASSIGN(
+          const std::vector<std::string> names,
+          SlurmNodes(+[](const char* name) -> const char* { return std::getenv(name); }));
+      return HostsFromNames(names, "--slurm");
+    }
+    case HostfileCommand::Source::kSshConfig: {
+      const char* const home = std::getenv("HOME");
+      DSL_TRY_ASSIGN(const std::vector<std::string> names,
+                     SshConfigHosts(home != nullptr ? home : ""));
+      return HostsFromNames(names, "--ssh_config");
+    }
+    case HostfileCommand::Source::kHosts:
+      break;
+  }
+  return HostsFromNames(command.hosts, "--hosts");
+}
+
+Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const std::vector<Host> hosts, FindHosts(command));
+  // Before the nodes are asked for nothing.
+  if (!command.output.empty() && !command.force && ::access(command.output.c_str(), F_OK) == 0)
+    return FileExists(command.output);
+  DSL_TRY_ASSIGN(std::vector<AskedHost> asked,
+                 AskHosts(hosts, milliseconds(command.connect_timeout_ms)));
+  const int failed = SayFailures(asked, terminal);
+  std::erase_if(asked, [](const AskedHost& host) { return host.failure.has_value(); });
+  const size_t failures = hosts.size() - asked.size();
+  if (failed != 0 && (!command.skip_failing || asked.empty())) {
+    terminal.Err("dslaunch: nothing was written (" + std::to_string(failures) + " of " +
+                 Count(hosts.size(), "node") + " failed)" +
+                 (asked.empty() ? "" : "; --skip_failing leaves them out"));
+    return failed;
+  }
+  const std::string& path = command.output;
+  const bool yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+  const std::string text = WriteHostfileText(asked, yaml);
+  if (path.empty()) {
+    DSL_TRY(PrintText(text));
+    return ToInt(ExitCode::kOk);
+  }
+  DSL_TRY(PutFile(path, text, command.force));
+  terminal.Err("dslaunch: wrote " + path + ", " + Count(asked.size(), "node") +
+               (failures == 0 ? "" : " without the " + std::to_string(failures) + " that failed"));
+  return ToInt(ExitCode::kOk);
+}
+
+Result<int> Check(const HostfileCommand& command, Terminal& terminal) {
+  DSL_TRY_ASSIGN(const std::vector<Host> hosts, ReadHostfile(command.file));
+  DSL_TRY_ASSIGN(const std::vector<AskedHost> asked,
+                 AskHosts(hosts, milliseconds(command.connect_timeout_ms)));
+  DSL_TRY(PrintText(command.json ? HostsJson(command.file, asked) : HostTable(asked)));
+  const int failed = SayFailures(asked, terminal);
+  bool has_problem = false;
+  for (const AskedHost& host : asked) {
+    const std::string problem = SlotProblem(host);
+    if (problem.empty()) continue;
+    has_problem = true;
+    terminal.Err("dslaunch: " + command.file + ":" + std::to_string(host.host.line) + ": '" +
+                 host.host.name + "': " + problem +
+                 "; lower slots there, or run its ranks with --device cpu");
+  }
+  return failed != 0 ? failed : ToInt(has_problem ? ExitCode::kBadInput : ExitCode::kOk);
+}
+
+}  // namespace
+
+Result<int> RunHostfileCommand(const HostfileCommand& command, Terminal& terminal) {
+  switch (command.kind) {
+    case HostfileCommand::Kind::kWrite:
+      return Write(command, terminal);
+    case HostfileCommand::Kind::kCheck:
+      return Check(command, terminal);
+    case HostfileCommand::Kind::kHelp:
+      break;
+  }
+  terminal.Out(command.text);
+  return ToInt(ExitCode::kOk);
+}
+
+}  // namespace dslaunch

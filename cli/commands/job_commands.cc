@@ -1,0 +1,283 @@
+#include "cli/commands/job_commands.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "base/count.h"
+#include "base/harmless_text.h"
+#include "base/process_tree.h"
+#include "base/put_file.h"
+#include "cli/commands/attach_session.h"
+#include "cli/commands/job_view.h"
+#include "cli/commands/logs_session.h"
+#include "cli/commands/node_visit.h"
+#include "cli/commands/report_collect.h"
+#include "cli/report/report_files.h"
+#include "cli/report/report_page.h"
+#include "cli/session/job_record.h"
+#include "cli/transport/agent_binary.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kAskTimeout(5'000);       // ps: for all nodes of all jobs
+constexpr milliseconds kFindTimeout(20'000);     // for the nodes of one job
+constexpr milliseconds kRemoveTimeout(60'000);   // files may be many
+constexpr milliseconds kCollectTimeout(60'000);  // for the files of a report from all nodes
+constexpr milliseconds kStopSlack(10'000);
+constexpr milliseconds kFrontEndEnds(300'000);  // a front end that was told to stop
+constexpr size_t kMaxEventsBytes = 64 << 20;
+constexpr milliseconds kPoll(50);
+constexpr milliseconds kBetweenInterrupts(300);  // so that two are two
+
+std::optional<ProcessId> FrontEnd(const JobRecord& record) {
+  const auto pid = static_cast<pid_t>(record.pid);
+  if (pid <= 0) return std::nullopt;
+  const std::optional<ProcessInfo> info = ReadProcess(pid);
+  if (!info || info->ended || info->id.start_ticks != record.start_ticks) return std::nullopt;
+  return info->id;
+}
+
+bool NeedsNodes(const JobRecord& record) { return record.ended_unix_ms == 0 && !FrontEnd(record); }
+
+// Looks at every node of every job that must be asked, all at once.
+std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const AgentBinary& agent,
+                                milliseconds timeout) {
+  std::vector<std::pair<size_t, size_t>> questions;  // job, node
+  for (size_t job = 0; job < records.size(); ++job) {
+    if (!NeedsNodes(records[job])) continue;
+    for (size_t node = 0; node < records[job].nodes.size(); ++node)
+      questions.emplace_back(job, node);
+  }
+  const Deadline deadline = Deadline::After(timeout);
+  const auto answers = AskAll<Result<pb::JobSight>>(
+      questions.size(), deadline, [records, agent, questions, deadline](size_t i) {
+        const auto [job, node] = questions[i];
+        return LookAtNode(records[job], node, agent, deadline);
+      });
+  std::map<size_t, std::vector<NodeAnswer>> by_job;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const auto [job, node] = questions[i];
+    NodeAnswer answer;
+    if (answers[i] && answers[i]->ok())
+      answer.sight = **answers[i];
+    else
+      answer.reason = answers[i] ? answers[i]->error().message
+                                 : records[job].nodes[node].name + " did not answer in time";
+    by_job[job].push_back(std::move(answer));
+  }
+  std::vector<JobView> views;
+  for (size_t job = 0; job < records.size(); ++job) {
+    const bool alive = FrontEnd(records[job]).has_value();
+    views.push_back(MakeJobView(records[job], alive, by_job[job]));
+  }
+  return views;
+}
+
+// What is known of the end is kept, so that nobody need be asked again.
+void KeepEnd(const JobView& view) {
+  if (view.state != JobView::State::kEnded || view.record.ended_unix_ms != 0) return;
+  JobRecord record = view.record;
+  record.ended_unix_ms = view.ended_unix_ms;
+  record.exit_code = view.exit_code;
+  (void)WriteJobRecord(OwnJobsFolder(), record);  // else it is asked again
+}
+
+void Print(Terminal& terminal, const std::string& text) {
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = std::min(text.find('\n', start), text.size());
+    terminal.Out(std::string_view(text).substr(start, end - start));
+    start = end + 1;
+  }
+}
+
+int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& terminal) {
+  for (const JobView& view : views) {
+    if (view.state == JobView::State::kStray || view.state == JobView::State::kUnreachable)
+      terminal.Err("dslaunch: job " + view.record.job_id + ": " + view.detail);
+  }
+  if (!command.all) {
+    std::erase_if(views, [](const JobView& view) {
+      return view.state == JobView::State::kEnded || view.state == JobView::State::kLost;
+    });
+  }
+  Print(terminal, command.json ? JobsJson(views) : JobTable(views, UnixMs()));
+  return ToInt(ExitCode::kOk);
+}
+
+// Removes a job's folders from its nodes and, once they are gone, from here.
+Result<void> Remove(const JobRecord& record, const AgentBinary& agent) {
+  const Deadline deadline = Deadline::After(kRemoveTimeout);
+  const auto answers =
+      AskAll<Result<void>>(record.nodes.size(), deadline, [record, agent, deadline](size_t node) {
+        return RemoveFromNode(record, node, agent, deadline);
+      });
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i])
+      return Error{ExitCode::kTimedOut, record.nodes[i].name + " did not answer in time"};
+    DSL_TRY(*answers[i]);
+  }
+  std::error_code error;
+  std::filesystem::remove_all(std::filesystem::path(OwnJobsFolder()) / record.job_id, error);
+  if (error) return Error{ExitCode::kIo, "cannot remove its folder here: " + error.message()};
+  return {};
+}
+
+int Prune(const JobCommand& command, const std::vector<JobView>& views, const AgentBinary& agent,
+          Terminal& terminal) {
+  int exit_code = ToInt(ExitCode::kOk);
+  size_t removed = 0;
+  for (const JobView& view : views) {
+    const bool ended = view.state == JobView::State::kEnded;
+    if (!ended && view.state != JobView::State::kLost) continue;
+    const int64_t since = ended ? view.ended_unix_ms : view.record.started_unix_ms;
+    if (UnixMs() - since < command.older_than_ms) continue;
+    const Result<void> gone = Remove(view.record, agent);
+    if (gone.ok()) {
+      ++removed;
+      continue;
+    }
+    terminal.Err("dslaunch: job " + view.record.job_id + " is kept: " + gone.error().message);
+    exit_code = ToInt(gone.error().code);
+  }
+  terminal.Err("dslaunch: removed " + Count(removed, "job"));
+  return exit_code;
+}
+
+// A job with a front end is stopped by it, as Ctrl-C would.
+Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bool now,
+                         Terminal& terminal) {
+  SignalProcess(front_end, now ? SIGINT : SIGTERM);
+  if (now) {
+    std::this_thread::sleep_for(kBetweenInterrupts);
+    SignalProcess(front_end, SIGINT);
+  }
+  const Deadline deadline = Deadline::After(kFrontEndEnds);
+  while (FrontEnd(record)) {
+    if (deadline.Expired()) {
+      return Error{ExitCode::kTimedOut, "the front end of job " + record.job_id + " (pid " +
+                                            std::to_string(record.pid) + ") does not end"};
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+  terminal.Err("dslaunch: job " + record.job_id + " is stopped");
+  return ToInt(ExitCode::kOk);
+}
+
+// Before anything is done with a job: that it runs, or else why not.
+Result<int> NotRunning(const JobView& view, Terminal& terminal, bool stop) {
+  const std::string job = "job " + view.record.job_id;
+  switch (view.state) {
+    case JobView::State::kEnded:
+      terminal.Err("dslaunch: " + job + " has ended with exit code " +
+                   std::to_string(view.exit_code) +
+                   (view.detail.empty() ? "" : ": " + view.detail));
+      return stop ? ToInt(ExitCode::kOk) : view.exit_code;
+    case JobView::State::kLost:
+      terminal.Err("dslaunch: nothing of " + job + " runs, and nothing says how it ended");
+      return ToInt(stop ? ExitCode::kOk : ExitCode::kUnavailable);
+    default:
+      return Error{ExitCode::kUnavailable, job + ": " + view.detail};
+  }
+}
+
+Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBinary& agent,
+                   Terminal& terminal) {
+  if (view.state == JobView::State::kFrontEnd) {
+    return Error{ExitCode::kUsage, "job " + view.record.job_id +
+                                       " is not detached: its front end is process " +
+                                       std::to_string(view.record.pid) + " of this machine (in " +
+                                       view.record.cwd + "); dslaunch logs -f shows its output"};
+  }
+  if (view.state != JobView::State::kRunning) return NotRunning(view, terminal, false);
+  // Never destroyed: threads that still try to reach a node use it until the process ends.
+  auto& session = *new AttachSession(view.record, agent, command.tee, terminal);
+  const int exit_code = session.Attach();
+  if (session.end()) KeepEnd(*session.end());
+  return exit_code;
+}
+
+Result<int> Stop(const JobCommand& command, const JobView& view, const AgentBinary& agent,
+                 Terminal& terminal) {
+  if (const std::optional<ProcessId> front_end = FrontEnd(view.record))
+    return StopFrontEnd(view.record, *front_end, command.now, terminal);
+  if (view.state != JobView::State::kRunning) return NotRunning(view, terminal, true);
+  auto& session = *new AttachSession(view.record, agent, {false, {}}, terminal);
+  const int exit_code =
+      session.Stop(command.now, milliseconds(view.stop_within_ms) + kFindTimeout + kStopSlack);
+  if (session.end()) KeepEnd(*session.end());
+  return exit_code;
+}
+
+// What the front end kept; empty where nothing is.
+std::string EventsText(const JobRecord& record) {
+  const std::string folder = record.log_dir.empty() ? OwnJobsFolder() : record.log_dir;
+  std::ifstream file(folder + "/" + record.job_id + "/events.jsonl", std::ios::binary);
+  std::string text(kMaxEventsBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+ReportData MakeReportData(const JobView& view, RunFileParts::Files files) {
+  ReportData data;
+  data.job_id = view.record.job_id;
+  for (const std::string& word : view.record.argv)
+    data.command += (data.command.empty() ? "" : " ") + Harmless(word);
+  data.state = StateText(view);
+  data.detail = view.detail;
+  data.ended = view.state == JobView::State::kEnded;
+  data.exit_code = view.exit_code;
+  data.started_unix_ms = view.record.started_unix_ms;
+  data.ended_unix_ms = view.ended_unix_ms;
+  data.made_unix_ms = UnixMs();
+  for (const JobRecord::Node& node : view.record.nodes) data.nodes.push_back(node.name);
+  data.events = ReadJobEvents(EventsText(view.record));
+  data.ranks = std::move(files.ranks);
+  data.troubles = std::move(files.troubles);
+  return data;
+}
+
+Result<int> Report(const JobCommand& command, const JobView& view, const AgentBinary& agent,
+                   Terminal& terminal) {
+  const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
+  // Before the nodes send for nothing.
+  if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileExists(path);
+  CollectedFiles collected = CollectRunFiles(view.record, agent, kCollectTimeout);
+  for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);
+  DSL_TRY(
+      PutFile(path, ReportPage(MakeReportData(view, std::move(collected.files))), command.force));
+  terminal.Err("dslaunch: wrote " + path);
+  return ToInt(collected.all_answered ? ExitCode::kOk : ExitCode::kUnavailable);
+}
+
+}  // namespace
+
+Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
+  const std::vector<JobRecord> records = ListJobRecords(OwnJobsFolder());
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  if (command.kind == JobCommand::Kind::kPs) {
+    std::vector<JobView> views = LookAtJobs(records, agent, kAskTimeout);
+    for (const JobView& view : views) KeepEnd(view);
+    return command.prune ? Prune(command, views, agent, terminal)
+                         : ListJobs(command, std::move(views), terminal);
+  }
+  DSL_TRY_ASSIGN(const JobRecord record, FindJob(records, command.job));
+  if (command.kind == JobCommand::Kind::kLogs)
+    return (new LogsSession(record, agent, command, terminal))->Run();
+  const JobView view = LookAtJobs({record}, agent, kFindTimeout).front();
+  KeepEnd(view);
+  if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);
+  return command.kind == JobCommand::Kind::kAttach ? Attach(command, view, agent, terminal)
+                                                   : Stop(command, view, agent, terminal);
+}
+
+}  // namespace dslaunch

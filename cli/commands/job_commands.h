@@ -1,0 +1,13 @@
+// Carries out `dslaunch ps | logs | attach | stop | report`.
+#pragma once
+
+#include "cli/options/job_command.h"
+#include "cli/output/terminal.h"
+
+namespace dslaunch {
+
+// Returns the exit code. Afterwards the process must end by _exit: threads may still wait for
+// nodes that do not answer.
+Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal);
+
+}  // namespace dslaunch

@@ -1,0 +1,203 @@
+#include "cli/commands/job_view.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/harmless_text.h"
+#include "base/suggest.h"
+#include "base/text_table.h"
+#include "proto/contract/status_line.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxNamed = 3;          // jobs in a message
+constexpr size_t kMaxCommandBytes = 60;  // in the table
+
+void TakeStatus(const pb::JobStatus& status, JobView& view) {
+  view.stop_within_ms = std::max<int64_t>(view.stop_within_ms, status.stop_within_ms());
+  view.ranks = std::max(view.ranks, static_cast<int>(status.world_size()));
+  if (status.phase() == pb::JobStatus::RESTARTING) view.detail = "restarting";
+  if (status.phase() == pb::JobStatus::STOPPING) view.detail = "stopping";
+  for (const pb::WorkerStatus& newest : status.status()) {
+    const std::optional<StatusLine> line = StatusLine::Parse(newest.line());
+    if (!line || line->event != StatusLine::Event::kStep || line->step <= view.step) continue;
+    view.step = line->step;
+    view.total_steps = line->total_steps;
+  }
+}
+
+std::string Age(int64_t ms) {
+  const int64_t s = std::max<int64_t>(ms, 0) / 1000;
+  if (s < 60) return std::to_string(s) + "s";
+  if (s < 3600) return std::to_string(s / 60) + "m";
+  if (s < 48 * 3600) return std::to_string(s / 3600) + "h";
+  return std::to_string(s / 86400) + "d";
+}
+
+std::string StepText(const JobView& view) {
+  if (view.step < 0) return "-";
+  const std::string step = std::to_string(view.step);
+  return view.total_steps > 0 ? step + "/" + std::to_string(view.total_steps) : step;
+}
+
+std::string CommandText(const JobRecord& record) {
+  std::string command;
+  for (size_t i = 1; i < record.argv.size(); ++i) command += (i > 1 ? " " : "") + record.argv[i];
+  for (char& c : command) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  if (command.size() > kMaxCommandBytes) command = command.substr(0, kMaxCommandBytes - 3) + "...";
+  return command;
+}
+
+}  // namespace
+
+Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::string& text) {
+  if (records.empty())
+    return Error{ExitCode::kUsage, "no job was started from this machine by this user"};
+  if (text == "last") return records.back();
+  std::vector<const JobRecord*> matches;
+  std::vector<std::string> ids;
+  for (const JobRecord& record : records) {
+    if (record.job_id == text) return record;
+    if (!text.empty() && record.job_id.starts_with(text)) matches.push_back(&record);
+    ids.push_back(record.job_id);
+  }
+  if (matches.size() == 1) return *matches.front();
+  if (matches.size() > 1) {
+    std::string names;
+    for (size_t i = 0; i < std::min(matches.size(), kMaxNamed); ++i)
+      names += (i > 0 ? ", " : "") + matches[i]->job_id;
+    if (matches.size() > kMaxNamed) names += ", ...";
+    return Error{ExitCode::kUsage, Quoted(text) + " is the beginning of " +
+                                       std::to_string(matches.size()) + " jobs (" + names +
+                                       "); give more of it"};
+  }
+  const std::string near = Nearest(text, ids);
+  return Error{ExitCode::kUsage,
+               "no job " + Quoted(text) + (near.empty() ? "" : "; did you mean " + near + "?") +
+                   (near.empty() ? "; " : " ") + "dslaunch ps --all lists all jobs"};
+}
+
+const pb::JobResult* ChooseResult(const std::vector<const pb::JobResult*>& results) {
+  const pb::JobResult* best = nullptr;
+  const auto rank = [](const pb::JobResult& result) {
+    return (result.done().closed() ? 2 : 0) + (result.exit_code() != 0 ? 1 : 0);
+  };
+  for (const pb::JobResult* result : results) {
+    if (best == nullptr || rank(*result) > rank(*best)) best = result;
+  }
+  return best;
+}
+
+JobView MakeJobView(const JobRecord& record, bool front_end_alive,
+                    const std::vector<NodeAnswer>& answers) {
+  JobView view;
+  view.record = record;
+  if (record.ended_unix_ms != 0) {
+    view.state = JobView::State::kEnded;
+    view.exit_code = record.exit_code;
+    view.ended_unix_ms = record.ended_unix_ms;
+    return view;
+  }
+  if (front_end_alive) {
+    view.state = JobView::State::kFrontEnd;
+    return view;
+  }
+  std::vector<const pb::JobResult*> results;
+  bool running = false;
+  std::string unreachable, stray;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const NodeAnswer& answer = answers[i];
+    if (!answer.sight) {
+      unreachable = answer.reason;
+      continue;
+    }
+    if (answer.sight->state() == pb::JobSight::RUNNING) {
+      running = true;
+      TakeStatus(answer.sight->status(), view);
+    }
+    if (answer.sight->state() == pb::JobSight::ENDED) results.push_back(&answer.sight->result());
+    if (answer.sight->state() == pb::JobSight::STRAY) {
+      stray = record.nodes[i].name + " has processes of it without an agent:";
+      for (const int pid : answer.sight->pids()) stray += " " + std::to_string(pid);
+    }
+  }
+  const pb::JobResult* const result = ChooseResult(results);
+  const bool is_last_word = result != nullptr && result->done().closed();
+  if (running) {
+    view.state = JobView::State::kRunning;
+  } else if (!stray.empty()) {
+    view.state = JobView::State::kStray;
+    view.detail = stray;
+  } else if (!unreachable.empty() && !is_last_word) {
+    view.state = JobView::State::kUnreachable;
+    view.detail = unreachable;
+  } else if (result != nullptr) {
+    view.state = JobView::State::kEnded;
+    view.exit_code = result->exit_code();
+    view.ended_unix_ms = result->ended_unix_ms();
+    view.detail = CauseText(result->cause(), record.NodeName(result->cause().node_index()));
+  }
+  return view;
+}
+
+std::string StateText(const JobView& view) {
+  switch (view.state) {
+    case JobView::State::kFrontEnd:
+      return "running (front end alive)";
+    case JobView::State::kRunning:
+      return view.detail.empty() ? "running" : view.detail;
+    case JobView::State::kEnded:
+      return "ended (" + std::to_string(view.exit_code) + ")";
+    case JobView::State::kStray:
+      return "stray processes";
+    case JobView::State::kUnreachable:
+      return "unreachable";
+    case JobView::State::kLost:
+      break;
+  }
+  return "lost";
+}
+
+std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms) {
+  std::vector<std::vector<std::string>> rows = {
+      {"JOB", "STATE", "NODES", "RANKS", "STEP", "AGE", "COMMAND"}};
+  for (const JobView& view : views) {
+    rows.push_back({view.record.job_id, StateText(view), std::to_string(view.record.nodes.size()),
+                    view.ranks > 0 ? std::to_string(view.ranks) : "-", StepText(view),
+                    Age(now_unix_ms - view.record.started_unix_ms), CommandText(view.record)});
+  }
+  return TextTable(rows);
+}
+
+std::string JobsJson(const std::vector<JobView>& views) {
+  constexpr const char* kStates[] = {"front_end", "running",     "ended",
+                                     "stray",     "unreachable", "lost"};
+  Json jobs = Json::array();
+  for (const JobView& view : views) {
+    Json nodes = Json::array();
+    for (const JobRecord::Node& node : view.record.nodes) nodes.push_back(node.name);
+    Json job = {{"job", view.record.job_id},  {"state", kStates[static_cast<size_t>(view.state)]},
+                {"detail", view.detail},      {"nodes", std::move(nodes)},
+                {"ranks", nullptr},           {"step", nullptr},
+                {"total_steps", nullptr},     {"started_unix_ms", view.record.started_unix_ms},
+                {"ended_unix_ms", nullptr},   {"exit_code", nullptr},
+                {"command", view.record.argv}};
+    if (view.ranks > 0) job["ranks"] = view.ranks;
+    if (view.step >= 0) job["step"] = view.step;
+    if (view.total_steps > 0) job["total_steps"] = view.total_steps;
+    if (view.state == JobView::State::kEnded) {
+      job["ended_unix_ms"] = view.ended_unix_ms;
+      job["exit_code"] = view.exit_code;
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,62 @@
+// What `dslaunch ps` makes of a job's record and of what its nodes say about it. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/session/job_record.h"
+#include "proto/visit.pb.h"
+
+namespace dslaunch {
+
+// What came of asking one node.
+struct NodeAnswer {
+  std::optional<pb::JobSight> sight;  // nullopt: the node could not be asked
+  std::string reason;                 // why
+};
+
+struct JobView {
+  enum class State {
+    kFrontEnd,     // its front end runs; the nodes were not asked
+    kRunning,      // detached
+    kEnded,        // exit_code
+    kStray,        // no agent, but processes
+    kUnreachable,  // no node says that it runs, and not every node could be asked
+    kLost,         // nothing runs, and nothing says how it ended
+  };
+  JobRecord record;
+  State state = State::kLost;
+  std::string detail;  // why, a sentence; often empty
+  int exit_code = 0;
+  int64_t ended_unix_ms = 0;
+  int ranks = 0;               // 0: unknown
+  int64_t step = -1;           // -1: none seen
+  int64_t total_steps = 0;     // 0: unknown
+  int64_t stop_within_ms = 0;  // how long a stop may take; 0: unknown
+};
+
+// The job that the user means: its id, the beginning of only one, or "last" (the newest). kUsage
+// says what is near and how to see all.
+Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::string& text);
+
+// Of the results of a job's nodes the one that counts: of a node that heard the last word, else of
+// one that knows of a failure. Null for none.
+const pb::JobResult* ChooseResult(const std::vector<const pb::JobResult*>& results);
+
+// `answers` by node; unused when the record has the end or the front end is alive.
+JobView MakeJobView(const JobRecord& record, bool front_end_alive,
+                    const std::vector<NodeAnswer>& answers);
+
+// "running", "ended (137)", ...
+std::string StateText(const JobView& view);
+
+// A header and a line for each job, with a newline after each.
+std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms);
+
+// An array of objects, with a newline at the end.
+std::string JobsJson(const std::vector<JobView>& views);
+
+}  // namespace dslaunch

@@ -1,0 +1,75 @@
+#include "cli/commands/logs_session.h"
+
+#include <csignal>
+#include <utility>
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kConnectTimeout(20'000);
+
+}  // namespace
+
+LogsSession::LogsSession(JobRecord record, AgentBinary agent, JobCommand command,
+                         Terminal& terminal)
+    : record_(std::move(record)),
+      agent_(std::move(agent)),
+      command_(std::move(command)),
+      output_(loop_, terminal),
+      signals_(loop_) {}
+
+int LogsSession::Run() {
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal_number);
+  signals_.async_wait([this](const asio::error_code& error, int) {
+    if (error) return;
+    exit_code_ = ToInt(ExitCode::kInterrupted);
+    loop_.stop();
+  });
+  open_ = record_.nodes.size();
+  for (size_t i = 0; i < record_.nodes.size(); ++i) Open(i);
+  loop_.run();
+  signals_.clear();
+  output_.FinishStreams();
+  output_.Drain();
+  return exit_code_;
+}
+
+void LogsSession::Open(size_t index) {
+  // Lives as long as the handlers: gRPC reads it when the call starts.
+  auto request = std::make_shared<pb::ReadRequest>();
+  *request->mutable_place() = PlaceOf(record_, index);
+  request->set_all(command_.tee.all);
+  for (const int rank : command_.tee.ranks) request->add_ranks(static_cast<uint32_t>(rank));
+  request->set_follow(command_.follow);
+  request->set_since_unix_ms(command_.since_unix_ms);
+  auto complete = std::make_shared<bool>(false);
+  NodeStream::Handlers handlers;
+  handlers.start = [request](const std::shared_ptr<grpc::Channel>& channel,
+                             grpc::ClientContext* context, NodeStream::Reactor* reactor) {
+    pb::Visit::NewStub(channel)->async()->Read(context, request.get(), reactor);
+  };
+  handlers.event = [complete](const pb::NodeEvent& event) {
+    *complete = *complete || event.has_done();
+  };
+  handlers.log = [this, index](const pb::LogChunk& chunk, std::function<void()> go_on) {
+    output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
+  };
+  handlers.over = [this, index, complete](const Result<void>& result) {
+    OnOver(index, result, *complete);
+  };
+  streams_.push_back(std::make_unique<NodeStream>(loop_, std::move(handlers)));
+  streams_.back()->Open(record_, index, AgentRole::Kind::kRead, agent_,
+                        Deadline::After(kConnectTimeout));
+}
+
+void LogsSession::OnOver(size_t index, const Result<void>& result, bool complete) {
+  if (!result.ok() || !complete) {
+    output_.Say("dslaunch: " + (result.ok()
+                                    ? record_.nodes[index].name + ": the connection broke off"
+                                    : result.error().message));
+    exit_code_ = ToInt(ExitCode::kUnavailable);
+  }
+  if (--open_ == 0) loop_.stop();
+}
+
+}  // namespace dslaunch

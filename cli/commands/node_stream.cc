@@ -1,0 +1,32 @@
+#include "cli/commands/node_stream.h"
+
+#include <asio/post.hpp>
+#include <thread>
+#include <utility>
+
+namespace dslaunch {
+
+NodeStream::NodeStream(asio::io_context& loop, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)) {}
+NodeStream::~NodeStream() = default;
+
+void NodeStream::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
+                      const AgentBinary& agent, Deadline deadline) {
+  std::thread([this, record, node, kind, agent, deadline] {
+    const Result<NodeVisit*> visit = NodeVisit::Open(record, node, kind, agent, deadline);
+    asio::post(loop_, [this, visit] { OnOpened(visit); });
+  }).detach();
+}
+
+void NodeStream::OnOpened(const Result<NodeVisit*>& visit) {
+  if (!visit.ok()) return handlers_.over(visit.error());
+  channel_ = (*visit)->channel();
+  reader_ = std::make_unique<EventReader>(
+      loop_, silence_,
+      EventReader::Handlers{handlers_.event, handlers_.log, [this] { handlers_.over({}); }},
+      [this](grpc::ClientContext* context, EventReader* reader) {
+        handlers_.start(channel_, context, reader);
+      });
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,201 @@
+// What a user asked for: the options of a job, however they were given (cli/options/options.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+enum class Launcher {
+  kLocal,
+  kSsh,
+  kPerNode,  // of no option: what PerNode comes to
+};
+enum class DeviceChoice { kAuto, kCuda, kCpu };
+
+// Whose output appears on the terminal. All output is in the log files anyway.
+struct Tee {
+  bool all = false;
+  std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
+};
+
+// Some of the ranks' streams, as torchrun names them: of all local ranks, or 0:3,1:1.
+struct RankStreams {
+  static constexpr unsigned kStdout = 1;
+  static constexpr unsigned kStderr = 2;
+  static constexpr unsigned kBoth = 3;
+  unsigned of_others = 0;  // of each local rank that is not in `of_local_rank`
+  std::map<int, unsigned> of_local_rank;
+
+  unsigned Of(int local_rank) const {
+    const auto found = of_local_rank.find(local_rank);
+    return found == of_local_rank.end() ? of_others : found->second;
+  }
+};
+
+// How PROGRAM is started. kAuto: a name that ends in .py by the node's Python, else as it is.
+enum class ProgramForm {
+  kAuto,
+  kModule,  // --module: python -m PROGRAM
+  kPlain,   // --no_python: as it is, whatever its name
+  kPath,    // --run_path: by the running interpreter's runpy, which keeps sys.argv[0] as given
+};
+
+// What --nproc_per_node counts where it is no number.
+enum class SlotsFrom { kAuto, kCpu, kGpu };  // kAuto: GPUs, or CPUs where there are none
+
+// Of each rank's threads, as torchrun's --numa_binding.
+enum class NumaBinding { kNode, kSocket, kExclusive, kCoreComplex };
+
+// How much dslaunch itself says: each level says what those before it do. Errors are always shown.
+enum class LogLevel { kError, kWarning, kInfo, kDebug };
+
+// The per-node style: this command is one node of the job and the same command runs on each of the
+// others. Node 0's is the front end too.
+struct PerNode {
+  std::optional<int> node_rank;  // nullopt: in the order in which nodes come
+  std::string host;              // of node 0's command, where the others find it
+  int port = 29'500;             // 0: any, for a job of one node
+  std::string id = "none";       // two jobs that meet at one place are told apart by it
+  std::optional<bool> is_host;  // of rdzv_conf: whether this command is node 0's; nullopt: find out
+  std::optional<std::string> token_file;  // a secret that all have (per_node_token.h)
+  int64_t join_timeout_ms = 600'000;
+  int64_t last_call_ms = 30'000;  // for more nodes, once the least number is there
+};
+
+// When a node that comes later, or comes back, gets ranks.
+enum class OnJoin { kNextRestart, kNow };
+
+// What happens when a rank's steps stop.
+enum class OnHang { kReport, kKill, kRestart };
+
+inline constexpr int64_t kMaxRestartDelayMs = 30'000;
+
+// What `train` and `predict` give to the embedded trainer, on top of the recipe.
+struct TrainOptions {
+  enum class Task { kTrain, kEvaluate, kPredict, kPlanMemory, kPlanPipeline, kComparePrecision };
+  // train, --eval_only, predict, --plan_memory, --plan_pipeline, --compare_precision
+  Task task = Task::kTrain;
+  std::optional<std::string> recipe;  // name or path, as typed
+  std::optional<std::string> deepspeed_config;
+  std::vector<std::string> sets;  // "key.path=value", in the order given
+  std::optional<int64_t> steps;   // optimizer steps; excludes `epochs`
+  std::optional<int64_t> epochs;
+  std::optional<int64_t> seed;
+  std::optional<std::string> data;
+  std::optional<std::string> plugin;
+  std::optional<std::string> init_weights;
+  std::optional<std::string> checkpoint_dir;
+  std::optional<int64_t> save_every;  // optimizer steps
+  std::optional<std::string> resume;  // "auto", "none" or a checkpoint's name
+  bool async_save = false;
+  bool load_module_only = false;
+  std::optional<std::string> export_hf;
+  std::optional<std::string> metrics_jsonl;
+  std::optional<std::string> trace;
+  bool profile = false;
+  std::optional<std::string> profile_sort;
+  std::optional<std::string> pipeline_svg;
+  std::optional<double> time_limit_s;
+  bool deterministic = false;
+  // predict only
+  std::optional<std::string> output;
+  std::optional<std::string> prompt;
+  std::optional<int64_t> max_new_tokens;
+  std::optional<double> temperature;
+  std::optional<int64_t> top_k;
+};
+
+struct LaunchOptions {
+  enum class Mode {
+    kHelp,
+    kVersion,
+    kTrain,
+    kProgram,
+    kJobCommand,
+    kCheckpointCommand,
+    kHostfileCommand,
+    kDoctor,
+    kCompletion,
+  };
+  Mode mode = Mode::kProgram;
+  std::string text;                  // for kHelp and kVersion: what to print on stdout
+  std::vector<std::string> notices;  // what the user should know about how this was understood
+
+  std::optional<int> num_nodes;
+  // Elastic when there is a least number of nodes; then without num_nodes.
+  std::optional<int> min_nodes;
+  std::optional<int> max_nodes;         // nullopt: all of the hostfile that are no spares
+  std::optional<int> num_gpus;          // ranks per node
+  std::optional<SlotsFrom> slots_from;  // excludes num_gpus; counted on each node
+  std::optional<std::string> hostfile;
+  // DeepSpeed's filters, as typed (hostfiles/host_filter.h). They exclude each other and all
+  // that says how many nodes or ranks.
+  std::optional<std::string> include;
+  std::optional<std::string> exclude;
+  std::optional<Launcher> launcher;
+  bool force_multi = false;         // SSH even where the only node is this machine
+  std::optional<PerNode> per_node;  // excludes hostfile filters and a launcher; nobody uses SSH
+  DeviceChoice device = DeviceChoice::kAuto;
+  int master_port = 0;            // 0: any free port
+  int rdzv_port = 0;              // the same
+  std::string network_interface;  // of every node; empty: by the routes
+  std::optional<std::string>
+      master_addr;  // for the ranks; nullopt: rank 0's node, as the others reach it
+  std::optional<std::string>
+      local_addr;                // of this machine, for the other nodes; per-node style only
+  std::string role = "default";  // ROLE_NAME of the ranks
+
+  // SSH
+  // The port of each node is its hostfile line's, else this, else ssh_config's, else 22. So this
+  // beats ssh_config, as `ssh -p` does, and never the hostfile. 0: not given.
+  int ssh_port = 0;
+  std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
+  bool dry_run = false;                  // says all that would be done, and does nothing
+
+  // The program
+  ProgramForm form = ProgramForm::kAuto;
+  bool no_local_rank = false;       // no --local_rank=N for a script that takes it
+  bool virtual_local_rank = false;  // each rank sees one device and LOCAL_RANK 0
+  std::vector<std::string> env;     // NAME=VALUE, in the order given; the last of a name counts
+  std::optional<std::string> venv_script;  // on the nodes, sourced before the program
+  std::optional<NumaBinding> numa_binding;
+  bool bind_cores_to_rank = false;
+  std::optional<std::string> bind_core_list;  // "1,3-5": the cores to share out; needs the above
+
+  // Output
+  LogLevel log_level = LogLevel::kInfo;               // --quiet: kError
+  std::optional<std::vector<int>> local_ranks_shown;  // of those that `tee` shows; ascending
+  // Shown lines with one of these are copied to filtered_stdout.log and filtered_stderr.log.
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
+  bool save_pid = false;  // DeepSpeed's /tmp/PID.deepspeed
+  Tee tee;
+  RankStreams log_only;  // in the log files only, though `tee` shows the rank
+  std::string log_dir;   // empty: the user's state folder on each node
+  int log_max_mb = 0;    // of each log file; 0: no limit
+  bool json = false;     // the closing block on stdout too
+  bool detach = false;   // the job goes on without its front end once all ranks are started
+  int64_t connect_timeout_ms = 20'000;
+
+  std::optional<int> max_restarts;   // nullopt: as MakePolicy chooses
+  int64_t restart_delay_ms = 1'000;  // at most kMaxRestartDelayMs
+  OnJoin on_join = OnJoin::kNextRestart;
+  OnHang on_hang = OnHang::kReport;
+  int64_t hang_ms = 60'000;  // 0: hangs are not looked for
+  int64_t heartbeat_ms = 1'000;
+  int64_t suspect_ms = 3'000;  // more than heartbeat_ms
+  int64_t dead_ms = 6'000;     // more than suspect_ms
+  int64_t lease_ms = 60'000;
+  int64_t grace_ms = 10'000;
+
+  TrainOptions train;  // for kTrain, which `predict` is too
+  // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,
+  // kHostfileCommand, kDoctor, kCompletion) the command and what follows it.
+  std::vector<std::string> program;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,20 @@
+// The command line of what is done with checkpoints: dslaunch checkpoint ls | verify | export. The
+// trainer, which can read them, does it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+struct CheckpointCommand {
+  std::string help;                // what to print on stdout instead; else empty
+  std::vector<std::string> words;  // for the trainer (trainer/program/checkpoint_tool.h)
+};
+
+// `words` begins with "checkpoint". Errors are kUsage, one line with the way out.
+Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>& words);
+
+}  // namespace dslaunch

@@ -1,0 +1,257 @@
+#include "cli/options/completion.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/suggest.h"
+#include "cli/options/man_page.h"
+#include "cli/options/option_table.h"
+#include "cli/options/option_values.h"
+
+namespace dslaunch {
+namespace {
+
+using Paths = Completion::Paths;
+
+constexpr char kHelp[] =
+    R"(dslaunch completion bash|zsh|fish
+    prints what makes TAB complete dslaunch's command lines:
+
+      bash    source <(dslaunch completion bash)         in ~/.bashrc
+      zsh     source <(dslaunch completion zsh)          in ~/.zshrc, after compinit
+      fish    dslaunch completion fish | source          in ~/.config/fish/config.fish
+
+dslaunch completion man
+    prints the man page: dslaunch completion man > dslaunch.1
+)";
+
+// bash cuts words at '=' too, so the value of --name=value is completed alone.
+constexpr char kBash[] = R"sh(# bash completion of dslaunch
+_dslaunch() {
+  local current="${COMP_WORDS[COMP_CWORD]}" line
+  local -a lines
+  mapfile -t lines < <("${COMP_WORDS[0]}" completion complete -- \
+    "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  [[ $current == = ]] && current=
+  COMPREPLY=()
+  for line in "${lines[@]:1}"; do
+    COMPREPLY+=("$(printf %q "${line%%$'\t'*}")")
+  done
+  case "${lines[0]}" in
+    files)
+      compopt -o filenames
+      mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$current") ;;
+    folders)
+      compopt -o filenames
+      mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -d -- "$current") ;;
+  esac
+}
+complete -F _dslaunch dslaunch
+)sh";
+
+constexpr char kZsh[] = R"sh(#compdef dslaunch
+# zsh completion of dslaunch
+_dslaunch() {
+  local -a lines shown
+  lines=("${(@f)$("${words[1]}" completion complete -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  local paths=$lines[1]
+  shown=("${(@)lines[2,-1]//:/\\:}")
+  shown=("${(@)shown/$'\t'/:}")
+  (( $#shown )) && [[ -n $shown[1] ]] && _describe dslaunch shown
+  [[ $PREFIX == --*=* ]] && compset -P '*='
+  case $paths in
+    files) _files ;;
+    folders) _files -/ ;;
+  esac
+}
+if [[ $funcstack[1] == _dslaunch ]]; then _dslaunch "$@"; else compdef _dslaunch dslaunch; fi
+)sh";
+
+constexpr char kFish[] = R"sh(# fish completion of dslaunch
+function __dslaunch_complete
+  set -l words (commandline -opc)
+  set -l current (commandline -ct)
+  set -l lines ($words[1] completion complete -- $words[2..-1] "$current" 2>/dev/null)
+  printf '%s\n' $lines[2..-1]
+  switch "$lines[1]"
+    case files
+      __fish_complete_path "$current"
+    case folders
+      __fish_complete_directories "$current"
+  end
+end
+complete -c dslaunch -f -a '(__dslaunch_complete)'
+)sh";
+
+// The names as the user spells them: with '-' where there was one.
+std::string SpeltAs(const std::string& name, const std::string& typed) {
+  std::string spelt = name;
+  if (typed.size() > 2 && typed.find('-', 2) != std::string::npos) {
+    std::replace(spelt.begin() + 2, spelt.end(), '_', '-');
+  }
+  return spelt;
+}
+
+void OfferOptions(const OptionTable& table, const std::string& typed, Completion& completion) {
+  for (const OptionSpec& spec : table) {
+    if (spec.refusal != nullptr) continue;
+    for (const std::string& name : NamesOf(spec)) {
+      const std::string spelt = SpeltAs(name, typed);
+      if (name.starts_with("--") && spelt.starts_with(typed)) {
+        completion.words.push_back({spelt, spec.help});
+      }
+    }
+  }
+}
+
+void OfferWords(const std::vector<std::string>& all, const std::string& typed,
+                Completion& completion) {
+  for (const std::string& word : all) {
+    if (word.starts_with(typed)) completion.words.push_back({word, ""});
+  }
+}
+
+// `before` stands before the value in the same word: "", or "--device=".
+void OfferValues(const OptionSpec& spec, const std::string& before, const std::string& typed,
+                 Completion& completion) {
+  for (const std::string& choice : ChoicesOf(spec)) {
+    if (choice.starts_with(typed)) completion.words.push_back({before + choice, ""});
+  }
+  const std::string_view value = spec.value;
+  if (value == "FILE" || value == "PATH" || value == "LIB.so") completion.paths = Paths::kFiles;
+  if (value == "DIR") completion.paths = Paths::kFolders;
+}
+
+// bash gives --name=value as three words.
+std::vector<std::string> WithValuesJoined(const std::vector<std::string>& words) {
+  std::vector<std::string> joined;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const bool of_option = !joined.empty() && joined.back().starts_with("--");
+    if (words[i] == "=" && of_option && joined.back().find('=') == std::string::npos) {
+      joined.back() += "=";
+      if (i + 1 < words.size()) joined.back() += words[++i];
+    } else {
+      joined.push_back(words[i]);
+    }
+  }
+  return joined;
+}
+
+// Options of one table, from words[next] on. Moves `next` to the first word that is none, which may
+// be the last one. True: the last word is part of an option, and `completion` is complete.
+bool PassOptions(const OptionTable& table, const std::vector<std::string>& words, size_t& next,
+                 bool split_by_shell, Completion& completion) {
+  for (; next < words.size(); ++next) {
+    const std::string& word = words[next];
+    const bool is_last = next + 1 == words.size();
+    if (word.size() < (is_last ? 1u : 2u) || word.front() != '-') return false;
+    const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
+    if (is_last && equals == std::string::npos) {
+      OfferOptions(table, word, completion);
+      return true;
+    }
+    if (word == "--") {
+      ++next;
+      return false;
+    }
+    const OptionSpec* spec = FindOption(table, word.substr(0, equals)).spec;
+    if (is_last) {
+      const std::string before = split_by_shell ? "" : word.substr(0, equals + 1);
+      if (spec != nullptr) OfferValues(*spec, before, word.substr(equals + 1), completion);
+      return true;
+    }
+    if (spec == nullptr || IsFlag(*spec) || equals != std::string::npos) continue;
+    if (next + 2 == words.size()) {
+      OfferValues(*spec, "", words.back(), completion);
+      return true;
+    }
+    ++next;  // its value
+  }
+  return false;
+}
+
+struct Follower {
+  const OptionTable* options;
+  std::vector<std::string> words;
+  Paths paths;
+};
+
+// What may follow a command; nullopt: it is a program.
+std::optional<Follower> WhatFollows(const std::string& command) {
+  if (command == "train") return Follower{&TrainOptionTable(), {}, Paths::kFiles};
+  if (command == "predict") return Follower{&PredictOptionTable(), {}, Paths::kFiles};
+  for (const CommandSpec& spec : Commands()) {
+    if (command != spec.name) continue;
+    const bool takes_files = command == "checkpoint" || command == "hostfile";
+    return Follower{command == "doctor" ? &LaunchOptionTable() : &spec.options, spec.words,
+                    takes_files ? Paths::kFiles : Paths::kNone};
+  }
+  return std::nullopt;
+}
+
+std::string ToText(const Completion& completion) {
+  std::string text = completion.paths == Paths::kFiles     ? "files\n"
+                     : completion.paths == Paths::kFolders ? "folders\n"
+                                                           : "none\n";
+  for (const Completion::Word& word : completion.words) {
+    text += word.text + (word.help.empty() ? "" : "\t" + word.help) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+Completion Complete(const std::vector<std::string>& typed_words) {
+  std::vector<std::string> words = WithValuesJoined(typed_words);
+  if (words.empty()) words.emplace_back();
+  const bool split_by_shell = words.size() != typed_words.size() && !typed_words.empty();
+  const std::string& last = words.back();
+  Completion completion;
+  size_t next = 0;
+  if (PassOptions(LaunchOptionTable(), words, next, split_by_shell, completion)) return completion;
+  if (next + 1 >= words.size()) {
+    std::vector<std::pair<std::string, std::string>> commands = {
+        {"train", "the built-in trainer"}, {"predict", "what a trained model says"}};
+    for (const CommandSpec& command : Commands()) commands.emplace_back(command.name, command.help);
+    for (const auto& [name, help] : commands) {
+      if (name.starts_with(last)) completion.words.push_back({name, help});
+    }
+    completion.paths = Paths::kFiles;
+    return completion;
+  }
+  const std::optional<Follower> follower = WhatFollows(words[next]);
+  if (!follower) {
+    completion.paths = Paths::kFiles;
+    return completion;
+  }
+  for (++next; next < words.size(); ++next) {
+    if (PassOptions(*follower->options, words, next, split_by_shell, completion)) return completion;
+  }
+  OfferWords(follower->words, last, completion);
+  completion.paths = follower->paths;
+  return completion;
+}
+
+Result<std::string> CompletionText(const std::vector<std::string>& words) {
+  const std::string what = words.size() > 1 ? words[1] : "";
+  if (what == "complete" && words.size() > 2 && words[2] == "--") {
+    return ToText(Complete({words.begin() + 3, words.end()}));
+  }
+  if (words.size() <= 2) {
+    if (what == "-h" || what == "--help") return std::string(kHelp);
+    if (what == "bash") return std::string(kBash);
+    if (what == "zsh") return std::string(kZsh);
+    if (what == "fish") return std::string(kFish);
+    if (what == "man") return ManPage();
+  }
+  const std::string near = Nearest(what, {"bash", "zsh", "fish", "man"});
+  return Error{ExitCode::kUsage,
+               "completion: " +
+                   (what.empty()       ? "for which shell? Give bash, zsh or fish"
+                    : words.size() > 2 ? "takes one word, not " + Quoted(words[2])
+                    : near.empty()     ? "no " + Quoted(what)
+                                       : "no " + Quoted(what) + ", did you mean " + near + "?") +
+                   "; see dslaunch completion --help"};
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,117 @@
+#include "cli/options/man_page.h"
+
+#include <string_view>
+
+#include "cli/options/option_table.h"
+
+namespace dslaunch {
+namespace {
+
+// `text` for roff: no dash becomes a hyphen, no line a command.
+std::string Roff(std::string_view text) {
+  std::string roff;
+  for (const char c : text) {
+    if ((c == '.' || c == '\'') && (roff.empty() || roff.back() == '\n')) roff += "\\&";
+    roff += c == '-' ? "\\-" : c == '\\' ? "\\e" : std::string(1, c);
+  }
+  return roff;
+}
+
+std::string Bold(std::string_view text) { return "\\fB" + Roff(text) + "\\fR"; }
+
+std::string Section(std::string_view title) { return ".SH " + std::string(title) + "\n"; }
+
+std::string Paragraph(std::string_view text) { return ".PP\n" + Roff(text) + "\n"; }
+
+std::string Item(const std::string& heading, std::string_view text) {
+  return ".TP\n" + heading + "\n" + Roff(text) + "\n";
+}
+
+std::string Option(const OptionSpec& spec) {
+  std::string heading;
+  for (const std::string& name : NamesOf(spec)) {
+    heading += (heading.empty() ? "" : ", ") + Bold(name);
+  }
+  if (!IsFlag(spec)) heading += " \\fI" + Roff(spec.value) + "\\fR";
+  std::string text = spec.refusal != nullptr ? spec.refusal : spec.help;
+  if (spec.pet) text += " [" + VariableOf(spec) + "]";
+  return Item(heading, text + ".");
+}
+
+std::string Options(const OptionTable& table) {
+  std::string text;
+  const char* title = "";
+  for (const OptionSpec& spec : table) {
+    if (title != Title(spec.group)) {
+      title = Title(spec.group);
+      text += ".SS \"" + Roff(title) + "\"\n";
+    }
+    text += Option(spec);
+  }
+  return text;
+}
+
+std::string CommandSection() {
+  std::string text = Section("COMMANDS");
+  for (const CommandSpec& command : Commands()) {
+    text += ".SS \"" + Roff("dslaunch " + std::string(command.name) + " " + command.arguments) +
+            "\"\n" + Roff(command.help) + ".\n";
+    for (const OptionSpec& spec : command.options) text += Option(spec);
+  }
+  return text;
+}
+
+std::string ExitStatus() {
+  std::string text = Section("EXIT STATUS");
+  for (const auto& [code, meaning] :
+       {std::pair("0", "every rank ended 0, and every node said that nothing is left"),
+        std::pair("64", "the command line is wrong"), std::pair("65", "an input file is wrong"),
+        std::pair("69", "a node cannot be reached, or was lost"),
+        std::pair("70", "a fault of dslaunch"), std::pair("74", "files cannot be written"),
+        std::pair("75", "something did not end in time"),
+        std::pair("77", "a host key or a login was refused"), std::pair("130", "interrupted"),
+        std::pair("143", "terminated"),
+        std::pair("others",
+                  "the code of the rank that failed first; 128 and the number of the "
+                  "signal that ended it")}) {
+    text += Item(Bold(code), std::string(meaning) + ".");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ManPage() {
+  std::string page = ".TH DSLAUNCH 1 \"\" \"dslaunch " DSLAUNCH_VERSION "\"\n.nh\n";
+  page += Section("NAME") + "dslaunch \\- starts distributed training jobs and watches over them\n";
+  page += Section("SYNOPSIS");
+  for (const char* use :
+       {"[options] train [RECIPE] [trainer options]", "[options] predict [RECIPE] [options]",
+        "[options] PROGRAM [args...]", "COMMAND [arguments]"}) {
+    page += Bold("dslaunch") + " " + Roff(use) + "\n.br\n";
+  }
+  page += Section("DESCRIPTION");
+  page += Roff(
+              "Starts one process per slot on one or many nodes, shows what they write, and ends "
+              "the job as a whole: when one fails, all are ended, and the first cause is said. It "
+              "takes the command lines of deepspeed and torchrun.") +
+          "\n";
+  page += Paragraph(
+      "Options may be spelt with '-' or '_', and those of deepspeed and torchrun may "
+      "be cut short where that leaves one. They must precede PROGRAM: what follows it "
+      "is its own, byte for byte. Names in brackets are variables that give an option "
+      "its value where neither the command line nor the run file does.");
+  page += Section("OPTIONS") + Options(LaunchOptionTable());
+  page += Section("\"OPTIONS OF TRAIN\"") + Options(TrainOptionTable());
+  page += Section("\"OPTIONS OF PREDICT\"") + Options(PredictOptionTable());
+  page += CommandSection();
+  page += Section("FILES");
+  page += Item(Bold("/job/hostfile"), "The nodes, where no hostfile is given.");
+  page += Item(Bold("./dslaunch.yaml"),
+               "A recipe, and under 'launch:' options of the command line by their names.");
+  page += ExitStatus();
+  page += Section("\"SEE ALSO\"") + "ssh(1), ssh_config(5)\n";
+  return page;
+}
+
+}  // namespace dslaunch

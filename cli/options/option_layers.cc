@@ -1,0 +1,114 @@
+#include "cli/options/option_layers.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "cli/options/option_values.h"
+
+namespace dslaunch {
+namespace {
+
+// What counts of each option, and which layer said it.
+struct Counting {
+  std::vector<Given> values;
+  size_t layer = 0;
+};
+using Merged = std::map<const OptionSpec*, Counting>;
+
+const Counting* Find(const Merged& merged, const char* name) {
+  for (const auto& [spec, counting] : merged) {
+    if (NameOf(*spec) == name && !counting.values.empty()) return &counting;
+  }
+  return nullptr;
+}
+
+Error ExcludeEachOther(const Exclusion& exclusion, const Counting& one, const Counting& other) {
+  const std::string why = exclusion.why;
+  return {one.values.front().blame, one.values.front().name + " and " + other.values.front().name +
+                                        " exclude each other" + (why.empty() ? "" : ": " + why) +
+                                        "; give one of them"};
+}
+
+// Takes out of `layer`, the lowest that is merged, what those above it exclude.
+Result<void> Exclude(const std::vector<Exclusion>& exclusions, size_t layer, Merged& merged) {
+  for (const Exclusion& exclusion : exclusions) {
+    const Counting* one = Find(merged, exclusion.one);
+    const Counting* other = Find(merged, exclusion.other);
+    if (one == nullptr || other == nullptr) continue;
+    if (exclusion.unless != nullptr && Find(merged, exclusion.unless) != nullptr) continue;
+    if (one->layer == layer && other->layer == layer) {
+      return ExcludeEachOther(exclusion, *one, *other);
+    }
+    const char* lower = one->layer == layer ? exclusion.one : exclusion.other;
+    std::erase_if(merged, [&](const auto& item) { return NameOf(*item.first) == lower; });
+  }
+  return {};
+}
+
+Result<void> ReadOne(const OptionSpec& spec, const Given& given, Draft& draft) {
+  if (spec.refusal != nullptr) {
+    return Error{given.blame, given.name + " is not supported: " + spec.refusal};
+  }
+  try {
+    spec.read(given, draft);
+    draft.given.emplace(NameOf(spec));
+    return {};
+  } catch (const CLI::Error& error) {
+    return Error{given.blame, error.what()};
+  }
+}
+
+}  // namespace
+
+void OptionLayer::Add(const OptionSpec& spec, Given given) {
+  std::vector<Given>& all = values[&spec];
+  if (!spec.repeatable) all.clear();
+  if (!(spec.may_be_empty && given.text.empty())) all.push_back(std::move(given));
+}
+
+Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const* environment) {
+  OptionLayer layer;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry = *environment;
+    const size_t equals = entry.find('=');
+    if (!entry.starts_with("PET_") || equals == std::string_view::npos) continue;
+    const std::string variable(entry.substr(0, equals));
+    const std::string text(entry.substr(equals + 1));
+    const auto spec = std::ranges::find_if(
+        table, [&](const OptionSpec& option) { return VariableOf(option) == variable; });
+    if (spec == table.end()) continue;
+    if (!IsFlag(*spec)) {
+      layer.Add(*spec, {variable, text});
+      continue;
+    }
+    try {
+      if (ReadWhole<int>(variable, text, INT32_MIN, INT32_MAX) != 0)
+        layer.Add(*spec, {variable, ""});
+    } catch (const CLI::Error&) {
+      return Error{ExitCode::kUsage, variable + " must be 1 or 0, not " + Quoted(text)};
+    }
+  }
+  return layer;
+}
+
+Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
+                        const std::vector<Exclusion>& exclusions, Draft& draft) {
+  Merged merged;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto& [spec, values] : layers[i].values) {
+      const auto [known, is_new] = merged.try_emplace(spec, Counting{values, i});
+      if (is_new || !spec->repeatable) continue;
+      std::vector<Given>& all = known->second.values;  // the last of a name counts
+      all.insert(all.begin(), values.begin(), values.end());
+    }
+    DSL_TRY(Exclude(exclusions, i, merged));
+  }
+  for (const auto& [spec, counting] : merged) {
+    for (const Given& given : counting.values) {
+      DSL_TRY(ReadOne(*spec, given, draft));
+    }
+  }
+  return {};
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,96 @@
+// From the text of an option's value to the value. Pure. What cannot be understood is thrown as
+// CLI::ValidationError that names the option, as CLI11 expects of a reader.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/harmless_text.h"
+#include "cli/options/options.h"
+
+namespace dslaunch {
+
+template <class T>
+T ReadWhole(const std::string& option, const std::string& text, T min, T max) {
+  T value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || end != text.data() + text.size() || value < min || value > max) {
+    throw CLI::ValidationError(option + " must be a whole number from " + std::to_string(min) +
+                               " to " + std::to_string(max) + ", not " + Quoted(text));
+  }
+  return value;
+}
+
+template <class T>
+T ReadChoice(const std::string& option, const std::string& text,
+             const std::vector<std::pair<std::string, T>>& choices) {
+  std::string names;
+  for (const auto& [name, value] : choices) {
+    if (CLI::detail::to_lower(text) == name) return value;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  throw CLI::ValidationError(option + " must be one of " + names + ", not " + Quoted(text));
+}
+
+double ReadNumber(const std::string& option, const std::string& text, double min, double max);
+
+// Seconds with fractions, `min_s` to `max_s`.
+int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
+                        double max_s);
+
+Tee ReadTee(const std::string& text, const std::string& option = "--tee");
+
+// torchrun's --tee and --redirects: 0 to 3, or LOCAL_RANK:0..3, ...
+RankStreams ReadStreams(const std::string& option, const std::string& text);
+
+// "0,3": ascending, each once.
+std::vector<int> ReadRanks(const std::string& option, const std::string& text);
+
+// Texts between commas; two commas are one that belongs to a text, as in torchrun's filters.
+std::vector<std::string> ReadFilters(const std::string& text);
+
+// The words of a command, cut at blanks as no shell does it. What wants a shell is refused.
+std::vector<std::string> ReadWords(const std::string& option, const std::string& text);
+
+// "1,3-5": returned as it is.
+std::string ReadCoreList(const std::string& option, const std::string& text);
+
+// NAME=VALUE, returned as it is.
+std::string ReadVariable(const std::string& option, const std::string& text);
+
+// Names of signals that dslaunch handles whatever is asked for.
+void CheckSignals(const std::string& option, const std::string& text);
+
+// HOST, HOST:PORT or [ADDRESS]:PORT.
+struct Endpoint {
+  std::string host;  // without brackets
+  std::optional<int> port;
+};
+Endpoint ReadEndpoint(const std::string& option, const std::string& text);
+
+// torchrun's --rdzv_conf: what dslaunch has too. A key that it has not is refused by name.
+struct RdzvConf {
+  std::optional<int64_t> join_timeout_ms;
+  std::optional<int64_t> last_call_ms;
+  std::optional<int64_t> keep_alive_ms;
+  std::optional<int> keep_alive_attempts;
+  std::optional<bool> is_host;
+};
+RdzvConf ReadRdzvConf(const std::string& option, const std::string& text);
+
+// N or MIN:MAX, as torchrun's --nnodes.
+struct NodeRange {
+  int min = 0;
+  std::optional<int> max;  // nullopt: just N
+};
+NodeRange ReadNodes(const std::string& option, const std::string& text);
+
+inline constexpr int kMaxNodes = 1'000'000;
+
+}  // namespace dslaunch

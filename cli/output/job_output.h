@@ -1,0 +1,104 @@
+// What the user sees of a running job.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/deadline.h"
+#include "cli/output/line_folder.h"
+#include "cli/output/progress_view.h"
+#include "cli/output/terminal.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/line_assembler.h"
+#include "proto/contract/line_tag.h"
+
+namespace dslaunch {
+
+// Never blocks: what a slow terminal does not take is held, up to a bound, and its sources wait. On
+// the loop's thread.
+//
+// On a terminal a line that several ranks write at about the same time is shown once (LineFolder).
+// Pipes and files get every line, and at once: whoever reads them may count, compare, or search for
+// a rank's tag. Nothing is folded under a template for the tags either: each line is to look as it
+// says.
+class JobOutput {
+ public:
+  // References outlive it.
+  JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags = {});
+
+  // How many ranks' output comes, at most, once that is known; 1 until then, which folds
+  // nothing.
+  void SetShownRanks(size_t ranks) { folder_.SetRanks(ranks); }
+
+  // Lines of dslaunch's own, on stderr. `text` may have several.
+  void Say(const std::string& text);
+
+  // A line for programs, on stdout.
+  void Print(const std::string& line);
+
+  // A piece of a rank's output, valid until `then` is called. That is once it was taken: while much
+  // is pending already, not yet, which is how a slow terminal slows its source.
+  void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
+
+  // A rank's step, for the progress line; it follows the lowest rank that reports.
+  void Progress(const pb::WorkerStatus& status);
+
+  // The streams have ended: shows unfinished lines and the last step, and takes the live line away.
+  void FinishStreams();
+
+  // Waits, on the caller's thread, until the terminal took the last words, at most kDrainTimeout.
+  void Drain() { terminal_.Drain(Deadline::After(kDrainTimeout)); }
+
+  // True while the terminal has taken something within the last minute: then it is worth waiting
+  // for.
+  bool SlowReaderMakesProgress() const;
+
+ private:
+  // After a restart a rank may be on another node.
+  using StreamKey = std::tuple<std::string, uint32_t, bool>;  // node, rank, is_stderr
+
+  struct Stream {
+    std::string tag;
+    LineAssembler lines;
+  };
+
+  LineAssembler::Sink SinkFor(const StreamKey& key, const Stream& stream);
+  void Show(int rank, bool is_stderr, const std::string& tag, std::string_view line);
+  void Put(bool is_stderr, std::string_view tag, std::string_view line);
+  LineFolder::Sink FolderSink();
+  void ShowHeld();
+  void ArmFoldTimer();
+  void Flush();
+  void AwaitReader();
+  void OnReader();
+  void ArmFlushTimer(milliseconds delay);
+  void OnFlushTimer();
+  void GoOn();
+
+  Terminal& terminal_;
+  const TagStyle tags_;
+  ProgressView progress_;
+  LineFolder folder_;
+  asio::steady_timer fold_timer_;
+  bool fold_armed_ = false;
+  std::string tagged_;                       // the line that is put, kept for its memory
+  asio::posix::stream_descriptor writable_;  // the terminal's writable_fd
+  bool awaiting_reader_ = false;
+  asio::steady_timer flush_timer_;
+  bool flush_armed_ = false;
+  size_t pending_before_ = 0;
+  Clock::time_point progress_at_ = Clock::now();
+  Clock::time_point lagged_at_;  // when bytes were pending last
+  uint32_t leading_rank_ = UINT32_MAX;
+  std::map<StreamKey, Stream> streams_;
+  std::vector<std::function<void()>> waiting_;  // output that the terminal holds up
+};
+
+}  // namespace dslaunch

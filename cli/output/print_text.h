@@ -1,0 +1,14 @@
+// What a command was asked to say, when it does nothing else meanwhile.
+#pragma once
+
+#include <string_view>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+// Writes all of `text` to stdout, however long its reader takes. A reader that went away wanted no
+// more: no error. kIo for a full disk and the like.
+Result<void> PrintText(std::string_view text);
+
+}  // namespace dslaunch

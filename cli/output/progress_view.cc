@@ -1,0 +1,115 @@
+#include "cli/output/progress_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLiveInterval{100};
+constexpr milliseconds kPlainInterval{5000};
+constexpr int64_t kPlainParts = 10;
+constexpr milliseconds kMinMeasure{100};  // shorter spans say little about the rate
+constexpr double kSmoothing_s = 10;       // how long a change of the rate takes to show
+
+double Seconds(std::chrono::steady_clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::string Format(const char* format, double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+// "0:45", "1:02:03".
+std::string FormatTimeLeft(double seconds) {
+  const auto whole = static_cast<long long>(std::ceil(std::min(seconds, 1e9)));
+  char text[48];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+// The part of the run that `step` lies in.
+int64_t PartOf(int64_t step, int64_t total_steps) {
+  return static_cast<int64_t>(static_cast<double>(step) / static_cast<double>(total_steps) *
+                              kPlainParts);
+}
+
+}  // namespace
+
+std::optional<std::string> ProgressView::Update(const StatusLine& status, TimePoint now) {
+  if (status.event != StatusLine::Event::kStep) return std::nullopt;
+  const bool restarted = has_status_ && status.step < status_.step;
+  const bool first = !has_status_ || restarted;
+  status_ = status;
+  has_status_ = true;
+  shown_ = false;
+  if (first) {
+    anchor_at_ = now;
+    anchor_step_ = status.step;
+    steps_per_s_ = 0;
+    shown_step_ = -1;
+  } else {
+    Smooth(now);
+  }
+  if (!IsDue(now)) return std::nullopt;
+  shown_at_ = now;
+  return Last();
+}
+
+std::optional<std::string> ProgressView::Last() {
+  if (shown_) return std::nullopt;
+  shown_ = true;
+  shown_step_ = status_.step;
+  return Text();
+}
+
+bool ProgressView::IsDue(TimePoint now) const {
+  if (shown_step_ < 0) return true;
+  if (now - shown_at_ >= (live_ ? kLiveInterval : kPlainInterval)) return true;
+  if (status_.total_steps <= 0) return false;
+  if (status_.step >= status_.total_steps) return true;
+  return !live_ &&
+         PartOf(status_.step, status_.total_steps) > PartOf(shown_step_, status_.total_steps);
+}
+
+void ProgressView::Smooth(TimePoint now) {
+  if (now - anchor_at_ < kMinMeasure) return;
+  const double span_s = Seconds(now - anchor_at_);
+  const double rate = static_cast<double>(status_.step - anchor_step_) / span_s;
+  const double weight = steps_per_s_ > 0 ? 1 - std::exp(-span_s / kSmoothing_s) : 1;
+  steps_per_s_ += weight * (rate - steps_per_s_);
+  anchor_at_ = now;
+  anchor_step_ = status_.step;
+}
+
+std::string ProgressView::Text() const {
+  std::string text = "step " + std::to_string(status_.step);
+  if (status_.total_steps > 0) text += "/" + std::to_string(status_.total_steps);
+  if (status_.loss) text += "  loss " + Format("%.4g", *status_.loss);
+  if (status_.samples_per_s) {
+    text += "  " + Format(*status_.samples_per_s < 100 ? "%.3g" : "%.0f", *status_.samples_per_s) +
+            " samples/s";
+  }
+  if (status_.total_steps > status_.step && steps_per_s_ > 0) {
+    text += "  time left " +
+            FormatTimeLeft(static_cast<double>(status_.total_steps - status_.step) / steps_per_s_);
+  }
+  return text;
+}
+
+std::string FitToWidth(const std::string& text, int columns) {
+  // The last column stays free: writing there makes some terminals wrap.
+  return text.substr(0, static_cast<size_t>(std::max(columns - 1, 0)));
+}
+
+}  // namespace dslaunch

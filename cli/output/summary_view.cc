@@ -1,0 +1,182 @@
+#include "cli/output/summary_view.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/count.h"
+#include "base/harmless_text.h"
+#include "base/rank_list.h"
+#include "base/signal_name.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxLastLines = 50;
+constexpr size_t kMaxGroups = 4;
+
+// "12.3 s", "5 min 02 s", "2 h 05 min".
+std::string Duration(double seconds) {
+  char text[64];
+  const auto whole = static_cast<long long>(seconds);
+  if (seconds < 120) {
+    std::snprintf(text, sizeof text, "%.1f s", seconds);
+  } else if (seconds < 7200) {
+    std::snprintf(text, sizeof text, "%lld min %02lld s", whole / 60, whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld h %02lld min", whole / 3600, whole / 60 % 60);
+  }
+  return text;
+}
+
+// "rank 5", "ranks 0-2, 5"; `ranks` ascending, not empty.
+std::string RankList(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + RankRanges(ranks, ", ");
+}
+
+// How a worker ended, in words that follow "rank 1" or "ranks 1-3".
+std::string EndWords(const WorkerEnd& end, bool many) {
+  const std::string was = many ? "were " : "was ";
+  if (!end.reported) return "did not report an end";
+  if (end.signal != 0) {
+    return was + (end.stopping ? "stopped (" : "killed by ") + SignalName(end.signal) +
+           (end.stopping ? ")" : "");
+  }
+  if (end.exit_code == 0) return "ended well";
+  return "exited with code " + std::to_string(end.exit_code) +
+         (end.stopping ? " when stopped" : "");
+}
+
+std::vector<std::string_view> SplitLines(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    lines.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// A message; should it have several lines, the others are indented.
+std::string MessageText(std::string_view message) {
+  std::string text;
+  for (const std::string_view line : SplitLines(message)) {
+    text += (text.empty() ? "" : "\n  ") + Harmless(line);
+  }
+  return text;
+}
+
+std::string LastLinesText(const EndCause& cause) {
+  std::string text;
+  for (const std::string_view line : LastLines(cause.last_lines))
+    text += "    " + Harmless(line) + "\n";
+  return text.empty() ? "" : "  its last lines:\n" + text;
+}
+
+std::string VictimsLine(const JobSummary& summary) {
+  std::vector<int> victims;
+  for (const WorkerEnd& end : summary.workers) {
+    if (end.victim) victims.push_back(end.rank);
+  }
+  std::ranges::sort(victims);
+  return victims.empty() ? "" : "  " + RankList(victims) + " failed because of it\n";
+}
+
+std::string LeftLine(const LeftEnd& left) {
+  std::string about = left.command;
+  if (!left.state.empty()) about += (about.empty() ? "state " : ", state ") + left.state;
+  if (!left.waits_in.empty())
+    about += (about.empty() ? "waits in " : ", waits in ") + left.waits_in;
+  return "  " + left.node + ": could not end process " + std::to_string(left.pid) +
+         (about.empty() ? "" : " (" + Harmless(about) + ")") + "; look at it there with ps\n";
+}
+
+// What both a good and a bad end have below them.
+std::string Remarks(const JobSummary& summary) {
+  std::string text;
+  for (const LeftEnd& left : summary.left) text += LeftLine(left);
+  for (const std::string& remark : summary.remarks) text += "  " + MessageText(remark) + "\n";
+  return text;
+}
+
+// One line on all ranks but those that the lines before are about, those with the same end
+// together.
+std::string OthersLine(const JobSummary& summary) {
+  std::vector<const WorkerEnd*> ends;
+  for (const WorkerEnd& end : summary.workers) {
+    if (end.rank != summary.cause.rank && !end.victim) ends.push_back(&end);
+  }
+  std::sort(ends.begin(), ends.end(),
+            [](const auto* a, const auto* b) { return a->rank < b->rank; });
+  std::vector<std::pair<const WorkerEnd*, std::vector<int>>> groups;  // by lowest rank
+  std::map<std::string, size_t> group_of;
+  for (const WorkerEnd* end : ends) {
+    const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());
+    if (is_new) groups.push_back({end, {}});
+    groups[found->second].second.push_back(end->rank);
+  }
+  std::string line;
+  for (size_t i = 0; i < std::min(groups.size(), kMaxGroups); ++i) {
+    const auto& [end, ranks] = groups[i];
+    line += (i == 0 ? "" : "; ") + RankList(ranks) + " " + EndWords(*end, ranks.size() > 1);
+  }
+  if (groups.size() > kMaxGroups) line += "; others ended in other ways";
+  return line.empty() ? "" : "  " + line + "\n";
+}
+
+}  // namespace
+
+std::string FirstCauseText(const JobSummary& summary) {
+  const EndCause& cause = summary.cause;
+  const std::string after = " after " + Duration(summary.duration_s);
+  const std::string who = "rank " + std::to_string(cause.rank) + " (" + cause.node +
+                          ", local rank " + std::to_string(cause.local_rank) + ")";
+  if (cause.kind == EndCause::Kind::kWorkerExit) {
+    return who + " exited with code " + std::to_string(cause.exit_code) +
+           (cause.out_of_memory ? ", out of memory," : "") + after;
+  }
+  if (cause.kind == EndCause::Kind::kWorkerSignal) {
+    return who + " was killed by " + SignalName(cause.signal) +
+           (cause.out_of_memory ? ", out of memory," : "") +
+           (cause.core_dumped ? ", core dumped," : "") + after;
+  }
+  if (!cause.message.empty()) return MessageText(cause.message);
+  if (cause.kind == EndCause::Kind::kInterrupted) {
+    return "interrupted" + (cause.signal == 0 ? "" : " by " + SignalName(cause.signal)) + after;
+  }
+  return "the job failed" + (cause.node.empty() ? "" : " on " + cause.node) + after;
+}
+
+std::vector<std::string_view> LastLines(std::string_view text) {
+  std::vector<std::string_view> lines = SplitLines(text);
+  if (lines.size() > kMaxLastLines)
+    lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(kMaxLastLines));
+  return lines;
+}
+
+std::string SummaryText(const JobSummary& summary) {
+  const std::string restarts =
+      summary.restarts == 0 ? "" : " with " + Count(summary.restarts, "restart");
+  if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {
+    return "dslaunch: " + Count(static_cast<size_t>(summary.world_size), "rank") + " on " +
+           Count(static_cast<size_t>(summary.num_nodes), "node") + " ended well in " +
+           Duration(summary.duration_s) + restarts +
+           (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n" + Remarks(summary);
+  }
+  const EndCause& cause = summary.cause;
+  std::string text = "dslaunch: " + FirstCauseText(summary) + restarts + "\n";
+  if (!cause.evidence.empty()) text += "  " + MessageText(cause.evidence) + "\n";
+  text += LastLinesText(cause);
+  if (!cause.log_path.empty()) {
+    text += "  its log: " + cause.node + ":" + cause.log_path + "\n";
+  } else if (!summary.logs.empty()) {
+    text += "  logs: " + summary.logs + "\n";
+  }
+  return text + VictimsLine(summary) + OthersLine(summary) + Remarks(summary) + "  exit code " +
+         std::to_string(summary.exit_code) + "\n";
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,187 @@
+#include "cli/output/terminal.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include "base/harmless_text.h"
+#include "cli/output/progress_view.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr size_t kBlockingWriteBytes =
+    4096;  // a pipe that polls writable takes this much without blocking
+constexpr size_t kWriteBytes = 64 * 1024;
+constexpr int kDefaultColumns = 80;
+
+bool SameTerminal(int a, int b) {
+  struct stat stat_a, stat_b;
+  return ::isatty(a) == 1 && ::isatty(b) == 1 && ::fstat(a, &stat_a) == 0 &&
+         ::fstat(b, &stat_b) == 0 && stat_a.st_rdev == stat_b.st_rdev &&
+         stat_a.st_ino == stat_b.st_ino;
+}
+
+bool IsPlain(std::string_view text) {
+  return std::ranges::all_of(
+      text, [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\t' || c == '\n'; });
+}
+
+// `text`, line by line, as a terminal or another reader may have it.
+std::string MadeSafe(std::string_view text, bool for_terminal) {
+  std::string made;
+  while (true) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    made += for_terminal ? Harmless(line) : WithoutEscapes(line);
+    if (end == text.size()) return made;
+    made += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+void OpenStandardFds() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      ::open("/dev/null", O_RDWR);  // takes the lowest free number, which is fd
+    }
+  }
+}
+
+Terminal::Terminal(int out_fd, int err_fd, const char* term)
+    : writable_(::epoll_create1(EPOLL_CLOEXEC)) {
+  Open(out_, out_fd);
+  Open(err_, err_fd);
+  same_ = SameTerminal(out_fd, err_fd);
+  const std::string_view kind = term == nullptr ? "" : term;
+  has_live_line_ = err_.is_terminal && !kind.empty() && kind != "dumb";
+}
+
+Terminal::~Terminal() {
+  SetLive("");
+  Flush();
+}
+
+void Terminal::Open(Stream& stream, int fd) {
+  stream.fd = fd;
+  stream.is_terminal = ::isatty(fd) == 1;
+  struct stat status;
+  if (::fstat(fd, &status) != 0) {
+    stream.dead = true;
+  } else if (S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode)) {
+    // O_NONBLOCK on the given descriptor would hit every process that shares it, such as the user's
+    // shell.
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    stream.own.Reset(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  }
+}
+
+void Terminal::AddLine(Stream& stream, std::string_view line) {
+  if (stream.dead) return;
+  std::string made;
+  if (!IsPlain(line)) line = made = MadeSafe(line, stream.is_terminal);
+  if (stream.Pending() + line.size() > kMaxPendingBytes) {
+    ++stream.dropped_lines;
+    return;
+  }
+  if (stream.is_terminal) EraseLive();
+  if (stream.dropped_lines > 0) {
+    stream.text +=
+        "dslaunch: " + std::to_string(stream.dropped_lines) +
+        " lines are not shown here, as this output was not read; the log files have them\n";
+    stream.dropped_lines = 0;
+  }
+  stream.text += line;
+  stream.text += '\n';
+}
+
+void Terminal::EraseLive() {
+  if (!live_drawn_) return;
+  (same_ ? out_ : err_).text += kEraseLine;
+  live_drawn_ = false;
+}
+
+void Terminal::SetLive(const std::string& text) {
+  const std::string safe = Harmless(text);
+  if (!has_live_line_ || safe == live_) return;
+  EraseLive();
+  live_ = safe;
+}
+
+void Terminal::Flush() {
+  Stream& stream = same_ ? out_ : err_;
+  if (!live_.empty() && !live_drawn_ && stream.Pending() < kMaxPendingBytes) {
+    stream.text += FitToWidth(live_, Columns());
+    live_drawn_ = true;
+  }
+  Write(out_);
+  Write(err_);
+}
+
+void Terminal::Drain(Deadline deadline) {
+  Flush();
+  while (Pending() > 0 && !deadline.Expired()) {
+    pollfd fds[2];
+    for (int i = 0; i < 2; ++i) {
+      const Stream& stream = i == 0 ? out_ : err_;
+      fds[i] = {stream.Pending() == 0 ? -1 : stream.WriteFd(), POLLOUT, 0};
+    }
+    ::poll(fds, 2, deadline.PollMs());
+    Flush();
+  }
+}
+
+void Terminal::Write(Stream& stream) {
+  const int fd = stream.WriteFd();
+  const size_t most = stream.own ? kWriteBytes : kBlockingWriteBytes;
+  while (!stream.dead && stream.Pending() > 0) {
+    pollfd ready{fd, POLLOUT, 0};
+    if (::poll(&ready, 1, 0) <= 0) break;
+    const ssize_t count =
+        ::write(fd, stream.text.data() + stream.taken, std::min(most, stream.Pending()));
+    if (count >= 0) {
+      stream.taken += static_cast<size_t>(count);
+    } else if (errno == EAGAIN) {
+      break;
+    } else if (errno != EINTR) {
+      stream.dead = true;
+    }
+  }
+  if (stream.dead) stream.taken = stream.text.size();
+  // Moving the rest up after each write would cost more than the writes.
+  if (stream.taken >= stream.Pending()) {
+    stream.text.erase(0, stream.taken);
+    stream.taken = 0;
+  }
+  Watch(stream);
+}
+
+// Only while there are bytes for it: a reader that went away would make the descriptor readable for
+// ever. epoll refuses files, which take everything at once.
+void Terminal::Watch(Stream& stream) {
+  const bool wanted = stream.Pending() > 0;
+  if (wanted == stream.watched) return;
+  epoll_event event{.events = EPOLLOUT, .data = {}};
+  const int done = ::epoll_ctl(writable_.get(), wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
+                               stream.WriteFd(), &event);
+  stream.watched = wanted && done == 0;
+}
+
+int Terminal::Columns() const {
+  winsize size{};
+  if (::ioctl(err_.fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefaultColumns;
+  return size.ws_col;
+}
+
+}  // namespace dslaunch

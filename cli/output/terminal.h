@@ -1,0 +1,94 @@
+// The user's stdout and stderr: lines, and one live line at the bottom of a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/deadline.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+
+inline constexpr milliseconds kDrainTimeout(10'000);  // for a terminal to take the last words
+
+// Opens /dev/null for each of descriptors 0 to 2 that is closed, so that no other file takes its
+// number, and ignores SIGPIPE. Call it first in main.
+void OpenStandardFds();
+
+// Writes without ever waiting, except in Drain: what a slow reader does not take is held back, up
+// to kMaxPendingBytes, and then dropped by whole lines, which is said once the reader is back. A
+// reader that went away (EPIPE, EBADF, full disk) makes that stream silent.
+//
+// Whoever wrote them, lines that go to a terminal are made Harmless here. Pipes and files get them
+// WithoutEscapes: a `| tee` ends at a terminal too, but what reads other bytes may want them all.
+// So there are no colours, with or without NO_COLOR. Not thread-safe.
+class Terminal {
+ public:
+  static constexpr size_t kMaxPendingBytes = 4u << 20;
+
+  // Borrows the descriptors. `term` is the value of TERM, nullptr if unset.
+  Terminal(int out_fd, int err_fd, const char* term);
+  ~Terminal();
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  bool out_is_terminal() const { return out_.is_terminal; }
+  bool err_is_terminal() const { return err_.is_terminal; }
+
+  // Whether there is a live line: stderr is a terminal that can redraw a line.
+  bool has_live_line() const { return has_live_line_; }
+
+  // Adds a line (its newline is added here), or several. Shown at the next Flush.
+  void Out(std::string_view line) { AddLine(out_, line); }
+  void Err(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
+
+  // Replaces the live line; empty removes it. Nothing happens without one. Shown at the next Flush.
+  void SetLive(const std::string& text);
+
+  // Writes what the readers take now. Call it after each batch of lines, and again while Pending().
+  void Flush();
+
+  // Bytes that the readers have not taken yet.
+  size_t Pending() const { return out_.Pending() + err_.Pending(); }
+
+  // An epoll descriptor: it is readable while a reader can take some of what is pending for it. For
+  // waiting until the next Flush beside other things, without touching the flags of the user's
+  // descriptors. Borrowed; -1 if there is none.
+  int writable_fd() const { return writable_.get(); }
+
+  // Flushes until all is taken or the deadline has come, then gives up what is left.
+  void Drain(Deadline deadline);
+
+ private:
+  struct Stream {
+    int fd = -1;
+    UniqueFd
+        own;  // the same file opened once more, non-blocking for us alone; when that can be done
+    bool is_terminal = false;
+    bool dead = false;
+    bool watched = false;  // by writable_
+    std::string text;
+    size_t taken = 0;  // bytes of `text` that the reader has
+    size_t dropped_lines = 0;
+
+    size_t Pending() const { return text.size() - taken; }
+    int WriteFd() const { return own ? own.get() : fd; }
+  };
+
+  static void Open(Stream& stream, int fd);
+  void Write(Stream& stream);
+  void Watch(Stream& stream);
+  void AddLine(Stream& stream, std::string_view line);
+  void EraseLive();
+  int Columns() const;
+
+  UniqueFd writable_;  // watches the streams that have bytes pending
+  Stream out_;
+  Stream err_;
+  bool same_ = false;  // both are one terminal: all goes through out_, in order
+  bool has_live_line_ = false;
+  std::string live_;
+  bool live_drawn_ = false;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,375 @@
+#include "cli/per_node/per_node.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <openssl/sha.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "base/count.h"
+#include "base/harmless_text.h"
+#include "cli/per_node/per_node_member.h"
+#include "cli/per_node/per_node_token.h"
+#include "cli/plan/job_program.h"
+#include "cli/plan/plan_facts.h"
+#include "cli/plan/secrets.h"
+#include "cli/transport/transport_local.h"
+#include "net/addresses.h"
+#include "proto/contract/worker_env.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxShownBytes = 256;
+constexpr int kBacklog = 1024;
+constexpr milliseconds kEndSlack(10'000);  // for node 0 to give up the others, and to say so
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+
+AddressList Resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) list = nullptr;
+  return AddressList(list, &freeaddrinfo);
+}
+
+bool IsLoopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
+  }
+  return address->sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+}
+
+bool IsSameAddress(const sockaddr* a, const sockaddr* b) {
+  if (a->sa_family != b->sa_family) return false;
+  if (a->sa_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
+  }
+  return a->sa_family == AF_INET6 &&
+         IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
+                            &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr);
+}
+
+bool IsOwnHost(const std::string& host) {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  if (strcasecmp(host.c_str(), name) == 0) return true;
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) interfaces = nullptr;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> holder(interfaces, freeifaddrs);
+  const AddressList addresses = Resolve(host);
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    if (IsLoopback(address->ai_addr)) return true;
+    for (const ifaddrs* it = interfaces; it != nullptr; it = it->ifa_next) {
+      if (it->ifa_addr != nullptr && IsSameAddress(it->ifa_addr, address->ai_addr)) return true;
+    }
+  }
+  return false;
+}
+
+// Only what is spelt as this machine alone is meant for it alone: a Debian machine has its own name
+// at 127.0.1.1, and the others come by another address.
+bool IsForThisMachineAlone(const std::string& host) {
+  return host == "localhost" || host == "127.0.0.1" || host == "::1";
+}
+
+// 0, or the errno of the failure.
+int ListenAt(UniqueFd& fd, int family, bool loopback, int port) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(sockaddr_in);
+  address.ss_family = static_cast<sa_family_t>(family);
+  if (family == AF_INET6) {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+    v6.sin6_port = htons(static_cast<uint16_t>(port));
+    v6.sin6_addr = loopback ? in6addr_loopback : in6addr_any;
+    size = sizeof v6;
+  } else {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+    v4.sin_port = htons(static_cast<uint16_t>(port));
+    v4.sin_addr.s_addr = htonl(loopback ? INADDR_LOOPBACK : INADDR_ANY);
+  }
+  const int on = 1;
+  const int off = 0;
+  fd.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) return errno;
+  if (family == AF_INET6 && setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0)
+    return errno;
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return errno;
+  return listen(fd.get(), kBacklog) == 0 ? 0 : errno;
+}
+
+int Listen(UniqueFd& fd, const PerNode& place) {
+  if (place.host == "::1") return ListenAt(fd, AF_INET6, /*loopback=*/true, place.port);
+  if (IsForThisMachineAlone(place.host)) return ListenAt(fd, AF_INET, true, place.port);
+  const int error_number = ListenAt(fd, AF_INET6, false, place.port);
+  if (error_number == 0 || error_number == EADDRINUSE || error_number == EACCES)
+    return error_number;
+  return ListenAt(fd, AF_INET, false, place.port);  // a kernel without IPv6
+}
+
+std::string Digest(const std::string& bytes) {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return digest;
+}
+
+// How the program is started, and with which recipe: equal on all nodes.
+std::string FormOf(const pb::Program& program) {
+  std::string bytes = std::to_string(program.form()) + (program.no_local_rank() ? "n" : "l");
+  for (const pb::EnvVar& variable : program.chosen_env()) {
+    if (variable.name() == kRecipeVariable) bytes += variable.value();
+  }
+  return Digest(bytes);
+}
+
+std::string ArgumentsOf(const pb::Program& program) {
+  std::string bytes;
+  for (int i = 1; i < program.argv_size(); ++i) bytes += program.argv(i) + '\0';
+  return Digest(bytes);
+}
+
+std::string ShownCommand(const pb::Program& program) {
+  std::string shown;
+  for (const std::string& argument :
+       MaskedArguments({program.argv().begin(), program.argv().end()}))
+    shown += (shown.empty() ? "" : " ") + argument;
+  if (shown.size() > kMaxShownBytes) shown = shown.substr(0, kMaxShownBytes) + "...";
+  return Harmless(shown);
+}
+
+Result<int> OwnSlots(const LaunchOptions& options, const PerNodeFacts& facts) {
+  if (options.num_gpus) return *options.num_gpus;
+  const SlotsFrom from = options.slots_from.value_or(SlotsFrom::kAuto);
+  if (from == SlotsFrom::kCpu) return facts.plan.cores;
+  if (facts.plan.local_gpus > 0) return facts.plan.local_gpus;
+  if (from == SlotsFrom::kGpu) {
+    return Usage("--nproc_per_node gpu: " + facts.host_name +
+                 " has no NVIDIA GPU; give a number, or take cpu");
+  }
+  return options.slots_from ? facts.plan.cores : 1;
+}
+
+std::vector<int> SlotsOf(const LaunchPlan& plan) {
+  std::vector<int> slots;
+  for (const PlannedNode& node : plan.nodes) slots.push_back(node.slots);
+  return slots;
+}
+
+// As the draft has it; where nodes have no numbers yet, it has the same of all.
+const PlannedNode& OwnNode(const LaunchOptions& options, const LaunchPlan& draft) {
+  return draft.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
+}
+
+// For the end of a job, once it has begun, as its nodes see it.
+milliseconds EndTimeout(const pb::Timeouts& timeouts) {
+  return milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + 2 * timeouts.dead_ms()) +
+         kEndSlack;
+}
+
+}  // namespace
+
+Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options) {
+  PerNodeFacts facts;
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  facts.host_name = name;
+  facts.plan = ReadPlanFacts();
+  if (options.hostfile) {
+    facts.hostfile = *options.hostfile;
+  } else if (!options.num_nodes && !options.max_nodes) {
+    if (!facts.plan.default_hostfile_exists) {
+      return Usage("how many nodes there are must be said: --nnodes N, or --hostfile FILE");
+    }
+    facts.hostfile = kDefaultHostfile;
+  }
+  if (!facts.hostfile.empty()) {
+    DSL_TRY_ASSIGN(facts.hosts, ReadHostfile(facts.hostfile));
+  }
+  return facts;
+}
+
+Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeFacts& facts) {
+  if (options.detach) {
+    return Usage(
+        "--detach: a job of one command on each node ends with its commands; leave it out, and run "
+        "them in the background");
+  }
+  const PerNode& place = *options.per_node;
+  LaunchPlan plan;
+  if (facts.hosts) {
+    LaunchOptions by_hosts = options;
+    by_hosts.per_node.reset();
+    by_hosts.tee = {true, {}};  // looked at when all have come
+    by_hosts.launcher = Launcher::kSsh;
+    by_hosts.hostfile = facts.hostfile;
+    DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, facts.hosts, facts.plan));
+    if (!place.node_rank) {
+      return Usage("which node of " + Excerpt(facts.hostfile) +
+                   " this one is must be said: --node_rank N");
+    }
+  } else {
+    plan.max_nodes = options.max_nodes.value_or(options.num_nodes.value_or(1));
+    plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
+    DSL_TRY_ASSIGN(const int slots, OwnSlots(options, facts));
+    for (int i = 0; i < plan.max_nodes; ++i) {
+      PlannedNode& node = plan.nodes.emplace_back();
+      node.name = "node" + std::to_string(i);
+      node.slots = slots;
+    }
+  }
+  plan.launcher = Launcher::kPerNode;
+  if (place.node_rank && static_cast<size_t>(*place.node_rank) >= plan.nodes.size()) {
+    return Usage("--node_rank " + std::to_string(*place.node_rank) + ": the job has " +
+                 Count(plan.nodes.size(), "node") + ", 0 to " +
+                 std::to_string(plan.nodes.size() - 1));
+  }
+  LaunchOptions any_tee = options;
+  any_tee.tee = {true, {}};
+  return FinishPerNodePlan(plan, SlotsOf(plan), any_tee);
+}
+
+pb::SeatRequest MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
+                                const LaunchPlan& draft, const pb::Program& program) {
+  const PerNode& place = *options.per_node;
+  pb::SeatRequest request;
+  request.set_magic(kPerNodeMagic);
+  request.set_version(DSLAUNCH_VERSION);
+  request.set_job(place.id);
+  request.set_host_name(facts.host_name);
+  if (place.node_rank) request.set_node_rank(static_cast<uint32_t>(*place.node_rank));
+  request.set_min_nodes(static_cast<uint32_t>(draft.min_nodes));
+  request.set_max_nodes(static_cast<uint32_t>(draft.nodes.size()));
+  request.set_slots(static_cast<uint32_t>(OwnNode(options, draft).slots));
+  const std::string& path = program.argv(0);
+  request.mutable_program()->set_name(path.substr(path.rfind('/') + 1));
+  request.mutable_program()->set_form(FormOf(program));
+  request.mutable_program()->set_arguments(ArgumentsOf(program));
+  request.mutable_program()->set_shown(ShownCommand(program));
+  return request;
+}
+
+SeatsOptions MakeSeatsOptions(const LaunchOptions& options, const PerNodeFacts& facts,
+                              const LaunchPlan& draft, const pb::SeatRequest& own) {
+  SeatsOptions seats;
+  seats.own = own;
+  for (const PlannedNode& node : draft.nodes) {
+    seats.names.push_back(node.name);
+    if (facts.hosts) seats.slots.push_back(node.slots);
+  }
+  seats.join_timeout = milliseconds(options.per_node->join_timeout_ms);
+  seats.last_call = milliseconds(options.per_node->last_call_ms);
+  seats.takes_late = draft.min_nodes < draft.max_nodes || options.max_restarts.value_or(0) > 0;
+  return seats;
+}
+
+Result<LaunchPlan> FinishPerNodePlan(LaunchPlan draft, const std::vector<int>& slots,
+                                     const LaunchOptions& options) {
+  draft.world_size = 0;
+  for (size_t i = 0; i < draft.nodes.size(); ++i) {
+    PlannedNode& node = draft.nodes[i];
+    node.slots = slots[i];
+    if (node.spare) continue;
+    node.first_rank = draft.world_size;
+    draft.world_size += node.slots;
+  }
+  if (!options.tee.all && !options.tee.ranks.empty() &&
+      options.tee.ranks.back() >= draft.world_size) {
+    return Usage("--tee " + std::to_string(options.tee.ranks.back()) +
+                 ": no such rank, this job has " +
+                 Count(static_cast<size_t>(draft.world_size), "rank") + ", 0 to " +
+                 std::to_string(draft.world_size - 1));
+  }
+  return draft;
+}
+
+Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
+  const bool must = place.node_rank ? *place.node_rank == 0 : place.is_host.value_or(false);
+  const bool may = place.node_rank ? must : place.is_host.value_or(true);
+  if (!may || (!must && !IsOwnHost(place.host))) return UniqueFd();
+  UniqueFd listener;
+  const int error_number = Listen(listener, place);
+  if (error_number == 0) return listener;
+  if (!must && error_number == EADDRINUSE) return UniqueFd();  // by node 0's, if all is well
+  return Error{ExitCode::kUnavailable,
+               "node 0 cannot listen on port " + std::to_string(place.port) + ": " +
+                   std::strerror(error_number) +
+                   (error_number == EADDRINUSE
+                        ? "; another program has it, or another command with --node_rank 0: give "
+                          "each node its own --node_rank, or all another port"
+                        : "; give all nodes another port")};
+}
+
+Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
+                                           SessionOptions& session,
+                                           std::unique_ptr<InboundTransport>& transport,
+                                           Terminal& terminal) {
+  PerNode place = *options.per_node;
+  if (place.host.empty()) place.host = facts.hosts->front().host;
+  // The ranks cannot have the port by which the commands meet.
+  if (session.master_port == place.port) session.master_port = 0;
+  DSL_TRY_ASSIGN(const std::optional<std::string> token,
+                 ReadToken(place.token_file, std::getenv(kTokenFdVariable)));
+  unsetenv(kTokenFdVariable);
+  const auto tls = token ? std::make_shared<TokenTls>(*token) : nullptr;
+  const LaunchPlan draft = session.plan;
+  const pb::SeatRequest own = MakeSeatRequest(options, facts, draft, session.program);
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
+  DSL_TRY_ASSIGN(UniqueFd listener, ListenIfNodeZero(place));
+  if (!listener) {
+    MemberOptions member;
+    member.host = place.host;
+    member.port = place.port;
+    member.tls = tls;
+    member.join_timeout = milliseconds(place.join_timeout_ms);
+    member.agent_timeout = session.connect_timeout;
+    member.end_timeout = EndTimeout(session.timeouts);
+    member.request = own;
+    *member.own.mutable_program() = ProgramOn(OwnNode(options, draft), session.program);
+    member.own.set_log_dir(session.log_dir);
+    member.own.set_slots(own.slots());
+    *member.own.mutable_ranks() = session.ranks;
+    member.own.set_save_pid(session.save_pid);
+    member.shown = session.shown;
+    member.tags = session.tags;
+    member.log_level = session.log_level;
+    auto& command = *new MemberSession(std::move(member), agent, terminal);  // as LaunchSession
+    return std::optional(command.Run());
+  }
+  transport = std::make_unique<InboundTransport>(std::move(listener),
+                                                 MakeSeatsOptions(options, facts, draft, own), tls,
+                                                 std::make_unique<LocalTransport>(agent));
+  DSL_TRY(transport->Gather([&](const std::string& line) {
+    if (session.log_level < LogLevel::kInfo) return;
+    terminal.Err("dslaunch: " + line);
+    terminal.Flush();
+  }));
+  std::vector<int> slots;
+  for (size_t i = 0; i < draft.nodes.size(); ++i) slots.push_back(transport->SlotsOf(i));
+  Result<LaunchPlan> plan = FinishPerNodePlan(draft, slots, options);
+  if (!plan.ok()) {
+    transport->Dismiss(plan.error());
+    return plan.error();
+  }
+  session.plan = *std::move(plan);
+  return std::optional<int>();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,62 @@
+// The per-node style, as torchrun's and as `deepspeed --no_ssh`: one command on each node, nobody
+// uses SSH. Node 0's command is the front end (cli/session/session.h) and reaches the others'
+// agents through the connections that their commands make (cli/per_node/transport_inbound.h);
+// theirs are MemberSessions.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "cli/launch_options.h"
+#include "cli/per_node/per_node_seats.h"
+#include "cli/per_node/transport_inbound.h"
+#include "cli/plan/launch_plan.h"
+#include "cli/session/session.h"
+#include "hostfiles/hostfile.h"
+#include "proto/job.pb.h"
+
+namespace dslaunch {
+
+// What is true of this machine.
+struct PerNodeFacts {
+  std::string host_name;
+  PlanFacts plan;
+  std::optional<std::vector<Host>> hosts;  // of the hostfile, if the job goes by one
+  std::string hostfile;                    // its path
+};
+
+// Errors are kUsage or kBadInput.
+Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options);
+
+// The nodes as they are known before any has come: names, and slots as a hostfile has them, or as
+// this node's. Errors are kUsage.
+Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeFacts& facts);
+
+// What this command's node asks for.
+pb::SeatRequest MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
+                                const LaunchPlan& draft, const pb::Program& program);
+
+// How node 0's command seats the others.
+SeatsOptions MakeSeatsOptions(const LaunchOptions& options, const PerNodeFacts& facts,
+                              const LaunchPlan& draft, const pb::SeatRequest& own);
+
+// The draft once it is known how many ranks each node starts, node 0 first. Errors are kUsage.
+Result<LaunchPlan> FinishPerNodePlan(LaunchPlan draft, const std::vector<int>& slots,
+                                     const LaunchOptions& options);
+
+// A listening socket if this command is node 0's, an invalid one if another is. kUnavailable: it
+// must be, but the port cannot be had.
+Result<UniqueFd> ListenIfNodeZero(const PerNode& place);
+
+// `session` is complete but for its plan, which is the draft. Where this command is node 0's: waits
+// for the others, completes the plan, sets `transport`, and returns nullopt. Any other command runs
+// to the job's end: its exit code.
+Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
+                                           SessionOptions& session,
+                                           std::unique_ptr<InboundTransport>& transport,
+                                           Terminal& terminal);
+
+}  // namespace dslaunch

@@ -1,0 +1,479 @@
+#include "cli/per_node/per_node_member.h"
+
+#include <algorithm>
+#include <asio/connect.hpp>
+#include <asio/post.hpp>
+#include <csignal>
+#include <future>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "base/count.h"
+#include "base/harmless_text.h"
+#include "base/signal_name.h"
+#include "base/socket_pair.h"
+#include "cli/session/agent_call.h"
+#include "cli/transport/agent_role.h"
+#include "cli/transport/transport_local.h"
+#include "net/addresses.h"
+#include "net/connection.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/channel.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kDialTimeout(10'000);
+constexpr milliseconds kMaxWait(2'000);  // between two tries
+constexpr milliseconds kSameInterrupt(100);
+constexpr milliseconds kLookAgain(20);        // whether all output is shown
+constexpr milliseconds kLastWordWait(5'000);  // of a node 0 that seems to be lost
+constexpr milliseconds kFlushWait(1'000);     // for what was said last to be sent
+constexpr milliseconds kShowAtLeast(3'000);   // what the ranks wrote last, once the job has ended
+
+}  // namespace
+
+MemberSession::MemberSession(MemberOptions options, AgentBinary agent, Terminal& terminal)
+    : options_(std::move(options)),
+      agent_binary_(std::move(agent)),
+      join_deadline_(Deadline::After(options_.join_timeout)),
+      output_(loop_, terminal, options_.tags),
+      signals_(loop_),
+      resolver_(loop_),
+      dialed_(loop_),
+      dial_timer_(loop_),
+      goodbye_timer_(loop_),
+      limit_(loop_) {}
+
+int MemberSession::Run() {
+  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
+    signals_.add(signal_number);
+  const std::function<void()> wait_for_signal = [&] {
+    signals_.async_wait([&](const asio::error_code& error, int signal_number) {
+      if (error) return;
+      OnSignal(signal_number);
+      wait_for_signal();
+    });
+  };
+  wait_for_signal();
+  Dial();
+  loop_.run();
+  output_.FinishStreams();
+  signals_.clear();
+  output_.Drain();
+  socket_.reset();
+  if (options_.tls) options_.tls->Flush(Deadline::After(kFlushWait));
+  return exit_code_;
+}
+
+std::string MemberSession::NodeZero() const {
+  return "node 0 (" + (front_end_.empty() ? "" : front_end_ + ", ") +
+         JoinHostPort(options_.host, options_.port) + ")";
+}
+
+// --- Reaching node 0 ---
+
+void MemberSession::Dial() {
+  heard_ = false;
+  dial_timer_.expires_after(kDialTimeout);
+  dial_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    resolver_.cancel();
+    asio::error_code ignored;
+    dialed_.close(ignored);
+  });
+  resolver_.async_resolve(
+      options_.host, std::to_string(options_.port),
+      [this](const asio::error_code& error, const asio::ip::tcp::resolver::results_type& found) {
+        OnResolved(error, found);
+      });
+}
+
+void MemberSession::OnResolved(const asio::error_code& error,
+                               asio::ip::tcp::resolver::results_type found) {
+  if (error) return TryAgain("cannot resolve the name: " + error.message());
+  asio::async_connect(
+      dialed_, found,
+      [this](const asio::error_code& failed, const asio::ip::tcp::endpoint&) { OnDialed(failed); });
+}
+
+void MemberSession::OnDialed(const asio::error_code& error) {
+  dial_timer_.cancel();
+  if (error)
+    return TryAgain(error == asio::error::operation_aborted ? "no answer" : error.message());
+  UniqueFd fd(dialed_.release());
+  SetConnectionOptions(fd.get());
+  if (!options_.tls) return Open(std::move(fd));
+  options_.tls->Wrap(
+      TokenTls::Role::kClient, std::move(fd), kDialTimeout, [this](Result<UniqueFd> plain) {
+        asio::post(loop_,
+                   [this, plain = std::move(plain)]() mutable { OnWrapped(std::move(plain)); });
+      });
+}
+
+void MemberSession::OnWrapped(Result<UniqueFd> plain) {
+  if (plain.ok()) return Open(*std::move(plain));
+  const Error& error = plain.error();
+  if (error.code != ExitCode::kNoPermission) {
+    return TryAgain(error.message + "; if it has no --rdzv_token_file, leave it out here");
+  }
+  End(ToInt(error.code),
+      NodeZero() + ": " + error.message + "; give the commands of all nodes the same token");
+}
+
+void MemberSession::Open(UniqueFd fd) {
+  socket_ = std::make_unique<FramedSocket>(
+      loop_, std::move(fd), [this](std::string_view bytes) { OnMessage(bytes); },
+      [this](const std::string& why) { OnClosed(why); }, kMaxNodeMessageBytes);
+  pb::NodeMessage message;
+  *message.mutable_request() = options_.request;
+  SendToNodeZero(message);
+}
+
+void MemberSession::TryAgain(const std::string& why) {
+  dial_timer_.cancel();
+  if (join_deadline_.Expired()) {
+    return End(ToInt(ExitCode::kTimedOut),
+               NodeZero() + " did not come within " + Seconds(options_.join_timeout.count()) +
+                   " (" + why + "); start its command there, and check address, port and firewall");
+  }
+  const std::string text = "waiting for " + NodeZero() + ": " + why;
+  if (std::exchange(last_said_, text) != text) Say(text);
+  // Many nodes wait for one: not all at once.
+  const auto jitter = milliseconds(std::random_device()() % 100);
+  dial_timer_.expires_after(std::min(next_wait_ + jitter, join_deadline_.Left() + jitter));
+  next_wait_ = std::min(next_wait_ * 2, kMaxWait);
+  dial_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) Dial();
+  });
+}
+
+void MemberSession::SendToNodeZero(const pb::NodeMessage& message) {
+  if (socket_) (void)socket_->Send(message);  // one that is closed tells so by itself
+}
+
+void MemberSession::OnMessage(std::string_view bytes) {
+  pb::NodeMessage message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return OnClosed("it does not speak as dslaunch does");
+  heard_ = true;
+  switch (message.message_case()) {
+    case pb::NodeMessage::kRefused:
+      return End(FailureCode(message.refused().exit_code(), ExitCode::kUnavailable),
+                 NodeZero() + " says: " + Harmless(message.refused().message()));
+    case pb::NodeMessage::kAwaited: {
+      const uint32_t missing = message.awaited().wanted() - message.awaited().present();
+      if (missing > 0 && !std::exchange(wait_said_, true))
+        Say(NodeZero() + " is there; waiting for " + Count(missing, "more node"));
+      break;
+    }
+    case pb::NodeMessage::kSeated:
+      if (!agent_ && !starting_) StartAgent(message.seated());
+      break;
+    case pb::NodeMessage::kStream:
+      if (agent_) agent_->stream->Deliver(std::move(*message.mutable_stream()));
+      break;
+    case pb::NodeMessage::kStreamEnd:
+      if (!agent_) break;
+      agent_->goodbye_at = Clock::now();
+      agent_->is_shown = agent_->is_shown || message.stream_end().abort();
+      SayGoodbyeWhenShown();
+      break;
+    case pb::NodeMessage::kJobEnded:
+      job_ended_ = message.job_ended();
+      if (const int code = job_ended_->exit_code(); code != 0)
+        job_ended_->set_exit_code(FailureCode(code, ExitCode::kInternal));
+      ArmLimit(options_.end_timeout);
+      EndIfOver();
+      break;
+    default:
+      break;
+  }
+}
+
+void MemberSession::OnClosed(const std::string& why) {
+  socket_.reset();
+  if (job_ended_) return;
+  if (!name_.empty()) {
+    node_zero_lost_ = true;
+    if (agent_) {
+      agent_->stream->Close();
+      AwaitAgentEnd();
+    }
+    return EndIfOver();
+  }
+  const bool is_end = why.starts_with("end of file") || why.starts_with("read: ");
+  if (heard_ || is_end) {
+    return TryAgain(heard_         ? "it has gone"
+                    : options_.tls ? "it closed the connection"
+                                   : "it closed the connection; if it has a --rdzv_token_file, "
+                                     "give it here too");
+  }
+  End(ToInt(ExitCode::kUnavailable),
+      "what listens at " + JoinHostPort(options_.host, options_.port) +
+          " is not dslaunch's node 0 (" + why + "); give the address and a free port of node 0" +
+          (options_.tls ? "" : ", and its --rdzv_token_file if it has one"));
+}
+
+// --- The agent ---
+
+void MemberSession::StartAgent(const pb::Seated& seated) {
+  name_ = Harmless(seated.name());
+  front_end_ = Harmless(seated.front_end());
+  starting_ = true;
+  std::thread([this] {
+    auto agent = std::make_shared<Result<std::unique_ptr<Agent>>>(MakeAgent());
+    asio::post(loop_, [this, agent] { OnAgent(std::move(*agent)); });
+  }).detach();
+}
+
+// On a thread of its own. The agent hears what may run here before it hears anything from afar.
+Result<std::unique_ptr<MemberSession::Agent>> MemberSession::MakeAgent() {
+  DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
+  AgentRole role;
+  role.command_fd = pair.theirs.get();
+  const Deadline deadline = Deadline::After(options_.agent_timeout);
+  auto agent = std::make_unique<Agent>();
+  DSL_TRY_ASSIGN(
+      agent->link,
+      LocalTransport(agent_binary_, role).Connect({name_, "localhost", 0, ""}, deadline));
+  pair.theirs.Reset();
+  agent->channel = ChannelFromFd("command", std::move(pair.ours));
+  agent->stub = pb::Agent::NewStub(agent->channel);
+  auto call = std::make_shared<AgentCall<pb::OwnPart>>(deadline.Left());
+  call->request = options_.own;
+  auto done = std::make_shared<std::promise<grpc::Status>>();
+  std::future<grpc::Status> answer = done->get_future();
+  agent->stub->async()->Own(&call->context, &call->request, &call->reply,
+                            [call, done](const grpc::Status& status) { done->set_value(status); });
+  const bool in_time = answer.wait_until(deadline.when()) == std::future_status::ready;
+  const grpc::Status status =
+      in_time ? answer.get() : grpc::Status(grpc::DEADLINE_EXCEEDED, "no answer");
+  if (!status.ok()) {
+    return Error{ExitCode::kUnavailable,
+                 name_ + ": its agent cannot be told what to run: " + status.error_message()};
+  }
+  return agent;
+}
+
+void MemberSession::OnAgent(Result<std::unique_ptr<Agent>> made) {
+  starting_ = false;
+  pb::NodeMessage message;
+  if (!made.ok()) {
+    Say(made.error().message);
+    message.mutable_agent_failed()->set_exit_code(ToInt(made.error().code));
+    message.mutable_agent_failed()->set_message(made.error().message);
+    SendToNodeZero(message);
+    return EndIfOver();
+  }
+  agent_ = *std::move(made);
+  agent_->stream = std::make_shared<CarriedStream>(
+      loop_, agent_->link->TakeFd(), [this, agent = agent_.get()](const pb::NodeMessage& piece) {
+        SendToNodeZero(piece);
+        if (piece.has_stream_end() && agent == agent_.get()) AwaitAgentEnd();
+      });
+  if (!socket_ || interrupted_by_ != 0) {  // meanwhile
+    agent_->stream->Close();
+    return AwaitAgentEnd();
+  }
+  ShowEvents();
+  message.mutable_agent_up();
+  SendToNodeZero(message);
+  agent_->stream->Start();
+}
+
+void MemberSession::ShowEvents() {
+  Agent* const agent = agent_.get();
+  auto request = std::make_shared<pb::AttachRequest>();  // gRPC reads it when the call starts
+  *request->mutable_shown() = options_.shown.ToProto();
+  EventReader::Handlers handlers;
+  handlers.event = [this](const pb::NodeEvent& event) { OnEvent(event); };
+  handlers.log = [this](const pb::LogChunk& chunk, std::function<void()> go_on) {
+    if (chunk.data().empty()) return go_on();
+    output_.Log(name_, chunk, std::move(go_on));
+  };
+  handlers.ended = [agent] { agent->is_shown = true; };
+  agent->events = std::make_unique<EventReader>(
+      loop_, agent->silence, std::move(handlers),
+      [agent, request](grpc::ClientContext* context, EventReader* reader) {
+        agent->stub->async()->Attach(context, request.get(), reader);
+      });
+}
+
+void MemberSession::OnEvent(const pb::NodeEvent& event) {
+  switch (event.event_case()) {
+    case pb::NodeEvent::kStarted:
+      if (agent_) agent_->started = true;
+      output_.SetShownRanks(static_cast<size_t>(event.started().pids_size()));
+      Say(StartedLine(event.started()));
+      break;
+    case pb::NodeEvent::kNotice:
+      Say(LogLevel::kWarning, event.notice().message());
+      break;
+    case pb::NodeEvent::kRestarting:
+      Say("epoch " + std::to_string(event.restarting().epoch()) +
+          " ended: " + CauseText(event.restarting().cause()) + "; " + event.restarting().reason());
+      break;
+    case pb::NodeEvent::kOutcome:
+      outcome_ = event.outcome().cause();
+      break;
+    case pb::NodeEvent::kDone:
+      if (agent_) agent_->is_shown = true;
+      break;
+    default:
+      break;
+  }
+}
+
+std::string MemberSession::StartedLine(const pb::Started& started) const {
+  const int first = static_cast<int>(started.first_rank());
+  const int last = first + started.pids_size() - 1;
+  const bool shown = options_.shown.tee.all ||
+                     std::ranges::any_of(options_.shown.tee.ranks,
+                                         [&](int rank) { return first <= rank && rank <= last; });
+  return name_ + " runs " +
+         (first == last ? "rank " + std::to_string(first)
+                        : "ranks " + std::to_string(first) + " to " + std::to_string(last)) +
+         " of " + std::to_string(started.world_size()) + "; " + NodeZero() + " leads the job" +
+         (shown ? "" : "; --tee all shows their output here");
+}
+
+// The agent goes when node 0 says so, but not before its ranks' output is on this terminal. Its
+// lease is renewed meanwhile.
+void MemberSession::SayGoodbyeWhenShown() {
+  if (!agent_ || agent_->ending) return;
+  const bool need_not_wait = !agent_->started || agent_->is_shown;
+  if (need_not_wait ||
+      (Clock::now() >= agent_->goodbye_at + kShowAtLeast && !output_.SlowReaderMakesProgress())) {
+    if (!need_not_wait) Say("the end of the output was not shown; it is in the log files");
+    agent_->stream->DeliverEnd();
+    return AwaitAgentEnd();
+  }
+  auto call = std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>();
+  agent_->stub->async()->Renew(&call->context, &call->request, &call->reply,
+                               [call](const grpc::Status&) {});
+  goodbye_timer_.expires_after(kLookAgain);
+  goodbye_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) SayGoodbyeWhenShown();
+  });
+}
+
+void MemberSession::AwaitAgentEnd() {
+  if (!agent_ || std::exchange(agent_->ending, true)) return;
+  ArmLimit(options_.end_timeout);
+  std::thread([this, link = agent_->link.get(), deadline = Deadline::After(options_.end_timeout)] {
+    const bool ended = link->WaitEnd(deadline);
+    std::string words = ended ? link->StderrTail() : name_ + "'s keeper did not end in time";
+    while (!words.empty() && words.back() == '\n') words.pop_back();
+    asio::post(loop_, [this, words = std::move(words)] { OnAgentEnded(words); });
+  }).detach();
+}
+
+void MemberSession::OnAgentEnded(const std::string& words) {
+  if (!words.empty()) Say(LogLevel::kWarning, words);
+  agent_->stream->Close();
+  past_.push_back(std::move(agent_));
+  pb::NodeMessage message;
+  message.mutable_agent_ended()->set_words(words);
+  SendToNodeZero(message);
+  if (IsNodeZeroLost()) {
+    limit_.expires_at(Clock::time_point());
+    ArmLimit(kLastWordWait);
+  }
+  EndIfOver();
+}
+
+// --- The end ---
+
+void MemberSession::OnSignal(int signal_number) {
+  if (signal_number == SIGTSTP)
+    return Say("cannot be suspended, the ranks would not be; Ctrl-C ends the job");
+  if (signal_number != SIGUSR1 && signal_number != SIGUSR2) return Interrupt(signal_number);
+  if (!agent_) return;
+  auto call = std::make_shared<AgentCall<pb::SignalRequest>>();
+  call->request.set_signal(signal_number);
+  agent_->stub->async()->Signal(&call->context, &call->request, &call->reply,
+                                [call](const grpc::Status&) {});
+}
+
+void MemberSession::Interrupt(int signal_number) {
+  // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
+  const Clock::time_point now = Clock::now();
+  if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
+  const bool again = std::exchange(interrupted_by_, signal_number) != 0;
+  const std::string name = SignalName(signal_number);
+  if (name_.empty()) {
+    return End(ExitCodeForSignal(signal_number),
+               "interrupted by " + name + " before anything was started");
+  }
+  ArmLimit(options_.end_timeout);
+  if (agent_ && agent_->started) {
+    Say(again ? name + " again: killing every rank now"
+              : name + ": stopping every rank of the job (again to kill them at once)");
+    pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted,
+                                name_ + "'s command was interrupted by " + name);
+    cause.set_exit_code(ExitCodeForSignal(signal_number));
+    cause.set_signal(signal_number);
+    return SendStop(*agent_->stub, cause, again);
+  }
+  // The job has not started here yet: node 0 hears why it cannot.
+  pb::NodeMessage message;
+  message.mutable_agent_ended()->set_words("its command was interrupted by " + name);
+  SendToNodeZero(message);
+  OnClosed("interrupted");
+}
+
+void MemberSession::ArmLimit(milliseconds limit) {
+  if (limit_.expiry() != Clock::time_point()) return;
+  limit_.expires_after(limit);
+  limit_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    limit_.expires_at(Clock::time_point());
+    if (output_.SlowReaderMakesProgress()) return ArmLimit(options_.end_timeout);
+    // A node that waits for another start has nothing to end.
+    if (!agent_ && !starting_ && !outcome_ && !job_ended_ && interrupted_by_ == 0) return;
+    if (job_ended_) return End(job_ended_->exit_code(), Harmless(job_ended_->message()));
+    if (interrupted_by_ == 0 && IsNodeZeroLost()) {
+      node_zero_lost_ = true;
+      return EndIfOver();
+    }
+    End(interrupted_by_ != 0 ? ExitCodeForSignal(interrupted_by_) : ToInt(ExitCode::kTimedOut),
+        NodeZero() + " did not say in time how the job ended");
+  });
+}
+
+// As this node's agent knows, which hears what a cut cable tells nobody.
+bool MemberSession::IsNodeZeroLost() const {
+  return outcome_ && ((outcome_->kind() == pb::Cause::NODE_LOST && outcome_->node_index() == 0) ||
+                      outcome_->kind() == pb::Cause::FRONT_END_LOST);
+}
+
+void MemberSession::EndIfOver() {
+  if (agent_ || starting_) return;
+  if (job_ended_) {
+    const int code = job_ended_->exit_code();
+    return End(
+        code, Harmless(job_ended_->message()) +
+                  (code == 0 ? "" : "; exit code " + std::to_string(code) + ", see " + NodeZero()));
+  }
+  if (interrupted_by_ != 0 && !socket_) {
+    return End(ExitCodeForSignal(interrupted_by_),
+               "interrupted by " + SignalName(interrupted_by_) + "; this node is empty");
+  }
+  if (!node_zero_lost_) return;
+  End(ToInt(ExitCode::kUnavailable),
+      NodeZero() + " was lost: its command ended without a word; this node is empty" +
+          (outcome_ && outcome_->kind() != pb::Cause::NONE && !IsNodeZeroLost()
+               ? "; before that: " + CauseText(*outcome_)
+               : ""));
+}
+
+void MemberSession::End(int exit_code, const std::string& words) {
+  if (loop_.stopped()) return;
+  exit_code_ = exit_code;
+  Say(exit_code == 0 ? LogLevel::kInfo : LogLevel::kError, words);
+  loop_.stop();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,134 @@
+// The per-node style on all nodes but node 0: this command is its node's keeper's parent and the
+// way between its agent and node 0's command; it shows its own ranks, and ends as the job ends.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cli/launch_options.h"
+#include "cli/output/job_output.h"
+#include "cli/output/shown_output.h"
+#include "cli/per_node/per_node_stream.h"
+#include "cli/session/event_reader.h"
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/transport.h"
+#include "net/token_tls.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/wire/framed_socket.h"
+
+namespace dslaunch {
+
+struct MemberOptions {
+  std::string host;  // where node 0's command listens
+  int port = 0;
+  std::shared_ptr<TokenTls> tls;  // null: without a token
+  milliseconds join_timeout{600'000};
+  milliseconds agent_timeout{20'000};  // for the agent's start
+  milliseconds end_timeout{30'000};    // for the end of the job, once it has begun
+  pb::SeatRequest request;
+  pb::OwnPart own;  // what may run here
+  ShownOutput shown;
+  TagStyle tags;
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// Runs on the caller's thread; other threads only post to its loop and may outlive it: end the
+// process by _exit.
+class MemberSession {
+ public:
+  MemberSession(MemberOptions options, AgentBinary agent, Terminal& terminal);
+
+  // Blocks until the job has ended and this node is empty. Returns node 0's exit code; 69 when node
+  // 0 was lost, 75 when it never came, 128 + n when signal n ended this command.
+  int Run();
+
+ private:
+  // This node's agent, and this command's own connection to it.
+  struct Agent {
+    std::unique_ptr<NodeLink> link;
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<pb::Agent::Stub> stub;
+    std::shared_ptr<CarriedStream> stream;  // to node 0
+    SilenceWatch silence;                   // nobody asks: its keeper watches it
+    std::unique_ptr<EventReader> events;
+    Clock::time_point goodbye_at;  // node 0 needs it no more
+    bool started = false;          // its ranks, once at least
+    bool is_shown = false;         // its events are over
+    bool ending = false;           // its keeper's end is awaited
+  };
+
+  // Reaching node 0.
+  void Dial();
+  void OnResolved(const asio::error_code& error, asio::ip::tcp::resolver::results_type found);
+  void OnDialed(const asio::error_code& error);
+  void OnWrapped(Result<UniqueFd> plain);
+  void Open(UniqueFd fd);
+  void TryAgain(const std::string& why);
+  void OnMessage(std::string_view bytes);
+  void OnClosed(const std::string& why);
+
+  // The agent.
+  void StartAgent(const pb::Seated& seated);
+  Result<std::unique_ptr<Agent>> MakeAgent();
+  void OnAgent(Result<std::unique_ptr<Agent>> agent);
+  void ShowEvents();
+  void OnEvent(const pb::NodeEvent& event);
+  std::string StartedLine(const pb::Started& started) const;
+  void SendToNodeZero(const pb::NodeMessage& message);
+  void SayGoodbyeWhenShown();
+  void AwaitAgentEnd();
+  void OnAgentEnded(const std::string& words);
+
+  void OnSignal(int signal_number);
+  void Interrupt(int signal_number);
+  // Once nothing can follow: ends Run.
+  void EndIfOver();
+  void End(int exit_code, const std::string& words);
+  void ArmLimit(milliseconds limit);
+  bool IsNodeZeroLost() const;
+
+  void Say(LogLevel level, const std::string& text) {
+    if (level <= options_.log_level) output_.Say("dslaunch: " + text);
+  }
+  void Say(const std::string& text) { Say(LogLevel::kInfo, text); }
+  std::string NodeZero() const;
+
+  const MemberOptions options_;
+  const AgentBinary agent_binary_;
+  const Deadline join_deadline_;
+  asio::io_context loop_{1};
+  JobOutput output_;
+  asio::signal_set signals_;
+  asio::ip::tcp::resolver resolver_;
+  asio::ip::tcp::socket dialed_;
+  asio::steady_timer dial_timer_;
+  asio::steady_timer goodbye_timer_;
+  asio::steady_timer limit_;  // of the end
+  milliseconds next_wait_{100};
+  std::unique_ptr<FramedSocket> socket_;  // to node 0, once connected
+  bool heard_ = false;                    // something, on this connection
+  std::string last_said_;
+  bool wait_said_ = false;
+
+  std::string name_;       // of this node in the job; empty: no seat yet
+  std::string front_end_;  // host name of node 0
+  bool starting_ = false;
+  std::unique_ptr<Agent> agent_;
+  std::vector<std::unique_ptr<Agent>> past_;  // calls may still use them
+  std::optional<pb::Cause> outcome_;          // as this node's agent heard it
+  std::optional<pb::JobEnded> job_ended_;
+  bool node_zero_lost_ = false;
+  int interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
+  int exit_code_ = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,49 @@
+// A connection to an agent that travels as messages: one side's socket.
+#pragma once
+
+#include <array>
+#include <asio/io_context.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.h"
+#include "proto/per_node.pb.h"
+
+namespace dslaunch {
+
+// Of a message, whoever sends it.
+inline constexpr size_t kMaxNodeMessageBytes = 128 << 10;
+
+// Passes end of file on in each direction by itself. What it holds is bounded by HTTP/2's windows,
+// for the bytes are gRPC's. On the loop's thread.
+class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
+ public:
+  using Send = std::function<void(const pb::NodeMessage&)>;
+
+  // `local` is a connected stream socket.
+  CarriedStream(asio::io_context& loop, UniqueFd local, Send send);
+
+  void Start() { Read(); }
+
+  // What the other side sent.
+  void Deliver(std::string bytes);
+  void DeliverEnd();
+
+  // Nothing is sent any more. What was delivered still reaches the local socket, and then its end.
+  void Close();
+
+ private:
+  void Read();
+  void Write();
+
+  asio::local::stream_protocol::socket local_;
+  Send send_;
+  std::array<char, 64 << 10> chunk_;
+  std::deque<std::string> queue_;  // front() is being written
+  bool ends_ = false;              // behind the queue
+};
+
+}  // namespace dslaunch

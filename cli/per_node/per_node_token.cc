@@ -1,0 +1,74 @@
+#include "cli/per_node/per_node_token.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "base/harmless_text.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+namespace {
+
+Error Bad(const std::string& what) { return Error{ExitCode::kBadInput, what}; }
+
+Result<UniqueFd> OpenTokenFile(const std::string& file) {
+  UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status {};
+  if (!fd || fstat(fd.get(), &status) != 0) {
+    return Bad("--rdzv_token_file " + Excerpt(file) + ": " + std::strerror(errno) +
+               "; make one with: (umask 077; openssl rand -hex 32 > FILE)");
+  }
+  if (!S_ISREG(status.st_mode))
+    return Bad("--rdzv_token_file " + Excerpt(file) + ": it is not a file");
+  if ((status.st_mode & 077) != 0) {
+    return Bad("--rdzv_token_file " + Excerpt(file) +
+               ": other users may read it, so it is no secret; chmod 600 it");
+  }
+  return fd;
+}
+
+Result<UniqueFd> OpenTokenDescriptor(std::string_view text) {
+  int number = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number <= STDERR_FILENO ||
+      fcntl(number, F_GETFD) < 0) {
+    return Bad(std::string(kTokenFdVariable) + ": no open descriptor above 2 has that number");
+  }
+  return UniqueFd(number);
+}
+
+}  // namespace
+
+Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
+                                             const char* fd_variable) {
+  if (!file && fd_variable == nullptr) return std::optional<std::string>();
+  const std::string where =
+      file ? "--rdzv_token_file " + Excerpt(*file) : std::string(kTokenFdVariable);
+  DSL_TRY_ASSIGN(const UniqueFd fd, file ? OpenTokenFile(*file) : OpenTokenDescriptor(fd_variable));
+  std::string token(kMaxTokenBytes + 1, '\0');
+  size_t size = 0;
+  while (size < token.size()) {
+    const ssize_t n = read(fd.get(), token.data() + size, token.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return Bad(where + ": " + std::strerror(errno));
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+  }
+  token.resize(size);
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.size() < kMinTokenBytes || token.size() > kMaxTokenBytes) {
+    return Bad(where + ": a token has " + std::to_string(kMinTokenBytes) + " to " +
+               std::to_string(kMaxTokenBytes) + " characters, this one " +
+               (token.size() > kMaxTokenBytes ? "more" : std::to_string(token.size())) +
+               "; make one with: (umask 077; openssl rand -hex 32 > FILE)");
+  }
+  return std::optional(std::move(token));
+}
+
+}  // namespace dslaunch

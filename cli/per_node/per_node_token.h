@@ -1,0 +1,23 @@
+// The secret that the commands of a per-node job share.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+inline constexpr size_t kMinTokenBytes = 16;
+inline constexpr size_t kMaxTokenBytes = 4096;
+
+// Names a descriptor that this process was started with, for those who want no file.
+inline constexpr char kTokenFdVariable[] = "DSLAUNCH_RDZV_TOKEN_FD";
+
+// What is in `file`, without the line's end; or, without one, in the descriptor that
+// `fd_variable`, the value of kTokenFdVariable, names, which is closed then. Neither: no token.
+// kBadInput when it cannot be read, is too short, or others may read the file.
+Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
+                                             const char* fd_variable);
+
+}  // namespace dslaunch

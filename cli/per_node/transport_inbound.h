@@ -1,0 +1,96 @@
+// Nodes whose commands come to this one by TCP: node 0's side of the per-node style.
+//
+// With a token (per_node_token.h) only those who know it are heard, by TLS. Without one the network
+// is trusted, as torchrun trusts it: nothing here is secret, and no TLS. Whoever reaches the port
+// and knows --rdzv_id, program and number of nodes can take a node's place: it then gets what this
+// job's ranks are told, and the keys with which its agents know each other. Whoever answers in node
+// 0's place can have a node run that node's *own* command, for its agent takes program, environment
+// and folders from that command alone (Agent.Own): when, with which rank and peers, and it can see
+// that node's output and stop it. It cannot have another program run.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/per_node/per_node_guest.h"
+#include "cli/per_node/per_node_seats.h"
+#include "cli/transport/transport.h"
+
+namespace dslaunch {
+
+// Never destroyed once Serve was called: its thread uses it until the process ends.
+class InboundTransport : public Transport {
+ public:
+  using Say = std::function<void(const std::string& line)>;
+
+  // `listener` listens on a TCP port. `own` is the way to the first node, which is this machine.
+  // `tls`: null without a token.
+  InboundTransport(UniqueFd listener, SeatsOptions options, std::shared_ptr<TokenTls> tls,
+                   std::unique_ptr<Transport> own);
+
+  // Waits on the caller's thread until the job can start; who comes is said. kTimedOut when too few
+  // came; 128 + n when signal n (INT, TERM, HUP) came. Then nobody waits here any more.
+  Result<void> Gather(const Say& say);
+  // After Gather: the job will not start after all.
+  void Dismiss(const Error& error);
+  // Ranks that a node starts. After Gather.
+  int SlotsOf(size_t node) const { return seats_.SlotsOf(node); }
+
+  // From now on a thread of its own serves those who are here and those who come.
+  void Serve(Say say);
+  // By NodeTarget.name. A node that has not come is kUnavailable: at once the first time, later
+  // after it was waited for until the deadline.
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
+  // Tells every node's command how the job ended, and waits until they have heard it.
+  void Conclude(int exit_code, const std::string& message);
+
+ private:
+  void Accept();
+  void OnConnection(UniqueFd fd);
+  void OnRequest(GuestId id, const pb::SeatRequest& request);
+  void OnStranger(GuestId id, const std::string& why);
+  void OnGone(GuestId id);
+  void Refuse(GuestId id, const Error& error);
+  void Reconsider();
+  void TellWhoWaits();
+  // Lets Connect know who sits where.
+  void Publish();
+  // "worker-1 (10.0.0.2)".
+  std::string WhereOf(GuestId id) const;
+
+  asio::io_context loop_{1};
+  asio::posix::stream_descriptor listener_;
+  asio::steady_timer accept_timer_;
+  asio::steady_timer decide_timer_;
+  const std::shared_ptr<TokenTls> tls_;
+  const std::unique_ptr<Transport> own_;
+  const std::string host_name_;  // of this machine
+  const std::string arguments_;  // of its program; pb::Offered
+  Seats seats_;
+  Say say_;
+  GuestId next_guest_ = 1;
+  std::map<GuestId, std::shared_ptr<Guest>> guests_;
+  std::map<GuestId, std::string> host_names_;
+  std::deque<GuestId> asking_;  // have not said who they are, oldest first
+  bool stranger_said_ = false;
+  std::set<std::string> refusals_said_;
+  bool gathering_ = true;
+  std::optional<Result<void>> gathered_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::vector<std::shared_ptr<Guest>> at_seat_;  // null: nobody
+  std::set<std::string> asked_for_;              // by Connect, once at least
+};
+
+}  // namespace dslaunch

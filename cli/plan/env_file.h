@@ -1,0 +1,38 @@
+// DeepSpeed's environment file: NAME=VALUE lines for the ranks of all nodes.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+inline constexpr char kEnvFileName[] = ".deepspeed_env";  // DS_ENV_FILE names another
+inline constexpr size_t kMaxEnvFileBytes = 1u << 20;
+
+struct EnvFile {
+  std::string path;
+  std::vector<std::pair<std::string, std::string>> variables;  // in the order of the lines
+  std::vector<std::string> notices;  // for the user: what DeepSpeed would have made of a value
+};
+
+// Blank lines and those that begin with '#' are skipped; blanks around name and value go, and so
+// does `export` before a name. All else of a value is literal, since no shell ever reads it. So `$`
+// and '`', which DeepSpeed has a shell on the node expand, and quotes around a value each get a
+// notice with the way out. kBadInput reads "path:line: 'token': what; way out". Pure.
+Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path);
+
+// Reads the file in HOME and then that in `cwd`, as far as they are there: later ones override
+// earlier ones. One that is there twice over (both are one folder, or DS_ENV_FILE is absolute) is
+// read once. `environment` is this process's, as NAME=VALUE; when DS_ENV_FILE names a file that is
+// nowhere, that is an error.
+Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& environment,
+                                          const std::string& cwd);
+
+// The value of NAME in NAME=VALUE strings, or nullptr; points into `environment`.
+const char* FindIn(const std::vector<std::string>& environment, std::string_view name);
+
+}  // namespace dslaunch

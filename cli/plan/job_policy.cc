@@ -1,0 +1,67 @@
+#include "cli/plan/job_policy.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr uint32_t kJoinMs = 30'000;
+constexpr uint32_t kReadyMs = 30'000;
+constexpr uint32_t kTeardownMs = 5'000;
+constexpr int kUsualRestarts = 3;
+
+// A node that fails this often within the cool-down gets no ranks until it is over.
+constexpr uint32_t kNodeFailures = 3;
+constexpr uint32_t kCooldownMs = 600'000;
+
+pb::Policy::OnHang ToProto(OnHang on_hang) {
+  switch (on_hang) {
+    case OnHang::kKill:
+      return pb::Policy::KILL;
+    case OnHang::kRestart:
+      return pb::Policy::RESTART;
+    case OnHang::kReport:
+      break;
+  }
+  return pb::Policy::REPORT;
+}
+
+}  // namespace
+
+Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& plan) {
+  const bool others_can_go_on = plan.nodes.size() > static_cast<size_t>(plan.min_nodes);
+  const int max_restarts =
+      options.max_restarts.value_or(others_can_go_on || options.min_nodes ? kUsualRestarts : 0);
+  if (options.on_hang == OnHang::kRestart && max_restarts == 0) {
+    return Error{ExitCode::kUsage,
+                 "--on_hang restart needs restarts: add --max_restarts N, or take --on_hang kill"};
+  }
+  pb::Policy policy;
+  policy.set_max_restarts(static_cast<uint32_t>(max_restarts));
+  policy.set_backoff_ms(static_cast<uint32_t>(options.restart_delay_ms));
+  policy.set_max_backoff_ms(static_cast<uint32_t>(kMaxRestartDelayMs));
+  policy.set_min_nodes(static_cast<uint32_t>(plan.min_nodes));
+  policy.set_max_nodes(static_cast<uint32_t>(plan.max_nodes));
+  if (others_can_go_on) {
+    policy.set_node_failures(kNodeFailures);
+    policy.set_cooldown_ms(kCooldownMs);
+  }
+  policy.set_on_join(options.on_join == OnJoin::kNow ? pb::Policy::AT_ONCE
+                                                     : pb::Policy::AT_RESTART);
+  policy.set_on_hang(ToProto(options.on_hang));
+  policy.set_hang_ms(static_cast<uint32_t>(options.hang_ms));
+  return policy;
+}
+
+pb::Timeouts MakeTimeouts(const LaunchOptions& options) {
+  pb::Timeouts timeouts;
+  timeouts.set_grace_ms(static_cast<uint32_t>(options.grace_ms));
+  timeouts.set_join_ms(kJoinMs);
+  timeouts.set_ready_ms(kReadyMs);
+  timeouts.set_teardown_ms(kTeardownMs);
+  timeouts.set_heartbeat_ms(static_cast<uint32_t>(options.heartbeat_ms));
+  timeouts.set_suspect_ms(static_cast<uint32_t>(options.suspect_ms));
+  timeouts.set_dead_ms(static_cast<uint32_t>(options.dead_ms));
+  timeouts.set_lease_ms(static_cast<uint32_t>(options.lease_ms));
+  return timeouts;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,313 @@
+#include "cli/plan/launch_plan.h"
+
+#include <algorithm>
+
+#include "base/count.h"
+#include "base/harmless_text.h"
+#include "hostfiles/host_filter.h"
+
+namespace dslaunch {
+namespace {
+
+Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+
+std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
+
+// Like DeepSpeed, a hostfile's only node that is this machine needs no SSH, unless something is
+// said about SSH.
+Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts, bool has_hosts,
+                     const std::vector<PlannedNode>& nodes) {
+  if (options.launcher) return *options.launcher;
+  if (options.force_multi) return Launcher::kSsh;
+  if (!has_hosts) return Launcher::kLocal;
+  const bool about_ssh = options.ssh_port != 0 || !options.ssh_command.empty();
+  const PlannedNode& first = nodes.front();
+  const bool is_here =
+      !about_ssh && nodes.size() == 1 && IsThisMachine(first.host, first.port, first.user, facts);
+  return is_here ? Launcher::kLocal : Launcher::kSsh;
+}
+
+// How many nodes the user asked to have ranks, as the user said it.
+std::string AskedFor(const LaunchOptions& options, int nodes) {
+  return (options.min_nodes ? "up to " + std::to_string(nodes) + " nodes"
+                            : "--num_nodes " + std::to_string(nodes));
+}
+
+const char* NameOf(SlotsFrom from) {
+  return from == SlotsFrom::kCpu ? "cpu" : from == SlotsFrom::kGpu ? "gpu" : "auto";
+}
+
+// How many devices this value of CUDA_VISIBLE_DEVICES lists; 0: it hides all.
+int CountListed(const std::string& visible_devices) {
+  if (visible_devices.empty() || visible_devices.front() == '-') return 0;
+  return 1 + static_cast<int>(std::ranges::count(visible_devices, ','));
+}
+
+// More ranks than the GPUs that the user has shown to this shell. One that shows none asks for the
+// CPU.
+Result<void> CheckShownGpus(const LaunchOptions& options, const PlanFacts& facts, int num_nodes) {
+  if (!facts.visible_devices || options.device == DeviceChoice::kCpu) return {};
+  const int shown = CountListed(*facts.visible_devices);
+  const int ranks = *options.num_gpus * num_nodes;
+  if (shown == 0 || ranks <= shown) return {};
+  const std::string num_gpus = "--num_gpus " + std::to_string(*options.num_gpus);
+  return Usage((num_nodes == 1 ? num_gpus
+                               : std::to_string(num_nodes) + " nodes x " + num_gpus + " = " +
+                                     std::to_string(ranks) + " ranks on this machine") +
+               ", but CUDA_VISIBLE_DEVICES=" + Harmless(*facts.visible_devices) + " shows " +
+               Gpus(shown) + "; unset it, ask for " + std::to_string(shown / num_nodes) +
+               " or fewer, or add --device cpu");
+}
+
+// Of each of `num_nodes` nodes on this machine, when no file says it.
+Result<int> LocalSlots(const LaunchOptions& options, const PlanFacts& facts, int num_nodes,
+                       std::string& note) {
+  if (options.num_gpus) {
+    DSL_TRY(CheckShownGpus(options, facts, num_nodes));
+    return *options.num_gpus;
+  }
+  if (options.slots_from == SlotsFrom::kGpu && facts.local_gpus < num_nodes) {
+    return Usage("--nproc_per_node gpu: this machine has " + Gpus(facts.local_gpus) +
+                 (num_nodes == 1 ? "" : " for " + std::to_string(num_nodes) + " nodes") +
+                 "; give a number, or cpu");
+  }
+  if (facts.local_gpus > 0 && options.slots_from != SlotsFrom::kCpu) {
+    note = "slots from the " + Gpus(facts.local_gpus) + " of this machine";
+    return std::max(1, facts.local_gpus / num_nodes);
+  }
+  if (options.slots_from) {
+    note = "slots from the " + Count(static_cast<size_t>(facts.cores), "core") + " of this machine";
+    return std::max(1, facts.cores / num_nodes);
+  }
+  note = "1 slot per node as this machine has no GPU; --num_gpus N starts more";
+  return 1;
+}
+
+PlannedNode LocalNode(std::string name, int slots) {
+  PlannedNode node;
+  node.name = std::move(name);
+  node.host = "localhost";
+  node.slots = slots;
+  return node;
+}
+
+// --include or --exclude.
+bool IsFiltered(const LaunchOptions& options) { return options.include || options.exclude; }
+
+Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vector<Host>& hosts,
+                                   const std::string& source) {
+  const FilterKind kind = options.include ? FilterKind::kInclude : FilterKind::kExclude;
+  return FilterHosts(hosts, kind, options.include ? *options.include : *options.exclude, source);
+}
+
+// Some of the GPUs of this machine, or of its cores where there are none, as `localhost:0,2` says.
+Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanFacts& facts) {
+  Host machine;
+  machine.name = machine.host = "localhost";
+  machine.slots =
+      std::clamp(facts.installed_gpus > 0 ? facts.installed_gpus : facts.cores, 1, kMaxSlots);
+  DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, {machine}, "this machine"));
+  LaunchPlan plan;
+  plan.nodes.push_back(LocalNode("localhost", chosen.front().slots));
+  plan.nodes.front().devices = chosen.front().devices;
+  if (facts.installed_gpus == 0) {
+    plan.slots_note = "of the " + Count(static_cast<size_t>(facts.cores), "core") +
+                      " of this machine, as it has no GPU";
+  } else if (facts.visible_devices && !plan.nodes.front().devices.empty()) {
+    plan.slots_note = "CUDA_VISIBLE_DEVICES=" + Harmless(*facts.visible_devices) +
+                      " is not used, as " + (options.include ? "--include" : "--exclude") +
+                      " chooses the GPUs";
+  }
+  return plan;
+}
+
+// Nodes that nobody named: all on this machine.
+Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFacts& facts) {
+  const int num_nodes =
+      options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
+  if (options.launcher == Launcher::kSsh && !options.force_multi) {
+    return Usage(
+        "--launcher ssh needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' "
+        "for each");
+  }
+  if (num_nodes > 1 && !options.launcher) {
+    return Usage(
+        AskedFor(options, num_nodes) +
+        " needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' for each, or add "
+        "--launcher local to run them all on this machine");
+  }
+  if (IsFiltered(options)) return PlanFilteredMachine(options, facts);
+  LaunchPlan plan;
+  DSL_TRY_ASSIGN(const int slots, LocalSlots(options, facts, num_nodes, plan.slots_note));
+  for (int i = 0; i < num_nodes; ++i) {
+    plan.nodes.push_back(
+        LocalNode(num_nodes == 1 ? "localhost" : "node" + std::to_string(i), slots));
+    plan.nodes.back().port = options.ssh_port;
+  }
+  return plan;
+}
+
+// The first nodes of the file that are no spares have ranks. Its spares stand by, and in an elastic
+// job the nodes beyond the most that may have ranks do too.
+Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector<Host>& hosts,
+                                 const std::string& hostfile) {
+  const int regular =
+      static_cast<int>(std::ranges::count(hosts, false, [](const Host& h) { return h.spare; }));
+  const bool elastic = options.min_nodes.has_value();
+  const int wanted = (elastic ? options.max_nodes : options.num_nodes).value_or(regular);
+  if (options.slots_from) {
+    return Usage(std::string("--nproc_per_node ") + NameOf(*options.slots_from) +
+                 ": the slots in " + hostfile +
+                 " say how many ranks each node has; leave the option out, or give a number");
+  }
+  if (regular == 0) {
+    return Usage(std::string("every node ") + (IsFiltered(options) ? "that is left of " : "of ") +
+                 hostfile + " is a spare; take spare=true from those that are to have ranks");
+  }
+  if (wanted > regular || (elastic && *options.min_nodes > regular)) {
+    const bool has_spares = static_cast<size_t>(regular) < hosts.size();
+    return Usage(AskedFor(options, std::max(wanted, options.min_nodes.value_or(0))) + ", but " +
+                 hostfile + " has only " + Count(static_cast<size_t>(regular), "node") +
+                 (has_spares ? " besides its spares" : "") + "; add lines to it or ask for fewer");
+  }
+  LaunchPlan plan;
+  int with_ranks = 0;
+  for (const Host& host : hosts) {
+    const bool beyond = !host.spare && with_ranks == wanted;
+    if (beyond && !elastic) continue;
+    if (options.num_gpus && *options.num_gpus > host.slots) {
+      return Usage("--num_gpus " + std::to_string(*options.num_gpus) + ", but " + host.name +
+                   " has slots=" + std::to_string(host.slots) + " (" + hostfile + ":" +
+                   std::to_string(host.line) + "); raise slots there or ask for fewer");
+    }
+    PlannedNode node;
+    node.name = host.name;
+    node.host = host.host;
+    node.port = host.port != 0 ? host.port : options.ssh_port;
+    node.user = host.user;
+    node.slots = options.num_gpus.value_or(host.slots);
+    node.spare = host.spare || beyond;
+    node.devices = host.devices;
+    node.env = host.env;
+    node.labels = host.labels;
+    if (!node.spare) ++with_ranks;
+    plan.nodes.push_back(std::move(node));
+  }
+  return plan;
+}
+
+Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<Host>& hosts) {
+  const std::string hostfile = Excerpt(options.hostfile.value_or(kDefaultHostfile));
+  if (!IsFiltered(options)) return PlanWithHosts(options, hosts, hostfile);
+  DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, hosts, hostfile));
+  return PlanWithHosts(options, chosen, hostfile);
+}
+
+}  // namespace
+
+bool IsThisMachine(const std::string& host, int port, const std::string& user,
+                   const PlanFacts& facts) {
+  return port == 0 && (user.empty() || user == facts.user) &&
+         std::ranges::count(facts.own_names, host) > 0;
+}
+
+std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts) {
+  if (options.hostfile) return options.hostfile;
+  if (facts.default_hostfile_exists && options.launcher != Launcher::kLocal)
+    return kDefaultHostfile;
+  return std::nullopt;
+}
+
+Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
+                                  const std::optional<std::vector<Host>>& hosts,
+                                  const PlanFacts& facts) {
+  if (options.force_multi && options.launcher == Launcher::kLocal) {
+    return Usage(
+        "--force_multi reaches every node over SSH, --launcher local none; leave one of them out");
+  }
+  DSL_TRY_ASSIGN(LaunchPlan plan,
+                 hosts ? PlanFromFile(options, *hosts) : PlanWithoutHosts(options, facts));
+  plan.launcher = LauncherFor(options, facts, hosts.has_value(), plan.nodes);
+  plan.max_nodes = 0;
+  for (PlannedNode& node : plan.nodes) {
+    if (node.spare) continue;
+    ++plan.max_nodes;
+    node.first_rank = plan.world_size;
+    plan.world_size += node.slots;
+  }
+  plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
+  if (!options.tee.all && !options.tee.ranks.empty() &&
+      options.tee.ranks.back() >= plan.world_size) {
+    return Usage("--tee " + std::to_string(options.tee.ranks.back()) +
+                 ": no such rank, this job has " +
+                 (plan.world_size == 1 ? "rank 0 only"
+                                       : "ranks 0 to " + std::to_string(plan.world_size - 1)));
+  }
+  return plan;
+}
+
+int CertainRanks(const LaunchPlan& plan) {
+  return plan.min_nodes == plan.max_nodes ? plan.world_size : 0;
+}
+
+std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
+  const bool equal =
+      std::all_of(plan.nodes.begin(), plan.nodes.end(),
+                  [&](const PlannedNode& node) { return node.slots == plan.nodes.front().slots; });
+  std::vector<std::string> names;
+  std::vector<std::string> spares;
+  for (const PlannedNode& node : plan.nodes) {
+    (node.spare ? spares : names)
+        .push_back(equal ? node.name : node.name + "(" + std::to_string(node.slots) + ")");
+  }
+  const bool elastic = plan.min_nodes < plan.max_nodes;
+  std::string line = (elastic ? std::to_string(plan.min_nodes) + " to " : "") +
+                     Count(static_cast<size_t>(plan.max_nodes), "node");
+  const auto slots = static_cast<size_t>(plan.nodes.front().slots);
+  line += equal ? " x " + Count(slots, "slot") : " with unequal slots";
+  line += std::string(" = ") + (elastic ? "up to " : "") +
+          Count(static_cast<size_t>(plan.world_size), "rank");
+  line += plan.launcher == Launcher::kSsh     ? " (ssh, "
+          : plan.launcher == Launcher::kLocal ? " (local, "
+                                              : " (a command each, ";
+  line += std::string(device) + "): " + NameList(names, " ");
+  if (!spares.empty()) {
+    line += (spares.size() == 1 ? ", spare: " : ", spares: ") + NameList(spares, " ");
+  }
+  if (!plan.slots_note.empty()) line += " (" + plan.slots_note + ")";
+  return line;
+}
+
+Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,
+                                    bool one_machine) {
+  if (requested == DeviceChoice::kCpu) return DeviceDecision{false, "CPU, as --device cpu says"};
+  int all_slots = 0;
+  int all_gpus = 0;
+  for (const NodeGpus& node : nodes) {
+    all_slots += node.slots;
+    all_gpus += node.gpus;
+  }
+  std::vector<std::string> lacking;
+  for (const NodeGpus& node : nodes) {
+    const int needed = one_machine ? all_slots : node.slots;
+    const bool is_chosen = node.last_device >= 0;
+    if (node.gpus >= (is_chosen ? node.last_device + 1 : needed)) continue;
+    lacking.push_back(node.name + " has " + Gpus(node.gpus) +
+                      (is_chosen ? ", so no GPU " + std::to_string(node.last_device)
+                                 : " for " + Count(static_cast<size_t>(needed), "slot")));
+    if (one_machine) break;  // every other node would say the same
+  }
+  if (lacking.empty()) {
+    return DeviceDecision{true, requested == DeviceChoice::kCuda ? "CUDA, as --device cuda says"
+                                                                 : "CUDA, as every slot has a GPU"};
+  }
+  if (requested == DeviceChoice::kAuto && all_gpus == 0) {
+    return DeviceDecision{false, "CPU, as no node has an NVIDIA GPU"};
+  }
+  if (one_machine) lacking.front().replace(0, nodes.front().name.size(), "this machine");
+  const std::string asked = requested == DeviceChoice::kCuda ? "--device cuda" : "--device auto";
+  return Usage(asked + ": not every slot has a GPU: " + NameList(lacking, ", ") +
+               "; ask for fewer slots (--num_gpus), or add --device cpu");
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,91 @@
+// From options and hosts to who runs where. Pure: everything it needs to know about this machine
+// comes as facts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/launch_options.h"
+#include "hostfiles/hostfile.h"
+
+namespace dslaunch {
+
+inline constexpr char kDefaultHostfile[] = "/job/hostfile";
+
+// What is true of this machine.
+struct PlanFacts {
+  bool default_hostfile_exists = false;  // kDefaultHostfile
+  int local_gpus = 0;                    // that a program sees under visible_devices
+  int installed_gpus = 0;
+  int cores = 1;
+  std::optional<std::string> visible_devices = {};  // CUDA_VISIBLE_DEVICES; nullopt: unset
+  std::vector<std::string> own_names = {};          // by which a hostfile may name it
+  std::string user = {};
+};
+
+struct PlannedNode {
+  std::string name;  // in every message
+  std::string host;  // with port and user: where to connect; unused by the local launcher
+  int port = 0;      // 0: not given
+  std::string user;  // empty: not given
+  int slots = 0;
+  int first_rank = 0;  // ranks first_rank .. first_rank + slots - 1, unless it is a spare
+  bool spare = false;  // takes ranks only in place of a node that was lost
+  std::vector<int> devices = {};  // of the node, one per slot; empty: the first ones
+  std::vector<std::pair<std::string, std::string>> env = {};  // for its ranks
+  std::vector<std::pair<std::string, std::string>> labels = {};
+};
+
+struct LaunchPlan {
+  Launcher launcher = Launcher::kLocal;
+  std::vector<PlannedNode> nodes;  // in hostfile order
+  int min_nodes = 1;               // with ranks, below which the job cannot go on
+  int max_nodes = 1;               // with ranks: as many as are no spares
+  int world_size = 0;              // with all of those; fewer nodes have fewer ranks
+  std::string slots_note;          // how slots or devices that nobody gave were chosen; else empty
+};
+
+// Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
+// Like DeepSpeed, dslaunch needs no SSH where it is the only one.
+bool IsThisMachine(const std::string& host, int port, const std::string& user,
+                   const PlanFacts& facts);
+
+// The hostfile to read for these options; nullopt: none.
+std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts);
+
+// `hosts` is the content of HostfileFor(options, facts), nullopt without one. Linear in the number
+// of nodes. Errors are kUsage.
+Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
+                                  const std::optional<std::vector<Host>>& hosts,
+                                  const PlanFacts& facts);
+
+// The world size, where it is known before any node is reached; 0 where a range of nodes may do.
+int CertainRanks(const LaunchPlan& plan);
+
+// "2 nodes x 2 slots = 4 ranks (ssh, cpu): node1 node2, spare: node3". `device` is "cpu" or "cuda".
+std::string PlanLine(const LaunchPlan& plan, std::string_view device);
+
+// What a node said about itself.
+struct NodeGpus {
+  std::string name;
+  int slots = 0;
+  int gpus = 0;
+  int last_device = -1;  // of those that a filter chose
+};
+
+struct DeviceDecision {
+  bool use_cuda = false;
+  std::string reason;  // one sentence for the user
+};
+
+// `auto` takes CUDA when every node has a GPU for each slot, CPU when no node has any, and refuses
+// what lies between; so does `cuda` with too few. With `one_machine` (the local launcher) the nodes
+// share its GPUs. Errors are kUsage and name the nodes.
+Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,
+                                    bool one_machine);
+
+}  // namespace dslaunch

@@ -1,0 +1,342 @@
+#include "cli/plan/recipe.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/harmless_text.h"
+#include "base/suggest.h"
+#include "trainer/config/recipe_check.h"
+
+namespace dslaunch {
+namespace {
+
+using Json = nlohmann::json;
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kSections = {"model", "data", "run", "engine"};
+
+std::string JoinSections() {
+  std::string list;
+  for (const std::string& section : kSections) list += (list.empty() ? "" : ", ") + section;
+  return list;
+}
+
+// The map at `key` of `parent`, made when missing; nullptr when something else is there.
+Json* Descend(Json& parent, const std::string& key) {
+  Json& child = parent[key];
+  if (child.is_null()) child = Json::object();
+  return child.is_object() ? &child : nullptr;
+}
+
+Result<void> SetPath(Json& recipe, const std::string& path, Json value, const std::string& option) {
+  Json* at = &recipe;
+  size_t begin = 0;
+  while (true) {
+    const size_t dot = std::min(path.find('.', begin), path.size());
+    const std::string key = path.substr(begin, dot - begin);
+    if (key.empty()) {
+      return Error{ExitCode::kUsage,
+                   option + ": write --set key.path=value, such as --set run.seed=7"};
+    }
+    if (dot == path.size()) {
+      (*at)[key] = std::move(value);
+      return {};
+    }
+    at = Descend(*at, key);
+    if (at == nullptr) {
+      return Error{ExitCode::kUsage,
+                   option + ": " + Quoted(path.substr(0, dot)) + " is not a map in this recipe"};
+    }
+    begin = dot + 1;
+  }
+}
+
+Result<void> ApplySet(Json& recipe, const std::string& set, KeyOrigins& origins) {
+  const std::string option = "--set " + Excerpt(set);
+  const size_t equals = set.find('=');
+  if (equals == std::string::npos) {
+    return Error{ExitCode::kUsage,
+                 option + ": write --set key.path=value, such as --set run.seed=7"};
+  }
+  Result<Json> value = ParseYaml(set.substr(equals + 1), option);
+  if (!value) return Error{ExitCode::kUsage, value.error().message};
+  const std::string key = set.substr(0, equals);
+  DSL_TRY(SetPath(recipe, key, *std::move(value), option));
+  origins.AddOption(key, option);
+  return {};
+}
+
+std::string Absolute(const std::string& path, const fs::path& folder) {
+  return (folder / path).lexically_normal().string();
+}
+
+// What is wrong with `text` as JSON, from "line 2, column 7" on; empty: nothing. The YAML parser,
+// which reads it afterwards and knows the places of keys, is of little help with a missing brace.
+std::string JsonSyntaxError(std::string_view text) {
+  const auto keep_nothing = [](int, Json::parse_event_t, Json&) { return false; };
+  try {
+    [[maybe_unused]] const Json nothing = Json::parse(text, keep_nothing);
+    return "";
+  } catch (const Json::exception& error) {
+    const std::string_view reason = error.what();
+    return Excerpt(reason.substr(std::min(reason.find("] ") + 2, reason.size())));
+  }
+}
+
+Result<Json> ReadEngine(const std::string& path, KeyOrigins& origins) {
+  DSL_TRY_ASSIGN(const std::string text, ReadTextFile(path));
+  const std::string json = WithoutComments(text);
+  const std::string source = Excerpt(path);
+  if (!BeginsJsonObject(json)) {
+    return Error{ExitCode::kBadInput,
+                 source +
+                     ": not a DeepSpeed configuration: it must be a JSON object, which begins "
+                     "with '{'"};
+  }
+  if (const std::string wrong = JsonSyntaxError(json); !wrong.empty()) {
+    return Error{ExitCode::kBadInput, source + ": not valid JSON: " + wrong};
+  }
+  KeyPlaces places;
+  DSL_TRY_ASSIGN(Json engine, ParseYaml(json, source, Scalars::kTyped, &places));
+  origins.AddFile("engine", source, places);
+  return engine;
+}
+
+// Puts the file that the user or the recipe names in the place of the engine section. Returns the
+// file's name; empty: none was named.
+Result<std::string> InlineEngine(Json& recipe, const std::string& source,
+                                 const TrainOptions& options, const std::string& cwd,
+                                 KeyOrigins& origins) {
+  std::string path;
+  if (options.deepspeed_config) {
+    path = Absolute(*options.deepspeed_config, cwd);
+  } else if (recipe.contains("engine") && recipe["engine"].is_string()) {
+    path = Absolute(recipe["engine"], fs::path(source).parent_path());
+  } else {
+    return path;
+  }
+  DSL_TRY_ASSIGN(recipe["engine"], ReadEngine(path, origins));
+  return path;
+}
+
+void ApplyPlugin(Json& recipe, const std::string& path, KeyOrigins& origins) {
+  Json& model = recipe["model"];
+  Json plugin = {{"type", "plugin"}, {"path", path}};
+  if (model.is_object() && model.contains("params")) plugin["params"] = model["params"];
+  model = std::move(plugin);
+  for (const char* key : {"model.type", "model.path"}) origins.AddOption(key, "--plugin");
+}
+
+const char* TaskName(TrainOptions::Task task) {
+  switch (task) {
+    case TrainOptions::Task::kTrain:
+      return "train";
+    case TrainOptions::Task::kEvaluate:
+      return "evaluate";
+    case TrainOptions::Task::kPredict:
+      return "predict";
+    case TrainOptions::Task::kPlanMemory:
+      return "plan_memory";
+    case TrainOptions::Task::kPlanPipeline:
+      return "plan_pipeline";
+    case TrainOptions::Task::kComparePrecision:
+      return "compare_precision";
+  }
+  return "";
+}
+
+// An option that sets one key.
+struct KeyOption {
+  const char* option;
+  const char* key;
+  Json value;  // null: not given
+};
+
+std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string& cwd) {
+  const auto given = [](const auto& value) { return value ? Json(*value) : Json(); };
+  const auto path = [&](const std::optional<std::string>& value) {
+    return value ? Json(Absolute(*value, cwd)) : Json();
+  };
+  const bool other_task = options.task != TrainOptions::Task::kTrain;
+  return {
+      {"--steps", "run.steps", given(options.steps)},
+      {"--epochs", "run.epochs", given(options.epochs)},
+      {"--seed", "run.seed", given(options.seed)},
+      {"--data", "data.path", given(options.data)},
+      {"--init_weights", "run.init_weights", path(options.init_weights)},
+      {"--checkpoint_dir", "run.checkpoint_dir", path(options.checkpoint_dir)},
+      {"--save_every", "run.save_every", given(options.save_every)},
+      {"--async_save", "run.async_save", options.async_save ? Json(true) : Json()},
+      {"--resume", "run.resume", given(options.resume)},
+      {"--load_module_only", "run.load_module_only",
+       options.load_module_only ? Json(true) : Json()},
+      {"--export_hf", "run.export_hf", path(options.export_hf)},
+      {"--metrics_jsonl", "run.metrics_jsonl", path(options.metrics_jsonl)},
+      {"--trace", "run.trace", path(options.trace)},
+      {"--profile", "run.profile.enabled", options.profile ? Json(true) : Json()},
+      {"--profile_sort", "run.profile.sort_by", given(options.profile_sort)},
+      {"--pipeline_svg", "run.pipeline_svg", path(options.pipeline_svg)},
+      {"--time_limit", "run.time_limit_s", given(options.time_limit_s)},
+      {"--deterministic", "run.deterministic", options.deterministic ? Json(true) : Json()},
+      {"--output", "run.predictions", path(options.output)},
+      {"--prompt", "run.prompt", given(options.prompt)},
+      {"--max_new_tokens", "run.max_new_tokens", given(options.max_new_tokens)},
+      {"--temperature", "run.temperature", given(options.temperature)},
+      {"--top_k", "run.top_k", given(options.top_k)},
+      {"--eval_only", "run.mode", other_task ? Json(TaskName(options.task)) : Json()},
+  };
+}
+
+Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::string& cwd,
+                          KeyOrigins& origins) {
+  if (options.plugin) ApplyPlugin(recipe, Absolute(*options.plugin, cwd), origins);
+  for (const KeyOption& item : KeyOptions(options, cwd)) {
+    if (item.value.is_null()) continue;
+    DSL_TRY(SetPath(recipe, item.key, item.value, item.option));
+    origins.AddOption(item.key, item.option);
+  }
+  if (options.steps) recipe["run"].erase("epochs");
+  if (options.epochs) recipe["run"].erase("steps");
+  for (const std::string& set : options.sets) DSL_TRY(ApplySet(recipe, set, origins));
+  for (const auto& [name, given] : {std::pair("--save_every", options.save_every.has_value()),
+                                    std::pair("--resume", options.resume.has_value()),
+                                    std::pair("--async_save", options.async_save),
+                                    std::pair("--load_module_only", options.load_module_only)}) {
+    if (!given || recipe["run"].contains("checkpoint_dir")) continue;
+    return Error{ExitCode::kUsage,
+                 std::string(name) + " needs --checkpoint_dir, the folder of the checkpoints"};
+  }
+  if (recipe.contains("engine") && recipe["engine"].is_string()) {
+    return Error{ExitCode::kUsage, "--set engine: name a file with --deepspeed_config FILE"};
+  }
+  return {};
+}
+
+std::string BuiltInNames(const std::vector<std::string>& dirs) {
+  std::vector<std::string> names;
+  for (const std::string& dir : dirs) {
+    std::error_code error;
+    for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+      if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list.empty() ? "none found" : list;
+}
+
+std::optional<fs::path> FindBuiltIn(const std::string& name, const std::vector<std::string>& dirs) {
+  if (name.find('/') != std::string::npos) return std::nullopt;
+  for (const std::string& dir : dirs) {
+    std::error_code error;
+    const fs::path path = fs::path(dir) / (name + ".yaml");
+    if (fs::exists(path, error)) return path;
+  }
+  return std::nullopt;
+}
+
+// Which file, and what to tell the user when nobody chose it.
+struct Choice {
+  fs::path path;
+  std::string notice;
+};
+
+Result<Choice> ChooseFile(const RecipeRequest& request) {
+  std::error_code error;
+  std::string name;
+  if (request.options.recipe) {
+    name = *request.options.recipe;
+    const fs::path path = fs::path(request.cwd) / name;
+    if (!name.empty() && fs::exists(path, error) && !fs::is_directory(path, error))
+      return Choice{path, ""};
+  } else {
+    const fs::path path = fs::path(request.cwd) / kDefaultRecipeFile;
+    if (fs::exists(path, error)) return Choice{path, "no recipe named: taking ./dslaunch.yaml"};
+    name = kDefaultRecipe;
+  }
+  if (const auto path = FindBuiltIn(name, request.recipe_dirs)) {
+    if (request.options.recipe) return Choice{*path, ""};
+    return Choice{*path, "no recipe named: taking the built-in " + name};
+  }
+  return Error{ExitCode::kBadInput, "recipe " + Quoted(name) +
+                                        ": no such file, and no built-in recipe of that name; "
+                                        "built-in: " +
+                                        BuiltInNames(request.recipe_dirs)};
+}
+
+}  // namespace
+
+Result<void> CheckSections(const Json& recipe, const std::string& source) {
+  if (!recipe.is_object()) {
+    return Error{
+        ExitCode::kBadInput,
+        source + ": not a recipe: its top level must be a map with the keys " + JoinSections()};
+  }
+  std::vector<std::string> known = kSections;
+  known.emplace_back(kLaunchSection);
+  for (const auto& [key, value] : recipe.items()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string near = Nearest(key, known);
+    return Error{ExitCode::kBadInput, source + ": unknown key " + Quoted(key) +
+                                          (near.empty() ? "; a recipe has " + JoinSections()
+                                                        : ", did you mean '" + near + "'?")};
+  }
+  return {};
+}
+
+Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source,
+                                const TrainOptions& options, const std::string& cwd) {
+  LoadedRecipe loaded;
+  loaded.source = source;
+  KeyPlaces places;
+  DSL_TRY_ASSIGN(Json recipe,
+                 ParseYaml(WithoutJsonComments(text), source, Scalars::kTyped, &places));
+  loaded.origins.AddFile("", source, places);
+  DSL_TRY(CheckSections(recipe, source));
+  recipe.erase(kLaunchSection);
+  DSL_TRY_ASSIGN(const std::string engine_file,
+                 InlineEngine(recipe, source, options, cwd, loaded.origins));
+  DSL_TRY(ApplyOptions(recipe, options, cwd, loaded.origins));
+  if (Result<void> checked = CheckSections(recipe, "--set"); !checked) {
+    return Error{ExitCode::kUsage, checked.error().message};
+  }
+  if (recipe.contains(kLaunchSection)) {
+    return Error{ExitCode::kUsage,
+                 "--set launch: give launch options before 'train', such as --num_nodes 2"};
+  }
+  if (!engine_file.empty()) recipe["engine_source"] = engine_file;
+  try {
+    loaded.json = recipe.dump();
+  } catch (const Json::exception&) {
+    return Error{ExitCode::kBadInput, source + ": holds text that is not UTF-8; save it as UTF-8"};
+  }
+  if (loaded.json.size() > kMaxRecipeJsonBytes) {
+    return Error{ExitCode::kBadInput,
+                 source + ": too large: " + std::to_string(loaded.json.size()) +
+                     " bytes as JSON, at most " + std::to_string(kMaxRecipeJsonBytes) + " fit"};
+  }
+  return loaded;
+}
+
+Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
+  DSL_TRY_ASSIGN(const Choice choice, ChooseFile(request));
+  DSL_TRY_ASSIGN(const std::string text, ReadTextFile(choice.path));
+  DSL_TRY_ASSIGN(LoadedRecipe recipe,
+                 ReadRecipe(text, Excerpt(choice.path.string()), request.options, request.cwd));
+  recipe.notice = choice.notice;
+  return recipe;
+}
+
+Result<void> CheckContent(const LoadedRecipe& recipe, int64_t ranks) {
+  const std::optional<RecipeProblem> problem = CheckRecipe(recipe.json, ranks);
+  if (!problem) return {};
+  std::string key = problem->key;
+  if (!problem->source.empty()) key = key.empty() ? "engine" : "engine." + key;
+  const KeyOrigin origin = recipe.origins.Of(key);
+  return Error{origin.code, origin.place + ": " + problem->said};
+}
+
+}  // namespace dslaunch

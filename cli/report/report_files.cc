@@ -1,0 +1,250 @@
+#include "cli/report/report_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/harmless_text.h"
+
+namespace dslaunch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr size_t kMaxNames = 64;  // categories, kinds, nodes of one start
+constexpr size_t kMaxOperators = 20'000;
+constexpr size_t kMaxStarts = 1000;
+constexpr double kMaxNumber = 1e30;
+constexpr double kMaxWhole = 9e15;  // whole numbers that a double has
+
+// `text` with null in place of each NaN and Infinity that stands outside of strings.
+std::string WithoutNan(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  while (!text.empty()) {
+    size_t size = 1;
+    const auto is_here = [&](std::string_view word) { return text.starts_with(word); };
+    if (in_string && text.front() == '\\') {
+      size = std::min<size_t>(2, text.size());
+    } else if (text.front() == '"') {
+      in_string = !in_string;
+    } else if (!in_string) {
+      for (const std::string_view word : {"NaN", "-Infinity", "Infinity"}) {
+        if (!is_here(word)) continue;
+        out += "null";
+        text.remove_prefix(word.size());
+        size = 0;
+        break;
+      }
+    }
+    out += text.substr(0, size);
+    text.remove_prefix(size);
+  }
+  return out;
+}
+
+// An object, or null for what is none.
+Json ParseObject(std::string_view text) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) json = Json::parse(WithoutNan(text), nullptr, false);
+  return json.is_object() ? json : Json();
+}
+
+const Json& At(const Json& json, const char* key) {
+  static const Json none;
+  if (!json.is_object()) return none;
+  const auto found = json.find(key);
+  return found == json.end() ? none : *found;
+}
+
+// What is too large would overflow in sums, what is too small is nothing.
+double Kept(double number) {
+  if (!(std::abs(number) <= kMaxNumber)) return kNotTold;
+  return std::abs(number) < 1 / kMaxNumber ? 0 : number;
+}
+
+double Number(const Json& json, const char* key) {
+  const Json& value = At(json, key);
+  if (!value.is_number()) return kNotTold;
+  return Kept(value.get<double>());
+}
+
+// Times, sizes and counts, none of which is negative.
+double Amount(const Json& json, const char* key) {
+  const double number = Number(json, key);
+  return number >= 0 ? number : kNotTold;
+}
+
+double AmountOr0(const Json& json, const char* key) {
+  const double number = Amount(json, key);
+  return std::isnan(number) ? 0 : number;
+}
+
+int64_t Whole(const Json& json, const char* key) {
+  return static_cast<int64_t>(std::min(AmountOr0(json, key), kMaxWhole));
+}
+
+std::string Shown(std::string_view text) {
+  std::string line = Excerpt(text, kMaxReportNameBytes);
+  std::ranges::replace(line, '\t', ' ');
+  return line;
+}
+
+std::string Text(const Json& json, const char* key) {
+  const Json& value = At(json, key);
+  return value.is_string() ? Shown(value.get_ref<const std::string&>()) : "";
+}
+
+NamedNumbers Numbers(const Json& json) {
+  NamedNumbers numbers;
+  if (!json.is_object()) return numbers;
+  for (const auto& [name, value] : json.items()) {
+    if (numbers.size() == kMaxNames) break;
+    const double number = value.is_number() ? Kept(value.get<double>()) : kNotTold;
+    if (number >= 0) numbers.emplace_back(Shown(name), number);
+  }
+  return numbers;
+}
+
+void KeepMost(const NamedNumbers& numbers, NamedNumbers& most) {
+  for (const auto& [name, number] : numbers) {
+    const auto found = std::ranges::find(most, name, &NamedNumbers::value_type::first);
+    if (found != most.end())
+      found->second = std::max(found->second, number);
+    else if (most.size() < kMaxNames)
+      most.emplace_back(name, number);
+  }
+}
+
+MetricsPoint ToPoint(const Json& json) {
+  MetricsPoint point;
+  point.step = Whole(json, "step");
+  point.step_s = Amount(json, "step_s");
+  point.compute_s = Amount(json, "compute_s");
+  point.data_epoch = Amount(json, "epoch");
+  point.loss = Number(json, "loss");
+  point.loss_is_bad = json.contains("loss") && std::isnan(point.loss);
+  point.lr = Number(json, "lr");
+  point.grad_norm = Amount(json, "grad_norm");
+  point.loss_scale = Amount(json, "loss_scale");
+  const Json& skipped = At(json, "skipped");
+  point.skipped = skipped.is_boolean() ? skipped.get<bool>() : AmountOr0(json, "skipped") > 0;
+  point.samples_per_s = Amount(json, "samples_per_s");
+  point.tokens_per_s = Amount(json, "tokens_per_s");
+  point.mfu = Amount(json, "mfu");
+  return point;
+}
+
+// Every line that ends, as an object; the number of those that are none.
+size_t ForEachObject(std::string_view text, const std::function<void(const Json&)>& take) {
+  size_t bad = 0;
+  for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (line.empty()) continue;
+    const Json json = line.size() <= kMaxLineBytes ? ParseObject(line) : Json();
+    if (json.is_object())
+      take(json);
+    else
+      ++bad;
+  }
+  return bad;
+}
+
+std::vector<std::string> Texts(const Json& json) {
+  std::vector<std::string> texts;
+  if (!json.is_array()) return texts;
+  for (const Json& text : json) {
+    if (texts.size() == kMaxNames) break;
+    if (text.is_string()) texts.push_back(Shown(text.get_ref<const std::string&>()));
+  }
+  return texts;
+}
+
+// Every node tells of the same start and the same restart; the first one counts.
+template <class T>
+void KeepFirst(T one, std::vector<T>& all) {
+  if (all.size() == kMaxStarts) return;
+  const auto place = std::ranges::lower_bound(all, one.attempt, {}, &T::attempt);
+  if (place == all.end() || place->attempt != one.attempt) all.insert(place, std::move(one));
+}
+
+void TakeEvent(const Json& json, JobEvents& events) {
+  const std::string event = Text(json, "event");
+  const double t = AmountOr0(json, "t");
+  const auto attempt = static_cast<uint64_t>(Whole(json, "epoch"));
+  if (event == "started") {
+    KeepFirst(JobEvents::Start{t, attempt, Whole(json, "world_size"), Texts(At(json, "nodes"))},
+              events.starts);
+  } else if (event == "restarting") {
+    KeepFirst(JobEvents::Restart{attempt, Text(At(json, "cause"), "message"), Text(json, "reason")},
+              events.restarts);
+  } else if (event == "end") {
+    events.cause = Text(At(json, "cause"), "message");
+  }
+}
+
+}  // namespace
+
+RankMetrics ReadMetrics(std::string_view text) {
+  RankMetrics metrics;
+  metrics.bad_lines = ForEachObject(text, [&](const Json& json) {
+    const MetricsPoint point = ToPoint(json);
+    if (point.step > 0) metrics.points.push_back(point);
+    KeepMost(Numbers(At(json, "memory")), metrics.memory);
+  });
+  return metrics;
+}
+
+std::optional<RunFacts> ReadRunFacts(std::string_view text) {
+  const Json json = ParseObject(text);
+  if (!json.is_object()) return std::nullopt;
+  RunFacts facts;
+  facts.model = Text(json, "model");
+  facts.dtype = Text(json, "dtype");
+  facts.parameters = Amount(json, "parameters");
+  facts.world_size = Amount(json, "world_size");
+  facts.zero_stage = Amount(json, "zero_stage");
+  facts.flops_per_step = Amount(json, "flops_per_step");
+  facts.memory_plan = Numbers(At(json, "memory_plan"));
+  return facts;
+}
+
+std::optional<RankProfile> ReadRankProfile(std::string_view text) {
+  const Json json = ParseObject(text);
+  if (!json.is_object()) return std::nullopt;
+  RankProfile profile;
+  profile.steps = std::max(1.0, AmountOr0(json, "steps"));
+  profile.wall_s = Amount(json, "wall_s");
+  if (const Json& operators = At(json, "operators"); operators.is_array()) {
+    for (const Json& one : operators) {
+      if (profile.operators.size() == kMaxOperators) break;
+      if (!one.is_object()) continue;
+      profile.operators.push_back({Text(one, "name"), AmountOr0(one, "calls"),
+                                   AmountOr0(one, "self_s"), Number(one, "self_bytes")});
+    }
+  }
+  const Json& communication = At(json, "communication");
+  profile.communication_s = Amount(communication, "total_s");
+  profile.hidden_s = Amount(communication, "hidden_s");
+  if (const Json& kinds = At(communication, "kinds"); kinds.is_array()) {
+    for (const Json& one : kinds) {
+      if (profile.kinds.size() == kMaxNames) break;
+      if (!one.is_object()) continue;
+      profile.kinds.push_back({Text(one, "name"), AmountOr0(one, "calls"), AmountOr0(one, "bytes"),
+                               AmountOr0(one, "s")});
+    }
+  }
+  return profile;
+}
+
+JobEvents ReadJobEvents(std::string_view text) {
+  JobEvents events;
+  events.bad_lines = ForEachObject(text, [&](const Json& json) { TakeEvent(json, events); });
+  return events;
+}
+
+}  // namespace dslaunch

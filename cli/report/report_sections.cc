@@ -1,0 +1,183 @@
+#include "cli/report/report_sections.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/count.h"
+#include "cli/report/report_facts.h"
+#include "cli/report/report_html.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kSmoothFrom = 150;  // points, from which a line is smoothed
+constexpr double kLogFrom = 50;      // largest over smallest, from which an axis is logarithmic
+
+std::string WholeNumber(double value) {
+  return value == std::floor(value) && value < 1e9 ? std::to_string(static_cast<int64_t>(value))
+                                                   : ShortNumber(value);
+}
+
+bool HasWindows(const ReportData& data) { return !WindowsOf(data).empty(); }
+
+const std::string& NoMetrics() {
+  static const std::string text =
+      "No rank has left a metrics.jsonl. dslaunch train writes it from its first steps on; another "
+      "program may write it into the folder that DSLAUNCH_RANK_DIR names.";
+  return text;
+}
+
+// A plot of one number of rank 0, if it told it.
+Plot PlotOf(const ReportData& data, const std::string& title, double MetricsPoint::*number) {
+  Plot plot;
+  plot.title = title + " by step";
+  plot.marks = MarksOf(data);
+  Pieces pieces = PiecesOf(data, number);
+  if (!pieces.empty()) plot.lines.push_back({.name = title, .pieces = std::move(pieces)});
+  return plot;
+}
+
+// The raw line fades behind a smooth one where it is long.
+void Smooth(Plot& plot) {
+  Plot::Line& raw = plot.lines.front();
+  size_t points = 0;
+  for (const auto& piece : raw.pieces) points += piece.size();
+  if (points < kSmoothFrom) return;
+  Plot::Line smooth = raw;
+  for (auto& piece : smooth.pieces) piece = Smoothed(piece, points / 60);
+  raw.faint = true;
+  raw.name.clear();
+  plot.lines.push_back(std::move(smooth));
+}
+
+PlotScale LogWhereWide(const Pieces& pieces) {
+  double low = INFINITY, high = 0;
+  for (const auto& piece : pieces) {
+    for (const auto& [x, y] : piece) {
+      low = std::min(low, y);
+      high = std::max(high, y);
+    }
+  }
+  return low > 0 && high > low * kLogFrom ? PlotScale::kLog10 : PlotScale::kLinear;
+}
+
+std::string OneNumberSection(const ReportData& data, const std::string& id,
+                             const std::string& heading, double MetricsPoint::*number,
+                             PlotScale scale, const std::string& missing) {
+  Plot plot = PlotOf(data, heading, number);
+  if (plot.lines.empty()) return Missing(id, heading, missing, Width::kThird);
+  plot.width = kThirdWidth;
+  plot.scale = scale;
+  plot.from_zero = true;
+  double most = plot.lines.front().pieces.front().front().second;
+  for (const auto& piece : plot.lines.front().pieces) {
+    for (const auto& [step, value] : piece) most = std::max(most, value);
+  }
+  const std::string lead = "Up to " + ShortNumber(most) + ", at last " +
+                           ShortNumber(plot.lines.front().pieces.back().back().second) + ".";
+  return Card(id, heading, Escaped(lead), PlotHtml(plot), Width::kThird);
+}
+
+}  // namespace
+
+std::string LossSection(const ReportData& data) {
+  Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
+  if (plot.lines.empty()) {
+    return Missing("loss", "Loss",
+                   HasWindows(data) ? "Rank 0 told no loss in its metrics.jsonl." : NoMetrics(),
+                   Width::kWhole);
+  }
+  plot.width = kWholeWidth;
+  plot.height = 300;
+  plot.scale = LogWhereWide(plot.lines.front().pieces);
+  const std::vector<PlotPoint>& last = plot.lines.front().pieces.back();
+  const PlotPoint& first = plot.lines.front().pieces.front().front();
+  std::string lead = (first == last.back() ? "" : "From " + ShortNumber(first.second) + " to ") +
+                     ShortNumber(last.back().second) + " at step " +
+                     std::to_string(static_cast<int64_t>(last.back().first)) + ".";
+  size_t bad = 0;
+  for (const MetricsPoint& window : WindowsOf(data)) bad += window.loss_is_bad ? 1 : 0;
+  if (bad > 0) lead += " " + Count(bad, "window") + " had a loss that was not finite.";
+  Smooth(plot);
+  return Card("loss", "Loss", Escaped(lead), PlotHtml(plot), Width::kWhole);
+}
+
+std::string LearningRateSection(const ReportData& data) {
+  if (!HasWindows(data)) return "";
+  return OneNumberSection(data, "lr", "Learning rate", &MetricsPoint::lr, PlotScale::kLinear,
+                          "Rank 0 told no lr in its metrics.jsonl.");
+}
+
+std::string GradientNormSection(const ReportData& data) {
+  if (!HasWindows(data)) return "";
+  return OneNumberSection(data, "grad_norm", "Gradient norm, before clipping",
+                          &MetricsPoint::grad_norm, PlotScale::kLog10,
+                          "Rank 0 told no grad_norm in its metrics.jsonl.");
+}
+
+std::string LossScaleSection(const ReportData& data) {
+  if (!HasWindows(data)) return "";
+  Plot plot = PlotOf(data, "Loss scale", &MetricsPoint::loss_scale);
+  if (plot.lines.empty()) {
+    return Missing("loss_scale", "Loss scale",
+                   "Rank 0 told no loss_scale in its metrics.jsonl; \"fp16\" in the engine's "
+                   "configuration makes one.",
+                   Width::kThird);
+  }
+  plot.width = kThirdWidth;
+  plot.scale = PlotScale::kLog2;
+  plot.number = WholeNumber;
+  for (const MetricsPoint& window : WindowsOf(data)) {
+    if (window.skipped) plot.crosses.push_back(static_cast<double>(window.step));
+  }
+  std::ranges::sort(plot.crosses);
+  if (plot.crosses.empty() && std::ranges::all_of(plot.lines.front().pieces, [](const auto& piece) {
+        return std::ranges::all_of(piece, [](const PlotPoint& point) { return point.second == 1; });
+      })) {
+    return Missing("loss_scale", "Loss scale",
+                   "The loss was not scaled, and no step was skipped. \"fp16\" in the engine's "
+                   "configuration scales it.",
+                   Width::kThird);
+  }
+  const std::string lead =
+      plot.crosses.empty() ? "No step was skipped."
+                           : "✕ " + Count(plot.crosses.size(), "window") + " with a skipped step.";
+  return Card("loss_scale", "Loss scale", Escaped(lead), PlotHtml(plot), Width::kThird);
+}
+
+std::string ThroughputSection(const ReportData& data) {
+  if (!HasWindows(data)) return "";
+  Plot plot = PlotOf(data, "Throughput", &MetricsPoint::tokens_per_s);
+  const auto is_zero = [](const PlotPoint& point) { return point.second == 0; };
+  const bool has_tokens =
+      !plot.lines.empty() && !std::ranges::all_of(plot.lines.front().pieces.front(), is_zero);
+  if (!has_tokens) plot = PlotOf(data, "Throughput", &MetricsPoint::samples_per_s);
+  if (plot.lines.empty()) {
+    return Missing("throughput", "Throughput",
+                   "Rank 0 told neither tokens_per_s nor samples_per_s in its metrics.jsonl.",
+                   Width::kHalf);
+  }
+  plot.from_zero = true;
+  plot.unit = has_tokens ? "tokens/s" : "samples/s";
+  plot.lines.front().color = 2;
+  return Card("throughput", "Throughput of all ranks", "", PlotHtml(plot), Width::kHalf);
+}
+
+std::string MfuSection(const ReportData& data) {
+  if (!HasWindows(data)) return "";
+  Plot plot = PlotOf(data, "MFU", &MetricsPoint::mfu);
+  const std::string heading = "Model FLOPs utilization (MFU)";
+  if (plot.lines.empty()) {
+    return Missing("mfu", heading,
+                   "Rank 0 told no mfu in its metrics.jsonl, because the peak of the hardware is "
+                   "not known; --set run.peak_tflops=T, of one rank, says it.",
+                   Width::kHalf);
+  }
+  plot.from_zero = true;
+  plot.number = Percent;
+  plot.lines.front().color = 5;
+  return Card("mfu", heading, "", PlotHtml(plot), Width::kHalf);
+}
+
+}  // namespace dslaunch

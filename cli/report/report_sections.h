@@ -1,0 +1,29 @@
+// The sections of a report's page, each an element of HTML with an id; empty when there is nothing
+// to say. Pure but for the time zone.
+#pragma once
+
+#include <string>
+
+#include "cli/report/report_data.h"
+
+namespace dslaunch {
+
+// report_sections.cc: what rank 0 tells along the steps
+std::string LossSection(const ReportData& data);
+std::string LearningRateSection(const ReportData& data);
+std::string GradientNormSection(const ReportData& data);
+std::string LossScaleSection(const ReportData& data);
+std::string ThroughputSection(const ReportData& data);
+std::string MfuSection(const ReportData& data);
+
+// report_step_time.cc
+std::string StepTimeSection(const ReportData& data);
+
+// report_tables.cc
+std::string OperatorsSection(const ReportData& data);
+std::string CommunicationSection(const ReportData& data);
+std::string MemorySection(const ReportData& data);
+std::string StartsSection(const ReportData& data);
+std::string TracesSection(const ReportData& data);
+
+}  // namespace dslaunch

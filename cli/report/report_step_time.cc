@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/count.h"
+#include "cli/report/report_facts.h"
+#include "cli/report/report_html.h"
+#include "cli/report/report_sections.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxRankLines = 8;  // beyond them a band and the slowest
+constexpr size_t kMaxSlowLines = 3;
+constexpr double kBeyond = 1.75;  // times the usual step: such windows leave the plot
+
+std::string NodeOf(const RankPace& pace) { return pace.node.empty() ? "" : " (" + pace.node + ")"; }
+
+std::string PaceLead(const JobPace& pace) {
+  const std::string what = pace.own_work_known ? "own work" : "step";
+  if (pace.ranks.size() < 2) {
+    return Escaped("Only rank " + std::to_string(pace.ranks.front().rank) +
+                   " told its times, so there is nothing to compare it with.");
+  }
+  std::vector<std::string> slow;
+  for (const RankPace& rank : pace.ranks) {
+    if (!rank.straggler) continue;
+    slow.push_back("rank " + std::to_string(rank.rank) + NodeOf(rank) + " takes " +
+                   ShortSeconds(rank.own_s) + ", " + Percent(rank.slower) + " more");
+  }
+  const std::string median =
+      "The median rank's " + what + " takes " + ShortSeconds(pace.median_s) + " in each step";
+  if (slow.empty()) {
+    return Escaped(median + "; no rank takes " + Percent(kStragglerSlower) + " more.");
+  }
+  return Escaped(median + ". ") + "<strong>" +
+         Escaped((slow.size() == 1 ? "A straggler: " : "Stragglers: ") + NameList(slow, "; ", 4) +
+                 ".") +
+         "</strong>" +
+         Escaped(pace.own_work_known ? " The others wait for it at the end of each step." : "");
+}
+
+// A line of each rank, or where they are many what most do, and the slowest.
+void DrawRanks(const ReportData& data, const JobPace& pace, double MetricsPoint::*number,
+               Plot& plot) {
+  if (pace.ranks.size() <= kMaxRankLines) {
+    std::vector<RankPace> ranks = pace.ranks;
+    std::ranges::sort(ranks, {}, &RankPace::rank);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      plot.lines.push_back({.name = "rank " + std::to_string(ranks[i].rank),
+                            .color = static_cast<int>(i),
+                            .pieces = PiecesOf(data, ranks[i].rank, number)});
+    }
+    return;
+  }
+  std::map<double, std::vector<double>> by_step;
+  for (const RankFiles& files : data.ranks) {
+    if (files.attempt != pace.attempt || !files.metrics) continue;
+    for (const MetricsPoint& point : files.metrics->points) {
+      if (!std::isnan(point.*number))
+        by_step[static_cast<double>(point.step)].push_back(point.*number);
+    }
+  }
+  Plot::Line median = {.name = "median rank", .pieces = {{}}};
+  const size_t stride = by_step.size() / 500 + 1;
+  size_t i = 0;
+  for (const auto& [step, times] : by_step) {
+    if (i++ % stride != 0) continue;
+    plot.band.emplace_back(
+        step, std::minmax({*std::ranges::min_element(times), *std::ranges::max_element(times)}));
+    median.pieces.front().emplace_back(step, MedianOf(times));
+  }
+  plot.lines.push_back(std::move(median));
+  for (size_t slow = 0; slow < kMaxSlowLines && pace.ranks[slow].straggler; ++slow) {
+    plot.lines.push_back({.name = "rank " + std::to_string(pace.ranks[slow].rank),
+                          .color = static_cast<int>(slow) + 1,
+                          .pieces = PiecesOf(data, pace.ranks[slow].rank, number)});
+  }
+}
+
+std::string PaceTable(const JobPace& pace) {
+  double longest = 0;
+  for (const RankPace& rank : pace.ranks)
+    longest = std::max({longest, rank.own_s, std::isnan(rank.step_s) ? 0 : rank.step_s});
+  std::string rows;
+  for (size_t i = 0; i < std::min(pace.ranks.size(), kMaxRankRows); ++i) {
+    const RankPace& rank = pace.ranks[i];
+    const double waits = std::isnan(rank.step_s) ? 0 : std::max(rank.step_s - rank.own_s, 0.0);
+    const double scale = longest > 0 ? 1 / longest : 0;
+    rows += "<tr><td class=\"name\">" +
+            Escaped("rank " + std::to_string(rank.rank) + NodeOf(rank)) +
+            (rank.straggler ? " <strong class=\"bad\">straggler</strong>" : "") + "</td>" +
+            Cell(ShortSeconds(rank.own_s));
+    if (pace.own_work_known) rows += Cell(std::isnan(rank.step_s) ? "" : ShortSeconds(waits));
+    rows += Cell(SignedPercent(rank.slower)) + "<td class=\"bars\">" +
+            BarHtml({{rank.own_s * scale, rank.straggler ? "c6" : "c0"}, {waits * scale, "grey"}}) +
+            "</td></tr>";
+  }
+  std::vector<std::string> columns = {"Rank", pace.own_work_known ? " Own work" : " Step"};
+  if (pace.own_work_known) columns.push_back(" Waits");
+  columns.insert(columns.end(), {" Against the median rank", ""});
+  return TableHtml(columns, rows) + MoreText(pace.ranks.size(), kMaxRankRows, "rank");
+}
+
+}  // namespace
+
+std::string StepTimeSection(const ReportData& data) {
+  const std::string heading = "Step time by rank";
+  const std::optional<JobPace> pace = PaceOf(data);
+  if (!pace) {
+    return !WindowsOf(data).empty()
+               ? Missing("step_time", heading,
+                         "No rank told step_s or compute_s in its metrics.jsonl.", Width::kWhole)
+               : "";
+  }
+  double MetricsPoint::*const number =
+      pace->own_work_known ? &MetricsPoint::compute_s : &MetricsPoint::step_s;
+  Plot plot;
+  plot.title = heading;
+  plot.unit = pace->own_work_known ? "own work in a step" : "a step";
+  plot.number = ShortSeconds;
+  plot.width = kWholeWidth;
+  plot.height = 280;
+  plot.from_zero = true;
+  plot.marks = MarksOf(data);
+  plot.y_limit = kBeyond * pace->ranks.front().own_s;
+  DrawRanks(data, *pace, number, plot);
+  size_t beyond = 0;
+  double longest = 0;
+  for (const RankFiles& files : data.ranks) {
+    if (!files.metrics) continue;
+    for (const MetricsPoint& point : files.metrics->points) {
+      if (!(point.*number > plot.y_limit)) continue;
+      ++beyond;
+      longest = std::max(longest, point.*number);
+    }
+  }
+  std::string lead = PaceLead(*pace);
+  if (beyond > 0 && plot.y_limit > 0) {
+    lead += Escaped(" " + Count(beyond, "window") + " took longer than the plot shows, up to " +
+                    ShortSeconds(longest) + ".");
+  }
+  std::string after;
+  if (data.events.starts.size() > 1)
+    after = "<h3>" + Escaped("Medians since start " + std::to_string(pace->attempt)) + "</h3>";
+  else
+    after = "<h3>Medians over the run</h3>";
+  return Card("step_time", heading, lead, PlotHtml(plot) + after + PaceTable(*pace), Width::kWhole);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/count.h"
+#include "cli/report/report_facts.h"
+#include "cli/report/report_html.h"
+#include "cli/report/report_sections.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxOperatorRows = 20;
+constexpr double kSmallShare = 0.001;  // of the time, below which operators are not listed
+constexpr size_t kMaxTraceRows = 16;
+
+constexpr char kNoProfile[] =
+    "No rank was profiled; dslaunch train --profile records a few steps of each.";
+
+}  // namespace
+
+std::string OperatorsSection(const ReportData& data) {
+  const std::string heading = "Time by operator";
+  const std::vector<OperatorRow> operators = OperatorsOf(data);
+  if (operators.empty()) return Missing("operators", heading, kNoProfile, Width::kWhole);
+  double all_s = 0;
+  for (const OperatorRow& row : operators) all_s += row.self_s;
+  const double most = std::max(operators.front().self_s, 1e-9);
+  std::string rows;
+  size_t shown = 0;
+  double shown_s = 0;
+  for (const OperatorRow& row : operators) {
+    if (shown == kMaxOperatorRows || (row.share < kSmallShare && shown > 0)) break;
+    ++shown;
+    shown_s += row.self_s;
+    rows += "<tr><td class=\"name\"><code>" + Escaped(row.name) + "</code></td>" +
+            Cell(ShortNumber(row.calls)) + Cell(ShortSeconds(row.self_s)) +
+            Cell(Percent(row.share)) +
+            Cell(std::isnan(row.self_bytes) ? "" : ShortBytes(row.self_bytes)) +
+            "<td class=\"bars\">" + BarHtml({{row.self_s / most, "c0"}}) + "</td></tr>";
+  }
+  return Card(
+      "operators", heading,
+      Escaped("Self time, without what an operator calls; in one step, mean of the profiled "
+              "ranks. All operators together: " +
+              ShortSeconds(all_s) + "."),
+      TableHtml({"Operator", " Calls", " Self time", " Share", " Allocates", ""}, rows) +
+          MoreText(operators.size(), shown, "operator",
+                   ShortSeconds(std::max(all_s - shown_s, 0.0))),
+      Width::kWhole);
+}
+
+std::string CommunicationSection(const ReportData& data) {
+  const std::string heading = "Communication";
+  const std::optional<CommunicationFacts> facts = CommunicationOf(data);
+  if (!facts) return Missing("communication", heading, kNoProfile, Width::kWhole);
+  if (facts->total_s == 0)
+    return Missing("communication", heading, "The profiled ranks did not communicate.",
+                   Width::kWhole);
+  std::string lead = "Ranks communicate for " + ShortSeconds(facts->total_s);
+  if (facts->step_s > 0) lead += " of each step's " + ShortSeconds(facts->step_s);
+  lead += "; " + Percent(facts->HiddenShare()) + " of it is hidden behind computation, and " +
+          ShortSeconds(facts->total_s - facts->hidden_s) + " in each step is not.";
+  double most = 0;
+  for (const CommunicationFacts::Rank& rank : facts->ranks) most = std::max(most, rank.total_s);
+  std::string ranks;
+  for (size_t i = 0; i < std::min(facts->ranks.size(), kMaxRankRows); ++i) {
+    const CommunicationFacts::Rank& rank = facts->ranks[i];
+    const double shown = rank.total_s - rank.hidden_s;
+    ranks += "<tr>" + Cell("rank " + std::to_string(rank.rank), "name") +
+             Cell(ShortSeconds(rank.total_s)) + Cell(ShortSeconds(rank.hidden_s)) +
+             Cell(rank.total_s > 0 ? Percent(rank.hidden_s / rank.total_s) : "") +
+             "<td class=\"bars\">" + BarHtml({{rank.hidden_s / most, "c2"}, {shown / most, "c1"}}) +
+             "</td></tr>";
+  }
+  std::string kinds;
+  for (size_t i = 0; i < std::min(facts->kinds.size(), kMaxOperatorRows); ++i) {
+    const RankProfile::Communication& kind = facts->kinds[i];
+    kinds += "<tr><td class=\"name\"><code>" + Escaped(kind.kind) + "</code></td>" +
+             Cell(ShortNumber(kind.calls)) + Cell(ShortBytes(kind.bytes)) +
+             Cell(ShortSeconds(kind.s)) +
+             Cell(kind.s > 0 && kind.bytes > 0 ? ShortBytes(kind.bytes / kind.s) + "/s" : "") +
+             "<td class=\"bars\">" + BarHtml({{kind.s / facts->total_s, "c0"}}) + "</td></tr>";
+  }
+  std::string body =
+      "<ul class=\"legend\"><li><i class=\"c2\"></i>hidden behind computation</li>"
+      "<li><i class=\"c1\"></i>the rank waits for it</li></ul>" +
+      TableHtml({"Rank", " In each step", " Hidden", " Share", ""}, ranks) +
+      MoreText(facts->ranks.size(), kMaxRankRows, "rank");
+  if (!kinds.empty()) {
+    body += "<h3>By kind, in one step, mean of the profiled ranks</h3>" +
+            TableHtml({"Kind", " Calls", " Volume", " Time", " Rate", ""}, kinds) +
+            MoreText(facts->kinds.size(), kMaxOperatorRows, "kind");
+  }
+  return Card("communication", heading, Escaped(lead), body, Width::kWhole);
+}
+
+std::string MemorySection(const ReportData& data) {
+  const std::string heading = "Memory by category, predicted and measured";
+  const MemoryFacts memory = MemoryOf(data);
+  if (memory.rows.empty()) {
+    return Missing("memory", heading,
+                   "No rank told its memory. dslaunch train does in metrics.jsonl, activations too "
+                   "with \"memory_breakdown\": true in the engine's configuration; what is "
+                   "predicted comes from run.json.",
+                   Width::kWhole);
+  }
+  double most = 1, predicted = 0, measured = 0;
+  for (const MemoryRow& row : memory.rows) {
+    most = std::fmax(most, std::fmax(row.predicted, row.measured));
+    predicted += std::isnan(row.predicted) ? 0 : row.predicted;
+    measured += std::isnan(row.measured) ? 0 : row.measured;
+  }
+  const auto bytes = [](double number) { return std::isnan(number) ? "" : ShortBytes(number); };
+  const auto against = [](double measured_bytes, double predicted_bytes) {
+    if (!(predicted_bytes > 0) || std::isnan(measured_bytes)) return std::string();
+    const double more = measured_bytes / predicted_bytes - 1;
+    return SignedPercent(more);
+  };
+  const auto part = [&](double number) { return std::isnan(number) ? 0 : number / most; };
+  std::string rows;
+  for (const MemoryRow& row : memory.rows) {
+    rows += "<tr>" + Cell(row.category, "name") + Cell(bytes(row.predicted)) +
+            Cell(bytes(row.measured)) + Cell(against(row.measured, row.predicted)) +
+            "<td class=\"bars\">" + BarHtml({{part(row.predicted), "grey"}}) +
+            BarHtml({{part(row.measured), "c0"}}) + "</td></tr>";
+  }
+  rows += "<tr class=\"total\">" + Cell("all", "name") +
+          Cell(bytes(predicted > 0 ? predicted : kNotTold)) +
+          Cell(bytes(measured > 0 ? measured : kNotTold)) +
+          Cell(against(measured > 0 ? measured : kNotTold, predicted)) +
+          "<td class=\"bars\"></td></tr>";
+  std::string lead = "Of each category the most that any rank had.";
+  if (std::ranges::any_of(memory.rows, [](const MemoryRow& row) {
+        return row.category == "activations" && std::isnan(row.measured);
+      }))
+    lead +=
+        " Activations are measured with \"memory_breakdown\": true in the engine's configuration.";
+  if (predicted == 0) lead += " Nothing was predicted: no rank left a run.json with a memory_plan.";
+  if (measured == 0) lead += " Nothing was measured: no rank told its memory in metrics.jsonl.";
+  return Card(
+      "memory", heading, Escaped(lead),
+      "<ul class=\"legend\"><li><i class=\"grey\"></i>predicted</li><li><i class=\"c0\"></i>"
+      "measured</li></ul>" +
+          TableHtml({"Category", " Predicted", " Measured", " Difference", ""}, rows),
+      Width::kWhole);
+}
+
+std::string StartsSection(const ReportData& data) {
+  if (data.events.starts.size() < 2 && data.events.restarts.empty()) return "";
+  std::string rows;
+  for (const JobEvents::Start& start : data.events.starts) {
+    const auto end =
+        std::ranges::find(data.events.restarts, start.attempt, &JobEvents::Restart::attempt);
+    std::string why;
+    if (end != data.events.restarts.end()) {
+      why = !end->cause.empty() ? end->cause : end->reason;
+    } else if (start.attempt == data.events.starts.back().attempt) {
+      why = data.state;
+    }
+    rows += "<tr>" + Cell(std::to_string(start.attempt)) +
+            Cell(TimeText(static_cast<int64_t>(start.t * 1000))) +
+            Cell(std::to_string(start.world_size)) + Cell(NameList(start.nodes, ", "), "name") +
+            Cell(why, "name") + "</tr>";
+  }
+  return Card("starts", "Starts and restarts", "",
+              TableHtml({" Start", " When", " Ranks", "Nodes", "How it ended"}, rows),
+              Width::kWhole);
+}
+
+std::string TracesSection(const ReportData& data) {
+  std::string rows;
+  size_t traces = 0;
+  for (const RankFiles& files : data.ranks) {
+    if (files.trace_path.empty() || traces++ >= kMaxTraceRows) continue;
+    rows += "<tr>" + Cell("rank " + std::to_string(files.rank), "name") + Cell(files.node, "name") +
+            "<td class=\"name\"><code>" + Escaped(files.trace_path) + "</code></td>" +
+            Cell(ShortBytes(static_cast<double>(files.trace_bytes))) + "</tr>";
+  }
+  if (traces == 0) return "";
+  return Card(
+      "traces", "Traces",
+      "Every operator and message of the profiled steps, for <code>ui.perfetto.dev</code> or "
+      "<code>chrome://tracing</code>.",
+      TableHtml({"Rank", "Node", "File on that node", " Size"}, rows) +
+          MoreText(traces, kMaxTraceRows, "trace"),
+      Width::kWhole);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,177 @@
+#include "cli/session/event_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/signal_name.h"
+#include "cli/plan/secrets.h"
+#include "cli/session/job_summary.h"
+#include "cli/session/summary_json.h"
+#include "proto/contract/job_paths.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
+
+namespace dslaunch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string NameAt(const std::vector<std::string>& names, uint32_t index) {
+  return index < names.size() ? names[index] : "";
+}
+
+Json ToJson(const std::vector<std::string>& names, const pb::Cause& cause) {
+  if (cause.kind() == pb::Cause::NONE) return nullptr;
+  return {{"kind", KindName(ToKind(cause.kind()))},
+          {"node", NameAt(names, cause.node_index())},
+          {"rank", cause.rank() < 0 ? Json(nullptr) : Json(cause.rank())},
+          {"epoch", cause.epoch()},
+          {"exit_code", cause.exit_code()},
+          {"signal_name", cause.signal() == 0 ? Json(nullptr) : Json(SignalName(cause.signal()))},
+          {"message", CauseText(cause, NameAt(names, cause.node_index()))},
+          {"evidence", cause.evidence()}};
+}
+
+Json StartedJson(const std::vector<std::string>& names, const pb::Started& started) {
+  Json members = Json::array();
+  for (const uint32_t index : IndexesOf(started.members(), names.size()))
+    members.push_back(names[index]);
+  return {{"epoch", started.epoch()},
+          {"first_rank", started.first_rank()},
+          {"pids", std::vector<int>(started.pids().begin(), started.pids().end())},
+          {"world_size", started.world_size()},
+          {"nodes", std::move(members)},
+          {"master_addr", started.master_addr()},
+          {"master_port", started.master_port()},
+          {"restarts", started.restart_count()}};
+}
+
+Json WorkerJson(const pb::WorkerEnded& ended) {
+  return {{"epoch", ended.epoch()},
+          {"rank", ended.rank()},
+          {"exit_code", ended.exit_code()},
+          {"signal_name", ended.signal() == 0 ? Json(nullptr) : Json(SignalName(ended.signal()))},
+          {"stopped", ended.stopping()},
+          {"victim", ended.victim()},
+          {"out_of_memory", ended.out_of_memory()},
+          {"core_dumped", ended.core_dumped()},
+          {"evidence", ended.evidence()},
+          {"log", ended.log_path()}};
+}
+
+}  // namespace
+
+EventLog::EventLog(const std::string& folder, std::function<void(const std::string&)> complain)
+    : complain_(std::move(complain)) {
+  if (folder.empty()) return;
+  path_ = folder + "/events.jsonl";
+  std::string failed;
+  int error_number = MakePrivateFolders(folder, failed);
+  if (error_number == 0) {
+    file_.Reset(
+        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (file_) return;
+    error_number = errno;
+  }
+  complained_ = true;
+  complain_("no events are kept: " + path_ + ": " + std::strerror(error_number));
+}
+
+void EventLog::Planned(const std::string& job_id, const LaunchPlan& plan,
+                       const pb::Program& program) {
+  Json nodes = Json::array();
+  for (const PlannedNode& node : plan.nodes)
+    nodes.push_back({{"name", node.name}, {"slots", node.slots}, {"spare", node.spare}});
+  Json environment = Json::object();
+  for (const pb::EnvVar& variable : program.env())
+    environment[variable.name()] = MaskedValue(variable.name(), variable.value());
+  Write("plan", Dump({{"job", job_id},
+                      {"nodes", std::move(nodes)},
+                      {"min_nodes", plan.min_nodes},
+                      {"max_nodes", plan.max_nodes},
+                      {"world_size", plan.world_size},
+                      {"argv", MaskedArguments({program.argv().begin(), program.argv().end()})},
+                      {"cwd", program.cwd()},
+                      {"env", std::move(environment)}}));
+}
+
+void EventLog::Connected(const std::string& node, const std::string& job_dir) {
+  Write("node_connected", Dump({{"node", node}, {"job_dir", job_dir}}));
+}
+
+void EventLog::Failed(const std::string& node, const std::string& message) {
+  Write("node_failed", Dump({{"node", node}, {"message", message}}));
+}
+
+void EventLog::Lost(const std::string& node, const std::string& message) {
+  Write("node_lost", Dump({{"node", node}, {"message", message}}));
+}
+
+void EventLog::Interrupted(const std::string& signal_name) {
+  Write("interrupted", Dump({{"signal_name", signal_name}}));
+}
+
+void EventLog::Told(const std::vector<std::string>& names, size_t node,
+                    const pb::NodeEvent& event) {
+  const auto write = [&](std::string_view what, Json fields) {
+    Json json = {{"node", names[node]}};
+    json.update(fields);
+    Write(what, Dump(json));
+  };
+  switch (event.event_case()) {
+    case pb::NodeEvent::kStarted:
+      return write("started", StartedJson(names, event.started()));
+    case pb::NodeEvent::kRestarting: {
+      const pb::Restarting& restarting = event.restarting();
+      return write("restarting", {{"epoch", restarting.epoch()},
+                                  {"cause", ToJson(names, restarting.cause())},
+                                  {"reason", restarting.reason()},
+                                  {"delay_ms", restarting.delay_ms()}});
+    }
+    case pb::NodeEvent::kWorkerEnded:
+      return write("worker_ended", WorkerJson(event.worker_ended()));
+    case pb::NodeEvent::kNotice:
+      return write("notice", {{"message", event.notice().message()}});
+    case pb::NodeEvent::kOutcome:
+      return write("outcome", {{"epoch", event.outcome().epoch()},
+                               {"cause", ToJson(names, event.outcome().cause())}});
+    case pb::NodeEvent::kDone:
+      return write("node_done", {{"teardown_complete", event.done().teardown_complete()},
+                                 {"processes_left", event.done().left_size()}});
+    default:
+      return;
+  }
+}
+
+void EventLog::Ended(std::string_view closing) { Write("end", std::string(closing)); }
+
+void EventLog::Write(std::string_view event, const std::string& fields) {
+  if (!file_) return;
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  char head[64];
+  std::snprintf(head, sizeof head, "{\"t\":%.3f,\"event\":\"", now);
+  const std::string line = (line_is_open_ ? "\n" : "") + std::string(head) + std::string(event) +
+                           "\"," + fields.substr(1) + "\n";
+  const ssize_t written = ::write(file_.get(), line.data(), line.size());
+  const int error_number = written < 0 ? errno : ENOSPC;
+  if (written == static_cast<ssize_t>(line.size())) {
+    line_is_open_ = false;
+    return;
+  }
+  line_is_open_ = line_is_open_ || written > 0;
+  if (std::exchange(complained_, true)) return;
+  complain_("events are missing in " + path_ + ": " + std::strerror(error_number));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,55 @@
+// What this machine remembers of a job that was started from it: job.json in the job's folder, for
+// `dslaunch ps` and whoever wants to reach the job later.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/launch_options.h"
+
+namespace dslaunch {
+
+struct JobRecord {
+  // How a node is reached; as in NodeTarget.
+  struct Node {
+    std::string name;
+    std::string host;
+    int port = 0;
+    std::string user;
+  };
+
+  std::string job_id;
+  int64_t pid = 0;           // of the front end
+  uint64_t start_ticks = 0;  // when it started, by which a recycled pid is told from it
+  Launcher launcher = Launcher::kLocal;
+  std::vector<std::string> ssh_command;  // --ssh_command; often empty
+  std::vector<Node> nodes;               // in the order of the hostfile
+  std::vector<std::string> argv;         // of the front end
+  std::string cwd;
+  std::string log_dir;  // as each node got it; empty: the user's state folder there
+  int64_t started_unix_ms = 0;
+  int64_t ended_unix_ms = 0;  // 0: not as far as the front end knows
+  int exit_code = 0;          // once it has ended
+
+  // "?" for an index that no node has.
+  std::string NodeName(size_t index) const {
+    return index < nodes.size() ? nodes[index].name : "?";
+  }
+};
+
+// This user's folder on this machine with a folder for each job, named by its job id.
+std::string OwnJobsFolder();
+
+// Writes JOBS_FOLDER/JOB_ID/job.json (0600 in 0700 folders); a reader sees the old content or the
+// new, never half of one. Bytes that are no UTF-8 are replaced. kIo names the path.
+Result<void> WriteJobRecord(const std::string& jobs_folder, const JobRecord& record);
+
+// kBadInput when there is no such job or its record cannot be understood; kIo.
+Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::string& job_id);
+
+// Every job of the folder that can be read, oldest first. Other folders are passed over.
+std::vector<JobRecord> ListJobRecords(const std::string& jobs_folder);
+
+}  // namespace dslaunch

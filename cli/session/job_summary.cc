@@ -1,0 +1,116 @@
+#include "cli/session/job_summary.h"
+
+#include <algorithm>
+#include <set>
+
+namespace dslaunch {
+namespace {
+
+void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobStory& story,
+              JobSummary& summary) {
+  EndCause& first = summary.cause;
+  first.kind = ToKind(cause.kind());
+  first.node = cause.node_index() < plan.nodes.size() ? plan.nodes[cause.node_index()].name : "";
+  first.rank = cause.rank();
+  first.local_rank = cause.local_rank();
+  first.exit_code = cause.exit_code();
+  first.signal = cause.signal();
+  first.message = cause.message();
+  first.core_dumped = cause.core_dumped();
+  first.out_of_memory = cause.out_of_memory();
+  first.evidence = cause.evidence();
+  for (const pb::WorkerEnded& worker : story.workers_ended()) {
+    const bool same_epoch = worker.epoch() == cause.epoch();
+    if (!same_epoch || static_cast<int>(worker.rank()) != cause.rank()) continue;
+    first.core_dumped = worker.core_dumped();
+    first.out_of_memory = first.out_of_memory || worker.out_of_memory();
+    first.last_lines = worker.last_lines();
+    first.log_path = worker.log_path();
+  }
+}
+
+// Those of the last epoch.
+void AddWorkers(const JobEnd& end, const JobStory& story, JobSummary& summary) {
+  const std::set<uint32_t> victims(end.victims.begin(), end.victims.end());
+  std::vector<bool> reported(static_cast<size_t>(summary.world_size));
+  for (const pb::WorkerEnded& worker : story.workers_ended()) {
+    if (worker.epoch() != story.epoch() && story.epoch() != 0) continue;
+    WorkerEnd& one = summary.workers.emplace_back();
+    one.rank = static_cast<int>(worker.rank());
+    one.exit_code = worker.exit_code();
+    one.signal = worker.signal();
+    one.stopping = worker.stopping();
+    one.victim = victims.contains(worker.rank()) && one.rank != summary.cause.rank;
+    if (worker.rank() < reported.size()) reported[worker.rank()] = true;
+  }
+  for (size_t rank = 0; rank < reported.size(); ++rank) {
+    if (reported[rank]) continue;
+    summary.workers.push_back({static_cast<int>(rank), false, 0, 0, false, false});
+  }
+}
+
+void AddNodes(const JobFacts& facts, const JobEnd& end, const std::vector<std::string>& job_dirs,
+              JobSummary& summary) {
+  for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
+    const NodeEnd& node = facts.nodes[i];
+    const bool is_member = std::ranges::count(end.members, i) > 0;
+    summary.nodes.push_back({node.name,
+                             node.absent ? "absent"
+                             : node.done ? "done"
+                                         : "lost",
+                             is_member, job_dirs[i]});
+    if (is_member && summary.logs.empty() && !job_dirs[i].empty())
+      summary.logs = node.name + ":" + job_dirs[i];
+    if (!node.done) continue;
+    for (const pb::LeftProcess& left : node.done->left())
+      summary.left.push_back(
+          {node.name, left.pid(), left.command(), left.state(), left.waits_in()});
+  }
+}
+
+}  // namespace
+
+EndCause::Kind ToKind(pb::Cause::Kind kind) {
+  switch (kind) {
+    case pb::Cause::NONE:
+      return EndCause::Kind::kNone;
+    case pb::Cause::WORKER_EXIT:
+      return EndCause::Kind::kWorkerExit;
+    case pb::Cause::WORKER_SIGNAL:
+      return EndCause::Kind::kWorkerSignal;
+    case pb::Cause::START_FAILED:
+      return EndCause::Kind::kStartFailed;
+    case pb::Cause::NODE_LOST:
+      return EndCause::Kind::kNodeLost;
+    case pb::Cause::TIMED_OUT:
+      return EndCause::Kind::kTimedOut;
+    case pb::Cause::INTERRUPTED:
+      return EndCause::Kind::kInterrupted;
+    case pb::Cause::FRONT_END_LOST:
+      return EndCause::Kind::kFrontEndLost;
+    case pb::Cause::HANG:
+      return EndCause::Kind::kHang;
+    default:
+      return EndCause::Kind::kInternal;
+  }
+}
+
+JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan, const JobStory& story,
+                        const JobEnd& end, const std::vector<std::string>& job_dirs,
+                        Clock::duration duration) {
+  JobSummary summary;
+  summary.job_id = job_id;
+  summary.num_nodes = static_cast<int>(end.members.size());
+  summary.world_size = story.world_size();
+  summary.duration_s = std::chrono::duration<double>(duration).count();
+  summary.exit_code = end.exit_code;
+  summary.remarks = end.remarks;
+  summary.epochs = story.epoch();
+  summary.restarts = story.restarts();
+  AddCause(end.cause, plan, story, summary);
+  AddWorkers(end, story, summary);
+  AddNodes(story.Facts(), end, job_dirs, summary);
+  return summary;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,129 @@
+#include "cli/session/outcome.h"
+
+#include <algorithm>
+
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
+
+namespace dslaunch {
+namespace {
+
+bool IsBad(const pb::Cause& cause) { return cause.kind() != pb::Cause::NONE; }
+
+pb::Cause Lost(const std::vector<NodeEnd>& nodes, uint32_t index) {
+  return MakeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable, LostMessage(nodes[index]));
+}
+
+// What the rendezvous said when all was known; nullptr when no node could pass it on.
+const pb::NodeDone* LastWord(const std::vector<NodeEnd>& nodes) {
+  const auto told = std::ranges::find_if(
+      nodes, [](const NodeEnd& node) { return node.done && node.done->closed(); });
+  return told == nodes.end() ? nullptr : &*told->done;
+}
+
+std::vector<uint32_t> Members(const JobFacts& facts, const pb::NodeDone* last_word) {
+  std::vector<uint32_t> members = facts.members;
+  if (last_word != nullptr && last_word->members().bounds_size() > 0)
+    members = IndexesOf(last_word->members(), facts.nodes.size());
+  if (members.empty()) {
+    for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
+      if (!facts.nodes[i].absent) members.push_back(i);
+    }
+  }
+  std::erase_if(members, [&](uint32_t index) { return index >= facts.nodes.size(); });
+  return members;
+}
+
+// How much a node's word for the cause is worth; 0 is nothing. One that only lost its rendezvous
+// knows less than one that heard the decision, and one that lost the front end knows nothing, for
+// we are here.
+int Worth(const NodeEnd& node) {
+  if (!node.outcome || !IsBad(*node.outcome)) return 0;
+  if (node.outcome->kind() == pb::Cause::FRONT_END_LOST) return 0;
+  return node.outcome->kind() == pb::Cause::NODE_LOST ? 1 : 2;
+}
+
+// A lost node is best explained by its own last words.
+pb::Cause Explained(const pb::Cause& cause, const std::vector<NodeEnd>& nodes) {
+  const uint32_t index = cause.node_index();
+  const bool lost_with_words = cause.kind() == pb::Cause::NODE_LOST && index < nodes.size() &&
+                               !nodes[index].last_words.empty();
+  return lost_with_words ? Lost(nodes, index) : cause;
+}
+
+// A node that is cut off takes the others for lost; we, who hear those and not it, know better.
+bool IsWordOfCutOff(const pb::Cause& cause, const std::vector<NodeEnd>& nodes,
+                    const std::vector<uint32_t>& members) {
+  const uint32_t accused = cause.node_index();
+  return cause.kind() == pb::Cause::NODE_LOST && accused < nodes.size() && nodes[accused].done &&
+         std::ranges::any_of(members, [&](uint32_t index) { return !nodes[index].done; });
+}
+
+pb::Cause FirstCause(const JobFacts& facts, const std::vector<uint32_t>& members,
+                     const pb::NodeDone* last_word) {
+  const std::vector<NodeEnd>& nodes = facts.nodes;
+  if (facts.interrupted) return *facts.interrupted;
+  if (last_word != nullptr && IsBad(last_word->cause()) &&
+      !IsWordOfCutOff(last_word->cause(), nodes, members))
+    return Explained(last_word->cause(), nodes);
+  if (last_word == nullptr) {
+    const auto best =
+        std::ranges::max_element(members, {}, [&](uint32_t index) { return Worth(nodes[index]); });
+    if (best != members.end() && Worth(nodes[*best]) > 0 &&
+        !IsWordOfCutOff(*nodes[*best].outcome, nodes, members))
+      return Explained(*nodes[*best].outcome, nodes);
+  }
+  const auto gone =
+      std::ranges::find_if(members, [&](uint32_t index) { return !nodes[index].done.has_value(); });
+  if (gone != members.end()) return Lost(nodes, *gone);
+  if (last_word != nullptr) return {};
+  for (const uint32_t index : members) {
+    const NodeEnd& node = nodes[index];
+    if (node.outcome && IsBad(*node.outcome)) return *node.outcome;
+  }
+  return {};
+}
+
+// What a node's end adds to the cause; empty: nothing.
+std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
+  const bool is_cause = end.cause.kind() == pb::Cause::NODE_LOST && end.cause.node_index() == index;
+  if (node.absent || is_cause) return "";
+  if (!node.done) return LostMessage(node);
+  const bool is_member = std::ranges::count(end.members, index) > 0;
+  const bool was_refused = !is_member && !node.done->closed() && node.outcome;
+  return was_refused && IsBad(*node.outcome) ? node.outcome->message() : "";
+}
+
+}  // namespace
+
+std::string LostMessage(const NodeEnd& node) {
+  return node.name + " was lost: " + (node.last_words.empty() ? node.lost_reason : node.last_words);
+}
+
+JobEnd DecideJobEnd(const JobFacts& facts) {
+  JobEnd end;
+  const pb::NodeDone* last_word = LastWord(facts.nodes);
+  end.members = Members(facts, last_word);
+  end.cause = FirstCause(facts, end.members, last_word);
+  if (last_word != nullptr)
+    end.victims.assign(last_word->victims().begin(), last_word->victims().end());
+  end.remarks = facts.losses;
+  for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
+    std::string remark = Remark(end, facts.nodes[i], i);
+    if (!remark.empty()) end.remarks.push_back(std::move(remark));
+  }
+  const bool complete = std::ranges::all_of(end.members, [&](uint32_t index) {
+    const std::optional<pb::NodeDone>& done = facts.nodes[index].done;
+    return done && done->teardown_complete() && done->left().empty();
+  });
+  if (!IsBad(end.cause) && !(complete && !end.members.empty())) {
+    end.cause = MakeCause(pb::Cause::TIMED_OUT, 0, ExitCode::kTimedOut,
+                          "every rank ended well, but not every node said that it is empty");
+  }
+  end.exit_code = IsBad(end.cause) ? end.cause.exit_code() : 0;
+  if (IsBad(end.cause))  // never 0 after a failure, nor what a shell sees as 0
+    end.exit_code = FailureCode(end.exit_code, ExitCode::kInternal);
+  return end;
+}
+
+}  // namespace dslaunch

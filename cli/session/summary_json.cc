@@ -1,0 +1,110 @@
+#include "cli/session/summary_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/signal_name.h"
+
+namespace dslaunch {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json SignalJson(int signal_number) {
+  return signal_number == 0 ? Json(nullptr) : Json(SignalName(signal_number));
+}
+
+Json CauseJson(const JobSummary& summary) {
+  const EndCause& cause = summary.cause;
+  if (cause.kind == EndCause::Kind::kNone) return nullptr;
+  const bool of_rank = cause.rank >= 0;
+  Json lines = Json::array();
+  for (const std::string_view line : LastLines(cause.last_lines)) lines.push_back(line);
+  return {{"kind", KindName(cause.kind)},
+          {"node", cause.node},
+          {"rank", of_rank ? Json(cause.rank) : Json(nullptr)},
+          {"local_rank", of_rank ? Json(cause.local_rank) : Json(nullptr)},
+          {"exit_code", cause.exit_code},
+          {"signal", cause.signal},
+          {"signal_name", SignalJson(cause.signal)},
+          {"message", FirstCauseText(summary)},
+          {"evidence", cause.evidence},
+          {"out_of_memory", cause.out_of_memory},
+          {"core_dumped", cause.core_dumped},
+          {"last_lines", std::move(lines)},
+          {"log", cause.log_path}};
+}
+
+Json RankJson(const WorkerEnd& end) {
+  if (!end.reported) return {{"rank", end.rank}, {"reported", false}};
+  return {{"rank", end.rank},
+          {"reported", true},
+          {"exit_code", end.signal == 0 ? Json(end.exit_code) : Json(nullptr)},
+          {"signal_name", SignalJson(end.signal)},
+          {"stopped", end.stopping}};
+}
+
+Json NodeJson(const JobSummary& summary, const NodeSummary& node) {
+  Json left = Json::array();
+  for (const LeftEnd& process : summary.left) {
+    if (process.node != node.name) continue;
+    left.push_back({{"pid", process.pid},
+                    {"command", process.command},
+                    {"state", process.state},
+                    {"waits_in", process.waits_in}});
+  }
+  return {{"name", node.name},
+          {"state", node.state},
+          {"had_ranks", node.member},
+          {"log_dir", node.log_dir},
+          {"left", std::move(left)}};
+}
+
+}  // namespace
+
+const char* KindName(EndCause::Kind kind) {
+  switch (kind) {
+    case EndCause::Kind::kNone:
+      return "none";
+    case EndCause::Kind::kWorkerExit:
+      return "worker_exit";
+    case EndCause::Kind::kWorkerSignal:
+      return "worker_signal";
+    case EndCause::Kind::kStartFailed:
+      return "start_failed";
+    case EndCause::Kind::kNodeLost:
+      return "node_lost";
+    case EndCause::Kind::kTimedOut:
+      return "timed_out";
+    case EndCause::Kind::kInterrupted:
+      return "interrupted";
+    case EndCause::Kind::kFrontEndLost:
+      return "front_end_lost";
+    case EndCause::Kind::kHang:
+      return "hang";
+    case EndCause::Kind::kInternal:
+      return "internal";
+  }
+  return "internal";
+}
+
+std::string SummaryJson(const JobSummary& summary) {
+  std::vector<WorkerEnd> workers = summary.workers;
+  std::ranges::sort(workers, {}, &WorkerEnd::rank);
+  Json victims = Json::array();
+  Json ranks = Json::array();
+  for (const WorkerEnd& end : workers) {
+    if (end.victim) victims.push_back(end.rank);
+    ranks.push_back(RankJson(end));
+  }
+  Json nodes = Json::array();
+  for (const NodeSummary& node : summary.nodes) nodes.push_back(NodeJson(summary, node));
+  const Json json = {{"job", summary.job_id},       {"exit_code", summary.exit_code},
+                     {"cause", CauseJson(summary)}, {"victims", std::move(victims)},
+                     {"ranks", std::move(ranks)},   {"nodes", std::move(nodes)},
+                     {"remarks", summary.remarks},  {"restarts", summary.restarts},
+                     {"epochs", summary.epochs},    {"duration_s", summary.duration_s}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,41 @@
+// A keeper behind a program on this machine: the local agent itself, or an ssh.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "cli/transport/child_process.h"
+#include "cli/transport/hello.h"
+#include "cli/transport/transport.h"
+
+namespace dslaunch {
+
+class ChildLink : public NodeLink {
+ public:
+  ChildLink(std::unique_ptr<ChildProcess> child, std::string address)
+      : child_(std::move(child)), stream_(child_->TakeStream()), address_(std::move(address)) {}
+
+  // The keeper empties its node when its stream ends; a program that is stuck is killed.
+  ~ChildLink() override;
+
+  UniqueFd TakeFd() override { return std::move(stream_); }
+  void Abort(const std::string&) override { child_->ShutStream(); }
+  bool WaitEnd(Deadline deadline) override;
+  std::string StderrTail() const override { return child_->StderrTail(); }
+  std::string Address() const override { return address_; }
+
+  // Reads up to the end of the hello line and not one byte further. The error is a fragment: "did
+  // not say hello in time".
+  Result<void> AwaitHello(HelloScanner& scanner, Deadline deadline);
+
+  ChildProcess& child() { return *child_; }
+
+ private:
+  const std::unique_ptr<ChildProcess> child_;
+  UniqueFd stream_;
+  const std::string address_;
+};
+
+}  // namespace dslaunch

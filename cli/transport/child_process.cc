@@ -1,0 +1,215 @@
+#include "cli/transport/child_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <future>
+#include <thread>
+
+#include "base/harmless_text.h"
+#include "base/pidfd.h"
+#include "base/signal_name.h"
+#include "base/subprocess.h"
+#include "cli/transport/hello.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kEndAfterKill{2000};
+
+Error SystemError(const std::string& step, int error_number) {
+  return Error{ExitCode::kUnavailable, step + ": " + std::strerror(error_number)};
+}
+
+bool IsProgram(const std::string& path) {
+  std::error_code ignored;
+  return ::access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path, ignored);
+}
+
+// By a thread that never ends: its end, not the process's, is what a child's parent-death signal
+// follows.
+SpawnResult SpawnForLife(const SpawnSpec& spec) {
+  struct Spawner {
+    std::mutex mutex;
+    std::condition_variable wanted;
+    std::deque<std::packaged_task<SpawnResult()>> tasks;
+
+    void Run() {
+      std::unique_lock lock(mutex);
+      while (true) {
+        wanted.wait(lock, [this] { return !tasks.empty(); });
+        std::packaged_task<SpawnResult()> task = std::move(tasks.front());
+        tasks.pop_front();
+        lock.unlock();
+        task();
+        lock.lock();
+      }
+    }
+  };
+  static Spawner* const spawner = [] {
+    auto* const made = new Spawner;
+    std::thread([made] { made->Run(); }).detach();
+    return made;
+  }();
+  std::packaged_task<SpawnResult()> task([&spec] { return Spawn(spec); });
+  std::future<SpawnResult> result = task.get_future();
+  {
+    const std::lock_guard lock(spawner->mutex);
+    spawner->tasks.push_back(std::move(task));
+  }
+  spawner->wanted.notify_one();
+  return result.get();
+}
+
+}  // namespace
+
+std::string FindProgram(const std::string& name) {
+  std::error_code ignored;
+  if (name.find('/') != std::string::npos) {
+    return IsProgram(name) ? std::filesystem::absolute(name, ignored).string() : "";
+  }
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+  while (!name.empty()) {
+    const size_t colon = rest.find(':');
+    const std::filesystem::path folder(rest.substr(0, colon));
+    const std::string candidate = std::filesystem::absolute(folder / name, ignored).string();
+    if (IsProgram(candidate)) return candidate;
+    if (colon == std::string_view::npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  return "";
+}
+
+Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vector<std::string>& argv,
+                                                          Fate fate, int pass_fd) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    return SystemError("socketpair", errno);
+  UniqueFd ours(ends[0]);
+  const UniqueFd theirs(ends[1]);
+  UniqueFd stderr_file(::memfd_create("child-stderr", MFD_CLOEXEC));
+  if (!stderr_file) return SystemError("memfd_create", errno);
+  ::fcntl(stderr_file.get(), F_SETFL, O_APPEND);
+  SpawnSpec spec;
+  spec.executable = argv.front();
+  spec.argv = argv;
+  spec.env = CurrentEnvironment();
+  spec.stdin_fd = theirs.get();
+  spec.stdout_fd = theirs.get();
+  spec.stderr_fd = stderr_file.get();
+  spec.pass_fd = pass_fd;
+  spec.own_session = true;
+  spec.parent_death_signal = fate == Fate::kEndsWithUs ? SIGTERM : 0;
+  const SpawnResult spawned = fate == Fate::kEndsWithUs ? SpawnForLife(spec) : Spawn(spec);
+  if (spawned.pid < 0) return SystemError(spawned.failure.step, spawned.failure.error_number);
+  return std::unique_ptr<ChildProcess>(
+      new ChildProcess(spawned.pid, std::move(ours), std::move(stderr_file)));
+}
+
+ChildProcess::ChildProcess(pid_t pid, UniqueFd stream, UniqueFd stderr_file)
+    : pid_(pid),
+      pidfd_(PidfdOpen(pid)),
+      stream_(std::move(stream)),
+      watchdog_(::fcntl(stream_.get(), F_DUPFD_CLOEXEC, 0)),
+      stderr_file_(std::move(stderr_file)) {}
+
+ChildProcess::~ChildProcess() {
+  Signal(SIGKILL);
+  WaitEnd(Deadline::After(kEndAfterKill));
+}
+
+void ChildProcess::ShutStream() {
+  const std::lock_guard lock(mutex_);
+  if (!watchdog_) return;
+  ::shutdown(watchdog_.get(), SHUT_RDWR);
+  watchdog_.Reset();
+}
+
+std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
+  pollfd ended{pidfd_.get(), POLLIN, 0};
+  int polled = 0;
+  do {
+    polled = ::poll(&ended, 1, deadline.PollMs());
+  } while (polled < 0 && errno == EINTR);
+  if (polled <= 0) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (!reaped_) reaped_ = ::waitpid(pid_, &status_, 0) == pid_;
+  return status_;
+}
+
+void ChildProcess::Signal(int signal_number) {
+  const std::lock_guard lock(mutex_);
+  if (!reaped_) PidfdSendSignal(pidfd_.get(), signal_number);
+}
+
+void ChildProcess::SignalGroup(int signal_number) {
+  const std::lock_guard lock(mutex_);
+  if (!reaped_) ::kill(-pid_, signal_number);  // its session leads its own group
+}
+
+std::string ChildProcess::StderrTail(size_t max_bytes) const {
+  struct stat status {};
+  ::fstat(stderr_file_.get(), &status);
+  const off_t from = std::max<off_t>(0, status.st_size - static_cast<off_t>(max_bytes));
+  std::string tail(static_cast<size_t>(status.st_size - from), '\0');
+  const ssize_t n = ::pread(stderr_file_.get(), tail.data(), tail.size(), from);
+  tail.resize(static_cast<size_t>(std::max<ssize_t>(0, n)));
+  return tail;
+}
+
+std::string EndInWords(int wait_status) {
+  return WIFSIGNALED(wait_status) ? "killed by " + SignalName(WTERMSIG(wait_status))
+                                  : "exit status " + std::to_string(WEXITSTATUS(wait_status));
+}
+
+Result<std::string> RunForOutput(const std::vector<std::string>& argv, Deadline deadline,
+                                 size_t max_bytes) {
+  Result<std::unique_ptr<ChildProcess>> child =
+      ChildProcess::Start(argv, ChildProcess::Fate::kEndsWithUs);
+  if (!child) {
+    return Error{child.error().code,
+                 Quoted(argv.front()) + " cannot be started: " + child.error().message};
+  }
+  const UniqueFd stream = (*child)->TakeStream();
+  ::shutdown(stream.get(), SHUT_WR);
+  std::string output;
+  std::array<char, 16384> bytes;
+  while (true) {
+    pollfd ready{stream.get(), POLLIN, 0};
+    const int polled = ::poll(&ready, 1, deadline.PollMs());
+    if (polled < 0 && errno == EINTR) continue;
+    if (polled <= 0) break;
+    const ssize_t n = ::recv(stream.get(), bytes.data(), bytes.size(), 0);
+    if (n <= 0) break;
+    output.append(bytes.data(), static_cast<size_t>(n));
+    if (output.size() > max_bytes) output.resize(max_bytes);
+  }
+  const std::optional<int> status = (*child)->WaitEnd(deadline);
+  if (!status) {
+    return Error{ExitCode::kTimedOut, Quoted(argv.front()) + " did not end in time"};
+  }
+  if (*status != 0) {
+    const std::string said = OneLine((*child)->StderrTail(), 512);
+    return Error{ExitCode::kUnavailable, Quoted(argv.front()) + " ended with " +
+                                             EndInWords(*status) +
+                                             (said.empty() ? "" : "; it said: " + said)};
+  }
+  return output;
+}
+
+}  // namespace dslaunch

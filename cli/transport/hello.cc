@@ -1,0 +1,85 @@
+#include "cli/transport/hello.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/build_id.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxBuildIdBytes = 128;
+constexpr size_t kMaxShownBytes = 512;
+
+bool IsLowerHex(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+}  // namespace
+
+HelloScanner::HelloScanner(std::string_view nonce)
+    : prefix_(std::string(kHelloMagic).append(nonce).append(" ")) {}
+
+HelloScanner::State HelloScanner::Feed(std::string_view bytes) {
+  if (state_ != State::kNeedMore) return state_;
+  if (!in_line_) {
+    // The prefix may straddle two feeds.
+    const size_t from = buffer_.size() - std::min(buffer_.size(), prefix_.size() - 1);
+    buffer_.append(bytes);
+    const size_t at = buffer_.find(prefix_, from);
+    if (std::min(at, buffer_.size()) > kMaxNoiseBytes + prefix_.size()) {
+      return Fail("more than 64 KiB came before it");
+    }
+    if (at == std::string::npos) return state_;
+    in_line_ = true;
+    line_ = buffer_.substr(at + prefix_.size());
+    buffer_.resize(at);
+  } else {
+    line_.append(bytes);
+  }
+  const size_t end = line_.find('\n');
+  if (std::min(end, line_.size()) > kMaxBuildIdBytes) return Fail("its build id is too long");
+  if (end == std::string::npos) return state_;
+  build_id_ = line_.substr(0, end);
+  if (!IsLowerHex(build_id_)) return Fail("its build id is not a hexadecimal number");
+  leftover_ = line_.substr(end + 1);
+  return state_ = State::kFound;
+}
+
+HelloScanner::State HelloScanner::Fail(std::string reason) {
+  reason_ = std::move(reason);
+  return state_ = State::kFailed;
+}
+
+std::string HelloScanner::Skipped() const { return OneLine(buffer_, kMaxShownBytes); }
+
+std::string MakeNonce() {
+  unsigned char bits[16];
+  while (::getrandom(bits, sizeof bits, 0) != sizeof bits) {
+  }
+  std::string hex;
+  for (const unsigned char byte : bits) {
+    char pair[3];
+    std::snprintf(pair, sizeof pair, "%02x", byte);
+    hex += pair;
+  }
+  return hex;
+}
+
+std::string OneLine(std::string_view text, size_t max_bytes) {
+  std::string line;
+  for (const char c : text) {
+    if (line.size() >= max_bytes) break;
+    if (c > ' ' && c <= '~') {
+      line += c;
+    } else if (!line.empty() && line.back() != ' ') {
+      line += ' ';
+    }
+  }
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
+}
+
+}  // namespace dslaunch

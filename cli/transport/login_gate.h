@@ -1,0 +1,71 @@
+// How many SSH logins are under way at once. An sshd turns away what is more than its MaxStartups,
+// and a bastion is one sshd for many nodes.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/deadline.h"
+
+namespace dslaunch {
+
+// Thread-safe.
+class LoginGate {
+ public:
+  static constexpr size_t kPerSshd = 8;
+  static constexpr size_t kInTotal = 64;
+  // A login that takes longer keeps nobody else waiting: a host that never answers costs the others
+  // this much once, not its whole time-out.
+  static constexpr milliseconds kCountsFor{3000};
+
+  // A login under way, until destroyed. Must not outlive the gate.
+  class Turn {
+   public:
+    Turn(LoginGate* gate, uint64_t id) : gate_(gate), id_(id) {}
+    Turn(Turn&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)), id_(other.id_) {}
+    Turn& operator=(Turn&&) = delete;
+    ~Turn() {
+      if (gate_ != nullptr) gate_->Leave(id_);
+    }
+
+   private:
+    LoginGate* gate_;
+    uint64_t id_;
+  };
+
+  // The one that this process's logins share. Never destroyed.
+  static LoginGate& Shared();
+
+  // Waits until a login to this sshd (any name that tells it from others) may begin. nullopt when
+  // `deadline` comes first.
+  std::optional<Turn> Enter(const std::string& sshd, Deadline deadline);
+
+  // This sshd turned a login away: from now on half as many as before are tried at once.
+  void OnTurnedAway(const std::string& sshd);
+
+  // How many are tried at once with this sshd.
+  size_t LimitFor(const std::string& sshd) const;
+
+ private:
+  struct Login {
+    std::string sshd;
+    Clock::time_point began;
+  };
+
+  void Leave(uint64_t id);
+  size_t LimitLocked(const std::string& sshd) const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  std::map<uint64_t, Login> logins_;
+  std::map<std::string, size_t> limits_;  // where it is not kPerSshd
+  uint64_t next_id_ = 0;
+};
+
+}  // namespace dslaunch

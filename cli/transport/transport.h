@@ -1,0 +1,60 @@
+// The seam between the front end and the ways to reach a node. A transport starts `dslaunch-agent`
+// on a node and hands back a byte stream to it; everything above is the same for all transports.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+
+// A node as the hostfile names it.
+struct NodeTarget {
+  std::string name;  // as the user wrote it; in every message
+  std::string host;  // host name, alias in ssh_config, or address
+  int port = 0;      // 0: ssh_config's or 22
+  std::string user;  // empty: ssh_config's or the caller's
+};
+
+// A running keeper on a node. Thread-safe but for TakeFd.
+class NodeLink {
+ public:
+  // Aborts what still runs over it.
+  virtual ~NodeLink() = default;
+
+  // The connected stream socket to the agent's gRPC server, just behind the hello line. Once.
+  virtual UniqueFd TakeFd() = 0;
+
+  // The watchdog's hand: shuts the stream at once, so that anything blocked on it returns. The
+  // keeper sees end of file and empties its node. `why` is for the log.
+  virtual void Abort(const std::string& why) = 0;
+
+  // After the stream was closed: waits until the keeper has ended. False when the deadline came
+  // first.
+  virtual bool WaitEnd(Deadline deadline) = 0;
+
+  // The last 4 KiB of what the far side wrote to stderr, for error messages.
+  virtual std::string StderrTail() const = 0;
+
+  // The numeric address at which this node was reached.
+  virtual std::string Address() const = 0;
+
+  // The numeric address of this machine as that node reached it; empty: it did not.
+  virtual std::string OwnAddress() const { return ""; }
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Reaches the node, starts its keeper and agent, and checks their hello line. Blocks until
+  // `deadline` at most; called from one thread per node at once. Errors name the node, the step
+  // that failed and the way out.
+  virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,
+                                                    Deadline deadline) = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,182 @@
+#include "cli/transport/transport_ssh.h"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "cli/transport/child_process.h"
+#include "cli/transport/ssh_bootstrap.h"
+#include "cli/transport/transport_ssh_command.h"
+
+namespace dslaunch {
+namespace {
+
+// Beyond the deadline, for the session's own message to arrive: it is better than what is known
+// outside.
+constexpr milliseconds kMessageGrace{200};
+
+}  // namespace
+
+// Shared with the session's thread, which outlives its link only when it is stuck in the resolver
+// or in an ssh-agent that does not answer.
+struct SshLink::State {
+  NodeTarget target;
+  SshOptions options;
+  StartFn start;
+  Deadline deadline = Deadline::After(milliseconds(0));
+  SshControl control;
+  UniqueFd stop;   // eventfd
+  UniqueFd inner;  // the pump's end of the socketpair
+  UniqueFd outer;  // TakeFd()'s
+  TailBuffer stderr_tail;
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  // Guarded by mutex.
+  std::optional<Result<void>> opened;
+  std::string address;
+  std::optional<PumpEnd> end;
+
+  Deadline By() const { return Deadline::At(deadline.when() + milliseconds(control.granted_ms)); }
+  void RequestStop() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(stop.get(), &one, sizeof one);
+  }
+  void SetOpened(Result<void> result, const std::string& reached) {
+    const std::lock_guard lock(mutex);
+    opened = std::move(result);
+    address = reached;
+    changed.notify_all();
+  }
+  void SetEnd(PumpEnd how) {
+    const std::lock_guard lock(mutex);
+    end = std::move(how);
+    changed.notify_all();
+  }
+};
+
+SshLink::SshLink(std::shared_ptr<State> state, std::thread thread)
+    : state_(std::move(state)), thread_(std::move(thread)) {}
+
+Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const SshOptions& options,
+                                               StartFn start, Deadline deadline,
+                                               SshControl* outer) {
+  auto state = std::make_shared<State>();
+  state->target = target;
+  state->options = options;
+  state->start = std::move(start);
+  state->deadline = deadline;
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return Error{ExitCode::kUnavailable, "node '" + target.name +
+                                             "': socketpair: " + std::strerror(errno) +
+                                             "; raise the limit on open files (ulimit -n)"};
+  }
+  state->inner.Reset(ends[0]);
+  state->outer.Reset(ends[1]);
+  state->stop.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!state->stop) {
+    return Error{ExitCode::kUnavailable, "node '" + target.name +
+                                             "': eventfd: " + std::strerror(errno) +
+                                             "; raise the limit on open files (ulimit -n)"};
+  }
+  state->control.stop_fd = state->stop.get();
+  state->control.on_step = options.on_step;
+  state->control.outer = outer;
+  std::unique_ptr<SshLink> link(new SshLink(state, std::thread([state] { Run(state); })));
+
+  std::unique_lock lock(state->mutex);
+  const auto has_answer = [&] { return state->opened.has_value(); };
+  while (!has_answer()) {
+    if (outer != nullptr) {
+      state->changed.wait(lock, has_answer);
+      break;
+    }
+    const Deadline by = state->By();
+    state->changed.wait_until(lock, by.when() + kMessageGrace, has_answer);
+    if (has_answer() || state->By().when() > by.when()) continue;
+    link->thread_.detach();  // the destructor tells it to stop
+    return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
+                                             "): " + TimedOutAt(state->control.step)};
+  }
+  if (!state->opened->ok()) {
+    const Error error = state->opened->error();
+    lock.unlock();
+    return error;
+  }
+  lock.unlock();
+  return link;
+}
+
+void SshLink::Run(const std::shared_ptr<State>& state) {
+  Result<std::unique_ptr<SshSession>> session =
+      SshSession::Open(state->target, state->options, state->deadline, state->control);
+  if (!session) return state->SetOpened(session.error(), "");
+  state->control.Begin(SshStep::kStartAgent);
+  Result<std::unique_ptr<SshStream>> stream =
+      state->start(**session, state->stderr_tail, state->By());
+  if (!stream) return state->SetOpened(stream.error(), "");
+  state->control.Begin(SshStep::kRunning);
+  state->SetOpened({}, (*session)->address());
+  SshPump pump(**session, **stream, state->inner.get());
+  state->SetEnd(pump.Run());
+  pump.Finish();
+}
+
+SshLink::~SshLink() {
+  state_->RequestStop();
+  if (thread_.joinable()) thread_.join();
+}
+
+UniqueFd SshLink::TakeFd() { return std::move(state_->outer); }
+
+void SshLink::Abort(const std::string&) { ::shutdown(state_->inner.get(), SHUT_RDWR); }
+
+bool SshLink::WaitEnd(Deadline deadline) {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait_until(lock, deadline.when(), [this] { return state_->end.has_value(); });
+  return state_->end.has_value() && state_->end->closed_by_node;
+}
+
+std::string SshLink::StderrTail() const { return state_->stderr_tail.Get(); }
+
+std::string SshLink::Address() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->address;
+}
+
+std::optional<PumpEnd> SshLink::End() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->end;
+}
+
+Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command) {
+  SshOptions options;
+  options.command = ssh_command;
+  if (ssh_command.empty()) return options;
+  options.command.front() = FindProgram(ssh_command.front());
+  if (!options.command.front().empty()) return options;
+  return Error{ExitCode::kUsage, "--ssh_command: there is no program '" + ssh_command.front() +
+                                     "' in PATH; give its path"};
+}
+
+Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
+                                                        Deadline deadline) {
+  if (!options_.command.empty())
+    return SshCommandTransport(agent_, options_, role_).Connect(target, deadline);
+  // By value: a thread that is stuck may outlive this transport.
+  auto start = [agent = agent_, role = role_](SshSession& session, TailBuffer& stderr_tail,
+                                              Deadline by) {
+    return StartAgent(session, agent, role, stderr_tail, by);
+  };
+  DSL_TRY_ASSIGN(std::unique_ptr<SshLink> link,
+                 SshLink::Open(target, options_, std::move(start), deadline));
+  return std::unique_ptr<NodeLink>(std::move(link));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,77 @@
+// Reaches nodes over SSH.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/agent_role.h"
+#include "cli/transport/ssh_pump.h"
+#include "cli/transport/ssh_session.h"
+#include "cli/transport/ssh_stream.h"
+#include "cli/transport/transport.h"
+
+namespace dslaunch {
+
+// A command on a node with a socket to its stdin and stdout. One thread owns the SSH session from
+// the first packet to the last.
+class SshLink : public NodeLink {
+ public:
+  // Starts the command over a logged-in session. Runs in the session's thread.
+  using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
+      SshSession&, TailBuffer& stderr_tail, Deadline)>;
+
+  // Blocks until `deadline`, moved by what the attempt grants itself. `outer` is of the connection
+  // that leads through this one; it must outlive the link, and its own deadline must bound the
+  // wait.
+  static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
+                                               StartFn start, Deadline deadline,
+                                               SshControl* outer = nullptr);
+
+  // Closes the connection at once; the node's keeper sees end of file.
+  ~SshLink() override;
+
+  UniqueFd TakeFd() override;
+  void Abort(const std::string& why) override;
+  bool WaitEnd(Deadline deadline) override;
+  std::string StderrTail() const override;
+  std::string Address() const override;
+
+  // How the command ended; absent while it runs.
+  std::optional<PumpEnd> End() const;
+
+ private:
+  struct State;
+  SshLink(std::shared_ptr<State> state, std::thread thread);
+  static void Run(const std::shared_ptr<State>& state);
+
+  const std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+// The options with --ssh_command's program, found in PATH; without, where that is empty. kUsage
+// when there is no such program.
+Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command);
+
+// With options.command by SshCommandTransport. Thread-safe.
+class SshTransport : public Transport {
+ public:
+  explicit SshTransport(AgentBinary agent, SshOptions options = {}, AgentRole role = {})
+      : agent_(std::move(agent)), options_(std::move(options)), role_(std::move(role)) {}
+
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
+
+ private:
+  const AgentBinary agent_;
+  const SshOptions options_;
+  const AgentRole role_;
+};
+
+}  // namespace dslaunch

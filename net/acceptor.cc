@@ -1,0 +1,191 @@
+#include "net/acceptor.h"
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/ip/v6_only.hpp>
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/socket_pair.h"
+#include "net/connection.h"
+#include "net/tls_relay.h"
+#include "net/waiting_room.h"
+
+namespace dslaunch {
+namespace {
+
+using asio::ip::tcp;
+
+// After an error that is not the newcomer's, such as too many open files.
+constexpr milliseconds kAcceptPause(100);
+// A node has one; when it comes anew its last one may not have ended yet.
+constexpr size_t kMaxConnectionsOfNode = 4;
+constexpr size_t kMaxRefusalsTold = 100;
+
+std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
+  std::error_code error;
+  listener.open(endpoint.protocol(), error);
+  if (!error && endpoint.address().is_v6()) listener.set_option(asio::ip::v6_only(false), error);
+  if (!error) listener.bind(endpoint, error);
+  if (!error) listener.listen(asio::socket_base::max_listen_connections, error);
+  if (error) {
+    std::error_code ignored;
+    listener.close(ignored);
+  }
+  return error;
+}
+
+}  // namespace
+
+class Acceptor::Loop {
+ public:
+  Loop(const AcceptorOptions& options, asio::ssl::context tls, OnNode on_node, OnRefused on_refused)
+      : options_(options),
+        on_node_(std::move(on_node)),
+        on_refused_(std::move(on_refused)),
+        tls_(std::move(tls)),
+        room_(options.max_unproven) {}
+
+  ~Loop() {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  Result<void> Open() {
+    const auto port = static_cast<asio::ip::port_type>(options_.port);
+    std::error_code error;
+    if (options_.loopback_only) {
+      error = Listen(listener_, {asio::ip::address_v4::loopback(), port});
+    } else if (Listen(listener_, {tcp::v6(), port})) {
+      error = Listen(listener_, {tcp::v4(), port});  // a machine without IPv6
+    }
+    if (error) {
+      return Error{ExitCode::kUnavailable,
+                   "cannot open TCP port " +
+                       (port == 0 ? std::string("for the rendezvous")
+                                  : std::to_string(port) + " for the rendezvous") +
+                       ": " + error.message()};
+    }
+    port_ = listener_.local_endpoint().port();
+    Accept();
+    thread_ = std::thread([this] { context_.run(); });
+    return {};
+  }
+
+  int port() const { return port_; }
+
+ private:
+  // Has connected and not yet proved which node it is.
+  struct Newcomer {
+    std::shared_ptr<TlsStream> stream;
+    std::string address;
+  };
+
+  void Accept() {
+    listener_.async_accept([this](std::error_code error, tcp::socket socket) {
+      if (!error) {
+        Welcome(std::move(socket));
+        return Accept();
+      }
+      Tell("cannot accept connections: " + error.message());
+      pause_.expires_after(kAcceptPause);
+      pause_.async_wait([this](std::error_code) { Accept(); });
+    });
+  }
+
+  void Welcome(tcp::socket socket) {
+    std::error_code error;
+    const tcp::endpoint peer = socket.remote_endpoint(error);
+    if (error) return;  // gone already
+    asio::ip::address address = peer.address();
+    if (address.is_v6() && address.to_v6().is_v4_mapped())
+      address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+    SetConnectionOptions(socket.native_handle());
+    const uint64_t id = ++last_id_;
+    std::shared_ptr<TlsStream> stream = BeginHandshake(
+        std::move(socket), tls_, asio::ssl::stream_base::server, options_.handshake_timeout,
+        [this, id](std::error_code failed) { OnHandshake(id, failed); });
+    newcomers_.emplace(id, Newcomer{std::move(stream), address.to_string()});
+    if (const auto pushed_out = room_.Enter(id, address.to_string()))
+      Refuse(*pushed_out, "too many wait here that have not proved who they are");
+  }
+
+  void OnHandshake(uint64_t id, std::error_code failed) {
+    const auto known = newcomers_.find(id);
+    if (known == newcomers_.end()) return;  // refused meanwhile
+    const std::shared_ptr<TlsStream> stream = known->second.stream;
+    if (failed) return Refuse(id, WhyNoHandshake(*stream, failed));
+    const std::optional<uint32_t> node = PeerNode(*stream, options_.job_id);
+    if (!node || *node >= options_.num_nodes)
+      return Refuse(id, "its certificate names no node of this job");
+    auto& relays = relays_[*node];
+    if (relays.size() >= kMaxConnectionsOfNode)
+      return Refuse(id, "node " + std::to_string(*node) + " has enough connections already");
+    Result<SocketPair> pair = MakeSocketPair();
+    if (!pair.ok()) return Refuse(id, pair.error().message);
+    Take(id);
+    const auto relay = std::make_shared<TlsRelay>(stream, std::move(pair->ours),
+                                                  [&relays, id] { relays.erase(id); });
+    relays.emplace(id, relay);
+    relay->Start();
+    on_node_(*node, std::move(pair->theirs));
+  }
+
+  // It no longer waits; whoever it was.
+  Newcomer Take(uint64_t id) {
+    const auto known = newcomers_.find(id);
+    Newcomer newcomer = std::move(known->second);
+    room_.Leave(id, newcomer.address);
+    newcomers_.erase(known);
+    return newcomer;
+  }
+
+  void Refuse(uint64_t id, const std::string& why) {
+    const Newcomer newcomer = Take(id);
+    std::error_code ignored;  // its pending handshake fails and finds it gone
+    newcomer.stream->lowest_layer().close(ignored);
+    Tell("refused a connection from " + newcomer.address + ": " + why);
+  }
+
+  // Each line once, whoever knocks how often.
+  void Tell(const std::string& line) {
+    if (told_.size() > kMaxRefusalsTold || !told_.insert(line).second) return;
+    on_refused_(told_.size() <= kMaxRefusalsTold ? line
+                                                 : "more is refused than is worth a line each");
+  }
+
+  const AcceptorOptions options_;
+  const OnNode on_node_;
+  const OnRefused on_refused_;
+  asio::ssl::context tls_;
+  asio::io_context context_{1};
+  tcp::acceptor listener_{context_};
+  asio::steady_timer pause_{context_};
+  int port_ = 0;
+  uint64_t last_id_ = 0;
+  WaitingRoom room_;
+  std::map<uint64_t, Newcomer> newcomers_;
+  std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;  // by node
+  std::set<std::string> told_;
+  std::thread thread_;
+};
+
+Acceptor::Acceptor(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+Acceptor::~Acceptor() = default;
+
+Result<std::unique_ptr<Acceptor>> Acceptor::Start(const AcceptorOptions& options,
+                                                  const pb::Credentials& credentials,
+                                                  OnNode on_node, OnRefused on_refused) {
+  DSL_TRY_ASSIGN(asio::ssl::context tls, MakeTlsContext(credentials));
+  auto loop =
+      std::make_unique<Loop>(options, std::move(tls), std::move(on_node), std::move(on_refused));
+  DSL_TRY(loop->Open());
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(loop)));
+}
+
+int Acceptor::port() const { return loop_->port(); }
+
+}  // namespace dslaunch

@@ -1,0 +1,121 @@
+#include "net/tls.h"
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/sslerr.h>
+#include <openssl/x509v3.h>
+
+#include <asio/buffer.hpp>
+#include <asio/ssl/error.hpp>
+#include <asio/steady_timer.hpp>
+#include <string_view>
+#include <utility>
+
+#include "net/node_host_name.h"
+#include "net/openssl_ptr.h"
+
+namespace dslaunch {
+namespace {
+
+std::string_view TextOf(const ASN1_STRING* text) {
+  return {reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+          static_cast<size_t>(ASN1_STRING_length(text))};
+}
+
+bool IsTlsError(const std::error_code& error, int reason) {
+  const auto value = static_cast<unsigned long>(error.value());
+  return error.category() == asio::error::get_ssl_category() && ERR_GET_REASON(value) == reason;
+}
+
+}  // namespace
+
+void SetTlsRules(asio::ssl::context& context) {
+  SSL_CTX* const native = context.native_handle();
+  SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
+  SSL_CTX_set_num_tickets(native, 0);  // nobody resumes
+  SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
+}
+
+Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
+  asio::ssl::context context(asio::ssl::context::tls);
+  SetTlsRules(context);
+  std::error_code error;
+  context.set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert, error);
+  if (!error) context.add_certificate_authority(asio::buffer(credentials.ca_cert()), error);
+  if (!error)
+    context.use_certificate(asio::buffer(credentials.cert()), asio::ssl::context::pem, error);
+  if (!error)
+    context.use_private_key(asio::buffer(credentials.private_key()), asio::ssl::context::pem,
+                            error);
+  if (error) {
+    return Error{ExitCode::kInternal,
+                 "the certificates that the front end sent cannot be used: " + error.message()};
+  }
+  return context;
+}
+
+std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
+                                          asio::ssl::stream_base::handshake_type role,
+                                          milliseconds limit,
+                                          std::function<void(std::error_code)> on_done) {
+  struct Handshake {
+    TlsStream stream;
+    asio::steady_timer limit;
+    bool is_over = false;
+    bool is_late = false;
+  };
+  const auto executor = socket.get_executor();
+  const auto handshake = std::make_shared<Handshake>(
+      Handshake{TlsStream(std::move(socket), context), asio::steady_timer(executor, limit)});
+  handshake->limit.async_wait([handshake](std::error_code cancelled) {
+    if (cancelled || handshake->is_over) return;
+    handshake->is_late = true;
+    std::error_code ignored;
+    handshake->stream.lowest_layer().close(ignored);
+  });
+  handshake->stream.async_handshake(
+      role, [handshake, on_done = std::move(on_done)](std::error_code failed) {
+        handshake->is_over = true;
+        handshake->limit.cancel();
+        on_done(handshake->is_late ? asio::error::timed_out : failed);
+      });
+  return {handshake, &handshake->stream};
+}
+
+std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
+  const OpenSslPtr<X509, X509_free> certificate(SSL_get1_peer_certificate(stream.native_handle()));
+  if (!certificate) return std::nullopt;
+  const OpenSslPtr<GENERAL_NAMES, GENERAL_NAMES_free> names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_DNS) continue;
+    if (const auto node = NodeOfHostName(TextOf(name->d.dNSName), job_id)) return node;
+  }
+  return std::nullopt;
+}
+
+std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
+  // Of another authority's signature OpenSSL names the arithmetic that failed before all else.
+  if (const long verdict = SSL_get_verify_result(stream.native_handle()); verdict != X509_V_OK) {
+    return std::string("its certificate is none of this job (") +
+           X509_verify_cert_error_string(verdict) + ")";
+  }
+  if (IsTlsError(error, SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)) return "it has no certificate";
+  for (const int reason : {SSL_R_UNSUPPORTED_PROTOCOL, SSL_R_TLSV1_ALERT_PROTOCOL_VERSION}) {
+    if (IsTlsError(error, reason)) return "it does not speak TLS 1.3";
+  }
+  for (const int reason :
+       {SSL_R_WRONG_VERSION_NUMBER, SSL_R_HTTP_REQUEST, SSL_R_HTTPS_PROXY_REQUEST,
+        SSL_R_PACKET_LENGTH_TOO_LONG, SSL_R_UNEXPECTED_MESSAGE}) {
+    if (IsTlsError(error, reason)) return "it does not speak TLS";
+  }
+  if (error == asio::error::timed_out) return "it did not prove in time who it is";
+  if (error == asio::error::eof || error == asio::error::connection_reset ||
+      error == asio::ssl::error::stream_truncated) {
+    return "it went away before it had proved who it is";
+  }
+  return "the TLS handshake failed (" + error.message() + ")";
+}
+
+}  // namespace dslaunch

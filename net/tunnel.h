@@ -1,0 +1,30 @@
+// An agent's TLS connection to the rendezvous.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "proto/job.pb.h"
+
+namespace dslaunch {
+
+// A channel to the rendezvous and the address it leads to (empty: this process).
+struct RendezvousRoute {
+  std::shared_ptr<grpc::Channel> channel;
+  std::string address;
+};
+
+// Tries all endpoints ("address:port") at once, again and again, and takes the first that answers
+// and proves to be node `rendezvous_node` of the job. The connection ends with the channel. Blocks
+// until the deadline; kTimedOut names the endpoints and what each said last.
+Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
+                                       const std::string& job_id, uint32_t rendezvous_node,
+                                       const pb::Credentials& credentials, Deadline deadline);
+
+}  // namespace dslaunch

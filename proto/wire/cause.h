@@ -1,0 +1,41 @@
+// Making the Cause that ends a job.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/exit_code.h"
+#include "base/signal_name.h"
+#include "proto/job.pb.h"
+
+namespace dslaunch {
+
+// A cause that concerns a node as a whole.
+inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
+                           std::string message) {
+  pb::Cause cause;
+  cause.set_kind(kind);
+  cause.set_node_index(node_index);
+  cause.set_rank(-1);
+  cause.set_exit_code(ToInt(code));
+  cause.set_message(std::move(message));
+  return cause;
+}
+
+// One sentence on one line, without a period: "rank 3 (node2) exited with code 7". Without
+// `node_name` no node is named.
+inline std::string CauseText(const pb::Cause& cause, const std::string& node_name = "") {
+  if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
+  const std::string who =
+      "rank " + std::to_string(cause.rank()) + (node_name.empty() ? " " : " (" + node_name + ") ");
+  if (cause.kind() == pb::Cause::WORKER_EXIT) {
+    return who + "exited with code " + std::to_string(cause.exit_code());
+  }
+  if (cause.kind() == pb::Cause::WORKER_SIGNAL) {
+    return who + "was killed by " + SignalName(cause.signal()) +
+           (cause.out_of_memory() ? ", out of memory" : "");
+  }
+  return cause.message().substr(0, cause.message().find('\n'));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,53 @@
+#include "proto/wire/channel.h"
+
+#include <fcntl.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/server_posix.h>
+
+namespace dslaunch {
+namespace {
+
+constexpr int kMaxMessageBytes = 16 << 20;
+
+// Silence of a node on its control connection, which TCP alone would take for patience. That of a
+// front end is measured by its lease (NodeAgent::Renew).
+constexpr int kPingEveryMs = 10'000;
+constexpr int kNodeSilentMs = 30'000;
+
+// gRPC expects it of a descriptor it is given, and hangs otherwise.
+void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+}  // namespace
+
+grpc::ChannelArguments CommonChannelArguments() {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  return arguments;
+}
+
+void SetCommonServerOptions(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kPingEveryMs / 2);
+}
+
+std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd) {
+  SetNonBlocking(fd.get());
+  grpc::ChannelArguments arguments = CommonChannelArguments();
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kNodeSilentMs - kPingEveryMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return grpc::CreateCustomInsecureChannelFromFd(name, fd.Release(), arguments);
+}
+
+void ServeFd(grpc::Server& server, UniqueFd fd) {
+  SetNonBlocking(fd.get());
+  grpc::AddInsecureChannelFromFd(&server, fd.Release());
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,75 @@
+#include "proto/wire/job_result.h"
+
+#include <fcntl.h>
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr char kFileName[] = "/result.json";
+
+bool WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return false;
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+}  // namespace
+
+pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
+                            const pb::NodeDone& done) {
+  pb::JobResult result;
+  result.set_job_id(job_id);
+  *result.mutable_cause() = done.closed() ? done.cause() : outcome;
+  *result.mutable_done() = done;
+  if (result.cause().kind() != pb::Cause::NONE)
+    result.set_exit_code(result.cause().exit_code());
+  else if (!done.teardown_complete() || done.left_size() > 0)
+    result.set_exit_code(ToInt(ExitCode::kTimedOut));
+  return result;
+}
+
+Result<void> WriteJobResult(const std::string& folder, const pb::JobResult& result) {
+  const std::string path = folder + kFileName;
+  const std::string temporary = path + ".new";
+  std::string text;
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  if (!google::protobuf::util::MessageToJsonString(result, &text, options).ok())
+    return Error{ExitCode::kInternal, "the job's result cannot be written as JSON"};
+  const UniqueFd file(
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || !WriteAll(file.get(), text) || ::fsync(file.get()) != 0 ||
+      ::rename(temporary.c_str(), path.c_str()) != 0) {
+    return Error{ExitCode::kIo, "cannot write " + path + ": " + std::strerror(errno)};
+  }
+  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ::fsync(directory.get());
+  return {};
+}
+
+std::optional<pb::JobResult> ReadJobResult(const std::string& folder) {
+  std::ifstream file(folder + kFileName, std::ios::binary);
+  if (!file) return std::nullopt;
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // of a newer version
+  pb::JobResult result;
+  if (!google::protobuf::util::JsonStringToMessage(text, &result, options).ok())
+    return std::nullopt;
+  return result;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,23 @@
+// How a job ended, for whoever asks later: result.json in a node's job folder.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "proto/visit.pb.h"
+
+namespace dslaunch {
+
+// What this node puts on record. Pure. `outcome` is the cause as it heard it first; the last word
+// of the rendezvous replaces it. Success is that every rank ended well *and* every node is empty.
+pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
+                            const pb::NodeDone& done);
+
+// FOLDER/result.json, complete on the disk before it has its name (0600).
+Result<void> WriteJobResult(const std::string& folder, const pb::JobResult& result);
+
+// nullopt when there is none, or none that can be understood.
+std::optional<pb::JobResult> ReadJobResult(const std::string& folder);
+
+}  // namespace dslaunch

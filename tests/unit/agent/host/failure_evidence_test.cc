@@ -1,0 +1,146 @@
+#include "agent/host/failure_evidence.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+FailureEvidence OfLines(const std::string& lines, int exit_code = 1, int signal = 0) {
+  return ClassifyFailure(exit_code, signal, lines, "");
+}
+
+std::string Raised(const std::string& exception) {
+  return "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    f()\n" +
+         exception + "\n";
+}
+
+TEST(FailureEvidenceTest, LibrariesThatNameALostPeerMakeAVictim) {
+  for (const char* line : {
+           "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed "
+           "by peer [10.0.0.2]:14004",
+           "RuntimeError: [gloo/transport/tcp/pair.cc:589] Read error [10.0.0.2]:25266: Connection "
+           "reset by peer",
+           "RuntimeError: [gloo/transport/tcp/pair.cc:1] writev [10.0.0.2]:1: Broken pipe",
+           "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms "
+           "for "
+           "recv operation to complete",
+           "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, remote "
+           "process exited or there was a network error, NCCL version 2.18.1",
+           "torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error, "
+           "NCCL version 2.18.1",
+           "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//1",
+           "torch.distributed.DistNetworkError: The client socket has failed to connect",
+           "RuntimeError: [c10d] recvValue failed on SocketImpl(fd=3)",
+       }) {
+    const FailureEvidence raised = OfLines(Raised(line));
+    EXPECT_TRUE(raised.victim) << line;
+    EXPECT_EQ(raised.line, line);
+    EXPECT_TRUE(OfLines("step 3\n" + std::string(line) + "\n").victim) << line;
+  }
+}
+
+TEST(FailureEvidenceTest, ARanksOwnErrorIsNoVictimAndIsQuoted) {
+  for (const char* line :
+       {"ValueError: bad shape", "torch.cuda.OutOfMemoryError: CUDA out of memory.",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+        "TimeoutError: Timed out waiting for the lock of cache.db",
+        "requests.exceptions.ConnectionError: Connection reset by peer",
+        "torch.distributed.DistBackendError: NCCL error: invalid usage"}) {
+    const FailureEvidence evidence = OfLines(Raised(line));
+    EXPECT_FALSE(evidence.victim) << line;
+    EXPECT_EQ(evidence.line, line);
+  }
+  EXPECT_FALSE(OfLines("going down\n").victim);
+  EXPECT_EQ(OfLines("going down\n").line, "");
+}
+
+TEST(FailureEvidenceTest, TheExceptionCountsNotWhatTheLibrariesSayAtTheEnd) {
+  const FailureEvidence evidence =
+      OfLines(Raised("ValueError: mine") +
+              "\n[W TCPStore.cpp:125] [c10d] recvValue failed: Connection was likely closed\n");
+  EXPECT_FALSE(evidence.victim);
+  EXPECT_EQ(evidence.line, "ValueError: mine");
+}
+
+TEST(FailureEvidenceTest, OfAChainTheFirstExceptionCounts) {
+  const std::string peer = "RuntimeError: [gloo/pair.cc:5] Connection closed by peer";
+  const std::string during =
+      "\nDuring handling of the above exception, another exception occurred:\n\n";
+  const FailureEvidence mine = OfLines(Raised("KeyError: 'x'") + during + Raised(peer));
+  EXPECT_FALSE(mine.victim);
+  EXPECT_EQ(mine.line, "KeyError: 'x'");
+  const FailureEvidence victim = OfLines(Raised(peer) + during + Raised("KeyError: 'x'"));
+  EXPECT_TRUE(victim.victim);
+  EXPECT_EQ(victim.line, peer);
+  // Two that are no chain: the last ended the program.
+  EXPECT_FALSE(OfLines(Raised(peer) + "trying again\n" + Raised("KeyError: 'x'")).victim);
+}
+
+TEST(FailureEvidenceTest, TorchsRankTagsAndFurtherLinesOfAnExceptionAreUnderstood) {
+  const FailureEvidence evidence = OfLines(
+      "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 1\n"
+      "[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1\n"
+      "[rank1]: ncclRemoteError: A call failed possibly due to a network error\n");
+  EXPECT_TRUE(evidence.victim);
+  EXPECT_THAT(evidence.line, StartsWith("ncclRemoteError"));
+}
+
+TEST(FailureEvidenceTest, OurTrainersOwnCodesSayThatAnotherRankWasLost) {
+  const std::string line = "dslaunch-train: rank 3: another rank was lost, so this one stops too";
+  EXPECT_TRUE(OfLines(line + "\n", 69).victim);
+  EXPECT_TRUE(OfLines(line + "\n", 75).victim);
+  EXPECT_EQ(OfLines(line + "\n", 69).line, line);
+  const FailureEvidence own = OfLines("dslaunch-train: rank 3: cannot read x.idx\n", 65);
+  EXPECT_FALSE(own.victim);
+  EXPECT_EQ(own.line, "dslaunch-train: rank 3: cannot read x.idx");
+  EXPECT_FALSE(OfLines("some program ends with 69\n", 69).victim);
+}
+
+TEST(FailureEvidenceTest, ASignalIsNoVictimsEndButTheWatchdogsAbortIs) {
+  const std::string watchdog =
+      "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+      "  what():  [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)\n";
+  EXPECT_TRUE(OfLines(watchdog, 0, SIGABRT).victim);
+  for (const int signal : {SIGKILL, SIGSEGV, SIGBUS, SIGTERM, SIGFPE})
+    EXPECT_FALSE(OfLines(watchdog, 0, signal).victim) << signal;
+  EXPECT_FALSE(OfLines("free(): invalid pointer\n", 0, SIGABRT).victim);
+}
+
+TEST(FailureEvidenceTest, TheErrorFileGoesFirst) {
+  const auto message = ReadErrorFile(
+      R"({"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "...", "timestamp": "1"}}})");
+  ASSERT_TRUE(message);
+  EXPECT_EQ(*message, "ValueError: bad");
+  const FailureEvidence own =
+      ClassifyFailure(1, 0, "RuntimeError: gloo Connection closed by peer\n", *message);
+  EXPECT_FALSE(own.victim);
+  EXPECT_EQ(own.line, "ValueError: bad");
+  EXPECT_TRUE(
+      ClassifyFailure(1, 0, "ValueError: x\n", "RuntimeError: gloo: Connection closed").victim);
+  EXPECT_EQ(ReadErrorFile(R"({"message": "plain"})"), "plain");
+}
+
+TEST(FailureEvidenceTest, WhatIsNoErrorFileIsNone) {
+  for (const char* text : {"", "{", "[]", "7", "{\"message\": 7}", "{\"message\": {}}",
+                           "{\"message\": {\"message\": []}}", "{\"message\": \"\xff\"}"}) {
+    EXPECT_EQ(ReadErrorFile(text), std::nullopt) << text;
+  }
+  const std::string large = "{\"message\": \"" + std::string(kMaxErrorFileBytes, 'x') + "\"}";
+  EXPECT_EQ(ReadErrorFile(large), std::nullopt);
+}
+
+TEST(FailureEvidenceTest, EvidenceIsOneShortPrintableLine) {
+  const FailureEvidence evidence =
+      OfLines(Raised("ValueError: \x1b[31mred\x1b[0m \xff " + std::string(5000, 'x')));
+  EXPECT_THAT(evidence.line, StartsWith("ValueError: red \xef\xbf\xbd xxx"));
+  EXPECT_LT(evidence.line.size(), 500u);
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,65 @@
+#include "agent/host/oom.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kLog[] =
+    "6,100,1000000,-;Memory cgroup out of memory: Killed process 41 (python3) total-vm:1kB\n"
+    "4,101,5000000,-;python3 invoked oom-killer: gfp_mask=0x0\n"
+    "3,102,6000000,-;Out of memory: Killed process 42 (python3) total-vm:99kB, anon-rss:98kB\n"
+    "3,103,6000001,c;audit: Killed process 43 by hand\n";
+
+TEST(OutOfMemoryTest, TheKernelsLogNamesTheProcess) {
+  EXPECT_THAT(FindOutOfMemoryKill(kLog, 42, 0).value_or(""),
+              StartsWith("Out of memory: Killed process 42 (python3)"));
+  EXPECT_THAT(FindOutOfMemoryKill(kLog, 41, 0).value_or(""), HasSubstr("cgroup"));
+  EXPECT_EQ(FindOutOfMemoryKill(kLog, 4, 0), std::nullopt);
+  EXPECT_EQ(FindOutOfMemoryKill(kLog, 43, 0), std::nullopt);
+  EXPECT_EQ(FindOutOfMemoryKill("", 42, 0), std::nullopt);
+}
+
+TEST(OutOfMemoryTest, AnOlderProcessOfThatPidIsAnother) {
+  EXPECT_TRUE(FindOutOfMemoryKill(kLog, 41, 1'000'000));
+  EXPECT_FALSE(FindOutOfMemoryKill(kLog, 41, 1'000'001));
+}
+
+TEST(OutOfMemoryTest, VmstatCountsKills) {
+  EXPECT_EQ(ParseOutOfMemoryKills("nr_free 7\noom_kill 12\ndrop_slab 1\n"), 12u);
+  EXPECT_EQ(ParseOutOfMemoryKills("nr_free 7\n"), 0u);
+}
+
+TEST(OutOfMemoryTest, OnlySigkillAndOnlyWithAFactBehindIt) {
+  OutOfMemoryFacts facts;
+  facts.signal = SIGKILL;
+  EXPECT_EQ(DecideOutOfMemory(facts), std::nullopt);
+  facts.kills_before = 3;
+  facts.kills_now = 4;
+  EXPECT_THAT(DecideOutOfMemory(facts).value_or(""), StartsWith("probably"));
+  facts.cgroup_counted = true;
+  EXPECT_THAT(DecideOutOfMemory(facts).value_or(""), HasSubstr("cgroup"));
+  facts.kernel_log = "Out of memory: Killed process 42";
+  EXPECT_THAT(DecideOutOfMemory(facts).value_or(""), HasSubstr("Killed process 42"));
+  facts.signal = SIGSEGV;
+  EXPECT_EQ(DecideOutOfMemory(facts), std::nullopt);
+}
+
+TEST(CoreDumpTest, ThePatternSaysWhere) {
+  EXPECT_EQ(CoreDumpPlace("core\n", true, "/home/u", 7), "in /home/u/core.7");
+  EXPECT_EQ(CoreDumpPlace("core\n", false, "/home/u", 7), "in /home/u/core");
+  EXPECT_EQ(CoreDumpPlace("/var/crash/%e.%p.%%\n", true, "/home/u", 7), "in /var/crash/*.7.%");
+  EXPECT_EQ(CoreDumpPlace("|/usr/lib/systemd/systemd-coredump %P %u\n", false, "/", 7),
+            "with systemd-coredump: coredumpctl info 7");
+  EXPECT_THAT(CoreDumpPlace("|/usr/share/apport/apport %p\n", false, "/", 7),
+              HasSubstr("/usr/share/apport/apport"));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,191 @@
+#include "agent/logs/event_hub.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+#include "tests/unit/agent/logs/fake_sink.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+pb::NodeEvent Started(uint64_t epoch) {
+  pb::NodeEvent event;
+  event.mutable_started()->set_epoch(epoch);
+  return event;
+}
+
+std::string Word(const pb::NodeEvent& event) {
+  if (event.has_notice()) return event.notice().message();
+  if (event.has_started()) return "started " + std::to_string(event.started().epoch());
+  if (event.has_status()) return "status " + event.status().line();
+  if (event.has_outcome()) return "outcome";
+  if (event.has_log()) {
+    return "epoch " + std::to_string(event.log().epoch()) + " at " +
+           std::to_string(event.log().offset()) + ": " + event.log().data();
+  }
+  return event.has_done() ? "done" : "?";
+}
+
+class EventHubTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<FakeSink> View(const pb::AttachRequest& request) {
+    auto sink = std::make_shared<FakeSink>();
+    hub_.AddViewer(request, sink);
+    return sink;
+  }
+  static pb::AttachRequest AllRanks() {
+    pb::AttachRequest request;
+    request.mutable_shown()->set_all(true);
+    return request;
+  }
+  static void Name(pb::AttachRequest& request, uint64_t epoch, uint64_t offset) {
+    for (const bool is_stderr : {false, true}) {
+      pb::LogOffset& named = *request.add_offsets();
+      named.set_epoch(epoch);
+      named.set_rank(0);
+      named.set_is_stderr(is_stderr);
+      named.set_offset(is_stderr ? 0 : offset);
+    }
+  }
+  // The viewer takes everything; what it got, but for empty pieces of output.
+  std::vector<std::string> TakeAll(const std::shared_ptr<FakeSink>& sink) {
+    std::vector<std::string> words;
+    for (size_t i = 0; i < sink->events.size(); ++i) {
+      if (!sink->events[i].has_log() || !sink->events[i].log().data().empty())
+        words.push_back(Word(sink->events[i]));
+      hub_.OnViewerWritten(sink.get(), true);
+    }
+    sink->events.clear();
+    return words;
+  }
+  std::string Rank(const std::string& folder, const std::string& text) {
+    std::filesystem::create_directories(dir_ / folder);
+    dir_.Write(folder + "/stdout.log", text);
+    dir_.Write(folder + "/stderr.log", "");
+    return dir_ / folder;
+  }
+
+  asio::io_context loop_;
+  TempDir dir_;
+  EventHub hub_{loop_};
+};
+
+TEST_F(EventHubTest, AViewerIsToldHowThingsStandAndSeesOutputFromNowOn) {
+  hub_.Emit(Notice("old news"));
+  hub_.FollowRank(1, 0, 0, Rank("e1", "before\n"));
+  hub_.Emit(Started(1));
+  hub_.EmitStatus(0, "{}");
+  const auto sink = View(AllRanks());
+  EXPECT_THAT(TakeAll(sink), ElementsAre("started 1", "status {}"));
+  Rank("e1", "before\nafter\n");
+  hub_.Emit(Notice("wake"));
+  EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "epoch 1 at 7: after\n"));
+}
+
+TEST_F(EventHubTest, OutputGoesOnByteForByteWhereTheViewerWasEvenInAnEarlierEpoch) {
+  hub_.FollowRank(1, 0, 0, Rank("e1", "0123456789"));
+  hub_.EndEpoch();
+  hub_.FollowRank(2, 0, 0, Rank("e2", "abc"));
+  pb::AttachRequest request = AllRanks();
+  Name(request, 1, 4);
+  EXPECT_THAT(TakeAll(View(request)), ElementsAre("epoch 1 at 4: 456789", "epoch 2 at 0: abc"));
+}
+
+TEST_F(EventHubTest, AViewerIsToldWhereItStandsInFilesThatSayNothingYet) {
+  hub_.FollowRank(1, 0, 0, Rank("e1", "12345"));
+  const auto sink = View(AllRanks());
+  ASSERT_EQ(sink->events.size(), 1u);
+  EXPECT_EQ(sink->events[0].log().offset(), 5u);
+  EXPECT_EQ(sink->events[0].log().data(), "");
+}
+
+TEST_F(EventHubTest, OnlyTheRanksThatWereAskedForAreShown) {
+  hub_.FollowRank(1, 3, 0, Rank("r3", ""));
+  hub_.FollowRank(1, 4, 0, Rank("r4", ""));
+  pb::AttachRequest request;
+  request.mutable_shown()->add_ranks(4);
+  const auto sink = View(request);
+  TakeAll(sink);
+  Rank("r3", "three");
+  Rank("r4", "four");
+  hub_.Emit(Notice("wake"));
+  EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "epoch 1 at 0: four"));
+}
+
+TEST_F(EventHubTest, TheFrontEndGetsTheLocalRanksThatItShows) {
+  pb::RankChoice choice;
+  choice.set_all(true);
+  choice.add_local_ranks(1);
+  const auto front_end = std::make_shared<FakeSink>();
+  hub_.Attach(RankSelection(choice), front_end);
+  hub_.FollowRank(1, 6, 0, Rank("r6", "six"));
+  hub_.FollowRank(1, 7, 1, Rank("r7", "seven"));
+  hub_.End({});
+  for (size_t i = 0; i < front_end->events.size(); ++i) hub_.OnWritten(true);
+  ASSERT_EQ(front_end->events.size(), 2u);
+  EXPECT_EQ(front_end->events[0].log().data(), "seven");
+  EXPECT_EQ(front_end->events[0].log().local_rank(), 1u);
+}
+
+TEST(RankSelection, AllChoicesCount) {
+  pb::RankChoice choice;
+  EXPECT_FALSE(RankSelection(choice).Has(0, 0, false));
+  choice.add_ranks(4);
+  EXPECT_TRUE(RankSelection(choice).Has(4, 0, false));
+  EXPECT_FALSE(RankSelection(choice).Has(5, 1, false));
+  choice.add_local_ranks(1);
+  EXPECT_FALSE(RankSelection(choice).Has(4, 0, false));
+  choice.set_all(true);
+  EXPECT_TRUE(RankSelection(choice).Has(5, 1, false));
+}
+
+TEST(RankSelection, StreamsCanBeLeftOut) {
+  pb::RankChoice choice;
+  choice.set_all(true);
+  choice.set_left_out(3);
+  (*choice.mutable_left_out_of())[1] = 2;
+  EXPECT_FALSE(RankSelection(choice).Has(0, 0, false));
+  EXPECT_FALSE(RankSelection(choice).Has(0, 0, true));
+  EXPECT_TRUE(RankSelection(choice).Has(1, 1, false));
+  EXPECT_FALSE(RankSelection(choice).Has(1, 1, true));
+}
+
+TEST_F(EventHubTest, AViewerThatDoesNotReadIsSentAwayAndTheOthersGetEverything) {
+  const auto slow = View({});
+  const auto good = View({});
+  for (int i = 0; i < 3000; ++i) {
+    hub_.Emit(Notice("x"));
+    TakeAll(good);
+  }
+  EXPECT_TRUE(slow->finished);
+  EXPECT_FALSE(good->finished);
+  EXPECT_LE(slow->events.size(), 1u);
+  hub_.Emit(Notice("y"));
+  EXPECT_THAT(TakeAll(good), ElementsAre("y"));
+}
+
+TEST_F(EventHubTest, TheEndReachesViewersOfEveryTimeAndThoseWhoLeftAreForgotten) {
+  const auto early = View({});
+  const auto gone = View({});
+  hub_.RemoveViewer(gone.get());
+  pb::NodeEvent outcome;
+  outcome.mutable_outcome();
+  hub_.Emit(outcome);
+  hub_.End({});
+  EXPECT_THAT(TakeAll(early), ElementsAre("outcome", "done"));
+  EXPECT_TRUE(early->finished);
+  const auto late = View({});
+  EXPECT_THAT(TakeAll(late), ElementsAre("outcome", "done"));
+  EXPECT_THAT(gone->events, IsEmpty());
+  hub_.RemoveViewer(early.get());
+  EXPECT_TRUE(hub_.HasViewers());
+  hub_.RemoveViewer(late.get());
+  EXPECT_FALSE(hub_.HasViewers());
+}
+
+}  // namespace
+}  // namespace dslaunch

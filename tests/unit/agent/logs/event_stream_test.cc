@@ -1,0 +1,90 @@
+#include "agent/logs/event_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+#include "tests/unit/agent/logs/fake_sink.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+std::string Word(const pb::NodeEvent& event) {
+  if (event.has_notice()) return event.notice().message();
+  if (event.has_status())
+    return "status " + std::to_string(event.status().rank()) + event.status().line();
+  if (event.has_log()) return (event.log().is_stderr() ? "err " : "out ") + event.log().data();
+  return event.has_done() ? "done" : "?";
+}
+
+class EventStreamTest : public ::testing::Test {
+ protected:
+  // The front end takes everything; returns what it got.
+  std::vector<std::string> TakeAll() {
+    for (size_t i = taken_; i < sink_->events.size(); ++i) stream_.OnWritten(true);
+    std::vector<std::string> words;
+    for (; taken_ < sink_->events.size(); ++taken_) words.push_back(Word(sink_->events[taken_]));
+    return words;
+  }
+
+  asio::io_context loop_;
+  std::shared_ptr<FakeSink> sink_ = std::make_shared<FakeSink>();
+  EventStream stream_{loop_};
+  TempDir dir_;
+  size_t taken_ = 0;
+};
+
+TEST_F(EventStreamTest, WaitsForTheFrontEndAndKeepsOrder) {
+  stream_.Emit(Notice("a"));
+  stream_.Emit(Notice("b"));
+  stream_.Attach(sink_);
+  EXPECT_THAT(TakeAll(), ElementsAre("a", "b"));
+}
+
+TEST_F(EventStreamTest, OneWriteAtATime) {
+  stream_.Attach(sink_);
+  for (int i = 0; i < 10; ++i) stream_.Emit(Notice("x"));
+  EXPECT_EQ(sink_->events.size(), 1u);
+}
+
+TEST_F(EventStreamTest, OfAStatusThatLagsOnlyTheNewestOfEachRankIsKept) {
+  stream_.Attach(sink_);
+  stream_.Emit(Notice("first"));
+  for (int i = 0; i < 1000; ++i) {
+    stream_.EmitStatus(0, "a" + std::to_string(i));
+    stream_.EmitStatus(1, "b" + std::to_string(i));
+  }
+  EXPECT_THAT(TakeAll(), ElementsAre("first", "status 0a999", "status 1b999"));
+}
+
+TEST_F(EventStreamTest, TheEndComesAfterAllOutput) {
+  stream_.Follow({1, 3, 1, false}, dir_.Write("out", "hello\n"));
+  stream_.Follow({1, 3, 1, true}, dir_.Write("err", "oops\n"));
+  stream_.Attach(sink_);
+  stream_.End(pb::NodeDone());
+  stream_.Emit(Notice("late"));
+  EXPECT_FALSE(stream_.ended());
+  const std::vector<std::string> words = TakeAll();
+  EXPECT_THAT(words, UnorderedElementsAre("out hello\n", "late", "err oops\n", "done"));
+  EXPECT_EQ(words.back(), "done");
+  EXPECT_TRUE(sink_->finished);
+  EXPECT_EQ(sink_->events[0].log().rank(), 3u);
+  EXPECT_EQ(sink_->events[0].log().local_rank(), 1u);
+}
+
+TEST_F(EventStreamTest, NothingIsSentToAFrontEndThatIsGone) {
+  stream_.Attach(sink_);
+  stream_.Emit(Notice("a"));
+  stream_.OnWritten(false);
+  stream_.Emit(Notice("b"));
+  stream_.EmitStatus(0, "c");
+  stream_.End(pb::NodeDone());
+  EXPECT_EQ(sink_->events.size(), 1u);
+  EXPECT_FALSE(sink_->finished);
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,28 @@
+// Where an EventStream's events go in a test.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/logs/event_stream.h"
+
+namespace dslaunch {
+
+// A front end that takes an event when the test says so.
+class FakeSink : public EventSink {
+ public:
+  void Write(pb::NodeEvent event) override { events.push_back(std::move(event)); }
+  void Finish() override { finished = true; }
+
+  std::vector<pb::NodeEvent> events;
+  bool finished = false;
+};
+
+inline pb::NodeEvent Notice(const std::string& text) {
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(text);
+  return event;
+}
+
+}  // namespace dslaunch

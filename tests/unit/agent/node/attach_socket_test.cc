@@ -1,0 +1,97 @@
+#include "agent/node/attach_socket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class AttachSocketTest : public ::testing::Test {
+ protected:
+  std::string Folder(const std::string& name, mode_t mode) const {
+    const std::string path = dir_ / name;
+    std::filesystem::create_directories(path);
+    ::chmod(path.c_str(), mode);
+    return path;
+  }
+  static std::string Refusal(const std::string& folder) {
+    const Result<void> checked = CheckSocketFolder(folder, ::geteuid());
+    return checked.ok() ? "" : checked.error().message;
+  }
+
+  TempDir dir_;
+  asio::io_context loop_;
+};
+
+TEST_F(AttachSocketTest, TheUsersOwnFoldersOfThisBootAreTriedFirst) {
+  EXPECT_THAT(SocketFolders("/x", 7),
+              ElementsAre("/x/dslaunch", "/run/user/7/dslaunch", "/tmp/dslaunch-7"));
+  EXPECT_THAT(SocketFolders("/run/user/7", 7),
+              ElementsAre("/run/user/7/dslaunch", "/tmp/dslaunch-7"));
+  EXPECT_THAT(SocketFolders(nullptr, 7), ElementsAre("/run/user/7/dslaunch", "/tmp/dslaunch-7"));
+  EXPECT_THAT(SocketFolders("relative", 7), ElementsAre("/run/user/7/dslaunch", "/tmp/dslaunch-7"));
+}
+
+TEST_F(AttachSocketTest, AFolderThatIsMissingIsMadeForTheUserAlone) {
+  EXPECT_EQ(Refusal(dir_ / "new"), "");
+  struct stat status {};
+  ASSERT_EQ(::stat((dir_ / "new").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+}
+
+TEST_F(AttachSocketTest, AFolderThatOthersCanEnterOrChangeIsRefused) {
+  EXPECT_THAT(Refusal(Folder("open", 0755)), HasSubstr("is not this user's alone"));
+  Folder("shared", 0777);
+  EXPECT_THAT(Refusal(dir_ / "shared/dslaunch"), HasSubstr("may be changed by others"));
+  Folder("sticky", 01777);
+  EXPECT_EQ(Refusal(dir_ / "sticky/dslaunch"), "") << "as /tmp is";
+}
+
+TEST_F(AttachSocketTest, ALinkIsNotFollowed) {
+  std::filesystem::create_directory_symlink(Folder("real", 0700), dir_ / "link");
+  EXPECT_THAT(Refusal(dir_ / "link"), HasSubstr("cannot be opened"));
+  EXPECT_THAT(Refusal(dir_ / "link/below"), HasSubstr("cannot be opened"));
+}
+
+TEST_F(AttachSocketTest, ListensInTheFirstFolderThatWillDoAndCleansUp) {
+  int connections = 0;
+  std::string path;
+  {
+    auto listening = AttachSocket::Listen(
+        loop_, {Folder("open", 0755), dir_ / std::string(200, 'x'), dir_ / "good"}, "j.0.sock",
+        [&](UniqueFd fd) { connections += fd.valid() ? 1 : 0; });
+    ASSERT_TRUE(listening.ok()) << listening.error().message;
+    path = (*listening)->path();
+    EXPECT_EQ(path, dir_ / "good/j.0.sock");
+    const std::vector<std::string> folders = {dir_ / "none", dir_ / "good"};
+    const UniqueFd first = ConnectToSocket(folders, "j.0.sock");
+    const UniqueFd second = ConnectToSocket(folders, "j.0.sock");
+    EXPECT_TRUE(first.valid() && second.valid());
+    EXPECT_FALSE(ConnectToSocket(folders, "j.1.sock").valid());
+    loop_.run_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(connections, 2);
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(ConnectToSocket({dir_ / "good"}, "j.0.sock").valid());
+}
+
+TEST_F(AttachSocketTest, WithoutAFolderTheErrorNamesEachAndTheWayOut) {
+  const auto listening =
+      AttachSocket::Listen(loop_, {Folder("open", 0755), Folder("wide", 0750)}, "j.0.sock", {});
+  ASSERT_FALSE(listening.ok());
+  EXPECT_EQ(listening.error().code, ExitCode::kIo);
+  for (const char* part : {"/open is not", "/wide is not", "leave out --detach"})
+    EXPECT_THAT(listening.error().message, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,118 @@
+#include "agent/node/worker_end.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "agent/host/oom.h"
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class WorkerEndTest : public ::testing::Test {
+ protected:
+  WorkerEndTest() {
+    worker_.rank = 5;
+    worker_.local_rank = 1;
+    worker_.pid = 1'000'000'000;  // no such process
+    worker_.folder = dir_.path();
+    life_.epoch = 2;
+    life_.cwd = "/home/u";
+    life_.started_at = Clock::now();
+    life_.out_of_memory_kills = OutOfMemoryKills();
+  }
+  WorkerEnd Exited(int exit_code, int signal = 0, bool stopping = false) {
+    pb::WorkerExited exited;
+    exited.set_exit_code(exit_code);
+    exited.set_signal(signal);
+    exited.set_stopping(stopping);
+    exited.set_core_dumped(signal == SIGSEGV);
+    exited.set_out_of_memory(out_of_memory_);
+    return DescribeWorkerEnd(exited, worker_, life_);
+  }
+
+  TempDir dir_;
+  EpochWorker worker_;
+  WorkerLife life_;
+  bool out_of_memory_ = false;
+};
+
+TEST_F(WorkerEndTest, AFailureBringsItsLastLinesAndItsError) {
+  dir_.Write("stdout.log", "step 1\n");
+  dir_.Write("stderr.log",
+             "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n");
+  const pb::WorkerEnded ended = Exited(1).event;
+  EXPECT_EQ(ended.epoch(), 2u);
+  EXPECT_EQ(ended.rank(), 5u);
+  EXPECT_EQ(ended.local_rank(), 1u);
+  EXPECT_THAT(ended.last_lines(), HasSubstr("ValueError: bad"));
+  EXPECT_THAT(ended.log_path(), HasSubstr("stderr.log"));
+  EXPECT_EQ(ended.evidence(), "ValueError: bad");
+  EXPECT_FALSE(ended.victim());
+  const pb::Cause cause = CauseOfFailure(ended, 3);
+  EXPECT_EQ(cause.kind(), pb::Cause::WORKER_EXIT);
+  EXPECT_EQ(cause.node_index(), 3u);
+  EXPECT_EQ(cause.rank(), 5);
+  EXPECT_EQ(cause.exit_code(), 1);
+  EXPECT_EQ(cause.epoch(), 2u);
+  EXPECT_EQ(cause.evidence(), "ValueError: bad");
+}
+
+TEST_F(WorkerEndTest, ItsStdoutWhenItsStderrIsEmpty) {
+  dir_.Write("stdout.log", "[gloo] Connection closed by peer\n");
+  dir_.Write("stderr.log", "");
+  const pb::WorkerEnded ended = Exited(1).event;
+  EXPECT_THAT(ended.log_path(), HasSubstr("stdout.log"));
+  EXPECT_TRUE(ended.victim());
+  EXPECT_TRUE(CauseOfFailure(ended, 0).victim());
+}
+
+TEST_F(WorkerEndTest, TorchelasticsErrorFileIsRead) {
+  dir_.Write("stderr.log", "something\n");
+  dir_.Write("error.json", R"({"message": {"message": "KeyError: 'lr'", "extraInfo": {}}})");
+  const WorkerEnd end = Exited(1);
+  EXPECT_EQ(end.event.evidence(), "KeyError: 'lr'");
+  EXPECT_EQ(end.note, "");
+}
+
+TEST_F(WorkerEndTest, AnErrorFileThatIsNoneIsNoted) {
+  for (const std::string& content : {std::string("{"), std::string(size_t{2} << 20, ' ')}) {
+    dir_.Write("error.json", content);
+    const WorkerEnd end = Exited(1);
+    EXPECT_EQ(end.event.evidence(), "");
+    EXPECT_THAT(end.note, HasSubstr("error.json"));
+  }
+}
+
+TEST_F(WorkerEndTest, AKillForMemoryIsRecognised) {
+  EXPECT_FALSE(Exited(0, SIGKILL).event.out_of_memory());
+  out_of_memory_ = true;
+  const pb::WorkerEnded ended = Exited(0, SIGKILL).event;
+  EXPECT_TRUE(ended.out_of_memory());
+  EXPECT_THAT(ended.evidence(), HasSubstr("memory"));
+  const pb::Cause cause = CauseOfFailure(ended, 0);
+  EXPECT_EQ(cause.kind(), pb::Cause::WORKER_SIGNAL);
+  EXPECT_EQ(cause.exit_code(), 137);
+  EXPECT_TRUE(cause.out_of_memory());
+  EXPECT_FALSE(Exited(7).event.out_of_memory());
+}
+
+TEST_F(WorkerEndTest, ACoreDumpIsLocated) {
+  EXPECT_THAT(Exited(0, SIGSEGV).event.evidence(), StartsWith("its core dump is "));
+}
+
+TEST_F(WorkerEndTest, AnEndInTheLadderIsNoFailure) {
+  dir_.Write("stderr.log", "Terminated\n");
+  const pb::WorkerEnded ended = Exited(0, SIGTERM, /*stopping=*/true).event;
+  EXPECT_TRUE(ended.stopping());
+  EXPECT_EQ(ended.last_lines(), "");
+  EXPECT_EQ(Exited(0).event.last_lines(), "");
+}
+
+}  // namespace
+}  // namespace dslaunch

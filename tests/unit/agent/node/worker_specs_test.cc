@@ -1,0 +1,150 @@
+#include "agent/node/worker_specs.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+class WorkerSpecsTest : public ::testing::Test {
+ protected:
+  WorkerSpecsTest() : folder_(*JobFolder::Create(dir_.path(), "job", "node2", {})) {
+    plan_.job_id = "job";
+    plan_.slots = 2;
+    plan_.cores = 8;
+    plan_.assignment.set_first_rank(2);
+    plan_.assignment.set_world_size(4);
+    plan_.assignment.set_node_rank(1);
+    plan_.assignment.set_num_nodes(2);
+    plan_.assignment.set_master_addr("127.0.0.1");
+    plan_.assignment.set_master_port(4242);
+  }
+
+  // The environment of one worker.
+  Environment Of(int local_rank, const Environment& environment) {
+    const pb::WorkerSpec spec = SpecOf(local_rank, environment);
+    return Environment(spec.env().begin(), spec.env().end());
+  }
+  pb::WorkerSpec SpecOf(int local_rank, const Environment& environment) {
+    const auto specs = MakeWorkerSpecs(plan_, program_, environment, folder_);
+    EXPECT_TRUE(specs.ok()) << specs.error().message;
+    return specs->workers(local_rank);
+  }
+
+  ResolvedProgram program_ = {{"/bin/true"}, "/"};
+  TempDir dir_;
+  JobFolder folder_;
+  WorkerPlan plan_;
+};
+
+TEST_F(WorkerSpecsTest, PlacesEachRank) {
+  const Environment second = Of(1, {});
+  const std::pair<const char*, const char*> expected[] = {{"RANK", "3"},
+                                                          {"LOCAL_RANK", "1"},
+                                                          {"WORLD_SIZE", "4"},
+                                                          {"LOCAL_WORLD_SIZE", "2"},
+                                                          {"GROUP_RANK", "1"},
+                                                          {"MASTER_ADDR", "127.0.0.1"},
+                                                          {"MASTER_PORT", "4242"},
+                                                          {"OMP_NUM_THREADS", "4"},
+                                                          {"DSLAUNCH_JOB_ID", "job"},
+                                                          {"GLOO_SOCKET_IFNAME", "lo"},
+                                                          {"PYTHONUNBUFFERED", "1"}};
+  for (const auto& [name, value] : expected)
+    EXPECT_STREQ(FindVariable(second, name), value) << name;
+  EXPECT_EQ(FindVariable(second, "DSLAUNCH_RANK_DIR"),
+            folder_.AttemptFolder(plan_.epoch) + "/rank_3");
+}
+
+TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {
+  const Environment env =
+      Of(0, {"OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth7", "RANK=99", "HOME=/h"});
+  EXPECT_STREQ(FindVariable(env, "OMP_NUM_THREADS"), "1");
+  EXPECT_STREQ(FindVariable(env, "GLOO_SOCKET_IFNAME"), "eth7");
+  EXPECT_STREQ(FindVariable(env, "RANK"), "2");
+  EXPECT_STREQ(FindVariable(env, "HOME"), "/h");
+}
+
+TEST_F(WorkerSpecsTest, GpusAreShownToAllOrHidden) {
+  plan_.devices = {"2", "3"};
+  EXPECT_EQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), nullptr);
+  plan_.device = pb::DEVICE_CPU;
+  EXPECT_STREQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), "");
+  plan_.device = pb::DEVICE_AUTO;
+  plan_.use_cuda = true;
+  EXPECT_STREQ(FindVariable(Of(0, {}), "CUDA_VISIBLE_DEVICES"), "2,3");
+  EXPECT_STREQ(FindVariable(Of(1, {}), "CUDA_VISIBLE_DEVICES"), "2,3");
+  const Environment own = {"CUDA_VISIBLE_DEVICES=4,5"};
+  EXPECT_STREQ(FindVariable(Of(1, own), "CUDA_VISIBLE_DEVICES"), "4,5");
+  plan_.devices_given = true;
+  EXPECT_STREQ(FindVariable(Of(1, own), "CUDA_VISIBLE_DEVICES"), "2,3") << "chosen for this job";
+}
+
+TEST_F(WorkerSpecsTest, AVirtualLocalRankSeesOneDevice) {
+  plan_.options.set_virtual_local_rank(true);
+  plan_.devices = {"4", "GPU-5"};
+  program_ = {{"/usr/bin/python3", "-u", "t.py", "x"}, "/", "--local_rank", 3};
+  for (const bool use_cuda : {false, true}) {
+    plan_.use_cuda = use_cuda;
+    const Environment second = Of(1, {"CUDA_VISIBLE_DEVICES=4,GPU-5"});
+    EXPECT_STREQ(FindVariable(second, "LOCAL_RANK"), "0");
+    EXPECT_STREQ(FindVariable(second, "LOCAL_WORLD_SIZE"), "2");
+    EXPECT_STREQ(FindVariable(second, "RANK"), "3");
+    EXPECT_STREQ(FindVariable(second, "CUDA_VISIBLE_DEVICES"), "GPU-5");
+  }
+  EXPECT_EQ(SpecOf(1, {}).argv(3), "--local_rank=0");
+  EXPECT_EQ(SpecOf(1, {}).local_rank(), 1u) << "the keeper's number stays";
+  plan_.devices.pop_back();
+  plan_.node_name = "node2";
+  const auto specs = MakeWorkerSpecs(plan_, program_, {}, folder_);
+  ASSERT_FALSE(specs.ok());
+  EXPECT_NE(specs.error().message.find("node2: --virtual_local_rank"), std::string::npos);
+}
+
+TEST_F(WorkerSpecsTest, DevicesOfTheSlots) {
+  google::protobuf::RepeatedField<uint32_t> chosen;
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(DevicesOf(chosen, nullptr, 2, 2), (Names{"2", "3"}));
+  EXPECT_EQ(DevicesOf(chosen, "7, GPU-x ,9", 0, 2), (Names{"7", "GPU-x"}));
+  EXPECT_EQ(DevicesOf(chosen, "7", 0, 2), (Names{"7"}));
+  EXPECT_EQ(DevicesOf(chosen, "", 0, 2), (Names{"", ""})) << "none, for anybody";
+  EXPECT_EQ(DevicesOf(chosen, "-1", 0, 2), (Names{"-1", "-1"}));
+  chosen.Add(1);
+  chosen.Add(6);
+  EXPECT_EQ(DevicesOf(chosen, "7,8", 0, 2), (Names{"1", "6"}));
+}
+
+TEST_F(WorkerSpecsTest, EachRankGetsItsLocalRankAsAnArgument) {
+  program_ = {{"/usr/bin/python3", "-u", "t.py", "x"}, "/", "--local-rank", 3};
+  const pb::WorkerSpec spec = SpecOf(1, {});
+  EXPECT_EQ(std::vector<std::string>(spec.argv().begin(), spec.argv().end()),
+            (std::vector<std::string>{"/usr/bin/python3", "-u", "t.py", "--local-rank=1", "x"}));
+}
+
+TEST_F(WorkerSpecsTest, RoleAndAddressCanBeChosen) {
+  EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "default");
+  EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "job");
+  plan_.options.set_run_id("77");
+  EXPECT_STREQ(FindVariable(Of(0, {}), "TORCHELASTIC_RUN_ID"), "77");
+  plan_.options.set_role("trainer");
+  plan_.options.set_master_addr("head.example");
+  EXPECT_STREQ(FindVariable(Of(0, {}), "ROLE_NAME"), "trainer");
+  EXPECT_STREQ(FindVariable(Of(0, {}), "MASTER_ADDR"), "head.example");
+}
+
+TEST_F(WorkerSpecsTest, ABoundRankHasAsManyThreadsAsCores) {
+  plan_.bindings.resize(2);
+  plan_.bindings[1] = {{4, 5, 6}, {1}, true, 3};
+  const pb::WorkerSpec spec = SpecOf(1, {"OMP_NUM_THREADS=9"});
+  EXPECT_EQ(std::vector<uint32_t>(spec.cpus().begin(), spec.cpus().end()),
+            (std::vector<uint32_t>{4, 5, 6}));
+  EXPECT_EQ(spec.memory_nodes_size(), 1);
+  EXPECT_TRUE(spec.memory_preferred());
+  EXPECT_STREQ(FindVariable(Of(1, {"OMP_NUM_THREADS=9"}), "OMP_NUM_THREADS"), "3");
+  plan_.bindings[0].cpus = {0};  // bound without threads, as by --numa_binding
+  EXPECT_STREQ(FindVariable(Of(0, {"OMP_NUM_THREADS=9"}), "OMP_NUM_THREADS"), "9");
+}
+
+}  // namespace
+}  // namespace dslaunch

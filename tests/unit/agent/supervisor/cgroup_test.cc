@@ -1,0 +1,168 @@
+#include "agent/supervisor/cgroup.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include "base/subprocess.h"
+#include "tests/unit/agent/supervisor/processes.h"
+
+namespace dslaunch {
+namespace {
+
+using Ms = milliseconds;
+
+std::string Own(std::string_view mountinfo, std::string_view cgroups) {
+  const Result<std::string> folder = FindOwnCgroup(mountinfo, cgroups);
+  return folder ? *folder : "none: " + folder.error().message;
+}
+
+constexpr char kUnified[] =
+    "24 29 0:22 / /proc rw,nosuid shared:13 - proc proc rw\n"
+    "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+TEST(FindOwnCgroup, WhereOnlyVersion2Is) {
+  EXPECT_EQ(Own(kUnified, "0::/user.slice/user-1000.slice/session-3.scope\n"),
+            "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope");
+  EXPECT_EQ(Own(kUnified, "0::/\n"), "/sys/fs/cgroup");
+}
+
+TEST(FindOwnCgroup, WhereVersion2IsBesideVersion1) {
+  EXPECT_EQ(Own("31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
+                "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+                "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+                "4:memory:/elsewhere\n1:name=systemd:/x\n0::/job\n"),
+            "/sys/fs/cgroup/unified/job");
+}
+
+TEST(FindOwnCgroup, WhereAMountShowsAPartOnly) {
+  const std::string part =
+      "30 23 0:26 /docker/12 /sys/fs/cgroup rw master:5 - cgroup2 cgroup2 rw\n";
+  EXPECT_EQ(Own(part, "0::/docker/12\n"), "/sys/fs/cgroup");
+  EXPECT_EQ(Own(part, "0::/docker/12/init\n"), "/sys/fs/cgroup/init");
+  EXPECT_EQ(Own(part, "0::/docker/123\n"),
+            "none: the mount /sys/fs/cgroup does not show this process' cgroup /docker/123");
+}
+
+TEST(FindOwnCgroup, WithBlanksAndBackslashesInPaths) {
+  EXPECT_EQ(Own(R"(30 23 0:26 / /a\040b\134c rw - cgroup2 none rw)", "0::/d e\n"), "/a b\\c/d e");
+}
+
+TEST(FindOwnCgroup, SaysWhyThereIsNone) {
+  EXPECT_EQ(Own("35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", "0::/\n"),
+            "none: cgroup v2 is not mounted here");
+  EXPECT_EQ(Own(kUnified, "4:memory:/elsewhere\n"), "none: this process is in no cgroup v2");
+  EXPECT_EQ(Own(kUnified, "0::/../other\n"),
+            "none: this process' cgroup /../other lies outside its namespace");
+  EXPECT_EQ(Own("", ""), "none: cgroup v2 is not mounted here");
+  EXPECT_EQ(Own("cgroup2\n - cgroup2", "0::/"), "none: cgroup v2 is not mounted here");
+}
+
+TEST(ParseOomKills, TakesTheLineOfKillsAndNoOther) {
+  EXPECT_EQ(ParseOomKills("low 0\nhigh 1\nmax 9\noom 8\noom_kill 3\noom_group_kill 2\n"), 3u);
+  EXPECT_EQ(ParseOomKills("low 0\noom 8\n"), 0u);
+  EXPECT_EQ(ParseOomKills(""), 0u);
+}
+
+TEST(CountOomKills, LooksInTheCgroupThenInTheOneAbove) {
+  const TempDir own;
+  std::filesystem::create_directory(own / "workers");
+  EXPECT_FALSE(CountOomKills(own / "workers"));
+  own.Write("memory.events", "oom_kill 5\n");
+  EXPECT_EQ(CountOomKills(own / "workers"), 5u);
+  own.Write("workers/memory.events", "oom_kill 2\n");
+  EXPECT_EQ(CountOomKills(own / "workers"), 2u);
+}
+
+TEST(Cgroup, OneThatDoesNotExistIsEmpty) {
+  const TempDir dir;
+  EXPECT_TRUE(CgroupProcesses(dir / "missing").empty());
+  KillCgroup(dir / "missing");
+  EXPECT_TRUE(RemoveCgroup(dir / "missing"));
+}
+
+TEST(Cgroup, AJobIdCannotLeadElsewhere) {
+  EXPECT_FALSE(CreateWorkerCgroup("../../job"));
+  EXPECT_FALSE(CreateWorkerCgroup(""));
+}
+
+// A real one, where this machine and user may make one.
+class RealCgroup : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Result<std::string> made = CreateWorkerCgroup(NewJobId());
+    if (!made) GTEST_SKIP() << made.error().message;
+    folder_ = *made;
+    fd_.Reset(open(folder_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  }
+  void TearDown() override {
+    if (folder_.empty()) return;
+    EXPECT_TRUE(WaitFor(Ms(5000), [this] {
+      KillCgroup(folder_);
+      while (waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+      return RemoveCgroup(folder_);
+    }));
+  }
+
+  pid_t Start(const std::string& script) {
+    const SpawnResult result = Spawn({.executable = "/bin/sh",
+                                      .argv = {"sh", "-c", script},
+                                      .cwd = dir_.path(),
+                                      .cgroup_fd = fd_.get()});
+    EXPECT_GT(result.pid, 0);
+    return result.pid;
+  }
+
+  bool Holds(pid_t pid) const {
+    return std::ranges::any_of(CgroupProcesses(folder_),
+                               [pid](const ProcessInfo& info) { return info.id.pid == pid; });
+  }
+
+  TempDir dir_;
+  std::string folder_;
+  UniqueFd fd_;
+};
+
+TEST_F(RealCgroup, HoldsWhatLeftItsSessionItsParentAndItsEnvironment) {
+  const pid_t worker =
+      Start("setsid env -i sh -c 'echo $$ > wild.new; mv wild.new wild; exec sleep 600' &");
+  EXPECT_EQ(waitpid(worker, nullptr, 0), worker);
+  const pid_t wild = AwaitPidFile(dir_ / "wild");
+  ASSERT_GT(wild, 0);
+  EXPECT_EQ(getsid(wild), wild);
+  EXPECT_TRUE(Holds(wild));
+  EXPECT_FALSE(RemoveCgroup(folder_)) << "something lives in it";
+  KillCgroup(folder_);
+  EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(wild); }));
+  EXPECT_TRUE(CgroupProcesses(folder_).empty());
+  EXPECT_TRUE(RemoveCgroup(folder_));
+  EXPECT_FALSE(std::filesystem::exists(folder_));
+}
+
+TEST_F(RealCgroup, HoldsWhatMovedIntoACgroupBelow) {
+  const std::string below = folder_ + "/below";
+  ASSERT_EQ(mkdir(below.c_str(), 0700), 0);
+  const pid_t worker = Start("echo $$ > " + below + "/cgroup.procs; exec sleep 600");
+  ASSERT_TRUE(WaitFor(Ms(5000), [&] { return !ReadFile(below + "/cgroup.procs").empty(); }));
+  EXPECT_TRUE(Holds(worker));
+  KillCgroup(folder_);
+  EXPECT_EQ(waitpid(worker, nullptr, 0), worker);
+  EXPECT_TRUE(RemoveCgroup(folder_));
+}
+
+TEST_F(RealCgroup, AZombieIsNothingThatIsLeft) {
+  const pid_t worker = Start("exec true");
+  ASSERT_TRUE(WaitFor(Ms(5000), [worker] { return StateOf(worker) == 'Z'; }));
+  EXPECT_FALSE(Holds(worker));
+  EXPECT_TRUE(RemoveCgroup(folder_));
+  EXPECT_EQ(waitpid(worker, nullptr, 0), worker);
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,80 @@
+#include "agent/supervisor/worker_table.h"
+
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using E = WorkerEvent;
+using R = WorkerReport;
+using S = WorkerState;
+
+static_assert(NextTransition(S::kPending, E::kSpawned) == Transition{S::kRunning, R::kSpawned});
+
+// Follows the events from kPending and collects what is told.
+std::pair<S, std::vector<R>> Follow(const std::vector<E>& events) {
+  S state = S::kPending;
+  std::vector<R> told;
+  for (const E event : events) {
+    const Transition transition = NextTransition(state, event);
+    state = transition.next;
+    if (transition.report != R::kNone) told.push_back(transition.report);
+  }
+  return {state, told};
+}
+
+using Told = std::vector<R>;
+
+TEST(WorkerTable, ALifeWithoutTrouble) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kExited}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExited})));
+}
+
+TEST(WorkerTable, StopAndContinueAreToldOnceEach) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kStopped, E::kStopped, E::kContinued, E::kContinued}),
+            std::pair(S::kRunning, Told({R::kSpawned, R::kStopped, R::kContinued})));
+}
+
+TEST(WorkerTable, AStoppedWorkerCanBeKilled) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kStopped, E::kExited}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kStopped, R::kExited})));
+}
+
+TEST(WorkerTable, AfterTheLadderAnExitIsAnEffectAndStopsAreNoNews) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kStopped, E::kContinued, E::kLadder, E::kExited}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
+}
+
+TEST(WorkerTable, ASigkillIsTheLaddersOnlyOnceItSentOne) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kKilled}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExited})));
+  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kLadderKills, E::kKilled}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
+  EXPECT_EQ(Follow({E::kSpawned, E::kLadderKills, E::kLadder, E::kKilled}),
+            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
+}
+
+TEST(WorkerTable, AFailedStartIsTheEnd) {
+  EXPECT_EQ(Follow({E::kSpawnFailed, E::kExited}), std::pair(S::kEnded, Told({R::kSpawnFailed})));
+}
+
+TEST(WorkerTable, TheEndIsFinalWhateverHappens) {
+  for (size_t event = 0; event < kWorkerEvents; ++event) {
+    EXPECT_EQ(NextTransition(S::kEnded, static_cast<E>(event)), (Transition{S::kEnded, R::kNone}));
+  }
+}
+
+TEST(WorkerTable, NothingComesBackToPendingAndOnlyAnExitEndsARunningWorker) {
+  for (size_t state = 1; state < kWorkerStates; ++state) {
+    for (size_t event = 0; event < kWorkerEvents; ++event) {
+      const Transition transition = NextTransition(static_cast<S>(state), static_cast<E>(event));
+      EXPECT_NE(transition.next, S::kPending);
+      if (transition.next == S::kEnded && static_cast<S>(state) != S::kEnded) {
+        EXPECT_TRUE(static_cast<E>(event) == E::kExited || static_cast<E>(event) == E::kKilled);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,339 @@
+#include "cli/commands/doctor_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Level = Finding::Level;
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+pb::NodeReport HealthyReport(const std::string& identity) {
+  pb::NodeReport report;
+  report.set_version("1.0");
+  report.set_build_id("abc");
+  report.set_identity(identity);
+  report.set_cores(8);
+  report.set_memory_bytes(32 * kGiB);
+  report.set_memory_available_bytes(16 * kGiB);
+  for (const auto use : {pb::Disk::STATE, pb::Disk::SHARED_MEMORY}) {
+    pb::Disk& disk = *report.add_disks();
+    disk.set_use(use);
+    disk.set_path(use == pb::Disk::STATE ? "/home/a" : "/dev/shm");
+    disk.set_free_bytes(100 * kGiB);
+    disk.set_total_bytes(200 * kGiB);
+  }
+  for (pb::Limit* limit :
+       {report.mutable_open_files(), report.mutable_processes(), report.mutable_locked_memory()}) {
+    limit->set_soft(1 << 20);
+    limit->set_hard(UINT64_MAX);
+  }
+  return report;
+}
+
+void AddGpus(pb::NodeReport& report, int count, const std::string& driver = "580.82") {
+  for (int i = 0; i < count; ++i) report.mutable_gpus()->add_installed()->set_name("NVIDIA H100");
+  report.mutable_gpus()->set_visible(static_cast<uint32_t>(count));
+  report.mutable_gpus()->set_driver(driver);
+}
+
+// Two nodes of two slots over SSH on which nothing is wrong; the first hosts the rendezvous.
+class DoctorReportTest : public ::testing::Test {
+ protected:
+  DoctorReportTest() {
+    facts_.launcher = Launcher::kSsh;
+    facts_.version = "1.0";
+    facts_.build_id = "abc";
+    facts_.cwd = "/work";
+    facts_.world_size = 4;
+    for (const char* name : {"node1", "node2"}) {
+      DoctorNode node;
+      node.name = name;
+      node.slots = 2;
+      node.steps = {"resolve", "connect", "handshake", "host key", "login", "start agent"};
+      node.report = HealthyReport(name);
+      facts_.nodes.push_back(std::move(node));
+    }
+    facts_.rendezvous = 0;
+    facts_.listen.emplace();
+    facts_.listen->add_endpoints("10.0.0.1:4100");
+    facts_.nodes[1].reach.emplace();
+    pb::ReachAttempt& attempt = *facts_.nodes[1].reach->add_attempts();
+    attempt.set_endpoint("10.0.0.1:4100");
+    attempt.set_reached(true);
+    attempt.set_interface("eth0");
+    attempt.set_local_address("10.0.0.2");
+    for (const auto use : {pb::MarkedFolder::STATE, pb::MarkedFolder::CWD}) {
+      facts_.listen->add_folders()->set_use(use);
+      facts_.nodes[1].reach->add_folders()->set_use(use);
+    }
+  }
+
+  pb::NodeReport& Report(size_t node) { return *facts_.nodes[node].report; }
+
+  // Those that are not well.
+  std::vector<Finding> Bad() const {
+    std::vector<Finding> findings = Diagnose(facts_);
+    std::erase_if(findings, [](const Finding& finding) { return finding.level == Level::kOk; });
+    return findings;
+  }
+  // The one thing that is not well, as "node level check: seen -> way out".
+  std::string TheBad() const {
+    constexpr const char* kLevels[] = {"ok", "warn", "fail"};
+    std::string text;
+    for (const Finding& finding : Bad()) {
+      EXPECT_NE(finding.way_out, "") << finding.check;
+      text += (text.empty() ? "" : "\n") + finding.node + " " +
+              kLevels[static_cast<size_t>(finding.level)] + " " + finding.check + ": " +
+              finding.seen + " -> " + finding.way_out;
+    }
+    return text;
+  }
+  std::string Table() const { return DoctorTable(facts_, Diagnose(facts_)); }
+
+  DoctorFacts facts_;
+};
+
+TEST_F(DoctorReportTest, HealthyNodesTakeOneLineEach) {
+  EXPECT_EQ(TheBad(), "");
+  EXPECT_FALSE(AnyFails(Diagnose(facts_)));
+  EXPECT_EQ(Table(),
+            "node1  ok    8 cores, 32 GiB, no GPU, 100 GiB free, clock +0 ms, rendezvous\n"
+            "node2  ok    8 cores, 32 GiB, no GPU, 100 GiB free, clock +0 ms, reaches node1 "
+            "through eth0\n"
+            "all    ok    state folder: each node has its own\n"
+            "all    ok    working directory: each node has its own\n"
+            "All is well on 2 nodes\n");
+}
+
+TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
+  DoctorNode& node = facts_.nodes[1];
+  node.report.reset();
+  node.reach.reset();
+  node.steps = {"resolve", "connect", "handshake", "host key"};
+  node.failed_step = "login";
+  node.failure =
+      "node 'node2' (root@node2 port 22): login refused; the server offers publickey; put a "
+      "public key there";
+  EXPECT_EQ(TheBad(),
+            "node2 fail login: login refused; the server offers publickey -> put a public key "
+            "there");
+  EXPECT_TRUE(AnyFails(Diagnose(facts_)));
+  EXPECT_THAT(Table(), HasSubstr("node2  FAIL  login: login refused; the server offers publickey\n"
+                                 "             -> put a public key there\n"
+                                 "             done before: resolve, connect, handshake, host "
+                                 "key\n"));
+  EXPECT_THAT(Table(), HasSubstr("1 of 2 nodes fails\n"));
+}
+
+TEST_F(DoctorReportTest, AFailureThatNamesNoWayOutGetsOne) {
+  facts_.nodes[1].report.reset();
+  facts_.nodes[1].failed_step = "copy agent";
+  facts_.nodes[1].failure = "the agent could not be installed; it said: is the disk full?";
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("node2 fail copy agent: the agent could not be installed; "
+                                        "it said: is the disk full? -> "),
+                              HasSubstr("~/.cache/dslaunch")));
+}
+
+TEST_F(DoctorReportTest, UnequalVersionsFail) {
+  Report(1).set_build_id("def");
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("node2 fail version"), HasSubstr("def"),
+                              HasSubstr("~/.cache/dslaunch")));
+}
+
+TEST_F(DoctorReportTest, AnotherInstalledVersionIsAWarning) {
+  pb::InstalledProgram& program = *Report(1).add_programs();
+  program.set_name("dslaunch");
+  program.set_path("/usr/bin/dslaunch");
+  program.set_state(pb::InstalledProgram::WORKS);
+  program.set_said("dslaunch 0.9");
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn version: /usr/bin/dslaunch is dslaunch 0.9 there, "
+                                  "1.0 here"));
+}
+
+TEST_F(DoctorReportTest, TwoNamesOfOneMachineFail) {
+  Report(1).set_identity("node1");
+  EXPECT_THAT(TheBad(), HasSubstr("node2 fail same machine: it is the machine that node1 is"));
+}
+
+TEST_F(DoctorReportTest, FewerCoresThanSlotsAndLittleMemoryWarn) {
+  Report(0).set_cores(1);
+  EXPECT_THAT(TheBad(), HasSubstr("node1 warn cores: 1 core for 2 slots"));
+  Report(0).set_cores(2);
+  Report(0).set_memory_available_bytes(kGiB / 4);
+  EXPECT_THAT(TheBad(), HasSubstr("node1 warn memory: 32 GiB, 256 MiB available"));
+}
+
+TEST_F(DoctorReportTest, FewerGpusThanSlotsFailWhereAnyNodeHasGpus) {
+  AddGpus(Report(0), 2);
+  EXPECT_THAT(TheBad(), HasSubstr("node2 fail gpus: 0 usable GPUs for 2 slots"));
+  facts_.device = DeviceChoice::kCpu;
+  EXPECT_EQ(TheBad(), "");
+  facts_.device = DeviceChoice::kCuda;
+  AddGpus(Report(1), 2);
+  EXPECT_EQ(TheBad(), "");
+  Report(1).mutable_gpus()->set_visible(1);
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("1 usable GPU, of 2 installed for 2 slots"),
+                              HasSubstr("CUDA_VISIBLE_DEVICES")));
+}
+
+TEST_F(DoctorReportTest, DriversAreComparedAndTheirTroubleIsSaid) {
+  facts_.nodes.push_back(facts_.nodes[1]);
+  facts_.nodes[2].name = "node3";
+  Report(2).set_identity("node3");
+  AddGpus(Report(0), 2, "570.1");
+  AddGpus(Report(1), 2);
+  AddGpus(Report(2), 2);
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("node1 warn gpu driver: 570.1, other nodes have 580.82"),
+                              Not(HasSubstr("node2"))));
+  Report(0).mutable_gpus()->set_driver("580.82");
+  Report(0).mutable_gpus()->set_trouble("nvmlInit_v2: Driver/library version mismatch");
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("node1 warn gpu driver"), HasSubstr("mismatch")));
+  Report(0).mutable_gpus()->clear_trouble();
+  Report(0).mutable_gpus()->mutable_installed(1)->set_memory_used_bytes(40 * kGiB);
+  EXPECT_THAT(TheBad(), HasSubstr("node1 warn gpu memory: GPU 1 has 40 GiB in use"));
+}
+
+TEST_F(DoctorReportTest, TheTrainerIsMissedOrNeeded) {
+  for (const size_t node : {0u, 1u}) {
+    pb::InstalledProgram& program = *Report(node).add_programs();
+    program.set_name("dslaunch-train");
+    program.set_path("/opt/bin/dslaunch-train");
+  }
+  EXPECT_EQ(TheBad(), "") << "it is not installed here either";
+  facts_.has_trainer = true;
+  pb::InstalledProgram& here = *Report(0).mutable_programs(0);
+  pb::InstalledProgram& there = *Report(1).mutable_programs(0);
+  here.set_state(pb::InstalledProgram::WORKS);
+  here.set_said("dslaunch-train 1.0, LibTorch 2.11.0");
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn trainer: no /opt/bin/dslaunch-train"));
+  facts_.trainer_needed = true;
+  EXPECT_THAT(TheBad(), HasSubstr("node2 fail trainer: no /opt/bin/dslaunch-train"));
+  facts_.trainer_needed = false;
+  there.set_state(pb::InstalledProgram::BROKEN);
+  there.set_said("libtorch_cpu.so: cannot open shared object file");
+  EXPECT_THAT(TheBad(), HasSubstr("node2 fail trainer: /opt/bin/dslaunch-train does not start: "
+                                  "libtorch_cpu.so"));
+  there.set_state(pb::InstalledProgram::WORKS);
+  there.set_said("dslaunch-train 1.0, LibTorch 2.10.0");
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn trainer: dslaunch-train 1.0, LibTorch 2.10.0, other "
+                                  "nodes have dslaunch-train 1.0, LibTorch 2.11.0"));
+}
+
+TEST_F(DoctorReportTest, TheClockThatDiffersFromTheOthersIsNamed) {
+  facts_.nodes[1].clock_ahead_us = -3'400'000;
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn clock: it is -3.4 s off"));
+  facts_.nodes[1].clock_error_us = 3'000'000;
+  EXPECT_EQ(TheBad(), "") << "it may as well be the network";
+  facts_.nodes[1].clock_error_us = 1000;
+  facts_.nodes[0].clock_ahead_us = -3'400'000;
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("this machine warn clock: it is +3.4 s off"),
+                              Not(HasSubstr("node"))));
+  facts_.nodes[0].clock_ahead_us = 0;
+  facts_.nodes[1].clock_ahead_us = int64_t{30} * 3600 * 1'000'000;
+  EXPECT_THAT(TheBad(), HasSubstr("node2 fail clock: it is +30 h off: the job's certificates"));
+}
+
+TEST_F(DoctorReportTest, DisksThatAreFullOrNotWritable) {
+  Report(0).mutable_disks(0)->set_free_bytes(kGiB / 2);
+  EXPECT_THAT(TheBad(), HasSubstr("node1 warn disk: 512 MiB of 200 GiB free in /home/a"));
+  Report(0).mutable_disks(0)->set_trouble("No space left on device");
+  EXPECT_THAT(TheBad(), HasSubstr("node1 fail disk: nothing can be written in /home/a: No space"));
+  Report(0).mutable_disks(0)->clear_trouble();
+  Report(0).mutable_disks(0)->set_free_bytes(kGiB);
+  Report(0).mutable_disks(1)->set_free_bytes(64 << 20);
+  EXPECT_THAT(TheBad(), AllOf(HasSubstr("node1 warn shared memory: 64 MiB"), HasSubstr("shm")));
+}
+
+TEST_F(DoctorReportTest, LimitsThatTheSlotsExceed) {
+  Report(1).mutable_open_files()->set_soft(64);
+  EXPECT_THAT(TheBad(),
+              AllOf(HasSubstr("node2 fail open files: the limit is 64"), HasSubstr("ulimit -n")));
+  Report(1).mutable_open_files()->set_hard(64);
+  EXPECT_THAT(TheBad(), HasSubstr("limits.conf"));
+  Report(1).mutable_open_files()->set_soft(1024);
+  Report(1).mutable_processes()->set_soft(100);
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn processes: the limit is 100"));
+  Report(1).mutable_processes()->set_soft(UINT64_MAX);
+  Report(1).mutable_locked_memory()->set_soft(65536);
+  EXPECT_EQ(TheBad(), "");
+  Report(1).set_infiniband(true);
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn locked memory"));
+}
+
+TEST_F(DoctorReportTest, ARendezvousThatIsNotReachedFailsWithWhatWasTried) {
+  pb::ReachAttempt& attempt = *facts_.nodes[1].reach->mutable_attempts(0);
+  attempt.set_reached(false);
+  attempt.set_trouble("no answer");
+  EXPECT_THAT(TheBad(),
+              AllOf(HasSubstr("node2 fail network: it cannot reach node1"),
+                    HasSubstr("10.0.0.1:4100 through eth0: no answer"), HasSubstr("firewall")));
+  pb::ReachAttempt& other = *facts_.nodes[1].reach->add_attempts();
+  other.set_endpoint("10.1.0.1:4100");
+  other.set_interface("ib0");
+  other.set_reached(true);
+  EXPECT_EQ(TheBad(), "");
+  EXPECT_THAT(Table(), HasSubstr("reaches node1 through ib0"));
+  facts_.nodes[1].reach.reset();
+  facts_.nodes[1].reach_failure = "node2: its agent did not answer in time; try again";
+  EXPECT_THAT(TheBad(), HasSubstr("node2 fail network"));
+  facts_.nodes[1].reach_failure.clear();
+  facts_.listen->clear_endpoints();
+  EXPECT_THAT(TheBad(), HasSubstr("node1 fail network: it has no address"));
+}
+
+TEST_F(DoctorReportTest, FoldersAreSharedOrNotOrMissing) {
+  facts_.nodes[1].reach->mutable_folders(0)->set_seen(true);
+  EXPECT_THAT(Table(), HasSubstr("all    ok    state folder: shared by all nodes\n"));
+  facts_.nodes[1].reach->mutable_folders(1)->set_trouble("No such file or directory");
+  EXPECT_THAT(TheBad(), HasSubstr("node2 warn directory: /work: No such file or directory"));
+  EXPECT_THAT(Table(), Not(HasSubstr("working directory:")));
+}
+
+TEST_F(DoctorReportTest, WhatNodesSayCannotSteerTheTerminal) {
+  facts_.nodes[1].report.reset();
+  facts_.nodes[1].failed_step = "login";
+  facts_.nodes[1].failure = "it said \033[2J; go\033]0;x\007 away";
+  EXPECT_THAT(Table(), AllOf(Not(HasSubstr("\033")), Not(HasSubstr("\007"))));
+}
+
+TEST_F(DoctorReportTest, JsonHasAllOfIt) {
+  AddGpus(Report(0), 2);
+  facts_.nodes[1].clock_ahead_us = 1500;
+  Report(0).mutable_processes()->set_soft(UINT64_MAX);
+  const auto json = nlohmann::json::parse(DoctorJson(facts_, Diagnose(facts_)));
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_EQ(json["rendezvous"]["node"], "node1");
+  EXPECT_EQ(json["nodes"][0]["facts"]["gpus"].size(), 2u);
+  EXPECT_EQ(json["nodes"][0]["facts"]["processes"]["soft"], nullptr);
+  EXPECT_EQ(json["nodes"][1]["clock_ahead_us"], 1500);
+  EXPECT_EQ(json["nodes"][1]["reach"][0]["interface"], "eth0");
+  bool found = false;
+  for (const auto& finding : json["findings"])
+    found = found || (finding["node"] == "node2" && finding["check"] == "gpus" &&
+                      finding["level"] == "fail" && finding["way_out"] != "");
+  EXPECT_TRUE(found);
+}
+
+TEST(SplitAtWayOutTest, TakesTheNameAwayAndTheLastClauseApart) {
+  const SplitMessage split =
+      SplitAtWayOut("node 'a' (root@a port 22): cannot connect (x); nothing; check it");
+  EXPECT_EQ(split.seen, "cannot connect (x); nothing");
+  EXPECT_EQ(split.way_out, "check it");
+  EXPECT_EQ(SplitAtWayOut("what; it said: no; really").way_out, "really");
+  EXPECT_EQ(SplitAtWayOut("what; it said: is the disk full?").seen,
+            "what; it said: is the disk full?");
+  EXPECT_EQ(SplitAtWayOut("no way out").seen, "no way out");
+  EXPECT_EQ(SplitAtWayOut("no way out").way_out, "");
+}
+
+}  // namespace
+}  // namespace dslaunch

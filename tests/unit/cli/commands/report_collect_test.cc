@@ -1,0 +1,72 @@
+#include "cli/commands/report_collect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+pb::RunFilePart Part(uint32_t rank, pb::RunFilePart::Kind kind, const std::string& data) {
+  pb::RunFilePart part;
+  part.set_attempt(1);
+  part.set_rank(rank);
+  part.set_kind(kind);
+  part.set_data(data);
+  return part;
+}
+
+pb::RunFilePart End() {
+  pb::RunFilePart part;
+  part.set_end(true);
+  return part;
+}
+
+TEST(RunFilePartsTest, FilesArePutTogetherByRank) {
+  RunFileParts parts("node1", 1000);
+  EXPECT_TRUE(parts.Take(Part(1, pb::RunFilePart::METRICS, "")));
+  EXPECT_TRUE(parts.Take(Part(1, pb::RunFilePart::METRICS, "{\"step\":1,")));
+  EXPECT_TRUE(parts.Take(Part(1, pb::RunFilePart::METRICS, "\"loss\":2}\n")));
+  EXPECT_TRUE(parts.Take(Part(0, pb::RunFilePart::RUN, "{\"model\":\"gpt2\"}")));
+  EXPECT_TRUE(parts.Take(Part(0, pb::RunFilePart::METRICS, "{\"step\":7}\n")));
+  EXPECT_FALSE(parts.complete());
+  EXPECT_TRUE(parts.Take(End()));
+  EXPECT_TRUE(parts.complete());
+  const RunFileParts::Files files = parts.Finish();
+  ASSERT_EQ(files.ranks.size(), 2u);
+  EXPECT_EQ(files.ranks[0].run->model, "gpt2");
+  EXPECT_EQ(files.ranks[0].metrics->points.at(0).step, 7);
+  EXPECT_EQ(files.ranks[1].rank, 1u);
+  EXPECT_EQ(files.ranks[1].node, "node1");
+  EXPECT_EQ(files.ranks[1].metrics->points.at(0).loss, 2);
+  EXPECT_THAT(files.troubles, IsEmpty());
+}
+
+TEST(RunFilePartsTest, ANodeThatSendsTooMuchIsNotHeardAnyMore) {
+  RunFileParts parts("node1", 20);
+  EXPECT_TRUE(parts.Take(Part(0, pb::RunFilePart::METRICS, "{\"step\":7}\n")));
+  EXPECT_FALSE(parts.Take(Part(0, pb::RunFilePart::METRICS, "{\"step\":8}\n")));
+  EXPECT_FALSE(parts.Take(Part(0, pb::RunFilePart::METRICS, "")));
+  const RunFileParts::Files files = parts.Finish();
+  EXPECT_EQ(files.ranks.at(0).metrics->points.size(), 1u) << "what came before stays";
+  EXPECT_THAT(files.troubles, ElementsAre(HasSubstr("node1: it sent more than it was asked for")));
+}
+
+TEST(RunFilePartsTest, WhatIsNotThereIsSaid) {
+  RunFileParts parts("node1", 1000);
+  pb::RunFilePart thinned = Part(0, pb::RunFilePart::METRICS, "{\"step\":7}\n");
+  thinned.set_incomplete(true);
+  parts.Take(thinned);
+  pb::RunFilePart large = Part(0, pb::RunFilePart::PROFILE, "");
+  large.set_incomplete(true);
+  parts.Take(large);
+  EXPECT_THAT(parts.Finish().troubles,
+              ElementsAre(HasSubstr("the metrics of 1 rank are long"),
+                          HasSubstr("1 file could not"), HasSubstr("the connection broke off")));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,62 @@
+#include "cli/options/checkpoint_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<std::string> Words(std::vector<std::string> words) {
+  words.insert(words.begin(), "checkpoint");
+  const auto command = ParseCheckpointCommand(words);
+  EXPECT_TRUE(command.ok()) << command.error().message;
+  return command.ok() ? command->words : std::vector<std::string>();
+}
+
+TEST(CheckpointCommandTest, WhatTheTrainerIsTold) {
+  EXPECT_THAT(Words({"ls", "d"}), ElementsAre("ls", "d"));
+  EXPECT_THAT(Words({"ls", "--json", "d"}), ElementsAre("ls", "d", "--json"));
+  EXPECT_THAT(Words({"verify", "d/step_000001"}), ElementsAre("verify", "d/step_000001"));
+  EXPECT_THAT(Words({"export", "a", "b"}), ElementsAre("export", "a", "b"));
+  EXPECT_THAT(Words({"export", "--dtype=fp16", "a", "b"}),
+              ElementsAre("export", "a", "b", "--dtype", "fp16"));
+  EXPECT_THAT(Words({"ls", "--", "-d"}), ElementsAre("ls", "-d"));
+}
+
+TEST(CheckpointCommandTest, Help) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"checkpoint", "--help"}, {"checkpoint", "export", "-h"}}) {
+    const auto command = ParseCheckpointCommand(words);
+    ASSERT_TRUE(command.ok());
+    EXPECT_THAT(command->help, HasSubstr("dslaunch checkpoint verify"));
+  }
+}
+
+TEST(CheckpointCommandTest, MistakesAreNamed) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{}, "Give ls, verify or export"},
+      {{"verfy", "d"}, "no 'verfy', did you mean verify?"},
+      {{"ls"}, "ls: which folder?"},
+      {{"verify"}, "verify: what?"},
+      {{"export", "a"}, "export: where to?"},
+      {{"ls", "a", "b"}, "ls takes no further argument 'b'"},
+      {{"ls", "--jsn", "a"}, "'--jsn' is not known, did you mean --json?"},
+      {{"ls", "--dtype", "bf16", "a"}, "'--dtype' is not known"},
+      {{"export", "a", "b", "--dtype", "bf61"}, "not 'bf61', did you mean bf16?"},
+  };
+  for (const auto& [given, said] : cases) {
+    std::vector<std::string> words = given;
+    words.insert(words.begin(), "checkpoint");
+    const auto command = ParseCheckpointCommand(words);
+    ASSERT_FALSE(command.ok()) << said;
+    EXPECT_EQ(command.error().code, ExitCode::kUsage);
+    EXPECT_THAT(command.error().message, HasSubstr(said));
+    EXPECT_THAT(command.error().message, HasSubstr("dslaunch checkpoint --help"));
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

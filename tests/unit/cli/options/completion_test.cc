@@ -1,0 +1,130 @@
+#include "cli/options/completion.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "cli/options/checkpoint_command.h"
+#include "cli/options/job_command.h"
+#include "cli/options/man_page.h"
+#include "cli/options/option_table.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using Paths = Completion::Paths;
+
+std::vector<std::string> Words(const std::vector<std::string>& typed) {
+  std::vector<std::string> words;
+  for (const Completion::Word& word : Complete(typed).words) words.push_back(word.text);
+  return words;
+}
+
+TEST(Complete, OptionsInTheSpellingThatWasBegun) {
+  EXPECT_THAT(Words({"--num_"}), ElementsAre("--num_nodes", "--num_gpus", "--num_accelerators"));
+  EXPECT_THAT(Words({"--num-g"}), ElementsAre("--num-gpus"));
+  EXPECT_THAT(Words({"--num_gpus", "2", "--hostf"}), ElementsAre("--hostfile"));
+  EXPECT_THAT(Words({"--autot"}), IsEmpty());  // it would be refused
+  EXPECT_THAT(Words({"-"}), Contains("--include"));
+}
+
+TEST(Complete, Values) {
+  EXPECT_THAT(Words({"--device", ""}), ElementsAre("auto", "cuda", "cpu"));
+  EXPECT_THAT(Words({"--device=c"}), ElementsAre("--device=cuda", "--device=cpu"));
+  EXPECT_THAT(Words({"--device", "=", "c"}), ElementsAre("cuda", "cpu"));  // as bash cuts it
+  EXPECT_THAT(Words({"--nproc-per-node", ""}), ElementsAre("auto", "cpu", "gpu"));
+  EXPECT_THAT(Words({"--tee", ""}), ElementsAre("all", "none"));
+  EXPECT_EQ(Complete({"-H", ""}).paths, Paths::kFiles);
+  EXPECT_EQ(Complete({"--log_dir", "x"}).paths, Paths::kFolders);
+  EXPECT_EQ(Complete({"--num_gpus", ""}).paths, Paths::kNone);
+}
+
+TEST(Complete, CommandsProgramsAndWhatFollowsThem) {
+  EXPECT_THAT(Words({"--num_gpus", "2", "tr"}), ElementsAre("train"));
+  EXPECT_THAT(Words({""}), Contains("doctor"));
+  EXPECT_EQ(Complete({}).paths, Paths::kFiles);
+  EXPECT_THAT(Words({"train", "--st"}), ElementsAre("--steps"));
+  EXPECT_THAT(Words({"train", "recipe.yaml", "--res"}), ElementsAre("--resume"));
+  EXPECT_THAT(Words({"predict", "--resume", "a"}), ElementsAre("auto"));
+  EXPECT_THAT(Words({"train.py", "--num_"}), IsEmpty());
+  EXPECT_EQ(Complete({"train.py", "--num_"}).paths, Paths::kFiles);
+  EXPECT_THAT(Words({"doctor", "--hostf"}), ElementsAre("--hostfile"));
+  EXPECT_THAT(Words({"checkpoint", "ex"}), ElementsAre("export"));
+  EXPECT_THAT(Words({"checkpoint", "export", "--dtype", ""}), ElementsAre("bf16", "fp16", "fp32"));
+  EXPECT_THAT(Words({"logs", "last", "--f"}), ElementsAre("--follow"));
+  EXPECT_THAT(Words({"completion", ""}), ElementsAre("bash", "zsh", "fish", "man"));
+}
+
+TEST(CompletionText, ScriptsAndErrors) {
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const auto script = CompletionText({"completion", shell});
+    ASSERT_TRUE(script.ok());
+    EXPECT_THAT(*script, HasSubstr("completion complete -- "));
+  }
+  EXPECT_EQ(*CompletionText({"completion", "complete", "--", "--device", "cp"}), "none\ncpu\n");
+  EXPECT_THAT(*CompletionText({"completion", "complete", "--", "--help_"}),
+              HasSubstr("none\n--help_all\tevery option"));
+  EXPECT_THAT(*CompletionText({"completion", "--help"}), HasSubstr("source <(dslaunch"));
+  for (const auto& [words, message] :
+       {std::pair<std::vector<std::string>, std::string>({"completion"}, "for which shell?"),
+        {{"completion", "fihs"}, "no 'fihs', did you mean fish?"},
+        {{"completion", "tcsh"}, "no 'tcsh'"},
+        {{"completion", "bash", "x"}, "takes one word, not 'x'"}}) {
+    const auto text = CompletionText(words);
+    ASSERT_FALSE(text.ok());
+    EXPECT_EQ(text.error().code, ExitCode::kUsage);
+    EXPECT_THAT(text.error().message, HasSubstr(message));
+  }
+}
+
+// What completion offers is what the commands take.
+TEST(Commands, HaveTheOptionsThatTheirParsersKnow) {
+  for (const CommandSpec& command : Commands()) {
+    const std::string name = command.name;
+    for (const OptionSpec& spec : command.options) {
+      std::vector<std::string> words = {name};
+      std::string complaint;
+      if (IsJobCommand(name)) {
+        if (name != "ps") words.push_back("last");
+        words.emplace_back(NameOf(spec));
+        const auto parsed = ParseJobCommand(words, 0);
+        if (!parsed) complaint = parsed.error().message;
+      } else if (name == "checkpoint") {
+        const bool lists = NameOf(spec) == "--json";
+        words.insert(words.end(), {lists ? "ls" : "export", "folder", std::string(NameOf(spec))});
+        const auto parsed = ParseCheckpointCommand(words);
+        if (!parsed) complaint = parsed.error().message;
+      }
+      EXPECT_THAT(complaint, Not(HasSubstr("not known"))) << words.back();
+      EXPECT_THAT(complaint, Not(HasSubstr("nknown option"))) << words.back();
+    }
+  }
+}
+
+TEST(ManPage, HasEveryOptionAndNoLineThatRoffTakesForACommand) {
+  const std::string page = ManPage();
+  for (const OptionTable* table :
+       {&LaunchOptionTable(), &TrainOptionTable(), &PredictOptionTable()}) {
+    for (const OptionSpec& spec : *table) {
+      for (const std::string& name : NamesOf(spec)) {
+        std::string escaped;
+        for (const char c : name) escaped += c == '-' ? "\\-" : std::string(1, c);
+        EXPECT_THAT(page, HasSubstr("\\fB" + escaped + "\\fR")) << name;
+      }
+    }
+  }
+  EXPECT_THAT(page, HasSubstr("[PET_NNODES]"));
+  for (size_t at = 0; (at = page.find("\n.", at)) != std::string::npos; ++at) {
+    const std::string word = page.substr(at + 2, 2);
+    EXPECT_THAT((std::vector<std::string>{"SH", "SS", "TP", "PP", "br", "nh"}), Contains(word));
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

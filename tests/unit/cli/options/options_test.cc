@@ -1,0 +1,735 @@
+#include "cli/options/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <regex>
+#include <sstream>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Mode = LaunchOptions::Mode;
+
+Result<LaunchOptions> Parse(const std::vector<std::string>& arguments) {
+  std::vector<const char*> argv = {"dslaunch"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return ParseOptions(static_cast<int>(argv.size()), argv.data());
+}
+
+LaunchOptions Good(const std::vector<std::string>& arguments) {
+  Result<LaunchOptions> options = Parse(arguments);
+  EXPECT_TRUE(options.ok()) << options.error().message;
+  return options.ok() ? *options : LaunchOptions();
+}
+
+TEST(ParseOptions, DefaultsAreTheDocumentedOnes) {
+  const LaunchOptions options = Good({"./prog"});
+  EXPECT_EQ(options.mode, Mode::kProgram);
+  EXPECT_THAT(options.program, ElementsAre("./prog"));
+  EXPECT_FALSE(options.num_nodes || options.num_gpus || options.hostfile || options.launcher);
+  EXPECT_EQ(options.device, DeviceChoice::kAuto);
+  EXPECT_EQ(options.master_port, 0);
+  EXPECT_FALSE(options.tee.all);
+  EXPECT_THAT(options.tee.ranks, ElementsAre(0));
+  EXPECT_EQ(options.grace_ms, 10'000);
+  EXPECT_EQ(options.connect_timeout_ms, 20'000);
+}
+
+TEST(ParseOptions, EveryOptionInEverySpelling) {
+  const std::vector<std::vector<std::string>> spellings = {
+      {"--num_nodes",
+       "2",
+       "--num_gpus",
+       "4",
+       "--hostfile",
+       "hf",
+       "--launcher",
+       "ssh",
+       "--device",
+       "cuda",
+       "--master_port",
+       "29500",
+       "--tee",
+       "3,0,3",
+       "--log_dir",
+       "/l",
+       "--grace",
+       "0.5",
+       "--connect_timeout",
+       "7",
+       "p"},
+      {"--num-nodes=2", "--num-accelerators=4", "-H", "hf", "--launcher=SSH", "--device=Cuda",
+       "--master-port=29500", "--tee=0,3", "--log-dir=/l", "--grace=0.5", "--connect-timeout=7",
+       "p"},
+      {"--num_nodes=2",
+       "--num_accelerators",
+       "4",
+       "-Hhf",
+       "--launcher",
+       "ssh",
+       "--device",
+       "cuda",
+       "--master-port",
+       "29500",
+       "--tee",
+       "0,3",
+       "--log-dir",
+       "/l",
+       "--grace",
+       "5e-1",
+       "--connect-timeout",
+       "7.0",
+       "--",
+       "p"},
+  };
+  for (const auto& arguments : spellings) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const LaunchOptions options = Good(arguments);
+    EXPECT_EQ(options.num_nodes, 2);
+    EXPECT_EQ(options.num_gpus, 4);
+    EXPECT_EQ(options.hostfile, "hf");
+    EXPECT_EQ(options.launcher, Launcher::kSsh);
+    EXPECT_EQ(options.device, DeviceChoice::kCuda);
+    EXPECT_EQ(options.master_port, 29500);
+    EXPECT_THAT(options.tee.ranks, ElementsAre(0, 3));
+    EXPECT_EQ(options.log_dir, "/l");
+    EXPECT_EQ(options.grace_ms, 500);
+    EXPECT_EQ(options.connect_timeout_ms, 7000);
+    EXPECT_THAT(options.program, ElementsAre("p"));
+  }
+}
+
+TEST(ParseOptions, WhatHappensOnFailuresIsOptional) {
+  const LaunchOptions none = Good({"p"});
+  EXPECT_FALSE(none.max_restarts || none.min_nodes || none.max_nodes || none.json);
+  EXPECT_EQ(none.restart_delay_ms, 1000);
+  EXPECT_EQ(none.on_join, OnJoin::kNextRestart);
+  EXPECT_EQ(none.on_hang, OnHang::kReport);
+  EXPECT_EQ(none.hang_ms, 60'000);
+  EXPECT_EQ(none.heartbeat_ms, 1000);
+  EXPECT_EQ(none.suspect_ms, 3000);
+  EXPECT_EQ(none.dead_ms, 6000);
+  EXPECT_EQ(none.lease_ms, 60'000);
+  EXPECT_EQ(none.log_max_mb, 0);
+  for (const bool dashes : {false, true}) {
+    std::vector<std::string> arguments = {
+        "--max_restarts=5", "--restart_delay_s=0.25", "--on_join=NOW",   "--on_hang=kill",
+        "--hang_s=7.5",     "--heartbeat_s=0.2",      "--suspect_s=0.6", "--dead_s=2",
+        "--lease_s=30",     "--log_max_mb=64",        "--json",          "p"};
+    for (std::string& argument : arguments) {
+      if (dashes) std::replace(argument.begin() + 1, argument.end(), '_', '-');
+    }
+    const LaunchOptions options = Good(arguments);
+    EXPECT_EQ(options.max_restarts, 5);
+    EXPECT_EQ(options.restart_delay_ms, 250);
+    EXPECT_EQ(options.on_join, OnJoin::kNow);
+    EXPECT_EQ(options.on_hang, OnHang::kKill);
+    EXPECT_EQ(options.hang_ms, 7500);
+    EXPECT_EQ(options.heartbeat_ms, 200);
+    EXPECT_EQ(options.suspect_ms, 600);
+    EXPECT_EQ(options.dead_ms, 2000);
+    EXPECT_EQ(options.lease_ms, 30'000);
+    EXPECT_EQ(options.log_max_mb, 64);
+    EXPECT_TRUE(options.json);
+  }
+}
+
+TEST(ParseOptions, NumbersOfNodesInEverySpelling) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::optional<int> num, min, max;
+  } cases[] = {
+      {{"--nnodes", "2", "p"}, 2, {}, {}},
+      {{"--nnodes=2:3", "p"}, {}, 2, 3},
+      {{"--nnodes", "2:2", "p"}, {}, 2, 2},
+      {{"--nnodes", "2:3", "--nnodes", "4", "p"}, 4, {}, {}},
+      {{"--min-elastic-nodes", "2", "--max_elastic_nodes=3", "p"}, {}, 2, 3},
+      {{"--min_elastic_nodes", "2", "p"}, {}, 2, {}},
+      {{"--min_elastic_nodes", "2", "--num_nodes", "4", "p"}, {}, 2, 4},
+      {{"--max_elastic_nodes", "3", "p"}, {}, 1, 3},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c.arguments));
+    const LaunchOptions options = Good(c.arguments);
+    EXPECT_EQ(options.num_nodes, c.num);
+    EXPECT_EQ(options.min_nodes, c.min);
+    EXPECT_EQ(options.max_nodes, c.max);
+  }
+}
+
+TEST(ParseOptions, TeeWords) {
+  EXPECT_TRUE(Good({"--tee", "all", "p"}).tee.all);
+  const Tee none = Good({"--tee", "none", "p"}).tee;
+  EXPECT_FALSE(none.all);
+  EXPECT_TRUE(none.ranks.empty());
+}
+
+TEST(ParseOptions, TheLastOfTheSameOptionCounts) {
+  EXPECT_EQ(Good({"--num_nodes", "2", "--num-nodes=3", "p"}).num_nodes, 3);
+}
+
+TEST(ParseOptions, WhatFollowsTheProgramIsItsOwn) {
+  const std::vector<std::string> program = {
+      "train.py", "--help",  "--num_gpus", "x",  "--version", "train",     "--",
+      "-H",       "a=[1,2]", "",           "ö ", "--no_such", "$HOME `id`"};
+  std::vector<std::string> arguments = {"--num_gpus", "2"};
+  arguments.insert(arguments.end(), program.begin(), program.end());
+  const LaunchOptions options = Good(arguments);
+  EXPECT_EQ(options.mode, Mode::kProgram);
+  EXPECT_EQ(options.num_gpus, 2);
+  EXPECT_EQ(options.program, program);
+}
+
+TEST(ParseOptions, DoubleDashEndsTheOptions) {
+  EXPECT_THAT(Good({"--num_gpus", "2", "--", "-odd-name", "x"}).program,
+              ElementsAre("-odd-name", "x"));
+  EXPECT_THAT(Good({"-", "x"}).program, ElementsAre("-", "x"));
+}
+
+TEST(ParseOptions, TrainOptions) {
+  const LaunchOptions options =
+      Good({"--num_gpus", "2", "train", "--steps", "100", "fashion_mnist", "--seed=0", "--data",
+            "/d", "--set", "engine.optimizer.params.lr=1e-3", "--set=run.tags=[a, b]",
+            "--metrics-jsonl", "m.jsonl"});
+  EXPECT_EQ(options.mode, Mode::kTrain);
+  EXPECT_EQ(options.train.recipe, "fashion_mnist");
+  EXPECT_EQ(options.train.steps, 100);
+  EXPECT_FALSE(options.train.epochs);
+  EXPECT_EQ(options.train.seed, 0);
+  EXPECT_EQ(options.train.data, "/d");
+  EXPECT_EQ(options.train.metrics_jsonl, "m.jsonl");
+  EXPECT_THAT(options.train.sets,
+              ElementsAre("engine.optimizer.params.lr=1e-3", "run.tags=[a, b]"));
+  const TrainOptions saving =
+      Good({"train", "--checkpoint-dir", "c", "--save_every=5", "--resume", "none"}).train;
+  EXPECT_EQ(saving.checkpoint_dir, "c");
+  EXPECT_EQ(saving.save_every, 5);
+  EXPECT_EQ(saving.resume, "none");
+  EXPECT_FALSE(saving.async_save || saving.load_module_only);
+  const TrainOptions more =
+      Good({"train", "--checkpoint_dir", "c", "--async-save", "--load_module_only"}).train;
+  EXPECT_TRUE(more.async_save && more.load_module_only);
+  EXPECT_FALSE(Good({"train"}).train.recipe);
+  EXPECT_EQ(Good({"train", "--epochs", "3", "--", "-x.yaml"}).train.recipe, "-x.yaml");
+}
+
+TEST(ParseOptions, EveryTrainOption) {
+  using Task = TrainOptions::Task;
+  const TrainOptions train =
+      Good({"train", "r.yaml", "--deepspeed_config", "ds.json", "--plugin=libmine.so",
+            "--init-weights", "w", "--export_hf", "hf", "--trace", "t", "--time_limit", "1.5",
+            "--deterministic", "--profile", "--profile-sort", "memory"})
+          .train;
+  EXPECT_EQ(train.task, Task::kTrain);
+  EXPECT_EQ(train.deepspeed_config, "ds.json");
+  EXPECT_EQ(train.plugin, "libmine.so");
+  EXPECT_EQ(train.init_weights, "w");
+  EXPECT_EQ(train.export_hf, "hf");
+  EXPECT_EQ(train.trace, "t");
+  EXPECT_TRUE(train.profile);
+  EXPECT_EQ(train.profile_sort, "memory");
+  EXPECT_EQ(Good({"train", "--compare_precision", "r"}).train.task, Task::kComparePrecision);
+  EXPECT_EQ(train.time_limit_s, 1.5);
+  EXPECT_TRUE(train.deterministic);
+  EXPECT_EQ(Good({"train", "--eval_only", "r"}).train.task, Task::kEvaluate);
+  EXPECT_EQ(Good({"train", "--plan-memory", "--steps", "3"}).train.task, Task::kPlanMemory);
+  const TrainOptions drawn = Good({"train", "--plan_pipeline", "--pipeline-svg", "p.svg"}).train;
+  EXPECT_EQ(drawn.task, Task::kPlanPipeline);
+  EXPECT_EQ(drawn.pipeline_svg, "p.svg");
+}
+
+TEST(ParseOptions, Predict) {
+  const LaunchOptions options = Good({"--num_gpus",
+                                      "2",
+                                      "predict",
+                                      "r.yaml",
+                                      "--checkpoint_dir",
+                                      "c",
+                                      "--output",
+                                      "o",
+                                      "--prompt",
+                                      "To be",
+                                      "--max_new_tokens",
+                                      "7",
+                                      "--temperature",
+                                      "0.8",
+                                      "--top_k=40",
+                                      "--set",
+                                      "data.block_size=8",
+                                      "--data",
+                                      "d",
+                                      "--deepspeed_config",
+                                      "ds.json"});
+  EXPECT_EQ(options.mode, Mode::kTrain);
+  const TrainOptions& predict = options.train;
+  EXPECT_EQ(predict.task, TrainOptions::Task::kPredict);
+  EXPECT_EQ(predict.recipe, "r.yaml");
+  EXPECT_EQ(predict.checkpoint_dir, "c");
+  EXPECT_EQ(predict.output, "o");
+  EXPECT_EQ(predict.prompt, "To be");
+  EXPECT_EQ(predict.max_new_tokens, 7);
+  EXPECT_EQ(predict.temperature, 0.8);
+  EXPECT_EQ(predict.top_k, 40);
+  EXPECT_THAT(predict.sets, ElementsAre("data.block_size=8"));
+  EXPECT_EQ(Good({"./predict", "--help"}).mode, Mode::kProgram);
+}
+
+TEST(ParseOptions, ValuesAreTakenByteForByte) {
+  for (const std::string value : {"[a,b]", "-1", "a=b", "'quoted'", "{x}", "a b", "%s", "\\n"}) {
+    EXPECT_EQ(Good({"train", "--data", value}).train.data, value);
+    EXPECT_EQ(Good({"train", "--data=" + value, "--seed", "1"}).train.data, value);
+    EXPECT_EQ(Good({"--log_dir", value, "p"}).log_dir, value);
+    EXPECT_THAT(Good({"train", "--set", value, "--set", value}).train.sets,
+                ElementsAre(value, value));
+  }
+}
+
+TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
+  const struct {
+    std::vector<std::string> arguments;
+    std::string message;
+  } cases[] = {
+      {{}, "nothing to run: give 'train' or a program"},
+      {{"--num_nodes", "2"}, "nothing to run"},
+      {{"--"}, "nothing to run"},
+      {{""}, "the program's name is empty"},
+      {{"run.yaml"}, "'run.yaml' is no program; a run file is started with --run_file run.yaml"},
+      {{"--num_nodes", "0", "p"}, "--num_nodes must be a whole number from 1 to 1000000, not '0'"},
+      {{"--num_nodes", "-1", "p"},
+       "--num_nodes must be a whole number from 1 to 1000000, not '-1'"},
+      {{"--num_nodes", "abc", "p"}, "not 'abc'"},
+      {{"--num_nodes", "2x", "p"}, "not '2x'"},
+      {{"--num_nodes", "99999999999999999999", "p"}, "not '99999999999999999999'"},
+      {{"--num_nodes=", "p"}, "--num_nodes must be a whole number from 1 to 1000000, not ''"},
+      {{"--num_nodes"}, "--num_nodes needs a value"},
+      {{"--num_nodes", "--num_gpus", "2", "p"}, "--num_nodes needs a value"},
+      {{"--num_gpus", "0", "p"}, "--num_gpus must be a whole number from 1 to 4096, not '0'"},
+      {{"--num_gpus", "4097", "p"}, "not '4097'"},
+      {{"--master_port", "65536", "p"},
+       "--master_port must be a whole number from 0 to 65535, not '65536'"},
+      {{"--launcher", "kubectl", "p"}, "--launcher must be one of local, ssh, not 'kubectl'"},
+      {{"--device", "tpu", "p"}, "--device must be one of auto, cuda, cpu, not 'tpu'"},
+      {{"--tee", "0,", "p"}, "--tee must be all, none or ranks such as 0,3, not '0,'"},
+      {{"--tee", "x", "p"}, "--tee: each rank must be a whole number"},
+      {{"--tee", "", "p"}, "--tee must be all, none or ranks"},
+      {{"--grace", "-1", "p"}, "--grace must be seconds, 0 to 86400, not '-1'"},
+      {{"--grace", "10s", "p"}, "not '10s'"},
+      {{"--grace", "nan", "p"}, "not 'nan'"},
+      {{"--connect_timeout", "0", "p"}, "--connect_timeout must be seconds, 0.1 to 86400, not '0'"},
+      {{"--nnodes", "3:2", "p"}, "MIN must not be more than MAX, as in '3:2'"},
+      {{"--nnodes", "2:", "p"}, "--nnodes MIN:MAX: each of them must be a whole number"},
+      {{"--nnodes", "1:2:3", "p"}, "not '2:3'"},
+      {{"--nnodes", "0", "p"}, "--nnodes must be a whole number from 1"},
+      {{"--nnodes", "2", "--num_nodes", "2", "p"}, "--nnodes and --num_nodes exclude each other"},
+      {{"--nnodes", "2:3", "--min_elastic_nodes", "2", "p"}, "exclude each other"},
+      {{"--num_nodes", "2", "--max_elastic_nodes", "3", "p"}, "both say how many nodes"},
+      {{"--min_elastic_nodes", "3", "--num_nodes", "2", "p"},
+       "--min_elastic_nodes 3 is more than the 2 nodes there may be"},
+      {{"--heartbeat_s", "3", "p"}, "--heartbeat_s (3 s) must be less than --suspect_s (3 s)"},
+      {{"--dead_s", "2.5", "p"}, "--suspect_s (3 s) must be less than --dead_s (2.5 s)"},
+      {{"--restart_delay_s", "31", "p"}, "--restart_delay_s must be seconds, 0 to 30, not '31'"},
+      {{"--max_restarts", "-1", "p"}, "--max_restarts must be a whole number from 0"},
+      {{"--on_join", "later", "p"}, "--on_join must be one of next, now, not 'later'"},
+      {{"--on_hang", "die", "p"}, "--on_hang must be one of report, kill, restart, not 'die'"},
+      {{"--json=1", "p"}, "--json takes no value"},
+      {{"--hostfile", "", "p"}, "--hostfile needs a value that is not empty"},
+      {{"--launhcer", "2", "p"}, "unknown option '--launhcer', did you mean --launcher?"},
+      {{"--connect_time", "2", "p"},
+       "unknown option '--connect_time', did you mean --connect_timeout?"},
+      {{"-hostfile", "x", "p"}, "unknown option '-hostfile', did you mean --hostfile?"},
+      {{"-include", "x", "p"}, "unknown option '-include', did you mean --include?"},
+      {{"--num-ndoes=2", "p"}, "unknown option '--num-ndoes', did you mean --num_nodes?"},
+      {{"-num_gpus", "2", "p"}, "unknown option '-num_gpus', did you mean --num_gpus?"},
+      {{"--log", "x", "p"}, "option '--log' could be one of --log_level, --log_dir, --logs_specs"},
+      {{"---", "p"}, "option '---' is not supported"},
+      {{"--=1", "p"}, "option '--' is not supported"},
+      {{"--help=1", "p"}, "--help takes no value"},
+      {{"train", "a", "b"}, "train takes one recipe, but got 'a' and 'b'"},
+      {{"train", "--steps", "0"}, "--steps must be a whole number from 1"},
+      {{"train", "--seed", "-1"}, "--seed must be a whole number from 0"},
+      {{"train", "--steps", "1", "--epochs", "1"}, "--steps and --epochs exclude each other"},
+      {{"train", "--stpes", "1"}, "unknown option '--stpes', did you mean --steps?"},
+      {{"train", "--num-gpus", "2"}, "option '--num-gpus' belongs before 'train'"},
+      {{"--steps", "2", "train"}, "option '--steps' belongs after 'train'"},
+      {{"train", "--set"}, "--set needs a value"},
+      {{"train", "--prompt", "x"}, "option '--prompt' belongs after 'predict'"},
+      {{"predict", "--steps", "1"}, "option '--steps' belongs after 'train'"},
+      {{"predict", "--num_gpus", "1"}, "option '--num_gpus' belongs before 'predict'"},
+      {{"--top_k", "1", "predict"}, "option '--top_k' belongs after 'predict'"},
+      {{"predict", "a", "b"}, "predict takes one recipe, but got 'a' and 'b'"},
+      {{"predict", "--temperature", "-1"}, "--temperature must be a number, 0 to 1e+06, not '-1'"},
+      {{"--env", "X", "p"}, "--env must be NAME=VALUE, not 'X'"},
+      {{"--env", "=1", "p"}, "--env must be NAME=VALUE, not '=1'"},
+      {{"--ssh_port", "0", "p"}, "--ssh_port must be a whole number from 1 to 65535, not '0'"},
+      {{"--ssh_command", "", "p"}, "--ssh_command needs a value that is not empty"},
+      {{"--ssh_command", "ssh -o 'A b'", "p"}, "is cut at blanks, and no shell reads it"},
+      {{"--launcher_args", "$(id)", "p"}, "is cut at blanks, and no shell reads it"},
+      {{"--ssh_port", "22", "--launcher", "local", "p"}, "--ssh_port is for SSH"},
+      {{"-i", "a", "-e", "b", "p"}, "--include and --exclude exclude each other"},
+      {{"-i", "a", "--num_nodes", "2", "p"}, "--include and --num_nodes exclude each other"},
+      {{"-e", "a", "--num_gpus", "2", "p"}, "--exclude and --num_gpus exclude each other"},
+      {{"--num_gpus", "2", "--nproc_per_node", "auto", "p"}, "exclude each other"},
+      {{"--nproc_per_node", "tpu", "p"}, "--nproc_per_node must be one of auto, cpu, gpu"},
+      {{"--nproc_per_node", "0", "p"}, "--nproc_per_node must be a whole number from 1"},
+      {{"-m", "--no_python", "p"}, "--module and --no_python exclude each other"},
+      {{"-m", "--run_path", "p"}, "--module and --run_path exclude each other"},
+      {{"--bind_core_list", "0-3", "p"}, "--bind_cores_to_rank"},
+      {{"--bind_cores_to_rank", "--bind_core_list", "3-1", "p"}, "ends before it begins"},
+      {{"--bind_cores_to_rank", "--bind_core_list", "0,,1", "p"}, "each core of a list"},
+      {{"--bind_cores_to_rank", "--numa_binding", "node", "p"}, "exclude each other"},
+      {{"--numa_binding", "core", "p"},
+       "--numa_binding must be one of node, socket, exclusive, core-complex, not 'core'"},
+      {{"--standalone", "--nnodes", "2", "p"}, "--standalone is a job of one node"},
+      {{"--standalone", "--launcher", "ssh", "p"}, "--standalone is a job of this machine"},
+      {{"--standalone", "-H", "hf", "p"}, "--hostfile and --standalone exclude each other"},
+      {{"--no_ssh", "--launcher", "local", "p"}, "--no_ssh and --launcher exclude each other"},
+      {{"--no_ssh", "--ssh_port", "22", "p"}, "--no_ssh and --ssh_port exclude each other"},
+      {{"--node_rank", "1", "-H", "hf", "p"}, "add --no_ssh for that"},
+      {{"--node_rank", "1", "p"}, "there is one node, which is 0; say how many"},
+      {{"--node_rank", "2", "--nnodes", "2", "--master_addr", "h", "p"}, "is 1; nodes are counted"},
+      {{"--node_rank", "0", "--nnodes", "2", "p"}, "where to meet: add --master_addr HOST"},
+      {{"--nnodes", "2", "--rdzv_endpoint", "h:0", "p"}, "port 0 is any port"},
+      {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--ssh_command", "ssh", "p"},
+       "--ssh_command is of a job that is started over SSH, and --rdzv_endpoint"},
+      {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--detach", "p"}, "--detach is of a job"},
+      {{"--rdzv_endpoint", "a b:1", "p"}, "--rdzv_endpoint must be HOST:PORT"},
+      {{"--rdzv_endpoint", "fe80::1", "p"}, "such as node1:29400 or [fe80::1]:0"},
+      {{"--rdzv_endpoint", ":29400", "p"}, "--rdzv_endpoint must be HOST:PORT"},
+      {{"--rdzv_endpoint", "h:65536", "p"}, "--rdzv_endpoint: the port must be a whole number"},
+      {{"--rdzv_endpoint", "h:", "p"}, "--rdzv_endpoint: the port must be a whole number"},
+      {{"--local_addr", "10.0.0.1", "--nnodes", "2", "p"}, "--local_addr is of a job whose nodes"},
+      {{"--tee", "0:4", "p"}, "--tee must be 0 (no stream), 1 (stdout), 2 (stderr) or 3 (both)"},
+      {{"-t", "all", "p"}, "-t must be 0 (no stream)"},
+      {{"-r", "x:1", "p"}, "--redirects: each local rank must be a whole number"},
+      {{"--tee", "0", "-t", "3", "p"}, "--tee and -t exclude each other"},
+      {{"--local_ranks_filter", "0,x", "p"}, "--local_ranks_filter: each rank must be"},
+      {{"--detach", "--json", "p"}, "dslaunch ps --all --json"},
+      {{"-q=1", "p"}, "--quiet takes no value"},
+      {{"--num_gpus", "2", "doctor"}, "options of 'doctor' come behind it"},
+      {{"train", "--time_limit", "0"}, "--time_limit must be a number, 0.001 to 1e+09, not '0'"},
+      {{"train", "--eval_only", "--plan_memory"}, "exclude each other"},
+      {{"train", "--plan_pipeline", "--plan_memory"}, "exclude each other"},
+      {{"train", "--pipeline_svg", "p.svg"}, "--plan_pipeline draws its picture"},
+      {{"train", "--eval_only", "--steps", "3"}, "--eval_only trains nothing; leave --steps out"},
+      {{"train", "--eval_only", "--time_limit", "3"}, "leave --time_limit out"},
+      {{"train", "--deterministic=1"}, "--deterministic takes no value"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c.arguments));
+    const Result<LaunchOptions> options = Parse(c.arguments);
+    ASSERT_FALSE(options.ok());
+    EXPECT_EQ(options.error().code, ExitCode::kUsage);
+    EXPECT_THAT(options.error().message, HasSubstr(c.message));
+    EXPECT_THAT(options.error().message, HasSubstr("ee dslaunch "));
+    EXPECT_EQ(options.error().message.find('\n'), std::string::npos);
+  }
+}
+
+TEST(ParseOptions, NamesMayBeCutShortAsArgparseHasIt) {
+  EXPECT_THAT(Good({"--launcher_arg", "-v", "p"}).ssh_command, ElementsAre("ssh", "-v"));
+  EXPECT_EQ(Good({"--nproc=2", "p"}).num_gpus, 2);
+  EXPECT_EQ(Good({"--num-acc", "3", "p"}).num_gpus, 3);
+  EXPECT_EQ(Good({"--host", "hf", "p"}).hostfile, "hf");
+  EXPECT_EQ(Good({"--launcher", "local", "p"}).launcher, Launcher::kLocal);  // exact goes first
+}
+
+TEST(ParseOptions, ShortFlagsMayShareADash) {
+  const LaunchOptions options = Good({"-qmi", "w0@w1:0,2", "pkg.mod", "-q"});
+  EXPECT_EQ(options.log_level, LogLevel::kError);
+  EXPECT_EQ(options.form, ProgramForm::kModule);
+  EXPECT_EQ(options.include, "w0@w1:0,2");
+  EXPECT_THAT(options.program, ElementsAre("pkg.mod", "-q"));
+}
+
+TEST(ParseOptions, PerNodeStyle) {
+  const LaunchOptions fixed = Good({"--nnodes=2", "--nproc-per-node=4", "--node-rank=1",
+                                    "--master-addr=node0", "--master-port=29511", "train.py"});
+  ASSERT_TRUE(fixed.per_node);
+  EXPECT_EQ(fixed.per_node->node_rank, 1);
+  EXPECT_EQ(fixed.per_node->host, "node0");
+  EXPECT_EQ(fixed.per_node->port, 29511);
+  EXPECT_EQ(fixed.per_node->id, "none");
+  EXPECT_EQ(fixed.num_nodes, 2);
+  EXPECT_EQ(fixed.num_gpus, 4);
+  EXPECT_FALSE(fixed.launcher);
+
+  const LaunchOptions c10d =
+      Good({"--nnodes", "1:4", "--nproc_per_node", "gpu", "--rdzv_backend", "c10d", "--rdzv_id",
+            "job7", "--rdzv_endpoint", "[fe80::1]", "--rdzv_conf",
+            "join_timeout=90,is_host=True, keep_alive_interval=2,read_timeout=60", "--local-addr",
+            "10.0.0.2", "--max-restarts", "3", "train.py"});
+  ASSERT_TRUE(c10d.per_node);
+  EXPECT_FALSE(c10d.per_node->node_rank);
+  EXPECT_EQ(c10d.per_node->host, "fe80::1");
+  EXPECT_EQ(c10d.per_node->port, 29400);
+  EXPECT_EQ(c10d.per_node->id, "job7");
+  EXPECT_EQ(c10d.per_node->is_host, true);
+  EXPECT_EQ(c10d.per_node->join_timeout_ms, 90'000);
+  EXPECT_EQ(c10d.local_addr, "10.0.0.2");
+  EXPECT_EQ(c10d.min_nodes, 1);
+  EXPECT_EQ(c10d.max_nodes, 4);
+  EXPECT_EQ(c10d.slots_from, SlotsFrom::kGpu);
+  EXPECT_EQ(c10d.heartbeat_ms, 2000);
+  EXPECT_EQ(c10d.suspect_ms, 4000);
+  EXPECT_EQ(c10d.dead_ms, 6000);
+
+  const LaunchOptions deepspeed =
+      Good({"--hostfile", "hf", "--no_ssh", "--node_rank=0", "--master_addr", "w0", "p.py"});
+  ASSERT_TRUE(deepspeed.per_node);
+  EXPECT_EQ(deepspeed.per_node->node_rank, 0);
+  EXPECT_EQ(deepspeed.per_node->port, 29500);
+  EXPECT_EQ(deepspeed.hostfile, "hf");
+  EXPECT_FALSE(deepspeed.num_nodes || deepspeed.num_gpus);
+  EXPECT_TRUE(Good({"--no_ssh", "--node_rank", "1", "p"}).per_node);  // the hostfile has the rest
+}
+
+TEST(ParseOptions, OneNodeInTheWordsOfSeveralIsThisMachine) {
+  const LaunchOptions alone = Good({"--nnodes=1", "--node_rank=0", "--nproc_per_node=8",
+                                    "--master_addr", "localhost", "--master_port=6000", "p"});
+  EXPECT_FALSE(alone.per_node);
+  EXPECT_EQ(alone.launcher, Launcher::kLocal);
+  EXPECT_EQ(alone.num_nodes, 1);
+  EXPECT_EQ(alone.num_gpus, 8);
+  EXPECT_EQ(alone.master_addr, "localhost");
+  EXPECT_EQ(alone.master_port, 6000);
+  EXPECT_TRUE(alone.notices.empty());
+  const LaunchOptions any_port = Good({"--rdzv_backend=c10d", "--rdzv-endpoint=localhost:0", "p"});
+  EXPECT_FALSE(any_port.per_node);
+  EXPECT_EQ(any_port.master_port, 0);
+  EXPECT_EQ(any_port.num_gpus, 1);
+  EXPECT_THAT(any_port.notices, ElementsAre(HasSubstr("1 rank per node, as torchrun")));
+  const LaunchOptions standalone =
+      Good({"--standalone", "--nnodes=1:1", "--nproc_per_node=2", "--rdzv_id", "x", "p"});
+  EXPECT_EQ(standalone.launcher, Launcher::kLocal);
+  EXPECT_EQ(standalone.num_nodes, 1);
+  EXPECT_FALSE(standalone.min_nodes);
+  EXPECT_THAT(standalone.notices, ElementsAre("--rdzv_id is not used: --standalone is one node"));
+}
+
+TEST(ParseOptions, WhatTorchrunShows) {
+  const auto shows = [](const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = arguments;
+    all.push_back("p");
+    return Good(all);
+  };
+  EXPECT_FALSE(shows({"-t", "0"}).tee.all);
+  EXPECT_TRUE(shows({"-t", "3"}).tee.all);
+  EXPECT_TRUE(shows({"--tee", "0:3,1:1"}).tee.all);
+  EXPECT_TRUE(shows({"--local-ranks-filter", "1,0"}).tee.all);
+  EXPECT_THAT(*shows({"--local-ranks-filter", "1,0"}).local_ranks_shown, ElementsAre(0, 1));
+  EXPECT_THAT(shows({"--local-ranks-filter", "0", "--tee", "2,5"}).tee.ranks, ElementsAre(2, 5));
+  const LaunchOptions rank3 = shows({"--tee", "3"});
+  EXPECT_THAT(rank3.tee.ranks, ElementsAre(3));
+  EXPECT_THAT(rank3.notices, ElementsAre("--tee 3 shows rank 3; torchrun's --tee 3 is -t 3 here"));
+  EXPECT_TRUE(shows({"--tee", "0"}).notices.empty());
+
+  const LaunchOptions nothing = shows({"-r", "3"});
+  EXPECT_TRUE(!nothing.tee.all && nothing.tee.ranks.empty());
+  const LaunchOptions errors = shows({"--redirects", "1"});
+  EXPECT_TRUE(errors.tee.all);
+  EXPECT_EQ(errors.log_only.Of(7), RankStreams::kStdout);
+  const LaunchOptions mixed = shows({"-r", "0:3,1:1", "-t", "0:1"});
+  EXPECT_TRUE(mixed.tee.all);
+  EXPECT_EQ(mixed.log_only.Of(0), RankStreams::kStderr);
+  EXPECT_EQ(mixed.log_only.Of(1), RankStreams::kStdout);
+  EXPECT_EQ(mixed.log_only.Of(2), 0u);
+}
+
+TEST(ParseOptions, VariablesOfTorchrunAreDefaults) {
+  const auto parse = [](const std::vector<const char*>& variables,
+                        const std::vector<std::string>& arguments) {
+    std::vector<const char*> argv = {"dslaunch"};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    std::vector<const char*> environment = variables;
+    environment.push_back(nullptr);
+    return ParseOptions(static_cast<int>(argv.size()), argv.data(), {environment.data(), ""});
+  };
+  const auto pod =
+      parse({"PET_NNODES=2", "PET_NPROC_PER_NODE=4", "PET_NODE_RANK=1", "PET_MASTER_ADDR=pod-0",
+             "PET_MASTER_PORT=29500", "PET_RDZV_CONF=", "PET_MODULE=1", "PET_NO_PYTHON=0",
+             "PET_HOSTFILE=/no", "HOME=/"},
+            {"pkg.mod"});
+  ASSERT_TRUE(pod.ok()) << pod.error().message;
+  ASSERT_TRUE(pod->per_node);
+  EXPECT_EQ(pod->per_node->node_rank, 1);
+  EXPECT_EQ(pod->per_node->host, "pod-0");
+  EXPECT_EQ(pod->num_gpus, 4);
+  EXPECT_EQ(pod->form, ProgramForm::kModule);
+  EXPECT_FALSE(pod->hostfile);
+  // The command line wins, also by options that mean the same or the contrary.
+  const auto typed = parse({"PET_NNODES=2", "PET_NPROC_PER_NODE=4", "PET_NODE_RANK=1"},
+                           {"-H", "hf", "--num_nodes", "3", "--num_gpus=2", "p"});
+  ASSERT_TRUE(typed.ok()) << typed.error().message;
+  EXPECT_FALSE(typed->per_node);
+  EXPECT_EQ(typed->num_nodes, 3);
+  EXPECT_EQ(typed->num_gpus, 2);
+  EXPECT_TRUE(parse({"PET_TEE=3"}, {"p"})->tee.all);
+  EXPECT_THAT(parse({"PET_TEE=3"}, {"--tee", "2", "p"})->tee.ranks, ElementsAre(2));
+  EXPECT_THAT(parse({"PET_NNODES=two"}, {"p"}).error().message,
+              HasSubstr("PET_NNODES must be a whole number from 1"));
+  EXPECT_THAT(parse({"PET_MASTER_PORT="}, {"p"}).error().message,
+              HasSubstr("PET_MASTER_PORT must be a whole number"));
+  EXPECT_THAT(parse({"PET_STANDALONE=yes"}, {"p"}).error().message,
+              HasSubstr("PET_STANDALONE must be 1 or 0, not 'yes'"));
+}
+
+class RunFileOptions : public testing::Test {
+ protected:
+  Result<LaunchOptions> ParseHere(const std::vector<std::string>& arguments,
+                                  const std::vector<const char*>& variables = {}) {
+    std::vector<const char*> argv = {"dslaunch"};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    std::vector<const char*> environment = variables;
+    environment.push_back(nullptr);
+    return ParseOptions(static_cast<int>(argv.size()), argv.data(),
+                        {environment.data(), folder_.path()});
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(RunFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
+  folder_.Write("dslaunch.yaml",
+                "launch:\n  num_gpus: 8\n  max-restarts: 2\n  detach: true\n  module: false\n"
+                "  env: {A: 1, B: two words}\n");
+  const auto options = ParseHere({"--num_gpus", "2", "--env", "A=3", "p"},
+                                 {"PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=5", "PET_MODULE=1"});
+  ASSERT_TRUE(options.ok()) << options.error().message;
+  EXPECT_EQ(options->num_gpus, 2);
+  EXPECT_EQ(options->max_restarts, 2);
+  EXPECT_TRUE(options->detach);
+  EXPECT_EQ(options->form, ProgramForm::kAuto);
+  EXPECT_THAT(options->env, ElementsAre("A=1", "B=two words", "A=3"));
+  EXPECT_THAT(options->notices, ElementsAre(HasSubstr("dslaunch.yaml gives ")));
+  const auto filtered = ParseHere({"--include", "w0", "p"});
+  ASSERT_TRUE(filtered.ok()) << filtered.error().message;  // it excludes the file's num_gpus
+  EXPECT_FALSE(filtered->num_gpus);
+}
+
+TEST_F(RunFileOptions, BesideARecipe) {
+  folder_.Write("run.yaml", "launch: {num_gpus: 2, tee: '0,1'}\nmodel: {type: mlp}\n");
+  const std::string path = folder_ / "run.yaml";
+  const auto named = ParseHere({"train", "run.yaml"});
+  ASSERT_TRUE(named.ok()) << named.error().message;
+  EXPECT_EQ(named->num_gpus, 2);
+  EXPECT_EQ(named->train.recipe, "run.yaml");
+  const auto alone = ParseHere({"--run_file", path});
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  EXPECT_EQ(alone->mode, Mode::kTrain);
+  EXPECT_EQ(alone->train.recipe, path);
+  EXPECT_THAT(alone->tee.ranks, ElementsAre(0, 1));
+  EXPECT_TRUE(alone->notices.empty());
+  const auto program = ParseHere({"--run_file", path, "./prog"});
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ(program->mode, Mode::kProgram);
+  folder_.Write("dslaunch.yaml", "launch: {num_gpus: 3}\n");
+  const auto built_in = ParseHere({"train"});
+  ASSERT_TRUE(built_in.ok());
+  EXPECT_EQ(built_in->num_gpus, 3);
+  EXPECT_EQ(built_in->train.recipe, "fashion_mnist");
+}
+
+TEST_F(RunFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
+  const std::string path = folder_ / "dslaunch.yaml";
+  const struct {
+    std::string text;
+    std::string message;
+  } cases[] = {
+      {"launch:\n  num_gpu: 2\n", ":2:3: unknown option 'num_gpu', did you mean 'num_gpus'?"},
+      {"launch:\n  num_gpus: many\n",
+       ":2:3: num_gpus must be a whole number from 1 to 4096, not 'many'"},
+      {"launch:\n  num_gpus: [1, 2]\n", ":2:3: num_gpus is one value"},
+      {"launch:\n  num_gpus:\n", ":2:3: num_gpus has no value"},
+      {"launch:\n  detach: 1\n", ":2:3: detach is true or false, not '1'"},
+      {"launch:\n  num_gpus: 1\n  num-accelerators: 2\n",
+       ": num_gpus is given twice, in two spellings"},
+      {"launch:\n  env: X\n", ":2:3: env is a list of NAME=VALUE"},
+      {"launch:\n  env: [X]\n", ":2:3: env must be NAME=VALUE, not 'X'"},
+      {"launch:\n  help: true\n", ":2:3: help belongs on the command line"},
+      {"launch:\n  include: a\n  exclude: b\n", ":2:3: include and "},
+      {"launch:\n  autotuning: run\n", ":2:3: autotuning is not supported: the autotuner"},
+      {"launch: 3\n", ":1:1: 'launch' is a map of options"},
+      {"lauch: {num_gpus: 1}\n", "unknown key 'lauch', did you mean 'launch'?"},
+      {"launch: [\n", "not valid YAML"},
+      {"launch: &a [*a]\n", "alias to the value it is part of"},
+      {"launch: {env: &a [x, x, x, x, x, x, x, x]}\nmodel: {b: &b [*a, *a, *a, *a, *a, *a, *a, "
+       "*a], c: &c [*b, *b, *b, *b, *b, *b, *b, *b], d: &d [*c, *c, *c, *c, *c, *c, *c, *c], e: "
+       "&e [*d, *d, *d, *d, *d, *d, *d, *d], f: &f [*e, *e, *e, *e, *e, *e, *e, *e], g: [*f, *f, "
+       "*f, *f, *f, *f, *f, *f]}\n",
+       "too large (aliases are expanded)"},
+      {"launch: " + std::string(100, '[') + std::string(100, ']') + "\n", "levels deep"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.text);
+    folder_.Write("dslaunch.yaml", c.text);
+    const auto options = ParseHere({"p"});
+    ASSERT_FALSE(options.ok());
+    EXPECT_EQ(options.error().code, ExitCode::kBadInput) << options.error().message;
+    EXPECT_THAT(options.error().message, HasSubstr(path));
+    EXPECT_THAT(options.error().message, HasSubstr(c.message));
+  }
+  const auto missing = ParseHere({"--run_file", "/no/such.yaml", "p"});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_THAT(missing.error().message, HasSubstr("/no/such.yaml"));
+}
+
+TEST(ParseOptions, NoArgumentsAtAll) { EXPECT_FALSE(ParseOptions(0, nullptr).ok()); }
+
+TEST(ParseOptions, HelpFitsATerminalAndNamesEveryOption) {
+  const LaunchOptions help = Good({"--num_gpus", "2", "--help"});
+  EXPECT_EQ(help.mode, Mode::kHelp);
+  EXPECT_LE(std::count(help.text.begin(), help.text.end(), '\n'), 64);
+  const LaunchOptions all = Good({"--help_all"});
+  EXPECT_THAT(all.text, HasSubstr("--rdzv_conf"));
+  EXPECT_THAT(all.text, HasSubstr("--autotuning"));
+  // Each option that a help names is one that the parser knows there.
+  const std::regex option("--[a-z_]+");
+  const std::vector<std::vector<std::string>> words = {
+      {"--help"}, {"--help_all"}, {"train", "--help"}, {"predict", "--help"}};
+  for (const std::vector<std::string>& word : words) {
+    const LaunchOptions shown = Good(word);
+    EXPECT_EQ(shown.mode, Mode::kHelp);
+    std::istringstream text(shown.text);
+    for (std::string line; std::getline(text, line);) EXPECT_LE(line.size(), 92u) << line;
+    for (std::sregex_iterator i(shown.text.begin(), shown.text.end(), option), end; i != end; ++i) {
+      const auto in_launch = Parse({i->str(), "--help"});
+      const auto after_word = Parse({word.front(), i->str(), "--help"});
+      for (const auto* parsed : {&in_launch, &after_word}) {
+        if (parsed->ok()) continue;
+        EXPECT_THAT(parsed->error().message,
+                    AnyOf(HasSubstr("needs a value"), HasSubstr("belongs")))
+            << i->str();
+      }
+    }
+  }
+  EXPECT_THAT(Good({"train", "--help"}).text, HasSubstr("--metrics_jsonl"));
+  EXPECT_THAT(Good({"predict", "--help"}).text, HasSubstr("--prompt"));
+}
+
+TEST(ParseOptions, JobCommandsGoBeforeProgramsOfThatName) {
+  const LaunchOptions logs = Good({"logs", "last", "-f"});
+  EXPECT_EQ(logs.mode, Mode::kJobCommand);
+  EXPECT_THAT(logs.program, ElementsAre("logs", "last", "-f"));
+  EXPECT_EQ(Good({"--detach", "./ps"}).mode, Mode::kProgram);
+  EXPECT_TRUE(Good({"--detach", "./ps"}).detach);
+  const auto mixed = Parse({"--num_gpus", "2", "ps"});
+  ASSERT_FALSE(mixed.ok());
+  EXPECT_THAT(mixed.error().message, HasSubstr("./ps"));
+}
+
+TEST(ParseOptions, Version) {
+  const LaunchOptions options = Good({"--version"});
+  EXPECT_EQ(options.mode, Mode::kVersion);
+  EXPECT_TRUE(std::regex_match(options.text, std::regex("dslaunch [0-9]+\\.[0-9]+\\.[0-9]+\n")))
+      << options.text;
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,335 @@
+#include "cli/output/job_output.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <thread>
+
+#include "tests/support/forbidden_bytes.h"
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr size_t kLineBytes = 100;
+constexpr size_t kLinesOfChunk = 2600;
+
+struct Ends {
+  UniqueFd reader, writer;
+};
+
+Ends Pipe() {
+  int fds[2];
+  EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+Ends SocketPair() {
+  int fds[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  return {UniqueFd(fds[0]), UniqueFd(fds[1])};
+}
+
+pb::LogChunk Chunk(uint32_t rank) {
+  const std::string line = std::string(kLineBytes - 1, 'x') + "\n";
+  pb::LogChunk chunk;
+  chunk.set_rank(rank);
+  for (size_t i = 0; i < kLinesOfChunk; ++i) chunk.mutable_data()->append(line);
+  return chunk;
+}
+
+// A rank that has its next chunk at once when the last was taken.
+class Source {
+ public:
+  Source(JobOutput& output, pb::LogChunk chunk, int count)
+      : output_(output), chunk_(std::move(chunk)), left_(count) {}
+
+  void Start() {
+    if (left_ == 0) return;
+    output_.Log("node", chunk_, [this] {
+      --left_;
+      Start();
+    });
+  }
+  int left() const { return left_; }
+
+ private:
+  JobOutput& output_;
+  const pb::LogChunk chunk_;
+  int left_;
+};
+
+// Reads until end of file.
+std::string ReadToEnd(int fd) {
+  std::string text;
+  std::string buffer(1 << 20, '\0');
+  ssize_t count;
+  while ((count = ::read(fd, buffer.data(), buffer.size())) > 0)
+    text.append(buffer.data(), static_cast<size_t>(count));
+  return text;
+}
+
+class JobOutputTest : public testing::Test {
+ protected:
+  // Runs the loop until `done` or the time is up.
+  void RunUntil(const std::function<bool()>& done, milliseconds limit) {
+    const Deadline deadline = Deadline::After(limit);
+    while (!done() && !deadline.Expired()) {
+      loop_.restart();
+      handled_ += loop_.run_one_for(milliseconds(50));
+    }
+  }
+
+  // What a reader gets that starts after the sources, until they have given everything.
+  std::string Read(Ends ends, uint32_t sources, int chunks) {
+    std::string text;
+    std::thread reader;
+    {
+      Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
+      JobOutput output(loop_, terminal);
+      std::vector<std::unique_ptr<Source>> ranks;
+      for (uint32_t rank = 0; rank < sources; ++rank)
+        ranks.push_back(std::make_unique<Source>(output, Chunk(rank), chunks));
+      for (const auto& rank : ranks) rank->Start();
+      reader = std::thread([&] { text = ReadToEnd(ends.reader.get()); });
+      RunUntil(
+          [&] {
+            return terminal.Pending() == 0 &&
+                   std::ranges::all_of(ranks, [](const auto& rank) { return rank->left() == 0; });
+          },
+          seconds(60));
+    }
+    ends.writer.Reset();
+    reader.join();
+    return text;
+  }
+
+  asio::io_context loop_;
+  size_t handled_ = 0;
+};
+
+size_t LinesOf(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// Asking every few ms whether there is room would take half a minute.
+TEST_F(JobOutputTest, AReaderGetsWhatItCanTake) {
+  for (const auto& ends : {&Pipe, &SocketPair}) {
+    const auto begin = Clock::now();
+    const std::string text = Read(ends(), 1, 400);
+    EXPECT_LT(Clock::now() - begin, seconds(10)) << "100 MB";
+    EXPECT_EQ(LinesOf(text), 400 * kLinesOfChunk);
+  }
+}
+
+// Nothing is dropped, although together the sources have more than may be pending.
+TEST_F(JobOutputTest, ManySourcesTakeTurns) {
+  EXPECT_EQ(LinesOf(Read(Pipe(), 40, 2)), 40 * 2 * kLinesOfChunk);
+}
+
+TEST_F(JobOutputTest, AFileTakesAllAtOnce) {
+  const UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  Terminal terminal(null.get(), null.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  Source source(output, Chunk(0), 10);
+  source.Start();
+  EXPECT_EQ(source.left(), 0);
+  EXPECT_EQ(terminal.Pending(), 0u);
+}
+
+TEST_F(JobOutputTest, AStalledReaderHoldsUpItsSourcesAndCostsNothing) {
+  const Ends ends = Pipe();
+  Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  Source source(output, Chunk(0), 100);
+  source.Start();
+  RunUntil([] { return false; }, seconds(1));
+  EXPECT_GT(source.left(), 90);
+  EXPECT_LE(handled_, 20u) << "things done in a second of waiting";
+}
+
+TEST_F(JobOutputTest, ALineIsNotCutWhileTheReaderLags) {
+  Ends ends = Pipe();
+  std::string text;
+  std::thread reader;
+  {
+    Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
+    JobOutput output(loop_, terminal);
+    pb::LogChunk piece;
+    piece.set_rank(1);
+    piece.set_data("one ");
+    output.Log("node", Chunk(0), [] {});
+    output.Log("node", piece, [] {});
+    RunUntil([] { return false; }, milliseconds(700));
+    ASSERT_GT(terminal.Pending(), 0u);
+    reader = std::thread([&] { text = ReadToEnd(ends.reader.get()); });
+    RunUntil([&] { return terminal.Pending() == 0; }, seconds(10));
+    piece.set_data("line\n");
+    output.Log("node", piece, [] {});
+  }
+  ends.writer.Reset();
+  reader.join();
+  EXPECT_THAT(text, testing::HasSubstr("\n[node:1] one line\n"));
+}
+
+TEST_F(JobOutputTest, WaitingLeavesTheUsersDescriptorBlocking) {
+  for (const Ends& ends : {Pipe(), SocketPair()}) {
+    Terminal terminal(ends.writer.get(), ends.writer.get(), nullptr);
+    JobOutput output(loop_, terminal);
+    Source source(output, Chunk(0), 10);
+    source.Start();
+    RunUntil([] { return false; }, milliseconds(100));
+    EXPECT_GT(terminal.Pending(), 0u);
+    EXPECT_EQ(::fcntl(ends.writer.get(), F_GETFL) & O_NONBLOCK, 0);
+  }
+}
+
+// A terminal that is read by the test.
+class ScreenTest : public JobOutputTest {
+ protected:
+  ScreenTest() {
+    int main_fd, user_fd;
+    EXPECT_EQ(::openpty(&main_fd, &user_fd, nullptr, nullptr, nullptr), 0);
+    main_.Reset(main_fd);
+    user_.Reset(user_fd);
+  }
+
+  // What has come so far; "\r\n" is a line's end.
+  std::string Screen() {
+    std::string buffer(1 << 16, '\0');
+    pollfd ready{main_.get(), POLLIN, 0};
+    while (::poll(&ready, 1, 5) > 0) {
+      const ssize_t count = ::read(main_.get(), buffer.data(), buffer.size());
+      if (count <= 0) break;
+      screen_.append(buffer, 0, static_cast<size_t>(count));
+    }
+    return screen_;
+  }
+
+  void TakeAll(Terminal& terminal) {
+    while (terminal.Pending() > 0) {
+      Screen();
+      terminal.Flush();
+    }
+  }
+
+  static void Write(JobOutput& output, uint32_t rank, const std::string& text,
+                    bool is_stderr = false) {
+    pb::LogChunk chunk;
+    chunk.set_rank(rank);
+    chunk.set_local_rank(rank % 2);
+    chunk.set_is_stderr(is_stderr);
+    chunk.set_data(text);
+    output.Log("node" + std::to_string(rank / 2), chunk, [] {});
+  }
+
+  UniqueFd main_, user_;
+  std::string screen_;
+};
+
+TEST_F(ScreenTest, TheSameLineOfAllRanksIsShownOnce) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(4);
+  for (uint32_t rank = 0; rank < 4; ++rank)
+    Write(output, rank, "loading\nrank " + std::to_string(rank) + "\n");
+  EXPECT_EQ(Screen(), "[x4 ranks: 0-3] loading\r\n");
+  RunUntil([&] { return Screen().find("rank 3") != std::string::npos; }, seconds(5));
+  EXPECT_EQ(Screen(),
+            "[x4 ranks: 0-3] loading\r\n[node0:0] rank 0\r\n[node0:1] rank 1\r\n"
+            "[node1:2] rank 2\r\n[node1:3] rank 3\r\n");
+}
+
+TEST_F(ScreenTest, TheOnlyRankThatIsShownIsNotHeldBack) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(1);
+  Write(output, 3, "at once\n");
+  EXPECT_EQ(Screen(), "[node1:3] at once\r\n");
+}
+
+TEST_F(ScreenTest, WhatDslaunchSaysComesAfterWhatCameBefore) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(4);
+  Write(output, 0, "before\n");
+  output.Say("dslaunch: after");
+  EXPECT_EQ(Screen(), "[node0:0] before\r\ndslaunch: after\r\n");
+  Write(output, 1, "last", /*is_stderr=*/true);
+  output.FinishStreams();
+  EXPECT_THAT(Screen(), testing::EndsWith("\r\n[node0:1] last\r\n"));
+}
+
+TEST_F(ScreenTest, ATemplateForTagsHasEachLineAsItSays) {
+  Terminal terminal(user_.get(), user_.get(), nullptr);
+  JobOutput output(loop_, terminal, {"[${role_name}${local_rank}]:", "trainer"});
+  output.SetShownRanks(2);
+  for (uint32_t rank : {2u, 3u}) Write(output, rank, "same\n");
+  EXPECT_EQ(Screen(), "[trainer0]:same\r\n[trainer1]:same\r\n");
+}
+
+TEST_F(ScreenTest, PipesGetEveryLineAtOnce) {
+  Ends ends = Pipe();
+  std::string text;
+  {
+    Terminal terminal(ends.writer.get(), user_.get(), nullptr);  // only stderr is a terminal
+    JobOutput output(loop_, terminal);
+    output.SetShownRanks(2);
+    for (uint32_t rank : {0u, 1u}) {
+      Write(output, rank, "same\n");
+      Write(output, rank, "error\n", /*is_stderr=*/true);
+    }
+  }
+  ends.writer.Reset();
+  EXPECT_EQ(ReadToEnd(ends.reader.get()), "[node0:0] same\n[node0:1] same\n");
+  EXPECT_EQ(Screen(), "[x2 ranks: 0-1] error\r\n");
+}
+
+TEST_F(ScreenTest, NothingThatSteersReachesTheTerminal) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  Terminal terminal(user_.get(), user_.get(), "dumb");
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(3);
+  for (int round = 0; round < 300; ++round) {
+    std::string text;
+    for (size_t n = random() % 20; n > 0; --n) {
+      switch (random() % 5) {
+        case 0:
+          text += static_cast<char>(random() % 256);
+          break;
+        case 1:
+          text += '\n';
+          break;
+        default:
+          text += kHostilePieces[random() % std::size(kHostilePieces)];
+      }
+    }
+    if (round % 50 == 0) text += std::string(kMaxDisplayLineBytes, '\x9b') + "\x1b]0;";
+    pb::LogChunk chunk;
+    chunk.set_rank(random() % 3);
+    chunk.set_is_stderr(random() % 2 == 0);
+    chunk.set_data(text);
+    output.Log("node\x1b[2J\x07", chunk, [] {});
+    output.Say("dslaunch: " + text);
+    if (round % 100 == 0) RunUntil([] { return false; }, milliseconds(250));  // partial lines too
+    TakeAll(terminal);
+  }
+  output.FinishStreams();
+  TakeAll(terminal);
+  EXPECT_EQ(FindForbidden(Screen()), "");
+  EXPECT_GT(Screen().size(), 10'000u);
+}
+
+}  // namespace
+}  // namespace dslaunch

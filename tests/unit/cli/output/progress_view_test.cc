@@ -1,0 +1,112 @@
+#include "cli/output/progress_view.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::Optional;
+
+using TimePoint = ProgressView::TimePoint;
+
+StatusLine Step(int64_t step, int64_t total, std::optional<double> loss = std::nullopt,
+                std::optional<double> samples_per_s = std::nullopt) {
+  StatusLine status;
+  status.event = StatusLine::Event::kStep;
+  status.step = step;
+  status.total_steps = total;
+  status.loss = loss;
+  status.samples_per_s = samples_per_s;
+  return status;
+}
+
+TimePoint At(int ms) { return TimePoint() + milliseconds(ms); }
+
+TEST(ProgressView, SaysStepLossRateAndTimeLeft) {
+  ProgressView view(true);
+  EXPECT_THAT(view.Update(Step(0, 1000, 2.302585, 0), At(0)),
+              Optional(std::string("step 0/1000  loss 2.303  0 samples/s")));
+  EXPECT_THAT(view.Update(Step(120, 1000, 0.312, 5120.4), At(6136)),
+              Optional(std::string("step 120/1000  loss 0.312  5120 samples/s  time left 0:45")));
+  EXPECT_THAT(view.Update(Step(1000, 1000, 0.1, 12.345), At(60'000)),
+              Optional(std::string("step 1000/1000  loss 0.1  12.3 samples/s")));
+}
+
+TEST(ProgressView, LeavesOutWhatIsNotKnown) {
+  ProgressView view(false);
+  EXPECT_THAT(view.Update(Step(1, 0), At(0)), Optional(std::string("step 1")));
+  StatusLine ready;
+  ready.event = StatusLine::Event::kReady;
+  EXPECT_EQ(view.Update(ready, At(9000)), std::nullopt);
+}
+
+TEST(ProgressView, LongTimesLeft) {
+  ProgressView view(true);
+  view.Update(Step(0, 100'000), At(0));
+  EXPECT_THAT(view.Update(Step(1, 100'001), At(1000)),
+              Optional(std::string("step 1/100001  time left 27:46:40")));
+}
+
+TEST(ProgressView, TheTimeLeftFollowsAChangedRateSmoothly) {
+  ProgressView view(true);
+  for (int i = 0; i <= 100; ++i) view.Update(Step(i, 10'000), At(i * 100));  // 10 steps/s for 10 s
+  std::optional<std::string> text =
+      view.Update(Step(110, 10'000), At(10'000 + 200));  // one fast moment
+  ASSERT_TRUE(text);
+  EXPECT_THAT(*text,
+              testing::EndsWith("time left 15:17"));  // 9890 steps at 10.8/s, neither 10 nor 50
+  for (int i = 1; i <= 60; ++i)
+    text = view.Update(Step(110 + 20 * i, 10'000), At(10'200 + i * 1000));
+  EXPECT_THAT(*text, testing::EndsWith("time left 7:15"));  // a minute at 20 steps/s: 8690 steps
+}
+
+TEST(ProgressView, LiveIsAtMostTenTimesASecond) {
+  ProgressView view(true);
+  int shown = 0;
+  for (int ms = 0; ms < 10'000; ++ms) shown += view.Update(Step(ms, 1'000'000), At(ms)).has_value();
+  EXPECT_EQ(shown, 100);
+}
+
+TEST(ProgressView, PlainLinesComeEveryFiveSecondsOrTenthAndAtTheEnd) {
+  ProgressView slow(false);
+  std::vector<int> shown_at;
+  for (int ms = 0; ms <= 20'000; ms += 100) {
+    if (slow.Update(Step(ms / 100, 1'000'000), At(ms))) shown_at.push_back(ms);
+  }
+  EXPECT_THAT(shown_at, testing::ElementsAre(0, 5000, 10'000, 15'000, 20'000));
+
+  ProgressView fast(false);
+  std::vector<int64_t> shown_steps;
+  for (int64_t step = 1; step <= 100; ++step) {
+    if (fast.Update(Step(step, 100), At(static_cast<int>(step)))) shown_steps.push_back(step);
+  }
+  EXPECT_THAT(shown_steps, testing::ElementsAre(1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100));
+  EXPECT_EQ(fast.Last(), std::nullopt);
+}
+
+TEST(ProgressView, LastGivesWhatWasHeldBackOnce) {
+  ProgressView view(false);
+  view.Update(Step(1, 0), At(0));
+  EXPECT_EQ(view.Update(Step(7, 0), At(100)), std::nullopt);
+  EXPECT_THAT(view.Last(), Optional(std::string("step 7")));
+  EXPECT_EQ(view.Last(), std::nullopt);
+}
+
+TEST(ProgressView, ARestartFromAnEarlierStepStartsAnew) {
+  ProgressView view(false);
+  view.Update(Step(50, 1000), At(0));
+  view.Update(Step(90, 1000), At(1000));
+  EXPECT_THAT(view.Update(Step(10, 1000), At(1100)), Optional(std::string("step 10/1000")));
+}
+
+TEST(FitToWidth, LeavesTheLastColumnFree) {
+  EXPECT_EQ(FitToWidth("abcdef", 80), "abcdef");
+  EXPECT_EQ(FitToWidth("abcdef", 6), "abcde");
+  EXPECT_EQ(FitToWidth("abcdef", 1), "");
+  EXPECT_EQ(FitToWidth("abcdef", 0), "");
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,248 @@
+#include "cli/output/terminal.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+// All bytes that come within `wait_ms` of each other.
+std::string ReadAll(int fd, int wait_ms = 50) {
+  std::string text;
+  char buffer[65536];
+  pollfd ready{fd, POLLIN, 0};
+  while (::poll(&ready, 1, wait_ms) > 0 && (ready.revents & POLLIN) != 0) {
+    const ssize_t count = ::read(fd, buffer, sizeof buffer);
+    if (count <= 0) break;
+    text.append(buffer, static_cast<size_t>(count));
+  }
+  return text;
+}
+
+struct Pipe {
+  Pipe() {
+    int fds[2];
+    EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    reader.Reset(fds[0]);
+    writer.Reset(fds[1]);
+  }
+  UniqueFd reader, writer;
+};
+
+struct Pty {
+  explicit Pty(int columns) {
+    winsize size{};
+    size.ws_col = static_cast<unsigned short>(columns);
+    size.ws_row = 24;
+    int main_fd, user_fd;
+    EXPECT_EQ(::openpty(&main_fd, &user_fd, nullptr, nullptr, &size), 0);
+    main.Reset(main_fd);
+    user.Reset(user_fd);
+    termios mode;
+    ::tcgetattr(user_fd, &mode);
+    mode.c_oflag &= ~static_cast<tcflag_t>(OPOST);
+    ::tcsetattr(user_fd, TCSANOW, &mode);
+  }
+  UniqueFd main, user;
+};
+
+TEST(Terminal, PipesGetPlainLinesOnly) {
+  Pipe out, err;
+  Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
+  EXPECT_FALSE(terminal.has_live_line());
+  terminal.SetLive("step 1");
+  terminal.Out("one");
+  terminal.Err("two");
+  terminal.Out("");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(out.reader.get()), "one\n\n");
+  EXPECT_EQ(ReadAll(err.reader.get()), "two\n");
+}
+
+TEST(Terminal, TheLiveLineStaysBelowTheLines) {
+  Pty pty(12);
+  Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
+  ASSERT_TRUE(terminal.has_live_line());
+  terminal.SetLive("step 1/100 loss");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "step 1/100 ");  // 11 of 12 columns
+  terminal.Out("a");
+  terminal.Err("b");
+  terminal.Out("c");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Ka\nb\nc\nstep 1/100 ");
+  terminal.SetLive("step 2");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Kstep 2");
+  terminal.SetLive("step 2");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "");
+  terminal.SetLive("");
+  terminal.Out("end");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Kend\n");
+}
+
+TEST(Terminal, TheLiveLineIsGoneAtTheEnd) {
+  Pty pty(80);
+  {
+    Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
+    terminal.SetLive("step 1");
+    terminal.Flush();
+  }
+  EXPECT_EQ(ReadAll(pty.main.get()), "step 1\r\x1b[K");
+}
+
+TEST(Terminal, StdoutInAFileLeavesTheLiveLineAlone) {
+  Pty pty(80);
+  Pipe out;
+  Terminal terminal(out.writer.get(), pty.user.get(), "xterm");
+  terminal.SetLive("step 1");
+  terminal.Out("line");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(out.reader.get()), "line\n");
+  EXPECT_EQ(ReadAll(pty.main.get()), "step 1");
+}
+
+TEST(Terminal, NoLiveLineOnADumbTerminal) {
+  for (const char* term : {static_cast<const char*>(nullptr), "", "dumb"}) {
+    Pty pty(80);
+    Terminal terminal(pty.user.get(), pty.user.get(), term);
+    EXPECT_FALSE(terminal.has_live_line());
+    terminal.SetLive("step 1");
+    terminal.Out("line");
+    terminal.Flush();
+    EXPECT_EQ(ReadAll(pty.main.get()), "line\n");
+  }
+}
+
+TEST(Terminal, NothingThatSteersReachesATerminal) {
+  Pty pty(80);
+  Terminal terminal(pty.user.get(), pty.user.get(), "dumb");
+  terminal.Out(
+      "\x1b[31mred\x1b[0m \xc3\xb6\t\xe2\x80\xae"
+      "x");
+  terminal.Err(
+      "\x1b]52;c;cm0=\x07two\nlines\x9b"
+      "2J\r");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()),
+            "red \xc3\xb6\tx\ntwo\nlines\xef\xbf\xbd"
+            "2J\n");
+}
+
+TEST(Terminal, TheLiveLineIsMadeHarmlessToo) {
+  Pty pty(80);
+  Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
+  terminal.SetLive("step\x1b[2J 1\r\n");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "step 1");
+}
+
+TEST(Terminal, PipesGetAllBytesButEscapeSequences) {
+  Pipe out, err;
+  Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
+  terminal.Out("\x1b[31mred\x1b[0m \xff\x07\x1b]0;title\nnext\t\xe2\x80\xae");
+  terminal.Err("\x1b[1mbold");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(out.reader.get()), "red \xff\x07\nnext\t\xe2\x80\xae\n");
+  EXPECT_EQ(ReadAll(err.reader.get()), "bold\n");
+}
+
+TEST(Terminal, AReaderThatWentAwayIsNoError) {
+  std::signal(SIGPIPE, SIG_IGN);
+  Pipe out, err;
+  out.reader.Reset();
+  Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
+  for (int i = 0; i < 3; ++i) {
+    terminal.Out("lost");
+    terminal.Err("kept");
+    terminal.Flush();
+  }
+  EXPECT_EQ(terminal.Pending(), 0u);
+  EXPECT_EQ(ReadAll(err.reader.get()), "kept\nkept\nkept\n");
+}
+
+TEST(Terminal, ClosedDescriptorsAndFullDisksAreNoError) {
+  UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full.valid());
+  Terminal terminal(987, full.get(), nullptr);
+  terminal.Out("x");
+  terminal.Err("y");
+  terminal.Drain(Deadline::After(milliseconds(2000)));
+  EXPECT_EQ(terminal.Pending(), 0u);
+}
+
+// Writes far more than fits while nobody reads, then reads: whole lines, the loss is said, and no
+// wait.
+void CheckStalledReader(int reader, int writer) {
+  Terminal terminal(writer, writer, "dumb");
+  const std::string line(1000, 'x');
+  const auto start = Clock::now();
+  for (int i = 0; i < 10'000; ++i) {
+    terminal.Out(line);
+    if (i % 100 == 0) terminal.Flush();
+  }
+  terminal.Drain(Deadline::After(milliseconds(100)));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(5));
+  EXPECT_GT(terminal.Pending(), 0u);
+  EXPECT_LE(terminal.Pending(), Terminal::kMaxPendingBytes);
+  std::string text;
+  while (terminal.Pending() > 0) {
+    text += ReadAll(reader, 0);
+    terminal.Flush();
+  }
+  text += ReadAll(reader);
+  terminal.Out("back");
+  terminal.Flush();
+  text += ReadAll(reader);
+  EXPECT_THAT(text.substr(text.size() - 200), HasSubstr(" lines are not shown here"));
+  EXPECT_EQ(text.substr(text.size() - 6), "\nback\n");
+  const size_t whole = text.find("dslaunch: ") / (line.size() + 1);
+  EXPECT_EQ(text.substr(0, text.find("dslaunch: ")).size(), whole * (line.size() + 1));
+}
+
+TEST(Terminal, AStalledPipeReaderBlocksNothing) {
+  Pipe out;
+  CheckStalledReader(out.reader.get(), out.writer.get());
+}
+
+TEST(Terminal, AStalledTerminalBlocksNothing) {
+  Pty pty(80);
+  CheckStalledReader(pty.main.get(), pty.user.get());
+}
+
+TEST(Terminal, TheUsersDescriptorStaysBlocking) {
+  Pipe out;
+  Terminal terminal(out.writer.get(), out.writer.get(), "dumb");
+  EXPECT_EQ(::fcntl(out.writer.get(), F_GETFL) & O_NONBLOCK, 0);
+}
+
+TEST(OpenStandardFds, ClosedOnesBecomeDevNull) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(0);
+    ::close(2);
+    OpenStandardFds();
+    const int next = ::open("/dev/null", O_RDONLY);
+    const bool writable = ::write(2, "x", 1) == 1;
+    ::_exit(next > 2 && writable ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace dslaunch

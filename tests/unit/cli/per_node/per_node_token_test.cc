@@ -1,0 +1,86 @@
+#include "cli/per_node/per_node_token.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/unique_fd.h"
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kGood[] = "0123456789abcdef";
+
+class TokenTest : public ::testing::Test {
+ protected:
+  std::string Write(const std::string& content, mode_t mode = 0600) {
+    const std::string path = folder_.Write("token", content);
+    chmod(path.c_str(), mode);
+    return path;
+  }
+  std::string Refusal(const std::optional<std::string>& file, const char* fd = nullptr) {
+    const auto token = ReadToken(file, fd);
+    EXPECT_FALSE(token.ok());
+    if (token.ok()) return "";
+    EXPECT_EQ(token.error().code, ExitCode::kBadInput);
+    EXPECT_EQ(token.error().message.find('\n'), std::string::npos);
+    EXPECT_EQ(token.error().message.find(kGood), std::string::npos) << "it is a secret";
+    return token.error().message;
+  }
+
+  TempDir folder_;
+};
+
+TEST_F(TokenTest, NobodySaidOne) { EXPECT_EQ(*ReadToken(std::nullopt, nullptr), std::nullopt); }
+
+TEST_F(TokenTest, AFileWithoutItsLinesEnd) {
+  EXPECT_EQ(*ReadToken(Write(std::string(kGood) + "\r\n"), nullptr), kGood);
+  EXPECT_EQ(*ReadToken(Write(kGood), nullptr), kGood);
+}
+
+TEST_F(TokenTest, ADescriptorIsReadAndClosed) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  UniqueFd in(ends[1]);
+  ASSERT_EQ(write(in.get(), "0123456789abcdef\n", 17), 17);
+  in.Reset();
+  EXPECT_EQ(*ReadToken(std::nullopt, std::to_string(ends[0]).c_str()), kGood);
+  EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
+}
+
+TEST_F(TokenTest, TheFileComesBeforeTheDescriptor) {
+  EXPECT_EQ(*ReadToken(Write(kGood), "no number"), kGood);
+}
+
+TEST_F(TokenTest, AFileThatOthersMayReadIsNoSecret) {
+  for (const mode_t mode : {0640u, 0604u, 0620u}) {
+    EXPECT_THAT(Refusal(Write(kGood, mode)), HasSubstr("chmod 600"));
+  }
+}
+
+TEST_F(TokenTest, WhatIsNoFile) {
+  EXPECT_THAT(Refusal(folder_ / "none"), HasSubstr("No such file"));
+  EXPECT_THAT(Refusal(folder_.path()), HasSubstr("not a file"));
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(Refusal(fifo), HasSubstr("not a file"));
+}
+
+TEST_F(TokenTest, TooShortAndTooLong) {
+  EXPECT_THAT(Refusal(Write("")), HasSubstr("16 to 4096 characters, this one 0"));
+  EXPECT_THAT(Refusal(Write("0123456789abcde\n")), HasSubstr("this one 15"));
+  EXPECT_THAT(Refusal(Write(std::string(5000, 'x'))), HasSubstr("this one more"));
+}
+
+TEST_F(TokenTest, DescriptorsThatAreNone) {
+  for (const char* text : {"", "x", "3x", "-1", "0", "1", "2", "99999", "99999999999999999999"}) {
+    EXPECT_THAT(Refusal(std::nullopt, text), HasSubstr(kTokenFdVariable)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

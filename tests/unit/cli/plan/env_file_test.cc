@@ -1,0 +1,113 @@
+#include "cli/plan/env_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+TEST(EnvFileTest, LinesAreNamesAndLiteralValues) {
+  const auto file = ParseEnvFile(
+      "# a comment\n\nA=1\n  B = two words \r\nexport C=x=y\nD=\nA=2\nE=64(x2)\nF=a\\b'c\"d&;|*",
+      "f");
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_THAT(file->variables,
+              ElementsAre(Pair("A", "1"), Pair("B", "two words"), Pair("C", "x=y"), Pair("D", ""),
+                          Pair("A", "2"), Pair("E", "64(x2)"), Pair("F", "a\\b'c\"d&;|*")));
+  EXPECT_THAT(file->notices, IsEmpty());
+}
+
+TEST(EnvFileTest, BytesThatAreNoTextStay) {
+  const auto file = ParseEnvFile("A=\xff\xfe\x01z\n", "f");
+  ASSERT_TRUE(file.ok());
+  EXPECT_THAT(file->variables, ElementsAre(Pair("A", "\xff\xfe\x01z")));
+}
+
+TEST(EnvFileTest, WhatIsNoVariableIsNamedWithItsLine) {
+  const std::pair<std::string, const char*> bad[] = {
+      {"A=1\nNCCL_DEBUG INFO\n", "f:2: 'NCCL_DEBUG INFO': there is no '='"},
+      {"=x", "f:1: '': no name"},
+      {"2A=x", "f:1: '2A': no name"},
+      {"\n\nA B=x", "f:3: 'A B': no name"},
+      {std::string("A=x\0y", 5), "f:1: 'A': its value has a NUL"}};
+  for (const auto& [text, message] : bad) {
+    const auto file = ParseEnvFile(text, "f");
+    ASSERT_FALSE(file.ok()) << text;
+    EXPECT_EQ(file.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(file.error().message, HasSubstr(message));
+  }
+}
+
+TEST(EnvFileTest, WhatAShellWouldHaveChangedIsSaid) {
+  const auto file = ParseEnvFile(
+      "PATH=/opt/x:$PATH\nA=${HOME}\nB=$(id)\nC=`id`\nD=5$\nE=\"x y\"\nF='z'\nG=$ x\nH=\"\n", "f");
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->variables[0].second, "/opt/x:$PATH");
+  EXPECT_THAT(
+      file->notices,
+      ElementsAre(HasSubstr("f:1: PATH is taken as it is written"), HasSubstr("f:2: A"),
+                  HasSubstr("f:3: B"), HasSubstr("f:4: C"),
+                  HasSubstr("f:6: E: the quotes are part of its value"), HasSubstr("f:7: F")));
+  EXPECT_THAT(file->notices[0], HasSubstr("--venv_script"));
+}
+
+class ReadEnvFilesTest : public ::testing::Test {
+ protected:
+  ReadEnvFilesTest() {
+    std::filesystem::create_directory(dir_ / "home");
+    std::filesystem::create_directory(dir_ / "cwd");
+  }
+  Result<std::vector<EnvFile>> Read(std::vector<std::string> environment = {}) {
+    environment.push_back("HOME=" + (dir_ / "home"));
+    return ReadEnvFiles(environment, dir_ / "cwd");
+  }
+  TempDir dir_;
+};
+
+TEST_F(ReadEnvFilesTest, TheHomeFoldersComesBeforeTheWorkingDirectorys) {
+  EXPECT_THAT(*Read(), IsEmpty());
+  dir_.Write("cwd/.deepspeed_env", "A=cwd");
+  dir_.Write("home/.deepspeed_env", "A=home");
+  const auto files = Read();
+  ASSERT_TRUE(files.ok());
+  ASSERT_EQ(files->size(), 2u);
+  EXPECT_THAT((*files)[0].variables, ElementsAre(Pair("A", "home")));
+  EXPECT_THAT((*files)[1].variables, ElementsAre(Pair("A", "cwd")));
+}
+
+TEST_F(ReadEnvFilesTest, DsEnvFileNamesAnother) {
+  dir_.Write("cwd/.deepspeed_env", "A=default");
+  const std::string other = dir_.Write("cwd/other", "A=other");
+  EXPECT_THAT((*Read({"DS_ENV_FILE=other"})).at(0).variables, ElementsAre(Pair("A", "other")));
+  const auto absolute = Read({"DS_ENV_FILE=" + other});
+  ASSERT_EQ(absolute->size(), 1u) << "an absolute path is one file";
+  EXPECT_THAT(*Read({"DS_ENV_FILE="}), IsEmpty()) << "none at all";
+}
+
+TEST_F(ReadEnvFilesTest, AnErrorNamesTheFile) {
+  const auto missing = Read({"DS_ENV_FILE=nowhere"});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, ExitCode::kBadInput);
+  EXPECT_THAT(missing.error().message, HasSubstr("DS_ENV_FILE=nowhere"));
+  const std::string path = dir_.Write("cwd/.deepspeed_env", "A=1\nB\n");
+  EXPECT_THAT(Read().error().message, HasSubstr(path + ":2: 'B'"));
+  dir_.Write("cwd/.deepspeed_env", std::string(kMaxEnvFileBytes + 1, '#'));
+  EXPECT_THAT(Read().error().message, HasSubstr("larger than 1 MiB"));
+}
+
+TEST_F(ReadEnvFilesTest, OneFolderIsReadOnce) {
+  dir_.Write("home/.deepspeed_env", "A=1");
+  EXPECT_EQ(ReadEnvFiles({"HOME=" + (dir_ / "home")}, dir_ / "home")->size(), 1u);
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,85 @@
+#include "cli/plan/job_policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+LaunchPlan Plan(size_t nodes, int min_nodes, int max_nodes) {
+  LaunchPlan plan;
+  plan.nodes.resize(nodes);
+  plan.min_nodes = min_nodes;
+  plan.max_nodes = max_nodes;
+  return plan;
+}
+
+pb::Policy Policy(const LaunchOptions& options, const LaunchPlan& plan) {
+  const Result<pb::Policy> policy = MakePolicy(options, plan);
+  EXPECT_TRUE(policy.ok());
+  return policy.ok() ? *policy : pb::Policy();
+}
+
+TEST(MakePolicyTest, OnlyAJobThatCanReplaceOrSpareNodesRestartsUnasked) {
+  LaunchOptions options;
+  EXPECT_EQ(Policy(options, Plan(2, 2, 2)).max_restarts(), 0u);
+  EXPECT_EQ(Policy(options, Plan(3, 2, 2)).max_restarts(), 3u);
+  EXPECT_EQ(Policy(options, Plan(3, 2, 3)).max_restarts(), 3u);
+  options.max_restarts = 0;
+  EXPECT_EQ(Policy(options, Plan(3, 2, 3)).max_restarts(), 0u);
+  options.max_restarts = 7;
+  EXPECT_EQ(Policy(options, Plan(2, 2, 2)).max_restarts(), 7u);
+}
+
+TEST(MakePolicyTest, NodesAreOnlySetAsideWhereOthersCanGoOn) {
+  EXPECT_EQ(Policy({}, Plan(2, 2, 2)).node_failures(), 0u);
+  EXPECT_GT(Policy({}, Plan(3, 2, 3)).node_failures(), 0u);
+  EXPECT_GT(Policy({}, Plan(3, 2, 3)).cooldown_ms(), 0u);
+}
+
+TEST(MakePolicyTest, CarriesWhatTheUserChose) {
+  LaunchOptions options;
+  options.max_restarts = 1;
+  options.restart_delay_ms = 250;
+  options.on_join = OnJoin::kNow;
+  options.on_hang = OnHang::kRestart;
+  options.hang_ms = 5000;
+  const pb::Policy policy = Policy(options, Plan(4, 2, 3));
+  EXPECT_EQ(policy.min_nodes(), 2u);
+  EXPECT_EQ(policy.max_nodes(), 3u);
+  EXPECT_EQ(policy.backoff_ms(), 250u);
+  EXPECT_EQ(policy.max_backoff_ms(), 30'000u);
+  EXPECT_EQ(policy.on_join(), pb::Policy::AT_ONCE);
+  EXPECT_EQ(policy.on_hang(), pb::Policy::RESTART);
+  EXPECT_EQ(policy.hang_ms(), 5000u);
+}
+
+TEST(MakePolicyTest, RestartingOnHangsNeedsRestarts) {
+  LaunchOptions options;
+  options.on_hang = OnHang::kRestart;
+  const Result<pb::Policy> policy = MakePolicy(options, Plan(1, 1, 1));
+  ASSERT_FALSE(policy.ok());
+  EXPECT_EQ(policy.error().code, ExitCode::kUsage);
+  EXPECT_THAT(policy.error().message, HasSubstr("add --max_restarts N"));
+}
+
+TEST(MakeTimeoutsTest, CarriesWhatTheUserChose) {
+  LaunchOptions options;
+  options.heartbeat_ms = 200;
+  options.suspect_ms = 600;
+  options.dead_ms = 2000;
+  options.lease_ms = 30'000;
+  options.grace_ms = 1000;
+  const pb::Timeouts timeouts = MakeTimeouts(options);
+  EXPECT_EQ(timeouts.heartbeat_ms(), 200u);
+  EXPECT_EQ(timeouts.suspect_ms(), 600u);
+  EXPECT_EQ(timeouts.dead_ms(), 2000u);
+  EXPECT_EQ(timeouts.lease_ms(), 30'000u);
+  EXPECT_EQ(timeouts.grace_ms(), 1000u);
+  EXPECT_GT(timeouts.join_ms(), 0u);
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,256 @@
+#include "cli/plan/job_program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Map = std::map<std::string, std::string>;
+
+// As a node sees them: later ones override.
+Map Variables(const pb::Program& program) {
+  Map map;
+  for (const pb::EnvVar& variable : program.env()) map[variable.name()] = variable.value();
+  for (const pb::EnvVar& variable : program.chosen_env()) map[variable.name()] = variable.value();
+  return map;
+}
+
+class JobProgramTest : public ::testing::Test {
+ protected:
+  JobProgramTest() {
+    options_.program = {"train.py", "--lr", "1"};
+    facts_.cwd = "/work";
+    plan_.launcher = Launcher::kSsh;
+    plan_.nodes.emplace_back().name = "node1";
+  }
+
+  JobProgram Make() {
+    const auto job = MakeJobProgram(options_, plan_, facts_, nullptr);
+    EXPECT_TRUE(job.ok()) << job.error().message;
+    return *job;
+  }
+  Map OnNode() { return Variables(ProgramOn(plan_.nodes.front(), Make().program)); }
+  Error Refusal() {
+    const auto job = MakeJobProgram(options_, plan_, facts_, nullptr);
+    EXPECT_FALSE(job.ok());
+    return job.ok() ? Error{} : job.error();
+  }
+
+  LaunchOptions options_;
+  LaunchPlan plan_;
+  ProgramFacts facts_;
+};
+
+TEST_F(JobProgramTest, WhatDeepSpeedExportsIsExported) {
+  facts_.environment = {"NCCL_DEBUG=INFO",
+                        "NCCL_IB_HCA=mlx5",
+                        "PYTHONHASHSEED=0",
+                        "UCX_NET_DEVICES=a",
+                        "MV2_X=1",
+                        "MLFLOW_Y=2",
+                        "MASTER_HOST=h",
+                        "AZUREML_RUN_ID=3",
+                        "PATH=/here",
+                        "HOME=/h",
+                        "MY=1",
+                        "EMPTY_NCCL=1"};
+  EXPECT_EQ(OnNode(), (Map{{"NCCL_DEBUG", "INFO"},
+                           {"NCCL_IB_HCA", "mlx5"},
+                           {"PYTHONHASHSEED", "0"},
+                           {"UCX_NET_DEVICES", "a"},
+                           {"MV2_X", "1"},
+                           {"MLFLOW_Y", "2"},
+                           {"MASTER_HOST", "h"},
+                           {"AZUREML_RUN_ID", "3"},
+                           {"PYTHONPATH", "/work"}}));
+  facts_.environment.push_back("AISC_JOB_NAME=j");
+  EXPECT_EQ(OnNode().count("NCCL_IB_HCA"), 0u);
+  EXPECT_EQ(OnNode().count("UCX_NET_DEVICES"), 0u);
+  EXPECT_EQ(OnNode().count("NCCL_DEBUG"), 1u);
+}
+
+TEST_F(JobProgramTest, PythonPathBeginsWithTheWorkingDirectory) {
+  facts_.environment = {"PYTHONPATH=/lib:/more"};
+  EXPECT_EQ(OnNode().at("PYTHONPATH"), "/work:/lib:/more");
+}
+
+TEST_F(JobProgramTest, NodesThatInheritGetNothingExported) {
+  facts_.environment = {"NCCL_DEBUG=INFO", "PYTHONPATH=/lib", "VIRTUAL_ENV=/venv"};
+  plan_.launcher = Launcher::kLocal;
+  EXPECT_THAT(OnNode(), IsEmpty());
+  EXPECT_EQ(Make().program.front_python(), "");
+  plan_.launcher = Launcher::kSsh;
+  options_.per_node.emplace();
+  EXPECT_THAT(OnNode(), IsEmpty());
+}
+
+TEST_F(JobProgramTest, EachLayerOverridesThoseBelow) {
+  const auto layers = [&](int count) {
+    options_.env.clear();
+    facts_ = {};
+    plan_.nodes.front().env.clear();
+    if (count > 0) facts_.environment = {"NCCL_X=exported"};
+    if (count > 1) facts_.env_files.push_back({"home", {{"NCCL_X", "home"}}, {}});
+    if (count > 2) facts_.env_files.push_back({"cwd", {{"NCCL_X", "cwd"}}, {}});
+    if (count > 3) plan_.nodes.front().env = {{"NCCL_X", "hostfile"}};
+    if (count > 4) options_.env = {"NCCL_X=option"};
+    if (count > 5) options_.env.push_back("NCCL_X=last");
+    return OnNode()["NCCL_X"];
+  };
+  EXPECT_EQ(layers(0), "");
+  EXPECT_EQ(layers(1), "exported");
+  EXPECT_EQ(layers(2), "home");
+  EXPECT_EQ(layers(3), "cwd");
+  EXPECT_EQ(layers(4), "hostfile");
+  EXPECT_EQ(layers(5), "option");
+  EXPECT_EQ(layers(6), "last");
+}
+
+TEST_F(JobProgramTest, ANodesVariablesAreItsOwn) {
+  plan_.nodes.emplace_back().env = {{"A", "2"}};
+  const pb::Program program = Make().program;
+  EXPECT_EQ(Variables(ProgramOn(plan_.nodes[0], program)).count("A"), 0u);
+  EXPECT_EQ(Variables(ProgramOn(plan_.nodes[1], program)).at("A"), "2");
+}
+
+TEST_F(JobProgramTest, ValuesAreLiteral) {
+  options_.env = {"A=$(id) \"x\"\n=\xff", "B="};
+  EXPECT_EQ(OnNode().at("A"), "$(id) \"x\"\n=\xff");
+  EXPECT_EQ(OnNode().at("B"), "");
+}
+
+TEST_F(JobProgramTest, APlaceInTheJobIsNobodysToGive) {
+  options_.env = {"RANK=5", "MODE=x"};
+  facts_.env_files.push_back({"f", {{"MASTER_PORT", "1"}}, {}});
+  plan_.nodes.front().env = {{"LOCAL_RANK", "0"}};
+  const JobProgram job = Make();
+  EXPECT_THAT(job.notices, ElementsAre(HasSubstr("f: MASTER_PORT is left out"),
+                                       HasSubstr("node1 in the hostfile: LOCAL_RANK is left out"),
+                                       HasSubstr("--env: RANK is left out")));
+  EXPECT_EQ(Variables(ProgramOn(plan_.nodes.front(), job.program)),
+            (Map{{"MODE", "x"}, {"PYTHONPATH", "/work"}}));
+}
+
+TEST_F(JobProgramTest, TheUserHearsOfAnEnvironmentFileButNotOfItsValues) {
+  facts_.env_files.push_back({"/h/.deepspeed_env", {{"A", "secret"}, {"B", "2"}}, {"a notice"}});
+  EXPECT_THAT(Make().notices, ElementsAre("all ranks get these variables from /h/.deepspeed_env: "
+                                          "A, B",
+                                          "a notice"));
+}
+
+TEST_F(JobProgramTest, WhatNoProcessCanHaveIsRefused) {
+  for (const char* entry : {"NAME", "=x", ""}) {
+    options_.env = {entry};
+    EXPECT_EQ(Refusal().code, ExitCode::kUsage);
+    EXPECT_THAT(Refusal().message, HasSubstr("--env"));
+  }
+  options_.env = {"LONG=" + std::string(128u << 10, 'x')};
+  EXPECT_THAT(Refusal().message, HasSubstr("--env LONG: the value is too long"));
+  options_.env.clear();
+  options_.program.push_back(std::string(128u << 10, 'x'));
+  EXPECT_THAT(Refusal().message, HasSubstr("too long for a program"));
+  options_.program.pop_back();
+  facts_.env_files.push_back({"f", {{"A", std::string(128u << 10, 'x')}}, {}});
+  EXPECT_EQ(Refusal().code, ExitCode::kBadInput);
+}
+
+TEST_F(JobProgramTest, FormsOfAProgram) {
+  EXPECT_EQ(Make().program.form(), pb::Program::SCRIPT);
+  EXPECT_THAT(Make().program.argv(), ElementsAre("train.py", "--lr", "1"));
+  options_.form = ProgramForm::kPlain;
+  EXPECT_EQ(Make().program.form(), pb::Program::PLAIN);
+  options_.form = ProgramForm::kPath;
+  EXPECT_EQ(Make().program.form(), pb::Program::RUN_PATH);
+  options_.form = ProgramForm::kModule;
+  EXPECT_EQ(Make().program.form(), pb::Program::MODULE);
+  options_.form = ProgramForm::kAuto;
+  for (const char* program : {"./train", ".py", "python3"}) {
+    options_.program = {program};
+    EXPECT_EQ(Make().program.form(), pb::Program::PLAIN) << program;
+  }
+  EXPECT_FALSE(Make().program.no_local_rank());
+  options_.no_local_rank = true;
+  EXPECT_TRUE(Make().program.no_local_rank());
+}
+
+TEST_F(JobProgramTest, AVirtualEnvironmentHereIsThatOfTheNodes) {
+  facts_.environment = {"CONDA_PREFIX=/conda"};
+  EXPECT_EQ(Make().program.front_python(), "/conda/bin/python3");
+  facts_.environment = {"CONDA_PREFIX=/conda", "VIRTUAL_ENV=/venv"};
+  EXPECT_EQ(Make().program.front_python(), "/venv/bin/python3");
+  options_.venv_script = "/x/activate";
+  EXPECT_EQ(Make().program.front_python(), "") << "the script says which";
+  EXPECT_EQ(Make().program.venv_script(), "/x/activate");
+}
+
+TEST_F(JobProgramTest, TheTrainerGetsItsRecipeWhateverTheUserSets) {
+  options_.env = {"DSLAUNCH_RECIPE=x"};
+  const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
+  const auto job = MakeJobProgram(options_, plan_, facts_, &trainer);
+  ASSERT_TRUE(job.ok());
+  EXPECT_THAT(job->program.argv(), ElementsAre("/bin/dslaunch-train"));
+  EXPECT_EQ(job->program.form(), pb::Program::PLAIN);
+  EXPECT_EQ(Variables(job->program).at("DSLAUNCH_RECIPE"), "{}");
+}
+
+TEST_F(JobProgramTest, TheTrainersMemoryIsTunedUnlessTheUserTunesIt) {
+  const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
+  const auto tunables = [&](const TrainerProgram* program) {
+    const auto variables = Variables(MakeJobProgram(options_, plan_, facts_, program)->program);
+    const auto found = variables.find("GLIBC_TUNABLES");
+    return found == variables.end() ? "" : found->second;
+  };
+  EXPECT_THAT(tunables(&trainer), HasSubstr("glibc.malloc.hugetlb=1"));
+  options_.env = {"GLIBC_TUNABLES=glibc.malloc.check=3"};
+  EXPECT_EQ(tunables(&trainer), "glibc.malloc.check=3");
+  options_.env = {};
+  facts_.environment = {"GLIBC_TUNABLES=glibc.malloc.check=1"};
+  EXPECT_EQ(tunables(&trainer), "") << "the node's own counts";
+  facts_.environment = {};
+  options_.program = {"train.py"};
+  EXPECT_EQ(tunables(nullptr), "") << "a user's program is left alone";
+}
+
+TEST(RankOptionsTest, CarryRoleAddressAndBinding) {
+  LaunchOptions options;
+  EXPECT_EQ(MakeRankOptions(options)->role(), "default");
+  EXPECT_EQ(MakeRankOptions(options)->bind(), pb::RankOptions::NONE);
+  options.role = "trainer";
+  options.master_addr = "10.0.0.1";
+  options.virtual_local_rank = true;
+  options.numa_binding = NumaBinding::kCoreComplex;
+  const auto ranks = MakeRankOptions(options);
+  EXPECT_EQ(ranks->role(), "trainer");
+  EXPECT_EQ(ranks->master_addr(), "10.0.0.1");
+  EXPECT_TRUE(ranks->virtual_local_rank());
+  EXPECT_EQ(ranks->bind(), pb::RankOptions::CORE_COMPLEX);
+  EXPECT_EQ(ranks->run_id(), "");
+  options.per_node.emplace();
+  EXPECT_EQ(MakeRankOptions(options)->run_id(), "") << "nobody gave one";
+  options.per_node->id = "77";
+  EXPECT_EQ(MakeRankOptions(options)->run_id(), "77");
+}
+
+TEST(RankOptionsTest, CoresToShareOut) {
+  LaunchOptions options;
+  options.bind_core_list = "1,3-5";
+  EXPECT_THAT(MakeRankOptions(options).error().message, HasSubstr("--bind_cores_to_rank"));
+  options.bind_cores_to_rank = true;
+  EXPECT_THAT(MakeRankOptions(options)->cores(), ElementsAre(1, 3, 4, 5));
+  options.bind_core_list = "5-3";
+  EXPECT_EQ(MakeRankOptions(options).error().code, ExitCode::kUsage);
+  EXPECT_THAT(MakeRankOptions(options).error().message, HasSubstr("--bind_core_list: '5-3'"));
+  options.bind_core_list.reset();
+  options.numa_binding = NumaBinding::kNode;
+  EXPECT_THAT(MakeRankOptions(options).error().message, HasSubstr("exclude each other"));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,471 @@
+#include "cli/plan/launch_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+LaunchOptions Options(std::optional<int> num_nodes, std::optional<int> num_gpus,
+                      std::optional<Launcher> launcher = std::nullopt,
+                      std::optional<std::string> hostfile = std::nullopt) {
+  LaunchOptions options;
+  options.num_nodes = num_nodes;
+  options.num_gpus = num_gpus;
+  options.launcher = launcher;
+  options.hostfile = std::move(hostfile);
+  return options;
+}
+
+std::vector<Host> Hosts(const std::vector<int>& slots) {
+  std::vector<Host> hosts;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const int line = static_cast<int>(i) + 1;
+    const std::string host = "node" + std::to_string(line);
+    hosts.push_back({"u@" + host, "u", host, 2200 + line, slots[i], line});
+  }
+  return hosts;
+}
+
+LaunchOptions Elastic(int min_nodes, std::optional<int> max_nodes,
+                      std::optional<std::string> hostfile = "hf") {
+  LaunchOptions options = Options({}, 2, {}, std::move(hostfile));
+  options.min_nodes = min_nodes;
+  options.max_nodes = max_nodes;
+  return options;
+}
+
+std::vector<Host> HostsWithSpare(const std::vector<int>& slots, size_t spare) {
+  std::vector<Host> hosts = Hosts(slots);
+  hosts.at(spare).spare = true;
+  return hosts;
+}
+
+struct GoodPlan {
+  LaunchOptions options;
+  std::optional<std::vector<Host>> hosts;
+  PlanFacts facts;
+  std::string line;
+};
+
+TEST(MakeLaunchPlan, PlanLines) {
+  const auto N = std::nullopt;
+  const GoodPlan cases[] = {
+      {Options(N, N),
+       N,
+       {},
+       "1 node x 1 slot = 1 rank (local, cpu): localhost (1 slot per node as this machine has no "
+       "GPU; --num_gpus N starts more)"},
+      {Options(N, N),
+       N,
+       {false, 8},
+       "1 node x 8 slots = 8 ranks (local, cpu): localhost (slots from the 8 GPUs of this "
+       "machine)"},
+      {Options(N, 4), N, {false, 8}, "1 node x 4 slots = 4 ranks (local, cpu): localhost"},
+      {Options(1, 2), N, {}, "1 node x 2 slots = 2 ranks (local, cpu): localhost"},
+      {Options(2, 2, Launcher::kLocal),
+       N,
+       {},
+       "2 nodes x 2 slots = 4 ranks (local, cpu): node0 node1"},
+      {Options(2, N, Launcher::kLocal),
+       N,
+       {false, 8},
+       "2 nodes x 4 slots = 8 ranks (local, cpu): node0 node1 (slots from the 8 GPUs of this "
+       "machine)"},
+      {Options(2, N, Launcher::kLocal),
+       N,
+       {false, 1},
+       "2 nodes x 1 slot = 2 ranks (local, cpu): node0 node1 (slots from the 1 GPU of this "
+       "machine)"},
+      {Options(N, N, N, "hf"),
+       Hosts({2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, N, N, "hf"),
+       Hosts({2, 4}),
+       {},
+       "2 nodes with unequal slots = 6 ranks (ssh, cpu): u@node1(2) u@node2(4)"},
+      {Options(N, 2, N, "hf"),
+       Hosts({2, 4}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(2, N, N, "hf"),
+       Hosts({1, 1, 9}),
+       {},
+       "2 nodes x 1 slot = 2 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, N, Launcher::kLocal, "hf"),
+       Hosts({2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (local, cpu): u@node1 u@node2"},
+      {Options(2, 2),
+       Hosts({2, 2}),
+       {true, 0},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2"},
+      {Options(N, 1, N, "hf"),
+       Hosts({1, 1, 1, 1, 1, 1, 1, 1, 1, 1}),
+       {},
+       "10 nodes x 1 slot = 10 ranks (ssh, cpu): u@node1 u@node2 u@node3 u@node4 u@node5 u@node6 "
+       "u@node7 u@node8 and 2 more"},
+      {Options(N, N, N, "hf"),
+       HostsWithSpare({2, 2, 2}, 2),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2, spare: u@node3"},
+      {Options(1, N, N, "hf"),
+       HostsWithSpare({2, 2, 2}, 0),
+       {},
+       "1 node x 2 slots = 2 ranks (ssh, cpu): u@node2, spare: u@node1"},
+      {Elastic(2, 3),
+       Hosts({2, 2, 2, 2, 2}),
+       {},
+       "2 to 3 nodes x 2 slots = up to 6 ranks (ssh, cpu): u@node1 u@node2 u@node3, "
+       "spares: u@node4 u@node5"},
+      {Elastic(1, N),
+       HostsWithSpare({2, 4, 2}, 2),
+       {},
+       "1 to 2 nodes x 2 slots = up to 4 ranks (ssh, cpu): u@node1 u@node2, spare: u@node3"},
+      {Elastic(2, 2),
+       Hosts({2, 2, 2}),
+       {},
+       "2 nodes x 2 slots = 4 ranks (ssh, cpu): u@node1 u@node2, spare: u@node3"},
+  };
+  for (const GoodPlan& c : cases) {
+    SCOPED_TRACE(c.line);
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, c.facts);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(PlanLine(*plan, "cpu"), c.line);
+  }
+}
+
+TEST(MakeLaunchPlan, RanksFollowTheHostfile) {
+  const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), Hosts({2, 4, 1}), {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->world_size, 7);
+  EXPECT_EQ(plan->launcher, Launcher::kSsh);
+  ASSERT_EQ(plan->nodes.size(), 3u);
+  EXPECT_EQ(plan->nodes[0].first_rank, 0);
+  EXPECT_EQ(plan->nodes[1].first_rank, 2);
+  EXPECT_EQ(plan->nodes[2].first_rank, 6);
+  EXPECT_EQ(plan->nodes[2].name, "u@node3");
+  EXPECT_EQ(plan->nodes[2].host, "node3");
+  EXPECT_EQ(plan->nodes[2].user, "u");
+  EXPECT_EQ(plan->nodes[2].port, 2203);
+}
+
+TEST(MakeLaunchPlan, SparesHaveNoRanksAndCountForNothing) {
+  const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), HostsWithSpare({2, 4, 1}, 1), {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->world_size, 3);
+  EXPECT_EQ(plan->min_nodes, 2);
+  EXPECT_EQ(plan->max_nodes, 2);
+  ASSERT_EQ(plan->nodes.size(), 3u);
+  EXPECT_TRUE(plan->nodes[1].spare);
+  EXPECT_EQ(plan->nodes[2].first_rank, 2);
+}
+
+TEST(MakeLaunchPlan, AnElasticJobRunsLocallyWithItsMostNodes) {
+  LaunchOptions options = Elastic(2, 3, std::nullopt);
+  options.launcher = Launcher::kLocal;
+  const auto plan = MakeLaunchPlan(options, std::nullopt, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->nodes.size(), 3u);
+  EXPECT_EQ(plan->min_nodes, 2);
+  EXPECT_EQ(plan->max_nodes, 3);
+}
+
+struct BadPlan {
+  LaunchOptions options;
+  std::optional<std::vector<Host>> hosts;
+  std::vector<std::string> said;
+};
+
+TEST(MakeLaunchPlan, ErrorsSayWhatAndTheWayOut) {
+  const auto N = std::nullopt;
+  LaunchOptions tee = Options(1, 2);
+  tee.tee.ranks = {0, 2};
+  const BadPlan cases[] = {
+      {Options(2, 2),
+       N,
+       {"--num_nodes 2", "--hostfile FILE", "'NAME slots=N'", "--launcher local"}},
+      {Options(2, 2, Launcher::kSsh),
+       N,
+       {"--launcher ssh needs to know the nodes", "--hostfile FILE"}},
+      {Options(3, N, N, "my/hf"), Hosts({2, 2}), {"--num_nodes 3", "my/hf has only 2 nodes"}},
+      {Options(2, N), Hosts({2}), {"--num_nodes 2", "/job/hostfile has only 1 node;"}},
+      {Options(N, 3, N, "my/hf"), Hosts({4, 2}), {"--num_gpus 3", "u@node2 has slots=2 (my/hf:2)"}},
+      {Options(2, N, N, "my/hf"),
+       HostsWithSpare({2, 2}, 1),
+       {"--num_nodes 2", "my/hf has only 1 node besides its spares;"}},
+      {Options(N, N, N, "my/hf"), HostsWithSpare({2}, 0), {"every node of my/hf is a spare"}},
+      {Elastic(2, 4), Hosts({2, 2, 2}), {"up to 4 nodes", "hf has only 3 nodes;"}},
+      {Elastic(3, N), Hosts({2, 2}), {"up to 3 nodes", "hf has only 2 nodes;"}},
+      {Elastic(2, 3, N), N, {"up to 3 nodes needs to know the nodes", "--launcher local"}},
+      {tee, N, {"--tee 2: no such rank", "ranks 0 to 1"}},
+  };
+  for (const BadPlan& c : cases) {
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, {});
+    ASSERT_FALSE(plan.ok());
+    EXPECT_EQ(plan.error().code, ExitCode::kUsage);
+    for (const std::string& said : c.said) EXPECT_THAT(plan.error().message, HasSubstr(said));
+  }
+}
+
+TEST(MakeLaunchPlan, SlotsBeyondTheFirstNodesDoNotMatter) {
+  EXPECT_TRUE(MakeLaunchPlan(Options(1, 4, {}, "hf"), Hosts({4, 2}), {}).ok());
+}
+
+TEST(HostfileFor, OnlyTheLocalLauncherIgnoresTheDefault) {
+  const PlanFacts exists{true, 0};
+  EXPECT_EQ(HostfileFor(Options({}, {}), exists), "/job/hostfile");
+  EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kSsh), exists), "/job/hostfile");
+  EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kLocal), exists), std::nullopt);
+  EXPECT_EQ(HostfileFor(Options({}, {}), {}), std::nullopt);
+  EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kLocal, "hf"), exists), "hf");
+}
+
+LaunchOptions Filtered(std::string include, std::string exclude,
+                       std::optional<std::string> hostfile = "hf") {
+  LaunchOptions options = Options({}, {}, {}, std::move(hostfile));
+  if (!include.empty()) options.include = include;
+  if (!exclude.empty()) options.exclude = exclude;
+  return options;
+}
+
+TEST(MakeLaunchPlan, AFilterChoosesNodesSlotsAndDevices) {
+  auto plan = MakeLaunchPlan(Filtered("node3@node1:1,0,3", ""), Hosts({4, 4, 2}), {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(PlanLine(*plan, "cuda"),
+            "2 nodes with unequal slots = 5 ranks (ssh, cuda): u@node1(3) u@node3(2)");
+  EXPECT_THAT(plan->nodes[0].devices, testing::ElementsAre(0, 1, 3));
+  EXPECT_THAT(plan->nodes[1].devices, testing::IsEmpty());
+  EXPECT_EQ(plan->nodes[1].first_rank, 3);
+  plan = MakeLaunchPlan(Filtered("", "node1@node3:0"), Hosts({4, 4, 2}), {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->world_size, 5);
+  EXPECT_THAT(plan->nodes[1].devices, testing::ElementsAre(1));
+  plan = MakeLaunchPlan(Filtered("node9", ""), Hosts({4}), {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("--include: 'node9': no such node in hf"));
+  plan = MakeLaunchPlan(Filtered("node1", ""), HostsWithSpare({2, 2}, 0), {});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("every node that is left of hf is a spare"));
+}
+
+TEST(MakeLaunchPlan, AFilterWithoutAHostfileChoosesOfThisMachine) {
+  PlanFacts facts;
+  facts.installed_gpus = 8;
+  facts.local_gpus = 2;
+  facts.visible_devices = "4,5";
+  auto plan = MakeLaunchPlan(Filtered("localhost:0,6", "", {}), std::nullopt, facts);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->launcher, Launcher::kLocal);
+  EXPECT_EQ(plan->nodes[0].slots, 2);
+  EXPECT_THAT(plan->nodes[0].devices, testing::ElementsAre(0, 6));
+  EXPECT_EQ(plan->slots_note,
+            "CUDA_VISIBLE_DEVICES=4,5 is not used, as --include chooses the GPUs");
+  plan = MakeLaunchPlan(Filtered("localhost:8", "", {}), std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("no slot 8: localhost has slots 0 to 7"));
+  PlanFacts no_gpus;
+  no_gpus.cores = 4;
+  plan = MakeLaunchPlan(Filtered("", "localhost:0", {}), std::nullopt, no_gpus);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->world_size, 3);
+  EXPECT_EQ(plan->slots_note, "of the 4 cores of this machine, as it has no GPU");
+}
+
+TEST(MakeLaunchPlan, CudaVisibleDevicesIsWhatThereIs) {
+  PlanFacts facts;
+  facts.installed_gpus = 8;
+  facts.local_gpus = 2;
+  facts.visible_devices = "4,5";
+  EXPECT_EQ(MakeLaunchPlan(Options({}, {}), std::nullopt, facts)->world_size, 2);
+  EXPECT_TRUE(MakeLaunchPlan(Options({}, 2), std::nullopt, facts).ok());
+  auto plan = MakeLaunchPlan(Options({}, 4), std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().message,
+            "--num_gpus 4, but CUDA_VISIBLE_DEVICES=4,5 shows 2 GPUs; unset it, ask for 2 or "
+            "fewer, or add --device cpu");
+  plan = MakeLaunchPlan(Options(2, 2, Launcher::kLocal), std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("2 nodes x --num_gpus 2 = 4 ranks on this machine"));
+  EXPECT_THAT(plan.error().message, HasSubstr("ask for 1 or fewer"));
+  LaunchOptions on_cpu = Options({}, 4);
+  on_cpu.device = DeviceChoice::kCpu;
+  EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, facts).ok());
+  for (const char* none : {"", "-1"}) {  // the user wants the CPU
+    facts.visible_devices = none;
+    EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, facts).ok());
+  }
+}
+
+TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
+  PlanFacts facts;
+  facts.local_gpus = facts.installed_gpus = 4;
+  facts.cores = 96;
+  struct {
+    SlotsFrom from;
+    int gpus;
+    int nodes;
+    int slots;
+    const char* note;
+  } const cases[] = {
+      {SlotsFrom::kAuto, 4, 1, 4, "slots from the 4 GPUs of this machine"},
+      {SlotsFrom::kAuto, 0, 1, 96, "slots from the 96 cores of this machine"},
+      {SlotsFrom::kCpu, 4, 1, 96, "slots from the 96 cores of this machine"},
+      {SlotsFrom::kCpu, 4, 2, 48, "slots from the 96 cores of this machine"},
+      {SlotsFrom::kGpu, 4, 2, 2, "slots from the 4 GPUs of this machine"},
+  };
+  for (const auto& c : cases) {
+    LaunchOptions options = Options(c.nodes, {}, Launcher::kLocal);
+    options.slots_from = c.from;
+    facts.local_gpus = c.gpus;
+    const auto plan = MakeLaunchPlan(options, std::nullopt, facts);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    EXPECT_EQ(plan->nodes[0].slots, c.slots);
+    EXPECT_EQ(plan->slots_note, c.note);
+  }
+  LaunchOptions options = Options({}, {});
+  options.slots_from = SlotsFrom::kGpu;
+  facts.local_gpus = 0;
+  auto plan = MakeLaunchPlan(options, std::nullopt, facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().message,
+            "--nproc_per_node gpu: this machine has 0 GPUs; give a number, or cpu");
+  options.slots_from = SlotsFrom::kAuto;
+  options.hostfile = "hf";
+  plan = MakeLaunchPlan(options, Hosts({2, 2}), facts);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("--nproc_per_node auto: the slots in hf say"));
+}
+
+TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {
+  PlanFacts facts;
+  facts.own_names = {"localhost", "127.0.0.1", "::1", "here.example", "here"};
+  facts.user = "alice";
+  const auto launcher = [&](const std::string& file, auto change) {
+    LaunchOptions options = Options({}, {}, {}, "hf");
+    change(options);
+    const auto plan = MakeLaunchPlan(
+        options, ParseHostfile(file, "hf").ok() ? *ParseHostfile(file, "hf") : std::vector<Host>{},
+        facts);
+    EXPECT_TRUE(plan.ok()) << file;
+    return plan.ok() ? plan->launcher : Launcher::kLocal;
+  };
+  const auto nothing = [](LaunchOptions&) {};
+  for (const char* file : {"localhost slots=2", "127.0.0.1 slots=1", "here slots=1",
+                           "alice@here.example slots=1", "[::1] slots=2"})
+    EXPECT_EQ(launcher(file, nothing), Launcher::kLocal) << file;
+  for (const char* file :
+       {"there slots=2", "bob@localhost slots=1", "localhost:2222 slots=1",
+        "localhost slots=1\nthere slots=1", "localhost slots=1\nthere slots=1 spare=true"})
+    EXPECT_EQ(launcher(file, nothing), Launcher::kSsh) << file;
+  const char* here = "localhost slots=2";
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.force_multi = true; }), Launcher::kSsh);
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.launcher = Launcher::kSsh; }), Launcher::kSsh);
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.ssh_port = 2222; }), Launcher::kSsh);
+  EXPECT_EQ(launcher(here, [](LaunchOptions& o) { o.ssh_command = {"ssh"}; }), Launcher::kSsh);
+  EXPECT_EQ(launcher("localhost slots=1\nthere slots=1",
+                     [](LaunchOptions& o) { o.include = "localhost"; }),
+            Launcher::kLocal);
+}
+
+TEST(MakeLaunchPlan, ForceMultiReachesThisMachineOverSshToo) {
+  LaunchOptions options = Options({}, 2);
+  options.force_multi = true;
+  const auto plan = MakeLaunchPlan(options, std::nullopt, {});
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  EXPECT_EQ(plan->launcher, Launcher::kSsh);
+  EXPECT_EQ(plan->nodes[0].host, "localhost");
+  options.launcher = Launcher::kLocal;
+  const auto refused = MakeLaunchPlan(options, std::nullopt, {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("--force_multi"));
+}
+
+TEST(MakeLaunchPlan, TheHostfilesPortBeatsTheOptions) {
+  LaunchOptions options = Options({}, {}, {}, "hf");
+  options.ssh_port = 2222;
+  const auto plan = MakeLaunchPlan(options, *ParseHostfile("a slots=1\nb:22 slots=1", "hf"), {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->nodes[0].port, 2222);
+  EXPECT_EQ(plan->nodes[1].port, 22);
+}
+
+TEST(MakeLaunchPlan, EnvironmentAndLabelsComeAlong) {
+  auto hosts = Hosts({1, 1});
+  hosts[1].env = {{"A", "b"}};
+  hosts[1].labels = {{"rack", "7"}};
+  const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), hosts, {});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->nodes[0].env.empty());
+  EXPECT_EQ(plan->nodes[1].env, hosts[1].env);
+  EXPECT_EQ(plan->nodes[1].labels, hosts[1].labels);
+}
+
+TEST(CertainRanks, NotWhereARangeOfNodesMayDo) {
+  const auto hosts = Hosts({2, 2, 2});
+  EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Options({}, {}, {}, "hf"), hosts, {})), 6);
+  EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Elastic(1, 3), hosts, {})), 0);
+  EXPECT_EQ(CertainRanks(*MakeLaunchPlan(Elastic(3, 3), hosts, {})), 6);
+  EXPECT_EQ(
+      CertainRanks(*MakeLaunchPlan(Options({}, {}, {}, "hf"), HostsWithSpare({2, 2, 2}, 1), {})),
+      4);
+}
+
+struct DeviceCase {
+  DeviceChoice requested;
+  std::vector<NodeGpus> nodes;
+  bool one_machine;
+  std::string said;  // begins with "error" if it is one
+};
+
+TEST(DecideDevice, Table) {
+  using D = DeviceChoice;
+  const DeviceCase cases[] = {
+      {D::kAuto, {{"a", 2, 2}, {"b", 2, 8}}, false, "CUDA, as every slot has a GPU"},
+      {D::kAuto, {{"a", 2, 0}, {"b", 2, 0}}, false, "CPU, as no node has an NVIDIA GPU"},
+      {D::kAuto,
+       {{"a", 2, 2}, {"b", 2, 0}},
+       false,
+       "error--device auto: not every slot has a GPU: b has 0 GPUs for 2 slots; "},
+      {D::kAuto,
+       {{"a", 2, 1}, {"b", 4, 3}},
+       false,
+       "errora has 1 GPU for 2 slots, b has 3 GPUs for 4 slots; "},
+      {D::kCuda, {{"a", 2, 2}}, false, "CUDA, as --device cuda says"},
+      {D::kCuda,
+       {{"a", 2, 0}},
+       false,
+       "error--device cuda: not every slot has a GPU: a has 0 GPUs for 2 slots; "},
+      {D::kCpu, {{"a", 2, 8}}, false, "CPU, as --device cpu says"},
+      {D::kAuto, {{"n0", 2, 4}, {"n1", 2, 4}}, true, "CUDA, as every slot has a GPU"},
+      {D::kAuto, {{"n0", 2, 2}, {"n1", 2, 2}}, true, "errorthis machine has 2 GPUs for 4 slots; "},
+      {D::kAuto, {{"n0", 2, 0}, {"n1", 2, 0}}, true, "CPU, as no node has an NVIDIA GPU"},
+      {D::kAuto, {{"a", 2, 8, 7}}, false, "CUDA, as every slot has a GPU"},
+      {D::kAuto,
+       {{"a", 2, 4, 7}},
+       false,
+       "error--device auto: not every slot has a GPU: a has 4 "
+       "GPUs, so no GPU 7; "},
+      {D::kAuto, {{"n0", 2, 4, 1}, {"n1", 2, 4, 3}}, true, "CUDA, as every slot has a GPU"},
+  };
+  for (const DeviceCase& c : cases) {
+    SCOPED_TRACE(c.said);
+    const auto decision = DecideDevice(c.requested, c.nodes, c.one_machine);
+    const bool is_error = c.said.rfind("error", 0) == 0;
+    ASSERT_EQ(decision.ok(), !is_error);
+    if (is_error) {
+      EXPECT_EQ(decision.error().code, ExitCode::kUsage);
+      EXPECT_THAT(decision.error().message, HasSubstr(c.said.substr(5)));
+      EXPECT_THAT(decision.error().message, HasSubstr("--device cpu"));
+    } else {
+      EXPECT_EQ(decision->reason, c.said);
+      EXPECT_EQ(decision->use_cuda, c.said.rfind("CUDA", 0) == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

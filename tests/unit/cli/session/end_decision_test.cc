@@ -1,0 +1,32 @@
+#include "cli/session/end_decision.h"
+
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+constexpr EndView kEnded{.ended = true, .stream_ended = true, .is_part = true};
+constexpr EndView kRuns{.is_part = true};
+constexpr EndView kSilent{.given_up = true, .is_part = true};
+constexpr EndView kCameLate{};
+
+TEST(EndDecisionTest, ItEndsWithTheLastNode) {
+  EXPECT_EQ(DecideEnd({kEnded, kEnded}), EndDecision::kEnd);
+  EXPECT_EQ(DecideEnd({kEnded, kRuns, kEnded}), EndDecision::kWait);
+}
+
+TEST(EndDecisionTest, OfWhomNothingIsAwaitedThatIsWaitedForBriefly) {
+  EXPECT_EQ(DecideEnd({kEnded, kSilent}), EndDecision::kWaitBriefly);
+  EXPECT_EQ(DecideEnd({kEnded, kCameLate, kSilent}), EndDecision::kWaitBriefly);
+  EXPECT_EQ(DecideEnd({kRuns, kCameLate, kSilent}), EndDecision::kWait);
+}
+
+// Its keeper empties it now.
+TEST(EndDecisionTest, ASilentNodeWhoseConnectionEndedIsWaitedFor) {
+  EndView ending = kSilent;
+  ending.stream_ended = true;
+  EXPECT_EQ(DecideEnd({kEnded, ending}), EndDecision::kWait);
+}
+
+}  // namespace
+}  // namespace dslaunch

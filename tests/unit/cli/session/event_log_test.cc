@@ -1,0 +1,104 @@
+#include "cli/session/event_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<nlohmann::json> Lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+class EventLogTest : public testing::Test {
+ protected:
+  EventLog Open(const std::string& folder) {
+    return EventLog(folder, [this](const std::string& text) { complaints_.push_back(text); });
+  }
+
+  TempDir folder_;
+  std::vector<std::string> complaints_;
+};
+
+TEST_F(EventLogTest, EveryLineIsAnObjectWithTimeAndName) {
+  EventLog log = Open(folder_ / "a/job");
+  LaunchPlan plan;
+  plan.nodes.push_back({"node1", "h", 0, "", 2, 0, false});
+  pb::Program program;
+  program.add_argv("./a.out");
+  program.add_argv("--hf_token=abc");
+  pb::EnvVar& secret = *program.add_env();
+  secret.set_name("HF_TOKEN");
+  secret.set_value("abc");
+  log.Planned("job1", plan, program);
+  pb::NodeEvent event;
+  event.mutable_worker_ended()->set_rank(3);
+  event.mutable_worker_ended()->set_signal(SIGKILL);
+  log.Told({"node1"}, 0, event);
+  log.Ended(R"({"exit_code":137})");
+  const std::vector<nlohmann::json> lines = Lines(folder_ / "a/job/events.jsonl");
+  ASSERT_EQ(lines.size(), 3u);
+  for (const nlohmann::json& line : lines) EXPECT_GT(line.at("t"), 1.7e9);
+  EXPECT_EQ(lines[0].at("event"), "plan");
+  EXPECT_EQ(lines[0].at("argv"), nlohmann::json({"./a.out", "--hf_token=***"}));
+  EXPECT_EQ(lines[0].at("env").at("HF_TOKEN"), "***");
+  EXPECT_EQ(lines[1].at("event"), "worker_ended");
+  EXPECT_EQ(lines[1].at("node"), "node1");
+  EXPECT_EQ(lines[1].at("signal_name"), "SIGKILL");
+  EXPECT_EQ(lines[2].at("exit_code"), 137);
+  struct stat status {};
+  ASSERT_EQ(stat((folder_ / "a/job").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  EXPECT_THAT(complaints_, IsEmpty());
+}
+
+TEST_F(EventLogTest, AFolderThatCannotBeMadeIsSaidOnceAndCostsNothingElse) {
+  folder_.Write("file", "");
+  EventLog log = Open(folder_ / "file/job");
+  log.Connected("node1", "/d");
+  log.Connected("node1", "/d");
+  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("no events are kept: ")));
+}
+
+TEST_F(EventLogTest, AFullDiskIsSaidOnceAndLaterLinesAreWhole) {
+  EventLog log = Open(folder_ / "job");
+  log.Connected("node1", "/first");
+  struct stat status {};
+  ASSERT_EQ(stat((folder_ / "job/events.jsonl").c_str(), &status), 0);
+  // The nearest to a full disk that a test can have: files may not grow beyond half a line more.
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  getrlimit(RLIMIT_FSIZE, &unlimited);
+  rlimit full = unlimited;
+  full.rlim_cur = static_cast<rlim_t>(status.st_size) + 20;
+  setrlimit(RLIMIT_FSIZE, &full);
+  log.Connected("node2", "/half");
+  log.Connected("node3", "/none");
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, before);
+  log.Connected("node4", "/again");
+  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("events are missing in ")));
+  std::ifstream file(folder_ / "job/events.jsonl");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_FALSE(nlohmann::json::accept(lines[1]));
+  EXPECT_EQ(nlohmann::json::parse(lines[2]).at("node"), "node4");
+}
+
+}  // namespace
+}  // namespace dslaunch

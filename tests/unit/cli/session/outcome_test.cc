@@ -1,0 +1,177 @@
+#include "cli/session/outcome.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+NodeEnd Done(const std::string& name, const pb::Cause& cause = {}) {
+  NodeEnd end;
+  end.name = name;
+  end.done.emplace().set_teardown_complete(true);
+  end.outcome = cause;
+  return end;
+}
+
+// As a node ends that heard the rendezvous' last word.
+NodeEnd Closed(const std::string& name, const pb::Cause& cause,
+               const std::vector<uint32_t>& members) {
+  NodeEnd end = Done(name, cause);
+  end.done->set_closed(true);
+  *end.done->mutable_cause() = cause;
+  *end.done->mutable_members() = ToNodeSet(members);
+  return end;
+}
+
+NodeEnd Absent(const std::string& name) {
+  NodeEnd end;
+  end.name = name;
+  end.absent = true;
+  return end;
+}
+
+JobEnd Decide(std::vector<NodeEnd> nodes, std::vector<uint32_t> members = {}) {
+  return DecideJobEnd({std::nullopt, std::move(nodes), std::move(members), {}});
+}
+
+NodeEnd Lost(const std::string& name, const std::string& reason) {
+  NodeEnd end;
+  end.name = name;
+  end.lost_reason = reason;
+  return end;
+}
+
+pb::Cause Exit7() {
+  pb::Cause cause = MakeCause(pb::Cause::WORKER_EXIT, 1, ExitCode::kInternal, "");
+  cause.set_exit_code(7);
+  cause.set_rank(3);
+  return cause;
+}
+
+TEST(OutcomeTest, ZeroNeedsEveryNodeDoneAndEmpty) {
+  const JobEnd end = Decide({Done("a"), Done("b")});
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_THAT(end.remarks, IsEmpty());
+}
+
+TEST(OutcomeTest, ANodeThatNeverSaidDoneIsNeverSuccess) {
+  const JobEnd end = Decide({Done("a"), Lost("b", "cable pulled")});
+  EXPECT_EQ(end.exit_code, 69);
+  EXPECT_EQ(end.cause.message(), "b was lost: cable pulled");
+  EXPECT_THAT(end.remarks, IsEmpty());
+}
+
+TEST(OutcomeTest, AnIncompleteTeardownIsNeverSuccess) {
+  std::vector<NodeEnd> nodes = {Done("a"), Done("b")};
+  nodes[0].done->set_teardown_complete(false);
+  EXPECT_EQ(Decide(nodes).exit_code, 75);
+  nodes[0].done->set_teardown_complete(true);
+  nodes[1].done->add_left()->set_pid(12);
+  EXPECT_EQ(Decide(nodes).exit_code, 75);
+}
+
+TEST(OutcomeTest, TheRanksCodeIsTheJobs) {
+  EXPECT_EQ(Decide({Done("a", Exit7()), Done("b", Exit7())}).exit_code, 7);
+}
+
+TEST(OutcomeTest, ACauseWithoutACodeIsStillNotZero) {
+  pb::Cause cause = Exit7();
+  cause.set_exit_code(0);
+  EXPECT_EQ(Decide({Done("a", cause)}).exit_code, 70);
+}
+
+TEST(OutcomeTest, WhatTheRendezvousDecidedBeatsWhatANodeGuessed) {
+  const pb::Cause guess = MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable, "a was lost");
+  EXPECT_EQ(Decide({Done("a", guess), Done("b", Exit7())}).exit_code, 7);
+}
+
+TEST(OutcomeTest, ANodeThatLostUsIsALostNode) {
+  const pb::Cause lost_us =
+      MakeCause(pb::Cause::FRONT_END_LOST, 1, ExitCode::kUnavailable, "the front end vanished");
+  const JobEnd end = Decide({Done("a", lost_us), Lost("b", "cable pulled")});
+  EXPECT_EQ(end.exit_code, 69);
+  EXPECT_EQ(end.cause.message(), "b was lost: cable pulled");
+}
+
+TEST(OutcomeTest, ALostNodeIsExplainedByItsOwnLastWords) {
+  const pb::Cause seen =
+      MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "b was lost: its agent vanished");
+  std::vector<NodeEnd> nodes = {Done("a", seen), Lost("b", "the connection broke off")};
+  EXPECT_EQ(Decide(nodes).cause.message(), "b was lost: its agent vanished");
+  nodes[1].last_words = "agent (pid 5) was killed by SIGKILL";
+  const JobEnd end = Decide(nodes);
+  EXPECT_EQ(end.exit_code, 69);
+  EXPECT_EQ(end.cause.message(), "b was lost: agent (pid 5) was killed by SIGKILL");
+}
+
+TEST(OutcomeTest, TheUsersInterruptionIsTheCauseAndLosesNoRemark) {
+  pb::Cause interrupt =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGINT");
+  const JobEnd end = DecideJobEnd({interrupt, {Done("a", interrupt), Lost("b", "gone")}, {}, {}});
+  EXPECT_EQ(end.exit_code, 130);
+  EXPECT_THAT(end.remarks, ElementsAre("b was lost: gone"));
+}
+
+TEST(OutcomeTest, TheRendezvousLastWordReplacesWhatItSaidAtFirst) {
+  pb::Cause first = Exit7();
+  first.set_rank(0);
+  first.set_exit_code(1);
+  NodeEnd a = Closed("a", Exit7(), {0, 1});
+  a.outcome = first;
+  a.done->add_victims(0);
+  const JobEnd end = Decide({a, Done("b", first)});
+  EXPECT_EQ(end.exit_code, 7);
+  EXPECT_EQ(end.cause.rank(), 3);
+  EXPECT_THAT(end.victims, ElementsAre(0));
+  EXPECT_THAT(end.members, ElementsAre(0, 1));
+}
+
+TEST(OutcomeTest, NodesLostBeforeTheFinalEpochAreRemarks) {
+  const JobEnd end = Decide(
+      {Closed("a", {}, {0, 2}), Lost("b", "cable pulled"), Closed("c", {}, {0, 2}), Absent("d")},
+      {0, 2});
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_THAT(end.members, ElementsAre(0, 2));
+  EXPECT_THAT(end.remarks, ElementsAre("b was lost: cable pulled"));
+}
+
+TEST(OutcomeTest, AMemberOfTheFinalEpochThatIsSilentIsNeverSuccess) {
+  const JobEnd end = Decide({Closed("a", {}, {0, 1}), Lost("b", "cable pulled")}, {0, 1});
+  EXPECT_EQ(end.exit_code, 69);
+  EXPECT_EQ(end.cause.message(), "b was lost: cable pulled");
+}
+
+TEST(OutcomeTest, AMemberThatIsNotEmptyIsNeverSuccess) {
+  NodeEnd b = Closed("b", {}, {0, 1});
+  b.done->add_left()->set_pid(12);
+  EXPECT_EQ(Decide({Closed("a", {}, {0, 1}), b}, {0, 1}).exit_code, 75);
+}
+
+TEST(OutcomeTest, WithoutALastWordTheNewestEpochThatWasSeenCounts) {
+  pb::Cause refused = MakeCause(pb::Cause::START_FAILED, 1, ExitCode::kTimedOut, "b is late");
+  EXPECT_EQ(Decide({Done("a"), Done("b", refused)}, {0}).exit_code, 0);
+  EXPECT_THAT(Decide({Done("a"), Done("b", refused)}, {0}).remarks, ElementsAre("b is late"));
+  EXPECT_EQ(Decide({Done("a"), Done("b", refused)}, {0, 1}).exit_code, 75);
+}
+
+TEST(OutcomeTest, AJobOfWhichNothingWasReachedIsNoSuccess) {
+  EXPECT_NE(Decide({Absent("a")}).exit_code, 0);
+}
+
+TEST(OutcomeTest, EarlierLossesOfANodeThatCameBackAreRemarks) {
+  const JobEnd end =
+      DecideJobEnd({std::nullopt, {Closed("a", {}, {0})}, {0}, {"a was lost: power cut"}});
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_THAT(end.remarks, ElementsAre("a was lost: power cut"));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,524 @@
+// Whole sessions with scripted agents.
+#include "cli/session/session.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
+#include "tests/support/scripted_nodes.h"
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+pb::NodeEvent Started(uint64_t epoch, const std::vector<uint32_t>& members) {
+  pb::NodeEvent event;
+  event.mutable_started()->set_epoch(epoch);
+  event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
+  event.mutable_started()->set_restart_count(static_cast<uint32_t>(epoch - 1));
+  *event.mutable_started()->mutable_members() = ToNodeSet(members);
+  return event;
+}
+
+pb::NodeEvent Restarting(uint64_t epoch, const pb::Cause& cause, const std::string& reason) {
+  pb::NodeEvent event;
+  event.mutable_restarting()->set_epoch(epoch);
+  *event.mutable_restarting()->mutable_cause() = cause;
+  event.mutable_restarting()->set_reason(reason);
+  return event;
+}
+
+pb::NodeEvent Outcome(uint64_t epoch) {
+  pb::NodeEvent event;
+  event.mutable_outcome()->set_epoch(epoch);
+  return event;
+}
+
+pb::NodeEvent Step(int step, int total_steps) {
+  pb::NodeEvent event;
+  event.mutable_status()->set_line(R"({"event":"step","step":)" + std::to_string(step) +
+                                   R"(,"total_steps":)" + std::to_string(total_steps) + "}");
+  return event;
+}
+
+pb::NodeEvent Notice(const std::string& text) {
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(text);
+  return event;
+}
+
+pb::NodeEvent Done(const std::vector<uint32_t>& members) {
+  pb::NodeEvent event;
+  event.mutable_done()->set_closed(true);
+  event.mutable_done()->set_teardown_complete(true);
+  *event.mutable_done()->mutable_members() = ToNodeSet(members);
+  return event;
+}
+
+void EndWell(AgentScript& agent, uint64_t epoch, const std::vector<uint32_t>& members) {
+  agent.Send(Outcome(epoch));
+  agent.Send(Done(members));
+}
+
+std::string Content(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+class SessionTest : public testing::Test {
+ protected:
+  SessionTest() {
+    options_.job_id = "job1";
+    options_.timeouts.set_grace_ms(200);
+    options_.timeouts.set_teardown_ms(200);
+    options_.timeouts.set_heartbeat_ms(100);
+    options_.timeouts.set_dead_ms(2'000);
+    options_.retry_wait = milliseconds(50);
+    options_.connect_timeout = milliseconds(5'000);
+    options_.events_folder = folder_ / "events";
+    options_.json = true;
+  }
+
+  void PlanFor(size_t nodes, int min_nodes, uint32_t max_restarts) {
+    LaunchPlan& plan = options_.plan;
+    for (size_t i = 0; i < nodes; ++i) {
+      PlannedNode& node = plan.nodes.emplace_back();
+      node.name = "node" + std::to_string(i);
+      node.slots = 1;
+      node.first_rank = static_cast<int>(i);
+    }
+    plan.min_nodes = min_nodes;
+    plan.max_nodes = plan.world_size = static_cast<int>(nodes);
+    options_.policy.set_max_restarts(max_restarts);
+  }
+
+  // Sessions and their transports are never destroyed.
+  int Run() { return Run(*transport_); }
+  int Run(Transport& transport) {
+    return Run(transport, ::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600));
+  }
+  int Run(Transport& transport, int out) {
+    static std::vector<std::pair<std::shared_ptr<Terminal>, LaunchSession*>> kept;
+    const int err = ::open((folder_ / "err").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    auto terminal = std::make_shared<Terminal>(out, err, nullptr);
+    kept.emplace_back(terminal, new LaunchSession(options_, transport, *terminal));
+    return kept.back().second->Run();
+  }
+
+  std::string said() const { return Content(folder_ / "err"); }
+
+  // The last line of stdout.
+  nlohmann::json Closing() const {
+    std::string out = Content(folder_ / "out");
+    EXPECT_FALSE(out.empty());
+    if (!out.empty()) out.pop_back();
+    return nlohmann::json::parse(out.substr(out.find_last_of('\n') + 1));
+  }
+
+  std::vector<std::string> EventNames() const {
+    std::vector<std::string> names;
+    std::istringstream lines(Content(folder_ / "events/events.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      names.push_back(nlohmann::json::parse(line).at("event"));
+    return names;
+  }
+
+  TempDir folder_;
+  SessionOptions options_;
+  ScriptedTransport* transport_ = Kept();
+
+ private:
+  static ScriptedTransport* Kept() {
+    static std::vector<std::unique_ptr<ScriptedTransport>> kept;
+    return kept.emplace_back(std::make_unique<ScriptedTransport>()).get();
+  }
+};
+
+TEST_F(SessionTest, AJobThatEndsWell) {
+  PlanFor(2, 2, 0);
+  for (const char* name : {"node0", "node1"}) {
+    transport_->Add(name, {[](AgentScript& agent) {
+                      agent.Send(Started(1, {0, 1}));
+                      EndWell(agent, 1, {0, 1});
+                    }});
+  }
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(Closing().at("exit_code"), 0);
+  EXPECT_TRUE(Closing().at("cause").is_null());
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  const std::vector<std::string> events = EventNames();
+  EXPECT_EQ(events.front(), "plan");
+  EXPECT_EQ(events.back(), "end");
+  EXPECT_EQ(std::ranges::count(events, "node_connected"), 2);
+  EXPECT_EQ(std::ranges::count(events, "started"), 2);
+}
+
+// What there is to say of a job in which a rank is stopped for a while, at each level.
+TEST_F(SessionTest, SaysAsMuchAsItIsAskedTo) {
+  PlanFor(1, 1, 0);
+  const ScriptedNode::Script script = [](AgentScript& agent) {
+    agent.Send(Started(1, {0}));
+    agent.Send(Step(10, 10));
+    agent.Send(Notice("rank 0 was stopped"));
+    EndWell(agent, 1, {0});
+  };
+  transport_->Add("node0", {script, script, script, script});
+  const struct {
+    LogLevel level;
+    std::vector<std::string> says, says_not;
+  } cases[] = {
+      {LogLevel::kError, {}, {"dslaunch", "step", "rank 0"}},
+      {LogLevel::kWarning, {"rank 0 was stopped"}, {"1 slot", "step", "ended well"}},
+      {LogLevel::kInfo, {"rank 0 was stopped", "1 slot", "step 10/10", "ended well"}, {"reached"}},
+      {LogLevel::kDebug,
+       {"node0 is reached after", "node0 is prepared", "CPU, as no node has", "ended well",
+        "it is empty", "rank 0 was stopped"},
+       {}},
+  };
+  for (const auto& c : cases) {
+    std::filesystem::remove(folder_ / "err");
+    options_.log_level = c.level;
+    EXPECT_EQ(Run(), 0) << said();
+    for (const std::string& text : c.says) EXPECT_THAT(said(), HasSubstr(text));
+    for (const std::string& text : c.says_not) EXPECT_THAT(said(), Not(HasSubstr(text)));
+    EXPECT_EQ(Closing().at("exit_code"), 0);  // asked for by --json
+  }
+}
+
+TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
+  PlanFor(1, 1, 0);
+  options_.log_level = LogLevel::kError;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    agent.BeSilent();
+                  }});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_THAT(said(), testing::StartsWith("dslaunch: node0 was lost: nothing was heard of it"));
+  EXPECT_THAT(said(), testing::EndsWith("  exit code 69\n"));
+}
+
+// A pager that nobody scrolls: the piece of output that it holds up keeps nothing else up.
+TEST_F(SessionTest, ANodeIsLostThoughNobodyReadsItsOutput) {
+  PlanFor(1, 1, 0);
+  options_.shown = {{true, {}}, {}, {}};
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    std::string lines;
+                    for (int i = 0; i < 64; ++i) lines += std::string(1023, 'x') + "\n";
+                    pb::NodeEvent output;
+                    output.mutable_log()->set_data(lines);
+                    for (int i = 0; i < 6; ++i) agent.Send(output);
+                    agent.LiveFor(milliseconds(300));
+                    agent.BreakOff();
+                  }});
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd reader(ends[0]);
+  std::atomic<bool> over = false;
+  std::thread pager([&] {
+    const Deadline deadline = Deadline::After(milliseconds(5'000));
+    while (std::ranges::count(EventNames(), "node_lost") == 0 && !deadline.Expired())
+      usleep(20'000);
+    EXPECT_FALSE(deadline.Expired()) << "it waited for the reader";
+    while (!over) {
+      char some[65536];
+      if (::read(reader.get(), some, sizeof some) < 0) usleep(1'000);
+    }
+  });
+  EXPECT_EQ(Run(*transport_, ends[1]), 69);
+  over = true;
+  pager.join();
+  EXPECT_THAT(said(), HasSubstr("node0 was lost: the connection to it broke off"));
+}
+
+TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {
+  PlanFor(1, 1, 0);
+  options_.log_level = LogLevel::kError;
+  transport_->Add("node0", {});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_EQ(said(), "dslaunch: node 'node0': no route to host\n");
+}
+
+TEST_F(SessionTest, NodesSendOnlyWhatIsShown) {
+  PlanFor(1, 1, 0);
+  const ScriptedNode::Script script = [](AgentScript& agent) {
+    agent.Send(Started(1, {0}));
+    EndWell(agent, 1, {0});
+  };
+  transport_->Add("node0", {script, script});
+  options_.shown = {{true, {}}, std::vector{1, 3}, {}};
+  options_.stdout_filters = {"loss"};
+  options_.tags = {"[$rank]", "trainer"};
+  EXPECT_EQ(Run(), 0) << said();
+  const pb::RunRequest run = transport_->node("node0").ran().at(0);
+  EXPECT_TRUE(run.shown().all());
+  EXPECT_THAT(run.shown().local_ranks(), ElementsAre(1, 3));
+  EXPECT_THAT(run.filtered().ranks().local_ranks(), ElementsAre(1, 3));
+  EXPECT_THAT(run.filtered().stdout_texts(), ElementsAre("loss"));
+  EXPECT_THAT(run.filtered().stderr_texts(), IsEmpty());
+  EXPECT_EQ(run.filtered().tag_template(), "[$rank]");
+  EXPECT_EQ(run.filtered().role(), "trainer");
+
+  options_.shown = {{false, {0}}, std::vector<int>(), {}};
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_EQ(transport_->node("node0").ran().at(1).shown().ByteSizeLong(), 0u);
+}
+
+TEST_F(SessionTest, StartsWithoutANodeThatIsNotThereIfTheRestIsEnough) {
+  PlanFor(3, 2, 3);
+  transport_->Add("node0", {});
+  for (const char* name : {"node1", "node2"}) {
+    transport_->Add(name, {[](AgentScript& agent) {
+                      agent.Send(Started(1, {1, 2}));
+                      EndWell(agent, 1, {1, 2});
+                    }});
+  }
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("node 'node0': no route to host; starting without node0"));
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  const pb::PrepareRequest request = transport_->node("node2").prepared().at(0);
+  EXPECT_THAT(request.absent_nodes(), ElementsAre(0));
+  EXPECT_EQ(request.rendezvous_node(), 1u);
+  EXPECT_EQ(Closing().at("nodes").at(0).at("state"), "absent");
+}
+
+TEST_F(SessionTest, WithTooFewNodesNothingIsStarted) {
+  PlanFor(3, 2, 3);
+  transport_->Add("node0", {});
+  transport_->Add("node1", {[](AgentScript&) { ADD_FAILURE() << "it was run"; }});
+  transport_->Add("node2", {});
+  EXPECT_EQ(Run(), 69);
+  EXPECT_THAT(said(), HasSubstr("node0, node2 (2 nodes): no route to host"));
+  EXPECT_THAT(said(), HasSubstr("nothing was started (2 of 3 nodes failed)"));
+  EXPECT_EQ(Closing().at("cause").at("kind"), "start_failed");
+  EXPECT_THAT(transport_->node("node1").prepared(), IsEmpty());
+}
+
+TEST_F(SessionTest, AJobOutlivesALostNode) {
+  PlanFor(3, 2, 3);
+  static Signpost* lost = new Signpost;
+  for (const char* name : {"node0", "node1"}) {
+    transport_->Add(
+        name, {[](AgentScript& agent) {
+          agent.Send(Started(1, {0, 1, 2}));
+          EXPECT_TRUE(agent.LiveUntil(*lost));
+          agent.Send(Restarting(
+              1, MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: x"),
+              "restart 1 of 3"));
+          agent.Send(Started(2, {0, 1}));
+          EndWell(agent, 2, {0, 1});
+        }});
+  }
+  transport_->Add("node2", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0, 1, 2}));
+                    lost->Set();
+                  }});
+  EXPECT_EQ(Run(), 0) << said();
+  const std::string line = "epoch 1 ended: node2 was lost: x; restart 1 of 3\n";
+  EXPECT_THAT(said(), HasSubstr(line));
+  EXPECT_EQ(said().find(line), said().rfind(line));
+  EXPECT_THAT(said(), HasSubstr("node2 was lost: the connection to it broke off"));
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  EXPECT_EQ(Closing().at("epochs"), 2);
+  EXPECT_EQ(Closing().at("restarts"), 1);
+  EXPECT_EQ(Closing().at("nodes").at(2).at("state"), "lost");
+}
+
+TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
+  PlanFor(2, 1, 3);
+  static Signpost* came = new Signpost;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    EXPECT_TRUE(agent.LiveUntil(*came));
+                    agent.Send(Restarting(1, {}, "node1 joined"));
+                    agent.Send(Started(2, {0, 1}));
+                    EndWell(agent, 2, {0, 1});
+                  }});
+  transport_->Add("node1", {nullptr, nullptr, [](AgentScript& agent) {
+                              came->Set();
+                              agent.Send(Started(2, {0, 1}));
+                              EndWell(agent, 2, {0, 1});
+                            }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("starting without node1"));
+  EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is here now\n"));
+  EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 joined\n"));
+  EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
+  EXPECT_EQ(transport_->node("node1").prepared().size(), 1u);
+}
+
+TEST_F(SessionTest, ALateNodeThatGotNoRanksIsNoneThatWasLost) {
+  PlanFor(2, 1, 3);
+  static Signpost* came = new Signpost;
+  static Signpost* over = new Signpost;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    EXPECT_TRUE(agent.LiveUntil(*came));
+                    EndWell(agent, 1, {0});
+                    over->Set();
+                  }});
+  transport_->Add("node1", {nullptr, [](AgentScript& agent) {
+                              came->Set();
+                              EXPECT_TRUE(agent.LiveUntil(*over));
+                              agent.LiveFor(milliseconds(200));
+                              EndWell(agent, 1, {0});
+                            }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), Not(HasSubstr("lost")));
+  EXPECT_EQ(Closing().at("nodes").at(1).at("state"), "done");
+}
+
+TEST_F(SessionTest, ALostNodeIsReachedAgain) {
+  PlanFor(2, 1, 3);
+  static Signpost* back = new Signpost;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0, 1}));
+                    EXPECT_TRUE(agent.LiveUntil(*back));
+                    agent.Send(Started(2, {0, 1}));
+                    EndWell(agent, 2, {0, 1});
+                  }});
+  transport_->Add("node1", {[](AgentScript& agent) {
+                              agent.Send(Started(1, {0, 1}));
+                            },
+                            nullptr,
+                            [](AgentScript& agent) {
+                              back->Set();
+                              agent.Send(Started(2, {0, 1}));
+                              EndWell(agent, 2, {0, 1});
+                            }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is back\n"));
+  EXPECT_THAT(said(), HasSubstr("  node1 was lost: the connection to it broke off\n"));
+}
+
+// Three nodes, of which the first decides and breaks off; the others notice after `notice`.
+class LostHostTest : public SessionTest {
+ protected:
+  int RunWithout(const std::vector<ScriptedNode::Script>& host, milliseconds notice) {
+    PlanFor(3, 1, 3);
+    transport_->Add("node0", host);
+    for (const char* name : {"node1", "node2"}) {
+      transport_->Add(name, {[this, notice](AgentScript& agent) {
+                        agent.LiveFor(notice);
+                        pb::NodeEvent lost;
+                        lost.mutable_rendezvous_lost()->set_epoch(1);
+                        *lost.mutable_rendezvous_lost()->mutable_cause() =
+                            MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
+                                      "node0 was lost: gone");
+                        agent.Send(lost);
+                        const Deadline deadline = Deadline::After(milliseconds(20'000));
+                        while (transport_->node("node2").moved().empty() && !deadline.Expired())
+                          agent.LiveFor(milliseconds(20));
+                        moved_at_ = Clock::now();
+                        agent.LiveFor(milliseconds(300));
+                        agent.Send(Started(2, {1, 2}));
+                        EndWell(agent, 2, {1, 2});
+                      }});
+    }
+    return Run();
+  }
+
+  std::atomic<Clock::time_point> moved_at_;
+};
+
+void StartAndBreakOff(AgentScript& agent) { agent.Send(Started(1, {0, 1, 2})); }
+
+TEST_F(LostHostTest, ItComesBackOnceAnotherDecides) {
+  const auto comes_back = [](AgentScript& agent) { agent.LiveFor(milliseconds(5'000)); };
+  EXPECT_EQ(RunWithout({StartAndBreakOff, comes_back}, milliseconds(600)), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("node1 decides from now on"));
+  const std::vector<pb::PrepareRequest> prepared = transport_->node("node0").prepared();
+  ASSERT_EQ(prepared.size(), 2u);
+  EXPECT_EQ(prepared[1].rendezvous_node(), 1u);
+}
+
+TEST_F(LostHostTest, WithoutAWordOnItsKeepersEndItsLeaseIsWaitedFor) {
+  options_.timeouts.set_lease_ms(1'500);
+  transport_->HideEndsOf("node0");
+  const Clock::time_point start = Clock::now();
+  EXPECT_EQ(RunWithout({StartAndBreakOff}, milliseconds(0)), 0) << said();
+  EXPECT_GE(moved_at_.load() - start, milliseconds(3'800));  // and all else
+}
+
+TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
+  PlanFor(1, 1, 0);
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    agent.BeSilent();
+                  }});
+  const Clock::time_point start = Clock::now();
+  EXPECT_EQ(Run(), 69) << said();
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(1'900));
+  EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
+  EXPECT_THAT(said(), HasSubstr("node0 was lost: nothing was heard of it for 2 s"));
+  EXPECT_EQ(Closing().at("cause").at("kind"), "node_lost");
+}
+
+TEST_F(SessionTest, ANodeThatIsBusyButAliveIsWaitedFor) {
+  PlanFor(1, 1, 0);
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    agent.Send(Started(1, {0}));
+                    agent.LiveFor(milliseconds(3'000));
+                    EndWell(agent, 1, {0});
+                  }});
+  EXPECT_EQ(Run(), 0) << said();
+}
+
+TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
+  PlanFor(2, 1, 3);
+  transport_->Add(
+      "node0", {[](AgentScript& agent) {
+        agent.Send(Started(1, {0, 1}));
+        agent.LiveFor(milliseconds(5'000));
+        agent.Send(Restarting(
+            1, MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node1 was lost: silent"),
+            "restart 1 of 3"));
+        agent.Send(Started(2, {0}));
+        EndWell(agent, 2, {0});
+      }});
+  transport_->Add("node1", {[](AgentScript& agent) { agent.BeSilent(); }});
+  EXPECT_EQ(Run(), 0) << said();
+  EXPECT_THAT(said(), HasSubstr("nothing was heard of node1 for 2 s; the other nodes decide"));
+  EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 was lost: silent"));
+  EXPECT_THAT(said(), Not(HasSubstr("is heard again")));
+}
+
+// Answers each node as its name says.
+class RefusingTransport : public Transport {
+ public:
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override {
+    const bool silent = target.name == "node1";
+    if (silent) std::this_thread::sleep_until(deadline.when());
+    if (target.name == "node3") std::this_thread::sleep_for(milliseconds(300));
+    return Error{silent ? ExitCode::kUnavailable : ExitCode::kNoPermission,
+                 "node '" + target.name + "': " + (silent ? "silent" : "refused")};
+  }
+};
+
+TEST_F(SessionTest, ASureFailureWaitsForNoTimeOutButNamesWhoAnswersSoon) {
+  PlanFor(4, 4, 0);
+  static RefusingTransport transport;
+  options_.connect_timeout = milliseconds(10'000);
+  const auto start = Clock::now();
+  EXPECT_EQ(Run(transport), 77) << said();
+  EXPECT_LT(Clock::now() - start, milliseconds(5'000));
+  EXPECT_THAT(said(), HasSubstr("node0, node2, node3 (3 nodes): refused"));
+  EXPECT_THAT(said(), HasSubstr("had not answered so far: node1 (1 node)"));
+  EXPECT_THAT(said(), HasSubstr("nothing was started (3 of 4 nodes failed)"));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,59 @@
+#include "cli/session/summary_json.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+namespace dslaunch {
+namespace {
+
+TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
+  JobSummary summary;
+  summary.job_id = "job1";
+  summary.nodes = {{"node1", "done", true, "/logs/1"}, {"node2", "lost", false, ""}};
+  summary.num_nodes = 1;
+  summary.world_size = 3;
+  summary.duration_s = 1.5;
+  summary.cause.kind = EndCause::Kind::kWorkerSignal;
+  summary.cause.node = "node1";
+  summary.cause.rank = 1;
+  summary.cause.local_rank = 1;
+  summary.cause.signal = SIGKILL;
+  summary.cause.out_of_memory = true;
+  summary.cause.evidence = "oom_kill 1";
+  summary.cause.last_lines = "a\n\xff\"b\"\n";
+  summary.cause.log_path = "/logs/1/stderr.log";
+  summary.workers = {{2, false, 0, 0, false, false},
+                     {1, true, 0, SIGKILL, false, false},
+                     {0, true, 1, 0, false, true}};
+  summary.left = {{"node1", 77, "python3", "D", "nfs_wait"}};
+  summary.restarts = 2;
+  summary.epochs = 3;
+  summary.exit_code = 137;
+  const std::string text = SummaryJson(summary);
+  EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(text), nlohmann::json::parse(R"({
+    "job": "job1", "exit_code": 137,
+    "cause": {"kind": "worker_signal", "node": "node1", "rank": 1, "local_rank": 1, "exit_code": 0,
+              "signal": 9, "signal_name": "SIGKILL",
+              "message": "rank 1 (node1, local rank 1) was killed by SIGKILL, out of memory, after 1.5 s",
+              "evidence": "oom_kill 1", "out_of_memory": true, "core_dumped": false,
+              "last_lines": ["a", "\ufffd\"b\""], "log": "/logs/1/stderr.log"},
+    "victims": [0],
+    "ranks": [{"rank": 0, "reported": true, "exit_code": 1, "signal_name": null, "stopped": false},
+              {"rank": 1, "reported": true, "exit_code": null, "signal_name": "SIGKILL", "stopped": false},
+              {"rank": 2, "reported": false}],
+    "nodes": [{"name": "node1", "state": "done", "had_ranks": true, "log_dir": "/logs/1",
+               "left": [{"pid": 77, "command": "python3", "state": "D", "waits_in": "nfs_wait"}]},
+              {"name": "node2", "state": "lost", "had_ranks": false, "log_dir": "", "left": []}],
+    "remarks": [], "restarts": 2, "epochs": 3, "duration_s": 1.5})"));
+}
+
+TEST(SummaryJsonTest, SuccessHasNoCause) {
+  JobSummary summary;
+  EXPECT_TRUE(nlohmann::json::parse(SummaryJson(summary)).at("cause").is_null());
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,57 @@
+#include "cli/transport/ssh_bootstrap.h"
+
+#include <gmock/gmock.h>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+// What lets sh, bash, zsh, fish and csh read a command alike: one line, one pair of single quotes
+// around all that is special, and no `!` that csh would take for its history.
+void ExpectPortable(const std::string& command) {
+  ASSERT_TRUE(command.starts_with("/bin/sh -c '") && command.ends_with("'"));
+  EXPECT_EQ(std::count(command.begin(), command.end(), '\''), 2);
+  EXPECT_EQ(command.find('\n'), std::string::npos);
+  EXPECT_EQ(command.find('%' + std::string("BUILD_ID")), std::string::npos);
+  for (size_t at = command.find('!'); at != std::string::npos; at = command.find('!', at + 1)) {
+    EXPECT_THAT(std::string("= \t"), HasSubstr(std::string(1, command[at + 1])))
+        << command.substr(at, 20);
+  }
+}
+
+TEST(StartCommandTest, IsPortableAndHoldsTheNumbers) {
+  const std::string command = StartCommand("12ab", {}, "34cd");
+  ExpectPortable(command);
+  EXPECT_THAT(command, HasSubstr("agent-12ab"));
+  EXPECT_THAT(command, HasSubstr("keeper --nonce 34cd"));
+}
+
+TEST(StartCommandTest, AVisitNamesItsJob) {
+  const std::string command =
+      StartCommand("12ab", {AgentRole::Kind::kAttach, "20260101-000000-abc", 3}, "34cd");
+  ExpectPortable(command);
+  EXPECT_THAT(command, HasSubstr("attach --nonce 34cd 20260101-000000-abc 3'"));
+  EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kRead, "", 0}, "2"),
+              HasSubstr("read --nonce 2'"));
+  EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kDetachable, "", 0}, "2"),
+              HasSubstr("keeper --nonce 2 --detachable'"));
+}
+
+TEST(StartCommandTest, NothingButPlainCharactersGetsIn) {
+  const std::string command = StartCommand("12'; rm -rf $HOME #", {}, "34\n`id`");
+  ExpectPortable(command);
+  EXPECT_THAT(command, HasSubstr("agent-12rmrf\""));
+  EXPECT_THAT(command, HasSubstr("--nonce 34id'"));
+}
+
+TEST(InstallCommandTest, IsPortableAndHoldsTheNumbers) {
+  const std::string command = InstallCommand({"/x'y", "12ab", "x86_64", 4711}, "feed");
+  ExpectPortable(command);
+  for (const char* part : {"agent-12ab", "= x86_64 ]", "-eq 4711 ]", "= feed ]"})
+    EXPECT_THAT(command, HasSubstr(part));
+  EXPECT_EQ(command.find("x'y"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,50 @@
+#include "cli/transport/ssh_proxy.h"
+
+#include <gmock/gmock.h>
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+const ProxyTokens kTokens{"10.0.0.2", 2222, "alice", "node1"};
+
+TEST(ExpandProxyCommandTest, ReplacesTokens) {
+  const Result<std::string> command =
+      ExpandProxyCommand("ssh -W '[%h]:%p' -l %r gate # %n 100%%", kTokens);
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  EXPECT_EQ(*command, "ssh -W '[10.0.0.2]:2222' -l alice gate # node1 100%");
+}
+
+TEST(ExpandProxyCommandTest, NoShellSeesAnUnusualName) {
+  for (const char* name :
+       {"a;id", "$(id)", "`id`", "a b", "-oProxyCommand=id", "a\nb", "a'b", ""}) {
+    ProxyTokens tokens = kTokens;
+    tokens.host = name;
+    EXPECT_EQ(ExpandProxyCommand("nc %h %p", tokens).error().code, ExitCode::kBadInput) << name;
+    EXPECT_TRUE(ExpandProxyCommand("nc gate %p", tokens).ok()) << "not handed over";
+  }
+}
+
+TEST(ExpandProxyCommandTest, UnknownTokensAreNamed) {
+  EXPECT_THAT(ExpandProxyCommand("nc %q", kTokens).error().message, HasSubstr("%q"));
+  EXPECT_FALSE(ExpandProxyCommand("nc %", kTokens).ok());
+}
+
+TEST(SaysTurnedAwayTest, TellsTheBusyFromTheRefusing) {
+  EXPECT_TRUE(
+      SaysTurnedAway("kex_exchange_identification: Connection closed by remote host\r\n"
+                     "Connection closed by 10.0.0.1 port 22\r\n"));
+  EXPECT_TRUE(SaysTurnedAway("kex_exchange_identification: read: Connection reset by peer\r\n"));
+  EXPECT_TRUE(SaysTurnedAway("Connection reset by 10.0.0.1 port 22\r\n"));
+  EXPECT_FALSE(SaysTurnedAway(""));
+  EXPECT_FALSE(SaysTurnedAway("alice@gate: Permission denied (publickey).\r\n"));
+  // The inner one was refused, the outer one only lost its way.
+  const std::string outer = "kex_exchange_identification: Connection closed by remote host\r\n";
+  EXPECT_FALSE(SaysTurnedAway("alice@gate: Permission denied (publickey).\r\n" + outer));
+  EXPECT_FALSE(SaysTurnedAway("Host key verification failed.\r\n" + outer));
+  EXPECT_FALSE(SaysTurnedAway("ssh: connect to host gate port 22: Connection refused\r\n" + outer));
+}
+
+}  // namespace
+}  // namespace dslaunch

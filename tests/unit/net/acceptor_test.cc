@@ -1,0 +1,344 @@
+// Attacks on the one open port of a job, over loopback.
+#include "net/acceptor.h"
+
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <asio/buffer.hpp>
+#include <asio/io_context.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "net/certificate_authority.h"
+#include "net/tls.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+constexpr milliseconds kWait(10'000);
+constexpr size_t kMaxUnproven = 64;
+
+size_t OpenDescriptors() {
+  size_t count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// A plain connection to a port of loopback.
+UniqueFd Connect(int port) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) fd.Reset();
+  return fd;
+}
+
+// Whether the other end closes it in time, whatever it says before.
+bool IsClosed(const UniqueFd& fd, Deadline deadline = Deadline::After(kWait)) {
+  char bytes[4096];
+  for (pollfd poll_fd{fd.get(), POLLIN, 0}; !deadline.Expired();) {
+    if (poll(&poll_fd, 1, deadline.PollMs()) > 0 && read(fd.get(), bytes, sizeof bytes) <= 0)
+      return true;
+  }
+  return false;
+}
+
+class AcceptorTest : public ::testing::Test {
+ protected:
+  AcceptorTest() : authority_(*CertificateAuthority::Create("job")) {
+    options_.job_id = "job";
+    options_.num_nodes = 2;
+    options_.loopback_only = true;
+    options_.max_unproven = kMaxUnproven;
+  }
+
+  void Start() {
+    acceptor_ = *Acceptor::Start(
+        options_, *authority_.Issue(0, "node1"),
+        [this](uint32_t node_index, UniqueFd plain) {
+          const std::lock_guard lock(mutex_);
+          nodes_[node_index].push_back(std::move(plain));
+          changed_.notify_all();
+        },
+        [this](const std::string& line) {
+          const std::lock_guard lock(mutex_);
+          told_.push_back(line);
+          changed_.notify_all();
+        });
+  }
+
+  // Waits until something was told.
+  std::vector<std::string> Told(size_t at_least = 1) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kWait, [&] { return told_.size() >= at_least; });
+    return told_;
+  }
+  // The node's end at the acceptor; -1 when it does not come.
+  int Admitted(uint32_t node_index, size_t number = 0) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kWait, [&] { return nodes_[node_index].size() > number; });
+    return nodes_[node_index].size() > number ? nodes_[node_index][number].get() : -1;
+  }
+
+  // A TLS client with these credentials, after its handshake.
+  struct Client {
+    explicit Client(asio::ssl::context made) : tls(std::move(made)), stream(loop, tls) {}
+    asio::ssl::context tls;
+    asio::io_context loop;
+    TlsStream stream;
+    std::error_code error;
+  };
+  std::unique_ptr<Client> ComeWith(asio::ssl::context tls) {
+    auto client = std::make_unique<Client>(std::move(tls));
+    client->stream.lowest_layer().connect(
+        {asio::ip::address_v4::loopback(), static_cast<uint16_t>(acceptor_->port())},
+        client->error);
+    if (!client->error) client->stream.handshake(asio::ssl::stream_base::client, client->error);
+    return client;
+  }
+  std::unique_ptr<Client> Come(const pb::Credentials& credentials) {
+    return ComeWith(*MakeTlsContext(credentials));
+  }
+  // A client may believe that it is in until it reads.
+  static bool IsTurnedAway(Client& client) {
+    char byte;
+    if (!client.error) asio::read(client.stream, asio::buffer(&byte, 1), client.error);
+    return static_cast<bool>(client.error);
+  }
+  // The acceptor is still there for those who belong here.
+  void ExpectNodeGetsIn() {
+    const size_t before = nodes_[1].size();
+    const std::unique_ptr<Client> node = Come(*authority_.Issue(1, "node2"));
+    ASSERT_FALSE(node->error) << node->error.message();
+    const int fd = Admitted(1, before);
+    ASSERT_GE(fd, 0);
+    asio::write(node->stream, asio::buffer("hello", 5));
+    char text[5];
+    ASSERT_EQ(recv(fd, text, sizeof text, MSG_WAITALL), 5);
+    EXPECT_EQ(std::string(text, 5), "hello");
+    ASSERT_EQ(send(fd, "world", 5, MSG_NOSIGNAL), 5);
+    asio::read(node->stream, asio::buffer(text, 5));
+    EXPECT_EQ(std::string(text, 5), "world");
+  }
+
+  CertificateAuthority authority_;
+  AcceptorOptions options_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint32_t, std::vector<UniqueFd>> nodes_;
+  std::vector<std::string> told_;
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+TEST_F(AcceptorTest, ANodeGetsInAndItsBytesCrossBothWays) {
+  Start();
+  ExpectNodeGetsIn();
+  EXPECT_THAT(told_, IsEmpty());
+}
+
+TEST_F(AcceptorTest, EitherSideEndsAConnection) {
+  Start();
+  std::unique_ptr<Client> node = Come(*authority_.Issue(1, "node2"));
+  const int fd = Admitted(1);
+  node.reset();
+  char byte;
+  EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
+
+  node = Come(*authority_.Issue(1, "node2"));
+  ASSERT_GE(Admitted(1, 1), 0);
+  nodes_[1].clear();
+  EXPECT_TRUE(IsTurnedAway(*node));
+}
+
+TEST_F(AcceptorTest, PlaintextIsRefused) {
+  Start();
+  const UniqueFd fd = Connect(acceptor_->port());
+  // What gRPC says first, without TLS.
+  ASSERT_GT(send(fd.get(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24, MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(IsClosed(fd));
+  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, ABrowserIsRefusedAndToldOfOnce) {
+  Start();
+  for (int i = 0; i < 20; ++i) {
+    const UniqueFd fd = Connect(acceptor_->port());
+    ASSERT_GT(send(fd.get(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27, MSG_NOSIGNAL), 0);
+    EXPECT_TRUE(IsClosed(fd));
+  }
+  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, WithoutACertificateNobodyGetsIn) {
+  Start();
+  asio::ssl::context tls(asio::ssl::context::tls);
+  const auto client = ComeWith(std::move(tls));
+  EXPECT_TRUE(IsTurnedAway(*client));
+  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it has no certificate"));
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, AnotherJobsCertificateIsRefused) {
+  Start();
+  CertificateAuthority other = *CertificateAuthority::Create("job");  // same names, other keys
+  pb::Credentials foreign = *other.Issue(1, "node2");
+  foreign.set_ca_cert(authority_.Issue(1, "node2")->ca_cert());  // it would take ours
+  const auto client = Come(foreign);
+  EXPECT_TRUE(IsTurnedAway(*client));
+  EXPECT_THAT(Told(), ElementsAre(StartsWith("refused a connection from 127.0.0.1: its certificate "
+                                             "is none of this job (")));
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
+  Start();
+  const auto client = Come(*authority_.Issue(1, "node2", std::chrono::seconds(-1)));
+  EXPECT_TRUE(IsTurnedAway(*client));
+  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: its certificate is none of "
+                                  "this job (certificate has expired)"));
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
+  Start();
+  const auto client = Come(*authority_.Issue(2, "node3"));
+  EXPECT_TRUE(IsTurnedAway(*client));
+  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: its certificate names no "
+                                  "node of this job"));
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, AnOlderTlsIsRefused) {
+  Start();
+  asio::ssl::context tls = *MakeTlsContext(*authority_.Issue(1, "node2"));
+  SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
+  SSL_CTX_set_max_proto_version(tls.native_handle(), TLS1_2_VERSION);
+  const auto client = ComeWith(std::move(tls));
+  EXPECT_TRUE(IsTurnedAway(*client));
+  EXPECT_THAT(Told(),
+              ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS 1.3"));
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, ASlowHandshakeIsCutOff) {
+  options_.handshake_timeout = milliseconds(200);
+  Start();
+  const UniqueFd silent = Connect(acceptor_->port());
+  const UniqueFd slow = Connect(acceptor_->port());
+  // The beginning of a ClientHello, and no more.
+  ASSERT_GT(send(slow.get(), "\x16\x03\x01\x02", 4, MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(IsClosed(silent));
+  EXPECT_TRUE(IsClosed(slow));
+  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it did not prove in time "
+                                  "who it is"));
+  ExpectNodeGetsIn();
+}
+
+// The test's own descriptors are the other half of what it counts.
+TEST_F(AcceptorTest, TenThousandIdleConnectionsTakeABoundedNumberOfDescriptors) {
+  constexpr int kConnections = 10'000;
+  constexpr size_t kHeld = 200;
+  options_.handshake_timeout = milliseconds(60'000);  // they go because others come
+  Start();
+  const size_t before = OpenDescriptors();
+  std::vector<UniqueFd> idle(kHeld);
+  size_t most = 0;
+  for (int i = 0; i < kConnections; ++i) {
+    UniqueFd& place = idle[static_cast<size_t>(i) % kHeld];
+    place = Connect(acceptor_->port());
+    ASSERT_TRUE(place) << "connection " << i;
+    if (i % 500 == 0) most = std::max(most, OpenDescriptors());
+  }
+  EXPECT_LE(most, before + kHeld + kMaxUnproven + 4);
+  ExpectNodeGetsIn();
+  EXPECT_THAT(Told(), Contains("refused a connection from 127.0.0.1: too many wait here that have "
+                               "not proved who they are"));
+  idle.clear();
+}
+
+TEST_F(AcceptorTest, ANodeHasAFewConnectionsAtMost) {
+  Start();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (size_t i = 0; i < 4; ++i) {
+    clients.push_back(Come(*authority_.Issue(1, "node2")));
+    ASSERT_GE(Admitted(1, i), 0);
+  }
+  const auto one_more = Come(*authority_.Issue(1, "node2"));
+  EXPECT_TRUE(IsTurnedAway(*one_more));
+  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: node 1 has enough "
+                                  "connections already"));
+  clients.clear();
+  for (size_t i = 0; i < 4; ++i) {
+    char byte;
+    EXPECT_EQ(recv(Admitted(1, i), &byte, 1, 0), 0);
+  }
+  nodes_[1].clear();
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
+  Start();
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const UniqueFd client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  std::vector<UniqueFd> all;
+  rlimit low = limit;
+  low.rlim_cur = OpenDescriptors() + 16;
+  setrlimit(RLIMIT_NOFILE, &low);
+  while (UniqueFd one{dup(0)}) all.push_back(std::move(one));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(acceptor_->port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_THAT(Told(), ElementsAre("cannot accept connections: Too many open files"));
+  all.clear();
+  setrlimit(RLIMIT_NOFILE, &limit);
+  ExpectNodeGetsIn();
+}
+
+TEST_F(AcceptorTest, APortThatIsTakenIsNamed) {
+  Start();
+  options_.port = acceptor_->port();
+  const auto second = Acceptor::Start(options_, *authority_.Issue(0, "node1"), nullptr, nullptr);
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ExitCode::kUnavailable);
+  EXPECT_EQ(second.error().message, "cannot open TCP port " + std::to_string(options_.port) +
+                                        " for the rendezvous: Address already in use");
+}
+
+TEST_F(AcceptorTest, CredentialsThatAreNoneAreRefused) {
+  pb::Credentials none;
+  none.set_ca_cert("-----BEGIN CERTIFICATE-----\nno\n-----END CERTIFICATE-----\n");
+  const auto acceptor = Acceptor::Start(options_, none, nullptr, nullptr);
+  ASSERT_FALSE(acceptor.ok());
+  EXPECT_EQ(acceptor.error().code, ExitCode::kInternal);
+  EXPECT_THAT(acceptor.error().message, HasSubstr("cannot be used"));
+}
+
+}  // namespace
+}  // namespace dslaunch

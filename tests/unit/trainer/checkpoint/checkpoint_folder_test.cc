@@ -1,0 +1,224 @@
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/temp_dir.h"
+#include "trainer/base/train_error.h"
+#include "trainer/checkpoint/agreement.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+using DecisionKind = ResumeDecision::Kind;
+using RequestKind = ResumeRequest::Kind;
+
+class CheckpointFolderTest : public testing::Test {
+ protected:
+  CheckpointFolderTest() { folder_.Prepare(); }
+
+  void Save(int64_t step, const std::string& run = "run", const std::string& job = "job") {
+    Manifest m;
+    m.run_id = run;
+    m.job_id = job;
+    m.position.step = step;
+    m.world_size = 1;
+    const std::string begun = folder_.Begin(TagOf(step));
+    const auto weight = static_cast<float>(step);
+    m.files = {{"w.safetensors",
+                WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
+    m.tensors = {{"w", "F32", {1}, {{0, 1, "w.safetensors"}}}};
+    folder_.Commit(begun, TagOf(step), m);
+    folder_.Settle(TagOf(step), m.run_id, 2);
+  }
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_.path())) {
+      names.push_back(entry.path().filename());
+    }
+    return names;
+  }
+
+  std::string File(int64_t step, const std::string& name) const {
+    return folder_.path() + "/" + TagOf(step) + "/" + name;
+  }
+
+  // What a new run finds.
+  ResumeDecision Choose(const ResumeRequest& request = {}) const {
+    return CheckpointFolder(folder_.path()).Choose(request);
+  }
+
+  const TempDir temp_;
+  CheckpointFolder folder_{temp_ / "a/b"};
+};
+
+TEST_F(CheckpointFolderTest, TheLastTwoOfARunAreKept) {
+  for (int64_t step = 1; step <= 4; ++step) Save(step);
+  EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000003", "step_000004"));
+  Save(1, "another run");
+  EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001", "step_000003", "step_000004"));
+  std::ifstream latest(folder_.path() + "/latest");
+  std::string tag;
+  latest >> tag;
+  EXPECT_EQ(tag, "step_000001");
+  EXPECT_EQ(Choose().checkpoint->tag, "step_000001") << "the newest is the one saved last";
+}
+
+TEST_F(CheckpointFolderTest, ATagThatExistsIsReplaced) {
+  Save(1);
+  const auto first = Choose().checkpoint->manifest.files[0].sum;
+  Save(1, "another run");
+  EXPECT_EQ(Choose().checkpoint->manifest.run_id, "another run");
+  EXPECT_EQ(Choose().checkpoint->manifest.files[0].sum, first);
+  EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
+}
+
+TEST_F(CheckpointFolderTest, WhatAKilledSaveLeftIsNeverTakenAndIsRemoved) {
+  Save(1);
+  const std::string begun = folder_.Begin("step_000002");
+  std::ofstream(begun + "/w.safetensors") << "half";
+  EXPECT_EQ(Choose().checkpoint->tag, "step_000001");
+  EXPECT_THAT(folder_.Prepare(), ElementsAre(fs::path(begun).filename().string()));
+  EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
+}
+
+TEST_F(CheckpointFolderTest, WhatCannotBeListedIsNotTakenForEmpty) {
+  const std::string file = temp_.Write("file", "");
+  try {
+    CheckpointFolder(file).Choose({});
+    ADD_FAILURE() << "a run would start afresh";
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kIo);
+    EXPECT_THAT(error.what(), HasSubstr(file));
+  }
+  EXPECT_EQ(CheckpointFolder(temp_ / "none").Choose({}).kind, DecisionKind::kFresh);
+}
+
+TEST_F(CheckpointFolderTest, DamageIsPassedOverByName) {
+  const std::vector<std::pair<std::string, void (*)(const std::string&)>> damages = {
+      {"w.safetensors", [](const std::string& file) { fs::remove(file); }},
+      {"w.safetensors", [](const std::string& file) { fs::resize_file(file, 20); }},
+      {"w.safetensors",
+       [](const std::string& file) {
+         std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+         stream.seekp(-1, std::ios::end);
+         stream.put('\x7f');
+       }},
+      {"manifest.json", [](const std::string& file) { fs::remove(file); }},
+      {"manifest.json", [](const std::string& file) { fs::resize_file(file, 50); }},
+  };
+  Save(1);
+  for (const auto& [name, damage] : damages) {
+    Save(2);
+    damage(File(2, name));
+    const ResumeDecision decision = Choose();
+    ASSERT_EQ(decision.kind, DecisionKind::kResume) << decision.reason;
+    EXPECT_EQ(decision.checkpoint->tag, "step_000001");
+    EXPECT_THAT(decision.reason, HasSubstr("passed over step_000002"));
+    EXPECT_THAT(decision.reason, HasSubstr(name));
+  }
+}
+
+TEST_F(CheckpointFolderTest, NothingIsThrownAwayInSilence) {
+  EXPECT_EQ(Choose().kind, DecisionKind::kFresh);
+  Save(1);
+  fs::remove(File(1, "w.safetensors"));
+  EXPECT_EQ(Choose().kind, DecisionKind::kRefused);
+  EXPECT_THAT(Choose().reason, HasSubstr("--resume none"));
+  EXPECT_EQ(Choose({.kind = RequestKind::kNone, .tag = "", .job_id = ""}).kind,
+            DecisionKind::kFresh);
+  const ResumeDecision named = Choose({.kind = RequestKind::kTag, .tag = "step_7", .job_id = ""});
+  EXPECT_EQ(named.kind, DecisionKind::kRefused);
+  EXPECT_THAT(named.reason, HasSubstr("step_000001"));
+}
+
+// A damaged checkpoint must not push the last good one out.
+TEST_F(CheckpointFolderTest, ADamagedCheckpointDoesNotCountAmongThoseKept) {
+  Save(1);
+  Save(2);
+  fs::resize_file(File(2, "w.safetensors"), 20);
+  CheckpointFolder next(folder_.path());
+  ASSERT_EQ(next.Choose({}).checkpoint->tag, "step_000001");
+  folder_ = next;
+  Save(3);
+  EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001", "step_000002", "step_000003"));
+}
+
+std::vector<std::string> Order(const ResumeRequest& request) {
+  std::vector<Checkpoint> whole;
+  for (const auto& [tag, serial, job] :
+       {std::tuple("old", 1, "a"), std::tuple("mine", 3, "b"), std::tuple("mine_too", 2, "b")}) {
+    Manifest m;
+    m.serial = serial;
+    m.job_id = job;
+    whole.push_back({"", tag, m});
+  }
+  std::vector<std::string> tags;
+  for (const Checkpoint& one : OrderCandidates(request, whole)) tags.push_back(one.tag);
+  return tags;
+}
+
+TEST(OrderCandidatesTest, ARestartNeverGoesBackBehindItsOwnSteps) {
+  EXPECT_THAT(Order({RequestKind::kAuto, "", "b", false}), ElementsAre("mine", "mine_too", "old"));
+  EXPECT_THAT(Order({RequestKind::kNone, "", "b", false}), IsEmpty());
+  EXPECT_THAT(Order({RequestKind::kNone, "", "b", true}), ElementsAre("mine", "mine_too"));
+  EXPECT_THAT(Order({RequestKind::kNone, "", "c", true}), IsEmpty());
+  EXPECT_THAT(Order({RequestKind::kTag, "old", "b", false}), ElementsAre("old"));
+  EXPECT_THAT(Order({RequestKind::kTag, "old", "b", true}), ElementsAre("mine", "mine_too", "old"));
+}
+
+TEST(DisagreementTest, NamesRanksAndWhatTheySee) {
+  EXPECT_EQ(Disagreement("/c", {{-1, 0}, {-1, 0}}), "");
+  EXPECT_EQ(Disagreement("/c", {{10, 5}, {10, 5}}), "");
+  const std::string split = Disagreement("/c", {{-1, 0}, {10, 5}, {10, 5}, {-2, 0}});
+  EXPECT_THAT(split, HasSubstr("/c (rank 0: none; ranks 1, 2: step_000010; rank 3: none that is"));
+  EXPECT_THAT(Disagreement("/c", {{10, 5}, {10, 6}}), HasSubstr("rank 0: step_000010; rank 1"));
+  std::vector<SeenCheckpoint> many(20, {10, 5});
+  many.push_back({-1, 0});
+  EXPECT_THAT(Disagreement("/c", many), HasSubstr("6, 7 and 12 more: step_000010; rank 20: none"));
+}
+
+TEST_F(CheckpointFolderTest, ByTagLatestAndWhatIsNone) {
+  EXPECT_EQ(CheckpointFolder(temp_ / "none").ChooseTag("").kind, DecisionKind::kFresh);
+  EXPECT_EQ(folder_.ChooseTag("").kind, DecisionKind::kFresh);
+  EXPECT_EQ(folder_.ChooseTag("best").kind, DecisionKind::kRefused);
+  Save(1);
+  Save(2);
+  const auto latest = [&] { return CheckpointFolder(folder_.path()).ChooseTag(""); };
+  EXPECT_EQ(latest().checkpoint->tag, "step_000002");
+  std::ofstream(folder_.path() + "/latest") << "step_000001\n";
+  EXPECT_EQ(latest().checkpoint->tag, "step_000001");
+  fs::resize_file(File(1, "w.safetensors"), 5);
+  EXPECT_EQ(latest().checkpoint->tag, "step_000002");
+  EXPECT_THAT(latest().reason, HasSubstr("passed over step_000001: "));
+  EXPECT_EQ(folder_.ChooseTag("step_000001").kind, DecisionKind::kRefused);
+  EXPECT_THAT(folder_.ChooseTag("best").reason, HasSubstr("(there: step_000001, step_000002)"));
+  fs::resize_file(File(2, "w.safetensors"), 5);
+  EXPECT_EQ(latest().kind, DecisionKind::kRefused) << "there are some, so this is no fresh start";
+}
+
+TEST_F(CheckpointFolderTest, TagsAreAnyPlainNames) {
+  for (const std::string tag : {"global_step5", "best", "step_1", "a b"}) EXPECT_TRUE(IsTag(tag));
+  for (const std::string tag : {"", ".", "..", "a/b", "/a", "latest", "tmp-a", ".hidden"}) {
+    EXPECT_FALSE(IsTag(tag)) << tag;
+  }
+  EXPECT_FALSE(IsTag(std::string(250, 'a')));
+  fs::create_directories(folder_.path() + "/logs");
+  EXPECT_TRUE(folder_.List().damaged.empty()) << "another kind of folder";
+  fs::create_directories(folder_.path() + "/step_000009");
+  ASSERT_EQ(folder_.List().damaged.size(), 1u);
+  EXPECT_EQ(folder_.List().damaged[0].tag, "step_000009");
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,111 @@
+#include "trainer/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "tests/unit/trainer/checkpoint/sample_manifest.h"
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Refusal(const std::string& text) {
+  try {
+    ParseManifest(text, "/c/manifest.json");
+    return "";
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    EXPECT_THAT(error.what(), HasSubstr("/c/manifest.json"));
+    return error.what();
+  }
+}
+
+TEST(ManifestTest, RoundTrip) {
+  const std::string text = FormatManifest(SampleManifest());
+  const Manifest read = ParseManifest(text, "m");
+  EXPECT_EQ(FormatManifest(read), text);
+  EXPECT_EQ(read.position.step, 120);
+  EXPECT_EQ(read.position.samples_in_epoch, 512);
+  EXPECT_EQ(read.optimizer, "Lamb");
+  EXPECT_EQ(read.saved_ms, 1'700'000'000'123);
+  EXPECT_EQ(read.micro_steps, 241);
+  EXPECT_EQ(read.skipped_steps, 3);
+  EXPECT_EQ(read.scheduled_updates, 116);
+  EXPECT_EQ(read.zero_stage, 2);
+  EXPECT_EQ(read.dtype, "bf16");
+  EXPECT_EQ(read.model, R"({"type":"mlp"})");
+  EXPECT_EQ(read.client_state, SampleManifest().client_state);
+  EXPECT_EQ(read.loss_scaler.scale, 32768);
+  EXPECT_EQ(read.loss_scaler.iteration, 118);
+  EXPECT_EQ(read.loss_scaler.last_overflow, 40);
+  EXPECT_EQ(read.loss_scaler.hysteresis, 2);
+  EXPECT_EQ(read.files[0].sum, (FileSum{100, 0xfedcba98}));
+  EXPECT_EQ(read.tensors[0].slices[1].file, "b.safetensors");
+}
+
+TEST(ManifestTest, OneOfBeforeThereWereScalersIsRead) {
+  const std::string text = FormatManifest(SampleManifest());
+  std::string rest = text.substr(text.find('\n') + 1);
+  const size_t begin = rest.find(" \"optimizer\":"), end = rest.find(" \"seed\":");
+  ASSERT_LT(begin, end);
+  rest.erase(begin, end - begin);
+  char sum[16];
+  std::snprintf(sum, sizeof sum, "%08x", Crc32(rest.data(), rest.size()));
+  const Manifest read = ParseManifest(std::string("{\"crc32\":\"") + sum + "\",\n" + rest, "m");
+  EXPECT_EQ(read.optimizer, "");
+  EXPECT_EQ(read.loss_scaler.iteration, 0);
+  EXPECT_EQ(read.seed, 7);
+}
+
+TEST(ManifestTest, EveryFlippedBitAndEveryCutIsNoticed) {
+  const std::string good = FormatManifest(SampleManifest());
+  for (size_t byte = 0; byte < good.size(); ++byte) {
+    std::string bad = good;
+    bad[byte] = static_cast<char>(bad[byte] ^ (1 << (byte % 8)));
+    ASSERT_THAT(Refusal(bad), HasSubstr("checksum")) << "byte " << byte;
+    ASSERT_THAT(Refusal(good.substr(0, byte)), HasSubstr("checksum")) << "cut at " << byte;
+  }
+}
+
+// What a checksum does not stop: a manifest made to mislead.
+TEST(ManifestTest, ContradictionsAreRefused) {
+  const struct {
+    void (*change)(Manifest&);
+    std::string words;
+  } cases[] = {
+      {[](Manifest& m) { m.files[0].name = "../a"; }, "plain file name"},
+      {[](Manifest& m) { m.files[0].name = "/etc/passwd"; }, "plain file name"},
+      {[](Manifest& m) { m.files[0].name = ".."; }, "plain file name"},
+      {[](Manifest& m) { m.files[1].name = "a.safetensors"; }, "given twice"},
+      {[](Manifest& m) { m.tensors[1].name = "fc.weight"; }, "given twice"},
+      {[](Manifest& m) { m.tensors[0].dtype = "F31"; }, "dtype"},
+      {[](Manifest& m) { m.tensors[0].slices[1].file = "c"; }, "not among the files"},
+      {[](Manifest& m) { m.tensors[0].slices[1].start = 5; }, "hole or an overlap"},
+      {[](Manifest& m) { m.tensors[0].slices[1].start = 3; }, "hole or an overlap"},
+      {[](Manifest& m) { m.tensors[0].slices[1].end = 5; }, "do not cover"},
+      {[](Manifest& m) { m.tensors[0].slices[1].end = 7; }, "do not cover"},
+      {[](Manifest& m) {
+         m.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+       },
+       "too large"},
+      {[](Manifest& m) {
+         m.tensors[0].shape = {-2, 3};
+       },
+       "shape"},
+      {[](Manifest& m) { m.position.step = -1; }, "step"},
+      {[](Manifest& m) { m.world_size = 0; }, "world_size"},
+      {[](Manifest& m) { m.loss_scaler.scale = 0; }, "loss_scaler.scale"},
+  };
+  for (const auto& c : cases) {
+    Manifest m = SampleManifest();
+    c.change(m);
+    EXPECT_THAT(Refusal(FormatManifest(m)), HasSubstr(c.words));
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch

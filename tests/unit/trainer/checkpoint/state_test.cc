@@ -1,0 +1,219 @@
+#include "trainer/checkpoint/state.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <random>
+
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/world_of_one.h"
+#include "trainer/base/train_error.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+TensorPart Whole(const std::string& name, const at::Tensor& tensor) {
+  return {.name = name, .tensor = tensor, .shape = tensor.sizes().vec()};
+}
+
+// Elements [start, end) as one of several ranks would hold them.
+TensorPart Part(const std::string& name, const at::Tensor& whole, int64_t start, int64_t end) {
+  return {.name = name,
+          .tensor = whole.flatten().slice(0, start, end).clone(),
+          .shape = whole.sizes().vec(),
+          .start = start,
+          .replicated = false};
+}
+
+std::string LoadFailure(const Checkpoint& checkpoint, const std::vector<TensorPart>& state) {
+  try {
+    LoadState(checkpoint, state, World(), /*replica=*/0);
+    return "";
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    return error.what();
+  }
+}
+
+// A checkpoint as ranks that hold `states` would make it.
+Checkpoint Saved(const TempDir& folder, const std::vector<std::vector<TensorPart>>& states) {
+  Checkpoint checkpoint{folder.path(), "t", {}};
+  const int world_size = static_cast<int>(states.size());
+  std::vector<RankRecord> records(states.size());
+  for (int rank = 0; rank < world_size; ++rank) {
+    const auto own = static_cast<size_t>(rank);
+    WriteFile(folder.path(), OwnFile("model", states[own], rank, world_size), records[own]);
+  }
+  EnterRecords(records, checkpoint.manifest);
+  VerifyCheckpoint(checkpoint);
+  return checkpoint;
+}
+
+TEST(StateTest, EveryDtypeComesBackBitForBit) {
+  const TempDir folder;
+  std::vector<TensorPart> state;
+  for (const auto type :
+       {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kByte, at::kBool}) {
+    state.push_back(Whole(c10::toString(type), at::randint(0, 2, {3, 4}).to(type)));
+  }
+  state.push_back(Whole("transposed", at::rand({2, 3}).t()));
+  state.push_back(Whole("scalar", at::full({}, 5.0)));
+  state.push_back(Whole("empty", at::zeros({0, 2})));
+  const Checkpoint checkpoint = Saved(folder, {state});
+
+  std::vector<TensorPart> read;
+  for (const TensorPart& item : state) {
+    read.push_back(Whole(item.name, at::zeros_like(item.tensor)));
+  }
+  EXPECT_EQ(LoadFailure(checkpoint, read), "");
+  for (size_t i = 0; i < state.size(); ++i) {
+    EXPECT_TRUE(at::equal(read[i].tensor, state[i].tensor)) << state[i].name;
+  }
+}
+
+// As ranks that each hold a part would write it.
+TEST(StateTest, ATensorIsPutTogetherFromTheSlicesOfSeveralFiles) {
+  const TempDir folder;
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  Checkpoint checkpoint{folder.path(), "t", {}};
+  checkpoint.manifest.files = {
+      {"0.safetensors",
+       WriteSafetensors(folder / "0.safetensors", {{"w", "F32", {4}, values.data()}})},
+      {"1.safetensors",
+       WriteSafetensors(folder / "1.safetensors", {{"w", "F32", {2}, values.data() + 4}})}};
+  checkpoint.manifest.tensors = {
+      {"w", "F32", {2, 3}, {{0, 4, "0.safetensors"}, {4, 6, "1.safetensors"}}}};
+  VerifyCheckpoint(checkpoint);
+  const at::Tensor w = at::zeros({2, 3});
+  EXPECT_EQ(LoadFailure(checkpoint, {Whole("w", w)}), "");
+  EXPECT_TRUE(at::equal(w, at::arange(1, 7, at::kFloat).view({2, 3})));
+
+  checkpoint.manifest.tensors[0].slices = {{0, 3, "0.safetensors"}, {3, 6, "1.safetensors"}};
+  EXPECT_THROW(VerifyCheckpoint(checkpoint), TrainError) << "the files hold other slices";
+}
+
+// `tensor` cut in random places into parts for so many ranks, some of them empty.
+std::vector<TensorPart> Cut(const TensorPart& whole, size_t ranks, std::mt19937& random) {
+  std::vector<int64_t> cuts = {0, whole.tensor.numel()};
+  std::uniform_int_distribution<int64_t> place(0, whole.tensor.numel());
+  while (cuts.size() < ranks + 1) cuts.push_back(place(random));
+  std::sort(cuts.begin(), cuts.end());
+  std::vector<TensorPart> parts;
+  for (size_t i = 0; i < ranks; ++i) {
+    parts.push_back(Part(whole.name, whole.tensor, cuts[i], cuts[i + 1]));
+  }
+  return parts;
+}
+
+TEST(StateTest, AnyPartsAreReadFromAnyOtherParts) {
+  const auto seed = std::random_device()();
+  std::cout << "seed " << seed << "\n";
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20; ++round) {
+    const TempDir folder;
+    const std::vector<TensorPart> tensors = {
+        Whole("a", at::rand({7, 5})), Whole("b", at::rand({3}).to(at::kBFloat16)),
+        Whole("large", at::rand({600'000})), Whole("replicated", at::rand({700'000})),
+        Whole("count", at::full({}, round, at::kLong))};
+    const size_t writers = 1 + random() % 4, readers = 1 + random() % 4;
+    std::vector<std::vector<TensorPart>> states(writers);
+    for (const TensorPart& tensor : tensors) {
+      const std::vector<TensorPart> parts = Cut(tensor, writers, random);
+      for (size_t rank = 0; rank < writers; ++rank) {
+        states[rank].push_back(tensor.name == "replicated" ? tensor : parts[rank]);
+      }
+    }
+    const Checkpoint checkpoint = Saved(folder, states);
+
+    std::vector<TensorPart> read;
+    for (const TensorPart& tensor : tensors) {
+      for (const TensorPart& part : Cut(tensor, readers, random)) {
+        read.push_back(part);
+        read.back().tensor.zero_();
+      }
+    }
+    ASSERT_EQ(LoadFailure(checkpoint, read), "");
+    for (const TensorPart& part : read) {
+      const auto whole = std::find_if(tensors.begin(), tensors.end(),
+                                      [&](const auto& item) { return item.name == part.name; });
+      EXPECT_TRUE(at::equal(part.tensor, whole->tensor.flatten().slice(
+                                             0, part.start, part.start + part.tensor.numel())))
+          << part.name;
+    }
+  }
+}
+
+TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
+  std::vector<TensorPart> state = {Whole("w", at::rand({1'000'000})), Whole("mean", at::rand({9}))};
+  state[1].rank_0_counts = true;
+  const StateFile file = OwnFile("m", state, 0, 2);
+  EXPECT_EQ(file.name, "m-00001-of-00002.safetensors");
+  const std::vector<TensorPart> first = file.parts, second = OwnFile("m", state, 1, 2).parts;
+  ASSERT_EQ(first.size(), 2u);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_TRUE(at::equal(at::cat({first[0].tensor, second[0].tensor}), state[0].tensor));
+  EXPECT_EQ(second[0].start, 500'000);
+  EXPECT_TRUE(first[0].tensor.is_alias_of(state[0].tensor)) << "saving needs no second copy";
+  const std::vector<TensorPart> kept = Snapshot(first);
+  const at::Tensor before = first[0].tensor.clone();
+  state[0].tensor.zero_();
+  EXPECT_TRUE(at::equal(kept[0].tensor, before));
+  const StateFile small = OwnFile("m", {Whole("w", at::ones({9}))}, 0, 2);
+  EXPECT_EQ(small.name, "m.safetensors");
+  EXPECT_TRUE(OwnFile("m", {Whole("w", at::ones({9}))}, 1, 2).parts.empty());
+}
+
+// As two pipeline stages that share a weight would save and load it.
+TEST(StateTest, ACopyThatAnotherStageSavesIsLoadedOnly) {
+  const TempDir folder;
+  const TensorPart a = Whole("a", at::ones({2})), shared = Whole("shared", at::ones({3})),
+                   b = Whole("b", at::ones({4}));
+  TensorPart copy = shared, half = Part("shared", shared.tensor, 0, 2);
+  copy.counts = half.counts = false;
+  EXPECT_TRUE(OwnFile("model", {copy, half}, 0, 2).parts.empty());
+  Checkpoint checkpoint{folder.path(), "t", {}};
+  std::vector<RankRecord> records(2);
+  WriteFile(folder.path(), OwnFile("model-stage-0", {a, shared}, 0, 1), records[0]);
+  WriteFile(folder.path(), OwnFile("model-stage-1", {copy, b}, 0, 1), records[1]);
+  EnterRecords(records, checkpoint.manifest);
+  VerifyCheckpoint(checkpoint);
+  copy.tensor = at::zeros({3});
+  const std::vector<TensorPart> read = {Whole("a", at::zeros({2})), Whole("shared", at::zeros({3})),
+                                        Whole("b", at::zeros({4})), copy};
+  EXPECT_EQ(LoadFailure(checkpoint, read), "");
+  for (const TensorPart& part : read) EXPECT_TRUE((part.tensor == 1).all().item<bool>());
+  EXPECT_THAT(LoadFailure(checkpoint, {read[0], read[2], copy}),
+              HasSubstr("holds a tensor that this run has not: shared"))
+      << "a copy is not the tensor";
+}
+
+TEST(StateTest, AnotherModelIsRefusedByTensor) {
+  const TempDir folder;
+  const Checkpoint checkpoint =
+      Saved(folder, {{Whole("w", at::ones({2})), Whole("b", at::ones({1}))}});
+  const TensorPart w = Whole("w", at::zeros({2})), b = Whole("b", at::zeros({1}));
+  EXPECT_THAT(LoadFailure(checkpoint, {w}), HasSubstr("this run has not: b"));
+  EXPECT_THAT(LoadFailure(checkpoint, {w, b, Whole("c", b.tensor)}), HasSubstr("no tensor c"));
+  EXPECT_THAT(LoadFailure(checkpoint, {Whole("w", at::zeros({3})), b}),
+              HasSubstr("w is F32 [2], not F32 [3]"));
+  EXPECT_THAT(LoadFailure(checkpoint, {Whole("w", w.tensor.to(at::kLong)), b}), HasSubstr("I64"));
+}
+
+TEST(StateTest, ARunGoesOnInAnotherPrecision) {
+  const TempDir folder;
+  const at::Tensor fine = at::full({3}, 1 + 1.0 / 512);  // more than bf16 can hold
+  const Checkpoint checkpoint =
+      Saved(folder, {{Whole("w", fine), Whole("n", at::full({3}, 0.5, at::kHalf))}});
+  const at::Tensor w = at::zeros({3}, at::kBFloat16), n = at::zeros({3});
+  EXPECT_EQ(LoadFailure(checkpoint, {Whole("w", w), Whole("n", n)}), "");
+  EXPECT_TRUE(at::equal(w, fine.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(n, at::full({3}, 0.5)));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,562 @@
+#include "trainer/config/engine_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+EngineConfig Parse(const std::string& text, int64_t ranks = 1) {
+  return ParseEngineConfig(text, "ds.json", ranks);
+}
+
+std::string Refusal(const std::string& text, int64_t ranks = 1) {
+  try {
+    Parse(text, ranks);
+  } catch (const TrainError& error) {
+    EXPECT_EQ(error.code(), ExitCode::kBadInput);
+    return error.what();
+  }
+  return "accepted";
+}
+
+// A configuration with these keys (JSON without the braces) besides a batch size.
+std::string With(const std::string& keys) { return R"({"train_batch_size": 8, )" + keys + "}"; }
+
+// DeepSpeed's tutorials, as they stand there.
+TEST(EngineConfigTest, TutorialConfigurations) {
+  for (const int64_t ranks : {1, 2, 4}) {
+    const EngineConfig adam = Parse(
+        R"({"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}}})", ranks);
+    EXPECT_EQ(adam.batch.micro_batch_size, 64 / ranks);
+    EXPECT_EQ(adam.batch.accumulation_steps, 1);
+    EXPECT_EQ(adam.optimizer->lr, 0.001);
+    EXPECT_EQ(adam.precision.model, Dtype::kFloat32);
+    EXPECT_FALSE(adam.precision.loss_scaler || adam.precision.master_weights);
+
+    const EngineConfig fp16 = Parse(
+        R"({"train_batch_size":64,"gradient_accumulation_steps":4,"fp16":{"enabled":true,
+            "loss_scale":0,"loss_scale_window":1000,"hysteresis":2,"min_loss_scale":1}})",
+        ranks);
+    EXPECT_EQ(fp16.batch.micro_batch_size, 16 / ranks);
+    EXPECT_EQ(fp16.precision.model, Dtype::kFloat16);
+    EXPECT_TRUE(fp16.precision.master_weights);
+    EXPECT_TRUE(fp16.precision.skip_overflow);
+    EXPECT_TRUE(fp16.precision.loss_scaler->dynamic);
+    EXPECT_EQ(fp16.precision.grad_accumulation, Dtype::kFloat32);
+    EXPECT_FALSE(fp16.optimizer);
+
+    const EngineConfig bf16 =
+        Parse(R"({"train_batch_size":64,"gradient_accumulation_steps":4,"bf16":{"enabled":true}})",
+              ranks);
+    EXPECT_EQ(bf16.precision.model, Dtype::kBFloat16);
+    EXPECT_TRUE(bf16.precision.master_weights);
+    EXPECT_TRUE(bf16.precision.skip_overflow) << "check_grad_overflow is true in 0.19.6";
+    EXPECT_FALSE(bf16.precision.loss_scaler);
+    EXPECT_EQ(bf16.precision.grad_accumulation, Dtype::kFloat32);
+  }
+  EXPECT_EQ(Parse(R"({"train_batch_size":64,"optimizer":{"type":"Adam","params":{"lr":0.001}},
+                      "zero_optimization":{"stage":2}})",
+                  2)
+                .zero.stage,
+            2);
+}
+
+TEST(EngineConfigTest, DefaultsAreThoseOfDeepSpeed0_19_6) {
+  const EngineConfig config = Parse(R"({"train_batch_size": 8})");
+  EXPECT_EQ(config.gradient_clipping, 1.0);
+  EXPECT_EQ(config.steps_per_print, 0);
+  EXPECT_FALSE(config.dataloader_drop_last || config.dump_state || config.memory_breakdown);
+  EXPECT_EQ(config.log_level, EngineLogLevel::kInfo);
+  EXPECT_FALSE(config.communication.dtype || config.communication.prescale);
+  EXPECT_FALSE(config.communication.sum);
+  EXPECT_EQ(config.communication.predivide_factor, 1.0);
+  EXPECT_TRUE(config.communication.overlap);
+  EXPECT_EQ(config.zero.reduce_bucket_size, 500'000'000);
+  EXPECT_EQ(config.zero.sub_group_size, 1'000'000'000);
+  EXPECT_EQ(config.zero.prefetch_bucket_size, 50'000'000);
+  EXPECT_EQ(config.zero.param_persistence_threshold, 100'000);
+  const LossScalerConfig scaler =
+      *Parse(With(R"("fp16": {"enabled": true})")).precision.loss_scaler;
+  EXPECT_EQ(scaler.initial_scale_power, 16);
+  EXPECT_EQ(scaler.loss_scale_window, 1000);
+  EXPECT_EQ(scaler.hysteresis, 2);
+  EXPECT_FALSE(scaler.consecutive_hysteresis);
+  EXPECT_EQ(scaler.min_loss_scale, 1);
+}
+
+TEST(EngineConfigTest, KeysOfOurMeaning) {
+  const EngineConfig config = Parse(With(
+      R"("communication_data_type": "FP32", "gradient_predivide_factor": 2.5, "steps_per_print": 10,
+         "gradient_clipping": 0, "dump_state": true, "memory_breakdown": true, "log_level": "WARNING",
+         "zero_allow_untested_optimizer": true, "dataloader_drop_last": true, // a comment
+         "zero_optimization": {"stage": 0, "overlap_comm": false, "reduce_bucket_size": 5e7})"));
+  EXPECT_EQ(config.communication.dtype, Dtype::kFloat32);
+  EXPECT_EQ(config.communication.predivide_factor, 2.5);
+  EXPECT_FALSE(config.communication.overlap);
+  EXPECT_EQ(config.steps_per_print, 10);
+  EXPECT_EQ(config.gradient_clipping, 0);
+  EXPECT_TRUE(config.dump_state && config.memory_breakdown && config.dataloader_drop_last);
+  EXPECT_EQ(config.log_level, EngineLogLevel::kWarning);
+  EXPECT_EQ(config.zero.reduce_bucket_size, 50'000'000);
+  EXPECT_TRUE(Parse(With(R"("gradient_allreduce_op": "SUM")")).communication.sum);
+  EXPECT_TRUE(Parse(With(R"("prescale_gradients": true)")).communication.prescale);
+}
+
+TEST(EngineConfigTest, LossScales) {
+  const auto scaler = [](const std::string& keys) {
+    return *Parse(With("\"fp16\": {\"enabled\": true, " + keys + "}")).precision.loss_scaler;
+  };
+  EXPECT_FALSE(scaler(R"("loss_scale": 128)").dynamic);
+  EXPECT_EQ(scaler(R"("loss_scale": 128)").static_scale, 128);
+  EXPECT_EQ(scaler(R"("loss_scale": 128, "loss_scale_window": 0)").static_scale, 128)
+      << "dynamic settings mean nothing beside a static scale";
+  EXPECT_EQ(scaler(R"("initial_scale_power": 4, "hysteresis": 3)").hysteresis, 3);
+  EXPECT_EQ(scaler(R"("min_loss_scale": 8.0)").min_loss_scale, 8);
+  EXPECT_EQ(Refusal(With(R"("fp16": {"enabled": false, "loss_scale_window": 0})")), "accepted");
+}
+
+TEST(EngineConfigTest, AutocastAndApexPresets) {
+  struct Case {
+    const char* keys;
+    Dtype model;
+    std::optional<Dtype> autocast;
+    bool masters, batch_norm_float32;
+    std::optional<double> static_scale;  // nullopt: none, 0: dynamic
+    Dtype accumulation;
+  };
+  constexpr Dtype k32 = Dtype::kFloat32, k16 = Dtype::kFloat16, kB16 = Dtype::kBFloat16;
+  const Case cases[] = {
+      {R"("torch_autocast": {"enabled": true, "dtype": "bfloat16"})",
+       k32,
+       kB16,
+       false,
+       false,
+       {},
+       k32},
+      {R"("torch_autocast": {"enabled": true, "dtype": "torch.float16"})", k32, k16, false, false,
+       0, k32},
+      {R"("torch_autocast": {"enabled": false})", k32, {}, false, false, {}, k32},
+      {R"("amp": {"enabled": true, "opt_level": "O0"})", k32, {}, false, false, {}, k32},
+      {R"("amp": {"enabled": true})", k32, k16, false, false, 0, k32},
+      {R"("amp": {"enabled": true, "opt_level": "O1", "loss_scale": 64})", k32, k16, false, false,
+       64, k32},
+      {R"("amp": {"enabled": true, "opt_level": "O2"})", k16, {}, true, true, 0, k32},
+      {R"("amp": {"enabled": true, "opt_level": "O2", "keep_batchnorm_fp32": false})",
+       k16,
+       {},
+       true,
+       false,
+       0,
+       k32},
+      {R"("amp": {"enabled": true, "opt_level": "O3"})", k16, {}, false, false, 1, k16},
+      {R"("amp": {"enabled": true, "opt_level": "O3", "loss_scale": "dynamic"})",
+       k16,
+       {},
+       false,
+       false,
+       0,
+       k16},
+      {R"("amp": {"enabled": false, "opt_level": "O3"})", k32, {}, false, false, {}, k32},
+      {R"("fp16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp16"})",
+       k16,
+       {},
+       true,
+       false,
+       0,
+       k16},
+      {R"("bfloat16": {"enabled": true, "immediate_grad_update": true},
+          "data_types": {"grad_accum_dtype": "fp32", "param_dtype": "bf16"})",
+       kB16,
+       {},
+       true,
+       false,
+       {},
+       k32},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.keys);
+    const PrecisionConfig precision = Parse(With(c.keys)).precision;
+    EXPECT_EQ(precision.model, c.model);
+    EXPECT_EQ(precision.autocast, c.autocast);
+    EXPECT_EQ(precision.master_weights, c.masters);
+    EXPECT_EQ(precision.batch_norm_float32, c.batch_norm_float32);
+    EXPECT_EQ(precision.grad_accumulation, c.accumulation);
+    ASSERT_EQ(precision.loss_scaler.has_value(), c.static_scale.has_value());
+    if (!c.static_scale) continue;
+    EXPECT_TRUE(precision.skip_overflow);
+    EXPECT_EQ(precision.loss_scaler->dynamic, *c.static_scale == 0);
+    if (*c.static_scale > 0) {
+      EXPECT_EQ(precision.loss_scaler->static_scale, *c.static_scale);
+    }
+  }
+  EXPECT_FALSE(Parse(With(R"("bf16": {"enabled": true, "check_grad_overflow": false})"))
+                   .precision.skip_overflow);
+}
+
+TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
+  const struct {
+    const char* keys;
+    const char* message;
+  } cases[] = {
+      // Contradictions.
+      {R"("fp16": {"enabled": true}, "bf16": {"enabled": true})",
+       "bf16 is enabled, and fp16 too; enable one of them"},
+      {R"("amp": {"enabled": true}, "fp16": {"enabled": true})", "amp is enabled, and fp16 too"},
+      {R"("torch_autocast": {"enabled": true, "dtype": "fp16"}, "bf16": {"enabled": true})",
+       "torch_autocast is enabled, and bf16 too"},
+      {R"("bf16": {}, "bfloat16": {})", "bfloat16 is the older name of bf16"},
+      {R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp16"})",
+       "data_types.grad_accum_dtype is fp16, but gradients of this bf16 model add up in fp32 or "
+       "bf16"},
+      {R"("data_types": {"grad_accum_dtype": "bf16"})",
+       "data_types.grad_accum_dtype is bf16, but gradients of this fp32 model add up in fp32"},
+      {R"("data_types": {"param_dtype": "bf16"})", "data_types.param_dtype is bf16, but"},
+      {R"("fp16": {"enabled": true}, "data_types": {"buffer_dtype": "fp32"})",
+       "data_types.buffer_dtype is fp32, but parameters and buffers are fp16"},
+      {R"("gradient_allreduce_op": "sum", "prescale_gradients": true)",
+       "gradient_allreduce_op is sum, which divides by nothing; take prescale_gradients out"},
+      {R"("gradient_allreduce_op": "sum", "gradient_predivide_factor": 2)",
+       "gradient_allreduce_op is sum"},
+      {R"("prescale_gradients": true, "gradient_predivide_factor": 2)",
+       "gradient_predivide_factor has no effect with prescale_gradients"},
+      {R"("fp16": {"enabled": true, "loss_scale": 8}, "optimizer": {"type": "Lamb"})",
+       "optimizer is Lamb, which needs a dynamic loss scale"},
+      {R"("amp": {"enabled": true, "keep_batchnorm_fp32": true})",
+       "amp.keep_batchnorm_fp32 has no meaning with opt_level O1"},
+      // Values out of range or of the wrong type.
+      {R"("fp16": {"enabled": true, "loss_scale": true})", "fp16.loss_scale is true, not a number"},
+      {R"("fp16": {"loss_scale": -1})", "fp16.loss_scale is -1; it must be at least 0"},
+      {R"("fp16": {"loss_scale": "0"})", "fp16.loss_scale is \"0\", not a number"},
+      {R"("fp16": {"loss_scale": 1e999})", "not valid JSON"},
+      {R"("fp16": {"enabled": true, "loss_scale_window": 0})",
+       "fp16.loss_scale_window is 0; it must be at least 1"},
+      {R"("fp16": {"enabled": true, "loss_scale_window": true})",
+       "fp16.loss_scale_window is true, not a whole number"},
+      {R"("fp16": {"enabled": true, "min_loss_scale": 0})", "fp16.min_loss_scale is 0;"},
+      {R"("fp16": {"enabled": true, "min_loss_scale": 0.5})",
+       "fp16.min_loss_scale is 0.5, not a whole number"},
+      {R"("fp16": {"enabled": true, "hysteresis": 0})", "fp16.hysteresis is 0;"},
+      {R"("fp16": {"enabled": true, "initial_scale_power": 3, "min_loss_scale": 9})",
+       "fp16.min_loss_scale is above the first scale"},
+      {R"("fp16": {"enabled": true, "auto_cast": true})", "fp16.auto_cast is true, but"},
+      {R"("fp16": {"fp16_master_weights_and_grads": true})", "fp16.fp16_master_weights_and_grads"},
+      {R"("fp16": true)", "fp16 is true, not an object with keys"},
+      {R"("amp": {"enabled": true, "opt_level": "O4"})", "amp.opt_level is \"O4\""},
+      {R"("amp": {"enabled": true, "loss_scale": 0})", "amp.loss_scale is 0"},
+      {R"("torch_autocast": {"enabled": true})", "torch_autocast.dtype is missing"},
+      {R"("torch_autocast": {"lower_precision_safe_modules": ["torch.nn.Linear"]})",
+       "torch_autocast.lower_precision_safe_modules names Python classes"},
+      {R"("communication_data_type": "int8")", "communication_data_type is \"int8\""},
+      {R"("gradient_allreduce_op": "max")", "gradient_allreduce_op is \"max\""},
+      {R"("gradient_predivide_factor": 0)", "gradient_predivide_factor is 0"},
+      {R"("gradient_clipping": -1)", "gradient_clipping is -1"},
+      {R"("steps_per_print": 0)", "steps_per_print is 0"},
+      {R"("cuda_graph": true, "zero_optimization": {"stage": 3})",
+       "cuda_graph cannot be had with zero_optimization.stage 3"},
+      {R"("cuda_graph": true, "zero_optimization":
+          {"stage": 1, "offload_optimizer": {"device": "cpu"}})",
+       "cuda_graph cannot be had with zero_optimization.offload_optimizer"},
+      {R"("cuda_graph": true, "fp16": {"enabled": true})", "a loss scale"},
+      {R"("cuda_graph": true, "optimizer": {"type": "SGD", "params": {"lr": 1}})",
+       "cuda_graph cannot be had with the optimizer SGD"},
+      {R"("cuda_graph": true, "scheduler": {"type": "OneCycle",
+          "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 0.2}})",
+       "cuda_graph cannot be had with the scheduler OneCycle"},
+      {R"("cuda_graph": true, "flops_profiler": {"enabled": true, "profile_step": 12})",
+       "cuda_graph replays the step 12"},
+      {R"("cuda_graph": "yes")", "cuda_graph"},
+      {R"("log_level": "loud")", "log_level is \"loud\""},
+      {R"("steps_per_print": "auto")", "Hugging Face's Trainer puts a value in place of \"auto\""},
+      {R"("zero_optimization": {"reduce_bucket_size": -1})",
+       "zero_optimization.reduce_bucket_size is -1"},
+      {R"("zero_optimization": {"stage": 4})", "zero_optimization.stage is 4"},
+      {R"("zero_optimization": {"stage": "auto"})", "zero_optimization.stage is \"auto\""},
+      {R"("zero_optimization": true)", "zero_optimization is true, not an object"},
+      {R"("zero_optimization": {"offload_optimizer": {"device": "nvme"}})",
+       "zero_optimization.offload_optimizer.device is nvme"},
+      {R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})",
+       "zero_optimization.stage is 0, which offloads nothing"},
+      {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})",
+       "zero_optimization.offload_param needs stage 3"},
+      {R"("zero_optimization": {"cpu_offload": true})",
+       "zero_optimization.cpu_offload is true, but this is an older name"},
+      {R"("zero_optimization": {"zero_quantized_weights": true})",
+       "zero_optimization.zero_quantized_weights is true, but ZeRO++"},
+      // Typing errors, at every depth.
+      {R"("zero_optimizatoin": {"stage": 0})", "did you mean \"zero_optimization\"?"},
+      {R"("zero_optimization": {"overlap_com": true})", "did you mean \"overlap_comm\"?"},
+      {R"("zero_optimization": {"offload_param": {"devise": "none"}})", "did you mean \"device\"?"},
+      {R"("fp16": {"enabled": false, "loss_scal": 0})", "did you mean \"loss_scale\"?"},
+      {R"("bf16": {"enable": true})", "did you mean \"enabled\"?"},
+      {R"("data_types": {"grad_accum_dtyp": "fp32"})", "did you mean \"grad_accum_dtype\"?"},
+      {R"("activation_checkpointing": {"partitioned_activations": true})",
+       "did you mean \"partition_activations\"?"},
+      {R"("pipeline": {"stage": 2})", "did you mean \"stages\"?"},
+      {R"("checkpoint": {"parallel_write": {"pipeline_stag": false}})",
+       "did you mean \"pipeline_stage\"?"},
+      {R"("tensorboard": {"enabled": false, "jobname": "x"})", "did you mean \"job_name\"?"},
+      {R"("csv_monitor": {"enabeld": true})", "did you mean \"enabled\"?"},
+      {R"("flops_profiler": {"profile_stp": 5})", "did you mean \"profile_step\"?"},
+      {R"("comms_logger": {"verbos": true})", "did you mean \"verbose\"?"},
+      {R"("train_batch_size": 8)", "the key \"train_batch_size\" is given twice"},
+      // What is not here.
+      {R"("flops_profiler": {"enabled": true, "recompute_fwd_factor": 1})",
+       "flops_profiler.recompute_fwd_factor is 1, but"},
+      {R"("comms_logger": {"enabled": true, "debug": true})", "comms_logger.debug is true, but"},
+      {R"("comms_logger": {"enabled": true, "prof_ops": ["allreduce"]})",
+       "did you mean \"all_reduce\"?"},
+      {R"("wandb": {"enabled": true})", "wandb.enabled is true, but"},
+      {R"("activation_checkpointing": {"cpu_checkpointing": true})",
+       "activation_checkpointing.cpu_checkpointing is true, but"},
+      {R"("pipeline": {"stages": 3})", "pipeline.stages is 3, which does not divide"},
+      {R"("pipeline": {"partition": "evenly"})", "pipeline.partition is \"evenly\"; it must be"},
+      {R"("pipeline": {"partition": "type:("})", "which is no regular expression"},
+      {R"("pipeline": {"schedule": "1f1"})", "did you mean \"1f1b\"?"},
+      {R"("pipeline": {"virtual_stages": 2})", "which only the schedule interleaved can use"},
+      {R"("pipeline": {"pipe_partitioned": false})", "there is no tensor parallelism here"},
+      {R"("checkpoint": {"load_universal": true})", "checkpoint.load_universal is true, but"},
+      {R"("timers": {"throughput": {"enabled": false}})",
+       "timers.throughput.enabled is false, but"},
+      {R"("compile": {"deepcompile": true})", "compile.deepcompile is true, but"},
+      {R"("sparse_gradients": true)", "sparse_gradients is not supported"},
+      {R"("sparse_attention": {"mode": "fixed"})", "sparse_attention is not supported"},
+      {R"("elasticity": {"enabled": true})", "elasticity is not supported; give --nnodes MIN:MAX"},
+      {R"("autotuning": {"enabled": true})", "autotuning is a search"},
+      {R"("nebula": {"enabled": true})", "nebula is a service"},
+      {R"("tensor_parallel": {"autotp_size": 2})", "tensor_parallel is not supported"},
+  };
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.keys);
+    const std::string message = Refusal(With(c.keys));
+    EXPECT_THAT(message, StartsWith("ds.json: "));
+    EXPECT_THAT(message, HasSubstr(c.message));
+    EXPECT_EQ(message.find('\n'), std::string::npos);
+  }
+  EXPECT_THAT(Refusal(With(R"("cuda_graph": true, "pipeline": {"stages": 2})"), /*ranks=*/2),
+              HasSubstr("cuda_graph cannot be had with a pipeline"));
+}
+
+TEST(EngineConfigTest, TheProgramMaySayHowManyStagesThereAre) {
+  const auto parse = [](const std::string& pipeline, int64_t stages) {
+    return ParseEngineConfig(
+        R"({"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 5)" + pipeline +
+            "}",
+        "ds.json", /*ranks=*/4, /*optimizer_json=*/"", stages);
+  };
+  for (const char* pipeline :
+       {"", R"(, "pipeline": {"stages": "auto"})", R"(, "pipeline": {"stages": 2})"}) {
+    const EngineConfig config = parse(pipeline, 2);
+    EXPECT_EQ(config.pipeline.stages, 2) << pipeline;
+    EXPECT_EQ(config.batch.train_batch_size, 3 * 5 * 2) << pipeline;
+  }
+  try {
+    parse(R"(, "pipeline": {"stages": 4})", 2);
+    FAIL();
+  } catch (const TrainError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("pipeline.stages is 4, but the program's PipelineModule"));
+  }
+}
+
+TEST(EngineConfigTest, Monitors) {
+  const MonitorsConfig none = Parse(R"({"train_batch_size": 8})").monitors;
+  EXPECT_FALSE(none.csv || none.tensorboard || none.flops_profiler || none.comms_logger ||
+               none.wall_clock_breakdown);
+  const MonitorsConfig all = Parse(R"({"train_batch_size": 8,
+      "csv_monitor": {"enabled": true, "output_path": "/out", "job_name": "job"},
+      "tensorboard": {"enabled": true},
+      "flops_profiler": {"enabled": true, "profile_step": 5, "module_depth": 2, "top_modules": 3,
+                         "detailed": false, "output_file": "f.txt"},
+      "comms_logger": {"enabled": true, "verbose": true, "prof_all": false, "prof_ops": ["send"]},
+      "wall_clock_breakdown": true})")
+                                 .monitors;
+  EXPECT_EQ(all.csv->folder, "/out/job");
+  EXPECT_EQ(all.tensorboard->folder, "DeepSpeedJobName");
+  EXPECT_EQ(all.flops_profiler->profile_step, 5);
+  EXPECT_EQ(all.flops_profiler->module_depth, 2);
+  EXPECT_EQ(all.flops_profiler->top_modules, 3);
+  EXPECT_FALSE(all.flops_profiler->detailed);
+  EXPECT_EQ(all.flops_profiler->output_file, "f.txt");
+  EXPECT_TRUE(all.comms_logger->verbose);
+  EXPECT_EQ(all.comms_logger->operations, std::set<std::string>{"send"});
+  EXPECT_TRUE(all.wall_clock_breakdown);
+  EXPECT_EQ(Parse(R"({"train_batch_size": 8, "comms_logger": {"enabled": true, "prof_ops": []}})")
+                .monitors.comms_logger->operations,
+            std::nullopt);
+}
+
+// People's files spell out DeepSpeed's defaults, and sections that they have switched off.
+TEST(EngineConfigTest, WhatAsksForNothingIsAccepted) {
+  for (
+      const char* keys : {
+          R"("activation_checkpointing": {"partition_activations": false, "number_checkpoints": null,
+               "cpu_checkpointing": false, "contiguous_memory_optimization": false, "profile": false,
+               "synchronize_checkpoint_boundary": false})",
+          R"("pipeline": {"stages": "auto", "partition": "best", "seed_layers": false,
+               "activation_checkpoint_interval": 0})",
+          R"("checkpoint": {"tag_validation": "WARN", "load_universal": false,
+               "use_node_local_storage": false, "parallel_write": {"pipeline_stage": false}})",
+          R"("flops_profiler": {"enabled": false, "profile_step": 5, "module_depth": 3,
+               "top_modules": 3, "detailed": false, "output_file": "f.txt"})",
+          R"("csv_monitor": {"enabled": false, "output_path": "x", "job_name": "y"})",
+          R"("tensorboard": {}, "wandb": null, "comet": {"enabled": false, "project": "p"})",
+          R"("comms_logger": {"enabled": false, "verbose": true, "prof_all": true, "debug": false})",
+          R"("timers": {"throughput": {"enabled": true, "synchronized": true}})",
+          R"("wall_clock_breakdown": false, "sparse_gradients": false, "sparse_attention": null)",
+          R"("elasticity": {"enabled": false, "max_train_batch_size": 2000}, "compile": {},
+              "autotuning": {"enabled": false}, "hybrid_engine": {"enabled": false})",
+          R"("amp": {"enabled": false}, "fp16": {"enabled": false}, "bf16": {"enabled": false})",
+          R"("zero_optimization": {"stage": 0, "contiguous_gradients": true, "reduce_scatter": true,
+               "allgather_partitions": true, "allgather_bucket_size": 2e8, "zero_hpz_partition_size": 1,
+               "offload_param": {"device": "none", "pin_memory": false}, "stage3_max_live_parameters": 1e9,
+               "offload_optimizer": {"device": "none"}, "ignore_unused_parameters": false})",
+          R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 10}})",
+      }) {
+    EXPECT_EQ(Refusal(With(keys)), "accepted") << keys;
+  }
+}
+
+TEST(EngineConfigTest, TheProgramsOptimizerCountsOnlyWithoutASection) {
+  const std::string lion = R"({"type": "Lion", "params": {"lr": 0.5}})";
+  EXPECT_EQ(ParseEngineConfig(With(R"("gradient_clipping": 2)"), "c", 1, lion).optimizer->lr, 0.5);
+  EXPECT_EQ(
+      ParseEngineConfig(With(R"("optimizer": {"type": "SGD"})"), "c", 1, lion).optimizer->type,
+      OptimizerConfig::Type::kSgd);
+  try {
+    ParseEngineConfig(With(R"("gradient_clipping": 2)"), "c", 1, R"({"type": "Lyon"})");
+    FAIL();
+  } catch (const TrainError& error) {
+    EXPECT_THAT(error.what(), StartsWith("the program's optimizer: type is \"Lyon\""));
+  }
+}
+
+TEST(EngineConfigTest, DescriptionShowsWhatWasResolved) {
+  const EngineConfig config = Parse(
+      With(
+          R"("gradient_accumulation_steps": 2, "optimizer": {"type": "Adam", "params": {"betas": [0.8, 0.9]},
+         "param_groups": [{"max_dims": 1, "weight_decay": 0}]},
+         "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": 50}},
+         "fp16": {"enabled": true})"),
+      2);
+  const json shown = json::parse(DescribeEngineConfig(config));
+  EXPECT_EQ(shown["train_micro_batch_size_per_gpu"], 2);
+  EXPECT_EQ(shown["optimizer"]["params"]["betas"], json({0.8, 0.9}));
+  EXPECT_EQ(shown["optimizer"]["params"]["adam_w_mode"], true);
+  EXPECT_EQ(shown["optimizer"]["param_groups"][0]["max_dims"], 1);
+  EXPECT_EQ(shown["scheduler"]["params"]["total_num_steps"], 50);
+  EXPECT_EQ(shown["precision"]["model"], "fp16");
+  EXPECT_EQ(shown["precision"]["grad_accum_dtype"], "fp32");
+  EXPECT_EQ(shown["precision"]["loss_scaler"]["initial_scale_power"], 16);
+  EXPECT_EQ(shown["communication_data_type"], "fp16");
+  EXPECT_EQ(shown["zero_optimization"]["overlap_comm"], true);
+  EXPECT_EQ(shown["gradient_clipping"], 1.0);
+}
+
+// A configuration that has something of everything.
+const char kEverything[] = R"({
+  "train_batch_size": 64, "gradient_accumulation_steps": 4, "steps_per_print": 10, // comment
+  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8},
+                "param_groups": [{"names": ["*.bias"], "weight_decay": 0}]},
+  "scheduler": {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-2}},
+  "fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 12, "loss_scale_window": 100,
+           "hysteresis": 2, "consecutive_hysteresis": true, "min_loss_scale": 1},
+  "bf16": {"enabled": false, "check_grad_overflow": true},
+  "data_types": {"grad_accum_dtype": "fp32"},
+  "amp": {"enabled": false, "opt_level": "O2", "loss_scale": "dynamic"},
+  "torch_autocast": {"enabled": false, "dtype": "bfloat16"},
+  "zero_optimization": {"stage": 0, "overlap_comm": true, "reduce_bucket_size": 5e8,
+                        "offload_optimizer": {"device": "none", "ratio": 1.0}},
+  "communication_data_type": "fp32", "prescale_gradients": false, "gradient_allreduce_op": "mean",
+  "gradient_clipping": 1.0, "dump_state": false, "log_level": "info",
+  "tensorboard": {"enabled": false, "output_path": "", "job_name": "x"},
+  "checkpoint": {"tag_validation": "WARN"}, "timers": {"throughput": {"enabled": true}}})";
+
+// One change of a byte or a piece.
+std::string Mutated(std::string text, std::mt19937& random) {
+  static const char* const kPieces[] = {"{",  "}",     "[",     "]",        ",",
+                                        ":",  "\"",    "null",  "true",     "-1",
+                                        "0",  "1e999", "1e308", "\"auto\"", "9223372036854775808",
+                                        "//", "/*",    "\xff",  "\\u0000",  "\"enabled\"",
+                                        "{}", "[]"};
+  const size_t at = random() % text.size();
+  switch (random() % 4) {
+    case 0:
+      text[at] = static_cast<char>(random());
+      return text;
+    case 1:
+      return text.erase(at, 1 + random() % 20);
+    case 2:
+      return text.insert(at, kPieces[random() % std::size(kPieces)]);
+    default:
+      return text.insert(at, text.substr(random() % text.size(), random() % 40));
+  }
+}
+
+void AllLeaves(const json& value, const json::json_pointer& at,
+               std::vector<json::json_pointer>& out) {
+  out.push_back(at);
+  if (!value.is_structured()) return;
+  for (const auto& [key, inner] : value.items()) AllLeaves(inner, at / key, out);
+}
+
+TEST(EngineConfigTest, AnyTextIsParsedOrRefused) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  ASSERT_EQ(Refusal(kEverything), "accepted");
+  int accepted = 0;
+  const auto check = [&](const std::string& text) {
+    try {
+      const EngineConfig config = Parse(text, 1 + random() % 4);
+      EXPECT_EQ(config.batch.micro_batch_size * config.batch.accumulation_steps > 0, true);
+      EXPECT_TRUE(json::accept(DescribeEngineConfig(config)));
+      ++accepted;
+    } catch (const TrainError& error) {
+      EXPECT_THAT(error.what(), StartsWith("ds.json: ")) << text;
+    }
+  };
+  for (int round = 0; round < 3'000; ++round) {
+    std::string text = kEverything;
+    for (size_t n = 1 + random() % 3; n > 0; --n) text = Mutated(std::move(text), random);
+    check(text);
+  }
+  // Valid JSON with one value of another kind.
+  const json everything = json::parse(kEverything, nullptr, true, true);
+  std::vector<json::json_pointer> places;
+  AllLeaves(everything, json::json_pointer(), places);
+  const json values[] = {nullptr,
+                         true,
+                         false,
+                         0,
+                         -1,
+                         1e300,
+                         1ull << 63,
+                         0.5,
+                         "",
+                         "auto",
+                         "fp16",
+                         json::array(),
+                         json::object(),
+                         json::array({1, "x"}),
+                         {{"enabled", true}}};
+  for (const json::json_pointer& place : places) {
+    for (const json& value : values) {
+      json changed = everything;
+      changed[place] = value;
+      check(changed.dump());
+    }
+  }
+  EXPECT_GT(accepted, 100) << "the mutations are too wild to reach the depths";
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,51 @@
+#include "trainer/deferred_init/replay_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using Runs = std::vector<bool>;
+using LastSteps = std::vector<std::optional<size_t>>;
+
+TEST(ReplayPlanTest, WhatNobodyWantsRunsOnlyForItsRandomNumbers) {
+  const std::vector<DeferredStep> steps = {
+      {{}, {0}, false},  // memory
+      {{}, {1}, true},   // all of it drawn
+      {{}, {2}, true},   // and once more
+      {{}, {3}, false},  // a constant
+  };
+  const ReplayPlan plan = PlanReplay(steps, 4, {2});
+  EXPECT_EQ(plan.runs, (Runs{false, true, true, false}));
+  EXPECT_EQ(plan.last_step, (LastSteps{{}, 1, 2, {}}));
+  EXPECT_EQ(PlanReplay(steps, 4, {}).runs, (Runs{false, true, true, false}));
+}
+
+TEST(ReplayPlanTest, WhatAWantedValueIsMadeOfRuns) {
+  const std::vector<DeferredStep> steps = {
+      {{}, {0}, false},      // a mask
+      {{}, {1}, false},      // not read again
+      {{0}, {0}, false},     // a part of the mask changes
+      {{0}, {2}, false},     // made of the mask
+      {{0}, {0}, false},     // later than that: not needed
+      {{2, 2}, {2}, false},  // a part of the result changes
+  };
+  const ReplayPlan plan = PlanReplay(steps, 3, {2});
+  EXPECT_EQ(plan.runs, (Runs{true, false, true, true, false, true}));
+  EXPECT_EQ(plan.last_step, (LastSteps{3, {}, 5}));
+  EXPECT_EQ(PlanReplay(steps, 3, {0}).runs, (Runs{true, false, true, false, true, false}));
+}
+
+TEST(ReplayPlanTest, WhatADrawDependsOnRuns) {
+  const std::vector<DeferredStep> steps = {
+      {{}, {0}, false},  // probabilities
+      {{0}, {1}, true},  // how many numbers it draws may depend on them
+      {{1}, {2}, false},
+  };
+  const ReplayPlan plan = PlanReplay(steps, 3, {});
+  EXPECT_EQ(plan.runs, (Runs{true, true, false}));
+  EXPECT_EQ(plan.last_step, (LastSteps{1, 1, {}}));
+}
+
+}  // namespace
+}  // namespace dslaunch

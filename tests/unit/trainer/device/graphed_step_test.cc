@@ -1,0 +1,221 @@
+#include "trainer/device/graphed_step.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <limits>
+
+#include "proto/contract/worker_env.h"
+#include "tests/support/recorded_graph.h"
+#include "tests/unit/trainer/expect_refused.h"
+#include "tests/unit/trainer/world_of_one.h"
+#include "trainer/base/train_error.h"
+#include "trainer/config/engine_config.h"
+#include "trainer/models/models.h"
+#include "trainer/program/step.h"
+#include "trainer/program/trainee.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kWarmUp = kGraphWarmUpSteps;
+
+TEST(GraphedStep, RunsThenRecordsThenReplays) {
+  RecordingAccelerator accelerator;
+  GraphedStep step(accelerator);
+  at::Tensor total = at::zeros({}, at::kDouble);
+  int calls = 0;
+  const auto add = [&](const std::vector<at::Tensor>& inputs) {
+    ++calls;
+    total += inputs[0].sum();
+    return std::vector<at::Tensor>{total};
+  };
+  std::vector<at::Tensor> seen;
+  for (int i = 1; i <= kWarmUp + 3; ++i) {
+    const auto outcome = step.Run({at::full({2}, i, at::kDouble)}, add);
+    EXPECT_EQ(outcome.replayed, i > kWarmUp + 1) << i;
+    EXPECT_EQ(outcome.results[0].item<double>(), i * (i + 1)) << "every step counts once";
+    seen.push_back(outcome.results[0]);
+  }
+  EXPECT_EQ(calls, kWarmUp + 1);
+  EXPECT_EQ(accelerator.recorded(), 1);
+  EXPECT_EQ(accelerator.replayed(), 3);
+  const int recorded = kWarmUp + 1;
+  EXPECT_EQ(seen[kWarmUp].item<double>(), recorded * (recorded + 1)) << "replays leave it alone";
+}
+
+TEST(GraphedStep, OneOddStepKeepsTheGraphAndManyGetAnother) {
+  RecordingAccelerator accelerator;
+  GraphedStep step(accelerator);
+  const auto sum = [](const std::vector<at::Tensor>& inputs) {
+    return std::vector<at::Tensor>{inputs[0].sum()};
+  };
+  const auto run = [&](int64_t size) {
+    const auto outcome = step.Run({at::ones({size})}, sum);
+    EXPECT_EQ(outcome.results[0].item<double>(), static_cast<double>(size));
+    return outcome.replayed;
+  };
+  for (int i = 0; i <= kWarmUp; ++i) EXPECT_FALSE(run(4));
+  EXPECT_TRUE(run(4));
+  EXPECT_FALSE(run(3)) << "the last batch of an epoch";
+  EXPECT_TRUE(run(4));
+  for (int i = 0; i < kWarmUp; ++i) EXPECT_FALSE(run(3));
+  EXPECT_EQ(accelerator.recorded(), 2);
+  EXPECT_TRUE(run(3));
+  EXPECT_FALSE(run(4));
+}
+
+TEST(GraphedStep, AStepThatWaitsForTheDeviceIsRefusedWithTheReason) {
+  RecordingAccelerator accelerator;
+  GraphedStep step(accelerator);
+  const auto reads = [](const std::vector<at::Tensor>& inputs) {
+    return std::vector<at::Tensor>{inputs[0] * inputs[0].sum().item<double>()};
+  };
+  for (int i = 0; i < kWarmUp; ++i) step.Run({at::ones({4})}, reads);
+  ExpectRefused([&] { step.Run({at::ones({4})}, reads); }, ExitCode::kBadInput,
+                testing::AllOf(HasSubstr("engine.cuda_graph"),
+                               HasSubstr("not permitted when stream is capturing")));
+}
+
+// What a training step does, against the same steps without a graph.
+struct Trained {
+  std::vector<double> losses, norms, lrs;
+  std::vector<at::Tensor> weights;
+  EngineProgress progress;
+  int replayed = 0;
+};
+
+constexpr int kSteps = kWarmUp + 6;
+constexpr int kOddStep = kWarmUp + 3;  // from 0; its batch is smaller
+
+Trained TrainGpt2(const std::string& engine_json, double dropout, bool graph) {
+  WorkerEnv env;
+  env.master_addr = "127.0.0.1";
+  RecordingAccelerator accelerator;
+  const ProcessGroup group(env, {c10::kCPU, &accelerator});
+  EngineConfig config = ParseEngineConfig(engine_json, "test", 1);
+  config.cuda_graph = graph;
+  at::manual_seed(5);
+  const Gpt2Config gpt2{.vocab_size = 17,
+                        .n_positions = 6,
+                        .n_embd = 8,
+                        .n_layer = 1,
+                        .n_head = 2,
+                        .n_inner = {},
+                        .resid_pdrop = dropout,
+                        .embd_pdrop = dropout,
+                        .attn_pdrop = 0};
+  const auto trainee = MakeWholeTrainee(config, MakeModel(gpt2, {6}), group, nullptr);
+  trainee->SetTrain(true);
+  Trained trained;
+  std::vector<StepOutcome> unread;
+  int64_t batch = 0;
+  PhaseTimes times;
+  for (int step = 0; step < kSteps; ++step) {
+    const at::Tensor loss = trainee->Train({.seed = 1, .number = step, .times = &times}, [&] {
+      const at::Tensor tokens = (at::arange(step == kOddStep ? 12 : 18) * (3 + batch++)) % 17;
+      return Batch{tokens.view({-1, 6}), (tokens + 1).fmod(17).view({-1, 6})};
+    });
+    unread.push_back(
+        {.facts = {}, .loss = loss, .grad_norm = trainee->core().grad_norm_there().clone()});
+    trained.lrs.push_back(trainee->core().step_lr());
+  }
+  for (const StepFacts& facts : ReadSteps(*trainee, unread)) {
+    trained.losses.push_back(facts.loss);
+    trained.norms.push_back(facts.grad_norm);
+  }
+  for (const TensorPart& part : trainee->core().ModelState()) {
+    trained.weights.push_back(part.tensor.detach().clone());
+  }
+  trained.progress = trainee->core().progress();
+  trained.replayed = accelerator.replayed();
+  return trained;
+}
+
+void ExpectSame(const std::string& engine_json, double dropout) {
+  const Trained plain = TrainGpt2(engine_json, dropout, /*graph=*/false);
+  const Trained graphed = TrainGpt2(engine_json, dropout, /*graph=*/true);
+  EXPECT_EQ(plain.replayed, 0);
+  EXPECT_EQ(graphed.replayed, kSteps - kWarmUp - 1) << "all but the odd step, after the warm-up";
+  EXPECT_EQ(graphed.losses, plain.losses);
+  EXPECT_EQ(graphed.norms, plain.norms);
+  EXPECT_EQ(graphed.lrs, plain.lrs);
+  EXPECT_EQ(graphed.progress.steps, plain.progress.steps);
+  EXPECT_EQ(graphed.progress.updates, plain.progress.updates);
+  ASSERT_EQ(graphed.weights.size(), plain.weights.size());
+  for (size_t i = 0; i < plain.weights.size(); ++i) {
+    EXPECT_TRUE(at::equal(graphed.weights[i], plain.weights[i])) << "weight " << i;
+  }
+}
+
+// The learning rates are numbers that fp32 has: from memory the kernel reads it as that.
+constexpr char kStep[] =
+    R"(, "gradient_clipping": 0.5,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.0078125, "weight_decay": 0.125}},
+        "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0,
+          "warmup_max_lr": 0.0078125, "warmup_num_steps": 16, "warmup_type": "linear"}}})";
+
+TEST(GraphedTraining, GivesTheBitsOfStepsWithoutAGraph) {
+  ExpectSame(std::string(R"({"train_micro_batch_size_per_gpu": 3)") + kStep, 0);
+}
+
+TEST(GraphedTraining, WithDropoutAndBf16) {
+  ExpectSame(
+      std::string(R"({"train_micro_batch_size_per_gpu": 3, "bf16": {"enabled": true})") + kStep,
+      0.25);
+}
+
+TEST(GraphedTraining, WithAccumulationAndZero2) {
+  ExpectSame(std::string(R"({"train_micro_batch_size_per_gpu": 3,
+                             "gradient_accumulation_steps": 2, "bf16": {"enabled": true},
+                             "zero_optimization": {"stage": 2})") +
+                 kStep,
+             0);
+}
+
+// One batch overflows: its update is not made, and the host hears of it when it looks.
+TEST(GraphedTraining, AnUpdateThatIsSkippedIsNoUpdate) {
+  const auto train = [](bool graph) {
+    auto model = std::make_shared<torch::nn::LinearImpl>(2, 2);
+    {
+      const at::NoGradGuard no_grad;
+      for (at::Tensor parameter : model->parameters()) parameter.fill_(0.25);
+    }
+    EngineConfig config = ParseEngineConfig(
+        std::string(R"({"train_batch_size": 1, "bf16": {"enabled": true})") + kStep, "test", 1);
+    config.cuda_graph = graph;
+    auto engine = Initialize(config, model, World());
+    std::vector<std::string> reasons;
+    for (int step = 0; step < 5; ++step) {
+      engine.core().PrepareStep();
+      const double value = step == 2 ? std::numeric_limits<double>::infinity() : step + 1;
+      engine.Backward(engine.Forward(at::full({1, 2}, value)).sum());
+      engine.Step();
+      const std::string seen = engine.core().SawGradNorm(engine.core().grad_norm());
+      reasons.push_back(graph ? seen : engine.core().skip_reason());
+    }
+    EXPECT_EQ(reasons[1], "");
+    EXPECT_THAT(reasons[2], HasSubstr("the update is skipped"));
+    EXPECT_EQ(reasons[3], "");
+    const EngineProgress progress = engine.core().progress();
+    EXPECT_EQ(progress.steps, 5);
+    EXPECT_EQ(progress.skipped, 1);
+    EXPECT_EQ(progress.updates, 4);
+    std::vector<at::Tensor> state;
+    for (const TensorPart& part : engine.core().ModelState()) state.push_back(part.tensor.clone());
+    for (const TensorPart& part : engine.core().OptimizerState()) {
+      state.push_back(part.tensor.clone());
+    }
+    return state;
+  };
+  const std::vector<at::Tensor> plain = train(false), unseen = train(true);
+  ASSERT_EQ(plain.size(), unseen.size());
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::equal(plain[i], unseen[i])) << i;
+}
+
+}  // namespace
+}  // namespace dslaunch

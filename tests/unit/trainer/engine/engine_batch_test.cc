@@ -1,0 +1,741 @@
+// Engines that each have one stage of a model train what one engine trains that has all of it.
+#include "trainer/engine/engine_batch.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "dslaunch/error.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/ranks.h"
+#include "trainer/config/engine_config.h"
+#include "trainer/engine/activation_meter.h"
+#include "trainer/parallel/engine_ranks.h"
+#include "trainer/parallel/module_tensors.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kSamples = 8;  // of a micro-batch, over all replicas
+constexpr int64_t kWidth = 7;
+
+// The first half, the second half, or all of a model. Both halves have `shared`, which lies at
+// another place among the parameters of each, and each has a buffer.
+struct Net : torch::nn::Module {
+  Net(bool has_first, bool has_second) {
+    if (has_second) {
+      second = register_module("second", torch::nn::Linear(kWidth, 3));
+      count = register_buffer("count", at::zeros({2}));
+    }
+    shared = register_parameter("shared", at::zeros({kWidth, kWidth}));
+    if (has_first) {
+      first = register_module("first", torch::nn::Linear(5, kWidth));
+      mean = register_buffer("mean", at::zeros({5}));
+    }
+    const at::NoGradGuard no_grad;
+    for (const auto& item : named_parameters()) {
+      const double phase = static_cast<double>(item.key().size());
+      item.value().copy_(
+          ((at::arange(item.value().numel()) + phase).sin() * 0.4).view(item.value().sizes()));
+    }
+  }
+  at::Tensor First(const at::Tensor& x) {
+    mean.copy_(mean * 0.9 + x.detach().mean(0) * 0.1);
+    return first(x).tanh().matmul(shared);
+  }
+  at::Tensor Second(const at::Tensor& y) {
+    count.add_(1);
+    return second(y.tanh().matmul(shared.t()));
+  }
+  at::Tensor forward(const at::Tensor& x) { return Second(First(x)); }
+
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  at::Tensor shared, mean, count;
+};
+
+EngineConfig Config(int zero, int64_t parts) {
+  EngineConfig config;
+  config.batch = {kSamples * parts, kSamples, parts};
+  config.optimizer.emplace().type = OptimizerConfig::Type::kAdamW;
+  config.optimizer->lr = 0.02;
+  config.optimizer->weight_decay = 0.1;
+  config.gradient_clipping = 0.3;
+  config.zero.stage = zero;
+  config.zero.reduce_bucket_size = 30;
+  config.zero.param_persistence_threshold = 4;
+  return config;
+}
+
+at::Tensor Inputs(int64_t step, int64_t part) {
+  return (at::arange(kSamples * 5, at::kFloat) * 0.37 + static_cast<double>(step * 10 + part))
+      .sin()
+      .view({kSamples, 5});
+}
+at::Tensor Targets() { return at::arange(kSamples).remainder(3); }
+
+// What stages send each other: they are threads.
+class Mail {
+ public:
+  using Key = std::tuple<int, bool, int64_t>;  // replica, whether a gradient, number
+
+  void Put(const Key& key, const at::Tensor& tensor) {
+    const std::lock_guard lock(mutex_);
+    box_[key] = tensor;
+    came_.notify_all();
+  }
+  at::Tensor Take(const Key& key) {
+    std::unique_lock lock(mutex_);
+    if (!came_.wait_for(lock, std::chrono::seconds(60), [&] { return box_.contains(key); })) {
+      throw std::runtime_error("a stage sends nothing");
+    }
+    return box_.extract(key).mapped();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::map<Key, at::Tensor> box_;
+};
+
+// Two stages of some replicas: rank = stage * replicas + replica.
+class Stage {
+ public:
+  Stage(const ProcessGroup& world, Mail& mail)
+      : mail_(mail),
+        world_(world),
+        replicas_(world.world_size() / 2),
+        stage_(world.rank() / replicas_),
+        replica_(world.rank() % replicas_),
+        same_(MakeSubgroup(world, RanksOf(stage_), "stage" + std::to_string(stage_))),
+        pair_(MakeSubgroup(world, {replica_, replicas_ + replica_},
+                           "replica" + std::to_string(replica_))) {}
+
+  EngineRanks Ranks(bool tied = true) const {
+    EngineRanks ranks{&world_, &same_, stage_, 2};
+    if (tied) ranks.tied = {{"shared", &pair_, stage_ == 0}};
+    return ranks;
+  }
+  std::shared_ptr<Net> MakeNet() const { return std::make_shared<Net>(stage_ == 0, stage_ == 1); }
+  bool is_last() const { return stage_ == 1; }
+  int stage() const { return stage_; }
+  int replica() const { return replica_; }
+  const ProcessGroup& world() const { return world_; }
+
+  // One step of 1F1B; with `last` gradients travel during the last backward pass. The sum of this
+  // rank's losses on the last stage.
+  double Train(EngineCore& core, Net& net, bool last) {
+    EngineBatch batch(core);
+    const int64_t parts = core.accumulation_steps();
+    std::vector<at::Tensor> inputs(static_cast<size_t>(parts)), outputs(inputs.size());
+    double losses = 0;
+    const auto forward = [&](int64_t part) {
+      const auto i = static_cast<size_t>(part);
+      if (!is_last()) {
+        outputs[i] = net.First(core.ToModelDtype(Mine(Inputs(core.global_steps(), part))));
+        mail_.Put({replica_, false, sent_++}, outputs[i].detach());
+        return;
+      }
+      inputs[i] = mail_.Take({replica_, false, received_++}).requires_grad_();
+      const at::Tensor loss = CrossEntropy(net.Second(inputs[i]), Mine(Targets()));
+      losses += loss.item<double>();
+      outputs[i] = batch.Root(loss);
+    };
+    const auto backward = [&](int64_t part) {
+      const auto i = static_cast<size_t>(part);
+      batch.BeforeBackward(last && part == parts - 1);
+      if (is_last()) {
+        outputs[i].backward();
+        mail_.Put({replica_, true, sent_++}, inputs[i].grad());
+      } else {
+        outputs[i].backward(mail_.Take({replica_, true, received_++}));
+      }
+      batch.AfterBackward();
+    };
+    batch.Begin(/*trains=*/true);
+    if (is_last()) {
+      for (int64_t part = 0; part < parts; ++part) {
+        forward(part);
+        backward(part);
+      }
+    } else {
+      forward(0);
+      for (int64_t part = 1; part < parts; ++part) {
+        forward(part);
+        backward(part - 1);
+      }
+      backward(parts - 1);
+    }
+    batch.End();
+    batch.Step();
+    return losses;
+  }
+
+  at::Tensor Mine(const at::Tensor& all) const {
+    return all.chunk(replicas_)[static_cast<size_t>(replica_)];
+  }
+
+ private:
+  std::vector<int> RanksOf(int stage) const {
+    std::vector<int> ranks;
+    for (int i = 0; i < replicas_; ++i) ranks.push_back(stage * replicas_ + i);
+    return ranks;
+  }
+
+  Mail& mail_;
+  const ProcessGroup& world_;
+  const int replicas_, stage_, replica_;
+  const ProcessGroup same_, pair_;
+  int64_t sent_ = 0, received_ = 0;
+};
+
+// Of a step: mean loss, and norm before clipping.
+using Steps = std::vector<std::pair<double, double>>;
+
+void ExpectNear(const Steps& got, const Steps& wanted, const std::string& what) {
+  ASSERT_EQ(got.size(), wanted.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i].first, wanted[i].first, 1e-6) << what << ", loss of step " << i + 1;
+    EXPECT_NEAR(got[i].second, wanted[i].second, 1e-6) << what << ", norm of step " << i + 1;
+  }
+}
+
+double TrainWhole(Engine<Net>& engine, int64_t share = kSamples, int64_t begin = 0) {
+  double losses = 0;
+  const int64_t step = engine.global_steps(), parts = engine.core().accumulation_steps();
+  for (int64_t part = 0; part < parts; ++part) {
+    const at::Tensor loss =
+        engine.Loss(engine.Forward(Inputs(step, part).slice(0, begin, begin + share)),
+                    Targets().slice(0, begin, begin + share));
+    losses += loss.item<double>();
+    engine.Backward(loss);
+    engine.Step();
+  }
+  return losses / static_cast<double>(parts);
+}
+
+Steps OfOneEngine(const EngineConfig& config, int steps) {
+  Steps done;
+  for (const auto& error : RunRanks(1, [&](const ProcessGroup& group) {
+         auto engine = Initialize(config, std::make_shared<Net>(true, true), group);
+         for (int i = 0; i < steps; ++i) {
+           const double loss = TrainWhole(engine);
+           done.emplace_back(loss, engine.core().grad_norm());
+         }
+       })) {
+    EXPECT_EQ(TextOf(error), "");
+  }
+  return done;
+}
+
+// What `stages` does on every rank, which is given its stage.
+void InStages(int replicas, const std::function<void(Stage&)>& stages) {
+  Mail mail;
+  for (const auto& error : RunRanks(2 * replicas, [&](const ProcessGroup& world) {
+         Stage stage(world, mail);
+         stages(stage);
+       })) {
+    EXPECT_EQ(TextOf(error), "");
+  }
+}
+
+TEST(EngineBatchTest, TwoStagesTrainTheModelOfOneEngine) {
+  std::map<int64_t, Steps> wanted;  // by micro-batches
+  for (const int64_t parts : {1, 3}) wanted[parts] = OfOneEngine(Config(0, parts), 5);
+  for (const int replicas : {1, 2}) {
+    InStages(replicas, [&](Stage& stage) {
+      for (const int64_t parts : {1, 3}) {
+        for (const int zero : {0, 1, 2, 3}) {
+          for (const bool last : {true, false}) {
+            auto net = stage.MakeNet();
+            EngineCore core(Config(zero, parts), *net, stage.Ranks());
+            Steps got;
+            for (int step = 0; step < 5; ++step) {
+              std::vector<double> loss = {stage.Train(core, *net, last)};
+              stage.world().AllReduceSum(loss);
+              got.emplace_back(loss[0] / static_cast<double>(parts * replicas), core.grad_norm());
+            }
+            ExpectNear(got, wanted[parts],
+                       std::to_string(replicas) + " replicas, ZeRO " + std::to_string(zero) + ", " +
+                           std::to_string(parts) + " micro-batches, last " + std::to_string(last) +
+                           ", rank " + std::to_string(stage.world().rank()));
+            EXPECT_EQ(core.micro_steps(), 5 * parts);
+          }
+        }
+      }
+    });
+  }
+}
+
+// Bytes of the same place of both copies, which must never differ: nothing brings them together
+// again.
+TEST(EngineBatchTest, TiedWeightsStayTheSameBitForBit) {
+  using Type = OptimizerConfig::Type;
+  for (const int replicas : {1, 2, 3}) {
+    InStages(replicas, [&](Stage& stage) {
+      for (const Type type : {Type::kSgd, Type::kAdamW, Type::kLamb}) {
+        for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
+          for (const int zero : {0, 1, 2, 3}) {
+            EngineConfig config = Config(zero, 3);
+            config.optimizer->type = type;
+            config.optimizer->momentum = 0.9;
+            config.precision.model = dtype;
+            config.precision.master_weights = dtype != Dtype::kFloat32;
+            auto net = stage.MakeNet();
+            if (stage.is_last()) {
+              const at::NoGradGuard no_grad;
+              net->shared.add_(1);  // the first stage's values count
+            }
+            EngineCore core(config, *net, stage.Ranks());
+            for (int step = 0; step < 4; ++step) stage.Train(core, *net, /*last=*/true);
+            const GatheredParameters gathered(core, {net->shared});
+            const at::Tensor copies = stage.world().AllGather(net->shared.detach().clone());
+            for (int64_t i = 1; i < copies.size(0); ++i) {
+              EXPECT_TRUE(at::equal(copies[i], copies[0]))
+                  << "optimizer " << static_cast<int>(type) << ", ZeRO " << zero << ", replicas "
+                  << replicas << ", bf16 " << (dtype != Dtype::kFloat32) << ", rank " << i;
+            }
+            EXPECT_LT(copies.abs().max().item<double>(), 0.9) << "they began with the second's";
+          }
+        }
+      }
+    });
+  }
+}
+
+// As weight gradients that are put off come: .grad() is added to, and its hooks run.
+TEST(EngineBatchTest, GradientsMayComeOutsideOfABackwardPass) {
+  constexpr int64_t kParts = 3;
+  for (const int zero : {0, 1, 2, 3}) {
+    std::mutex mutex;
+    std::vector<double> norms;
+    for (const bool deferred : {false, true}) {
+      for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+             const EngineRanks ranks{.world = &world, .replicas = &world};
+             auto net = std::make_shared<Net>(true, true);
+             EngineCore core(Config(zero, kParts), *net, ranks);
+             EngineBatch batch(core);
+             batch.Begin(true);
+             std::vector<std::function<void()>> waiting;
+             for (int64_t part = 0; part < kParts; ++part) {
+               const at::Tensor x = Inputs(0, part).chunk(2)[static_cast<size_t>(world.rank())];
+               at::Tensor y = net->First(x);
+               if (!deferred) {
+                 y = net->Second(y);
+               } else {
+                 const at::Tensor input = y.tanh().matmul(net->shared.t());
+                 y = at::linear(input, at::zeros({3, kWidth}), net->second->bias);
+                 // The weight is read as a constant.
+                 y = y + input.matmul(net->second->weight.detach().t());
+                 y.register_hook([&, input = input.detach()](const at::Tensor& gradient) {
+                   waiting.push_back([&, input, gradient] {
+                     at::Tensor weight = net->second->weight;
+                     const at::Tensor own = gradient.t().matmul(input);
+                     at::Tensor& sum = weight.mutable_grad();
+                     sum = sum.defined() ? sum + own : own;
+                     (*torch::autograd::impl::post_acc_grad_hooks(weight))(weight);
+                   });
+                 });
+               }
+               const at::Tensor targets = Targets().chunk(2)[static_cast<size_t>(world.rank())];
+               batch.BeforeBackward(/*last=*/!deferred && part + 1 == kParts);
+               batch.Root(CrossEntropy(y, targets)).backward();
+               batch.AfterBackward();
+             }
+             for (const auto& work : waiting) work();
+             batch.End();
+             batch.Step();
+             const std::lock_guard lock(mutex);
+             norms.push_back(core.grad_norm());
+           })) {
+        EXPECT_EQ(TextOf(error), "");
+      }
+    }
+    ASSERT_EQ(norms.size(), 4u);
+    for (const double norm : norms) EXPECT_NEAR(norm, norms[0], 1e-6) << "ZeRO " << zero;
+  }
+}
+
+TEST(EngineBatchTest, WholeGradientsAreFreedWithTheBatch) {
+  for (const int zero : {2, 3}) {
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+           const EngineRanks ranks{.world = &world, .replicas = &world};
+           auto net = std::make_shared<Net>(true, true);
+           EngineCore core(Config(zero, 1), *net, ranks);
+           const ActivationMeter meter;
+           for (const bool last : {true, false}) {
+             EngineBatch batch(core);
+             batch.Begin(true);
+             // Of 115 elements; a thread of Gloo's may free the message of the buffers later.
+             EXPECT_GE(meter.live_bytes(), 460) << "what is whole lies there for the batch";
+             batch.BeforeBackward(last);
+             batch.Root(CrossEntropy(net->forward(Inputs(0, 0)), Targets())).backward();
+             batch.AfterBackward();
+             batch.End();
+             batch.Step();
+             EXPECT_LT(meter.live_bytes(), 60) << "ZeRO " << zero << ", last " << last;
+           }
+         })) {
+      EXPECT_EQ(TextOf(error), "");
+    }
+  }
+}
+
+TEST(EngineBatchTest, AnInferencePassGathersParametersToo) {
+  at::Tensor wanted;
+  {
+    const at::NoGradGuard no_grad;
+    wanted = Net(true, true).forward(Inputs(0, 0));
+  }
+  for (const int zero : {0, 3}) {
+    InStages(2, [&](Stage& stage) {
+      auto net = stage.MakeNet();
+      EngineCore core(Config(zero, 3), *net, stage.Ranks());
+      const at::NoGradGuard no_grad;
+      for (int round = 0; round < 2; ++round) {
+        EngineBatch batch(core);
+        batch.Begin(/*trains=*/false);
+        // Both stages gather; the first one's output is known.
+        if (!stage.is_last()) {
+          net->First(Inputs(0, 0));
+        } else {
+          const at::Tensor output = net->Second(Net(true, true).First(Inputs(0, 0)));
+          EXPECT_TRUE(at::allclose(output, wanted, 1e-6, 1e-6)) << "ZeRO " << zero;
+        }
+        batch.End();
+      }
+    });
+  }
+}
+
+struct Seen {
+  std::string error;
+  int64_t skipped = 0;
+  double loss_scale = 0;
+  std::string reason;
+  bool operator==(const Seen&) const = default;
+};
+
+// Of each rank, after three steps in which the second stage's first replica has so large a loss in
+// its second micro-batch of the second step.
+std::vector<Seen> WithBadLoss(EngineConfig config, double factor) {
+  std::mutex mutex;
+  std::vector<Seen> seen(4);
+  Mail mail;
+  const auto errors = RunRanks(4, [&](const ProcessGroup& world) {
+    Stage stage(world, mail);
+    auto net = stage.MakeNet();
+    EngineCore core(config, *net, stage.Ranks());
+    for (int step = 0; step < 3; ++step) {
+      at::Tensor bias = stage.is_last() ? net->second->bias : at::Tensor();
+      if (bias.defined() && step == 1 && stage.replica() == 0) {
+        bias.register_hook([calls = std::make_shared<int>(0), factor](const at::Tensor& gradient) {
+          return ++*calls == 2 ? gradient * factor : gradient;
+        });
+      }
+      stage.Train(core, *net, /*last=*/true);
+    }
+    const std::lock_guard lock(mutex);
+    seen[static_cast<size_t>(world.rank())] = {"", core.skipped_steps(), core.loss_scale(),
+                                               core.skip_reason()};
+  });
+  for (size_t rank = 0; rank < 4; ++rank) seen[rank].error = TextOf(errors[rank]);
+  return seen;
+}
+
+TEST(EngineBatchTest, AnOverflowOnOneStageSkipsTheStepOnAll) {
+  for (const int zero : {0, 1, 2, 3}) {
+    EngineConfig config = Config(zero, 3);
+    config.precision.model = Dtype::kFloat16;
+    config.precision.master_weights = true;
+    config.precision.skip_overflow = true;
+    config.precision.loss_scaler.emplace().initial_scale_power = 8;
+    config.precision.loss_scaler->hysteresis = 1;
+    for (const Seen& seen : WithBadLoss(config, std::numeric_limits<double>::infinity())) {
+      EXPECT_EQ(seen.error, "") << "ZeRO " << zero;
+      EXPECT_EQ(seen.skipped, 1) << "ZeRO " << zero;
+      EXPECT_EQ(seen.loss_scale, 128) << "ZeRO " << zero;
+    }
+  }
+}
+
+TEST(EngineBatchTest, AGradientThatIsNotFiniteIsNamedWithItsStageOnAllRanks) {
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const Seen& seen : WithBadLoss(Config(zero, 3), std::nan(""))) {
+      EXPECT_EQ(seen.error,
+                "step 2: the gradient of second.bias (stage 1) is not finite; try a lower "
+                "learning rate")
+          << "ZeRO " << zero;
+    }
+  }
+}
+
+TEST(EngineBatchTest, ALossThatIsNanIsSaidWithItsRankOnAll) {
+  Mail mail;
+  for (const auto& error : RunRanks(4, [&](const ProcessGroup& world) {
+         Stage stage(world, mail);
+         auto net = stage.MakeNet();
+         EngineCore core(Config(1, 2), *net, stage.Ranks());
+         stage.Train(core, *net, true);
+         EngineBatch batch(core);
+         batch.Begin(true);
+         for (int part = 0; part < 2; ++part) {
+           batch.BeforeBackward(part == 1);
+           at::Tensor sum = at::zeros({});
+           for (const at::Tensor& parameter : net->parameters()) sum = sum + parameter.sum();
+           if (stage.is_last()) {
+             sum = batch.Root(sum * (part == 1 && stage.replica() == 1 ? std::nan("") : 1.0));
+           }
+           sum.backward();
+           batch.AfterBackward();
+         }
+         batch.End();
+         batch.Step();
+       })) {
+    EXPECT_THAT(TextOf(error), HasSubstr("step 2: the loss of rank 3 is nan in micro-batch 2, so "
+                                         "the gradient of shared (stage 0) is not finite"));
+  }
+}
+
+TEST(EngineBatchTest, ConfigurationsThatDifferAreRefusedOnEveryRankWithBothValues) {
+  const auto refused = [](const std::function<void(EngineConfig&)>& change) {
+    std::string said;
+    Mail mail;
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+           Stage stage(world, mail);
+           EngineConfig config = Config(0, 3);
+           if (world.rank() == 1) change(config);
+           auto net = stage.MakeNet();
+           EngineCore core(config, *net, stage.Ranks());
+         })) {
+      EXPECT_TRUE(said.empty() || said == TextOf(error)) << TextOf(error);
+      said = TextOf(error);
+    }
+    return said;
+  };
+  EXPECT_THAT(refused([](EngineConfig& config) { config.batch.accumulation_steps = 4; }),
+              HasSubstr("differ in gradient_accumulation_steps (rank 0: 3; rank 1: 4)"));
+  EXPECT_THAT(refused([](EngineConfig& config) {
+                config.pipeline.schedule = PipelineScheduleType::kGpipe;
+              }),
+              HasSubstr("differ in pipeline.schedule (rank 0: \"1f1b\"; rank 1: \"gpipe\")"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.pipeline.stages = 2; }),
+              HasSubstr("differ in pipeline.stages (rank 0: 1; rank 1: 2)"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.precision.model = Dtype::kBFloat16; }),
+              HasSubstr("differ in precision.model (rank 0: \"fp32\"; rank 1: \"bf16\")"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.zero.stage = 2; }),
+              HasSubstr("differ in zero_optimization.stage (rank 0: 0; rank 1: 2)"));
+}
+
+TEST(EngineBatchTest, AModelThatDiffersOnOneStageIsSaidOnAll) {
+  for (const int zero : {0, 1}) {
+    Mail mail;
+    for (const auto& error : RunRanks(4, [&](const ProcessGroup& world) {
+           Stage stage(world, mail);
+           auto net = stage.MakeNet();
+           if (world.rank() == 3) net->register_parameter("more", at::ones({2}));
+           EngineCore core(Config(zero, 3), *net, stage.Ranks());
+         })) {
+      EXPECT_THAT(TextOf(error), AllOf(HasSubstr("pipeline stage 1: the ranks' models differ"),
+                                       HasSubstr("rank 3: more Float [2]")));
+    }
+  }
+}
+
+TEST(EngineBatchTest, AParameterThatTwoStagesTrainMustBeTied) {
+  Mail mail;
+  for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+         Stage stage(world, mail);
+         auto net = stage.MakeNet();
+         EngineCore core(Config(0, 3), *net, stage.Ranks(/*tied=*/false));
+       })) {
+    EXPECT_THAT(TextOf(error), HasSubstr("stages 0 and 1 of the pipeline both train shared"));
+  }
+}
+
+TEST(EngineBatchTest, AGroupOfParametersMayBeOnAnotherStage) {
+  for (const bool known : {true, false}) {
+    Mail mail;
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+           Stage stage(world, mail);
+           EngineConfig config = Config(1, 3);
+           config.optimizer->groups = {{.names = {known ? "second.*" : "third.*"},
+                                        .max_dims = {},
+                                        .lr = 0.1,
+                                        .weight_decay = {}}};
+           auto net = stage.MakeNet();
+           EngineCore core(config, *net, stage.Ranks());
+           stage.Train(core, *net, true);
+         })) {
+      if (known) {
+        EXPECT_EQ(TextOf(error), "");
+      } else {
+        EXPECT_THAT(TextOf(error), HasSubstr("takes no parameter"));
+      }
+    }
+  }
+}
+
+// A stage of functions alone.
+TEST(EngineBatchTest, AStageNeedsNoParameters) {
+  for (const int zero : {0, 1, 3}) {
+    Mail mail;
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+           Stage stage(world, mail);
+           torch::nn::Module none;
+           torch::nn::Linear linear(5, 3);
+           torch::nn::Module& module = stage.is_last() ? *linear : none;
+           EngineCore core(Config(zero, 1), module, stage.Ranks(/*tied=*/false));
+           EngineBatch batch(core);
+           batch.Begin(true);
+           if (stage.is_last()) {
+             batch.BeforeBackward(true);
+             batch.Root(CrossEntropy(linear(Inputs(0, 0)), Targets())).backward();
+             batch.AfterBackward();
+           }
+           batch.End();
+           batch.Step();
+           EXPECT_GT(core.grad_norm(), 0);
+           EXPECT_EQ(core.ModelState().size(), stage.is_last() ? 2u : 0u);
+         })) {
+      EXPECT_EQ(TextOf(error), "") << "ZeRO " << zero;
+    }
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+           Stage stage(world, mail);
+           torch::nn::Module none;
+           EngineCore core(Config(zero, 1), none, stage.Ranks(/*tied=*/false));
+         })) {
+      EXPECT_THAT(TextOf(error), HasSubstr("there is nothing to train"));
+    }
+  }
+}
+
+TEST(EngineBatchTest, TheCallsOfAnOrdinaryEngineAreRefused) {
+  Mail mail;
+  for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+         Stage stage(world, mail);
+         auto net = stage.MakeNet();
+         EngineCore core(Config(0, 1), *net, stage.Ranks());
+         core.BeforeForward();
+       })) {
+    EXPECT_THAT(TextOf(error), HasSubstr("TrainBatch"));
+  }
+}
+
+// Whole tensors of a run, by name, from what its ranks hold.
+class WholeState {
+ public:
+  void Add(const EngineCore& core) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& state : {core.ModelState(), core.OptimizerState()}) {
+      for (const TensorPart& part : state) {
+        if (part.rank_0_counts && core.ranks().replicas->rank() != 0) continue;
+        at::Tensor& whole = tensors_[part.name];
+        if (!whole.defined()) whole = at::full(part.shape, std::nan(""), at::kDouble);
+        whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));
+      }
+    }
+  }
+  const std::map<std::string, at::Tensor>& tensors() const { return tensors_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+// A way to run the model. stages 1: by the ordinary engine.
+struct Layout {
+  int stages, replicas, zero;
+  std::string Name() const {
+    return std::to_string(stages) + " x " + std::to_string(replicas) + ", ZeRO " +
+           std::to_string(zero);
+  }
+};
+
+// Loads the checkpoint in `dir` if there is one, trains so many steps, and saves where there were
+// some. The whole state at the end, and the losses of the steps.
+struct Trained {
+  std::map<std::string, at::Tensor> state;
+  std::vector<double> losses;
+};
+Trained RunLayout(const Layout& layout, const std::string& dir, int steps) {
+  WholeState whole;
+  Trained result;
+  std::mutex mutex;
+  Mail mail;
+  const auto finish = [&](EngineCore& core, const std::vector<double>& losses) {
+    if (steps > 0) core.SaveCheckpoint(dir);
+    whole.Add(core);
+    const std::lock_guard lock(mutex);
+    result.losses = losses;
+  };
+  for (const auto& error :
+       RunRanks(layout.stages * layout.replicas, [&](const ProcessGroup& world) {
+         std::vector<double> losses;
+         if (layout.stages == 1) {
+           EngineConfig config = Config(layout.zero, 2);
+           auto engine = Initialize(config, std::make_shared<Net>(true, true), world);
+           engine.LoadCheckpoint(dir);
+           const int64_t share = kSamples / layout.replicas;
+           for (int i = 0; i < steps; ++i) {
+             std::vector<double> loss = {TrainWhole(engine, share, share * world.rank())};
+             world.AllReduceSum(loss);
+             losses.push_back(loss[0] / layout.replicas);
+           }
+           finish(engine.core(), losses);
+           return;
+         }
+         Stage stage(world, mail);
+         auto net = stage.MakeNet();
+         EngineCore core(Config(layout.zero, 2), *net, stage.Ranks());
+         core.LoadCheckpoint(dir);
+         for (int i = 0; i < steps; ++i) {
+           std::vector<double> loss = {stage.Train(core, *net, true)};
+           world.AllReduceSum(loss);
+           losses.push_back(loss[0] / (2 * layout.replicas));
+         }
+         finish(core, losses);
+       })) {
+    EXPECT_EQ(TextOf(error), "") << layout.Name();
+  }
+  result.state = whole.tensors();
+  return result;
+}
+
+TEST(EngineBatchTest, CheckpointsOfAnyLayoutLoadOnAnyOther) {
+  const std::vector<Layout> layouts = {{2, 2, 1}, {1, 1, 0}, {2, 1, 3}, {1, 2, 2},
+                                       {2, 2, 3}, {2, 2, 0}, {1, 2, 3}, {2, 1, 2}};
+  const TempDir reference;
+  const Trained wanted = RunLayout({1, 1, 0}, reference.path(), static_cast<int>(layouts.size()));
+  // Each goes on where the one before it has stopped.
+  const TempDir folder;
+  std::map<std::string, at::Tensor> before;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    if (i > 0) {
+      const Trained loaded = RunLayout(layouts[i], folder.path(), 0);
+      ASSERT_EQ(loaded.state.size(), before.size()) << layouts[i].Name();
+      for (const auto& [name, tensor] : before) {
+        EXPECT_TRUE(at::equal(loaded.state.at(name), tensor)) << layouts[i].Name() << ": " << name;
+      }
+    }
+    const Trained trained = RunLayout(layouts[i], folder.path(), 1);
+    ASSERT_EQ(trained.losses.size(), 1u);
+    EXPECT_NEAR(trained.losses[0], wanted.losses[i], 1e-6) << layouts[i].Name();
+    before = trained.state;
+  }
+  EXPECT_EQ(before.size(), wanted.state.size());
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,18 @@
+// Text for people: formatted, with units, and where it goes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dslaunch {
+
+// printf into a string of at most 1023 bytes.
+std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// "1.2 KiB", "474.7 MiB"
+std::string BytesText(int64_t bytes);
+
+// One line on stdout, flushed.
+void PrintLine(const std::string& line);
+
+}  // namespace dslaunch

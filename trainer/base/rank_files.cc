@@ -1,0 +1,29 @@
+#include "trainer/base/rank_files.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "proto/contract/run_files.h"
+#include "trainer/base/format.h"
+
+namespace dslaunch {
+
+std::string RankDir() {
+  const char* folder = std::getenv(kRankDirVariable);
+  return folder == nullptr ? "" : folder;
+}
+
+void WriteRankFile(const std::string& name, const std::string& text) {
+  const std::string file = RankDir() + "/" + name;
+  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  errno = 0;
+  stream << text << "\n";
+  stream.close();
+  if (stream) return;
+  PrintLine("the job's report will lack " + file +
+            ", which cannot be written: " + std::strerror(errno));
+}
+
+}  // namespace dslaunch

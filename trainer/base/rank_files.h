@@ -1,0 +1,15 @@
+// The folder in which a rank leaves files for the job's report (proto/contract/run_files.h).
+#pragma once
+
+#include <string>
+
+namespace dslaunch {
+
+// The folder that DSLAUNCH_RANK_DIR names; empty: nobody wants files.
+std::string RankDir();
+
+// Writes `text` into the file `name` of RankDir(). Where that does not work it says so: a report is
+// not worth the training.
+void WriteRankFile(const std::string& name, const std::string& text);
+
+}  // namespace dslaunch

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace dslaunch {
+
+enum class DeviceKind { kAuto, kCuda, kCpu };  // run.device
+
+}  // namespace dslaunch

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+
+struct ImageShape {
+  int64_t channels = 0, height = 0, width = 0;
+};
+
+// A data set's input_shape; kBadInput, naming the model type, where its samples are no images.
+inline ImageShape ToImageShape(const std::vector<int64_t>& input_shape,
+                               const std::string& model_type) {
+  if (input_shape.size() == 3) return {input_shape[0], input_shape[1], input_shape[2]};
+  throw TrainError(ExitCode::kBadInput,
+                   "model.type " + model_type +
+                       " takes images, and this data has none; use data of type idx or cifar");
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,202 @@
+#include "trainer/parallel/ddp/bucket_sync.h"
+
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "trainer/parallel/buckets.h"
+#include "trainer/parallel/same_model.h"
+
+namespace dslaunch {
+namespace {
+
+int64_t ElementSize(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
+
+}  // namespace
+
+BucketSync::BucketSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
+                       std::vector<at::Tensor> buffers, const GradSyncOptions& options)
+    : group_(group),
+      parameters_(std::move(parameters)),
+      buffers_(std::move(buffers)),
+      options_(options),
+      scale_(ScaleOf(options, group.world_size())),
+      exchange_(group),
+      arrivals_(parameters_, [this](size_t parameter) { Accumulate(parameter); }) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
+  BroadcastFromRank0(group_, tensors);
+  BroadcastFromRank0(group_, buffers_);
+
+  std::vector<size_t> backwards(parameters_.size());
+  std::iota(backwards.rbegin(), backwards.rend(), 0);
+  MakeBuckets(backwards);
+}
+
+void BucketSync::MakeBuckets(const std::vector<size_t>& order) {
+  buckets_.clear();
+  accumulators_.assign(parameters_.size(), {});
+  bucket_of_.assign(parameters_.size(), 0);
+  filled_.assign(parameters_.size(), false);
+
+  std::vector<int64_t> bytes;
+  for (const NamedTensor& parameter : parameters_) {
+    bytes.push_back(parameter.tensor.numel() * ElementSize(options_.communication_dtype));
+  }
+  for (const std::vector<size_t>& members : AssignBuckets(bytes, order, options_.bucket_bytes)) {
+    int64_t elements = 0;
+    for (const size_t i : members) elements += parameters_[i].tensor.numel();
+    Bucket bucket;
+    bucket.parameters = members.size();
+    bucket.sum = at::empty({elements}, at::TensorOptions(parameters_[members[0]].tensor.device())
+                                           .dtype(options_.accumulation_dtype));
+    int64_t start = 0;
+    for (const size_t i : members) {
+      const at::Tensor& parameter = parameters_[i].tensor;
+      accumulators_[i] = bucket.sum.narrow(0, start, parameter.numel()).view(parameter.sizes());
+      bucket_of_[i] = buckets_.size();
+      start += parameter.numel();
+    }
+    buckets_.push_back(std::move(bucket));
+  }
+}
+
+void BucketSync::Begin(bool sync) {
+  sync_ = sync;
+  last_ = false;
+  sent_ = 0;
+}
+
+void BucketSync::BeforeBackward(bool last) {
+  if (!last) return;
+  last_ = true;
+  arrivals_.ExpectOnce();
+  for (Bucket& bucket : buckets_) bucket.awaited = bucket.parameters;
+}
+
+void BucketSync::Accumulate(size_t parameter) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+  if (filled_[parameter]) {
+    accumulators_[parameter].add_(gradient);
+  } else {
+    accumulators_[parameter].copy_(gradient);
+    filled_[parameter] = true;
+  }
+  gradient.reset();
+  if (!last_) return;
+  --buckets_[bucket_of_[parameter]].awaited;
+  if (options_.overlap) SendComplete();
+}
+
+void BucketSync::AfterBackward() {
+  if (last_ && arrivals_.complete()) SendComplete();
+}
+
+void BucketSync::End() {
+  if (!sync_) return;
+  if (!last_) SendAll();
+  if (last_ && !arrivals_.complete()) return;  // Gradients() says so
+  AwaitAll();
+}
+
+// No backward pass was the last: what is there is all that comes.
+void BucketSync::SendAll() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!filled_[i]) accumulators_[i].zero_();
+  }
+  for (Bucket& bucket : buckets_) bucket.awaited = 0;
+  SendComplete();
+}
+
+void BucketSync::SendComplete() {
+  if (group_.world_size() == 1) return;
+  for (; sent_ < buckets_.size() && buckets_[sent_].awaited == 0; ++sent_) {
+    Send(buckets_[sent_], static_cast<int>(sent_));
+  }
+}
+
+void BucketSync::Send(Bucket& bucket, int channel) {
+  const int64_t elements = bucket.sum.numel();
+  const int64_t ranks = group_.world_size();
+  if (options_.communication_dtype == options_.accumulation_dtype) {
+    bucket.message = bucket.sum;
+    if (scale_.before != 1) bucket.message.mul_(scale_.before);
+    std::vector<at::Tensor> messages = {bucket.message};
+    bucket.work = group_.c10d_group()->allreduce(messages);
+    return;
+  }
+  const int64_t part = (elements + ranks - 1) / ranks;
+  bucket.message =
+      at::empty({ranks * part}, bucket.sum.options().dtype(options_.communication_dtype));
+  bucket.message.narrow(0, 0, elements).copy_(bucket.sum);
+  if (scale_.before != 1) bucket.message.mul_(scale_.before);
+  bucket.part = at::empty({part}, bucket.message.options());
+  bucket.exchange = exchange_.ReduceScatter(bucket.message, bucket.part, channel);
+}
+
+void BucketSync::AwaitAll() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < sent_; ++i) {
+    Bucket& bucket = buckets_[i];
+    if (bucket.work) continue;
+    bucket.exchange.Wait();
+    const int64_t part = bucket.part.numel();
+    bucket.message.narrow(0, part * group_.rank(), part).copy_(bucket.part);
+    bucket.part.reset();
+    bucket.exchange = exchange_.AllGather({bucket.message, static_cast<int>(i)});
+  }
+  for (size_t i = 0; i < sent_; ++i) {
+    Bucket& bucket = buckets_[i];
+    if (bucket.work) {
+      bucket.work->wait();
+      bucket.work.reset();
+    } else {
+      bucket.exchange.Wait();
+      bucket.sum.copy_(bucket.message.narrow(0, 0, bucket.sum.numel()));
+    }
+    bucket.message.reset();
+    if (scale_.after != 1) bucket.sum.mul_(scale_.after);
+  }
+}
+
+std::vector<at::Tensor> BucketSync::Gradients() {
+  std::vector<at::Tensor> gradients;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const bool there = last_ ? arrivals_.arrived(i) : filled_[i];
+    gradients.push_back(there ? accumulators_[i] : at::Tensor());
+  }
+  return gradients;
+}
+
+void BucketSync::Clear() {
+  filled_.assign(parameters_.size(), false);
+  last_ = false;
+  arrivals_.AllowAny();
+  if (!reordered_ && arrivals_.complete()) {
+    at::Tensor order = at::empty({static_cast<int64_t>(parameters_.size())}, at::kLong);
+    std::copy(arrivals_.order().begin(), arrivals_.order().end(), order.data_ptr<int64_t>());
+    group_.Broadcast(order, 0);
+    const int64_t* first = order.const_data_ptr<int64_t>();
+    MakeBuckets({first, first + order.numel()});
+    reordered_ = true;
+  }
+  BroadcastFromRank0(group_, buffers_);
+}
+
+int64_t BucketSync::gradient_bytes() const {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) bytes += static_cast<int64_t>(bucket.sum.nbytes());
+  return bytes;
+}
+
+int64_t BucketSync::bucket_bytes() const {
+  if (options_.communication_dtype == options_.accumulation_dtype || group_.world_size() == 1) {
+    return 0;
+  }
+  return gradient_bytes() / ElementSize(options_.accumulation_dtype) *
+         ElementSize(options_.communication_dtype);
+}
+
+}  // namespace dslaunch

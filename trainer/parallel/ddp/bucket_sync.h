@@ -1,0 +1,78 @@
+// Data parallel with gradients that accumulate in another dtype than the parameters have, or over
+// the backward passes of a batch.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "trainer/parallel/grad_sync.h"
+#include "trainer/parallel/gradient_arrivals.h"
+#include "trainer/parallel/gradient_scale.h"
+#include "trainer/parallel/shard_exchange.h"
+
+namespace dslaunch {
+
+// As soon as a backward pass has a parameter's gradient, it is added to that parameter's part of a
+// bucket and freed. In the last backward pass a bucket that has all its gradients is cast to
+// communication_dtype and sent on its way to be added up over the ranks, while the backward pass
+// goes on. In End whatever has not been sent follows, and all sums are awaited and written back.
+// Buckets are sent in the same order on all ranks, whatever the order in which they become
+// complete: that is how the ranks' messages find each other.
+//
+// Buckets follow the parameters' order backwards, and from the second step on the order in which
+// rank 0 got the gradients of the first step's last backward pass.
+class BucketSync : public GradSync {
+ public:
+  BucketSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
+             std::vector<at::Tensor> buffers, const GradSyncOptions& options);
+
+  void Begin(bool sync) override;
+  void BeforeBackward(bool last) override;
+  void AfterBackward() override;
+  void End() override;
+  std::vector<at::Tensor> Gradients() override;
+  void Clear() override;
+  int64_t gradient_bytes() const override;
+  int64_t bucket_bytes() const override;
+
+ private:
+  struct Bucket {
+    size_t parameters = 0;
+    at::Tensor sum;      // flat, accumulation_dtype: over micro-batches, then over ranks
+    size_t awaited = 0;  // gradients of the last backward pass that are not there yet
+    // On its way in communication_dtype: `sum` itself where dtypes are equal; else padded so that
+    // it falls into equal parts, one for each rank, which adds that part up in fp32. (An all-reduce
+    // in 16 bit would round with each addend.)
+    at::Tensor message;
+    at::Tensor part;
+    c10::intrusive_ptr<c10d::Work> work;
+    PendingExchange exchange;
+  };
+
+  void MakeBuckets(const std::vector<size_t>& order);  // frees what accumulated
+  void Accumulate(size_t parameter);                   // the hook
+  void SendAll();
+  void SendComplete();
+  void Send(Bucket& bucket, int channel);
+  void AwaitAll();
+
+  const ProcessGroup& group_;
+  const std::vector<NamedTensor> parameters_;
+  const std::vector<at::Tensor> buffers_;
+  const GradSyncOptions options_;
+  const GradientScale scale_;
+  const ShardExchange exchange_;
+
+  std::vector<Bucket> buckets_;  // in the order in which they are sent
+  // Of each parameter: its part of a bucket, that bucket, and whether it holds anything yet.
+  std::vector<at::Tensor> accumulators_;
+  std::vector<size_t> bucket_of_;
+  std::vector<bool> filled_;
+
+  bool sync_ = false;  // this pass
+  bool last_ = false;  // the last backward pass has begun
+  size_t sent_ = 0;    // buckets
+  bool reordered_ = false;
+  GradientArrivals arrivals_;  // last: its hooks use the rest
+};
+
+}  // namespace dslaunch

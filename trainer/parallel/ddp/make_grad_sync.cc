@@ -1,0 +1,29 @@
+#include "trainer/parallel/ddp/make_grad_sync.h"
+
+#include <algorithm>
+
+#include "trainer/parallel/ddp/bucket_sync.h"
+#include "trainer/parallel/ddp/reducer_sync.h"
+#include "trainer/parallel/same_model.h"
+
+namespace dslaunch {
+
+std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
+                                       std::vector<NamedTensor> parameters,
+                                       std::vector<at::Tensor> buffers,
+                                       const GradSyncOptions& options) {
+  CheckSameModel(group, parameters, buffers, /*may_be_empty=*/options.batches);
+  GradSyncOptions chosen = options;
+  // Nothing travels in a world of one, so nothing is to be rounded for it.
+  if (group.world_size() == 1) chosen.communication_dtype = chosen.accumulation_dtype;
+  const bool in_parameter_dtype =
+      std::ranges::all_of(parameters, [&](const NamedTensor& parameter) {
+        return parameter.tensor.scalar_type() == options.accumulation_dtype;
+      });
+  if (in_parameter_dtype && !options.batches) {
+    return std::make_unique<ReducerSync>(group, std::move(parameters), std::move(buffers), chosen);
+  }
+  return std::make_unique<BucketSync>(group, std::move(parameters), std::move(buffers), chosen);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,145 @@
+#include "trainer/parallel/ddp/reducer_sync.h"
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include "trainer/parallel/gradient_scale.h"
+#include "trainer/parallel/same_model.h"
+
+namespace dslaunch {
+namespace {
+
+// Of a bucket over shared memory, where a message costs little: the more there are, the more of
+// them are done before the backward pass ends.
+constexpr int64_t kSharedBucketBytes = 2 << 20;
+
+// One bucket of the reducer: scaled, added up over the ranks in the dtype of communication, scaled.
+class ScaledSum : public c10d::CommHookInterface {
+ public:
+  ScaledSum(c10::intrusive_ptr<c10d::ProcessGroup> group, at::ScalarType dtype, GradientScale scale)
+      : group_(std::move(group)), dtype_(dtype), scale_(scale) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    std::vector<at::Tensor> messages = {bucket.getBuffer().to(dtype_)};
+    if (scale_.before != 1) messages[0].mul_(scale_.before);
+    works_.push_back(group_->allreduce(messages));
+    return works_.back()->getFuture();
+  }
+
+  // In the thread of the backward pass, once the sum is there, in the order of the buckets. The
+  // reducer copies the result into its bucket where that is another tensor.
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    // A backend may end a work, and with it the event of a profiler, only after its future.
+    works_.front()->wait();
+    works_.pop_front();
+    at::Tensor sum = c10d::detail::parseCppCommHookResult(result);
+    if (scale_.after != 1) sum.mul_(scale_.after);
+    return sum;
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  at::ScalarType dtype_;
+  GradientScale scale_;
+  std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // whose results were not taken yet
+};
+
+}  // namespace
+
+// What torch.nn.parallel.DistributedDataParallel does around the reducer, in the same order.
+ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
+                         std::vector<at::Tensor> buffers, const GradSyncOptions& options)
+    : group_(group),
+      parameters_(std::move(parameters)),
+      buffers_(std::move(buffers)),
+      options_(options),
+      arrivals_(parameters_, [](size_t) {}) {
+  std::vector<at::Tensor> tensors;
+  std::unordered_map<size_t, std::string> names;
+  for (const NamedTensor& parameter : parameters_) {
+    names.emplace(tensors.size(), parameter.name);
+    tensors.push_back(parameter.tensor);
+  }
+  BroadcastFromRank0(group_, tensors);
+  BroadcastFromRank0(group_, buffers_);
+
+  // One bucket at first: the reducer sees in the first backward pass in which order gradients
+  // come, and then makes its real buckets, a small one first so that communication starts early.
+  // It counts in the parameters' dtype.
+  int64_t bucket_bytes = std::numeric_limits<int64_t>::max();
+  if (options_.overlap) {
+    const int64_t message_bytes = group_.shares_memory()
+                                      ? std::min(options_.bucket_bytes, kSharedBucketBytes)
+                                      : options_.bucket_bytes;
+    bucket_bytes = message_bytes *
+                   static_cast<int64_t>(c10::elementSize(options_.accumulation_dtype)) /
+                   static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
+  }
+  const int64_t first_bucket_bytes =
+      options_.overlap ? std::min<int64_t>(bucket_bytes, c10d::kDefaultFirstBucketBytes)
+                       : bucket_bytes;
+  const std::vector<bool> expect_sparse(tensors.size(), false);
+  auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
+      tensors, {std::numeric_limits<size_t>::max()}, expect_sparse);
+  std::reverse(buckets.begin(), buckets.end());
+  reducer_ = std::make_unique<c10d::Reducer>(
+      std::move(tensors), std::move(buckets), group_.c10d_group(), expect_sparse, bucket_bytes,
+      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/true, std::move(names),
+      first_bucket_bytes, /*skip_all_reduce_unused_params=*/false,
+      /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<int64_t>());
+  reducer_->register_comm_hook(std::make_unique<ScaledSum>(
+      group_.c10d_group(), options_.communication_dtype, ScaleOf(options_, group_.world_size())));
+}
+
+void ReducerSync::Begin(bool sync) {
+  if (sync) reducer_->prepare_for_forward();
+  reducer_->rebuild_buckets();
+}
+
+void ReducerSync::BeforeBackward(bool last) {
+  if (!last) {
+    accumulates_ = true;
+    return;
+  }
+  arrivals_.ExpectOnce();
+  // Left out, backward would raise no error and each rank would train apart.
+  reducer_->prepare_for_backward({});
+}
+
+std::vector<at::Tensor> ReducerSync::Gradients() {
+  std::vector<at::Tensor> gradients;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    gradients.push_back(arrivals_.arrived(i) ? parameters_[i].tensor.grad() : at::Tensor());
+  }
+  return gradients;
+}
+
+void ReducerSync::Clear() {
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  arrivals_.AllowAny();
+  BroadcastFromRank0(group_, buffers_);
+}
+
+int64_t ReducerSync::gradient_bytes() const {
+  int64_t elements = 0;
+  for (const NamedTensor& parameter : parameters_) elements += parameter.tensor.numel();
+  return elements * static_cast<int64_t>(c10::elementSize(options_.accumulation_dtype));
+}
+
+int64_t ReducerSync::bucket_bytes() const {
+  const auto size = [](at::ScalarType dtype) {
+    return static_cast<int64_t>(c10::elementSize(dtype));
+  };
+  // Gradients are views of the reducer's buckets from their first exchange on; what accumulates
+  // before that lies beside them.
+  int64_t bytes = accumulates_ ? gradient_bytes() : 0;
+  if (options_.communication_dtype != options_.accumulation_dtype) {
+    bytes +=
+        gradient_bytes() / size(options_.accumulation_dtype) * size(options_.communication_dtype);
+  }
+  return bytes;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,38 @@
+// Data parallel on c10d::Reducer, which PyTorch's DistributedDataParallel stands on.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "trainer/parallel/grad_sync.h"
+#include "trainer/parallel/gradient_arrivals.h"
+
+namespace dslaunch {
+
+// Gradients accumulate in each parameter's .grad(), which after a synchronised pass is a view of
+// the reducer's bucket. All parameters are of one dtype, which is accumulation_dtype. Not for
+// batches.
+class ReducerSync : public GradSync {
+ public:
+  ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
+              std::vector<at::Tensor> buffers, const GradSyncOptions& options);
+
+  void Begin(bool sync) override;
+  void BeforeBackward(bool last) override;
+  void AfterBackward() override {}  // the backward pass has waited for the sums
+  void End() override {}
+  std::vector<at::Tensor> Gradients() override;
+  void Clear() override;
+  int64_t gradient_bytes() const override;
+  int64_t bucket_bytes() const override;
+
+ private:
+  const ProcessGroup& group_;
+  const std::vector<NamedTensor> parameters_;
+  const std::vector<at::Tensor> buffers_;
+  const GradSyncOptions options_;
+  GradientArrivals arrivals_;
+  std::unique_ptr<c10d::Reducer> reducer_;
+  bool accumulates_ = false;  // over more than one micro-batch
+};
+
+}  // namespace dslaunch

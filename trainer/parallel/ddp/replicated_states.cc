@@ -1,0 +1,66 @@
+#include "trainer/parallel/ddp/replicated_states.h"
+
+#include "trainer/parallel/ddp/make_grad_sync.h"
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/sync_options.h"
+
+namespace dslaunch {
+namespace {
+
+GradSyncOptions OptionsFor(const EngineConfig& config, Passes passes) {
+  GradSyncOptions options = SyncOptions(config);
+  options.batches = passes == Passes::kBatches;
+  return options;
+}
+
+}  // namespace
+
+ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module& module,
+                                   const EngineRanks& ranks, Passes passes)
+    : module_(module),
+      group_(*ranks.replicas),
+      grad_sync_(MakeGradSync(group_, TrainableParameters(module), module.buffers(),
+                              OptionsFor(config, passes))),
+      masters_(TrainableParameters(module), config.precision.master_weights) {
+  for (size_t i = 0; i < masters_.weights().size(); ++i) {
+    parts_.push_back({i, masters_.weights()[i].tensor, 0});
+  }
+}
+
+void ReplicatedStates::Begin(Pass pass) {
+  trains_ = pass != Pass::kInference;
+  if (trains_) grad_sync_->Begin(pass == Pass::kSync);
+}
+
+void ReplicatedStates::End() {
+  if (trains_) grad_sync_->End();
+}
+
+void ReplicatedStates::Release(const std::vector<at::Tensor>& parameters,
+                               std::optional<int> modifier_rank) {
+  if (!modifier_rank) return;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor parameter : parameters) group_.Broadcast(parameter, *modifier_rank);
+  masters_.CopyFromModel();
+}
+
+MemoryUse ReplicatedStates::memory() const {
+  MemoryUse use;
+  use.parameters = Bytes(Unique(module_.named_parameters()));
+  use.gradients = grad_sync_->gradient_bytes();
+  use.buckets = grad_sync_->bucket_bytes();
+  use.optimizer = masters_.bytes();
+  return use;
+}
+
+std::vector<TensorPart> ReplicatedStates::Frozen() const {
+  std::vector<TensorPart> frozen;
+  for (const NamedTensor& item : Unique(module_.named_parameters())) {
+    if (item.tensor.requires_grad()) continue;
+    frozen.push_back(
+        {.name = item.name, .tensor = item.tensor, .shape = item.tensor.sizes().vec()});
+  }
+  return frozen;
+}
+
+}  // namespace dslaunch

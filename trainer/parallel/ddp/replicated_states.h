@@ -1,0 +1,43 @@
+// ZeRO stage 0: every rank holds all of the model's states.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/parallel/grad_sync.h"
+#include "trainer/parallel/master_weights.h"
+#include "trainer/parallel/model_states.h"
+
+namespace dslaunch {
+
+class ReplicatedStates : public ModelStates {
+ public:
+  ReplicatedStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+                   Passes passes);
+
+  void Begin(Pass pass) override;
+  void BeforeBackward(bool last) override { grad_sync_->BeforeBackward(last); }
+  void AfterBackward() override { grad_sync_->AfterBackward(); }
+  void End() override;
+  const std::vector<WeightPart>& parts() const override { return parts_; }
+  bool sharded() const override { return false; }
+  std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }
+  void Publish() override { masters_.CopyToModel(); }
+  void Clear() override { grad_sync_->Clear(); }
+  void Gather(const std::vector<at::Tensor>&) override {}
+  void Release(const std::vector<at::Tensor>& parameters,
+               std::optional<int> modifier_rank) override;
+  MemoryUse memory() const override;
+  int64_t live_bucket_bytes() const override { return grad_sync_->bucket_bytes(); }
+  std::vector<TensorPart> Frozen() const override;
+
+ private:
+  torch::nn::Module& module_;
+  const ProcessGroup& group_;
+  std::unique_ptr<GradSync> grad_sync_;  // makes all ranks' parameters the same
+  bool trains_ = false;                  // this pass
+  MasterWeights masters_;                // hence after it
+  std::vector<WeightPart> parts_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,65 @@
+// The one seam through which gradients of the ranks become one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/process_group.h"
+
+namespace dslaunch {
+
+struct GradSyncOptions {
+  // Gradients add up over micro-batches in this dtype, and are handed over in it.
+  at::ScalarType accumulation_dtype = at::kFloat;
+  at::ScalarType communication_dtype = at::kFloat;
+  bool prescale = false;  // as in CommunicationConfig
+  double predivide_factor = 1.0;
+  bool sum = false;
+  // Without, no message leaves before the last gradient of a backward pass is there.
+  bool overlap = true;
+  int64_t bucket_bytes = 25 << 20;  // of one message between the ranks, about
+  // From Begin to End there may be any number of backward passes, and gradients that come without
+  // one; else there is one, which is the last exactly where it is to be synchronised.
+  bool batches = false;
+};
+
+// Calls of one pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
+// backward passes; End. With `sync`, Gradients() are those of all ranks together after End;
+// without, they stay local and accumulate. Every rank must pass the same `sync`, and call Clear
+// after it.
+//
+// After construction and after each Clear all ranks hold rank 0's buffers (running means of a batch
+// norm), after construction also its parameters. PyTorch does the same before the next forward
+// pass; here an evaluation, or a comparison of the ranks, sees it too.
+//
+// A parameter that got no gradient on this rank in the last backward pass is undefined in
+// Gradients(): the gradients of the others may then still be this rank's own, and the other ranks
+// wait for it, until this rank ends or kCollectiveTimeout has passed.
+// Two gradients of one parameter in the last backward pass, or one after it, throw TrainError out
+// of that pass. One thread.
+class GradSync {
+ public:
+  virtual ~GradSync() = default;
+  virtual void Begin(bool sync) = 0;
+  // `last`, with `sync`: nothing is added to gradients after this backward pass. They travel while
+  // it goes on. Without such a one they travel in End.
+  virtual void BeforeBackward(bool last) = 0;
+  virtual void AfterBackward() = 0;
+  virtual void End() = 0;  // waits for what travels
+
+  // After a pass with `sync`: of each parameter, in the order they were given, in
+  // accumulation_dtype. Undefined for a parameter that got none in the last backward pass, even
+  // where it did in an earlier one, or where none was the last, in all of them. They may be changed
+  // in place until Clear.
+  virtual std::vector<at::Tensor> Gradients() = 0;
+  virtual void Clear() = 0;  // the step is over, on all ranks
+
+  // What accumulated gradients take at their largest, and what they travel in beside that.
+  virtual int64_t gradient_bytes() const = 0;
+  virtual int64_t bucket_bytes() const = 0;
+};
+
+}  // namespace dslaunch

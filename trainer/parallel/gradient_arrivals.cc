@@ -1,0 +1,64 @@
+#include "trainer/parallel/gradient_arrivals.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+class Hook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
+  // Autograd also comes without a gradient, where an operation had none for the parameter.
+  void operator()(const torch::autograd::Variable& parameter) override {
+    if (parameter.grad().defined()) call_();
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+}  // namespace
+
+GradientArrivals::GradientArrivals(std::vector<NamedTensor> parameters,
+                                   std::function<void(size_t)> arrived)
+    : parameters_(std::move(parameters)),
+      on_arrival_(std::move(arrived)),
+      arrived_(parameters_.size()) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    torch::autograd::impl::set_post_acc_grad_hooks(
+        parameters_[i].tensor, std::make_unique<Hook>([this, i] { Arrive(i); }));
+  }
+}
+
+GradientArrivals::~GradientArrivals() {
+  for (const NamedTensor& parameter : parameters_) {
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter.tensor, nullptr);
+  }
+}
+
+void GradientArrivals::ExpectOnce() {
+  once_ = true;
+  arrived_.assign(parameters_.size(), false);
+  order_.clear();
+}
+
+void GradientArrivals::AllowAny() { once_ = false; }
+
+void GradientArrivals::Arrive(size_t parameter) {
+  if (once_) {
+    if (arrived_[parameter]) {
+      throw TrainError(ExitCode::kBadInput,
+                       "the parameter " + parameters_[parameter].name +
+                           " got a second gradient after the ranks had exchanged the first; call "
+                           "Backward once for each Forward, and Step after it");
+    }
+    arrived_[parameter] = true;
+    order_.push_back(parameter);
+  }
+  on_arrival_(parameter);
+}
+
+}  // namespace dslaunch

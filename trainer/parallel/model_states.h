@@ -1,0 +1,85 @@
+// What a rank holds of the model's states (parameters, gradients and what the optimizer keeps: ZeRO
+// paper, section 3), and how the ranks' parts become one step. The engine sees nothing of ZeRO but
+// this.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dslaunch/engine.h"
+#include "dslaunch/named_tensor.h"
+#include "dslaunch/process_group.h"
+#include "dslaunch/tensor_part.h"
+#include "trainer/config/engine_config.h"
+#include "trainer/optim/optimizer.h"
+#include "trainer/parallel/engine_ranks.h"
+
+namespace dslaunch {
+
+// What happens between Begin and End.
+enum class Pass {
+  kInference,   // no backward pass
+  kAccumulate,  // gradients are to be added to those that are there
+  kSync,        // as kAccumulate, and after End they are all ranks' together
+};
+
+// How Begin and End are used.
+enum class Passes {
+  kMicroBatches,  // around a forward pass and its backward pass, which is `last` in kSync
+  kBatches,       // around any number of both in any order, none of which need be `last`
+};
+
+// Calls of a pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
+// backward passes; End. A Begin gives up what is still open. With Passes::kBatches gradients may
+// also come outside of backward passes, by the parameters' post-accumulate hooks. All ranks that
+// hold the same parameters must make the same calls. One thread.
+class ModelStates {
+ public:
+  virtual ~ModelStates() = default;
+
+  virtual void Begin(Pass pass) = 0;
+  // `last`, in kSync: only this backward pass still adds to gradients. They travel as they come,
+  // while it goes on; without such a one, in End.
+  virtual void BeforeBackward(bool last) = 0;
+  virtual void AfterBackward() = 0;
+  virtual void End() = 0;  // waits for what travels
+
+  // Fixed for the life of this. Together the ranks' parts hold every parameter; where they are
+  // sharded each element once, else all of them on every rank.
+  virtual const std::vector<WeightPart>& parts() const = 0;
+  virtual bool sharded() const = 0;
+
+  // After kSync: the gradient of each of parts(), in the dtype that gradients
+  // accumulate in, averaged or added up over the ranks as the configuration says. They may be
+  // changed in place until Clear. Undefined for a parameter that got none on this rank.
+  virtual std::vector<at::Tensor> Gradients() = 0;
+  // Makes the model's parameters follow the weights of parts(). Collective where they are sharded.
+  virtual void Publish() = 0;
+  virtual void Clear() = 0;  // the step is over, on all ranks
+
+  // What GatheredParameters does.
+  virtual void Gather(const std::vector<at::Tensor>& parameters) = 0;
+  virtual void Release(const std::vector<at::Tensor>& parameters,
+                       std::optional<int> modifier_rank) = 0;
+
+  // Of live tensors, without the optimizer's state and the model's buffers.
+  virtual MemoryUse memory() const = 0;
+  virtual int64_t live_bucket_bytes() const = 0;  // of its buckets, what there is now
+  // Parameters that are not trained, as this rank holds them. With the weights of parts() these are
+  // the whole model but for its buffers.
+  virtual std::vector<TensorPart> Frozen() const = 0;
+};
+
+// Casts the parameters and buffers of `module` as the configuration says, and gives those that
+// `deferred` has recorded their values; the others become rank 0's on all of ranks.replicas.
+// Parameters of parts() are counted among those that are trained, in the module's order. Those of
+// ranks.tied are cut into the same parts on all stages. Throws TrainError on all of ranks.replicas
+// where their models differ; with Passes::kMicroBatches also where nothing is trained.
+std::unique_ptr<ModelStates> MakeModelStates(const EngineConfig& config, torch::nn::Module& module,
+                                             const EngineRanks& ranks, Passes passes,
+                                             InitRecording* deferred);
+
+}  // namespace dslaunch

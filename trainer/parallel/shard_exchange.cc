@@ -1,0 +1,117 @@
+#include "trainer/parallel/shard_exchange.h"
+
+#include <ATen/ATen.h>
+
+#include <string>
+
+#include "trainer/comm/backend/combine.h"
+#include "trainer/comm/lockstep.h"
+#include "trainer/comm/with_context.h"
+
+namespace dslaunch {
+void PendingExchange::Wait() {
+  for (size_t i = 0; i < work_.size(); ++i) {
+    WithContext(peers_.empty() ? "waiting for the other ranks"
+                               : "waiting for rank " + std::to_string(peers_[i]),
+                [&] { lockstep_->Wait(exchange_, work_[i]); });
+  }
+  if (sum_.defined()) {
+    const at::NoGradGuard no_grad;
+    AddUp(parts_, sum_);
+  }
+  *this = {};
+}
+
+PendingExchange ShardExchange::AllGather(Gathered gathered) const {
+  return std::move(AllGather(std::vector<Gathered>{std::move(gathered)})[0]);
+}
+
+std::vector<PendingExchange> ShardExchange::AllGather(std::vector<Gathered> gathered) const {
+  const at::NoGradGuard no_grad;
+  std::vector<PendingExchange> exchanges(gathered.size());
+  const auto part = [&](size_t i, int rank) {
+    const int64_t n = gathered[i].flat.numel() / world_size();
+    return gathered[i].flat.narrow(0, n * rank, n);
+  };
+  if (!gathered.empty() && !gathered[0].flat.is_cpu()) {
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      at::Tensor own = part(i, rank());
+      BeginCollective(gathered[i].what, exchanges[i]);
+      exchanges[i].work_.push_back(group_.c10d_group()->_allgather_base(gathered[i].flat, own));
+      exchanges[i].held_ = {gathered[i].flat};
+    }
+    return exchanges;
+  }
+  for (size_t i = 0; i < gathered.size(); ++i) {
+    Offer([&](int) { return part(i, rank()); }, gathered[i].channel, gathered[i].what,
+          exchanges[i]);
+  }
+  for (size_t i = 0; i < gathered.size(); ++i) {
+    Ask([&](int peer) { return part(i, peer); }, gathered[i].channel, exchanges[i]);
+  }
+  return exchanges;
+}
+
+PendingExchange ShardExchange::ReduceScatter(const at::Tensor& message, const at::Tensor& sum,
+                                             int channel, const std::string& what) const {
+  const at::NoGradGuard no_grad;
+  PendingExchange exchange;
+  if (!message.is_cpu()) {
+    at::Tensor from = message, to = at::empty_like(message);
+    std::vector<int64_t> equal_parts;
+    BeginCollective(what, exchange);
+    exchange.work_.push_back(
+        group_.c10d_group()->alltoall_base(to, from, equal_parts, equal_parts));
+    exchange.held_ = {from};
+    exchange.parts_ = to.chunk(world_size());
+    exchange.sum_ = sum;
+    return exchange;
+  }
+  const std::vector<at::Tensor> sent = message.chunk(world_size());
+  const at::Tensor received = at::empty({world_size() - 1, sum.numel()}, message.options());
+  for (int64_t i = 0; i < world_size(); ++i) {
+    exchange.parts_.push_back(i == rank() ? sent[static_cast<size_t>(i)]
+                                          : received[i < rank() ? i : i - 1]);
+  }
+  exchange.sum_ = sum;
+  Offer([&](int peer) { return sent[static_cast<size_t>(peer)]; }, channel, what, exchange);
+  Ask([&](int peer) { return exchange.parts_[static_cast<size_t>(peer)]; }, channel, exchange);
+  return exchange;
+}
+
+// Each rank begins with another peer. ProcessGroup's own messages have tag 0.
+template <class Begin>
+void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& part,
+                                  PendingExchange& exchange, Begin begin) const {
+  for (int step = 1; step < world_size(); ++step) {
+    const int peer = (rank() + step) % world_size();
+    const size_t job_rank = group_.job_ranks()[static_cast<size_t>(peer)];
+    std::vector<at::Tensor> tensors = {part(peer)};
+    exchange.work_.push_back(WithContext("waiting for rank " + std::to_string(job_rank),
+                                         [&] { return begin(tensors, peer); }));
+    exchange.peers_.push_back(job_rank);
+    exchange.held_.push_back(tensors[0]);
+  }
+}
+
+void ShardExchange::BeginCollective(const std::string& what, PendingExchange& exchange) const {
+  exchange.lockstep_ = &group_.lockstep();
+  exchange.exchange_ = group_.lockstep().Begin(what);
+}
+
+void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,
+                          const std::string& what, PendingExchange& exchange) const {
+  BeginCollective(what, exchange);
+  BeginWithEach(part, exchange, [&](std::vector<at::Tensor>& from, int peer) {
+    return group_.c10d_group()->send(from, peer, channel + 1);
+  });
+}
+
+void ShardExchange::Ask(const std::function<at::Tensor(int peer)>& part, int channel,
+                        PendingExchange& exchange) const {
+  BeginWithEach(part, exchange, [&](std::vector<at::Tensor>& to, int peer) {
+    return group_.c10d_group()->recv(to, peer, channel + 1);
+  });
+}
+
+}  // namespace dslaunch

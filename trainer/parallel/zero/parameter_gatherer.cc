@@ -1,0 +1,524 @@
+#include "trainer/parallel/zero/parameter_gatherer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ScopeExit.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <limits>
+#include <utility>
+
+#include "trainer/base/train_error.h"
+#include "trainer/comm/with_context.h"
+#include "trainer/parallel/zero/use_order.h"
+
+namespace dslaunch {
+namespace {
+
+// PyTorch keeps this key for modes of others, and uses it nowhere. It comes before autograd and
+// autocast.
+constexpr c10::DispatchKey kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+// Gatherers in this thread.
+thread_local int gatherers = 0;
+
+// This thread is in a kernel of autocast.
+thread_local bool in_autocast = false;
+
+// Both marks a storage and frees nothing: memory belongs to the unit.
+void KeepMemory(void*) {}
+
+class Gatherer;
+
+struct UnitState {
+  Gatherer* owner = nullptr;
+  size_t index = 0;
+  int channel = 0;
+  std::string name;
+  at::Tensor flat;   // with a version of its own: gathering changes no value that autograd knows
+  at::Tensor shard;  // cast on its way into `flat` where dtypes differ
+  UnitState* cast = nullptr;  // the same unit in autocast's dtype, once that was asked for
+  c10::DataPtr memory;
+  bool live = false;         // has memory
+  PendingExchange arriving;  // into it
+  bool ahead = false;        // live, but not used yet
+  int held = 0;              // by Gather
+  int pinned = 0;            // by operations
+  uint64_t last_use = 0;
+
+  c10::StorageImpl& storage() const {
+    return *flat.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  }
+};
+
+class Gatherer {
+ public:
+  Gatherer(const ShardExchange& exchange, int first_channel,
+           std::vector<ParameterGatherer::Unit> units, const GatherLimits& limits)
+      : exchange_(exchange),
+        limits_(limits),
+        reuse_distance_(limits.overlap
+                            ? std::max(limits.max_reuse_distance, limits.prefetch_bucket_size)
+                            : limits.max_reuse_distance),
+        orders_{UseOrder(Elements(units)), UseOrder(Elements(units))} {
+    for (size_t i = 0; i < units.size(); ++i) {
+      UnitState& unit = units_.emplace_back();
+      unit.owner = this;
+      unit.index = i;
+      unit.channel = first_channel + static_cast<int>(i);
+      unit.name = std::move(units[i].name);
+      unit.flat = units[i].flat.variable_data();
+      unit.shard = std::move(units[i].shard);
+      TORCH_CHECK(unit.flat.is_contiguous() && unit.flat.storage_offset() == 0 &&
+                      unit.flat.numel() == exchange.world_size() * unit.shard.numel(),
+                  "the unit ", unit.name, " is not a flat tensor of one shard for each rank");
+      SetMemory(unit, {});
+    }
+    if (gatherers++ == 0) c10::impl::tls_set_dispatch_key_included(kMode, true);
+  }
+
+  ~Gatherer() {
+    if (--gatherers == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
+    for (UnitState& unit : units_) {
+      unit.arriving = {};  // before its memory
+      unit.storage().set_data_ptr_noswap({nullptr, unit.flat.device()});
+      unit.storage().set_nbytes(0);
+    }
+    RestoreAutocastCache();
+  }
+
+  void Begin(bool trains) {
+    End();
+    const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+    open_ = true;
+    order_ = &orders_[trains ? 1 : 0];
+    order_->Begin();
+    scanned_ = 0;
+    counts_ = {};
+    counts_.peak_live_elements = live_elements_;
+    autocast_cached_ = at::autocast::is_autocast_cache_enabled();
+    at::autocast::set_autocast_cache_enabled(false);
+    Prefetch();
+  }
+
+  void End() {
+    if (!open_) return;
+    const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+    open_ = false;
+    order_->End();
+    RestoreAutocastCache();
+    for (UnitState& unit : units_) {
+      if (unit.live && unit.held == 0) Free(unit);
+    }
+  }
+
+  void Gather(const std::vector<size_t>& units) {
+    const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+    for (const size_t index : units) {
+      UnitState& unit = units_.at(index);
+      ++unit.held;
+      if (!unit.live) Start(unit);
+    }
+    for (const size_t index : units) Await(units_[index]);
+  }
+
+  void Release(const std::vector<size_t>& units, bool keep) {
+    const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+    const at::NoGradGuard no_grad;
+    for (const size_t index : units) {
+      UnitState& unit = units_.at(index);
+      TORCH_CHECK(unit.held > 0, "the unit ", unit.name, " is not held");
+      if (keep) {
+        unit.shard.copy_(OwnPart(unit));
+        if (unit.cast != nullptr && unit.cast->live) Free(*unit.cast);
+      }
+      if (--unit.held == 0) Free(unit);
+    }
+  }
+
+  // For an operation: until Done the unit is there.
+  void Use(UnitState& unit, const c10::OperatorHandle& op, bool writes) {
+    if (unit.held == 0) Check(unit, op, writes);
+    if (open_) order_->Use(unit.index);
+    unit.last_use = ++clock_;
+    if (!unit.live) {
+      MakeRoom(unit.flat.numel(), /*place=*/-1);
+      Start(unit);
+    }
+    Await(unit);
+    if (unit.ahead) {
+      unit.ahead = false;
+      ahead_elements_ -= unit.flat.numel();
+    }
+    ++unit.pinned;
+    if (open_) Prefetch();
+  }
+
+  void Done(UnitState& unit) noexcept {
+    --unit.pinned;
+    if (!open_ || unit.pinned > 0 || unit.held > 0 || !order_->followed()) return;
+    if (order_->ElementsUntilNextUse(unit.index) > reuse_distance_) Free(unit);
+  }
+
+  // The unit in another dtype, as a unit of its own, whose values come from the shard too. Null
+  // where they may not: there is another such dtype, or somebody may have written to the whole.
+  UnitState* CastOf(UnitState& unit, at::ScalarType dtype) {
+    if (!open_ || unit.held > 0) return nullptr;
+    if (unit.cast == nullptr) {
+      UnitState& cast = units_.emplace_back();
+      cast.owner = this;
+      cast.index = units_.size() - 1;
+      cast.channel = unit.channel;
+      cast.name = unit.name;
+      cast.flat = ParameterGatherer::MakeFlat(unit.flat.numel(), unit.flat.options().dtype(dtype));
+      cast.shard = unit.shard;
+      SetMemory(cast, {});
+      for (UseOrder& order : orders_) order.AddUnit(cast.flat.numel());
+      unit.cast = &cast;
+    }
+    return unit.cast->flat.scalar_type() == dtype ? unit.cast : nullptr;
+  }
+
+  int64_t live_elements() const { return live_elements_; }
+  const GatherCounts& counts() const { return counts_; }
+
+ private:
+  static std::vector<int64_t> Elements(const std::vector<ParameterGatherer::Unit>& units) {
+    std::vector<int64_t> elements;
+    for (const auto& unit : units) elements.push_back(unit.flat.numel());
+    return elements;
+  }
+
+  static void SetMemory(UnitState& unit, c10::DataPtr memory) {
+    c10::StorageImpl& storage = unit.storage();
+    unit.live = memory.get() != nullptr;
+    storage.set_data_ptr_noswap({memory.get(), &unit, &KeepMemory, unit.flat.device()});
+    // Without bytes, views and kernels throw where they would read from a null pointer.
+    storage.set_nbytes(unit.live ? unit.flat.nbytes() : 0);
+    unit.memory = std::move(memory);
+  }
+
+  void RestoreAutocastCache() {
+    if (!autocast_cached_) return;
+    at::autocast::set_autocast_cache_enabled(true);
+    autocast_cached_ = false;
+  }
+
+  void Check(const UnitState& unit, const c10::OperatorHandle& op, bool writes) const {
+    if (open_ && !writes) return;
+    const std::string what = op.operator_name().name + (writes ? " writes to" : " reads") +
+                             " parameters of " + unit.name;
+    throw TrainError(
+        ExitCode::kBadInput,
+        open_ ? what +
+                    " during a pass, of which ZeRO stage 3 keeps nothing: change parameters "
+                    "between steps, while a dslaunch::GatheredParameters holds them"
+              : what +
+                    ", but ZeRO stage 3 has them whole only during the engine's forward and "
+                    "backward passes: run the model through engine.Forward, or make a "
+                    "dslaunch::GatheredParameters of them first, on all ranks");
+  }
+
+  at::Tensor OwnPart(const UnitState& unit) const {
+    const int64_t n = unit.shard.numel();
+    return unit.flat.narrow(0, exchange_.rank() * n, n);
+  }
+
+  void Start(UnitState& unit) {
+    const at::NoGradGuard no_grad;
+    SetMemory(unit, c10::GetAllocator(unit.flat.device().type())->allocate(unit.flat.nbytes()));
+    live_elements_ += unit.flat.numel();
+    ++counts_.units;
+    counts_.bytes += static_cast<int64_t>(unit.flat.nbytes());
+    counts_.peak_live_elements = std::max(counts_.peak_live_elements, live_elements_);
+    OwnPart(unit).copy_(unit.shard);
+    unit.arriving = WithContext("gathering the parameters of " + unit.name, [&] {
+      return exchange_.AllGather({unit.flat, unit.channel, "the parameters of " + unit.name});
+    });
+  }
+
+  static void Await(UnitState& unit) {
+    if (!unit.arriving.pending()) return;
+    WithContext("gathering the parameters of " + unit.name, [&] { unit.arriving.Wait(); });
+  }
+
+  void Free(UnitState& unit) {
+    Await(unit);
+    SetMemory(unit, {});
+    live_elements_ -= unit.flat.numel();
+    if (unit.ahead) {
+      unit.ahead = false;
+      ahead_elements_ -= unit.flat.numel();
+    }
+    // Prefetching may have passed over its next use, seeing that it was live.
+    if (open_ && order_->followed()) scanned_ = std::min(scanned_, order_->NextUse(unit.index));
+  }
+
+  int64_t Limit() const {
+    if (!open_) return std::numeric_limits<int64_t>::max();
+    if (order_->followed()) return limits_.max_live_parameters;
+    return std::min(limits_.max_live_parameters, limits_.max_reuse_distance);
+  }
+
+  // Frees units until there is room for so many elements. Of the expected order, what is used up to
+  // `place` stays; false if that leaves no room.
+  bool MakeRoom(int64_t elements, int64_t place) {
+    while (live_elements_ + elements > Limit()) {
+      UnitState* last = nullptr;
+      int64_t last_place = 0;
+      for (UnitState& unit : units_) {
+        if (!unit.live || unit.held > 0 || unit.pinned > 0) continue;
+        const int64_t next = order_->followed() ? order_->NextUse(unit.index) : UseOrder::kNever;
+        if (last == nullptr || next > last_place ||
+            (next == last_place && unit.last_use < last->last_use)) {
+          last = &unit;
+          last_place = next;
+        }
+      }
+      if (last == nullptr || last_place <= place) return false;
+      Free(*last);
+    }
+    return true;
+  }
+
+  void Prefetch() {
+    if (!limits_.overlap || !order_->followed()) return;
+    const auto& expected = order_->expected();
+    for (scanned_ = std::max(scanned_, order_->place());
+         scanned_ < static_cast<int64_t>(expected.size()); ++scanned_) {
+      UnitState& unit = units_[expected[static_cast<size_t>(scanned_)]];
+      if (unit.live) continue;
+      const int64_t elements = unit.flat.numel();
+      if (ahead_elements_ + elements > limits_.prefetch_bucket_size) return;
+      if (!MakeRoom(elements, scanned_)) return;
+      Start(unit);
+      unit.ahead = true;
+      unit.last_use = ++clock_;
+      ahead_elements_ += elements;
+      ++counts_.ahead;
+    }
+  }
+
+  const ShardExchange& exchange_;
+  const GatherLimits limits_;
+  const int64_t reuse_distance_;
+  std::deque<UnitState> units_;  // never moved: storages point to them
+
+  bool open_ = false;
+  std::array<UseOrder, 2> orders_;  // inference, training
+  UseOrder* order_ = &orders_[0];   // of the last pass
+  int64_t scanned_ = 0;             // of the expected order: before it all was live or asked for
+  int64_t ahead_elements_ = 0;
+  int64_t live_elements_ = 0;
+  uint64_t clock_ = 0;
+  GatherCounts counts_;
+  bool autocast_cached_ = false;  // outside of the pass
+};
+
+struct UnitInput {
+  UnitState* unit;
+  bool writes;
+  bool view;  // the operation returns a view of it, and does not read it
+};
+
+void AddUnit(const c10::IValue& value, const c10::Argument& argument,
+             c10::SmallVectorImpl<UnitInput>& inputs) {
+  const at::TensorImpl* impl = value.unsafeToTensorImpl();
+  if (!impl->has_storage()) return;
+  // Storages may refuse to be asked, as those of a model that is constructed without memory.
+  const c10::DataPtr& data =
+      impl->unsafe_storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  if (data.get_deleter() != &KeepMemory) return;
+  auto* unit = static_cast<UnitState*>(data.get_context());
+  const c10::AliasInfo* alias = argument.alias_info();
+  const bool writes = alias != nullptr && alias->isWrite();
+  for (UnitInput& input : inputs) {
+    if (input.unit != unit) continue;
+    input.writes |= writes;
+    input.view &= alias != nullptr;
+    return;
+  }
+  inputs.push_back({unit, writes, alias != nullptr});
+}
+
+c10::SmallVector<UnitInput, 4> FindUnits(const c10::OperatorHandle& op,
+                                         const torch::jit::Stack& stack) {
+  c10::SmallVector<UnitInput, 4> inputs;
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  const size_t first = stack.size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    if (value.isTensor()) {
+      AddUnit(value, arguments[i], inputs);
+    } else if (value.isList()) {
+      for (const c10::IValue& element : value.toListRef()) {
+        if (element.isTensor()) {
+          AddUnit(element, arguments[i], inputs);
+        } else if (!element.isNone()) {
+          break;
+        }
+      }
+    }
+  }
+  return inputs;
+}
+
+// Autocast will cast its inputs, and then run it again.
+bool IsAutocast(const c10::OperatorHandle& op, const UnitState& unit) {
+  const c10::DeviceType device = unit.flat.device().type();
+  return at::autocast::is_autocast_enabled(device) &&
+         op.hasKernelForDispatchKey(
+             at::autocast::get_autocast_dispatch_key_from_device_type(device));
+}
+
+// It is made of other operations, which come through the mode one by one.
+bool IsComposite(const c10::OperatorHandle& op, const UnitState& unit) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(unit.flat.key_set()));
+}
+
+// Lets views of released units be made: they check that they lie within the storage.
+class ViewScope {
+ public:
+  explicit ViewScope(c10::ArrayRef<UnitInput> inputs) {
+    for (const UnitInput& input : inputs) {
+      if (input.unit->live) continue;
+      input.unit->storage().set_nbytes(input.unit->flat.nbytes());
+      units_.push_back(input.unit);
+    }
+  }
+  ~ViewScope() {
+    for (const UnitState* unit : units_) unit->storage().set_nbytes(0);
+  }
+  ViewScope(const ViewScope&) = delete;
+  ViewScope& operator=(const ViewScope&) = delete;
+
+ private:
+  c10::SmallVector<const UnitState*, 4> units_;
+};
+
+// Autocast's copy of a parameter, which autograd would keep whole from the forward pass to the
+// backward pass: instead a view of a unit in that dtype, of which the ranks gather cast shards.
+class Cast : public torch::autograd::Function<Cast> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter,
+                            UnitState* cast) {
+    context->saved_data["dtype"] = parameter.scalar_type();
+    const ViewScope scope({{cast, /*writes=*/false, /*view=*/true}});
+    return at::empty({0}, cast->flat.options())
+        .set_(cast->flat.storage(), parameter.storage_offset(), parameter.sizes(),
+              parameter.strides());
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    return {gradients[0].to(context->saved_data["dtype"].toScalarType()), {}};
+  }
+};
+
+// Whether `stack` held arguments of such a copy, and now holds the result.
+bool RunCast(const c10::OperatorHandle& op, UnitState& unit, torch::jit::Stack* stack) {
+  if (!in_autocast || op.operator_name().name != "aten::_to_copy") return false;
+  const size_t first = stack->size() - op.schema().arguments().size();
+  const at::Tensor parameter = (*stack)[first].toTensor();
+  const auto dtype = (*stack)[first + 1].toOptional<at::ScalarType>();
+  if (!dtype || parameter.is_conj() || parameter.is_neg()) return false;
+  UnitState* cast = unit.owner->CastOf(unit, *dtype);
+  if (cast == nullptr) return false;
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  torch::jit::push(*stack, Cast::apply(parameter, cast));
+  return true;
+}
+
+class Lease {
+ public:
+  explicit Lease(const c10::OperatorHandle& op) : op_(op) {}
+  ~Lease() {
+    for (UnitState* unit : units_) unit->owner->Done(*unit);
+  }
+  Lease(const Lease&) = delete;
+  Lease& operator=(const Lease&) = delete;
+  void Add(const UnitInput& input) {
+    input.unit->owner->Use(*input.unit, op_, input.writes);
+    units_.push_back(input.unit);
+  }
+
+ private:
+  const c10::OperatorHandle& op_;
+  c10::SmallVector<UnitState*, 4> units_;
+};
+
+void RunOperation(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+  const c10::DispatchKeySet below =
+      keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMode);
+  const c10::SmallVector<UnitInput, 4> inputs = FindUnits(op, *stack);
+  if (inputs.empty()) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  if (IsAutocast(op, *inputs[0].unit)) {
+    const auto leave =
+        c10::make_scope_exit([before = std::exchange(in_autocast, true)] { in_autocast = before; });
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  if (IsComposite(op, *inputs[0].unit)) {
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  // What the operation is made of reads what is held for it.
+  const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
+  if (RunCast(op, *inputs[0].unit, stack)) return;
+  const bool view = std::all_of(inputs.begin(), inputs.end(),
+                                [](const UnitInput& input) { return input.view && !input.writes; });
+  if (view) {
+    const ViewScope scope(inputs);
+    op.redispatchBoxed(below, stack);
+    return;
+  }
+  Lease lease(op);
+  for (const UnitInput& input : inputs) lease.Add(input);
+  op.redispatchBoxed(below, stack);
+}
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&RunOperation>());
+}
+
+}  // namespace
+
+class ParameterGatherer::Impl : public Gatherer {
+  using Gatherer::Gatherer;
+};
+
+ParameterGatherer::ParameterGatherer(const ShardExchange& exchange, int first_channel,
+                                     std::vector<Unit> units, const GatherLimits& limits)
+    : impl_(std::make_unique<Impl>(exchange, first_channel, std::move(units), limits)) {}
+ParameterGatherer::~ParameterGatherer() = default;
+
+at::Tensor ParameterGatherer::MakeFlat(int64_t elements, const at::TensorOptions& options) {
+  const auto bytes = static_cast<size_t>(elements) * options.dtype().itemsize();
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                             c10::DataPtr(nullptr, options.device()), /*allocator=*/nullptr);
+  return at::empty({0}, options).set_(storage, 0, {elements}, {1});
+}
+
+void ParameterGatherer::Begin(bool trains) { impl_->Begin(trains); }
+void ParameterGatherer::End() { impl_->End(); }
+void ParameterGatherer::Gather(const std::vector<size_t>& units) { impl_->Gather(units); }
+void ParameterGatherer::Release(const std::vector<size_t>& units, bool keep) {
+  impl_->Release(units, keep);
+}
+int64_t ParameterGatherer::live_elements() const { return impl_->live_elements(); }
+const GatherCounts& ParameterGatherer::counts() const { return impl_->counts(); }
+
+}  // namespace dslaunch

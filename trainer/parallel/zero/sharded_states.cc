@@ -1,0 +1,484 @@
+#include "trainer/parallel/zero/sharded_states.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "trainer/base/train_error.h"
+#include "trainer/comm/lockstep.h"
+#include "trainer/parallel/master_weights.h"
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/same_model.h"
+#include "trainer/parallel/sync_options.h"
+
+namespace dslaunch {
+namespace {
+
+GradSyncOptions OptionsFor(const EngineConfig& config, const ProcessGroup& group,
+                           bool accumulates_whole) {
+  GradSyncOptions options = SyncOptions(config);
+  if (!accumulates_whole) {  // a message holds the gradients of one micro-batch
+    options.communication_dtype =
+        ToScalarType(config.communication.dtype.value_or(config.precision.model));
+  }
+  // Nothing travels in a world of one, so nothing is to be rounded for it.
+  if (group.world_size() == 1) options.communication_dtype = options.accumulation_dtype;
+  return options;
+}
+
+// Where what is offloaded lies. On CPUs that is where it lies anyway.
+at::TensorOptions Offloaded(const ZeroConfig::Offload& offload, const at::TensorOptions& options) {
+  if (offload.device == OffloadDevice::kNone || options.device().is_cpu()) return options;
+  return options.device(at::kCPU).pinned_memory(offload.pin_memory);
+}
+
+}  // namespace
+
+ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& module,
+                             const EngineRanks& ranks, Passes passes, InitRecording* deferred)
+    : group_(*ranks.replicas),
+      buffers_(Unique(module.named_buffers())),
+      zero_(config.zero),
+      accumulates_whole_(zero_.stage == 1 || passes == Passes::kBatches),
+      options_(OptionsFor(config, group_, accumulates_whole_)),
+      sum_dtype_(group_.world_size() == 1 ? options_.accumulation_dtype
+                                          : ToScalarType(TravelDtype(config))),
+      scale_(ScaleOf(options_, group_.world_size())),
+      exchange_(group_),
+      parameters_(Unique(module.named_parameters())),
+      places_(parameters_.size()),
+      has_gradient_(parameters_.size()) {
+  const at::NoGradGuard no_grad;
+  CheckSameModel(group_, TrainableParameters(module), TensorsOf(buffers_),
+                 /*may_be_empty=*/passes == Passes::kBatches);
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    elements_.push_back(parameters_[i].tensor.numel());
+    if (parameters_[i].tensor.requires_grad()) trained_.push_back(i);
+  }
+  const Dtypes dtypes =
+      ModuleDtypes(module, config.precision.model, config.precision.batch_norm_float32);
+  MakeUnits(dtypes, ranks.tied);
+  if (deferred != nullptr) {
+    TakeFrom(*deferred, dtypes);
+  } else {
+    TakeFromModel();
+  }
+  MakeWeights(config.precision.master_weights);
+  MakeGatherer();
+  std::vector<NamedTensor> expected;  // gradients
+  for (const size_t i : trained_) expected.push_back(parameters_[i]);
+  arrivals_.emplace(std::move(expected), [this](size_t index) { Accumulate(trained_[index]); });
+}
+
+// `dtypes` are those that parameters are still to be cast to.
+void ShardedStates::MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied) {
+  std::vector<ShardedParameter> described;
+  for (const auto& [name, tensor] : parameters_) {
+    const auto cast = dtypes.find(tensor.unsafeGetTensorImpl());
+    const at::ScalarType dtype = cast == dtypes.end() ? tensor.scalar_type() : cast->second;
+    described.push_back(
+        {.name = name,
+         .elements = tensor.numel(),
+         .dtype = static_cast<int>(dtype),
+         .trained = tensor.requires_grad(),
+         .alone = std::ranges::find(tied, name, &TiedGroup::parameter) != tied.end()});
+  }
+  const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
+  for (FlatUnit& layout :
+       CutIntoUnits(described, zero_, BucketElements(zero_, message_bytes), group_.world_size())) {
+    const int dtype = described[layout.parameters[0]].dtype;
+    MakeUnit(std::move(layout), static_cast<at::ScalarType>(dtype));
+  }
+}
+
+void ShardedStates::MakeUnit(FlatUnit layout, at::ScalarType dtype) {
+  Unit unit;
+  const int64_t n = layout.shard_elements;
+  const int64_t all = n * group_.world_size();
+  const at::TensorOptions options =
+      at::TensorOptions(parameters_[layout.parameters[0]].tensor.device()).dtype(dtype);
+  if (layout.persistent) {
+    unit.flat = at::zeros({all}, options);
+    unit.shard = unit.flat.narrow(0, n * group_.rank(), n);
+  } else {
+    unit.flat = ParameterGatherer::MakeFlat(all, options);
+    unit.shard = at::zeros({n}, Offloaded(zero_.offload_param, options));
+  }
+  for (size_t i = 0; i < layout.parameters.size(); ++i) {
+    places_[layout.parameters[i]] = {units_.size(), layout.offsets[i]};
+  }
+  unit.layout = std::move(layout);
+  units_.push_back(std::move(unit));
+}
+
+// What the optimizer updates, and where the gradients for it accumulate.
+void ShardedStates::MakeWeights(bool master_weights) {
+  struct Piece {
+    ShardPiece place;
+    size_t unit;
+  };
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < units_.size(); ++i) {
+    Unit& unit = units_[i];
+    if (!unit.layout.trained) continue;
+    trained_units_.push_back(i);
+    at::TensorOptions options = Offloaded(zero_.offload_optimizer, unit.shard.options());
+    if (master_weights) options = options.dtype(at::kFloat);
+    unit.weights = unit.shard.to(options);  // itself where that is what it is
+    const int64_t n = unit.layout.shard_elements;
+    const at::TensorOptions accumulated = unit.flat.options().dtype(options_.accumulation_dtype);
+    if (zero_.stage == 1) {
+      unit.whole = at::zeros({n * group_.world_size()}, accumulated);
+      unit.gradient = unit.whole.narrow(0, n * group_.rank(), n);
+    } else {
+      unit.gradient = at::zeros({n}, accumulated);
+    }
+    for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
+      pieces.push_back({piece, i});
+    }
+  }
+  std::ranges::sort(pieces, {}, [](const Piece& piece) { return piece.place.parameter; });
+  size_t index = 0;  // in trained_
+  for (const auto& [place, unit] : pieces) {
+    while (trained_[index] != place.parameter) ++index;
+    parts_.push_back(
+        {index, units_[unit].weights.narrow(0, place.at, place.end - place.start), place.start});
+    gradient_places_.push_back({unit, place.at});
+  }
+}
+
+void ShardedStates::MakeGatherer() {
+  if (zero_.stage < 3) return;
+  group_.lockstep().Watch({});
+  std::vector<ParameterGatherer::Unit> released;
+  for (Unit& unit : units_) {
+    if (unit.layout.persistent) continue;
+    unit.released_index = released.size();
+    released.push_back({unit.layout.name, unit.flat, unit.shard});
+  }
+  if (released.empty()) return;
+  gatherer_.emplace(exchange_, static_cast<int>(units_.size()), std::move(released),
+                    GatherLimits{.prefetch_bucket_size = zero_.prefetch_bucket_size,
+                                 .max_live_parameters = zero_.max_live_parameters,
+                                 .max_reuse_distance = zero_.max_reuse_distance,
+                                 .overlap = options_.overlap});
+}
+
+void ShardedStates::TakeFromModel() {
+  BroadcastFromRank0(group_, TensorsOf(buffers_));
+  BroadcastFromRank0(group_, TensorsOf(parameters_));
+  for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
+}
+
+void ShardedStates::TakeFrom(InitRecording& deferred, const Dtypes& dtypes) {
+  std::vector<at::Tensor> tensors = TensorsOf(parameters_);
+  for (const NamedTensor& item : buffers_) tensors.push_back(item.tensor);
+  deferred.Replay(tensors, [&](size_t index, const at::Tensor& values) {
+    if (index < parameters_.size()) return Take(index, values.detach());
+    const auto cast = dtypes.find(tensors[index].unsafeGetTensorImpl());
+    tensors[index].set_data(
+        values.detach().to(cast == dtypes.end() ? values.scalar_type() : cast->second));
+  });
+}
+
+// Puts a parameter's values where they belong, and makes the parameter a view of its unit.
+void ShardedStates::Take(size_t index, const at::Tensor& values) {
+  at::Tensor parameter = parameters_[index].tensor;
+  const Place& place = places_[index];
+  if (place.unit == kNoUnit) {
+    if (!parameter.is_same(values)) parameter.set_data(values);
+    return;
+  }
+  const Unit& unit = units_[place.unit];
+  const int64_t elements = parameter.numel();
+  const at::Tensor view = unit.flat.narrow(0, place.offset, elements).view(parameter.sizes());
+  if (unit.layout.persistent) {
+    view.copy_(values);
+  } else {
+    const int64_t begin = unit.layout.shard_elements * group_.rank();
+    const int64_t first = std::max(begin, place.offset);
+    const int64_t last = std::min(begin + unit.layout.shard_elements, place.offset + elements);
+    if (first < last) {
+      unit.shard.narrow(0, first - begin, last - first)
+          .copy_(values.reshape({-1}).narrow(0, first - place.offset, last - first));
+    }
+  }
+  parameter.set_data(view);
+}
+
+void ShardedStates::Begin(Pass pass) {
+  pass_ = pass;
+  sends_ = false;
+  if (pass != Pass::kInference && accumulates_whole_) MakeWhole();
+  if (gatherer_) gatherer_->Begin(pass != Pass::kInference);
+}
+
+void ShardedStates::MakeWhole() {
+  for (const size_t i : trained_units_) {
+    Unit& unit = units_[i];
+    if (unit.whole.defined()) continue;
+    unit.whole =
+        at::empty({unit.layout.shard_elements * group_.world_size()}, unit.gradient.options());
+  }
+}
+
+void ShardedStates::BeforeBackward(bool last) {
+  sends_ = last || !accumulates_whole_;
+  if (!sends_) return;
+  arrivals_->ExpectOnce();
+  ExpectAll();
+}
+
+void ShardedStates::ExpectAll() {
+  sent_ = awaited_ = 0;
+  for (const size_t i : trained_units_) units_[i].awaited = units_[i].layout.parameters.size();
+}
+
+void ShardedStates::Accumulate(size_t parameter) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad();
+  const at::Tensor place = GradientPlace(parameter);
+  if (has_gradient_[parameter]) {
+    place.add_(gradient);
+  } else {
+    place.copy_(gradient);
+  }
+  has_gradient_[parameter] = accumulates_whole_;
+  gradient.reset();
+  if (!sends_) return;
+  --units_[places_[parameter].unit].awaited;
+  SendComplete();
+}
+
+// Where a gradient is put when it comes.
+at::Tensor ShardedStates::GradientPlace(size_t parameter) {
+  Unit& unit = units_[places_[parameter].unit];
+  if (!accumulates_whole_ && !unit.message.defined()) {
+    unit.message = at::empty({unit.layout.shard_elements * group_.world_size()},
+                             unit.gradient.options().dtype(options_.communication_dtype));
+    CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
+  }
+  const at::Tensor& flat = accumulates_whole_ ? unit.whole : unit.message;
+  const at::Tensor& tensor = parameters_[parameter].tensor;
+  return flat.narrow(0, places_[parameter].offset, tensor.numel()).view(tensor.sizes());
+}
+
+void ShardedStates::SendComplete() {
+  for (; sent_ < trained_units_.size() && units_[trained_units_[sent_]].awaited == 0; ++sent_) {
+    if (sent_ - awaited_ == kMostUnderWay) Await(units_[trained_units_[awaited_++]]);
+    Send(trained_units_[sent_]);
+    if (!options_.overlap) Await(units_[trained_units_[awaited_++]]);
+  }
+}
+
+void ShardedStates::Send(size_t index) {
+  Unit& unit = units_[index];
+  const int64_t ranks = group_.world_size();
+  if (accumulates_whole_) {
+    unit.message = unit.whole.to(options_.communication_dtype);
+    if (!unit.message.is_same(unit.whole)) {
+      CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
+    }
+  }
+  if (scale_.before != 1) unit.message.mul_(scale_.before);
+  // Added up where it is to be, but for what comes on top of earlier micro-batches.
+  const bool adds = !accumulates_whole_ && unit.filled;
+  unit.sum = adds ? at::empty_like(unit.gradient) : unit.gradient;
+  if (adds) CountBucket(unit, static_cast<int64_t>(unit.sum.nbytes()));
+  if (!zero_.reduce_scatter) {
+    std::vector<at::Tensor> messages = {unit.message};
+    unit.all_reduce_exchange = group_.lockstep().Begin("the gradients of " + unit.layout.name);
+    unit.all_reduce = group_.c10d_group()->allreduce(messages);
+    return;
+  }
+  CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()) / ranks * (ranks - 1));
+  unit.exchange = exchange_.ReduceScatter(unit.message, unit.sum, static_cast<int>(index),
+                                          "the gradients of " + unit.layout.name);
+}
+
+void ShardedStates::Await(Unit& unit) {
+  const at::NoGradGuard no_grad;
+  if (unit.all_reduce) {
+    group_.lockstep().Wait(unit.all_reduce_exchange, unit.all_reduce);
+    unit.all_reduce.reset();
+    const int64_t n = unit.layout.shard_elements;
+    unit.sum.copy_(unit.message.narrow(0, n * group_.rank(), n));
+  } else {
+    unit.exchange.Wait();
+  }
+  // As at stage 0, where the sum travels back.
+  if (sum_dtype_ != options_.accumulation_dtype) unit.sum.copy_(unit.sum.to(sum_dtype_));
+  if (scale_.after != 1) unit.sum.mul_(scale_.after);
+  if (!accumulates_whole_ && unit.filled) unit.gradient.add_(unit.sum);
+  unit.filled = true;
+  if (zero_.stage > 1) unit.whole.reset();
+  unit.message.reset();
+  unit.sum.reset();
+  live_bucket_bytes_ -= unit.bucket_bytes;
+  unit.bucket_bytes = 0;
+}
+
+void ShardedStates::CountBucket(Unit& unit, int64_t bytes) {
+  unit.bucket_bytes += bytes;
+  live_bucket_bytes_ += bytes;
+  peak_bucket_bytes_ = std::max(peak_bucket_bytes_, live_bucket_bytes_);
+}
+
+void ShardedStates::AfterBackward() {
+  if (!sends_) return;
+  FillUnused();
+  SendComplete();
+}
+
+void ShardedStates::End() {
+  if (pass_ == Pass::kSync && !sends_) {  // no backward pass was the last
+    ExpectAll();
+    FillUnused();
+    SendComplete();
+  }
+  while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
+  sends_ = false;
+  pass_ = Pass::kInference;
+  if (gatherer_) gatherer_->End();
+}
+
+// Nothing comes any more.
+void ShardedStates::FillUnused() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < trained_.size(); ++i) {
+    const size_t parameter = trained_[i];
+    if (sends_ && arrivals_->arrived(i)) continue;
+    --units_[places_[parameter].unit].awaited;
+    if (!sends_ && has_gradient_[parameter]) continue;
+    if (!zero_.ignore_unused_parameters) {
+      throw TrainError(ExitCode::kBadInput,
+                       "the parameter " + parameters_[parameter].name +
+                           " got no gradient: the model's output does not depend on it; leave it "
+                           "out of the model, or set zero_optimization.ignore_unused_parameters");
+    }
+    if (!has_gradient_[parameter]) GradientPlace(parameter).zero_();
+  }
+}
+
+std::vector<at::Tensor> ShardedStates::Gradients() {
+  std::vector<at::Tensor> gradients;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Place& place = gradient_places_[i];
+    gradients.push_back(
+        units_[place.unit].gradient.narrow(0, place.offset, parts_[i].weight.numel()));
+  }
+  return gradients;
+}
+
+void ShardedStates::Publish() {
+  const at::NoGradGuard no_grad;
+  std::vector<ShardExchange::Gathered> gathered;
+  int64_t elements = 0;
+  const auto gather = [&] {
+    for (PendingExchange& exchange : exchange_.AllGather(std::exchange(gathered, {}))) {
+      exchange.Wait();
+    }
+    elements = 0;
+  };
+  for (size_t i = 0; i < units_.size(); ++i) {
+    const Unit& unit = units_[i];
+    if (!unit.layout.trained) continue;
+    if (!unit.weights.is_same(unit.shard)) unit.shard.copy_(unit.weights);
+    if (!unit.layout.persistent) continue;
+    if (elements + unit.flat.numel() > zero_.allgather_bucket_size) gather();
+    elements += unit.flat.numel();
+    gathered.push_back({unit.flat, static_cast<int>(i), "the parameters of " + unit.layout.name});
+  }
+  gather();
+}
+
+void ShardedStates::Clear() {
+  for (Unit& unit : units_) unit.filled = false;
+  has_gradient_.assign(has_gradient_.size(), false);
+  arrivals_->AllowAny();
+  BroadcastFromRank0(group_, TensorsOf(buffers_));
+}
+
+// Those of `parameters` that are not always whole, each once.
+std::vector<size_t> ShardedStates::ReleasedUnits(const std::vector<at::Tensor>& parameters) const {
+  std::set<size_t> units;
+  for (const at::Tensor& parameter : parameters) {
+    const Unit* const unit = UnitOf(parameter);
+    if (unit != nullptr && !unit->layout.persistent) units.insert(unit->released_index);
+  }
+  return {units.begin(), units.end()};
+}
+
+const ShardedStates::Unit* ShardedStates::UnitOf(const at::Tensor& parameter) const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].tensor.is_same(parameter)) continue;
+    return places_[i].unit == kNoUnit ? nullptr : &units_[places_[i].unit];
+  }
+  throw TrainError(ExitCode::kUsage,
+                   "GatheredParameters: the tensor is no parameter of this engine's model");
+}
+
+void ShardedStates::Gather(const std::vector<at::Tensor>& parameters) {
+  const std::vector<size_t> units = ReleasedUnits(parameters);
+  if (!units.empty()) gatherer_->Gather(units);
+}
+
+void ShardedStates::Release(const std::vector<at::Tensor>& parameters,
+                            std::optional<int> modifier_rank) {
+  const at::NoGradGuard no_grad;
+  if (modifier_rank) {
+    for (at::Tensor parameter : parameters) group_.Broadcast(parameter, *modifier_rank);
+  }
+  const std::vector<size_t> units = ReleasedUnits(parameters);
+  if (!units.empty()) gatherer_->Release(units, modifier_rank.has_value());
+  if (!modifier_rank) return;
+  for (const Unit& unit : units_) {
+    if (unit.layout.trained && !unit.weights.is_same(unit.shard)) {
+      TakeChanges(unit.shard, unit.weights);
+    }
+  }
+}
+
+MemoryUse ShardedStates::memory() const {
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+  };
+  const int64_t parts = (accumulates_whole_ ? group_.world_size() : 0) + (zero_.stage > 1 ? 1 : 0);
+  MemoryUse use;
+  for (const Unit& unit : units_) {
+    use.parameters += static_cast<int64_t>(unit.flat.storage().nbytes());
+    if (!unit.layout.persistent) use.parameters += bytes(unit.shard);
+    use.gradients += parts * bytes(unit.gradient);
+    if (!unit.weights.is_same(unit.shard)) use.optimizer += bytes(unit.weights);
+  }
+  for (const TensorPart& frozen : Frozen()) {
+    if (frozen.replicated) use.parameters += bytes(frozen.tensor);
+  }
+  use.buckets = peak_bucket_bytes_;
+  return use;
+}
+
+std::vector<TensorPart> ShardedStates::Frozen() const {
+  std::vector<TensorPart> frozen;
+  for (const Unit& unit : units_) {
+    if (unit.layout.trained) continue;
+    for (const ShardPiece& piece : PiecesOf(unit.layout, elements_, group_.rank())) {
+      const NamedTensor& parameter = parameters_[piece.parameter];
+      frozen.push_back({.name = parameter.name,
+                        .tensor = unit.shard.narrow(0, piece.at, piece.end - piece.start),
+                        .shape = parameter.tensor.sizes().vec(),
+                        .start = piece.start,
+                        .replicated = false});
+    }
+  }
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [name, tensor] = parameters_[i];
+    if (places_[i].unit != kNoUnit) continue;
+    frozen.push_back({.name = name, .tensor = tensor, .shape = tensor.sizes().vec()});
+  }
+  return frozen;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,128 @@
+// ZeRO stages 1 to 3: each rank holds a part of the model's states.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "trainer/parallel/gradient_arrivals.h"
+#include "trainer/parallel/gradient_scale.h"
+#include "trainer/parallel/model_states.h"
+#include "trainer/parallel/shard_exchange.h"
+#include "trainer/parallel/zero/flat_units.h"
+#include "trainer/parallel/zero/parameter_gatherer.h"
+
+namespace dslaunch {
+
+// The parameters of a unit (flat_units.h) lie one after the other in one flat tensor, of which each
+// rank's optimizer updates a part.
+//
+// Gradients: as soon as a backward pass has one, it is moved into its unit's flat gradient and
+// freed. At stage 1 that accumulates over the micro-batches of a step, and is reduced on the last
+// one. At stages 2 and 3 it is reduced in every micro-batch, and only this rank's part of the sum
+// accumulates. A unit is sent when it is complete, while the backward pass goes on; without
+// overlap_comm its sum is awaited at once. Units are sent in one order on all ranks. At most
+// kMostUnderWay are on their way, so that buckets take little memory.
+//
+// Over batches (Passes::kBatches) gradients accumulate whole and are reduced once a step at stages
+// 2 and 3 too; what is whole is freed as soon as it is reduced, until the next batch. (Reduced in
+// every micro-batch, they would travel as often, and while other stages wait.)
+//
+// Parameters: after the optimizer's step the ranks' parts are gathered again; at stage 3 only those
+// of persistent units, for ParameterGatherer gathers the others when they are read.
+class ShardedStates : public ModelStates {
+ public:
+  // `deferred`: at stage 3 what is still to be given its values and cast; null: nothing.
+  ShardedStates(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
+                Passes passes, InitRecording* deferred);
+
+  void Begin(Pass pass) override;
+  void BeforeBackward(bool last) override;
+  void AfterBackward() override;
+  void End() override;
+  const std::vector<WeightPart>& parts() const override { return parts_; }
+  bool sharded() const override { return true; }
+  std::vector<at::Tensor> Gradients() override;
+  void Publish() override;
+  void Clear() override;
+  void Gather(const std::vector<at::Tensor>& parameters) override;
+  void Release(const std::vector<at::Tensor>& parameters,
+               std::optional<int> modifier_rank) override;
+  MemoryUse memory() const override;
+  int64_t live_bucket_bytes() const override { return live_bucket_bytes_; }
+  std::vector<TensorPart> Frozen() const override;
+
+ private:
+  struct Unit {
+    FlatUnit layout;
+    size_t released_index = 0;  // ParameterGatherer's, where it is not persistent
+    at::Tensor flat;     // [ranks * n], model dtype: the parameters. ParameterGatherer's at stage 3
+    at::Tensor shard;    // [n]: this rank's part of it; its own memory where flat comes and goes
+    at::Tensor weights;  // [n]: what the optimizer updates: fp32 masters, or `shard`
+    at::Tensor whole;    // [ranks * n]: where gradients accumulate whole. accumulation dtype
+    at::Tensor gradient;  // [n]: this rank's part, reduced; at stage 1 of `whole`
+    bool filled = false;  // whether `gradient` holds anything of this step
+    // Of this reduction:
+    size_t awaited = 0;  // gradients that are not there yet
+    at::Tensor message;  // [ranks * n], communication dtype
+    at::Tensor sum;      // [n], accumulation dtype
+    c10::intrusive_ptr<c10d::Work> all_reduce;
+    Exchange all_reduce_exchange;
+    PendingExchange exchange;
+    int64_t bucket_bytes = 0;  // of these, and of what the exchange receives
+  };
+  static constexpr size_t kNoUnit = std::numeric_limits<size_t>::max();
+  using Dtypes = std::unordered_map<const at::TensorImpl*, at::ScalarType>;
+  struct Place {
+    size_t unit = kNoUnit;
+    int64_t offset = 0;  // in the flat tensor
+  };
+
+  void MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied);
+  void MakeUnit(FlatUnit layout, at::ScalarType dtype);
+  void MakeWeights(bool master_weights);
+  void MakeGatherer();
+  void TakeFromModel();
+  void TakeFrom(InitRecording& deferred, const Dtypes& dtypes);
+  void Take(size_t parameter, const at::Tensor& values);
+  const Unit* UnitOf(const at::Tensor& parameter) const;
+  std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
+  void Accumulate(size_t parameter);  // the hook
+  at::Tensor GradientPlace(size_t parameter);
+  void MakeWhole();
+  void ExpectAll();
+  void FillUnused();
+  void SendComplete();
+  void Send(size_t unit);
+  void Await(Unit& unit);
+  void CountBucket(Unit& unit, int64_t bytes);
+
+  const ProcessGroup& group_;
+  const std::vector<NamedTensor> buffers_;
+  const ZeroConfig zero_;
+  const bool accumulates_whole_;
+  const GradSyncOptions options_;
+  const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded
+  const GradientScale scale_;
+  const ShardExchange exchange_;
+  std::vector<NamedTensor> parameters_;  // all of the module
+  std::vector<int64_t> elements_;        // of each
+  std::vector<Place> places_;            // of each in its unit's flat tensor
+  std::vector<bool> has_gradient_;  // where they accumulate whole: whether there is any this step
+  std::vector<Unit> units_;
+  std::vector<size_t> trained_;         // those of parameters_ that are
+  std::vector<size_t> trained_units_;   // in the order in which they are sent
+  std::vector<WeightPart> parts_;       // parameters by their index in trained_
+  std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
+  std::optional<ParameterGatherer> gatherer_;
+
+  Pass pass_ = Pass::kInference;
+  bool sends_ = false;             // this backward pass' gradients go to the other ranks
+  size_t sent_ = 0, awaited_ = 0;  // of trained_units_, in this reduction
+  int64_t live_bucket_bytes_ = 0, peak_bucket_bytes_ = 0;
+  std::optional<GradientArrivals> arrivals_;  // last: its hooks use the rest
+};
+
+}  // namespace dslaunch

@@ -1,6 +1,0 @@
-// The trainer's own exception, thrown anywhere and caught once, in main, with the codes that it
-// carries.
-#pragma once
-
-#include "dslaunch/error.h"            // IWYU pragma: export
-#include "proto/contract/exit_code.h"  // IWYU pragma: export

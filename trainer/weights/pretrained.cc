@@ -1,0 +1,235 @@
+#include "trainer/weights/pretrained.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "trainer/base/durable_file.h"
+#include "trainer/base/train_error.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/tensor_type.h"
+#include "trainer/models/gpt2.h"
+#include "trainer/weights/huggingface_config.h"
+#include "trainer/weights/weight_files.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kGpt2Prefix[] = "transformer.";
+constexpr char kGpt2Head[] = "lm_head.weight";
+constexpr char kGpt2Embedding[] = "transformer.wte.weight";
+
+[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
+
+// What no tensor's shape tells: with another number of heads the same weights compute something
+// else.
+void CheckSameGpt2(const Gpt2Config& config, const std::string& folder) {
+  const Gpt2Config saved = ReadHuggingFaceConfig(folder);
+  const std::string file = folder + "/" + kHuggingFaceConfigFile;
+  if (saved.n_head != config.n_head) {
+    Refuse(file + ": n_head is " + std::to_string(saved.n_head) + "; model.n_head is " +
+           std::to_string(config.n_head));
+  }
+  if (saved.layer_norm_epsilon != config.layer_norm_epsilon) {
+    Refuse(file + ": layer_norm_epsilon differs from the model's");
+  }
+}
+
+bool IsMask(const std::string& name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+// A tensor of a file.
+struct Source {
+  std::shared_ptr<const SafetensorsFile> file;
+  SafetensorsFile::Tensor tensor;
+  std::string place;  // "model.safetensors: tensor fc1.weight"
+};
+
+void CheckFits(const Source& source, const at::Tensor& target) {
+  const std::optional<at::ScalarType> type = ScalarTypeOf(source.tensor.dtype);
+  if (!CanFill(type, target.scalar_type()) || target.sizes() != source.tensor.shape) {
+    Refuse(source.place + " is " + DescribedTensor(source.tensor.dtype, source.tensor.shape) +
+           " where the model has " +
+           DescribedTensor(SafetensorsDtype(target.scalar_type()), target.sizes().vec()));
+  }
+}
+
+// Elements [start, start + count), in the file's format.
+at::Tensor ReadElements(const Source& source, int64_t start, int64_t count) {
+  const at::Tensor elements = at::empty({count}, *ScalarTypeOf(source.tensor.dtype));
+  const size_t size = elements.element_size();
+  source.file->Read(source.tensor, static_cast<uint64_t>(start) * size,
+                    static_cast<size_t>(count) * size, elements.mutable_data_ptr());
+  return elements;
+}
+
+// Calls of `use(start, count)` that together cover `elements`.
+template <class Use>
+void InChunks(int64_t elements, const Use& use) {
+  constexpr int64_t kChunkElements = 1 << 20;
+  for (int64_t start = 0; start < elements; start += kChunkElements) {
+    use(start, std::min(kChunkElements, elements - start));
+  }
+}
+
+void Fill(const TensorPart& part, const Source& source) {
+  const at::Tensor row = part.tensor.detach().view(-1);
+  InChunks(row.numel(), [&](int64_t start, int64_t count) {
+    row.narrow(0, start, count).copy_(ReadElements(source, part.start + start, count));
+  });
+}
+
+// Whether both have the same elements in the format `dtype`. Of the same shape.
+bool Same(const Source& a, const Source& b, at::ScalarType dtype) {
+  bool same = true;
+  InChunks(*NumElements(a.tensor.shape), [&](int64_t start, int64_t count) {
+    same = same && at::equal(ReadElements(a, start, count).to(dtype),
+                             ReadElements(b, start, count).to(dtype));
+  });
+  return same;
+}
+
+std::map<std::string, at::Tensor> TensorsOf(const Model& model) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : model.named_parameters()) tensors.emplace(item.key(), item.value());
+  for (const auto& item : model.named_buffers()) tensors.emplace(item.key(), item.value());
+  return tensors;
+}
+
+// Where each of the model's tensors is, after all checks.
+std::map<std::string, Source> FindSources(const Model& model, const std::string& path) {
+  const auto* gpt2 = dynamic_cast<const Gpt2*>(&model);
+  std::error_code error;
+  if (gpt2 != nullptr && fs::exists(path + "/" + kHuggingFaceConfigFile, error)) {
+    CheckSameGpt2(gpt2->config(), path);
+  }
+  const std::map<std::string, at::Tensor> wanted = TensorsOf(model);
+  std::map<std::string, Source> sources;
+  std::optional<Source> head;
+  for (const std::string& file_name : WeightFiles(path)) {
+    const auto file = std::make_shared<const SafetensorsFile>(file_name);
+    for (const auto& [name, tensor] : file->tensors()) {
+      const Source source = {file, tensor, file_name + ": tensor " + name};
+      const std::string known =
+          gpt2 != nullptr && !wanted.contains(name) ? kGpt2Prefix + name : name;
+      const auto target = wanted.find(known);
+      if (target != wanted.end()) {
+        if (!sources.emplace(known, source).second) Refuse(source.place + " is there twice");
+        CheckFits(source, target->second);
+      } else if (gpt2 != nullptr && name == kGpt2Head) {
+        CheckFits(source, wanted.at(kGpt2Embedding));
+        head = source;
+      } else if (gpt2 == nullptr || !IsMask(name)) {
+        Refuse(source.place + " is none of the model's; these are the weights of another model");
+      }
+    }
+  }
+  for (const auto& [name, tensor] : wanted) {
+    if (!sources.contains(name)) Refuse(path + ": holds no tensor " + name);
+  }
+  if (head && !Same(*head, sources.at(kGpt2Embedding), wanted.at(kGpt2Embedding).scalar_type())) {
+    Refuse(head->place + " differs from the embedding; models whose head is not tied to it " +
+           "cannot be loaded");
+  }
+  return sources;
+}
+
+// `write` makes a new file of the name it is given; then it gets its own.
+template <class Write>
+void Replace(const std::string& folder, const std::string& name, const Write& write) {
+  const std::string temporary = folder + "/tmp-" + name;
+  std::error_code ignored;
+  fs::remove(temporary, ignored);  // what a killed export has left
+  write(temporary);
+  const std::string path = folder + "/" + name;
+  if (rename(temporary.c_str(), path.c_str()) < 0) {
+    throw TrainError(ExitCode::kIo, path + ": cannot be made: " + std::strerror(errno));
+  }
+}
+
+// PyTorch's name: "float32".
+std::string TorchDtypeName(const std::vector<ExportedTensor>& tensors) {
+  for (const ExportedTensor& tensor : tensors) {
+    if (tensor.dtype == at::kHalf) return "float16";
+    if (tensor.dtype == at::kBFloat16) return "bfloat16";
+  }
+  return "float32";
+}
+
+}  // namespace
+
+void InitWeights(Model& model, const std::string& path) {
+  const at::NoGradGuard no_grad;
+  const std::map<std::string, at::Tensor> tensors = TensorsOf(model);
+  std::vector<TensorPart> parts;
+  for (const auto& [name, tensor] : tensors) {
+    parts.push_back({name, tensor.contiguous(), tensor.sizes().vec()});
+  }
+  InitWeights(model, parts, path);
+  for (const TensorPart& part : parts) {
+    const at::Tensor& tensor = tensors.at(part.name);
+    if (!tensor.is_contiguous()) tensor.detach().copy_(part.tensor);
+  }
+}
+
+void InitWeights(const Model& model, const std::vector<TensorPart>& parts,
+                 const std::string& path) {
+  const at::NoGradGuard no_grad;
+  const std::map<std::string, Source> sources = FindSources(model, path);
+  for (const TensorPart& part : parts) Fill(part, sources.at(part.name));
+}
+
+void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
+                       const std::function<at::Tensor(size_t index)>& whole,
+                       const std::optional<ModelConfig>& config, const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw TrainError(ExitCode::kIo, folder + ": cannot be made: " + error.message());
+
+  std::vector<TensorHeader> headers;
+  for (const ExportedTensor& tensor : tensors) {
+    headers.push_back({tensor.name, SafetensorsDtype(tensor.dtype), tensor.shape});
+  }
+  Replace(folder, kWeightsFile, [&](const std::string& path) {
+    // transformers wants to know which framework's layout this is.
+    NewSafetensorsFile file(path, headers, {{"format", "pt"}});
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor values = whole(i).detach().cpu().contiguous();
+      if (values.scalar_type() != tensors[i].dtype || values.sizes() != tensors[i].shape) {
+        throw TrainError(ExitCode::kInternal,
+                         "internal error: " + tensors[i].name + " is exported as what it is not");
+      }
+      file.Write(values.const_data_ptr());
+    }
+    file.Finish();
+  });
+  if (config) {
+    Replace(folder, kHuggingFaceConfigFile, [&](const std::string& path) {
+      const std::string text = HuggingFaceConfigText(*config, TorchDtypeName(tensors));
+      NewFile file(path);
+      file.Write(text.data(), text.size());
+      file.Finish();
+    });
+  }
+  SyncFolder(folder);
+}
+
+void ExportHuggingFace(const std::vector<NamedTensor>& state, const ModelConfig& config,
+                       const std::string& folder) {
+  std::vector<ExportedTensor> tensors;
+  for (const NamedTensor& item : state) {
+    tensors.push_back({item.name, item.tensor.scalar_type(), item.tensor.sizes().vec()});
+  }
+  ExportHuggingFace(
+      tensors, [&](size_t index) { return state[index].tensor; }, config, folder);
+}
+
+}  // namespace dslaunch
