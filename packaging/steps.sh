@@ -134,7 +134,9 @@ build_jobs() {
   echo "$jobs"
 }
 
+# A build folder keeps what it was made with: for users, warnings are no errors.
 configure() { # CMAKE_ARGUMENT...
+  if grep -qs '^DSLAUNCH_WERROR:[A-Z]*=OFF' build/CMakeCache.txt; then set -- "$@" -DDSLAUNCH_WERROR=OFF; fi
   step configure "Configuring build/ (5 s)" "CMake did not find all it needs; its message is above." \
     cmake --preset dev -DDSLAUNCH_LIBTORCH="$libtorch" "$@"
 }

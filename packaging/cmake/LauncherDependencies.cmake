@@ -6,12 +6,12 @@
 include_guard(GLOBAL)
 
 find_package(PkgConfig REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(yaml-cpp REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(OpenSSL REQUIRED)
-pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
+find_package(CLI11 2.3 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+find_package(yaml-cpp 0.7 REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
+pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh>=0.10)
 
 find_program(DSLAUNCH_PROTOC protoc REQUIRED)
 find_program(DSLAUNCH_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)

@@ -1,5 +1,5 @@
-# Which headers are compiled once, besides those of the trainer itself (trainer/torch_pch.h).
-find_package(nlohmann_json REQUIRED)
+# Which headers are compiled once.
+find_package(nlohmann_json 3.10 REQUIRED)
 dslaunch_precompiled(dslaunch_precompiled_std HEADER std.h LINK nlohmann_json::nlohmann_json)
 if(DSLAUNCH_TESTS)
   dslaunch_precompiled(dslaunch_precompiled_test HEADER test.h

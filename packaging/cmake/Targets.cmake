@@ -4,8 +4,10 @@ find_package(Threads REQUIRED)
 
 add_library(dslaunch_flags INTERFACE)
 target_include_directories(dslaunch_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+# The same objects wherever the clone lies.
+target_compile_options(dslaunch_flags INTERFACE "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
 target_compile_options(dslaunch_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
+  -Wall -Wextra -Wpedantic $<$<BOOL:${DSLAUNCH_WERROR}>:-Werror> -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 # GCC 12 reports false positives of these inside inlined standard and third-party code; of the last three when that
 # was precompiled.
 target_compile_options(dslaunch_flags INTERFACE
@@ -32,7 +34,8 @@ function(dslaunch_precompiled name)
   add_library(${name} OBJECT "${PROJECT_SOURCE_DIR}/packaging/cmake/precompiled/owner.cc")
   target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK})
   target_compile_options(${name} PRIVATE ${arg_OPTIONS})
-  target_precompile_headers(${name} PRIVATE "${PROJECT_SOURCE_DIR}/packaging/cmake/precompiled/${arg_HEADER}")
+  # By the include path, so that the file that includes it is the same in every clone.
+  target_precompile_headers(${name} PRIVATE <packaging/cmake/precompiled/${arg_HEADER}>)
   dslaunch_cache_precompiled(${name})
 endfunction()
 
@@ -40,6 +43,22 @@ endfunction()
 function(dslaunch_use_precompiled target name)
   target_precompile_headers(${target} REUSE_FROM ${name})
   dslaunch_cache_precompiled(${target})
+endfunction()
+
+# dslaunch_unity_sources(TARGET GROUP a.cc ...): adds files to TARGET, compiled as if they were one or, where there are
+# many, a few: most of a file's time is its headers. DSLAUNCH_UNITY=OFF compiles each alone.
+option(DSLAUNCH_UNITY "Compile several files of the trainer at a time" ON)
+set(DSLAUNCH_UNITY_FILES 7)
+function(dslaunch_unity_sources target group)
+  target_sources(${target} PRIVATE ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${DSLAUNCH_UNITY} UNITY_BUILD_MODE GROUP)
+  string(MAKE_C_IDENTIFIER "${group}" group)
+  set(index 0)
+  foreach(file IN LISTS ARGN)
+    math(EXPR number "${index} / ${DSLAUNCH_UNITY_FILES}")
+    set_source_files_properties("${file}" TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group}_${number})
+    math(EXPR index "${index} + 1")
+  endforeach()
 endfunction()
 
 # dslaunch_library(NAME SOURCES a.cc ... [LINK lib ...] [PRECOMPILED name]): a static library of ours.
@@ -62,10 +81,7 @@ endfunction()
 # dslaunch_cache_precompiled(NAME): ccache takes a target's files though they use a precompiled header.
 function(dslaunch_cache_precompiled name)
   if(DSLAUNCH_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    # Only when told that these are harmless.
     target_compile_options(${name} PRIVATE -fpch-preprocess)
-    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime;${DSLAUNCH_CCACHE}")
   endif()
 endfunction()
 

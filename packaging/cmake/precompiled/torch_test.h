@@ -1,3 +1,3 @@
 // Precompiled for tests of the trainer.
 #include "packaging/cmake/precompiled/test.h"
-#include "trainer/torch_pch.h"
+#include "packaging/cmake/precompiled/torch.h"

@@ -1,0 +1,175 @@
+"""The dependency rule of the tree: packaging/layers.txt says which folder may include which.
+
+Fails on an include that the table does not allow, on a cycle among folders or among files, on a folder without a line in
+the table, and on a folder of more than 60 files. `python3 tests/layers/layers_test.py FOLDER` checks the tree in FOLDER
+and prints what is wrong with it.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MOST_FILES = 60
+TOP = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer")
+INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
+
+
+def expand(word):
+    """"a/{b,c}" -> ["a/b", "a/c"]"""
+    match = re.fullmatch(r"(.*)\{(.*)\}(.*)", word)
+    return [match[1] + name + match[3] for name in match[2].split(",")] if match else [word]
+
+
+def read_table(root):
+    table = {}
+    for line in (root / "packaging/layers.txt").read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            folder, _, words = line.partition(":")
+            table[folder.strip()] = {name for word in words.split() for name in expand(word)}
+    return table
+
+
+def sources(root):
+    for top in TOP:
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                yield path.relative_to(root).as_posix()
+
+
+def layer_of(file, table):
+    """The line of the table that speaks of this file."""
+    if file in table:
+        return file
+    if file.startswith("trainer/include/"):
+        return "trainer/include"
+    return file.rpartition("/")[0]
+
+
+def included_file(root, text):
+    """The file of the tree that is included, or None for one of a library."""
+    if text.startswith("dslaunch/"):
+        return "trainer/include/" + text
+    if (root / text).is_file() or re.fullmatch(r"proto/\w+\.pb\.h", text.replace(".grpc", "")):
+        return text
+    return None
+
+
+def find_cycle(edges):
+    """A cycle of the graph {node: iterable of nodes} as a list of nodes, or None."""
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            return path[path.index(node):] + [node]
+        if node in done:
+            return None
+        path.append(node)
+        for following in sorted(edges.get(node, ())):
+            if cycle := visit(following):
+                return cycle
+        path.pop()
+        done.add(node)
+        return None
+
+    for start in sorted(edges):
+        if cycle := visit(start):
+            return cycle
+    return None
+
+
+def problems(root):
+    """What is wrong with the tree in `root`: a list of messages."""
+    table = read_table(root)
+    found = []
+    files, folders = {}, {}
+    for file in sources(root):
+        layer = layer_of(file, table)
+        if layer not in table:
+            found.append(f"{file}: its folder has no line in packaging/layers.txt")
+            continue
+        files[file] = set()
+        for number, line in enumerate((root / file).read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            target = included_file(root, match[1]) if match else None
+            if target is None:
+                continue
+            files[file].add(target)
+            to = layer_of(target, table)
+            if to == layer:
+                continue
+            folders.setdefault(layer, set()).add(to)
+            if to not in table[layer]:
+                found.append(f"{file}:{number}: {layer} must not include {match[1]}; "
+                             f"packaging/layers.txt allows it {' '.join(sorted(table[layer])) or 'nothing'}")
+    for what, graph in (("table", table), ("folders", folders), ("files", files)):
+        if cycle := find_cycle(graph):
+            found.append(f"a cycle among the {what}: {' -> '.join(cycle)}")
+    for folder in sorted({path.parent for top in (*TOP, "tests") for path in (root / top).rglob("*") if path.is_file()}):
+        count = sum(path.is_file() for path in folder.iterdir())
+        if count > MOST_FILES and "corpus" not in folder.parts:
+            found.append(f"{folder.relative_to(root)} has {count} files; {MOST_FILES} is the most that one folder may have")
+    return found
+
+
+class LayersTest(unittest.TestCase):
+    def test_the_tree_keeps_its_rule(self):
+        self.assertEqual([], problems(ROOT))
+
+    def test_every_folder_of_the_table_exists(self):
+        self.assertEqual([], [name for name in read_table(ROOT) if not (ROOT / name).exists()])
+
+    def planted(self, file, line):
+        """What is found after `line` was added to `file`, in a copy of the tree."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder)
+            (copy / "packaging").mkdir()
+            shutil.copy(ROOT / "packaging/layers.txt", copy / "packaging")
+            for source in sources(ROOT):
+                (copy / source).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / source, copy / source)
+            with open(copy / file, "a") as stream:
+                stream.write(line + "\n")
+            run = subprocess.run([sys.executable, __file__, folder], capture_output=True, text=True, timeout=60)
+            self.assertEqual(1, run.returncode, run.stderr)
+            return run.stdout
+
+    def test_a_wrong_include_is_named(self):
+        found = self.planted("rendezvous/quorum.h", '#include "agent/host/gpus.h"')
+        self.assertRegex(found, r"rendezvous/quorum\.h:\d+: rendezvous must not include agent/host/gpus\.h")
+
+    def test_a_cycle_among_the_files_of_a_folder_is_named(self):
+        found = self.planted("base/error.h", '#include "base/subprocess.h"')
+        self.assertIn("a cycle among the files: base/error.h -> base/subprocess.h -> base/error.h", found)
+
+    def test_a_new_folder_needs_a_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder)
+            (copy / "packaging").mkdir()
+            (copy / "packaging/layers.txt").write_text("base:\n")
+            (copy / "base/new").mkdir(parents=True)
+            (copy / "base/new/a.h").write_text("")
+            self.assertEqual(["base/new/a.h: its folder has no line in packaging/layers.txt"], problems(copy))
+
+    def test_a_folder_of_too_many_files_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder)
+            (copy / "packaging").mkdir()
+            (copy / "packaging/layers.txt").write_text("base:\n")
+            (copy / "base").mkdir()
+            for i in range(MOST_FILES + 1):
+                (copy / f"base/a{i}.h").write_text("")
+            self.assertEqual([f"base has {MOST_FILES + 1} files; {MOST_FILES} is the most that one folder may have"],
+                             problems(copy))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2 and pathlib.Path(sys.argv[1]).is_dir():
+        lines = problems(pathlib.Path(sys.argv[1]))
+        print("\n".join(lines))
+        sys.exit(1 if lines else 0)
+    unittest.main()
