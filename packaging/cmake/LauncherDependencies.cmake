@@ -6,7 +6,7 @@
 include_guard(GLOBAL)
 
 find_package(PkgConfig REQUIRED)
-find_package(CLI11 2.3 REQUIRED)
+find_package(CLI11 2.1 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 find_package(yaml-cpp 0.7 REQUIRED)
 find_package(nlohmann_json 3.10 REQUIRED)

@@ -3,8 +3,6 @@
 
 #include <cstdint>
 
-#include "dslaunch/engine.h"
-
 namespace dslaunch {
 
 // Bytes of one rank by what they hold.
@@ -17,10 +15,5 @@ struct MemoryBytes {
   int64_t activations = 0;  // left by a forward pass to its backward pass, where it is measured
   int64_t peak_rss = 0;     // most memory that the process has had at any time
 };
-
-inline MemoryBytes ToBytes(const MemoryUse& use, int64_t peak_rss) {
-  return {use.parameters, use.gradients,   use.buckets, use.optimizer,
-          use.buffers,    use.activations, peak_rss};
-}
 
 }  // namespace dslaunch

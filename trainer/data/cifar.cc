@@ -4,6 +4,7 @@
 
 #include "trainer/base/mapped_file.h"
 #include "trainer/base/train_error.h"
+#include "trainer/data/data_file.h"
 
 namespace dslaunch {
 namespace {
@@ -11,17 +12,12 @@ namespace {
 constexpr size_t kPixels = 3 * 32 * 32;
 constexpr int kMaxTrainFiles = 5;
 
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
 std::vector<std::string> Cifar10TrainFiles(const std::string& folder) {
   std::vector<std::string> files;
   std::string missing;
   for (int i = 1; i <= kMaxTrainFiles; ++i) {
     const std::string file = folder + "/data_batch_" + std::to_string(i) + ".bin";
-    if (!Exists(file)) {
+    if (!FileExists(file)) {
       if (missing.empty()) missing = file;
     } else if (!missing.empty()) {
       throw TrainError(ExitCode::kBadInput,
@@ -36,8 +32,8 @@ std::vector<std::string> Cifar10TrainFiles(const std::string& folder) {
 }  // namespace
 
 LabeledImages ReadCifarImages(const std::string& folder, Split split, int64_t num_classes) {
-  const bool cifar10 = Exists(folder + "/data_batch_1.bin");
-  if (cifar10 == Exists(folder + "/train.bin")) {
+  const bool cifar10 = FileExists(folder + "/data_batch_1.bin");
+  if (cifar10 == FileExists(folder + "/train.bin")) {
     throw TrainError(ExitCode::kBadInput,
                      folder + ": has " + (cifar10 ? "both" : "neither") +
                          " data_batch_1.bin (CIFAR-10) " + (cifar10 ? "and" : "nor") +

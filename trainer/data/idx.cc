@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "trainer/base/train_error.h"
+#include "trainer/data/data_file.h"
 
 namespace dslaunch {
 namespace {
@@ -16,10 +17,6 @@ namespace {
 constexpr uint64_t kMaxBytes = uint64_t{16} << 30;
 constexpr size_t kChunkBytes = 1 << 20;
 constexpr int kUnsignedByte = 0x08;
-
-[[noreturn]] void BadFile(const std::string& file, const std::string& problem) {
-  throw TrainError(ExitCode::kBadInput, file + ": " + problem);
-}
 
 // A plain or gzipped file read from front to back.
 class GzReader {
@@ -42,10 +39,10 @@ class GzReader {
       throw TrainError(ExitCode::kIo, file_ + ": cannot be read: " + std::strerror(errno));
     }
     if (status == Z_BUF_ERROR)
-      BadFile(file_, "the compressed data ends too early; fetch the file again");
+      RefuseDataFile(file_, "the compressed data ends too early; fetch the file again");
     if (got < 0)
-      BadFile(file_,
-              std::string("damaged compressed data (") + message + "); fetch the file again");
+      RefuseDataFile(
+          file_, std::string("damaged compressed data (") + message + "); fetch the file again");
     return static_cast<size_t>(got);
   }
 
@@ -82,21 +79,22 @@ IdxArray ReadIdx(const std::string& file, size_t num_dims) {
   std::vector<uint8_t> header(4 + 4 * num_dims);
   const size_t got = reader.Read(header.data(), header.size());
   if (got < 4 || header[0] != 0 || header[1] != 0)
-    BadFile(file, "not an IDX file (wrong first bytes)");
+    RefuseDataFile(file, "not an IDX file (wrong first bytes)");
   if (header[2] != kUnsignedByte || header[3] != num_dims) {
-    BadFile(file, "an IDX file of type " + std::to_string(header[2]) + " with " +
-                      std::to_string(header[3]) + " dimensions; unsigned bytes (type 8) with " +
-                      std::to_string(num_dims) + " dimensions are wanted");
+    RefuseDataFile(file, "an IDX file of type " + std::to_string(header[2]) + " with " +
+                             std::to_string(header[3]) +
+                             " dimensions; unsigned bytes (type 8) with " +
+                             std::to_string(num_dims) + " dimensions are wanted");
   }
-  if (got < header.size()) BadFile(file, "ends inside its header; fetch the file again");
+  if (got < header.size()) RefuseDataFile(file, "ends inside its header; fetch the file again");
 
   IdxArray array;
   uint64_t size = 1;
   for (size_t i = 0; i < num_dims; ++i) {
     const uint32_t dim = BigEndian(&header[4 + 4 * i]);
-    if (dim == 0) BadFile(file, "dimension " + std::to_string(i) + " is 0");
+    if (dim == 0) RefuseDataFile(file, "dimension " + std::to_string(i) + " is 0");
     if (dim > kMaxBytes / size)
-      BadFile(file, "its header promises more than 16 GiB; it is damaged");
+      RefuseDataFile(file, "its header promises more than 16 GiB; it is damaged");
     size *= dim;
     array.dims.push_back(dim);
   }
@@ -106,13 +104,15 @@ IdxArray ReadIdx(const std::string& file, size_t num_dims) {
     array.bytes.resize(start + want);
     const size_t read = reader.Read(&array.bytes[start], want);
     if (read < want) {
-      BadFile(file, "holds " + std::to_string(start + read) + " bytes where its header promises " +
-                        std::to_string(size) + "; fetch the file again");
+      RefuseDataFile(file, "holds " + std::to_string(start + read) +
+                               " bytes where its header promises " + std::to_string(size) +
+                               "; fetch the file again");
     }
   }
   uint8_t extra;
   if (reader.Read(&extra, 1) != 0) {
-    BadFile(file, "goes on after the " + std::to_string(size) + " bytes that its header promises");
+    RefuseDataFile(file,
+                   "goes on after the " + std::to_string(size) + " bytes that its header promises");
   }
   return array;
 }
@@ -124,8 +124,8 @@ LabeledImages ReadIdxImages(const std::string& folder, Split split, int64_t num_
   IdxArray images = ReadIdx(images_file, 3);
   IdxArray labels = ReadIdx(labels_file, 1);
   if (labels.dims[0] != images.dims[0]) {
-    BadFile(labels_file, "has " + std::to_string(labels.dims[0]) + " labels for the " +
-                             std::to_string(images.dims[0]) + " images of " + images_file);
+    RefuseDataFile(labels_file, "has " + std::to_string(labels.dims[0]) + " labels for the " +
+                                    std::to_string(images.dims[0]) + " images of " + images_file);
   }
   CheckLabels(labels_file, labels.bytes, num_classes);
   return {{images.dims[0], 1, images.dims[1], images.dims[2]},

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "trainer/base/train_error.h"
+#include "trainer/data/data_file.h"
 
 namespace dslaunch {
 namespace {
@@ -15,15 +16,6 @@ constexpr size_t kLlmcHeaderBytes = 256 * sizeof(int32_t);
 constexpr std::string_view kMegatronMagic("MMIDIDX\0\0", 9);
 constexpr uint64_t kMegatronVersion = 1;
 constexpr size_t kMegatronHeaderBytes = 9 + 8 + 1 + 8 + 8;
-
-[[noreturn]] void BadFile(const std::string& file, const std::string& problem) {
-  throw TrainError(ExitCode::kBadInput, file + ": " + problem);
-}
-
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 // The index of a Megatron data set: where each sequence is in the data file.
 struct MegatronIndex {
@@ -37,15 +29,15 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   const std::span<const uint8_t> bytes = file.bytes();
   if (bytes.size() < kMegatronHeaderBytes ||
       std::memcmp(bytes.data(), kMegatronMagic.data(), kMegatronMagic.size()) != 0) {
-    BadFile(file.path(),
-            "is not the index of a Megatron data set (MMIDIDX); give the .bin file a folder "
-            "without a .idx of its name if it is of another kind");
+    RefuseDataFile(file.path(),
+                   "is not the index of a Megatron data set (MMIDIDX); give the .bin file a folder "
+                   "without a .idx of its name if it is of another kind");
   }
   const uint8_t* at = bytes.data() + kMegatronMagic.size();
   const auto version = LittleEndianAt<uint64_t>(at);
   if (version != kMegatronVersion) {
-    BadFile(file.path(),
-            "is a Megatron index of version " + std::to_string(version) + "; version 1 is wanted");
+    RefuseDataFile(file.path(), "is a Megatron index of version " + std::to_string(version) +
+                                    "; version 1 is wanted");
   }
   MegatronIndex index;
   index.type_code = at[8];
@@ -56,15 +48,16 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   const uint64_t sequence_bytes = sizeof(int32_t) + sizeof(int64_t);
   if (index.sequences > rest / sequence_bytes || documents > rest / sizeof(int64_t) ||
       index.sequences * sequence_bytes + documents * sizeof(int64_t) > rest) {
-    BadFile(file.path(), "promises " + std::to_string(index.sequences) + " sequences and " +
-                             std::to_string(documents) + " documents, but ends before them, at " +
-                             std::to_string(bytes.size()) + " bytes; copy the file again");
+    RefuseDataFile(file.path(), "promises " + std::to_string(index.sequences) + " sequences and " +
+                                    std::to_string(documents) +
+                                    " documents, but ends before them, at " +
+                                    std::to_string(bytes.size()) + " bytes; copy the file again");
   }
   // What may follow are the modes of multimodal data, a byte for each sequence.
   const uint64_t after = rest - index.sequences * sequence_bytes - documents * sizeof(int64_t);
   if (after != 0 && after != index.sequences) {
-    BadFile(file.path(), "goes on for " + std::to_string(after) +
-                             " bytes after its documents; the file is damaged");
+    RefuseDataFile(file.path(), "goes on for " + std::to_string(after) +
+                                    " bytes after its documents; the file is damaged");
   }
   index.lengths = bytes.data() + kMegatronHeaderBytes;
   index.pointers = index.lengths + index.sequences * sizeof(int32_t);
@@ -76,15 +69,16 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   for (uint64_t i = 0; i < documents; ++i) {
     const auto end = LittleEndianAt<int64_t>(ends + i * sizeof(int64_t));
     if (end < last || end > static_cast<int64_t>(index.sequences) || (i == 0 && end != 0)) {
-      BadFile(file.path(), "document boundary " + std::to_string(i) + " is " + std::to_string(end) +
-                               ", after " + std::to_string(last) + ", of " +
-                               std::to_string(index.sequences) + " sequences; the file is damaged");
+      RefuseDataFile(file.path(), "document boundary " + std::to_string(i) + " is " +
+                                      std::to_string(end) + ", after " + std::to_string(last) +
+                                      ", of " + std::to_string(index.sequences) +
+                                      " sequences; the file is damaged");
     }
     last = end;
   }
   if (last != static_cast<int64_t>(index.sequences)) {
-    BadFile(file.path(), "its documents end at sequence " + std::to_string(last) + " of " +
-                             std::to_string(index.sequences) + "; the file is damaged");
+    RefuseDataFile(file.path(), "its documents end at sequence " + std::to_string(last) + " of " +
+                                    std::to_string(index.sequences) + "; the file is damaged");
   }
   return index;
 }
@@ -120,7 +114,7 @@ TokenStream TokenStream::OpenText(const std::string& path) {
 
 TokenStream TokenStream::OpenTokens(const std::string& path) {
   const std::string prefix = MegatronPrefix(path);
-  if (Exists(prefix + ".idx")) return OpenMegatron(prefix + ".idx", prefix + ".bin");
+  if (FileExists(prefix + ".idx")) return OpenMegatron(prefix + ".idx", prefix + ".bin");
 
   MappedFile file(path);
   const std::span<const uint8_t> bytes = file.bytes();
@@ -132,15 +126,15 @@ TokenStream TokenStream::OpenTokens(const std::string& path) {
          {std::tuple(20240520, 1, Type::kUint16), std::tuple(20240801, 7, Type::kUint32)}) {
       if (magic != known_magic) continue;
       if (version != known_version) {
-        BadFile(path, "is an llm.c file of version " + std::to_string(version) + "; version " +
-                          std::to_string(known_version) + " is wanted");
+        RefuseDataFile(path, "is an llm.c file of version " + std::to_string(version) +
+                                 "; version " + std::to_string(known_version) + " is wanted");
       }
       const size_t there = (bytes.size() - kLlmcHeaderBytes) / BytesOf(type);
       if (tokens < 0 || static_cast<size_t>(tokens) != there ||
           (bytes.size() - kLlmcHeaderBytes) % BytesOf(type) != 0) {
-        BadFile(path, "promises " + std::to_string(tokens) + " tokens where its size of " +
-                          std::to_string(bytes.size()) + " bytes gives " + std::to_string(there) +
-                          "; write the file again");
+        RefuseDataFile(path, "promises " + std::to_string(tokens) + " tokens where its size of " +
+                                 std::to_string(bytes.size()) + " bytes gives " +
+                                 std::to_string(there) + "; write the file again");
       }
       TokenStream stream(std::move(file), type);
       stream.AddRun(kLlmcHeaderBytes, tokens);
@@ -148,9 +142,10 @@ TokenStream TokenStream::OpenTokens(const std::string& path) {
     }
   }
   if (bytes.size() % sizeof(uint16_t) != 0) {
-    BadFile(path, "has " + std::to_string(bytes.size()) +
-                      " bytes, which is not a number of uint16 tokens; take data.type text for a "
-                      "file of text");
+    RefuseDataFile(path,
+                   "has " + std::to_string(bytes.size()) +
+                       " bytes, which is not a number of uint16 tokens; take data.type text for a "
+                       "file of text");
   }
   TokenStream stream(std::move(file), Type::kUint16);
   stream.AddRun(0, static_cast<int64_t>(stream.file_.bytes().size() / sizeof(uint16_t)));
@@ -171,8 +166,8 @@ TokenStream TokenStream::OpenMegatron(const std::string& index_path, const std::
       case 8:
         return Type::kUint16;
     }
-    BadFile(index_path, "its tokens are of type " + std::to_string(index.type_code) +
-                            "; 1 (uint8), 4 (int32), 5 (int64) and 8 (uint16) are read");
+    RefuseDataFile(index_path, "its tokens are of type " + std::to_string(index.type_code) +
+                                   "; 1 (uint8), 4 (int32), 5 (int64) and 8 (uint16) are read");
   };
   TokenStream stream(MappedFile(data_path), type_of());
   const uint64_t data_bytes = stream.file_.bytes().size();
@@ -183,10 +178,10 @@ TokenStream TokenStream::OpenMegatron(const std::string& index_path, const std::
     if (length < 0 || pointer < 0 || static_cast<uint64_t>(pointer) > data_bytes ||
         static_cast<uint64_t>(length) >
             (data_bytes - static_cast<uint64_t>(pointer)) / token_bytes) {
-      BadFile(index_path, "sequence " + std::to_string(i) + ", " + std::to_string(length) +
-                              " tokens from byte " + std::to_string(pointer) + " on, is not in " +
-                              data_path + ", which has " + std::to_string(data_bytes) +
-                              " bytes; copy both files again");
+      RefuseDataFile(index_path, "sequence " + std::to_string(i) + ", " + std::to_string(length) +
+                                     " tokens from byte " + std::to_string(pointer) +
+                                     " on, is not in " + data_path + ", which has " +
+                                     std::to_string(data_bytes) + " bytes; copy both files again");
     }
     stream.AddRun(static_cast<uint64_t>(pointer), length);
   }
@@ -240,9 +235,10 @@ void TokenStream::Read(int64_t begin, std::span<int64_t> out, int64_t vocab_size
   const auto bad = std::find_if(out.begin(), out.end(),
                                 [&](int64_t token) { return token < 0 || token >= vocab_size; });
   if (bad != out.end()) {
-    BadFile(path(), "token " + std::to_string(begin + (bad - out.begin())) + " is " +
-                        std::to_string(*bad) + "; tokens are from 0 to model.vocab_size - 1, " +
-                        std::to_string(vocab_size - 1));
+    RefuseDataFile(path(), "token " + std::to_string(begin + (bad - out.begin())) + " is " +
+                               std::to_string(*bad) +
+                               "; tokens are from 0 to model.vocab_size - 1, " +
+                               std::to_string(vocab_size - 1));
   }
 }
 

@@ -13,15 +13,11 @@
 namespace dslaunch {
 namespace {
 
-[[noreturn]] void Fail(const std::string& problem) {
-  throw TrainError(ExitCode::kBadInput, problem);
-}
-
 // For a model that is whole on every rank.
 EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& options, int ranks) {
   EngineConfig config = ReadConfig(text, options, ranks);
   if (config.pipeline.wanted()) {
-    Fail(
+    RefuseInput(
         "the configuration's pipeline needs a model that can be cut into layers: call "
         "InitializePipeline, or leave the section out");
   }

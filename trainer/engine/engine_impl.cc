@@ -16,13 +16,9 @@
 namespace dslaunch {
 namespace {
 
-[[noreturn]] void Fail(const std::string& problem) {
-  throw TrainError(ExitCode::kBadInput, problem);
-}
-
 const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   if (!config.optimizer) {
-    Fail(
+    RefuseInput(
         "the configuration has no \"optimizer\" and the program gives none; add for example "
         "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}, or set "
         "InitializeOptions::optimizer");
@@ -91,7 +87,7 @@ Pass EngineCore::Impl::CurrentPass() const {
 
 void EngineCore::Impl::BeforeForward() {
   if (passes_ == Passes::kBatches) {
-    Fail(
+    RefuseInput(
         "this engine has one stage of a pipeline: train with PipelineEngine::TrainBatch, which "
         "runs all of them");
   }
@@ -130,7 +126,8 @@ void EngineCore::Impl::Backward(const at::Tensor& loss, bool scale_by_steps) {
 }
 
 bool EngineCore::Impl::Step() {
-  if (!backward_done_) Fail("Step was called without Backward: call Backward(loss) before it");
+  if (!backward_done_)
+    RefuseInput("Step was called without Backward: call Backward(loss) before it");
   backward_done_ = false;
   const bool boundary = Boundary();
   ++micro_steps_;
@@ -184,15 +181,15 @@ at::Tensor EngineCore::Impl::ScaledLoss(const at::Tensor& loss, int64_t parts) {
 
 void EngineCore::Impl::CheckBackward(const at::Tensor& loss) const {
   if (!module_.is_training()) {
-    Fail("Backward was called while the model is in evaluation mode: call SetTrain first");
+    RefuseInput("Backward was called while the model is in evaluation mode: call SetTrain first");
   }
   if (backward_done_) {
-    Fail(
+    RefuseInput(
         "Backward was called twice without Step: call Step after each Backward; it makes an "
         "update on the last micro-batch of a step only");
   }
   if (!forward_done_) {
-    Fail(
+    RefuseInput(
         "Backward was called without a forward pass through the engine: call engine.Forward, "
         "with gradients enabled, rather than the model's own forward");
   }
@@ -201,11 +198,11 @@ void EngineCore::Impl::CheckBackward(const at::Tensor& loss) const {
 
 void EngineCore::Impl::CheckLoss(const at::Tensor& loss) const {
   if (loss.numel() != 1) {
-    Fail("Backward needs a scalar, but the loss has " + std::to_string(loss.numel()) +
-         " elements: take its mean");
+    RefuseInput("Backward needs a scalar, but the loss has " + std::to_string(loss.numel()) +
+                " elements: take its mean");
   }
   if (!loss.requires_grad()) {
-    Fail(
+    RefuseInput(
         "the loss does not depend on any parameter that is trained: it was detached, or computed "
         "without gradients");
   }
@@ -403,8 +400,8 @@ std::vector<at::Tensor> EngineCore::Impl::OwnGradients() {
   for (size_t i = 0; i < parts.size(); ++i) {
     at::Tensor& gradient = gradients.at(i);
     if (!gradient.defined()) {
-      Fail("the parameter " + parameters_[parts[i].parameter].name +
-           " got no gradient: the model's output does not depend on it");
+      RefuseInput("the parameter " + parameters_[parts[i].parameter].name +
+                  " got no gradient: the model's output does not depend on it");
     }
     gradient =
         gradient.to(at::promote_types(gradient.scalar_type(), parts[i].weight.scalar_type()));
@@ -494,7 +491,7 @@ void EngineCore::Impl::FailWithLoss(const std::string& problem) {
     text += loss;
     break;
   }
-  Fail(text + problem);
+  RefuseInput(text + problem);
 }
 
 }  // namespace dslaunch

@@ -111,20 +111,19 @@ class BlockImpl : public torch::nn::Module {
   FeedForward mlp_;
 };
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& input_shape) {
   if (config.n_embd % config.n_head != 0) {
-    Refuse("model.n_embd is " + std::to_string(config.n_embd) +
-           ", which is no multiple of model.n_head, " + std::to_string(config.n_head));
+    RefuseInput("model.n_embd is " + std::to_string(config.n_embd) +
+                ", which is no multiple of model.n_head, " + std::to_string(config.n_head));
   }
   if (input_shape.size() != 1) {
-    Refuse("model.type gpt2 takes text, and this data is images; use data of type tokens or text");
+    RefuseInput(
+        "model.type gpt2 takes text, and this data is images; use data of type tokens or text");
   }
   if (input_shape[0] > config.n_positions) {
-    Refuse("the samples have " + std::to_string(input_shape[0]) +
-           " tokens, more than model.n_positions, " + std::to_string(config.n_positions) +
-           "; lower data.block_size");
+    RefuseInput("the samples have " + std::to_string(input_shape[0]) +
+                " tokens, more than model.n_positions, " + std::to_string(config.n_positions) +
+                "; lower data.block_size");
   }
   return config;
 }
@@ -144,11 +143,11 @@ Gpt2TransformerImpl::Gpt2TransformerImpl(const Gpt2Config& config)
 // int64 [B, T], T at most n_positions -> [B, T, n_embd]
 at::Tensor Gpt2TransformerImpl::Embed(const at::Tensor& tokens) {
   if (tokens.dim() != 2 || tokens.scalar_type() != at::kLong) {
-    Refuse("model.type gpt2 takes token ids; use data of type tokens or text");
+    RefuseInput("model.type gpt2 takes token ids; use data of type tokens or text");
   }
   if (tokens.size(1) > n_positions_) {
-    Refuse("gpt2 was given " + std::to_string(tokens.size(1)) +
-           " tokens, more than model.n_positions, " + std::to_string(n_positions_));
+    RefuseInput("gpt2 was given " + std::to_string(tokens.size(1)) +
+                " tokens, more than model.n_positions, " + std::to_string(n_positions_));
   }
   const at::Tensor positions = wpe_->weight.slice(0, 0, tokens.size(1));
   return at::dropout(wte_(tokens) + positions, embd_pdrop_, is_training());

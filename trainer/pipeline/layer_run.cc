@@ -19,14 +19,12 @@ bool OfOtherRanks(const std::string& what) {
   return ClassifyCommFailure(what) != CommFailure::kNone;
 }
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 void CheckOutputs(const Tensors& outputs) {
-  if (outputs.empty()) Refuse("returns no tensor; a layer gives the next one at least one");
+  if (outputs.empty()) RefuseInput("returns no tensor; a layer gives the next one at least one");
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined()) continue;
-    Refuse("output " + std::to_string(i + 1) + " of " + std::to_string(outputs.size()) +
-           " is an undefined tensor; a layer gives the next one tensors with values");
+    RefuseInput("output " + std::to_string(i + 1) + " of " + std::to_string(outputs.size()) +
+                " is an undefined tensor; a layer gives the next one tensors with values");
   }
 }
 

@@ -12,8 +12,6 @@ namespace {
 
 using torch::nn::Module;
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 std::vector<NamedTensor> ParametersAndBuffers(const Module& module) {
   std::vector<NamedTensor> tensors = Unique(module.named_parameters());
   for (NamedTensor& item : Unique(module.named_buffers())) tensors.push_back(std::move(item));
@@ -25,8 +23,8 @@ void CheckComplete(const Model& model, const std::vector<LayerReads>& layers) {
   for (const LayerReads& reads : layers) all.Add(reads);
   for (const NamedTensor& item : ParametersAndBuffers(model)) {
     if (all.Has(item.tensor)) continue;
-    Refuse("no layer of the model reads " + item.name +
-           "; list the module that it belongs to in one of those that Layers() returns");
+    RefuseInput("no layer of the model reads " + item.name +
+                "; list the module that it belongs to in one of those that Layers() returns");
   }
 }
 
@@ -68,9 +66,9 @@ std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Mod
     LayerReads& reads = all.emplace_back();
     for (const std::shared_ptr<Module>& listed : layers[i].modules) {
       if (!known.contains(listed.get())) {
-        Refuse(LayerText(i, layers[i].name) +
-               " lists a module that is not registered in the model; Layers() may list those "
-               "only that register_module has been given");
+        RefuseInput(LayerText(i, layers[i].name) +
+                    " lists a module that is not registered in the model; Layers() may list those "
+                    "only that register_module has been given");
       }
       for (const std::shared_ptr<Module>& module : listed->modules()) {
         reads.modules.insert(module.get());

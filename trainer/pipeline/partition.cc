@@ -11,22 +11,22 @@
 namespace dslaunch {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 struct BestCut {
-  double cost = kNever;
+  double cost = kImpossible;
   std::vector<size_t> bounds;
 };
 
 // The cut of `weights` into `parts` whose costs, added up by `add` from the last to the first, are
 // least; of several such cuts the one whose parts end late. `cost` of a part's weight must not fall
-// where the weight grows; a part that costs kNever is none.
+// where the weight grows; a part that costs kImpossible is none.
 BestCut Cut(const std::vector<double>& weights, size_t parts,
             const std::function<double(double)>& cost,
             const std::function<double(double, double)>& add) {
   const size_t layers = weights.size();
   // [p][i]: of layers i and later in p parts, the least cost, and where the first of these ends.
-  std::vector<std::vector<double>> least(parts + 1, std::vector<double>(layers + 1, kNever));
+  std::vector<std::vector<double>> least(parts + 1, std::vector<double>(layers + 1, kImpossible));
   std::vector<std::vector<size_t>> ends(parts + 1, std::vector<size_t>(layers + 1));
   least[0][layers] = 0;
   for (size_t p = 1; p <= parts; ++p) {
@@ -34,9 +34,9 @@ BestCut Cut(const std::vector<double>& weights, size_t parts,
       double weight = 0;
       for (size_t end = i + 1; end + (p - 1) <= layers; ++end) {
         weight += weights[end - 1];
-        if (cost(weight) > least[p][i] || cost(weight) == kNever) break;
+        if (cost(weight) > least[p][i] || cost(weight) == kImpossible) break;
         const double all = add(cost(weight), least[p - 1][end]);
-        if (all < kNever && all <= least[p][i]) {
+        if (all < kImpossible && all <= least[p][i]) {
           least[p][i] = all;
           ends[p][i] = end;
         }
@@ -121,7 +121,7 @@ std::vector<size_t> CutLayers(const std::vector<LayerFacts>& layers, size_t part
   const double largest = Cut(weights, parts, std::identity(), larger).cost;
   // Squares are least where the parts are most even.
   const auto square = [largest](double weight) {
-    return weight <= largest ? weight * weight : kNever;
+    return weight <= largest ? weight * weight : kImpossible;
   };
   return Cut(weights, parts, square, std::plus<>()).bounds;
 }

@@ -24,14 +24,13 @@
 namespace dslaunch {
 namespace {
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 Topology TopologyOf(const EngineConfig& config, const ProcessGroup& group) {
   const auto stages = static_cast<int>(config.pipeline.stages);
   if (group.world_size() % stages != 0) {
-    Refuse("pipeline.stages is " + std::to_string(stages) + ", which does not divide " +
-           std::to_string(group.world_size()) + (group.world_size() == 1 ? " rank" : " ranks") +
-           "; every replica of the pipeline needs one rank for each stage");
+    RefuseInput("pipeline.stages is " + std::to_string(stages) + ", which does not divide " +
+                std::to_string(group.world_size()) +
+                (group.world_size() == 1 ? " rank" : " ranks") +
+                "; every replica of the pipeline needs one rank for each stage");
   }
   return {group.world_size(), stages, config.pipeline.rank_order};
 }
@@ -40,9 +39,9 @@ Topology TopologyOf(const EngineConfig& config, const ProcessGroup& group) {
 EngineConfig WithModule(EngineConfig config, const PipelineModule& module) {
   PipelineConfig& pipeline = config.pipeline;
   if (module.num_stages > 0 && module.num_stages != pipeline.stages) {
-    Refuse("PipelineModule::num_stages is " + std::to_string(module.num_stages) +
-           ", but the configuration's pipeline.stages is " + std::to_string(pipeline.stages) +
-           "; leave one of them out");
+    RefuseInput("PipelineModule::num_stages is " + std::to_string(module.num_stages) +
+                ", but the configuration's pipeline.stages is " + std::to_string(pipeline.stages) +
+                "; leave one of them out");
   }
   if (!module.partition.empty()) pipeline.partition = module.partition;
   if (module.activation_checkpoint_interval >= 0) {
@@ -139,15 +138,16 @@ class PipelineEngine::Impl {
 
   double TrainBatch(const MicroBatchSource& next) {
     if (!module_->is_training()) {
-      Refuse("TrainBatch was called while the model is in evaluation mode: call SetTrain(true)");
+      RefuseInput(
+          "TrainBatch was called while the model is in evaluation mode: call SetTrain(true)");
     }
     return Mean(Run(train_plan_, BatchPurpose::kTrain, next));
   }
 
   double EvalBatch(const MicroBatchSource& next, int64_t micro_batches) {
     if (micro_batches < 1) {
-      Refuse("EvalBatch was called for " + std::to_string(micro_batches) +
-             " micro-batches; at least one is needed");
+      RefuseInput("EvalBatch was called for " + std::to_string(micro_batches) +
+                  " micro-batches; at least one is needed");
     }
     const bool trained = module_->is_training();
     core_.SetTrain(false);
@@ -214,7 +214,7 @@ class PipelineEngine::Impl {
       counts.push_back(static_cast<int64_t>(numbers[1]));
     }
     if (GroupRanks(counts).size() > 1) {
-      Refuse(
+      RefuseInput(
           "the ranks have run batches of different sizes (" +
           ByRank(counts, [](int64_t count) { return std::to_string(count) + " micro-batches"; }) +
           "); all must make the same calls with the same number");
@@ -272,7 +272,8 @@ PipelineEngine::PipelineEngine(const EngineConfig& config, const PipelineModule&
 PipelineEngine InitializePipeline(const std::string& config, const PipelineModule& module,
                                   const ProcessGroup& group, const InitializeOptions& options) {
   if (options.deferred != nullptr) {
-    Refuse("InitializeOptions::deferred is for a whole model; a pipeline builds its layers itself");
+    RefuseInput(
+        "InitializeOptions::deferred is for a whole model; a pipeline builds its layers itself");
   }
   return {ReadConfig(config, options, group.world_size(), module.num_stages), module, group};
 }

@@ -17,8 +17,6 @@ using torch::nn::Module;
 
 constexpr uint64_t kSeedLayersBase = 1234;  // DeepSpeed's
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 // Of each layer the first one with the same key: whose place its module has.
 std::vector<size_t> Owners(const std::vector<PipelineLayer>& layers) {
   std::vector<size_t> owners;
@@ -27,9 +25,9 @@ std::vector<size_t> Owners(const std::vector<PipelineLayer>& layers) {
     const std::string& key = layers[i].tie_key;
     const size_t owner = key.empty() ? i : first.try_emplace(key, i).first->second;
     if (layers[owner].type != layers[i].type) {
-      Refuse(LayerText(owner, layers[owner].type) + " and " + LayerText(i, layers[i].type) +
-             " are tied by the key \"" + key +
-             "\" but are of different types; give each type a key of its own");
+      RefuseInput(LayerText(owner, layers[owner].type) + " and " + LayerText(i, layers[i].type) +
+                  " are tied by the key \"" + key +
+                  "\" but are of different types; give each type a key of its own");
     }
     owners.push_back(owner);
   }
@@ -39,7 +37,7 @@ std::vector<size_t> Owners(const std::vector<PipelineLayer>& layers) {
 std::shared_ptr<Module> Build(const PipelineLayer& layer, const std::string& where) {
   try {
     std::shared_ptr<Module> module = layer.build();
-    if (!module) Refuse("its constructor gives no module");
+    if (!module) RefuseInput("its constructor gives no module");
     return module;
   } catch (...) {
     RethrowFrom(where);

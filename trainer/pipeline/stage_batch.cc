@@ -17,8 +17,6 @@
 namespace dslaunch {
 namespace {
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 // The action after which nothing is added to gradients any more; none where their sum is not the
 // result of one backward pass only.
 std::optional<size_t> LastBackward(const PipelineSchedule& schedule,
@@ -143,8 +141,8 @@ Tensors StageBatch::InputsFor(const Action& action) {
   }
   MicroBatch batch = Next(action);
   if (batch.inputs.empty()) {
-    Refuse(Where("the source has no inputs", action) +
-           "; it must give a micro-batch each time that it is called");
+    RefuseInput(Where("the source has no inputs", action) +
+                "; it must give a micro-batch each time that it is called");
   }
   for (at::Tensor& input : batch.inputs) input = stage_.core.ToModelDtype(input);
   if (plan_.schedule.stages == 1) targets_[action.micro_batch] = std::move(batch.targets);
@@ -230,7 +228,7 @@ at::Tensor StageBatch::Loss(const Tensors& outputs, const Tensors& targets) cons
   const AutocastScope autocast = stage_.core.Autocast();
   if (stage_.loss) return stage_.loss(outputs, targets);
   if (targets.empty())
-    Refuse("the source has given no targets, of which the default loss needs one");
+    RefuseInput("the source has given no targets, of which the default loss needs one");
   return CrossEntropy(outputs[0], targets[0]);
 }
 
@@ -238,9 +236,9 @@ void StageBatch::CheckSendable(const Action& action, const Tensors& outputs) con
   for (const at::Tensor& output : outputs) {
     if (output.layout() == at::kStrided && output.device().is_cpu()) continue;
     const StageLayer& layer = stage_.chunks[static_cast<size_t>(action.chunk)].back();
-    Refuse("stage " + std::to_string(stage_.stage) + ", " + layer.name + ": its output is " +
-           c10::str(output.layout(), " on ", output.device()) +
-           "; stages exchange dense CPU tensors");
+    RefuseInput("stage " + std::to_string(stage_.stage) + ", " + layer.name + ": its output is " +
+                c10::str(output.layout(), " on ", output.device()) +
+                "; stages exchange dense CPU tensors");
   }
 }
 

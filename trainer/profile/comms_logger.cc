@@ -10,8 +10,8 @@
 namespace dslaunch {
 namespace {
 
-std::mutex current_mutex;  // an exchange may end while the logger does
-CommsLogger* current = nullptr;
+std::mutex current_logger_mutex;  // an exchange may end while the logger does
+CommsLogger* current_logger = nullptr;
 
 struct Context : at::ObserverContext {
   std::string kind;
@@ -40,15 +40,15 @@ struct CommsLogger::Hooks {
     const auto* context = static_cast<Context*>(observed);
     if (context == nullptr) return;
     const double seconds = std::chrono::duration<double>(Clock::now() - context->start).count();
-    const std::lock_guard lock(current_mutex);
-    if (current != nullptr) current->Add(context->kind, context->bytes, seconds);
+    const std::lock_guard lock(current_logger_mutex);
+    if (current_logger != nullptr) current_logger->Add(context->kind, context->bytes, seconds);
   }
 };
 
 CommsLogger::CommsLogger(const CommsLoggerConfig& config, int rank, int ranks)
     : config_(config), rank_(rank), ranks_(ranks) {
-  const std::lock_guard lock(current_mutex);
-  current = this;
+  const std::lock_guard lock(current_logger_mutex);
+  current_logger = this;
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(Hooks::Begin, Hooks::End)
                                       .needsInputs(true)
                                       .scopes({at::RecordScope::USER_SCOPE}));
@@ -56,8 +56,8 @@ CommsLogger::CommsLogger(const CommsLoggerConfig& config, int rank, int ranks)
 
 CommsLogger::~CommsLogger() {
   at::removeCallback(handle_);
-  const std::lock_guard lock(current_mutex);
-  current = nullptr;
+  const std::lock_guard lock(current_logger_mutex);
+  current_logger = nullptr;
 }
 
 void CommsLogger::Add(const std::string& kind, int64_t bytes, double seconds) {

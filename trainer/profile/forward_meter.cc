@@ -10,7 +10,7 @@
 namespace dslaunch {
 namespace {
 
-thread_local ForwardMeter* current = nullptr;
+thread_local ForwardMeter* current_meter = nullptr;
 
 Shape ShapeOf(const c10::IValue& value) {
   if (!value.isTensor() || !value.toTensor().defined()) return {};
@@ -33,8 +33,8 @@ struct ForwardMeter::Hooks {
   };
 
   static std::unique_ptr<at::ObserverContext> Begin(const at::RecordFunction& function) {
-    if (current == nullptr || torch::autograd::get_current_node() != nullptr) return nullptr;
-    ForwardMeter& meter = *current;
+    if (current_meter == nullptr || torch::autograd::get_current_node() != nullptr) return nullptr;
+    ForwardMeter& meter = *current_meter;
     auto context = std::make_unique<Context>();
     const std::string_view name = function.name();
     if (meter.depth_++ == 0) meter.operators_.push_back({});
@@ -61,8 +61,8 @@ struct ForwardMeter::Hooks {
 
   static void End(const at::RecordFunction& function, at::ObserverContext* observed) {
     auto* context = static_cast<Context*>(observed);
-    if (context == nullptr || current == nullptr) return;
-    ForwardMeter& meter = *current;
+    if (context == nullptr || current_meter == nullptr) return;
+    ForwardMeter& meter = *current_meter;
     ForwardOp& outermost = meter.operators_.back();
     const std::string_view name = function.name();
     if (HasFlopFormula(name)) --meter.formula_depth_;
@@ -87,7 +87,7 @@ ForwardMeter::ForwardMeter(const torch::nn::Module& module) {
     const size_t dot = name.rfind('.');
     module_of_[PlaceOf(item.value())] = dot == std::string::npos ? "" : name.substr(0, dot);
   }
-  current = this;
+  current_meter = this;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(Hooks::Begin, Hooks::End)
                                            .needsInputs(true)
                                            .needsOutputs(true)
@@ -96,7 +96,7 @@ ForwardMeter::ForwardMeter(const torch::nn::Module& module) {
 
 ForwardMeter::~ForwardMeter() {
   at::removeCallback(handle_);
-  current = nullptr;
+  current_meter = nullptr;
 }
 
 double ForwardMeter::flops() const {

@@ -20,15 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 bool IsCheckpoint(const std::string& path) {
   std::error_code ignored;
   return fs::exists(path + "/" + kManifestFile, ignored);
 }
 
 void List(const std::string& dir, bool json) {
-  if (IsCheckpoint(dir)) Refuse(dir + " is a checkpoint; give the folder that it is in");
+  if (IsCheckpoint(dir)) RefuseInput(dir + " is a checkpoint; give the folder that it is in");
   const std::vector<ListedCheckpoint> list = FindCheckpoints(dir);
   std::fputs((json ? CheckpointsJson(list) : CheckpointTable(list)).c_str(), stdout);
 }
@@ -56,7 +54,7 @@ void Verify(const std::string& path) {
     folders.clear();
     for (const ListedCheckpoint& one : FindCheckpoints(path))
       folders.push_back(path + "/" + one.tag);
-    if (folders.empty()) Refuse(path + " holds no checkpoint");
+    if (folders.empty()) RefuseInput(path + " holds no checkpoint");
   }
   size_t damaged = 0;
   for (const std::string& folder : folders) {
@@ -69,8 +67,8 @@ void Verify(const std::string& path) {
               BytesText(BytesOf(manifest)) + ")");
   }
   if (damaged > 0) {
-    Refuse(std::to_string(damaged) + " of " + std::to_string(folders.size()) +
-           (folders.size() == 1 ? " checkpoint is" : " checkpoints are") + " damaged");
+    RefuseInput(std::to_string(damaged) + " of " + std::to_string(folders.size()) +
+                (folders.size() == 1 ? " checkpoint is" : " checkpoints are") + " damaged");
   }
 }
 
@@ -89,8 +87,8 @@ at::ScalarType ExportType(at::ScalarType saved, const std::optional<at::ScalarTy
 void Export(const std::string& folder, const std::string& out,
             const std::optional<at::ScalarType>& wanted) {
   if (!IsCheckpoint(folder)) {
-    Refuse(folder + " is no checkpoint: it holds no " + kManifestFile +
-           "; give one of the folders that dslaunch checkpoint ls names");
+    RefuseInput(folder + " is no checkpoint: it holds no " + kManifestFile +
+                "; give one of the folders that dslaunch checkpoint ls names");
   }
   const Checkpoint checkpoint = ReadCheckpoint(folder);
   VerifyCheckpoint(checkpoint);
@@ -99,7 +97,7 @@ void Export(const std::string& folder, const std::string& out,
   for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
     if (!IsOfModel(tensor)) continue;
     const std::optional<at::ScalarType> saved = ScalarTypeOf(tensor.dtype);
-    if (!saved) Refuse(folder + ": tensor " + tensor.name + " is " + tensor.dtype);
+    if (!saved) RefuseInput(folder + ": tensor " + tensor.name + " is " + tensor.dtype);
     tensors.push_back({tensor.name, ExportType(*saved, wanted), tensor.shape});
     records.push_back(&tensor);
   }

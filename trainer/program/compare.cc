@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "dslaunch/process_group.h"
-#include "trainer/base/memory_bytes.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/device_memory.h"
 #include "trainer/engine/activation_meter.h"
+#include "trainer/engine/memory_bytes.h"
 #include "trainer/program/compare_table.h"
 #include "trainer/program/evaluate.h"
 #include "trainer/program/prepare.h"

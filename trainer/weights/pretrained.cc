@@ -26,19 +26,17 @@ constexpr char kGpt2Prefix[] = "transformer.";
 constexpr char kGpt2Head[] = "lm_head.weight";
 constexpr char kGpt2Embedding[] = "transformer.wte.weight";
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 // What no tensor's shape tells: with another number of heads the same weights compute something
 // else.
 void CheckSameGpt2(const Gpt2Config& config, const std::string& folder) {
   const Gpt2Config saved = ReadHuggingFaceConfig(folder);
   const std::string file = folder + "/" + kHuggingFaceConfigFile;
   if (saved.n_head != config.n_head) {
-    Refuse(file + ": n_head is " + std::to_string(saved.n_head) + "; model.n_head is " +
-           std::to_string(config.n_head));
+    RefuseInput(file + ": n_head is " + std::to_string(saved.n_head) + "; model.n_head is " +
+                std::to_string(config.n_head));
   }
   if (saved.layer_norm_epsilon != config.layer_norm_epsilon) {
-    Refuse(file + ": layer_norm_epsilon differs from the model's");
+    RefuseInput(file + ": layer_norm_epsilon differs from the model's");
   }
 }
 
@@ -56,9 +54,9 @@ struct Source {
 void CheckFits(const Source& source, const at::Tensor& target) {
   const std::optional<at::ScalarType> type = ScalarTypeOf(source.tensor.dtype);
   if (!CanFill(type, target.scalar_type()) || target.sizes() != source.tensor.shape) {
-    Refuse(source.place + " is " + DescribedTensor(source.tensor.dtype, source.tensor.shape) +
-           " where the model has " +
-           DescribedTensor(SafetensorsDtype(target.scalar_type()), target.sizes().vec()));
+    RefuseInput(source.place + " is " + DescribedTensor(source.tensor.dtype, source.tensor.shape) +
+                " where the model has " +
+                DescribedTensor(SafetensorsDtype(target.scalar_type()), target.sizes().vec()));
   }
 }
 
@@ -122,22 +120,23 @@ std::map<std::string, Source> FindSources(const Model& model, const std::string&
           gpt2 != nullptr && !wanted.contains(name) ? kGpt2Prefix + name : name;
       const auto target = wanted.find(known);
       if (target != wanted.end()) {
-        if (!sources.emplace(known, source).second) Refuse(source.place + " is there twice");
+        if (!sources.emplace(known, source).second) RefuseInput(source.place + " is there twice");
         CheckFits(source, target->second);
       } else if (gpt2 != nullptr && name == kGpt2Head) {
         CheckFits(source, wanted.at(kGpt2Embedding));
         head = source;
       } else if (gpt2 == nullptr || !IsMask(name)) {
-        Refuse(source.place + " is none of the model's; these are the weights of another model");
+        RefuseInput(source.place +
+                    " is none of the model's; these are the weights of another model");
       }
     }
   }
   for (const auto& [name, tensor] : wanted) {
-    if (!sources.contains(name)) Refuse(path + ": holds no tensor " + name);
+    if (!sources.contains(name)) RefuseInput(path + ": holds no tensor " + name);
   }
   if (head && !Same(*head, sources.at(kGpt2Embedding), wanted.at(kGpt2Embedding).scalar_type())) {
-    Refuse(head->place + " differs from the embedding; models whose head is not tied to it " +
-           "cannot be loaded");
+    RefuseInput(head->place + " differs from the embedding; models whose head is not tied to it " +
+                "cannot be loaded");
   }
   return sources;
 }

@@ -18,10 +18,8 @@ constexpr char kIndexFile[] = "model.safetensors.index.json";
 constexpr size_t kMaxShownBytes = 400;
 const std::set<std::string> kPickles = {".bin", ".pt", ".pth"};
 
-[[noreturn]] void Refuse(const std::string& why) { throw TrainError(ExitCode::kBadInput, why); }
-
 [[noreturn]] void RefusePickle(const std::string& path) {
-  Refuse(path + " is a pickle, which can run code and is never read; save it as safetensors");
+  RefuseInput(path + " is a pickle, which can run code and is never read; save it as safetensors");
 }
 
 // A name inside the folder: anything else could point at any file of this machine.
@@ -34,17 +32,17 @@ std::vector<std::string> ShardFiles(const std::string& folder) {
   const std::string path = folder + "/" + kIndexFile;
   const nlohmann::json index = ReadJsonFile(path);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
-    Refuse(path + ": has no weight_map, which names the file of each tensor");
+    RefuseInput(path + ": has no weight_map, which names the file of each tensor");
   }
   std::set<std::string> files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || !IsPlainName(file.get<std::string>())) {
-      Refuse(path + ": weight_map." + Harmless(tensor.substr(0, kMaxShownBytes)) +
-             " is not the name of a file in this folder");
+      RefuseInput(path + ": weight_map." + Harmless(tensor.substr(0, kMaxShownBytes)) +
+                  " is not the name of a file in this folder");
     }
     files.insert(folder + "/" + file.get<std::string>());
   }
-  if (files.empty()) Refuse(path + ": its weight_map names no file");
+  if (files.empty()) RefuseInput(path + ": its weight_map names no file");
   return {files.begin(), files.end()};
 }
 
@@ -62,11 +60,11 @@ std::vector<std::string> WeightFiles(const std::string& path) {
     if (kPickles.contains(entry.path().extension())) RefusePickle(entry.path());
   }
   if (fs::exists(path + "/" + kManifestFile, error)) {
-    Refuse(path +
-           " is a checkpoint in parts; dslaunch checkpoint export makes whole tensors of it, " +
-           "--load_module_only starts from it as it is");
+    RefuseInput(
+        path + " is a checkpoint in parts; dslaunch checkpoint export makes whole tensors of it, " +
+        "--load_module_only starts from it as it is");
   }
-  Refuse(path + ": holds neither " + kWeightsFile + " nor " + kIndexFile);
+  RefuseInput(path + ": holds neither " + kWeightsFile + " nor " + kIndexFile);
 }
 
 }  // namespace dslaunch
