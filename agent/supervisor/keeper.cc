@@ -23,31 +23,26 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "agent/supervisor/cgroup.h"
 #include "agent/supervisor/guard.h"
+#include "agent/supervisor/keeper_core.h"
 #include "agent/supervisor/keeper_pump.h"
 #include "agent/supervisor/keeper_workers.h"
-#include "agent/supervisor/kill_ladder.h"
 #include "agent/supervisor/left_process.h"
 #include "base/build_id.h"
 #include "base/exit_code.h"
 #include "base/process_tree.h"
-#include "base/signal_name.h"
 #include "base/unique_fd.h"
 #include "proto/keeper.pb.h"
 #include "proto/wire/framed_socket.h"
-#include "proto/wire/lease.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr milliseconds kHelloLimit{10'000};  // a front end that does not read its hello is gone
-constexpr milliseconds kAgentEndLimit{2'000};
-constexpr milliseconds kDrainLimit{
-    2'000};                          // for the agent's last bytes, when the front end reads slowly
-constexpr milliseconds kStall{500};  // a timer this late means that this machine stood still
 constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
 constexpr size_t kStatusQueueBytes = 1 << 20;  // an agent this far behind misses status lines
 
@@ -56,12 +51,6 @@ void SayLine(const std::string& text) {
   gethostname(host, sizeof host - 1);
   std::fprintf(stderr, "dslaunch-agent on %s: %s\n", host, text.c_str());
 }
-
-// How the agent ended.
-struct AgentEnd {
-  int code = 0;
-  bool by_signal = false;
-};
 
 // What is open between the keeper and the outside, and between the keeper and its agent.
 struct Streams {
@@ -73,6 +62,7 @@ struct Streams {
 
 UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
 
+// Carries out what KeeperCore decides: holds the processes, descriptors and the one timer.
 class Keeper {
  public:
   Keeper(pid_t agent_pid, const InheritedLimits& inherited, Streams streams, Guard guard)
@@ -80,10 +70,11 @@ class Keeper {
         guard_(std::move(guard)),
         inbound_(io_, std::move(streams.front_end_in), Duplicate(streams.grpc.get())),
         outbound_(io_, std::move(streams.grpc), std::move(streams.front_end_out)),
-        workers_(io_, inherited, [this](const pb::KeeperEvent& event) { OnWorkerEvent(event); }) {
+        workers_(io_, inherited, [this](const pb::KeeperEvent& status) { Forward(status); }),
+        core_({.agent_pid = agent_pid}) {
     control_ = std::make_unique<FramedSocket>(
         io_, std::move(streams.control), [this](std::string_view bytes) { OnRequest(bytes); },
-        [this](const std::string&) { BeginEnding(Why::kAgentEnded); });
+        [this](const std::string&) { CarryOut(core_.OnControlLost(Clock::now())); });
   }
 
   // `unblocked`: the signal mask to run with; the handled signals are blocked until now.
@@ -98,245 +89,162 @@ class Keeper {
       if (event == KeeperPump::Event::kSinkFailed)
         OnFrontEndGone();
       else
-        Advance();
+        CarryOut(core_.OnOutboundEnded(Clock::now()));
     });
     io_.run();
     guard_.End();
     DropCgroup();
-    return Verdict();
+    if (!end_.line.empty()) SayLine(end_.line);
+    return end_.exit_code;
   }
 
  private:
-  enum class Why { kFrontEndGone, kAgentEnded, kAgentSilent, kSignal };
+  // --- what happens ---
 
   void AwaitSignal() {
     signals_.async_wait([this](std::error_code error, int signal) {
       if (error) return;
       AwaitSignal();
-      if (signal == SIGCHLD) return Advance();
-      if (signal == SIGHUP && detached_) return;  // the user logs out; the job stays
-      signal_ = signal;
-      BeginEnding(Why::kSignal);
+      if (signal == SIGCHLD) return Reap();
+      CarryOut(core_.OnSignal(signal, Clock::now()));
     });
   }
 
-  void OnFrontEndGone() {
-    if (!detached_) return BeginEnding(Why::kFrontEndGone);
-    inbound_.CloseSink();  // the agent's connection ends
-  }
-
-  // --- the agent's requests ---
+  void OnFrontEndGone() { CarryOut(core_.OnFrontEndGone(Clock::now())); }
 
   void OnRequest(std::string_view bytes) {
     pb::KeeperRequest request;
-    if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-      control_.reset();
-      return BeginEnding(Why::kAgentEnded);
-    }
-    switch (request.request_case()) {
-      case pb::KeeperRequest::kSpawn:
-        OnSpawn(request.spawn());
-        break;
-      case pb::KeeperRequest::kSignal:
-        workers_.Signal(request.signal().signal());
-        break;
-      case pb::KeeperRequest::kStop:
-        stop_requested_ = true;
-        StartLadder(request.stop().kill_now());
-        Advance();
-        break;
-      case pb::KeeperRequest::kConfigure:
-        Configure(request.configure());
-        break;
-      case pb::KeeperRequest::kDetach:
-        detached_ = true;
-        break;
-      case pb::KeeperRequest::kAlive:
-        OnAlive(request.alive());
-        break;
-      case pb::KeeperRequest::REQUEST_NOT_SET:
-        break;
-    }
-    last_heard_ = Clock::now();
-  }
-
-  void OnAlive(const pb::AgentAlive& alive) {
-    lease_end_.reset();
-    if (detached_ || !alive.has_lease_left_ms()) return;
-    lease_end_ = Clock::now() + milliseconds(alive.lease_left_ms());
-    if (*lease_end_ < watch_timer_.expiry()) WatchAgent();
-  }
-
-  void OnSpawn(const pb::SpawnWorkers& spawn) {
-    if (ladder_ || ending_ || lease_is_over_) return workers_.Refuse(spawn);
-    // Only now, so that a job that starts nothing pays nothing.
-    if (cgroup_.empty()) MakeCgroup();
-    if (!guard_.started()) {
-      guard_.Start({.job_id = job_id_, .session = getsid(0), .cgroup = cgroup_}, ladder_options_);
-    }
-    workers_.Spawn(spawn);
-  }
-
-  void MakeCgroup() {
-    pb::KeeperEvent event;
-    if (Result<std::string> cgroup = CreateWorkerCgroup(job_id_)) {
-      cgroup_ = *std::move(cgroup);
-      workers_.StartIn(cgroup_);
-      event.mutable_workers_cgroup()->set_folder(cgroup_);
-    } else {
-      event.mutable_workers_cgroup()->set_none_because(cgroup.error().message);
-    }
-    Tell(event);
-  }
-
-  // Made anew for the next workers: what Linux 6 starts in a cgroup that was killed once dies.
-  void DropCgroup() {
-    if (cgroup_.empty()) return;
-    RemoveCgroup(cgroup_);
-    cgroup_.clear();
-  }
-
-  void OnWorkerEvent(const pb::KeeperEvent& event) {
-    if (event.has_spawned()) guard_.AddGroup(event.spawned().pid());
-    Tell(event);
-  }
-
-  void Configure(const pb::Configure& configure) {
-    job_id_ = configure.job_id();
-    ladder_options_.grace = milliseconds(configure.grace_ms());
-    ladder_options_.teardown = milliseconds(configure.teardown_ms());
-    agent_dead_ = milliseconds(configure.agent_dead_ms());
-    last_heard_ = Clock::now();
-    WatchAgent();
-  }
-
-  void Tell(const pb::KeeperEvent& event) {
-    if (!control_) return;
-    if (event.has_status() && control_->queued_bytes() > kStatusQueueBytes) return;
-    control_->Send(event);
-  }
-
-  // And the front end's lease: the agent acts when it is over, unless it stands still.
-  void WatchAgent() {
-    Clock::time_point look_at = last_heard_ + agent_dead_;
-    if (lease_end_ && !lease_is_over_) look_at = std::min(look_at, *lease_end_);
-    watch_timer_.expires_at(look_at);
-    watch_timer_.async_wait([this](std::error_code error) {
-      if (error || ending_) return;
-      const Clock::time_point now = Clock::now();
-      // When this very process could not run in time, the agent could not either: it gets another
-      // turn, and time to say how long the lease is now.
-      if (now > watch_timer_.expiry() + kStall) {
-        last_heard_ = now;
-        if (lease_end_) lease_end_ = std::max(*lease_end_, now + Lease::kCatchUp);
-      }
-      if (now >= last_heard_ + agent_dead_) return BeginEnding(Why::kAgentSilent);
-      if (lease_end_ && now >= *lease_end_) OnLeaseOver();
-      WatchAgent();
-    });
-  }
-
-  // The agent stays, for what others need of it.
-  void OnLeaseOver() {
-    if (std::exchange(lease_is_over_, true)) return;
-    pb::KeeperEvent event;
-    event.mutable_front_end_gone();
-    Tell(event);
-    StartLadder(false);
-    Advance();
-  }
-
-  // --- ending ---
-
-  void BeginEnding(Why why) {
-    if (!ending_) {
-      ending_ = why;
-      if (why == Why::kFrontEndGone || why == Why::kSignal) {
-        inbound_.CloseSink();
-        pb::KeeperEvent event;
-        event.mutable_front_end_gone();
-        Tell(event);
-      }
-      if (why == Why::kAgentSilent) KillAgent();
-      StartLadder(false);
-    }
-    Advance();
-  }
-
-  void StartLadder(bool kill_now) {
-    if (!ladder_) {
-      ladder_.emplace();
-      workers_.LadderBegan();
-    }
-    ladder_->kill_now = ladder_->kill_now || kill_now;
-  }
-
-  // Takes every step that is possible now. Called after whatever may have changed something.
-  void Advance() {
-    const bool agent_was_there = !agent_end_;
-    Reap();
-    if (agent_was_there && agent_end_) OnAgentEnd();
-    if (ladder_) Climb();
-    if (!ending_ || ladder_) return;
-    if (!agent_end_ && !agent_unkillable_) {
-      return Limit(agent_limit_, kAgentEndLimit, [this] { KillAgent(); });
-    }
-    if (!outbound_.ended()) return Limit(drain_limit_, kDrainLimit, [this] { io_.stop(); });
-    io_.stop();
-  }
-
-  void OnAgentEnd() {
-    if (!ending_) ending_ = Why::kAgentEnded;
-    if (!gave_up_) StartLadder(false);  // what the agent itself had started is ours now
+    if (request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+      return CarryOut(core_.OnRequest(std::move(request), Clock::now()));
+    control_.reset();
+    CarryOut(core_.OnControlLost(Clock::now()));
   }
 
   void Reap() {
     while (true) {
       siginfo_t child = {};
       const int status = waitid(P_ALL, 0, &child, WEXITED | WSTOPPED | WCONTINUED | WNOHANG);
-      if (status != 0 || child.si_pid == 0) return;
+      if (status != 0 || child.si_pid == 0) break;
       const bool killed = child.si_code == CLD_KILLED || child.si_code == CLD_DUMPED;
       const bool ended = killed || child.si_code == CLD_EXITED;
       if (child.si_pid == guard_.pid()) {
         if (ended) guard_.Reaped();
-      } else if (child.si_pid != agent_pid_ || agent_end_) {
-        workers_.OnChild(child);
+      } else if (child.si_pid != agent_pid_ || agent_ended_) {
+        if (const auto change = workers_.OnChild(child))
+          CarryOut(core_.OnWorkerChange(change->local_rank, change->change));
       } else if (ended) {
-        agent_end_ = AgentEnd{child.si_status, killed};
+        agent_ended_ = true;
+        CarryOut(core_.OnAgentEnd({child.si_status, killed}));
       }
     }
+    CarryOut(core_.OnReaped(Clock::now()));
   }
 
-  void Climb() {
-    const LadderDecision decision =
-        DecideLadder(*ladder_, Clock::now(), CountLeft(), ladder_options_);
-    ladder_ = decision.next;
-    switch (decision.action) {
-      case LadderAction::kNone:
-        break;
-      case LadderAction::kTerm:
-        SignalAll(std::array{SIGTERM, SIGCONT});
-        break;
-      case LadderAction::kKill:
-        workers_.LadderKills();
-        if (!cgroup_.empty()) KillCgroup(cgroup_);
-        SignalAll(std::array{SIGKILL});
-        break;
-      case LadderAction::kDone:
-        return EndLadder({});
-      case LadderAction::kGiveUp:
-        return EndLadder(DescribeLeft(All()));
+  // --- what there is to do ---
+
+  void CarryOut(KeeperActions actions) {
+    for (KeeperAction& action : actions) std::visit([this](auto& what) { Do(what); }, action.what);
+    ArmTimer();
+  }
+
+  void ArmTimer() {
+    const std::optional<Clock::time_point> wake = core_.wake();
+    if (wake == armed_for_) return;
+    armed_for_ = wake;
+    if (!wake) {
+      timer_.cancel();
+      return;
     }
-    ladder_timer_.expires_at(*decision.wake);
-    ladder_timer_.async_wait([this](std::error_code error) {
-      if (!error) Advance();
+    timer_.expires_at(*wake);
+    timer_.async_wait([this](std::error_code error) {
+      if (error) return;
+      armed_for_.reset();
+      CarryOut(core_.OnTime(Clock::now()));
     });
   }
+
+  void Do(const keeper_action::SendToAgent& send) { Send(send.event); }
+
+  void Do(const keeper_action::MakeCgroup& make) {
+    const Result<std::string> cgroup = CreateWorkerCgroup(make.job_id);
+    if (cgroup) {
+      cgroup_ = *cgroup;
+      workers_.StartIn(cgroup_);
+    }
+    CarryOut(core_.OnCgroup(cgroup));
+  }
+
+  void Do(const keeper_action::StartGuard& start) {
+    guard_.Start({.job_id = start.job_id, .session = getsid(0), .cgroup = cgroup_}, start.ladder);
+  }
+
+  void Do(const keeper_action::StartWorker& start) {
+    const uint32_t local_rank = start.spec.local_rank();
+    const SpawnResult result = workers_.Start(start.spec, start.cwd);
+    if (result.pid <= 0) return CarryOut(core_.OnStartFailed(local_rank, result.failure));
+    guard_.AddGroup(result.pid);
+    CarryOut(core_.OnStarted(local_rank, result.pid));
+  }
+
+  void Do(const keeper_action::SignalWorkers& send) { workers_.Signal(send.signal); }
+
+  void Do(const keeper_action::CountLeft&) {
+    Reap();
+    CarryOut(core_.OnLeft(CountLeft(), Clock::now()));
+  }
+
+  void Do(const keeper_action::TermAll&) { SignalAll(std::array{SIGTERM, SIGCONT}); }
+
+  void Do(const keeper_action::KillAll&) {
+    if (!cgroup_.empty()) KillCgroup(cgroup_);
+    SignalAll(std::array{SIGKILL});
+  }
+
+  void Do(const keeper_action::ListLeft&) {
+    CarryOut(core_.OnLeftListed(DescribeLeft(All()), Clock::now()));
+  }
+
+  void Do(const keeper_action::ForgetWorkers&) {
+    DropCgroup();
+    workers_.ForgetGroups();
+    guard_.ForgetGroups();
+  }
+
+  void Do(const keeper_action::CloseInbound&) { inbound_.CloseSink(); }
+
+  void Do(const keeper_action::KillAgent&) {
+    if (!agent_ended_)
+      kill(agent_pid_, SIGKILL);  // not reaped yet, so the pid is still the agent's
+  }
+
+  void Do(const keeper_action::Print& print) { SayLine(print.line); }
+
+  void Do(const keeper_action::Finish& end) {
+    end_ = end;
+    io_.stop();
+  }
+
+  void Send(const pb::KeeperEvent& event) {
+    if (control_) control_->Send(event);
+  }
+
+  // A status line; an agent that is far behind misses some.
+  void Forward(const pb::KeeperEvent& status) {
+    if (control_ && control_->queued_bytes() <= kStatusQueueBytes) control_->Send(status);
+  }
+
+  void DropCgroup() {
+    if (cgroup_.empty()) return;
+    RemoveCgroup(cgroup_);
+    cgroup_.clear();
+  }
+
+  // --- what is left ---
 
   // The children that are neither workers nor started by them.
   std::vector<pid_t> Companions() const {
     std::vector<pid_t> pids = {guard_.pid()};
-    if (!agent_end_) pids.push_back(agent_pid_);
+    if (!agent_ended_) pids.push_back(agent_pid_);
     return pids;
   }
 
@@ -374,101 +282,21 @@ class Keeper {
     }
   }
 
-  void EndLadder(const LeftProcesses& left) {
-    ladder_.reset();
-    ladder_timer_.cancel();
-    gave_up_ = !left.empty();
-    if (gave_up_) {
-      SayLine("these processes did not end after SIGKILL: " + LeftText(left));
-    } else {
-      DropCgroup();
-      workers_.ForgetGroups();
-      guard_.ForgetGroups();
-    }
-    if (!stop_requested_) return;
-    stop_requested_ = false;
-    pb::KeeperEvent event;
-    *event.mutable_all_reaped()->mutable_left() = left;
-    Tell(event);
-  }
-
-  void KillAgent() {
-    if (agent_end_) return;
-    killed_agent_ = true;
-    kill(agent_pid_, SIGKILL);  // not reaped yet, so the pid is still the agent's
-    Limit(kill_limit_, kAgentEndLimit, [this] {
-      agent_unkillable_ = !agent_end_;
-      Advance();
-    });
-  }
-
-  // Starts a timer that is not started twice.
-  template <class Action>
-  void Limit(std::optional<asio::steady_timer>& timer, milliseconds limit, Action action) {
-    if (timer) return;
-    timer.emplace(io_, limit);
-    timer->async_wait([action](std::error_code error) {
-      if (!error) action();
-    });
-  }
-
-  // --- the end ---
-
-  // Says what went wrong, if anything did, and returns the exit code.
-  int Verdict() const {
-    const std::string how = AgentFailure();
-    if (!how.empty()) {
-      SayLine("agent (pid " + std::to_string(agent_pid_) + ") " + how +
-              "; its workers were stopped");
-      return ToInt(ExitCode::kInternal);
-    }
-    return ending_ == Why::kSignal ? ExitCodeForSignal(signal_) : ToInt(ExitCode::kOk);
-  }
-
-  std::string AgentFailure() const {
-    if (!agent_end_) return "could not be ended";
-    if (ending_ == Why::kAgentSilent) {
-      return "was silent for " + std::to_string(agent_dead_.count()) + " ms and was killed";
-    }
-    if (killed_agent_) {
-      return ending_ == Why::kAgentEnded ? "left its keeper, did not end and was killed" : "";
-    }
-    if (agent_end_->by_signal) return "was killed by " + SignalName(agent_end_->code);
-    if (agent_end_->code != 0) return "ended with exit code " + std::to_string(agent_end_->code);
-    return "";
-  }
-
   asio::io_context io_{1};
   asio::signal_set signals_{io_};
-  asio::steady_timer ladder_timer_{io_};
-  asio::steady_timer watch_timer_{io_};
-  std::optional<asio::steady_timer> agent_limit_;
-  std::optional<asio::steady_timer> kill_limit_;
-  std::optional<asio::steady_timer> drain_limit_;
+  asio::steady_timer timer_{io_};
+  std::optional<Clock::time_point> armed_for_;
 
   const pid_t agent_pid_;
+  bool agent_ended_ = false;  // and was reaped
   Guard guard_;
   KeeperPump inbound_;   // front end -> agent
   KeeperPump outbound_;  // agent -> front end
   KeeperWorkers workers_;
-  std::unique_ptr<FramedSocket> control_;
-
-  std::string job_id_;
   std::string cgroup_;  // the workers' (agent/supervisor/cgroup.h); empty: none
-  LadderOptions ladder_options_;
-  std::optional<LadderState> ladder_;
-  milliseconds agent_dead_{0};
-  Clock::time_point last_heard_;
-  std::optional<Clock::time_point> lease_end_;  // as the agent told; none: nothing ends then
-  std::optional<Why> ending_;                   // the first cause
-  std::optional<AgentEnd> agent_end_;
-  int signal_ = 0;
-  bool detached_ = false;
-  bool lease_is_over_ = false;
-  bool stop_requested_ = false;
-  bool killed_agent_ = false;
-  bool agent_unkillable_ = false;
-  bool gave_up_ = false;
+  std::unique_ptr<FramedSocket> control_;
+  KeeperCore core_;
+  keeper_action::Finish end_;
 };
 
 // A closed standard descriptor would be taken by the next socket, and printing would corrupt it.

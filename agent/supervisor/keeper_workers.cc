@@ -56,24 +56,11 @@ std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
   }
 }
 
-pb::KeeperEvent ExitEvent(uint32_t local_rank, const siginfo_t& child, bool stopping) {
-  pb::KeeperEvent event;
-  pb::WorkerExited& exited = *event.mutable_exited();
-  exited.set_local_rank(local_rank);
-  if (child.si_code == CLD_EXITED) {
-    exited.set_exit_code(child.si_status);
-  } else {
-    exited.set_signal(child.si_status);
-    exited.set_core_dumped(child.si_code == CLD_DUMPED);
-  }
-  exited.set_stopping(stopping);
-  return event;
-}
-
 }  // namespace
 
-KeeperWorkers::KeeperWorkers(asio::io_context& io, const InheritedLimits& inherited, Report report)
-    : io_(io), inherited_(inherited), report_(std::move(report)) {}
+KeeperWorkers::KeeperWorkers(asio::io_context& io, const InheritedLimits& inherited,
+                             OnStatus on_status)
+    : io_(io), inherited_(inherited), on_status_(std::move(on_status)) {}
 
 void KeeperWorkers::StartIn(const std::string& cgroup) {
   cgroup_ = cgroup;
@@ -81,45 +68,25 @@ void KeeperWorkers::StartIn(const std::string& cgroup) {
   oom_kills_ = CountOomKills(cgroup_).value_or(0);
 }
 
-void KeeperWorkers::Spawn(const pb::SpawnWorkers& request) {
-  for (const pb::WorkerSpec& spec : request.workers()) SpawnOne(spec, request.cwd());
-}
-
-void KeeperWorkers::Refuse(const pb::SpawnWorkers& request) {
-  for (const pb::WorkerSpec& spec : request.workers()) {
-    ReportFailure(spec.local_rank(), {ECANCELED, "start while the node is being stopped"});
-  }
-}
-
-void KeeperWorkers::SpawnOne(const pb::WorkerSpec& spec, const std::string& cwd) {
+SpawnResult KeeperWorkers::Start(const pb::WorkerSpec& spec, const std::string& cwd) {
   const uint32_t local_rank = spec.local_rank();
-  Worker& worker = workers_[local_rank];
-  if (worker.pid > 0) {
-    return ReportFailure(local_rank, {EEXIST, "start a local rank that runs already"});
-  }
-  worker = Worker();
   UniqueFd status_read;
-  const SpawnResult result = Start(spec, cwd, status_read);
-  worker.state = NextTransition(worker.state,
-                                result.pid > 0 ? WorkerEvent::kSpawned : WorkerEvent::kSpawnFailed)
-                     .next;
-  if (result.pid <= 0) return ReportFailure(local_rank, result.failure);
-  worker.pid = result.pid;
+  const SpawnResult result = Spawn(spec, cwd, status_read);
+  if (result.pid <= 0) return result;
   groups_.push_back(result.pid);
-  pb::KeeperEvent event;
-  event.mutable_spawned()->set_local_rank(local_rank);
-  event.mutable_spawned()->set_pid(result.pid);
-  report_(event);
+  Worker& worker = workers_[local_rank];
+  worker.pid = result.pid;
   worker.status = std::make_unique<StatusPipe>(
       io_, std::move(status_read), [this, local_rank](std::string lines) {
         pb::KeeperEvent status;
         status.mutable_status()->set_local_rank(local_rank);
         status.mutable_status()->set_data(std::move(lines));
-        report_(status);
+        on_status_(status);
       });
+  return result;
 }
 
-SpawnResult KeeperWorkers::Start(const pb::WorkerSpec& spec, const std::string& cwd,
+SpawnResult KeeperWorkers::Spawn(const pb::WorkerSpec& spec, const std::string& cwd,
                                  UniqueFd& status_read) {
   if (spec.argv().empty()) return {-1, {EINVAL, "read the worker's argv"}};
   const UniqueFd out = OpenLog(spec.stdout_path());
@@ -150,15 +117,6 @@ SpawnResult KeeperWorkers::Start(const pb::WorkerSpec& spec, const std::string& 
   return dslaunch::Spawn(spawn);
 }
 
-void KeeperWorkers::ReportFailure(uint32_t local_rank, const SpawnFailure& failure) {
-  pb::KeeperEvent event;
-  pb::SpawnFailed& failed = *event.mutable_spawn_failed();
-  failed.set_local_rank(local_rank);
-  failed.set_error_number(failure.error_number);
-  failed.set_step(failure.step);
-  report_(event);
-}
-
 void KeeperWorkers::Signal(int signal) {
   // Not yet reaped, so the pid cannot belong to anyone else.
   for (const auto& [local_rank, worker] : workers_) {
@@ -166,53 +124,25 @@ void KeeperWorkers::Signal(int signal) {
   }
 }
 
-void KeeperWorkers::LadderBegan() {
-  for (auto& [local_rank, worker] : workers_) Step(local_rank, worker, WorkerEvent::kLadder, {});
-}
-
-void KeeperWorkers::LadderKills() {
-  for (auto& [local_rank, worker] : workers_)
-    Step(local_rank, worker, WorkerEvent::kLadderKills, {});
-}
-
-void KeeperWorkers::OnChild(const siginfo_t& child) {
+std::optional<KeeperWorkers::Change> KeeperWorkers::OnChild(const siginfo_t& child) {
+  const auto found = std::ranges::find_if(
+      workers_, [&](const auto& worker) { return worker.second.pid == child.si_pid; });
   const std::optional<WorkerEvent> event = EventOf(child);
-  if (!event) return;
-  for (auto& [local_rank, worker] : workers_) {
-    if (worker.pid == child.si_pid) return Step(local_rank, worker, *event, child);
-  }
-}
-
-void KeeperWorkers::Step(uint32_t local_rank, Worker& worker, WorkerEvent event,
-                         const siginfo_t& child) {
-  const Transition transition = NextTransition(worker.state, event);
-  worker.state = transition.next;
-  if (event == WorkerEvent::kExited || event == WorkerEvent::kKilled) {
-    worker.pid = -1;
-    if (worker.status) worker.status->Drain();
-    worker.status.reset();
-  }
-  pb::KeeperEvent message;
-  switch (transition.report) {
-    case WorkerReport::kExited:
-    case WorkerReport::kExitedStopping:
-      message = ExitEvent(local_rank, child, transition.report == WorkerReport::kExitedStopping);
-      // Want of memory ends a process by SIGKILL and in no other way.
-      message.mutable_exited()->set_out_of_memory(OomKillsGrew() &&
-                                                  message.exited().signal() == SIGKILL);
-      break;
-    case WorkerReport::kStopped:
-    case WorkerReport::kContinued:
-      message.mutable_stopped()->set_local_rank(local_rank);
-      message.mutable_stopped()->set_signal(
-          transition.report == WorkerReport::kStopped ? child.si_status : 0);
-      break;
-    case WorkerReport::kNone:
-    case WorkerReport::kSpawned:
-    case WorkerReport::kSpawnFailed:
-      return;
-  }
-  report_(message);
+  if (found == workers_.end() || !event) return std::nullopt;
+  auto& [local_rank, worker] = *found;
+  Change change = {local_rank, {.event = *event}};
+  if (child.si_code == CLD_EXITED)
+    change.change.exit_code = child.si_status;
+  else
+    change.change.signal = child.si_status;
+  if (*event != WorkerEvent::kExited && *event != WorkerEvent::kKilled) return change;
+  change.change.core_dumped = child.si_code == CLD_DUMPED;
+  // Want of memory ends a process by SIGKILL and in no other way.
+  change.change.out_of_memory = OomKillsGrew() && change.change.signal == SIGKILL;
+  worker.pid = -1;
+  worker.status->Drain();
+  worker.status.reset();
+  return change;
 }
 
 bool KeeperWorkers::OomKillsGrew() {

@@ -1,4 +1,5 @@
-// The workers as the keeper holds them: started, watched and reported, by local_rank.
+// The worker processes as the keeper holds them, by local_rank. What becomes of them is decided in
+// agent/supervisor/keeper_core.h.
 #pragma once
 
 #include <sys/resource.h>
@@ -9,11 +10,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/supervisor/keeper_core.h"
 #include "agent/supervisor/keeper_status.h"
-#include "agent/supervisor/worker_table.h"
 #include "base/subprocess.h"
 #include "proto/keeper.pb.h"
 
@@ -28,30 +30,27 @@ struct InheritedLimits {
 // Single-threaded, in the thread that must outlive the workers (they get SIGKILL when it ends).
 class KeeperWorkers {
  public:
-  using Report = std::function<void(const pb::KeeperEvent&)>;
+  // With StatusBytes: whole lines that a worker has written.
+  using OnStatus = std::function<void(const pb::KeeperEvent&)>;
 
-  KeeperWorkers(asio::io_context& io, const InheritedLimits& inherited, Report report);
+  KeeperWorkers(asio::io_context& io, const InheritedLimits& inherited, OnStatus on_status);
 
   // From now on workers start in this cgroup (agent/supervisor/cgroup.h).
   void StartIn(const std::string& cgroup);
 
-  // Starts each worker in a process group of its own and reports WorkerSpawned or SpawnFailed for
-  // each.
-  void Spawn(const pb::SpawnWorkers& request);
-
-  // Refuses all of them, because the node is being emptied.
-  void Refuse(const pb::SpawnWorkers& request);
+  // Starts a worker in a process group of its own.
+  SpawnResult Start(const pb::WorkerSpec& spec, const std::string& cwd);
 
   // Sends a signal to each worker that runs: to the worker itself, not to what it started.
   void Signal(int signal);
 
-  // The kill ladder begins: exits from now on are an effect, not a cause; but a SIGKILL is one only
-  // once the ladder sends it.
-  void LadderBegan();
-  void LadderKills();
-
-  // What waitid() told about a child. One that is no worker is ignored.
-  void OnChild(const siginfo_t& child);
+  struct Change {
+    uint32_t local_rank = 0;
+    WorkerChange change;
+  };
+  // What waitid() told about a child; nullopt when it is no worker. The last status lines of one
+  // that has ended are told before this returns.
+  std::optional<Change> OnChild(const siginfo_t& child);
 
   // The process groups that workers were started in and that may still have members.
   const std::vector<pid_t>& groups() const { return groups_; }
@@ -61,20 +60,16 @@ class KeeperWorkers {
 
  private:
   struct Worker {
-    pid_t pid = -1;
-    WorkerState state = WorkerState::kPending;
+    pid_t pid = -1;  // until it is reaped
     std::unique_ptr<StatusPipe> status;
   };
 
-  void SpawnOne(const pb::WorkerSpec& spec, const std::string& cwd);
-  SpawnResult Start(const pb::WorkerSpec& spec, const std::string& cwd, UniqueFd& status_read);
-  void ReportFailure(uint32_t local_rank, const SpawnFailure& failure);
-  void Step(uint32_t local_rank, Worker& worker, WorkerEvent event, const siginfo_t& child);
+  SpawnResult Spawn(const pb::WorkerSpec& spec, const std::string& cwd, UniqueFd& status_read);
   bool OomKillsGrew();
 
   asio::io_context& io_;
   const InheritedLimits inherited_;
-  Report report_;
+  OnStatus on_status_;
   std::map<uint32_t, Worker> workers_;
   std::vector<pid_t> groups_;
   std::string cgroup_;  // empty: none

@@ -25,6 +25,7 @@ NodeVisit::NodeVisit(World& world, size_t index, uint32_t node)
     : world_(world),
       index_(index),
       node_(node),
+      keeper_(world, *this),
       renewal_sent_(world.timeline.now()),
       lease_({.length = kUnpreparedLease, .look_every = kDefaultTick, .prompt = kUnpreparedLease},
              BootNow()) {
@@ -50,8 +51,12 @@ bool NodeVisit::Prepare(const pb::PrepareRequest& request) {
   if (world_.IsDiskFull(node_)) return false;
   prepare_ = request;
   prepare_.set_node_index(node_);
-  agent_heard_ = Now();
-  world_.timeline.Do(keeper_, [this] { WatchAgent(); });
+  pb::KeeperRequest configure;
+  configure.mutable_configure()->set_job_id(request.job_id());
+  configure.mutable_configure()->set_grace_ms(request.timeouts().grace_ms());
+  configure.mutable_configure()->set_teardown_ms(request.timeouts().teardown_ms());
+  configure.mutable_configure()->set_agent_dead_ms(request.timeouts().dead_ms());
+  keeper_.Request(std::move(configure));
   if (node_ == request.rendezvous_node()) {
     pb::MoveRequest nothing_before;
     *nothing_before.mutable_absent_nodes() = request.absent_nodes();
@@ -111,7 +116,7 @@ void NodeVisit::BeginStop(const pb::Cause& cause, bool kill_now) {
     *event.mutable_outcome()->mutable_cause() = cause;
     Emit(std::move(event));
   }
-  world_.timeline.Do(keeper_, [this, kill_now] { KeeperStop(kill_now); });
+  StopWorkers(kill_now);
 }
 
 void NodeVisit::OnAllReaped(bool left) {
@@ -205,11 +210,11 @@ void NodeVisit::Beat() {
   if (server_ != nullptr) server_->Tick();
   const milliseconds patience = kLoopPatience * milliseconds(prepare_.timeouts().dead_ms());
   if (Now() - turned_at_ < patience) {
-    agent_heard_ = Now();
-    if (const auto left = lease_.Left(BootNow())) {
-      lease_end_ = Now() + *left;
-      if (*lease_end_ < watch_expiry_) world_.timeline.Do(keeper_, [this] { WatchAgent(); });
-    }
+    pb::KeeperRequest alive;
+    alive.mutable_alive();
+    if (const auto left = lease_.Left(BootNow()))
+      alive.mutable_alive()->set_lease_left_ms(static_cast<uint32_t>(left->count()));
+    keeper_.Request(std::move(alive));
     if (attended_ != nullptr && !closed_) attended_->Say(session_, MakeBeat());
   }
   world_.timeline.After(prepare_.timeouts().heartbeat_ms() / 2, &threads_, [this] { Beat(); });
@@ -223,14 +228,16 @@ pb::AgentMessage NodeVisit::MakeBeat() const {
   pb::Heartbeat& heartbeat = *message.mutable_heartbeat();
   const int64_t now = world_.timeline.now();
   heartbeat.set_sent_us(static_cast<uint64_t>(now) * 1'000);
-  if (!world_.job.reports_steps || phase_ != Phase::kWorking || !ranks_exist_) return message;
+  const Ranks& ranks = keeper_.ranks();
+  const bool known = ranks.epoch == epoch_ && (ranks.exist || ranks.finished);
+  if (!world_.job.reports_steps || phase_ != Phase::kWorking || !known) return message;
   pb::RankProgress& rank = *heartbeat.add_ranks();
   rank.set_rank(assignment_.first_rank());
-  const auto age = static_cast<uint64_t>(now - ranks_began_);
-  rank.set_step(ranks_stuck_ ? 1 : age / 1'000 + 1);
-  rank.set_since_us(ranks_stuck_ ? age * 1'000 : 0);
+  const auto age = static_cast<uint64_t>(now - ranks.began);
+  rank.set_step(ranks.stuck ? 1 : age / 1'000 + 1);
+  rank.set_since_us(ranks.stuck ? age * 1'000 : 0);
   rank.set_median_step_us(1'000'000 + 200'000 * node_);
-  rank.set_ended(ranks_finished_);
+  rank.set_ended(ranks.finished);
   return message;
 }
 

@@ -1,7 +1,7 @@
-// One start of keeper and agent on a node, and the ranks that they run: a model of
-// agent/supervisor/keeper and agent/node/node_agent, which are bound to processes, sockets and
-// gRPC. What they decide is written here as it is there, under the same names where there are such;
-// the disk, the log files and detached jobs are left out.
+// One start of keeper and agent on a node. The keeper is the product's (tests/sim/keeper.h); the
+// agent is a model of agent/node/node_agent, which is bound to sockets and gRPC. What it decides is
+// written here as it is there, under the same names where there are such; the disk, the log files
+// and detached jobs are left out.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "proto/agent.pb.h"
 #include "proto/wire/lease.h"
 #include "rendezvous/coordinator.h"
+#include "tests/sim/keeper.h"
 #include "tests/sim/network.h"
 #include "tests/sim/virtual_time.h"
 #include "tests/sim/world.h"
@@ -29,10 +30,10 @@ class NodeVisit {
   // The agent's loop; its other threads (the heart, a rendezvous' server); the keeper.
   Process& loop() { return loop_; }
   Process& threads() { return threads_; }
-  Process& keeper() { return keeper_; }
+  Process& keeper() { return keeper_.process(); }
   Clock::time_point Now() const;
   Machine& machine() const;
-  bool is_over() const { return keeper_.gone && loop_.gone; }
+  bool is_over() const { return keeper_.gone() && loop_.gone; }
   Rendezvous* server() const { return server_; }
 
   // The front end's calls, on the loop.
@@ -45,9 +46,19 @@ class NodeVisit {
   // On its threads. `sent` is for the invariants: when the front end said it.
   uint64_t Renew(std::optional<uint64_t> heard_us, int64_t sent);
   // End of file on the keeper's stdin: the front end's goodbye, its abort or its death.
-  void OnFrontEndEof();
+  void OnFrontEndEof() { keeper_.OnFrontEndEof(); }
   Wire& up() { return up_; }      // to the front end
   Wire& down() { return down_; }  // from it
+
+  // What the keeper says, the end of the connection that it carries (both on the loop), and its own
+  // end.
+  void OnKeeperEvent(const pb::KeeperEvent& event);
+  void OnStreamOver();
+  void OnKeeperFinished();
+  void OnKeeperKilled();
+  // By when a node that hears nothing of its front end has to end its ranks: from when the front
+  // end said its last word here, or from when the machine or the agent went on.
+  int64_t LeaseEndsBy() const;
 
   // What the rendezvous says.
   void OnRendezvousMessage(const Rendezvous& from, SessionId session,
@@ -56,28 +67,15 @@ class NodeVisit {
 
   // Faults.
   void KillAgent();
-  void KillKeeper();
+  void KillKeeper() { keeper_.Kill(); }
   void KillBoth();
   void LosePower();
   void GetPowerBack();     // the machine: whoever still speaks to this visit hears that it is gone
   void ResetRendezvous();  // its connection
   void ResetLink();        // to the front end
-  void FailRank();         // one of those that run
 
  private:
   enum class Phase { kIdle, kWorking, kHalting, kStopping, kEmpty };
-
-  // --- The keeper ---
-  void KeeperSpawn();
-  void KeeperStop(bool kill_now);
-  void StartLadder(bool kill_now);
-  int64_t LeaseEndsBy() const;
-  void EndLadder();
-  void BeginEnding();
-  void WatchAgent();
-  void OnLeaseOver();
-  void EndKeeperIfDone();
-  void TellAgent(Task task);  // on its loop
 
   // --- The agent ---
   void GoToRendezvous();
@@ -91,6 +89,8 @@ class NodeVisit {
   void OnAssignment(const pb::RendezvousMessage& message);
   void OnSpawned();
   void OnSpawnFailed();
+  void OnWorkerExited(const pb::WorkerExited& exited);
+  void StopWorkers(bool kill_now);
   void OnHalt(uint64_t epoch, const pb::Halt& halt);
   void OnAllReaped(bool left);
   void Halted();
@@ -99,7 +99,6 @@ class NodeVisit {
   void StopJob(const pb::Cause& cause, bool kill_now = false);
   void TellOfStop(const pb::Cause& cause);
   void OnClosed(const pb::Closed& word);
-  void OnStreamOver();
   void OnFrontEndGone();
   void OnKeeperGone();
   void Beat();
@@ -110,16 +109,11 @@ class NodeVisit {
   BootClock::time_point BootNow() const;
   void EndIfAllIsSaid();
   void QuitIfIdle();
-  void EndAgent();
+  void EndAgent(bool killed = false);
   void SendToRendezvous(pb::AgentMessage message);
   void Emit(pb::NodeEvent event);
   void EmitAlive();
   pb::AgentMessage MakeBeat() const;
-
-  // --- Ranks ---
-  void PlanRanks();
-  void FinishRanks(uint64_t epoch);
-  bool RanksRun(uint64_t epoch) const;
 
   bool stopping() const { return phase_ >= Phase::kStopping; }
   std::string name() const;
@@ -136,30 +130,11 @@ class NodeVisit {
   const uint32_t node_;
   Process loop_;
   Process threads_;
-  Process keeper_;
   Wire up_;    // to the front end
   Wire down_;  // from it
 
-  // The keeper's.
-  bool ladder_ = false;
-  uint64_t ladder_number_ = 0;
-  bool stop_requested_ = false;
-  bool ending_ = false;
-  bool left_ = false;  // processes that cannot be ended
-  bool lease_is_over_ = false;
-  Clock::time_point agent_heard_;
-  std::optional<Clock::time_point> lease_end_;
-  Clock::time_point watch_expiry_;
-  uint64_t watch_number_ = 0;
+  Keeper keeper_;
   int64_t renewal_sent_ = 0;  // of the newest that came
-
-  // The ranks': all of this node share their fate, but that one may fail alone.
-  bool ranks_exist_ = false;
-  uint64_t ranks_epoch_ = 0;
-  bool rank_failed_ = false;
-  bool ranks_finished_ = false;
-  bool ranks_stuck_ = false;
-  int64_t ranks_began_ = 0;
 
   // The agent's.
   pb::PrepareRequest prepare_;
@@ -167,6 +142,8 @@ class NodeVisit {
   Phase phase_ = Phase::kIdle;
   uint64_t epoch_ = 0;
   pb::Assignment assignment_;
+  uint32_t spawned_ = 0;  // of this epoch's ranks here
+  uint32_t ended_well_ = 0;
   Rendezvous* server_ = nullptr;
   Rendezvous* target_ = nullptr;    // where to go
   Rendezvous* attended_ = nullptr;  // the stream's other end

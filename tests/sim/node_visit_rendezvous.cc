@@ -127,7 +127,7 @@ void NodeVisit::AwaitMove(const pb::Cause& cause) {
   Emit(std::move(event));
   if (phase_ > Phase::kWorking) return;
   phase_ = Phase::kHalting;
-  world_.timeline.Do(keeper_, [this] { KeeperStop(/*kill_now=*/false); });
+  StopWorkers(/*kill_now=*/false);
 }
 
 void NodeVisit::LeaveRendezvous() {

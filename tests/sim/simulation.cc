@@ -38,19 +38,20 @@ void Run(World& world) {
 
 }  // namespace
 
-World::World(uint64_t seed, Tracing tracing, bool has_fence)
+World::World(uint64_t seed, Tracing tracing, PlantedBug bug)
     : random(seed),
       job(DrawJob(random)),
       network(timeline, random, job.size()),
       invariants(job, [this] { return timeline.now(); }),
       trace(tracing),
       machines(job.size()),
-      fence(has_fence) {}
+      fence(bug != PlantedBug::kNoFence),
+      plant_early_reaped(bug == PlantedBug::kEarlyReaped) {}
 
 World::~World() = default;
 
-History RunHistory(uint64_t seed, Fence fence, Tracing tracing) {
-  World world(seed, tracing, fence == Fence::kThere);
+History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
+  World world(seed, tracing, bug);
   world.Say("job", [&] { return world.job.prepare.ShortDebugString(); });
   world.front_end = std::make_unique<FrontEnd>(world);
   world.front_end->Start();

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <string>
 
+#include "tests/sim/planted_bug.h"
 #include "tests/sim/trace.h"
 
 namespace dslaunch::sim {
-
-enum class Fence { kThere, kRemoved };
 
 struct History {
   std::string error;  // the invariant that did not hold; empty: all did
@@ -21,6 +20,6 @@ struct History {
 };
 
 // The same seed gives the same history, traced or not.
-History RunHistory(uint64_t seed, Fence fence, Tracing tracing);
+History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing);
 
 }  // namespace dslaunch::sim

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kUsualHistories = 100'000;
 constexpr uint64_t kUsualSeed = 1;
-constexpr uint64_t kFenceIsMissedWithin = 1'000;
+constexpr uint64_t kBugIsFoundWithin = 1'000;
 constexpr uint64_t kReplayed = 100;
 
 bool IsSet(const char* variable) { return std::getenv(variable) != nullptr; }
@@ -30,8 +30,8 @@ uint64_t FirstSeed() {
 }
 
 // Run once more, now with what happened.
-std::string Explain(uint64_t seed, Fence fence) {
-  const History again = RunHistory(seed, fence, Tracing::kKept);
+std::string Explain(uint64_t seed, PlantedBug bug) {
+  const History again = RunHistory(seed, bug, Tracing::kKept);
   return "DSLAUNCH_TEST_SEED=" + std::to_string(seed) + " repeats it, with DSLAUNCH_SIM_TRACE=1 " +
          "all of it; its last lines:\n" + again.trace;
 }
@@ -74,7 +74,7 @@ TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
   const uint64_t first_seed = FirstSeed();
   if (IsSet("DSLAUNCH_TEST_SEED")) {
     const Tracing tracing = IsSet("DSLAUNCH_SIM_TRACE") ? Tracing::kPrinted : Tracing::kKept;
-    const History history = RunHistory(first_seed, Fence::kThere, tracing);
+    const History history = RunHistory(first_seed, PlantedBug::kNone, tracing);
     ASSERT_EQ(history.error, "") << history.trace;
     return;
   }
@@ -86,8 +86,8 @@ TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
     return Clock::now() - start < std::chrono::seconds(std::atoll(given));
   };
   for (uint64_t seed = first_seed; goes_on(); ++seed) {
-    const History history = RunHistory(seed, Fence::kThere, Tracing::kNone);
-    ASSERT_EQ(history.error, "") << Explain(seed, Fence::kThere);
+    const History history = RunHistory(seed, PlantedBug::kNone, Tracing::kNone);
+    ASSERT_EQ(history.error, "") << Explain(seed, PlantedBug::kNone);
     totals.Add(history);
   }
   Print(totals, first_seed, std::chrono::duration<double>(Clock::now() - start).count());
@@ -99,27 +99,36 @@ TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
   EXPECT_GT(totals.Share(totals.lost_front_end), 0.005);
 }
 
-// The planted bug: a simulator that finds nothing wrong with it would find nothing at all.
-TEST(SimulationTest, NoticesWhenTheFenceIsRemoved) {
+// Among the first histories one finds it, which nothing is wrong with otherwise.
+void ExpectFound(PlantedBug bug, const std::string& what) {
   const uint64_t first_seed = FirstSeed();
-  for (uint64_t seed = first_seed; seed < first_seed + kFenceIsMissedWithin; ++seed) {
-    const History history = RunHistory(seed, Fence::kRemoved, Tracing::kNone);
+  for (uint64_t seed = first_seed; seed < first_seed + kBugIsFoundWithin; ++seed) {
+    const History history = RunHistory(seed, bug, Tracing::kNone);
     if (history.error.empty()) continue;
-    std::cout << "without its fence, history " << seed - first_seed + 1 << " (seed " << seed
+    std::cout << what << ", history " << seed - first_seed + 1 << " (seed " << seed
               << ") fails: " << history.error << "\n";
-    EXPECT_EQ(RunHistory(seed, Fence::kThere, Tracing::kNone).error, "");
+    EXPECT_EQ(RunHistory(seed, PlantedBug::kNone, Tracing::kNone).error, "");
     return;
   }
-  FAIL() << kFenceIsMissedWithin << " histories from seed " << first_seed << " notice nothing";
+  FAIL() << kBugIsFoundWithin << " histories from seed " << first_seed << " notice nothing";
+}
+
+// The planted bugs: a simulator that finds nothing wrong with them would find nothing at all.
+TEST(SimulationTest, NoticesWhenTheFenceIsRemoved) {
+  ExpectFound(PlantedBug::kNoFence, "without its fence");
+}
+
+TEST(SimulationTest, NoticesWhenTheKeeperSaysTooEarlyThatNothingIsLeft) {
+  ExpectFound(PlantedBug::kEarlyReaped, "with a keeper that does not wait for what it ends");
 }
 
 TEST(SimulationTest, ASeedIsAHistory) {
   const uint64_t first_seed = FirstSeed();
   for (uint64_t seed = first_seed; seed < first_seed + kReplayed; ++seed) {
-    const History once = RunHistory(seed, Fence::kThere, Tracing::kKept);
-    const History again = RunHistory(seed, Fence::kThere, Tracing::kKept);
+    const History once = RunHistory(seed, PlantedBug::kNone, Tracing::kKept);
+    const History again = RunHistory(seed, PlantedBug::kNone, Tracing::kKept);
     ASSERT_EQ(once.trace, again.trace) << "seed " << seed;
-    ASSERT_EQ(once.virtual_ms, RunHistory(seed, Fence::kThere, Tracing::kNone).virtual_ms)
+    ASSERT_EQ(once.virtual_ms, RunHistory(seed, PlantedBug::kNone, Tracing::kNone).virtual_ms)
         << "seed " << seed;
   }
 }

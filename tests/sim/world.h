@@ -8,6 +8,7 @@
 #include "tests/sim/invariants.h"
 #include "tests/sim/job.h"
 #include "tests/sim/network.h"
+#include "tests/sim/planted_bug.h"
 #include "tests/sim/trace.h"
 #include "tests/sim/virtual_time.h"
 
@@ -28,7 +29,7 @@ struct Machine {
 };
 
 struct World {
-  World(uint64_t seed, Tracing tracing, bool has_fence);
+  World(uint64_t seed, Tracing tracing, PlantedBug bug);
   World(const World&) = delete;
   ~World();
 
@@ -52,6 +53,8 @@ struct World {
   // False: the planted bug. What an agent says of an older epoch, or after it counts as lost, is
   // heard as if it were of now.
   const bool fence;
+  // True: the bug planted in the keeper (agent/supervisor/keeper_core.h).
+  const bool plant_early_reaped;
 
   std::unique_ptr<FrontEnd> front_end;
   std::vector<std::unique_ptr<NodeVisit>> visits;       // of all nodes, oldest first

@@ -5,7 +5,8 @@
 
 #include <csignal>
 #include <filesystem>
-#include <vector>
+#include <map>
+#include <optional>
 
 #include "tests/unit/agent/supervisor/processes.h"
 
@@ -18,8 +19,7 @@ using Ms = milliseconds;
 // starts nothing in a plain folder, so they run in the test's own.
 class KeeperWorkersTest : public testing::Test {
  protected:
-  KeeperWorkersTest()
-      : workers_(io_, {}, [this](const pb::KeeperEvent& event) { events_.push_back(event); }) {
+  KeeperWorkersTest() : workers_(io_, {}, [](const pb::KeeperEvent&) {}) {
     std::filesystem::create_directory(dir_ / "cgroup");
     CountOomKill(3);  // what came before is no news
     workers_.StartIn(dir_ / "cgroup");
@@ -30,52 +30,58 @@ class KeeperWorkersTest : public testing::Test {
   }
 
   pid_t Start(uint32_t rank) {
-    pb::SpawnWorkers request;
-    request.set_cwd(dir_.path());
-    pb::WorkerSpec& spec = *request.add_workers();
+    pb::WorkerSpec spec;
     spec.set_local_rank(rank);
     for (const char* arg : {DSLAUNCH_FAKE_WORKER, "--sleep-ms", "60000"}) spec.add_argv(arg);
     spec.set_stdout_path(dir_ / "out");
     spec.set_stderr_path(dir_ / "err");
-    workers_.Spawn(request);
-    return events_.back().spawned().pid();
+    const SpawnResult result = workers_.Start(spec, dir_.path());
+    EXPECT_GT(result.pid, 0) << result.failure.step;
+    ranks_[result.pid] = rank;
+    return result.pid;
   }
 
-  // How the worker ended, as the keeper tells it.
-  pb::WorkerExited End(pid_t pid, int signal) {
+  // How the worker ended, as KeeperCore is told.
+  WorkerChange End(pid_t pid, int signal) {
     kill(pid, signal);
     siginfo_t child = {};
     EXPECT_EQ(waitid(P_PID, static_cast<id_t>(pid), &child, WEXITED), 0);
-    workers_.OnChild(child);
-    return events_.back().exited();
+    const std::optional<KeeperWorkers::Change> change = workers_.OnChild(child);
+    EXPECT_TRUE(change);
+    if (!change) return {};
+    EXPECT_EQ(change->local_rank, ranks_[pid]);
+    EXPECT_EQ(change->change.event,
+              signal == SIGKILL ? WorkerEvent::kKilled : WorkerEvent::kExited);
+    EXPECT_FALSE(workers_.OnChild(child)) << "it ended once";
+    return change->change;
   }
 
   TempDir dir_;
   asio::io_context io_;
-  std::vector<pb::KeeperEvent> events_;
+  std::map<pid_t, uint32_t> ranks_;
   KeeperWorkers workers_;
 };
 
 TEST_F(KeeperWorkersTest, AKillThatTheCgroupCountedWasForWantOfMemory) {
   const pid_t first = Start(0), second = Start(1), third = Start(2);
-  EXPECT_FALSE(End(first, SIGKILL).out_of_memory()) << "counted before it was started";
+  EXPECT_FALSE(End(first, SIGKILL).out_of_memory) << "counted before it was started";
   CountOomKill(4);
-  const pb::WorkerExited killed = End(second, SIGKILL);
-  EXPECT_EQ(killed.signal(), SIGKILL);
-  EXPECT_TRUE(killed.out_of_memory());
-  EXPECT_FALSE(End(third, SIGKILL).out_of_memory()) << "the count did not grow again";
+  const WorkerChange killed = End(second, SIGKILL);
+  EXPECT_EQ(killed.signal, SIGKILL);
+  EXPECT_TRUE(killed.out_of_memory);
+  EXPECT_FALSE(End(third, SIGKILL).out_of_memory) << "the count did not grow again";
 }
 
 TEST_F(KeeperWorkersTest, OtherEndsAreNeverForWantOfMemory) {
   const pid_t worker = Start(0);
   CountOomKill(4);  // a child of the worker, perhaps
-  EXPECT_FALSE(End(worker, SIGTERM).out_of_memory());
+  EXPECT_FALSE(End(worker, SIGTERM).out_of_memory);
 }
 
 TEST_F(KeeperWorkersTest, WithoutACountNothingWasForWantOfMemory) {
   const pid_t worker = Start(0);
   std::filesystem::remove(dir_ / "cgroup/memory.events");
-  EXPECT_FALSE(End(worker, SIGKILL).out_of_memory());
+  EXPECT_FALSE(End(worker, SIGKILL).out_of_memory);
 }
 
 }  // namespace

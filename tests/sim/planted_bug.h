@@ -1,0 +1,13 @@
+// The bugs that the simulator is to find: one that finds nothing wrong with them would find nothing
+// at all.
+#pragma once
+
+namespace dslaunch::sim {
+
+enum class PlantedBug {
+  kNone,
+  kNoFence,      // what an agent says of an older epoch, or after it counts as lost, is heard
+  kEarlyReaped,  // a keeper takes everything for ended once it has sent SIGTERM
+};
+
+}  // namespace dslaunch::sim
