@@ -226,7 +226,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   session.json = options.json;
   session.connect_timeout = milliseconds(options.connect_timeout_ms);
   if (options.dry_run) return ShowDryRun(options, session);
-  std::unique_ptr<Transport> transport;
+  std::shared_ptr<Transport> transport;
   InboundTransport* inbound = nullptr;
   if (per_node) {
     std::unique_ptr<InboundTransport> others;
@@ -246,13 +246,14 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   const Result<void> kept = WriteJobRecord(jobs_folder, record);
   if (!kept.ok() && options.log_level >= LogLevel::kWarning)
     terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
-  // Neither is ever destroyed: threads that still try to reach a dead host, and calls to a node
-  // that never answered, use them until the process ends.
-  auto& launch = *new LaunchSession(std::move(session), *transport.release(), terminal);
-  if (inbound != nullptr) inbound->Serve([&](const std::string& line) { launch.Tell(line); });
-  record.exit_code = launch.Run();
-  if (inbound != nullptr) inbound->Conclude(record.exit_code, launch.last_word());
-  if (launch.detached()) return record.exit_code;
+  auto launch = std::make_unique<LaunchSession>(std::move(session), std::move(transport), terminal);
+  if (inbound != nullptr) inbound->Serve(launch->Teller());
+  record.exit_code = launch->Run();
+  if (inbound != nullptr) inbound->Conclude(record.exit_code, launch->last_word());
+  const bool detached = launch->detached();
+  launch
+      .release();  // the process ends now: to take connections down one by one would only cost time
+  if (detached) return record.exit_code;
   record.ended_unix_ms = UnixMs();
   (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before
   return record.exit_code;
@@ -350,7 +351,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace dslaunch
 
-// Ends by _exit: threads that still try to reach a dead host must not hold up the user.
+// Ends by _exit: nothing needs that, but taking down what the process's end takes down anyway costs
+// time.
 int main(int argc, char** argv) {
   const int exit_code = dslaunch::Main(argc, argv);
   dslaunch::LeaveTerminalAsItWas();

@@ -21,8 +21,8 @@ void NodeStream::Open(const JobRecord& record, size_t node, AgentRole::Kind kind
 void NodeStream::OnOpened(const Result<NodeVisit*>& visit) {
   if (!visit.ok()) return handlers_.over(visit.error());
   channel_ = (*visit)->channel();
-  reader_ = std::make_unique<EventReader>(
-      loop_, silence_,
+  reader_ = EventReader::Start(
+      std::make_shared<LoopPoster>(loop_),
       EventReader::Handlers{handlers_.event, handlers_.log, [this] { handlers_.over({}); }},
       [this](grpc::ClientContext* context, EventReader* reader) {
         handlers_.start(channel_, context, reader);

@@ -43,8 +43,7 @@ class NodeStream {
   asio::io_context& loop_;
   const Handlers handlers_;
   std::shared_ptr<grpc::Channel> channel_;
-  SilenceWatch silence_;  // nobody asks: a visit that breaks off is made anew
-  std::unique_ptr<EventReader> reader_;
+  std::shared_ptr<EventReader> reader_;
 };
 
 }  // namespace dslaunch

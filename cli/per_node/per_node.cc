@@ -350,7 +350,8 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.shown = session.shown;
     member.tags = session.tags;
     member.log_level = session.log_level;
-    auto& command = *new MemberSession(std::move(member), agent, terminal);  // as LaunchSession
+    // Never destroyed: its agent's calls and threads use it until the process ends.
+    auto& command = *new MemberSession(std::move(member), agent, terminal);
     return std::optional(command.Run());
   }
   transport = std::make_unique<InboundTransport>(std::move(listener),

@@ -294,11 +294,11 @@ void MemberSession::ShowEvents() {
     output_.Log(name_, chunk, std::move(go_on));
   };
   handlers.ended = [agent] { agent->is_shown = true; };
-  agent->events = std::make_unique<EventReader>(
-      loop_, agent->silence, std::move(handlers),
-      [agent, request](grpc::ClientContext* context, EventReader* reader) {
-        agent->stub->async()->Attach(context, request.get(), reader);
-      });
+  agent->events =
+      EventReader::Start(std::make_shared<LoopPoster>(loop_), std::move(handlers),
+                         [agent, request](grpc::ClientContext* context, EventReader* reader) {
+                           agent->stub->async()->Attach(context, request.get(), reader);
+                         });
 }
 
 void MemberSession::OnEvent(const pb::NodeEvent& event) {

@@ -57,8 +57,7 @@ class MemberSession {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<pb::Agent::Stub> stub;
     std::shared_ptr<CarriedStream> stream;  // to node 0
-    SilenceWatch silence;                   // nobody asks: its keeper watches it
-    std::unique_ptr<EventReader> events;
+    std::shared_ptr<EventReader> events;
     Clock::time_point goodbye_at;  // node 0 needs it no more
     bool started = false;          // its ranks, once at least
     bool is_shown = false;         // its events are over

@@ -8,7 +8,6 @@
 #include <asio/signal_set.hpp>
 #include <cerrno>
 #include <csignal>
-#include <thread>
 #include <utility>
 
 #include "base/count.h"
@@ -27,8 +26,9 @@ constexpr milliseconds kLastWordWait(3'000);
 
 class InboundLink : public NodeLink {
  public:
-  InboundLink(std::shared_ptr<Guest> guest, UniqueFd stream)
-      : guest_(std::move(guest)), stream_(std::move(stream)) {}
+  // `owner` of the loop that serves the guest.
+  InboundLink(std::shared_ptr<const void> owner, std::shared_ptr<Guest> guest, UniqueFd stream)
+      : owner_(std::move(owner)), guest_(std::move(guest)), stream_(std::move(stream)) {}
   ~InboundLink() override { guest_->AbortStream(); }
 
   UniqueFd TakeFd() override { return std::move(stream_); }
@@ -39,6 +39,7 @@ class InboundLink : public NodeLink {
   std::string OwnAddress() const override { return guest_->own_address(); }
 
  private:
+  const std::shared_ptr<const void> owner_;
   const std::shared_ptr<Guest> guest_;
   UniqueFd stream_;
 };
@@ -65,6 +66,11 @@ InboundTransport::InboundTransport(UniqueFd listener, SeatsOptions options,
       arguments_(options.own.program().arguments()),
       seats_(std::move(options), Clock::now()),
       at_seat_(seats_.names().size()) {}
+
+InboundTransport::~InboundTransport() {
+  loop_.stop();
+  if (thread_.joinable()) thread_.join();
+}
 
 // --- Who comes ---
 
@@ -217,7 +223,7 @@ void InboundTransport::Dismiss(const Error& error) {
 void InboundTransport::Serve(Say say) {
   say_ = std::move(say);
   loop_.restart();
-  std::thread([this] { loop_.run(); }).detach();
+  thread_ = std::thread([this] { loop_.run(); });
 }
 
 void InboundTransport::Publish() {
@@ -247,7 +253,7 @@ Result<std::unique_ptr<NodeLink>> InboundTransport::Connect(const NodeTarget& ta
   seated.set_front_end(host_name_);
   DSL_TRY_ASSIGN(UniqueFd stream, guest->StartAgent(seated, deadline));
   return std::unique_ptr<NodeLink>(
-      std::make_unique<InboundLink>(std::move(guest), std::move(stream)));
+      std::make_unique<InboundLink>(weak_from_this().lock(), std::move(guest), std::move(stream)));
 }
 
 void InboundTransport::Conclude(int exit_code, const std::string& text) {

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/per_node/per_node_guest.h"
@@ -28,8 +29,8 @@
 
 namespace dslaunch {
 
-// Never destroyed once Serve was called: its thread uses it until the process ends.
-class InboundTransport : public Transport {
+// Where it is shared, its links keep it.
+class InboundTransport : public Transport, public std::enable_shared_from_this<InboundTransport> {
  public:
   using Say = std::function<void(const std::string& line)>;
 
@@ -37,6 +38,8 @@ class InboundTransport : public Transport {
   // `tls`: null without a token.
   InboundTransport(UniqueFd listener, SeatsOptions options, std::shared_ptr<TokenTls> tls,
                    std::unique_ptr<Transport> own);
+
+  ~InboundTransport() override;
 
   // Waits on the caller's thread until the job can start; who comes is said. kTimedOut when too few
   // came; 128 + n when signal n (INT, TERM, HUP) came. Then nobody waits here any more.
@@ -46,7 +49,8 @@ class InboundTransport : public Transport {
   // Ranks that a node starts. After Gather.
   int SlotsOf(size_t node) const { return seats_.SlotsOf(node); }
 
-  // From now on a thread of its own serves those who are here and those who come.
+  // From now on a thread of its own serves those who are here and those who come. `say` is called
+  // on it until this is destroyed.
   void Serve(Say say);
   // By NodeTarget.name. A node that has not come is kUnavailable: at once the first time, later
   // after it was waited for until the deadline.
@@ -86,6 +90,8 @@ class InboundTransport : public Transport {
   std::set<std::string> refusals_said_;
   bool gathering_ = true;
   std::optional<Result<void>> gathered_;
+
+  std::thread thread_;  // Serve's
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

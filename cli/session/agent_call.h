@@ -5,13 +5,13 @@
 
 #include <chrono>
 #include <memory>
+#include <utility>
 
 #include "base/deadline.h"
+#include "cli/session/call_times.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace dslaunch {
-
-inline constexpr milliseconds kCallTimeout(5'000);
 
 // What a call needs until it is over; its callback owns it.
 template <class Request, class Reply = pb::Empty>
@@ -25,12 +25,14 @@ struct AgentCall {
   }
 };
 
-// Does not wait for the answer.
-inline void SendStop(pb::Agent::Stub& stub, const pb::Cause& cause, bool kill_now) {
+// Does not wait for the answer. `owner` of the stub is kept until it comes.
+inline void SendStop(pb::Agent::Stub& stub, const pb::Cause& cause, bool kill_now,
+                     std::shared_ptr<const void> owner = nullptr) {
   auto call = std::make_shared<AgentCall<pb::StopRequest>>();
   *call->request.mutable_cause() = cause;
   call->request.set_kill_now(kill_now);
-  stub.async()->Stop(&call->context, &call->request, &call->reply, [call](const grpc::Status&) {});
+  stub.async()->Stop(&call->context, &call->request, &call->reply,
+                     [call, owner = std::move(owner)](const grpc::Status&) {});
 }
 
 }  // namespace dslaunch

@@ -1,28 +1,52 @@
 #include "cli/session/event_reader.h"
 
-#include <asio/post.hpp>
 #include <utility>
 
 namespace dslaunch {
 
-EventReader::EventReader(asio::io_context& loop, SilenceWatch& silence, Handlers handlers,
-                         const std::function<void(grpc::ClientContext*, EventReader*)>& start)
-    : loop_(loop), silence_(silence), handlers_(std::move(handlers)) {
-  start(&context_, this);
-  ReadNext();
-  StartCall();
+class EventReader::Hold {
+ public:
+  explicit Hold(std::shared_ptr<EventReader> reader) : reader_(std::move(reader)) {
+    reader_->AddHold();
+  }
+  Hold(Hold&&) = default;
+  ~Hold() {
+    if (reader_) reader_->RemoveHold();
+  }
+  // Somebody else removes it.
+  std::shared_ptr<EventReader> Release() { return std::move(reader_); }
+
+ private:
+  std::shared_ptr<EventReader> reader_;
+};
+
+std::shared_ptr<EventReader> EventReader::Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
+                                                StartFn start) {
+  std::shared_ptr<EventReader> reader(
+      new EventReader(std::move(loop), std::move(handlers), std::move(start)));
+  reader->self_ = reader;
+  reader->start_(&reader->context_, reader.get());
+  reader->ReadNext();
+  reader->StartCall();
+  return reader;
 }
+
+EventReader::EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start)
+    : loop_(std::move(loop)), handlers_(std::move(handlers)), start_(std::move(start)) {}
 
 void EventReader::OnReadDone(bool ok) {
   if (!ok) return;
-  AddHold();
-  asio::post(loop_, [this] { Handle(); });
+  loop_->Post([hold = Hold(shared_from_this())]() mutable {
+    const std::shared_ptr<EventReader> reader = hold.Release();
+    reader->holds_ = true;
+    reader->Handle();
+  });
 }
 
 void EventReader::OnDone(const grpc::Status&) {
-  asio::post(loop_, [this] {
-    silence_.Hold();
-    handlers_.ended();
+  loop_->Post([self = std::move(self_)] {
+    if (self->handlers_.holding) self->handlers_.holding();
+    self->handlers_.ended();
   });
 }
 
@@ -31,11 +55,15 @@ void EventReader::LetGo() {
   if (std::exchange(holds_, false)) RemoveHold();
 }
 
+void EventReader::Cancel() {
+  context_.TryCancel();
+  LetGo();
+}
+
 void EventReader::Handle() {
-  silence_.Hold();
-  holds_ = true;
+  if (handlers_.holding) handlers_.holding();
   if (event_.has_log()) {
-    handlers_.log(event_.log(), [this] { GoOn(); });
+    handlers_.log(event_.log(), [self = shared_from_this()] { self->GoOn(); });
     if (let_go_) LetGo();
     return;
   }
@@ -50,7 +78,7 @@ void EventReader::GoOn() {
 }
 
 void EventReader::ReadNext() {
-  silence_.Listen(Clock::now());
+  if (handlers_.listening) handlers_.listening();
   StartRead(&event_);
 }
 

@@ -4,47 +4,59 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/client_callback.h>
 
-#include <asio/io_context.hpp>
 #include <functional>
+#include <memory>
 
-#include "base/silence.h"
+#include "cli/session/loop_poster.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {
 
 // The next event is read when the last one has been dealt with. Until then the call does not end,
-// unless it is let go. Outlives its call.
-class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent> {
+// unless it is let go. Keeps itself until its call has ended.
+class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
+                          public std::enable_shared_from_this<EventReader> {
  public:
-  // All are called on the loop's thread.
+  // All are called on the loop's thread, and not any more once the loop is closed.
   struct Handlers {
     std::function<void(const pb::NodeEvent&)> event;  // all but output
     // A piece of a rank's output. The next event is read once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
     std::function<void()> ended;
+    // The next event is awaited; or one has come and is dealt with. May be empty.
+    std::function<void()> listening = {};
+    std::function<void()> holding = {};
   };
+  // Makes the call, with `reader` as its reactor. Kept as long as the call needs what it holds.
+  using StartFn = std::function<void(grpc::ClientContext* context, EventReader* reader)>;
 
-  // `start` makes the call, with this as its reactor. Both references outlive the reader.
-  EventReader(asio::io_context& loop, SilenceWatch& silence, Handlers handlers,
-              const std::function<void(grpc::ClientContext*, EventReader*)>& start);
+  static std::shared_ptr<EventReader> Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
+                                            StartFn start);
 
   // Nothing more is to be expected of the call: it may end while an event is being dealt with. On
   // the loop's thread.
   void LetGo();
+  // Ends the call, of which nothing is wanted any more. On the loop's thread, or once it is closed.
+  void Cancel();
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status&) override;
 
  private:
+  // Keeps the call from ending. Dropped, wherever that is, it does so no more.
+  class Hold;
+
+  EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start);
   void Handle();
   void GoOn();
   void ReadNext();
 
-  asio::io_context& loop_;
-  SilenceWatch& silence_;  // listens while a read is outstanding
+  const std::shared_ptr<LoopPoster> loop_;
   const Handlers handlers_;
+  const StartFn start_;
   grpc::ClientContext context_;
   pb::NodeEvent event_;
+  std::shared_ptr<EventReader> self_;  // until OnDone
   // Of the loop's thread. While an event is dealt with no read is under way, and only a hold keeps
   // gRPC from ending the call under the next StartRead.
   bool holds_ = false;

@@ -8,25 +8,30 @@
 #include <optional>
 #include <string>
 
-#include "base/silence.h"
 #include "cli/session/event_reader.h"
+#include "cli/session/loop_poster.h"
 #include "cli/transport/transport.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace dslaunch {
 
-// All on the loop's thread. Never destroyed: calls to a node that never answers use it until the
-// process ends.
+// All on the loop's thread. Answers come there too, and none once the loop is closed, which it is
+// before a client is destroyed. Destroying it ends the connection, and with it the calls that are
+// under way: those own what they use until then.
 class NodeClient {
  public:
-  NodeClient(asio::io_context& loop, std::string name, std::unique_ptr<NodeLink> link);
+  NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
+             std::unique_ptr<NodeLink> link);
   ~NodeClient();
   NodeClient(const NodeClient&) = delete;
 
   // Once. Bounded; the error names the node.
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::NodeFacts>)> then);
   // Once, after Prepare.
-  void Run(const pb::RunRequest& request, EventReader::Handlers handlers);
+  void Run(pb::RunRequest request, EventReader::Handlers handlers);
+  // Renews the node's lease. nullopt: no answer came in time; of other failures nothing is said.
+  void Renew(std::optional<uint64_t> heard_us, milliseconds timeout,
+             std::function<void(std::optional<uint64_t> clock_us)> then);
   // After the node said RendezvousLost. Bounded; the error names the node.
   void Move(const pb::MoveRequest& request, std::function<void(Result<pb::RendezvousOpened>)> then);
   // These two do not wait for their answer.
@@ -45,35 +50,22 @@ class NodeClient {
   void AwaitEnd(Deadline deadline, std::function<void(bool keeper_ended)> then);
   // The same, blocking.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
+  // The job goes on without us, also once this is destroyed.
+  void LeaveRunning() { link_->LeaveRunning(); }
 
   // What the keeper said on stderr last, without the newline at its end.
   std::string LastWords() const;
   // Where it is, and where it found this machine.
   const NodeLink& link() const { return *link_; }
-  // Of the Run stream.
-  SilenceWatch& silence() { return silence_; }
 
  private:
-  void KeepRenewing();
-  void OnRenewed(grpc::StatusCode code, const pb::RenewReply& reply);
-
-  asio::io_context& loop_;
+  const std::shared_ptr<LoopPoster> poster_;
   const std::string name_;
-  std::unique_ptr<NodeLink> link_;
+  const std::shared_ptr<NodeLink> link_;  // shared with who waits for its end
   UniqueFd stream_;  // a second descriptor of the link's stream, to end it with
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<pb::Agent::Stub> stub_;
-  grpc::ClientContext prepare_context_;
-  pb::PrepareRequest prepare_request_;
-  pb::PrepareReply prepare_reply_;
-  asio::steady_timer watchdog_;     // a gRPC deadline can be missed while a write blocks
-  asio::steady_timer renew_timer_;  // of the lease
-  std::optional<uint64_t> heard_us_;
-  bool preparing_ = false;
-  bool over_ = false;
-  pb::RunRequest run_request_;
-  std::unique_ptr<EventReader> reader_;
-  SilenceWatch silence_;
+  std::shared_ptr<pb::Agent::Stub> stub_;  // shared with every call
+  asio::steady_timer watchdog_;            // a gRPC deadline can be missed while a write blocks
+  std::shared_ptr<EventReader> reader_;
 };
 
 }  // namespace dslaunch

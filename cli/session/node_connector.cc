@@ -1,47 +1,31 @@
 #include "cli/session/node_connector.h"
 
-#include <asio/post.hpp>
 #include <thread>
 #include <utility>
 
 #include "base/backoff.h"
+#include "cli/session/session_core.h"
 
 namespace dslaunch {
-namespace {
 
-constexpr milliseconds kMaxWait(60'000);
-
-}  // namespace
-
-void NodeConnector::Connect(const NodeTarget& target,
-                            std::function<void(Result<std::unique_ptr<NodeLink>>)> then) {
-  const Deadline deadline = Deadline::After(timeout_);
-  std::thread([this, target, deadline, then = std::move(then)] {
-    auto link =
-        std::make_shared<Result<std::unique_ptr<NodeLink>>>(transport_.Connect(target, deadline));
-    asio::post(loop_, [link, then] { then(std::move(*link)); });
-  }).detach();
-}
-
-void NodeConnector::KeepTrying(size_t index, const NodeTarget& target,
-                               std::function<void(std::unique_ptr<NodeLink>)> then) {
-  if (stopped_) return;
-  std::unique_ptr<Wait>& wait = waits_[index];
-  if (!wait) wait = std::make_unique<Wait>(loop_);
-  wait->timer.expires_after(PauseAfter(wait->attempts++, first_wait_, kMaxWait, RandomPart()));
-  wait->timer.async_wait([this, index, target, then](const asio::error_code& error) {
-    if (error || stopped_) return;
-    Connect(target, [this, index, target, then](Result<std::unique_ptr<NodeLink>> link) {
-      if (stopped_ && link.ok()) (*link).release()->Abort("the job has ended");
-      if (stopped_) return;
-      link.ok() ? then(*std::move(link)) : KeepTrying(index, target, then);
-    });
+void NodeConnector::Connect(size_t index, const NodeTarget& target, int attempt, Then then) {
+  if (attempt == 0) return ConnectNow(target, std::move(then));
+  asio::steady_timer& pause = pauses_.try_emplace(index, loop_).first->second;
+  pause.expires_after(PauseAfter(attempt - 1, first_wait_, kMaxRetryWait, RandomPart()));
+  pause.async_wait([this, target, then = std::move(then)](const asio::error_code& error) {
+    if (!error) ConnectNow(target, then);
   });
 }
 
-void NodeConnector::Stop() {
-  stopped_ = true;
-  for (const auto& [index, wait] : waits_) wait->timer.cancel();
+void NodeConnector::ConnectNow(const NodeTarget& target, Then then) {
+  const Deadline deadline = Deadline::After(timeout_);
+  std::thread([transport = transport_, poster = poster_, target, deadline,
+               then = std::move(then)]() mutable {
+    Result<std::unique_ptr<NodeLink>> link = transport->Connect(target, deadline);
+    transport.reset();
+    poster->Post(
+        [link = std::move(link), then = std::move(then)]() mutable { then(std::move(link)); });
+  }).detach();
 }
 
 }  // namespace dslaunch

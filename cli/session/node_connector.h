@@ -7,45 +7,41 @@
 #include <map>
 #include <memory>
 
+#include "cli/session/loop_poster.h"
 #include "cli/transport/transport.h"
 
 namespace dslaunch {
 
-// On the loop's thread. Never destroyed: an interrupted session does not wait for hosts that never
-// answer.
+// On the loop's thread. Its threads own what they use, the transport too: who destroys it waits for
+// no host that never answers. A link that comes later than that is dropped, which ends its agent.
 class NodeConnector {
  public:
-  // `timeout` for each attempt; `first_wait` at most before the first of KeepTrying's.
-  NodeConnector(asio::io_context& loop, Transport& transport, milliseconds timeout,
-                milliseconds first_wait)
-      : loop_(loop), transport_(transport), timeout_(timeout), first_wait_(first_wait) {}
+  using Then = std::function<void(Result<std::unique_ptr<NodeLink>>)>;
 
-  // One attempt.
-  void Connect(const NodeTarget& target,
-               std::function<void(Result<std::unique_ptr<NodeLink>>)> then);
+  // `timeout` for each attempt; the first pause is at most `first_wait`.
+  NodeConnector(asio::io_context& loop, std::shared_ptr<LoopPoster> poster,
+                std::shared_ptr<Transport> transport, milliseconds timeout, milliseconds first_wait)
+      : loop_(loop),
+        poster_(std::move(poster)),
+        transport_(std::move(transport)),
+        timeout_(timeout),
+        first_wait_(first_wait) {}
 
-  // Tries until it succeeds: the waits (PauseAfter) double up to a minute, also from one call to
-  // the next, until Forget. One call at a time for each index.
-  void KeepTrying(size_t index, const NodeTarget& target,
-                  std::function<void(std::unique_ptr<NodeLink>)> then);
-  void Forget(size_t index) { waits_.erase(index); }
+  // One attempt; as of action::Connect. One at a time for each index.
+  void Connect(size_t index, const NodeTarget& target, int attempt, Then then);
 
-  // Nothing is tried any more. A link that still comes is dropped, which ends its agent.
-  void Stop();
+  // Attempts that are still to begin are given up, without an answer.
+  void Stop() { pauses_.clear(); }
 
  private:
-  struct Wait {
-    explicit Wait(asio::io_context& loop) : timer(loop) {}
-    asio::steady_timer timer;
-    int attempts = 0;
-  };
+  void ConnectNow(const NodeTarget& target, Then then);
 
   asio::io_context& loop_;
-  Transport& transport_;
+  const std::shared_ptr<LoopPoster> poster_;
+  const std::shared_ptr<Transport> transport_;
   const milliseconds timeout_;
   const milliseconds first_wait_;
-  std::map<size_t, std::unique_ptr<Wait>> waits_;
-  bool stopped_ = false;
+  std::map<size_t, asio::steady_timer> pauses_;
 };
 
 }  // namespace dslaunch

@@ -14,7 +14,7 @@ constexpr milliseconds kLeaveToEnd{2000};
 
 ChildLink::~ChildLink() {
   child_->ShutStream();
-  child_->WaitEnd(Deadline::After(kLeaveToEnd));
+  if (!child_->is_left_running()) child_->WaitEnd(Deadline::After(kLeaveToEnd));
 }
 
 bool ChildLink::WaitEnd(Deadline deadline) {

@@ -23,6 +23,7 @@ class ChildLink : public NodeLink {
   UniqueFd TakeFd() override { return std::move(stream_); }
   void Abort(const std::string&) override { child_->ShutStream(); }
   bool WaitEnd(Deadline deadline) override;
+  void LeaveRunning() override { child_->LeaveRunning(); }
   std::string StderrTail() const override { return child_->StderrTail(); }
   std::string Address() const override { return address_; }
 

@@ -129,6 +129,7 @@ ChildProcess::ChildProcess(pid_t pid, UniqueFd stream, UniqueFd stderr_file)
       stderr_file_(std::move(stderr_file)) {}
 
 ChildProcess::~ChildProcess() {
+  if (left_running_) return;
   Signal(SIGKILL);
   WaitEnd(Deadline::After(kEndAfterKill));
 }

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,7 +22,7 @@ namespace dslaunch {
 std::string FindProgram(const std::string& name);
 
 // In a session of its own: Ctrl-C at the terminal is for dslaunch alone. Thread-safe but for
-// TakeStream. Ended with SIGKILL and reaped on destruction.
+// TakeStream. Ended with SIGKILL and reaped on destruction, unless it was left running.
 class ChildProcess {
  public:
   // Whether it gets SIGTERM when this process ends, however it ends.
@@ -50,6 +51,10 @@ class ChildProcess {
   void Signal(int signal_number);
   void SignalGroup(int signal_number);
 
+  // It outlives this object.
+  void LeaveRunning() { left_running_ = true; }
+  bool is_left_running() const { return left_running_; }
+
   // The last `max_bytes` of what it wrote to stderr so far.
   std::string StderrTail(size_t max_bytes = 4096) const;
 
@@ -58,6 +63,7 @@ class ChildProcess {
 
   mutable std::mutex mutex_;
   const pid_t pid_;
+  std::atomic<bool> left_running_ = false;
   bool reaped_ = false;  // guarded by mutex_
   int status_ = 0;       // guarded by mutex_, once reaped_
   const UniqueFd pidfd_;

@@ -22,7 +22,7 @@ struct NodeTarget {
 // A running keeper on a node. Thread-safe but for TakeFd.
 class NodeLink {
  public:
-  // Aborts what still runs over it.
+  // Aborts what still runs over it, unless it was left running.
   virtual ~NodeLink() = default;
 
   // The connected stream socket to the agent's gRPC server, just behind the hello line. Once.
@@ -35,6 +35,9 @@ class NodeLink {
   // After the stream was closed: waits until the keeper has ended. False when the deadline came
   // first.
   virtual bool WaitEnd(Deadline deadline) = 0;
+
+  // The keeper goes on without us: destroying the link ends nothing on the node.
+  virtual void LeaveRunning() {}
 
   // The last 4 KiB of what the far side wrote to stderr, for error messages.
   virtual std::string StderrTail() const = 0;

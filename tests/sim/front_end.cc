@@ -1,244 +1,345 @@
 #include "tests/sim/front_end.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <variant>
 
+#include "base/backoff.h"
+#include "cli/session/call_times.h"
 #include "proto/wire/cause.h"
-#include "tests/sim/node_visit.h"
+#include "tests/sim/rendezvous.h"
 
 namespace dslaunch::sim {
 namespace {
 
-// As in cli/session/session*.cc and node_client.cc.
-constexpr int64_t kTeardownSlackMs = 5'000;
-constexpr int64_t kRenewEveryMs = 1'000;
-constexpr int64_t kWatchEveryMs = 1'000;
 constexpr int64_t kConnectMs = 300;
+
+Error Broken(const std::string& what) { return {ExitCode::kUnavailable, what}; }
 
 }  // namespace
 
 FrontEnd::FrontEnd(World& world)
     : world_(world),
-      story_(world.job.plan, world.job.policy()),
-      nodes_(world.job.size()),
-      prepare_(world.job.prepare) {}
+      options_(OptionsFor(world)),
+      core_(options_, Now(),
+            world.bug == PlantedBug::kMovesTooEarly ? SessionCore::PlantedBug::kMovesTooEarly
+                                                    : SessionCore::PlantedBug::kNone),
+      clients_(world.job.size()) {}
+
+SessionOptions FrontEnd::OptionsFor(const World& world) {
+  SessionOptions options;
+  options.job_id = "job";
+  options.plan = world.job.plan;
+  options.timeouts = world.job.timeouts();
+  options.policy = world.job.policy();
+  options.log_level = world.trace.on() ? LogLevel::kDebug : LogLevel::kError;
+  return options;
+}
 
 Clock::time_point FrontEnd::Now() const {
   return world_.timeline.NowOn(world_.front_end_machine.clock);
 }
 
-milliseconds FrontEnd::dead_after() const { return milliseconds(world_.job.timeouts().dead_ms()); }
-
-std::optional<uint32_t> FrontEnd::IndexOf(const NodeVisit& visit) const {
-  if (nodes_[visit.node()].client != &visit) return std::nullopt;
-  return visit.node();
+FrontEnd::Client* FrontEnd::ClientOf(const NodeVisit& visit) {
+  Client& client = clients_[visit.node()];
+  return client.visit == &visit ? &client : nullptr;
 }
 
-Clock::duration FrontEnd::SilenceOf(const NodeState& node, Clock::time_point now) const {
-  return node.listening_since ? now - *node.listening_since : Clock::duration::zero();
-}
+void FrontEnd::Start() { Carry(core_.Start(Now())); }
 
-// --- What the nodes say ---
-
-void FrontEnd::OnAlive(NodeVisit& visit) {
-  const std::optional<uint32_t> index = IndexOf(visit);
-  if (!index || !nodes_[*index].listening_since) return;
-  nodes_[*index].listening_since = nodes_[*index].heard_at = Now();
-}
-
-void FrontEnd::OnEvent(NodeVisit& visit, const pb::NodeEvent& event) {
-  const std::optional<uint32_t> index = IndexOf(visit);
-  if (!index || nodes_[*index].stream_ended) return;
-  OnAlive(visit);
-  Say([&] { return "hears " + world_.NameOf(*index) + ": " + event.ShortDebugString(); });
-  story_.OnEvent(*index, event);
-  if (event.has_rendezvous_lost()) OnRendezvousLost(*index, event.rendezvous_lost());
-  if (story_.ending()) {
-    connector_stopped_ = true;
-    ArmTeardownTimer();
-  } else if (event.has_restarting() || event.has_started()) {
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (story_.IsGivenUp(i)) Abandon(i);
-    }
+void FrontEnd::Carry(SessionCore::Actions actions) {
+  for (SessionAction& action : actions) {
+    std::visit([this](auto& one) { Do(one); }, action);
   }
+  if (finished_ && !process_.gone) Finish();
 }
 
-void FrontEnd::OnStreamEnd(NodeVisit& visit) {
-  const std::optional<uint32_t> known = IndexOf(visit);
-  if (!known) return;
-  const uint32_t index = *known;
-  NodeState& node = nodes_[index];
-  if (node.preparing) return OnPrepared(index, false, nullptr);
-  if (!running_ || node.stream_ended) return;
-  node.stream_ended = true;
-  node.awaits_move = false;
-  node.listening_since.reset();
-  Say([&] { return "the stream of " + world_.NameOf(index) + " is over"; });
-  if (!story_.IsDone(index)) StopIfLostAtStart(index);
-  story_.OnDisconnected(index);
-  if (story_.IsDone(index)) return OnLinkEnded(index, /*is_empty=*/true);
-  if (!story_.restartable() || story_.ending()) ArmTeardownTimer();
-  SayGoodbye(index);
-  const pb::Timeouts& times = world_.job.timeouts();
-  const int64_t limit =
-      node.link_closed ? 0 : times.grace_ms() + times.teardown_ms() + kTeardownSlackMs;
-  world_.timeline.After(limit, &process_, [this, index, call = ++node.calls] {
-    if (nodes_[index].calls == call) OnLinkEnded(index, nodes_[index].keeper_ended);
+void FrontEnd::Do(const action::Say& say) {
+  Say([&] { return say.text; });
+}
+
+// --- Reaching nodes ---
+
+void FrontEnd::Do(const action::Connect& connect) {
+  const auto index = static_cast<uint32_t>(connect.node);
+  if (connect.attempt == 0) {
+    const bool absent = std::ranges::count(world_.job.absent, index) > 0;
+    return world_.timeline.After(
+        world_.random.Between(100, 2'000), &process_,
+        [this, index, absent] { OnConnected(index, !absent && Reach(index)); });
+  }
+  const double part = static_cast<double>(world_.random.Between(0, 999)) / 1'000;
+  const milliseconds pause =
+      PauseAfter(connect.attempt - 1, options_.retry_wait, kMaxRetryWait, part);
+  world_.timeline.After(pause.count(), &process_, [this, index] {
+    if (connecting_stopped_ || visits_again_ == kMostVisits) return;
+    world_.timeline.After(kConnectMs, &process_, [this, index] {
+      if (visits_again_ == kMostVisits) return;
+      const bool reached = Reach(index);
+      if (reached) ++visits_again_;
+      OnConnected(index, reached);
+    });
   });
 }
 
-void FrontEnd::OnLinkClosed(NodeVisit& visit, bool keeper_ended) {
-  const std::optional<uint32_t> index = IndexOf(visit);
-  if (!index) return;
-  nodes_[*index].link_closed = true;
-  nodes_[*index].keeper_ended = keeper_ended;
-  if (!nodes_[*index].stream_ended) return OnStreamEnd(visit);
-  if (running_) OnLinkEnded(*index, keeper_ended);
+void FrontEnd::OnConnected(uint32_t index, bool reached) {
+  Say([&] { return (reached ? "reaches " : "does not reach ") + world_.NameOf(index); });
+  if (reached)
+    Carry(core_.OnConnected(index, NodeAddresses(), Now()));
+  else
+    Carry(core_.OnConnected(index, Broken("no route to host"), Now()));
 }
 
-void FrontEnd::OnLinkEnded(size_t index, bool is_empty) {
-  NodeState& node = nodes_[index];
-  if (std::exchange(node.ended, true)) return;
-  node.is_empty = is_empty;
-  ++node.calls;
-  Say([&] { return "the link to " + world_.NameOf(static_cast<Place>(index)) + " has ended"; });
-  if (!story_.IsDone(index)) story_.OnLost(index, "the connection to it broke off", "");
-  TryAgain(index);
-  EndIfAllEnded();
+bool FrontEnd::Reach(uint32_t index) {
+  const Place self = world_.network.front_end();
+  if (world_.machines[index].off || world_.network.IsCut(self, index) ||
+      world_.network.IsCut(index, self))
+    return false;
+  world_.visits.push_back(std::make_unique<NodeVisit>(world_, world_.visits.size(), index));
+  clients_[index] = Client();
+  clients_[index].visit = world_.visits.back().get();
+  return true;
 }
 
-// --- Nodes that are not there ---
+// --- Calls ---
 
-void FrontEnd::Abandon(size_t index) {
-  NodeState& node = nodes_[index];
-  if (node.ended || node.stream_ended) return;
-  Say([&] { return "abandons " + world_.NameOf(static_cast<Place>(index)); });
-  SayGoodbye(index);
-  world_.timeline.After(1, &process_, [this, &visit = *node.client] { OnStreamEnd(visit); });
+std::string FrontEnd::EndpointOf(const Rendezvous& rendezvous) const {
+  const auto found = std::ranges::find_if(
+      world_.rendezvous, [&](const auto& known) { return known.get() == &rendezvous; });
+  return std::to_string(found - world_.rendezvous.begin());
 }
 
-// Or the abort: for the keeper both are end of file.
-void FrontEnd::SayGoodbye(size_t index) {
-  NodeState& node = nodes_[index];
-  if (node.client == nullptr || std::exchange(node.over, true)) return;
-  NodeVisit& visit = *node.client;
+Rendezvous* FrontEnd::RendezvousAt(const std::string& endpoint) const {
+  return world_.rendezvous[std::stoul(endpoint)].get();
+}
+
+void FrontEnd::Do(action::Prepare& prepare) {
+  Client& client = clients_[prepare.node];
+  client.is_preparing = true;
+  NodeVisit& visit = *client.visit;
+  if (client.link_closed) {
+    return world_.timeline.After(0, &process_,
+                                 [this, &visit] { OnPrepared(visit, Broken("its link ended")); });
+  }
+  auto request = std::make_shared<pb::PrepareRequest>(std::move(prepare.request));
+  Tell(visit, visit.loop(), [this, &visit, request] {
+    const bool ok = visit.Prepare(*request);
+    Answer(visit, [this, &visit, ok, server = visit.server()] {
+      if (!ok) return OnPrepared(visit, Broken("the disk is full"));
+      pb::NodeFacts facts;
+      if (server != nullptr) facts.add_rendezvous_endpoints(EndpointOf(*server));
+      OnPrepared(visit, std::move(facts));
+    });
+  });
+  world_.timeline.After(kPrepareTimeout.count(), &process_,
+                        [this, &visit] { OnPrepared(visit, Broken("no answer in time")); });
+}
+
+void FrontEnd::OnPrepared(NodeVisit& visit, Result<pb::NodeFacts> facts) {
+  Client* const client = ClientOf(visit);
+  if (client != nullptr && std::exchange(client->is_preparing, false))
+    Carry(core_.OnPrepared(visit.node(), std::move(facts), Now()));
+}
+
+void FrontEnd::Do(action::Run& run) {
+  Client& client = clients_[run.node];
+  client.runs = true;
+  core_.OnListening(run.node, Now());
+  NodeVisit& visit = *client.visit;
+  if (client.link_closed)
+    return world_.timeline.After(0, &process_, [this, &visit] { OnStreamEnd(visit); });
+  Tell(visit, visit.loop(),
+       [&visit, rendezvous = RendezvousAt(run.request.rendezvous_endpoints(0))] {
+         visit.Run(rendezvous);
+       });
+}
+
+void FrontEnd::Do(const action::Renew& renew) {
+  Client& client = clients_[renew.node];
+  NodeVisit& visit = *client.visit;
+  const uint64_t number = ++client.renewals;
+  Tell(visit, visit.threads(),
+       [this, &visit, number, heard_us = renew.heard_us, sent = world_.timeline.now()] {
+         const uint64_t clock_us = visit.Renew(heard_us, sent);
+         Answer(visit, [this, &visit, number, clock_us] {
+           Client* const newest = ClientOf(visit);
+           if (newest == nullptr) return;
+           newest->answered = number;
+           Carry(core_.OnRenewed(visit.node(), clock_us));
+         });
+       });
+  if (!client.is_preparing) return;  // then nothing comes of it
+  world_.timeline.After(renew.timeout.count(), &process_, [this, &visit, number] {
+    const Client* const newest = ClientOf(visit);
+    if (newest != nullptr && newest->answered < number)
+      Carry(core_.OnRenewed(visit.node(), std::nullopt));
+  });
+}
+
+void FrontEnd::Do(action::Move& move) {
+  NodeVisit& visit = *clients_[move.node].visit;
+  const uint32_t host = move.request.rendezvous_node();
+  Say([&] {
+    return "tells " + world_.NameOf(visit.node()) +
+           " who decides: " + move.request.ShortDebugString();
+  });
+  Rendezvous* const rendezvous =
+      host == visit.node() ? nullptr : RendezvousAt(move.request.rendezvous_endpoints(0));
+  const uint64_t number = moves_sent_++;
+  moves_answered_.push_back(false);
+  auto request = std::make_shared<pb::MoveRequest>(std::move(move.request));
+  Tell(visit, visit.loop(), [this, &visit, number, host, rendezvous, request] {
+    const bool ok = visit.Move(*request, rendezvous);
+    Answer(visit, [this, &visit, number, host, ok, server = visit.server()] {
+      if (!ok) return OnMoveAnswered(visit, number, host, Broken("it does not wait for another"));
+      pb::RendezvousOpened opened;
+      if (server != nullptr) opened.add_rendezvous_endpoints(EndpointOf(*server));
+      OnMoveAnswered(visit, number, host, opened);
+    });
+  });
+  world_.timeline.After(kCallTimeout.count(), &process_, [this, &visit, number, host] {
+    OnMoveAnswered(visit, number, host, Broken("no answer in time"));
+  });
+}
+
+void FrontEnd::OnMoveAnswered(NodeVisit& visit, uint64_t number, uint32_t host,
+                              const Result<pb::RendezvousOpened>& opened) {
+  if (moves_answered_[number]) return;
+  moves_answered_[number] = true;
+  const bool decides = host == visit.node() && opened.ok();
+  if (decides) ++moves_;
+  Say([&] { return world_.NameOf(visit.node()) + (opened.ok() ? " agrees" : " does not agree"); });
+  Carry(core_.OnMoveAnswered(visit.node(), host, opened));
+}
+
+void FrontEnd::Do(action::Stop& stop) {
+  const Client& client = clients_[stop.node];
+  if (client.is_over) return;
+  NodeVisit& visit = *client.visit;
+  Tell(visit, visit.loop(),
+       [&visit, kill_now = stop.kill_now,
+        cause = std::make_shared<pb::Cause>(std::move(stop.cause))] {
+         visit.Stop(*cause, kill_now);
+       });
+}
+
+// --- Connections ---
+
+// For the keeper a goodbye and an abort are end of file.
+void FrontEnd::EndOurSide(Client& client) {
+  if (client.visit == nullptr || std::exchange(client.is_over, true)) return;
+  NodeVisit& visit = *client.visit;
   const int64_t arrival =
       world_.network.Send(visit.down(), world_.network.front_end(), visit.node());
   world_.timeline.At(arrival, &visit.keeper(), [&visit] { visit.OnFrontEndEof(); });
 }
 
-void FrontEnd::TryAgain(size_t index) {
-  if (!story_.restartable() || story_.ending() || connector_stopped_) return;
-  if (index == prepare_.rendezvous_node()) return;
-  if (std::exchange(nodes_[index].trying, true)) return;
-  world_.timeline.After(world_.random.Between(500, 15'000), &process_,
-                        [this, index] { Attempt(static_cast<uint32_t>(index)); });
+void FrontEnd::Do(const action::Abort& abort) {
+  Client& client = clients_[abort.node];
+  EndOurSide(client);
+  world_.timeline.After(1, &process_, [this, &visit = *client.visit] { OnStreamEnd(visit); });
 }
 
-void FrontEnd::Attempt(uint32_t index) {
-  NodeState& node = nodes_[index];
-  node.trying = false;
-  if (connector_stopped_ || visits_again_ == kMostVisits) return;
-  world_.timeline.After(kConnectMs, &process_, [this, index] {
-    if (connector_stopped_ || visits_again_ == kMostVisits) return;
-    if (index == prepare_.rendezvous_node()) return;
-    if (!Reach(index)) return TryAgain(index);
-    ++visits_again_;
-    Say([&] { return "reaches " + world_.NameOf(index) + " anew"; });
-    Prepare(index);
+void FrontEnd::Do(const action::AwaitEnd& await) {
+  Client& client = clients_[await.node];
+  client.end_is_awaited = true;
+  NodeVisit& visit = *client.visit;
+  const int64_t limit = client.link_closed ? 0 : await.limit.count();
+  world_.timeline.After(limit, &process_, [this, &visit] {
+    if (const Client* newest = ClientOf(visit)) OnLinkClosed(visit, newest->keeper_ended);
   });
 }
 
-void FrontEnd::OnPreparedAgain(uint32_t index, bool ok) {
-  NodeState& node = nodes_[index];
-  if (story_.ending()) return SayGoodbye(index);
-  if (!ok) {
-    SayGoodbye(index);
-    return TryAgain(index);
-  }
-  node.prepared = true;
-  node.stream_ended = node.ended = node.is_empty = node.awaits_move = false;
-  story_.OnConnected(index);
-  RunNode(index);
+void FrontEnd::OnEvent(NodeVisit& visit, const pb::NodeEvent& event) {
+  const Client* const client = ClientOf(visit);
+  if (client == nullptr || client->stream_ended) return;
+  OnAlive(visit);
+  Say([&] { return "hears " + world_.NameOf(visit.node()) + ": " + event.ShortDebugString(); });
+  Carry(core_.OnEvent(visit.node(), event, Now()));
 }
 
-// --- Silence ---
-
-void FrontEnd::RenewAll() {
-  for (const NodeState& node : nodes_) {
-    if (node.client == nullptr || node.over || SilenceOf(node, Now()) >= dead_after()) continue;
-    Renew(*node.client, node.heard_us);
-  }
-  world_.timeline.After(kRenewEveryMs, &process_, [this] { RenewAll(); });
+void FrontEnd::OnAlive(NodeVisit& visit) {
+  const Client* const client = ClientOf(visit);
+  if (client != nullptr && client->runs && !client->stream_ended)
+    core_.OnListening(visit.node(), Now());
 }
 
-void FrontEnd::Renew(NodeVisit& visit, std::optional<uint64_t> heard_us) {
-  Tell(visit, visit.threads(), [this, &visit, heard_us, sent = world_.timeline.now()] {
-    const uint64_t clock_us = visit.Renew(heard_us, sent);
-    const int64_t arrival =
-        world_.network.Send(visit.up(), visit.node(), world_.network.front_end());
-    world_.timeline.At(arrival, &process_, [this, &visit, clock_us] {
-      if (const auto index = IndexOf(visit)) nodes_[*index].heard_us = clock_us;
-    });
+void FrontEnd::OnStreamEnd(NodeVisit& visit) {
+  Client* const client = ClientOf(visit);
+  if (client == nullptr) return;
+  if (client->is_preparing) return OnPrepared(visit, Broken("its agent broke off"));
+  if (!client->runs || std::exchange(client->stream_ended, true)) return;
+  Say([&] { return "the stream of " + world_.NameOf(visit.node()) + " is over"; });
+  Carry(core_.OnStreamEnd(visit.node(), Now()));
+}
+
+void FrontEnd::OnLinkClosed(NodeVisit& visit, bool keeper_ended) {
+  Client* const client = ClientOf(visit);
+  if (client == nullptr) return;
+  client->link_closed = true;
+  client->keeper_ended = keeper_ended;
+  if (!client->stream_ended) return OnStreamEnd(visit);
+  if (!std::exchange(client->end_is_awaited, false)) return;
+  Say([&] { return "the link to " + world_.NameOf(visit.node()) + " has ended"; });
+  Carry(core_.OnLinkEnded(visit.node(), keeper_ended, /*last_words=*/"", Now()));
+}
+
+// --- Time ---
+
+void FrontEnd::Do(const action::SetTimer& set) {
+  const uint64_t number = ++timer_numbers_[static_cast<size_t>(set.timer)];
+  const milliseconds delay = std::chrono::duration_cast<milliseconds>(set.when - Now());
+  world_.timeline.After(delay.count(), &process_, [this, number, timer = set.timer] {
+    if (number != timer_numbers_[static_cast<size_t>(timer)]) return;
+    Carry(OnTimer(timer));
+    if (timer == SessionTimer::kWatch && !process_.gone) EndSilentLinks();
   });
 }
 
-void FrontEnd::Watch() {
-  const Clock::time_point now = Now();
-  if (watch_expiry_ != Clock::time_point() && now - watch_expiry_ > dead_after() / 4) {
-    for (NodeState& node : nodes_) {
-      node.heard_at = now;
-      if (node.listening_since) node.listening_since = now;
-    }
+SessionCore::Actions FrontEnd::OnTimer(SessionTimer timer) {
+  switch (timer) {
+    case SessionTimer::kConnect:
+      return core_.OnConnectTimer();
+    case SessionTimer::kRenew:
+      return core_.OnRenewTimer(Now());
+    case SessionTimer::kWatch:
+      return core_.OnWatchTimer(Now());
+    case SessionTimer::kTeardown:
+      return core_.OnTeardownTimer(/*terminal_is_slow=*/false, Now());
   }
-  WatchSilence(now);
-  if (process_.gone) return;
-  MoveIfHostIsGone();
-  watch_expiry_ = Now() + milliseconds(kWatchEveryMs);
-  world_.timeline.After(kWatchEveryMs, &process_, [this] { Watch(); });
+  return {};
 }
 
-void FrontEnd::WatchSilence(Clock::time_point now) {
-  bool any_heard = false;
-  bool any_silent = false;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    NodeState& node = nodes_[i];
-    if (!node.is_heard()) continue;
-    const bool silent = SilenceOf(node, now) >= dead_after();
-    (silent ? any_silent : any_heard) = true;
-    if (silent) StopIfLostAtStart(i);
-    if (silent && story_.epoch() > 0 && !story_.IsMember(i)) Abandon(i);
-    // gRPC's pings are not answered (proto/wire/channel.cc).
-    if (SilenceOf(node, now) >= world_.job.link_silent) OnStreamEnd(*node.client);
+// gRPC's pings are not answered (proto/wire/channel.cc).
+void FrontEnd::EndSilentLinks() {
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    const Client& client = clients_[i];
+    if (client.runs && !client.stream_ended && core_.SilenceOf(i, Now()) >= world_.job.link_silent)
+      OnStreamEnd(*client.visit);
   }
-  if (any_heard || !any_silent) return;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].is_heard()) story_.OnLost(i, "nothing was heard of it", "");
-  }
-  GiveUpWaiting();
 }
 
-void FrontEnd::StopIfLostAtStart(size_t index) {
-  const bool decides = index == prepare_.rendezvous_node();
-  if (story_.epoch() > 0 || story_.ending() || (story_.restartable() && !decides)) return;
-  const pb::Cause cause =
-      MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index), ExitCode::kUnavailable,
-                world_.NameOf(static_cast<Place>(index)) + " was lost at the start");
-  story_.OnLostAtStart(cause);
-  connector_stopped_ = true;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (i != index) SendStop(i, cause);
-  }
-  ArmTeardownTimer();
+// --- The end ---
+
+void FrontEnd::Finish() {
+  const JobEnd end = core_.End().job;
+  exit_code_ = end.exit_code;
+  Say([&] { return "exits with " + std::to_string(end.exit_code) + ": " + CauseText(end.cause); });
+  world_.invariants.OnExit(end);
+  Crash();
 }
 
-void FrontEnd::SendStop(size_t index, const pb::Cause& cause) {
-  const NodeState& node = nodes_[index];
-  if (!node.is_heard() || node.over) return;
-  Tell(*node.client, [&visit = *node.client, cause = std::make_shared<pb::Cause>(cause)] {
-    visit.Stop(*cause, /*kill_now=*/false);
-  });
+// Its descriptors are closed, whatever ends it.
+void FrontEnd::Crash() {
+  for (Client& client : clients_) EndOurSide(client);
+  process_.gone = true;
 }
+
+void FrontEnd::LosePower() { process_.gone = true; }
+
+void FrontEnd::Interrupt() { Carry(core_.OnSignal(SIGINT, Now())); }
 
 }  // namespace dslaunch::sim

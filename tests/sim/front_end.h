@@ -1,15 +1,16 @@
-// The front end: a model of cli/session/session*.cc, which are bound to sockets, gRPC and a
-// terminal. What it decides where that code is pure is the real thing: JobStory, DecideMove,
-// DecideEnd, DecideJobEnd. The rest is written here as it is there, under the same names.
+// The front end: the product's own SessionCore behind a model of its edge. What the core wants done
+// happens on the virtual network and clock, and what comes of it is told to the core; nothing is
+// decided here.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "cli/session/job_story.h"
-#include "cli/session/move_decision.h"
+#include "cli/session/session_core.h"
 #include "tests/sim/node_visit.h"
 #include "tests/sim/virtual_time.h"
 #include "tests/sim/world.h"
@@ -41,81 +42,62 @@ class FrontEnd {
   void Interrupt();
 
  private:
-  struct NodeState {
-    NodeVisit* client = nullptr;  // the newest
-    bool preparing = false;
-    bool prepared = false;
-    bool failed = false;
+  // The newest connection to a node; as NodeClient and its link.
+  struct Client {
+    NodeVisit* visit = nullptr;
+    bool is_preparing = false;
+    bool runs = false;  // its stream was begun
     bool stream_ended = false;
-    bool ended = false;
-    bool awaits_move = false;
-    bool was_idle = false;
-    bool trying = false;
-    bool over = false;          // the goodbye was said: the lease is not renewed
+    bool is_over = false;       // our end of it
     bool link_closed = false;   // from the other side
     bool keeper_ended = false;  // that is why
-    bool is_empty = false;      // its ranks have surely ended
-    Clock::time_point heard_at;
-    std::optional<uint64_t> heard_us;                  // of the answers to renewals
-    uint64_t calls = 0;                                // tells what a timer belongs to
-    std::optional<Clock::time_point> listening_since;  // while what it says is awaited
-
-    bool is_heard() const { return client != nullptr && !ended; }
+    bool end_is_awaited = false;
+    uint64_t renewals = 0;
+    uint64_t answered = 0;  // the newest of them
   };
 
-  // The start.
+  static SessionOptions OptionsFor(const World& world);
+
+  void Carry(SessionCore::Actions actions);
+  void Do(const action::Say& say);
+  void Do(const action::Record&) {}
+  void Do(const action::ShowRanks&) {}
+  void Do(const action::Connect& connect);
+  void Do(const action::StopConnecting&) { connecting_stopped_ = true; }
+  void Do(action::Prepare& prepare);
+  void Do(action::Run& run);
+  void Do(const action::Renew& renew);
+  void Do(action::Move& move);
+  void Do(action::Stop& stop);
+  void Do(const action::Signal&) {}
+  void Do(const action::Detach&) {}
+  void Do(const action::Goodbye& goodbye) { EndOurSide(clients_[goodbye.node]); }
+  void Do(const action::Abort& abort);
+  void Do(const action::AwaitEnd& await);
+  void Do(const action::SetTimer& set);
+  void Do(const action::Finish&) { finished_ = true; }
+
   void OnConnected(uint32_t index, bool reached);
-  void OnAllConnected();
-  bool CanStartWithout(size_t failures) const;
-  void Prepare(uint32_t index);
-  void OnPrepared(uint32_t index, bool ok, Rendezvous* endpoint);
-  void OnPreparedAtStart(uint32_t index, bool ok);
-  void OnPreparedAgain(uint32_t index, bool ok);
-  void RunAll();
-  void RunNode(uint32_t index);
-
-  // While it runs.
-  void Abandon(size_t index);
-  void SayGoodbye(size_t index);
-  void OnLinkEnded(size_t index, bool is_empty);
-  void TryAgain(size_t index);
-  void Attempt(uint32_t index);
-  void Watch();
-  void WatchSilence(Clock::time_point now);
-  void StopIfLostAtStart(size_t index);
-  void RenewAll();
-  void Renew(NodeVisit& visit, std::optional<uint64_t> heard_us);
   bool Reach(uint32_t index);
-
-  // The rendezvous is lost.
-  void OnRendezvousLost(size_t index, const pb::RendezvousLost& lost);
-  bool IsHostGone() const;
-  std::vector<MoveView> MoveViews() const;
-  void MoveIfHostIsGone();
-  void MoveTo(uint32_t host);
-  void OnMoveAnswer(uint32_t host, const pb::MoveRequest& request, bool ok);
-  void OnMoved(uint32_t host, const pb::MoveRequest& request);
-  void StopWithout();
-  void SendMove(uint32_t index, const pb::MoveRequest& request);
-  void OnFollowed(uint32_t index, bool ok);
-
-  // The end.
-  void ArmTeardownTimer();
-  void SetTeardownTimer(int64_t ms);
-  void GiveUpWaiting();
-  void EndIfAllEnded();
+  void OnPrepared(NodeVisit& visit, Result<pb::NodeFacts> facts);
+  void OnMoveAnswered(NodeVisit& visit, uint64_t number, uint32_t host,
+                      const Result<pb::RendezvousOpened>& opened);
+  SessionCore::Actions OnTimer(SessionTimer timer);
+  void EndSilentLinks();
+  void EndOurSide(Client& client);
   void Finish();
-  void SendStop(size_t index, const pb::Cause& cause);
+
+  // nullptr: the node was reached anew since.
+  Client* ClientOf(const NodeVisit& visit);
+  // A rendezvous by its endpoint, and the other way round.
+  Rendezvous* RendezvousAt(const std::string& endpoint) const;
+  std::string EndpointOf(const Rendezvous& rendezvous) const;
 
   template <class MakeText>
   void Say(MakeText make_text) const {
     world_.Say("front end", make_text);
   }
-  // On the agent's loop, once it has come there.
-  template <class Act>
-  void Tell(NodeVisit& visit, Act act) {
-    Tell(visit, visit.loop(), std::move(act));
-  }
+  // On `who` of the agent, once it has come there.
   template <class Act>
   void Tell(NodeVisit& visit, Process& who, Act act) {
     const Place self = world_.network.front_end();
@@ -124,30 +106,27 @@ class FrontEnd {
       world_.timeline.Do(who, std::move(act));
     });
   }
-  std::optional<uint32_t> IndexOf(const NodeVisit& visit) const;  // none: it was reached anew
+  // On this process, once the answer has come.
+  template <class Act>
+  void Answer(NodeVisit& visit, Act act) {
+    const int64_t arrival =
+        world_.network.Send(visit.up(), visit.node(), world_.network.front_end());
+    world_.timeline.At(arrival, &process_, std::move(act));
+  }
   Clock::time_point Now() const;
-  Clock::duration SilenceOf(const NodeState& node, Clock::time_point now) const;
-  milliseconds dead_after() const;
 
   World& world_;
   Process process_;
-  JobStory story_;
-  std::vector<NodeState> nodes_;
-  pb::PrepareRequest prepare_;
-  Rendezvous* endpoint_ = nullptr;
-  std::optional<pb::RendezvousLost> rendezvous_lost_;
-  bool moving_ = false;
-  uint64_t begun_epoch_ = 0;
-  uint64_t move_number_ = 0;
-  size_t pending_ = 0;
-  bool failed_to_start_ = false;
-  bool running_ = false;
-  bool connector_stopped_ = false;
-  bool teardown_armed_ = false;
-  uint64_t teardown_number_ = 0;
+  const SessionOptions options_;
+  SessionCore core_;
+  std::vector<Client> clients_;
+  std::array<uint64_t, kSessionTimers> timer_numbers_{};
+  bool connecting_stopped_ = false;
+  bool finished_ = false;
+  uint64_t moves_sent_ = 0;
+  std::vector<bool> moves_answered_;  // by number
   int visits_again_ = 0;
   int moves_ = 0;
-  Clock::time_point watch_expiry_;
   std::optional<int> exit_code_;
 };
 

@@ -33,7 +33,9 @@ uint64_t NumberOf(const pb::WorkerSpec& spec, std::string_view variable) {
 }  // namespace
 
 Keeper::Keeper(World& world, NodeVisit& visit)
-    : world_(world), visit_(visit), core_({.plant_early_reaped = world.plant_early_reaped}) {}
+    : world_(world),
+      visit_(visit),
+      core_({.plant_early_reaped = world.bug == PlantedBug::kEarlyReaped}) {}
 
 pb::KeeperRequest Keeper::StartRanks(uint64_t epoch, const pb::Assignment& assignment,
                                      uint32_t slots) {

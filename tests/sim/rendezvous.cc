@@ -68,7 +68,7 @@ void Rendezvous::HearAgain() {
 }
 
 void Rendezvous::HandOver(SessionId id, const pb::AgentMessage& message) {
-  if (world_.fence || message.has_join() || message.epoch() == 0)
+  if (world_.bug != PlantedBug::kNoFence || message.has_join() || message.epoch() == 0)
     return Deliver(coordinator_.OnMessage(id, message, host_.Now()));
   pb::AgentMessage fresh = message;
   fresh.set_epoch(coordinator_.epoch());

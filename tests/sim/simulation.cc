@@ -45,8 +45,7 @@ World::World(uint64_t seed, Tracing tracing, PlantedBug bug)
       invariants(job, [this] { return timeline.now(); }),
       trace(tracing),
       machines(job.size()),
-      fence(bug != PlantedBug::kNoFence),
-      plant_early_reaped(bug == PlantedBug::kEarlyReaped) {}
+      bug(bug) {}
 
 World::~World() = default;
 

@@ -122,6 +122,10 @@ TEST(SimulationTest, NoticesWhenTheKeeperSaysTooEarlyThatNothingIsLeft) {
   ExpectFound(PlantedBug::kEarlyReaped, "with a keeper that does not wait for what it ends");
 }
 
+TEST(SimulationTest, NoticesWhenAnotherNodeDecidesTooEarly) {
+  ExpectFound(PlantedBug::kMovesTooEarly, "with a move that is too early");
+}
+
 TEST(SimulationTest, ASeedIsAHistory) {
   const uint64_t first_seed = FirstSeed();
   for (uint64_t seed = first_seed; seed < first_seed + kReplayed; ++seed) {

@@ -50,11 +50,7 @@ struct World {
   Trace trace;
   std::vector<Machine> machines;  // the nodes'
   Machine front_end_machine;
-  // False: the planted bug. What an agent says of an older epoch, or after it counts as lost, is
-  // heard as if it were of now.
-  const bool fence;
-  // True: the bug planted in the keeper (agent/supervisor/keeper_core.h).
-  const bool plant_early_reaped;
+  const PlantedBug bug;
 
   std::unique_ptr<FrontEnd> front_end;
   std::vector<std::unique_ptr<NodeVisit>> visits;       // of all nodes, oldest first

@@ -4,7 +4,7 @@
 
 #include "base/count.h"
 #include "cli/plan/job_program.h"
-#include "cli/session/session.h"
+#include "cli/session/session_core.h"
 #include "net/addresses.h"
 #include "proto/wire/cause.h"
 
@@ -20,20 +20,16 @@ bool MayComeBack(const Error& error) {
 
 }  // namespace
 
-void LaunchSession::ConnectAll() {
+SessionCore::Actions SessionCore::Start(Clock::time_point now) {
   pending_ = nodes_.size();
   Say(LogLevel::kDebug, "job " + options_.job_id + ": connecting to " + NameList(names_, ", "));
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    connector_.Connect(nodes_[i].target, [this, i](Result<std::unique_ptr<NodeLink>> link) {
-      OnConnected(i, std::move(link));
-    });
-  }
-  // While the network is busy there is time for the job's keys.
-  if (nodes_.size() > 1) {
-    Result<CertificateAuthority> created = CertificateAuthority::Create(options_.job_id);
-    if (!created.ok()) return FailStart(0, created.error());
-    authority_.emplace(*std::move(created));
-  }
+  for (size_t i = 0; i < nodes_.size(); ++i) Do(action::Connect{i, /*attempt=*/0});
+  Do(action::SetTimer{SessionTimer::kRenew, now + kRenewEvery});
+  FillPrepare();
+  return Take();
+}
+
+void SessionCore::FillPrepare() {
   prepare_.set_job_id(options_.job_id);
   *prepare_.mutable_ranks() = options_.ranks;
   prepare_.set_save_pid(options_.save_pid);
@@ -59,37 +55,40 @@ void LaunchSession::ConnectAll() {
   }
 }
 
-void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link) {
+SessionCore::Actions SessionCore::OnCannotStart(Error error) {
+  if (finished_) return {};
+  FailStart(0, std::move(error));
+  return Take();
+}
+
+void SessionCore::OnFirstConnected(size_t index, Result<NodeAddresses> addresses,
+                                   Clock::time_point now) {
   NodeState& node = nodes_[index];
-  if (link.ok()) {
-    node.client = std::make_unique<NodeClient>(loop_, NameOf(index), *std::move(link));
-    Say(LogLevel::kDebug, NameOf(index) + " is reached after " + SinceStart());
+  if (addresses.ok()) {
+    node.is_reached = true;
+    node.addresses = *std::move(addresses);
+    Say(LogLevel::kDebug, NameOf(index) + " is reached after " + SinceStart(now));
   } else {
-    events_.Failed(NameOf(index), link.error().message);
-    Say(LogLevel::kDebug, link.error().message + " (after " + SinceStart() + ")");
-    node.failure = link.error();
+    Record(action::Record::Kind::kFailed, index, addresses.error().message);
+    Say(LogLevel::kDebug, addresses.error().message + " (after " + SinceStart(now) + ")");
+    node.failure = addresses.error();
   }
   if (--pending_ == 0) return OnAllConnected();
-  const auto failures = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::has_failed));
-  if (failures > 0 && !CanStartWithout(failures)) GiveUpConnectingSoon();
+  const size_t failures = Failures();
+  if (failures == 0 || CanStartWithout(failures)) return;
+  if (!std::exchange(giving_up_, true))
+    Do(action::SetTimer{SessionTimer::kConnect, now + kNameOthersToo});
 }
 
-void LaunchSession::GiveUpConnectingSoon() {
-  if (std::exchange(giving_up_, true)) return;
-  connect_timer_.expires_after(kNameOthersToo);
-  connect_timer_.async_wait([this](const asio::error_code& error) {
-    if (error || pending_ == 0) return;
-    failed_to_start_ = true;
-    loop_.stop();
-  });
+SessionCore::Actions SessionCore::OnConnectTimer() {
+  if (finished_ || pending_ == 0) return {};
+  FailStart();
+  return Take();
 }
 
-void LaunchSession::OnAllConnected() {
-  const auto failures = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::has_failed));
-  if (failures > 0 && !CanStartWithout(failures)) {
-    failed_to_start_ = true;
-    return loop_.stop();
-  }
+void SessionCore::OnAllConnected() {
+  const size_t failures = Failures();
+  if (failures > 0 && !CanStartWithout(failures)) return FailStart();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].failure) continue;
     Say(LogLevel::kWarning, nodes_[i].failure->message + "; starting without " + NameOf(i));
@@ -100,64 +99,56 @@ void LaunchSession::OnAllConnected() {
   }
   // Whoever decides should not be a node that has nothing else to do in the job.
   auto host = std::ranges::find_if(
-      nodes_, [](const NodeState& node) { return node.client && !node.planned->spare; });
+      nodes_, [](const NodeState& node) { return node.is_reached && !node.planned->spare; });
   if (host == nodes_.end()) host = std::ranges::find_if(nodes_, &NodeState::is_reached);
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host - nodes_.begin()));
   story_.SetRendezvous(prepare_.rendezvous_node());
-  PrepareAll();
+  pending_ = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::is_reached));
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].is_reached) Prepare(i);
+  }
 }
 
-bool LaunchSession::CanStartWithout(size_t failures) const {
+size_t SessionCore::Failures() const {
+  return static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::has_failed));
+}
+
+bool SessionCore::CanStartWithout(size_t failures) const {
   return nodes_.size() - failures >= static_cast<size_t>(options_.plan.min_nodes) &&
          std::ranges::all_of(nodes_, [](const NodeState& node) {
            return !node.failure || MayComeBack(*node.failure);
          });
 }
 
-void LaunchSession::PrepareAll() {
-  pending_ = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::is_reached));
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].client) continue;
-    Result<pb::PrepareRequest> request = PrepareRequestFor(i);
-    if (!request.ok()) return FailStart(i, request.error());
-    nodes_[i].client->Prepare(*std::move(request), [this, i](Result<pb::NodeFacts> facts) {
-      OnPrepared(i, std::move(facts));
-    });
-  }
+void SessionCore::Prepare(size_t index) {
+  NodeState& node = nodes_[index];
+  node.is_preparing = true;
+  action::Prepare prepare{index, prepare_};
+  prepare.request.set_node_index(static_cast<uint32_t>(index));
+  *prepare.request.mutable_program() = ProgramOn(*node.planned, options_.program);
+  for (const int device : node.planned->devices)
+    prepare.request.add_devices(static_cast<uint32_t>(device));
+  Do(std::move(prepare));
 }
 
-Result<pb::PrepareRequest> LaunchSession::PrepareRequestFor(size_t index) {
-  pb::PrepareRequest request = prepare_;
-  const PlannedNode& planned = *nodes_[index].planned;
-  request.set_node_index(static_cast<uint32_t>(index));
-  *request.mutable_program() = ProgramOn(planned, options_.program);
-  for (const int device : planned.devices) request.add_devices(static_cast<uint32_t>(device));
-  if (authority_) {
-    DSL_TRY_ASSIGN(*request.mutable_credentials(),
-                   authority_->Issue(request.node_index(), NameOf(index)));
-  }
-  return request;
-}
-
-void LaunchSession::OnPrepared(size_t index, Result<pb::NodeFacts> facts) {
+void SessionCore::OnFirstPrepared(size_t index, Result<pb::NodeFacts> facts,
+                                  Clock::time_point now) {
   NodeState& node = nodes_[index];
   if (facts.ok()) {
     node.facts = *std::move(facts);
-    events_.Connected(NameOf(index), node.facts->job_dir());
-    Say(LogLevel::kDebug, NameOf(index) + " is prepared after " + SinceStart() + ", with " +
+    Record(action::Record::Kind::kConnected, index, node.facts->job_dir());
+    Say(LogLevel::kDebug, NameOf(index) + " is prepared after " + SinceStart(now) + ", with " +
                               Count(node.facts->gpus(), "GPU") + "; its logs are in " +
                               node.facts->job_dir());
   } else {
-    events_.Failed(NameOf(index), facts.error().message);
+    Record(action::Record::Kind::kFailed, index, facts.error().message);
     node.failure = facts.error();
   }
   if (--pending_ > 0) return;
-  if (std::ranges::none_of(nodes_, &NodeState::has_failed)) return RunAll();
-  failed_to_start_ = true;
-  loop_.stop();
+  Failures() == 0 ? RunAll(now) : FailStart();
 }
 
-void LaunchSession::RunAll() {
+void SessionCore::RunAll(Clock::time_point now) {
   std::vector<NodeGpus> gpus;
   for (const NodeState& node : nodes_) {
     if (!node.facts) continue;
@@ -168,7 +159,8 @@ void LaunchSession::RunAll() {
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
   if (!device.ok()) return FailStart(0, device.error());
-  Say(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
+  if (Says(LogLevel::kInfo))
+    Say(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
   Say(LogLevel::kDebug, device->reason);
 
   *run_.mutable_rendezvous_endpoints() =
@@ -187,28 +179,23 @@ void LaunchSession::RunAll() {
   run_.set_use_cuda(device->use_cuda);
   running_ = true;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].client ? RunNode(i) : TryAgain(i);
+    nodes_[i].is_reached ? Run(i) : TryAgain(i);
   }
-  Watch();
+  watch_due_ = now + watch_every();
+  Do(action::SetTimer{SessionTimer::kWatch, *watch_due_});
 }
 
-void LaunchSession::RunNode(size_t index) {
-  EventReader::Handlers handlers;
-  handlers.event = [this, index](const pb::NodeEvent& event) { OnEvent(index, event); };
-  handlers.log = [this, index](const pb::LogChunk& chunk, std::function<void()> go_on) {
-    output_.Log(NameOf(index), chunk, std::move(go_on));
-  };
-  handlers.ended = [this, index] { OnStreamEnd(index); };
-  pb::RunRequest request = run_;
+void SessionCore::Run(size_t index) {
+  action::Run run{index, run_};
   const std::vector<std::string> endpoints = EndpointsFor(index);
-  *request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
+  *run.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
   // What another node's ranks write its own command shows.
-  if (options_.plan.launcher == Launcher::kPerNode && index > 0) request.clear_shown();
-  nodes_[index].client->Run(request, std::move(handlers));
+  if (options_.plan.launcher == Launcher::kPerNode && index > 0) run.request.clear_shown();
+  Do(std::move(run));
 }
 
 // Nodes that came to us know this machine by one address for sure, and we know theirs.
-std::vector<std::string> LaunchSession::EndpointsFor(size_t index) const {
+std::vector<std::string> SessionCore::EndpointsFor(size_t index) const {
   std::vector<std::string> endpoints(run_.rendezvous_endpoints().begin(),
                                      run_.rendezvous_endpoints().end());
   const size_t host = prepare_.rendezvous_node();
@@ -216,16 +203,20 @@ std::vector<std::string> LaunchSession::EndpointsFor(size_t index) const {
     return endpoints;
   const int port = std::stoi(endpoints.front().substr(endpoints.front().rfind(':') + 1));
   if (host == 0 && !options_.own_address.empty()) return {JoinHostPort(options_.own_address, port)};
-  const std::string address =
-      host == 0 ? nodes_[index].client->link().OwnAddress() : nodes_[host].client->link().Address();
+  const std::string& address =
+      host == 0 ? nodes_[index].addresses.own : nodes_[host].addresses.node;
   if (!address.empty()) endpoints.insert(endpoints.begin(), JoinHostPort(address, port));
   return endpoints;
 }
 
-void LaunchSession::FailStart(size_t index, Error error) {
+void SessionCore::FailStart(size_t index, Error error) {
   nodes_[index].failure = std::move(error);
+  FailStart();
+}
+
+void SessionCore::FailStart() {
   failed_to_start_ = true;
-  loop_.stop();
+  Finish();
 }
 
 }  // namespace dslaunch

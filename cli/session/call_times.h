@@ -1,0 +1,11 @@
+// For how long the front end waits for an agent's answers.
+#pragma once
+
+#include "base/deadline.h"
+
+namespace dslaunch {
+
+inline constexpr milliseconds kCallTimeout(5'000);
+inline constexpr milliseconds kPrepareTimeout(30'000);  // its disk may be slow
+
+}  // namespace dslaunch

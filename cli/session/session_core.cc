@@ -1,0 +1,339 @@
+#include "cli/session/session_core.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/count.h"
+#include "base/signal_name.h"
+#include "cli/session/call_times.h"
+#include "cli/session/event_text.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kTeardownSlack(5'000);  // beyond what a node allows itself
+constexpr milliseconds kLongestWatch(500);     // between two looks at the nodes' silence
+constexpr milliseconds kNotYetDecided(2'000);  // after which a silence is worth a word
+constexpr milliseconds kSameInterrupt(100);
+
+}  // namespace
+
+SessionCore::SessionCore(const SessionOptions& options, Clock::time_point now, PlantedBug bug)
+    : options_(options), bug_(bug), started_at_(now), story_(options.plan, options.policy) {
+  for (const PlannedNode& planned : options_.plan.nodes) {
+    nodes_.emplace_back().planned = &planned;
+    names_.push_back(planned.name);
+    most_slots_ = std::max(most_slots_, static_cast<size_t>(planned.slots));
+  }
+}
+
+std::string SessionCore::SinceStart(Clock::time_point now) const {
+  return Seconds(std::chrono::duration_cast<milliseconds>(now - started_at_).count());
+}
+
+std::string SessionCore::JobFolderOf(size_t index) const {
+  return nodes_[index].facts ? nodes_[index].facts->job_dir() : "";
+}
+
+milliseconds SessionCore::watch_every() const { return std::min(dead_after() / 4, kLongestWatch); }
+
+// --- What the nodes say ---
+
+SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& event,
+                                          Clock::time_point now) {
+  if (finished_) return {};
+  if (Says(LogLevel::kDebug)) {
+    if (const std::string text = EventText(NameOf(index), event); !text.empty())
+      Say(LogLevel::kDebug, text);
+  }
+  for (const std::string& line : story_.OnEvent(index, event)) Say(LogLevel::kWarning, line);
+  if (event.has_started()) {
+    const auto slots = static_cast<size_t>(event.started().pids_size());
+    most_slots_ = std::max(most_slots_, slots);
+    Do(action::ShowRanks{
+        options_.shown.CountRanks(event.started().world_size(), nodes_.size(), most_slots_)});
+    nodes_[index].attempts = 0;
+  }
+  if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost(), now);
+  if (event.has_running() && options_.detach && !story_.ending()) {
+    DetachAll();
+  } else if (story_.ending()) {
+    StopConnecting();
+    ArmTeardownTimer(now);
+  } else if (event.has_restarting() || event.has_started()) {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (story_.IsGivenUp(i)) Abandon(i);
+    }
+  }
+  return Take();
+}
+
+SessionCore::Actions SessionCore::OnStreamEnd(size_t index, Clock::time_point now) {
+  if (finished_ || detaching_) return {};
+  NodeState& node = nodes_[index];
+  node.silence.Hold();
+  node.stream_ended = true;
+  node.awaits_move = false;
+  if (!story_.IsDone(index)) StopIfLostAtStart(index, "its agent broke off", now);
+  story_.OnDisconnected(index);
+  if (story_.IsDone(index)) {
+    EndLink(index, /*is_empty=*/true, /*last_words=*/"", now);
+    return Take();
+  }
+  // The keeper outlives its agent until the node is empty: its end is what to wait for. A job that
+  // cannot do without the node is about to end.
+  if (!story_.restartable() || story_.ending()) ArmTeardownTimer(now);
+  SayGoodbye(index);
+  Do(action::AwaitEnd{index, milliseconds(options_.timeouts.grace_ms()) +
+                                 milliseconds(options_.timeouts.teardown_ms()) + kTeardownSlack});
+  return Take();
+}
+
+SessionCore::Actions SessionCore::OnLinkEnded(size_t index, bool keeper_ended,
+                                              const std::string& last_words,
+                                              Clock::time_point now) {
+  if (finished_) return {};
+  EndLink(index, keeper_ended, last_words, now);
+  return Take();
+}
+
+void SessionCore::EndLink(size_t index, bool is_empty, const std::string& last_words,
+                          Clock::time_point now) {
+  NodeState& node = nodes_[index];
+  node.ended = true;
+  node.is_empty = is_empty;
+  if (!story_.IsDone(index)) {
+    story_.OnLost(index, "the connection to it broke off", last_words);
+    Record(action::Record::Kind::kLost, index, LostMessage(story_.node(index)));
+  }
+  TryAgain(index);
+  EndIfAllEnded(now);
+}
+
+// --- Nodes that are not there ---
+
+// The others have lost it and go on without it: whatever it still does, it ends now.
+void SessionCore::Abandon(size_t index) {
+  const NodeState& node = nodes_[index];
+  if (node.ended || node.stream_ended) return;
+  Abort(index, "the other nodes lost it");
+}
+
+void SessionCore::TryAgain(size_t index) {
+  if (!story_.restartable() || story_.ending() || connecting_stopped_) return;
+  // Its new agent would open a rendezvous that knows nothing: it comes back once another decides.
+  if (index == prepare_.rendezvous_node()) return;
+  NodeState& node = nodes_[index];
+  if (std::exchange(node.is_tried, true)) return;
+  Say(LogLevel::kDebug, NameOf(index) + " is tried until it is there");
+  Do(action::Connect{index, ++node.attempts});
+}
+
+void SessionCore::StopConnecting() {
+  if (!std::exchange(connecting_stopped_, true)) Do(action::StopConnecting{});
+}
+
+SessionCore::Actions SessionCore::OnConnected(size_t index, Result<NodeAddresses> addresses,
+                                              Clock::time_point now) {
+  if (finished_) return {};
+  running_ ? OnConnectedAgain(index, std::move(addresses))
+           : OnFirstConnected(index, std::move(addresses), now);
+  return Take();
+}
+
+void SessionCore::OnConnectedAgain(size_t index, Result<NodeAddresses> addresses) {
+  NodeState& node = nodes_[index];
+  if (connecting_stopped_) {
+    if (addresses.ok()) Do(action::Abort{index, "the job has ended"});
+    return;
+  }
+  if (!addresses.ok()) return Do(action::Connect{index, ++node.attempts});
+  node.is_tried = false;
+  // It may decide only since it is tried: its last words came after its connection had ended.
+  if (index == prepare_.rendezvous_node())
+    return Do(action::Abort{index, "it is not wanted before another node decides"});
+  node.is_reached = true;
+  node.addresses = *std::move(addresses);
+  node.silence = {};
+  node.heard_us.reset();
+  node.goodbye_said = false;
+  Prepare(index);
+}
+
+SessionCore::Actions SessionCore::OnPrepared(size_t index, Result<pb::NodeFacts> facts,
+                                             Clock::time_point now) {
+  if (finished_) return {};
+  nodes_[index].is_preparing = false;
+  running_ ? OnPreparedAgain(index, std::move(facts))
+           : OnFirstPrepared(index, std::move(facts), now);
+  return Take();
+}
+
+void SessionCore::OnPreparedAgain(size_t index, Result<pb::NodeFacts> facts) {
+  NodeState& node = nodes_[index];
+  if (story_.ending()) return SayGoodbye(index);
+  if (!facts.ok()) {
+    Record(action::Record::Kind::kFailed, index, facts.error().message);
+    SayGoodbye(index);
+    return TryAgain(index);
+  }
+  if (run_.use_cuda() && std::cmp_less(facts->gpus(), node.planned->slots)) {
+    SayGoodbye(index);
+    return Say(LogLevel::kWarning, NameOf(index) + " stays out: it has " +
+                                       Count(facts->gpus(), "GPU") + " for " +
+                                       Count(static_cast<size_t>(node.planned->slots), "slot"));
+  }
+  const bool first_time = !node.facts;
+  node.facts = *std::move(facts);
+  node.stream_ended = node.ended = node.is_empty = false;
+  node.silence_said = node.awaits_move = false;
+  Record(action::Record::Kind::kConnected, index, node.facts->job_dir());
+  story_.OnConnected(index);
+  Say(LogLevel::kInfo, NameOf(index) + (first_time ? " is here now" : " is back"));
+  Run(index);
+}
+
+// --- Leases ---
+
+// A node ends what its front end has left. An agent may be slow to prepare, for its disk may be;
+// this call asks nothing of it and is answered at once as long as the node lives.
+SessionCore::Actions SessionCore::OnRenewTimer(Clock::time_point now) {
+  if (finished_) return {};
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const NodeState& node = nodes_[i];
+    if (!node.is_reached || node.goodbye_said) continue;
+    // A node that we do not hear may hear us all the same: its lease is not to outlast us who wait
+    // for its end.
+    if (!node.is_preparing && node.silence.SilentFor(now) >= dead_after()) continue;
+    Do(action::Renew{i, node.heard_us, node.is_preparing ? dead_after() : kCallTimeout});
+  }
+  Do(action::SetTimer{SessionTimer::kRenew, now + kRenewEvery});
+  return Take();
+}
+
+SessionCore::Actions SessionCore::OnRenewed(size_t index, std::optional<uint64_t> clock_us) {
+  if (finished_) return {};
+  NodeState& node = nodes_[index];
+  if (clock_us)
+    node.heard_us = std::max(node.heard_us, clock_us);
+  else if (node.is_preparing)
+    Abort(index, "nothing was heard of the node");
+  return Take();
+}
+
+// --- Silence ---
+
+SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
+  if (finished_) return {};
+  // When this process stood still, what the nodes said meanwhile is yet to be read.
+  if (watch_due_ && now - *watch_due_ > dead_after() / 4) {
+    for (NodeState& node : nodes_) node.silence.Forgive(now);
+  }
+  WatchSilence(now);
+  if (finished_) return Take();
+  MoveIfHostIsGone(now);
+  watch_due_ = now + watch_every();
+  Do(action::SetTimer{SessionTimer::kWatch, *watch_due_});
+  return Take();
+}
+
+// Of a node that is silent to us the others know more: they decide, as long as any of them can be
+// heard.
+void SessionCore::WatchSilence(Clock::time_point now) {
+  bool any_heard = false;
+  bool any_silent = false;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    NodeState& node = nodes_[i];
+    if (!node.is_heard()) continue;
+    const Clock::duration silence = node.silence.SilentFor(now);
+    const bool silent = silence >= dead_after();
+    (silent ? any_silent : any_heard) = true;
+    if (silent) StopIfLostAtStart(i, "it was silent for " + Seconds(dead_after().count()), now);
+    const bool say = silence >= dead_after() + kNotYetDecided;
+    if (say && !node.silence_said) {
+      Say(LogLevel::kWarning, "nothing was heard of " + NameOf(i) + " for " +
+                                  Seconds(dead_after().count()) +
+                                  "; the other nodes decide what becomes of it");
+    } else if (!silent && node.silence_said && !node.stream_ended) {
+      Say(LogLevel::kWarning, NameOf(i) + " is heard again");
+    }
+    node.silence_said = silent && (say || node.silence_said);
+    // A job that has gone on without it need not wait for it.
+    if (silent && story_.epoch() > 0 && !story_.IsMember(i)) Abandon(i);
+  }
+  if (any_heard || !any_silent) return;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].is_heard()) continue;
+    story_.OnLost(i, "nothing was heard of it for " + Seconds(dead_after().count()), "");
+  }
+  GiveUpWaiting();
+}
+
+// Before the first ranks run only the front end knows all nodes: the rendezvous would wait for one
+// that has not joined yet, and its own node may be the one that is lost.
+void SessionCore::StopIfLostAtStart(size_t index, const std::string& why, Clock::time_point now) {
+  const bool decides = index == prepare_.rendezvous_node();
+  if (story_.epoch() > 0 || story_.ending() || (story_.restartable() && !decides)) return;
+  const pb::Cause cause = MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index),
+                                    ExitCode::kUnavailable, NameOf(index) + " was lost: " + why);
+  story_.OnLostAtStart(cause);
+  StopConnecting();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != index && nodes_[i].is_heard()) StopNode(i, cause);
+  }
+  ArmTeardownTimer(now);
+}
+
+// --- The user ---
+
+SessionCore::Actions SessionCore::OnSignal(int signal_number, Clock::time_point now) {
+  if (finished_) return {};
+  if (signal_number == SIGTSTP) {
+    Say(LogLevel::kError, "cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
+  } else if (signal_number == SIGUSR1 || signal_number == SIGUSR2) {
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (running_ && nodes_[i].is_heard()) Do(action::Signal{i, signal_number});
+    }
+  } else {
+    Interrupt(signal_number, now);
+  }
+  return Take();
+}
+
+void SessionCore::Interrupt(int signal_number, Clock::time_point now) {
+  // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
+  const std::optional<Clock::time_point> before = std::exchange(interrupted_at_, now);
+  if (before && now - *before < kSameInterrupt) return;
+  if (detaching_) return;  // a moment, and the job is no longer ours to end
+  const bool again = std::exchange(was_interrupted_, true);
+  const std::string name = SignalName(signal_number);
+  pb::Cause cause =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by " + name);
+  cause.set_exit_code(ExitCodeForSignal(signal_number));
+  cause.set_signal(signal_number);
+  Record(action::Record::Kind::kInterrupted, 0, name);
+  story_.OnInterrupted(cause);
+  if (!running_) return Finish();
+  Say(LogLevel::kWarning, again ? name + " again: killing every rank now"
+                                : name + ": stopping every rank (again to kill them at once)");
+  StopConnecting();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].is_heard()) StopNode(i, cause, /*kill_now=*/again);
+  }
+  ArmTeardownTimer(now);
+}
+
+void SessionCore::SayGoodbye(size_t index) {
+  nodes_[index].goodbye_said = true;
+  Do(action::Goodbye{index});
+}
+
+void SessionCore::Abort(size_t index, const std::string& why) {
+  nodes_[index].goodbye_said = true;
+  Do(action::Abort{index, why});
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,240 @@
+// What a session decides, without a network: what it does about each answer, event, signal and
+// timer. Pure: no clock, no threads, no I/O; LaunchSession, tests and the simulator drive it.
+//
+//   connecting -> preparing -> running -> ending        each step begins once all nodes answered
+//
+// A node that is lost while the job runs is reached again, if the job can be restarted. When the
+// node that hosts the rendezvous is lost, another is named once the lost one has surely ended its
+// ranks (session_core_move.cc). Once the end has begun it has a bound, whatever the nodes do.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "base/silence.h"
+#include "cli/session/job_story.h"
+#include "cli/session/move_decision.h"
+#include "cli/session/outcome.h"
+#include "cli/session/session_action.h"
+#include "cli/session/session_options.h"
+
+namespace dslaunch {
+
+inline constexpr milliseconds kRenewEvery(500);  // of the nodes' leases
+// After the pause of a node that is tried again and again.
+inline constexpr milliseconds kMaxRetryWait(60'000);
+
+// Numeric; OwnAddress of NodeLink may be empty.
+struct NodeAddresses {
+  std::string node;
+  std::string own;
+};
+
+struct SessionEnd {
+  enum class Kind {
+    kNotStarted,   // a node could not be reached or prepared
+    kInterrupted,  // by the user, before anything was started
+    kDetached,     // the job goes on; nothing is known of its end
+    kEnded,
+  };
+  Kind kind = Kind::kEnded;
+  JobEnd job = {};
+  std::vector<std::string> lines = {};  // for the user, before the closing block
+};
+
+// Not thread-safe. Each On... returns what to do, in order; after Finish all of them return
+// nothing.
+class SessionCore {
+ public:
+  using Actions = std::vector<SessionAction>;
+
+  // For the simulator's own test: a simulator that finds nothing wrong with this bug would find
+  // nothing at all.
+  enum class PlantedBug {
+    kNone,
+    // Another node decides as soon as the loss is told, though the lost node's lease may not be
+    // over.
+    kMovesTooEarly,
+  };
+
+  // `options` outlives it.
+  SessionCore(const SessionOptions& options, Clock::time_point now,
+              PlantedBug bug = PlantedBug::kNone);
+
+  // The start. The last answer of a step leads to the next, if all were good. Once it is sure that
+  // the job cannot start, the nodes that have not answered get two seconds more, so that those
+  // with the same or another trouble are named too, and none is waited for to its time-out.
+  Actions Start(Clock::time_point now);
+  // The job cannot have its keys.
+  Actions OnCannotStart(Error error);
+  // The next two also answer later attempts to reach a node.
+  Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
+  Actions OnPrepared(size_t index, Result<pb::NodeFacts> facts, Clock::time_point now);
+
+  // While it runs. Output of ranks is no event here: it changes nothing but that the node is
+  // heard.
+  Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
+  Actions OnStreamEnd(size_t index, Clock::time_point now);
+  // `last_words` of its keeper; often empty.
+  Actions OnLinkEnded(size_t index, bool keeper_ended, const std::string& last_words,
+                      Clock::time_point now);
+  // `host`: the node that the request named.
+  Actions OnMoveAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
+  // nullopt: not within the action's time-out. Other failures need not be told.
+  Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us);
+  // From now on the node's next event is awaited; or it is not, because our own terminal holds up
+  // what the node said.
+  void OnListening(size_t index, Clock::time_point now) { nodes_[index].silence.Listen(now); }
+  void OnHolding(size_t index) { nodes_[index].silence.Hold(); }
+  Actions OnDetached(const Result<void>& result, Clock::time_point now);
+
+  // The user.
+  Actions OnSignal(int signal_number, Clock::time_point now);
+
+  // Time. Each expires when its SetTimer said, or later.
+  Actions OnConnectTimer();
+  Actions OnRenewTimer(Clock::time_point now);
+  Actions OnWatchTimer(Clock::time_point now);
+  // `terminal_is_slow`: our own terminal holds up what a node says, and takes some of it.
+  Actions OnTeardownTimer(bool terminal_is_slow, Clock::time_point now);
+
+  // After Finish.
+  SessionEnd End() const;
+
+  const JobStory& story() const { return story_; }
+  const std::vector<std::string>& names() const { return names_; }  // of all nodes
+  // Empty: the node never said it.
+  std::string JobFolderOf(size_t index) const;
+  // It did not end in time: its end is not waited for any longer.
+  bool HasGivenUp(size_t index) const { return nodes_[index].given_up; }
+  // For how long nothing was heard of a node while somebody listened.
+  Clock::duration SilenceOf(size_t index, Clock::time_point now) const {
+    return nodes_[index].silence.SilentFor(now);
+  }
+
+ private:
+  struct NodeState {
+    const PlannedNode* planned = nullptr;
+    bool is_reached = false;  // once at least; what follows is of its newest connection
+    NodeAddresses addresses;
+    SilenceWatch silence;              // of its events
+    std::optional<uint64_t> heard_us;  // of its answers to renewals: the newest
+    bool is_preparing = false;
+    bool goodbye_said = false;  // or it was aborted: its lease is not renewed any more
+    int attempts = 0;           // to reach it again, since its ranks started last
+    bool is_tried = false;      // one of them is under way
+    std::optional<pb::NodeFacts> facts;
+    std::optional<Error> failure;  // of connecting or preparing
+    bool given_up = false;         // it did not end in time
+    bool stream_ended = false;     // of Run
+    bool ended = false;            // nothing more will come: done, or lost and its link ended
+    bool is_empty = false;         // and its ranks have surely ended
+    bool silence_said = false;
+    bool awaits_move = false;  // it has lost its rendezvous
+    bool was_idle = false;     // and had no ranks when it did
+
+    bool has_failed() const { return failure.has_value(); }
+    bool is_heard() const { return is_reached && !ended; }
+  };
+
+  // The start (session_core_start.cc).
+  void FillPrepare();
+  void OnFirstConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
+  void OnAllConnected();
+  bool CanStartWithout(size_t failures) const;
+  size_t Failures() const;
+  void Prepare(size_t index);
+  void OnFirstPrepared(size_t index, Result<pb::NodeFacts> facts, Clock::time_point now);
+  void RunAll(Clock::time_point now);
+  void Run(size_t index);
+  // Where this node finds the rendezvous.
+  std::vector<std::string> EndpointsFor(size_t index) const;
+  void FailStart(size_t index, Error error);
+  void FailStart();
+
+  // While it runs (session_core.cc).
+  void EndLink(size_t index, bool is_empty, const std::string& last_words, Clock::time_point now);
+  void Abandon(size_t index);
+  void TryAgain(size_t index);
+  void StopConnecting();
+  void OnConnectedAgain(size_t index, Result<NodeAddresses> addresses);
+  void OnPreparedAgain(size_t index, Result<pb::NodeFacts> facts);
+  void WatchSilence(Clock::time_point now);
+  void StopIfLostAtStart(size_t index, const std::string& why, Clock::time_point now);
+  void Interrupt(int signal_number, Clock::time_point now);
+
+  // The rendezvous' node is lost (session_core_move.cc).
+  void OnRendezvousLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now);
+  void MoveIfHostIsGone(Clock::time_point now);
+  bool IsHostGone(Clock::time_point now) const;
+  std::vector<MoveView> MoveViews(Clock::time_point now) const;
+  void MoveTo(size_t host, Clock::time_point now);
+  void OnMoved();
+  void StopWithout(const std::string& why, Clock::time_point now);
+
+  // The end (session_core_end.cc).
+  void DetachAll();
+  void ArmTeardownTimer(Clock::time_point now);
+  void GiveUpWaiting();
+  void EndIfAllEnded(Clock::time_point now);
+  void Finish();
+  SessionEnd StartFailure() const;
+
+  Actions Take() { return std::exchange(out_, {}); }
+  template <class Action>
+  void Do(Action action) {
+    out_.emplace_back(std::move(action));
+  }
+  bool Says(LogLevel level) const { return level <= options_.log_level; }
+  void Say(LogLevel level, const std::string& text) {
+    if (Says(level)) Do(action::Say{level, text});
+  }
+  void Record(action::Record::Kind kind, size_t index, const std::string& text) {
+    Do(action::Record{kind, index, text});
+  }
+  void StopNode(size_t index, const pb::Cause& cause, bool kill_now = false) {
+    Do(action::Stop{index, cause, kill_now});
+  }
+  void SayGoodbye(size_t index);
+  void Abort(size_t index, const std::string& why);
+  std::string SinceStart(Clock::time_point now) const;
+  const std::string& NameOf(size_t index) const { return names_[index]; }
+  milliseconds dead_after() const { return milliseconds(options_.timeouts.dead_ms()); }
+  milliseconds watch_every() const;
+
+  const SessionOptions& options_;
+  const PlantedBug bug_;
+  const Clock::time_point started_at_;
+  JobStory story_;
+  std::vector<NodeState> nodes_;
+  std::vector<std::string> names_;
+  size_t most_slots_ = 0;  // that a node has
+  pb::PrepareRequest prepare_;
+  pb::RunRequest run_;
+  size_t pending_ = 0;      // answers of the current step
+  bool giving_up_ = false;  // of connecting
+  bool connecting_stopped_ = false;
+  bool running_ = false;
+  bool failed_to_start_ = false;
+  std::optional<Clock::time_point> watch_due_;
+  std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
+  bool moving_ = false;                                // the new host's answer is awaited
+  pb::MoveRequest move_;                               // the newest
+  uint64_t begun_epoch_ = 0;                           // the newest that a move was to begin
+  bool teardown_armed_ = false;
+  bool teardown_is_brief_ = false;  // the timer was set for silent nodes alone
+  bool was_interrupted_ = false;
+  std::optional<Clock::time_point> interrupted_at_;
+  bool detaching_ = false;
+  bool detached_ = false;
+  bool finished_ = false;
+  Actions out_;
+};
+
+}  // namespace dslaunch

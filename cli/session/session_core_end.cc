@@ -1,0 +1,147 @@
+// How a session ends: bounded, whatever the nodes do, and with everything said. Or it leaves its
+// job alone.
+#include <utility>
+
+#include "base/count.h"
+#include "cli/session/connect_failures.h"
+#include "cli/session/end_decision.h"
+#include "cli/session/session_core.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kTeardownSlack(5'000);  // beyond what the nodes allow themselves
+constexpr milliseconds kSilentNodeWait(
+    2'000);  // for a keeper that has just noticed a stopped agent
+
+}  // namespace
+
+// The ready barrier has passed, so there is a job to leave. Nodes that are not there have no part
+// in it.
+void SessionCore::DetachAll() {
+  if (std::exchange(detaching_, true)) return;
+  StopConnecting();
+  pending_ = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!nodes_[i].is_heard()) continue;
+    ++pending_;
+    Do(action::Detach{i});
+  }
+}
+
+// One node that cannot be left ends the job: half of it would need this front end.
+SessionCore::Actions SessionCore::OnDetached(const Result<void>& result, Clock::time_point now) {
+  if (finished_) return {};
+  --pending_;
+  if (!result.ok() && std::exchange(detaching_, false)) {
+    Say(LogLevel::kError, result.error().message + "; the job is stopped");
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].is_heard()) continue;
+      StopNode(i, MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(i), ExitCode::kUnavailable,
+                            result.error().message));
+    }
+    ArmTeardownTimer(now);
+  } else if (pending_ == 0 && detaching_) {
+    detached_ = true;
+    Finish();
+  }
+  return Take();
+}
+
+// Once the end has begun it has a bound, whatever the nodes do.
+void SessionCore::ArmTeardownTimer(Clock::time_point now) {
+  if (std::exchange(teardown_armed_, true)) return;
+  teardown_is_brief_ = false;
+  Do(action::SetTimer{SessionTimer::kTeardown, now + milliseconds(options_.timeouts.grace_ms()) +
+                                                   milliseconds(options_.timeouts.teardown_ms()) +
+                                                   dead_after() + kTeardownSlack});
+}
+
+SessionCore::Actions SessionCore::OnTeardownTimer(bool terminal_is_slow, Clock::time_point now) {
+  if (finished_) return {};
+  if (terminal_is_slow && !teardown_is_brief_) {
+    // A node that waits for our own terminal is not late.
+    teardown_armed_ = false;
+    ArmTeardownTimer(now);
+  } else {
+    GiveUpWaiting();
+  }
+  return Take();
+}
+
+void SessionCore::GiveUpWaiting() {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    NodeState& node = nodes_[i];
+    if (!node.is_heard()) continue;
+    if (story_.node(i).lost_reason.empty()) {
+      story_.OnLost(
+          i, "it did not say in time that it is empty; look for job " + options_.job_id + " there",
+          "");
+    }
+    Record(action::Record::Kind::kLost, i, LostMessage(story_.node(i)));
+    node.given_up = true;
+    Abort(i, "it did not end in time");
+  }
+  Finish();
+}
+
+void SessionCore::EndIfAllEnded(Clock::time_point now) {
+  std::vector<EndView> views;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    views.push_back({.ended = nodes_[i].ended,
+                     .stream_ended = nodes_[i].stream_ended,
+                     .given_up = story_.IsGivenUp(i),
+                     .is_part = story_.IsPart(i)});
+  }
+  const EndDecision decision = DecideEnd(views);
+  if (decision == EndDecision::kEnd) return Finish();
+  if (decision == EndDecision::kWait) return;
+  teardown_is_brief_ = true;
+  Do(action::SetTimer{SessionTimer::kTeardown, now + kSilentNodeWait});
+}
+
+void SessionCore::Finish() {
+  if (!std::exchange(finished_, true)) Do(action::Finish{});
+}
+
+SessionEnd SessionCore::End() const {
+  if (detached_) return {.kind = SessionEnd::Kind::kDetached};
+  if (failed_to_start_) return StartFailure();
+  const JobFacts facts = story_.Facts();
+  if (running_) return {.kind = SessionEnd::Kind::kEnded, .job = DecideJobEnd(facts)};
+  SessionEnd end{.kind = SessionEnd::Kind::kInterrupted,
+                 .lines = {"interrupted before anything was started"}};
+  end.job.cause = *facts.interrupted;
+  end.job.exit_code = end.job.cause.exit_code();
+  return end;
+}
+
+SessionEnd SessionCore::StartFailure() const {
+  SessionEnd end{.kind = SessionEnd::Kind::kNotStarted};
+  std::vector<NodeFailure> failures;
+  std::vector<std::string> unknown;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const std::optional<Error>& failure = nodes_[i].failure;
+    if (giving_up_ && !failure && !nodes_[i].is_reached) unknown.push_back(NameOf(i));
+    if (!failure) continue;
+    if (failures.empty()) {
+      end.job.cause = MakeCause(pb::Cause::START_FAILED, static_cast<uint32_t>(i), failure->code,
+                                failure->message);
+    }
+    failures.push_back({NameOf(i), nodes_[i].planned->host, failure->message});
+  }
+  end.lines = FoldFailures(failures);
+  if (!unknown.empty()) {
+    end.lines.push_back("not known yet, for they had not answered so far: " +
+                        NameList(unknown, ", ") + " (" + Count(unknown.size(), "node") + ")");
+  }
+  if (nodes_.size() > 1) {
+    end.lines.push_back("nothing was started (" + std::to_string(failures.size()) + " of " +
+                        Count(nodes_.size(), "node") + " failed)");
+  }
+  end.job.exit_code = end.job.cause.exit_code();
+  return end;
+}
+
+}  // namespace dslaunch

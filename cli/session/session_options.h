@@ -1,0 +1,45 @@
+// What a session is asked to do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/deadline.h"
+#include "cli/launch_options.h"
+#include "cli/output/shown_output.h"
+#include "cli/plan/launch_plan.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/line_tag.h"
+
+namespace dslaunch {
+
+struct SessionOptions {
+  std::string job_id;
+  LaunchPlan plan;
+  pb::Program program;
+  pb::RankOptions ranks;
+  uint32_t save_pid = 0;  // of this process, for the nodes' files; 0: there are none
+  pb::Timeouts timeouts;
+  pb::Policy policy;
+  DeviceChoice device = DeviceChoice::kAuto;
+  ShownOutput shown;                        // with `detach` nothing is
+  std::vector<std::string> stdout_filters;  // of lines that are copied; empty: none are
+  std::vector<std::string> stderr_filters;
+  TagStyle tags;
+  LogLevel log_level = LogLevel::kInfo;
+  std::string log_dir;
+  uint64_t log_max_bytes = 0;
+  std::string description;  // the command line without secrets
+  int master_port = 0;
+  int rdzv_port = 0;
+  std::string network_interface;
+  std::string own_address;    // by which other nodes reach this machine; empty: any that they can
+  bool json = false;          // the closing block on stdout too
+  bool detach = false;        // the job goes on without this front end once it runs
+  std::string events_folder;  // for events.jsonl; empty: none is kept
+  milliseconds connect_timeout{20'000};
+  milliseconds retry_wait{5'000};  // before a node that is not there is first tried again
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,543 @@
+// What a session decides, without a loop, a network or a clock of its own.
+#include "cli/session/session_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cli/session/call_times.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+pb::NodeEvent Started(uint64_t epoch, const std::vector<uint32_t>& members) {
+  pb::NodeEvent event;
+  event.mutable_started()->set_epoch(epoch);
+  event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
+  event.mutable_started()->set_restart_count(static_cast<uint32_t>(epoch - 1));
+  *event.mutable_started()->mutable_members() = ToNodeSet(members);
+  return event;
+}
+
+pb::NodeEvent Outcome(const pb::Cause& cause = {}) {
+  pb::NodeEvent event;
+  event.mutable_outcome()->set_epoch(1);
+  *event.mutable_outcome()->mutable_cause() = cause;
+  return event;
+}
+
+pb::NodeEvent Done(const std::vector<uint32_t>& members) {
+  pb::NodeEvent event;
+  event.mutable_done()->set_closed(true);
+  event.mutable_done()->set_teardown_complete(true);
+  *event.mutable_done()->mutable_members() = ToNodeSet(members);
+  return event;
+}
+
+pb::NodeEvent RendezvousLost(uint64_t epoch, uint32_t host) {
+  pb::NodeEvent event;
+  event.mutable_rendezvous_lost()->set_epoch(epoch);
+  *event.mutable_rendezvous_lost()->mutable_cause() =
+      MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable, "its rendezvous broke off");
+  return event;
+}
+
+Error Unreachable(ExitCode code = ExitCode::kUnavailable) { return {code, "no way there"}; }
+
+class SessionCoreTest : public testing::Test {
+ protected:
+  void PlanFor(size_t nodes, int min_nodes, uint32_t max_restarts) {
+    LaunchPlan& plan = options_.plan;
+    for (size_t i = 0; i < nodes; ++i) {
+      PlannedNode& node = plan.nodes.emplace_back();
+      node.name = "node" + std::to_string(i);
+      node.slots = 1;
+      node.first_rank = static_cast<int>(i);
+    }
+    plan.launcher = Launcher::kSsh;
+    plan.min_nodes = min_nodes;
+    plan.max_nodes = plan.world_size = static_cast<int>(nodes);
+    options_.policy.set_max_restarts(max_restarts);
+    options_.job_id = "job1";
+    options_.timeouts.set_grace_ms(1'000);
+    options_.timeouts.set_teardown_ms(2'000);
+    options_.timeouts.set_dead_ms(6'000);
+    options_.timeouts.set_lease_ms(15'000);
+  }
+
+  SessionCore& core() {
+    if (!core_) core_.emplace(options_, now_, bug_);
+    return *core_;
+  }
+
+  // Keeps what the core wants done.
+  void Take(SessionCore::Actions actions) { actions_ = std::move(actions); }
+  template <class Action>
+  std::vector<Action> All() const {
+    std::vector<Action> found;
+    for (const SessionAction& action : actions_) {
+      if (const auto* one = std::get_if<Action>(&action)) found.push_back(*one);
+    }
+    return found;
+  }
+  template <class Action>
+  std::vector<size_t> NodesOf() const {
+    std::vector<size_t> nodes;
+    for (const Action& action : All<Action>()) nodes.push_back(action.node);
+    return nodes;
+  }
+  std::string Said() const {
+    std::string said;
+    for (const action::Say& say : All<action::Say>()) said += say.text + "\n";
+    return said;
+  }
+  bool IsFinished() const { return !All<action::Finish>().empty(); }
+  // Of the timer, from now; nullopt: it was not set.
+  std::optional<milliseconds> Timer(SessionTimer timer) const {
+    std::optional<milliseconds> delay;
+    for (const action::SetTimer& set : All<action::SetTimer>()) {
+      if (set.timer == timer) delay = std::chrono::duration_cast<milliseconds>(set.when - now_);
+    }
+    return delay;
+  }
+
+  // These keep the last step's actions.
+  void Connect(size_t index) { Take(core().OnConnected(index, NodeAddresses(), now_)); }
+  void FailToConnect(size_t index, const Error& error) {
+    Take(core().OnConnected(index, error, now_));
+  }
+  void Prepare(size_t index) {
+    pb::NodeFacts facts;
+    facts.set_job_dir("/jobs/" + std::to_string(index));
+    facts.add_rendezvous_endpoints("10.0.0.1:1");
+    Take(core().OnPrepared(index, facts, now_));
+  }
+  void Hear(size_t index, const pb::NodeEvent& event) {
+    core().OnListening(index, now_);
+    Take(core().OnEvent(index, event, now_));
+    core().OnListening(index, now_);
+  }
+  // The stream of a node ends, and its link.
+  void Lose(size_t index, bool keeper_ended) {
+    Take(core().OnStreamEnd(index, now_));
+    Take(core().OnLinkEnded(index, keeper_ended, "", now_));
+  }
+  void Watch() { Take(core().OnWatchTimer(now_)); }
+  // Watches for `duration`, in which the nodes of `heard` are heard.
+  void WatchFor(milliseconds duration, const std::vector<size_t>& heard) {
+    const Clock::time_point end = now_ + duration;
+    while (now_ < end && !IsFinished()) {
+      now_ += milliseconds(500);
+      for (const size_t index : heard) core().OnListening(index, now_);
+      Watch();
+    }
+  }
+
+  void RunAll() {
+    const size_t nodes = options_.plan.nodes.size();
+    Take(core().Start(now_));
+    for (size_t i = 0; i < nodes; ++i) Connect(i);
+    for (size_t i = 0; i < nodes; ++i) Prepare(i);
+    for (size_t i = 0; i < nodes; ++i) core().OnListening(i, now_);
+  }
+  std::vector<uint32_t> Everyone() const {
+    std::vector<uint32_t> all;
+    for (uint32_t i = 0; i < options_.plan.nodes.size(); ++i) all.push_back(i);
+    return all;
+  }
+  void StartAll() {
+    RunAll();
+    for (const uint32_t i : Everyone()) Hear(i, Started(1, Everyone()));
+  }
+
+  SessionOptions options_;
+  SessionCore::PlantedBug bug_ = SessionCore::PlantedBug::kNone;
+  Clock::time_point now_{std::chrono::hours(1)};
+  std::optional<SessionCore> core_;
+  SessionCore::Actions actions_;
+};
+
+// --- The start ---
+
+TEST_F(SessionCoreTest, EachStepBeginsOnceAllNodesAnswered) {
+  PlanFor(2, 2, 0);
+  Take(core().Start(now_));
+  EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(0, 1));
+  EXPECT_EQ(Timer(SessionTimer::kRenew), kRenewEvery);
+  Connect(1);
+  EXPECT_THAT(NodesOf<action::Prepare>(), IsEmpty());
+  Connect(0);
+  ASSERT_THAT(NodesOf<action::Prepare>(), ElementsAre(0, 1));
+  EXPECT_EQ(All<action::Prepare>()[1].request.node_index(), 1u);
+  EXPECT_EQ(All<action::Prepare>()[1].request.rendezvous_node(), 0u);
+  Prepare(0);
+  EXPECT_THAT(NodesOf<action::Run>(), IsEmpty());
+  Prepare(1);
+  EXPECT_THAT(NodesOf<action::Run>(), ElementsAre(0, 1));
+  EXPECT_THAT(All<action::Run>()[1].request.rendezvous_endpoints(), ElementsAre("10.0.0.1:1"));
+  EXPECT_EQ(Timer(SessionTimer::kWatch), milliseconds(500));
+}
+
+TEST_F(SessionCoreTest, ASpareDoesNotDecide) {
+  PlanFor(2, 1, 0);
+  options_.plan.nodes[0].spare = true;
+  Take(core().Start(now_));
+  Connect(0);
+  Connect(1);
+  EXPECT_EQ(All<action::Prepare>()[0].request.rendezvous_node(), 1u);
+}
+
+TEST_F(SessionCoreTest, StartsWithoutANodeThatMayComeBackAndTriesItAgain) {
+  PlanFor(2, 1, 3);
+  Take(core().Start(now_));
+  FailToConnect(0, Unreachable());
+  Connect(1);
+  EXPECT_THAT(Said(), HasSubstr("no way there; starting without node0"));
+  ASSERT_THAT(NodesOf<action::Prepare>(), ElementsAre(1));
+  EXPECT_THAT(All<action::Prepare>()[0].request.absent_nodes(), ElementsAre(0));
+  Prepare(1);
+  EXPECT_THAT(NodesOf<action::Run>(), ElementsAre(1));
+  ASSERT_THAT(NodesOf<action::Connect>(), ElementsAre(0));
+  EXPECT_EQ(All<action::Connect>()[0].attempt, 1);
+  FailToConnect(0, Unreachable());
+  ASSERT_THAT(NodesOf<action::Connect>(), ElementsAre(0));
+  EXPECT_EQ(All<action::Connect>()[0].attempt, 2);
+  Connect(0);
+  EXPECT_THAT(NodesOf<action::Prepare>(), ElementsAre(0));
+  Prepare(0);
+  EXPECT_THAT(NodesOf<action::Run>(), ElementsAre(0));
+  EXPECT_THAT(Said(), HasSubstr("node0 is here now"));
+}
+
+TEST_F(SessionCoreTest, ANodeThatRefusesUsFailsTheStartButOthersAreNamedToo) {
+  PlanFor(4, 1, 3);
+  Take(core().Start(now_));
+  FailToConnect(0, Unreachable(ExitCode::kNoPermission));
+  EXPECT_EQ(Timer(SessionTimer::kConnect), milliseconds(2'000));
+  FailToConnect(2, Unreachable(ExitCode::kNoPermission));
+  EXPECT_EQ(Timer(SessionTimer::kConnect), std::nullopt);  // once
+  Connect(3);
+  Take(core().OnConnectTimer());
+  EXPECT_TRUE(IsFinished());
+  const SessionEnd end = core().End();
+  EXPECT_EQ(end.kind, SessionEnd::Kind::kNotStarted);
+  EXPECT_EQ(end.job.exit_code, ToInt(ExitCode::kNoPermission));
+  EXPECT_THAT(end.lines, ElementsAre("node0, node2 (2 nodes): no way there",
+                                     "not known yet, for they had not answered so far: node1 "
+                                     "(1 node)",
+                                     "nothing was started (2 of 4 nodes failed)"));
+}
+
+TEST_F(SessionCoreTest, ANodeThatCannotBePreparedFailsTheStart) {
+  PlanFor(2, 2, 0);
+  Take(core().Start(now_));
+  Connect(0);
+  Connect(1);
+  Take(core().OnPrepared(1, Error{ExitCode::kIo, "node1: its disk is full"}, now_));
+  EXPECT_FALSE(IsFinished());
+  Prepare(0);
+  EXPECT_TRUE(IsFinished());
+  EXPECT_THAT(NodesOf<action::Run>(), IsEmpty());
+  EXPECT_EQ(core().End().job.exit_code, ToInt(ExitCode::kIo));
+}
+
+TEST_F(SessionCoreTest, ALossBeforeTheFirstRanksEndsAJobThatCannotDoWithout) {
+  PlanFor(3, 3, 0);
+  RunAll();
+  Take(core().OnStreamEnd(1, now_));
+  EXPECT_THAT(NodesOf<action::Stop>(), ElementsAre(0, 2));
+  EXPECT_THAT(All<action::Stop>()[0].cause.message(), HasSubstr("node1 was lost"));
+  EXPECT_THAT(NodesOf<action::Goodbye>(), ElementsAre(1));
+  EXPECT_THAT(NodesOf<action::AwaitEnd>(), ElementsAre(1));
+  EXPECT_NE(Timer(SessionTimer::kTeardown), std::nullopt);
+}
+
+// --- The end ---
+
+TEST_F(SessionCoreTest, EndsOnceAllNodesAreDone) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  for (const size_t index : {0, 1}) {
+    Hear(index, Outcome());
+    Hear(index, Done({0, 1}));
+    EXPECT_FALSE(IsFinished());
+    Take(core().OnStreamEnd(index, now_));
+  }
+  EXPECT_TRUE(IsFinished());
+  EXPECT_EQ(core().End().kind, SessionEnd::Kind::kEnded);
+  EXPECT_EQ(core().End().job.exit_code, 0);
+  EXPECT_THAT(core().OnStreamEnd(0, now_), IsEmpty());  // nothing follows
+}
+
+TEST_F(SessionCoreTest, TheEndHasABound) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  Hear(0, Outcome());
+  const std::optional<milliseconds> bound = Timer(SessionTimer::kTeardown);
+  ASSERT_TRUE(bound);
+  EXPECT_GE(*bound, milliseconds(1'000 + 2'000 + 6'000));  // what the nodes allow themselves
+  now_ += *bound;
+  Take(core().OnTeardownTimer(/*terminal_is_slow=*/true, now_));
+  EXPECT_FALSE(IsFinished());
+  EXPECT_EQ(Timer(SessionTimer::kTeardown), bound);
+  now_ += *bound;
+  Take(core().OnTeardownTimer(/*terminal_is_slow=*/false, now_));
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(0, 1));
+  EXPECT_TRUE(IsFinished());
+  EXPECT_TRUE(core().HasGivenUp(0));
+  EXPECT_NE(core().End().job.exit_code, 0);
+}
+
+TEST_F(SessionCoreTest, AFirstInterruptStopsASecondKillsAndTwoAtOnceAreOne) {
+  PlanFor(2, 2, 3);
+  StartAll();
+  Take(core().OnSignal(SIGINT, now_));
+  ASSERT_THAT(NodesOf<action::Stop>(), ElementsAre(0, 1));
+  EXPECT_FALSE(All<action::Stop>()[0].kill_now);
+  EXPECT_EQ(All<action::StopConnecting>().size(), 1u);
+  now_ += milliseconds(50);
+  Take(core().OnSignal(SIGINT, now_));
+  EXPECT_THAT(actions_, IsEmpty());
+  now_ += milliseconds(500);
+  Take(core().OnSignal(SIGINT, now_));
+  ASSERT_THAT(NodesOf<action::Stop>(), ElementsAre(0, 1));
+  EXPECT_TRUE(All<action::Stop>()[0].kill_now);
+  for (const size_t index : {0, 1}) Lose(index, /*keeper_ended=*/true);
+  EXPECT_TRUE(IsFinished());
+  EXPECT_EQ(core().End().job.exit_code, 128 + SIGINT);
+}
+
+TEST_F(SessionCoreTest, AnInterruptBeforeAnythingWasStartedEndsAtOnce) {
+  PlanFor(2, 2, 0);
+  Take(core().Start(now_));
+  Take(core().OnSignal(SIGTERM, now_));
+  EXPECT_TRUE(IsFinished());
+  EXPECT_EQ(core().End().kind, SessionEnd::Kind::kInterrupted);
+  EXPECT_EQ(core().End().job.exit_code, 128 + SIGTERM);
+}
+
+TEST_F(SessionCoreTest, OtherSignalsAreForTheRanks) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  Take(core().OnSignal(SIGUSR1, now_));
+  EXPECT_THAT(NodesOf<action::Signal>(), ElementsAre(0, 1));
+  Take(core().OnSignal(SIGTSTP, now_));
+  EXPECT_THAT(Said(), HasSubstr("cannot be suspended"));
+}
+
+TEST_F(SessionCoreTest, DetachesOnceAllRanksRunAndAllNodesAgree) {
+  PlanFor(2, 2, 0);
+  options_.detach = true;
+  StartAll();
+  pb::NodeEvent running;
+  running.mutable_running();
+  Hear(0, running);
+  EXPECT_THAT(NodesOf<action::Detach>(), ElementsAre(0, 1));
+  Hear(1, running);
+  EXPECT_THAT(actions_, IsEmpty());
+  Take(core().OnDetached({}, now_));
+  EXPECT_FALSE(IsFinished());
+  Take(core().OnDetached({}, now_));
+  EXPECT_TRUE(IsFinished());
+  EXPECT_EQ(core().End().kind, SessionEnd::Kind::kDetached);
+}
+
+TEST_F(SessionCoreTest, ANodeThatCannotBeLeftEndsTheJob) {
+  PlanFor(2, 2, 0);
+  options_.detach = true;
+  StartAll();
+  pb::NodeEvent running;
+  running.mutable_running();
+  Hear(0, running);
+  Take(core().OnDetached(Error{ExitCode::kUnavailable, "node1: cannot detach"}, now_));
+  EXPECT_THAT(NodesOf<action::Stop>(), ElementsAre(0, 1));
+  Take(core().OnDetached({}, now_));
+  EXPECT_FALSE(IsFinished());
+}
+
+// --- Leases and silence ---
+
+TEST_F(SessionCoreTest, RenewsTheLeasesOfNodesThatAreHeard) {
+  PlanFor(2, 1, 3);
+  StartAll();
+  Take(core().OnRenewed(1, 77));
+  Take(core().OnRenewTimer(now_));
+  ASSERT_THAT(NodesOf<action::Renew>(), ElementsAre(0, 1));
+  EXPECT_EQ(All<action::Renew>()[0].heard_us, std::nullopt);
+  EXPECT_EQ(All<action::Renew>()[1].heard_us, 77u);
+  EXPECT_EQ(All<action::Renew>()[1].timeout, kCallTimeout);
+  EXPECT_EQ(Timer(SessionTimer::kRenew), kRenewEvery);
+  now_ += milliseconds(6'000);
+  core().OnListening(0, now_);
+  Take(core().OnRenewTimer(now_));
+  EXPECT_THAT(NodesOf<action::Renew>(), ElementsAre(0));
+}
+
+TEST_F(SessionCoreTest, ANodeThatDoesNotRenewWhileItPreparesIsLost) {
+  PlanFor(1, 1, 0);
+  Take(core().Start(now_));
+  Connect(0);
+  Take(core().OnRenewTimer(now_));
+  EXPECT_EQ(All<action::Renew>()[0].timeout, milliseconds(6'000));
+  Take(core().OnRenewed(0, std::nullopt));
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(0));
+  Take(core().OnRenewTimer(now_));
+  EXPECT_THAT(NodesOf<action::Renew>(), IsEmpty());
+}
+
+TEST_F(SessionCoreTest, OfASilentNodeTheOthersDecide) {
+  PlanFor(2, 1, 3);
+  StartAll();
+  WatchFor(milliseconds(8'500), {0});
+  EXPECT_TRUE(core().SilenceOf(1, now_) > milliseconds(8'000));
+  EXPECT_FALSE(IsFinished());
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+  core().OnListening(1, now_);
+  Watch();
+  EXPECT_THAT(Said(), HasSubstr("node1 is heard again"));
+}
+
+TEST_F(SessionCoreTest, WhenAllAreSilentNobodyIsLeftToDecide) {
+  PlanFor(2, 1, 3);
+  StartAll();
+  WatchFor(milliseconds(7'000), {});
+  EXPECT_TRUE(IsFinished());
+  EXPECT_EQ(core().End().job.cause.kind(), pb::Cause::NODE_LOST);
+}
+
+TEST_F(SessionCoreTest, WhatWasSaidWhileThisProcessStoodStillIsYetToBeRead) {
+  PlanFor(2, 1, 3);
+  StartAll();
+  now_ += milliseconds(20'000);
+  Watch();
+  EXPECT_FALSE(IsFinished());
+  EXPECT_EQ(core().SilenceOf(0, now_), milliseconds(0));
+}
+
+TEST_F(SessionCoreTest, ASlowTerminalIsNoSilence) {
+  PlanFor(1, 1, 0);
+  StartAll();
+  core().OnHolding(0);
+  WatchFor(milliseconds(20'000), {});
+  EXPECT_FALSE(IsFinished());
+}
+
+// --- Nodes that are lost ---
+
+TEST_F(SessionCoreTest, ANodeThatTheOthersLostIsAbandonedAndTriedAgain) {
+  PlanFor(3, 2, 3);
+  StartAll();
+  pb::NodeEvent restarting;
+  restarting.mutable_restarting()->set_epoch(1);
+  *restarting.mutable_restarting()->mutable_cause() =
+      MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: silent");
+  restarting.mutable_restarting()->set_reason("restart 1 of 3");
+  Hear(0, restarting);
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
+  Lose(2, /*keeper_ended=*/false);
+  EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
+  Connect(2);
+  Prepare(2);
+  EXPECT_THAT(NodesOf<action::Run>(), ElementsAre(2));
+  EXPECT_THAT(Said(), HasSubstr("node2 is back"));
+}
+
+TEST_F(SessionCoreTest, ALinkThatComesWhenTheJobEndsIsDropped) {
+  PlanFor(2, 1, 3);
+  StartAll();
+  Lose(1, /*keeper_ended=*/true);
+  ASSERT_THAT(NodesOf<action::Connect>(), ElementsAre(1));
+  Hear(0, Outcome());
+  EXPECT_EQ(All<action::StopConnecting>().size(), 1u);
+  Connect(1);
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(1));
+  EXPECT_THAT(NodesOf<action::Prepare>(), IsEmpty());
+}
+
+// Three nodes, of which the first decides and is lost to the others.
+class LostHostCoreTest : public SessionCoreTest {
+ protected:
+  void LoseHost(bool keeper_ended) {
+    PlanFor(3, 1, 3);
+    StartAll();
+    Take(core().OnStreamEnd(0, now_));
+    EXPECT_THAT(NodesOf<action::AwaitEnd>(), ElementsAre(0));
+    Take(core().OnLinkEnded(0, keeper_ended, "", now_));
+    EXPECT_THAT(NodesOf<action::Connect>(), IsEmpty());  // not before another decides
+    for (const size_t index : {1, 2}) Hear(index, RendezvousLost(1, 0));
+  }
+};
+
+TEST_F(LostHostCoreTest, AnotherDecidesOnceItsKeeperHasEnded) {
+  LoseHost(/*keeper_ended=*/true);
+  Watch();
+  ASSERT_THAT(NodesOf<action::Move>(), ElementsAre(1));
+  const pb::MoveRequest request = All<action::Move>()[0].request;
+  EXPECT_EQ(request.rendezvous_node(), 1u);
+  EXPECT_EQ(request.restarts(), 1u);
+  EXPECT_THAT(request.absent_nodes(), ElementsAre(0));
+  Watch();
+  EXPECT_THAT(NodesOf<action::Move>(), IsEmpty());  // one at a time
+  pb::RendezvousOpened opened;
+  opened.add_rendezvous_endpoints("10.0.0.2:2");
+  Take(core().OnMoveAnswered(1, 1, opened));
+  ASSERT_THAT(NodesOf<action::Move>(), ElementsAre(2));
+  EXPECT_THAT(All<action::Move>()[0].request.rendezvous_endpoints(), ElementsAre("10.0.0.2:2"));
+  EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(0));
+  EXPECT_THAT(Said(), HasSubstr("node1 decides from now on"));
+  Take(core().OnMoveAnswered(2, 1, Error{ExitCode::kUnavailable, "node2: gone"}));
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
+}
+
+TEST_F(LostHostCoreTest, WithoutAWordOnItsKeeperItsLeaseIsWaitedFor) {
+  LoseHost(/*keeper_ended=*/false);
+  const milliseconds gone_after = GoneAfter(options_.timeouts);
+  WatchFor(gone_after - milliseconds(1'000), {1, 2});
+  EXPECT_THAT(NodesOf<action::Move>(), IsEmpty());
+  WatchFor(milliseconds(500), {1, 2});
+  EXPECT_THAT(NodesOf<action::Move>(), IsEmpty());
+  WatchFor(milliseconds(500), {1, 2});
+  EXPECT_THAT(NodesOf<action::Move>(), ElementsAre(1));
+}
+
+TEST_F(LostHostCoreTest, ThePlantedBugDoesNotWait) {
+  bug_ = SessionCore::PlantedBug::kMovesTooEarly;
+  LoseHost(/*keeper_ended=*/false);
+  Watch();
+  EXPECT_THAT(NodesOf<action::Move>(), ElementsAre(1));
+}
+
+TEST_F(LostHostCoreTest, ANodeThatDoesNotAgreeIsAbandonedAndAnotherIsAsked) {
+  LoseHost(/*keeper_ended=*/true);
+  Watch();
+  Take(core().OnMoveAnswered(1, 1, Error{ExitCode::kUnavailable, "node1: gone"}));
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(1));
+  Lose(1, /*keeper_ended=*/true);
+  Watch();
+  EXPECT_THAT(NodesOf<action::Move>(), ElementsAre(2));
+}
+
+TEST_F(LostHostCoreTest, WithoutARestartTheJobEnds) {
+  PlanFor(3, 1, 0);
+  StartAll();
+  Lose(0, /*keeper_ended=*/true);
+  for (const size_t index : {1, 2}) Hear(index, RendezvousLost(1, 0));
+  Watch();
+  EXPECT_THAT(NodesOf<action::Stop>(), ElementsAre(1, 2));
+  EXPECT_THAT(Said(), HasSubstr("no restart is left"));
+  EXPECT_NE(Timer(SessionTimer::kTeardown), std::nullopt);
+}
+
+}  // namespace
+}  // namespace dslaunch
