@@ -6,9 +6,8 @@ namespace dslaunch {
 
 Heartbeat::Heartbeat(milliseconds interval, milliseconds patience, Beat beat)
     : interval_(interval),
-      patience_(patience),
       beat_(std::move(beat)),
-      turned_at_(Clock::now()),
+      loop_{.patience = patience, .turned_at = Clock::now()},
       thread_([this] { Run(); }) {}
 
 Heartbeat::~Heartbeat() {
@@ -22,13 +21,13 @@ Heartbeat::~Heartbeat() {
 
 void Heartbeat::LoopTurned() {
   const std::lock_guard lock(mutex_);
-  turned_at_ = Clock::now();
+  loop_.turned_at = Clock::now();
 }
 
 void Heartbeat::Run() {
   std::unique_lock lock(mutex_);
   while (!end_) {
-    const bool loop_lives = Clock::now() - turned_at_ < patience_;
+    const bool loop_lives = loop_.Lives(Clock::now());
     lock.unlock();
     beat_(loop_lives);
     lock.lock();

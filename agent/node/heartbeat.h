@@ -12,6 +12,13 @@
 
 namespace dslaunch {
 
+// Whether a loop counts as living: it has turned within `patience`.
+struct LoopWatch {
+  milliseconds patience{0};
+  Clock::time_point turned_at;
+  bool Lives(Clock::time_point now) const { return now - turned_at < patience; }
+};
+
 class Heartbeat {
  public:
   // On the heart's thread; `loop_lives` is false from when the loop has not turned for `patience`
@@ -30,12 +37,11 @@ class Heartbeat {
   void Run();
 
   const milliseconds interval_;
-  const milliseconds patience_;
   const Beat beat_;
   std::mutex mutex_;
   std::condition_variable ended_;
   bool end_ = false;
-  Clock::time_point turned_at_;
+  LoopWatch loop_;
   std::thread thread_;
 };
 

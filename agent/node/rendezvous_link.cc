@@ -28,7 +28,6 @@ RendezvousLink::RendezvousLink(asio::io_context& loop, std::string job_id, uint3
 
 void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join) {
   address_ = route.address;
-  heard_at_ = Clock::now();
   const uint64_t attendance = ++attendance_;
   auto client = std::make_unique<RendezvousClient>(
       route.channel,
@@ -37,9 +36,7 @@ void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join) {
         if (message.heartbeat().sent_us() != 0)
           round_trip_us_ = NowUs() - message.heartbeat().sent_us();
         asio::post(loop_, [this, attendance, message = std::move(message)] {
-          if (attendance != attendance_) return;
-          heard_at_ = Clock::now();
-          on_message_(message);
+          if (attendance == attendance_) on_message_(message);
         });
       },
       [this, attendance](std::string why) {

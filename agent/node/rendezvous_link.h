@@ -32,7 +32,6 @@ class RendezvousLink {
   void Join(const RendezvousRoute& route, pb::Join join);
   // Nothing more is heard or sent.
   void Leave();
-  bool joined() const { return client_ != nullptr; }
   // Of the rendezvous, as this node reaches it; empty: in this process.
   const std::string& address() const { return address_; }
 
@@ -48,11 +47,6 @@ class RendezvousLink {
   // Of the newest heartbeat that came back; 0: none yet.
   uint64_t round_trip_us() const { return round_trip_us_; }
 
-  // Nothing was heard for that long.
-  bool IsSilentFor(milliseconds limit) const { return Clock::now() - heard_at_ >= limit; }
-  // This process stood still: what was sent meanwhile still waits to be read.
-  void Forgive() { heard_at_ = Clock::now(); }
-
  private:
   pb::AgentMessage WithSender(uint64_t epoch, pb::AgentMessage message) const;
 
@@ -63,7 +57,6 @@ class RendezvousLink {
   const OnEnd on_end_;
   uint64_t attendance_ = 0;  // counts Join and Leave: what comes of an older one is void
   std::string address_;
-  Clock::time_point heard_at_;
   std::atomic<uint64_t> round_trip_us_ = 0;
   std::mutex beat_mutex_;  // guards next_beat_, and client_ against Beat
   pb::AgentMessage next_beat_;

@@ -1,0 +1,142 @@
+// What AgentCore wants done. Each is carried out at once and in order; where an answer is awaited
+// the comment names the event that takes it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/deadline.h"
+#include "proto/agent.pb.h"
+#include "proto/keeper.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/visit.pb.h"
+
+namespace dslaunch {
+namespace agent_action {
+
+// One line for the agent's log.
+struct Log {
+  std::string text;
+};
+
+// To the front end and to every viewer.
+struct EmitEvent {
+  pb::NodeEvent event;
+};
+
+// The same, a rank's status line: a reader that lags gets the newest only.
+struct EmitStatus {
+  uint32_t rank = 0;
+  std::string line;
+};
+
+// The last event, once the output of the ranks has gone out. Given again it changes nothing.
+struct EndEvents {
+  pb::NodeDone done;
+};
+
+// The front end is gone: nothing is sent to it any more. Viewers stay.
+struct DetachFrontEnd {};
+
+// A rank is started and writes to stdout.log and stderr.log in `folder`.
+struct FollowRank {
+  uint64_t epoch = 0;
+  uint32_t rank = 0;
+  uint32_t local_rank = 0;
+  std::string folder;
+};
+
+// The ranks followed so far write no more.
+struct EndRankOutput {
+  bool others_follow = false;  // of another epoch: what these wrote goes out before it
+};
+
+struct SendToKeeper {
+  pb::KeeperRequest request;
+};
+
+// The epoch is set; who speaks is to be added.
+struct SendToRendezvous {
+  pb::AgentMessage message;
+};
+
+// The heartbeats begin: one at once, and then one every `interval`. None while the loop has not
+// turned for `patience`.
+struct StartHeart {
+  milliseconds interval{0};
+  milliseconds patience{0};
+};
+
+// Looks for the rendezvous of another node, for so long. Answer: OnRendezvousFound.
+struct FindRendezvous {
+  std::vector<std::string> endpoints;
+  uint32_t node_index = 0;
+  milliseconds limit{0};
+};
+
+// Opens the stream and sends `join` first, completed by what the machine knows: its identity, the
+// addresses and the port that it has reserved.
+struct JoinRendezvous {
+  bool in_process = false;  // this node's own, else the one that was found last
+  pb::Join join;
+};
+
+// Closes the stream, and this node's own rendezvous first if it has one: our leaving is not what
+// the others should hear of.
+struct LeaveRendezvous {};
+
+// Plans the ranks of this node and makes their folders. Answer: OnWorkersPlanned.
+struct PlanWorkers {
+  uint64_t epoch = 0;
+  pb::Assignment assignment;
+};
+
+// Finds out what there is to say of a worker that has ended. Answer: OnWorkerDescribed.
+struct DescribeWorker {
+  pb::WorkerExited exited;
+  Clock::time_point noticed;
+  bool all_ended_well = false;  // it was the last one, and every one ended well
+};
+
+// Tells the user `text` and what the threads of the process do.
+struct InspectWorker {
+  pid_t pid = 0;
+  std::string text;
+};
+
+// Reserves a port for rank 0 of the next epoch; the one held so far is released. Answer:
+// OnPortReserved.
+struct ReservePort {};
+
+// The keeper is gone: ends what the workers had started. Answer: OnOrphansSwept.
+struct SweepOrphans {
+  std::vector<pid_t> groups;
+  std::string cgroup;  // empty: they had none
+};
+
+// Nobody was told how the job ended: it is put on record. The times of the job are to be added.
+struct WriteResult {
+  pb::JobResult result;
+};
+
+// The agent ends. Once.
+struct Quit {};
+
+}  // namespace agent_action
+
+using AgentAction = std::variant<
+    agent_action::Log, agent_action::EmitEvent, agent_action::EmitStatus, agent_action::EndEvents,
+    agent_action::DetachFrontEnd, agent_action::FollowRank, agent_action::EndRankOutput,
+    agent_action::SendToKeeper, agent_action::SendToRendezvous, agent_action::StartHeart,
+    agent_action::FindRendezvous, agent_action::JoinRendezvous, agent_action::LeaveRendezvous,
+    agent_action::PlanWorkers, agent_action::DescribeWorker, agent_action::InspectWorker,
+    agent_action::ReservePort, agent_action::SweepOrphans, agent_action::WriteResult,
+    agent_action::Quit>;
+
+using AgentActions = std::vector<AgentAction>;
+
+}  // namespace dslaunch

@@ -1,0 +1,214 @@
+#include "agent/node/agent_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/contract/job_id.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kDefaultTick(500);
+constexpr milliseconds kKeeperTellsWithin(1000);
+constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
+constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
+constexpr milliseconds kUnpreparedLease(10'000);
+constexpr milliseconds kStall(500);  // a tick this late means that this process stood still
+
+}  // namespace
+
+AgentCore::AgentCore(const AgentCoreOptions& options, BootClock::time_point now)
+    : options_(options),
+      lease_({.length = kUnpreparedLease, .look_every = kDefaultTick, .prompt = kUnpreparedLease},
+             now) {}
+
+// --- The front end ---
+
+bool AgentCore::OnOwn(const pb::OwnPart& part) {
+  if (own_ || prepared_) return false;
+  own_ = part;
+  return true;
+}
+
+// Where this node's own command has said what may run here, the front end has no say in it.
+Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request) const {
+  if (!own_) return {};
+  // Both become parts of paths.
+  const bool bad_name = std::ranges::any_of(request.nodes(), [](const pb::Node& node) {
+    return node.name().find_first_not_of('.') == std::string::npos;
+  });
+  const bool has_node = std::cmp_less(request.node_index(), request.nodes_size());
+  const bool bad_slots =
+      has_node && request.nodes(static_cast<int>(request.node_index())).slots() != own_->slots();
+  if (bad_name || bad_slots || !IsJobId(request.job_id()))
+    return Error{ExitCode::kNoPermission, "the front end sent a job that is not this command's"};
+  *request.mutable_program() = own_->program();
+  request.set_log_dir(own_->log_dir());
+  *request.mutable_ranks() = own_->ranks();
+  request.clear_devices();
+  request.set_save_pid(own_->save_pid());
+  request.set_detachable(false);
+  return {};
+}
+
+Result<void> AgentCore::OnPrepare(pb::PrepareRequest request) {
+  if (prepared_) return Error{ExitCode::kInternal, "the agent was prepared twice"};
+  DSL_TRY(PutInOwnPart(request));
+  const auto nodes = static_cast<uint32_t>(request.nodes_size());
+  if (request.node_index() >= nodes || request.rendezvous_node() >= nodes ||
+      request.program().argv_size() == 0) {
+    return Error{ExitCode::kInternal, "the front end sent an incomplete job"};
+  }
+  prepare_ = std::move(request);
+  return {};
+}
+
+AgentActions AgentCore::OnPrepared() {
+  prepared_ = true;
+  hosts_rendezvous_ = prepare_.node_index() == prepare_.rendezvous_node();
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  SetLease(milliseconds(timeouts.lease_ms()));
+  pb::KeeperRequest request;
+  pb::Configure& configure = *request.mutable_configure();
+  configure.set_job_id(prepare_.job_id());
+  configure.set_grace_ms(timeouts.grace_ms());
+  configure.set_teardown_ms(timeouts.teardown_ms());
+  configure.set_agent_dead_ms(timeouts.dead_ms());
+  SendToKeeper(std::move(request));
+  Do(agent_action::StartHeart{.interval = tick_interval(),
+                              .patience = kLoopPatience * milliseconds(timeouts.dead_ms())});
+  return Take();
+}
+
+AgentActions AgentCore::OnRun(std::vector<std::string> rendezvous_endpoints,
+                              Clock::time_point now) {
+  rendezvous_endpoints_ = std::move(rendezvous_endpoints);
+  if (!stopping()) GoToRendezvous(now);  // else before it ran
+  return Take();
+}
+
+AgentActions AgentCore::OnStop(const pb::Cause& cause, bool kill_now) {
+  StopJob(cause, kill_now);
+  return Take();
+}
+
+AgentActions AgentCore::OnSignal(int signal_number) {
+  pb::KeeperRequest request;
+  request.mutable_signal()->set_signal(signal_number);
+  SendToKeeper(std::move(request));
+  return Take();
+}
+
+AgentActions AgentCore::OnDetach(const std::string& socket_path, Clock::time_point now) {
+  if (detached()) return {};
+  Log("detached: the job no longer needs its front end; " + socket_path);
+  pb::KeeperRequest request;
+  request.mutable_detach();
+  SendToKeeper(std::move(request));
+  front_end_gone_ = true;
+  SetLease(milliseconds(0));
+  detached_at_ = now;
+  Do(agent_action::DetachFrontEnd());
+  return Take();
+}
+
+AgentActions AgentCore::OnStreamOver(Clock::time_point now) {
+  if (detached()) return {};
+  if (!stream_over_at_) stream_over_at_ = now;
+  Do(agent_action::DetachFrontEnd());
+  return Take();
+}
+
+AgentActions AgentCore::OnViewerOver(Clock::time_point now) {
+  QuitIfIdle(now);
+  return Take();
+}
+
+// --- Time ---
+
+pb::RenewReply AgentCore::Renew(const pb::RenewRequest& request, BootClock::time_point now) {
+  pb::RenewReply reply;
+  reply.set_clock_us(
+      lease_.Renew(request.has_heard_us() ? std::optional(request.heard_us()) : std::nullopt, now));
+  return reply;
+}
+
+pb::AgentAlive AgentCore::Alive(BootClock::time_point now) {
+  pb::AgentAlive alive;
+  if (const auto left = lease_.Left(now))
+    alive.set_lease_left_ms(static_cast<uint32_t>(left->count()));
+  return alive;
+}
+
+AgentActions AgentCore::OnTick(Clock::time_point now, BootClock::time_point boot_now,
+                               Clock::duration late) {
+  prepared_ ? CheckSilence(now, boot_now, late > kStall) : CheckLease(now, boot_now);
+  QuitIfIdle(now);
+  return Take();
+}
+
+milliseconds AgentCore::tick_interval() const {
+  return prepared_ ? milliseconds(prepare_.timeouts().heartbeat_ms()) / 2 : kDefaultTick;
+}
+
+void AgentCore::CheckSilence(Clock::time_point now, BootClock::time_point boot_now, bool was_late) {
+  if (was_late) heard_at_ = now;  // what was sent meanwhile still waits to be read
+  if (joined_ && !closed_ && now - heard_at_ >= milliseconds(prepare_.timeouts().dead_ms()))
+    LoseRendezvous("it was silent", now);
+  if (move_by_ && now >= *move_by_) {
+    move_by_.reset();
+    BeginStop(lost_by_);
+    OnClosed({}, now);
+  }
+  CheckLease(now, boot_now);
+  const milliseconds patience = readers_.front_end_has_all ? kGoodbyeWithin : kKeeperTellsWithin;
+  if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone(now);
+}
+
+void AgentCore::CheckLease(Clock::time_point now, BootClock::time_point boot_now) {
+  if (lease_.Left(boot_now) == milliseconds(0)) OnFrontEndGone(now);
+}
+
+void AgentCore::SetLease(milliseconds length) {
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  lease_.SetTerms({.length = length,
+                   .look_every = milliseconds(timeouts.heartbeat_ms()) / 2,
+                   .prompt = milliseconds(timeouts.dead_ms())});
+}
+
+// --- Small things ---
+
+void AgentCore::Notify(std::string text) {
+  Log(text);
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(std::move(text));
+  Emit(std::move(event));
+}
+
+void AgentCore::SendToRendezvous(pb::AgentMessage message) {
+  if (!joined_ || closed_) return;
+  message.set_epoch(epoch_);
+  Do(agent_action::SendToRendezvous{std::move(message)});
+}
+
+void AgentCore::SendToKeeper(pb::KeeperRequest request) {
+  if (!keeper_gone_) Do(agent_action::SendToKeeper{std::move(request)});
+}
+
+void AgentCore::StopWorkers(bool kill_now) {
+  pb::KeeperRequest request;
+  request.mutable_stop()->set_kill_now(kill_now);
+  SendToKeeper(std::move(request));
+}
+
+pb::Cause AgentCore::OwnCause(pb::Cause::Kind kind, ExitCode code, std::string message) const {
+  return MakeCause(kind, prepare_.node_index(), code, std::move(message));
+}
+
+std::string AgentCore::Describe(const EpochWorker& worker) const {
+  return "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
+         std::to_string(worker.pid) + ")";
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,237 @@
+// A node's agent without its processes, sockets and files: what it does about each call of the
+// front end, message of the rendezvous or the keeper, and tick. Pure: no clock, no threads, no I/O;
+// NodeAgent, tests and simulators drive it.
+//
+//   idle -> working -> halting -> idle ...       when another epoch follows
+//     \________|__________|
+//              v
+//           stopping -> empty                    when the job ends, or this node's part of it
+//
+// Whatever ends this node's part goes through BeginStop, whose first cause is kept. A node is empty
+// only when its keeper has said so, or is gone itself and what it left has been swept.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/node/agent_action.h"
+#include "agent/node/epoch_workers.h"
+#include "agent/node/worker_end.h"
+#include "base/deadline.h"
+#include "base/error.h"
+#include "proto/agent.pb.h"
+#include "proto/keeper.pb.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/wire/lease.h"
+
+namespace dslaunch {
+
+struct AgentCoreOptions {
+  // For tests of the simulator alone, which is to find this bug: a node that is told to halt says
+  // at once that it has, before its keeper has reaped the ranks.
+  bool plant_early_halted = false;
+};
+
+// Every OnX takes what has happened and returns what to do, in order. One thread, but for Renew and
+// Alive.
+class AgentCore {
+ public:
+  enum class Phase {
+    kIdle,      // no ranks: before the first assignment, between two epochs, or a spare
+    kWorking,   // an epoch's ranks run, or have ended well
+    kHalting,   // the keeper empties the node for the next epoch
+    kStopping,  // the keeper empties the node for good
+    kEmpty,     // it has
+  };
+
+  // How far those who are told events have got.
+  struct Readers {
+    bool front_end_has_all = false;  // it was sent the last event
+    bool has_viewers = false;        // some viewer has not got the last event yet
+  };
+
+  // The first lease, of a front end that has not prepared anything yet, begins at `now`.
+  AgentCore(const AgentCoreOptions& options, BootClock::time_point now);
+
+  // To be called before an event when it may have changed.
+  void SetReaders(const Readers& readers) { readers_ = readers; }
+
+  // --- The front end ---
+
+  // This node's own command says what may run here. False: it is too late.
+  bool OnOwn(const pb::OwnPart& part);
+  // From now on prepare() is this, with what this node's own command has said instead of what the
+  // front end says of it. Refused: kInternal for an incomplete job or a second one, kNoPermission for one that is
+  // not this node's.
+  Result<void> OnPrepare(pb::PrepareRequest request);
+  // All that the job needs of this machine is there; where this node decides, its rendezvous is
+  // open.
+  AgentActions OnPrepared();
+  AgentActions OnRun(std::vector<std::string> rendezvous_endpoints, Clock::time_point now);
+  AgentActions OnStop(const pb::Cause& cause, bool kill_now);
+  AgentActions OnSignal(int signal_number);
+  // The job no longer needs its front end; `socket_path` is where it can be attached to.
+  AgentActions OnDetach(const std::string& socket_path, Clock::time_point now);
+  // Refused: kUnavailable when this node waits for no other rendezvous.
+  Result<void> CheckMove(const pb::MoveRequest& request) const;
+  // After CheckMove; where this node is to decide, its rendezvous is open.
+  AgentActions OnMove(const pb::MoveRequest& request, Clock::time_point now);
+  // The Run stream is over, because all was said or because it broke. Then the keeper tells that
+  // the front end is gone, or is gone itself; when it tells nothing in time, the front end is
+  // silent and counts as gone.
+  AgentActions OnStreamOver(Clock::time_point now);
+  AgentActions OnViewerOver(Clock::time_point now);
+
+  // The front end renews its lease. Thread-safe.
+  pb::RenewReply Renew(const pb::RenewRequest& request, BootClock::time_point now);
+  // What each heartbeat tells the keeper. Thread-safe.
+  pb::AgentAlive Alive(BootClock::time_point now);
+
+  // --- The rendezvous ---
+
+  // Its address as this node reaches it, or why it was not found.
+  AgentActions OnRendezvousFound(const Result<std::string>& address, Clock::time_point now);
+  AgentActions OnRendezvousMessage(const pb::RendezvousMessage& message, Clock::time_point now);
+  // The stream is over, but not by LeaveRendezvous.
+  AgentActions OnRendezvousEnd(const std::string& why, Clock::time_point now);
+
+  // --- The keeper and this machine ---
+
+  AgentActions OnKeeperEvent(const pb::KeeperEvent& event, Clock::time_point now);
+  // Its end of the socket is closed.
+  AgentActions OnKeeperGone(Clock::time_point now);
+  AgentActions OnWorkersPlanned(uint64_t epoch, Result<pb::SpawnWorkers> specs);
+  // `round_trip_us`: of the newest heartbeat to the rendezvous; 0: none came back yet.
+  AgentActions OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
+                                 uint64_t round_trip_us, Clock::time_point now);
+  AgentActions OnPortReserved(const Result<uint32_t>& port, Clock::time_point now);
+  AgentActions OnOrphansSwept(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
+                              Clock::time_point now);
+
+  // --- Time ---
+
+  // To be called every tick_interval(); `late` is by how much this call is later than that.
+  AgentActions OnTick(Clock::time_point now, BootClock::time_point boot_now, Clock::duration late);
+  milliseconds tick_interval() const;
+
+  // --- How things stand ---
+
+  Phase phase() const { return phase_; }
+  bool stopping() const { return phase_ >= Phase::kStopping; }
+  bool prepared() const { return prepared_; }
+  bool detached() const { return detached_at_.has_value(); }
+  // This node's rendezvous decides.
+  bool hosts_rendezvous() const { return hosts_rendezvous_; }
+  // The newest epoch that this node was part of, as rank or spare; 0: none yet.
+  uint64_t epoch() const { return epoch_; }
+  const EpochWorkers& workers() const { return workers_; }
+  const pb::PrepareRequest& prepare() const { return prepare_; }
+  const pb::Node& own_node() const { return NodeAt(prepare_.node_index()); }
+  const std::string& node_name() const { return own_node().name(); }
+  // Why this node's part ended, as it was heard first.
+  const pb::Cause& outcome() const { return outcome_; }
+
+ private:
+  const pb::Node& NodeAt(uint32_t index) const { return prepare_.nodes(static_cast<int>(index)); }
+  Result<void> PutInOwnPart(pb::PrepareRequest& request) const;
+
+  // The rendezvous.
+  void GoToRendezvous(Clock::time_point now);
+  void JoinRendezvous(const std::string& address, Clock::time_point now);
+  void LoseRendezvous(const std::string& why, Clock::time_point now);
+  bool MayMove() const;
+  void AwaitMove(const pb::Cause& cause, Clock::time_point now);
+  void LeaveRendezvous();
+  void OnAssignment(const pb::RendezvousMessage& message);
+  void OnHalt(uint64_t epoch, const pb::Halt& halt);
+  void OnInspect(const pb::Inspect& inspect);
+  void OnClosed(const pb::Closed& word, Clock::time_point now);
+
+  // The workers.
+  void OnSpawned(const pb::WorkerSpawned& spawned);
+  void OnSpawnFailed(const pb::SpawnFailed& failed);
+  void OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point now);
+  void OnWorkerStopped(const pb::WorkerStopped& stopped);
+  void OnStatus(const pb::StatusBytes& status, Clock::time_point now);
+  void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
+  // "rank 3 (node2, pid 123)", for messages.
+  std::string Describe(const EpochWorker& worker) const;
+
+  // The end.
+  void OnAllReaped(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
+                   Clock::time_point now);
+  void Halted();
+  void TornDown(Clock::time_point now);
+  // Ends this node's part; the first call's cause counts, an empty one is success.
+  void BeginStop(const pb::Cause& cause, bool kill_now = false);
+  // The same, and the other nodes hear of it.
+  void StopJob(const pb::Cause& cause, bool kill_now = false);
+  void TellOfStop(const pb::Cause& cause);
+  void OnFrontEndGone(Clock::time_point now);
+  // The last event, once nothing more can happen here.
+  void EndIfAllIsSaid();
+  void QuitIfIdle(Clock::time_point now);
+  // All that others still need of this agent is done.
+  bool MayQuit(Clock::time_point now) const;
+  void WriteResult();
+
+  // Time.
+  void CheckSilence(Clock::time_point now, BootClock::time_point boot_now, bool was_late);
+  void CheckLease(Clock::time_point now, BootClock::time_point boot_now);
+  void SetLease(milliseconds length);
+
+  // Actions.
+  template <class Action>
+  void Do(Action action) {
+    out_.emplace_back(std::move(action));
+  }
+  AgentActions Take() { return std::exchange(out_, {}); }
+  void Log(std::string text) { Do(agent_action::Log{std::move(text)}); }
+  void Emit(pb::NodeEvent event) { Do(agent_action::EmitEvent{std::move(event)}); }
+  void Notify(std::string text);  // the user
+  void SendToRendezvous(pb::AgentMessage message);
+  void SendToKeeper(pb::KeeperRequest request);
+  void StopWorkers(bool kill_now = false);
+  pb::Cause OwnCause(pb::Cause::Kind kind, ExitCode code, std::string message) const;
+
+  const AgentCoreOptions options_;
+  Readers readers_;
+  Lease lease_;
+  AgentActions out_;
+
+  std::optional<pb::OwnPart> own_;
+  pb::PrepareRequest prepare_;
+  bool prepared_ = false;
+  std::vector<std::string> rendezvous_endpoints_;
+
+  bool hosts_rendezvous_ = false;
+  bool joined_ = false;                       // a stream to the rendezvous was opened, and not left
+  Clock::time_point heard_at_;                // of the rendezvous: the newest
+  std::optional<Clock::time_point> move_by_;  // the rendezvous is lost, and another is awaited
+  pb::Cause lost_by_;                         // why
+  bool join_when_empty_ = false;
+
+  Phase phase_ = Phase::kIdle;
+  uint64_t epoch_ = 0;
+  EpochWorkers workers_;
+  std::string program_;         // of the workers
+  std::string workers_cgroup_;  // empty: they have none
+  pb::NodeDone done_;           // what is known of it so far
+  pb::Cause outcome_;
+  bool closed_ = false;  // the rendezvous has nothing more to say
+  std::optional<Clock::time_point> closed_at_;
+
+  bool keeper_gone_ = false;
+  bool front_end_gone_ = false;
+  std::optional<Clock::time_point> stream_over_at_;
+  std::optional<Clock::time_point> detached_at_;
+  std::optional<Clock::time_point> quit_at_;  // whether or not the others have heard of our end
+  bool result_written_ = false;
+  bool quits_ = false;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,177 @@
+// How a node's part of the job ends, whoever is lost, and who has to hear of it.
+#include <algorithm>
+#include <utility>
+
+#include "agent/node/agent_core.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/job_result.h"
+
+namespace dslaunch {
+namespace {
+
+using LeftProcesses = google::protobuf::RepeatedPtrField<pb::LeftProcess>;
+
+constexpr milliseconds kQuitWait(1000);      // for the other nodes to hear of our end
+constexpr milliseconds kClosedTravels(500);  // what the rendezvous said last, to the others
+constexpr milliseconds kViewersWait(2000);   // for viewers to take their last events
+
+}  // namespace
+
+void AgentCore::StopJob(const pb::Cause& cause, bool kill_now) {
+  TellOfStop(cause);
+  BeginStop(cause, kill_now);
+}
+
+void AgentCore::TellOfStop(const pb::Cause& cause) {
+  pb::AgentMessage message;
+  *message.mutable_stop()->mutable_cause() = cause;
+  SendToRendezvous(std::move(message));
+  if (!joined_) closed_ = true;
+}
+
+void AgentCore::BeginStop(const pb::Cause& cause, bool kill_now) {
+  const bool again = stopping();
+  if (again && !kill_now) return;
+  if (!again) phase_ = Phase::kStopping;
+  Log(std::string(kill_now ? "killing" : "stopping") + ": " + CauseText(cause));
+  if (!again) {
+    pb::NodeEvent event;
+    event.mutable_outcome()->set_epoch(epoch_);
+    *event.mutable_outcome()->mutable_cause() = cause;
+    outcome_ = cause;
+    Emit(std::move(event));
+  }
+  StopWorkers(kill_now);
+}
+
+void AgentCore::OnAllReaped(const LeftProcesses& left, Clock::time_point now) {
+  Log(left.empty() ? "every process is reaped" : "processes are left that could not be ended");
+  *done_.mutable_left() = left;
+  if (phase_ == Phase::kHalting) return Halted();
+  if (phase_ == Phase::kStopping) TornDown(now);
+}
+
+// The node counts as halted once it has a port to offer for the next epoch.
+void AgentCore::Halted() {
+  Do(agent_action::EndRankOutput{.others_follow = true});
+  Do(agent_action::ReservePort());
+}
+
+AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time_point now) {
+  if (phase_ != Phase::kHalting) return {};
+  phase_ = Phase::kIdle;
+  if (!port.ok()) {
+    StopJob(OwnCause(pb::Cause::START_FAILED, port.error().code,
+                     node_name() + ": " + port.error().message));
+    return Take();
+  }
+  if ((move_by_ || join_when_empty_) && done_.left_size() > 0) {
+    closed_ = true;
+    BeginStop(OwnCause(pb::Cause::INTERNAL, ExitCode::kTimedOut,
+                       node_name() + ": processes are left that could not be ended"));
+    return Take();
+  }
+  if (std::exchange(join_when_empty_, false)) {
+    GoToRendezvous(now);
+    return Take();
+  }
+  pb::AgentMessage message;
+  pb::Halted& halted = *message.mutable_halted();
+  *halted.mutable_left() = done_.left();
+  halted.set_master_port(*port);
+  SendToRendezvous(std::move(message));
+  return Take();
+}
+
+void AgentCore::TornDown(Clock::time_point now) {
+  phase_ = Phase::kEmpty;
+  Do(agent_action::EndRankOutput{.others_follow = false});
+  // Without a front end the job's last word is this node's to keep, so it waits for the others as
+  // long as they may take.
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  // An empty node has nothing to lose, and does not wait for as long.
+  if (!detached()) SetLease(milliseconds(std::min(timeouts.lease_ms(), timeouts.dead_ms())));
+  quit_at_ =
+      now + (detached()
+                 ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())
+                 : kQuitWait);
+  pb::AgentMessage message;
+  *message.mutable_torn_down()->mutable_left() = done_.left();
+  SendToRendezvous(std::move(message));
+  EndIfAllIsSaid();
+  QuitIfIdle(now);
+}
+
+void AgentCore::OnFrontEndGone(Clock::time_point now) {
+  if (std::exchange(front_end_gone_, true)) return;
+  Log("the front end is gone");
+  Do(agent_action::DetachFrontEnd());
+  if (!readers_.front_end_has_all && prepared_) {
+    const pb::Cause cause =
+        OwnCause(pb::Cause::FRONT_END_LOST, ExitCode::kUnavailable, "the front end vanished");
+    // What this node was reached through is gone, its own command; the job has its front end still.
+    TellOfStop(own_ ? OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
+                               node_name() + " was lost: its command is gone")
+                    : cause);
+    BeginStop(cause);
+  }
+  QuitIfIdle(now);
+}
+
+AgentActions AgentCore::OnKeeperGone(Clock::time_point now) {
+  if (std::exchange(keeper_gone_, true)) return {};
+  // The keeper was our way to the front end; the workers died with it, what they started did not.
+  front_end_gone_ = true;
+  Do(agent_action::DetachFrontEnd());
+  if (!prepared_) {
+    QuitIfIdle(now);
+    return Take();
+  }
+  // Whoever decides is no longer here: the other nodes need another, if they may have one.
+  if (hosts_rendezvous_ && prepare_.policy().max_restarts() > 0 && prepare_.nodes_size() > 1)
+    LeaveRendezvous();
+  StopJob(OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
+                   node_name() + " was lost: its keeper process was killed"));
+  Do(agent_action::SweepOrphans{.groups = workers_.RunningPids(), .cgroup = workers_cgroup_});
+  return Take();
+}
+
+AgentActions AgentCore::OnOrphansSwept(const LeftProcesses& left, Clock::time_point now) {
+  OnAllReaped(left, now);
+  return Take();
+}
+
+// With nobody left to serve the agent goes: once this node is empty and the rendezvous knows it.
+void AgentCore::QuitIfIdle(Clock::time_point now) {
+  if (!front_end_gone_ || quits_) return;
+  if (prepared_) {
+    const bool told = closed_ || (quit_at_ && now >= *quit_at_);
+    if (phase_ != Phase::kEmpty || !told) return;
+    // A front end that detaches does not listen, even when the end was on its way to it.
+    if (detached() || !readers_.front_end_has_all) WriteResult();
+    if (!MayQuit(now)) return;
+  }
+  quits_ = true;
+  Do(agent_action::Quit());
+}
+
+bool AgentCore::MayQuit(Clock::time_point now) const {
+  // The answer to Detach is on its way.
+  if (detached() && now - *detached_at_ < kClosedTravels) return false;
+  if (!closed_at_ || !detached()) return true;
+  const Clock::duration passed = now - *closed_at_;
+  if (hosts_rendezvous_ && passed < kClosedTravels) return false;
+  return !readers_.has_viewers || passed >= kViewersWait;
+}
+
+void AgentCore::WriteResult() {
+  if (std::exchange(result_written_, true)) return;
+  Do(agent_action::EndEvents{done_});
+  Do(agent_action::WriteResult{MakeJobResult(prepare_.job_id(), outcome_, done_)});
+}
+
+void AgentCore::EndIfAllIsSaid() {
+  if (phase_ == Phase::kEmpty && closed_) Do(agent_action::EndEvents{done_});
+}
+
+}  // namespace dslaunch

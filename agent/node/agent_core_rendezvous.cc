@@ -1,0 +1,170 @@
+// A node and its rendezvous: joins it, hears it, and waits for another when it is lost.
+#include <utility>
+
+#include "agent/node/agent_core.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kMoveSlack(10'000);  // beyond what the front end waits before it moves
+
+}  // namespace
+
+void AgentCore::GoToRendezvous(Clock::time_point now) {
+  if (hosts_rendezvous_) return JoinRendezvous("", now);
+  Do(agent_action::FindRendezvous{.endpoints = rendezvous_endpoints_,
+                                  .node_index = prepare_.rendezvous_node(),
+                                  .limit = milliseconds(prepare_.timeouts().join_ms())});
+}
+
+AgentActions AgentCore::OnRendezvousFound(const Result<std::string>& address,
+                                          Clock::time_point now) {
+  if (stopping()) return {};
+  if (!address.ok()) {
+    closed_ = true;
+    BeginStop(OwnCause(pb::Cause::TIMED_OUT, address.error().code,
+                       node_name() + ": " + address.error().message));
+    return Take();
+  }
+  JoinRendezvous(*address, now);
+  return Take();
+}
+
+void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now) {
+  Log("joining the rendezvous " + (address.empty() ? "in this process" : "at " + address));
+  joined_ = true;
+  heard_at_ = now;
+  agent_action::JoinRendezvous join;
+  join.in_process = hosts_rendezvous_;
+  join.join.set_slots(own_node().slots());
+  Do(std::move(join));
+}
+
+AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message,
+                                            Clock::time_point now) {
+  heard_at_ = now;
+  switch (message.message_case()) {
+    case pb::RendezvousMessage::kAssignment:
+      OnAssignment(message);
+      break;
+    case pb::RendezvousMessage::kHalt:
+      OnHalt(message.epoch(), message.halt());
+      break;
+    case pb::RendezvousMessage::kInspect:
+      OnInspect(message.inspect());
+      break;
+    case pb::RendezvousMessage::kNotice:
+      Notify(message.notice().message());
+      break;
+    case pb::RendezvousMessage::kOutdated:
+      Log("the rendezvous is at epoch " + std::to_string(message.epoch()) + " and did not take '" +
+          message.outdated().what() + "' of epoch " + std::to_string(message.outdated().epoch()));
+      break;
+    case pb::RendezvousMessage::kAllReady: {
+      pb::NodeEvent event;
+      event.mutable_running()->set_epoch(message.epoch());
+      Emit(std::move(event));
+      break;
+    }
+    case pb::RendezvousMessage::kStop:
+      BeginStop(message.stop().cause());
+      break;
+    case pb::RendezvousMessage::kRefused:
+      BeginStop(message.refused().cause());
+      OnClosed({}, now);
+      break;
+    case pb::RendezvousMessage::kClosed:
+      done_.set_closed(true);
+      OnClosed(message.closed(), now);
+      break;
+    default:
+      break;
+  }
+  return Take();
+}
+
+AgentActions AgentCore::OnRendezvousEnd(const std::string& why, Clock::time_point now) {
+  LoseRendezvous(why, now);
+  return Take();
+}
+
+void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
+  if (closed_) return;
+  const uint32_t host = prepare_.rendezvous_node();
+  pb::Cause cause =
+      MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
+                NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")");
+  cause.set_epoch(epoch_);
+  if (MayMove()) return AwaitMove(cause, now);
+  BeginStop(cause);
+  OnClosed({}, now);
+}
+
+void AgentCore::OnClosed(const pb::Closed& word, Clock::time_point now) {
+  if (std::exchange(closed_, true)) return;
+  closed_at_ = now;
+  Log(word.complete() ? "every node is empty" : "not every node said that it is empty");
+  done_.set_teardown_complete(word.complete());
+  *done_.mutable_cause() = word.cause();
+  *done_.mutable_members() = word.members();
+  *done_.mutable_victims() = word.victims();
+  EndIfAllIsSaid();
+  QuitIfIdle(now);
+}
+
+// --- Another rendezvous ---
+
+// A front end is there to name another, and policy allows another epoch.
+bool AgentCore::MayMove() const {
+  return prepare_.policy().max_restarts() > 0 && !hosts_rendezvous_ && !stopping() && !detached() &&
+         !front_end_gone_ && !stream_over_at_;
+}
+
+// The front end first makes sure that the lost node has ended its ranks, which takes the node as
+// long as its lease if it cannot be told.
+void AgentCore::AwaitMove(const pb::Cause& cause, Clock::time_point now) {
+  const pb::Timeouts& timeouts = prepare_.timeouts();
+  Log(CauseText(cause) + "; waiting for the front end to name another");
+  LeaveRendezvous();
+  lost_by_ = cause;
+  move_by_ = now + kMoveSlack +
+             milliseconds(timeouts.lease_ms() + 2 * timeouts.dead_ms() + timeouts.grace_ms() +
+                          timeouts.teardown_ms());
+  pb::NodeEvent event;
+  event.mutable_rendezvous_lost()->set_epoch(epoch_);
+  event.mutable_rendezvous_lost()->set_idle(phase_ == Phase::kIdle);
+  *event.mutable_rendezvous_lost()->mutable_cause() = cause;
+  Emit(std::move(event));
+  if (phase_ > Phase::kWorking) return;
+  phase_ = Phase::kHalting;
+  StopWorkers();
+}
+
+void AgentCore::LeaveRendezvous() {
+  hosts_rendezvous_ = false;
+  joined_ = false;
+  Do(agent_action::LeaveRendezvous());
+}
+
+Result<void> AgentCore::CheckMove(const pb::MoveRequest& request) const {
+  if (!move_by_ || stopping())
+    return Error{ExitCode::kUnavailable, "it does not wait for another rendezvous"};
+  if (request.rendezvous_node() >= static_cast<uint32_t>(prepare_.nodes_size()))
+    return Error{ExitCode::kInternal, "the front end named a node that the job does not have"};
+  return {};
+}
+
+AgentActions AgentCore::OnMove(const pb::MoveRequest& request, Clock::time_point now) {
+  move_by_.reset();
+  prepare_.set_rendezvous_node(request.rendezvous_node());
+  hosts_rendezvous_ = prepare_.node_index() == request.rendezvous_node();
+  rendezvous_endpoints_.assign(request.rendezvous_endpoints().begin(),
+                               request.rendezvous_endpoints().end());
+  Log(NodeAt(request.rendezvous_node()).name() + " decides from now on");
+  join_when_empty_ = phase_ == Phase::kHalting;
+  if (!join_when_empty_) GoToRendezvous(now);
+  return Take();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,197 @@
+// A node's ranks in the current epoch, from their assignment to their last word.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "agent/node/agent_core.h"
+#include "base/signal_name.h"
+#include "proto/contract/status_line.h"
+#include "proto/wire/cause.h"
+
+namespace dslaunch {
+
+void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
+  if (phase_ != Phase::kIdle || message.epoch() <= epoch_) {
+    return Log("ranks for epoch " + std::to_string(message.epoch()) +
+               " are refused: this node is in epoch " + std::to_string(epoch_));
+  }
+  phase_ = Phase::kWorking;
+  epoch_ = message.epoch();
+  workers_ = EpochWorkers(epoch_, message.assignment(), {});
+  Do(agent_action::PlanWorkers{.epoch = epoch_, .assignment = message.assignment()});
+}
+
+AgentActions AgentCore::OnWorkersPlanned(uint64_t epoch, Result<pb::SpawnWorkers> specs) {
+  if (phase_ != Phase::kWorking || epoch != epoch_) return {};
+  if (!specs.ok()) {
+    StopJob(OwnCause(pb::Cause::START_FAILED, specs.error().code, specs.error().message));
+    return Take();
+  }
+  const pb::Assignment assignment = workers_.assignment();
+  workers_ = EpochWorkers(epoch_, assignment, *specs);
+  program_ = specs->workers(0).argv(0);
+  Log("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(specs->workers_size()) +
+      " of " + std::to_string(assignment.world_size()) + " ranks from rank " +
+      std::to_string(assignment.first_rank()) + ", MASTER_ADDR " + assignment.master_addr() +
+      ", MASTER_PORT " + std::to_string(assignment.master_port()));
+  pb::KeeperRequest request;
+  *request.mutable_spawn() = *std::move(specs);
+  SendToKeeper(std::move(request));
+  return Take();
+}
+
+// This node's part of the epoch ends, or what it would have been: a spare halts too, so that the
+// next epoch finds every node empty.
+void AgentCore::OnHalt(uint64_t epoch, const pb::Halt& halt) {
+  if (phase_ > Phase::kWorking || epoch < epoch_) return;
+  phase_ = Phase::kHalting;
+  epoch_ = epoch;
+  Log("epoch " + std::to_string(epoch) + " ends: " + CauseText(halt.cause()) + "; " +
+      halt.reason());
+  pb::NodeEvent event;
+  pb::Restarting& restarting = *event.mutable_restarting();
+  restarting.set_epoch(epoch);
+  *restarting.mutable_cause() = halt.cause();
+  restarting.set_reason(halt.reason());
+  restarting.set_delay_ms(halt.delay_ms());
+  Emit(std::move(event));
+  StopWorkers();
+  if (options_.plant_early_halted) Halted();
+}
+
+void AgentCore::OnInspect(const pb::Inspect& inspect) {
+  for (const EpochWorker& worker : workers_.all()) {
+    if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
+    Do(agent_action::InspectWorker{
+        .pid = worker.pid, .text = Describe(worker) + " seems to hang: " + inspect.reason()});
+  }
+}
+
+AgentActions AgentCore::OnKeeperEvent(const pb::KeeperEvent& event, Clock::time_point now) {
+  switch (event.event_case()) {
+    case pb::KeeperEvent::kSpawned:
+      OnSpawned(event.spawned());
+      break;
+    case pb::KeeperEvent::kSpawnFailed:
+      OnSpawnFailed(event.spawn_failed());
+      break;
+    case pb::KeeperEvent::kExited:
+      OnWorkerExited(event.exited(), now);
+      break;
+    case pb::KeeperEvent::kStopped:
+      OnWorkerStopped(event.stopped());
+      break;
+    case pb::KeeperEvent::kStatus:
+      OnStatus(event.status(), now);
+      break;
+    case pb::KeeperEvent::kAllReaped:
+      OnAllReaped(event.all_reaped().left(), now);
+      break;
+    case pb::KeeperEvent::kFrontEndGone:
+      OnFrontEndGone(now);
+      break;
+    case pb::KeeperEvent::kWorkersCgroup:
+      OnWorkersCgroup(event.workers_cgroup());
+      break;
+    default:
+      break;
+  }
+  return Take();
+}
+
+void AgentCore::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
+  workers_cgroup_ = cgroup.folder();
+  Log(workers_cgroup_.empty() ? "no cgroup for the workers: " + cgroup.none_because()
+                              : "the workers' cgroup is " + workers_cgroup_);
+}
+
+void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
+  const EpochWorker* worker = workers_.Find(spawned.local_rank());
+  if (worker == nullptr) return;
+  Do(agent_action::FollowRank{.epoch = workers_.epoch(),
+                              .rank = worker->rank,
+                              .local_rank = worker->local_rank,
+                              .folder = worker->folder});
+  if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
+  pb::NodeEvent event;
+  *event.mutable_started() = workers_.Started();
+  Emit(std::move(event));
+  pb::AgentMessage message;
+  message.mutable_ready();
+  SendToRendezvous(std::move(message));
+}
+
+void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
+  const EpochWorker* worker = workers_.Find(failed.local_rank());
+  if (worker == nullptr) return;
+  workers_.OnEnded(failed.local_rank(), /*well=*/false);
+  if (phase_ != Phase::kWorking) return;  // refused, because the node is being emptied
+  const bool is_program = failed.step() == "execve";
+  pb::Cause cause =
+      OwnCause(pb::Cause::START_FAILED, is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
+               node_name() + ": cannot start " + program_ + " (" + failed.step() +
+                   "): " + strerror(failed.error_number()));
+  cause.set_epoch(epoch_);
+  cause.set_rank(static_cast<int>(worker->rank));
+  cause.set_local_rank(static_cast<int>(worker->local_rank));
+  StopJob(cause);
+}
+
+void AgentCore::OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point now) {
+  const EpochWorker* worker = workers_.Find(exited.local_rank());
+  if (worker == nullptr) return;
+  Log(Describe(*worker) + (exited.signal() != 0
+                               ? " was ended by " + SignalName(exited.signal())
+                               : " exited with " + std::to_string(exited.exit_code())));
+  const bool well = exited.signal() == 0 && exited.exit_code() == 0;
+  const bool all_well = workers_.OnEnded(exited.local_rank(), well);
+  Do(agent_action::DescribeWorker{.exited = exited, .noticed = now, .all_ended_well = all_well});
+}
+
+AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
+                                          uint64_t round_trip_us, Clock::time_point now) {
+  if (!end.note.empty()) Log(end.note);
+  pb::AgentMessage message;
+  if (IsFailure(asked.exited)) {
+    pb::WorkerFailed& failed = *message.mutable_worker_failed();
+    *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
+    failed.set_age_us(static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::microseconds>(now - asked.noticed).count()));
+    failed.set_rtt_us(round_trip_us);
+    SendToRendezvous(std::move(message));
+  } else if (asked.all_ended_well && phase_ == Phase::kWorking) {
+    message.mutable_finished();
+    SendToRendezvous(std::move(message));
+  }
+  pb::NodeEvent event;
+  *event.mutable_worker_ended() = std::move(end.event);
+  Emit(std::move(event));
+  return Take();
+}
+
+void AgentCore::OnWorkerStopped(const pb::WorkerStopped& stopped) {
+  const EpochWorker* worker = workers_.Find(stopped.local_rank());
+  if (worker == nullptr) return;
+  Notify(Describe(*worker) +
+         (stopped.signal() == 0
+              ? " goes on"
+              : " was stopped by " + SignalName(stopped.signal()) +
+                    "; the others wait for it until it is continued (kill -CONT)"));
+}
+
+void AgentCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now) {
+  const EpochWorker* worker = workers_.Find(status.local_rank());
+  if (worker == nullptr) return;
+  std::string_view rest = status.data();
+  while (!rest.empty()) {
+    const size_t end = rest.find('\n');
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
+    const std::optional<StatusLine> parsed = StatusLine::Parse(line);
+    if (!parsed) continue;
+    workers_.OnStatus(status.local_rank(), *parsed, now);
+    Do(agent_action::EmitStatus{.rank = worker->rank, .line = std::string(line)});
+  }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,33 @@
+// What a thread that may outlive the owner of a loop posts to it.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <mutex>
+#include <utility>
+
+namespace dslaunch {
+
+// Thread-safe.
+class LoopHandle {
+ public:
+  explicit LoopHandle(asio::io_context& loop) : loop_(&loop) {}
+
+  // Void after Close.
+  template <class Act>
+  void Post(Act act) {
+    const std::lock_guard lock(mutex_);
+    if (loop_ != nullptr) asio::post(*loop_, std::move(act));
+  }
+  // The owner goes.
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    loop_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  asio::io_context* loop_;
+};
+
+}  // namespace dslaunch

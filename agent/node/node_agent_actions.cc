@@ -1,0 +1,174 @@
+// What the agent's core wants done, carried out.
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "agent/host/node_identity.h"
+#include "agent/host/oom.h"
+#include "agent/host/thread_states.h"
+#include "agent/node/node_agent.h"
+#include "agent/supervisor/orphan_sweep.h"
+#include "proto/wire/job_result.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kMaxThreadLines = 8;  // for each rank that hangs
+
+}  // namespace
+
+// What follows from an action comes after all that was wanted before it.
+void NodeAgent::CarryOut(AgentActions actions) {
+  for (AgentAction& action : actions) actions_.push_back(std::move(action));
+  if (std::exchange(carrying_out_, true)) return;
+  while (!actions_.empty()) {
+    AgentAction action = std::move(actions_.front());
+    actions_.pop_front();
+    std::visit([this](auto& one) { Do(one); }, action);
+  }
+  carrying_out_ = false;
+  if (core_.phase() == AgentCore::Phase::kEmpty && !ended_at_)
+    ended_at_ = std::chrono::system_clock::now();
+}
+
+// --- To the front end ---
+
+void NodeAgent::Do(agent_action::EmitStatus& action) {
+  events_.EmitStatus(action.rank, std::move(action.line));
+}
+
+void NodeAgent::Do(agent_action::DetachFrontEnd&) { events_.Detach(); }
+
+void NodeAgent::Do(agent_action::FollowRank& action) {
+  events_.FollowRank(action.epoch, action.rank, action.local_rank, action.folder);
+  if (filtered_log_) filtered_log_->FollowRank(action.rank, action.local_rank, action.folder);
+}
+
+void NodeAgent::Do(agent_action::EndRankOutput& action) {
+  if (action.others_follow) events_.EndEpoch();
+  if (filtered_log_) filtered_log_->EndEpoch();
+}
+
+// --- The rendezvous ---
+
+void NodeAgent::Do(agent_action::SendToRendezvous& action) {
+  const uint64_t epoch = action.message.epoch();
+  link_->Send(epoch, std::move(action.message));
+}
+
+void NodeAgent::Do(agent_action::FindRendezvous& action) {
+  // It blocks for as long as it may take, and nothing ends it: it may outlive this agent.
+  std::thread([this, action, loop = loop_handle_, job_id = core_.prepare().job_id(),
+               credentials = core_.prepare().credentials(),
+               deadline = Deadline::After(action.limit)] {
+    Result<RendezvousRoute> route =
+        FindRendezvous(action.endpoints, job_id, action.node_index, credentials, deadline);
+    loop->Post([this, route = std::move(route)] {
+      if (route.ok()) route_ = *route;
+      const Result<std::string> address =
+          route.ok() ? Result<std::string>(route->address) : route.error();
+      Feed([&](Clock::time_point now) { return core_.OnRendezvousFound(address, now); });
+    });
+  }).detach();
+}
+
+void NodeAgent::Do(agent_action::JoinRendezvous& action) {
+  action.join.set_identity(NodeIdentity());
+  action.join.set_master_port(static_cast<uint32_t>(master_port_.port));
+  if (action.in_process) route_ = {server_->InProcessChannel(), ""};
+  link_->Join(route_, std::move(action.join));
+}
+
+void NodeAgent::Do(agent_action::LeaveRendezvous&) {
+  std::shared_ptr<RendezvousServer> server;
+  {
+    const std::lock_guard lock(server_mutex_);
+    server.swap(server_);
+  }
+  server.reset();
+  link_->Leave();
+}
+
+// --- The workers ---
+
+Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan) const {
+  RankPlace place;
+  place.epoch = plan.epoch;
+  place.assignment = plan.assignment;
+  place.use_cuda = run_.use_cuda();
+  place.rendezvous_address = link_->address();
+  return program_->Plan(core_.prepare(), place, *folder_);
+}
+
+void NodeAgent::Do(agent_action::PlanWorkers& action) {
+  Result<PlannedWorkers> planned = PlanRanks(action);
+  Result<pb::SpawnWorkers> specs =
+      planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
+  if (planned.ok() && !planned->notice.empty()) Notify(planned->notice);
+  Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.epoch, std::move(specs)); });
+  if (!planned.ok()) return;
+  log_keeping_->StartAttempt(folder_->AttemptFolder(action.epoch));
+  for (const EpochWorker& worker : core_.workers().all())
+    log_keeping_->AddRank(worker.rank, worker.folder);
+  workers_life_ = {action.epoch, program_->program().cwd, Clock::now(), OutOfMemoryKills()};
+}
+
+void NodeAgent::Do(agent_action::DescribeWorker& action) {
+  const EpochWorker* worker = core_.workers().Find(action.exited.local_rank());
+  if (worker == nullptr) return;
+  WorkerEnd end = DescribeWorkerEnd(action.exited, *worker, workers_life_);
+  Feed([&](Clock::time_point now) {
+    return core_.OnWorkerDescribed(action, std::move(end), link_->round_trip_us(), now);
+  });
+}
+
+void NodeAgent::Do(agent_action::InspectWorker& action) {
+  const std::string threads =
+      DescribeThreads(ReadThreads(action.pid), kMaxThreadLines, sysconf(_SC_CLK_TCK));
+  Notify(action.text + (threads.empty() || threads.front() == '\n' ? "" : "; ") + threads);
+}
+
+void NodeAgent::Do(agent_action::ReservePort&) {
+  const Result<void> reserved = ReserveMasterPort();
+  const Result<uint32_t> port =
+      reserved.ok() ? Result<uint32_t>(static_cast<uint32_t>(master_port_.port)) : reserved.error();
+  Feed([&](Clock::time_point now) { return core_.OnPortReserved(port, now); });
+}
+
+void NodeAgent::Do(agent_action::SweepOrphans& action) {
+  const pb::PrepareRequest& prepare = core_.prepare();
+  const Orphans orphans = {.job_id = prepare.job_id(),
+                           .groups = std::move(action.groups),
+                           .session = getsid(0),
+                           .cgroup = std::move(action.cgroup)};
+  LadderOptions ladder;
+  ladder.grace = milliseconds(prepare.timeouts().grace_ms());
+  ladder.teardown = milliseconds(prepare.timeouts().teardown_ms());
+  const LeftProcesses left = ::dslaunch::SweepOrphans(orphans, ladder);
+  Feed([&](Clock::time_point now) { return core_.OnOrphansSwept(left, now); });
+}
+
+// --- Time and the end ---
+
+void NodeAgent::Do(agent_action::StartHeart& action) {
+  heart_ = std::make_unique<Heartbeat>(action.interval, action.patience,
+                                       [this](bool loop_lives) { Beat(loop_lives); });
+}
+
+void NodeAgent::Do(agent_action::WriteResult& action) {
+  pb::JobResult& result = action.result;
+  result.set_started_unix_ms(UnixMs(started_at_));
+  result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
+  const Result<void> written = WriteJobResult(folder_->path(), result);
+  log_.Write(written.ok() ? "the result is exit code " + std::to_string(result.exit_code())
+                          : written.error().message);
+}
+
+void NodeAgent::Do(agent_action::Quit&) {
+  attach_socket_.reset();
+  pid_file_.reset();
+  loop_.stop();
+}
+
+}  // namespace dslaunch

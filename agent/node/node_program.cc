@@ -1,0 +1,133 @@
+#include "agent/node/node_program.h"
+
+#include <net/if.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "agent/host/gpus.h"
+#include "agent/host/shell_environment.h"
+#include "net/addresses.h"
+
+namespace dslaunch {
+namespace {
+
+const pb::Node& OwnNode(const pb::PrepareRequest& prepare) {
+  return prepare.nodes(static_cast<int>(prepare.node_index()));
+}
+
+}  // namespace
+
+Result<NodeProgram> NodeProgram::Resolve(const pb::PrepareRequest& prepare) {
+  NodeProgram resolved;
+  const pb::Program& program = prepare.program();
+  const std::string& node_name = OwnNode(prepare).name();
+  Environment environment = NodeEnvironment();
+  if (!program.venv_script().empty()) {
+    DSL_TRY(CheckWorkingDirectory(program.cwd(), node_name));
+    DSL_TRY_ASSIGN(environment,
+                   SourceScript(program.venv_script(), program.cwd(), environment, node_name));
+  }
+  environment = MergeEnvironment(std::move(environment), program.env());
+  resolved.environment_ = MergeEnvironment(std::move(environment), program.chosen_env());
+  DSL_TRY_ASSIGN(resolved.program_, ResolveProgram(program, resolved.environment_, node_name));
+  // Before anything runs; where the GPUs are does not matter to it.
+  if (prepare.ranks().bind() != pb::RankOptions::CORES) return resolved;
+  uint32_t world_size = 0;
+  for (const pb::Node& node : prepare.nodes()) world_size += node.spare() ? 0 : node.slots();
+  RankPlace place;
+  place.assignment.set_world_size(std::max(world_size, OwnNode(prepare).slots()));
+  const Result<std::vector<RankBinding>> bindings = resolved.BindRanks(prepare, place, {});
+  if (!bindings.ok()) return bindings.error();
+  return resolved;
+}
+
+Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, const RankPlace& place,
+                                         const JobFolder& folder) const {
+  PlannedWorkers planned;
+  WorkerPlan plan;
+  plan.job_id = prepare.job_id();
+  plan.epoch = place.epoch;
+  plan.assignment = place.assignment;
+  plan.slots = OwnNode(prepare).slots();
+  plan.device = prepare.device();
+  plan.use_cuda = place.use_cuda;
+  plan.rendezvous_address = place.rendezvous_address;
+  plan.network_interface = prepare.network_interface();
+  plan.cores = static_cast<int>(std::thread::hardware_concurrency());
+  plan.max_restarts = static_cast<int>(prepare.policy().max_restarts());
+  plan.node_name = OwnNode(prepare).name();
+  plan.options = prepare.ranks();
+  // Several nodes of one machine share its GPUs.
+  const uint32_t first_device = prepare.local() ? place.assignment.first_rank() : 0;
+  plan.devices_given = !prepare.devices().empty() || (place.use_cuda && first_device > 0);
+  plan.devices = DevicesOf(prepare.devices(), FindVariable(environment_, "CUDA_VISIBLE_DEVICES"),
+                           first_device, plan.slots);
+  DSL_TRY_ASSIGN(plan.bindings, BindRanks(prepare, place, plan.devices));
+  const bool binds_memory = std::ranges::any_of(
+      plan.bindings, [](const RankBinding& binding) { return !binding.memory_nodes.empty(); });
+  if (binds_memory && !MayBindMemory()) {
+    planned.notice = plan.node_name +
+                     ": ranks are bound to cores but not to memory, which the kernel does not "
+                     "allow there (a container needs CAP_SYS_NICE for it)";
+    for (RankBinding& binding : plan.bindings) binding.memory_nodes.clear();
+  }
+  DSL_TRY_ASSIGN(planned.specs, MakeWorkerSpecs(plan, program_, environment_, folder));
+  return planned;
+}
+
+Result<std::vector<RankBinding>> NodeProgram::BindRanks(
+    const pb::PrepareRequest& prepare, const RankPlace& place,
+    const std::vector<std::string>& devices) const {
+  BindingRequest request;
+  request.bind = prepare.ranks().bind();
+  if (request.bind == pb::RankOptions::NONE) return std::vector<RankBinding>();
+  const auto refused = [&](const std::string& why) {
+    return Error{ExitCode::kUsage, OwnNode(prepare).name() + ": " + why};
+  };
+  if (request.bind == pb::RankOptions::CORES && FindVariable(environment_, "KMP_AFFINITY")) {
+    return refused(
+        "--bind_cores_to_rank: KMP_AFFINITY is set there, which binds threads to other "
+        "cores; unset it");
+  }
+  const uint32_t slots = OwnNode(prepare).slots();
+  const bool beside_gpus = request.bind != pb::RankOptions::CORES && place.use_cuda;
+  if (beside_gpus) {
+    const Result<std::vector<int>> nodes = GpuNodesOf(devices, ReadGpuPlaces(""));
+    if (!nodes.ok()) return refused(nodes.error().message);
+    if (nodes->size() < slots) {
+      return refused("--numa_binding: " + std::to_string(slots) + " ranks have only " +
+                     std::to_string(nodes->size()) + " GPUs in CUDA_VISIBLE_DEVICES");
+    }
+    request.gpu_nodes = *nodes;
+  }
+  // Several nodes of one machine share its cores.
+  const bool all_are_here = prepare.local() && !beside_gpus;
+  request.cores.assign(prepare.ranks().cores().begin(), prepare.ranks().cores().end());
+  request.ranks = static_cast<int>(all_are_here ? place.assignment.world_size() : slots);
+  Result<std::vector<RankBinding>> bindings =
+      DecideBinding(ReadCpuTopology("", UsableCpus()), request);
+  if (!bindings.ok()) return refused(bindings.error().message);
+  if (all_are_here) {
+    const auto first = bindings->begin() + place.assignment.first_rank();
+    bindings = std::vector<RankBinding>(first, first + slots);
+  }
+  return bindings;
+}
+
+Result<void> CheckNetworkInterface(const pb::PrepareRequest& prepare) {
+  const std::string& name = prepare.network_interface();
+  if (name.empty() || (prepare.local() && if_nametoindex(name.c_str()) != 0)) return {};
+  std::string others;
+  for (const Interface& one : Interfaces()) {
+    const bool serves = one.up && !one.addresses.empty();
+    if (serves && one.name == name) return {};
+    if (serves) others += (others.empty() ? "" : ", ") + one.name + " (" + one.addresses[0] + ")";
+  }
+  return Error{ExitCode::kUnavailable, "--network_interface " + name +
+                                           ": no such interface is up and has an address; " +
+                                           (others.empty() ? "none is" : "there is " + others)};
+}
+
+}  // namespace dslaunch

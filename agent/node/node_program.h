@@ -1,0 +1,56 @@
+// What the ranks of a node run and where: program, environment, cores and devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/host/binding.h"
+#include "agent/host/program.h"
+#include "agent/node/worker_specs.h"
+#include "base/error.h"
+#include "proto/agent.pb.h"
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+
+// The ranks of one epoch on a node, as they are to be planned.
+struct RankPlace {
+  uint64_t epoch = 0;
+  pb::Assignment assignment;
+  bool use_cuda = false;
+  std::string rendezvous_address;  // as this node reaches it; empty: in this process
+};
+
+struct PlannedWorkers {
+  pb::SpawnWorkers specs;
+  std::string notice;  // for the user; empty: nothing to note
+};
+
+class NodeProgram {
+ public:
+  // Looks the program up and sources its environment. An error is a sentence that names the node:
+  // there is no such program, folder or script, or its cores cannot be bound.
+  static Result<NodeProgram> Resolve(const pb::PrepareRequest& prepare);
+
+  const ResolvedProgram& program() const { return program_; }
+  const Environment& environment() const { return environment_; }
+
+  // `prepare`: as for Resolve. Makes the ranks' folders.
+  Result<PlannedWorkers> Plan(const pb::PrepareRequest& prepare, const RankPlace& place,
+                              const JobFolder& folder) const;
+
+ private:
+  // By slot; empty: none is bound. `devices` are the node's.
+  Result<std::vector<RankBinding>> BindRanks(const pb::PrepareRequest& prepare,
+                                             const RankPlace& place,
+                                             const std::vector<std::string>& devices) const;
+
+  ResolvedProgram program_;
+  Environment environment_;
+};
+
+// Error kUnavailable: this node has not the network interface that was chosen.
+Result<void> CheckNetworkInterface(const pb::PrepareRequest& prepare);
+
+}  // namespace dslaunch

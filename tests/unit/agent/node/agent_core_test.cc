@@ -1,0 +1,819 @@
+// The agent's state machine on a clock of the test's own: what it wants done about each event, and
+// why.
+#include "agent/node/agent_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+#include <functional>
+#include <utility>
+
+#include "base/exit_code.h"
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Phase = AgentCore::Phase;
+
+constexpr uint32_t kPort = 4711;
+
+class AgentCoreTest : public ::testing::Test {
+ protected:
+  AgentCoreTest() {
+    prepare_.set_job_id("b0b");
+    prepare_.set_node_index(1);
+    for (const char* name : {"node1", "node2", "node3"}) {
+      prepare_.add_nodes()->set_name(name);
+      prepare_.mutable_nodes()->rbegin()->set_slots(2);
+    }
+    prepare_.mutable_program()->add_argv("python3");
+    pb::Timeouts& timeouts = *prepare_.mutable_timeouts();
+    timeouts.set_grace_ms(5'000);
+    timeouts.set_teardown_ms(4'000);
+    timeouts.set_join_ms(60'000);
+    timeouts.set_heartbeat_ms(2'000);
+    timeouts.set_dead_ms(6'000);
+    timeouts.set_lease_ms(30'000);
+    prepare_.mutable_policy()->set_max_restarts(3);
+  }
+
+  // --- Events ---
+
+  // Keeps what is to be done, and answers at once what a machine in order would answer.
+  void Take(AgentActions actions) {
+    for (AgentAction& action : actions) {
+      const AgentAction asked = actions_.emplace_back(std::move(action));
+      if (const auto* plan = std::get_if<agent_action::PlanWorkers>(&asked); plan && answers_)
+        Take(core_.OnWorkersPlanned(plan->epoch, Specs(plan->assignment)));
+      if (std::holds_alternative<agent_action::ReservePort>(asked) && answers_)
+        Take(core_.OnPortReserved(kPort, now_));
+      if (const auto* describe = std::get_if<agent_action::DescribeWorker>(&asked))
+        Take(core_.OnWorkerDescribed(*describe, EndOf(describe->exited), 300,
+                                     now_ + milliseconds(2)));
+      if (std::holds_alternative<agent_action::SweepOrphans>(asked))
+        Take(core_.OnOrphansSwept({}, now_));
+    }
+  }
+  void Prepare() {
+    ASSERT_TRUE(core_.OnPrepare(prepare_).ok());
+    Take(core_.OnPrepared());
+  }
+  // This node has gone to node1's rendezvous.
+  void Join() {
+    Prepare();
+    Take(core_.OnRun({"10.0.0.1:40"}, now_));
+    Take(core_.OnRendezvousFound(std::string("10.0.0.1"), now_));
+    actions_.clear();
+  }
+  void Hear(uint64_t epoch, const std::function<void(pb::RendezvousMessage&)>& fill) {
+    pb::RendezvousMessage message;
+    message.set_epoch(epoch);
+    fill(message);
+    Take(core_.OnRendezvousMessage(message, now_));
+  }
+  void Assign(uint64_t epoch) {
+    Hear(epoch, [](pb::RendezvousMessage& message) {
+      pb::Assignment& assignment = *message.mutable_assignment();
+      assignment.set_first_rank(2);
+      assignment.set_world_size(6);
+      assignment.set_master_addr("10.0.0.1");
+      assignment.set_master_port(5000);
+      *assignment.mutable_members() = ToNodeSet({0, 1, 2});
+    });
+  }
+  void Halt(uint64_t epoch) {
+    Hear(epoch, [](pb::RendezvousMessage& message) {
+      *message.mutable_halt()->mutable_cause() =
+          MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node3 was lost");
+      message.mutable_halt()->set_reason("1 restart of 3");
+    });
+  }
+  void StopAll(uint64_t epoch, const pb::Cause& cause = {}) {
+    Hear(epoch,
+         [&](pb::RendezvousMessage& message) { *message.mutable_stop()->mutable_cause() = cause; });
+  }
+  void Close(uint64_t epoch) {
+    Hear(epoch,
+         [](pb::RendezvousMessage& message) { message.mutable_closed()->set_complete(true); });
+  }
+  void Keeper(const std::function<void(pb::KeeperEvent&)>& fill) {
+    pb::KeeperEvent event;
+    fill(event);
+    Take(core_.OnKeeperEvent(event, now_));
+  }
+  void Spawned(uint32_t local_rank) {
+    Keeper([&](pb::KeeperEvent& event) {
+      event.mutable_spawned()->set_local_rank(local_rank);
+      event.mutable_spawned()->set_pid(100 + static_cast<int>(local_rank));
+    });
+  }
+  void Exited(uint32_t local_rank, int exit_code, bool stopping = false) {
+    Keeper([&](pb::KeeperEvent& event) {
+      event.mutable_exited()->set_local_rank(local_rank);
+      event.mutable_exited()->set_exit_code(exit_code);
+      event.mutable_exited()->set_stopping(stopping);
+    });
+  }
+  void Reaped(bool all = true) {
+    Keeper([&](pb::KeeperEvent& event) {
+      event.mutable_all_reaped();
+      if (!all) event.mutable_all_reaped()->add_left()->set_pid(77);
+    });
+  }
+  void FrontEndGone() {
+    Keeper([](pb::KeeperEvent& event) { event.mutable_front_end_gone(); });
+  }
+  // Time passes, and a tick comes in time.
+  void Pass(milliseconds time, milliseconds late = milliseconds(0)) {
+    now_ += time;
+    boot_now_ += time;
+    Take(core_.OnTick(now_, boot_now_, late));
+  }
+  // Joined and with ranks that run.
+  void Start() {
+    Join();
+    Assign(1);
+    Spawned(0);
+    Spawned(1);
+    actions_.clear();
+  }
+
+  static pb::SpawnWorkers Specs(const pb::Assignment& assignment) {
+    pb::SpawnWorkers specs;
+    for (uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
+      pb::WorkerSpec& spec = *specs.add_workers();
+      spec.set_local_rank(local_rank);
+      spec.set_rank(assignment.first_rank() + local_rank);
+      spec.add_argv("/bin/python3");
+      spec.set_stdout_path("/logs/rank_" + std::to_string(spec.rank()) + "/stdout.log");
+    }
+    return specs;
+  }
+  WorkerEnd EndOf(const pb::WorkerExited& exited) const {
+    WorkerEnd end;
+    end.event.set_epoch(core_.epoch());
+    end.event.set_rank(core_.workers().Find(exited.local_rank())->rank);
+    end.event.set_local_rank(exited.local_rank());
+    end.event.set_exit_code(exited.exit_code());
+    end.event.set_stopping(exited.stopping());
+    return end;
+  }
+
+  // --- What was wanted since actions_ was cleared ---
+
+  template <class Action>
+  std::vector<Action> All() const {
+    std::vector<Action> all;
+    for (const AgentAction& action : actions_) {
+      if (const auto* one = std::get_if<Action>(&action)) all.push_back(*one);
+    }
+    return all;
+  }
+  template <class Action>
+  size_t Count() const {
+    return All<Action>().size();
+  }
+  std::string Logged() const {
+    std::string text;
+    for (const agent_action::Log& log : All<agent_action::Log>()) text += log.text + "\n";
+    return text;
+  }
+  // The newest of that kind; empty when there is none.
+  pb::AgentMessage Said(pb::AgentMessage::MessageCase kind) const {
+    pb::AgentMessage found;
+    for (const auto& send : All<agent_action::SendToRendezvous>()) {
+      if (send.message.message_case() == kind) found = send.message;
+    }
+    return found;
+  }
+  pb::NodeEvent Told(pb::NodeEvent::EventCase kind) const {
+    pb::NodeEvent found;
+    for (const auto& emit : All<agent_action::EmitEvent>()) {
+      if (emit.event.event_case() == kind) found = emit.event;
+    }
+    return found;
+  }
+  std::vector<pb::KeeperRequest::RequestCase> Requests() const {
+    std::vector<pb::KeeperRequest::RequestCase> kinds;
+    for (const auto& send : All<agent_action::SendToKeeper>())
+      kinds.push_back(send.request.request_case());
+    return kinds;
+  }
+
+  Clock::time_point now_{milliseconds(1'000'000)};
+  BootClock::time_point boot_now_{milliseconds(5'000'000)};
+  AgentCore core_{AgentCoreOptions(), boot_now_};
+  bool answers_ = true;
+  pb::PrepareRequest prepare_;
+  AgentActions actions_;
+};
+
+// --- The start ---
+
+TEST_F(AgentCoreTest, APreparedAgentConfiguresItsKeeperAndBeats) {
+  EXPECT_EQ(core_.tick_interval(), milliseconds(500));
+  Prepare();
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kConfigure));
+  const pb::Configure configure = All<agent_action::SendToKeeper>().at(0).request.configure();
+  EXPECT_EQ(configure.job_id(), "b0b");
+  EXPECT_EQ(configure.grace_ms(), 5'000u);
+  EXPECT_EQ(configure.agent_dead_ms(), 6'000u);
+  const auto hearts = All<agent_action::StartHeart>();
+  ASSERT_EQ(hearts.size(), 1u);
+  EXPECT_EQ(hearts[0].interval, milliseconds(1'000));
+  EXPECT_EQ(hearts[0].patience, milliseconds(30'000));
+  EXPECT_EQ(core_.tick_interval(), milliseconds(1'000));
+  EXPECT_EQ(core_.OnPrepare(prepare_).error().message, "the agent was prepared twice");
+}
+
+TEST_F(AgentCoreTest, AnIncompleteJobIsRefused) {
+  pb::PrepareRequest bad = prepare_;
+  bad.set_node_index(3);
+  EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("incomplete"));
+  bad = prepare_;
+  bad.clear_program();
+  EXPECT_THAT(core_.OnPrepare(bad).error().message, HasSubstr("incomplete"));
+  EXPECT_FALSE(core_.prepared());
+  EXPECT_TRUE(core_.OnPrepare(prepare_).ok());
+}
+
+TEST_F(AgentCoreTest, TheNodesOwnCommandSaysWhatRuns) {
+  pb::OwnPart own;
+  own.mutable_program()->add_argv("mine");
+  own.set_log_dir("/mine");
+  own.set_slots(2);
+  EXPECT_TRUE(core_.OnOwn(own));
+  EXPECT_FALSE(core_.OnOwn(own));
+  pb::PrepareRequest foreign = prepare_;
+  foreign.mutable_nodes(1)->set_slots(9);
+  EXPECT_EQ(core_.OnPrepare(foreign).error().code, ExitCode::kNoPermission);
+  prepare_.set_detachable(true);
+  Prepare();
+  EXPECT_EQ(core_.prepare().program().argv(0), "mine");
+  EXPECT_EQ(core_.prepare().log_dir(), "/mine");
+  EXPECT_FALSE(core_.prepare().detachable());
+}
+
+TEST_F(AgentCoreTest, TheHostOfTheRendezvousJoinsItInItsOwnProcess) {
+  prepare_.set_node_index(0);
+  Prepare();
+  EXPECT_TRUE(core_.hosts_rendezvous());
+  actions_.clear();
+  Take(core_.OnRun({}, now_));
+  const auto joins = All<agent_action::JoinRendezvous>();
+  ASSERT_EQ(joins.size(), 1u);
+  EXPECT_TRUE(joins[0].in_process);
+  EXPECT_EQ(joins[0].join.slots(), 2u);
+  EXPECT_EQ(Count<agent_action::FindRendezvous>(), 0u);
+}
+
+TEST_F(AgentCoreTest, AnotherNodeLooksForTheRendezvousAndThenJoins) {
+  Prepare();
+  Take(core_.OnRun({"10.0.0.1:40"}, now_));
+  const auto finds = All<agent_action::FindRendezvous>();
+  ASSERT_EQ(finds.size(), 1u);
+  EXPECT_THAT(finds[0].endpoints, ElementsAre("10.0.0.1:40"));
+  EXPECT_EQ(finds[0].node_index, 0u);
+  EXPECT_EQ(finds[0].limit, milliseconds(60'000));
+  EXPECT_EQ(Count<agent_action::JoinRendezvous>(), 0u);
+  Take(core_.OnRendezvousFound(std::string("10.0.0.1"), now_));
+  ASSERT_EQ(Count<agent_action::JoinRendezvous>(), 1u);
+  EXPECT_FALSE(All<agent_action::JoinRendezvous>()[0].in_process);
+  EXPECT_THAT(Logged(), HasSubstr("joining the rendezvous at 10.0.0.1"));
+}
+
+TEST_F(AgentCoreTest, ARendezvousThatIsNotFoundEndsTheNodesPart) {
+  Prepare();
+  Take(core_.OnRun({"10.0.0.1:40"}, now_));
+  Take(core_.OnRendezvousFound(Error{ExitCode::kTimedOut, "nobody answers"}, now_));
+  EXPECT_EQ(core_.phase(), Phase::kStopping);
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::TIMED_OUT);
+  EXPECT_EQ(core_.outcome().message(), "node2: nobody answers");
+  Reaped();
+  EXPECT_EQ(Count<agent_action::EndEvents>(), 1u);  // there is no rendezvous to wait for
+}
+
+// --- An epoch ---
+
+TEST_F(AgentCoreTest, AnAssignmentBecomesRanksAndThenReady) {
+  Join();
+  Assign(1);
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kSpawn));
+  EXPECT_THAT(Logged(), HasSubstr("epoch 1: starting 2 of 6 ranks from rank 2"));
+  Spawned(0);
+  EXPECT_TRUE(Said(pb::AgentMessage::kReady).ByteSizeLong() == 0);
+  Spawned(1);
+  EXPECT_EQ(Said(pb::AgentMessage::kReady).epoch(), 1u);
+  EXPECT_THAT(Told(pb::NodeEvent::kStarted).started().pids(), ElementsAre(100, 101));
+  const auto followed = All<agent_action::FollowRank>();
+  ASSERT_EQ(followed.size(), 2u);
+  EXPECT_EQ(followed[1].folder, "/logs/rank_3");
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_all_ready(); });
+  EXPECT_EQ(Told(pb::NodeEvent::kRunning).running().epoch(), 1u);
+}
+
+TEST_F(AgentCoreTest, RanksOfAnOldOrRunningEpochAreRefused) {
+  Join();
+  Assign(2);
+  Assign(3);
+  EXPECT_THAT(Logged(), HasSubstr("ranks for epoch 3 are refused: this node is in epoch 2"));
+  Halt(2);
+  Reaped();
+  Assign(2);
+  Assign(1);
+  EXPECT_EQ(core_.phase(), Phase::kIdle);
+  EXPECT_EQ(Count<agent_action::PlanWorkers>(), 1u);
+  Assign(3);
+  EXPECT_EQ(core_.epoch(), 3u);
+}
+
+TEST_F(AgentCoreTest, RanksThatCannotBePlannedEndTheJobAndTheOthersHearWhy) {
+  Join();
+  answers_ = false;
+  Assign(1);
+  EXPECT_THAT(core_.OnWorkersPlanned(7, Error{}), IsEmpty());  // of an epoch that is over
+  Take(core_.OnWorkersPlanned(1, Error{ExitCode::kIo, "node2: the disk is full"}));
+  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::START_FAILED);
+  EXPECT_EQ(core_.outcome().message(), "node2: the disk is full");
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
+}
+
+TEST_F(AgentCoreTest, AProgramThatCannotBeStartedEndsTheJob) {
+  Join();
+  Assign(1);
+  Keeper([](pb::KeeperEvent& event) {
+    event.mutable_spawn_failed()->set_local_rank(1);
+    event.mutable_spawn_failed()->set_step("execve");
+    event.mutable_spawn_failed()->set_error_number(ENOENT);
+  });
+  const pb::Cause cause = Said(pb::AgentMessage::kStop).stop().cause();
+  EXPECT_EQ(cause.rank(), 3);
+  EXPECT_EQ(cause.exit_code(), ToInt(ExitCode::kCannotExecute));
+  EXPECT_EQ(cause.message(),
+            "node2: cannot start /bin/python3 (execve): No such file or directory");
+}
+
+TEST_F(AgentCoreTest, AStartThatIsRefusedWhileTheNodeIsEmptiedIsNoFailure) {
+  Join();
+  Assign(1);
+  Halt(1);
+  actions_.clear();
+  Keeper([](pb::KeeperEvent& event) { event.mutable_spawn_failed(); });
+  EXPECT_THAT(actions_, IsEmpty());
+}
+
+TEST_F(AgentCoreTest, AFailureIsReportedWithItsAgeAndAnEndThatIsWellOnlyOnceAllAre) {
+  Start();
+  Exited(0, 0);
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).epoch(), 0u);
+  EXPECT_EQ(Told(pb::NodeEvent::kWorkerEnded).worker_ended().rank(), 2u);
+  Exited(1, 7);
+  const pb::WorkerFailed failed = Said(pb::AgentMessage::kWorkerFailed).worker_failed();
+  EXPECT_EQ(failed.cause().rank(), 3);
+  EXPECT_EQ(failed.cause().exit_code(), 7);
+  EXPECT_EQ(failed.age_us(), 2'000u);
+  EXPECT_EQ(failed.rtt_us(), 300u);
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).epoch(), 0u);
+  EXPECT_THAT(Logged(), HasSubstr("rank 3 (node2, pid 101) exited with 7"));
+}
+
+TEST_F(AgentCoreTest, ANodeHasFinishedWhenItsLastRankEndsWell) {
+  Start();
+  Exited(1, 0);
+  Exited(0, 0);
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).epoch(), 1u);
+}
+
+TEST_F(AgentCoreTest, WhatTheKillLadderEndsIsNoFailureAndNoFinish) {
+  Start();
+  StopAll(1);
+  actions_.clear();
+  Exited(0, 1, /*stopping=*/true);
+  Exited(1, 0);
+  EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
+  EXPECT_EQ(Count<agent_action::EmitEvent>(), 2u);
+}
+
+TEST_F(AgentCoreTest, StatusLinesGoOutAndCountAsProgress) {
+  Start();
+  Keeper([](pb::KeeperEvent& event) {
+    event.mutable_status()->set_local_rank(1);
+    event.mutable_status()->set_data("{\"event\":\"step\",\"step\":41}\nnonsense\n");
+  });
+  ASSERT_EQ(Count<agent_action::EmitStatus>(), 1u);
+  EXPECT_EQ(All<agent_action::EmitStatus>()[0].rank, 3u);
+  const auto progress = core_.workers().Progress(now_);
+  ASSERT_EQ(progress.size(), 1u);
+  EXPECT_EQ(progress[0].step(), 41u);
+}
+
+TEST_F(AgentCoreTest, OnlyRanksThatRunAreInspected) {
+  Start();
+  Exited(0, 0);
+  Hear(1, [](pb::RendezvousMessage& message) {
+    message.mutable_inspect()->add_ranks(2);
+    message.mutable_inspect()->add_ranks(3);
+    message.mutable_inspect()->set_reason("no step for 60 s");
+  });
+  const auto inspected = All<agent_action::InspectWorker>();
+  ASSERT_EQ(inspected.size(), 1u);
+  EXPECT_EQ(inspected[0].pid, 101);
+  EXPECT_EQ(inspected[0].text, "rank 3 (node2, pid 101) seems to hang: no step for 60 s");
+}
+
+// --- Halt, and another epoch ---
+
+TEST_F(AgentCoreTest, ANodeHasHaltedOnceItsRanksAreReapedAndItHasAnotherPort) {
+  Start();
+  answers_ = false;
+  Halt(1);
+  EXPECT_EQ(core_.phase(), Phase::kHalting);
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
+  EXPECT_EQ(Told(pb::NodeEvent::kRestarting).restarting().reason(), "1 restart of 3");
+  EXPECT_EQ(Count<agent_action::ReservePort>(), 0u);
+  Reaped();
+  ASSERT_EQ(Count<agent_action::EndRankOutput>(), 1u);
+  EXPECT_TRUE(All<agent_action::EndRankOutput>()[0].others_follow);
+  EXPECT_EQ(Count<agent_action::ReservePort>(), 1u);
+  EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
+  Take(core_.OnPortReserved(kPort, now_));
+  EXPECT_EQ(core_.phase(), Phase::kIdle);
+  const pb::AgentMessage halted = Said(pb::AgentMessage::kHalted);
+  EXPECT_EQ(halted.epoch(), 1u);
+  EXPECT_EQ(halted.halted().master_port(), kPort);
+}
+
+TEST_F(AgentCoreTest, ThePlantedBugSaysHaltedBeforeTheRanksAreReaped) {
+  AgentCore planted({.plant_early_halted = true}, boot_now_);
+  ASSERT_TRUE(planted.OnPrepare(prepare_).ok());
+  planted.OnPrepared();
+  planted.OnRun({}, now_);
+  planted.OnRendezvousFound(std::string("10.0.0.1"), now_);
+  pb::RendezvousMessage halt;
+  halt.set_epoch(1);
+  halt.mutable_halt();
+  Take(planted.OnRendezvousMessage(halt, now_));
+  EXPECT_EQ(Count<agent_action::ReservePort>(), 1u);
+}
+
+TEST_F(AgentCoreTest, LeftProcessesAreToldWhenTheNodeHasHalted) {
+  Start();
+  Halt(1);
+  Reaped(/*all=*/false);
+  EXPECT_EQ(Said(pb::AgentMessage::kHalted).halted().left(0).pid(), 77);
+  EXPECT_THAT(Logged(), HasSubstr("processes are left that could not be ended"));
+}
+
+TEST_F(AgentCoreTest, ASpareHaltsTooAndTakesTheEpochsNumber) {
+  Join();
+  Halt(4);
+  Reaped();
+  EXPECT_EQ(Said(pb::AgentMessage::kHalted).epoch(), 4u);
+  Halt(3);  // of an epoch before
+  EXPECT_EQ(core_.phase(), Phase::kIdle);
+}
+
+TEST_F(AgentCoreTest, WithoutAPortForTheNextEpochTheNodeEndsTheJob) {
+  Start();
+  answers_ = false;
+  Halt(1);
+  Reaped();
+  Take(core_.OnPortReserved(Error{ExitCode::kUnavailable, "no port is free"}, now_));
+  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().message(), "node2: no port is free");
+  EXPECT_EQ(core_.phase(), Phase::kStopping);
+}
+
+TEST_F(AgentCoreTest, AStopWhileHaltingEndsTheNodesPart) {
+  Start();
+  Halt(1);
+  StopAll(1);
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop, pb::KeeperRequest::kStop));
+  Reaped();
+  EXPECT_EQ(core_.phase(), Phase::kEmpty);
+  EXPECT_EQ(Said(pb::AgentMessage::kHalted).epoch(), 0u);
+  EXPECT_EQ(Said(pb::AgentMessage::kTornDown).epoch(), 1u);
+}
+
+// --- The end ---
+
+TEST_F(AgentCoreTest, TheFirstCauseIsKeptAndOnlyAKillIsAskedForAgain) {
+  Start();
+  Take(core_.OnStop(MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "SIGINT"), false));
+  StopAll(1, MakeCause(pb::Cause::HANG, 0, ExitCode::kTimedOut, "a hang"));
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::INTERRUPTED);
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
+  Take(core_.OnStop(MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "twice"), true));
+  ASSERT_EQ(Requests().size(), 2u);
+  EXPECT_TRUE(All<agent_action::SendToKeeper>()[1].request.stop().kill_now());
+  EXPECT_EQ(core_.outcome().message(), "SIGINT");
+  EXPECT_EQ(Count<agent_action::EmitEvent>(), 1u);
+  EXPECT_THAT(Logged(), HasSubstr("stopping: SIGINT"));
+  EXPECT_THAT(Logged(), HasSubstr("killing: twice"));
+}
+
+TEST_F(AgentCoreTest, TheLastEventNeedsAnEmptyNodeAndTheLastWordOfTheRendezvous) {
+  Start();
+  StopAll(1);
+  Close(1);
+  EXPECT_EQ(Count<agent_action::EndEvents>(), 0u);
+  Reaped();
+  ASSERT_EQ(Count<agent_action::EndEvents>(), 1u);
+  const pb::NodeDone done = All<agent_action::EndEvents>()[0].done;
+  EXPECT_TRUE(done.closed());
+  EXPECT_TRUE(done.teardown_complete());
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // the front end still reads
+}
+
+TEST_F(AgentCoreTest, ARefusedNodeEndsByItself) {
+  Join();
+  Hear(0, [](pb::RendezvousMessage& message) {
+    *message.mutable_refused()->mutable_cause() =
+        MakeCause(pb::Cause::START_FAILED, 1, ExitCode::kInternal, "too late");
+  });
+  Reaped();
+  EXPECT_EQ(core_.outcome().message(), "too late");
+  ASSERT_EQ(Count<agent_action::EndEvents>(), 1u);
+  EXPECT_FALSE(All<agent_action::EndEvents>()[0].done.closed());
+}
+
+TEST_F(AgentCoreTest, AFrontEndThatIsGoneEndsTheJobAndTheResultIsKept) {
+  Start();
+  FrontEndGone();
+  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::FRONT_END_LOST);
+  EXPECT_EQ(Count<agent_action::DetachFrontEnd>(), 1u);
+  FrontEndGone();
+  EXPECT_EQ(Count<agent_action::DetachFrontEnd>(), 1u);
+  Reaped();
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // the rendezvous is to know that the node is empty
+  Close(1);
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+  ASSERT_EQ(Count<agent_action::WriteResult>(), 1u);
+  EXPECT_EQ(All<agent_action::WriteResult>()[0].result.job_id(), "b0b");
+}
+
+TEST_F(AgentCoreTest, ARendezvousThatDoesNotAnswerKeepsAnEmptyNodeForASecondOnly) {
+  Start();
+  FrontEndGone();
+  Reaped();
+  Pass(milliseconds(900));
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);
+  Pass(milliseconds(100));
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+  Pass(milliseconds(1'000));
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);  // once
+}
+
+TEST_F(AgentCoreTest, WhoIsLostWithItsOwnCommandIsOnlyALostNodeToTheOthers) {
+  pb::OwnPart own;
+  own.mutable_program()->add_argv("mine");
+  own.set_slots(2);
+  EXPECT_TRUE(core_.OnOwn(own));
+  Start();
+  FrontEndGone();
+  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::FRONT_END_LOST);
+}
+
+TEST_F(AgentCoreTest, ALeaseThatIsNotRenewedEndsTheJob) {
+  Start();
+  Pass(milliseconds(29'000));
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
+  EXPECT_EQ(core_.Alive(boot_now_).lease_left_ms(), 1'000u);
+  EXPECT_EQ(core_.phase(), Phase::kHalting);  // only the rendezvous was silent for too long
+  Pass(milliseconds(1'000));
+  EXPECT_EQ(core_.phase(), Phase::kStopping);
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::FRONT_END_LOST);
+  EXPECT_THAT(Logged(), HasSubstr("the front end is gone"));
+}
+
+TEST_F(AgentCoreTest, ARenewedLeaseGoesOn) {
+  Start();
+  pb::RenewRequest word;
+  for (int i = 0; i < 60; ++i) {
+    word.set_heard_us(core_.Renew(word, boot_now_).clock_us());
+    Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
+    Pass(milliseconds(1'000));
+  }
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+}
+
+TEST_F(AgentCoreTest, AStreamThatIsOverIsTheFrontEndsEndWhenTheKeeperSaysNothing) {
+  Start();
+  Take(core_.OnStreamOver(now_));
+  Pass(milliseconds(900));
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+  Pass(milliseconds(200));
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::FRONT_END_LOST);
+}
+
+TEST_F(AgentCoreTest, AFrontEndThatHasTheLastEventMayTakeItsTimeToSayGoodbye) {
+  Start();
+  StopAll(1);
+  Reaped();
+  Close(1);
+  actions_.clear();
+  core_.SetReaders({.front_end_has_all = true, .has_viewers = false});
+  Take(core_.OnStreamOver(now_));
+  Pass(milliseconds(5'000));
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);
+  FrontEndGone();
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+  EXPECT_EQ(Count<agent_action::WriteResult>(), 0u);  // it was told
+}
+
+// --- The rendezvous is lost ---
+
+TEST_F(AgentCoreTest, WithoutRestartsALostRendezvousIsTheEnd) {
+  prepare_.mutable_policy()->set_max_restarts(0);
+  Start();
+  Take(core_.OnRendezvousEnd("reset", now_));
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::NODE_LOST);
+  EXPECT_EQ(core_.outcome().node_index(), 0u);
+  EXPECT_EQ(core_.outcome().message(), "node1 was lost: its rendezvous broke off (reset)");
+  Reaped();
+  ASSERT_EQ(Count<agent_action::EndEvents>(), 1u);
+  EXPECT_FALSE(All<agent_action::EndEvents>()[0].done.teardown_complete());
+}
+
+TEST_F(AgentCoreTest, ASilentRendezvousIsLostUnlessThisProcessStoodStill) {
+  prepare_.mutable_policy()->set_max_restarts(0);
+  Start();
+  Pass(milliseconds(6'000), /*late=*/milliseconds(5'000));
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+  Pass(milliseconds(5'900));
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+  Pass(milliseconds(100));
+  EXPECT_THAT(core_.outcome().message(), HasSubstr("it was silent"));
+}
+
+TEST_F(AgentCoreTest, ANodeHaltsAndWaitsForTheFrontEndToNameAnotherRendezvous) {
+  Start();
+  Take(core_.OnRendezvousEnd("reset", now_));
+  EXPECT_EQ(core_.phase(), Phase::kHalting);
+  EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
+  const pb::RendezvousLost lost = Told(pb::NodeEvent::kRendezvousLost).rendezvous_lost();
+  EXPECT_EQ(lost.epoch(), 1u);
+  EXPECT_FALSE(lost.idle());
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
+  pb::MoveRequest move;
+  move.set_rendezvous_node(9);
+  EXPECT_EQ(core_.CheckMove(move).error().code, ExitCode::kInternal);
+  move.set_rendezvous_node(2);
+  move.add_rendezvous_endpoints("10.0.0.3:40");
+  ASSERT_TRUE(core_.CheckMove(move).ok());
+  Take(core_.OnMove(move, now_));
+  EXPECT_EQ(Count<agent_action::FindRendezvous>(), 0u);  // not before its ranks are reaped
+  Reaped();
+  ASSERT_EQ(Count<agent_action::FindRendezvous>(), 1u);
+  EXPECT_THAT(All<agent_action::FindRendezvous>()[0].endpoints, ElementsAre("10.0.0.3:40"));
+  EXPECT_EQ(core_.prepare().rendezvous_node(), 2u);
+  EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
+  EXPECT_FALSE(core_.CheckMove(move).ok());
+}
+
+TEST_F(AgentCoreTest, ANodeThatIsEmptyAlreadyOpensTheNextRendezvousAndJoinsIt) {
+  Join();
+  Take(core_.OnRendezvousEnd("reset", now_));
+  EXPECT_TRUE(Told(pb::NodeEvent::kRendezvousLost).rendezvous_lost().idle());
+  Reaped();
+  pb::MoveRequest move;
+  move.set_rendezvous_node(1);
+  ASSERT_TRUE(core_.CheckMove(move).ok());
+  Take(core_.OnMove(move, now_));
+  EXPECT_TRUE(core_.hosts_rendezvous());
+  ASSERT_EQ(Count<agent_action::JoinRendezvous>(), 1u);
+  EXPECT_TRUE(All<agent_action::JoinRendezvous>()[0].in_process);
+  EXPECT_THAT(Logged(), HasSubstr("node2 decides from now on"));
+}
+
+TEST_F(AgentCoreTest, WithoutAnotherRendezvousInTimeTheNodeEnds) {
+  Start();
+  Take(core_.OnRendezvousEnd("reset", now_));
+  Reaped();
+  pb::RenewRequest word;
+  // lease + 2 dead + grace + teardown, and 10 s.
+  for (int second = 0; second < 60; ++second) {
+    word.set_heard_us(core_.Renew(word, boot_now_).clock_us());
+    Pass(milliseconds(1'000));
+  }
+  EXPECT_EQ(core_.phase(), Phase::kIdle);
+  Pass(milliseconds(1'000));
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::NODE_LOST);
+  EXPECT_EQ(core_.phase(), Phase::kStopping);
+}
+
+TEST_F(AgentCoreTest, ANodeThatIsNotEmptyDoesNotGoToAnotherRendezvous) {
+  Start();
+  Take(core_.OnRendezvousEnd("reset", now_));
+  Reaped(/*all=*/false);
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::INTERNAL);
+  EXPECT_THAT(core_.outcome().message(), HasSubstr("processes are left"));
+  pb::MoveRequest move;
+  EXPECT_EQ(core_.CheckMove(move).error().code, ExitCode::kUnavailable);
+}
+
+// --- Detached ---
+
+TEST_F(AgentCoreTest, ADetachedJobHasNoLeaseAndGoesOnceTheOthersAndItsViewersHaveHeard) {
+  prepare_.set_node_index(0);
+  Prepare();
+  Take(core_.OnRun({}, now_));
+  Assign(1);
+  actions_.clear();
+  Take(core_.OnDetach("/run/socket", now_));
+  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kDetach));
+  EXPECT_FALSE(core_.Alive(boot_now_).has_lease_left_ms());
+  EXPECT_THAT(core_.OnDetach("/run/socket", now_), IsEmpty());
+  EXPECT_THAT(core_.OnStreamOver(now_), IsEmpty());
+  for (int second = 0; second < 100; ++second) {
+    Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
+    Pass(milliseconds(1'000));
+  }
+  EXPECT_EQ(core_.phase(), Phase::kWorking);
+  StopAll(1);
+  Reaped();
+  core_.SetReaders({.front_end_has_all = false, .has_viewers = true});
+  Close(1);
+  EXPECT_EQ(Count<agent_action::WriteResult>(), 1u);
+  Pass(milliseconds(600));
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // a viewer has not got the last event
+  core_.SetReaders({.front_end_has_all = false, .has_viewers = false});
+  Take(core_.OnViewerOver(now_));
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+TEST_F(AgentCoreTest, AViewerThatDoesNotReadKeepsTheAgentForTwoSecondsOnly) {
+  Start();
+  Take(core_.OnDetach("/run/socket", now_));
+  StopAll(1);
+  Reaped();
+  core_.SetReaders({.front_end_has_all = false, .has_viewers = true});
+  Close(1);
+  Pass(milliseconds(1'900));
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);
+  Pass(milliseconds(100));
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+// --- The keeper is gone ---
+
+TEST_F(AgentCoreTest, WithoutItsKeeperAnAgentThatIsNotPreparedGoes) {
+  Take(core_.OnKeeperGone(now_));
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+TEST_F(AgentCoreTest, WithoutItsKeeperANodeSweepsWhatIsLeftAndLeavesTheJob) {
+  Start();
+  Take(core_.OnKeeperGone(now_));
+  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().message(),
+            "node2 was lost: its keeper process was killed");
+  ASSERT_EQ(Count<agent_action::SweepOrphans>(), 1u);
+  EXPECT_THAT(All<agent_action::SweepOrphans>()[0].groups, ElementsAre(100, 101));
+  EXPECT_EQ(core_.phase(), Phase::kEmpty);
+  EXPECT_EQ(Said(pb::AgentMessage::kTornDown).epoch(), 1u);
+  EXPECT_THAT(Requests(), IsEmpty());
+  EXPECT_THAT(core_.OnKeeperGone(now_), IsEmpty());
+  Close(1);
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+TEST_F(AgentCoreTest, AHostWithoutItsKeeperGivesUpItsRendezvousSoThatTheOthersGoOn) {
+  prepare_.set_node_index(0);
+  Prepare();
+  Take(core_.OnRun({}, now_));
+  actions_.clear();
+  Take(core_.OnKeeperGone(now_));
+  EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
+  EXPECT_FALSE(core_.hosts_rendezvous());
+  EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+TEST_F(AgentCoreTest, SignalsGoToTheKeeper) {
+  Start();
+  Take(core_.OnSignal(SIGUSR1));
+  EXPECT_EQ(All<agent_action::SendToKeeper>().at(0).request.signal().signal(), SIGUSR1);
+}
+
+TEST_F(AgentCoreTest, TheUserHearsOfAStoppedRankAndWhatTheRendezvousHasToSay) {
+  Start();
+  Keeper([](pb::KeeperEvent& event) {
+    event.mutable_stopped()->set_local_rank(0);
+    event.mutable_stopped()->set_signal(SIGSTOP);
+  });
+  EXPECT_THAT(Told(pb::NodeEvent::kNotice).notice().message(),
+              HasSubstr("rank 2 (node2, pid 100) was stopped by SIGSTOP"));
+  Hear(1, [](pb::RendezvousMessage& message) { message.mutable_notice()->set_message("a word"); });
+  EXPECT_EQ(Told(pb::NodeEvent::kNotice).notice().message(), "a word");
+}
+
+}  // namespace
+}  // namespace dslaunch
