@@ -20,6 +20,7 @@ enum class DeviceChoice { kAuto, kCuda, kCpu };
 struct Tee {
   bool all = false;
   std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
+  bool operator==(const Tee&) const = default;
 };
 
 // Some of the ranks' streams, as torchrun names them: of all local ranks, or 0:3,1:1.
@@ -34,6 +35,7 @@ struct RankStreams {
     const auto found = of_local_rank.find(local_rank);
     return found == of_local_rank.end() ? of_others : found->second;
   }
+  bool operator==(const RankStreams&) const = default;
 };
 
 // How PROGRAM is started. kAuto: a name that ends in .py by the node's Python, else as it is.
@@ -64,6 +66,7 @@ struct PerNode {
   std::optional<std::string> token_file;  // a secret that all have (per_node_token.h)
   int64_t join_timeout_ms = 600'000;
   int64_t last_call_ms = 30'000;  // for more nodes, once the least number is there
+  bool operator==(const PerNode&) const = default;
 };
 
 // When a node that comes later, or comes back, gets ranks.
@@ -107,6 +110,7 @@ struct TrainOptions {
   std::optional<int64_t> max_new_tokens;
   std::optional<double> temperature;
   std::optional<int64_t> top_k;
+  bool operator==(const TrainOptions&) const = default;
 };
 
 struct LaunchOptions {
@@ -196,6 +200,7 @@ struct LaunchOptions {
   // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,
   // kHostfileCommand, kDoctor, kCompletion) the command and what follows it.
   std::vector<std::string> program;
+  bool operator==(const LaunchOptions&) const = default;
 };
 
 }  // namespace dslaunch

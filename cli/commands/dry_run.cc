@@ -554,9 +554,9 @@ std::string DryRun::ToJson() const {
   add("cwd", session.program.cwd());
   add("venv_script", session.program.venv_script());
   add("log_dir", session.log_dir);
-  Json tee = Json::array();
-  for (const int rank : session.shown.tee.ranks) tee.push_back(rank);
-  add("tee", session.shown.tee.all ? Json("all") : tee);
+  Json shown = Json::array();
+  for (const int rank : session.shown.tee.ranks) shown.push_back(rank);
+  add("show", session.shown.tee.all ? Json("all") : shown);
   add("timeouts_ms", {{"connect", session.connect_timeout.count()},
                       {"join", times.join_ms()},
                       {"ready", times.ready_ms()},

@@ -12,6 +12,12 @@ namespace dslaunch {
 struct CheckpointCommand {
   std::string help;                // what to print on stdout instead; else empty
   std::vector<std::string> words;  // for the trainer (trainer/program/checkpoint_tool.h)
+
+  // What was given, of which `words` are made.
+  std::string path;
+  std::string out;    // export
+  std::string dtype;  // export; empty: what was saved
+  bool json = false;  // ls
 };
 
 // `words` begins with "checkpoint". Errors are kUsage, one line with the way out.

@@ -1,83 +1,355 @@
-// dslaunch's own commands, for completion and the man page. They parse their arguments themselves.
-#include "cli/options/option_table.h"
+// The commands of dslaunch, with their options and arguments.
+#include "cli/options/option_readers.h"
 
 namespace dslaunch {
 namespace {
 
-using Group = OptionGroup;
+constexpr int64_t kDayMs = 86'400'000;
 
-OptionSpec Option(const char* names, const char* value, const char* help) {
-  return {.names = names, .value = value, .group = Group::kOther, .help = help};
+constexpr Named<const char*> kDtypes[] = {{"bf16", "bf16"}, {"fp16", "fp16"}, {"fp32", "fp32"}};
+constexpr Named<const char*> kCompletions[] = {
+    {"bash", "bash"}, {"zsh", "zsh"}, {"fish", "fish"}, {"man", "man"}};
+
+OptionSpec Option(const char* names, const char* value, const char* help, OptionTarget target) {
+  return {.names = names,
+          .value = value,
+          .group = OptionGroup::kCommand,
+          .help = help,
+          .target = target};
 }
 
-OptionSpec Help() { return Option("-h,--help", "", "what the command does"); }
+OptionSpec Flag(const char* names, const char* help, OptionTarget target) {
+  return Option(names, "", help, target);
+}
+
+OptionSpec Help() { return HelpOption(OptionGroup::kCommand); }
+
+OptionSpec ConnectTimeout() {
+  OptionSpec spec = Option("--connect_timeout", "S", "seconds to reach all nodes",
+                           kSeconds<&HostfileCommand::connect_timeout_ms, 100>);
+  spec.default_value = "20";
+  return spec;
+}
+
+// Of logs and attach.
+
+OptionSpec Rank() {
+  return Option("--rank", "R", "of this rank",
+                {[](const Given& given, Draft& draft) {
+                   draft.job.tee = {false, {ReadWhole<int>(given.name, given.text, 0, kMaxNodes)}};
+                 },
+                 ValueKind::kNumber});
+}
+
+OptionSpec Show() {
+  OptionSpec spec =
+      Option("--show", "all|none|0,3", "of these ranks", [](const Given& given, Draft& draft) {
+        draft.job.tee = ReadRankChoice(given.name, given.text);
+      });
+  spec.default_value = "0";
+  return spec;
+}
+
+OptionSpec Tee() {
+  OptionSpec spec = Option("--tee", "RANKS", "what --show is now", {});
+  spec.group = OptionGroup::kRefused;
+  spec.refusal = "give --show all, none or 0,3";
+  return spec;
+}
+
+ArgumentSpec Job() {
+  return {"JOB",
+          kText<&JobCommand::job>,
+          "which job? Give its id, the beginning of it, or 'last'",
+          {"last"}};
+}
+
+constexpr char kJobDetails[] = "JOB is a job id, the beginning of only one, or 'last'.";
+
+template <HostfileCommand::Source source>
+void ReadSource(const Given&, Draft& draft) {
+  draft.hostfile.source = source;
+}
+
+const OptionTable& PsOptions() {
+  static const OptionTable table = {
+      Flag("--all", "those that have ended too", kFlag<&JobCommand::all>),
+      Flag("--json", "for programs", kFlag<&JobCommand::json>),
+      Flag("--prune", "remove the folders of those that have ended, here and on their nodes",
+           kFlag<&JobCommand::prune>),
+      Option("--older_than", "DAYS", "with --prune: only of those that ended so long ago",
+             {[](const Given& given, Draft& draft) {
+                draft.job.older_than_ms =
+                    int64_t{ReadWhole<int>(given.name, given.text, 0, 36'500)} * kDayMs;
+              },
+              ValueKind::kNumber}),
+      Help()};
+  return table;
+}
+
+const OptionTable& LogsOptions() {
+  static const OptionTable table = {
+      Flag("-f,--follow", "until the job ends", kFlag<&JobCommand::follow>),
+      Rank(),
+      Show(),
+      Option("--since", "10m|TIME", "from then on",
+             [](const Given& given, Draft& draft) {
+               const Result<int64_t> since = ParseSince(given.text, draft.now_unix_ms);
+               if (!since.ok()) throw ValidationError(since.error().message);
+               draft.job.since_unix_ms = *since;
+             }),
+      Help(),
+      Tee()};
+  return table;
+}
+
+const OptionTable& AttachOptions() {
+  static const OptionTable table = {Rank(), Show(), Help(), Tee()};
+  return table;
+}
+
+const OptionTable& StopOptions() {
+  static const OptionTable table = {
+      Flag("--now", "SIGKILL at once, without the job's grace", kFlag<&JobCommand::now>), Help()};
+  return table;
+}
+
+const OptionTable& ReportOptions() {
+  static const OptionTable table = {
+      Option("-o,--output", "FILE.html", "where the page goes; default: JOB.html",
+             kFile<&JobCommand::output>),
+      Flag("--force", "overwrite the file", kFlag<&JobCommand::force>), Help()};
+  return table;
+}
+
+const OptionTable& CheckpointLsOptions() {
+  static const OptionTable table = {Flag("--json", "for programs", kFlag<&CheckpointCommand::json>),
+                                    Help()};
+  return table;
+}
+
+const OptionTable& CheckpointExportOptions() {
+  static const OptionTable table = {Option("--dtype", "", "of the weights; default: what was saved",
+                                           kChoice<&CheckpointCommand::dtype, kDtypes>),
+                                    Help()};
+  return table;
+}
+
+const OptionTable& HostfileWriteOptions() {
+  using Source = HostfileCommand::Source;
+  static const OptionTable table = {
+      Option("--hosts", "a,u@b,c:2222", "these nodes",
+             [](const Given& given, Draft& draft) {
+               draft.hostfile.source = Source::kHosts;
+               draft.hostfile.hosts = ReadList(given.text);
+             }),
+      Flag("--slurm", "those of the allocation that this runs in",
+           {ReadSource<Source::kSlurm>, ValueKind::kFlag}),
+      Flag("--ssh_config", "the hosts of ~/.ssh/config that are no patterns",
+           {ReadSource<Source::kSshConfig>, ValueKind::kFlag}),
+      Option("-o,--output", "FILE", "there, in YAML if it ends with .yaml or .yml",
+             kFile<&HostfileCommand::output>),
+      Flag("--force", "overwrite the file", kFlag<&HostfileCommand::force>),
+      Flag("--skip_failing",
+           "leave out nodes that cannot be reached; else they are all named and nothing is written",
+           kFlag<&HostfileCommand::skip_failing>),
+      ConnectTimeout(),
+      Help()};
+  return table;
+}
+
+const OptionTable& HostfileCheckOptions() {
+  static const OptionTable table = {Flag("--json", "for programs", kFlag<&HostfileCommand::json>),
+                                    ConnectTimeout(), Help()};
+  return table;
+}
+
+// Each of these says what `train` does instead of training.
+std::vector<Exclusion> TrainExclusions() {
+  std::vector<Exclusion> all = {{"--steps", "--epochs"}};
+  const std::vector<const char*> tasks = {"--eval_only", "--plan_memory", "--plan_pipeline",
+                                          "--compare_precision"};
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    for (size_t k = i + 1; k < tasks.size(); ++k) all.push_back({tasks[i], tasks[k]});
+  }
+  return all;
+}
+
+const OptionTable& OnlyHelp() {
+  static const OptionTable table = {Help()};
+  return table;
+}
+
+constexpr char kTrainDetails[] =
+    R"(RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml is taken if there is one, else the built-in fashion_mnist.)";
+
+constexpr char kPredictDetails[] =
+    R"(Answers for each sample of the recipe's test data, in its order, as JSON lines; gpt2 goes on from a prompt. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights.)";
+
+constexpr char kCheckpointDetails[] =
+    R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";
+
+constexpr char kDoctorDetails[] =
+    R"(All nodes at once, and this machine without a hostfile. Nothing is started but the agent, and nothing is left on a node but that.
+  dslaunch doctor -H hostfile
+  dslaunch doctor -H hostfile --include node1@node2 --num_gpus 4 train
+SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', else it is only missed), clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
+With --json all that was found, for programs. Exit code: 0 when all is well (warnings may be), 69 when something fails; each failing line has a way out below it.)";
+
+constexpr char kCompletionDetails[] =
+    R"(To have TAB complete dslaunch's command lines:
+  bash    source <(dslaunch completion bash)         in ~/.bashrc
+  zsh     source <(dslaunch completion zsh)          in ~/.zshrc, after compinit
+  fish    dslaunch completion fish | source          in ~/.config/fish/config.fish
+The man page: dslaunch completion man > dslaunch.1)";
+
+// In the order in which --help and the man page have them.
+std::vector<CommandSpec> MakeCommands() {
+  const Exclusion rank_or_show = {"--rank", "--show"};
+  return {
+      {.name = "",
+       .help = "starts PROGRAM on all slots of all nodes",
+       .arguments = {{"PROGRAM", {}, nullptr}},
+       .options = &LaunchOptionTable(),
+       .exclusions = LaunchExclusions(),
+       .requirements = {{"--bind_core_list", "--bind_cores_to_rank",
+                         "says which cores --bind_cores_to_rank shares out; give that too"}}},
+      {.name = "train",
+       .help = "the built-in trainer",
+       .details = kTrainDetails,
+       .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr}},
+       .options = &TrainOptionTable(),
+       .exclusions = TrainExclusions(),
+       .requirements = {{"--pipeline_svg", "--plan_pipeline",
+                         "is where --plan_pipeline draws its picture; give that too"}}},
+      {.name = "predict",
+       .help = "what a trained model says",
+       .details = kPredictDetails,
+       .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr}},
+       .options = &PredictOptionTable()},
+      {.name = "ps",
+       .help = "this user's jobs that were started from this machine and run",
+       .options = &PsOptions(),
+       .requirements = {{"--older_than", "--prune",
+                         "says which jobs --prune removes; add --prune"}}},
+      {.name = "logs",
+       .help = "what ranks wrote, of rank 0 by default",
+       .details = "JOB is a job id, the beginning of only one, or 'last'. TIME is as "
+                  "2026-11-21T10:00, local time, or with Z.",
+       .arguments = {Job()},
+       .options = &LogsOptions(),
+       .exclusions = {rank_or_show}},
+      {.name = "attach",
+       .help = "shows a detached job from now on, and ends with its exit code",
+       .details = "Ctrl-C leaves the job running. JOB is a job id, the beginning of only one, or "
+                  "'last'.",
+       .arguments = {Job()},
+       .options = &AttachOptions(),
+       .exclusions = {rank_or_show}},
+      {.name = "stop",
+       .help = "ends a job: SIGTERM, and SIGKILL after its grace; waits until nothing is left",
+       .details = kJobDetails,
+       .arguments = {Job()},
+       .options = &StopOptions()},
+      {.name = "report",
+       .help = "one page about a training run: loss, learning rate, step time by rank, operators, "
+               "communication, memory",
+       .details = "Of a job that runs too. A browser shows the page without network. JOB is a job "
+                  "id, the beginning of only one, or 'last'.",
+       .arguments = {Job()},
+       .options = &ReportOptions()},
+      {.name = "checkpoint ls",
+       .help = "the checkpoints in DIR, the oldest first: step, date, size, ranks, and whether all "
+               "files are there in full",
+       .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
+                      "which folder? Give the one of --checkpoint_dir"}},
+       .options = &CheckpointLsOptions()},
+      {.name = "checkpoint verify",
+       .help = "reads every byte of the checkpoints in DIR, or of one, and names damaged files",
+       .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
+                      "what? Give a checkpoint or a folder of some"}},
+       .options = &OnlyHelp()},
+      {.name = "checkpoint export",
+       .help = "the weights of the checkpoint in FOLDER in Hugging Face's layout, as "
+               "model.safetensors and config.json in OUT",
+       .details = kCheckpointDetails,
+       .arguments = {{"FOLDER", kFolder<&CheckpointCommand::path>,
+                      "which checkpoint? Give its folder"},
+                     {"OUT", kFolder<&CheckpointCommand::out>,
+                      "where to? Give a folder after the checkpoint"}},
+       .options = &CheckpointExportOptions()},
+      {.name = "hostfile write",
+       .help = "asks every node over SSH for its GPUs, or its cores where it has none, and writes "
+               "a line 'NAME slots=N' for each, to stdout or to a file",
+       .options = &HostfileWriteOptions(),
+       .requirements = {{"--force", "--output", "overwrites a file; add --output FILE"}}},
+      {.name = "hostfile check",
+       .help = "reads FILE, asks all its nodes at once, and shows what each has; ends with 69 when "
+               "one cannot be reached, and with 65 when one has fewer GPUs than slots",
+       .arguments = {{"FILE", kFile<&HostfileCommand::file>, "which file? Give its name"}},
+       .options = &HostfileCheckOptions()},
+      {.name = "doctor",
+       .help = "looks at every node that a job with these options would use",
+       .details = kDoctorDetails,
+       .arguments = {{"train", {}, nullptr, {"train"}}},
+       .options = &LaunchOptionTable()},
+      {.name = "completion",
+       .help = "prints what a shell reads to complete command lines, or the man page",
+       .details = kCompletionDetails,
+       .arguments = {{"SHELL", kChoice<&Draft::completion, kCompletions>,
+                      "for which shell? Give bash, zsh or fish"}},
+       .options = &OnlyHelp()},
+  };
+}
 
 }  // namespace
 
 const std::vector<CommandSpec>& Commands() {
-  static const std::vector<CommandSpec> commands = {
-      {"ps",
-       "",
-       "this user's jobs that were started from this machine and run",
-       {},
-       {Option("--all", "", "those that have ended too"), Option("--json", "", "for programs"),
-        Option("--prune", "", "remove the folders of those that have ended"),
-        Option("--older_than", "DAYS", "with --prune: only of those that ended so long ago"),
-        Help()}},
-      {"logs",
-       "JOB",
-       "what ranks wrote, of rank 0 by default",
-       {"last"},
-       {Option("-f,--follow", "", "until the job ends"), Option("--rank", "R", "of this rank"),
-        Option("--tee", "all|0,3", "of these ranks"),
-        Option("--since", "10m|TIME", "from then on, as 2h or 2026-11-21T10:00"), Help()}},
-      {"attach",
-       "JOB",
-       "shows a detached job from now on, and ends with its exit code",
-       {"last"},
-       {Option("--rank", "R", "of this rank"), Option("--tee", "all|none|0,3", "of these ranks"),
-        Help()}},
-      {"stop",
-       "JOB",
-       "ends a job; waits until nothing of it is left",
-       {"last"},
-       {Option("--now", "", "SIGKILL at once, without the job's grace"), Help()}},
-      {"report",
-       "JOB",
-       "one page about a training run: loss, step times, operators, communication, memory",
-       {"last"},
-       {Option("-o,--output", "FILE.html", "there; JOB.html by default"),
-        Option("--force", "", "overwrite the file"), Help()}},
-      {"checkpoint",
-       "ls DIR | verify DIR | export FOLDER OUT",
-       "lists, checks and converts what training has kept",
-       {"ls", "verify", "export"},
-       {Option("--json", "", "ls: for programs"),
-        Option("--dtype", "bf16|fp16|fp32", "export: default: what was saved"), Help()}},
-      {"hostfile",
-       "write | check FILE",
-       "makes a hostfile of what the nodes have, or asks all nodes of one",
-       {"write", "check"},
-       {Option("--hosts", "a,b,c", "write: these nodes"),
-        Option("--slurm", "", "write: those of the allocation that this runs in"),
-        Option("--ssh_config", "", "write: the hosts of ~/.ssh/config that are no patterns"),
-        Option("-o,--output", "FILE", "write: there, in YAML if it ends with .yaml or .yml"),
-        Option("--force", "", "write: overwrite the file"),
-        Option("--skip_failing", "", "write: leave out nodes that cannot be reached"),
-        Option("--json", "", "check: for programs"),
-        Option("--connect_timeout", "S", "seconds to reach all nodes"), Help()}},
-      {"doctor",
-       "[launch options] [train]",
-       "looks at every node that a job with these options would use",
-       {"train"},
-       {}},
-      {"completion",
-       "bash|zsh|fish|man",
-       "prints what a shell reads to complete command lines, or the man page",
-       {"bash", "zsh", "fish", "man"},
-       {Help()}},
-  };
+  static const std::vector<CommandSpec> commands = MakeCommands();
   return commands;
+}
+
+std::string_view FamilyOf(const CommandSpec& command) {
+  const std::string_view name = command.name;
+  return name.substr(0, name.find(' '));
+}
+
+std::string_view ActionOf(const CommandSpec& command) {
+  const std::string_view name = command.name;
+  const size_t blank = name.find(' ');
+  return blank == std::string_view::npos ? "" : name.substr(blank + 1);
+}
+
+std::vector<const CommandSpec*> CommandsOf(std::string_view family) {
+  std::vector<const CommandSpec*> found;
+  for (const CommandSpec& command : Commands()) {
+    if (!family.empty() && FamilyOf(command) == family) found.push_back(&command);
+  }
+  return found;
+}
+
+std::string UsageOf(const CommandSpec& command) {
+  const std::string_view name = command.name;
+  if (name.empty()) return "dslaunch [options] PROGRAM [args...]";
+  const auto shown = [](const ArgumentSpec& argument) {
+    std::string text = argument.name;
+    if (argument.target.choices == nullptr) return text;
+    text.clear();
+    for (const std::string& word : argument.target.choices()) {
+      text += (text.empty() ? "" : "|") + word;
+    }
+    return text;
+  };
+  const bool takes_launch_options = command.options == &LaunchOptionTable();
+  const bool is_task = name == "train" || name == "predict";
+  std::string usage = is_task ? "dslaunch [launch options] " : "dslaunch ";
+  usage += name;
+  if (takes_launch_options) usage += " [launch options]";
+  for (const ArgumentSpec& argument : command.arguments) {
+    usage += argument.missing != nullptr ? " " + shown(argument) : " [" + shown(argument) + "]";
+  }
+  const bool has_own_options = !takes_launch_options && command.options->size() > 1;
+  return usage + (has_own_options ? " [options]" : "");
 }
 
 }  // namespace dslaunch

@@ -3,27 +3,15 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/suggest.h"
+#include "cli/options/command_parser.h"
+#include "cli/options/help_text.h"
 #include "cli/options/man_page.h"
 #include "cli/options/option_table.h"
-#include "cli/options/option_values.h"
 
 namespace dslaunch {
 namespace {
 
 using Paths = Completion::Paths;
-
-constexpr char kHelp[] =
-    R"(dslaunch completion bash|zsh|fish
-    prints what makes TAB complete dslaunch's command lines:
-
-      bash    source <(dslaunch completion bash)         in ~/.bashrc
-      zsh     source <(dslaunch completion zsh)          in ~/.zshrc, after compinit
-      fish    dslaunch completion fish | source          in ~/.config/fish/config.fish
-
-dslaunch completion man
-    prints the man page: dslaunch completion man > dslaunch.1
-)";
 
 // bash cuts words at '=' too, so the value of --name=value is completed alone.
 constexpr char kBash[] = R"sh(# bash completion of dslaunch
@@ -98,7 +86,7 @@ void OfferOptions(const OptionTable& table, const std::string& typed, Completion
     for (const std::string& name : NamesOf(spec)) {
       const std::string spelt = SpeltAs(name, typed);
       if (name.starts_with("--") && spelt.starts_with(typed)) {
-        completion.words.push_back({spelt, spec.help});
+        completion.words.push_back({spelt, DescriptionOf(spec)});
       }
     }
   }
@@ -111,15 +99,19 @@ void OfferWords(const std::vector<std::string>& all, const std::string& typed,
   }
 }
 
+Paths PathsOf(ValueKind kind) {
+  return kind == ValueKind::kFile     ? Paths::kFiles
+         : kind == ValueKind::kFolder ? Paths::kFolders
+                                      : Paths::kNone;
+}
+
 // `before` stands before the value in the same word: "", or "--device=".
 void OfferValues(const OptionSpec& spec, const std::string& before, const std::string& typed,
                  Completion& completion) {
   for (const std::string& choice : ChoicesOf(spec)) {
     if (choice.starts_with(typed)) completion.words.push_back({before + choice, ""});
   }
-  const std::string_view value = spec.value;
-  if (value == "FILE" || value == "PATH" || value == "LIB.so") completion.paths = Paths::kFiles;
-  if (value == "DIR") completion.paths = Paths::kFolders;
+  completion.paths = PathsOf(spec.target.kind);
 }
 
 // bash gives --name=value as three words.
@@ -170,23 +162,62 @@ bool PassOptions(const OptionTable& table, const std::vector<std::string>& words
   return false;
 }
 
-struct Follower {
-  const OptionTable* options;
-  std::vector<std::string> words;
-  Paths paths;
-};
-
-// What may follow a command; nullopt: it is a program.
-std::optional<Follower> WhatFollows(const std::string& command) {
-  if (command == "train") return Follower{&TrainOptionTable(), {}, Paths::kFiles};
-  if (command == "predict") return Follower{&PredictOptionTable(), {}, Paths::kFiles};
-  for (const CommandSpec& spec : Commands()) {
-    if (command != spec.name) continue;
-    const bool takes_files = command == "checkpoint" || command == "hostfile";
-    return Follower{command == "doctor" ? &LaunchOptionTable() : &spec.options, spec.words,
-                    takes_files ? Paths::kFiles : Paths::kNone};
+// A command, or a program.
+void OfferCommands(const std::string& typed, Completion& completion) {
+  std::string_view last;
+  for (const CommandSpec& command : Commands()) {
+    const std::string_view family = FamilyOf(command);
+    if (family.empty() || family == last) continue;
+    last = family;
+    if (!family.starts_with(typed)) continue;
+    std::string help;  // of a family the names of its actions
+    for (const CommandSpec* member : CommandsOf(family)) {
+      help += (help.empty() ? "" : " | ") + std::string(ActionOf(*member));
+    }
+    completion.words.push_back({std::string(family), help.empty() ? command.help : help});
   }
-  return std::nullopt;
+  completion.paths = Paths::kFiles;
+}
+
+void OfferArgument(const ArgumentSpec& argument, const std::string& typed, Completion& completion) {
+  OfferWords(argument.words, typed, completion);
+  if (argument.target.choices != nullptr) {
+    OfferWords(argument.target.choices(), typed, completion);
+  }
+  completion.paths = PathsOf(argument.target.kind);
+}
+
+// What follows the first word of a command, which is words[next - 1].
+Completion CompleteCommand(const std::vector<const CommandSpec*>& family,
+                           const std::vector<std::string>& words, size_t next,
+                           bool split_by_shell) {
+  Completion completion;
+  const CommandSpec* command = family.front();
+  if (!ActionOf(*command).empty()) {
+    const bool is_last = next + 1 == words.size();
+    std::vector<std::string> actions = {"--help"};
+    for (const CommandSpec* member : family) {
+      actions.emplace_back(ActionOf(*member));
+      if (words[next] == actions.back()) command = member;
+    }
+    if (is_last) {
+      if (!words[next].starts_with('-')) actions.erase(actions.begin());
+      OfferWords(actions, words[next], completion);
+    }
+    if (is_last || ActionOf(*command) != words[next]) return completion;
+    ++next;
+  }
+  size_t argument = 0;
+  for (; next < words.size(); ++next) {
+    if (PassOptions(*command->options, words, next, split_by_shell, completion)) {
+      return completion;
+    }
+    if (next + 1 < words.size()) ++argument;
+  }
+  if (argument < command->arguments.size()) {
+    OfferArgument(command->arguments[argument], words.back(), completion);
+  }
+  return completion;
 }
 
 std::string ToText(const Completion& completion) {
@@ -210,48 +241,28 @@ Completion Complete(const std::vector<std::string>& typed_words) {
   size_t next = 0;
   if (PassOptions(LaunchOptionTable(), words, next, split_by_shell, completion)) return completion;
   if (next + 1 >= words.size()) {
-    std::vector<std::pair<std::string, std::string>> commands = {
-        {"train", "the built-in trainer"}, {"predict", "what a trained model says"}};
-    for (const CommandSpec& command : Commands()) commands.emplace_back(command.name, command.help);
-    for (const auto& [name, help] : commands) {
-      if (name.starts_with(last)) completion.words.push_back({name, help});
-    }
+    OfferCommands(last, completion);
+    return completion;
+  }
+  const std::vector<const CommandSpec*> family = CommandsOf(words[next]);
+  if (family.empty()) {
     completion.paths = Paths::kFiles;
     return completion;
   }
-  const std::optional<Follower> follower = WhatFollows(words[next]);
-  if (!follower) {
-    completion.paths = Paths::kFiles;
-    return completion;
-  }
-  for (++next; next < words.size(); ++next) {
-    if (PassOptions(*follower->options, words, next, split_by_shell, completion)) return completion;
-  }
-  OfferWords(follower->words, last, completion);
-  completion.paths = follower->paths;
-  return completion;
+  return CompleteCommand(family, words, next + 1, split_by_shell);
 }
 
 Result<std::string> CompletionText(const std::vector<std::string>& words) {
-  const std::string what = words.size() > 1 ? words[1] : "";
-  if (what == "complete" && words.size() > 2 && words[2] == "--") {
+  if (words.size() > 2 && words[1] == "complete" && words[2] == "--") {
     return ToText(Complete({words.begin() + 3, words.end()}));
   }
-  if (words.size() <= 2) {
-    if (what == "-h" || what == "--help") return std::string(kHelp);
-    if (what == "bash") return std::string(kBash);
-    if (what == "zsh") return std::string(kZsh);
-    if (what == "fish") return std::string(kFish);
-    if (what == "man") return ManPage();
-  }
-  const std::string near = Nearest(what, {"bash", "zsh", "fish", "man"});
-  return Error{ExitCode::kUsage,
-               "completion: " +
-                   (what.empty()       ? "for which shell? Give bash, zsh or fish"
-                    : words.size() > 2 ? "takes one word, not " + Quoted(words[2])
-                    : near.empty()     ? "no " + Quoted(what)
-                                       : "no " + Quoted(what) + ", did you mean " + near + "?") +
-                   "; see dslaunch completion --help"};
+  DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("completion", words));
+  DSL_TRY_ASSIGN(const std::optional<Draft> draft, ParseCommand(*command, words, 1));
+  if (!draft) return CommandHelpText("completion");
+  if (draft->completion == "bash") return std::string(kBash);
+  if (draft->completion == "zsh") return std::string(kZsh);
+  if (draft->completion == "fish") return std::string(kFish);
+  return ManPage();
 }
 
 }  // namespace dslaunch

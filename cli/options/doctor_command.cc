@@ -2,34 +2,18 @@
 
 #include <algorithm>
 
-#include "cli/options/option_values.h"
+#include "base/harmless_text.h"
+#include "cli/options/command_parser.h"
+#include "cli/options/help_text.h"
 
 namespace dslaunch {
 namespace {
-
-constexpr char kHelp[] =
-    R"(dslaunch doctor [launch options] [train]
-    looks at every node that a job with these options would use, all at once, and at this machine
-    without a hostfile. Nothing is started but the agent, and nothing is left on a node but that.
-
-      dslaunch doctor -H hostfile
-      dslaunch doctor -H hostfile --include node1@node2 --num_gpus 4 train
-
-  SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's
-  stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the
-  trainer (must run there with `train`, else it is only missed), clocks, free disk, limits, which
-  folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
-
-  --json    all that was found, for programs
-  Exit code: 0 when all is well (warnings may be), 69 when something fails; each failing line has a
-  way out below it.
-)";
 
 // Stands where a program would.
 constexpr char kNoProgram[] = "true";
 
 Error Usage(const std::string& what) {
-  return {ExitCode::kUsage, "doctor: " + what + "; see dslaunch doctor --help"};
+  return UsageError("doctor: " + what, "dslaunch doctor --help");
 }
 
 Result<LaunchOptions> Parse(std::vector<std::string> words, const Surroundings& surroundings) {
@@ -46,7 +30,7 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
   DoctorCommand command;
   if (std::ranges::any_of(
           words, [](const std::string& word) { return word == "-h" || word == "--help"; })) {
-    command.help = kHelp;
+    command.help = CommandHelpText("doctor");
     return command;
   }
   using Mode = LaunchOptions::Mode;

@@ -9,14 +9,13 @@ namespace {
 
 constexpr size_t kWidth = 89;
 constexpr size_t kTextColumn = 27;
+constexpr size_t kIndent = 4;  // of what a command does
 
 constexpr char kUses[] =
     R"(dslaunch starts one process per slot on one or many nodes, and watches over them.
 
   dslaunch [options] train | predict [RECIPE] [options]   the built-in trainer
   dslaunch [options] PROGRAM [args...]                    any program or script
-  dslaunch ps | logs JOB | attach JOB | stop JOB          jobs started before
-  dslaunch checkpoint | hostfile | doctor | completion    'dslaunch doctor --help'
 )";
 
 constexpr char kEnd[] =
@@ -25,26 +24,32 @@ Options may be spelt with '-' or '_' and must precede PROGRAM: what follows it i
 A program whose name is a command of dslaunch is started as ./train.
 )";
 
-constexpr char kTrainUse[] =
-    R"(dslaunch [launch options] train [RECIPE] [trainer options]
+// `text` in lines of up to kWidth, each after `indent` blanks.
+std::string Wrapped(std::string_view text, size_t indent) {
+  std::string result;
+  while (!text.empty()) {
+    size_t end = text.size();
+    if (indent + end > kWidth) {
+      const size_t blank = text.rfind(' ', kWidth - indent);
+      end = std::min(blank == std::string_view::npos ? text.find(' ') : blank, end);
+    }
+    result += std::string(indent, ' ') + std::string(text.substr(0, end)) + "\n";
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
 
-RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml
-is taken if there is one, else the built-in fashion_mnist.
-)";
-
-constexpr char kPredictUse[] =
-    R"(dslaunch [launch options] predict [RECIPE] [prediction options]
-
-Answers for each sample of the recipe's test data, in its order, as JSON lines; gpt2 goes on
-from a prompt. RECIPE is what the model was trained with. The weights come from the newest
-checkpoint in --checkpoint_dir, or from --init_weights.
-)";
-
-// "-H, --hostfile FILE".
-std::string Heading(const OptionSpec& spec) {
-  std::string heading;
-  for (const std::string& name : NamesOf(spec)) heading += (heading.empty() ? "" : ", ") + name;
-  return IsFlag(spec) ? heading : heading + " " + spec.value;
+// The commands that are no launch, each family once.
+std::string CommandList() {
+  std::string names;
+  std::string_view last;
+  for (const CommandSpec& command : Commands()) {
+    const std::string_view family = FamilyOf(command);
+    if (family.empty() || family == "train" || family == "predict" || family == last) continue;
+    names += (names.empty() ? "" : " | ") + std::string(family);
+    last = family;
+  }
+  return "  dslaunch " + names + "\n";
 }
 
 // The line of an option: its heading, and its text in the second column.
@@ -75,19 +80,35 @@ std::string Groups(const OptionTable& table, bool all) {
       title = Title(spec.group);
       text += std::string("\n") + title + "\n";
     }
-    text += Entry(Heading(spec), spec.refusal != nullptr ? spec.refusal : spec.help);
+    text += Entry(HeadingOf(spec), DescriptionOf(spec));
   }
   return text;
 }
 
 }  // namespace
 
-std::string HelpText() { return kUses + Groups(LaunchOptionTable(), false) + kEnd; }
+std::string HelpText() { return kUses + CommandList() + Groups(LaunchOptionTable(), false) + kEnd; }
 
-std::string HelpAllText() { return kUses + Groups(LaunchOptionTable(), true) + kEnd; }
+std::string HelpAllText() {
+  return kUses + CommandList() + Groups(LaunchOptionTable(), true) + kEnd;
+}
 
-std::string TrainHelpText() { return kTrainUse + Groups(TrainOptionTable(), true); }
-
-std::string PredictHelpText() { return kPredictUse + Groups(PredictOptionTable(), true); }
+std::string CommandHelpText(std::string_view family) {
+  std::string text;
+  for (const CommandSpec* command : CommandsOf(family)) {
+    text += (text.empty() ? "" : "\n") + UsageOf(*command) + "\n";
+    text += Wrapped(std::string(command->help) + ".", kIndent);
+    std::string_view details = command->details;
+    while (!details.empty()) {
+      const size_t end = std::min(details.find('\n'), details.size());
+      const std::string_view line = details.substr(0, end);
+      text += line.starts_with(' ') ? std::string(kIndent, ' ') + std::string(line) + "\n"
+                                    : Wrapped(line, kIndent);
+      details.remove_prefix(std::min(end + 1, details.size()));
+    }
+    if (command->options != &LaunchOptionTable()) text += Groups(*command->options, true);
+  }
+  return text;
+}
 
 }  // namespace dslaunch

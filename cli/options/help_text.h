@@ -1,13 +1,15 @@
-// The help of dslaunch, train and predict, made from the option table. Pure.
+// The help of dslaunch and of its commands, made from the table of options. Pure.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace dslaunch {
 
 std::string HelpText();     // the options that are needed most
 std::string HelpAllText();  // all of them, and the names of what is refused
-std::string TrainHelpText();
-std::string PredictHelpText();
+
+// Of a command, or of all that share their first word: "train", "logs", "hostfile".
+std::string CommandHelpText(std::string_view family);
 
 }  // namespace dslaunch

@@ -2,9 +2,7 @@
 #include <utility>
 
 #include "base/harmless_text.h"
-#include "cli/options/option_draft.h"
-#include "cli/options/option_table.h"
-#include "cli/options/option_values.h"
+#include "cli/options/option_readers.h"
 #include "hostfiles/hostfile.h"
 
 namespace dslaunch {
@@ -13,50 +11,32 @@ namespace {
 using Group = OptionGroup;
 constexpr double kDayS = 86'400;
 
-template <class T>
-T& Field(Draft& draft, T LaunchOptions::*member) {
-  return draft.options.*member;
-}
-template <class T>
-T& Field(Draft& draft, T Draft::*member) {
-  return draft.*member;
-}
-
-// Readers for what many options have in common.
-
-template <auto member>
-void Set(const Given&, Draft& draft) {
-  Field(draft, member) = true;
-}
-
-template <auto member>
-void Text(const Given& given, Draft& draft) {
-  if (given.text.empty()) {
-    throw CLI::ValidationError(given.name + " needs a value that is not empty");
-  }
-  Field(draft, member) = given.text;
-}
-
-template <auto member, int min, int max>
-void Whole(const Given& given, Draft& draft) {
-  Field(draft, member) = ReadWhole<int>(given.name, given.text, min, max);
-}
-
-// Seconds from `min_ms` to `max_s`.
-template <auto member, int min_ms, int max_s = 86'400>
-void Seconds(const Given& given, Draft& draft) {
-  Field(draft, member) = ReadSecondsAsMs(given.name, given.text, min_ms / 1000.0, max_s);
-}
-
-void Nothing(const Given&, Draft&) {}
+constexpr Named<Launcher> kLaunchers[] = {{"local", Launcher::kLocal}, {"ssh", Launcher::kSsh}};
+constexpr Named<DeviceChoice> kDevices[] = {
+    {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}};
+constexpr Named<NumaBinding> kNumaBindings[] = {{"node", NumaBinding::kNode},
+                                                {"socket", NumaBinding::kSocket},
+                                                {"exclusive", NumaBinding::kExclusive},
+                                                {"core-complex", NumaBinding::kCoreComplex}};
+constexpr Named<LogLevel> kLogLevels[] = {{"debug", LogLevel::kDebug},
+                                          {"info", LogLevel::kInfo},
+                                          {"warning", LogLevel::kWarning},
+                                          {"error", LogLevel::kError},
+                                          {"critical", LogLevel::kError}};
+constexpr Named<OnJoin> kOnJoin[] = {{"next", OnJoin::kNextRestart}, {"now", OnJoin::kNow}};
+constexpr Named<OnHang> kOnHang[] = {
+    {"report", OnHang::kReport}, {"kill", OnHang::kKill}, {"restart", OnHang::kRestart}};
+constexpr Named<bool> kRdzvBackends[] = {{"static", false}, {"c10d", true}};
+constexpr Named<const char*> kStartMethods[] = {
+    {"spawn", "spawn"}, {"fork", "fork"}, {"forkserver", "forkserver"}};
 
 // Readers of single options.
 
 void NprocPerNode(const Given& given, Draft& draft) {
   if (given.text == "xpu") {
-    throw CLI::ValidationError(given.name +
-                               " xpu is not supported: dslaunch knows no XPUs; give "
-                               "the number of processes");
+    throw ValidationError(given.name +
+                          " xpu is not supported: dslaunch knows no XPUs; give "
+                          "the number of processes");
   }
   if (!given.text.empty() && given.text[0] >= 'a' && given.text[0] <= 'z') {
     draft.options.slots_from = ReadChoice<SlotsFrom>(
@@ -68,43 +48,44 @@ void NprocPerNode(const Given& given, Draft& draft) {
 }
 
 void ReadLauncher(const Given& given, Draft& draft) {
-  const std::string name = CLI::detail::to_lower(given.text);
+  const std::string name = LowerCase(given.text);
   for (const char* other : {"pdsh", "openmpi", "mpich", "impi", "mvapich", "slurm"}) {
     if (name != other) continue;
-    throw CLI::ValidationError(given.name + " " + other +
-                               " is not supported: dslaunch reaches all nodes itself over SSH "
-                               "(--launcher ssh)" +
-                               (name == "slurm"
-                                    ? "; or run this command on each node with --no_ssh under srun"
-                                    : "; leave it out"));
+    throw ValidationError(given.name + " " + other +
+                          " is not supported: dslaunch reaches all nodes itself over SSH "
+                          "(--launcher ssh)" +
+                          (name == "slurm"
+                               ? "; or run this command on each node with --no_ssh under srun"
+                               : "; leave it out"));
   }
-  draft.options.launcher = ReadChoice<Launcher>(
-      given.name, given.text, {{"local", Launcher::kLocal}, {"ssh", Launcher::kSsh}});
+  ReadChoiceInto<&LaunchOptions::launcher, kLaunchers>(given, draft);
 }
 
 void ReadRdzvBackend(const Given& given, Draft& draft) {
   if (given.text.starts_with("etcd")) {
-    throw CLI::ValidationError(given.name + " " + Excerpt(given.text) +
-                               " is not supported: nodes meet at one of them, no etcd is needed; "
-                               "leave it out or give c10d");
+    throw ValidationError(given.name + " " + Excerpt(given.text) +
+                          " is not supported: nodes meet at one of them, no etcd is needed; "
+                          "leave it out or give c10d");
   }
-  draft.rdzv_c10d = ReadChoice<bool>(given.name, given.text, {{"static", false}, {"c10d", true}});
+  ReadChoiceInto<&Draft::rdzv_c10d, kRdzvBackends>(given, draft);
 }
 
-// Of ours and of torchrun's meaning; what says nothing in torchrun ("0") is rank 0 here.
-void ReadTees(const Given& given, Draft& draft) {
-  const bool from_torchrun = given.name == "PET_TEE";
-  if (from_torchrun || given.text.find(':') != std::string::npos) {
-    draft.tee_streams = ReadStreams(given.name, given.text);
-    return;
-  }
-  draft.options.tee = ReadTee(given.text, given.name);
+void ReadShownRanks(const Given& given, Draft& draft) {
+  draft.options.tee = ReadRankChoice(given.name, given.text);
   draft.ranks_shown_given = true;
-  if (given.text == "1" || given.text == "2" || given.text == "3") {
-    draft.options.notices.push_back(given.name + " " + given.text + " shows rank " + given.text +
-                                    "; torchrun's --tee " + given.text + " is -t " + given.text +
-                                    " here");
+}
+
+// As torchrun: streams, not ranks. A choice of ranks is refused with the option that makes it.
+void ReadTeeStreams(const Given& given, Draft& draft) {
+  const bool is_list =
+      given.text.size() > 1 && given.text.find_first_not_of("0123456789,") == std::string::npos;
+  if (given.text == "all" || given.text == "none" || is_list) {
+    throw ValidationError(given.name + " " + Excerpt(given.text) +
+                          " is not supported: as torchrun's, it names streams of local ranks, "
+                          "such as 3 or 0:3,1:1; choose the ranks that are shown with --show " +
+                          Excerpt(given.text));
   }
+  draft.tee_streams = ReadStreams(given.name, given.text);
 }
 
 void ReadMonitorInterval(const Given& given, Draft&) {
@@ -113,18 +94,9 @@ void ReadMonitorInterval(const Given& given, Draft&) {
 
 void ReadEventLogHandler(const Given& given, Draft&) {
   if (given.text == "null") return;
-  throw CLI::ValidationError(given.name + " " + Quoted(given.text) +
-                             " is not supported: handlers are Python's; events.jsonl beside the "
-                             "logs has every event, leave it out");
-}
-
-void ReadLogLevel(const Given& given, Draft& draft) {
-  draft.options.log_level = ReadChoice<LogLevel>(given.name, given.text,
-                                                 {{"debug", LogLevel::kDebug},
-                                                  {"info", LogLevel::kInfo},
-                                                  {"warning", LogLevel::kWarning},
-                                                  {"error", LogLevel::kError},
-                                                  {"critical", LogLevel::kError}});
+  throw ValidationError(given.name + " " + Quoted(given.text) +
+                        " is not supported: handlers are Python's; events.jsonl beside the "
+                        "logs has every event, leave it out");
 }
 
 OptionTable MakeTable() {
@@ -133,14 +105,14 @@ OptionTable MakeTable() {
        .value = "FILE",
        .group = Group::kWhere,
        .help = "lines 'NAME slots=N'; default /job/hostfile, else this machine",
-       .read = Text<&LaunchOptions::hostfile>,
+       .target = kFile<&LaunchOptions::hostfile>,
        .deepspeed = true,
        .common = true},
       {.names = "-i,--include",
        .value = "NODES",
        .group = Group::kWhere,
        .help = "only these nodes or devices of the hostfile, as w0@w1:0,2",
-       .read = Text<&LaunchOptions::include>,
+       .target = kText<&LaunchOptions::include>,
        .deepspeed = true,
        .common = true,
        .may_be_empty = true},
@@ -148,7 +120,7 @@ OptionTable MakeTable() {
        .value = "NODES",
        .group = Group::kWhere,
        .help = "all but these",
-       .read = Text<&LaunchOptions::exclude>,
+       .target = kText<&LaunchOptions::exclude>,
        .deepspeed = true,
        .common = true,
        .may_be_empty = true},
@@ -156,15 +128,15 @@ OptionTable MakeTable() {
        .value = "N",
        .group = Group::kWhere,
        .help = "use the first N nodes of the hostfile",
-       .read = Whole<&Draft::num_nodes, 1, kMaxNodes>,
+       .target = kWhole<&Draft::num_nodes, 1, kMaxNodes>,
        .deepspeed = true,
        .common = true},
       {.names = "--nnodes",
        .value = "N|MIN:MAX",
        .group = Group::kWhere,
        .help = "the same; MIN:MAX goes on with fewer nodes when some are lost",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.nnodes = ReadNodes(given.name, given.text); },
+       .target = [](const Given& given,
+                    Draft& draft) { draft.nnodes = ReadNodes(given.name, given.text); },
        .torchrun = true,
        .pet = true,
        .common = true},
@@ -172,58 +144,51 @@ OptionTable MakeTable() {
        .value = "N",
        .group = Group::kWhere,
        .help = "the same range as DeepSpeed spells it: MIN",
-       .read = Whole<&Draft::min_elastic, 1, kMaxNodes>,
+       .target = kWhole<&Draft::min_elastic, 1, kMaxNodes>,
        .deepspeed = true},
       {.names = "--max_elastic_nodes",
        .value = "N",
        .group = Group::kWhere,
        .help = "and MAX",
-       .read = Whole<&Draft::max_elastic, 1, kMaxNodes>,
+       .target = kWhole<&Draft::max_elastic, 1, kMaxNodes>,
        .deepspeed = true},
       {.names = "--elastic_training",
        .group = Group::kWhere,
        .help = "a range from 1 node to all, where none is given",
-       .read = Set<&Draft::elastic_training>,
+       .target = kFlag<&Draft::elastic_training>,
        .deepspeed = true},
       {.names = "--num_gpus,--num_accelerators",
        .value = "N",
        .group = Group::kWhere,
        .help = "ranks on each node; default: all its slots",
-       .read = Whole<&LaunchOptions::num_gpus, 1, kMaxSlots>,
+       .target = kWhole<&LaunchOptions::num_gpus, 1, kMaxSlots>,
        .deepspeed = true,
        .common = true},
       {.names = "--nproc_per_node",
        .value = "N|auto|cpu|gpu",
        .group = Group::kWhere,
        .help = "the same; or count GPUs or CPUs there",
-       .read = NprocPerNode,
+       .target = NprocPerNode,
        .torchrun = true,
        .pet = true,
        .common = true},
       {.names = "--launcher",
-       .value = "local|ssh",
        .group = Group::kWhere,
        .help = "default: ssh with a hostfile, else local: all on this machine",
-       .read = ReadLauncher,
+       .target = {ReadLauncher, ValueKind::kChoice, WordsOf<kLaunchers>},
        .deepspeed = true,
        .common = true},
       {.names = "--device",
-       .value = "auto|cuda|cpu",
        .group = Group::kWhere,
-       .help = "default auto: CUDA if every rank can have a GPU",
-       .read =
-           [](const Given& given, Draft& draft) {
-             draft.options.device = ReadChoice<DeviceChoice>(given.name, given.text,
-                                                             {{"auto", DeviceChoice::kAuto},
-                                                              {"cuda", DeviceChoice::kCuda},
-                                                              {"cpu", DeviceChoice::kCpu}});
-           },
+       .help = "auto: CUDA if every rank can have a GPU",
+       .target = kChoice<&LaunchOptions::device, kDevices>,
+       .default_value = "auto",
        .common = true},
       {.names = "--master_addr",
        .value = "HOST",
        .group = Group::kWhere,
        .help = "MASTER_ADDR of the ranks; default: rank 0's node, as the others reach it",
-       .read = Text<&LaunchOptions::master_addr>,
+       .target = kText<&LaunchOptions::master_addr>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
@@ -232,7 +197,7 @@ OptionTable MakeTable() {
        .value = "PORT",
        .group = Group::kWhere,
        .help = "MASTER_PORT of the ranks; default: any free port",
-       .read = Whole<&LaunchOptions::master_port, 0, 65'535>,
+       .target = kWhole<&LaunchOptions::master_port, 0, 65'535>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true},
@@ -240,28 +205,29 @@ OptionTable MakeTable() {
        .value = "NAME",
        .group = Group::kWhere,
        .help = "of every node, for all that they say to each other; default: by the routes",
-       .read = Text<&LaunchOptions::network_interface>},
+       .target = kText<&LaunchOptions::network_interface>},
       {.names = "--rdzv_port",
        .value = "PORT",
        .group = Group::kWhere,
        .help = "where the agents meet on the first node; default: any free port",
-       .read = Whole<&LaunchOptions::rdzv_port, 0, 65'535>},
+       .target = kWhole<&LaunchOptions::rdzv_port, 0, 65'535>},
       {.names = "--dry_run",
        .group = Group::kWhere,
        .help = "say all that would be done, and do nothing; also with --json",
-       .read = Set<&LaunchOptions::dry_run>,
+       .target = kFlag<&LaunchOptions::dry_run>,
        .common = true},
       {.names = "--run_file",
        .value = "FILE",
        .group = Group::kWhere,
        .help = "YAML with these options and a recipe; default ./dslaunch.yaml",
-       .read = Text<&Draft::run_file>,
-       .common = true},
+       .target = kFile<&Draft::run_file>,
+       .common = true,
+       .line_only = true},
 
       {.names = "-m,--module",
        .group = Group::kProgram,
        .help = "PROGRAM is a Python module",
-       .read = Set<&Draft::module>,
+       .target = kFlag<&Draft::module>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
@@ -269,21 +235,21 @@ OptionTable MakeTable() {
       {.names = "--no_python",
        .group = Group::kProgram,
        .help = "start PROGRAM as it is, though its name ends in .py",
-       .read = Set<&Draft::no_python>,
+       .target = kFlag<&Draft::no_python>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true},
       {.names = "--run_path",
        .group = Group::kProgram,
        .help = "run the script by Python's runpy",
-       .read = Set<&Draft::run_path>,
+       .target = kFlag<&Draft::run_path>,
        .torchrun = true,
        .pet = true},
       {.names = "--env",
        .value = "NAME=VALUE",
        .group = Group::kProgram,
        .help = "for the ranks, byte for byte; may be repeated",
-       .read =
+       .target =
            [](const Given& given, Draft& draft) {
              draft.options.env.push_back(ReadVariable(given.name, given.text));
            },
@@ -293,85 +259,76 @@ OptionTable MakeTable() {
        .value = "FILE",
        .group = Group::kProgram,
        .help = "on the nodes, sourced before PROGRAM",
-       .read = Text<&LaunchOptions::venv_script>,
+       .target = kFile<&LaunchOptions::venv_script>,
        .deepspeed = true},
       {.names = "--no_local_rank",
        .group = Group::kProgram,
        .help = "give the script no --local_rank=N",
-       .read = Set<&LaunchOptions::no_local_rank>,
+       .target = kFlag<&LaunchOptions::no_local_rank>,
        .deepspeed = true},
       {.names = "--virtual_local_rank",
        .group = Group::kProgram,
        .help = "each rank sees one device, and LOCAL_RANK 0",
-       .read = Set<&LaunchOptions::virtual_local_rank>,
+       .target = kFlag<&LaunchOptions::virtual_local_rank>,
        .torchrun = true,
        .pet = true},
       {.names = "--role",
        .value = "NAME",
        .group = Group::kProgram,
-       .help = "ROLE_NAME of the ranks; default 'default'",
-       .read = Text<&LaunchOptions::role>,
+       .help = "ROLE_NAME of the ranks",
+       .target = kText<&LaunchOptions::role>,
+       .default_value = "default",
        .torchrun = true,
        .pet = true},
       {.names = "--bind_cores_to_rank",
        .group = Group::kProgram,
        .help = "share the node's cores out among its ranks",
-       .read = Set<&LaunchOptions::bind_cores_to_rank>,
+       .target = kFlag<&LaunchOptions::bind_cores_to_rank>,
        .deepspeed = true,
        .common = true},
       {.names = "--bind_core_list",
        .value = "LIST",
        .group = Group::kProgram,
        .help = "with it: only these cores, as 0,4-7",
-       .read =
+       .target =
            [](const Given& given, Draft& draft) {
              draft.options.bind_core_list = ReadCoreList(given.name, given.text);
            },
        .deepspeed = true},
       {.names = "--numa_binding",
-       .value = "node|socket|exclusive|core-complex",
        .group = Group::kProgram,
        .help = "bind each rank to CPUs near its GPU",
-       .read =
-           [](const Given& given, Draft& draft) {
-             draft.options.numa_binding =
-                 ReadChoice<NumaBinding>(given.name, given.text,
-                                         {{"node", NumaBinding::kNode},
-                                          {"socket", NumaBinding::kSocket},
-                                          {"exclusive", NumaBinding::kExclusive},
-                                          {"core-complex", NumaBinding::kCoreComplex}});
-           },
+       .target = kChoice<&LaunchOptions::numa_binding, kNumaBindings>,
        .torchrun = true},
 
-      {.names = "--tee",
+      {.names = "--show",
        .value = "all|none|0,3",
        .group = Group::kOutput,
-       .help = "ranks whose output is shown; default 0; all is in log files",
-       .read = ReadTees,
-       .torchrun = true,
-       .pet = true,
+       .help = "ranks whose output is shown; log files have the output of all",
+       .target = ReadShownRanks,
+       .default_value = "0",
        .common = true},
-      {.names = "-t",
+      {.names = "-t,--tee",
        .value = "STREAMS",
        .group = Group::kOutput,
-       .help = "torchrun's --tee: 0 to 3, or 0:3,1:1; shows all ranks",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.tee_streams = ReadStreams(given.name, given.text); },
-       .torchrun = true},
+       .help = "as torchrun's: streams that go to log files and to the terminal, of all ranks: 1 "
+               "stdout, 2 stderr, 3 both; or 0:3,1:1 for local ranks 0 and 1",
+       .target = ReadTeeStreams,
+       .torchrun = true,
+       .pet = true},
       {.names = "-r,--redirects",
        .value = "STREAMS",
        .group = Group::kOutput,
-       .help = "not shown, in the log files only: 1 stdout, 2 stderr, 3 both; or 0:3,1:1 for local "
-               "ranks 0 and 1",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.redirects = ReadStreams(given.name, given.text); },
+       .help = "as torchrun's: streams that go to log files only; the values are those of --tee",
+       .target = [](const Given& given,
+                    Draft& draft) { draft.redirects = ReadStreams(given.name, given.text); },
        .torchrun = true,
        .pet = true},
       {.names = "--local_ranks_filter",
        .value = "0,1",
        .group = Group::kOutput,
        .help = "show these local ranks of each node only",
-       .read =
+       .target =
            [](const Given& given, Draft& draft) {
              draft.options.local_ranks_shown = ReadRanks(given.name, given.text);
            },
@@ -383,8 +340,8 @@ OptionTable MakeTable() {
        .group = Group::kOutput,
        .help = "copy shown lines of stdout that have one of these texts (between commas) to "
                "filtered_stdout.log",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.options.stdout_filters = ReadFilters(given.text); },
+       .target = [](const Given& given,
+                    Draft& draft) { draft.options.stdout_filters = ReadFilters(given.text); },
        .torchrun = true,
        .pet = true,
        .may_be_empty = true},
@@ -392,38 +349,38 @@ OptionTable MakeTable() {
        .value = "TEXTS",
        .group = Group::kOutput,
        .help = "the same of stderr, to filtered_stderr.log",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.options.stderr_filters = ReadFilters(given.text); },
+       .target = [](const Given& given,
+                    Draft& draft) { draft.options.stderr_filters = ReadFilters(given.text); },
        .torchrun = true,
        .pet = true,
        .may_be_empty = true},
       {.names = "-q,--quiet",
        .group = Group::kOutput,
        .help = "dslaunch itself says only what went wrong",
-       .read = Set<&Draft::quiet>,
+       .target = kFlag<&Draft::quiet>,
        .deepspeed = true,
        .common = true},
       {.names = "--log_level",
-       .value = "debug|info|warning|error|critical",
        .group = Group::kOutput,
-       .help = "how much it says; default info",
-       .read = ReadLogLevel,
+       .help = "how much it says",
+       .target = kChoice<&LaunchOptions::log_level, kLogLevels>,
+       .default_value = "info",
        .deepspeed = true},
       {.names = "--detach",
        .group = Group::kOutput,
        .help = "print the job's id once all ranks are started, and leave it",
-       .read = Set<&LaunchOptions::detach>,
+       .target = kFlag<&LaunchOptions::detach>,
        .common = true},
       {.names = "--json",
        .group = Group::kOutput,
        .help = "how the job ended, as one JSON object on stdout's last line",
-       .read = Set<&LaunchOptions::json>,
+       .target = kFlag<&LaunchOptions::json>,
        .common = true},
       {.names = "--log_dir",
        .value = "DIR",
        .group = Group::kOutput,
        .help = "on each node; default: the user's state folder",
-       .read = Text<&LaunchOptions::log_dir>,
+       .target = kFolder<&LaunchOptions::log_dir>,
        .torchrun = true,
        .pet = true,
        .common = true},
@@ -431,138 +388,137 @@ OptionTable MakeTable() {
        .value = "DIR",
        .group = Group::kOutput,
        .help = "the same",
-       .read =
-           [](const Given& given, Draft& draft) {
-             if (given.text != "None") Text<&LaunchOptions::log_dir>(given, draft);
-           },
+       .target = {[](const Given& given, Draft& draft) {
+                    if (given.text != "None") ReadText<&LaunchOptions::log_dir>(given, draft);
+                  },
+                  ValueKind::kFolder},
        .deepspeed = true},
       {.names = "--log_max_mb",
        .value = "N",
        .group = Group::kOutput,
        .help = "of each log file: beyond it the oldest part is dropped",
-       .read = Whole<&LaunchOptions::log_max_mb, 0, 1'000'000'000>},
+       .target = kWhole<&LaunchOptions::log_max_mb, 0, 1'000'000'000>},
       {.names = "--save_pid",
        .group = Group::kOutput,
        .help = "write the process ids to /tmp/PID.deepspeed, as deepspeed does",
-       .read = Set<&LaunchOptions::save_pid>,
+       .target = kFlag<&LaunchOptions::save_pid>,
        .deepspeed = true},
 
       {.names = "--max_restarts",
        .value = "N",
        .group = Group::kFailure,
        .help = "restarts of the ranks; default 0; 3 with spares or a range",
-       .read = Whole<&LaunchOptions::max_restarts, 0, 1'000'000>,
+       .target = kWhole<&LaunchOptions::max_restarts, 0, 1'000'000>,
        .torchrun = true,
        .pet = true,
        .common = true},
       {.names = "--restart_delay_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "before the first restart; doubles up to 30; default 1",
-       .read = Seconds<&LaunchOptions::restart_delay_ms, 0, kMaxRestartDelayMs / 1000>},
+       .help = "before the first restart; doubles up to 30",
+       .target = kSeconds<&LaunchOptions::restart_delay_ms, 0, kMaxRestartDelayMs / 1000>,
+       .default_value = "1"},
       {.names = "--on_join",
-       .value = "next|now",
        .group = Group::kFailure,
-       .help = "a node that comes later, or comes back, gets ranks at the next restart (default), "
-               "or the ranks are restarted for it",
-       .read =
-           [](const Given& given, Draft& draft) {
-             draft.options.on_join = ReadChoice<OnJoin>(
-                 given.name, given.text, {{"next", OnJoin::kNextRestart}, {"now", OnJoin::kNow}});
-           }},
+       .help = "a node that comes later, or comes back, gets ranks at the next restart, or the "
+               "ranks are "
+               "restarted for it at once",
+       .target = kChoice<&LaunchOptions::on_join, kOnJoin>,
+       .default_value = "next"},
       {.names = "--on_hang",
-       .value = "report|kill|restart",
        .group = Group::kFailure,
-       .help = "when a rank's steps stop; default report",
-       .read =
-           [](const Given& given, Draft& draft) {
-             draft.options.on_hang = ReadChoice<OnHang>(given.name, given.text,
-                                                        {{"report", OnHang::kReport},
-                                                         {"kill", OnHang::kKill},
-                                                         {"restart", OnHang::kRestart}});
-           },
+       .help = "when a rank's steps stop",
+       .target = kChoice<&LaunchOptions::on_hang, kOnHang>,
+       .default_value = "report",
        .common = true},
       {.names = "--hang_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "without a step, and 5 times the usual, is a hang; 0: never; default 60",
-       .read = Seconds<&LaunchOptions::hang_ms, 0>},
+       .help = "without a step, and 5 times the usual, is a hang; 0: never",
+       .target = kSeconds<&LaunchOptions::hang_ms, 0>,
+       .default_value = "60"},
       {.names = "--heartbeat_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "how often nodes are heard; default 1",
-       .read = Seconds<&LaunchOptions::heartbeat_ms, 100>},
+       .help = "how often nodes are heard",
+       .target = kSeconds<&LaunchOptions::heartbeat_ms, 100>,
+       .default_value = "1"},
       {.names = "--suspect_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "how much silence of a node is said; default 3",
-       .read = Seconds<&LaunchOptions::suspect_ms, 100>},
+       .help = "how much silence of a node is said",
+       .target = kSeconds<&LaunchOptions::suspect_ms, 100>,
+       .default_value = "3"},
       {.names = "--dead_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "after how much silence a node is lost; default 6",
-       .read = Seconds<&LaunchOptions::dead_ms, 100>},
+       .help = "after how much silence a node is lost",
+       .target = kSeconds<&LaunchOptions::dead_ms, 100>,
+       .default_value = "6"},
       {.names = "--lease_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "silence of this machine that ends the job; default 60",
-       .read = Seconds<&LaunchOptions::lease_ms, 1000>},
+       .help = "silence of this machine that ends the job",
+       .target = kSeconds<&LaunchOptions::lease_ms, 1000>,
+       .default_value = "60"},
       {.names = "--grace",
        .value = "S",
        .group = Group::kFailure,
-       .help = "seconds between SIGTERM and SIGKILL; default 10",
-       .read = Seconds<&LaunchOptions::grace_ms, 0>,
+       .help = "seconds between SIGTERM and SIGKILL",
+       .target = kSeconds<&LaunchOptions::grace_ms, 0>,
+       .default_value = "10",
        .common = true},
 
       {.names = "--ssh_port",
        .value = "PORT",
        .group = Group::kSsh,
        .help = "where the hostfile gives none; default: ssh_config's, or 22",
-       .read = Whole<&LaunchOptions::ssh_port, 1, 65'535>,
+       .target = kWhole<&LaunchOptions::ssh_port, 1, 65'535>,
        .deepspeed = true,
        .common = true},
       {.names = "--ssh_command",
        .value = "'ssh ...'",
        .group = Group::kSsh,
        .help = "the system's ssh in place of ours, for GSSAPI, hardware keys or ControlMaster",
-       .read =
+       .target =
            [](const Given& given, Draft& draft) {
              draft.options.ssh_command = ReadWords(given.name, given.text);
              if (!draft.options.ssh_command.empty()) return;
-             throw CLI::ValidationError(given.name + " needs a value that is not empty");
+             throw ValidationError(given.name + " needs a value that is not empty");
            },
        .common = true},
       {.names = "--launcher_args",
        .value = "'...'",
        .group = Group::kSsh,
        .help = "options for the system's ssh, which is then used",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.launcher_args = ReadWords(given.name, given.text); },
+       .target = [](const Given& given,
+                    Draft& draft) { draft.launcher_args = ReadWords(given.name, given.text); },
        .deepspeed = true,
        .may_be_empty = true},
       {.names = "--connect_timeout",
        .value = "S",
        .group = Group::kSsh,
-       .help = "seconds to reach all nodes; default 20",
-       .read = Seconds<&LaunchOptions::connect_timeout_ms, 100>,
+       .help = "seconds to reach all nodes",
+       .target = kSeconds<&LaunchOptions::connect_timeout_ms, 100>,
+       .default_value = "20",
        .common = true},
       {.names = "--force_multi",
        .group = Group::kSsh,
        .help = "use SSH though the only node is this machine",
-       .read = Set<&LaunchOptions::force_multi>,
+       .target = kFlag<&LaunchOptions::force_multi>,
        .deepspeed = true},
 
       {.names = "--no_ssh",
        .group = Group::kPerNode,
        .help = "this command is one node of the job",
-       .read = Set<&Draft::no_ssh>,
+       .target = kFlag<&Draft::no_ssh>,
        .deepspeed = true,
        .common = true},
       {.names = "--node_rank",
        .value = "N",
        .group = Group::kPerNode,
        .help = "which node this is; default: as they come; 0 shows the job",
-       .read = Whole<&Draft::node_rank, 0, kMaxNodes - 1>,
+       .target = kWhole<&Draft::node_rank, 0, kMaxNodes - 1>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
@@ -571,8 +527,8 @@ OptionTable MakeTable() {
        .value = "HOST[:PORT]",
        .group = Group::kPerNode,
        .help = "node 0, where all meet; default --master_addr, port 29500",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.rdzv_endpoint = ReadEndpoint(given.name, given.text); },
+       .target = [](const Given& given,
+                    Draft& draft) { draft.rdzv_endpoint = ReadEndpoint(given.name, given.text); },
        .torchrun = true,
        .pet = true,
        .common = true,
@@ -581,19 +537,19 @@ OptionTable MakeTable() {
        .value = "ID",
        .group = Group::kPerNode,
        .help = "keeps two jobs apart that meet at one place",
-       .read = Text<&Draft::rdzv_id>,
+       .target = kText<&Draft::rdzv_id>,
+       .default_value = "none",
        .torchrun = true,
        .pet = true},
       {.names = "--rdzv_token_file",
        .value = "FILE",
        .group = Group::kPerNode,
        .help = "a secret that all nodes have: only they meet, and by TLS",
-       .read = Text<&Draft::rdzv_token_file>},
+       .target = kFile<&Draft::rdzv_token_file>},
       {.names = "--rdzv_backend",
-       .value = "static|c10d",
        .group = Group::kPerNode,
        .help = "either: nodes meet at node 0",
-       .read = ReadRdzvBackend,
+       .target = {ReadRdzvBackend, ValueKind::kChoice, WordsOf<kRdzvBackends>},
        .torchrun = true,
        .pet = true},
       {.names = "--rdzv_conf",
@@ -601,8 +557,8 @@ OptionTable MakeTable() {
        .group = Group::kPerNode,
        .help = "join_timeout, last_call_timeout, is_host, keep_alive_interval, "
                "keep_alive_max_attempt",
-       .read = [](const Given& given,
-                  Draft& draft) { draft.rdzv_conf = ReadRdzvConf(given.name, given.text); },
+       .target = [](const Given& given,
+                    Draft& draft) { draft.rdzv_conf = ReadRdzvConf(given.name, given.text); },
        .torchrun = true,
        .pet = true,
        .may_be_empty = true},
@@ -610,13 +566,13 @@ OptionTable MakeTable() {
        .value = "HOST",
        .group = Group::kPerNode,
        .help = "of this machine, for the other nodes",
-       .read = Text<&LaunchOptions::local_addr>,
+       .target = kText<&LaunchOptions::local_addr>,
        .torchrun = true,
        .pet = true},
       {.names = "--standalone",
        .group = Group::kPerNode,
        .help = "a job of this machine alone",
-       .read = Set<&Draft::standalone>,
+       .target = kFlag<&Draft::standalone>,
        .torchrun = true,
        .pet = true,
        .common = true},
@@ -624,48 +580,45 @@ OptionTable MakeTable() {
       {.names = "-h,--help",
        .group = Group::kOther,
        .help = "this text; also after 'train' and other commands",
-       .read = Nothing,
-       .common = true},
+       .target = kIgnoredFlag,
+       .common = true,
+       .line_only = true},
       {.names = "--help_all",
        .group = Group::kOther,
        .help = "every option, with all of deepspeed's and torchrun's",
-       .read = Nothing,
-       .common = true},
+       .target = kIgnoredFlag,
+       .common = true,
+       .line_only = true},
       {.names = "--version",
        .group = Group::kOther,
        .help = "the version",
-       .read = Nothing,
-       .common = true},
+       .target = kIgnoredFlag,
+       .common = true,
+       .line_only = true},
 
       {.names = "--no_ssh_check",
        .group = Group::kAccepted,
        .help = "connecting is the check, and all nodes are reached at once",
-       .read = Nothing,
+       .target = kIgnoredFlag,
        .deepspeed = true},
       {.names = "--monitor_interval",
        .value = "S",
        .group = Group::kAccepted,
        .help = "a rank's end is known at once",
-       .read = ReadMonitorInterval,
+       .target = {ReadMonitorInterval, ValueKind::kSeconds},
        .torchrun = true,
        .pet = true},
       {.names = "--start_method",
-       .value = "spawn|fork|forkserver",
        .group = Group::kAccepted,
        .help = "programs are started anew, with --run_path too",
-       .read =
-           [](const Given& given, Draft& draft) {
-             draft.start_method = ReadChoice<const char*>(
-                 given.name, given.text,
-                 {{"spawn", "spawn"}, {"fork", "fork"}, {"forkserver", "forkserver"}});
-           },
+       .target = kChoice<&Draft::start_method, kStartMethods>,
        .torchrun = true,
        .pet = true},
       {.names = "--event_log_handler",
        .value = "null",
        .group = Group::kAccepted,
        .help = "events.jsonl beside the logs has every event",
-       .read = ReadEventLogHandler,
+       .target = ReadEventLogHandler,
        .torchrun = true,
        .pet = true},
       {.names = "--signals_to_handle",
@@ -673,7 +626,7 @@ OptionTable MakeTable() {
        .group = Group::kAccepted,
        .help =
            "SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job, SIGUSR1 and SIGUSR2 go to the ranks",
-       .read = [](const Given& given, Draft&) { CheckSignals(given.name, given.text); },
+       .target = [](const Given& given, Draft&) { CheckSignals(given.name, given.text); },
        .torchrun = true,
        .pet = true},
 
@@ -714,7 +667,6 @@ const std::vector<Exclusion>& LaunchExclusions() {
         {"--module", "--no_python"},
         {"--module", "--run_path"},
         {"--bind_cores_to_rank", "--numa_binding"},
-        {"--tee", "-t"},
         {"--log_dir", "--enable_each_rank_log"},
         {"--hostfile", "--standalone", "a job of this machine has no hostfile"},
         {"--hostfile", "--node_rank", kWhyPerNode, "--no_ssh"},

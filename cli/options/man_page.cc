@@ -1,5 +1,6 @@
 #include "cli/options/man_page.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "cli/options/option_table.h"
@@ -32,8 +33,8 @@ std::string Option(const OptionSpec& spec) {
   for (const std::string& name : NamesOf(spec)) {
     heading += (heading.empty() ? "" : ", ") + Bold(name);
   }
-  if (!IsFlag(spec)) heading += " \\fI" + Roff(spec.value) + "\\fR";
-  std::string text = spec.refusal != nullptr ? spec.refusal : spec.help;
+  if (!IsFlag(spec)) heading += " \\fI" + Roff(PlaceholderOf(spec)) + "\\fR";
+  std::string text = DescriptionOf(spec);
   if (spec.pet) text += " [" + VariableOf(spec) + "]";
   return Item(heading, text + ".");
 }
@@ -51,12 +52,27 @@ std::string Options(const OptionTable& table) {
   return text;
 }
 
+// What `command` does, in paragraphs.
+std::string Description(const CommandSpec& command) {
+  std::string text = Roff(command.help) + ".\n";
+  std::string_view details = command.details;
+  while (!details.empty()) {
+    const size_t end = std::min(details.find('\n'), details.size());
+    text += ".br\n" + Roff(details.substr(0, end)) + "\n";
+    details.remove_prefix(std::min(end + 1, details.size()));
+  }
+  return text;
+}
+
 std::string CommandSection() {
   std::string text = Section("COMMANDS");
   for (const CommandSpec& command : Commands()) {
-    text += ".SS \"" + Roff("dslaunch " + std::string(command.name) + " " + command.arguments) +
-            "\"\n" + Roff(command.help) + ".\n";
-    for (const OptionSpec& spec : command.options) text += Option(spec);
+    const std::string_view name = command.name;
+    if (name.empty()) continue;
+    text += ".SS \"" + Roff(UsageOf(command)) + "\"\n" + Description(command);
+    const bool has_own_section = name == "train" || name == "predict";
+    if (has_own_section || command.options == &LaunchOptionTable()) continue;
+    for (const OptionSpec& spec : *command.options) text += Option(spec);
   }
   return text;
 }

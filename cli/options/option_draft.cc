@@ -233,11 +233,6 @@ Result<void> DecideProgram(Draft& draft) {
                  " is not supported with --run_path: each rank is started anew, as by spawn; "
                  "leave it out");
   }
-  if (options.bind_core_list && !options.bind_cores_to_rank) {
-    return Usage(
-        "--bind_core_list says which cores --bind_cores_to_rank shares out; give that "
-        "too");
-  }
   return {};
 }
 

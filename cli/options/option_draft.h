@@ -8,6 +8,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/options/checkpoint_command.h"
+#include "cli/options/hostfile_command.h"
+#include "cli/options/job_command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/options.h"
 
@@ -41,9 +44,9 @@ struct Draft {
   bool run_path = false;
   std::string start_method;
 
-  bool ranks_shown_given = false;  // by our --tee
+  bool ranks_shown_given = false;  // by --show
   bool quiet = false;
-  std::optional<RankStreams> tee_streams;  // torchrun's --tee
+  std::optional<RankStreams> tee_streams;  // --tee
   std::optional<RankStreams> redirects;
 
   std::optional<std::string> run_file;
@@ -53,6 +56,13 @@ struct Draft {
   bool plan_memory = false;
   bool plan_pipeline = false;
   bool compare_precision = false;
+
+  // The commands.
+  JobCommand job;
+  int64_t now_unix_ms = 0;  // for times such as "10m" ago
+  HostfileCommand hostfile;
+  CheckpointCommand checkpoint;
+  std::string completion;  // bash, zsh, fish or man
 };
 
 // The launch options. A command line is in the per-node style when it says --no_ssh; or, without

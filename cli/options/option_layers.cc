@@ -50,10 +50,10 @@ Result<void> ReadOne(const OptionSpec& spec, const Given& given, Draft& draft) {
     return Error{given.blame, given.name + " is not supported: " + spec.refusal};
   }
   try {
-    spec.read(given, draft);
+    spec.target.read(given, draft);
     draft.given.emplace(NameOf(spec));
     return {};
-  } catch (const CLI::Error& error) {
+  } catch (const ValidationError& error) {
     return Error{given.blame, error.what()};
   }
 }
@@ -84,7 +84,7 @@ Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const
     try {
       if (ReadWhole<int>(variable, text, INT32_MIN, INT32_MAX) != 0)
         layer.Add(*spec, {variable, ""});
-    } catch (const CLI::Error&) {
+    } catch (const ValidationError&) {
       return Error{ExitCode::kUsage, variable + " must be 1 or 0, not " + Quoted(text)};
     }
   }
@@ -107,6 +107,16 @@ Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
     for (const Given& given : counting.values) {
       DSL_TRY(ReadOne(*spec, given, draft));
     }
+  }
+  return {};
+}
+
+Result<void> CheckRequirements(const std::vector<Requirement>& requirements, const Draft& draft) {
+  for (const Requirement& requirement : requirements) {
+    if (!draft.given.contains(requirement.option) || draft.given.contains(requirement.needs)) {
+      continue;
+    }
+    return Error{ExitCode::kUsage, std::string(requirement.option) + " " + requirement.why};
   }
   return {};
 }

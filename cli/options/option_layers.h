@@ -31,4 +31,7 @@ Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const
 Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
                         const std::vector<Exclusion>& exclusions, Draft& draft);
 
+// An option without the one that it needs is kUsage.
+Result<void> CheckRequirements(const std::vector<Requirement>& requirements, const Draft& draft);
+
 }  // namespace dslaunch

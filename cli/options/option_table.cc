@@ -37,6 +37,28 @@ const char* Title(OptionGroup group) {
       return "Prediction";
     case OptionGroup::kPredictText:
       return "Text (gpt2)";
+    case OptionGroup::kCommand:
+      return "Options";
+  }
+  return "";
+}
+
+const char* Name(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kFlag:
+      return "flag";
+    case ValueKind::kText:
+      return "text";
+    case ValueKind::kNumber:
+      return "number";
+    case ValueKind::kSeconds:
+      return "seconds";
+    case ValueKind::kChoice:
+      return "choice";
+    case ValueKind::kFile:
+      return "file";
+    case ValueKind::kFolder:
+      return "folder";
   }
   return "";
 }
@@ -65,9 +87,31 @@ std::string VariableOf(const OptionSpec& spec) {
   return name;
 }
 
-bool IsFlag(const OptionSpec& spec) { return *spec.value == '\0'; }
+bool IsFlag(const OptionSpec& spec) { return spec.target.kind == ValueKind::kFlag; }
+
+std::string PlaceholderOf(const OptionSpec& spec) {
+  if (*spec.value != '\0' || spec.target.choices == nullptr) return spec.value;
+  std::string placeholder;
+  for (const std::string& word : spec.target.choices()) {
+    placeholder += (placeholder.empty() ? "" : "|") + word;
+  }
+  return placeholder;
+}
+
+std::string HeadingOf(const OptionSpec& spec) {
+  std::string heading;
+  for (const std::string& name : NamesOf(spec)) heading += (heading.empty() ? "" : ", ") + name;
+  return IsFlag(spec) ? heading : heading + " " + PlaceholderOf(spec);
+}
+
+std::string DescriptionOf(const OptionSpec& spec) {
+  if (spec.refusal != nullptr) return spec.refusal;
+  const std::string standard = spec.default_value;
+  return spec.help + (standard.empty() ? "" : "; default " + standard);
+}
 
 std::vector<std::string> ChoicesOf(const OptionSpec& spec) {
+  if (spec.target.choices != nullptr) return spec.target.choices();
   const std::string_view all = spec.value;
   std::vector<std::string> choices;
   if (all.find('|') == std::string_view::npos) return choices;

@@ -2,6 +2,7 @@
 // completion and what is refused all come from here.
 #pragma once
 
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ enum class OptionGroup {
   kTrainKeep,
   kPredict,
   kPredictText,
+  kCommand,  // of a command such as ps
 };
 
 // The heading of a group.
@@ -35,25 +37,50 @@ const char* Title(OptionGroup group);
 
 // One value of one option, from the command line, a run file or the environment.
 struct Given {
-  std::string name;                   // in messages: "--tee", "PET_TEE", "dslaunch.yaml:3:3: tee"
+  std::string name;                   // in messages: "--show", "PET_TEE", "dslaunch.yaml:3:3: show"
   std::string text;                   // empty for a flag
   ExitCode blame = ExitCode::kUsage;  // where it is wrong
 };
 
+// What a value is, for the parser (flags have none), completion and the reference page.
+enum class ValueKind { kFlag, kText, kNumber, kSeconds, kChoice, kFile, kFolder };
+
+// "flag", "text", "number", ...
+const char* Name(ValueKind kind);
+
+// Where a value goes: a field of Draft, by a reader that checks it. cli/options/option_readers.h
+// has those that many options share.
+struct OptionTarget {
+  // Throws ValidationError (option_values.h), whose text begins with given.name.
+  using Read = void (*)(const Given& given, Draft& draft);
+  using Words = std::vector<std::string> (*)();
+
+  constexpr OptionTarget() = default;
+  template <std::convertible_to<Read> Reader>
+  constexpr OptionTarget(Reader reader, ValueKind value_kind = ValueKind::kText,
+                         Words choice_words = nullptr)
+      : read(reader), kind(value_kind), choices(choice_words) {}
+
+  Read read = nullptr;  // null: of what is refused
+  ValueKind kind = ValueKind::kText;
+  Words choices = nullptr;  // of kChoice: the words that it may be
+};
+
 struct OptionSpec {
   const char* names;  // "-H,--hostfile", with '_'; the first long one is its name, others alias it
-  const char* value = "";  // "FILE", "local|ssh"; empty: a flag
+  const char* value = "";  // placeholder, "FILE", "N|auto"; empty for flags and kChoice
   OptionGroup group;
   const char* help;  // without a full stop
-  // Throws CLI::ValidationError that begins with given.name. Null for what is refused.
-  void (*read)(const Given& given, Draft& draft) = nullptr;
-  const char* refusal = nullptr;  // why, and what to do instead
-  bool deepspeed = false;         // deepspeed 0.19 has it
-  bool torchrun = false;          // torchrun 2.11 has it
-  bool pet = false;               // and takes its default from PET_NAME
-  bool common = false;            // in --help, not in --help_all only
-  bool repeatable = false;        // each one counts
-  bool may_be_empty = false;      // an empty value is as none: the original's default is that
+  OptionTarget target = {};
+  const char* default_value = "";  // as typed, where it is one value that does not depend on others
+  const char* refusal = nullptr;   // why, and what to do instead
+  bool deepspeed = false;          // deepspeed 0.19 has it
+  bool torchrun = false;           // torchrun 2.11 has it
+  bool pet = false;                // and takes its default from PET_NAME
+  bool common = false;             // in --help, not in --help_all only
+  bool repeatable = false;         // each one counts
+  bool may_be_empty = false;       // an empty value is as none: the original's default is that
+  bool line_only = false;          // launch options: not in a run file
 };
 
 // "--hostfile", or "-t" where there is no long name.
@@ -62,7 +89,17 @@ std::vector<std::string> NamesOf(const OptionSpec& spec);
 std::string VariableOf(const OptionSpec& spec);  // "PET_NNODES"; empty: none
 bool IsFlag(const OptionSpec& spec);
 
-// The words that a value may be, from its description: "N|auto|cpu|gpu" -> auto, cpu, gpu.
+// "FILE", "auto|cuda|cpu"; empty for a flag.
+std::string PlaceholderOf(const OptionSpec& spec);
+
+// "-H, --hostfile FILE".
+std::string HeadingOf(const OptionSpec& spec);
+
+// Its help and its default, or why it is refused.
+std::string DescriptionOf(const OptionSpec& spec);
+
+// The words that a value may be, also where it may be something else: "N|auto|cpu|gpu" -> auto,
+// cpu, gpu.
 std::vector<std::string> ChoicesOf(const OptionSpec& spec);
 
 using OptionTable = std::vector<OptionSpec>;
@@ -80,15 +117,40 @@ struct Exclusion {
 };
 const std::vector<Exclusion>& LaunchExclusions();
 
-// A command of dslaunch's own. `words` are those that may follow it: actions, shells.
-struct CommandSpec {
-  const char* name;
-  const char* arguments;
-  const char* help;
-  std::vector<std::string> words;
-  OptionTable options;
+// An option that means something only beside another.
+struct Requirement {
+  const char* option;
+  const char* needs;
+  const char* why;  // goes on after the option's name: "overwrites a file; add --output FILE"
 };
+
+// A word of a command that is no option, such as JOB.
+struct ArgumentSpec {
+  const char* name;
+  OptionTarget target;
+  const char* missing = nullptr;  // the message where it is not given; null: it may be left out
+  std::vector<std::string> words = {};  // that completion offers
+};
+
+// A command of dslaunch. Those of one family share their first word, as "hostfile write" and
+// "hostfile check".
+struct CommandSpec {
+  const char* name;          // empty: a launch of PROGRAM, with the launch options
+  const char* help;          // without a full stop
+  const char* details = "";  // more lines for its help; one that begins with a blank stays as it is
+  std::vector<ArgumentSpec> arguments = {};
+  const OptionTable* options;
+  std::vector<Exclusion> exclusions = {};
+  std::vector<Requirement> requirements = {};
+};
+
+// All commands, the launch first.
 const std::vector<CommandSpec>& Commands();
+
+std::string_view FamilyOf(const CommandSpec& command);                // "hostfile"
+std::string_view ActionOf(const CommandSpec& command);                // "write"; empty: it is alone
+std::vector<const CommandSpec*> CommandsOf(std::string_view family);  // none: no command's name
+std::string UsageOf(const CommandSpec& command);  // "dslaunch logs JOB [options]"
 
 // The option that `name` names: "--num-gpus", "-H", or the unambiguous beginning of a name that
 // deepspeed or torchrun has, as their parsers allow it.

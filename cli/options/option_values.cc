@@ -25,8 +25,8 @@ double ReadDouble(const std::string& option, const char* what, const std::string
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc() || end != text.data() + text.size() ||
       !(value >= min && value <= max)) {
-    throw CLI::ValidationError(option + " must be " + what + " " + Number(min) + " to " +
-                               Number(max) + ", not " + Quoted(text));
+    throw ValidationError(option + " must be " + what + " " + Number(min) + " to " + Number(max) +
+                          ", not " + Quoted(text));
   }
   return value;
 }
@@ -40,6 +40,13 @@ std::vector<std::string> Split(const std::string& text, const char* separators) 
     if (end == text.size()) return parts;
     begin = end + 1;
   }
+}
+
+std::string Trimmed(const std::string& text) {
+  constexpr char kBlanks[] = " \t\n\v\f\r";
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string::npos) return "";
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
 
 bool ReadBool(const std::string& option, const std::string& text) {
@@ -95,17 +102,27 @@ void ReadRdzvKey(const std::string& option, const std::string& key, const std::s
     for (const IdleKey& idle : kIdleKeys) {
       if (key == idle.key && idle.only != nullptr && value == idle.only) return;
       if (key == idle.key) {
-        throw CLI::ValidationError(name + " is not supported: " + idle.why + "; leave it out");
+        throw ValidationError(name + " is not supported: " + idle.why + "; leave it out");
       }
       known.push_back(idle.key);
     }
     const std::string near = Nearest(key, known);
-    throw CLI::ValidationError(option + ": unknown key " + Quoted(key) +
-                               (near.empty() ? "; leave it out" : ", did you mean " + near + "?"));
+    throw ValidationError(option + ": unknown key " + Quoted(key) +
+                          (near.empty() ? "; leave it out" : ", did you mean " + near + "?"));
   }
 }
 
 }  // namespace
+
+std::string LowerCase(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string DidYouMean(const std::string& text, const std::vector<std::string>& known) {
+  const std::string near = Nearest(text, known);
+  return near.empty() ? "" : ", did you mean " + near + "?";
+}
 
 double ReadNumber(const std::string& option, const std::string& text, double min, double max) {
   return ReadDouble(option, "a number,", text, min, max);
@@ -116,12 +133,11 @@ int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, doub
   return std::llround(ReadDouble(option, "seconds,", text, min_s, max_s) * 1000);
 }
 
-Tee ReadTee(const std::string& text, const std::string& option) {
+Tee ReadRankChoice(const std::string& option, const std::string& text) {
   if (text == "all") return {true, {}};
   if (text == "none") return {false, {}};
   if (text.empty() || text.back() == ',') {
-    throw CLI::ValidationError(option + " must be all, none or ranks such as 0,3, not " +
-                               Quoted(text));
+    throw ValidationError(option + " must be all, none or ranks such as 0,3, not " + Quoted(text));
   }
   return {false, ReadRanks(option, text)};
 }
@@ -129,10 +145,10 @@ Tee ReadTee(const std::string& text, const std::string& option) {
 RankStreams ReadStreams(const std::string& option, const std::string& text) {
   const auto streams = [&](const std::string& word) {
     if (word.size() != 1 || word[0] < '0' || word[0] > '3') {
-      throw CLI::ValidationError(option +
-                                 " must be 0 (no stream), 1 (stdout), 2 (stderr) or 3 (both), or "
-                                 "such for local ranks, as 0:3,1:1, not " +
-                                 Quoted(text));
+      throw ValidationError(option +
+                            " must be 0 (no stream), 1 (stdout), 2 (stderr) or 3 (both), or "
+                            "such for local ranks, as 0:3,1:1, not " +
+                            Quoted(text));
     }
     return static_cast<unsigned>(word[0] - '0');
   };
@@ -157,6 +173,8 @@ std::vector<int> ReadRanks(const std::string& option, const std::string& text) {
   return ranks;
 }
 
+std::vector<std::string> ReadList(const std::string& text) { return Split(text, ","); }
+
 std::vector<std::string> ReadFilters(const std::string& text) {
   std::vector<std::string> filters(1);
   for (size_t i = 0; i < text.size(); ++i) {
@@ -173,10 +191,10 @@ std::vector<std::string> ReadFilters(const std::string& text) {
 
 std::vector<std::string> ReadWords(const std::string& option, const std::string& text) {
   if (text.find_first_of("'\"\\`$|;&<>") != std::string::npos) {
-    throw CLI::ValidationError(option +
-                               " is cut at blanks, and no shell reads it; put what needs quotes or "
-                               "a shell into ssh_config, instead of " +
-                               Quoted(text));
+    throw ValidationError(option +
+                          " is cut at blanks, and no shell reads it; put what needs quotes or "
+                          "a shell into ssh_config, instead of " +
+                          Quoted(text));
   }
   std::vector<std::string> words = Split(text, " \t\n");
   std::erase(words, "");
@@ -190,8 +208,8 @@ std::string ReadCoreList(const std::string& option, const std::string& text) {
     const int first = ReadWhole<int>(what, range.substr(0, dash), 0, kMaxCore);
     if (dash == range.size()) continue;
     if (ReadWhole<int>(what, range.substr(dash + 1), 0, kMaxCore) < first) {
-      throw CLI::ValidationError(option + ": the range " + Quoted(range) +
-                                 " ends before it begins; turn it around");
+      throw ValidationError(option + ": the range " + Quoted(range) +
+                            " ends before it begins; turn it around");
     }
   }
   return text;
@@ -200,7 +218,7 @@ std::string ReadCoreList(const std::string& option, const std::string& text) {
 std::string ReadVariable(const std::string& option, const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw CLI::ValidationError(option + " must be NAME=VALUE, not " + Quoted(text));
+    throw ValidationError(option + " must be NAME=VALUE, not " + Quoted(text));
   }
   return text;
 }
@@ -211,17 +229,17 @@ void CheckSignals(const std::string& option, const std::string& text) {
   for (const std::string& name : Split(text, ",")) {
     if (std::find(handled.begin(), handled.end(), name) != handled.end()) continue;
     const std::string near = Nearest(name, handled);
-    throw CLI::ValidationError(option + ": " + Quoted(name) +
-                               " is not handled; dslaunch ends the job on SIGTERM, SIGINT, SIGHUP "
-                               "and SIGQUIT, and hands SIGUSR1 and SIGUSR2 on to the ranks" +
-                               (near.empty() ? "" : ", did you mean " + near + "?"));
+    throw ValidationError(option + ": " + Quoted(name) +
+                          " is not handled; dslaunch ends the job on SIGTERM, SIGINT, SIGHUP "
+                          "and SIGQUIT, and hands SIGUSR1 and SIGUSR2 on to the ranks" +
+                          (near.empty() ? "" : ", did you mean " + near + "?"));
   }
 }
 
 Endpoint ReadEndpoint(const std::string& option, const std::string& text) {
   const auto refuse = [&] {
-    throw CLI::ValidationError(option + " must be HOST:PORT, such as node1:29400 or [fe80::1]:0, " +
-                               "not " + Quoted(text));
+    throw ValidationError(option + " must be HOST:PORT, such as node1:29400 or [fe80::1]:0, " +
+                          "not " + Quoted(text));
   };
   Endpoint endpoint;
   const bool bracket = text.starts_with('[');
@@ -248,13 +266,12 @@ RdzvConf ReadRdzvConf(const std::string& option, const std::string& text) {
   RdzvConf conf;
   for (const std::string& item : Split(text, ",")) {
     const size_t equals = std::min(item.find('='), item.size());
-    std::string key = CLI::detail::trim_copy(item.substr(0, equals));
-    const std::string value =
-        CLI::detail::trim_copy(item.substr(std::min(equals + 1, item.size())));
+    std::string key = Trimmed(item.substr(0, equals));
+    const std::string value = Trimmed(item.substr(std::min(equals + 1, item.size())));
     const std::string name = option + ": " + Excerpt(key);
     if (key.empty() || value.empty()) {
-      throw CLI::ValidationError(option + " must be KEY=VALUE,..., such as join_timeout=900, not " +
-                                 Quoted(text));
+      throw ValidationError(option + " must be KEY=VALUE,..., such as join_timeout=900, not " +
+                            Quoted(text));
     }
     ReadRdzvKey(option, key, name, value, conf);
   }
@@ -270,8 +287,8 @@ NodeRange ReadNodes(const std::string& option, const std::string& text) {
   const NodeRange range{ReadWhole<int>(each, text.substr(0, colon), 1, kMaxNodes),
                         ReadWhole<int>(each, text.substr(colon + 1), 1, kMaxNodes)};
   if (range.min > *range.max) {
-    throw CLI::ValidationError(option + " MIN:MAX: MIN must not be more than MAX, as in " +
-                               Quoted(text));
+    throw ValidationError(option + " MIN:MAX: MIN must not be more than MAX, as in " +
+                          Quoted(text));
   }
   return range;
 }

@@ -1,11 +1,11 @@
-// From the text of an option's value to the value. Pure. What cannot be understood is thrown as
-// CLI::ValidationError that names the option, as CLI11 expects of a reader.
+// Readers of the values of options. What cannot be understood is thrown as ValidationError, whose
+// text begins with the name of the option.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,13 +16,25 @@
 
 namespace dslaunch {
 
+// A value that an option does not take. Readers throw it; it is caught where a table is read
+// (option_layers.h, command_parser.h) and becomes an Error there.
+class ValidationError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+std::string LowerCase(std::string text);
+
+// ", did you mean bf16?"; empty where none of `known` is near.
+std::string DidYouMean(const std::string& text, const std::vector<std::string>& known);
+
 template <class T>
 T ReadWhole(const std::string& option, const std::string& text, T min, T max) {
   T value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc() || end != text.data() + text.size() || value < min || value > max) {
-    throw CLI::ValidationError(option + " must be a whole number from " + std::to_string(min) +
-                               " to " + std::to_string(max) + ", not " + Quoted(text));
+    throw ValidationError(option + " must be a whole number from " + std::to_string(min) + " to " +
+                          std::to_string(max) + ", not " + Quoted(text));
   }
   return value;
 }
@@ -30,12 +42,15 @@ T ReadWhole(const std::string& option, const std::string& text, T min, T max) {
 template <class T>
 T ReadChoice(const std::string& option, const std::string& text,
              const std::vector<std::pair<std::string, T>>& choices) {
-  std::string names;
+  std::string list;
+  std::vector<std::string> names;
   for (const auto& [name, value] : choices) {
-    if (CLI::detail::to_lower(text) == name) return value;
-    names += (names.empty() ? "" : ", ") + name;
+    if (LowerCase(text) == name) return value;
+    list += (list.empty() ? "" : ", ") + name;
+    names.push_back(name);
   }
-  throw CLI::ValidationError(option + " must be one of " + names + ", not " + Quoted(text));
+  throw ValidationError(option + " must be one of " + list + ", not " + Quoted(text) +
+                        DidYouMean(text, names));
 }
 
 double ReadNumber(const std::string& option, const std::string& text, double min, double max);
@@ -44,13 +59,17 @@ double ReadNumber(const std::string& option, const std::string& text, double min
 int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, double min_s,
                         double max_s);
 
-Tee ReadTee(const std::string& text, const std::string& option = "--tee");
+// all, none or global ranks such as 0,3.
+Tee ReadRankChoice(const std::string& option, const std::string& text);
 
 // torchrun's --tee and --redirects: 0 to 3, or LOCAL_RANK:0..3, ...
 RankStreams ReadStreams(const std::string& option, const std::string& text);
 
 // "0,3": ascending, each once.
 std::vector<int> ReadRanks(const std::string& option, const std::string& text);
+
+// The texts between commas, empty ones too.
+std::vector<std::string> ReadList(const std::string& text);
 
 // Texts between commas; two commas are one that belongs to a text, as in torchrun's filters.
 std::vector<std::string> ReadFilters(const std::string& text);

@@ -78,14 +78,14 @@ Result<void> AddAll(const Entry& entry, OptionLayer& layer) {
 }
 
 Result<void> AddEntry(const Entry& entry, OptionLayer& layer) {
-  if (entry.spec.group == OptionGroup::kOther || NameOf(entry.spec) == "--run_file") {
+  if (entry.spec.line_only) {
     return BadInput(entry.name + " belongs on the command line");
   }
   if (entry.spec.repeatable) return AddAll(entry, layer);
   if (IsFlag(entry.spec)) return AddFlag(entry, layer);
   if (!entry.value.is_string()) {
     return BadInput(entry.name + (entry.value.is_null() ? " has no value; give one, or take it out"
-                                                        : " is one value, such as tee: 0,3"));
+                                                        : " is one value, such as show: 0,3"));
   }
   layer.Add(entry.spec, {entry.name, entry.value.get<std::string>(), ExitCode::kBadInput});
   return {};

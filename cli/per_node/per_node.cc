@@ -292,7 +292,7 @@ Result<LaunchPlan> FinishPerNodePlan(LaunchPlan draft, const std::vector<int>& s
   }
   if (!options.tee.all && !options.tee.ranks.empty() &&
       options.tee.ranks.back() >= draft.world_size) {
-    return Usage("--tee " + std::to_string(options.tee.ranks.back()) +
+    return Usage("--show " + std::to_string(options.tee.ranks.back()) +
                  ": no such rank, this job has " +
                  Count(static_cast<size_t>(draft.world_size), "rank") + ", 0 to " +
                  std::to_string(draft.world_size - 1));

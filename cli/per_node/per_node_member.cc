@@ -336,7 +336,7 @@ std::string MemberSession::StartedLine(const pb::Started& started) const {
          (first == last ? "rank " + std::to_string(first)
                         : "ranks " + std::to_string(first) + " to " + std::to_string(last)) +
          " of " + std::to_string(started.world_size()) + "; " + NodeZero() + " leads the job" +
-         (shown ? "" : "; --tee all shows their output here");
+         (shown ? "" : "; --show all shows their output here");
 }
 
 // The agent goes when node 0 says so, but not before its ranks' output is on this terminal. Its

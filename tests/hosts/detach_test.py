@@ -54,7 +54,7 @@ class Detached(DetachCase):
         job_id = self.detach(COUNT)
         self.assertEqual([], self.front.named("dslaunch"))
         self.assertEqual(("running", 4), (self.state(job_id)["state"], self.state(job_id)["ranks"]))
-        viewer = self.start("attach", job_id, "--tee", "all")
+        viewer = self.start("attach", job_id, "--show", "all")
         self.wait_for_output(viewer, r"\[node1:1\] tick")
         self.wait_for_output(viewer, r"\[node2:3\] tick")
         (self.folder / "go").touch()
@@ -109,7 +109,7 @@ class DetachedAsUser(DetachCase):
 
     def test_output_goes_on_where_a_broken_connection_left_it(self):
         job_id = self.detach(COUNT)
-        viewer = self.start("attach", job_id, "--tee", "3")
+        viewer = self.start("attach", job_id, "--show", "3")
         self.wait_for_output(viewer, r"tick \d+ of rank 3", 5)
         # The visitor on the node, and with it the way to the job's agent.
         visitors = [process for process in self.hosts.nodes[1].processes() if self.is_visitor(process)]

@@ -24,7 +24,7 @@ class Jobs(HostsCase):
             f"- name: b\n  address: {addresses[1]}\n  user: root\n  port: 22\n  slots: 1\n"
             "  env: &both {GREETING: \"it's $(x) `y` \\\"z\\\"\\ntwo lines\", ONLY: b}\n"
             f"- name: a\n  address: {addresses[0]}\n  slots: 2\n  env: {{ONLY: a}}\n")
-        code, job = self.run_job(hosts, "--tee", "all",
+        code, job = self.run_job(hosts, "--show", "all",
                                  bash('echo "$RANK is on $(hostname) with $ONLY and ${GREETING@Q}"'))
         self.assert_code(0, code, job)
         said = re.findall(r"\[(\w+):\d\] (\d) is on (\w+) with (\w+) and (.*)", job.stdout)
@@ -36,10 +36,10 @@ class Jobs(HostsCase):
     def test_include_chooses_nodes_and_slots(self):
         hosts = self.hostfile("node1 slots=4\nnode2 slots=4\n", "hosts")
         script = bash('echo "$RANK of $WORLD_SIZE on $(hostname) as $LOCAL_RANK of $LOCAL_WORLD_SIZE."')
-        code, job = self.run_job(hosts, "--include", "node2:1,3@node1:2", "--tee", "all", script)
+        code, job = self.run_job(hosts, "--include", "node2:1,3@node1:2", "--show", "all", script)
         self.assert_code(0, code, job)
         self.assert_says(job, "0 of 3 on node1 as 0 of 1", "1 of 3 on node2 as 0 of 2", "2 of 3 on node2 as 1 of 2")
-        code, job = self.run_job(hosts, "--exclude", "node1@node2:0", "--tee", "all", script)
+        code, job = self.run_job(hosts, "--exclude", "node1@node2:0", "--show", "all", script)
         self.assert_code(0, code, job)
         self.assert_says(job, "0 of 3 on node2 as 0 of 3", "2 of 3 on node2 as 2 of 3")
         self.assertNotIn("node1", job.stdout)
@@ -58,7 +58,7 @@ class Jobs(HostsCase):
 
     def test_the_only_node_that_is_this_machine_needs_no_ssh(self):
         hosts = self.hostfile("localhost slots=2\n", "hosts")
-        code, job = self.run_job(hosts, "--tee", "all", bash('echo "$RANK on $(hostname)"'))
+        code, job = self.run_job(hosts, "--show", "all", bash('echo "$RANK on $(hostname)"'))
         self.assert_code(0, code, job)
         self.assert_says(job, "0 on front", "1 on front")
         code, job = self.run_job(hosts, "--force_multi", "--connect_timeout", "5", "true")
@@ -112,7 +112,7 @@ class Commands(HostsCase):
         self.assertEqual(["node2", "root@node1:22"], [line.split()[0] for line in lines], text)
         for line in lines:
             self.assertIn(slots, line + " ")
-        code, job = self.run_job("--hostfile", path, "--num_gpus", "1", "--tee", "all", "hostname")
+        code, job = self.run_job("--hostfile", path, "--num_gpus", "1", "--show", "all", "hostname")
         self.assert_code(0, code, job)
         self.assert_says(job, r"\[node2:0\] node2", r"\[root@node1:22:1\] node1")
         self.assert_nothing_left()

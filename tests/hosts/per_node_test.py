@@ -57,23 +57,23 @@ class PerNodeCase(HostsCase):
 class TwoHosts(PerNodeCase):
     def test_torchrun_with_node_ranks(self):
         # node1's own name is 127.0.1.1 on node1 itself, which is of no use to node2.
-        self.assert_two_by_two(self.torchrun("--tee", "all", bash(PLACE)), ("10.66.0.1", "fd66::1"))
+        self.assert_two_by_two(self.torchrun("--show", "all", bash(PLACE)), ("10.66.0.1", "fd66::1"))
 
     def test_torchrun_first_come(self):
         jobs = self.on_all(["--nnodes=2", "--nproc_per_node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1",
-                            "--rdzv-id=job7", "--tee", "all"], bash(PLACE))
+                            "--rdzv-id=job7", "--show", "all"], bash(PLACE))
         self.assert_two_by_two(jobs, ("10.66.0.1", "fd66::1"))
 
     def test_deepspeed_no_ssh(self):
         for node in self.hosts.nodes:
             node.write_file("hosts", "node1 slots=2\nnode2 slots=2\n")
         jobs = [self.on(node, ["--hostfile", f"{node.home}/hosts", "--no_ssh", "--node_rank", rank, "--master_addr",
-                               "node1", "--master_port", "29600", "--tee", "all"], bash(PLACE))
+                               "node1", "--master_port", "29600", "--show", "all"], bash(PLACE))
                 for rank, node in enumerate(self.hosts.nodes)]
         self.assert_two_by_two(jobs, ("node1",))  # as --master_addr says
 
     def test_over_ipv6(self):
-        self.assert_two_by_two(self.torchrun("--tee", "all", bash(PLACE), endpoint="[fd66::1]:29500"),
+        self.assert_two_by_two(self.torchrun("--show", "all", bash(PLACE), endpoint="[fd66::1]:29500"),
                                ("10.66.0.1", "fd66::1"))
 
     def test_a_real_script(self):

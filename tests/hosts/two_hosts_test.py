@@ -17,7 +17,7 @@ from launcher_case import bash  # noqa: E402
 class TwoHosts(HostsCase):
     def test_two_ranks_on_each_host(self):
         script = 'echo "rank=$RANK local=$LOCAL_RANK world=$WORLD_SIZE host=$(hostname) at=$MASTER_ADDR cwd=$PWD."'
-        code, job = self.run_job(self.two_by_two(), "--tee", "all", bash(script))
+        code, job = self.run_job(self.two_by_two(), "--show", "all", bash(script))
         self.assert_code(0, code, job)
         found = re.findall(r"\[(\w+):(\d)\] rank=(\d) local=(\d) world=4 host=(\w+) at=(\S+) cwd=(\S+)\.", job.stdout)
         self.assertEqual([("node1", "0", "0", "0", "node1"), ("node1", "1", "1", "1", "node1"),
@@ -32,7 +32,7 @@ class TwoHosts(HostsCase):
         self.assert_nothing_left()
 
     def test_a_network_interface_and_a_port_for_the_agents(self):
-        code, job = self.run_job(self.two_by_two(), "--network_interface", "eth0", "--rdzv_port", "29777", "--tee", "all",
+        code, job = self.run_job(self.two_by_two(), "--network_interface", "eth0", "--rdzv_port", "29777", "--show", "all",
                                  "--log_level", "debug", bash('echo "$RANK by $GLOO_SOCKET_IFNAME and $NCCL_SOCKET_IFNAME at $MASTER_ADDR"'))
         self.assert_code(0, code, job)
         self.assertEqual(4, len(re.findall(r"\d by eth0 and eth0 at (?:10\.66\.0\.1|fd66::1)", job.stdout)), job.output)
@@ -44,14 +44,14 @@ class TwoHosts(HostsCase):
         self.assert_nothing_left()
 
     def test_hostfile_order_is_rank_order(self):
-        code, job = self.run_job(self.two_by_two("node2 slots=1\nnode1 slots=2\n")[:2], "--tee", "all",
+        code, job = self.run_job(self.two_by_two("node2 slots=1\nnode1 slots=2\n")[:2], "--show", "all",
                                  bash('echo "$RANK on $(hostname) ($LOCAL_RANK of $LOCAL_WORLD_SIZE)"'))
         self.assert_code(0, code, job)
         self.assert_says(job, r"0 on node2 \(0 of 1\)", r"1 on node1 \(0 of 2\)", r"2 on node1 \(1 of 2\)")
 
     def test_a_part_of_the_hostfile(self):
         code, job = self.run_job("--hostfile", self.hosts.hostfile(2), "--num_nodes", "1", "--num_gpus", "1",
-                                 "--tee", "all", bash('echo "$RANK of $WORLD_SIZE on $(hostname)"'))
+                                 "--show", "all", bash('echo "$RANK of $WORLD_SIZE on $(hostname)"'))
         self.assert_code(0, code, job)
         self.assert_says(job, "0 of 1 on node1")
         self.assertNotIn("node2", job.stdout)
@@ -61,13 +61,13 @@ class TwoHosts(HostsCase):
                      b"*", b"~", b"\xff\xfe", b"&& touch /tmp/x", b"%h"]
         script = self.folder / "argv.py"
         script.write_text("import os, sys\nprint('ARGV', [os.fsencode(word).hex() for word in sys.argv[1:]])\n")
-        code, job = self.run_job(self.two_by_two(), "--tee", "all", "/usr/bin/python3", script, *arguments)
+        code, job = self.run_job(self.two_by_two(), "--show", "all", "/usr/bin/python3", script, *arguments)
         self.assert_code(0, code, job)
         expected = str([word.hex() for word in arguments])
         self.assertEqual(4, job.stdout.count(f"ARGV {expected}"), job.output)
 
     def test_much_output_over_ssh(self):
-        code, job = self.run_job(self.two_by_two(), "--tee", "all", "--log_dir", self.folder / "logs",
+        code, job = self.run_job(self.two_by_two(), "--show", "all", "--log_dir", self.folder / "logs",
                                  bash("seq 1000000; echo end of $RANK"), timeout_s=90)
         self.assert_code(0, code, job)
         expected = "".join(f"{i}\n" for i in range(1, 1000001))
@@ -84,7 +84,7 @@ class NodesOwnVariables(HostsCase):
                                     "  - {name: node1, slots: 1, env: {A: \"$(id) 1\", B: file}}\n"
                                     "  - {name: node2, slots: 1}\n")
         (self.folder / ".deepspeed_env").write_text("A=all\n")
-        code, job = self.run_job("--hostfile", f"{self.hosts.front.home}/hosts.yaml", "--env", "B=option", "--tee", "all",
+        code, job = self.run_job("--hostfile", f"{self.hosts.front.home}/hosts.yaml", "--env", "B=option", "--show", "all",
                                  bash('echo "$RANK: A=$A B=$B"'))
         self.assert_code(0, code, job)
         self.assert_says(job, r"0: A=\$\(id\) 1 B=option", "1: A=all B=option")
@@ -149,7 +149,7 @@ class SharedHome(HostsCase):
 
     def test_nodes_that_share_a_home_folder(self):
         for _ in range(2):  # both copy the agent at once, then both have it
-            code, job = self.run_job(self.two_by_two(), "--tee", "all", bash('echo "$RANK on $(hostname)"'))
+            code, job = self.run_job(self.two_by_two(), "--show", "all", bash('echo "$RANK on $(hostname)"'))
             self.assert_code(0, code, job)
             for rank, node in enumerate(["node1", "node1", "node2", "node2"]):
                 self.assert_says(job, f"{rank} on {node}")
@@ -162,7 +162,7 @@ class NoisyLogin(HostsCase):
     def test_a_noisy_bashrc_does_no_harm(self):
         for _ in range(2):  # with and without copying the agent
             # Not bash -c: that one reads .bashrc itself where SSH_CLIENT is set.
-            code, job = self.run_job(self.two_by_two(), "--tee", "all", "sh", "-c", 'echo "rank $RANK is fine"')
+            code, job = self.run_job(self.two_by_two(), "--show", "all", "sh", "-c", 'echo "rank $RANK is fine"')
             self.assert_code(0, code, job)
             for rank in range(4):
                 self.assert_says(job, f"rank {rank} is fine")
@@ -174,7 +174,7 @@ class Rekey(HostsCase):
     host_options = {"sshd_options": {"RekeyLimit": "1M"}}
 
     def test_output_and_upload_through_rekeying(self):
-        code, job = self.run_job(self.two_by_two(), "--tee", "all", "--log_dir", self.folder / "logs",
+        code, job = self.run_job(self.two_by_two(), "--show", "all", "--log_dir", self.folder / "logs",
                                  bash("seq 1500000; echo end of $RANK"), timeout_s=90)
         self.assert_code(0, code, job)
         for rank in range(4):
@@ -186,7 +186,7 @@ class ManyHosts(HostsCase):
     host_options = {"count": 6}
 
     def test_six_hosts(self):
-        code, job = self.run_job("--hostfile", self.hosts.hostfile(1), "--tee", "all",
+        code, job = self.run_job("--hostfile", self.hosts.hostfile(1), "--show", "all",
                                  bash('echo "$RANK on $(hostname)."'))
         self.assert_code(0, code, job)
         for rank in range(6):

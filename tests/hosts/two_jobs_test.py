@@ -15,7 +15,7 @@ COUNTS = """touch "$1/$2.up.$RANK"; i=0; until [ -e "$1/$2.go" ]; do i=$((i + 1)
 
 class TwoJobs(HostsCase):
     def start_counting(self, name):
-        job = self.start(self.two_by_two(), "--tee", "all", "--grace", "1", bash(COUNTS), "-", str(self.folder), name)
+        job = self.start(self.two_by_two(), "--show", "all", "--grace", "1", bash(COUNTS), "-", str(self.folder), name)
         self.wait_for_files(job, f"{name}.up.*", 4)
         return job
 

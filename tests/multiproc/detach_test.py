@@ -78,7 +78,7 @@ class DetachTest(LauncherCase):
         code, job = self.command("logs", job_id, "--rank", "2")
         self.assert_code(0, code, job)
         self.assertEqual("[node1:2] first of 2\n", job.stdout)
-        follower = self.start("logs", job_id[:-1], "-f", "--tee", "all")
+        follower = self.start("logs", job_id[:-1], "-f", "--show", "all")
         self.wait_for_output(follower, r"first of", 4)
         time.sleep(2.5)  # marks of the logs are a second apart
         before_last = time.time()
@@ -95,7 +95,7 @@ class DetachTest(LauncherCase):
 
     def test_ctrl_c_ends_attach_and_not_the_job(self):
         job_id = self.detach(TWO_BY_TWO, "--detach", bash(COUNT))
-        viewers = [self.start("attach", job_id, "--tee", "all") for _ in range(2)]
+        viewers = [self.start("attach", job_id, "--show", "all") for _ in range(2)]
         for viewer in viewers:
             self.wait_for_output(viewer, r"tick \d+ of rank 3")
             self.assertNotIn("starts", viewer.output, "output from now on")

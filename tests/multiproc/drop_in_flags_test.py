@@ -64,6 +64,8 @@ REFUSED = [
     (["--autotuning", "run"], "--autotuning is not supported: .*deepspeed --autotuning"),
     (["--launcher", "pdsh"], "--launcher pdsh is not supported: .*--launcher ssh"),
     (["--launcher=SLURM"], "--launcher slurm is not supported: .*--no_ssh under srun"),
+    (["--tee", "all"], "--tee all is not supported: .*--show all"),
+    (["-t", "none"], "--tee none is not supported: .*--show none"),
     (["--logs-specs", "mine"], "--logs_specs is not supported: .*--log_dir"),
     (["--rdzv-backend=etcd"], "--rdzv_backend etcd is not supported"),
     (["--rdzv-conf", "read_timeout=5"], "read_timeout is not supported: .*--dead_s"),
@@ -137,10 +139,10 @@ class DropInFlags(LauncherCase):
         self.assertIn("PET_NNODES must be", job.stderr)
 
     def test_a_run_file(self):
-        (self.folder / "dslaunch.yaml").write_text("launch:\n  nproc-per-node: 3\n  tee: none\n")
+        (self.folder / "dslaunch.yaml").write_text("launch:\n  nproc-per-node: 3\n  show: none\n")
         code, job = self.run_job(bash("echo seen; exit $WORLD_SIZE"))
         self.assert_code(3, code, job)
-        self.assertIn("dslaunch.yaml gives --nproc_per_node, --tee", job.stderr)
+        self.assertIn("dslaunch.yaml gives --nproc_per_node, --show", job.stderr)
         (self.folder / "dslaunch.yaml").write_text("launch:\n  num_gpu: 3\n")
         code, job = self.run_job("true")
         self.assert_code(65, code, job)

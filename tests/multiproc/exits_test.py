@@ -92,7 +92,7 @@ class Exits(LauncherCase):
         self.assert_says(job, "it was the disk")
 
     def test_ranks_may_finish_unevenly(self):
-        code, job = self.run_job(TWO_BY_TWO, "--tee", "all",
+        code, job = self.run_job(TWO_BY_TWO, "--show", "all",
                                  bash('[ "$RANK" != 1 ] || sleep 2; echo "end of $RANK"'))
         self.assert_code(0, code, job)
         for rank in range(4):
@@ -126,7 +126,7 @@ class Exits(LauncherCase):
         self.assert_nothing_left()
 
     def test_many_ranks(self):
-        code, job = self.run_job("--launcher", "local", "--num_nodes", "4", "--num_gpus", "8", "--tee", "all",
+        code, job = self.run_job("--launcher", "local", "--num_nodes", "4", "--num_gpus", "8", "--show", "all",
                                  bash('echo "I am $RANK."'))
         self.assert_code(0, code, job)
         for rank in range(32):

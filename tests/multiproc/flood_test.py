@@ -53,7 +53,7 @@ class Flood(LauncherCase):
         """Runs the writers with everything shown; (lines that were read, {process: peak MB}, seconds)."""
         env = {**self.base_environment(), MARK: self.mark}
         read_end, write_end = os.pipe()
-        argv = [DSLAUNCH, *TWO_BY_TWO, "--tee", "all", "--log_dir", str(self.folder / "logs"),
+        argv = [DSLAUNCH, *TWO_BY_TWO, "--show", "all", "--log_dir", str(self.folder / "logs"),
                 "python3", "-c", WRITER, str(seconds), str(mb_per_s * 1e6)]
         begin = time.time()
         job = Job(lambda **files: self.popen(argv, env, str(self.folder), **{**files, "stdout": write_end}), self.folder)

@@ -50,10 +50,10 @@ class Output(LauncherCase):
         for rank in (1, 2, 3):
             self.assertNotIn(f"of {rank}", job.output)
 
-    def test_tee_chooses_the_ranks(self):
-        for tee, shown in (("all", {0, 1, 2, 3}), ("1,3", {1, 3}), ("none", set())):
-            with self.subTest(tee=tee):
-                code, job = self.run_job(TWO_BY_TWO, "--tee", tee, HELLO)
+    def test_show_chooses_the_ranks(self):
+        for ranks, shown in (("all", {0, 1, 2, 3}), ("1,3", {1, 3}), ("none", set())):
+            with self.subTest(ranks=ranks):
+                code, job = self.run_job(TWO_BY_TWO, "--show", ranks, HELLO)
                 self.assert_code(0, code, job)
                 found = {int(rank) for rank in re.findall(r"(?m)^\[[^\]\n]+:(\d+)\] out of \1$", job.output)}
                 self.assertEqual(shown, found, job.output)
@@ -66,7 +66,7 @@ class Output(LauncherCase):
 
     def test_lines_of_many_ranks_do_not_mix(self):
         script = 'for i in $(seq 300); do printf "%s-%s-" "$RANK" "$i"; printf "%060d\\n" "$i"; done'
-        code, job = self.run_job(TWO_BY_TWO, "--tee", "all", bash(script))
+        code, job = self.run_job(TWO_BY_TWO, "--show", "all", bash(script))
         self.assert_code(0, code, job)
         for rank in range(4):
             lines = re.findall(rf"(?m)^\[[^\]\n]+:{rank}\] {rank}-(\d+)-(\d{{60}})$", job.output)
@@ -97,7 +97,7 @@ if rank == 2:
     os.kill(os.getpid(), 9)
 """
         (self.folder / "writer.py").write_text(script)
-        code, job = self.run_job(TWO_BY_TWO, "--tee", "none", "--log_dir", self.folder / "logs",
+        code, job = self.run_job(TWO_BY_TWO, "--show", "none", "--log_dir", self.folder / "logs",
                                  "python3", self.folder / "writer.py", env={"FOLDER": str(self.folder)})
         self.assert_code(137, code, job)
         checked = 0
@@ -130,7 +130,7 @@ if rank == 2:
         env = {**self.base_environment(), MARK: self.mark}
         with os.fdopen(read_end, "rb") as reader:
             job = Job(lambda **files: self.popen(
-                [str(word) for word in (DSLAUNCH, *TWO_BY_TWO, "--tee", "all", "--log_dir",
+                [str(word) for word in (DSLAUNCH, *TWO_BY_TWO, "--show", "all", "--log_dir",
                                         self.folder / "logs", *bash('seq 1000000; touch done.$RANK'))],
                 env, str(self.folder), **{**files, "stdout": write_end}), self.folder)
             self.last_job = job
@@ -192,14 +192,14 @@ if rank == 2:
 
     def test_local_ranks_that_are_shown(self):
         for arguments, shown in ((["--local_ranks_filter", "1"], {1, 3}),
-                                 (["--local-ranks-filter=0", "--tee", "0,1"], {0})):
+                                 (["--local-ranks-filter=0", "--show", "0,1"], {0})):
             with self.subTest(arguments=arguments):
                 code, job = self.run_job(TWO_BY_TWO, arguments, HELLO)
                 self.assert_code(0, code, job)
                 self.assertEqual(shown, {int(rank) for rank in re.findall(r"(?m)^\[[^\]\n]+:(\d+)\] out of", job.output)})
 
     def test_lines_that_are_duplicated(self):
-        code, job = self.run_job(TWO_BY_TWO, "--tee", "all", "--log_dir", self.folder / "logs",
+        code, job = self.run_job(TWO_BY_TWO, "--show", "all", "--log_dir", self.folder / "logs",
                                  "--duplicate_stdout_filters", "out of 1,out of 3", HELLO)
         self.assert_code(0, code, job)
         for rank in range(4):
@@ -212,7 +212,7 @@ if rank == 2:
 
     def test_tags_from_torchruns_template(self):
         template = "<${role_name} ${rank}.${local_rank}> "
-        code, job = self.run_job(TWO_BY_TWO, "--tee", "3", HELLO, env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template})
+        code, job = self.run_job(TWO_BY_TWO, "--show", "3", HELLO, env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template})
         self.assert_code(0, code, job)
         self.assertEqual("<default 3.1> out of 3\n", job.stdout)
 
@@ -221,7 +221,7 @@ if rank == 2:
         self.assert_code(0, code, job)
         self.assertRegex(job.stdout, r"\A\[[^\]\n]+:0\] fine\n\Z")
         self.assertEqual("", job.stderr)
-        code, job = self.run_job(TWO_BY_TWO, "--quiet", "--tee", "none", bash('[ "$RANK" != 2 ] || exit 7; sleep 9'))
+        code, job = self.run_job(TWO_BY_TWO, "--quiet", "--show", "none", bash('[ "$RANK" != 2 ] || exit 7; sleep 9'))
         self.assert_code(7, code, job)
         self.assertRegex(job.stderr, r"\Adslaunch: rank 2 .* exited with code 7")
 
@@ -239,7 +239,7 @@ if rank == 2:
 
     def test_a_line_of_all_ranks_is_shown_once_on_a_terminal(self):
         # All are up before the first line, so that they write at the same time however busy the machine is.
-        program = ["--tee", "all", "--env", f"FOLDER={self.folder}", *bash(
+        program = ["--show", "all", "--env", f"FOLDER={self.folder}", *bash(
             'touch "$FOLDER/up.$RANK"; until [ $(ls "$FOLDER" | grep -c "^up") = 4 ]; do sleep 0.01; done; '
             'echo loading; echo "I am $RANK"; echo loading')]
         code, shown = self.run_on_terminal(*TWO_BY_TWO, *program)
@@ -256,7 +256,7 @@ if rank == 2:
         # The ranks' lines, and those in the closing block.
         (self.folder / "hostile.py").write_text(HOSTILE)
         for term in ("xterm", "dumb"):
-            code, shown = self.run_on_terminal(*TWO_BY_TWO, "--tee", "all", "python3", self.folder / "hostile.py",
+            code, shown = self.run_on_terminal(*TWO_BY_TWO, "--show", "all", "python3", self.folder / "hostile.py",
                                                env={"TERM": term})
             self.assertEqual(137, code, shown[-2000:])
             text = shown.decode("utf-8")  # which it is, whatever the ranks wrote
@@ -284,7 +284,7 @@ if rank == 2:
             for result in (0, 7):
                 with self.subTest(redirections=redirections, result=result):
                     line = f'set -o pipefail; "$@" {redirections}'
-                    process = self.popen(["bash", "-c", line, "-", DSLAUNCH, *TWO_BY_TWO, "--tee", "all",
+                    process = self.popen(["bash", "-c", line, "-", DSLAUNCH, *TWO_BY_TWO, "--show", "all",
                                           "bash", "-c", script, str(result)],
                                          {**self.base_environment(), MARK: self.mark}, str(self.folder),
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

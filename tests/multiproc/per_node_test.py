@@ -63,7 +63,7 @@ class PerNodeCase(LauncherCase):
 
 class Together(PerNodeCase):
     def test_two_nodes(self):
-        jobs = self.nodes(2, "--tee", "all", bash(PLACE))
+        jobs = self.nodes(2, "--show", "all", bash(PLACE))
         self.ends_with(0, *jobs)
         shown = [re.findall(r"\[(\w+):\d\] rank=(\d) local=(\d) world=4 group=(\d) at=(\S+)\.", job.stdout)
                  for job in jobs]
@@ -81,14 +81,14 @@ class Together(PerNodeCase):
         self.ends_with(0, first, *others)
 
     def test_first_come(self):
-        jobs = [self.node(None, "--tee", "all", bash(PLACE), nodes=3, slots=1) for _ in range(3)]
+        jobs = [self.node(None, "--show", "all", bash(PLACE), nodes=3, slots=1) for _ in range(3)]
         self.ends_with(0, *jobs)
         ranks = sorted(re.findall(r"rank=(\d)", "".join(job.stdout for job in jobs)))
         self.assertEqual(["0", "1", "2"], ranks)
         self.assertEqual(1, sum("ranks (a command each" in job.stderr for job in jobs))
 
     def test_unequal_slots(self):
-        jobs = [self.node(0, "--tee", "all", bash(PLACE), slots=1), self.node(1, "--tee", "all", bash(PLACE), slots=3)]
+        jobs = [self.node(0, "--show", "all", bash(PLACE), slots=1), self.node(1, "--show", "all", bash(PLACE), slots=3)]
         self.ends_with(0, *jobs)
         self.assert_says(jobs[1], "rank=1 local=0 world=4", "rank=3 local=2 world=4")
 
@@ -97,21 +97,21 @@ class Together(PerNodeCase):
         script = 'echo "in $(basename $PWD), $MINE, $1."'
         for folder in folders:
             folder.mkdir()
-        jobs = [self.node(rank, "--tee", "all", bash(script), "sh", f"argument {rank}", slots=1, cwd=str(folders[rank]),
+        jobs = [self.node(rank, "--show", "all", bash(script), "sh", f"argument {rank}", slots=1, cwd=str(folders[rank]),
                           env={**self.env, "MINE": f"value {rank}"}) for rank in range(2)]
         self.ends_with(0, *jobs)
         self.assert_says(jobs[0], "in here, value 0, argument 0.", "it has other arguments than node 0: bash -c")
         self.assert_says(jobs[1], "in there, value 1, argument 1.")
 
     def test_much_output_of_another_node(self):
-        jobs = self.nodes(2, "--tee", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
+        jobs = self.nodes(2, "--show", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
         self.ends_with(0, *jobs)
         for rank, job in enumerate(jobs):
             lines = [line.split("] ", 1)[1] for line in job.stdout.splitlines()]
             self.assertEqual([str(i) for i in range(1, 300001)] + [f"end of {rank}"], lines)
 
     def test_one_node_needs_no_other(self):
-        code, job = self.run_job("--standalone", "--nproc-per-node", "2", "--tee", "all", bash(PLACE))
+        code, job = self.run_job("--standalone", "--nproc-per-node", "2", "--show", "all", bash(PLACE))
         self.assert_code(0, code, job)
         self.assert_says(job, "rank=0 local=0 world=2 group=0", "rank=1 local=1 world=2 group=0")
         self.assert_nothing_left()
@@ -273,7 +273,7 @@ class SentAway(PerNodeCase):
         self.assert_nothing_left()
 
     def test_strangers(self):
-        first = self.node(0, "--tee", "all", bash(PLACE), slots=1)
+        first = self.node(0, "--show", "all", bash(PLACE), slots=1)
         self.wait_for_output(first, "dslaunch: ")
         strangers = []
         for words in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"SSH-2.0-x\r\n", os.urandom(4096), b"", b"\x04\0\0\0abcd",
@@ -282,7 +282,7 @@ class SentAway(PerNodeCase):
             stranger.sendall(words)
             strangers.append(stranger)
         flood = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(200)]
-        jobs = [first, self.node(1, "--tee", "all", bash(PLACE), slots=1)]
+        jobs = [first, self.node(1, "--show", "all", bash(PLACE), slots=1)]
         self.ends_with(0, *jobs)
         self.assertEqual(1, first.stderr.count("sent a stranger"), first.stderr)
         for stranger in strangers + flood:
@@ -311,7 +311,7 @@ class Token(PerNodeCase):
 
     def test_those_who_have_it_meet(self):
         token = self.token()
-        jobs = [self.with_token(rank, token, "--tee", "all", bash(PLACE), nodes=3, slots=1) for rank in range(3)]
+        jobs = [self.with_token(rank, token, "--show", "all", bash(PLACE), nodes=3, slots=1) for rank in range(3)]
         self.ends_with(0, *jobs)
         for rank, job in enumerate(jobs):
             self.assert_says(job, rf"rank={rank} local=0 world=3", "3 ranks on 3 nodes ended well")
@@ -325,7 +325,7 @@ class Token(PerNodeCase):
 
     def test_much_output_of_another_node(self):
         token = self.token()
-        jobs = [self.with_token(rank, token, "--tee", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
+        jobs = [self.with_token(rank, token, "--show", "all", bash('seq 300000; echo "end of $RANK"'), slots=1)
                 for rank in range(2)]
         self.ends_with(0, *jobs)
         for rank, job in enumerate(jobs):
@@ -340,7 +340,7 @@ class Token(PerNodeCase):
             os.write(writer, words)
             os.close(writer)
             self.pass_fds = (reader,)
-            jobs.append(self.node(rank, "--tee", "all", bash('echo "$RANK has ${DSLAUNCH_RDZV_TOKEN_FD-none}"'), slots=1,
+            jobs.append(self.node(rank, "--show", "all", bash('echo "$RANK has ${DSLAUNCH_RDZV_TOKEN_FD-none}"'), slots=1,
                                   env={**self.env, "DSLAUNCH_RDZV_TOKEN_FD": str(reader)}))
             os.close(reader)
         self.ends_with(0, *jobs)

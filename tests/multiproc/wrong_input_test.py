@@ -113,7 +113,7 @@ class WrongInput(LauncherCase):
         self.refused(USAGE, "--num_gpus", "0", says=["--num_gpus", "'?0'?"])
         self.refused(USAGE, "--num_gpus", "two", says=["--num_gpus", "two"])
         self.refused(USAGE, "--launcher", "teleport", says=["--launcher", "teleport"])
-        self.refused(USAGE, TWO_BY_TWO, "--tee", "everyone", says=["--tee", "everyone"])
+        self.refused(USAGE, TWO_BY_TWO, "--show", "everyone", says=["--show", "everyone"])
         self.refused(USAGE, TWO_BY_TWO, "--autotuning", "run", says=["autotuning"])
 
     def test_nothing_to_run(self):

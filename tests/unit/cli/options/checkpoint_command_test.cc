@@ -43,8 +43,8 @@ TEST(CheckpointCommandTest, MistakesAreNamed) {
       {{"verify"}, "verify: what?"},
       {{"export", "a"}, "export: where to?"},
       {{"ls", "a", "b"}, "ls takes no further argument 'b'"},
-      {{"ls", "--jsn", "a"}, "'--jsn' is not known, did you mean --json?"},
-      {{"ls", "--dtype", "bf16", "a"}, "'--dtype' is not known"},
+      {{"ls", "--jsn", "a"}, "unknown option '--jsn', did you mean --json?"},
+      {{"ls", "--dtype", "bf16", "a"}, "option '--dtype' belongs to 'checkpoint export'"},
       {{"export", "a", "b", "--dtype", "bf61"}, "not 'bf61', did you mean bf16?"},
   };
   for (const auto& [given, said] : cases) {

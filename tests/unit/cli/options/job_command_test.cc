@@ -39,7 +39,7 @@ TEST(JobCommandTest, Ps) {
 }
 
 TEST(JobCommandTest, LogsWithItsOptionsOnEitherSideOfTheJob) {
-  const Result<JobCommand> command = Parse({"logs", "-f", "abc", "--since", "10m", "--tee=1,0"});
+  const Result<JobCommand> command = Parse({"logs", "-f", "abc", "--since", "10m", "--show=1,0"});
   ASSERT_TRUE(command.ok()) << command.error().message;
   EXPECT_EQ(command->job, "abc");
   EXPECT_TRUE(command->follow);
@@ -47,7 +47,9 @@ TEST(JobCommandTest, LogsWithItsOptionsOnEitherSideOfTheJob) {
   EXPECT_THAT(command->tee.ranks, ElementsAre(0, 1));
   EXPECT_THAT(Parse({"logs", "abc", "--rank", "7"})->tee.ranks, ElementsAre(7));
   EXPECT_THAT(Parse({"logs", "abc"})->tee.ranks, ElementsAre(0));
-  EXPECT_NE(Refusal({"logs", "abc", "--rank", "7", "--tee", "all"}), "");
+  EXPECT_NE(Refusal({"logs", "abc", "--rank", "7", "--show", "all"}), "");
+  EXPECT_THAT(Refusal({"attach", "abc", "--tee", "0,3"}),
+              HasSubstr("--tee is not supported: give --show"));
   EXPECT_THAT(Refusal({"logs", "abc", "--rank", "x"}), HasSubstr("--rank"));
 }
 
@@ -66,7 +68,8 @@ TEST(JobCommandTest, AReportGoesWhereItIsTold) {
   EXPECT_EQ(command->output, "a.html");
   EXPECT_TRUE(command->force);
   EXPECT_EQ(Parse({"report", "x"})->output, "");
-  EXPECT_THAT(Refusal({"report", "x", "-o", ""}), HasSubstr("--output is empty"));
+  EXPECT_THAT(Refusal({"report", "x", "-o", ""}),
+              HasSubstr("--output needs a value that is not empty"));
   EXPECT_THAT(Refusal({"report"}), HasSubstr("which job?"));
   EXPECT_THAT(Refusal({"report", "x", "--tee", "all"}), HasSubstr("--tee"));
 }

@@ -67,8 +67,7 @@ const std::vector<std::vector<std::string>> kTorchrun = {
     {"--run_path"},
     {"--log_dir"},
     {"--redirects", "-r"},
-    {"--tee"},  // -t is an option of its own here
-    {"-t"},
+    {"--tee", "-t"},
     {"--local_ranks_filter"},
     {"--duplicate_stdout_filters"},
     {"--duplicate_stderr_filters"},
@@ -81,7 +80,7 @@ const std::vector<std::vector<std::string>> kTorchrun = {
     {"--signals_to_handle"},
     {"--virtual_local_rank"},
 };
-const std::vector<std::string> kWithoutVariable = {"-t", "--logs_specs", "--numa_binding"};
+const std::vector<std::string> kWithoutVariable = {"--logs_specs", "--numa_binding"};
 
 using Options = LaunchOptions;
 

@@ -56,7 +56,7 @@ TEST(ParseOptions, EveryOptionInEverySpelling) {
        "cuda",
        "--master_port",
        "29500",
-       "--tee",
+       "--show",
        "3,0,3",
        "--log_dir",
        "/l",
@@ -66,7 +66,7 @@ TEST(ParseOptions, EveryOptionInEverySpelling) {
        "7",
        "p"},
       {"--num-nodes=2", "--num-accelerators=4", "-H", "hf", "--launcher=SSH", "--device=Cuda",
-       "--master-port=29500", "--tee=0,3", "--log-dir=/l", "--grace=0.5", "--connect-timeout=7",
+       "--master-port=29500", "--show=0,3", "--log-dir=/l", "--grace=0.5", "--connect-timeout=7",
        "p"},
       {"--num_nodes=2",
        "--num_accelerators",
@@ -78,7 +78,7 @@ TEST(ParseOptions, EveryOptionInEverySpelling) {
        "cuda",
        "--master-port",
        "29500",
-       "--tee",
+       "--show",
        "0,3",
        "--log-dir",
        "/l",
@@ -164,9 +164,9 @@ TEST(ParseOptions, NumbersOfNodesInEverySpelling) {
   }
 }
 
-TEST(ParseOptions, TeeWords) {
-  EXPECT_TRUE(Good({"--tee", "all", "p"}).tee.all);
-  const Tee none = Good({"--tee", "none", "p"}).tee;
+TEST(ParseOptions, ShownRanksInWords) {
+  EXPECT_TRUE(Good({"--show", "all", "p"}).tee.all);
+  const Tee none = Good({"--show", "none", "p"}).tee;
   EXPECT_FALSE(none.all);
   EXPECT_TRUE(none.ranks.empty());
 }
@@ -316,9 +316,15 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
        "--master_port must be a whole number from 0 to 65535, not '65536'"},
       {{"--launcher", "kubectl", "p"}, "--launcher must be one of local, ssh, not 'kubectl'"},
       {{"--device", "tpu", "p"}, "--device must be one of auto, cuda, cpu, not 'tpu'"},
-      {{"--tee", "0,", "p"}, "--tee must be all, none or ranks such as 0,3, not '0,'"},
-      {{"--tee", "x", "p"}, "--tee: each rank must be a whole number"},
-      {{"--tee", "", "p"}, "--tee must be all, none or ranks"},
+      {{"--show", "0,", "p"}, "--show must be all, none or ranks such as 0,3, not '0,'"},
+      {{"--show", "x", "p"}, "--show: each rank must be a whole number"},
+      {{"--show", "", "p"}, "--show must be all, none or ranks"},
+      {{"--tee", "all", "p"}, "shown with --show all"},
+      {{"--tee", "none", "p"}, "shown with --show none"},
+      {{"--tee", "0,3", "p"}, "shown with --show 0,3"},
+      {{"--tee", "12", "p"}, "shown with --show 12"},
+      {{"--tee", "", "p"}, "--tee must be 0 (no stream)"},
+      {{"--tee", "4", "p"}, "--tee must be 0 (no stream)"},
       {{"--grace", "-1", "p"}, "--grace must be seconds, 0 to 86400, not '-1'"},
       {{"--grace", "10s", "p"}, "not '10s'"},
       {{"--grace", "nan", "p"}, "not 'nan'"},
@@ -406,9 +412,9 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
       {{"--rdzv_endpoint", "h:", "p"}, "--rdzv_endpoint: the port must be a whole number"},
       {{"--local_addr", "10.0.0.1", "--nnodes", "2", "p"}, "--local_addr is of a job whose nodes"},
       {{"--tee", "0:4", "p"}, "--tee must be 0 (no stream), 1 (stdout), 2 (stderr) or 3 (both)"},
-      {{"-t", "all", "p"}, "-t must be 0 (no stream)"},
+      {{"-t", "all", "p"}, "--tee all is not supported: as torchrun's, it names streams"},
+      {{"-t", "both", "p"}, "--tee must be 0 (no stream)"},
       {{"-r", "x:1", "p"}, "--redirects: each local rank must be a whole number"},
-      {{"--tee", "0", "-t", "3", "p"}, "--tee and -t exclude each other"},
       {{"--local_ranks_filter", "0,x", "p"}, "--local_ranks_filter: each rank must be"},
       {{"--detach", "--json", "p"}, "dslaunch ps --all --json"},
       {{"-q=1", "p"}, "--quiet takes no value"},
@@ -524,11 +530,15 @@ TEST(ParseOptions, WhatTorchrunShows) {
   EXPECT_TRUE(shows({"--tee", "0:3,1:1"}).tee.all);
   EXPECT_TRUE(shows({"--local-ranks-filter", "1,0"}).tee.all);
   EXPECT_THAT(*shows({"--local-ranks-filter", "1,0"}).local_ranks_shown, ElementsAre(0, 1));
-  EXPECT_THAT(shows({"--local-ranks-filter", "0", "--tee", "2,5"}).tee.ranks, ElementsAre(2, 5));
-  const LaunchOptions rank3 = shows({"--tee", "3"});
-  EXPECT_THAT(rank3.tee.ranks, ElementsAre(3));
-  EXPECT_THAT(rank3.notices, ElementsAre("--tee 3 shows rank 3; torchrun's --tee 3 is -t 3 here"));
-  EXPECT_TRUE(shows({"--tee", "0"}).notices.empty());
+  EXPECT_THAT(shows({"--local-ranks-filter", "0", "--show", "2,5"}).tee.ranks, ElementsAre(2, 5));
+  for (const char* streams : {"1", "2", "3"}) {
+    const LaunchOptions options = shows({"--tee", streams});
+    EXPECT_TRUE(options.tee.all);
+    EXPECT_TRUE(options.notices.empty());
+  }
+  EXPECT_THAT(shows({"--tee", "0"}).tee.ranks, ElementsAre(0));  // the default, as without it
+  EXPECT_TRUE(shows({"--tee", "0", "-t", "3"}).tee.all);         // the last counts
+  EXPECT_THAT(shows({"--tee", "3", "--show", "2"}).tee.ranks, ElementsAre(2));
 
   const LaunchOptions nothing = shows({"-r", "3"});
   EXPECT_TRUE(!nothing.tee.all && nothing.tee.ranks.empty());
@@ -571,7 +581,8 @@ TEST(ParseOptions, VariablesOfTorchrunAreDefaults) {
   EXPECT_EQ(typed->num_nodes, 3);
   EXPECT_EQ(typed->num_gpus, 2);
   EXPECT_TRUE(parse({"PET_TEE=3"}, {"p"})->tee.all);
-  EXPECT_THAT(parse({"PET_TEE=3"}, {"--tee", "2", "p"})->tee.ranks, ElementsAre(2));
+  EXPECT_THAT(parse({"PET_TEE=3"}, {"--show", "2", "p"})->tee.ranks, ElementsAre(2));
+  EXPECT_THAT(parse({"PET_TEE=all"}, {"p"}).error().message, HasSubstr("PET_TEE all is not"));
   EXPECT_THAT(parse({"PET_NNODES=two"}, {"p"}).error().message,
               HasSubstr("PET_NNODES must be a whole number from 1"));
   EXPECT_THAT(parse({"PET_MASTER_PORT="}, {"p"}).error().message,
@@ -614,7 +625,7 @@ TEST_F(RunFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
 }
 
 TEST_F(RunFileOptions, BesideARecipe) {
-  folder_.Write("run.yaml", "launch: {num_gpus: 2, tee: '0,1'}\nmodel: {type: mlp}\n");
+  folder_.Write("run.yaml", "launch: {num_gpus: 2, show: '0,1'}\nmodel: {type: mlp}\n");
   const std::string path = folder_ / "run.yaml";
   const auto named = ParseHere({"train", "run.yaml"});
   ASSERT_TRUE(named.ok()) << named.error().message;
@@ -654,6 +665,7 @@ TEST_F(RunFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
       {"launch:\n  env: [X]\n", ":2:3: env must be NAME=VALUE, not 'X'"},
       {"launch:\n  help: true\n", ":2:3: help belongs on the command line"},
       {"launch:\n  include: a\n  exclude: b\n", ":2:3: include and "},
+      {"launch:\n  tee: none\n", ":2:3: tee none is not supported: as torchrun's"},
       {"launch:\n  autotuning: run\n", ":2:3: autotuning is not supported: the autotuner"},
       {"launch: 3\n", ":1:1: 'launch' is a map of options"},
       {"lauch: {num_gpus: 1}\n", "unknown key 'lauch', did you mean 'launch'?"},

@@ -61,7 +61,7 @@ TEST(PerNodePlanTest, EachNodeIsTakenToBeLikeThisOneUntilItHasCome) {
             "node1(1) node2(2)");
   options.tee = {false, {6}};
   EXPECT_THAT(FinishPerNodePlan(*draft, {3, 1, 2}, options).error().message,
-              HasSubstr("--tee 6: no such rank"));
+              HasSubstr("--show 6: no such rank"));
 }
 
 TEST(PerNodePlanTest, AHostfileNamesTheNodes) {

@@ -1,0 +1,267 @@
+#include "cli/options/command_parser.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/harmless_text.h"
+#include "base/suggest.h"
+#include "cli/options/option_values.h"
+
+namespace dslaunch {
+namespace {
+
+Error Usage(std::string what) { return {ExitCode::kUsage, std::move(what)}; }
+
+// "--num-nodes=2" -> "--num_nodes" and "=2".
+std::pair<std::string, std::string> SplitName(const std::string& word) {
+  if (word.rfind("--", 0) != 0) return {word.substr(0, 2), word.substr(2)};
+  const size_t equals = std::min(word.find('='), word.size());
+  std::string name = word.substr(0, equals);
+  std::replace(name.begin() + 2, name.end(), '-', '_');
+  return {name, word.substr(equals)};
+}
+
+Error UnknownOption(const LinePart& part, const std::string& word) {
+  const std::string name = word.substr(0, word.find('='));
+  std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  std::replace(bare.begin(), bare.end(), '-', '_');
+  for (const LinePart::Other& other : part.others) {
+    if (!word.starts_with("--")) break;
+    if (FindOption(other.table, SplitName(word).first).spec != nullptr) {
+      return Usage("option " + Quoted(name) + " belongs " + other.place);
+    }
+  }
+  std::vector<std::string> known;
+  for (const OptionSpec& spec : part.table) {
+    for (const std::string& option : NamesOf(spec)) {
+      if (option.starts_with("--")) known.push_back(option.substr(2));
+    }
+  }
+  const std::string near = Nearest(bare, known);
+  if (near.empty()) return Usage("option " + Quoted(name) + " is not supported");
+  return Usage("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
+}
+
+// "-hostfile" is no -h with something after it.
+bool LacksADash(const OptionTable& table, const std::string& word) {
+  if (word.size() <= 2 || word[1] == '-') return false;
+  const std::string name = "-" + SplitName("-" + word).first.substr(1);
+  return std::ranges::any_of(table, [&](const OptionSpec& spec) {
+    const std::vector<std::string> names = NamesOf(spec);
+    return std::ranges::find(names, name) != names.end();
+  });
+}
+
+Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word) {
+  const FoundOption found = FindOption(part.table, SplitName(word).first);
+  if (!found.candidates.empty()) {
+    std::string list;
+    for (const std::string& name : found.candidates) list += (list.empty() ? "" : ", ") + name;
+    return Usage("option " + Quoted(SplitName(word).first) + " could be one of " + list +
+                 "; write it out");
+  }
+  if (found.spec == nullptr || LacksADash(part.table, word)) return UnknownOption(part, word);
+  return found.spec;
+}
+
+// The words up to the first that is no option. CLI11 has a mode for this (prefix_command), but it
+// mixes unknown options with a program's own, so the border is found here, and CLI11 reads what
+// lies before it.
+struct Split {
+  std::vector<std::string> options;  // names, each followed by its value if it takes one
+  size_t next = 0;
+  bool ended = false;
+};
+
+Result<Split> SplitOptions(const LinePart& part, const std::vector<std::string>& words,
+                           size_t begin) {
+  Split split;
+  for (split.next = begin; split.next < words.size(); ++split.next) {
+    std::string word = words[split.next];
+    if (word == "--") {
+      ++split.next;
+      split.ended = true;
+      break;
+    }
+    if (word.size() < 2 || word.front() != '-') break;
+    DSL_TRY_ASSIGN(const OptionSpec* spec, Identify(part, word));
+    auto [name, attached] = SplitName(word);
+    const bool is_short = !name.starts_with("--");
+    while (IsFlag(*spec) && is_short && !attached.empty() && attached.front() != '=') {
+      split.options.emplace_back(NameOf(*spec));  // -qm is -q -m
+      word = "-" + attached;
+      DSL_TRY_ASSIGN(spec, Identify(part, word));
+      std::tie(name, attached) = SplitName(word);
+    }
+    const std::string full(NameOf(*spec));
+    split.options.push_back(full);
+    if (IsFlag(*spec)) {
+      if (!attached.empty()) return Usage(full + " takes no value");
+      continue;
+    }
+    std::string value = attached.substr(attached.rfind('=', 0) == 0 ? 1 : 0);
+    if (attached.empty()) {
+      const auto is_option = [](const std::string& next) {
+        return next.starts_with("--") && next.find(' ') == std::string::npos;
+      };
+      if (split.next + 1 == words.size() || is_option(words[split.next + 1])) {
+        return Usage(full + " needs a value");
+      }
+      value = words[++split.next];
+    }
+    split.options.push_back(std::move(value));
+  }
+  return split;
+}
+
+// Has CLI11 read the options; its exceptions end here.
+Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string> options) {
+  CLI::App app;
+  app.set_help_flag();
+  for (const OptionSpec& spec : table) {
+    if (IsFlag(spec)) {
+      app.add_flag(spec.names);
+    } else {
+      app.add_option(spec.names)->expected(1)->take_all();
+    }
+  }
+  try {
+    std::reverse(options.begin(), options.end());  // as CLI11 wants them
+    app.parse(std::move(options));
+  } catch (const CLI::Error& error) {
+    return Usage(error.what());
+  }
+  OptionLayer layer;
+  for (const OptionSpec& spec : table) {
+    const std::string name(NameOf(spec));
+    const CLI::Option* option = app.get_option(name);
+    if (option->count() == 0) continue;
+    if (IsFlag(spec)) layer.Add(spec, {name, ""});
+    for (const std::string& value : option->results()) {
+      if (!IsFlag(spec)) layer.Add(spec, {name, value});
+    }
+  }
+  return layer;
+}
+
+// "ls, verify or export".
+std::string ActionList(const std::vector<const CommandSpec*>& commands) {
+  std::string list;
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const char* const separator = i == 0 ? "" : i + 1 == commands.size() ? " or " : ", ";
+    list += separator + std::string(ActionOf(*commands[i]));
+  }
+  return list;
+}
+
+Error CommandError(const CommandSpec& command, const std::string& what) {
+  return UsageError(command.name + what, "dslaunch " + std::string(FamilyOf(command)) + " --help");
+}
+
+// The rest of the family, whose options are not this command's.
+std::vector<LinePart::Other> Siblings(const CommandSpec& command) {
+  std::vector<LinePart::Other> others;
+  for (const CommandSpec* sibling : CommandsOf(FamilyOf(command))) {
+    if (sibling == &command) continue;
+    others.push_back({*sibling->options, "to '" + std::string(sibling->name) + "'"});
+  }
+  return others;
+}
+
+Result<void> ReadArguments(const CommandSpec& command, const std::vector<std::string>& arguments,
+                           Draft& draft) {
+  for (size_t i = 0; i < command.arguments.size(); ++i) {
+    const ArgumentSpec& spec = command.arguments[i];
+    if (i >= arguments.size()) {
+      if (spec.missing == nullptr) break;
+      return CommandError(command, std::string(": ") + spec.missing);
+    }
+    try {
+      spec.target.read({spec.name, arguments[i]}, draft);
+    } catch (const ValidationError& error) {
+      return CommandError(command, std::string(": ") + error.what());
+    }
+  }
+  if (arguments.size() > command.arguments.size()) {
+    return CommandError(
+        command, " takes no further argument " + Quoted(arguments[command.arguments.size()]));
+  }
+  return {};
+}
+
+}  // namespace
+
+Error UsageError(const std::string& what, std::string_view help) {
+  return Usage(what + (what.ends_with('?') ? " See " : "; see ") + std::string(help));
+}
+
+Result<LeadingOptions> ReadLeadingOptions(const LinePart& part,
+                                          const std::vector<std::string>& words, size_t begin) {
+  DSL_TRY_ASSIGN(Split split, SplitOptions(part, words, begin));
+  LeadingOptions leading;
+  DSL_TRY_ASSIGN(leading.options, ReadByCli(part.table, std::move(split.options)));
+  leading.next = split.next;
+  return leading;
+}
+
+Result<OptionsAndArguments> ReadOptionsAndArguments(const LinePart& part,
+                                                    const std::vector<std::string>& words,
+                                                    size_t begin) {
+  OptionsAndArguments read;
+  std::vector<std::string> options;
+  for (bool ended = false; begin < words.size();) {
+    if (!ended) {
+      DSL_TRY_ASSIGN(const Split split, SplitOptions(part, words, begin));
+      options.insert(options.end(), split.options.begin(), split.options.end());
+      begin = split.next;
+      ended = split.ended;
+    }
+    if (begin < words.size()) read.arguments.push_back(words[begin++]);
+  }
+  DSL_TRY_ASSIGN(read.options, ReadByCli(part.table, std::move(options)));
+  return read;
+}
+
+Result<const CommandSpec*> FindCommand(std::string_view family,
+                                       const std::vector<std::string>& words) {
+  const std::vector<const CommandSpec*> commands = CommandsOf(family);
+  if (ActionOf(*commands.front()).empty()) return commands.front();
+  const std::string word = words.size() > 1 ? words[1] : "";
+  if (word == "-h" || word == "--help") return nullptr;
+  std::vector<std::string> actions;
+  for (const CommandSpec* command : commands) {
+    if (word == ActionOf(*command)) return command;
+    actions.emplace_back(ActionOf(*command));
+  }
+  const std::string near = DidYouMean(word, actions);
+  const std::string name(family);
+  return UsageError(
+      name + (word.empty()   ? ": which action? Give " + ActionList(commands)
+              : near.empty() ? ": no " + Quoted(word) + "; give " + ActionList(commands)
+                             : ": no " + Quoted(word) + near),
+      "dslaunch " + name + " --help");
+}
+
+Result<std::optional<Draft>> ParseCommand(const CommandSpec& command,
+                                          const std::vector<std::string>& words, size_t begin,
+                                          Draft draft) {
+  const LinePart part = {*command.options, Siblings(command)};
+  const auto with_name = [&](const Error& error) {
+    return CommandError(command, ": " + error.message);
+  };
+  const Result<OptionsAndArguments> read = ReadOptionsAndArguments(part, words, begin);
+  if (!read.ok()) return with_name(read.error());
+  for (const auto& [spec, values] : read->options.values) {
+    if (NameOf(*spec) == "--help") return std::optional<Draft>();
+  }
+  const Result<void> options = ReadLayers({read->options}, command.exclusions, draft);
+  if (!options.ok()) return with_name(options.error());
+  const Result<void> complete = CheckRequirements(command.requirements, draft);
+  if (!complete.ok()) return with_name(complete.error());
+  DSL_TRY(ReadArguments(command, read->arguments, draft));
+  return std::optional<Draft>(std::move(draft));
+}
+
+}  // namespace dslaunch

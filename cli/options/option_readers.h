@@ -1,0 +1,122 @@
+// Targets that many options share: pointers to members of what a command line fills in, with the
+// readers that check a value. `member` is one of LaunchOptions, TrainOptions, Draft, JobCommand,
+// HostfileCommand or CheckpointCommand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/options/option_draft.h"
+#include "cli/options/option_table.h"
+#include "cli/options/option_values.h"
+
+namespace dslaunch {
+
+template <class T>
+T& Field(Draft& draft, T Draft::*member) {
+  return draft.*member;
+}
+template <class T>
+T& Field(Draft& draft, T LaunchOptions::*member) {
+  return draft.options.*member;
+}
+template <class T>
+T& Field(Draft& draft, T TrainOptions::*member) {
+  return draft.options.train.*member;
+}
+template <class T>
+T& Field(Draft& draft, T JobCommand::*member) {
+  return draft.job.*member;
+}
+template <class T>
+T& Field(Draft& draft, T HostfileCommand::*member) {
+  return draft.hostfile.*member;
+}
+template <class T>
+T& Field(Draft& draft, T CheckpointCommand::*member) {
+  return draft.checkpoint.*member;
+}
+
+template <auto member>
+void ReadFlag(const Given&, Draft& draft) {
+  Field(draft, member) = true;
+}
+
+template <auto member>
+void ReadText(const Given& given, Draft& draft) {
+  if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
+  Field(draft, member) = given.text;
+}
+
+template <auto member, int64_t min, int64_t max>
+void ReadNumberInto(const Given& given, Draft& draft) {
+  Field(draft, member) = static_cast<std::conditional_t<(max <= INT32_MAX), int, int64_t>>(
+      ReadWhole<int64_t>(given.name, given.text, min, max));
+}
+
+template <auto member, int64_t min_ms, int64_t max_s>
+void ReadSecondsInto(const Given& given, Draft& draft) {
+  Field(draft, member) =
+      ReadSecondsAsMs(given.name, given.text, static_cast<double>(min_ms) / 1000.0, max_s);
+}
+
+inline void ReadNothing(const Given&, Draft&) {}
+
+// The words of a choice and what they stand for: an array of these, `choices` below.
+template <class T>
+struct Named {
+  const char* name;
+  T value;
+};
+
+template <auto member, const auto& choices>
+void ReadChoiceInto(const Given& given, Draft& draft) {
+  std::vector<std::pair<std::string, decltype(choices[0].value)>> pairs;
+  for (const auto& choice : choices) pairs.emplace_back(choice.name, choice.value);
+  Field(draft, member) = ReadChoice(given.name, given.text, pairs);
+}
+
+template <const auto& choices>
+std::vector<std::string> WordsOf() {
+  std::vector<std::string> words;
+  for (const auto& choice : choices) words.emplace_back(choice.name);
+  return words;
+}
+
+inline constexpr OptionTarget kIgnoredFlag = {&ReadNothing, ValueKind::kFlag};
+
+template <auto member>
+inline constexpr OptionTarget kFlag = {&ReadFlag<member>, ValueKind::kFlag};
+template <auto member>
+inline constexpr OptionTarget kText = {&ReadText<member>, ValueKind::kText};
+template <auto member>
+inline constexpr OptionTarget kFile = {&ReadText<member>, ValueKind::kFile};
+template <auto member>
+inline constexpr OptionTarget kFolder = {&ReadText<member>, ValueKind::kFolder};
+
+// A whole number, both ends included.
+template <auto member, int64_t min, int64_t max>
+inline constexpr OptionTarget kWhole = {&ReadNumberInto<member, min, max>, ValueKind::kNumber};
+
+// Seconds from `min_ms` to `max_s`; the field has milliseconds.
+template <auto member, int64_t min_ms, int64_t max_s = 86'400>
+inline constexpr OptionTarget kSeconds = {&ReadSecondsInto<member, min_ms, max_s>,
+                                          ValueKind::kSeconds};
+
+// One of `choices`, a constant array of Named.
+template <auto member, const auto& choices>
+inline constexpr OptionTarget kChoice = {&ReadChoiceInto<member, choices>, ValueKind::kChoice,
+                                         &WordsOf<choices>};
+
+inline OptionSpec HelpOption(OptionGroup group) {
+  return {.names = "-h,--help",
+          .group = group,
+          .help = "this text",
+          .target = kIgnoredFlag,
+          .common = true,
+          .line_only = true};
+}
+
+}  // namespace dslaunch
