@@ -124,6 +124,7 @@ struct LaunchOptions {
     kHostfileCommand,
     kDoctor,
     kCompletion,
+    kHelpTopic,
   };
   Mode mode = Mode::kProgram;
   std::string text;                  // for kHelp and kVersion: what to print on stdout
@@ -198,7 +199,7 @@ struct LaunchOptions {
 
   TrainOptions train;  // for kTrain, which `predict` is too
   // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,
-  // kHostfileCommand, kDoctor, kCompletion) the command and what follows it.
+  // kHostfileCommand, kDoctor, kCompletion, kHelpTopic) the command and what follows it.
   std::vector<std::string> program;
   bool operator==(const LaunchOptions&) const = default;
 };

@@ -1,7 +1,9 @@
 // dslaunch: parse, plan, run, exit code.
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -17,6 +19,7 @@
 #include "base/subprocess.h"
 #include "cli/commands/doctor.h"
 #include "cli/commands/dry_run.h"
+#include "cli/commands/help_topics.h"
 #include "cli/commands/hostfile_commands.h"
 #include "cli/commands/job_commands.h"
 #include "cli/options/checkpoint_command.h"
@@ -138,7 +141,7 @@ Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
         ExitCode::kUsage,
         "train --device cuda: this dslaunch was built without CUDA (" +
             std::string(kCudaPluginFile) + " is not beside it); build it against a " +
-            "LibTorch with CUDA (README, \"GPUs\"), or leave --device out to train on CPUs"};
+            "LibTorch with CUDA (dslaunch help training), or leave --device out to train on CPUs"};
   }
   return DeviceChoice::kCpu;
 }
@@ -318,6 +321,17 @@ Result<int> CompletionMain(const std::vector<std::string>& words, Terminal& term
   return ToInt(ExitCode::kOk);
 }
 
+Result<int> HelpTopicMain(const std::vector<std::string>& words) {
+  constexpr size_t kMostColumns = 100;
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  DSL_TRY_ASSIGN(
+      const std::string text,
+      HelpTopicText(words, known ? std::min<size_t>(size.ws_col, kMostColumns) : kMostColumns));
+  DSL_TRY(PrintText(text));
+  return ToInt(ExitCode::kOk);
+}
+
 int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
@@ -340,6 +354,8 @@ int Main(int argc, char** argv) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCompletion) {
     exit_code = CompletionMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kHelpTopic) {
+    exit_code = HelpTopicMain(options->program);
   } else {
     exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }

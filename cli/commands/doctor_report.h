@@ -63,7 +63,7 @@ bool AnyFails(const std::vector<Finding>& findings);
 // out below it, and a last one that sums up.
 std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& findings);
 
-// For programs; README.md has its fields.
+// For programs; docs/reference/json.md has its fields.
 std::string DoctorJson(const DoctorFacts& facts, const std::vector<Finding>& findings);
 
 // "what; way out" taken apart, without the "node 'x' (where): " in front. What a node said, and a

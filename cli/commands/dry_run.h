@@ -48,7 +48,7 @@ class DryRun {
 
   // For people.
   std::string ToText() const;
-  // For programs; README.md has its fields. One JSON object, a node or rank a line.
+  // For programs; docs/reference/json.md has its fields. One JSON object, a node or rank a line.
   std::string ToJson() const;
 
   // The ranks of one node, which is no spare.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/exit_code_meanings.h"
 #include "cli/options/option_table.h"
 
 namespace dslaunch {
@@ -79,17 +80,7 @@ std::string CommandSection() {
 
 std::string ExitStatus() {
   std::string text = Section("EXIT STATUS");
-  for (const auto& [code, meaning] :
-       {std::pair("0", "every rank ended 0, and every node said that nothing is left"),
-        std::pair("64", "the command line is wrong"), std::pair("65", "an input file is wrong"),
-        std::pair("69", "a node cannot be reached, or was lost"),
-        std::pair("70", "a fault of dslaunch"), std::pair("74", "files cannot be written"),
-        std::pair("75", "something did not end in time"),
-        std::pair("77", "a host key or a login was refused"), std::pair("130", "interrupted"),
-        std::pair("143", "terminated"),
-        std::pair("others",
-                  "the code of the rank that failed first; 128 and the number of the "
-                  "signal that ended it")}) {
+  for (const auto& [code, meaning] : kExitCodeMeanings) {
     text += Item(Bold(code), std::string(meaning) + ".");
   }
   return text;

@@ -63,6 +63,7 @@ struct Draft {
   HostfileCommand hostfile;
   CheckpointCommand checkpoint;
   std::string completion;  // bash, zsh, fish or man
+  std::string help_topic;  // empty: the list of topics
 };
 
 // The launch options. A command line is in the per-node style when it says --no_ssh; or, without

@@ -82,6 +82,7 @@ std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   if (word == "hostfile") return Mode::kHostfileCommand;
   if (word == "doctor") return Mode::kDoctor;
   if (word == "completion") return Mode::kCompletion;
+  if (word == "help") return Mode::kHelpTopic;
   return std::nullopt;
 }
 

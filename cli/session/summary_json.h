@@ -1,4 +1,4 @@
-// The closing block for programs; README.md has its fields.
+// The closing block for programs; docs/reference/json.md has its fields.
 #pragma once
 
 #include <string>

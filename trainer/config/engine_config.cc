@@ -11,20 +11,10 @@ namespace {
 constexpr int64_t kForwardSamples = 8;  // of one pass where nothing is trained
 constexpr int64_t kMaxBatch = int64_t{1} << 31;
 
-// A word in any case, as DeepSpeed reads these.
-std::optional<std::string> WordInAnyCase(JsonObject& object, const char* key,
-                                         const std::set<std::string>& words) {
-  std::optional<std::string> word = object.String(key);
-  if (!word) return word;
-  std::transform(word->begin(), word->end(), word->begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return words.contains(*word) ? word : object.Word(key, words);
-}
-
 CommunicationConfig ParseCommunication(JsonObject& object) {
   CommunicationConfig communication;
   if (const auto dtype =
-          WordInAnyCase(object, "communication_data_type", {"bf16", "fp16", "fp32"})) {
+          object.WordInAnyCase("communication_data_type", {"bf16", "fp16", "fp32"})) {
     communication.dtype = *dtype == "fp32"   ? Dtype::kFloat32
                           : *dtype == "fp16" ? Dtype::kFloat16
                                              : Dtype::kBFloat16;
@@ -32,7 +22,7 @@ CommunicationConfig ParseCommunication(JsonObject& object) {
   communication.prescale = object.Bool("prescale_gradients").value_or(false);
   communication.predivide_factor = object.Number("gradient_predivide_factor", 0).value_or(1);
   communication.sum =
-      WordInAnyCase(object, "gradient_allreduce_op", {"mean", "sum"}).value_or("mean") == "sum";
+      object.WordInAnyCase("gradient_allreduce_op", {"mean", "sum"}).value_or("mean") == "sum";
   const bool predivides = communication.predivide_factor != 1;
   if (communication.predivide_factor == 0) {
     object.Fail("gradient_predivide_factor", "is 0; it must be above 0");
@@ -64,8 +54,8 @@ TagValidation ParseCheckpoint(JsonObject object) {
         std::pair("writer", nlohmann::json())}) {
     object.RefuseUnlessStandard(key, standard, why);
   }
-  const std::optional<std::string> word = WordInAnyCase(
-      object, "tag_validation", {std::begin(kTagValidations), std::end(kTagValidations)});
+  const std::optional<std::string> word = object.WordInAnyCase(
+      "tag_validation", {std::begin(kTagValidations), std::end(kTagValidations)});
   object.RefuseUnknown();
   return static_cast<TagValidation>(
       std::find(std::begin(kTagValidations), std::end(kTagValidations), word.value_or("warn")) -
@@ -74,7 +64,7 @@ TagValidation ParseCheckpoint(JsonObject object) {
 
 EngineLogLevel ParseLogLevel(JsonObject& object) {
   const auto word =
-      WordInAnyCase(object, "log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
+      object.WordInAnyCase("log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
   return static_cast<EngineLogLevel>(
       std::find(std::begin(kLogLevels), std::end(kLogLevels), word.value_or("info")) -
       std::begin(kLogLevels));

@@ -6,6 +6,7 @@
 
 #include "base/harmless_text.h"
 #include "trainer/config/config_error.h"
+#include "trainer/config/key_record.h"
 
 namespace dslaunch {
 namespace {
@@ -74,6 +75,17 @@ std::string Listed(const std::set<std::string>& words) {
   return list;
 }
 
+// "`a`, `b` or `c`".
+std::string ChoiceText(const std::set<std::string>& words) {
+  std::string text;
+  size_t left = words.size();
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : left == 1 ? " or " : ", ") + ("`" + word + "`");
+    --left;
+  }
+  return text;
+}
+
 }  // namespace
 
 json ParseJson(const std::string& text, const std::string& source, JsonComments comments) {
@@ -134,6 +146,10 @@ const json* JsonObject::Find(const char* key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
+void JsonObject::Note(const char* key, const std::function<std::string()>& value) const {
+  if (KeyRecord* const record = KeyRecord::Current()) record->Note(PlaceOf(key), value());
+}
+
 std::string JsonObject::PlaceOf(const std::string& key) const {
   return path_.empty() || key.empty() ? path_ + key : path_ + "." + key;
 }
@@ -157,6 +173,7 @@ void JsonObject::FailType(const std::string& key, const json& value,
 }
 
 std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {
+  Note(key, [&] { return WholeNumberText(min, max); });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> whole = AsWhole(*value);
@@ -171,6 +188,7 @@ std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max
 }
 
 std::optional<double> JsonObject::Number(const char* key, double min, double max) {
+  Note(key, [&] { return NumberText(min, max); });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) FailType(key, *value, "not a number");
@@ -185,6 +203,8 @@ std::optional<double> JsonObject::Number(const char* key, double min, double max
 
 std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t count, double min,
                                                        double max) {
+  Note(key,
+       [&] { return "list of " + std::to_string(count) + ", each a " + NumberText(min, max); });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   const auto fits = [&](const json& item) {
@@ -199,6 +219,7 @@ std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t c
 }
 
 std::optional<bool> JsonObject::Bool(const char* key) {
+  Note(key, [] { return "true or false"; });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_boolean()) FailType(key, *value, "neither true nor false");
@@ -206,6 +227,11 @@ std::optional<bool> JsonObject::Bool(const char* key) {
 }
 
 std::optional<std::string> JsonObject::String(const char* key) {
+  Note(key, [] { return "text"; });
+  return ReadString(key);
+}
+
+std::optional<std::string> JsonObject::ReadString(const char* key) {
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) FailType(key, *value, "not a text");
@@ -213,10 +239,11 @@ std::optional<std::string> JsonObject::String(const char* key) {
 }
 
 std::optional<std::string> JsonObject::StringOrInt(const char* key) {
+  Note(key, [] { return "text or whole number"; });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_number_integer()) return value->dump();
-  return String(key);
+  return ReadString(key);
 }
 
 bool JsonObject::HasString(const char* key) const {
@@ -224,20 +251,34 @@ bool JsonObject::HasString(const char* key) const {
 }
 
 std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words) {
-  const std::optional<std::string> word = String(key);
+  Note(key, [&] { return ChoiceText(words); });
+  const std::optional<std::string> word = ReadString(key);
   if (!word || words.contains(*word)) return word;
   const std::optional<std::string> meant = DidYouMean(*word, words);
   Fail(key, "is \"" + *word + "\"; " + (meant ? "did you mean \"" + *meant + "\"? " : "") +
                 "Known: " + Listed(words));
 }
 
+std::optional<std::string> JsonObject::WordInAnyCase(const char* key,
+                                                     const std::set<std::string>& words) {
+  Note(key, [&] { return ChoiceText(words) + ", in any case"; });
+  std::optional<std::string> word = ReadString(key);
+  if (!word) return word;
+  std::ranges::transform(*word, word->begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  });
+  return words.contains(*word) ? word : Word(key, words);
+}
+
 std::optional<JsonObject> JsonObject::Object(const char* key) {
+  Note(key, [] { return ""; });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   return JsonObject(*value, source_, PlaceOf(key));
 }
 
 std::string JsonObject::ObjectText(const char* key) {
+  Note(key, [] { return "object"; });
   const json* value = Find(key);
   if (value == nullptr) return "{}";
   JsonObject(*value, source_, PlaceOf(key));  // throws where it is no object
@@ -245,12 +286,14 @@ std::string JsonObject::ObjectText(const char* key) {
 }
 
 JsonObject JsonObject::ObjectOrEmpty(const char* key) {
+  Note(key, [] { return ""; });
   static const json kNoKeys = json::object();
   const json* value = Find(key);
   return JsonObject(value == nullptr ? kNoKeys : *value, source_, PlaceOf(key));
 }
 
 std::vector<JsonObject> JsonObject::Objects(const char* key) {
+  Note(key, [] { return "list of objects"; });
   std::vector<JsonObject> objects;
   const json* value = Find(key);
   if (value == nullptr) return objects;
@@ -264,6 +307,7 @@ std::vector<JsonObject> JsonObject::Objects(const char* key) {
 }
 
 std::vector<std::string> JsonObject::Strings(const char* key, JsonLists lists) {
+  Note(key, [] { return "list of texts"; });
   const json* value = Find(key);
   if (value == nullptr) return {};
   if (!value->is_array() || (value->empty() && lists == JsonLists::kNotEmpty) ||
@@ -281,6 +325,8 @@ void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::s
   };
   for (const std::string& key : keys) {
     known_.insert(key);
+    if (KeyRecord* const record = KeyRecord::Current())
+      record->Note(PlaceOf(key), "off: null, false, {}", why);
     const auto found = json_.find(key);
     if (found != json_.end() && !is_off(*found)) Fail(key, why);
   }
@@ -288,6 +334,8 @@ void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::s
 
 void JsonObject::RefuseUnlessStandard(const char* key, const json& standard,
                                       const std::string& why) {
+  if (KeyRecord* const record = KeyRecord::Current())
+    record->Note(PlaceOf(key), standard.dump(), why);
   const json* value = Find(key);
   if (value == nullptr || *value == standard) return;
   if (!standard.is_object()) Fail(key, "is " + Shown(*value) + ", but " + why);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,6 +48,8 @@ class JsonObject {
   bool HasString(const char* key) const;
   // A string out of `words`.
   std::optional<std::string> Word(const char* key, const std::set<std::string>& words);
+  // The same in any case, as DeepSpeed reads some; `words` are in lower case, and so is the answer.
+  std::optional<std::string> WordInAnyCase(const char* key, const std::set<std::string>& words);
   std::optional<JsonObject> Object(const char* key);
   // An object as JSON text, unread; "{}" where it is absent or null.
   std::string ObjectText(const char* key);
@@ -75,6 +78,9 @@ class JsonObject {
 
  private:
   const nlohmann::json* Find(const char* key);
+  std::optional<std::string> ReadString(const char* key);
+  // For the KeyRecord of this thread, if there is one: the key, and what its value may be.
+  void Note(const char* key, const std::function<std::string()>& value) const;
   [[noreturn]] void FailType(const std::string& key, const nlohmann::json& value,
                              const std::string& wanted) const;
   std::string PlaceOf(const std::string& key) const;

@@ -14,6 +14,7 @@
 // amp.loss_scale (a number or "dynamic") and amp.keep_batchnorm_fp32 (O2, O3) override them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "trainer/base/dtype.h"

@@ -34,7 +34,7 @@ Accelerator& LoadCudaPlugin(const std::string& path) {
   if (library == nullptr) {
     Refuse("CUDA cannot be used: " + Harmless(dlerror()) +
            "; dslaunch must be built against a LibTorch whose CUDA libraries this machine has "
-           "(README, \"GPUs\")");
+           "(dslaunch help training)");
   }
   const auto* symbol = static_cast<const AcceleratorSymbol*>(dlsym(library, "dslaunch_cuda"));
   if (symbol == nullptr) Refuse(path + " is not dslaunch's; build dslaunch again");

@@ -15,9 +15,10 @@ Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaFa
   const bool must = asked == DeviceKind::kCuda;
   if (facts.plugin.empty()) {
     if (must) {
-      return Unavailable(std::string("--device cuda: ") + kNoPlugin +
-                         "; build it against a LibTorch with CUDA (README, \"GPUs\"), or take "
-                         "--device cpu");
+      return Unavailable(
+          std::string("--device cuda: ") + kNoPlugin +
+          "; build it against a LibTorch with CUDA (dslaunch help training), or take "
+          "--device cpu");
     }
     if (facts.devices == 0) return ChosenDevice{};
     return ChosenDevice{.notice = std::string(kNoPlugin) + ", so the CPU computes and not the GPU"};

@@ -6,7 +6,7 @@
 
 namespace dslaunch {
 
-// Of a program that ends because of an error; the table in README.md has them all.
+// Of a program that ends because of an error; docs/troubleshooting.md has them all.
 enum class ExitCode : int;
 
 // `what()` is one sentence for a user: what, where (file, key) and the way out.

@@ -1,0 +1,29 @@
+// What the exit codes of base/exit_code.h mean, in words for the man page and docs/reference.
+#pragma once
+
+namespace dslaunch {
+
+struct ExitCodeMeaning {
+  const char* code;
+  const char* meaning;  // without a full stop
+};
+
+inline constexpr ExitCodeMeaning kExitCodeMeanings[] = {
+    {"0", "every rank ended 0, and nothing is left running on any node"},
+    {"64", "the command line is wrong"},
+    {"65", "an input file is wrong"},
+    {"69", "a node cannot be reached, or was lost"},
+    {"70", "a bug in dslaunch"},
+    {"74", "files cannot be written: the disk is full, or no permission"},
+    {"75", "something did not end in time"},
+    {"77", "a host key or a login was refused"},
+    {"85", "the trainer stopped early on request, after a checkpoint; start it again to continue"},
+    {"126", "the program cannot be executed"},
+    {"127", "the program does not exist"},
+    {"130", "interrupted (Ctrl-C)"},
+    {"143", "terminated (SIGTERM)"},
+    {"others",
+     "the code of the rank that failed first; 128 and the number of the signal that ended it"},
+};
+
+}  // namespace dslaunch

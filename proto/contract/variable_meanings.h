@@ -1,0 +1,80 @@
+// The environment variables that dslaunch sets and reads, in words for docs/reference.
+#pragma once
+
+namespace dslaunch {
+
+struct VariableMeaning {
+  const char* name;
+  const char* meaning;  // without a full stop
+};
+
+// What every rank gets (WorkerEnv). Those with "default" give way to what the node or the user has.
+inline constexpr VariableMeaning kRankVariables[] = {
+    {"RANK", "the rank, from 0"},
+    {"WORLD_SIZE", "ranks of the job"},
+    {"LOCAL_RANK", "position on its node, from 0"},
+    {"LOCAL_WORLD_SIZE", "ranks of its node"},
+    {"LOCAL_SIZE", "the same"},
+    {"GROUP_RANK", "position of its node among the nodes"},
+    {"GROUP_WORLD_SIZE", "nodes of the job"},
+    {"CROSS_RANK", "as GROUP_RANK"},
+    {"CROSS_SIZE", "as GROUP_WORLD_SIZE"},
+    {"ROLE_NAME", "what --role says, or default"},
+    {"ROLE_RANK", "as RANK"},
+    {"ROLE_WORLD_SIZE", "as WORLD_SIZE"},
+    {"MASTER_ADDR", "numeric address of rank 0's node"},
+    {"MASTER_PORT", "a port there for the ranks' store"},
+    {"TORCHELASTIC_RESTART_COUNT", "how often the ranks were restarted"},
+    {"TORCHELASTIC_MAX_RESTARTS", "how often they may be"},
+    {"TORCHELASTIC_RUN_ID", "what --rdzv_id says, or the job's id"},
+    {"TORCHELASTIC_USE_AGENT_STORE", "False: rank 0 hosts the store"},
+    {"TORCHELASTIC_ERROR_FILE", "where torchelastic's @record writes its error.json"},
+    {"DSLAUNCH_JOB_ID", "the job's id"},
+    {"DSLAUNCH_ATTEMPT", "which start of the ranks this is, from 1"},
+    {"DSLAUNCH_EPOCH", "the same, under its former name; it goes with the next version"},
+    {"DSLAUNCH_RANK_DIR", "a private folder of this start of this rank, for what a report reads"},
+    {"DSLAUNCH_STATUS_FD", "a descriptor that takes status lines"},
+    {"CUDA_VISIBLE_DEVICES", "the node's devices that the job uses, where it uses GPUs"},
+    {"OMP_NUM_THREADS", "default: the node's cores divided by its ranks"},
+    {"PYTHONUNBUFFERED", "default 1"},
+    {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "default 1"},
+    {"GLOO_SOCKET_IFNAME", "default: the interface towards rank 0's node"},
+    {"NCCL_SOCKET_IFNAME", "the same"},
+};
+
+// What the front end reads.
+inline constexpr VariableMeaning kFrontEndVariables[] = {
+    {"PET_*", "an option of torchrun, where neither the command line nor the launch file has it"},
+    {"DS_ENV_FILE", "the name of the file with variables for the ranks; default .deepspeed_env"},
+    {"DSLAUNCH_RDZV_TOKEN_FD",
+     "without SSH: a descriptor with the secret, in place of --rdzv_token_file"},
+    {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "what stands before each line of a rank"},
+    {"SLURM_JOB_NODELIST, SLURM_NODELIST, SLURM_JOB_NUM_NODES, SLURM_NNODES",
+     "hostfile write --slurm: the nodes of the allocation"},
+    {"SSH_AUTH_SOCK", "the SSH agent"},
+    {"CUDA_VISIBLE_DEVICES", "the devices of this machine that count"},
+    {"HOME, USER, LOGNAME", "the user"},
+    {"XDG_STATE_HOME", "where jobs' folders are; default ~/.local/state"},
+    {"PATH", "where ssh, Python and programs are"},
+    {"TERM", "whether the terminal can redraw a line"},
+};
+
+// What a node's agent reads there, besides PATH, HOME and XDG_STATE_HOME.
+inline constexpr VariableMeaning kNodeVariables[] = {
+    {"PYTHON_EXEC", "the Python that runs scripts"},
+    {"VIRTUAL_ENV", "else that environment's Python"},
+    {"XDG_RUNTIME_DIR", "where the socket is by which a detached job is reached"},
+    {"CUDA_VISIBLE_DEVICES", "the devices of the node that count"},
+    {"KMP_AFFINITY", "--bind_cores_to_rank warns of it: it binds threads to other cores"},
+};
+
+// What the trainer and programs on the SDK read, besides what every rank gets.
+inline constexpr VariableMeaning kTrainerVariables[] = {
+    {"DSLAUNCH_RECIPE", "the recipe as JSON; dslaunch sets it"},
+    {"DSLAUNCH_SHM_DISABLE", "1: ranks of one host use Gloo in place of shared memory"},
+    {"GLOO_SOCKET_IFNAME", "the network interface of Gloo"},
+    {"OMP_NUM_THREADS", "threads of a rank that Spawn starts"},
+    {"TORCH_CPP_LOG_LEVEL", "how much LibTorch itself logs; by default errors only"},
+};
+
+}  // namespace dslaunch

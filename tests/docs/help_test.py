@@ -1,0 +1,39 @@
+"""dslaunch help: the documentation in a terminal."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from launcher_case import LauncherCase, main  # noqa: E402
+
+
+class HelpTest(LauncherCase):
+    def test_the_list_names_the_topics(self):
+        code, job = self.run_job("help")
+        self.assert_code(0, code, job)
+        for topic in ("getting-started", "launching", "training", "options", "recipe"):
+            self.assertRegex(job.stdout, rf"(?m)^  {topic} ")
+
+    def test_a_page_is_plain_text(self):
+        code, job = self.run_job("help", "launching")
+        self.assert_code(0, code, job)
+        self.assertTrue(job.stdout.startswith("Launching jobs\n==="), job.stdout[:200])
+        self.assertNotIn("\x1b", job.stdout)
+        for line in job.stdout.splitlines():
+            if not line.startswith("    "):
+                self.assertLessEqual(len(line), 100, line)
+
+    def test_an_unknown_topic_is_refused_with_the_nearest(self):
+        code, job = self.run_job("help", "trainign")
+        self.assert_code(64, code, job)
+        self.assertIn("did you mean training?", job.stderr)
+        self.assertEqual("", job.stdout)
+
+    def test_a_command_has_help_of_its_own(self):
+        code, job = self.run_job("help", "doctor")
+        self.assert_code(64, code, job)
+        self.assertIn("see dslaunch doctor --help", job.stderr)
+
+
+if __name__ == "__main__":
+    main()

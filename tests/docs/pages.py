@@ -1,0 +1,81 @@
+"""Reads Markdown as far as the tests of the documentation need it: fenced blocks, headings and links."""
+
+import dataclasses
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^(```+|~~~+)\s*(\S*)\s*$")
+# [text](target), also of pictures; a target in <> or with a title after it.
+LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+CODE = re.compile(r"(`+)(.+?)\1")
+HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
+
+
+@dataclasses.dataclass
+class Block:
+    language: str
+    line: int  # of its fence, from 1
+    text: str
+
+
+def pages():
+    """All Markdown of the checkout, without what is fetched or built."""
+    skipped = ("build", ".deps", ".git")
+    return sorted(path for path in ROOT.rglob("*.md")
+                  if not path.relative_to(ROOT).parts[0].startswith(skipped))
+
+
+def split(text):
+    """(prose, blocks): the lines outside of fences, as (number, line), and the fenced blocks in their order."""
+    prose, blocks, fence, inside = [], [], None, []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = FENCE.match(line)
+        if fence is None and match:
+            fence = match.group(1)
+            inside = []
+            blocks.append(Block(match.group(2), number, ""))
+        elif fence is not None and match and match.group(1) == fence and not match.group(2):
+            blocks[-1].text = "".join(kept + "\n" for kept in inside)
+            fence = None
+        elif fence is not None:
+            inside.append(line)
+        else:
+            prose.append((number, line))
+    if fence is not None:
+        raise ValueError(f"the block of line {blocks[-1].line} does not end")
+    return prose, blocks
+
+
+def anchor(heading):
+    """The anchor that GitHub and mkdocs give a heading."""
+    heading = LINK.sub(lambda match: match.group(0)[1:].split("]")[0], heading).replace("`", "")
+    return re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip())
+
+
+def anchors(text):
+    found = set()
+    for _, line in split(text)[0]:
+        match = HEADING.match(line)
+        if match:
+            base = name = anchor(match.group(2))
+            count = 0
+            while name in found:
+                count += 1
+                name = f"{base}-{count}"
+            found.add(name)
+    return found
+
+
+def links(text):
+    """(line number, target) of every link outside of code."""
+    for number, line in split(text)[0]:
+        for target in LINK.findall(CODE.sub("", line)):
+            yield number, target
+
+
+def code_words(text):
+    """(line number, word) of every inline code outside of fences."""
+    for number, line in split(text)[0]:
+        for _, code in CODE.findall(line):
+            yield number, code

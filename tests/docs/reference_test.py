@@ -1,0 +1,86 @@
+"""docs/reference is what the tables in the code say, and these tables leave nothing out that the code reads."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from pages import ROOT, split
+
+BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resolve()
+REFERENCE = ROOT / "docs" / "reference"
+SOURCES = ("agent", "base", "cli", "hostfiles", "net", "proto", "rendezvous", "trainer")
+
+# What a JsonObject is asked for: Int("epochs", ...), and the keys that lists of them name.
+GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Word|WordInAnyCase|Object|ObjectText|ObjectOrEmpty|"
+                    r"Objects|Strings|ParseDtype\(\w+,|flag\(|size\()\(?\s*(?:object, )?\"(\w+)\"")
+# getenv("NAME") and its like, and constants that are names of variables.
+VARIABLE = re.compile(r"(?:getenv|FromEnvironment|Variable|FindVariable)\((?:\w+, )?\"([A-Z_]{3,})\"|"
+                      r"k\w*Variable\[\]\s*=\s*\"([A-Z_]{3,})\"")
+# Between processes of dslaunch itself.
+INTERNAL = {"DSLAUNCH_LEFT_SESSION", "DSLAUNCH_SPAWN", "DSLAUNCH_VENV_SCRIPT", "DSLAUNCH_PER_NODE"}
+
+
+def sources(folders=SOURCES):
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                yield path
+
+
+class ReferenceTest(unittest.TestCase):
+    def test_pages_are_current(self):
+        program = BUILD / "tests" / "dslaunch_reference_pages"
+        if not program.exists():
+            self.fail(f"{program} is not built; cmake --build {BUILD}")
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([program, folder], check=True, timeout=30)
+            made = {path.name: path.read_text(encoding="utf-8") for path in pathlib.Path(folder).iterdir()}
+        kept = {path.name: path.read_text(encoding="utf-8") for path in REFERENCE.iterdir()}
+        self.assertEqual(sorted(made), sorted(kept))
+        old = [name for name in made if made[name] != kept[name]]
+        self.assertFalse(old, f"docs/reference is not what the code says: {', '.join(old)}; run\n"
+                              f"  cmake --build {BUILD} --target update_reference\nand commit the result")
+
+    def test_every_key_that_is_read_is_there(self):
+        page = (REFERENCE / "recipe.md").read_text(encoding="utf-8")
+        documented = set(re.findall(r"^\| `([\w.\[\]]+)`", page, re.MULTILINE))
+        documented |= {part for line in re.findall(r"^## (\S+)$", page, re.MULTILINE) for part in line.split(".")}
+        read = set()
+        for path in sources(["trainer/config"]):
+            if not path.name.startswith(("json_object", "key_")):
+                read |= set(GETTER.findall(path.read_text(encoding="utf-8")))
+        self.assertGreater(len(read), 100, "the pattern does not fit the sources any more")
+        missing = read - documented - {"engine_source", "bfloat16"}
+        self.assertFalse(missing, f"keys that trainer/config reads and docs/reference/recipe.md lacks: {sorted(missing)}; "
+                                  "a sample in trainer/config/key_reference.cc must lead to them")
+
+    def test_every_variable_that_is_read_is_there(self):
+        page = (REFERENCE / "environment.md").read_text(encoding="utf-8")
+        documented = set(re.findall(r"[A-Z_]{3,}", page))
+        read = set()
+        for path in sources():
+            for found in VARIABLE.findall(path.read_text(encoding="utf-8")):
+                read |= set(filter(None, found))
+        self.assertGreater(len(read), 15, "the pattern does not fit the sources any more")
+        missing = read - documented - INTERNAL
+        self.assertFalse(missing, f"variables that docs/reference/environment.md lacks: {sorted(missing)}; "
+                                  "add them to proto/contract/variable_meanings.h")
+
+    def test_every_exit_code_is_there(self):
+        page = (REFERENCE / "environment.md").read_text(encoding="utf-8")
+        header = (ROOT / "base" / "exit_code.h").read_text(encoding="utf-8")
+        for code in re.findall(r"^\s*k\w+ = (\d+),", header, re.MULTILINE):
+            self.assertRegex(page, rf"(?m)^\| {code} \|")
+        for page in ("troubleshooting.md", "reference/environment.md"):
+            prose, _ = split((ROOT / "docs" / page).read_text(encoding="utf-8"))
+            text = "\n".join(line for _, line in prose)
+            for code in re.findall(r"^\s*k\w+ = (\d+),", header, re.MULTILINE):
+                self.assertRegex(text, rf"(?m)^\|[\d, ]*\b{code}\b", f"docs/{page}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=[sys.argv[0], *sys.argv[1:]])

@@ -1,0 +1,78 @@
+#include "cli/commands/help_topics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "cli/options/option_table.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr size_t kWidth = 90;
+
+std::string Text(const std::vector<std::string>& words) {
+  const Result<std::string> text = HelpTopicText(words, kWidth);
+  return text.ok() ? *text : text.error().message;
+}
+
+TEST(HelpTopicsTest, EveryPageHasATopicAndATitle) {
+  std::set<std::string_view> topics;
+  for (const HelpPage& page : HelpPages()) {
+    EXPECT_TRUE(topics.insert(page.topic).second) << page.topic;
+    EXPECT_TRUE(page.text.starts_with("# ")) << page.topic;
+  }
+  EXPECT_TRUE(topics.contains("launching"));
+  EXPECT_TRUE(topics.contains("options"));
+}
+
+TEST(HelpTopicsTest, CompletionOffersEveryTopic) {
+  std::vector<std::string> topics;
+  for (const HelpPage& page : HelpPages()) topics.emplace_back(page.topic);
+  ASSERT_EQ(CommandsOf("help").size(), 1u);
+  EXPECT_EQ(CommandsOf("help")[0]->arguments.at(0).words, topics);
+}
+
+TEST(HelpTopicsTest, TheListNamesEveryTopic) {
+  for (const HelpPage& page : HelpPages())
+    EXPECT_THAT(Text({"help"}), HasSubstr("  " + std::string(page.topic) + " "));
+  EXPECT_THAT(Text({"help", "--help"}), HasSubstr("dslaunch help [TOPIC]"));
+}
+
+TEST(HelpTopicsTest, APageIsPlainText) {
+  for (const HelpPage& page : HelpPages()) {
+    const std::string text = Text({"help", std::string(page.topic)});
+    EXPECT_THAT(text, Not(HasSubstr("\x1b"))) << page.topic;
+    EXPECT_THAT(text, Not(HasSubstr("]("))) << page.topic;
+    EXPECT_THAT(text, Not(HasSubstr("| --- |"))) << page.topic;
+    EXPECT_GT(text.size(), 500u) << page.topic;
+  }
+}
+
+TEST(HelpTopicsTest, LinksNameTheTopic) {
+  EXPECT_THAT(Text({"help", "launching"}), HasSubstr("[dslaunch help training]"));
+  EXPECT_THAT(Text({"help", "launching"}), HasSubstr("[dslaunch help options]"));
+}
+
+TEST(HelpTopicsTest, ATopicMayBeSpeltWithUnderscores) {
+  EXPECT_EQ(Text({"help", "getting_started"}), Text({"help", "getting-started"}));
+}
+
+TEST(HelpTopicsTest, AnUnknownTopicIsUsage) {
+  for (const auto& [topic, said] :
+       {std::pair("lanching", "did you mean launching?"), std::pair("ps", "see dslaunch ps --help"),
+        std::pair("zzzzzz", "see dslaunch help")}) {
+    const Result<std::string> text = HelpTopicText({"help", topic}, kWidth);
+    ASSERT_FALSE(text.ok()) << topic;
+    EXPECT_EQ(text.error().code, ExitCode::kUsage);
+    EXPECT_THAT(text.error().message, HasSubstr(said));
+  }
+  EXPECT_FALSE(HelpTopicText({"help", "launching", "training"}, kWidth).ok());
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,66 @@
+#include "trainer/config/key_record.h"
+
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+namespace dslaunch {
+namespace {
+
+thread_local KeyRecord* current = nullptr;
+
+// A bound that only keeps sums from overflowing is not worth a reader's time.
+constexpr int64_t kMostTold = int64_t{1} << 31;
+
+std::string Printed(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+std::string Bounded(const std::string& what, const std::optional<std::string>& min,
+                    const std::optional<std::string>& max) {
+  if (min && max) return what + " from " + *min + " to " + *max;
+  if (min) return what + ", at least " + *min;
+  return max ? what + ", at most " + *max : what;
+}
+
+// Numbers in brackets left out: "groups[2].lr" -> "groups[].lr".
+std::string WithoutIndexes(const std::string& path) {
+  std::string text;
+  bool inside = false;
+  for (const char c : path) {
+    if (c == ']') inside = false;
+    if (!inside) text += c;
+    if (c == '[') inside = true;
+  }
+  return text;
+}
+
+}  // namespace
+
+KeyRecord::KeyRecord() { current = this; }
+
+KeyRecord::~KeyRecord() { current = nullptr; }
+
+KeyRecord* KeyRecord::Current() { return current; }
+
+void KeyRecord::Note(const std::string& path, std::string value, std::string refusal) {
+  uses_.push_back({WithoutIndexes(path), std::move(value), std::move(refusal)});
+}
+
+std::string WholeNumberText(int64_t min, int64_t max) {
+  using Limits = std::numeric_limits<int64_t>;
+  std::optional<std::string> least, most;
+  if (min != Limits::min()) least = std::to_string(min);
+  if (max < kMostTold) most = std::to_string(max);
+  return Bounded("whole number", least, most);
+}
+
+std::string NumberText(double min, double max) {
+  std::optional<std::string> most;
+  if (max < static_cast<double>(kMostTold)) most = Printed(max);
+  return Bounded("number", Printed(min), most);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,188 @@
+#include "trainer/config/key_reference.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "trainer/config/key_meanings.h"
+#include "trainer/config/key_record.h"
+#include "trainer/config/recipe.h"
+
+namespace dslaunch {
+namespace {
+
+using Json = nlohmann::json;
+
+// A recipe that makes the readers ask for the keys of one kind of one section.
+struct Sample {
+  std::string section;  // whose keys depend on a type; empty: none
+  std::string type;
+  Json recipe;
+};
+
+Json Base() {
+  return {{"model", {{"type", "mlp"}}},
+          {"data", {{"type", "idx"}}},
+          {"run", {{"steps", 1}}},
+          {"engine", {{"train_batch_size", 8}, {"bf16", Json::object()}}}};
+}
+
+Json WithTokens() {
+  Json recipe = Base();
+  recipe["model"] = {{"type", "gpt2"}};
+  recipe["data"] = {{"type", "text"}, {"path", "text"}};
+  return recipe;
+}
+
+Sample ModelSample(const std::string& type) {
+  Json recipe = type == "gpt2" ? WithTokens() : Base();
+  recipe["model"]["type"] = type;
+  if (type == "plugin") recipe["model"]["path"] = "libmine.so";
+  return {"model", type, std::move(recipe)};
+}
+
+Sample DataSample(const std::string& type) {
+  Json recipe = type == "tokens" || type == "text" ? WithTokens() : Base();
+  recipe["data"] = {{"type", type}, {"path", "data"}};
+  return {"data", type, std::move(recipe)};
+}
+
+Sample OptimizerSample(const std::string& type, Json params) {
+  Json recipe = Base();
+  recipe["engine"]["optimizer"] = {{"type", type},
+                                   {"params", std::move(params)},
+                                   {"param_groups", {{{"names", {"bias"}}, {"weight_decay", 0}}}}};
+  return {"engine.optimizer", type, std::move(recipe)};
+}
+
+Sample SchedulerSample(const std::string& type, Json params) {
+  Json recipe = Base();
+  recipe["engine"]["scheduler"] = {{"type", type}, {"params", std::move(params)}};
+  return {"engine.scheduler", type, std::move(recipe)};
+}
+
+Sample EngineSample(const char* key, Json value) {
+  Json recipe = Base();
+  recipe["engine"][key] = std::move(value);
+  return {"", "", std::move(recipe)};
+}
+
+std::vector<Sample> Samples() {
+  std::vector<Sample> samples;
+  for (const char* type : {"mlp", "cnn", "resnet18", "gpt2", "plugin"})
+    samples.push_back(ModelSample(type));
+  for (const char* type : {"idx", "cifar", "csv", "tokens", "text"})
+    samples.push_back(DataSample(type));
+  Json profiled = WithTokens();
+  profiled["run"]["profile"] = Json::object();
+  samples.push_back({"", "", std::move(profiled)});
+  for (const char* type : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Lamb", "Lion"})
+    samples.push_back(OptimizerSample(type, Json::object()));
+  samples.push_back(OptimizerSample("Adam", {{"torch_adam", true}}));
+  samples.push_back(OptimizerSample("AdamW", {{"torch_adam", true}}));
+  samples.push_back(SchedulerSample("WarmupLR", Json::object()));
+  samples.push_back(SchedulerSample("WarmupDecayLR", {{"total_num_steps", 10}}));
+  samples.push_back(SchedulerSample("WarmupCosineLR", {{"total_num_steps", 10}}));
+  samples.push_back(SchedulerSample("OneCycle", {{"cycle_min_lr", 0}, {"cycle_max_lr", 1}}));
+  samples.push_back(SchedulerSample("LRRangeTest", Json::object()));
+  samples.push_back(SchedulerSample("StepLR", {{"step_size", 1}}));
+  samples.push_back(SchedulerSample("CosineAnnealingLR", {{"T_max", 1}}));
+  samples.push_back(SchedulerSample("CosineAnnealingWarmRestarts", {{"T_0", 1}}));
+  samples.push_back(EngineSample("amp", {{"enabled", true}, {"loss_scale", "dynamic"}}));
+  samples.push_back(EngineSample("pipeline", {{"stages", "auto"}}));
+  return samples;
+}
+
+std::string ParentOf(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+std::string MeaningOf(const std::string& path) {
+  const std::map<std::string, std::string>& meanings = KeyMeanings();
+  if (const auto found = meanings.find(path); found != meanings.end()) return found->second;
+  const auto shared = meanings.find("*" + path.substr(std::min(path.rfind('.'), path.size())));
+  return shared == meanings.end() ? "" : shared->second;
+}
+
+// What all samples together said of one key.
+struct Found {
+  ReferenceKey key;
+  std::set<std::string> values;
+  std::vector<std::string> types;
+  std::string section;  // whose types these are
+};
+
+void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& order,
+         std::map<std::string, Found>& found) {
+  auto [place, is_new] = found.try_emplace(use.path);
+  Found& entry = place->second;
+  if (is_new) {
+    order.push_back(use.path);
+    entry.key = {use.path, use.value, use.refusal, {}, ""};
+    entry.values = {use.value};
+  } else if (!entry.key.refusal.empty() && use.refusal.empty()) {
+    entry.key.value = use.value;  // of some type it is obeyed
+    entry.key.refusal.clear();
+    entry.types.clear();
+    entry.values = {use.value};
+  } else if (entry.key.refusal.empty() != use.refusal.empty()) {
+    return;  // of some other type it is refused
+  } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
+    entry.key.value += " or " + use.value;
+  }
+  if (sample.section.empty() || !use.path.starts_with(sample.section + ".")) return;
+  entry.section = sample.section;
+  if (std::ranges::find(entry.types, sample.type) == entry.types.end())
+    entry.types.push_back(sample.type);
+}
+
+// Sections behind the keys of the section that they are in, so that each is one table.
+void SortBySection(std::vector<ReferenceKey>& keys) {
+  std::map<std::string, size_t> first;
+  for (const ReferenceKey& key : keys) first.try_emplace(ParentOf(key.path), first.size());
+  std::ranges::stable_sort(keys, {},
+                           [&](const ReferenceKey& key) { return first.at(ParentOf(key.path)); });
+}
+
+}  // namespace
+
+std::vector<ReferenceKey> RecipeKeys() {
+  std::vector<std::string> order;
+  std::map<std::string, Found> found;
+  std::map<std::string, std::set<std::string>> all_types;
+  for (const Sample& sample : Samples()) {
+    KeyRecord record;
+    (void)ParseRecipe(sample.recipe.dump(), "reference", 1);
+    if (!sample.section.empty()) all_types[sample.section].insert(sample.type);
+    for (const KeyUse& use : record.uses()) Add(use, sample, order, found);
+  }
+  std::vector<ReferenceKey> keys;
+  for (const std::string& path : order) {
+    Found& entry = found.at(path);
+    if (!entry.section.empty() && entry.types.size() < all_types.at(entry.section).size())
+      entry.key.types = entry.types;
+    if (entry.key.refusal.empty()) entry.key.meaning = MeaningOf(path);
+    keys.push_back(std::move(entry.key));
+  }
+  SortBySection(keys);
+  return keys;
+}
+
+std::vector<std::string> MeaningsWithoutKey() {
+  std::set<std::string> known;
+  for (const ReferenceKey& key : RecipeKeys()) {
+    if (!key.refusal.empty()) continue;
+    known.insert(key.path);
+    known.insert("*" + key.path.substr(std::min(key.path.rfind('.'), key.path.size())));
+  }
+  std::vector<std::string> without;
+  for (const auto& [path, meaning] : KeyMeanings()) {
+    if (!known.contains(path)) without.push_back(path);
+  }
+  return without;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,25 @@
+// Every key of a recipe and of an engine configuration, as the readers take them: what
+// docs/reference/recipe.md is made of.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+struct ReferenceKey {
+  std::string path;                // "run.epochs", "engine.fp16.enabled"
+  std::string value;               // "whole number, at least 1"; empty for a section
+  std::string refusal;             // why no other value is taken; empty: the key is obeyed
+  std::vector<std::string> types;  // of its section, that have the key; empty: all
+  std::string meaning;             // with the default; empty where the key is refused
+};
+
+// Asks the readers themselves, with a recipe of each kind. In their order. Sections come before
+// their keys.
+std::vector<ReferenceKey> RecipeKeys();
+
+// Paths that have a meaning but that no reader asks for; empty where the table is right.
+std::vector<std::string> MeaningsWithoutKey();
+
+}  // namespace dslaunch
