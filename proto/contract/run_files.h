@@ -1,6 +1,6 @@
 // What the ranks of a training run leave behind for `dslaunch report`: files in a folder of each
 // start of each rank, JOBDIR/nodes/NODE/attempt_K/rank_R, on its node. The trainer writes them
-// (trainer/program, trainer/profile), the front end collects and draws them (cli/report*). Any
+// (trainer/train, trainer/profile), the front end collects and draws them (cli/report*). Any
 // program may write them too. All are UTF-8 JSON, times in seconds, memory in bytes; a reader
 // ignores keys it does not know and does without files and keys that are missing.
 //
@@ -8,7 +8,7 @@
 //   {"step": 120, "steps": 10, "attempt": 1, "step_s": 0.51, "compute_s": 0.38}
 //       "step" is the last of the window's "steps" optimizer steps, counted from 1; the times are
 //       means over the window, "compute_s" of this rank's own work, waiting for others left out
-//   and on rank 0 besides it what --metrics_jsonl has (trainer/program/report.h): "loss", "lr",
+//   and on rank 0 besides it what --metrics_jsonl has (trainer/train/report.h): "loss", "lr",
 //   "grad_norm", "loss_scale", "skipped", "samples", "tokens", "samples_per_s", "tokens_per_s",
 //   "mfu" (where the peak of the hardware is known), "memory": {category: bytes, ...}
 // run.json        rank 0, once, after the first step, in which the operations are counted:

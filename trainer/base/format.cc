@@ -23,9 +23,4 @@ std::string BytesText(int64_t bytes) {
   return Format("%.1f %s", value, kUnits[unit]);
 }
 
-void PrintLine(const std::string& line) {
-  std::fputs((line + "\n").c_str(), stdout);
-  std::fflush(stdout);
-}
-
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Text for people: formatted, with units, and where it goes.
+// Text for people: formatted, with units.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,5 @@ std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2))
 
 // "1.2 KiB", "474.7 MiB"
 std::string BytesText(int64_t bytes);
-
-// One line on stdout, flushed.
-void PrintLine(const std::string& line);
 
 }  // namespace dslaunch

@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "proto/contract/run_files.h"
-#include "trainer/base/format.h"
+#include "trainer/base/log.h"
 
 namespace dslaunch {
 

@@ -1,10 +1,10 @@
 // The engine's own checkpoints, for programs; `dslaunch train` has its Checkpointer.
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "dslaunch/engine.h"
 #include "trainer/base/by_rank.h"
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/engine_state.h"
 #include "trainer/comm/gather_texts.h"
@@ -27,7 +27,7 @@ std::string AgreedTag(const EngineCore& engine, const std::string& own) {
     throw TrainError(ExitCode::kUsage, problem + " (checkpoint.tag_validation is Fail)");
   }
   if (engine.group().rank() == 0) {
-    std::fprintf(stderr, "dslaunch: warning: %s; rank 0's is taken\n", problem.c_str());
+    PrintError("dslaunch: warning: " + problem + "; rank 0's is taken");
   }
   return tags[0];
 }

@@ -8,7 +8,7 @@
 #include "base/harmless_text.h"
 #include "dslaunch/plugin.h"
 #include "proto/contract/cuda_plugin.h"
-#include "trainer/base/format.h"
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/device/cuda_driver.h"
 

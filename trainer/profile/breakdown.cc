@@ -4,6 +4,15 @@
 
 namespace dslaunch {
 
+PhaseTimes& PhaseTimes::operator+=(const PhaseTimes& other) {
+  for (double PhaseTimes::*const phase :
+       {&PhaseTimes::data, &PhaseTimes::forward, &PhaseTimes::backward, &PhaseTimes::update,
+        &PhaseTimes::batch}) {
+    this->*phase += other.*phase;
+  }
+  return *this;
+}
+
 std::string BreakdownLine(int64_t step, const PhaseTimes& times, double compute_s, double seconds,
                           int64_t steps) {
   const auto mean_ms = [steps](double sum) { return 1e3 * sum / static_cast<double>(steps); };

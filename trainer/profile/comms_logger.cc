@@ -4,7 +4,7 @@
 #include <ATen/record_function.h>
 
 #include "base/deadline.h"
-#include "trainer/base/format.h"
+#include "trainer/base/log.h"
 #include "trainer/profile/communication.h"
 
 namespace dslaunch {

@@ -8,6 +8,7 @@
 
 #include "proto/contract/run_files.h"
 #include "trainer/base/format.h"
+#include "trainer/base/log.h"
 #include "trainer/base/rank_files.h"
 #include "trainer/base/train_error.h"
 

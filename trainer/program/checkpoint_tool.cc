@@ -2,17 +2,17 @@
 
 #include <ATen/ATen.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
 
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpoint_list.h"
 #include "trainer/checkpoint/state.h"
 #include "trainer/checkpoint/tensor_type.h"
-#include "trainer/program/memory_plan.h"
-#include "trainer/program/report.h"
+#include "trainer/train/memory_plan.h"
+#include "trainer/train/report.h"
 #include "trainer/weights/pretrained.h"
 
 namespace dslaunch {
@@ -28,7 +28,7 @@ bool IsCheckpoint(const std::string& path) {
 void List(const std::string& dir, bool json) {
   if (IsCheckpoint(dir)) RefuseInput(dir + " is a checkpoint; give the folder that it is in");
   const std::vector<ListedCheckpoint> list = FindCheckpoints(dir);
-  std::fputs((json ? CheckpointsJson(list) : CheckpointTable(list)).c_str(), stdout);
+  PrintText(json ? CheckpointsJson(list) : CheckpointTable(list));
 }
 
 std::vector<std::string> FindDamageIn(const std::string& folder) {

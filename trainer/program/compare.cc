@@ -3,18 +3,19 @@
 #include <algorithm>
 
 #include "dslaunch/process_group.h"
+#include "trainer/base/log.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/data/dataset.h"
 #include "trainer/device/device_memory.h"
 #include "trainer/engine/activation_meter.h"
 #include "trainer/engine/memory_bytes.h"
 #include "trainer/program/compare_table.h"
-#include "trainer/program/evaluate.h"
-#include "trainer/program/prepare.h"
-#include "trainer/program/report.h"
-#include "trainer/program/schedule.h"
-#include "trainer/program/step.h"
-#include "trainer/program/train_batches.h"
+#include "trainer/train/evaluate.h"
+#include "trainer/train/prepare.h"
+#include "trainer/train/report.h"
+#include "trainer/train/schedule.h"
+#include "trainer/train/step.h"
+#include "trainer/train/train_batches.h"
 
 namespace dslaunch {
 namespace {
@@ -59,8 +60,7 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
   int64_t samples = 0;
   for (int64_t step = 1; step <= schedule.total_steps; ++step) {
     const Clock::time_point start = Clock::now();
-    PhaseTimes times;
-    const StepOutcome outcome = TrainStep(*trainee, batches, recipe.run, step, times);
+    const StepOutcome outcome = TrainStep(*trainee, batches, recipe.run, step);
     const StepFacts facts = ReadSteps(*trainee, {outcome})[0];
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     samples = facts.samples;

@@ -1,7 +1,7 @@
 #include "trainer/program/compare_table.h"
 
-#include "trainer/program/memory_plan.h"
-#include "trainer/program/report.h"
+#include "trainer/train/memory_plan.h"
+#include "trainer/train/report.h"
 
 namespace dslaunch {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/program/window.h"
+#include "trainer/train/window.h"
 
 namespace dslaunch {
 

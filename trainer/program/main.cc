@@ -5,16 +5,15 @@
 #include <torch/version.h>
 
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <fstream>
-#include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "dslaunch/version.h"
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/program/checkpoint_tool.h"
 #include "trainer/program/run.h"
@@ -22,6 +21,8 @@
 namespace {
 
 using dslaunch::ExitCode;
+using dslaunch::PrintError;
+using dslaunch::PrintLine;
 using dslaunch::TrainError;
 
 struct RecipeText {
@@ -51,19 +52,16 @@ int CheckpointMain(const std::vector<std::string>& words) {
     dslaunch::RunCheckpointTool(words);
     return ToInt(ExitCode::kOk);
   } catch (const TrainError& error) {
-    std::fflush(stdout);
-    std::cerr << "dslaunch: checkpoint: " << error.what() << std::endl;
+    PrintError(std::string("dslaunch: checkpoint: ") + error.what());
     return error.exit_code();
   } catch (const std::exception& error) {
-    std::fflush(stdout);
-    std::cerr << "dslaunch: checkpoint: internal error: " << error.what() << std::endl;
+    PrintError(std::string("dslaunch: checkpoint: internal error: ") + error.what());
     return ToInt(ExitCode::kInternal);
   }
 }
 
 [[noreturn]] void Fail(int rank, ExitCode code, const std::string& message) {
-  std::fflush(stdout);
-  std::cerr << "dslaunch-train: rank " << rank << ": " << message << std::endl;
+  PrintError("dslaunch-train: rank " + std::to_string(rank) + ": " + message);
   // Not exit(): destructors of a broken process group may wait for peers that are gone.
   std::_Exit(ToInt(code));
 }
@@ -77,7 +75,7 @@ int main(int argc, char** argv) {
     return CheckpointMain({argv + 2, argv + argc});
   }
   if (argc == 2 && argv[1] == std::string("--version")) {
-    std::printf("dslaunch-train %s, LibTorch %s\n", DSLAUNCH_VERSION, TORCH_VERSION);
+    PrintLine("dslaunch-train " DSLAUNCH_VERSION ", LibTorch " TORCH_VERSION);
     return ToInt(ExitCode::kOk);
   }
   int rank = 0;

@@ -4,9 +4,10 @@
 
 #include <cmath>
 
-#include "trainer/program/evaluate.h"
+#include "trainer/base/log.h"
 #include "trainer/program/prediction_writer.h"
-#include "trainer/program/report.h"
+#include "trainer/train/evaluate.h"
+#include "trainer/train/report.h"
 
 namespace dslaunch {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
-#include "trainer/program/trainee.h"
+#include "trainer/train/trainee.h"
 
 namespace dslaunch {
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "dslaunch/process_group.h"
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/explain.h"
 #include "trainer/data/dataset.h"
@@ -15,13 +16,13 @@
 #include "trainer/pipeline/schedule_simulation.h"
 #include "trainer/pipeline/stage.h"
 #include "trainer/program/compare.h"
-#include "trainer/program/evaluate.h"
 #include "trainer/program/predict.h"
 #include "trainer/program/prediction_writer.h"
-#include "trainer/program/prepare.h"
-#include "trainer/program/report.h"
 #include "trainer/program/text.h"
-#include "trainer/program/train.h"
+#include "trainer/train/evaluate.h"
+#include "trainer/train/prepare.h"
+#include "trainer/train/report.h"
+#include "trainer/train/train.h"
 
 namespace dslaunch {
 namespace {

@@ -28,6 +28,7 @@
 #include "base/unique_fd.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/contract/worker_env.h"
+#include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/explain.h"
 #include "trainer/sdk/rank_end.h"
@@ -138,8 +139,8 @@ TrainError Explained() {
   } catch (...) {
     const TrainError error = Explained();
     code = error.exit_code();
-    std::cerr << (std::string(program_invocation_short_name) + ": rank " +
-                  std::to_string(place.rank) + ": " + error.what() + "\n");
+    PrintError(std::string(program_invocation_short_name) + ": rank " + std::to_string(place.rank) +
+               ": " + error.what());
   }
   std::cout.flush();
   std::fflush(nullptr);

@@ -14,8 +14,8 @@
 #include "trainer/base/train_error.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/models/models.h"
-#include "trainer/program/step.h"
-#include "trainer/program/trainee.h"
+#include "trainer/train/step.h"
+#include "trainer/train/trainee.h"
 
 namespace dslaunch {
 namespace {

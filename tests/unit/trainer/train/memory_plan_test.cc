@@ -1,0 +1,143 @@
+#include "trainer/train/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+
+EngineConfig Config(OptimizerConfig::Type type, Dtype model = Dtype::kFloat32) {
+  EngineConfig config;
+  config.optimizer.emplace().type = type;
+  config.precision.model = model;
+  config.batch = {8, 4, 1};
+  config.precision.master_weights = model != Dtype::kFloat32;
+  return config;
+}
+
+TEST(MemoryPlanTest, Fp32WithAdam) {
+  ModelSizes model;
+  model.trained = 1000;
+  model.frozen = 10;
+  model.buffers = 5;
+  model.other_buffer_bytes = 8;
+  const MemoryPlan plan = PlanMemory(model, Config(OptimizerConfig::Type::kAdamW));
+  EXPECT_EQ(plan.parameters, 4040);
+  EXPECT_EQ(plan.gradients, 4000);
+  EXPECT_EQ(plan.buckets, 0) << "gradients are parts of the buckets";
+  EXPECT_EQ(plan.optimizer, 8000);
+  EXPECT_EQ(plan.master_weights, 0);
+  EXPECT_EQ(plan.buffers, 28);
+  EXPECT_EQ(plan.total(), 4040 + 4000 + 8000 + 28);
+}
+
+TEST(MemoryPlanTest, AccumulationKeepsGradientsBesideTheBuckets) {
+  ModelSizes model;
+  model.trained = 1000;
+  EngineConfig config = Config(OptimizerConfig::Type::kSgd);
+  config.batch = {8, 1, 4};
+  EXPECT_EQ(PlanMemory(model, config).buckets, 4000);
+}
+
+TEST(MemoryPlanTest, SixteenBitWithMasterWeights) {
+  ModelSizes model;
+  model.trained = 1000;
+  const MemoryPlan plan = PlanMemory(model, Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16));
+  EXPECT_EQ(plan.parameters, 2000);
+  EXPECT_EQ(plan.gradients, 4000);  // they accumulate in fp32
+  EXPECT_EQ(plan.buckets, 2000);    // and travel in bf16
+  EXPECT_EQ(plan.master_weights, 4000);
+  EXPECT_EQ(plan.optimizer, 8000);
+  EngineConfig alone = Config(OptimizerConfig::Type::kAdam, Dtype::kBFloat16);
+  alone.batch = {4, 4, 1};
+  EXPECT_EQ(PlanMemory(model, alone).buckets, 0);
+}
+
+TEST(MemoryPlanTest, BatchNormsMayStayFp32) {
+  ModelSizes model;
+  model.trained = 1000;
+  model.batch_norm_trained = 100;
+  model.buffers = 50;
+  model.batch_norm_buffers = 50;
+  EngineConfig config = Config(OptimizerConfig::Type::kSgd, Dtype::kFloat16);
+  config.precision.batch_norm_float32 = true;
+  const MemoryPlan plan = PlanMemory(model, config);
+  EXPECT_EQ(plan.parameters, 900 * 2 + 100 * 4);
+  EXPECT_EQ(plan.buffers, 50 * 4);
+}
+
+// 16 P bytes in all with AdamW and fp32 copies, of which each stage divides more by the ranks.
+TEST(MemoryPlanTest, EachStageDividesMore) {
+  ModelSizes model;
+  model.trained = 64000;
+  for (int i = 0; i < 10; ++i) {
+    model.shardable.push_back({.name = "h." + std::to_string(i) + ".weight", .elements = 6400});
+  }
+  EngineConfig config = Config(OptimizerConfig::Type::kAdamW, Dtype::kBFloat16);
+  config.precision.grad_accumulation = Dtype::kBFloat16;
+  config.batch = {32, 8, 1};  // 4 ranks
+  config.zero.param_persistence_threshold = 0;
+  config.zero.reduce_bucket_size = 6400;
+  const int64_t p = model.trained;
+  for (int stage = 1; stage <= 3; ++stage) {
+    config.zero.stage = stage;
+    const MemoryPlan plan = PlanMemory(model, config);
+    EXPECT_EQ(plan.parameters, stage < 3 ? 2 * p : 2 * p / 4);
+    EXPECT_EQ(plan.gradients, stage < 2 ? 2 * p : 2 * p / 4);
+    EXPECT_EQ(plan.optimizer + plan.master_weights, 12 * p / 4);
+    // A message and the parts of three ranks: three units of them, and the next one's message.
+    const int64_t received = 3 * 1600 * 2;
+    const int64_t message = stage > 1 ? 6400 * 2 : 0;
+    EXPECT_EQ(plan.buckets, 3 * (received + message) + message);
+  }
+  config.communication.overlap = false;
+  EXPECT_EQ(PlanMemory(model, config).buckets, 2 * 6400 * 2 + 3 * 1600 * 2);
+  config.batch = {32, 4, 2};
+  EXPECT_EQ(PlanMemory(model, config).buckets, 2 * 6400 * 2 + 3 * 1600 * 2 + 1600 * 2)
+      << "the second micro-batch's sum is not yet the gradient";
+  config.batch = {32, 8, 1};
+  config.zero.param_persistence_threshold = 100'000;
+  EXPECT_EQ(PlanMemory(model, config).parameters, 2 * p) << "all of them stay whole";
+}
+
+TEST(MemoryPlanTest, StatesOfEachOptimizer) {
+  using Type = OptimizerConfig::Type;
+  ModelSizes model;
+  model.trained = 1;
+  const auto states = [&](Type type, auto change) {
+    EngineConfig config = Config(type);
+    change(*config.optimizer);
+    return PlanMemory(model, config).optimizer / 4;
+  };
+  const auto as_it_is = [](OptimizerConfig&) {};
+  EXPECT_EQ(states(Type::kAdam, as_it_is), 2);
+  EXPECT_EQ(states(Type::kAdamW, [](auto& o) { o.amsgrad = true; }), 3);
+  EXPECT_EQ(states(Type::kLamb, as_it_is), 2);
+  EXPECT_EQ(states(Type::kLion, as_it_is), 1);
+  EXPECT_EQ(states(Type::kAdagrad, as_it_is), 1);
+  EXPECT_EQ(states(Type::kSgd, as_it_is), 0);
+  EXPECT_EQ(states(Type::kSgd, [](auto& o) { o.momentum = 0.9; }), 1);
+  EXPECT_EQ(states(Type::kRmsprop, as_it_is), 1);
+  EXPECT_EQ(states(Type::kRmsprop,
+                   [](auto& o) {
+                     o.momentum = 0.9;
+                     o.centered = true;
+                   }),
+            3);
+}
+
+TEST(MemoryPlanTest, Text) {
+  EXPECT_EQ(BytesText(512), "0.5 KiB");
+  EXPECT_EQ(BytesText(int64_t{1536} << 10), "1.5 MiB");
+  EXPECT_EQ(BytesText(int64_t{3} << 30), "3.0 GiB");
+  MemoryPlan plan;
+  plan.parameters = 1 << 20;
+  EXPECT_THAT(PlanText(plan), HasSubstr("parameters"));
+  EXPECT_THAT(PlanText(plan), HasSubstr("1.0 MiB"));
+  EXPECT_THAT(ComparisonText(plan, {.parameters = 2 << 20}), HasSubstr("2.0 MiB"));
+}
+
+}  // namespace
+}  // namespace dslaunch

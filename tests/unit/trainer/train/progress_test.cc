@@ -1,0 +1,153 @@
+#include "trainer/train/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class ProgressTest : public ::testing::Test {
+ protected:
+  ProgressTest() { close(mkstemp(file_.data())); }
+  ~ProgressTest() override { unlink(file_.c_str()); }
+
+  Progress::Options Options() const {
+    Progress::Options options;
+    options.metrics_jsonl = file_;
+    options.tokens_per_sample = 8;
+    options.samples_before = 100;
+    options.schedule = {.batches_per_epoch = 10, .total_steps = 20, .exchange_each = true};
+    return options;
+  }
+  std::vector<nlohmann::json> Metrics() const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(file_);
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  static AllWindows Alone(const Progress& progress) { return Combine({progress.Window()}); }
+
+  std::string file_ = testing::TempDir() + "/progress-XXXXXX";
+};
+
+TEST_F(ProgressTest, MetricsOfAStep) {
+  Progress progress(Options());
+  progress.Start();
+  progress.AddStep(
+      {.step = 1, .loss = 2.5, .samples = 4, .lr = 0.1, .grad_norm = 3, .loss_scale = 64});
+  AllWindows all = Alone(progress);
+  all.memory.peak_rss = 77;
+  progress.EndWindow(all);
+  const auto lines = Metrics();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["loss"], 2.5);
+  EXPECT_EQ(lines[0]["samples"], 104);
+  EXPECT_EQ(lines[0]["tokens"], 832);
+  EXPECT_EQ(lines[0]["loss_scale"], 64);
+  EXPECT_EQ(lines[0]["skipped"], false);
+  EXPECT_EQ(lines[0]["memory"]["peak_rss"], 77);
+  EXPECT_NEAR(lines[0]["tokens_per_s"].get<double>(), 8 * lines[0]["samples_per_s"].get<double>(),
+              1e-6 * lines[0]["tokens_per_s"].get<double>());
+}
+
+TEST_F(ProgressTest, AWindowIsTheMeanOfItsSteps) {
+  Progress progress(Options());
+  progress.Start();
+  progress.AddStep({.step = 1, .loss = 1, .samples = 4});
+  progress.AddStep({.step = 2, .loss = 2, .samples = 4});
+  EXPECT_EQ(progress.window_steps(), 2);
+  progress.EndWindow(Alone(progress));
+  EXPECT_EQ(progress.window_steps(), 0);
+  EXPECT_EQ(progress.samples(), 108);
+  EXPECT_EQ(Metrics()[0]["loss"], 1.5);
+}
+
+TEST_F(ProgressTest, ModelFlopsUtilization) {
+  Progress progress(Options());
+  progress.Start();
+  progress.AddStep({.step = 1, .loss = 1, .samples = 4});
+  progress.EndWindow(Alone(progress));
+  progress.SetFlops(/*per_step=*/6e9, /*peak_per_s=*/2e12);
+  progress.AddStep({.step = 2, .loss = 1, .samples = 4});
+  progress.AddStep({.step = 3, .loss = 1, .samples = 4});
+  progress.EndWindow(Alone(progress));
+  const auto lines = Metrics();
+  EXPECT_FALSE(lines[0].contains("mfu")) << "nobody knew the model's work yet";
+  EXPECT_EQ(lines[1]["steps"], 2);
+  EXPECT_NEAR(lines[1]["mfu"].get<double>() * lines[1]["step_s"].get<double>(), 3e-3, 1e-12);
+}
+
+TEST_F(ProgressTest, EveryRankLeavesItsTimesInItsFolder) {
+  Progress::Options options = Options();
+  options.rank_dir = testing::TempDir() + "/rank-XXXXXX";
+  ASSERT_NE(mkdtemp(options.rank_dir.data()), nullptr);
+  options.rank = 1;
+  options.log = TrainLog(1, EngineLogLevel::kInfo);
+  Progress progress(options);
+  progress.Start();
+  progress.AddStep({.step = 1, .loss = 1, .samples = 4, .compute_s = 0.5});
+  progress.AddStep({.step = 2, .loss = 1, .samples = 4, .compute_s = 0.25});
+  progress.EndWindow(Alone(progress));
+  EXPECT_TRUE(Metrics().empty()) << "metrics_jsonl is rank 0's";
+  file_ = options.rank_dir + "/metrics.jsonl";
+  const auto lines = Metrics();
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0]["step"], 2);
+  EXPECT_EQ(lines[0]["compute_s"], 0.375);
+  EXPECT_FALSE(lines[0].contains("loss"));
+}
+
+TEST_F(ProgressTest, AFolderThatIsGoneCostsTheReportAndNotTheTraining) {
+  Progress::Options options = Options();
+  options.rank_dir = "/no/such/folder";
+  testing::internal::CaptureStdout();
+  Progress progress(options);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("no metrics for the job's report"));
+  progress.Start();
+  progress.AddStep({.step = 1, .loss = 1, .samples = 4});
+  progress.EndWindow(Alone(progress));
+  EXPECT_EQ(Metrics().size(), 1u);
+}
+
+TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
+  Progress progress(Options());
+  progress.Start();
+  testing::internal::CaptureStdout();
+  progress.AddStep({.step = 3, .loss = NAN, .skipped = true, .skip_reason = "scale 8 -> 4"});
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "step 3 was skipped: scale 8 -> 4\n");
+  EXPECT_FALSE(progress.Window().bad);
+  progress.EndWindow(Alone(progress));
+  EXPECT_EQ(Metrics()[0]["loss"], nullptr);
+  EXPECT_EQ(Metrics()[0]["skipped"], true);
+  progress.AddStep({.step = 4, .loss = INFINITY});
+  progress.AddStep({.step = 5, .loss = NAN});
+  ASSERT_TRUE(progress.Window().bad);
+  EXPECT_EQ(progress.Window().bad->step, 4);
+}
+
+TEST_F(ProgressTest, AnEpochsMeanLeavesSkippedStepsOut) {
+  Progress::Options options = Options();
+  options.schedule.total_steps = 2;
+  options.schedule.print_every = 2;
+  Progress progress(options);
+  progress.Start();
+  testing::internal::CaptureStdout();
+  progress.AddStep({.step = 1, .loss = NAN, .samples = 4, .skipped = true});
+  progress.EndWindow(Alone(progress));
+  progress.AddStep({.step = 2, .loss = 3, .samples = 4});
+  progress.EndWindow(Alone(progress));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("step 2/2: loss 3.0000, lr 0, "),
+                    HasSubstr("epoch 1/1: loss 3.0000, "), HasSubstr(" tokens/s\n")));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,110 @@
+#include "trainer/train/evaluate.h"
+
+#include <ATen/ATen.h>
+
+#include "trainer/comm/numbers.h"
+#include "trainer/data/sampler.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int64_t kMostSamples = 500;
+constexpr int64_t kMostNumbers = int64_t{1} << 20;  // of all inputs of a forward pass
+constexpr int64_t kNoTarget = -100;
+
+EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
+                            const at::Tensor& targets) {
+  if (data.tokens_per_sample() > 0) return EvaluationSums::Kind::kTokens;
+  const bool classes =
+      output.dim() == 2 && targets.dim() == 1 && targets.scalar_type() == at::kLong;
+  return classes ? EvaluationSums::Kind::kClasses : EvaluationSums::Kind::kOther;
+}
+
+void AddBatch(const Trainee& trainee, const Dataset& data, const at::Tensor& output,
+              const at::Tensor& cpu_targets, EvaluationSums& sums) {
+  const at::Tensor targets = cpu_targets.to(output.device());
+  sums.kind = KindOf(data, output, targets);
+  const AutocastScope autocast = trainee.core().Autocast();
+  sums.loss += trainee.model().Loss(output, targets, at::Reduction::Sum).item<double>();
+  sums.targets += targets.ne(kNoTarget).sum().item<int64_t>();
+  if (sums.kind == EvaluationSums::Kind::kClasses) {
+    sums.correct += output.argmax(1).eq(targets).sum().item<int64_t>();
+  }
+}
+
+bool AnyStops(const ProcessGroup& group, StopWish stop) {
+  at::Tensor wishes = at::full({1}, stop == StopWish::kNone ? 0 : 1, at::kLong);
+  group.AllReduce(wishes, ReduceOp::kMax);
+  return wishes.item<int64_t>() > 0;
+}
+
+}  // namespace
+
+at::Tensor OneSample(const Dataset& data) {
+  return BatchLoader(data, {0}, /*batch_size=*/1, /*prefetch=*/0).Next().inputs;
+}
+
+EvaluationBatches::EvaluationBatches(const Dataset& data, const ProcessGroup& replicas,
+                                     int64_t micro_batch_size, int64_t prefetch)
+    : size_(ForwardSamples(data, micro_batch_size)),
+      rounds_(((data.size() + replicas.world_size() - 1) / replicas.world_size() + size_ - 1) /
+              size_),
+      left_((data.size() - replicas.rank() + replicas.world_size() - 1) / replicas.world_size()),
+      loader_(data, EvaluationIndices(data.size(), replicas.rank(), replicas.world_size()), size_,
+              prefetch) {}
+
+Batch EvaluationBatches::Next() {
+  left_ -= size_;
+  return loader_.Next();
+}
+
+int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size) {
+  if (data.tokens_per_sample() > 0) return micro_batch_size;  // a token's logits are many
+  int64_t numbers = 1;
+  for (const int64_t size : data.input_shape()) numbers *= size;
+  return std::max(micro_batch_size,
+                  std::min(kMostSamples, kMostNumbers / std::max<int64_t>(numbers, 1)));
+}
+
+Evaluation Evaluate(Trainee& trainee, const Dataset& data, const ProcessGroup& group,
+                    int64_t prefetch, const std::function<StopWish()>& wish) {
+  const at::NoGradGuard no_grad;
+  trainee.SetTrain(false);
+  EvaluationBatches batches(data, trainee.replicas(), trainee.core().micro_batch_size(), prefetch);
+  const bool together = trainee.core().ForwardIsCollective();
+  EvaluationSums own;
+  StopWish stop = StopWish::kNone;
+  for (int64_t round = 0; round < batches.rounds(); ++round) {
+    stop = wish();
+    if (together ? AnyStops(group, stop) : stop != StopWish::kNone) break;
+    if (batches.HasNext()) {
+      const Batch batch = batches.Next();
+      const at::Tensor output = trainee.Forward(batch.inputs);
+      if (trainee.counts()) AddBatch(trainee, data, output, batch.targets, own);
+    } else if (together) {
+      trainee.Forward(OneSample(data));
+    }
+  }
+  const auto all = GatherNumbers(
+      group, {own.loss, static_cast<double>(own.targets), static_cast<double>(own.correct),
+              static_cast<double>(own.kind), static_cast<double>(stop)});
+  Evaluation result;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const std::vector<double>& one = all[rank];
+    result.sums.loss += one[0];
+    result.sums.targets += static_cast<int64_t>(one[1]);
+    result.sums.correct += static_cast<int64_t>(one[2]);
+    // Whoever has no sample has no kind.
+    if (one[1] > 0) result.sums.kind = static_cast<EvaluationSums::Kind>(one[3]);
+    const auto wished = static_cast<StopWish>(one[4]);
+    if (wished == StopWish::kNone || result.stop) continue;
+    result.stop = {wished, static_cast<int>(rank)};
+  }
+  return result;
+}
+
+std::string NoTestData(const DataConfig& data) {
+  return data.path + " has nothing to evaluate on; give data.val_path or data.val_fraction";
+}
+
+}  // namespace dslaunch

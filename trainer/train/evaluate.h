@@ -1,0 +1,55 @@
+// Measuring a model on test data.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "dslaunch/process_group.h"
+#include "trainer/data/dataset.h"
+#include "trainer/data/loader.h"
+#include "trainer/train/report.h"
+#include "trainer/train/stop.h"
+#include "trainer/train/trainee.h"
+
+namespace dslaunch {
+
+struct Evaluation {
+  EvaluationSums sums;
+  StopDecision stop;  // where there is one the sums are not those of all samples
+};
+
+// Collective: every sample of `data` counts exactly once, whatever the number of ranks. Leaves the
+// model in evaluation mode. `prefetch` batches are read ahead; `wish` is asked between two of them.
+Evaluation Evaluate(Trainee& trainee, const Dataset& data, const ProcessGroup& group,
+                    int64_t prefetch, const std::function<StopWish()>& wish);
+
+// A replica's share of the samples, each once.
+class EvaluationBatches {
+ public:
+  EvaluationBatches(const Dataset& data, const ProcessGroup& replicas, int64_t micro_batch_size,
+                    int64_t prefetch);
+
+  // Samples of a batch, of which the last one may have fewer.
+  int64_t size() const { return size_; }
+  int64_t rounds() const { return rounds_; }  // batches of the replica that has most
+  bool HasNext() const { return left_ > 0; }
+  Batch Next();
+
+ private:
+  int64_t size_;
+  int64_t rounds_;
+  int64_t left_;  // samples
+  BatchLoader loader_;
+};
+
+// Inputs with which a replica that has run out of samples takes part in the others' forward pass,
+// where that is collective.
+at::Tensor OneSample(const Dataset& data);
+
+// Samples of one forward pass without gradients: more than a micro-batch where samples are small.
+int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size);
+
+// "data.path has nothing to evaluate on; ..."
+std::string NoTestData(const DataConfig& data);
+
+}  // namespace dslaunch

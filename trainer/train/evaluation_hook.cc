@@ -1,0 +1,30 @@
+#include "trainer/base/format.h"
+#include "trainer/train/hook_makers.h"
+
+namespace dslaunch {
+namespace {
+
+class EvaluationHook : public TrainHook {
+ public:
+  explicit EvaluationHook(int64_t every) : every_(every) {}
+
+  // The evaluation after the last step is no hook's: every run has one.
+  void AfterStep(TrainRun& run, int64_t step) override {
+    if (step % every_ != 0 || step == run.schedule.total_steps) return;
+    if (run.stop || run.data.test == nullptr) return;
+    run.EvaluateOnTestData(Format("step %lld: test", static_cast<long long>(step)));
+    run.trainee.SetTrain(true);
+  }
+
+ private:
+  const int64_t every_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainHook> MakeEvaluationHook(const Recipe& recipe) {
+  if (!recipe.run.eval_every) return nullptr;
+  return std::make_unique<EvaluationHook>(*recipe.run.eval_every);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,72 @@
+#include "trainer/train/export.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/weights/pretrained.h"
+
+namespace dslaunch {
+namespace {
+
+// The parts that this rank holds, by name.
+using Parts = std::multimap<std::string, TensorPart>;
+
+// Whether this rank is the one that gives what its part holds.
+bool Gives(const TensorPart& part, const Trainee& trainee) {
+  return part.counts && (!part.replicated || trainee.replicas().rank() == 0);
+}
+
+// Each rank adds its parts to nothing.
+at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const Trainee& trainee,
+                 const ProcessGroup& group) {
+  const auto [begin, end] = parts.equal_range(tensor.name);
+  const bool everywhere = trainee.replicas().world_size() == group.world_size();
+  if (everywhere && begin != end && begin->second.replicated) {
+    return begin->second.tensor.detach().cpu();
+  }
+  at::Tensor whole = at::zeros(tensor.shape, tensor.dtype);
+  for (auto item = begin; item != end; ++item) {
+    const TensorPart& part = item->second;
+    if (!Gives(part, trainee)) continue;
+    whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));
+  }
+  group.AllReduce(whole);
+  return whole;
+}
+
+}  // namespace
+
+void ExportWeights(const Trainee& trainee, const Model& whole_model, const ProcessGroup& group,
+                   const ModelConfig& config, const std::string& folder) {
+  const at::NoGradGuard no_grad;
+  Parts parts;
+  for (TensorPart& part : trainee.core().ModelState()) {
+    const std::string name = part.name;
+    parts.emplace(name, std::move(part));
+  }
+  std::vector<NamedTensor> names = Unique(whole_model.named_parameters());
+  for (NamedTensor& item : Unique(whole_model.named_buffers())) names.push_back(std::move(item));
+  // Masters and what they stand for go by another dtype; of some a rank may hold neither.
+  at::Tensor dtypes = at::full({static_cast<int64_t>(names.size())}, -1, at::kLong);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto part = parts.find(names[i].name);
+    if (part == parts.end()) continue;
+    dtypes[static_cast<int64_t>(i)] = static_cast<int64_t>(part->second.tensor.scalar_type());
+  }
+  group.AllReduce(dtypes, ReduceOp::kMax);
+  std::vector<ExportedTensor> tensors;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto dtype = static_cast<at::ScalarType>(dtypes[static_cast<int64_t>(i)].item<int64_t>());
+    tensors.push_back({names[i].name, dtype, names[i].tensor.sizes().vec()});
+  }
+  const auto whole = [&](size_t i) { return Whole(tensors[i], parts, trainee, group); };
+  if (group.rank() == 0) {
+    ExportHuggingFace(tensors, whole, config, folder);
+  } else {
+    for (size_t i = 0; i < tensors.size(); ++i) whole(i);
+  }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,47 @@
+// The hooks, one in each file. Null where the recipe does not ask for one on this rank.
+#pragma once
+
+#include <memory>
+
+#include "trainer/train/train_hook.h"
+
+namespace dslaunch {
+
+// run.json for the job's report, and the floating point operations of a step, once the first one
+// has been counted.
+std::unique_ptr<TrainHook> MakeRunInfoHook();
+
+// wall_clock_breakdown: a line with the parts of a step's time.
+std::unique_ptr<TrainHook> MakeBreakdownHook(const Recipe& recipe);
+
+// Loss, rate, metrics files and the status pipe (Progress).
+std::unique_ptr<TrainHook> MakeProgressHook();
+
+// run.profile and run.trace: the profiler, and from here on the memory of this thread's tensors.
+// Throws kIo.
+std::unique_ptr<TrainHook> MakeProfileHook(const Recipe& recipe, const WorkerEnv& env);
+
+// Counts the operations of the first step, and reports those of flops_profiler. Throws kIo.
+std::unique_ptr<TrainHook> MakeFlopsHook(const Recipe& recipe, const WorkerEnv& env);
+
+// csv_monitor and tensorboard, on rank 0. Throws kIo.
+std::unique_ptr<TrainHook> MakeMonitorHook(const Recipe& recipe, const WorkerEnv& env);
+
+// comms_logger: what the ranks exchange until the hook ends, as a table at the end of training.
+std::unique_ptr<TrainHook> MakeCommsHook(const Recipe& recipe);
+
+// At the end: waiting for data, the GPU's memory, and with memory_breakdown the plan against what
+// was measured.
+std::unique_ptr<TrainHook> MakeEndReportHook();
+
+// run.check_replicas_every: whether the ranks' weights are still the same. Throws kBadInput where
+// ranks have no copies of the same weights, and kInternal in training where they differ.
+std::unique_ptr<TrainHook> MakeReplicaCheckHook(const Recipe& recipe);
+
+// Saves every run.save_every steps or epochs.
+std::unique_ptr<TrainHook> MakeCheckpointHook(const Recipe& recipe);
+
+// run.eval_every: evaluates between steps.
+std::unique_ptr<TrainHook> MakeEvaluationHook(const Recipe& recipe);
+
+}  // namespace dslaunch

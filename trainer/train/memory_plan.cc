@@ -1,0 +1,155 @@
+#include "trainer/train/memory_plan.h"
+
+#include <algorithm>
+
+#include "trainer/base/format.h"
+
+namespace dslaunch {
+namespace {
+
+int64_t BytesOf(Dtype dtype) { return dtype == Dtype::kFloat32 ? 4 : 2; }
+
+int64_t OptimizerStates(const OptimizerConfig& optimizer) {
+  using Type = OptimizerConfig::Type;
+  switch (optimizer.type) {
+    case Type::kAdam:
+    case Type::kAdamW:
+      return optimizer.amsgrad ? 3 : 2;
+    case Type::kLamb:
+      return 2;
+    case Type::kLion:
+    case Type::kAdagrad:
+      return 1;
+    case Type::kSgd:
+      return optimizer.momentum != 0 ? 1 : 0;
+    case Type::kRmsprop:
+      return 1 + (optimizer.momentum != 0 ? 1 : 0) + (optimizer.centered ? 1 : 0);
+  }
+  return 0;
+}
+
+// What a unit's gradients need while they travel.
+struct Bucket {
+  int64_t message = 0;  // from the unit's first gradient on
+  int64_t others = 0;   // from the last one on
+};
+
+// The most at a time: units under way, and the next one, of which a gradient may come early.
+int64_t MostUnderWay(const std::vector<Bucket>& units, bool overlap) {
+  int64_t most = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
+    int64_t bytes = i + 1 < units.size() ? units[i + 1].message : 0;
+    for (size_t k = 0; k <= (overlap ? std::min(kMostUnderWay, i) : 0); ++k) {
+      bytes += units[i - k].message + units[i - k].others;
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+// Replaces what is sharded.
+void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, MemoryPlan& plan) {
+  const PrecisionConfig& precision = config.precision;
+  const ZeroConfig& zero = config.zero;
+  const auto element_bytes = [&](size_t parameter) {
+    const bool norm = model.shardable[parameter].dtype == 1 && precision.batch_norm_float32;
+    return norm ? 4 : BytesOf(precision.model);
+  };
+  const int64_t accumulated_bytes = BytesOf(precision.grad_accumulation);
+  const Dtype travels_in =
+      zero.stage == 1 ? TravelDtype(config) : config.communication.dtype.value_or(precision.model);
+  const int64_t message_bytes = ranks == 1 ? accumulated_bytes : BytesOf(travels_in);
+  std::vector<ShardedParameter> parameters = model.shardable;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].dtype = static_cast<int>(element_bytes(i));
+  }
+  plan.gradients = plan.optimizer = plan.master_weights = plan.buckets = 0;
+  std::vector<Bucket> units;
+  int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
+  for (const FlatUnit& unit :
+       CutIntoUnits(parameters, zero, BucketElements(zero, message_bytes), ranks)) {
+    const int64_t n = unit.shard_elements;
+    const int64_t bytes = element_bytes(unit.parameters[0]);
+    plan.parameters += (unit.persistent ? ranks : 1) * n * bytes - unit.elements * bytes;
+    if (!unit.trained) continue;
+    plan.gradients += (zero.stage == 1 ? ranks : 1) * n * accumulated_bytes;
+    if (precision.master_weights) plan.master_weights += 4 * n;
+    plan.optimizer += OptimizerStates(*config.optimizer) * std::min(n, unit.elements) *
+                      (precision.master_weights ? 4 : bytes);
+    const bool own_message = zero.stage > 1 || message_bytes != accumulated_bytes;
+    const int64_t sent = own_message ? ranks * n * message_bytes : 0;
+    const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * message_bytes : 0;
+    const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
+    const Bucket bucket = {sent, received + (own_sum ? n * accumulated_bytes : 0)};
+    if (zero.stage == 3 && unit.persistent) {
+      filling += bucket.message + bucket.others;
+    } else {
+      units.push_back(bucket);
+    }
+  }
+  plan.buckets = MostUnderWay(units, config.communication.overlap) + filling;
+}
+
+}  // namespace
+
+MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
+  const PrecisionConfig& precision = config.precision;
+  const int64_t model_bytes = BytesOf(precision.model);
+  const int64_t norm_extra = precision.batch_norm_float32 ? 4 - model_bytes : 0;
+  const int64_t trained_bytes = model.trained * model_bytes + model.batch_norm_trained * norm_extra;
+  MemoryPlan plan;
+  plan.parameters = trained_bytes + model.frozen * model_bytes;
+  plan.buffers = model.buffers * model_bytes + model.batch_norm_buffers * norm_extra +
+                 model.other_buffer_bytes;
+  const bool in_model_dtype = precision.grad_accumulation == precision.model;
+  plan.gradients =
+      in_model_dtype ? trained_bytes : model.trained * BytesOf(precision.grad_accumulation);
+  if (in_model_dtype && config.batch.accumulation_steps > 1) plan.buckets = plan.gradients;
+  const Dtype travels_in = TravelDtype(config);
+  const int64_t ranks = config.batch.train_batch_size /
+                        (config.batch.micro_batch_size * config.batch.accumulation_steps);
+  if (travels_in != precision.grad_accumulation && ranks > 1) {
+    plan.buckets += model.trained * BytesOf(travels_in);
+  }
+  plan.master_weights = precision.master_weights ? model.trained * 4 : 0;
+  plan.optimizer = OptimizerStates(*config.optimizer) *
+                   (precision.master_weights ? model.trained * 4 : trained_bytes);
+  if (config.zero.stage > 0) PlanShards(model, config, static_cast<int>(ranks), plan);
+  return plan;
+}
+
+std::string PlanText(const MemoryPlan& plan) {
+  std::string text = "memory of one rank, without activations:";
+  const auto add = [&text](const char* what, int64_t bytes) {
+    text += Format("\n  %-14s %12s", what, BytesText(bytes).c_str());
+  };
+  add("parameters", plan.parameters);
+  add("gradients", plan.gradients);
+  add("buckets", plan.buckets);
+  add("optimizer", plan.optimizer);
+  add("master weights", plan.master_weights);
+  add("buffers", plan.buffers);
+  add("together", plan.total());
+  return text;
+}
+
+std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual) {
+  std::string text = Format("%-26s %12s %12s", "memory of one rank", "predicted", "at most");
+  const auto add = [&text](const char* what, int64_t predicted, int64_t was) {
+    text +=
+        Format("\n  %-24s %12s %12s", what, BytesText(predicted).c_str(), BytesText(was).c_str());
+  };
+  add("parameters", plan.parameters, actual.parameters);
+  add("gradients", plan.gradients, actual.gradients);
+  add("buckets", plan.buckets, actual.buckets);
+  add("optimizer and masters", plan.optimizer + plan.master_weights, actual.optimizer);
+  add("buffers", plan.buffers, actual.buffers);
+  const auto add_measured = [&text](const char* what, int64_t was) {
+    text += Format("\n  %-24s %12s %12s", what, "", BytesText(was).c_str());
+  };
+  add_measured("activations", actual.activations);
+  add_measured("whole process, peak", actual.peak_rss);
+  return text;
+}
+
+}  // namespace dslaunch

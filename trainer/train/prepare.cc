@@ -1,0 +1,181 @@
+#include "trainer/train/prepare.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "trainer/base/by_rank.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/gather_texts.h"
+#include "trainer/comm/rank_failure.h"
+#include "trainer/device/accelerator.h"
+#include "trainer/models/models.h"
+#include "trainer/nn/module_dtype.h"
+#include "trainer/parallel/module_tensors.h"
+#include "trainer/pipeline/stage.h"
+#include "trainer/weights/pretrained.h"
+
+namespace dslaunch {
+namespace {
+
+void UseDeterministicAlgorithms() {
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicCuDNN(true);
+  at::globalContext().setBenchmarkCuDNN(false);
+}
+
+// Of a sample in a batch.
+std::vector<int64_t> ShapeOf(const at::Tensor& batch) { return batch.sizes().slice(1).vec(); }
+
+// Rank 0's: no two ranks measure the same.
+std::vector<double> AgreedSeconds(const Recipe& recipe, const at::Tensor& sample,
+                                  const ProcessGroup& group) {
+  std::vector<double> own;
+  const std::string problem = FailureOf([&] {
+    if (group.rank() == 0) own = LayerSeconds(recipe, sample);
+  });
+  ThrowFirstFailure(GatherTexts(group, problem));
+  at::Tensor count = at::tensor(static_cast<int64_t>(own.size()), at::kLong);
+  group.Broadcast(count, 0);
+  own.resize(static_cast<size_t>(count.item<int64_t>()));
+  if (own.empty()) return own;
+  at::Tensor seconds = at::tensor(own, at::kDouble);
+  group.Broadcast(seconds, 0);
+  return {seconds.const_data_ptr<double>(), seconds.const_data_ptr<double>() + own.size()};
+}
+
+// What ranks on GPUs cannot do, and ranks on different kinds of devices.
+void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
+  const std::vector<std::string> kinds =
+      GatherTexts(group, c10::DeviceTypeName(group.device().type(), /*lower_case=*/true));
+  if (GroupRanks(kinds).size() > 1) {
+    throw TrainError(
+        ExitCode::kUnavailable,
+        "the ranks do not compute on the same kind of device (" +
+            ByRank(
+                kinds, [](const std::string& kind) { return kind; }, group.job_ranks()) +
+            "); give --device cpu, or look why some see no GPU");
+  }
+  if (engine.cuda_graph && group.rank_device().accelerator == nullptr) {
+    throw TrainError(
+        ExitCode::kBadInput,
+        "engine.cuda_graph needs a GPU, and these ranks compute on CPUs; leave it out");
+  }
+  if (group.device().is_cpu()) return;
+  const char* const only_cpu = engine.pipeline.wanted() ? "engine.pipeline"
+                               : engine.zero.stage == 3 ? "engine.zero_optimization.stage 3"
+                                                        : nullptr;
+  if (only_cpu == nullptr) return;
+  throw TrainError(ExitCode::kBadInput,
+                   std::string(only_cpu) +
+                       " is for CPUs only in this version; leave it out, or take --device cpu");
+}
+
+// The model's weights as they would be had it been cast after it was given them.
+void RoundToModel(Trainee& trainee) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::ScalarType> dtypes;
+  for (const auto& parameter : trainee.module().named_parameters()) {
+    dtypes.emplace(parameter.key(), parameter.value().scalar_type());
+  }
+  for (const TensorPart& part : trainee.core().ModelState()) {
+    const auto dtype = dtypes.find(part.name);
+    if (dtype != dtypes.end()) part.tensor.copy_(part.tensor.to(dtype->second));
+  }
+  trainee.core().WeightsChanged();
+}
+
+}  // namespace
+
+DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape) {
+  DeferredModel result;
+  result.recording =
+      DeferInit(recipe.run.seed, [&] { result.model = MakeModel(recipe.model, input_shape); });
+  return result;
+}
+
+std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample) {
+  if (recipe.engine.pipeline.partition != "profile") return {};
+  std::vector<int64_t> shape = sample.sizes().vec();
+  shape[0] = recipe.engine.batch.micro_batch_size;
+  const DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
+  return ProfileLayers(deferred.model, deferred.recording, sample.expand(shape).contiguous());
+}
+
+std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe, const at::Tensor& sample,
+                                        const ProcessGroup& group,
+                                        const Checkpointer* checkpointer) {
+  if (recipe.run.deterministic) UseDeterministicAlgorithms();
+  CheckDevice(recipe.engine, group);
+  const std::string& weights = recipe.run.init_weights;
+  std::unique_ptr<Trainee> trainee;
+  const bool pipeline = recipe.engine.pipeline.wanted();
+  if (group.world_size() % recipe.engine.pipeline.stages != 0) {
+    throw TrainError(ExitCode::kBadInput,
+                     "engine.pipeline.stages is " + std::to_string(recipe.engine.pipeline.stages) +
+                         ", which does not divide " + std::to_string(group.world_size()) +
+                         " ranks; every replica of the pipeline needs one rank for each stage");
+  }
+  if (pipeline || recipe.engine.zero.stage == 3) {
+    DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
+    trainee =
+        pipeline ? MakePipelineTrainee(recipe.engine, deferred.model, std::move(deferred.recording),
+                                       AgreedSeconds(recipe, sample, group), group)
+                 : MakeWholeTrainee(recipe.engine, deferred.model, group, &deferred.recording);
+    if (!weights.empty()) {
+      // A stage's tensors are only some of those in the files.
+      const DeferredModel whole = DeferModel(recipe, ShapeOf(sample));
+      InitWeights(*whole.model, trainee->core().ModelState(), weights);
+      RoundToModel(*trainee);
+    }
+  } else {
+    at::manual_seed(recipe.run.seed);
+    const std::shared_ptr<Model> model = MakeModel(recipe.model, ShapeOf(sample));
+    if (!weights.empty()) InitWeights(*model, weights);
+    model->to(group.device());  // drawn on the CPU, so that every device starts from the same
+    trainee = MakeWholeTrainee(recipe.engine, model, group, nullptr);
+  }
+  if (checkpointer != nullptr) checkpointer->Load(trainee->core());
+  return trainee;
+}
+
+ModelSizes SizesOf(const torch::nn::Module& model) {
+  ModelSizes sizes;
+  std::unordered_set<const at::TensorImpl*> norms;
+  for (const std::shared_ptr<torch::nn::Module>& module : model.modules()) {
+    if (!IsBatchNorm(*module)) continue;
+    for (const at::Tensor& parameter : module->parameters(/*recurse=*/false)) {
+      norms.insert(parameter.unsafeGetTensorImpl());
+    }
+  }
+  for (const auto& [name, parameter] : Unique(model.named_parameters())) {
+    sizes.shardable.push_back({.name = name,
+                               .elements = parameter.numel(),
+                               .dtype = norms.contains(parameter.unsafeGetTensorImpl()) ? 1 : 0,
+                               .trained = parameter.requires_grad()});
+    (parameter.requires_grad() ? sizes.trained : sizes.frozen) += parameter.numel();
+  }
+  for (const at::Tensor& buffer : model.buffers()) {
+    if (buffer.is_floating_point()) {
+      sizes.buffers += buffer.numel();
+    } else {
+      sizes.other_buffer_bytes += static_cast<int64_t>(buffer.nbytes());
+    }
+  }
+  for (const std::shared_ptr<torch::nn::Module>& module : model.modules()) {
+    if (!IsBatchNorm(*module)) continue;
+    for (const at::Tensor& parameter : module->parameters(/*recurse=*/false)) {
+      if (parameter.requires_grad()) sizes.batch_norm_trained += parameter.numel();
+    }
+    for (const at::Tensor& buffer : module->buffers(/*recurse=*/false)) {
+      if (buffer.is_floating_point()) sizes.batch_norm_buffers += buffer.numel();
+    }
+  }
+  return sizes;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,157 @@
+#include "trainer/train/progress.h"
+
+#include <cmath>
+
+#include "proto/contract/run_files.h"
+#include "trainer/base/log.h"
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+
+double Progress::Span::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+Progress::Progress(const Options& options)
+    : options_(options),
+      status_(options.status_fd),
+      status_line_{.event = StatusLine::Event::kStep,
+                   .total_steps = options.schedule.total_steps,
+                   .loss = {},
+                   .samples_per_s = {}},
+      samples_(options.samples_before) {
+  if (options.rank == 0 && !options.metrics_jsonl.empty()) {
+    metrics_.emplace(options.metrics_jsonl, "run.metrics_jsonl");
+  }
+  if (!options.rank_dir.empty()) OpenRankMetrics();
+}
+
+// A report is not worth the training.
+void Progress::OpenRankMetrics() {
+  try {
+    rank_metrics_.emplace(options_.rank_dir + "/" + kMetricsFileName, kRankDirVariable);
+  } catch (const TrainError& error) {
+    PrintLine(std::string("no metrics for the job's report: ") + error.what());
+  }
+}
+
+void Progress::Start() {
+  window_ = Span{};
+  epoch_ = Span{};
+  start_ = Clock::now();
+}
+
+void Progress::AddStep(const StepFacts& facts) {
+  last_ = facts;
+  window_.loss += facts.loss;
+  ++window_.steps;
+  window_.samples += facts.samples;
+  window_.compute_s += facts.compute_s;
+  if (!std::isfinite(facts.loss) && !facts.skipped && !bad_) {
+    bad_ = BadLoss{facts.step, options_.rank, facts.loss};
+  }
+  if (facts.skipped) options_.log.Warning(SkippedLine(facts.step, facts.skip_reason));
+  status_line_.step = facts.step;
+  status_line_.compute_s = facts.compute_s;
+}
+
+RankWindow Progress::Window() const {
+  RankWindow window;
+  window.loss = window_.loss;
+  window.seconds = window_.seconds();
+  window.bad = bad_;
+  return window;
+}
+
+void Progress::EndWindow(const AllWindows& all) {
+  const double loss = all.loss / static_cast<double>(window_.steps);
+  const double seconds = window_.seconds();
+  const double samples_per_s = static_cast<double>(window_.samples) / seconds;
+  samples_ += window_.samples;
+  epoch_.steps += window_.steps;
+  epoch_.samples += window_.samples;
+  if (std::isfinite(all.loss)) {  // one that is not belongs to a step that was skipped
+    epoch_.loss += all.loss;
+    epoch_.losses += window_.steps;
+  }
+  status_line_.loss = loss;
+  status_line_.samples_per_s = samples_per_s;
+  if (metrics_ || rank_metrics_) WriteMetrics(Metrics(loss, all.memory));
+  const int64_t every = options_.schedule.print_every;
+  if (every > 0 && last_.step % every == 0) PrintStep(loss, samples_per_s);
+  if (options_.schedule.EndsEpoch(last_.step)) {
+    PrintEpoch();
+    epoch_ = Span{};
+  }
+  window_ = Span{};
+}
+
+void Progress::LeaveOut(Clock::duration time) {
+  window_.start += time;
+  epoch_.start += time;
+  start_ += time;
+}
+
+double Progress::training_s() const {
+  return std::chrono::duration<double>(Clock::now() - start_).count();
+}
+
+StepMetrics Progress::Metrics(double loss, const MemoryBytes& memory) const {
+  const auto steps = static_cast<double>(window_.steps);
+  const double seconds = window_.seconds();
+  StepMetrics metrics = {.step = last_.step,
+                         .attempt = options_.attempt,
+                         .epoch = options_.schedule.EpochOf(last_.step),
+                         .loss = loss,
+                         .lr = last_.lr,
+                         .grad_norm = last_.grad_norm,
+                         .loss_scale = last_.loss_scale,
+                         .skipped = last_.skipped,
+                         .samples = samples_,
+                         .tokens = samples_ * options_.tokens_per_sample,
+                         .steps = window_.steps,
+                         .step_s = seconds / steps,
+                         .compute_s = window_.compute_s / steps,
+                         .samples_per_s = static_cast<double>(window_.samples) / seconds,
+                         .memory = memory};
+  metrics.tokens_per_s = metrics.samples_per_s * static_cast<double>(options_.tokens_per_sample);
+  if (flops_per_step_ > 0 && peak_flops_ > 0) {
+    metrics.mfu = flops_per_step_ / (metrics.step_s * peak_flops_);
+  }
+  return metrics;
+}
+
+void Progress::WriteMetrics(const StepMetrics& metrics) {
+  if (metrics_) metrics_->Append(MetricsJson(metrics));
+  if (!rank_metrics_) return;
+  try {
+    rank_metrics_->Append(options_.rank == 0 ? MetricsJson(metrics) : OwnMetricsJson(metrics));
+  } catch (const TrainError& error) {
+    rank_metrics_.reset();
+    PrintLine(std::string("no more metrics for the job's report: ") + error.what());
+  }
+}
+
+void Progress::PrintStep(double loss, double samples_per_s) const {
+  options_.log.Result(Format("step %lld/%lld: loss %.4f, lr %g, %s",
+                             static_cast<long long>(last_.step),
+                             static_cast<long long>(options_.schedule.total_steps), loss, last_.lr,
+                             Rate(samples_per_s).c_str()));
+}
+
+void Progress::PrintEpoch() const {
+  const Schedule& schedule = options_.schedule;
+  options_.log.Info(Format("epoch %lld/%lld: loss %.4f, %s",
+                           static_cast<long long>(schedule.EpochOf(last_.step)),
+                           static_cast<long long>(schedule.EpochOf(schedule.total_steps)),
+                           epoch_.loss / static_cast<double>(epoch_.losses),
+                           Rate(static_cast<double>(epoch_.samples) / epoch_.seconds()).c_str()));
+}
+
+std::string Progress::Rate(double samples_per_s) const {
+  const int64_t tokens = options_.tokens_per_sample;
+  if (tokens == 0) return Format("%.0f samples/s", samples_per_s);
+  return Format("%.0f tokens/s", samples_per_s * static_cast<double>(tokens));
+}
+
+}  // namespace dslaunch

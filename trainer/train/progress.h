@@ -1,0 +1,101 @@
+// What training tells people and programs while it goes on: lines, metrics and the status pipe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trainer/train/report.h"
+#include "trainer/train/schedule.h"
+#include "trainer/train/train_log.h"
+#include "trainer/train/window.h"
+
+namespace dslaunch {
+
+// One optimizer step as this rank saw it.
+struct StepFacts {
+  int64_t step = 0;
+  double loss = 0;      // the mean over this rank's share of the global batch
+  int64_t samples = 0;  // over all ranks
+  double lr = 0;
+  double grad_norm = 0;
+  double loss_scale = 1;
+  bool skipped = false;
+  std::string skip_reason = {};
+  double compute_s = 0;
+};
+
+// Adds up this rank's steps into windows that end where the ranks exchange theirs.
+class Progress {
+ public:
+  struct Options {
+    int rank = 0;  // rank 0 writes the metrics
+    TrainLog log = {0, EngineLogLevel::kInfo};
+    int status_fd = -1;
+    std::string metrics_jsonl;
+    std::string rank_dir;  // every rank writes its metrics here; empty: nowhere
+    int64_t attempt = 1;
+    int64_t tokens_per_sample = 0;
+    int64_t samples_before = 0;  // this run
+    Schedule schedule;
+  };
+  // Throws kIo where the file of metrics_jsonl cannot be opened. The one in rank_dir, which nobody
+  // asked for, is given up with a warning.
+  explicit Progress(const Options& options);
+
+  void Ready() { status_.Ready(); }
+  void Start();  // training begins now
+  void AddStep(const StepFacts& facts);
+  // The steps since the last exchange, without stop and memory.
+  RankWindow Window() const;
+  int64_t window_steps() const { return window_.steps; }
+  // After the exchange that followed the last step.
+  void EndWindow(const AllWindows& all);
+  void WriteStatus() { status_.Step(status_line_); }  // once per step
+  // Over all ranks: floating point operations of an optimizer step, and what the hardware could do
+  // of them in a second (0: not known, and there is no mfu).
+  void SetFlops(double per_step, double peak_per_s) {
+    flops_per_step_ = per_step;
+    peak_flops_ = peak_per_s;
+  }
+  // Time that was no training.
+  void LeaveOut(Clock::duration time);
+
+  int64_t samples() const { return samples_; }  // since the first step, over all ranks
+  double training_s() const;
+
+ private:
+  struct Span {
+    double loss = 0;  // sum over `losses` steps
+    int64_t losses = 0;
+    int64_t steps = 0;
+    int64_t samples = 0;  // over all ranks
+    double compute_s = 0;
+    Clock::time_point start = Clock::now();
+
+    double seconds() const;
+  };
+
+  StepMetrics Metrics(double loss, const MemoryBytes& memory) const;
+  void OpenRankMetrics();
+  void WriteMetrics(const StepMetrics& metrics);
+  void PrintStep(double loss, double samples_per_s) const;
+  void PrintEpoch() const;
+  std::string Rate(double samples_per_s) const;  // "5120 samples/s", of text "81920 tokens/s"
+
+  Options options_;
+  StatusPipe status_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<MetricsFile> rank_metrics_;
+  double flops_per_step_ = 0;
+  double peak_flops_ = 0;
+  Span window_;
+  Span epoch_;
+  std::optional<BadLoss> bad_;
+  StepFacts last_;
+  StatusLine status_line_;
+  int64_t samples_;
+  Clock::time_point start_ = Clock::now();
+};
+
+}  // namespace dslaunch

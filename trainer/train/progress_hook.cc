@@ -1,0 +1,39 @@
+#include "trainer/train/hook_makers.h"
+
+namespace dslaunch {
+namespace {
+
+class ProgressHook : public TrainHook {
+ public:
+  void AtStart(TrainRun& run) override { run.progress.Start(); }
+
+  void AfterResults(TrainRun& run, int64_t, const std::vector<StepFacts>& steps) override {
+    for (const StepFacts& step : steps) run.progress.AddStep(step);
+    known_ = !steps.empty();
+  }
+
+  void BeforeExchange(TrainRun& run, RankWindow& own) override {
+    const RankWindow window = run.progress.Window();
+    own.loss = window.loss;
+    own.seconds = window.seconds;
+    own.bad = window.bad;
+    own.memory = run.Memory();
+  }
+
+  void AfterExchange(TrainRun& run, const AllWindows& all, int64_t) override {
+    run.progress.EndWindow(all);
+  }
+
+  void AfterStep(TrainRun& run, int64_t) override {
+    if (known_) run.progress.WriteStatus();
+  }
+
+ private:
+  bool known_ = false;  // what became of the step
+};
+
+}  // namespace
+
+std::unique_ptr<TrainHook> MakeProgressHook() { return std::make_unique<ProgressHook>(); }
+
+}  // namespace dslaunch

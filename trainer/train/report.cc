@@ -1,0 +1,134 @@
+#include "trainer/train/report.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kStatusInterval{100};
+constexpr double kNotableWait = 0.05;  // of the time of training
+constexpr double kNotableWaitS = 1;
+
+}  // namespace
+
+StatusPipe::StatusPipe(int fd) : fd_(fd), next_(Clock::now()) {
+  if (!fd_) return;
+  const int flags = fcntl(fd_.get(), F_GETFL);
+  if (flags < 0 || fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) < 0)
+    fd_.Release();  // not open: not ours
+}
+
+void StatusPipe::Ready() { Write(StatusLine{}.Format()); }
+
+void StatusPipe::Step(const StatusLine& line) {
+  const Clock::time_point now = Clock::now();
+  if (now < next_ && line.step != line.total_steps) return;
+  next_ = now + kStatusInterval;
+  Write(line.Format());
+}
+
+// A line is far below PIPE_BUF, so it is written whole or not at all.
+void StatusPipe::Write(const std::string& line) {
+  if (!fd_) return;
+  if (write(fd_.get(), line.data(), line.size()) < 0 && errno == EPIPE) fd_.Reset();
+}
+
+std::string MetricsJson(const StepMetrics& m) {
+  nlohmann::ordered_json json = {{"step", m.step},
+                                 {"attempt", m.attempt},
+                                 {"epoch", m.epoch},
+                                 {"loss", m.loss},
+                                 {"lr", m.lr},
+                                 {"grad_norm", m.grad_norm},
+                                 {"loss_scale", m.loss_scale},
+                                 {"skipped", m.skipped},
+                                 {"samples", m.samples},
+                                 {"tokens", m.tokens},
+                                 {"steps", m.steps},
+                                 {"step_s", m.step_s}};
+  if (m.compute_s > 0) json["compute_s"] = m.compute_s;
+  json["samples_per_s"] = m.samples_per_s;
+  json["tokens_per_s"] = m.tokens_per_s;
+  if (m.mfu) json["mfu"] = *m.mfu;
+  json["memory"] = {{"parameters", m.memory.parameters}, {"gradients", m.memory.gradients},
+                    {"buckets", m.memory.buckets},       {"optimizer", m.memory.optimizer},
+                    {"buffers", m.memory.buffers},       {"activations", m.memory.activations},
+                    {"peak_rss", m.memory.peak_rss}};
+  return json.dump();
+}
+
+std::string OwnMetricsJson(const StepMetrics& m) {
+  nlohmann::ordered_json json = {
+      {"step", m.step}, {"steps", m.steps}, {"attempt", m.attempt}, {"step_s", m.step_s}};
+  if (m.compute_s > 0) json["compute_s"] = m.compute_s;
+  return json.dump();
+}
+
+MetricsFile::MetricsFile(const std::string& file, const std::string& option)
+    : file_(file), fd_(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  if (!fd_) {
+    throw TrainError(ExitCode::kIo,
+                     option + ": cannot open " + file + " for writing: " + std::strerror(errno));
+  }
+}
+
+void MetricsFile::Append(const std::string& json) {
+  const std::string line = json + "\n";
+  size_t written = 0;
+  while (written < line.size()) {
+    const ssize_t n = write(fd_.get(), line.data() + written, line.size() - written);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      throw TrainError(ExitCode::kIo, file_ + ": cannot be written: " + std::strerror(errno));
+    written += static_cast<size_t>(n);
+  }
+}
+
+std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums) {
+  const auto count = static_cast<long long>(sums.targets);
+  const double loss = sums.loss / static_cast<double>(sums.targets);
+  switch (sums.kind) {
+    case EvaluationSums::Kind::kClasses:
+      return prefix + Format(" accuracy %.2f%% (%lld of %lld), loss %.4f",
+                             100.0 * static_cast<double>(sums.correct) / static_cast<double>(count),
+                             static_cast<long long>(sums.correct), count, loss);
+    case EvaluationSums::Kind::kTokens:
+      return prefix +
+             Format(" perplexity %.4g, loss %.4f (%lld tokens)", std::exp(loss), loss, count);
+    case EvaluationSums::Kind::kOther:
+      return prefix + Format(" loss %.4f (%lld samples)", loss, count);
+  }
+  std::abort();
+}
+
+std::string SkippedLine(int64_t step, const std::string& reason) {
+  return "step " + std::to_string(step) + " was skipped: " + reason;
+}
+
+std::string DataWaitLine(double waited_s, double training_s) {
+  if (waited_s < kNotableWait * training_s || waited_s < kNotableWaitS) return "";
+  return Format(
+      "waited %.1f s of %.1f s for data; a higher data.prefetch or a faster disk may help",
+      waited_s, training_s);
+}
+
+int64_t PeakRssBytes() {
+  // Not getrusage: its figure outlives exec, so it may be another program's.
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    if (int64_t kilobytes = 0; word == "VmHWM:" && status >> kilobytes) return kilobytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,50 @@
+#include <ATen/core/Tensor.h>
+
+#include "proto/contract/run_files.h"
+#include "trainer/base/rank_files.h"
+#include "trainer/profile/peak_flops.h"
+#include "trainer/train/hook_makers.h"
+#include "trainer/train/run_file.h"
+
+namespace dslaunch {
+namespace {
+
+Dtype ComputeDtype(const EngineConfig& engine) {
+  return engine.precision.autocast.value_or(engine.precision.model);
+}
+
+// 0: not known.
+double PeakFlopsOfAllRanks(const TrainRun& run) {
+  const std::vector<at::Tensor> parameters = run.trainee.module().parameters();
+  double peak = run.recipe.run.peak_tflops.value_or(0) * 1e12;
+  if (peak == 0 && !parameters.empty() && parameters.front().is_cuda()) {
+    peak = PeakFlops(GpuName(), ComputeDtype(run.recipe.engine)).value_or(0);
+  }
+  return peak * run.group.world_size();
+}
+
+class RunInfoHook : public TrainHook {
+ public:
+  void AfterExchange(TrainRun& run, const AllWindows& all, int64_t) override {
+    if (std::exchange(done_, true)) return;
+    run.progress.SetFlops(all.flops, PeakFlopsOfAllRanks(run));
+    if (run.group.rank() != 0 || RankDir().empty()) return;
+    const EngineConfig& engine = run.recipe.engine;
+    WriteRankFile(kRunFileName, RunJson({.model = ModelTypeName(run.recipe.model),
+                                         .parameters = run.trainee.total_parameters(),
+                                         .dtype = DtypeName(ComputeDtype(engine)),
+                                         .world_size = run.group.world_size(),
+                                         .zero_stage = static_cast<int>(engine.zero.stage),
+                                         .flops_per_step = all.flops,
+                                         .plan = run.plan}));
+  }
+
+ private:
+  bool done_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainHook> MakeRunInfoHook() { return std::make_unique<RunInfoHook>(); }
+
+}  // namespace dslaunch

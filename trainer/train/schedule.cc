@@ -1,0 +1,46 @@
+#include "trainer/train/schedule.h"
+
+#include "trainer/base/train_error.h"
+#include "trainer/data/sampler.h"
+#include "trainer/data/token_stream.h"
+
+namespace dslaunch {
+
+Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
+                      const Position& from) {
+  const BatchConfig& batch = recipe.engine.batch;
+  if (num_samples < batch.train_batch_size) {
+    const int64_t tokens = TokensPerSample(recipe.data, recipe.model);
+    throw TrainError(ExitCode::kBadInput,
+                     recipe.data.path + ": " + std::to_string(num_samples) + " training samples" +
+                         (tokens > 0 ? " of " + std::to_string(tokens) + " tokens" : "") +
+                         " are fewer than one global batch, train_batch_size " +
+                         std::to_string(batch.train_batch_size));
+  }
+  const int64_t per_rank = SamplesPerRank(num_samples, ranks, recipe.data.drop_last);
+  Schedule schedule;
+  schedule.batches_per_epoch =
+      recipe.engine.dataloader_drop_last
+          ? per_rank / batch.micro_batch_size
+          : (per_rank + batch.micro_batch_size - 1) / batch.micro_batch_size;
+  schedule.accumulation_steps = batch.accumulation_steps;
+  schedule.batch_samples = batch.micro_batch_size * ranks;
+  schedule.first_step = from.step;
+  schedule.first_batch =
+      from.epoch * schedule.batches_per_epoch +
+      std::min(from.samples_in_epoch / schedule.batch_samples, schedule.batches_per_epoch);
+  if (recipe.run.steps) {
+    schedule.total_steps = *recipe.run.steps;
+  } else {
+    const int64_t batches = *recipe.run.epochs * schedule.batches_per_epoch - schedule.first_batch;
+    schedule.total_steps = from.step + std::max<int64_t>(batches, 0) / batch.accumulation_steps;
+  }
+  const MonitorsConfig& monitors = recipe.engine.monitors;
+  schedule.exchange_each =
+      !recipe.run.metrics_jsonl.empty() || monitors.csv || monitors.tensorboard;
+  schedule.print_every = recipe.engine.steps_per_print;
+  schedule.save_every = recipe.run.save_every.value_or(0);
+  return schedule;
+}
+
+}  // namespace dslaunch

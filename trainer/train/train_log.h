@@ -1,0 +1,37 @@
+// The lines of a training job.
+#pragma once
+
+#include <string>
+
+#include "trainer/base/log.h"
+#include "trainer/config/engine_config.h"
+
+namespace dslaunch {
+
+// Rank 0 prints for all ranks, each of which may make the same calls.
+class TrainLog {
+ public:
+  // `level` is the engine configuration's log_level.
+  TrainLog(int rank, EngineLogLevel level) : rank_(rank), level_(level) {}
+
+  // What somebody asked for, at any level.
+  void Result(const std::string& line) const {
+    if (rank_ == 0) PrintLine(line);
+  }
+  void Info(const std::string& line) const {
+    if (Prints(EngineLogLevel::kInfo)) PrintLine(line);
+  }
+  void Warning(const std::string& line) const {
+    if (Prints(EngineLogLevel::kWarning)) PrintLine(line);
+  }
+
+  bool prints_info() const { return Prints(EngineLogLevel::kInfo); }  // this rank
+
+ private:
+  bool Prints(EngineLogLevel level) const { return rank_ == 0 && level_ <= level; }
+
+  int rank_;
+  EngineLogLevel level_;
+};
+
+}  // namespace dslaunch

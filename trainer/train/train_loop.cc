@@ -1,0 +1,68 @@
+#include "trainer/train/train_loop.h"
+
+#include <utility>
+
+#include "trainer/base/train_error.h"
+#include "trainer/train/step.h"
+#include "trainer/train/train_batches.h"
+
+namespace dslaunch {
+namespace {
+
+template <class... Parameters, class... Arguments>
+void Call(const TrainHooks& hooks, void (TrainHook::*event)(Parameters...), TrainRun& run,
+          Arguments&&... arguments) {
+  for (const std::unique_ptr<TrainHook>& hook : hooks) (hook.get()->*event)(run, arguments...);
+}
+
+// Makes the ranks' losses one number, and their wishes to stop one decision.
+AllWindows ExchangeWindows(TrainRun& run, const TrainHooks& hooks, int64_t steps) {
+  RankWindow own;
+  own.stop = run.Wish();
+  Call(hooks, &TrainHook::BeforeExchange, run, own);
+  const AllWindows all = run.Exchange(own);
+  if (all.bad) throw TrainError(ExitCode::kBadInput, BadLossMessage(*all.bad));
+  Call(hooks, &TrainHook::AfterExchange, run, all, steps);
+  run.stop = all.stop;
+  return all;
+}
+
+}  // namespace
+
+int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
+  const Schedule& schedule = run.schedule;
+  const bool on_cpu = run.group.device().is_cpu();
+  BatchLoader batches = TrainBatches(run.recipe, *run.data.train, run.trainee, schedule);
+  run.trainee.SetTrain(true);
+  Call(hooks, &TrainHook::AtStart, run);
+
+  std::vector<StepOutcome> unread;  // of steps that a GPU may still be at work on
+  int64_t step = schedule.first_step;
+  int64_t exchanged = step;  // the step after which the ranks last exchanged what they know
+  int64_t interval = 0;      // steps until they do so again
+  while (step < schedule.total_steps && !run.stop) {
+    ++step;
+    Call(hooks, &TrainHook::BeforeStep, run, step);
+    unread.push_back(TrainStep(run.trainee, batches, run.recipe.run, step));
+    Call(hooks, &TrainHook::AfterSubmit, run, step, unread.back());
+
+    const bool exchanges = schedule.ExchangesAfter(step) || step >= exchanged + interval;
+    std::vector<StepFacts> results;
+    // A GPU that somebody waits for has nothing to do next.
+    if (exchanges || on_cpu) results = ReadSteps(run.trainee, std::exchange(unread, {}));
+    Call(hooks, &TrainHook::AfterResults, run, step, results);
+
+    if (exchanges) {
+      const int64_t steps = step - std::exchange(exchanged, step);
+      const double step_s = ExchangeWindows(run, hooks, steps).seconds / static_cast<double>(steps);
+      // Each exchange makes a GPU wait, so there it comes about every second.
+      interval = StepsUntilExchange(interval, on_cpu ? step_s : step_s / 10);
+    }
+    Call(hooks, &TrainHook::AfterStep, run, step);
+  }
+  run.data_wait_s = batches.waited_s();
+  Call(hooks, &TrainHook::AtEnd, run);
+  return step;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,56 @@
+#include "trainer/train/train_run.h"
+
+#include "trainer/base/train_error.h"
+#include "trainer/comm/numbers.h"
+#include "trainer/engine/memory_bytes.h"
+#include "trainer/train/evaluate.h"
+#include "trainer/train/report.h"
+
+namespace dslaunch {
+
+StopWish TrainRun::Wish() const {
+  return checkpointer != nullptr && checkpointer->failed() ? StopWish::kSaveFailed
+                                                           : CurrentStopWish(deadline);
+}
+
+MemoryBytes TrainRun::Memory() const { return ToBytes(trainee.core().memory(), PeakRssBytes()); }
+
+AllWindows TrainRun::Exchange(const RankWindow& own) const {
+  std::vector<RankWindow> windows;
+  for (const std::vector<double>& numbers : GatherNumbers(group, own.Numbers())) {
+    windows.push_back(RankWindow::FromNumbers(numbers.data(), static_cast<int>(windows.size())));
+  }
+  return Combine(windows);
+}
+
+void TrainRun::Save(int64_t step) {
+  if (checkpointer == nullptr) return;
+  try {
+    checkpointer->Save(trainee.core(), schedule.PositionAfter(step), progress.samples());
+  } catch (const TrainError&) {
+    group.Finish();  // all ranks throw; none is to take another's leaving for a loss
+    throw;
+  }
+}
+
+void TrainRun::WaitForSave() {
+  if (checkpointer == nullptr) return;
+  try {
+    checkpointer->Wait();
+  } catch (const TrainError&) {
+    group.Finish();
+    throw;
+  }
+}
+
+void TrainRun::EvaluateOnTestData(const std::string& prefix) {
+  if (data.test == nullptr) return log.Result(NoTestData(recipe.data));
+  const Clock::time_point start = Clock::now();
+  const Evaluation result =
+      Evaluate(trainee, *data.test, group, recipe.data.prefetch, [this] { return Wish(); });
+  progress.LeaveOut(Clock::now() - start);
+  stop = result.stop;
+  if (!stop) log.Result(EvaluationLine(prefix, result.sums));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,54 @@
+// A training run once its ranks have met: what the loop over the steps and its hooks work on.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/deadline.h"
+#include "dslaunch/process_group.h"
+#include "trainer/base/memory_bytes.h"
+#include "trainer/checkpoint/checkpointer.h"
+#include "trainer/config/recipe.h"
+#include "trainer/data/dataset.h"
+#include "trainer/train/memory_plan.h"
+#include "trainer/train/progress.h"
+#include "trainer/train/schedule.h"
+#include "trainer/train/stop.h"
+#include "trainer/train/train_log.h"
+#include "trainer/train/trainee.h"
+#include "trainer/train/window.h"
+
+namespace dslaunch {
+
+// One per rank. One thread. What it refers to must outlive it.
+struct TrainRun {
+  const Recipe& recipe;
+  const DataSplits& data;
+  const Schedule& schedule;
+  const TrainLog& log;
+  ProcessGroup& group;
+  Trainee& trainee;
+  Progress& progress;
+  Checkpointer* checkpointer;  // null: nothing is saved
+  std::optional<Clock::time_point> deadline;
+  MemoryPlan plan;  // of each category the largest of any rank
+
+  StopDecision stop = {};  // the same on all ranks
+  double data_wait_s = 0;  // that the steps waited for their data; known at the end of training
+
+  // What this rank wishes now.
+  StopWish Wish() const;
+  MemoryBytes Memory() const;
+  // Combines what each rank gives. Collective.
+  AllWindows Exchange(const RankWindow& own) const;
+
+  // The following are collective. Where a save fails all ranks throw, after they have left the
+  // group.
+  void Save(int64_t step);  // the state after it, if there is a checkpointer
+  void WaitForSave();
+  // Prints the result after `prefix`. Leaves the model in evaluation mode. A wish to stop ends it
+  // early, without a result.
+  void EvaluateOnTestData(const std::string& prefix);
+};
+
+}  // namespace dslaunch
