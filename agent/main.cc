@@ -1,5 +1,5 @@
-// dslaunch-agent: a node's keeper and, forked from it, its agent; or a visitor of a job that runs
-// or ran there. Started by dslaunch over SSH or locally.
+// dslaunch-agent: a node's supervisor and, forked from it, its agent; or an inspector of a job that
+// runs or ran there. Started by dslaunch over SSH or locally.
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -8,9 +8,9 @@
 #include <string>
 
 #include "agent/host/logout.h"
-#include "agent/inspect/visit.h"
+#include "agent/inspect/inspect.h"
 #include "agent/node/agent_main.h"
-#include "agent/supervisor/keeper.h"
+#include "agent/supervisor/supervisor.h"
 #include "base/build_id.h"
 #include "base/exit_code.h"
 #include "proto/contract/job_id.h"
@@ -42,26 +42,26 @@ int main(int argc, char** argv) {
   const bool detachable = argc == 5 && std::strcmp(argv[4], "--detachable") == 0;
   const bool has_command = argc == 6 && std::strcmp(argv[4], "--command-fd") == 0;
   const std::optional<uint32_t> command_fd = has_command ? ReadNumber(argv[5]) : std::nullopt;
-  if (mode == "keeper" && (argc == 4 || detachable || command_fd)) {
-    if (detachable && dslaunch::ShouldLeaveSession(dslaunch::ReadLogoutFacts()))
+  if (mode == "supervisor" && (argc == 4 || detachable || command_fd)) {
+    if (detachable && dslaunch::ShouldLeaveSession(dslaunch::ReadLogoutInfo()))
       dslaunch::LeaveSession(argv);
-    dslaunch::KeeperOptions options;
+    dslaunch::SupervisorOptions options;
     options.nonce = argv[3];
     options.build_id = dslaunch::OwnBuildId();
     if (command_fd) options.command_fd = static_cast<int>(*command_fd);
     options.run_agent = [command = options.command_fd](int grpc_fd, int control_fd) {
       return dslaunch::RunAgent(grpc_fd, control_fd, command);
     };
-    return dslaunch::RunKeeper(options);
+    return dslaunch::RunSupervisor(options);
   }
-  const dslaunch::VisitOptions visit = {has_nonce ? argv[3] : "", dslaunch::OwnBuildId()};
-  if (mode == "read" && argc == 4) return dslaunch::RunRead(visit);
+  const dslaunch::InspectOptions inspection = {has_nonce ? argv[3] : "", dslaunch::OwnBuildId()};
+  if (mode == "read" && argc == 4) return dslaunch::RunRead(inspection);
   const std::optional<uint32_t> node = argc == 6 ? ReadNumber(argv[5]) : std::nullopt;
   if (mode == "attach" && node && dslaunch::IsJobId(argv[4]))
-    return dslaunch::RunAttach(visit, argv[4], *node);
+    return dslaunch::RunAttach(inspection, argv[4], *node);
   std::fprintf(stderr,
                "dslaunch-agent is started by dslaunch, not by hand.\n"
-               "usage: dslaunch-agent keeper --nonce HEX [--detachable | --command-fd N]\n"
+               "usage: dslaunch-agent supervisor --nonce HEX [--detachable | --command-fd N]\n"
                "       dslaunch-agent read --nonce HEX\n"
                "       dslaunch-agent attach --nonce HEX JOB NODE\n"
                "       dslaunch-agent --version\n");

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <optional>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {

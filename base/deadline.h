@@ -18,7 +18,7 @@ inline int64_t UnixMs(
 
 // A duration that another process told: longer than any job, and still short enough to be added to
 // and multiplied by a few.
-inline std::chrono::microseconds ToldMicroseconds(uint64_t us) {
+inline std::chrono::microseconds ReportedMicroseconds(uint64_t us) {
   constexpr uint64_t kLongest = 1'000'000'000'000'000;
   return std::chrono::microseconds(std::min(us, kLongest));
 }

@@ -5,7 +5,7 @@ namespace dslaunch {
 
 // A failed worker's own code, or 128 + signal, is passed on as it is; these are dslaunch's own.
 enum class ExitCode : int {
-  kOk = 0,               // every rank of the final epoch ended 0 and teardown completed
+  kOk = 0,               // every rank of the final attempt ended 0 and teardown completed
   kUsage = 64,           // the command line
   kBadInput = 65,        // a file: hostfile, recipe, data, checkpoint
   kUnavailable = 69,     // a node cannot be reached or was lost

@@ -1,5 +1,5 @@
-// Those of an array of attendees who have joined, as std::views::filter would give them: clang 14,
-// with which the fuzzers are built, does not compile that.
+// Those of an array of participants who have joined, as std::views::filter would give them: clang
+// 14, with which the fuzzers are built, does not compile that.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,18 @@
 
 namespace dslaunch {
 
-// `Attendee` may be const; it has a member has_joined. The array stays where it is.
-template <class Attendee>
+// `Participant` may be const; it has a member has_joined. The array stays where it is.
+template <class Participant>
 class JoinedRange {
  public:
   class Iterator {
    public:
-    using value_type = std::remove_const_t<Attendee>;
+    using value_type = std::remove_const_t<Participant>;
     using difference_type = std::ptrdiff_t;
 
     Iterator() = default;
-    Iterator(Attendee* at, Attendee* end) : at_(at), end_(end) { Skip(); }
-    Attendee& operator*() const { return *at_; }
+    Iterator(Participant* at, Participant* end) : at_(at), end_(end) { Skip(); }
+    Participant& operator*() const { return *at_; }
     Iterator& operator++() {
       ++at_;
       Skip();
@@ -36,17 +36,18 @@ class JoinedRange {
       while (at_ != end_ && !at_->has_joined) ++at_;
     }
 
-    Attendee* at_ = nullptr;
-    Attendee* end_ = nullptr;
+    Participant* at_ = nullptr;
+    Participant* end_ = nullptr;
   };
 
-  JoinedRange(Attendee* attendees, size_t size) : begin_(attendees), end_(attendees + size) {}
+  JoinedRange(Participant* participants, size_t size)
+      : begin_(participants), end_(participants + size) {}
   Iterator begin() const { return {begin_, end_}; }
   Iterator end() const { return {end_, end_}; }
 
  private:
-  Attendee* begin_;
-  Attendee* end_;
+  Participant* begin_;
+  Participant* end_;
 };
 
 }  // namespace dslaunch

@@ -8,20 +8,20 @@
 #include <cstring>
 #include <string_view>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
 namespace {
 
 Error CannotWrite(const std::string& path, int error_number) {
-  return {ExitCode::kIo, "cannot write " + Excerpt(path) + ": " + std::strerror(error_number)};
+  return {ExitCode::kIo, "cannot write " + Truncate(path) + ": " + std::strerror(error_number)};
 }
 
 }  // namespace
 
 Error FileExists(const std::string& path) {
-  return {ExitCode::kUsage, Excerpt(path) + " exists and stays as it is; --force overwrites it"};
+  return {ExitCode::kUsage, Truncate(path) + " exists and stays as it is; --force overwrites it"};
 }
 
 Result<void> PutFile(const std::string& path, const std::string& text, bool overwrite) {

@@ -1,4 +1,4 @@
-// For how long nothing was heard of a node, told apart from the time in which nobody listened.
+// For how long no heartbeat from a node, told apart from the time in which nobody listened.
 // Pure: time comes in.
 #pragma once
 
@@ -12,14 +12,14 @@ class SilenceWatch {
  public:
   // From now on the next word of the node is awaited: it has just been heard, or its output is
   // taken again.
-  void Listen(Clock::time_point now) { since_ = heard_at_ = now; }
+  void Listen(Clock::time_point now) { since_ = last_seen_ = now; }
 
   // Our own side does not read what the node says, because the terminal does not take it.
   void Hold() { since_.reset(); }
 
   // This process stood still until now; what was said meanwhile is yet to be read.
-  void Forgive(Clock::time_point now) {
-    heard_at_ = now;
+  void ResetDeadline(Clock::time_point now) {
+    last_seen_ = now;
     if (since_) since_ = now;
   }
 
@@ -29,11 +29,11 @@ class SilenceWatch {
   }
 
   // Since it was last heard, also while nobody listens any more.
-  Clock::duration SinceHeard(Clock::time_point now) const { return now - heard_at_; }
+  Clock::duration SinceLastSeen(Clock::time_point now) const { return now - last_seen_; }
 
  private:
   std::optional<Clock::time_point> since_;
-  Clock::time_point heard_at_;
+  Clock::time_point last_seen_;
 };
 
 }  // namespace dslaunch

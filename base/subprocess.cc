@@ -164,7 +164,7 @@ SpawnResult Failed(int error_number, const char* step) { return {-1, {error_numb
 // needed.
 struct StdioSources {
   UniqueFd dev_null;
-  UniqueFd moved[3];
+  UniqueFd failed_over[3];
   int fds[3] = {-1, -1, -1};
 
   bool Prepare(const SpawnSpec& spec) {
@@ -177,8 +177,8 @@ struct StdioSources {
         if (source < 0) return false;
       }
       if (source < kFirstFreeFd) {
-        moved[i].Reset(fcntl(source, F_DUPFD_CLOEXEC, kFirstFreeFd));
-        source = moved[i].get();
+        failed_over[i].Reset(fcntl(source, F_DUPFD_CLOEXEC, kFirstFreeFd));
+        source = failed_over[i].get();
         if (source < 0) return false;
       }
       fds[i] = source;

@@ -34,7 +34,7 @@
 #include "cli/plan/job_policy.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/launch_plan.h"
-#include "cli/plan/plan_facts.h"
+#include "cli/plan/plan_info.h"
 #include "cli/plan/recipe.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
@@ -106,10 +106,10 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, cons
 
 Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& plan,
                                 const std::string& cwd, Terminal& terminal) {
-  ProgramFacts facts;
-  facts.environment = CurrentEnvironment();
-  facts.cwd = cwd;
-  DSL_TRY_ASSIGN(facts.env_files, ReadEnvFiles(facts.environment, cwd));
+  ProgramInfo info;
+  info.environment = CurrentEnvironment();
+  info.cwd = cwd;
+  DSL_TRY_ASSIGN(info.env_files, ReadEnvFiles(info.environment, cwd));
   std::optional<TrainerProgram> trainer;
   if (options.mode == LaunchOptions::Mode::kTrain) {
     // Jobs of one command on each node are as large as the nodes that come.
@@ -117,7 +117,7 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& 
     DSL_TRY_ASSIGN(trainer, MakeTrainer(options, ranks, cwd, terminal));
   }
   DSL_TRY_ASSIGN(JobProgram job,
-                 MakeJobProgram(options, plan, facts, trainer ? &*trainer : nullptr));
+                 MakeJobProgram(options, plan, info, trainer ? &*trainer : nullptr));
   if (options.log_level != LogLevel::kError) {
     for (const std::string& notice : job.notices) terminal.Err("dslaunch: " + notice);
   }
@@ -125,12 +125,12 @@ Result<pb::Program> MakeProgram(const LaunchOptions& options, const LaunchPlan& 
 }
 
 Result<LaunchPlan> MakePlan(const LaunchOptions& options) {
-  const PlanFacts facts = ReadPlanFacts();
+  const PlanInfo info = ReadPlanInfo();
   std::optional<std::vector<Host>> hosts;
-  if (const std::optional<std::string> path = HostfileFor(options, facts)) {
+  if (const std::optional<std::string> path = HostfileFor(options, info)) {
     DSL_TRY_ASSIGN(hosts, ReadHostfile(*path));
   }
-  return MakeLaunchPlan(options, hosts, facts);
+  return MakeLaunchPlan(options, hosts, info);
 }
 
 // The trainer must not be shown as training on GPUs that it does not use.
@@ -175,7 +175,7 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
 Result<int> ShowDryRun(const LaunchOptions& options, const SessionOptions& session) {
   DryRunRequest request;
   request.session = session;
-  request.facts = ReadPlanFacts();
+  request.info = ReadPlanInfo();
   request.environment = NodeEnvironment();
   if (options.mode == LaunchOptions::Mode::kTrain) {
     DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, session.program.cwd()));
@@ -196,9 +196,9 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
                    Terminal& terminal) {
   ShowNotices(options, terminal);
   SessionOptions session;
-  std::optional<PerNodeFacts> per_node;
+  std::optional<PerNodeInfo> per_node;
   if (options.per_node) {
-    DSL_TRY_ASSIGN(per_node, ReadPerNodeFacts(options));
+    DSL_TRY_ASSIGN(per_node, ReadPerNodeInfo(options));
     DSL_TRY_ASSIGN(session.plan, DraftPerNodePlan(options, *per_node));
   } else {
     DSL_TRY_ASSIGN(session.plan, MakePlan(options));
@@ -252,7 +252,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   auto launch = std::make_unique<LaunchSession>(std::move(session), std::move(transport), terminal);
   if (inbound != nullptr) inbound->Serve(launch->Teller());
   record.exit_code = launch->Run();
-  if (inbound != nullptr) inbound->Conclude(record.exit_code, launch->last_word());
+  if (inbound != nullptr) inbound->Conclude(record.exit_code, launch->final_status());
   const bool detached = launch->detached();
   launch
       .release();  // the process ends now: to take connections down one by one would only cost time
@@ -275,9 +275,9 @@ Result<int> HostfileCommandMain(const std::vector<std::string>& words, Terminal&
   return RunHostfileCommand(command, terminal);
 }
 
-Result<int> DoctorCommandMain(const std::vector<std::string>& words,
-                              const Surroundings& surroundings, Terminal& terminal) {
-  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words, surroundings));
+Result<int> DoctorCommandMain(const std::vector<std::string>& words, const ParseContext& context,
+                              Terminal& terminal) {
+  DSL_TRY_ASSIGN(const DoctorCommand command, ParseDoctorCommand(words, context));
   if (!command.help.empty()) {
     terminal.Out(command.help);
     return ToInt(ExitCode::kOk);
@@ -336,8 +336,8 @@ int Main(int argc, char** argv) {
   OpenStandardFds();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
   std::error_code no_folder;  // then nothing is looked for in it
-  const Surroundings surroundings = {environ, std::filesystem::current_path(no_folder).string()};
-  const Result<LaunchOptions> options = ParseOptions(argc, argv, surroundings);
+  const ParseContext context = {environ, std::filesystem::current_path(no_folder).string()};
+  const Result<LaunchOptions> options = ParseOptions(argc, argv, context);
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
     exit_code = options.error();
@@ -349,7 +349,7 @@ int Main(int argc, char** argv) {
   } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
     exit_code = HostfileCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {
-    exit_code = DoctorCommandMain(options->program, surroundings, terminal);
+    exit_code = DoctorCommandMain(options->program, context, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {
     exit_code = CheckpointCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCompletion) {

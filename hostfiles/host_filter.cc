@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/suggest.h"
 
 namespace dslaunch {
@@ -67,7 +67,7 @@ class Filter {
   std::string Option() const { return kind_ == FilterKind::kInclude ? "--include" : "--exclude"; }
 
   Error Bad(std::string_view token, const std::string& what_and_fix) const {
-    std::string quoted = Harmless(token.substr(0, kMaxQuotedBytes));
+    std::string quoted = SanitizeForTerminal(token.substr(0, kMaxQuotedBytes));
     if (token.size() > kMaxQuotedBytes) quoted += "...";
     return {ExitCode::kUsage, Option() + ": '" + quoted + "': " + what_and_fix};
   }
@@ -148,7 +148,7 @@ class Filter {
     if (is_number && slot < host.slots) return slot;
     if (is_number || status == std::errc::result_out_of_range) {
       return Bad(spec.token,
-                 "no slot " + Excerpt(word, kMaxQuotedBytes) + ": " + host.name + " has " + has);
+                 "no slot " + Truncate(word, kMaxQuotedBytes) + ": " + host.name + " has " + has);
     }
     if (word.find('-') != std::string_view::npos && word.front() != '-') {
       return Bad(spec.token, "there are no ranges; write each slot, as in " +

@@ -179,9 +179,9 @@ Result<void> HostList::Add(Host host, const Place& place) {
   return {};
 }
 
-Result<std::vector<Host>> HostList::Take(const std::string& path, const std::string& way_out) {
+Result<std::vector<Host>> HostList::Take(const std::string& path, const std::string& hint) {
   if (hosts_.empty()) {
-    return Error{ExitCode::kBadInput, path + ": no hosts in this hostfile; " + way_out};
+    return Error{ExitCode::kBadInput, path + ": no hosts in this hostfile; " + hint};
   }
   return std::move(hosts_);
 }

@@ -39,7 +39,7 @@ class HostList {
   // Refuses a host that leads to the same SSH server, or has the same name, as one before it.
   Result<void> Add(Host host, const Place& place);
   // An error without any host. Once.
-  Result<std::vector<Host>> Take(const std::string& path, const std::string& way_out);
+  Result<std::vector<Host>> Take(const std::string& path, const std::string& hint);
 
  private:
   std::vector<Host> hosts_;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/unique_fd.h"
 #include "hostfiles/host_words.h"
 #include "hostfiles/hostfile_yaml.h"
@@ -40,11 +40,11 @@ std::string_view TakeWord(std::string_view& rest) {
 }
 
 Result<int> ParseSlots(std::string_view word, std::string_view name, const Place& place) {
-  const std::string way_out =
+  const std::string hint =
       "write '" + std::string(name.substr(0, kMaxShownBytes)) + " slots=N', N ranks (GPUs)";
-  if (word.empty()) return place.Bad(name, "no slots given; " + way_out);
+  if (word.empty()) return place.Bad(name, "no slots given; " + hint);
   if (word.substr(0, kSlotsKey.size()) != kSlotsKey) {
-    return place.Bad(word, "not slots=N; " + way_out + ", without blanks around '='");
+    return place.Bad(word, "not slots=N; " + hint + ", without blanks around '='");
   }
   return ParseSlotCount(word.substr(kSlotsKey.size()), word, place);
 }
@@ -87,7 +87,7 @@ Result<Host> ParseLine(std::string_view line, const Place& place) {
 
 Error CannotRead(const std::string& path, int error_number) {
   return {ExitCode::kBadInput,
-          Excerpt(path) + ": cannot read the hostfile: " + std::strerror(error_number) +
+          Truncate(path) + ": cannot read the hostfile: " + std::strerror(error_number) +
               "; give an existing file with a line 'NAME slots=N' for each node"};
 }
 
@@ -121,10 +121,10 @@ Result<std::vector<Host>> ReadHostfile(const std::string& path) {
     text.append(buffer, static_cast<size_t>(count));
     if (text.size() > kMaxHostfileBytes) {
       return Error{ExitCode::kBadInput,
-                   Excerpt(path) + ": larger than 16 MiB; this is not a hostfile"};
+                   Truncate(path) + ": larger than 16 MiB; this is not a hostfile"};
     }
   }
-  return ParseHostfile(text, Excerpt(path));
+  return ParseHostfile(text, Truncate(path));
 }
 
 }  // namespace dslaunch

@@ -13,7 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/suggest.h"
 #include "hostfiles/host_words.h"
 
@@ -181,7 +181,7 @@ Result<ValuePtr> Parse(std::string_view text, const std::string& path) {
   } catch (const YAML::Exception& error) {
     const int line = error.mark.is_null() ? 1 : error.mark.line + 1;
     return Place{path, line}.Bad(TokenAt(text, error.mark),
-                                 "not valid YAML: " + Excerpt(error.msg) + "; " + kForm);
+                                 "not valid YAML: " + Truncate(error.msg) + "; " + kForm);
   }
 }
 

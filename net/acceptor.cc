@@ -11,8 +11,8 @@
 
 #include "base/socket_pair.h"
 #include "net/connection.h"
+#include "net/pending_connections.h"
 #include "net/tls_relay.h"
-#include "net/waiting_room.h"
 
 namespace dslaunch {
 namespace {
@@ -23,7 +23,7 @@ using asio::ip::tcp;
 constexpr milliseconds kAcceptPause(100);
 // A node has one; when it comes anew its last one may not have ended yet.
 constexpr size_t kMaxConnectionsOfNode = 4;
-constexpr size_t kMaxRefusalsTold = 100;
+constexpr size_t kMaxRefusalsReported = 100;
 
 std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   std::error_code error;
@@ -90,7 +90,7 @@ class Acceptor::Loop {
         Welcome(std::move(socket));
         return Accept();
       }
-      Tell("cannot accept connections: " + error.message());
+      Notify("cannot accept connections: " + error.message());
       pause_.expires_after(kAcceptPause);
       pause_.async_wait([this](std::error_code) { Accept(); });
     });
@@ -147,14 +147,15 @@ class Acceptor::Loop {
     const Newcomer newcomer = Take(id);
     std::error_code ignored;  // its pending handshake fails and finds it gone
     newcomer.stream->lowest_layer().close(ignored);
-    Tell("refused a connection from " + newcomer.address + ": " + why);
+    Notify("refused a connection from " + newcomer.address + ": " + why);
   }
 
   // Each line once, whoever knocks how often.
-  void Tell(const std::string& line) {
-    if (told_.size() > kMaxRefusalsTold || !told_.insert(line).second) return;
-    on_refused_(told_.size() <= kMaxRefusalsTold ? line
-                                                 : "more is refused than is worth a line each");
+  void Notify(const std::string& line) {
+    if (reported_.size() > kMaxRefusalsReported || !reported_.insert(line).second) return;
+    on_refused_(reported_.size() <= kMaxRefusalsReported
+                    ? line
+                    : "more is refused than is worth a line each");
   }
 
   const AcceptorOptions options_;
@@ -166,10 +167,10 @@ class Acceptor::Loop {
   asio::steady_timer pause_{context_};
   int port_ = 0;
   uint64_t last_id_ = 0;
-  WaitingRoom room_;
+  PendingConnections room_;
   std::map<uint64_t, Newcomer> newcomers_;
   std::map<uint32_t, std::map<uint64_t, std::shared_ptr<TlsRelay>>> relays_;  // by node
-  std::set<std::string> told_;
+  std::set<std::string> reported_;
   std::thread thread_;
 };
 

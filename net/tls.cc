@@ -113,7 +113,7 @@ std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
   if (error == asio::error::timed_out) return "it did not prove in time who it is";
   if (error == asio::error::eof || error == asio::error::connection_reset ||
       error == asio::ssl::error::stream_truncated) {
-    return "it went away before it had proved who it is";
+    return "peer disconnected before authentication";
   }
   return "the TLS handshake failed (" + error.message() + ")";
 }

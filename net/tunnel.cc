@@ -22,10 +22,10 @@ using asio::ip::tcp;
 constexpr milliseconds kFirstPause(50);
 constexpr milliseconds kLongestPause(500);
 // For connecting and proving; the other end gives a newcomer as long.
-constexpr milliseconds kAttemptLimit(5'000);
+constexpr milliseconds kConnectLimit(5'000);
 
 // The way to one endpoint, tried again until it is found or stopped. On the loop's thread.
-class Attempt : public std::enable_shared_from_this<Attempt> {
+class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
  public:
   struct Search {
     asio::io_context& loop;
@@ -34,19 +34,19 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
     std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found;
   };
 
-  Attempt(const Search& search, std::string endpoint)
+  ConnectAttempt(const Search& search, std::string endpoint)
       : search_(search), endpoint_(std::move(endpoint)), timer_(search.loop) {}
 
   void Start() {
     std::error_code error;
     const asio::ip::address address = asio::ip::make_address(HostOfEndpoint(endpoint_), error);
     if (error) {
-      last_words_ = "no numeric address";
+      last_output_ = "no numeric address";
       return;
     }
     const auto stream = std::make_shared<TlsStream>(search_.loop, search_.tls);
     stream_ = stream;
-    timer_.expires_after(kAttemptLimit);
+    timer_.expires_after(kConnectLimit);
     timer_.async_wait([self = shared_from_this(), stream](std::error_code cancelled) {
       if (!cancelled && stream == self->stream_) self->Retry("no answer");
     });
@@ -65,7 +65,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   }
 
   // "10.0.0.1:4711 (Connection refused)"
-  std::string Words() const { return endpoint_ + " (" + last_words_ + ")"; }
+  std::string Words() const { return endpoint_ + " (" + last_output_ + ")"; }
 
  private:
   void OnConnected(std::error_code failed) {
@@ -92,7 +92,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
 
   void Retry(const std::string& why) {
     Drop();
-    last_words_ = why;
+    last_output_ = why;
     timer_.expires_after(PauseAfter(tries_++, kFirstPause, kLongestPause, RandomPart()));
     timer_.async_wait([self = shared_from_this()](std::error_code cancelled) {
       if (!cancelled && !self->stopped_) self->Start();
@@ -105,7 +105,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   std::shared_ptr<TlsStream> stream_;  // what is under way; handlers of another are void
   bool stopped_ = false;
   int tries_ = 0;
-  std::string last_words_ = "no answer";
+  std::string last_output_ = "no answer";
 };
 
 // The thread that carries a connection, until either side ends it.
@@ -121,16 +121,16 @@ class Tunnel {
   Result<std::string> Find(const std::vector<std::string>& endpoints,
                            std::function<bool(TlsStream&)> is_rendezvous, Deadline deadline) {
     std::string found_at;
-    const Attempt::Search search{
+    const ConnectAttempt::Search search{
         loop_, tls_, std::move(is_rendezvous),
         [&](std::shared_ptr<TlsStream> stream, const std::string& address) {
           if (found_) return;
           found_ = std::move(stream);
           found_at = address;
         }};
-    std::vector<std::shared_ptr<Attempt>> attempts;
+    std::vector<std::shared_ptr<ConnectAttempt>> attempts;
     for (const std::string& endpoint : endpoints)
-      attempts.push_back(std::make_shared<Attempt>(search, endpoint));
+      attempts.push_back(std::make_shared<ConnectAttempt>(search, endpoint));
     for (const auto& attempt : attempts) attempt->Start();
     while (!found_ && loop_.run_one_until(deadline.when()) > 0) {
     }

@@ -53,9 +53,9 @@ trap 'stop_ticker; stop_beside' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# step NAME TITLE WAY_OUT COMMAND...: runs COMMAND with its output in $logs/NAME.log; ends the script if it fails.
+# step NAME TITLE HINT COMMAND...: runs COMMAND with its output in $logs/NAME.log; ends the script if it fails.
 step() {
-  local title=$2 way_out=$3 log=$logs/$1.log begin=$SECONDS rc=0
+  local title=$2 hint=$3 log=$logs/$1.log begin=$SECONDS rc=0
   shift 3
   step_number=$((step_number + 1))
   say "$step_number. $title"
@@ -67,7 +67,7 @@ step() {
   if [ $rc != 0 ]; then
     say "   failed after $(duration $((SECONDS - begin))) with exit code $rc. The last lines of $log:" >&2
     tail -n 30 "$log" | sed 's/^/   | /' >&2
-    die "$way_out"
+    die "$hint"
   fi
   say "   done in $(duration $((SECONDS - begin)))"
 }

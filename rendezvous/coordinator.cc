@@ -26,7 +26,7 @@ bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE;
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
-    : options_(std::move(options)), attendees_(options_.nodes.size()) {
+    : options_(std::move(options)), participants_(options_.nodes.size()) {
   last_tick_ = now;
   quorum_options_.nodes = options_.nodes;
   quorum_options_.may_share_machine = options_.may_share_machine;
@@ -38,10 +38,10 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     const bool absent = std::ranges::count(options_.absent_nodes, index) > 0;
     if (!options_.nodes[index].spare() && !absent) ++still_expected_;
   }
-  if (options_.epoch == 0) return;
-  // The epochs before are another's; what counts of them is that they ended, and by what.
-  epoch_ = options_.epoch;
-  const pb::Cause& cause = options_.epoch_ended_by;
+  if (options_.attempt == 0) return;
+  // The attempts before are another's; what counts of them is that they ended, and by what.
+  attempt_ = options_.attempt;
+  const pb::Cause& cause = options_.attempt_ended_by;
   ended_.assign(options_.restarts, {cause, now - milliseconds(options_.policy.cooldown_ms()), {}});
   reports_.push_back(ReportSince(cause, cause.node_index(), now, now));
 }
@@ -51,29 +51,29 @@ Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
 void Coordinator::EnterPhase(Phase phase) {
   phase_ = phase;
   awaited_ = static_cast<size_t>(std::ranges::count_if(
-      Joined(), [this](const Attendee& attendee) { return IsAwaited(attendee); }));
+      Joined(), [this](const Participant& participant) { return IsAwaited(participant); }));
 }
 
-bool Coordinator::IsAwaited(const Attendee& attendee) const {
+bool Coordinator::IsAwaited(const Participant& participant) const {
   switch (phase_) {
     case Phase::kStarting:
-      return attendee.in_epoch && !attendee.ready;
+      return participant.in_attempt && !participant.ready;
     case Phase::kRunning:
-      return attendee.in_epoch && !attendee.finished;
+      return participant.in_attempt && !participant.finished;
     case Phase::kHalting:
-      return !attendee.lost_in && !attendee.IsEmptied();
+      return !participant.lost_in && !participant.IsEmptied();
     case Phase::kStopping:
-      return !attendee.lost_in && !attendee.torn_down;
+      return !participant.lost_in && !participant.torn_down;
     default:
       return false;
   }
 }
 
 template <class Change>
-void Coordinator::Update(Attendee& attendee, Change change) {
-  const bool before = IsAwaited(attendee);
+void Coordinator::Update(Participant& participant, Change change) {
+  const bool before = IsAwaited(participant);
   change();
-  if (before && !IsAwaited(attendee)) --awaited_;
+  if (before && !IsAwaited(participant)) --awaited_;
 }
 
 // --- What agents say ---
@@ -86,13 +86,13 @@ std::vector<Outgoing> Coordinator::OnMessage(SessionId session, const pb::AgentM
   } else if (known == sessions_.end()) {
     Join(session, message, now);
   } else {
-    Attendee& attendee = attendees_[known->second];
-    if (std::exchange(attendee.suspect, false)) {
-      Tell(NodeName(known->second) + " is heard again, after " +
-           Seconds(now - attendee.last_heard));
+    Participant& participant = participants_[known->second];
+    if (std::exchange(participant.suspect, false)) {
+      Notify(NodeName(known->second) + " is heard again, after " +
+             Seconds(now - participant.last_seen));
     }
-    attendee.last_heard = now;
-    Handle(attendee, message, now);
+    participant.last_seen = now;
+    Handle(participant, message, now);
   }
   return std::exchange(out_, {});
 }
@@ -109,8 +109,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
     return refuse("node " + std::to_string(index) + ", which the job does not have");
   if (message.join().slots() != options_.nodes[index].slots())
     return refuse(NodeName(index) + ": its slots differ");
-  Attendee& attendee = attendees_[index];
-  if (attendee.has_joined && !attendee.lost_in)
+  Participant& participant = participants_[index];
+  if (participant.has_joined && !participant.lost_in)
     return refuse(NodeName(index) + ": it has joined already");
   if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) {
     return Refuse(session, !IsSuccess(*cause_)
@@ -120,24 +120,24 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   }
   // While the job forms DecideQuorum says so, and ends it; later it must not.
   if (phase_ != Phase::kJoining && !options_.may_share_machine) {
-    for (const Attendee& other : Joined()) {
+    for (const Participant& other : Joined()) {
       if (!other.lost_in && other.member.identity == message.join().identity()) {
         return refuse(NodeName(index) + ": it is the same machine as " +
                       NodeName(other.member.node_index));
       }
     }
   }
-  attendee = {};
-  attendee.has_joined = true;
-  attendee.member = {index,
-                     message.join().slots(),
-                     message.join().identity(),
-                     message.join().reached_at(),
-                     message.join().master_port(),
-                     message.join().address()};
-  attendee.session = session;
-  attendee.last_heard = now;
-  const bool is_twin = !identities_.insert(attendee.member.identity).second;
+  participant = {};
+  participant.has_joined = true;
+  participant.member = {index,
+                        message.join().slots(),
+                        message.join().identity(),
+                        message.join().reached_at(),
+                        message.join().master_port(),
+                        message.join().address()};
+  participant.session = session;
+  participant.last_seen = now;
+  const bool is_twin = !identities_.insert(participant.member.identity).second;
   sessions_.emplace(session, index);
   OnLateJoin(index, now);
   // A decision looks at all nodes: while many are still to come, most joins change nothing.
@@ -151,44 +151,44 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
   const bool has_room = PickMembers(UsableMembers(), quorum_options_).size() > members_.size();
   // Once a node is done with its ranks, another start would only cost time.
   const bool near_end = std::ranges::any_of(
-      Joined(), [](const Attendee& other) { return other.in_epoch && other.finished; });
+      Joined(), [](const Participant& other) { return other.in_attempt && other.finished; });
   if (options_.policy.on_join() == pb::Policy::AT_ONCE && has_room && !near_end) {
     ended_.push_back({pb::Cause(), now, BestStep()});
     return Halt(pb::Cause(), NodeName(node_index) + " joined", milliseconds(0), now);
   }
   if (!options_.nodes[node_index].spare())
-    Tell(NodeName(node_index) + " joined; it may get ranks at the next restart");
+    Notify(NodeName(node_index) + " joined; it may get ranks at the next restart");
 }
 
-void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
+void Coordinator::Handle(Participant& participant, const pb::AgentMessage& message,
                          Clock::time_point now) {
-  if (IsOutdated(attendee, message)) return RefuseOutdated(attendee.session, message);
+  if (IsOutdated(participant, message)) return RefuseOutdated(participant.session, message);
   // What an agent without ranks says of them is void.
-  const bool current = attendee.in_epoch && message.epoch() == epoch_;
+  const bool current = participant.in_attempt && message.attempt() == attempt_;
   switch (message.message_case()) {
     case pb::AgentMessage::kHeartbeat:
-      return OnHeartbeat(attendee, message, now);
+      return OnHeartbeat(participant, message, now);
     case pb::AgentMessage::kReady:
       if (!current) return;
-      Update(attendee, [&] { attendee.ready = true; });
+      Update(participant, [&] { participant.ready = true; });
       return AdvanceIfAllReady(now);
     case pb::AgentMessage::kFinished:
       if (!current) return;
-      Update(attendee, [&] { attendee.ready = attendee.finished = true; });
+      Update(participant, [&] { participant.ready = participant.finished = true; });
       return AdvanceIfAllReady(now);
     case pb::AgentMessage::kWorkerFailed: {
       if (!current) return;
       pb::WorkerFailed failed = message.worker_failed();
-      *failed.mutable_cause() = CauseToldBy(attendee, failed.cause());
-      return OnWorkerFailed(attendee, failed, now);
+      *failed.mutable_cause() = CauseReportedBy(participant, failed.cause());
+      return OnWorkerFailed(participant, failed, now);
     }
     case pb::AgentMessage::kHalted:
-      return OnHalted(attendee, message, now);
+      return OnHalted(participant, message, now);
     case pb::AgentMessage::kStop:
-      return OnStopJob(attendee, CauseToldBy(attendee, message.stop().cause()), now);
+      return OnStopJob(participant, CauseReportedBy(participant, message.stop().cause()), now);
     case pb::AgentMessage::kTornDown:
-      Update(attendee,
-             [&] { attendee.torn_down = attendee.leaving || phase_ == Phase::kStopping; });
+      Update(participant,
+             [&] { participant.torn_down = participant.leaving || phase_ == Phase::kStopping; });
       WaitIfAllHalted(now);
       return CloseIfTornDown(now);
     default:
@@ -196,15 +196,16 @@ void Coordinator::Handle(Attendee& attendee, const pb::AgentMessage& message,
   }
 }
 
-bool Coordinator::IsOutdated(const Attendee& attendee, const pb::AgentMessage& message) const {
-  if (message.epoch() >= epoch_) return false;
+bool Coordinator::IsOutdated(const Participant& participant,
+                             const pb::AgentMessage& message) const {
+  if (message.attempt() >= attempt_) return false;
   switch (message.message_case()) {
     case pb::AgentMessage::kReady:
     case pb::AgentMessage::kFinished:
     case pb::AgentMessage::kWorkerFailed:
       return true;
     case pb::AgentMessage::kHalted:
-      return attendee.in_epoch;  // a spare has no epoch that it could name
+      return participant.in_attempt;  // a spare has no attempt that it could name
     default:
       return false;
   }
@@ -212,107 +213,109 @@ bool Coordinator::IsOutdated(const Attendee& attendee, const pb::AgentMessage& m
 
 void Coordinator::RefuseOutdated(SessionId session, const pb::AgentMessage& message) {
   pb::RendezvousMessage reply;
-  reply.mutable_outdated()->set_epoch(message.epoch());
+  reply.mutable_outdated()->set_attempt(message.attempt());
   reply.mutable_outdated()->set_what(
       message.GetDescriptor()->FindFieldByNumber(message.message_case())->name());
   Send(session, std::move(reply));
 }
 
-void Coordinator::OnHeartbeat(Attendee& attendee, const pb::AgentMessage& message,
+void Coordinator::OnHeartbeat(Participant& participant, const pb::AgentMessage& message,
                               Clock::time_point now) {
   pb::RendezvousMessage reply;
   reply.mutable_heartbeat()->set_sent_us(message.heartbeat().sent_us());
-  Send(attendee.session, std::move(reply));
-  if (!attendee.in_epoch || message.epoch() != epoch_) return;
+  Send(participant.session, std::move(reply));
+  if (!participant.in_attempt || message.attempt() != attempt_) return;
   for (const pb::RankProgress& rank : message.heartbeat().ranks()) {
-    if (rank.rank() - attendee.first_rank >= attendee.member.slots) continue;  // not one of its own
-    const auto [known, is_new] = attendee.progress.try_emplace(rank.rank());
+    if (rank.rank() - participant.first_rank >= participant.member.slots)
+      continue;  // not one of its own
+    const auto [known, is_new] = participant.progress.try_emplace(rank.rank());
     Progress& progress = known->second;
     if (is_new) progress.first_step = rank.step();
-    if (is_new || rank.step() != progress.steps.step) hang_is_told_ = false;
+    if (is_new || rank.step() != progress.steps.step) hang_is_reported_ = false;
     RankSteps& steps = progress.steps;
     steps.rank = rank.rank();
     steps.step = rank.step();
-    steps.step_at = now - ToldMicroseconds(rank.since_us());
+    steps.step_at = now - ReportedMicroseconds(rank.since_us());
     steps.steps_made = rank.step() - std::min(rank.step(), progress.first_step);
-    steps.median_step = ToldMicroseconds(rank.median_step_us());
-    steps.median_compute = ToldMicroseconds(rank.median_compute_us());
+    steps.median_step = ReportedMicroseconds(rank.median_step_us());
+    steps.median_compute = ReportedMicroseconds(rank.median_compute_us());
     steps.ended = rank.ended();
   }
 }
 
-void Coordinator::OnHalted(Attendee& attendee, const pb::AgentMessage& message,
+void Coordinator::OnHalted(Participant& participant, const pb::AgentMessage& message,
                            Clock::time_point now) {
-  if (attendee.halted) return;
-  Update(attendee, [&] { attendee.halted = true; });
-  attendee.member.master_port = message.halted().master_port();
-  attendee.has_left_processes = message.halted().left_size() > 0;
-  if (attendee.has_left_processes) {
-    Tell(NodeName(attendee.member.node_index) +
-         " gets no ranks any more: processes are left there that could not be ended");
+  if (participant.halted) return;
+  Update(participant, [&] { participant.halted = true; });
+  participant.member.master_port = message.halted().master_port();
+  participant.has_left_processes = message.halted().left_size() > 0;
+  if (participant.has_left_processes) {
+    Notify(NodeName(participant.member.node_index) +
+           " gets no ranks any more: processes are left there that could not be ended");
   }
   WaitIfAllHalted(now);
 }
 
-void Coordinator::OnWorkerFailed(Attendee& attendee, const pb::WorkerFailed& failed,
+void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFailed& failed,
                                  Clock::time_point now) {
   const int rank = failed.cause().rank();
   const bool is_own =
-      rank < 0 || static_cast<uint32_t>(rank) - attendee.first_rank < attendee.member.slots;
+      rank < 0 || static_cast<uint32_t>(rank) - participant.first_rank < participant.member.slots;
   if (!is_own) {
-    return Lose(attendee,
+    return Lose(participant,
                 "its agent spoke of rank " + std::to_string(rank) + ", which is not its own",
                 Fence::kYes, now);
   }
   if (cause_is_final_) return;
-  reports_.push_back(ReportOf(failed, attendee.member.node_index, now));
-  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndEpoch(now);
+  reports_.push_back(ReportOf(failed, participant.member.node_index, now));
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndAttempt(now);
 }
 
-void Coordinator::OnStopJob(Attendee& attendee, const pb::Cause& cause, Clock::time_point now) {
+void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
+                            Clock::time_point now) {
   if (phase_ == Phase::kClosed || (cause_ && IsSuccess(*cause_))) return;
-  const uint32_t index = attendee.member.node_index;
+  const uint32_t index = participant.member.node_index;
   const pb::Cause::Kind kind = cause.kind();
   // Without the rendezvous' own node there is no rendezvous. Another node that cannot go on leaves,
   // and so does a spare that has lost its front end.
-  const bool ends_job =
-      phase_ == Phase::kJoining || index == options_.rendezvous_node ||
-      kind == pb::Cause::INTERRUPTED ||
-      (attendee.in_epoch && (kind == pb::Cause::FRONT_END_LOST || kind == pb::Cause::INTERNAL));
-  attendee.leaving = true;  // once it is torn down it is empty
+  const bool ends_job = phase_ == Phase::kJoining || index == options_.rendezvous_node ||
+                        kind == pb::Cause::INTERRUPTED ||
+                        (participant.in_attempt &&
+                         (kind == pb::Cause::FRONT_END_LOST || kind == pb::Cause::INTERNAL));
+  participant.leaving = true;  // once it is torn down it is empty
   EnterPhase(phase_);
   pb::WorkerFailed told;
   *told.mutable_cause() = cause;
   const FailureReport report = ReportOf(told, index, now);
   if (ends_job && (phase_ == Phase::kHalting || phase_ == Phase::kWaiting)) {
-    // What ended the last epoch was about to be repaired.
+    // What ended the last attempt was about to be repaired.
     reports_.clear();
     cause_is_final_ = true;
     return Stop(cause, now);
   }
-  if ((ends_job || attendee.in_epoch) && !cause_is_final_) reports_.push_back(report);
+  if ((ends_job || participant.in_attempt) && !cause_is_final_) reports_.push_back(report);
   if (ends_job) return Stop(cause, now);
-  if (attendee.in_epoch && (phase_ == Phase::kStarting || phase_ == Phase::kRunning))
-    return EndEpoch(now);
-  Tell(NodeName(index) + " leaves the job: " + cause.message());
+  if (participant.in_attempt && (phase_ == Phase::kStarting || phase_ == Phase::kRunning))
+    return EndAttempt(now);
+  Notify(NodeName(index) + " leaves the job: " + cause.message());
 }
 
 std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_point now) {
   fenced_.erase(session);
   const auto known = sessions_.find(session);
   if (known != sessions_.end())
-    Lose(attendees_[known->second], "its agent vanished", Fence::kNo, now);
+    Lose(participants_[known->second], "its agent vanished", Fence::kNo, now);
   return std::exchange(out_, {});
 }
 
-// --- Epochs ---
+// --- Attempts ---
 
 void Coordinator::TryToForm(Clock::time_point now) {
   const bool next = phase_ == Phase::kWaiting && now >= not_before_;
   if (phase_ != Phase::kJoining && !next) return;
-  // A suspect is soon heard again, or lost: another epoch with it would cost another restart.
-  if (next && std::ranges::any_of(Joined(), [](const Attendee& attendee) {
-        return attendee.suspect && attendee.IsUsable();
+  // A suspect is soon heard again, or lost: another attempt with it would cost another restart.
+  if (next && std::ranges::any_of(Joined(), [](const Participant& participant) {
+        return participant.suspect && participant.IsUsable();
       }))
     return;
   quorum_options_.set_aside = NodesSetAside(now, ended_, options_.policy);
@@ -321,31 +324,31 @@ void Coordinator::TryToForm(Clock::time_point now) {
   if (decision.verdict == QuorumDecision::Verdict::kForm) return Form(std::move(decision), now);
   if (decision.verdict != QuorumDecision::Verdict::kFail) return;
   if (reports_.empty()) return Stop(decision.cause, now);
-  Tell("no restart: " + decision.reason);
+  Notify("no restart: " + decision.reason);
   Stop(ChooseFirstCause(reports_).cause, now);
 }
 
 void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
-  ++epoch_;
+  ++attempt_;
   barrier_deadline_ = now + milliseconds(options_.timeouts.ready_ms());
   reports_.clear();
   members_.clear();
-  hang_is_told_ = false;
-  for (Attendee& attendee : Joined()) {
-    attendee.in_epoch = attendee.ready = attendee.finished = false;
-    attendee.progress.clear();
+  hang_is_reported_ = false;
+  for (Participant& participant : Joined()) {
+    participant.in_attempt = participant.ready = participant.finished = false;
+    participant.progress.clear();
   }
   const RankAssignment ranks = AssignRanks(std::move(decision.members));
   for (const RankBlock& block : ranks.blocks) members_.push_back(block.node_index);
   const auto regular =
       std::ranges::count_if(options_.nodes, [](const pb::Node& node) { return !node.spare(); });
-  if (epoch_ > 1 || std::cmp_less(members_.size(), regular))
-    Tell("epoch " + std::to_string(epoch_) + ": " + decision.reason);
+  if (attempt_ > 1 || std::cmp_less(members_.size(), regular))
+    Notify("attempt " + std::to_string(attempt_) + ": " + decision.reason);
   const pb::NodeSet members = ToNodeSet(members_);
   for (const RankBlock& block : ranks.blocks) {
-    Attendee& attendee = attendees_[block.node_index];
-    attendee.in_epoch = true;
-    attendee.first_rank = block.first_rank;
+    Participant& participant = participants_[block.node_index];
+    participant.in_attempt = true;
+    participant.first_rank = block.first_rank;
     pb::RendezvousMessage message;
     pb::Assignment& assignment = *message.mutable_assignment();
     assignment.set_first_rank(block.first_rank);
@@ -356,7 +359,7 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
     assignment.set_master_port(ranks.master_port);
     assignment.set_restart_count(CountFailed(ended_));
     *assignment.mutable_members() = members;
-    Send(attendee.session, std::move(message));
+    Send(participant.session, std::move(message));
   }
   EnterPhase(Phase::kStarting);
 }
@@ -371,13 +374,13 @@ void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
   if (phase_ == Phase::kRunning && awaited_ == 0) Stop(pb::Cause(), now);
 }
 
-void Coordinator::EndEpoch(Clock::time_point now) {
+void Coordinator::EndAttempt(Clock::time_point now) {
   const pb::Cause cause = ChooseFirstCause(reports_).cause;
   ended_.push_back({cause, now, BestStep()});
   const RestartDecision decision =
       DecideRestart(now, cause, ended_, options_.policy, options_.nodes);
   if (decision.restart) return Halt(cause, decision.reason, decision.delay, now);
-  if (options_.policy.max_restarts() > 0) Tell("no restart: " + decision.reason);
+  if (options_.policy.max_restarts() > 0) Notify("no restart: " + decision.reason);
   Stop(cause, now);
 }
 
@@ -389,10 +392,10 @@ void Coordinator::Halt(const pb::Cause& cause, const std::string& reason, millis
   *message.mutable_halt()->mutable_cause() = cause;
   message.mutable_halt()->set_reason(reason);
   message.mutable_halt()->set_delay_ms(static_cast<uint32_t>(delay.count()));
-  for (Attendee& attendee : Joined()) {
-    if (attendee.lost_in || attendee.leaving) continue;
-    attendee.halted = false;
-    Send(attendee.session, message);
+  for (Participant& participant : Joined()) {
+    if (participant.lost_in || participant.leaving) continue;
+    participant.halted = false;
+    Send(participant.session, message);
   }
   EnterPhase(Phase::kHalting);
   WaitIfAllHalted(now);
@@ -403,7 +406,7 @@ void Coordinator::WaitIfAllHalted(Clock::time_point now) {
   EnterPhase(Phase::kWaiting);
   // What was reported since may say better whose fault it was.
   pb::Cause& cause = ended_.back().cause;
-  if (!IsSuccess(cause)) cause = LastWord(cause).cause;
+  if (!IsSuccess(cause)) cause = ResolveCause(cause).cause;
   not_before_ = now + delay_;
   quorum_options_.join_deadline = not_before_ + milliseconds(options_.timeouts.join_ms());
   TryToForm(now);
@@ -427,22 +430,23 @@ void Coordinator::CloseIfTornDown(Clock::time_point now) {
   EnterPhase(Phase::kClosed);
   pb::RendezvousMessage message;
   pb::Closed& closed = *message.mutable_closed();
-  const FirstCause first = LastWord(*cause_);
+  const FirstCause first = ResolveCause(*cause_);
   *closed.mutable_cause() = first.cause;
   closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
   *closed.mutable_members() = ToNodeSet(members_);
-  for (const Attendee& attendee : Joined()) {
-    const bool had_part = attendee.in_epoch || epoch_ == 0;
-    const bool lost_before = attendee.lost_in && !(had_part && *attendee.lost_in == epoch_);
-    if (!attendee.torn_down && !lost_before) closed.add_missing_nodes(attendee.member.node_index);
+  for (const Participant& participant : Joined()) {
+    const bool had_part = participant.in_attempt || attempt_ == 0;
+    const bool lost_before = participant.lost_in && !(had_part && *participant.lost_in == attempt_);
+    if (!participant.torn_down && !lost_before)
+      closed.add_missing_nodes(participant.member.node_index);
   }
   closed.set_complete(closed.missing_nodes_size() == 0);
-  for (const Attendee& attendee : Joined()) {
-    if (!attendee.lost_in) Send(attendee.session, message, /*end_session=*/true);
+  for (const Participant& participant : Joined()) {
+    if (!participant.lost_in) Send(participant.session, message, /*end_session=*/true);
   }
 }
 
-FirstCause Coordinator::LastWord(const pb::Cause& so_far) {
+FirstCause Coordinator::ResolveCause(const pb::Cause& so_far) {
   if (reports_.empty()) return {so_far, {}, ""};
   FirstCause first = ChooseFirstCause(reports_);
   const pb::Cause& cause = first.cause;
@@ -452,29 +456,30 @@ FirstCause Coordinator::LastWord(const pb::Cause& so_far) {
   const std::string what = !cause.message().empty() ? cause.message()
                                                     : "rank " + std::to_string(cause.rank()) +
                                                           " (" + NodeName(cause.node_index()) + ")";
-  Tell("first cause: " + what + " (" + first.reason + ")");
+  Notify("first cause: " + what + " (" + first.reason + ")");
   return first;
 }
 
-void Coordinator::LoseTogether(std::vector<Attendee*> lost, const std::string& why, Fence fence,
+void Coordinator::LoseTogether(std::vector<Participant*> lost, const std::string& why, Fence fence,
                                Clock::time_point now) {
-  std::erase_if(lost, [](const Attendee* attendee) { return attendee->lost_in.has_value(); });
+  std::erase_if(lost,
+                [](const Participant* participant) { return participant->lost_in.has_value(); });
   if (lost.empty() || phase_ == Phase::kClosed) return;
-  std::vector<Attendee*> missed;
+  std::vector<Participant*> missed;
   std::vector<std::pair<SessionId, pb::Cause>> fenced;
-  for (Attendee* const attendee : lost) {
-    const uint32_t index = attendee->member.node_index;
-    Update(*attendee, [&] { attendee->lost_in = epoch_; });
-    sessions_.erase(attendee->session);
+  for (Participant* const participant : lost) {
+    const uint32_t index = participant->member.node_index;
+    Update(*participant, [&] { participant->lost_in = attempt_; });
+    sessions_.erase(participant->session);
     pb::Cause cause = LossOf(index, why);
-    if (!attendee->torn_down && !attendee->leaving) {
-      if (attendee->in_epoch || epoch_ == 0 || index == options_.rendezvous_node)
-        missed.push_back(attendee);
+    if (!participant->torn_down && !participant->leaving) {
+      if (participant->in_attempt || attempt_ == 0 || index == options_.rendezvous_node)
+        missed.push_back(participant);
       else
-        Tell(cause.message() + "; it had no ranks");
+        Notify(cause.message() + "; it had no ranks");
     }
     cause.set_message(cause.message() + "; it is no longer part of the job");
-    if (fence == Fence::kYes) fenced.emplace_back(attendee->session, std::move(cause));
+    if (fence == Fence::kYes) fenced.emplace_back(participant->session, std::move(cause));
   }
   if (!missed.empty()) OnLoss(missed, why, now);
   for (auto& [session, cause] : fenced) {
@@ -486,9 +491,9 @@ void Coordinator::LoseTogether(std::vector<Attendee*> lost, const std::string& w
   CloseIfTornDown(now);
 }
 
-void Coordinator::OnLoss(const std::vector<Attendee*>& lost, const std::string& why,
+void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::string& why,
                          Clock::time_point now) {
-  const Attendee& first = *lost.front();
+  const Participant& first = *lost.front();
   std::string others;
   for (size_t i = 1; i < lost.size() && i < kMostNamed; ++i)
     others += (i == 1 ? "; " : ", ") + NodeName(lost[i]->member.node_index);
@@ -496,19 +501,19 @@ void Coordinator::OnLoss(const std::vector<Attendee*>& lost, const std::string& 
     others += " and " + std::to_string(lost.size() - kMostNamed) + " more";
   const pb::Cause cause =
       LossOf(first.member.node_index, why + others + (others.empty() ? "" : " too"));
-  const bool is_rendezvous = std::ranges::any_of(lost, [this](const Attendee* attendee) {
-    return attendee->member.node_index == options_.rendezvous_node;
+  const bool is_rendezvous = std::ranges::any_of(lost, [this](const Participant* participant) {
+    return participant->member.node_index == options_.rendezvous_node;
   });
   // After success too: all its ranks had ended well, but nobody can say that it is empty.
   if (!cause_is_final_)
-    reports_.push_back(ReportSince(cause, cause.node_index(), first.last_heard, now));
+    reports_.push_back(ReportSince(cause, cause.node_index(), first.last_seen, now));
   if (phase_ == Phase::kStopping) return;
   const NodeBounds bounds =
       BoundsOf(options_.nodes, options_.policy.min_nodes(), options_.policy.max_nodes());
   const size_t possible = options_.nodes.size() - NotExpected().size();
   if (is_rendezvous || (phase_ == Phase::kJoining && possible < bounds.min))
     return Stop(ChooseFirstCause(reports_).cause, now);
-  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndEpoch(now);
+  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndAttempt(now);
 }
 
 // --- Time ---
@@ -527,23 +532,23 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
 void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
   const milliseconds dead(options_.timeouts.dead_ms());
   const milliseconds suspect(options_.timeouts.suspect_ms());
-  std::vector<Attendee*> lost;
-  for (Attendee& attendee : Joined()) {
-    if (attendee.lost_in) continue;
+  std::vector<Participant*> lost;
+  for (Participant& participant : Joined()) {
+    if (participant.lost_in) continue;
     if (since_last_tick >= dead / 2) {
-      attendee.last_heard = now;
-      for (auto& [rank, progress] : attendee.progress) progress.steps.step_at = now;
+      participant.last_seen = now;
+      for (auto& [rank, progress] : participant.progress) progress.steps.step_at = now;
     }
-    const Clock::duration silent = now - attendee.last_heard;
+    const Clock::duration silent = now - participant.last_seen;
     if (silent >= dead) {
-      lost.push_back(&attendee);
+      lost.push_back(&participant);
     } else if (silent >= suspect && since_last_tick < suspect / 2 &&
-               !std::exchange(attendee.suspect, true)) {
-      Tell(NodeName(attendee.member.node_index) + " is silent for " + Seconds(silent) + "; after " +
-           Seconds(dead) + " it counts as lost");
+               !std::exchange(participant.suspect, true)) {
+      Notify(NodeName(participant.member.node_index) + " is silent for " + Seconds(silent) +
+             "; after " + Seconds(dead) + " it counts as lost");
     }
   }
-  std::ranges::stable_sort(lost, {}, &Attendee::last_heard);
+  std::ranges::stable_sort(lost, {}, &Participant::last_seen);
   LoseTogether(std::move(lost), "it was silent for " + Seconds(dead), Fence::kYes, now);
 }
 
@@ -555,22 +560,22 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
   if (phase_ != Phase::kStarting) return;
   std::string late;
   uint32_t first_late = 0;
-  for (const Attendee& attendee : Joined()) {
-    if (attendee.ready || !attendee.in_epoch) continue;
-    if (late.empty()) first_late = attendee.member.node_index;
-    late += (late.empty() ? "" : ", ") + NodeName(attendee.member.node_index);
+  for (const Participant& participant : Joined()) {
+    if (participant.ready || !participant.in_attempt) continue;
+    if (late.empty()) first_late = participant.member.node_index;
+    late += (late.empty() ? "" : ", ") + NodeName(participant.member.node_index);
   }
   reports_.push_back(
       ReportSince(MakeNodeCause(pb::Cause::TIMED_OUT, first_late, ExitCode::kTimedOut,
                                 late + " did not start all workers in time"),
                   first_late, now, now));
-  EndEpoch(now);
+  EndAttempt(now);
 }
 
 void Coordinator::LoseWhoDidNotHalt(Clock::time_point now) {
-  std::vector<Attendee*> late;
-  for (Attendee& attendee : Joined()) {
-    if (!attendee.IsEmptied()) late.push_back(&attendee);
+  std::vector<Participant*> late;
+  for (Participant& participant : Joined()) {
+    if (!participant.IsEmptied()) late.push_back(&participant);
   }
   LoseTogether(std::move(late), "it did not end its ranks in time", Fence::kYes, now);
 }
@@ -578,44 +583,44 @@ void Coordinator::LoseWhoDidNotHalt(Clock::time_point now) {
 void Coordinator::CheckProgress(Clock::time_point now) {
   if (phase_ != Phase::kRunning) return;
   std::vector<RankSteps> ranks;
-  for (const Attendee& attendee : Joined()) {
-    for (const auto& [rank, progress] : attendee.progress) ranks.push_back(progress.steps);
+  for (const Participant& participant : Joined()) {
+    for (const auto& [rank, progress] : participant.progress) ranks.push_back(progress.steps);
   }
   const HangDecision decision = DecideHang(now, ranks, {milliseconds(options_.policy.hang_ms())});
   if (decision.kind == HangDecision::Kind::kStraggler) {
-    for (Attendee& attendee : Joined()) {
-      const auto slow = attendee.progress.find(decision.ranks.front());
-      if (slow == attendee.progress.end()) continue;
-      slow->second.steps.told_slow = decision.slowness;
-      Tell(decision.reason + " (" + NodeName(attendee.member.node_index) + ")");
+    for (Participant& participant : Joined()) {
+      const auto slow = participant.progress.find(decision.ranks.front());
+      if (slow == participant.progress.end()) continue;
+      slow->second.steps.reported_slow = decision.slowness;
+      Notify(decision.reason + " (" + NodeName(participant.member.node_index) + ")");
     }
   }
-  if (decision.kind == HangDecision::Kind::kHang && !std::exchange(hang_is_told_, true))
+  if (decision.kind == HangDecision::Kind::kHang && !std::exchange(hang_is_reported_, true))
     OnHang(decision, now);
 }
 
 void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
   std::optional<uint32_t> first_node;
-  for (const Attendee& attendee : Joined()) {
+  for (const Participant& participant : Joined()) {
     pb::RendezvousMessage message;
     pb::Inspect& inspect = *message.mutable_inspect();
     inspect.set_reason(decision.reason);
     for (const uint32_t rank : decision.ranks) {
-      if (attendee.in_epoch && attendee.progress.contains(rank)) inspect.add_ranks(rank);
+      if (participant.in_attempt && participant.progress.contains(rank)) inspect.add_ranks(rank);
     }
     if (inspect.ranks_size() == 0) continue;
-    if (!first_node) first_node = attendee.member.node_index;
-    Send(attendee.session, std::move(message));
+    if (!first_node) first_node = participant.member.node_index;
+    Send(participant.session, std::move(message));
   }
   if (options_.policy.on_hang() == pb::Policy::REPORT) return;
   pb::Cause cause =
       MakeNodeCause(pb::Cause::HANG, *first_node, ExitCode::kTimedOut, decision.reason);
   if (decision.ranks.size() == 1) {
     cause.set_rank(static_cast<int>(decision.ranks.front()));
-    cause.set_local_rank(cause.rank() - static_cast<int>(attendees_[*first_node].first_rank));
+    cause.set_local_rank(cause.rank() - static_cast<int>(participants_[*first_node].first_rank));
   }
   reports_.push_back(ReportSince(cause, *first_node, now, now));
-  if (options_.policy.on_hang() == pb::Policy::RESTART) return EndEpoch(now);
+  if (options_.policy.on_hang() == pb::Policy::RESTART) return EndAttempt(now);
   Stop(cause, now);
 }
 
@@ -623,9 +628,9 @@ void Coordinator::OnHang(const HangDecision& decision, Clock::time_point now) {
 
 std::vector<Member> Coordinator::UsableMembers() const {
   std::vector<Member> members;
-  members.reserve(attendees_.size());
-  for (const Attendee& attendee : Joined()) {
-    if (attendee.IsUsable()) members.push_back(attendee.member);
+  members.reserve(participants_.size());
+  for (const Participant& participant : Joined()) {
+    if (participant.IsUsable()) members.push_back(participant.member);
   }
   return members;
 }
@@ -633,10 +638,10 @@ std::vector<Member> Coordinator::UsableMembers() const {
 std::vector<uint32_t> Coordinator::NotExpected() const {
   std::vector<uint32_t> indexes;
   for (uint32_t index = 0; index < options_.nodes.size(); ++index) {
-    const Attendee& attendee = attendees_[index];
+    const Participant& participant = participants_[index];
     const bool may_come =
         phase_ == Phase::kJoining && std::ranges::count(options_.absent_nodes, index) == 0;
-    const bool expected = attendee.has_joined ? attendee.IsUsable() : may_come;
+    const bool expected = participant.has_joined ? participant.IsUsable() : may_come;
     if (!expected) indexes.push_back(index);
   }
   return indexes;
@@ -644,8 +649,8 @@ std::vector<uint32_t> Coordinator::NotExpected() const {
 
 std::optional<uint64_t> Coordinator::BestStep() const {
   std::optional<uint64_t> best;
-  for (const Attendee& attendee : Joined()) {
-    for (const auto& [rank, progress] : attendee.progress)
+  for (const Participant& participant : Joined()) {
+    for (const auto& [rank, progress] : participant.progress)
       best = std::max(best, std::optional(progress.steps.step));
   }
   return best;
@@ -654,7 +659,7 @@ std::optional<uint64_t> Coordinator::BestStep() const {
 pb::Cause Coordinator::MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                                      std::string message) const {
   pb::Cause cause = MakeCause(kind, node_index, code, std::move(message));
-  cause.set_epoch(epoch_);
+  cause.set_attempt(attempt_);
   return cause;
 }
 
@@ -664,8 +669,8 @@ pb::Cause Coordinator::LossOf(uint32_t node_index, const std::string& why) const
 }
 
 // What an agent says is no success, and about a node of the job.
-pb::Cause Coordinator::CauseToldBy(const Attendee& attendee, pb::Cause cause) const {
-  const uint32_t index = attendee.member.node_index;
+pb::Cause Coordinator::CauseReportedBy(const Participant& participant, pb::Cause cause) const {
+  const uint32_t index = participant.member.node_index;
   if (IsSuccess(cause)) {
     return MakeNodeCause(pb::Cause::INTERNAL, index, ExitCode::kInternal,
                          NodeName(index) + " failed and did not say why");
@@ -674,8 +679,8 @@ pb::Cause Coordinator::CauseToldBy(const Attendee& attendee, pb::Cause cause) co
   return cause;
 }
 
-void Coordinator::Tell(const std::string& text) {
-  const Attendee& own = attendees_[options_.rendezvous_node];
+void Coordinator::Notify(const std::string& text) {
+  const Participant& own = participants_[options_.rendezvous_node];
   if (!own.has_joined || own.lost_in) return;
   pb::RendezvousMessage message;
   message.mutable_notice()->set_message(text);
@@ -689,13 +694,13 @@ void Coordinator::Refuse(SessionId session, const pb::Cause& cause) {
 }
 
 void Coordinator::Send(SessionId session, pb::RendezvousMessage message, bool end_session) {
-  message.set_epoch(epoch_);
+  message.set_attempt(attempt_);
   out_.push_back({session, std::move(message), end_session});
 }
 
 void Coordinator::Broadcast(const pb::RendezvousMessage& message) {
-  for (const Attendee& attendee : Joined()) {
-    if (!attendee.lost_in) Send(attendee.session, message);
+  for (const Participant& participant : Joined()) {
+    if (!participant.lost_in) Send(participant.session, message);
   }
 }
 

@@ -3,12 +3,12 @@
 //
 //   joining -> starting -> running -> stopping -> closed      when nothing fails, or nothing may
 //                 ^          |
-//              waiting <- halting                             when policy allows another epoch
+//              waiting <- halting                             when policy allows another attempt
 //
-// Whatever ends an epoch goes through EndEpoch, which asks DecideRestart; whoever gets ranks in the
-// next one is picked by DecideQuorum. Ranks are given in Form alone, once for each epoch. Attendees
-// without ranks are spares: they halt and tear down with the others, but nothing else waits for
-// them.
+// Whatever ends an attempt goes through EndAttempt, which asks DecideRestart; whoever gets ranks in
+// the next one is picked by DecideQuorum. Ranks are given in Form alone, once for each attempt.
+// Participants without ranks are spares: they halt and tear down with the others, but nothing else
+// waits for them.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,11 @@ struct CoordinatorOptions {
   pb::Policy policy;
   uint32_t rendezvous_node = 0;        // whose agent runs this; told what users should know
   std::vector<uint32_t> absent_nodes;  // could not be reached at the start
-  // When the node that decided before was lost: the newest epoch it had formed, the restarts used
-  // up, and why that epoch ended.
-  uint64_t epoch = 0;
+  // When the node that decided before was lost: the newest attempt it had formed, the restarts used
+  // up, and why that attempt ended.
+  uint64_t attempt = 0;
   uint32_t restarts = 0;
-  pb::Cause epoch_ended_by;
+  pb::Cause attempt_ended_by;
 };
 
 // One agent's connection; chosen by the caller, never used twice.
@@ -68,26 +68,26 @@ class Coordinator {
 
   enum class Phase { kJoining, kStarting, kRunning, kHalting, kWaiting, kStopping, kClosed };
   Phase phase() const { return phase_; }
-  uint64_t epoch() const { return epoch_; }
+  uint64_t attempt() const { return attempt_; }
 
  private:
   struct Progress {
     RankSteps steps;
-    uint64_t first_step = 0;  // heard of in this epoch
+    uint64_t first_step = 0;  // heard of in this attempt
   };
 
-  struct Attendee {
+  struct Participant {
     SessionId session = 0;
     bool has_joined = false;
-    Clock::time_point last_heard;
+    Clock::time_point last_seen;
     bool suspect = false;
-    std::optional<uint64_t> lost_in;  // the epoch
+    std::optional<uint64_t> lost_in;  // the attempt
     bool leaving = false;             // it cannot go on, and tears down by itself
     bool has_left_processes = false;  // that could not be ended: no place for new ranks
     bool torn_down = false;
     bool halted = true;  // false from Halt to its answer
-    // Of the current epoch:
-    bool in_epoch = false;  // has ranks
+    // Of the current attempt:
+    bool in_attempt = false;  // has ranks
     bool ready = false;
     bool finished = false;
     uint32_t first_rank = 0;
@@ -101,32 +101,36 @@ class Coordinator {
   };
 
   // Who has joined, in hostfile order.
-  JoinedRange<Attendee> Joined() { return {attendees_.data(), attendees_.size()}; }
-  JoinedRange<const Attendee> Joined() const { return {attendees_.data(), attendees_.size()}; }
+  JoinedRange<Participant> Joined() { return {participants_.data(), participants_.size()}; }
+  JoinedRange<const Participant> Joined() const {
+    return {participants_.data(), participants_.size()};
+  }
 
   void EnterPhase(Phase phase);
   // Whether the barrier of this phase waits for it.
-  bool IsAwaited(const Attendee& attendee) const;
+  bool IsAwaited(const Participant& participant) const;
   // Makes a change that may end that.
   template <class Change>
-  void Update(Attendee& attendee, Change change);
+  void Update(Participant& participant, Change change);
 
   void Join(SessionId session, const pb::AgentMessage& message, Clock::time_point now);
   void OnLateJoin(uint32_t node_index, Clock::time_point now);
-  void Handle(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
-  // It speaks of an epoch that is over.
-  bool IsOutdated(const Attendee& attendee, const pb::AgentMessage& message) const;
+  void Handle(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
+  // It speaks of an attempt that is over.
+  bool IsOutdated(const Participant& participant, const pb::AgentMessage& message) const;
   void RefuseOutdated(SessionId session, const pb::AgentMessage& message);
-  void OnHeartbeat(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
-  void OnHalted(Attendee& attendee, const pb::AgentMessage& message, Clock::time_point now);
-  void OnWorkerFailed(Attendee& attendee, const pb::WorkerFailed& failed, Clock::time_point now);
-  void OnStopJob(Attendee& attendee, const pb::Cause& cause, Clock::time_point now);
+  void OnHeartbeat(Participant& participant, const pb::AgentMessage& message,
+                   Clock::time_point now);
+  void OnHalted(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
+  void OnWorkerFailed(Participant& participant, const pb::WorkerFailed& failed,
+                      Clock::time_point now);
+  void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
 
   void TryToForm(Clock::time_point now);
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
   // With what failed in it (reports_).
-  void EndEpoch(Clock::time_point now);
+  void EndAttempt(Clock::time_point now);
   void Halt(const pb::Cause& cause, const std::string& reason, milliseconds delay,
             Clock::time_point now);
   void WaitIfAllHalted(Clock::time_point now);
@@ -134,16 +138,16 @@ class Coordinator {
   void CloseIfTornDown(Clock::time_point now);
   // The first cause among all that was reported; the user hears it when it was said to be
   // another.
-  FirstCause LastWord(const pb::Cause& so_far);
+  FirstCause ResolveCause(const pb::Cause& so_far);
 
   enum class Fence { kNo, kYes };  // whether its session may still be open
-  void Lose(Attendee& attendee, const std::string& why, Fence fence, Clock::time_point now) {
-    LoseTogether({&attendee}, why, fence, now);
+  void Lose(Participant& participant, const std::string& why, Fence fence, Clock::time_point now) {
+    LoseTogether({&participant}, why, fence, now);
   }
-  // One cause, of which the first is named, ends one epoch.
-  void LoseTogether(std::vector<Attendee*> lost, const std::string& why, Fence fence,
+  // One cause, of which the first is named, ends one attempt.
+  void LoseTogether(std::vector<Participant*> lost, const std::string& why, Fence fence,
                     Clock::time_point now);
-  void OnLoss(const std::vector<Attendee*>& lost, const std::string& why, Clock::time_point now);
+  void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
   void LoseWhoDidNotHalt(Clock::time_point now);
@@ -156,8 +160,8 @@ class Coordinator {
   pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                           std::string message) const;
   pb::Cause LossOf(uint32_t node_index, const std::string& why) const;
-  pb::Cause CauseToldBy(const Attendee& attendee, pb::Cause cause) const;
-  void Tell(const std::string& text);  // the user
+  pb::Cause CauseReportedBy(const Participant& participant, pb::Cause cause) const;
+  void Notify(const std::string& text);  // the user
   void Refuse(SessionId session, const pb::Cause& cause);
   void Send(SessionId session, pb::RendezvousMessage message, bool end_session = false);
   void Broadcast(const pb::RendezvousMessage& message);
@@ -166,25 +170,25 @@ class Coordinator {
   const CoordinatorOptions options_;
   QuorumOptions quorum_options_;
   Phase phase_ = Phase::kJoining;
-  size_t awaited_ = 0;         // attendees for whom IsAwaited; a barrier must not look at each
+  size_t awaited_ = 0;         // participants for whom IsAwaited; a barrier must not look at each
   size_t still_expected_ = 0;  // nodes without which DecideQuorum cannot but wait: kJoining
   std::unordered_set<std::string> identities_;  // of all that have joined
-  uint64_t epoch_ = 0;                          // of the ranks assigned last; 0 before the first
+  uint64_t attempt_ = 0;                        // of the ranks assigned last; 0 before the first
   std::vector<uint32_t> members_;               // nodes with ranks in it
-  std::vector<EndedEpoch> ended_;               // oldest first
+  std::vector<EndedAttempt> ended_;             // oldest first
   // By node index; of each node the newest. What is looked at for every message is found in one
   // step, however many there are.
-  std::vector<Attendee> attendees_;
-  std::unordered_map<SessionId, uint32_t> sessions_;  // of attendees that are not lost
+  std::vector<Participant> participants_;
+  std::unordered_map<SessionId, uint32_t> sessions_;  // of participants that are not lost
   std::map<SessionId, pb::Cause> fenced_;  // sessions of lost ones that may still be open, and why
-  std::vector<FailureReport> reports_;     // of this epoch, in order of arrival
+  std::vector<FailureReport> reports_;     // of this attempt, in order of arrival
   bool cause_is_final_ = false;            // what fails from now on is no cause of the job's end
   std::optional<pb::Cause> cause_;         // set when stopping; kind NONE for success
-  bool hang_is_told_ = false;              // since the last step
+  bool hang_is_reported_ = false;          // since the last step
   Clock::time_point last_tick_;
   Clock::time_point barrier_deadline_;  // of kStarting, kHalting and kStopping
   milliseconds delay_{0};               // of kWaiting
-  Clock::time_point not_before_;        // may the next epoch begin: kWaiting
+  Clock::time_point not_before_;        // may the next attempt begin: kWaiting
   std::vector<Outgoing> out_;
 };
 

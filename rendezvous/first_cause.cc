@@ -35,9 +35,9 @@ std::string Name(const pb::Cause& cause) {
 }  // namespace
 
 FailureReport ReportOf(const pb::WorkerFailed& failed, uint32_t node, Clock::time_point arrival) {
-  const Clock::time_point latest = arrival - ToldMicroseconds(failed.age_us());
+  const Clock::time_point latest = arrival - ReportedMicroseconds(failed.age_us());
   const std::chrono::microseconds round_trip =
-      failed.rtt_us() > 0 ? ToldMicroseconds(failed.rtt_us()) : kUnknownRoundTrip;
+      failed.rtt_us() > 0 ? ReportedMicroseconds(failed.rtt_us()) : kUnknownRoundTrip;
   return {failed.cause(), node, latest - round_trip, latest};
 }
 

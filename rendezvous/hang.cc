@@ -74,13 +74,13 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
 }
 
 // Compared like with like: computing time only when every rank says it.
-bool AllSayCompute(const std::vector<RankSteps>& ranks) {
+bool AllReportCompute(const std::vector<RankSteps>& ranks) {
   return std::all_of(ranks.begin(), ranks.end(),
                      [](const RankSteps& rank) { return rank.median_compute.count() > 0; });
 }
 
 HangDecision FindStraggler(const std::vector<RankSteps>& ranks) {
-  const bool compute = AllSayCompute(ranks);
+  const bool compute = AllReportCompute(ranks);
   const auto slowness = [&](const RankSteps& rank) {
     return compute ? rank.median_compute : rank.median_step;
   };
@@ -94,7 +94,7 @@ HangDecision FindStraggler(const std::vector<RankSteps>& ranks) {
   for (const RankSteps& rank : ranks) {
     const microseconds own = slowness(rank);
     const bool slow = rank.steps_made >= kStepsToJudge && 2 * own >= 3 * median;
-    const bool told = rank.told_slow.count() > 0 && own < 2 * rank.told_slow;
+    const bool told = rank.reported_slow.count() > 0 && own < 2 * rank.reported_slow;
     if (!slow || told) continue;
     HangDecision decision;
     decision.kind = HangDecision::Kind::kStraggler;

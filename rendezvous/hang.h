@@ -10,16 +10,17 @@
 
 namespace dslaunch {
 
-// One rank that has reported steps in this epoch; a rank that never does is left out.
+// One rank that has reported steps in this attempt; a rank that never does is left out.
 struct RankSteps {
   uint32_t rank = 0;
   uint64_t step = 0;                            // its last
   Clock::time_point step_at;                    // when it made that one
-  uint64_t steps_made = 0;                      // in this epoch
+  uint64_t steps_made = 0;                      // in this attempt
   std::chrono::microseconds median_step{0};     // 0: not known yet
   std::chrono::microseconds median_compute{0};  // of its own work in a step; 0: it does not say
   bool ended = false;                           // with 0
-  std::chrono::microseconds told_slow{0};  // median with which it was named a straggler; 0: never
+  std::chrono::microseconds reported_slow{
+      0};  // median with which it was named a straggler; 0: never
 };
 
 struct HangOptions {
@@ -31,7 +32,7 @@ struct HangDecision {
   Kind kind = Kind::kNone;
   std::vector<uint32_t> ranks;            // ascending
   std::string reason;                     // for the user; empty when kNone
-  std::chrono::microseconds slowness{0};  // of a straggler: its RankSteps.told_slow from now on
+  std::chrono::microseconds slowness{0};  // of a straggler: its RankSteps.reported_slow from now on
 };
 
 // A hang: some rank made a step once, and none that has not ended has made one for options.hang and

@@ -24,7 +24,7 @@ std::string WhyHopeless(const pb::Cause& cause) {
       if (unstartable) return "the program could not be started the next time either";
       break;
     case pb::Cause::TIMED_OUT:
-      if (cause.epoch() == 0) return "the job had not started yet";
+      if (cause.attempt() == 0) return "the job had not started yet";
       break;
     default:
       break;
@@ -41,16 +41,16 @@ std::string WhyHopeless(const pb::Cause& cause) {
   return "";
 }
 
-bool Failed(const EndedEpoch& epoch) { return epoch.cause.kind() != pb::Cause::NONE; }
+bool Failed(const EndedAttempt& attempt) { return attempt.cause.kind() != pb::Cause::NONE; }
 
-// Whether the last two epochs that failed got nowhere; `best` becomes the best step of all.
-bool IsLoop(const std::vector<EndedEpoch>& ended, std::optional<uint64_t>& best) {
+// Whether the last two attempts that failed got nowhere; `best` becomes the best step of all.
+bool IsLoop(const std::vector<EndedAttempt>& ended, std::optional<uint64_t>& best) {
   int without_new_step = 0;
-  for (const EndedEpoch& epoch : ended) {
-    if (epoch.best_step > best) {  // no step is less than any
-      best = epoch.best_step;
+  for (const EndedAttempt& attempt : ended) {
+    if (attempt.best_step > best) {  // no step is less than any
+      best = attempt.best_step;
       without_new_step = 0;
-    } else if (best && Failed(epoch)) {
+    } else if (best && Failed(attempt)) {
       ++without_new_step;
     }
   }
@@ -72,17 +72,17 @@ std::string Seconds(milliseconds duration) {
 
 }  // namespace
 
-uint32_t CountFailed(const std::vector<EndedEpoch>& ended) {
+uint32_t CountFailed(const std::vector<EndedAttempt>& ended) {
   return static_cast<uint32_t>(std::count_if(ended.begin(), ended.end(), Failed));
 }
 
-std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<EndedEpoch>& ended,
+std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<EndedAttempt>& ended,
                                     const pb::Policy& policy) {
   if (policy.node_failures() == 0) return {};
   const milliseconds cooldown(policy.cooldown_ms());
   std::map<uint32_t, std::vector<Clock::time_point>> failures;
-  for (const EndedEpoch& epoch : ended) {
-    if (Failed(epoch)) failures[epoch.cause.node_index()].push_back(epoch.at);
+  for (const EndedAttempt& attempt : ended) {
+    if (Failed(attempt)) failures[attempt.cause.node_index()].push_back(attempt.at);
   }
   std::vector<uint32_t> set_aside;
   for (const auto& [node, times] : failures) {
@@ -97,7 +97,7 @@ std::vector<uint32_t> NodesSetAside(Clock::time_point now, const std::vector<End
 }
 
 RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
-                              const std::vector<EndedEpoch>& ended, const pb::Policy& policy,
+                              const std::vector<EndedAttempt>& ended, const pb::Policy& policy,
                               const std::vector<pb::Node>& nodes) {
   RestartDecision decision;
   decision.reason = WhyHopeless(cause);
@@ -115,7 +115,7 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
   std::optional<uint64_t> best;
   if (IsLoop(ended, best)) {
     decision.reason =
-        "restart loop without a new step: two epochs in a row did not get beyond step " +
+        "restart loop without a new step: two attempts in a row did not get beyond step " +
         std::to_string(*best);
     return decision;
   }

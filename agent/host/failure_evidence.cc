@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/exit_code.h"
-#include "base/harmless_text.h"
 #include "base/proc_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
@@ -101,7 +101,7 @@ std::vector<std::string_view> RootException(std::string_view text) {
 
 std::string EvidenceLine(std::string_view line) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t\r"), line.size()));
-  std::string text = Harmless(line);
+  std::string text = SanitizeForTerminal(line);
   if (text.size() <= kMaxEvidenceBytes) return text;
   size_t end = kMaxEvidenceBytes;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;

@@ -126,29 +126,29 @@ bool IsInUserManager(std::string_view cgroup) {
   return cgroup.find("/user@") != std::string_view::npos;
 }
 
-LogoutFacts ReadLogoutFacts() {
-  LogoutFacts facts;
-  facts.kills = ParseKillUserProcesses(LogindConfigurations());
+LogoutInfo ReadLogoutInfo() {
+  LogoutInfo info;
+  info.kills = ParseKillUserProcesses(LogindConfigurations());
   const std::string cgroup = ReadText("/proc/self/cgroup");
-  facts.in_session = IsInLoginSession(cgroup);
-  facts.in_manager = IsInUserManager(cgroup);
+  info.in_session = IsInLoginSession(cgroup);
+  info.in_manager = IsInUserManager(cgroup);
   const passwd* user = ::getpwuid(::geteuid());
   std::error_code error;
-  facts.lingers = user != nullptr &&
-                  std::filesystem::exists(
-                      std::filesystem::path("/var/lib/systemd/linger") / user->pw_name, error);
-  return facts;
+  info.lingers = user != nullptr &&
+                 std::filesystem::exists(
+                     std::filesystem::path("/var/lib/systemd/linger") / user->pw_name, error);
+  return info;
 }
 
-bool ShouldLeaveSession(const LogoutFacts& facts) { return facts.kills && facts.in_session; }
+bool ShouldLeaveSession(const LogoutInfo& info) { return info.kills && info.in_session; }
 
-std::string LogoutWarning(const LogoutFacts& facts, const std::string& node_name) {
-  const bool ends = facts.in_session || (facts.in_manager && !facts.lingers);
-  if (!facts.kills || !ends) return "";
+std::string LogoutWarning(const LogoutInfo& info, const std::string& node_name) {
+  const bool ends = info.in_session || (info.in_manager && !info.lingers);
+  if (!info.kills || !ends) return "";
   return node_name +
          ": logind ends a user's processes there at logout (KillUserProcesses=yes), this job too" +
-         (facts.lingers ? "; it could not leave the login session: is there systemd-run --user?"
-                        : "; run loginctl enable-linger there, and start it anew");
+         (info.lingers ? "; it could not leave the login session: is there systemd-run --user?"
+                       : "; run loginctl enable-linger there, and start it anew");
 }
 
 void LeaveSession(char** argv) {

@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 // What a node does when a user logs out, and where this process is seen from that.
-struct LogoutFacts {
+struct LogoutInfo {
   bool kills = false;       // logind's KillUserProcesses
   bool in_session = false;  // this process belongs to a login session, which ends with the login
   bool in_manager = false;  // it belongs to the user's service manager
@@ -24,15 +24,16 @@ bool ParseKillUserProcesses(const std::vector<std::string>& logind_configuration
 bool IsInLoginSession(std::string_view cgroup);
 bool IsInUserManager(std::string_view cgroup);
 
-LogoutFacts ReadLogoutFacts();
+LogoutInfo ReadLogoutInfo();
 
-// Whether the keeper should leave the session for a scope of the user's service manager. Only where
-// staying would end the job: without KillUserProcesses a session stays as long as its processes,
-// while the manager ends all that it has when the last login of a user who does not linger does.
-bool ShouldLeaveSession(const LogoutFacts& facts);
+// Whether the supervisor should leave the session for a scope of the user's service manager. Only
+// where staying would end the job: without KillUserProcesses a session stays as long as its
+// processes, while the manager ends all that it has when the last login of a user who does not
+// linger does.
+bool ShouldLeaveSession(const LogoutInfo& info);
 
 // The sentence for the user when a logout would end the job; empty when it would not. Pure.
-std::string LogoutWarning(const LogoutFacts& facts, const std::string& node_name);
+std::string LogoutWarning(const LogoutInfo& info, const std::string& node_name);
 
 // Executes this program again with the same arguments in a scope of its own, if `systemd-run
 // --user --scope` works here (a try has 2 s). Returns when it does not. Call it before the process

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/deadline.h"
-#include "proto/visit.pb.h"
+#include "proto/inspect.pb.h"
 
 namespace dslaunch {
 

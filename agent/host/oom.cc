@@ -62,12 +62,12 @@ uint64_t ParseOutOfMemoryKills(std::string_view vmstat) {
   return 0;
 }
 
-std::optional<std::string> DecideOutOfMemory(const OutOfMemoryFacts& facts) {
-  if (facts.signal != SIGKILL) return std::nullopt;
-  if (facts.kernel_log) return "the kernel's log: " + *facts.kernel_log;
-  if (facts.cgroup_counted) return "the kernel counted a kill for memory in the job's cgroup";
-  if (facts.kills_now <= facts.kills_before) return std::nullopt;
-  return "probably: the kernel killed " + std::to_string(facts.kills_now - facts.kills_before) +
+std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details) {
+  if (details.signal != SIGKILL) return std::nullopt;
+  if (details.kernel_log) return "the kernel's log: " + *details.kernel_log;
+  if (details.cgroup_counted) return "the kernel counted a kill for memory in the job's cgroup";
+  if (details.kills_now <= details.kills_before) return std::nullopt;
+  return "probably: the kernel killed " + std::to_string(details.kills_now - details.kills_before) +
          " on this node for memory while it ran (oom_kill in /proc/vmstat; dmesg says which)";
 }
 

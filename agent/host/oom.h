@@ -20,7 +20,7 @@ std::optional<std::string> FindOutOfMemoryKill(std::string_view kernel_log, pid_
 // not say. Pure.
 uint64_t ParseOutOfMemoryKills(std::string_view vmstat);
 
-struct OutOfMemoryFacts {
+struct OutOfMemoryInfo {
   int signal = 0;                         // that ended the worker
   bool cgroup_counted = false;            // its cgroup counted such a kill
   std::optional<std::string> kernel_log;  // what FindOutOfMemoryKill found
@@ -29,7 +29,7 @@ struct OutOfMemoryFacts {
 };
 
 // The fact that says that it was killed for memory, as a sentence; nullopt: nothing says so. Pure.
-std::optional<std::string> DecideOutOfMemory(const OutOfMemoryFacts& facts);
+std::optional<std::string> DecideOutOfMemory(const OutOfMemoryInfo& details);
 
 // The records of the kernel's log that tell of killed processes; empty when this user may not read
 // it.

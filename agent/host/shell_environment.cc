@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/harmless_text.h"
 #include "base/pidfd.h"
+#include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "base/subprocess.h"
 #include "base/unique_fd.h"
@@ -86,7 +86,7 @@ void Watch(pid_t pid, UniqueFd out, UniqueFd err, Deadline deadline, ShellRun& r
 std::string LastLine(std::string_view text) {
   while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
   const size_t begin = text.rfind('\n');
-  return Harmless(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
+  return SanitizeForTerminal(text.substr(begin == std::string_view::npos ? 0 : begin + 1));
 }
 
 std::string_view NameOf(std::string_view entry) { return entry.substr(0, entry.find('=')); }

@@ -11,9 +11,9 @@
 #include <tuple>
 #include <utility>
 
-#include "base/harmless_text.h"
 #include "base/proc_text.h"
 #include "base/process_tree.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
@@ -127,7 +127,7 @@ std::optional<ThreadState> ParseThreadStat(std::string_view stat) {
       name_end < name_begin || name_end + 3 >= stat.size())
     return std::nullopt;
   ThreadState thread;
-  thread.name = Harmless(stat.substr(name_begin + 1, name_end - name_begin - 1));
+  thread.name = SanitizeForTerminal(stat.substr(name_begin + 1, name_end - name_begin - 1));
   thread.state = stat[name_end + 2];
   std::string_view rest = stat.substr(name_end + 3);
   constexpr int kFieldsToTimes = 10;  // parent to the fourth fault count
@@ -166,7 +166,7 @@ std::vector<ProcessThreads> ReadThreads(pid_t root) {
   for (const ProcessInfo& info : tree) {
     ProcessThreads process;
     process.pid = info.id.pid;
-    process.command = Harmless(info.command);
+    process.command = SanitizeForTerminal(info.command);
     const std::string folder = "/proc/" + std::to_string(info.id.pid) + "/task/";
     for (const std::string& id : ThreadIds(folder)) {
       if (++threads > kMaxThreads) return processes;

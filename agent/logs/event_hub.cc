@@ -40,35 +40,35 @@ void EventHub::AddViewer(const pb::AttachRequest& request, std::shared_ptr<Event
 }
 
 void EventHub::FollowOldFiles(const pb::AttachRequest& request, Viewer& viewer) {
-  const uint64_t newest_epoch = files_.empty() ? 0 : files_.back().epoch;
+  const uint64_t newest_attempt = files_.empty() ? 0 : files_.back().attempt;
   uint64_t newest_named = UINT64_MAX;
   if (request.offsets_size() > 0) {
     newest_named = std::ranges::max(request.offsets(), {}, [](const pb::LogOffset& offset) {
-                     return offset.epoch();
-                   }).epoch();
+                     return offset.attempt();
+                   }).attempt();
   }
-  uint64_t epoch = 0;
+  uint64_t attempt = 0;
   for (const LogFile& file : files_) {
     if (!viewer.selection.Has(file.rank, file.local_rank, file.is_stderr)) continue;
     const auto named = std::ranges::find_if(request.offsets(), [&](const pb::LogOffset& offset) {
-      return offset.epoch() == file.epoch && offset.rank() == file.rank &&
+      return offset.attempt() == file.attempt && offset.rank() == file.rank &&
              offset.is_stderr() == file.is_stderr;
     });
     const bool is_named = named != request.offsets().end();
-    const bool came_later = file.epoch > newest_named;
-    if (!is_named && !came_later && file.epoch != newest_epoch) continue;
+    const bool came_later = file.attempt > newest_named;
+    if (!is_named && !came_later && file.attempt != newest_attempt) continue;
     const uint64_t offset = is_named ? named->offset() : came_later ? 0 : SizeOf(file.path);
     pb::NodeEvent position;
-    position.mutable_log()->set_epoch(file.epoch);
+    position.mutable_log()->set_attempt(file.attempt);
     position.mutable_log()->set_rank(file.rank);
     position.mutable_log()->set_local_rank(file.local_rank);
     position.mutable_log()->set_is_stderr(file.is_stderr);
     position.mutable_log()->set_offset(offset);
     viewer.stream->Emit(std::move(position));
-    if (std::exchange(epoch, file.epoch) != file.epoch) viewer.stream->EndEpoch();
+    if (std::exchange(attempt, file.attempt) != file.attempt) viewer.stream->EndAttempt();
     viewer.stream->Follow(file, file.path, offset);
   }
-  if (epoch_over_) viewer.stream->EndEpoch();
+  if (attempt_over_) viewer.stream->EndAttempt();
 }
 
 void EventHub::OnViewerWritten(const EventSink* sink, bool ok) {
@@ -125,19 +125,20 @@ void EventHub::EmitStatus(uint32_t rank, std::string line) {
   newest_status_.insert_or_assign(rank, std::move(line));
 }
 
-void EventHub::EndEpoch() {
-  epoch_over_ = true;
+void EventHub::EndAttempt() {
+  attempt_over_ = true;
   newest_status_.clear();
-  front_end_.EndEpoch();
-  for (Viewer& viewer : viewers_) viewer.stream->EndEpoch();
+  front_end_.EndAttempt();
+  for (Viewer& viewer : viewers_) viewer.stream->EndAttempt();
 }
 
-void EventHub::FollowRank(uint64_t epoch, uint32_t rank, uint32_t local_rank,
+void EventHub::FollowRank(uint64_t attempt, uint32_t rank, uint32_t local_rank,
                           const std::string& folder) {
-  epoch_over_ = false;
+  attempt_over_ = false;
   for (const bool is_stderr : {false, true}) {
     const std::string path = folder + (is_stderr ? "/stderr.log" : "/stdout.log");
-    const LogFile& file = files_.emplace_back(LogFile{{epoch, rank, local_rank, is_stderr}, path});
+    const LogFile& file =
+        files_.emplace_back(LogFile{{attempt, rank, local_rank, is_stderr}, path});
     if (front_end_selection_.Has(rank, local_rank, is_stderr)) front_end_.Follow(file, path);
     for (Viewer& viewer : viewers_) {
       if (viewer.selection.Has(rank, local_rank, is_stderr)) viewer.stream->Follow(file, path);

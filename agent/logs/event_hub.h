@@ -41,12 +41,12 @@ class EventHub {
   void EmitAlive();
   void EmitStatus(uint32_t rank, std::string line);
   // The ranks followed so far write no more.
-  void EndEpoch();
+  void EndAttempt();
   // A rank writes to FOLDER/stdout.log and FOLDER/stderr.log: whoever wants it gets it.
-  void FollowRank(uint64_t epoch, uint32_t rank, uint32_t local_rank, const std::string& folder);
+  void FollowRank(uint64_t attempt, uint32_t rank, uint32_t local_rank, const std::string& folder);
   void End(const pb::NodeDone& done);
 
-  // Every worker of every node of the epoch was started.
+  // Every worker of every node of the attempt was started.
   bool running() const { return running_.has_value(); }
   const std::map<uint32_t, std::string>& newest_status() const { return newest_status_; }
 
@@ -69,8 +69,8 @@ class EventHub {
   std::vector<Viewer> viewers_;
 
   // How things stand, for viewers that come later.
-  std::vector<LogFile> files_;  // of all epochs, oldest first
-  bool epoch_over_ = false;     // of the newest file
+  std::vector<LogFile> files_;  // of all attempts, oldest first
+  bool attempt_over_ = false;   // of the newest file
   std::optional<pb::NodeEvent> started_;
   std::optional<pb::NodeEvent> running_;
   std::optional<pb::NodeEvent> outcome_;

@@ -103,7 +103,7 @@ std::optional<pb::NodeEvent> EventStream::NextLog() {
   std::optional<pb::NodeEvent> event(std::in_place);
   pb::LogChunk& log = *event->mutable_log();
   const LogFile& file = files_[static_cast<size_t>(chunk->id)];
-  log.set_epoch(file.epoch);
+  log.set_attempt(file.attempt);
   log.set_rank(file.rank);
   log.set_local_rank(file.local_rank);
   log.set_is_stderr(file.is_stderr);

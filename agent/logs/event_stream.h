@@ -46,10 +46,10 @@ class EventStream {
   void EmitStatus(uint32_t rank, std::string line);
   // The ranks followed so far write no more: what they wrote goes out before what is followed from
   // now on.
-  void EndEpoch() { log_tail_.RetireFiles(); }
+  void EndAttempt() { log_tail_.RetireFiles(); }
   // Whose output a file has.
   struct LogFile {
-    uint64_t epoch = 0;
+    uint64_t attempt = 0;
     uint32_t rank = 0;
     uint32_t local_rank = 0;
     bool is_stderr = false;

@@ -27,7 +27,7 @@ FilteredLog::FilteredLog(asio::io_context& loop, std::string node, const pb::Fil
 
 void FilteredLog::FollowRank(uint32_t rank, uint32_t local_rank, const std::string& folder) {
   if (!tail_) {
-    epoch_ = std::make_shared<int>();
+    attempt_ = std::make_shared<int>();
     tail_.emplace(loop_, [this] { OnReadable(); });
   }
   const std::filesystem::path attempt = std::filesystem::path(folder).parent_path();
@@ -50,12 +50,12 @@ void FilteredLog::OnReadable() {
   const std::optional<LogTail::Chunk> chunk = tail_->Next(kChunkBytes);
   if (!chunk) return;
   Copy(*chunk);
-  asio::post(loop_, [this, epoch = std::weak_ptr(epoch_)] {
-    if (!epoch.expired()) OnReadable();
+  asio::post(loop_, [this, attempt = std::weak_ptr(attempt_)] {
+    if (!attempt.expired()) OnReadable();
   });
 }
 
-void FilteredLog::EndEpoch() {
+void FilteredLog::EndAttempt() {
   if (!tail_) return;
   tail_->RetireFiles();
   while (const std::optional<LogTail::Chunk> chunk = tail_->Next(kChunkBytes)) Copy(*chunk);
@@ -64,7 +64,7 @@ void FilteredLog::EndEpoch() {
     Write(file.is_stderr);
   }
   tail_.reset();
-  epoch_.reset();
+  attempt_.reset();
   files_.clear();
   for (UniqueFd& out : out_) out.Reset();
 }

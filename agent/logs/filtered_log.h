@@ -29,7 +29,7 @@ class FilteredLog {
   void FollowRank(uint32_t rank, uint32_t local_rank, const std::string& folder);
 
   // The ranks followed so far write no more: what they wrote is copied before this returns.
-  void EndEpoch();
+  void EndAttempt();
 
  private:
   struct File {
@@ -48,11 +48,11 @@ class FilteredLog {
   const RankSelection ranks_;
   std::vector<std::string> texts_[2];  // for stdout and stderr
   const TagStyle tags_;
-  std::vector<File> files_;  // of this epoch, by LogTail's id
+  std::vector<File> files_;  // of this attempt, by LogTail's id
   UniqueFd out_[2];
   std::string pending_;  // what a piece of a file has for out_
   std::optional<LogTail> tail_;
-  std::shared_ptr<int> epoch_;  // what is posted for another one comes too late
+  std::shared_ptr<int> attempt_;  // what is posted for another one comes too late
 };
 
 }  // namespace dslaunch

@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// BASE/JOB_ID/nodes/NODE/attempt_K/rank_R/{stdout.log,stderr.log,error.json}, where K is the epoch;
-// nodes may share the base folder.
+// BASE/JOB_ID/nodes/NODE/attempt_K/rank_R/{stdout.log,stderr.log,error.json}, where K is the
+// attempt; nodes may share the base folder.
 class JobFolder {
  public:
   // BASE/JOB_ID/nodes/NODE, which need not be there.

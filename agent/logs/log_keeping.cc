@@ -160,12 +160,12 @@ void LogKeeping::Mark(int64_t now_unix_ms) {
 
 void LogKeeping::CheckSpace(std::vector<std::string>& notices) {
   struct statvfs space {};
-  if (said_space_ || statvfs(attempt_folder_.c_str(), &space) != 0) return;
+  if (space_warned_ || statvfs(attempt_folder_.c_str(), &space) != 0) return;
   const auto warning =
       LowSpaceWarning(node_, attempt_folder_, uint64_t{space.f_bavail} * space.f_frsize,
                       uint64_t{space.f_blocks} * space.f_frsize);
   if (!warning) return;
-  said_space_ = true;
+  space_warned_ = true;
   notices.push_back(*warning);
 }
 

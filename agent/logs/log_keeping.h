@@ -75,7 +75,7 @@ class LogKeeping {
   std::vector<RankLogs> ranks_;
   int64_t marked_at_ms_ = 0;
   int64_t space_checked_at_ms_ = 0;
-  bool said_space_ = false;
+  bool space_warned_ = false;
   bool cannot_give_back_ = false;
 };
 

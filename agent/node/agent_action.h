@@ -11,9 +11,9 @@
 
 #include "base/deadline.h"
 #include "proto/agent.pb.h"
-#include "proto/keeper.pb.h"
+#include "proto/inspect.pb.h"
 #include "proto/rendezvous.pb.h"
-#include "proto/visit.pb.h"
+#include "proto/supervisor.pb.h"
 
 namespace dslaunch {
 namespace agent_action {
@@ -44,7 +44,7 @@ struct DetachFrontEnd {};
 
 // A rank is started and writes to stdout.log and stderr.log in `folder`.
 struct FollowRank {
-  uint64_t epoch = 0;
+  uint64_t attempt = 0;
   uint32_t rank = 0;
   uint32_t local_rank = 0;
   std::string folder;
@@ -52,14 +52,14 @@ struct FollowRank {
 
 // The ranks followed so far write no more.
 struct EndRankOutput {
-  bool others_follow = false;  // of another epoch: what these wrote goes out before it
+  bool others_follow = false;  // of another attempt: what these wrote goes out before it
 };
 
-struct SendToKeeper {
-  pb::KeeperRequest request;
+struct SendToSupervisor {
+  pb::SupervisorRequest request;
 };
 
-// The epoch is set; who speaks is to be added.
+// The attempt is set; who speaks is to be added.
 struct SendToRendezvous {
   pb::AgentMessage message;
 };
@@ -91,7 +91,7 @@ struct LeaveRendezvous {};
 
 // Plans the ranks of this node and makes their folders. Answer: OnWorkersPlanned.
 struct PlanWorkers {
-  uint64_t epoch = 0;
+  uint64_t attempt = 0;
   pb::Assignment assignment;
 };
 
@@ -108,11 +108,11 @@ struct InspectWorker {
   std::string text;
 };
 
-// Reserves a port for rank 0 of the next epoch; the one held so far is released. Answer:
+// Reserves a port for rank 0 of the next attempt; the one held so far is released. Answer:
 // OnPortReserved.
 struct ReservePort {};
 
-// The keeper is gone: ends what the workers had started. Answer: OnOrphansSwept.
+// The supervisor is gone: ends what the workers had started. Answer: OnOrphansSwept.
 struct SweepOrphans {
   std::vector<pid_t> groups;
   std::string cgroup;  // empty: they had none
@@ -131,7 +131,7 @@ struct Quit {};
 using AgentAction = std::variant<
     agent_action::Log, agent_action::EmitEvent, agent_action::EmitStatus, agent_action::EndEvents,
     agent_action::DetachFrontEnd, agent_action::FollowRank, agent_action::EndRankOutput,
-    agent_action::SendToKeeper, agent_action::SendToRendezvous, agent_action::StartHeart,
+    agent_action::SendToSupervisor, agent_action::SendToRendezvous, agent_action::StartHeart,
     agent_action::FindRendezvous, agent_action::JoinRendezvous, agent_action::LeaveRendezvous,
     agent_action::PlanWorkers, agent_action::DescribeWorker, agent_action::InspectWorker,
     agent_action::ReservePort, agent_action::SweepOrphans, agent_action::WriteResult,

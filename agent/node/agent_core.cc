@@ -10,7 +10,7 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kDefaultTick(500);
-constexpr milliseconds kKeeperTellsWithin(1000);
+constexpr milliseconds kSupervisorTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kUnpreparedLease(10'000);
@@ -69,13 +69,13 @@ AgentActions AgentCore::OnPrepared() {
   hosts_rendezvous_ = prepare_.node_index() == prepare_.rendezvous_node();
   const pb::Timeouts& timeouts = prepare_.timeouts();
   SetLease(milliseconds(timeouts.lease_ms()));
-  pb::KeeperRequest request;
+  pb::SupervisorRequest request;
   pb::Configure& configure = *request.mutable_configure();
   configure.set_job_id(prepare_.job_id());
   configure.set_grace_ms(timeouts.grace_ms());
   configure.set_teardown_ms(timeouts.teardown_ms());
   configure.set_agent_dead_ms(timeouts.dead_ms());
-  SendToKeeper(std::move(request));
+  SendToSupervisor(std::move(request));
   Do(agent_action::StartHeart{.interval = tick_interval(),
                               .patience = kLoopPatience * milliseconds(timeouts.dead_ms())});
   return Take();
@@ -94,18 +94,18 @@ AgentActions AgentCore::OnStop(const pb::Cause& cause, bool kill_now) {
 }
 
 AgentActions AgentCore::OnSignal(int signal_number) {
-  pb::KeeperRequest request;
+  pb::SupervisorRequest request;
   request.mutable_signal()->set_signal(signal_number);
-  SendToKeeper(std::move(request));
+  SendToSupervisor(std::move(request));
   return Take();
 }
 
 AgentActions AgentCore::OnDetach(const std::string& socket_path, Clock::time_point now) {
   if (detached()) return {};
   Log("detached: the job no longer needs its front end; " + socket_path);
-  pb::KeeperRequest request;
+  pb::SupervisorRequest request;
   request.mutable_detach();
-  SendToKeeper(std::move(request));
+  SendToSupervisor(std::move(request));
   front_end_gone_ = true;
   SetLease(milliseconds(0));
   detached_at_ = now;
@@ -129,8 +129,8 @@ AgentActions AgentCore::OnViewerOver(Clock::time_point now) {
 
 pb::RenewReply AgentCore::Renew(const pb::RenewRequest& request, BootClock::time_point now) {
   pb::RenewReply reply;
-  reply.set_clock_us(
-      lease_.Renew(request.has_heard_us() ? std::optional(request.heard_us()) : std::nullopt, now));
+  reply.set_clock_us(lease_.Renew(
+      request.has_last_seen_us() ? std::optional(request.last_seen_us()) : std::nullopt, now));
   return reply;
 }
 
@@ -153,16 +153,17 @@ milliseconds AgentCore::tick_interval() const {
 }
 
 void AgentCore::CheckSilence(Clock::time_point now, BootClock::time_point boot_now, bool was_late) {
-  if (was_late) heard_at_ = now;  // what was sent meanwhile still waits to be read
-  if (joined_ && !closed_ && now - heard_at_ >= milliseconds(prepare_.timeouts().dead_ms()))
+  if (was_late) last_seen_ = now;  // what was sent meanwhile still waits to be read
+  if (joined_ && !closed_ && now - last_seen_ >= milliseconds(prepare_.timeouts().dead_ms()))
     LoseRendezvous("it was silent", now);
-  if (move_by_ && now >= *move_by_) {
-    move_by_.reset();
+  if (failover_by_ && now >= *failover_by_) {
+    failover_by_.reset();
     BeginStop(lost_by_);
     OnClosed({}, now);
   }
   CheckLease(now, boot_now);
-  const milliseconds patience = readers_.front_end_has_all ? kGoodbyeWithin : kKeeperTellsWithin;
+  const milliseconds patience =
+      readers_.front_end_has_all ? kGoodbyeWithin : kSupervisorTellsWithin;
   if (stream_over_at_ && now - *stream_over_at_ >= patience) OnFrontEndGone(now);
 }
 
@@ -188,25 +189,25 @@ void AgentCore::Notify(std::string text) {
 
 void AgentCore::SendToRendezvous(pb::AgentMessage message) {
   if (!joined_ || closed_) return;
-  message.set_epoch(epoch_);
+  message.set_attempt(attempt_);
   Do(agent_action::SendToRendezvous{std::move(message)});
 }
 
-void AgentCore::SendToKeeper(pb::KeeperRequest request) {
-  if (!keeper_gone_) Do(agent_action::SendToKeeper{std::move(request)});
+void AgentCore::SendToSupervisor(pb::SupervisorRequest request) {
+  if (!supervisor_gone_) Do(agent_action::SendToSupervisor{std::move(request)});
 }
 
 void AgentCore::StopWorkers(bool kill_now) {
-  pb::KeeperRequest request;
+  pb::SupervisorRequest request;
   request.mutable_stop()->set_kill_now(kill_now);
-  SendToKeeper(std::move(request));
+  SendToSupervisor(std::move(request));
 }
 
 pb::Cause AgentCore::OwnCause(pb::Cause::Kind kind, ExitCode code, std::string message) const {
   return MakeCause(kind, prepare_.node_index(), code, std::move(message));
 }
 
-std::string AgentCore::Describe(const EpochWorker& worker) const {
+std::string AgentCore::Describe(const AttemptWorker& worker) const {
   return "rank " + std::to_string(worker.rank) + " (" + node_name() + ", pid " +
          std::to_string(worker.pid) + ")";
 }

@@ -1,14 +1,14 @@
 // A node's agent without its processes, sockets and files: what it does about each call of the
-// front end, message of the rendezvous or the keeper, and tick. Pure: no clock, no threads, no I/O;
-// NodeAgent, tests and simulators drive it.
+// front end, message of the rendezvous or the supervisor, and tick. Pure: no clock, no threads, no
+// I/O; NodeAgent, tests and simulators drive it.
 //
-//   idle -> working -> halting -> idle ...       when another epoch follows
+//   idle -> working -> halting -> idle ...       when another attempt follows
 //     \________|__________|
 //              v
 //           stopping -> empty                    when the job ends, or this node's part of it
 //
 // Whatever ends this node's part goes through BeginStop, whose first cause is kept. A node is empty
-// only when its keeper has said so, or is gone itself and what it left has been swept.
+// only when its supervisor has said so, or is gone itself and what it left has been swept.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@
 #include <vector>
 
 #include "agent/node/agent_action.h"
-#include "agent/node/epoch_workers.h"
+#include "agent/node/attempt_workers.h"
 #include "agent/node/worker_end.h"
 #include "base/deadline.h"
 #include "base/error.h"
 #include "proto/agent.pb.h"
-#include "proto/keeper.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/supervisor.pb.h"
 #include "proto/wire/lease.h"
 
 namespace dslaunch {
 
 struct AgentCoreOptions {
   // For tests of the simulator alone, which is to find this bug: a node that is told to halt says
-  // at once that it has, before its keeper has reaped the ranks.
+  // at once that it has, before its supervisor has reaped the ranks.
   bool plant_early_halted = false;
 };
 
@@ -41,10 +41,10 @@ struct AgentCoreOptions {
 class AgentCore {
  public:
   enum class Phase {
-    kIdle,      // no ranks: before the first assignment, between two epochs, or a spare
-    kWorking,   // an epoch's ranks run, or have ended well
-    kHalting,   // the keeper empties the node for the next epoch
-    kStopping,  // the keeper empties the node for good
+    kIdle,      // no ranks: before the first assignment, between two attempts, or a spare
+    kWorking,   // an attempt's ranks run, or have ended well
+    kHalting,   // the supervisor empties the node for the next attempt
+    kStopping,  // the supervisor empties the node for good
     kEmpty,     // it has
   };
 
@@ -65,8 +65,8 @@ class AgentCore {
   // This node's own command says what may run here. False: it is too late.
   bool OnOwn(const pb::OwnPart& part);
   // From now on prepare() is this, with what this node's own command has said instead of what the
-  // front end says of it. Refused: kInternal for an incomplete job or a second one, kNoPermission for one that is
-  // not this node's.
+  // front end says of it. Refused: kInternal for an incomplete job or a second one, kNoPermission
+  // for one that is not this node's.
   Result<void> OnPrepare(pb::PrepareRequest request);
   // All that the job needs of this machine is there; where this node decides, its rendezvous is
   // open.
@@ -77,18 +77,18 @@ class AgentCore {
   // The job no longer needs its front end; `socket_path` is where it can be attached to.
   AgentActions OnDetach(const std::string& socket_path, Clock::time_point now);
   // Refused: kUnavailable when this node waits for no other rendezvous.
-  Result<void> CheckMove(const pb::MoveRequest& request) const;
+  Result<void> CheckMove(const pb::FailoverRequest& request) const;
   // After CheckMove; where this node is to decide, its rendezvous is open.
-  AgentActions OnMove(const pb::MoveRequest& request, Clock::time_point now);
-  // The Run stream is over, because all was said or because it broke. Then the keeper tells that
-  // the front end is gone, or is gone itself; when it tells nothing in time, the front end is
+  AgentActions OnMove(const pb::FailoverRequest& request, Clock::time_point now);
+  // The Run stream is over, because all was said or because it broke. Then the supervisor tells
+  // that the front end is gone, or is gone itself; when it tells nothing in time, the front end is
   // silent and counts as gone.
   AgentActions OnStreamOver(Clock::time_point now);
   AgentActions OnViewerOver(Clock::time_point now);
 
   // The front end renews its lease. Thread-safe.
   pb::RenewReply Renew(const pb::RenewRequest& request, BootClock::time_point now);
-  // What each heartbeat tells the keeper. Thread-safe.
+  // What each heartbeat tells the supervisor. Thread-safe.
   pb::AgentAlive Alive(BootClock::time_point now);
 
   // --- The rendezvous ---
@@ -99,12 +99,12 @@ class AgentCore {
   // The stream is over, but not by LeaveRendezvous.
   AgentActions OnRendezvousEnd(const std::string& why, Clock::time_point now);
 
-  // --- The keeper and this machine ---
+  // --- The supervisor and this machine ---
 
-  AgentActions OnKeeperEvent(const pb::KeeperEvent& event, Clock::time_point now);
+  AgentActions OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now);
   // Its end of the socket is closed.
-  AgentActions OnKeeperGone(Clock::time_point now);
-  AgentActions OnWorkersPlanned(uint64_t epoch, Result<pb::SpawnWorkers> specs);
+  AgentActions OnSupervisorGone(Clock::time_point now);
+  AgentActions OnWorkersPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs);
   // `round_trip_us`: of the newest heartbeat to the rendezvous; 0: none came back yet.
   AgentActions OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
                                  uint64_t round_trip_us, Clock::time_point now);
@@ -126,9 +126,9 @@ class AgentCore {
   bool detached() const { return detached_at_.has_value(); }
   // This node's rendezvous decides.
   bool hosts_rendezvous() const { return hosts_rendezvous_; }
-  // The newest epoch that this node was part of, as rank or spare; 0: none yet.
-  uint64_t epoch() const { return epoch_; }
-  const EpochWorkers& workers() const { return workers_; }
+  // The newest attempt that this node was part of, as rank or spare; 0: none yet.
+  uint64_t attempt() const { return attempt_; }
+  const AttemptWorkers& workers() const { return workers_; }
   const pb::PrepareRequest& prepare() const { return prepare_; }
   const pb::Node& own_node() const { return NodeAt(prepare_.node_index()); }
   const std::string& node_name() const { return own_node().name(); }
@@ -143,11 +143,11 @@ class AgentCore {
   void GoToRendezvous(Clock::time_point now);
   void JoinRendezvous(const std::string& address, Clock::time_point now);
   void LoseRendezvous(const std::string& why, Clock::time_point now);
-  bool MayMove() const;
-  void AwaitMove(const pb::Cause& cause, Clock::time_point now);
+  bool MayFailOver() const;
+  void AwaitFailover(const pb::Cause& cause, Clock::time_point now);
   void LeaveRendezvous();
   void OnAssignment(const pb::RendezvousMessage& message);
-  void OnHalt(uint64_t epoch, const pb::Halt& halt);
+  void OnHalt(uint64_t attempt, const pb::Halt& halt);
   void OnInspect(const pb::Inspect& inspect);
   void OnClosed(const pb::Closed& word, Clock::time_point now);
 
@@ -159,7 +159,7 @@ class AgentCore {
   void OnStatus(const pb::StatusBytes& status, Clock::time_point now);
   void OnWorkersCgroup(const pb::WorkersCgroup& cgroup);
   // "rank 3 (node2, pid 123)", for messages.
-  std::string Describe(const EpochWorker& worker) const;
+  std::string Describe(const AttemptWorker& worker) const;
 
   // The end.
   void OnAllReaped(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
@@ -170,10 +170,10 @@ class AgentCore {
   void BeginStop(const pb::Cause& cause, bool kill_now = false);
   // The same, and the other nodes hear of it.
   void StopJob(const pb::Cause& cause, bool kill_now = false);
-  void TellOfStop(const pb::Cause& cause);
+  void NotifyStop(const pb::Cause& cause);
   void OnFrontEndGone(Clock::time_point now);
   // The last event, once nothing more can happen here.
-  void EndIfAllIsSaid();
+  void EndIfAllIsReported();
   void QuitIfIdle(Clock::time_point now);
   // All that others still need of this agent is done.
   bool MayQuit(Clock::time_point now) const;
@@ -194,7 +194,7 @@ class AgentCore {
   void Emit(pb::NodeEvent event) { Do(agent_action::EmitEvent{std::move(event)}); }
   void Notify(std::string text);  // the user
   void SendToRendezvous(pb::AgentMessage message);
-  void SendToKeeper(pb::KeeperRequest request);
+  void SendToSupervisor(pb::SupervisorRequest request);
   void StopWorkers(bool kill_now = false);
   pb::Cause OwnCause(pb::Cause::Kind kind, ExitCode code, std::string message) const;
 
@@ -209,15 +209,15 @@ class AgentCore {
   std::vector<std::string> rendezvous_endpoints_;
 
   bool hosts_rendezvous_ = false;
-  bool joined_ = false;                       // a stream to the rendezvous was opened, and not left
-  Clock::time_point heard_at_;                // of the rendezvous: the newest
-  std::optional<Clock::time_point> move_by_;  // the rendezvous is lost, and another is awaited
-  pb::Cause lost_by_;                         // why
+  bool joined_ = false;          // a stream to the rendezvous was opened, and not left
+  Clock::time_point last_seen_;  // of the rendezvous: the newest
+  std::optional<Clock::time_point> failover_by_;  // the rendezvous is lost, and another is awaited
+  pb::Cause lost_by_;                             // why
   bool join_when_empty_ = false;
 
   Phase phase_ = Phase::kIdle;
-  uint64_t epoch_ = 0;
-  EpochWorkers workers_;
+  uint64_t attempt_ = 0;
+  AttemptWorkers workers_;
   std::string program_;         // of the workers
   std::string workers_cgroup_;  // empty: they have none
   pb::NodeDone done_;           // what is known of it so far
@@ -225,7 +225,7 @@ class AgentCore {
   bool closed_ = false;  // the rendezvous has nothing more to say
   std::optional<Clock::time_point> closed_at_;
 
-  bool keeper_gone_ = false;
+  bool supervisor_gone_ = false;
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> stream_over_at_;
   std::optional<Clock::time_point> detached_at_;

@@ -18,11 +18,11 @@ constexpr milliseconds kViewersWait(2000);   // for viewers to take their last e
 }  // namespace
 
 void AgentCore::StopJob(const pb::Cause& cause, bool kill_now) {
-  TellOfStop(cause);
+  NotifyStop(cause);
   BeginStop(cause, kill_now);
 }
 
-void AgentCore::TellOfStop(const pb::Cause& cause) {
+void AgentCore::NotifyStop(const pb::Cause& cause) {
   pb::AgentMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   SendToRendezvous(std::move(message));
@@ -36,7 +36,7 @@ void AgentCore::BeginStop(const pb::Cause& cause, bool kill_now) {
   Log(std::string(kill_now ? "killing" : "stopping") + ": " + CauseText(cause));
   if (!again) {
     pb::NodeEvent event;
-    event.mutable_outcome()->set_epoch(epoch_);
+    event.mutable_outcome()->set_attempt(attempt_);
     *event.mutable_outcome()->mutable_cause() = cause;
     outcome_ = cause;
     Emit(std::move(event));
@@ -51,7 +51,7 @@ void AgentCore::OnAllReaped(const LeftProcesses& left, Clock::time_point now) {
   if (phase_ == Phase::kStopping) TornDown(now);
 }
 
-// The node counts as halted once it has a port to offer for the next epoch.
+// The node counts as halted once it has a port to offer for the next attempt.
 void AgentCore::Halted() {
   Do(agent_action::EndRankOutput{.others_follow = true});
   Do(agent_action::ReservePort());
@@ -65,7 +65,7 @@ AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time
                      node_name() + ": " + port.error().message));
     return Take();
   }
-  if ((move_by_ || join_when_empty_) && done_.left_size() > 0) {
+  if ((failover_by_ || join_when_empty_) && done_.left_size() > 0) {
     closed_ = true;
     BeginStop(OwnCause(pb::Cause::INTERNAL, ExitCode::kTimedOut,
                        node_name() + ": processes are left that could not be ended"));
@@ -98,7 +98,7 @@ void AgentCore::TornDown(Clock::time_point now) {
   pb::AgentMessage message;
   *message.mutable_torn_down()->mutable_left() = done_.left();
   SendToRendezvous(std::move(message));
-  EndIfAllIsSaid();
+  EndIfAllIsReported();
   QuitIfIdle(now);
 }
 
@@ -110,7 +110,7 @@ void AgentCore::OnFrontEndGone(Clock::time_point now) {
     const pb::Cause cause =
         OwnCause(pb::Cause::FRONT_END_LOST, ExitCode::kUnavailable, "the front end vanished");
     // What this node was reached through is gone, its own command; the job has its front end still.
-    TellOfStop(own_ ? OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
+    NotifyStop(own_ ? OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                                node_name() + " was lost: its command is gone")
                     : cause);
     BeginStop(cause);
@@ -118,9 +118,10 @@ void AgentCore::OnFrontEndGone(Clock::time_point now) {
   QuitIfIdle(now);
 }
 
-AgentActions AgentCore::OnKeeperGone(Clock::time_point now) {
-  if (std::exchange(keeper_gone_, true)) return {};
-  // The keeper was our way to the front end; the workers died with it, what they started did not.
+AgentActions AgentCore::OnSupervisorGone(Clock::time_point now) {
+  if (std::exchange(supervisor_gone_, true)) return {};
+  // The supervisor was our way to the front end; the workers died with it, what they started did
+  // not.
   front_end_gone_ = true;
   Do(agent_action::DetachFrontEnd());
   if (!prepared_) {
@@ -131,7 +132,7 @@ AgentActions AgentCore::OnKeeperGone(Clock::time_point now) {
   if (hosts_rendezvous_ && prepare_.policy().max_restarts() > 0 && prepare_.nodes_size() > 1)
     LeaveRendezvous();
   StopJob(OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
-                   node_name() + " was lost: its keeper process was killed"));
+                   node_name() + " was lost: its supervisor process was killed"));
   Do(agent_action::SweepOrphans{.groups = workers_.RunningPids(), .cgroup = workers_cgroup_});
   return Take();
 }
@@ -170,7 +171,7 @@ void AgentCore::WriteResult() {
   Do(agent_action::WriteResult{MakeJobResult(prepare_.job_id(), outcome_, done_)});
 }
 
-void AgentCore::EndIfAllIsSaid() {
+void AgentCore::EndIfAllIsReported() {
   if (phase_ == Phase::kEmpty && closed_) Do(agent_action::EndEvents{done_});
 }
 

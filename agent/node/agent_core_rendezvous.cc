@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kMoveSlack(10'000);  // beyond what the front end waits before it moves
+constexpr milliseconds kFailoverSlack(10'000);  // beyond what the front end waits before it moves
 
 }  // namespace
 
@@ -34,7 +34,7 @@ AgentActions AgentCore::OnRendezvousFound(const Result<std::string>& address,
 void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now) {
   Log("joining the rendezvous " + (address.empty() ? "in this process" : "at " + address));
   joined_ = true;
-  heard_at_ = now;
+  last_seen_ = now;
   agent_action::JoinRendezvous join;
   join.in_process = hosts_rendezvous_;
   join.join.set_slots(own_node().slots());
@@ -43,13 +43,13 @@ void AgentCore::JoinRendezvous(const std::string& address, Clock::time_point now
 
 AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message,
                                             Clock::time_point now) {
-  heard_at_ = now;
+  last_seen_ = now;
   switch (message.message_case()) {
     case pb::RendezvousMessage::kAssignment:
       OnAssignment(message);
       break;
     case pb::RendezvousMessage::kHalt:
-      OnHalt(message.epoch(), message.halt());
+      OnHalt(message.attempt(), message.halt());
       break;
     case pb::RendezvousMessage::kInspect:
       OnInspect(message.inspect());
@@ -58,12 +58,13 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
       Notify(message.notice().message());
       break;
     case pb::RendezvousMessage::kOutdated:
-      Log("the rendezvous is at epoch " + std::to_string(message.epoch()) + " and did not take '" +
-          message.outdated().what() + "' of epoch " + std::to_string(message.outdated().epoch()));
+      Log("the rendezvous is at attempt " + std::to_string(message.attempt()) +
+          " and did not take '" + message.outdated().what() + "' of attempt " +
+          std::to_string(message.outdated().attempt()));
       break;
     case pb::RendezvousMessage::kAllReady: {
       pb::NodeEvent event;
-      event.mutable_running()->set_epoch(message.epoch());
+      event.mutable_running()->set_attempt(message.attempt());
       Emit(std::move(event));
       break;
     }
@@ -95,8 +96,8 @@ void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
   pb::Cause cause =
       MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
                 NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")");
-  cause.set_epoch(epoch_);
-  if (MayMove()) return AwaitMove(cause, now);
+  cause.set_attempt(attempt_);
+  if (MayFailOver()) return AwaitFailover(cause, now);
   BeginStop(cause);
   OnClosed({}, now);
 }
@@ -109,30 +110,30 @@ void AgentCore::OnClosed(const pb::Closed& word, Clock::time_point now) {
   *done_.mutable_cause() = word.cause();
   *done_.mutable_members() = word.members();
   *done_.mutable_victims() = word.victims();
-  EndIfAllIsSaid();
+  EndIfAllIsReported();
   QuitIfIdle(now);
 }
 
 // --- Another rendezvous ---
 
-// A front end is there to name another, and policy allows another epoch.
-bool AgentCore::MayMove() const {
+// A front end is there to name another, and policy allows another attempt.
+bool AgentCore::MayFailOver() const {
   return prepare_.policy().max_restarts() > 0 && !hosts_rendezvous_ && !stopping() && !detached() &&
          !front_end_gone_ && !stream_over_at_;
 }
 
 // The front end first makes sure that the lost node has ended its ranks, which takes the node as
 // long as its lease if it cannot be told.
-void AgentCore::AwaitMove(const pb::Cause& cause, Clock::time_point now) {
+void AgentCore::AwaitFailover(const pb::Cause& cause, Clock::time_point now) {
   const pb::Timeouts& timeouts = prepare_.timeouts();
   Log(CauseText(cause) + "; waiting for the front end to name another");
   LeaveRendezvous();
   lost_by_ = cause;
-  move_by_ = now + kMoveSlack +
-             milliseconds(timeouts.lease_ms() + 2 * timeouts.dead_ms() + timeouts.grace_ms() +
-                          timeouts.teardown_ms());
+  failover_by_ = now + kFailoverSlack +
+                 milliseconds(timeouts.lease_ms() + 2 * timeouts.dead_ms() + timeouts.grace_ms() +
+                              timeouts.teardown_ms());
   pb::NodeEvent event;
-  event.mutable_rendezvous_lost()->set_epoch(epoch_);
+  event.mutable_rendezvous_lost()->set_attempt(attempt_);
   event.mutable_rendezvous_lost()->set_idle(phase_ == Phase::kIdle);
   *event.mutable_rendezvous_lost()->mutable_cause() = cause;
   Emit(std::move(event));
@@ -147,16 +148,16 @@ void AgentCore::LeaveRendezvous() {
   Do(agent_action::LeaveRendezvous());
 }
 
-Result<void> AgentCore::CheckMove(const pb::MoveRequest& request) const {
-  if (!move_by_ || stopping())
+Result<void> AgentCore::CheckMove(const pb::FailoverRequest& request) const {
+  if (!failover_by_ || stopping())
     return Error{ExitCode::kUnavailable, "it does not wait for another rendezvous"};
   if (request.rendezvous_node() >= static_cast<uint32_t>(prepare_.nodes_size()))
     return Error{ExitCode::kInternal, "the front end named a node that the job does not have"};
   return {};
 }
 
-AgentActions AgentCore::OnMove(const pb::MoveRequest& request, Clock::time_point now) {
-  move_by_.reset();
+AgentActions AgentCore::OnMove(const pb::FailoverRequest& request, Clock::time_point now) {
+  failover_by_.reset();
   prepare_.set_rendezvous_node(request.rendezvous_node());
   hosts_rendezvous_ = prepare_.node_index() == request.rendezvous_node();
   rendezvous_endpoints_.assign(request.rendezvous_endpoints().begin(),

@@ -1,4 +1,4 @@
-// A node's ranks in the current epoch, from their assignment to their last word.
+// A node's ranks in the current attempt, from their assignment to their last word.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -11,46 +11,46 @@
 namespace dslaunch {
 
 void AgentCore::OnAssignment(const pb::RendezvousMessage& message) {
-  if (phase_ != Phase::kIdle || message.epoch() <= epoch_) {
-    return Log("ranks for epoch " + std::to_string(message.epoch()) +
-               " are refused: this node is in epoch " + std::to_string(epoch_));
+  if (phase_ != Phase::kIdle || message.attempt() <= attempt_) {
+    return Log("ranks for attempt " + std::to_string(message.attempt()) +
+               " are refused: this node is in attempt " + std::to_string(attempt_));
   }
   phase_ = Phase::kWorking;
-  epoch_ = message.epoch();
-  workers_ = EpochWorkers(epoch_, message.assignment(), {});
-  Do(agent_action::PlanWorkers{.epoch = epoch_, .assignment = message.assignment()});
+  attempt_ = message.attempt();
+  workers_ = AttemptWorkers(attempt_, message.assignment(), {});
+  Do(agent_action::PlanWorkers{.attempt = attempt_, .assignment = message.assignment()});
 }
 
-AgentActions AgentCore::OnWorkersPlanned(uint64_t epoch, Result<pb::SpawnWorkers> specs) {
-  if (phase_ != Phase::kWorking || epoch != epoch_) return {};
+AgentActions AgentCore::OnWorkersPlanned(uint64_t attempt, Result<pb::SpawnWorkers> specs) {
+  if (phase_ != Phase::kWorking || attempt != attempt_) return {};
   if (!specs.ok()) {
     StopJob(OwnCause(pb::Cause::START_FAILED, specs.error().code, specs.error().message));
     return Take();
   }
   const pb::Assignment assignment = workers_.assignment();
-  workers_ = EpochWorkers(epoch_, assignment, *specs);
+  workers_ = AttemptWorkers(attempt_, assignment, *specs);
   program_ = specs->workers(0).argv(0);
-  Log("epoch " + std::to_string(epoch_) + ": starting " + std::to_string(specs->workers_size()) +
-      " of " + std::to_string(assignment.world_size()) + " ranks from rank " +
-      std::to_string(assignment.first_rank()) + ", MASTER_ADDR " + assignment.master_addr() +
-      ", MASTER_PORT " + std::to_string(assignment.master_port()));
-  pb::KeeperRequest request;
+  Log("attempt " + std::to_string(attempt_) + ": starting " +
+      std::to_string(specs->workers_size()) + " of " + std::to_string(assignment.world_size()) +
+      " ranks from rank " + std::to_string(assignment.first_rank()) + ", MASTER_ADDR " +
+      assignment.master_addr() + ", MASTER_PORT " + std::to_string(assignment.master_port()));
+  pb::SupervisorRequest request;
   *request.mutable_spawn() = *std::move(specs);
-  SendToKeeper(std::move(request));
+  SendToSupervisor(std::move(request));
   return Take();
 }
 
-// This node's part of the epoch ends, or what it would have been: a spare halts too, so that the
-// next epoch finds every node empty.
-void AgentCore::OnHalt(uint64_t epoch, const pb::Halt& halt) {
-  if (phase_ > Phase::kWorking || epoch < epoch_) return;
+// This node's part of the attempt ends, or what it would have been: a spare halts too, so that the
+// next attempt finds every node empty.
+void AgentCore::OnHalt(uint64_t attempt, const pb::Halt& halt) {
+  if (phase_ > Phase::kWorking || attempt < attempt_) return;
   phase_ = Phase::kHalting;
-  epoch_ = epoch;
-  Log("epoch " + std::to_string(epoch) + " ends: " + CauseText(halt.cause()) + "; " +
+  attempt_ = attempt;
+  Log("attempt " + std::to_string(attempt) + " ends: " + CauseText(halt.cause()) + "; " +
       halt.reason());
   pb::NodeEvent event;
   pb::Restarting& restarting = *event.mutable_restarting();
-  restarting.set_epoch(epoch);
+  restarting.set_attempt(attempt);
   *restarting.mutable_cause() = halt.cause();
   restarting.set_reason(halt.reason());
   restarting.set_delay_ms(halt.delay_ms());
@@ -60,37 +60,37 @@ void AgentCore::OnHalt(uint64_t epoch, const pb::Halt& halt) {
 }
 
 void AgentCore::OnInspect(const pb::Inspect& inspect) {
-  for (const EpochWorker& worker : workers_.all()) {
+  for (const AttemptWorker& worker : workers_.all()) {
     if (worker.ended || std::ranges::count(inspect.ranks(), worker.rank) == 0) continue;
     Do(agent_action::InspectWorker{
         .pid = worker.pid, .text = Describe(worker) + " seems to hang: " + inspect.reason()});
   }
 }
 
-AgentActions AgentCore::OnKeeperEvent(const pb::KeeperEvent& event, Clock::time_point now) {
+AgentActions AgentCore::OnSupervisorEvent(const pb::SupervisorEvent& event, Clock::time_point now) {
   switch (event.event_case()) {
-    case pb::KeeperEvent::kSpawned:
+    case pb::SupervisorEvent::kSpawned:
       OnSpawned(event.spawned());
       break;
-    case pb::KeeperEvent::kSpawnFailed:
+    case pb::SupervisorEvent::kSpawnFailed:
       OnSpawnFailed(event.spawn_failed());
       break;
-    case pb::KeeperEvent::kExited:
+    case pb::SupervisorEvent::kExited:
       OnWorkerExited(event.exited(), now);
       break;
-    case pb::KeeperEvent::kStopped:
+    case pb::SupervisorEvent::kStopped:
       OnWorkerStopped(event.stopped());
       break;
-    case pb::KeeperEvent::kStatus:
+    case pb::SupervisorEvent::kStatus:
       OnStatus(event.status(), now);
       break;
-    case pb::KeeperEvent::kAllReaped:
+    case pb::SupervisorEvent::kAllReaped:
       OnAllReaped(event.all_reaped().left(), now);
       break;
-    case pb::KeeperEvent::kFrontEndGone:
+    case pb::SupervisorEvent::kFrontEndGone:
       OnFrontEndGone(now);
       break;
-    case pb::KeeperEvent::kWorkersCgroup:
+    case pb::SupervisorEvent::kWorkersCgroup:
       OnWorkersCgroup(event.workers_cgroup());
       break;
     default:
@@ -106,9 +106,9 @@ void AgentCore::OnWorkersCgroup(const pb::WorkersCgroup& cgroup) {
 }
 
 void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
-  const EpochWorker* worker = workers_.Find(spawned.local_rank());
+  const AttemptWorker* worker = workers_.Find(spawned.local_rank());
   if (worker == nullptr) return;
-  Do(agent_action::FollowRank{.epoch = workers_.epoch(),
+  Do(agent_action::FollowRank{.attempt = workers_.attempt(),
                               .rank = worker->rank,
                               .local_rank = worker->local_rank,
                               .folder = worker->folder});
@@ -122,7 +122,7 @@ void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
 }
 
 void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
-  const EpochWorker* worker = workers_.Find(failed.local_rank());
+  const AttemptWorker* worker = workers_.Find(failed.local_rank());
   if (worker == nullptr) return;
   workers_.OnEnded(failed.local_rank(), /*well=*/false);
   if (phase_ != Phase::kWorking) return;  // refused, because the node is being emptied
@@ -131,14 +131,14 @@ void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
       OwnCause(pb::Cause::START_FAILED, is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
                node_name() + ": cannot start " + program_ + " (" + failed.step() +
                    "): " + strerror(failed.error_number()));
-  cause.set_epoch(epoch_);
+  cause.set_attempt(attempt_);
   cause.set_rank(static_cast<int>(worker->rank));
   cause.set_local_rank(static_cast<int>(worker->local_rank));
   StopJob(cause);
 }
 
 void AgentCore::OnWorkerExited(const pb::WorkerExited& exited, Clock::time_point now) {
-  const EpochWorker* worker = workers_.Find(exited.local_rank());
+  const AttemptWorker* worker = workers_.Find(exited.local_rank());
   if (worker == nullptr) return;
   Log(Describe(*worker) + (exited.signal() != 0
                                ? " was ended by " + SignalName(exited.signal())
@@ -170,7 +170,7 @@ AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& as
 }
 
 void AgentCore::OnWorkerStopped(const pb::WorkerStopped& stopped) {
-  const EpochWorker* worker = workers_.Find(stopped.local_rank());
+  const AttemptWorker* worker = workers_.Find(stopped.local_rank());
   if (worker == nullptr) return;
   Notify(Describe(*worker) +
          (stopped.signal() == 0
@@ -180,7 +180,7 @@ void AgentCore::OnWorkerStopped(const pb::WorkerStopped& stopped) {
 }
 
 void AgentCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now) {
-  const EpochWorker* worker = workers_.Find(status.local_rank());
+  const AttemptWorker* worker = workers_.Find(status.local_rank());
   if (worker == nullptr) return;
   std::string_view rest = status.data();
   while (!rest.empty()) {

@@ -1,11 +1,11 @@
-// The agent process: what the keeper forks.
+// The agent process: what the supervisor forks.
 #pragma once
 
 namespace dslaunch {
 
-// Serves proto/agent.proto on `grpc_fd` and drives the keeper behind `control_fd` until the job and
-// the front end are gone. `command_fd`, unless -1, is served too: this node's own command in the
-// per-node style. Takes all descriptors. Returns the process's exit status.
+// Serves proto/agent.proto on `grpc_fd` and drives the supervisor behind `control_fd` until the job
+// and the front end are gone. `command_fd`, unless -1, is served too: this node's own command in
+// the per-node style. Takes all descriptors. Returns the process's exit status.
 int RunAgent(int grpc_fd, int control_fd, int command_fd);
 
 }  // namespace dslaunch

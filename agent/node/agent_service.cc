@@ -44,11 +44,12 @@ grpc::ServerUnaryReactor* AgentService::Renew(grpc::CallbackServerContext* conte
   return reactor;
 }
 
-grpc::ServerUnaryReactor* AgentService::Move(grpc::CallbackServerContext* context,
-                                             const pb::MoveRequest* request, pb::MoveReply* reply) {
+grpc::ServerUnaryReactor* AgentService::Failover(grpc::CallbackServerContext* context,
+                                                 const pb::FailoverRequest* request,
+                                                 pb::FailoverReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, request, reply, reactor] {
-    *reply = agent_.Move(*request);
+    *reply = agent_.Failover(*request);
     reactor->Finish(grpc::Status::OK);
   });
   return reactor;

@@ -26,8 +26,9 @@ class AgentService final : public pb::Agent::CallbackService {
                                  const pb::StopRequest* request, pb::Empty* reply) override;
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
                                   const pb::RenewRequest* request, pb::RenewReply* reply) override;
-  grpc::ServerUnaryReactor* Move(grpc::CallbackServerContext* context,
-                                 const pb::MoveRequest* request, pb::MoveReply* reply) override;
+  grpc::ServerUnaryReactor* Failover(grpc::CallbackServerContext* context,
+                                     const pb::FailoverRequest* request,
+                                     pb::FailoverReply* reply) override;
   grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context,
                                    const pb::SignalRequest* request, pb::Empty* reply) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const pb::Empty* request,

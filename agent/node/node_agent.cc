@@ -17,9 +17,10 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(
       loop_handle_(std::make_shared<LoopHandle>(loop)),
       tick_timer_(loop),
       core_(AgentCoreOptions(), BootClock::now()),
-      keeper_(
-          loop, UniqueFd(control_fd), [this](std::string_view bytes) { OnKeeperMessage(bytes); },
-          [this](const std::string&) { OnKeeperGone(); }),
+      supervisor_(
+          loop, UniqueFd(control_fd),
+          [this](std::string_view bytes) { OnSupervisorMessage(bytes); },
+          [this](const std::string&) { OnSupervisorGone(); }),
       events_(loop),
       serve_(std::move(serve)) {
   Tick();
@@ -31,17 +32,17 @@ NodeAgent::~NodeAgent() { loop_handle_->Close(); }
 
 pb::PrepareReply NodeAgent::Prepare(const pb::PrepareRequest& request) {
   pb::PrepareReply reply;
-  Result<pb::NodeFacts> facts = TryPrepare(request);
-  if (facts.ok()) {
-    *reply.mutable_facts() = *std::move(facts);
+  Result<pb::PreparedNode> info = TryPrepare(request);
+  if (info.ok()) {
+    *reply.mutable_info() = *std::move(info);
   } else {
-    reply.mutable_failure()->set_exit_code(ToInt(facts.error().code));
-    reply.mutable_failure()->set_message(facts.error().message);
+    reply.mutable_failure()->set_exit_code(ToInt(info.error().code));
+    reply.mutable_failure()->set_message(info.error().message);
   }
   return reply;
 }
 
-Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
+Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   DSL_TRY(core_.OnPrepare(sent));
   const pb::PrepareRequest& request = core_.prepare();
   const std::string& node_name = core_.node_name();
@@ -53,29 +54,29 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   log_.Write("job " + request.job_id() + ", node " + node_name + ": prepared to run " +
              program_->program().argv.front() + " in " + program_->program().cwd);
 
-  pb::NodeFacts facts;
-  facts.set_job_dir(folder_->path());
+  pb::PreparedNode info;
+  info.set_job_dir(folder_->path());
   // Devices that were chosen are counted among all of the node.
   const char* const visible = request.devices().empty()
                                   ? FindVariable(program_->environment(), "CUDA_VISIBLE_DEVICES")
                                   : nullptr;
-  facts.set_gpus(static_cast<uint32_t>(CountVisibleGpus(visible)));
+  info.set_gpus(static_cast<uint32_t>(CountVisibleGpus(visible)));
   if (request.detachable()) {
     DSL_TRY_ASSIGN(
         attach_socket_,
         AttachSocket::Listen(loop_, SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
                              SocketName(request.job_id(), request.node_index()), serve_));
-    const std::string warning = LogoutWarning(ReadLogoutFacts(), node_name);
+    const std::string warning = LogoutWarning(ReadLogoutInfo(), node_name);
     if (!warning.empty()) Notify(warning);
   }
   DSL_TRY(CheckNetworkInterface(request));
   DSL_TRY(ReserveMasterPort());
   if (request.node_index() == request.rendezvous_node()) {
-    pb::MoveRequest nothing_before;
+    pb::FailoverRequest nothing_before;
     *nothing_before.mutable_absent_nodes() = request.absent_nodes();
     DSL_TRY(OpenRendezvous(nothing_before));
     for (const std::string& endpoint : server_->endpoints())
-      facts.add_rendezvous_endpoints(endpoint);
+      info.add_rendezvous_endpoints(endpoint);
   }
   DSL_TRY(SavePid());
   link_ = std::make_unique<RendezvousLink>(
@@ -87,10 +88,10 @@ Result<pb::NodeFacts> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
         Feed([&](Clock::time_point now) { return core_.OnRendezvousEnd(why, now); });
       });
   Feed([this](Clock::time_point) { return core_.OnPrepared(); });
-  return facts;
+  return info;
 }
 
-// With the keeper's pid: signalled, it empties this node, and the job ends. Nodes that are one
+// With the supervisor's pid: signalled, it empties this node, and the job ends. Nodes that are one
 // machine have one file.
 Result<void> NodeAgent::SavePid() {
   const pb::PrepareRequest& prepare = core_.prepare();
@@ -118,7 +119,7 @@ Result<void> NodeAgent::ReserveMasterPort() {
   return {};
 }
 
-Result<void> NodeAgent::OpenRendezvous(const pb::MoveRequest& last) {
+Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   const pb::PrepareRequest& prepare = core_.prepare();
   ListenOptions listen;
   listen.loopback_only = prepare.local();
@@ -149,12 +150,12 @@ pb::RenewReply NodeAgent::Renew(const pb::RenewRequest& request) {
   return core_.Renew(request, BootClock::now());
 }
 
-pb::MoveReply NodeAgent::Move(const pb::MoveRequest& request) {
-  pb::MoveReply reply;
-  const Result<void> moved = TryMove(request);
-  if (!moved.ok()) {
-    reply.mutable_failure()->set_exit_code(ToInt(moved.error().code));
-    reply.mutable_failure()->set_message(core_.node_name() + ": " + moved.error().message);
+pb::FailoverReply NodeAgent::Failover(const pb::FailoverRequest& request) {
+  pb::FailoverReply reply;
+  const Result<void> failed_over = TryFailover(request);
+  if (!failed_over.ok()) {
+    reply.mutable_failure()->set_exit_code(ToInt(failed_over.error().code));
+    reply.mutable_failure()->set_message(core_.node_name() + ": " + failed_over.error().message);
     return reply;
   }
   pb::RendezvousOpened& opened = *reply.mutable_opened();
@@ -164,7 +165,7 @@ pb::MoveReply NodeAgent::Move(const pb::MoveRequest& request) {
   return reply;
 }
 
-Result<void> NodeAgent::TryMove(const pb::MoveRequest& request) {
+Result<void> NodeAgent::TryFailover(const pb::FailoverRequest& request) {
   DSL_TRY(core_.CheckMove(request));
   if (request.rendezvous_node() == core_.prepare().node_index()) DSL_TRY(OpenRendezvous(request));
   Feed([&](Clock::time_point now) { return core_.OnMove(request, now); });
@@ -209,19 +210,19 @@ pb::JobStatus NodeAgent::Status() const {
   const pb::Assignment& assignment = core_.workers().assignment();
   pb::JobStatus status;
   status.set_job_id(prepare.job_id());
-  status.set_epoch(core_.epoch());
+  status.set_attempt(core_.attempt());
   status.set_restart_count(assignment.restart_count());
   status.set_phase(core_.phase() == Phase::kEmpty      ? pb::JobStatus::ENDED
                    : core_.phase() == Phase::kStopping ? pb::JobStatus::STOPPING
                    : events_.running()                 ? pb::JobStatus::RUNNING
-                   : core_.epoch() > 1 || core_.phase() == Phase::kHalting
+                   : core_.attempt() > 1 || core_.phase() == Phase::kHalting
                        ? pb::JobStatus::RESTARTING
                        : pb::JobStatus::JOINING);
   *status.mutable_cause() = core_.outcome();
   *status.mutable_members() = assignment.members();
   status.set_first_rank(assignment.first_rank());
   status.set_world_size(assignment.world_size());
-  for (const EpochWorker& worker : core_.workers().all())
+  for (const AttemptWorker& worker : core_.workers().all())
     status.add_pids(worker.ended ? 0 : worker.pid);
   status.set_started_unix_ms(UnixMs(started_at_));
   if (ended_at_) status.set_ended_unix_ms(UnixMs(*ended_at_));
@@ -237,16 +238,17 @@ pb::JobStatus NodeAgent::Status() const {
   return status;
 }
 
-// --- The keeper ---
+// --- The supervisor ---
 
-void NodeAgent::OnKeeperMessage(std::string_view bytes) {
-  pb::KeeperEvent event;
-  if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return OnKeeperGone();
-  Feed([&](Clock::time_point now) { return core_.OnKeeperEvent(event, now); });
+void NodeAgent::OnSupervisorMessage(std::string_view bytes) {
+  pb::SupervisorEvent event;
+  if (!event.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return OnSupervisorGone();
+  Feed([&](Clock::time_point now) { return core_.OnSupervisorEvent(event, now); });
 }
 
-void NodeAgent::OnKeeperGone() {
-  Feed([this](Clock::time_point now) { return core_.OnKeeperGone(now); });
+void NodeAgent::OnSupervisorGone() {
+  Feed([this](Clock::time_point now) { return core_.OnSupervisorGone(now); });
 }
 
 // --- Time ---
@@ -260,18 +262,18 @@ void NodeAgent::Beat(bool loop_lives) {
   // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.
   if (server) server->Tick();
   if (!loop_lives) return;
-  // The keeper judges by the same beats as the rendezvous, else it would kill an agent that only
-  // waits for its disk.
-  pb::KeeperRequest alive;
+  // The supervisor judges by the same beats as the rendezvous, else it would kill an agent that
+  // only waits for its disk.
+  pb::SupervisorRequest alive;
   *alive.mutable_alive() = core_.Alive(BootClock::now());
-  keeper_.Send(alive);
+  supervisor_.Send(alive);
   link_->Beat();
 }
 
 void NodeAgent::Tick() {
   if (core_.prepared()) {
     heart_->LoopTurned();
-    link_->SetBeat(core_.epoch(), core_.workers().Progress(Clock::now()));
+    link_->SetBeat(core_.attempt(), core_.workers().Progress(Clock::now()));
     events_.EmitAlive();
     for (std::string& notice : log_keeping_->Turn(UnixMs())) Notify(std::move(notice));
   }

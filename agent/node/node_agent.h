@@ -1,6 +1,7 @@
-// A node's part of one job: AgentCore's edge. Turns the front end's calls, the keeper's messages,
-// the rendezvous' messages and the timer into the core's events, and carries out its actions. One
-// asio loop, one thread; gRPC's threads only post to it. The heart has a thread of its own.
+// A node's part of one job: AgentCore's edge. Turns the front end's calls, the supervisor's
+// messages, the rendezvous' messages and the timer into the core's events, and carries out its
+// actions. One asio loop, one thread; gRPC's threads only post to it. The heart has a thread of its
+// own.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -29,7 +30,7 @@
 #include "agent/node/worker_end.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/port_reservation.h"
-#include "proto/keeper.pb.h"
+#include "proto/supervisor.pb.h"
 #include "proto/wire/framed_socket.h"
 #include "rendezvous/server.h"
 
@@ -37,8 +38,8 @@ namespace dslaunch {
 
 class NodeAgent {
  public:
-  // `control_fd`: the keeper (proto/keeper.proto). `serve` takes a further connection for the Agent
-  // service.
+  // `control_fd`: the supervisor (proto/supervisor.proto). `serve` takes a further connection for
+  // the Agent service.
   NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve);
   ~NodeAgent();
 
@@ -47,7 +48,7 @@ class NodeAgent {
   pb::PrepareReply Prepare(const pb::PrepareRequest& request);
   void Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink);
   pb::RenewReply Renew(const pb::RenewRequest& request);  // thread-safe
-  pb::MoveReply Move(const pb::MoveRequest& request);
+  pb::FailoverReply Failover(const pb::FailoverRequest& request);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
   // The path of the socket where Attach is served; an error when the job was not prepared for it.
@@ -77,7 +78,7 @@ class NodeAgent {
   void Do(agent_action::DetachFrontEnd& action);
   void Do(agent_action::FollowRank& action);
   void Do(agent_action::EndRankOutput& action);
-  void Do(agent_action::SendToKeeper& action) { keeper_.Send(action.request); }
+  void Do(agent_action::SendToSupervisor& action) { supervisor_.Send(action.request); }
   void Do(agent_action::SendToRendezvous& action);
   void Do(agent_action::StartHeart& action);
   void Do(agent_action::FindRendezvous& action);
@@ -91,16 +92,16 @@ class NodeAgent {
   void Do(agent_action::WriteResult& action);
   void Do(agent_action::Quit& action);
 
-  Result<pb::NodeFacts> TryPrepare(const pb::PrepareRequest& request);
+  Result<pb::PreparedNode> TryPrepare(const pb::PrepareRequest& request);
   Result<void> SavePid();
   // This node decides from now on; `last` says what was before.
-  Result<void> OpenRendezvous(const pb::MoveRequest& last);
-  Result<void> TryMove(const pb::MoveRequest& request);
+  Result<void> OpenRendezvous(const pb::FailoverRequest& last);
+  Result<void> TryFailover(const pb::FailoverRequest& request);
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan) const;
   // Releases the port held so far.
   Result<void> ReserveMasterPort();
-  void OnKeeperMessage(std::string_view bytes);
-  void OnKeeperGone();
+  void OnSupervisorMessage(std::string_view bytes);
+  void OnSupervisorGone();
   void Notify(std::string text);
   // On the heart's thread.
   void Beat(bool loop_lives);
@@ -112,7 +113,7 @@ class NodeAgent {
   AgentCore core_;
   std::deque<AgentAction> actions_;  // that are still to be carried out
   bool carrying_out_ = false;
-  FramedSocket keeper_;
+  FramedSocket supervisor_;
 
   std::optional<NodeProgram> program_;
   std::optional<JobFolder> folder_;

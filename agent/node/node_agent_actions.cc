@@ -25,7 +25,7 @@ void NodeAgent::CarryOut(AgentActions actions) {
   while (!actions_.empty()) {
     AgentAction action = std::move(actions_.front());
     actions_.pop_front();
-    std::visit([this](auto& one) { Do(one); }, action);
+    std::inspection([this](auto& one) { Do(one); }, action);
   }
   carrying_out_ = false;
   if (core_.phase() == AgentCore::Phase::kEmpty && !ended_at_)
@@ -41,20 +41,20 @@ void NodeAgent::Do(agent_action::EmitStatus& action) {
 void NodeAgent::Do(agent_action::DetachFrontEnd&) { events_.Detach(); }
 
 void NodeAgent::Do(agent_action::FollowRank& action) {
-  events_.FollowRank(action.epoch, action.rank, action.local_rank, action.folder);
+  events_.FollowRank(action.attempt, action.rank, action.local_rank, action.folder);
   if (filtered_log_) filtered_log_->FollowRank(action.rank, action.local_rank, action.folder);
 }
 
 void NodeAgent::Do(agent_action::EndRankOutput& action) {
-  if (action.others_follow) events_.EndEpoch();
-  if (filtered_log_) filtered_log_->EndEpoch();
+  if (action.others_follow) events_.EndAttempt();
+  if (filtered_log_) filtered_log_->EndAttempt();
 }
 
 // --- The rendezvous ---
 
 void NodeAgent::Do(agent_action::SendToRendezvous& action) {
-  const uint64_t epoch = action.message.epoch();
-  link_->Send(epoch, std::move(action.message));
+  const uint64_t attempt = action.message.attempt();
+  link_->Send(attempt, std::move(action.message));
 }
 
 void NodeAgent::Do(agent_action::FindRendezvous& action) {
@@ -94,7 +94,7 @@ void NodeAgent::Do(agent_action::LeaveRendezvous&) {
 
 Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan) const {
   RankPlace place;
-  place.epoch = plan.epoch;
+  place.attempt = plan.attempt;
   place.assignment = plan.assignment;
   place.use_cuda = run_.use_cuda();
   place.rendezvous_address = link_->address();
@@ -106,16 +106,16 @@ void NodeAgent::Do(agent_action::PlanWorkers& action) {
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
   if (planned.ok() && !planned->notice.empty()) Notify(planned->notice);
-  Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.epoch, std::move(specs)); });
+  Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.attempt, std::move(specs)); });
   if (!planned.ok()) return;
-  log_keeping_->StartAttempt(folder_->AttemptFolder(action.epoch));
-  for (const EpochWorker& worker : core_.workers().all())
+  log_keeping_->StartAttempt(folder_->AttemptFolder(action.attempt));
+  for (const AttemptWorker& worker : core_.workers().all())
     log_keeping_->AddRank(worker.rank, worker.folder);
-  workers_life_ = {action.epoch, program_->program().cwd, Clock::now(), OutOfMemoryKills()};
+  workers_life_ = {action.attempt, program_->program().cwd, Clock::now(), OutOfMemoryKills()};
 }
 
 void NodeAgent::Do(agent_action::DescribeWorker& action) {
-  const EpochWorker* worker = core_.workers().Find(action.exited.local_rank());
+  const AttemptWorker* worker = core_.workers().Find(action.exited.local_rank());
   if (worker == nullptr) return;
   WorkerEnd end = DescribeWorkerEnd(action.exited, *worker, workers_life_);
   Feed([&](Clock::time_point now) {
@@ -142,10 +142,10 @@ void NodeAgent::Do(agent_action::SweepOrphans& action) {
                            .groups = std::move(action.groups),
                            .session = getsid(0),
                            .cgroup = std::move(action.cgroup)};
-  LadderOptions ladder;
-  ladder.grace = milliseconds(prepare.timeouts().grace_ms());
-  ladder.teardown = milliseconds(prepare.timeouts().teardown_ms());
-  const LeftProcesses left = ::dslaunch::SweepOrphans(orphans, ladder);
+  GracefulKillOptions graceful_kill;
+  graceful_kill.grace = milliseconds(prepare.timeouts().grace_ms());
+  graceful_kill.teardown = milliseconds(prepare.timeouts().teardown_ms());
+  const LeftProcesses left = ::dslaunch::SweepOrphans(orphans, graceful_kill);
   Feed([&](Clock::time_point now) { return core_.OnOrphansSwept(left, now); });
 }
 

@@ -48,7 +48,7 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, cons
   PlannedWorkers planned;
   WorkerPlan plan;
   plan.job_id = prepare.job_id();
-  plan.epoch = place.epoch;
+  plan.attempt = place.attempt;
   plan.assignment = place.assignment;
   plan.slots = OwnNode(prepare).slots();
   plan.device = prepare.device();

@@ -14,9 +14,9 @@
 
 namespace dslaunch {
 
-// The ranks of one epoch on a node, as they are to be planned.
+// The ranks of one attempt on a node, as they are to be planned.
 struct RankPlace {
-  uint64_t epoch = 0;
+  uint64_t attempt = 0;
   pb::Assignment assignment;
   bool use_cuda = false;
   std::string rendezvous_address;  // as this node reaches it; empty: in this process

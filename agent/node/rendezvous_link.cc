@@ -61,22 +61,22 @@ void RendezvousLink::Leave() {
   client.swap(client_);
 }
 
-void RendezvousLink::Send(uint64_t epoch, pb::AgentMessage message) {
-  if (client_) client_->Send(WithSender(epoch, std::move(message)));
+void RendezvousLink::Send(uint64_t attempt, pb::AgentMessage message) {
+  if (client_) client_->Send(WithSender(attempt, std::move(message)));
 }
 
-pb::AgentMessage RendezvousLink::WithSender(uint64_t epoch, pb::AgentMessage message) const {
+pb::AgentMessage RendezvousLink::WithSender(uint64_t attempt, pb::AgentMessage message) const {
   message.set_job_id(job_id_);
-  message.set_epoch(epoch);
+  message.set_attempt(attempt);
   message.set_node_index(node_index_);
   return message;
 }
 
-void RendezvousLink::SetBeat(uint64_t epoch, std::vector<pb::RankProgress> ranks) {
+void RendezvousLink::SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks) {
   pb::AgentMessage message;
   pb::Heartbeat& heartbeat = *message.mutable_heartbeat();
   for (pb::RankProgress& rank : ranks) *heartbeat.add_ranks() = std::move(rank);
-  message = WithSender(epoch, std::move(message));
+  message = WithSender(attempt, std::move(message));
   const std::lock_guard lock(beat_mutex_);
   next_beat_ = std::move(message);
 }

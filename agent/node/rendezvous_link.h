@@ -36,11 +36,11 @@ class RendezvousLink {
   const std::string& address() const { return address_; }
 
   // Void before Join and when the stream has ended.
-  void Send(uint64_t epoch, pb::AgentMessage message);
+  void Send(uint64_t attempt, pb::AgentMessage message);
 
   // What the next beats tell, until this is called again: of a loop that stands still the ranks
   // must not seem to do so too.
-  void SetBeat(uint64_t epoch, std::vector<pb::RankProgress> ranks);
+  void SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks);
   // Sends a heartbeat; void before Join. Thread-safe.
   void Beat();
 
@@ -48,7 +48,7 @@ class RendezvousLink {
   uint64_t round_trip_us() const { return round_trip_us_; }
 
  private:
-  pb::AgentMessage WithSender(uint64_t epoch, pb::AgentMessage message) const;
+  pb::AgentMessage WithSender(uint64_t attempt, pb::AgentMessage message) const;
 
   asio::io_context& loop_;
   const std::string job_id_;

@@ -9,7 +9,7 @@ namespace dslaunch {
 
 // `last` says little but absent_nodes when nothing was before.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
-                                            const pb::MoveRequest& last) {
+                                            const pb::FailoverRequest& last) {
   CoordinatorOptions options;
   options.job_id = prepare.job_id();
   options.nodes.assign(prepare.nodes().begin(), prepare.nodes().end());
@@ -18,9 +18,9 @@ inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
   options.may_share_machine = prepare.may_share_machine();
   options.rendezvous_node = prepare.node_index();
   options.absent_nodes.assign(last.absent_nodes().begin(), last.absent_nodes().end());
-  options.epoch = last.epoch();
+  options.attempt = last.attempt();
   options.restarts = last.restarts();
-  options.epoch_ended_by = last.cause();
+  options.attempt_ended_by = last.cause();
   return options;
 }
 

@@ -19,7 +19,7 @@ namespace {
 // The clock of the kernel's log drifts from ours by some seconds a month.
 constexpr milliseconds kClockSlack(60'000);
 
-void AddLastLines(const EpochWorker& worker, pb::WorkerEnded& ended) {
+void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
   std::string log = worker.folder + "/stderr.log";
   std::string last_lines = LastLines(log);
   if (last_lines.empty()) {
@@ -31,7 +31,7 @@ void AddLastLines(const EpochWorker& worker, pb::WorkerEnded& ended) {
 }
 
 // What torchelastic's @record wrote, if the program uses it.
-std::string ErrorMessage(const EpochWorker& worker, std::string& note) {
+std::string ErrorMessage(const AttemptWorker& worker, std::string& note) {
   const std::string path = worker.folder + "/error.json";
   std::error_code missing;
   const auto size = std::filesystem::file_size(path, missing);
@@ -42,20 +42,20 @@ std::string ErrorMessage(const EpochWorker& worker, std::string& note) {
   return message.value_or("");
 }
 
-OutOfMemoryFacts MemoryFacts(const pb::WorkerExited& exited, const EpochWorker& worker,
-                             const WorkerLife& life) {
-  OutOfMemoryFacts facts;
-  facts.signal = exited.signal();
-  if (facts.signal != SIGKILL) return facts;
-  facts.cgroup_counted = exited.out_of_memory();
+OutOfMemoryInfo MemoryInfo(const pb::WorkerExited& exited, const AttemptWorker& worker,
+                           const WorkerLife& life) {
+  OutOfMemoryInfo info;
+  info.signal = exited.signal();
+  if (info.signal != SIGKILL) return info;
+  info.cgroup_counted = exited.out_of_memory();
   const auto since = (life.started_at - kClockSlack).time_since_epoch();
-  facts.kernel_log = FindOutOfMemoryKill(
+  info.kernel_log = FindOutOfMemoryKill(
       ReadKillsInKernelLog(), worker.pid,
       static_cast<uint64_t>(std::max<int64_t>(
           0, std::chrono::duration_cast<std::chrono::microseconds>(since).count())));
-  facts.kills_before = life.out_of_memory_kills;
-  facts.kills_now = OutOfMemoryKills();
-  return facts;
+  info.kills_before = life.out_of_memory_kills;
+  info.kills_now = OutOfMemoryKills();
+  return info;
 }
 
 std::string PlaceOfCoreDump(pid_t pid, const std::string& cwd) {
@@ -70,11 +70,11 @@ bool IsFailure(const pb::WorkerExited& exited) {
   return !exited.stopping() && (exited.signal() != 0 || exited.exit_code() != 0);
 }
 
-WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const EpochWorker& worker,
+WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
                             const WorkerLife& life) {
   WorkerEnd end;
   pb::WorkerEnded& ended = end.event;
-  ended.set_epoch(life.epoch);
+  ended.set_attempt(life.attempt);
   ended.set_rank(worker.rank);
   ended.set_local_rank(worker.local_rank);
   ended.set_exit_code(exited.exit_code());
@@ -87,7 +87,7 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const EpochWorker& w
                                                ended.last_lines(), ErrorMessage(worker, end.note));
   ended.set_victim(said.victim);
   ended.set_evidence(said.line);
-  if (const auto memory = DecideOutOfMemory(MemoryFacts(exited, worker, life))) {
+  if (const auto memory = DecideOutOfMemory(MemoryInfo(exited, worker, life))) {
     ended.set_out_of_memory(true);
     ended.set_victim(false);
     ended.set_evidence(*memory);
@@ -101,7 +101,7 @@ pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
   pb::Cause cause =
       MakeCause(ended.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT, node_index,
                 ExitCode::kInternal, "");
-  cause.set_epoch(ended.epoch());
+  cause.set_attempt(ended.attempt());
   cause.set_rank(static_cast<int>(ended.rank()));
   cause.set_local_rank(static_cast<int>(ended.local_rank()));
   cause.set_signal(ended.signal());

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "agent/node/epoch_workers.h"
+#include "agent/node/attempt_workers.h"
 #include "base/deadline.h"
 #include "proto/agent.pb.h"
-#include "proto/keeper.pb.h"
+#include "proto/supervisor.pb.h"
 
 namespace dslaunch {
 
@@ -16,7 +16,7 @@ bool IsFailure(const pb::WorkerExited& exited);
 
 // What is known of a worker besides how it ended.
 struct WorkerLife {
-  uint64_t epoch = 0;
+  uint64_t attempt = 0;
   std::string cwd;                   // in which it ran
   Clock::time_point started_at;      // or a little before
   uint64_t out_of_memory_kills = 0;  // of the node, when it started
@@ -30,10 +30,10 @@ struct WorkerEnd {
 // For a failure with the last lines of what it wrote (its stderr, or its stdout when that is empty)
 // and with what is to be found out about it: whether it is a victim, whether memory ran out, where
 // its core dump is. Reads its files and the kernel's; takes some milliseconds.
-WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const EpochWorker& worker,
+WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
                             const WorkerLife& life);
 
-// The same as a cause that may end the epoch.
+// The same as a cause that may end the attempt.
 pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index);
 
 }  // namespace dslaunch

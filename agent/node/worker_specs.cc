@@ -92,7 +92,7 @@ Result<WorkerEnv> MakeWorkerEnv(const WorkerPlan& plan, const Environment& envir
                                                           : plan.options.master_addr();
   worker.master_port = static_cast<int>(plan.assignment.master_port());
   worker.job_id = plan.job_id;
-  worker.epoch = plan.epoch;
+  worker.attempt = plan.attempt;
   worker.restart_count = static_cast<int>(plan.assignment.restart_count());
   worker.max_restarts = plan.max_restarts;
   worker.omp_num_threads = std::max(1, plan.cores / static_cast<int>(plan.slots));
@@ -127,7 +127,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
 
   for (uint32_t local_rank = 0; local_rank < plan.slots; ++local_rank) {
     const uint32_t rank = plan.assignment.first_rank() + local_rank;
-    DSL_TRY_ASSIGN(const std::string rank_folder, folder.MakeRankFolder(plan.epoch, rank));
+    DSL_TRY_ASSIGN(const std::string rank_folder, folder.MakeRankFolder(plan.attempt, rank));
     DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, environment, local_rank));
     worker.socket_ifname = interface;
     worker.error_file = rank_folder + "/error.json";

@@ -9,14 +9,14 @@
 #include "agent/logs/job_folder.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/worker_env.h"
-#include "proto/keeper.pb.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/supervisor.pb.h"
 
 namespace dslaunch {
 
 struct WorkerPlan {
   std::string job_id;
-  uint64_t epoch = 1;
+  uint64_t attempt = 1;
   pb::Assignment assignment;  // of this node
   uint32_t slots = 1;
   pb::Device device = pb::DEVICE_AUTO;

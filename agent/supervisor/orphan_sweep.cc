@@ -43,30 +43,31 @@ void SignalAll(const std::vector<ProcessInfo>& targets, int signal) {
 
 }  // namespace
 
-LeftProcesses SweepOrphans(const Orphans& orphans, const LadderOptions& options) {
-  LadderState state;
+LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& options) {
+  GracefulKillState state;
   std::vector<ProcessInfo> found = FindOrphans(orphans);
   while (true) {
-    const LadderDecision decision = DecideLadder(state, Clock::now(), found.size(), options);
+    const GracefulKillDecision decision =
+        DecideGracefulKill(state, Clock::now(), found.size(), options);
     state = decision.next;
     switch (decision.action) {
-      case LadderAction::kNone:
+      case GracefulKillAction::kNone:
         break;
-      case LadderAction::kTerm:
+      case GracefulKillAction::kTerm:
         SignalAll(found, SIGTERM);
         SignalAll(found, SIGCONT);
         break;
-      case LadderAction::kKill:
+      case GracefulKillAction::kKill:
         if (!orphans.cgroup.empty()) KillCgroup(orphans.cgroup);
         SignalAll(found, SIGKILL);
         break;
-      case LadderAction::kDone:
-      case LadderAction::kGiveUp:
+      case GracefulKillAction::kDone:
+      case GracefulKillAction::kGiveUp:
         if (!orphans.cgroup.empty()) RemoveCgroup(orphans.cgroup);
         return DescribeLeft(found);
     }
-    // Between the ladder's rungs only the known ones are looked at; the whole of /proc is searched
-    // again when they are gone or a rung is due.
+    // Between the steps of the graceful kill only the known ones are looked at; the whole of /proc
+    // is searched again when they are gone or a step is due.
     const Deadline wake = Deadline::At(*decision.wake);
     while (!wake.Expired() && std::ranges::any_of(found, Lives)) {
       std::this_thread::sleep_for(std::min(kLookEvery, wake.Left()));

@@ -10,7 +10,7 @@ enum class WorkerState {
   kPending,  // not started yet
   kRunning,
   kStopped,  // by SIGSTOP, SIGTTIN, ...
-  kEnding,   // the kill ladder began
+  kEnding,   // the graceful kill began
   kKilling,  // and has sent SIGKILL
   kEnded,    // reaped, or never started
 };
@@ -23,8 +23,8 @@ enum class WorkerEvent {
   kKilled,  // by SIGKILL, whoever sent it
   kStopped,
   kContinued,
-  kLadder,       // the kill ladder begins
-  kLadderKills,  // the kill ladder is about to send SIGKILL
+  kGracefulKill,    // the graceful kill begins
+  kSigkillFollows,  // the graceful kill is about to send SIGKILL
 };
 inline constexpr size_t kWorkerEvents = 8;
 
@@ -56,7 +56,7 @@ using Row = std::array<Transition, kWorkerEvents>;
 inline constexpr std::array<Row, kWorkerStates> kTable = {{
     // kSpawned                    kSpawnFailed                    kExited
     // kKilled                     kStopped                        kContinued
-    // kLadder                     kLadderKills
+    // kGracefulKill                     kSigkillFollows
     /* kPending */
     {{{S::kRunning, R::kSpawned},
       {S::kEnded, R::kSpawnFailed},
@@ -84,8 +84,8 @@ inline constexpr std::array<Row, kWorkerStates> kTable = {{
       {S::kRunning, R::kContinued},
       {S::kEnding, R::kNone},
       {S::kKilling, R::kNone}}},
-    /* kEnding: the ladder itself continues what is stopped, so neither is news; a SIGKILL came from
-       someone else and may be what the others fell to */
+    /* kEnding: the graceful kill itself continues what is stopped, so neither is news; a SIGKILL
+       came from someone else and may be what the others fell to */
     {{{S::kEnding, R::kNone},
       {S::kEnding, R::kNone},
       {S::kEnded, R::kExitedStopping},
@@ -114,7 +114,7 @@ inline constexpr std::array<Row, kWorkerStates> kTable = {{
       {S::kEnded, R::kNone}}},
 }};
 static_assert(static_cast<size_t>(WorkerState::kEnded) + 1 == kWorkerStates);
-static_assert(static_cast<size_t>(WorkerEvent::kLadderKills) + 1 == kWorkerEvents);
+static_assert(static_cast<size_t>(WorkerEvent::kSigkillFollows) + 1 == kWorkerEvents);
 
 }  // namespace worker_table_internal
 

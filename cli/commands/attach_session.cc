@@ -39,18 +39,18 @@ int AttachSession::Attach() {
   });
   Run();
   if (left_) {
-    output_.Say("dslaunch: job " + record_.job_id + " goes on; dslaunch attach, logs -f or stop " +
-                record_.job_id);
+    output_.PrintMessage("dslaunch: job " + record_.job_id +
+                         " goes on; dslaunch attach, logs -f or stop " + record_.job_id);
     return ToInt(ExitCode::kInterrupted);
   }
   if (!end_) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].result) output_.Say("dslaunch: " + nodes_[i].lost);
+      if (!nodes_[i].result) output_.PrintMessage("dslaunch: " + nodes_[i].lost);
     }
     return ToInt(ExitCode::kUnavailable);
   }
-  output_.Say("dslaunch: job " + record_.job_id + " ended: " + end_->detail + " (exit code " +
-              std::to_string(end_->exit_code) + ")");
+  output_.PrintMessage("dslaunch: job " + record_.job_id + " ended: " + end_->detail +
+                       " (exit code " + std::to_string(end_->exit_code) + ")");
   return end_->exit_code;
 }
 
@@ -76,10 +76,10 @@ int AttachSession::Stop(bool now, milliseconds within) {
       what =
           name + ": it did not say in time that it is empty; look there for job " + record_.job_id;
     }
-    output_.Say("dslaunch: " + what);
+    output_.PrintMessage("dslaunch: " + what);
     exit_code = ToInt(node.lost.empty() ? ExitCode::kTimedOut : ExitCode::kUnavailable);
   }
-  if (exit_code == 0) output_.Say("dslaunch: job " + record_.job_id + " is stopped");
+  if (exit_code == 0) output_.PrintMessage("dslaunch: job " + record_.job_id + " is stopped");
   return exit_code;
 }
 
@@ -103,7 +103,7 @@ void AttachSession::Open(size_t index) {
     *request->mutable_shown() = shown_.ToProto();
     for (const auto& [key, offset] : nodes_[index].offsets) {
       pb::LogOffset& named = *request->add_offsets();
-      named.set_epoch(std::get<0>(key));
+      named.set_attempt(std::get<0>(key));
       named.set_rank(std::get<1>(key));
       named.set_is_stderr(std::get<2>(key));
       named.set_offset(offset);
@@ -122,7 +122,7 @@ void AttachSession::Open(size_t index) {
 
 void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   Node& node = nodes_[index];
-  node.heard_at = Clock::now();
+  node.last_seen = Clock::now();
   node.reached = true;
   if (stopping_ && !std::exchange(node.stop_sent, true)) SendStop(index);
   if (event.has_started()) {
@@ -134,10 +134,11 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
       if (!stopping_) output_.Progress(event.status());
       break;
     case pb::NodeEvent::kNotice:
-      output_.Say("dslaunch: " + event.notice().message());
+      output_.PrintMessage("dslaunch: " + event.notice().message());
       break;
     case pb::NodeEvent::kRestarting:
-      output_.Say("dslaunch: " + record_.nodes[index].name + ": " + event.restarting().reason());
+      output_.PrintMessage("dslaunch: " + record_.nodes[index].name + ": " +
+                           event.restarting().reason());
       break;
     case pb::NodeEvent::kOutcome:
       node.outcome = event.outcome().cause();
@@ -154,9 +155,9 @@ void AttachSession::OnEvent(size_t index, const pb::NodeEvent& event) {
 
 void AttachSession::OnLog(size_t index, const pb::LogChunk& chunk, std::function<void()> go_on) {
   Node& node = nodes_[index];
-  node.heard_at = Clock::now();
+  node.last_seen = Clock::now();
   node.reached = true;
-  node.offsets[{chunk.epoch(), chunk.rank(), chunk.is_stderr()}] =
+  node.offsets[{chunk.attempt(), chunk.rank(), chunk.is_stderr()}] =
       chunk.offset() + chunk.data().size();
   if (chunk.data().empty() || stopping_) return go_on();
   output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
@@ -193,7 +194,7 @@ void AttachSession::OnSight(size_t index, const Result<pb::JobSight>& sight) {
 // A node that was reached before is tried for a while.
 void AttachSession::Lost(size_t index, const std::string& why) {
   Node& node = nodes_[index];
-  if (!node.reached || Clock::now() - node.heard_at >= kReconnectFor) {
+  if (!node.reached || Clock::now() - node.last_seen >= kReconnectFor) {
     node.lost = why;
     return EndIfAllOver();
   }

@@ -40,14 +40,14 @@ class AttachSession {
   const std::optional<JobView>& end() const { return end_; }
 
  private:
-  using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // epoch, rank, is_stderr
+  using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // attempt, rank, is_stderr
   struct Node {
     std::unique_ptr<NodeStream> stream;
     std::map<FileKey, uint64_t> offsets;  // where to go on
     std::optional<pb::Cause> outcome;
     std::optional<pb::JobResult> result;  // it has ended
     std::string lost;                     // or why nothing more will come
-    Clock::time_point heard_at = Clock::now();
+    Clock::time_point last_seen = Clock::now();
     bool reached = false;
     bool stop_sent = false;
     bool over() const { return result.has_value() || !lost.empty(); }

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
@@ -81,7 +81,7 @@ std::string GpuNames(const pb::Gpus& gpus) {
   return Join(texts, ", ");
 }
 
-const pb::InstalledProgram* FindProgram(const pb::NodeReport& report, const std::string& name) {
+const pb::InstalledProgram* FindProgram(const pb::NodeInfo& report, const std::string& name) {
   for (const pb::InstalledProgram& program : report.programs()) {
     if (program.name() == name) return &program;
   }
@@ -97,8 +97,8 @@ const pb::MarkedFolder* FindFolder(
   return nullptr;
 }
 
-const pb::ReachAttempt* FirstReached(const pb::ReachReply& reply) {
-  for (const pb::ReachAttempt& attempt : reply.attempts()) {
+const pb::ReachResult* FirstReached(const pb::ReachReply& reply) {
+  for (const pb::ReachResult& attempt : reply.results()) {
     if (attempt.reached()) return &attempt;
   }
   return nullptr;
@@ -118,7 +118,7 @@ std::string Majority(const std::vector<std::string>& answers) {
 }
 
 // Of a step whose message has none.
-std::string UsualWayOut(const std::string& step) {
+std::string UsualHint(const std::string& step) {
   if (step == "copy agent" || step == "start agent") {
     return "the agent goes to ~/.cache/dslaunch there: let the account write 20 MB in that folder "
            "and run programs from it (no noexec mount), on glibc 2.36 or newer";
@@ -130,10 +130,10 @@ std::string UsualWayOut(const std::string& step) {
 
 class Diagnosis {
  public:
-  explicit Diagnosis(const DoctorFacts& facts) : facts_(facts) {
+  explicit Diagnosis(const DoctorInfo& info) : info_(info) {
     std::vector<int64_t> clocks = {0};  // this machine's
     std::vector<std::string> drivers, trainers;
-    for (const DoctorNode& node : facts.nodes) {
+    for (const DoctorNode& node : info.nodes) {
       if (!node.report) continue;
       clocks.push_back(node.clock_ahead_us);
       drivers.push_back(node.report->gpus().driver());
@@ -150,7 +150,7 @@ class Diagnosis {
   }
 
   std::vector<Finding> Run() && {
-    for (const DoctorNode& node : facts_.nodes) {
+    for (const DoctorNode& node : info_.nodes) {
       node_ = &node;
       if (node.report)
         CheckNode(*node.report);
@@ -164,32 +164,32 @@ class Diagnosis {
   }
 
  private:
-  void Add(Level level, std::string check, std::string seen, std::string way_out) {
+  void Add(Level level, std::string check, std::string seen, std::string hint) {
     findings_.push_back({node_ == nullptr ? "" : node_->name, std::move(check), level,
-                         Harmless(seen), Harmless(way_out)});
+                         SanitizeForTerminal(seen), SanitizeForTerminal(hint)});
   }
   void Ok(std::string check, std::string seen) {
     Add(Level::kOk, std::move(check), std::move(seen), "");
   }
-  void Warn(std::string check, std::string seen, std::string way_out) {
-    Add(Level::kWarning, std::move(check), std::move(seen), std::move(way_out));
+  void Warn(std::string check, std::string seen, std::string hint) {
+    Add(Level::kWarning, std::move(check), std::move(seen), std::move(hint));
   }
-  void Fail(std::string check, std::string seen, std::string way_out) {
-    Add(Level::kFailure, std::move(check), std::move(seen), std::move(way_out));
+  void Fail(std::string check, std::string seen, std::string hint) {
+    Add(Level::kFailure, std::move(check), std::move(seen), std::move(hint));
   }
   void FailWith(const std::string& check, const std::string& message) {
-    SplitMessage split = SplitAtWayOut(message);
-    if (split.way_out.empty()) split.way_out = UsualWayOut(check);
-    Fail(check, std::move(split.seen), std::move(split.way_out));
+    SplitMessage split = SplitAtHint(message);
+    if (split.hint.empty()) split.hint = UsualHint(check);
+    Fail(check, std::move(split.seen), std::move(split.hint));
   }
 
-  static std::string TrainerVersion(const pb::NodeReport& report) {
+  static std::string TrainerVersion(const pb::NodeInfo& report) {
     const pb::InstalledProgram* const trainer = FindProgram(report, "dslaunch-train");
     return trainer != nullptr && trainer->state() == pb::InstalledProgram::WORKS ? trainer->said()
                                                                                  : "";
   }
 
-  void CheckNode(const pb::NodeReport& report) {
+  void CheckNode(const pb::NodeInfo& report) {
     if (!node_->steps.empty()) Ok("ssh", Join(node_->steps, ", "));
     CheckVersion(report);
     CheckTwin(report);
@@ -203,13 +203,13 @@ class Diagnosis {
     CheckNetwork();
   }
 
-  void CheckVersion(const pb::NodeReport& report) {
+  void CheckVersion(const pb::NodeInfo& report) {
     const std::string seen = "dslaunch " + report.version() + ", agent " + report.build_id();
-    if (report.version() != facts_.version || report.build_id() != facts_.build_id) {
+    if (report.version() != info_.version || report.build_id() != info_.build_id) {
       return Fail(
           "version",
-          seen + "; this machine has dslaunch " + facts_.version + ", agent " + facts_.build_id,
-          facts_.launcher == Launcher::kLocal
+          seen + "; this machine has dslaunch " + info_.version + ", agent " + info_.build_id,
+          info_.launcher == Launcher::kLocal
               ? "install dslaunch and dslaunch-agent of one version in one folder"
               : "remove ~/.cache/dslaunch on the node and run doctor again");
     }
@@ -219,19 +219,19 @@ class Diagnosis {
                   "install dslaunch there anew; jobs that are started from here do not need it");
     }
     if (installed != nullptr && installed->state() == pb::InstalledProgram::WORKS &&
-        installed->said().find(facts_.version) == std::string::npos) {
+        installed->said().find(info_.version) == std::string::npos) {
       return Warn(
           "version",
-          installed->path() + " is " + installed->said() + " there, " + facts_.version + " here",
+          installed->path() + " is " + installed->said() + " there, " + info_.version + " here",
           "install the same version on both; jobs that are started from here bring their "
           "own agent");
     }
     Ok("version", seen);
   }
 
-  void CheckTwin(const pb::NodeReport& report) {
-    if (facts_.launcher == Launcher::kLocal) return;
-    for (const DoctorNode& other : facts_.nodes) {
+  void CheckTwin(const pb::NodeInfo& report) {
+    if (info_.launcher == Launcher::kLocal) return;
+    for (const DoctorNode& other : info_.nodes) {
       if (&other == node_) return;
       if (!other.report || other.report->identity() != report.identity()) continue;
       return Fail("same machine", "it is the machine that " + other.name + " is",
@@ -239,7 +239,7 @@ class Diagnosis {
     }
   }
 
-  void CheckCores(const pb::NodeReport& report) {
+  void CheckCores(const pb::NodeInfo& report) {
     const std::string cores = Count(report.cores(), "core");
     const std::string memory =
         Bytes(report.memory_bytes()) + ", " + Bytes(report.memory_available_bytes()) + " available";
@@ -270,7 +270,7 @@ class Diagnosis {
            "install the same driver on all nodes");
     }
     const bool wants_gpus =
-        facts_.device == DeviceChoice::kCuda || (facts_.device == DeviceChoice::kAuto && has_gpus_);
+        info_.device == DeviceChoice::kCuda || (info_.device == DeviceChoice::kAuto && has_gpus_);
     if (wants_gpus) CheckGpusAreFree(gpus);
     if (!wants_gpus || visible >= node_->slots) return Ok("gpus", seen);
     std::string hidden;
@@ -294,7 +294,7 @@ class Diagnosis {
     }
   }
 
-  void CheckTrainer(const pb::NodeReport& report) {
+  void CheckTrainer(const pb::NodeInfo& report) {
     const pb::InstalledProgram* const trainer = FindProgram(report, "dslaunch-train");
     if (trainer == nullptr) return;
     switch (trainer->state()) {
@@ -310,10 +310,10 @@ class Diagnosis {
         break;
     }
     const std::string seen = "no " + trainer->path() + ": `dslaunch train` cannot run there";
-    const std::string way_out =
+    const std::string hint =
         "install dslaunch with its trainer in the same folder on every node, or share that folder";
-    if (facts_.trainer_needed) return Fail("trainer", seen, way_out);
-    if (facts_.has_trainer) return Warn("trainer", seen, way_out);
+    if (info_.trainer_needed) return Fail("trainer", seen, hint);
+    if (info_.has_trainer) return Warn("trainer", seen, hint);
     Ok("trainer", "not installed");
   }
 
@@ -321,12 +321,12 @@ class Diagnosis {
   void JudgeClock(int64_t ahead_us, int64_t error_us) {
     const int64_t off_us = ahead_us - clock_us_;
     const int64_t surely_us = std::max<int64_t>(0, std::abs(off_us) - error_us);
-    const std::string way_out = "let NTP set it: timedatectl set-ntp true, or start chronyd there";
+    const std::string hint = "let NTP set it: timedatectl set-ntp true, or start chronyd there";
     const std::string seen = "it is " + SignedTime(off_us) + " off";
     if (surely_us > kFatalSkewUs)
-      Fail("clock", seen + ": the job's certificates do not hold there", way_out);
+      Fail("clock", seen + ": the job's certificates do not hold there", hint);
     else if (surely_us > kSkewUs)
-      Warn("clock", seen, way_out);
+      Warn("clock", seen, hint);
     else
       Ok("clock", SignedTime(ahead_us));
   }
@@ -361,9 +361,9 @@ class Diagnosis {
              : "remove old files there; in a container start it with --shm-size or --ipc=host");
   }
 
-  void CheckLimits(const pb::NodeReport& report) {
+  void CheckLimits(const pb::NodeInfo& report) {
     const auto slots = static_cast<uint64_t>(std::max(node_->slots, 0));
-    const auto ranks = static_cast<uint64_t>(std::max(facts_.world_size, 0));
+    const auto ranks = static_cast<uint64_t>(std::max(info_.world_size, 0));
     const uint64_t files = std::max(kAgentFiles + slots * kFilesPerSlot, kRankFiles + ranks);
     const pb::Limit& open_files = report.open_files();
     if (open_files.soft() < files) {
@@ -394,14 +394,12 @@ class Diagnosis {
     }
   }
 
-  bool IsRendezvous() const {
-    return facts_.rendezvous && &facts_.nodes[*facts_.rendezvous] == node_;
-  }
+  bool IsRendezvous() const { return info_.rendezvous && &info_.nodes[*info_.rendezvous] == node_; }
 
   // Its own view of the folders that jobs use; nullptr when it was not asked.
   const pb::MarkedFolder* FolderOf(const DoctorNode& node, pb::MarkedFolder::Use use) const {
-    if (facts_.rendezvous && &facts_.nodes[*facts_.rendezvous] == &node)
-      return facts_.listen ? FindFolder(facts_.listen->folders(), use) : nullptr;
+    if (info_.rendezvous && &info_.nodes[*info_.rendezvous] == &node)
+      return info_.listen ? FindFolder(info_.listen->folders(), use) : nullptr;
     return node.reach ? FindFolder(node.reach->folders(), use) : nullptr;
   }
 
@@ -409,39 +407,39 @@ class Diagnosis {
     const pb::MarkedFolder* const cwd = FolderOf(*node_, pb::MarkedFolder::CWD);
     if (cwd == nullptr || cwd->trouble().empty()) return;
     if (IsRendezvous() && cwd->trouble() != std::strerror(ENOENT)) return;
-    Warn("directory", facts_.cwd + ": " + cwd->trouble(),
+    Warn("directory", info_.cwd + ": " + cwd->trouble(),
          "jobs start in the directory that dslaunch is called in: call it in one that every node "
          "has");
   }
 
   void CheckNetwork() {
-    if (!facts_.rendezvous || facts_.nodes.size() < 2) return;
-    const std::string host = facts_.nodes[*facts_.rendezvous].name;
+    if (!info_.rendezvous || info_.nodes.size() < 2) return;
+    const std::string host = info_.nodes[*info_.rendezvous].name;
     if (IsRendezvous()) {
-      if (!facts_.listen) return;
-      if (!facts_.listen->refusal().empty()) {
-        return Fail("network", facts_.listen->refusal(),
+      if (!info_.listen) return;
+      if (!info_.listen->refusal().empty()) {
+        return Fail("network", info_.listen->refusal(),
                     "the first node hosts the rendezvous: let it listen on a TCP port");
       }
-      if (facts_.listen->endpoints().empty()) {
+      if (info_.listen->endpoints().empty()) {
         return Fail("network", "it has no address but loopback and link-local ones",
                     "give it an address in a network of all nodes, or put another node first in "
                     "the hostfile");
       }
-      std::vector<std::string> endpoints(facts_.listen->endpoints().begin(),
-                                         facts_.listen->endpoints().end());
+      std::vector<std::string> endpoints(info_.listen->endpoints().begin(),
+                                         info_.listen->endpoints().end());
       return Ok("network", "listens for the others at " + Join(endpoints, ", "));
     }
     if (!node_->reach_failure.empty()) return FailWith("network", node_->reach_failure);
-    if (!node_->reach || node_->reach->attempts().empty()) return;
-    if (const pb::ReachAttempt* const way = FirstReached(*node_->reach)) {
+    if (!node_->reach || node_->reach->results().empty()) return;
+    if (const pb::ReachResult* const way = FirstReached(*node_->reach)) {
       return Ok("network",
                 "reaches " + host + " at " + way->endpoint() + " through " +
                     (way->interface().empty() ? "an unknown interface" : way->interface()) + " (" +
                     way->local_address() + ")");
     }
     std::vector<std::string> tried;
-    for (const pb::ReachAttempt& attempt : node_->reach->attempts()) {
+    for (const pb::ReachResult& attempt : node_->reach->results()) {
       tried.push_back(attempt.endpoint() +
                       (attempt.interface().empty() ? "" : " through " + attempt.interface()) +
                       ": " + attempt.trouble());
@@ -454,28 +452,28 @@ class Diagnosis {
 
   // Which nodes share a folder with the one that has the marker.
   void CheckFolders() {
-    if (!facts_.listen || facts_.nodes.size() < 2) return;
+    if (!info_.listen || info_.nodes.size() < 2) return;
     ShowShared(pb::MarkedFolder::STATE, "state folder");
     ShowShared(pb::MarkedFolder::CWD, "working directory");
   }
   void ShowShared(pb::MarkedFolder::Use use, const std::string& check) {
-    const pb::MarkedFolder* const marked = FindFolder(facts_.listen->folders(), use);
+    const pb::MarkedFolder* const marked = FindFolder(info_.listen->folders(), use);
     if (marked == nullptr || !marked->trouble().empty()) return;
     std::vector<std::string> sharing, separate;
-    for (const DoctorNode& node : facts_.nodes) {
+    for (const DoctorNode& node : info_.nodes) {
       const pb::MarkedFolder* const folder = FolderOf(node, use);
       if (folder == nullptr || folder == marked || !folder->trouble().empty()) continue;
       (folder->seen() ? sharing : separate).push_back(node.name);
     }
     if (sharing.empty() && separate.empty()) return;
-    const std::string host = facts_.nodes[*facts_.rendezvous].name;
+    const std::string host = info_.nodes[*info_.rendezvous].name;
     Ok(check, separate.empty()  ? "shared by all nodes"
               : sharing.empty() ? "each node has its own"
                                 : "shared by " + host + ", " + NameList(sharing, ", ") +
                                       "; not by " + NameList(separate, ", "));
   }
 
-  const DoctorFacts& facts_;
+  const DoctorInfo& info_;
   const DoctorNode* node_ = nullptr;
   std::vector<Finding> findings_;
   int64_t clock_us_ = 0;  // ahead of this machine's, of most
@@ -497,8 +495,8 @@ const char* LevelName(Level level) {
 }
 
 // What a healthy node is, in one line.
-std::string Describe(const DoctorFacts& facts, const DoctorNode& node) {
-  const pb::NodeReport& report = *node.report;
+std::string Describe(const DoctorInfo& info, const DoctorNode& node) {
+  const pb::NodeInfo& report = *node.report;
   std::vector<std::string> parts = {Count(report.cores(), "core"), Bytes(report.memory_bytes())};
   if (report.gpus().installed_size() > 0)
     parts.push_back(GpuNames(report.gpus()) + " (driver " + report.gpus().driver() + ")");
@@ -507,18 +505,18 @@ std::string Describe(const DoctorFacts& facts, const DoctorNode& node) {
   for (const pb::Disk& disk : report.disks()) {
     if (disk.use() == pb::Disk::STATE) parts.push_back(Bytes(disk.free_bytes()) + " free");
   }
-  if (facts.launcher == Launcher::kSsh) parts.push_back("clock " + SignedTime(node.clock_ahead_us));
-  if (facts.nodes.size() > 1 && facts.rendezvous) {
-    const std::string& host = facts.nodes[*facts.rendezvous].name;
-    if (&facts.nodes[*facts.rendezvous] == &node) {
+  if (info.launcher == Launcher::kSsh) parts.push_back("clock " + SignedTime(node.clock_ahead_us));
+  if (info.nodes.size() > 1 && info.rendezvous) {
+    const std::string& host = info.nodes[*info.rendezvous].name;
+    if (&info.nodes[*info.rendezvous] == &node) {
       parts.push_back("rendezvous");
-    } else if (const pb::ReachAttempt* const way =
+    } else if (const pb::ReachResult* const way =
                    node.reach ? FirstReached(*node.reach) : nullptr) {
       parts.push_back("reaches " + host + " through " + way->interface());
     }
   }
   if (node.spare) parts.push_back("spare");
-  return Harmless(Join(parts, ", "));
+  return SanitizeForTerminal(Join(parts, ", "));
 }
 
 Json LimitJson(const pb::Limit& limit) {
@@ -528,7 +526,7 @@ Json LimitJson(const pb::Limit& limit) {
   return json;
 }
 
-Json ReportJson(const pb::NodeReport& report) {
+Json ReportJson(const pb::NodeInfo& report) {
   Json gpus = Json::array(), disks = Json::array(), interfaces = Json::array(),
        programs = Json::array();
   for (const pb::Gpu& gpu : report.gpus().installed()) {
@@ -579,10 +577,11 @@ Json ReportJson(const pb::NodeReport& report) {
 }
 
 Json NodeJson(const DoctorNode& node) {
-  Json json = {{"node", node.name},         {"slots", node.slots},       {"spare", node.spare},
-               {"steps", node.steps},       {"failed_step", nullptr},    {"failure", nullptr},
-               {"clock_ahead_us", nullptr}, {"clock_error_us", nullptr}, {"reach", Json::array()},
-               {"facts", nullptr}};
+  Json json = {{"node", node.name},         {"slots", node.slots},
+               {"spare", node.spare},       {"steps", node.steps},
+               {"failed_step", nullptr},    {"failure", nullptr},
+               {"clock_ahead_us", nullptr}, {"clock_error_us", nullptr},
+               {"reach", Json::array()},    {"info", nullptr}};
   if (!node.failed_step.empty()) {
     json["failed_step"] = node.failed_step;
     json["failure"] = node.failure;
@@ -590,10 +589,10 @@ Json NodeJson(const DoctorNode& node) {
   if (node.report) {
     json["clock_ahead_us"] = node.clock_ahead_us;
     json["clock_error_us"] = node.clock_error_us;
-    json["facts"] = ReportJson(*node.report);
+    json["info"] = ReportJson(*node.report);
   }
   if (!node.reach) return json;
-  for (const pb::ReachAttempt& attempt : node.reach->attempts()) {
+  for (const pb::ReachResult& attempt : node.reach->results()) {
     json["reach"].push_back({{"endpoint", attempt.endpoint()},
                              {"reached", attempt.reached()},
                              {"trouble", attempt.trouble()},
@@ -606,14 +605,14 @@ Json NodeJson(const DoctorNode& node) {
 
 }  // namespace
 
-std::vector<Finding> Diagnose(const DoctorFacts& facts) { return Diagnosis(facts).Run(); }
+std::vector<Finding> Diagnose(const DoctorInfo& info) { return Diagnosis(info).Run(); }
 
 bool AnyFails(const std::vector<Finding>& findings) {
   return std::ranges::any_of(
       findings, [](const Finding& finding) { return finding.level == Level::kFailure; });
 }
 
-SplitMessage SplitAtWayOut(const std::string& message) {
+SplitMessage SplitAtHint(const std::string& message) {
   size_t begin = 0;
   if (message.starts_with("node '")) {
     const size_t colon = message.find("): ");
@@ -621,12 +620,12 @@ SplitMessage SplitAtWayOut(const std::string& message) {
   }
   const size_t end = message.rfind("; ");
   const std::string last = end == std::string::npos ? "" : message.substr(end + 2);
-  const bool is_way_out = !last.starts_with("it said") && !last.ends_with('?');
-  if (end == std::string::npos || end < begin || !is_way_out) return {message.substr(begin), ""};
+  const bool is_hint = !last.starts_with("it said") && !last.ends_with('?');
+  if (end == std::string::npos || end < begin || !is_hint) return {message.substr(begin), ""};
   return {message.substr(begin, end - begin), last};
 }
 
-std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& findings) {
+std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& findings) {
   struct Row {
     std::string node, level, text;
   };
@@ -639,16 +638,16 @@ std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& fi
       if (finding.node != name || finding.level == Level::kOk) continue;
       rows.push_back({added++ == 0 ? name : "", LevelName(finding.level),
                       finding.check + ": " + finding.seen});
-      if (!finding.way_out.empty()) rows.push_back({"", "", "-> " + finding.way_out});
+      if (!finding.hint.empty()) rows.push_back({"", "", "-> " + finding.hint});
       fails = fails || finding.level == Level::kFailure;
       warnings += finding.level == Level::kWarning;
     }
     failing_nodes += fails;
     return added > 0;
   };
-  for (const DoctorNode& node : facts.nodes) {
+  for (const DoctorNode& node : info.nodes) {
     const bool has_findings = add_findings(node.name);
-    if (!has_findings) rows.push_back({node.name, LevelName(Level::kOk), Describe(facts, node)});
+    if (!has_findings) rows.push_back({node.name, LevelName(Level::kOk), Describe(info, node)});
     // How far the way to it went.
     if (!node.failed_step.empty() && !node.steps.empty())
       rows.push_back({"", "", "done before: " + Join(node.steps, ", ")});
@@ -665,7 +664,7 @@ std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& fi
     text += row.node + std::string(name_width - row.node.size() + 2, ' ') + row.level +
             std::string(6 - row.level.size(), ' ') + row.text + "\n";
   }
-  const std::string nodes = Count(facts.nodes.size(), "node");
+  const std::string nodes = Count(info.nodes.size(), "node");
   text += failing_nodes > 0 ? std::to_string(failing_nodes) + " of " + nodes +
                                   (failing_nodes == 1 ? " fails" : " fail")
           : warnings > 0 ? nodes + " can be used"
@@ -674,31 +673,28 @@ std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& fi
   return text + "\n";
 }
 
-std::string DoctorJson(const DoctorFacts& facts, const std::vector<Finding>& findings) {
-  Json json = {{"ok", !AnyFails(findings)},
-               {"version", facts.version},
-               {"build_id", facts.build_id},
-               {"launcher", facts.launcher == Launcher::kSsh ? "ssh" : "local"},
-               {"directory", facts.cwd},
-               {"rendezvous", nullptr},
-               {"nodes", Json::array()},
-               {"findings", Json::array()}};
-  if (facts.rendezvous) {
-    json["rendezvous"] = {{"node", facts.nodes[*facts.rendezvous].name},
+std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings) {
+  Json json = {
+      {"ok", !AnyFails(findings)}, {"version", info.version},
+      {"build_id", info.build_id}, {"launcher", info.launcher == Launcher::kSsh ? "ssh" : "local"},
+      {"directory", info.cwd},     {"rendezvous", nullptr},
+      {"nodes", Json::array()},    {"findings", Json::array()}};
+  if (info.rendezvous) {
+    json["rendezvous"] = {{"node", info.nodes[*info.rendezvous].name},
                           {"endpoints", Json::array()}};
-    if (facts.listen) {
-      for (const std::string& endpoint : facts.listen->endpoints())
+    if (info.listen) {
+      for (const std::string& endpoint : info.listen->endpoints())
         json["rendezvous"]["endpoints"].push_back(endpoint);
     }
   }
-  for (const DoctorNode& node : facts.nodes) json["nodes"].push_back(NodeJson(node));
+  for (const DoctorNode& node : info.nodes) json["nodes"].push_back(NodeJson(node));
   for (const Finding& finding : findings) {
     constexpr const char* kLevels[] = {"ok", "warn", "fail"};
     json["findings"].push_back({{"node", finding.node},
                                 {"check", finding.check},
                                 {"level", kLevels[static_cast<size_t>(finding.level)]},
                                 {"seen", finding.seen},
-                                {"way_out", finding.way_out}});
+                                {"hint", finding.hint}});
   }
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

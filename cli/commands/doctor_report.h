@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "cli/options/options.h"
-#include "proto/visit.pb.h"
+#include "proto/inspect.pb.h"
 
 namespace dslaunch {
 
@@ -23,7 +23,7 @@ struct DoctorNode {
   std::string failed_step;
   std::string failure;
 
-  std::optional<pb::NodeReport> report;
+  std::optional<pb::NodeInfo> report;
   int64_t clock_ahead_us = 0;  // of this machine's, known to within clock_error_us
   int64_t clock_error_us = 0;
 
@@ -31,7 +31,7 @@ struct DoctorNode {
   std::string reach_failure;
 };
 
-struct DoctorFacts {
+struct DoctorInfo {
   Launcher launcher = Launcher::kLocal;
   std::string version;   // of this dslaunch
   std::string build_id;  // of the agent beside it
@@ -51,27 +51,27 @@ struct Finding {
   std::string check;  // one or two words
   Level level = Level::kOk;
   std::string seen;
-  std::string way_out;  // empty when all is well
+  std::string hint;  // empty when all is well
 };
 
 // Every check that could be made, in the order of the nodes; those of all nodes come last.
-std::vector<Finding> Diagnose(const DoctorFacts& facts);
+std::vector<Finding> Diagnose(const DoctorInfo& info);
 
 bool AnyFails(const std::vector<Finding>& findings);
 
 // Lines for people: one for each healthy node, one for each check that warns or fails with its way
 // out below it, and a last one that sums up.
-std::string DoctorTable(const DoctorFacts& facts, const std::vector<Finding>& findings);
+std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& findings);
 
 // For programs; docs/reference/json.md has its fields.
-std::string DoctorJson(const DoctorFacts& facts, const std::vector<Finding>& findings);
+std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings);
 
 // "what; way out" taken apart, without the "node 'x' (where): " in front. What a node said, and a
 // question, is no way out.
 struct SplitMessage {
   std::string seen;
-  std::string way_out;
+  std::string hint;
 };
-SplitMessage SplitAtWayOut(const std::string& message);
+SplitMessage SplitAtHint(const std::string& message);
 
 }  // namespace dslaunch

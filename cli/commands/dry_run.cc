@@ -13,11 +13,11 @@
 #include "agent/host/program.h"
 #include "agent/node/worker_specs.h"
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/text_table.h"
 #include "cli/plan/job_program.h"
 #include "cli/plan/secrets.h"
-#include "proto/contract/run_files.h"
+#include "proto/contract/rank_files.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -37,7 +37,8 @@ std::string ShellWord(std::string_view text) {
            std::string_view("@%+=:,./_-").find(static_cast<char>(c)) != std::string_view::npos;
   };
   if (!text.empty() && std::ranges::all_of(text, plain)) return std::string(text);
-  const bool printable = Harmless(text) == text && text.find('\t') == std::string_view::npos;
+  const bool printable =
+      SanitizeForTerminal(text) == text && text.find('\t') == std::string_view::npos;
   std::string word = printable ? "'" : "$'";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -109,7 +110,8 @@ std::string WayTo(const PlannedNode& node, Launcher launcher) {
 std::string LabelsOf(const PlannedNode& node) {
   std::string text;
   for (const auto& [name, value] : node.labels)
-    text += (text.empty() ? "" : " ") + Harmless(name) + "=" + Harmless(value);
+    text +=
+        (text.empty() ? "" : " ") + SanitizeForTerminal(name) + "=" + SanitizeForTerminal(value);
   return text;
 }
 
@@ -337,7 +339,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   plan.slots = static_cast<uint32_t>(node.slots);
   plan.device = DeviceOf(session.device);
   plan.use_cuda = use_cuda_;
-  plan.cores = request_.facts.cores;
+  plan.cores = request_.info.cores;
   plan.max_restarts = static_cast<int>(session.policy.max_restarts());
   plan.node_name = node.name;
   plan.options = session.ranks;
@@ -472,7 +474,7 @@ std::string DryRun::Environments() const {
 std::string DryRun::Training() const {
   if (request_.recipe_source.empty()) return "";
   std::string text = "\nTraining\n";
-  text += kIndent + ("recipe: " + Harmless(request_.recipe_source)) + "\n";
+  text += kIndent + ("recipe: " + SanitizeForTerminal(request_.recipe_source)) + "\n";
   const EngineRanks engine = EngineRanksOf(RecipeOf(request_.session.program));
   const int world_size = request_.session.plan.world_size;
   text += kIndent + ("engine: " + Count(static_cast<size_t>(world_size), "rank") + ", ZeRO stage " +

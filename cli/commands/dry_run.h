@@ -17,7 +17,7 @@ namespace dslaunch {
 
 struct DryRunRequest {
   SessionOptions session;  // as the job would have it; its id does not count
-  PlanFacts facts;
+  PlanInfo info;
   std::vector<std::string> environment;  // of this process: ranks on this machine have it too
   std::string recipe_source;             // of the embedded trainer's recipe; empty: another program
 };

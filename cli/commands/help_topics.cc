@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/suggest.h"
 #include "base/text_table.h"
 #include "cli/options/command_parser.h"
@@ -61,13 +61,13 @@ Error UnknownTopic(const std::string& topic) {
 
 Result<std::string> HelpTopicText(const std::vector<std::string>& words, size_t width) {
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("help", words));
-  DSL_TRY_ASSIGN(const std::optional<Draft> draft, ParseCommand(*command, words, 1));
-  if (!draft) return CommandHelpText("help");
-  if (draft->help_topic.empty()) return TopicList();
-  std::string topic = draft->help_topic;
+  DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
+  if (!flags) return CommandHelpText("help");
+  if (flags->help_topic.empty()) return TopicList();
+  std::string topic = flags->help_topic;
   std::ranges::replace(topic, '_', '-');
   const HelpPage* const page = FindPage(topic);
-  if (page == nullptr) return UnknownTopic(draft->help_topic);
+  if (page == nullptr) return UnknownTopic(flags->help_topic);
   return RenderMarkdown(page->text, width, WhereToRead);
 }
 

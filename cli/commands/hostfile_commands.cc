@@ -10,9 +10,9 @@
 #include "base/put_file.h"
 #include "cli/commands/hostfile_report.h"
 #include "cli/commands/hostfile_sources.h"
-#include "cli/commands/node_visit.h"
+#include "cli/commands/node_inspection.h"
 #include "cli/output/print_text.h"
-#include "cli/plan/plan_facts.h"
+#include "cli/plan/plan_info.h"
 #include "cli/session/connect_failures.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/transport_ssh.h"
@@ -29,17 +29,17 @@ AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const 
   AskedHost asked;
   asked.host = host;
   const NodeWay way{launcher, {host.name, host.host, host.port, host.user}, ssh};
-  const Result<NodeVisit*> visit = NodeVisit::Open(way, agent, connected);
-  if (!visit.ok()) {
-    asked.failure = visit.error();
+  const Result<NodeInspection*> inspection = NodeInspection::Open(way, agent, connected);
+  if (!inspection.ok()) {
+    asked.failure = inspection.error();
     return asked;
   }
-  pb::ExamineRequest request;
+  pb::NodeInfoRequest request;
   request.set_patience_ms(static_cast<uint32_t>(kTryLibraries.count()));
-  const Result<pb::NodeReport> report =
-      ExamineNode(**visit, host.name, request, Deadline::After(kAnswer));
-  (*visit)->End();
-  (void)(*visit)->WaitEnd(Deadline::After(kLeave));
+  const Result<pb::NodeInfo> report =
+      RequestNodeInfo(**inspection, host.name, request, Deadline::After(kAnswer));
+  (*inspection)->End();
+  (void)(*inspection)->WaitEnd(Deadline::After(kLeave));
   if (!report.ok()) {
     asked.failure = report.error();
     return asked;
@@ -55,7 +55,7 @@ Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts, millisec
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   DSL_TRY_ASSIGN(const SshOptions ssh, MakeSshOptions({}));
   const bool is_here = hosts.size() == 1 && IsThisMachine(hosts.front().host, hosts.front().port,
-                                                          hosts.front().user, ReadPlanFacts());
+                                                          hosts.front().user, ReadPlanInfo());
   const Launcher launcher = is_here ? Launcher::kLocal : Launcher::kSsh;
   const Deadline connected = Deadline::After(timeout);
   const Deadline all = Deadline::After(timeout + kAnswer + kLeave);
@@ -78,7 +78,7 @@ Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts, millisec
 }
 
 // Says all failures, and returns the exit code of the first, 0 without one.
-int SayFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
+int PrintFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
   int exit_code = ToInt(ExitCode::kOk);
   std::vector<NodeFailure> failures;
   for (const AskedHost& asked : hosts) {
@@ -117,7 +117,7 @@ Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
     return FileExists(command.output);
   DSL_TRY_ASSIGN(std::vector<AskedHost> asked,
                  AskHosts(hosts, milliseconds(command.connect_timeout_ms)));
-  const int failed = SayFailures(asked, terminal);
+  const int failed = PrintFailures(asked, terminal);
   std::erase_if(asked, [](const AskedHost& host) { return host.failure.has_value(); });
   const size_t failures = hosts.size() - asked.size();
   if (failed != 0 && (!command.skip_failing || asked.empty())) {
@@ -144,7 +144,7 @@ Result<int> Check(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<AskedHost> asked,
                  AskHosts(hosts, milliseconds(command.connect_timeout_ms)));
   DSL_TRY(PrintText(command.json ? HostsJson(command.file, asked) : HostTable(asked)));
-  const int failed = SayFailures(asked, terminal);
+  const int failed = PrintFailures(asked, terminal);
   bool has_problem = false;
   for (const AskedHost& host : asked) {
     const std::string problem = SlotProblem(host);

@@ -6,7 +6,7 @@
 #include <unordered_map>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/text_table.h"
 
 namespace dslaunch {
@@ -22,7 +22,7 @@ int SlotsFor(const AskedHost& asked) {
 std::string Has(const AskedHost& asked) {
   if (asked.gpus == 0) return Count(static_cast<size_t>(asked.cores), "core");
   return Count(static_cast<size_t>(asked.gpus), "GPU") +
-         (asked.gpu_name.empty() ? "" : " (" + Harmless(asked.gpu_name) + ")");
+         (asked.gpu_name.empty() ? "" : " (" + SanitizeForTerminal(asked.gpu_name) + ")");
 }
 
 constexpr char kHeader[] = "# Written by dslaunch hostfile write: a slot for each GPU, ";
@@ -71,7 +71,8 @@ std::string Address(const Host& host) {
 std::string Labels(const Host& host) {
   std::string text;
   for (const auto& [name, value] : host.labels)
-    text += (text.empty() ? "" : " ") + Harmless(name) + "=" + Harmless(value);
+    text +=
+        (text.empty() ? "" : " ") + SanitizeForTerminal(name) + "=" + SanitizeForTerminal(value);
   return text;
 }
 

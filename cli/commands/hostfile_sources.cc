@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "hostfiles/host_words.h"
 
 namespace dslaunch {
@@ -25,7 +25,7 @@ constexpr size_t kMaxConfigBytes = 4u << 20;
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
 std::string Shown(std::string_view text) {
-  return "'" + Harmless(text.substr(0, kMaxShownBytes)) +
+  return "'" + SanitizeForTerminal(text.substr(0, kMaxShownBytes)) +
          (text.size() > kMaxShownBytes ? "...'" : "'");
 }
 
@@ -155,7 +155,7 @@ std::vector<std::string> Glob(const std::string& pattern) {
 Result<void> AddConfigHosts(const std::string& path, const std::string& ssh_folder, int depth,
                             std::vector<std::string>& hosts) {
   if (depth > kMaxIncludeDepth) {
-    return Error{ExitCode::kBadInput, Excerpt(path) + ": Include goes more than " +
+    return Error{ExitCode::kBadInput, Truncate(path) + ": Include goes more than " +
                                           std::to_string(kMaxIncludeDepth) +
                                           " files deep; does a file include itself?"};
   }
@@ -164,7 +164,8 @@ Result<void> AddConfigHosts(const std::string& path, const std::string& ssh_fold
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxConfigBytes)
-    return Error{ExitCode::kBadInput, Excerpt(path) + ": larger than 4 MiB; this is no ssh_config"};
+    return Error{ExitCode::kBadInput,
+                 Truncate(path) + ": larger than 4 MiB; this is no ssh_config"};
   for (const SshConfigName& found : ParseSshConfigNames(text)) {
     if (!found.is_include) {
       hosts.push_back(found.name);
@@ -232,7 +233,7 @@ Result<std::vector<std::string>> SlurmNodes(GetVariable getenv) {
   const auto [count_name, count] = find("SLURM_JOB_NUM_NODES", "SLURM_NNODES");
   if (count != nullptr && count != std::to_string(nodes->size())) {
     return Usage(std::string("--slurm: ") + list_name + " has " + Count(nodes->size(), "node") +
-                 ", but " + count_name + " is " + Excerpt(count) +
+                 ", but " + count_name + " is " + Truncate(count) +
                  "; unset what is left of another job, or give the nodes with --hosts");
   }
   return nodes;
@@ -262,13 +263,13 @@ Result<std::vector<std::string>> SshConfigHosts(const std::string& home) {
   const std::string folder = home + "/.ssh";
   const std::string path = folder + "/config";
   if (!std::ifstream(path)) {
-    return Usage("--ssh_config: " + Excerpt(path) + ": " + std::strerror(errno) +
+    return Usage("--ssh_config: " + Truncate(path) + ": " + std::strerror(errno) +
                  "; name the nodes with --hosts");
   }
   std::vector<std::string> hosts;
   DSL_TRY(AddConfigHosts(path, folder, 0, hosts));
   if (hosts.empty()) {
-    return Usage("--ssh_config: " + Excerpt(path) +
+    return Usage("--ssh_config: " + Truncate(path) +
                  " has no Host line without a pattern; name the nodes with --hosts");
   }
   return EachOnce(std::move(hosts));

@@ -12,13 +12,13 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
 #include "base/process_tree.h"
 #include "base/put_file.h"
+#include "base/sanitize.h"
 #include "cli/commands/attach_session.h"
 #include "cli/commands/job_view.h"
 #include "cli/commands/logs_session.h"
-#include "cli/commands/node_visit.h"
+#include "cli/commands/node_inspection.h"
 #include "cli/commands/report_collect.h"
 #include "cli/report/report_files.h"
 #include "cli/report/report_page.h"
@@ -227,11 +227,11 @@ std::string EventsText(const JobRecord& record) {
   return text;
 }
 
-ReportData MakeReportData(const JobView& view, RunFileParts::Files files) {
+ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
   ReportData data;
   data.job_id = view.record.job_id;
   for (const std::string& word : view.record.argv)
-    data.command += (data.command.empty() ? "" : " ") + Harmless(word);
+    data.command += (data.command.empty() ? "" : " ") + SanitizeForTerminal(word);
   data.state = StateText(view);
   data.detail = view.detail;
   data.ended = view.state == JobView::State::kEnded;
@@ -251,7 +251,7 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
   const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
   // Before the nodes send for nothing.
   if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileExists(path);
-  CollectedFiles collected = CollectRunFiles(view.record, agent, kCollectTimeout);
+  CollectedFiles collected = CollectRankFiles(view.record, agent, kCollectTimeout);
   for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);
   DSL_TRY(
       PutFile(path, ReportPage(MakeReportData(view, std::move(collected.files))), command.force));

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/suggest.h"
 #include "base/text_table.h"
 #include "proto/contract/status_line.h"
@@ -128,13 +128,13 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
     }
   }
   const pb::JobResult* const result = ChooseResult(results);
-  const bool is_last_word = result != nullptr && result->done().closed();
+  const bool is_final_status = result != nullptr && result->done().closed();
   if (running) {
     view.state = JobView::State::kRunning;
   } else if (!stray.empty()) {
     view.state = JobView::State::kStray;
     view.detail = stray;
-  } else if (!unreachable.empty() && !is_last_word) {
+  } else if (!unreachable.empty() && !is_final_status) {
     view.state = JobView::State::kUnreachable;
     view.detail = unreachable;
   } else if (result != nullptr) {

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "cli/session/job_record.h"
-#include "proto/visit.pb.h"
+#include "proto/inspect.pb.h"
 
 namespace dslaunch {
 

@@ -46,7 +46,7 @@ void LogsSession::Open(size_t index) {
   NodeStream::Handlers handlers;
   handlers.start = [request](const std::shared_ptr<grpc::Channel>& channel,
                              grpc::ClientContext* context, NodeStream::Reactor* reactor) {
-    pb::Visit::NewStub(channel)->async()->Read(context, request.get(), reactor);
+    pb::Inspection::NewStub(channel)->async()->Read(context, request.get(), reactor);
   };
   handlers.event = [complete](const pb::NodeEvent& event) {
     *complete = *complete || event.has_done();
@@ -64,9 +64,9 @@ void LogsSession::Open(size_t index) {
 
 void LogsSession::OnOver(size_t index, const Result<void>& result, bool complete) {
   if (!result.ok() || !complete) {
-    output_.Say("dslaunch: " + (result.ok()
-                                    ? record_.nodes[index].name + ": the connection broke off"
-                                    : result.error().message));
+    output_.PrintMessage("dslaunch: " +
+                         (result.ok() ? record_.nodes[index].name + ": the connection broke off"
+                                      : result.error().message));
     exit_code_ = ToInt(ExitCode::kUnavailable);
   }
   if (--open_ == 0) loop_.stop();

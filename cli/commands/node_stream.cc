@@ -13,14 +13,15 @@ NodeStream::~NodeStream() = default;
 void NodeStream::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
                       const AgentBinary& agent, Deadline deadline) {
   std::thread([this, record, node, kind, agent, deadline] {
-    const Result<NodeVisit*> visit = NodeVisit::Open(record, node, kind, agent, deadline);
-    asio::post(loop_, [this, visit] { OnOpened(visit); });
+    const Result<NodeInspection*> inspection =
+        NodeInspection::Open(record, node, kind, agent, deadline);
+    asio::post(loop_, [this, inspection] { OnOpened(inspection); });
   }).detach();
 }
 
-void NodeStream::OnOpened(const Result<NodeVisit*>& visit) {
-  if (!visit.ok()) return handlers_.over(visit.error());
-  channel_ = (*visit)->channel();
+void NodeStream::OnOpened(const Result<NodeInspection*>& inspection) {
+  if (!inspection.ok()) return handlers_.over(inspection.error());
+  channel_ = (*inspection)->channel();
   reader_ = EventReader::Start(
       std::make_shared<LoopPoster>(loop_),
       EventReader::Handlers{handlers_.event, handlers_.log, [this] { handlers_.over({}); }},

@@ -1,11 +1,11 @@
-// A stream of events from a visit to one node.
+// A stream of events from an inspection to one node.
 #pragma once
 
 #include <asio/io_context.hpp>
 #include <functional>
 #include <memory>
 
-#include "cli/commands/node_visit.h"
+#include "cli/commands/node_inspection.h"
 #include "cli/session/event_reader.h"
 
 namespace dslaunch {
@@ -38,7 +38,7 @@ class NodeStream {
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
 
  private:
-  void OnOpened(const Result<NodeVisit*>& visit);
+  void OnOpened(const Result<NodeInspection*>& inspection);
 
   asio::io_context& loop_;
   const Handlers handlers_;

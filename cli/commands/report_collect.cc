@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
-#include "cli/commands/node_visit.h"
+#include "base/sanitize.h"
+#include "cli/commands/node_inspection.h"
 #include "cli/report/report_files.h"
 
 namespace dslaunch {
@@ -19,39 +19,39 @@ constexpr size_t kMaxPathBytes = 4096;
 constexpr milliseconds kConnectTimeout(20'000);
 constexpr size_t kMaxRanks = 100'000;  // of one node, all its starts together
 
-bool IsSameFile(const pb::RunFilePart& a, const pb::RunFilePart& b) {
+bool IsSameFile(const pb::RankFilePart& a, const pb::RankFilePart& b) {
   return a.attempt() == b.attempt() && a.rank() == b.rank() && a.kind() == b.kind();
 }
 
-Result<RunFileParts::Files> CollectFromNode(const JobRecord& record, size_t node,
-                                            const AgentBinary& agent, uint64_t max_bytes,
-                                            Deadline deadline) {
-  DSL_TRY_ASSIGN(NodeVisit* const visit,
-                 NodeVisit::Open(record, node, AgentRole::Kind::kRead, agent,
-                                 deadline.Earlier(Deadline::After(kConnectTimeout))));
+Result<RankFileParts::Files> CollectFromNode(const JobRecord& record, size_t node,
+                                             const AgentBinary& agent, uint64_t max_bytes,
+                                             Deadline deadline) {
+  DSL_TRY_ASSIGN(NodeInspection* const inspection,
+                 NodeInspection::Open(record, node, AgentRole::Kind::kRead, agent,
+                                      deadline.Earlier(Deadline::After(kConnectTimeout))));
   const std::string& name = record.nodes[node].name;
   pb::CollectRequest request;
   *request.mutable_place() = PlaceOf(record, node);
   request.set_max_bytes(max_bytes);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + deadline.Left());
-  RunFileParts parts(name, max_bytes);
-  const auto stub = pb::Visit::NewStub(visit->channel());
+  RankFileParts parts(name, max_bytes);
+  const auto stub = pb::Inspection::NewStub(inspection->channel());
   const auto reader = stub->Collect(&context, request);
-  for (pb::RunFilePart part; reader->Read(&part) && parts.Take(part);) {
+  for (pb::RankFilePart part; reader->Read(&part) && parts.Take(part);) {
   }
   context.TryCancel();  // where it is not over
   const grpc::Status status = reader->Finish();
-  visit->End();
-  RunFileParts::Files files = parts.Finish();
+  inspection->End();
+  RankFileParts::Files files = parts.Finish();
   if (!parts.complete() && files.ranks.empty())
-    return Error{ExitCode::kUnavailable, name + ": " + Excerpt(status.error_message())};
+    return Error{ExitCode::kUnavailable, name + ": " + Truncate(status.error_message())};
   return files;
 }
 
 }  // namespace
 
-bool RunFileParts::Take(const pb::RunFilePart& part) {
+bool RankFileParts::Take(const pb::RankFilePart& part) {
   if (complete_ || too_much_) return false;
   if (part.end()) {
     FinishFile();
@@ -74,7 +74,7 @@ bool RunFileParts::Take(const pb::RunFilePart& part) {
   return true;
 }
 
-void RunFileParts::FinishFile() {
+void RankFileParts::FinishFile() {
   if (!std::exchange(is_open_, false)) return;
   const std::string text = std::exchange(text_, {});
   RankFiles& rank = ranks_[{open_.attempt(), open_.rank()}];
@@ -82,20 +82,20 @@ void RunFileParts::FinishFile() {
   rank.attempt = open_.attempt();
   rank.rank = open_.rank();
   const bool is_missing = open_.incomplete() && text.empty();
-  if (is_missing && open_.kind() != pb::RunFilePart::TRACE) ++too_large_;
+  if (is_missing && open_.kind() != pb::RankFilePart::TRACE) ++too_large_;
   switch (open_.kind()) {
-    case pb::RunFilePart::METRICS:
+    case pb::RankFilePart::METRICS:
       if (open_.incomplete() && !is_missing) ++thinned_;
       rank.metrics = ReadMetrics(text);
       break;
-    case pb::RunFilePart::RUN:
-      rank.run = ReadRunFacts(text);
+    case pb::RankFilePart::RUN:
+      rank.run = ReadRunInfo(text);
       break;
-    case pb::RunFilePart::PROFILE:
+    case pb::RankFilePart::PROFILE:
       rank.profile = ReadRankProfile(text);
       break;
-    case pb::RunFilePart::TRACE:
-      rank.trace_path = Excerpt(open_.path(), kMaxPathBytes);
+    case pb::RankFilePart::TRACE:
+      rank.trace_path = Truncate(open_.path(), kMaxPathBytes);
       rank.trace_bytes = open_.file_bytes();
       break;
     default:  // of a later version
@@ -103,7 +103,7 @@ void RunFileParts::FinishFile() {
   }
 }
 
-RunFileParts::Files RunFileParts::Finish() {
+RankFileParts::Files RankFileParts::Finish() {
   FinishFile();
   Files files;
   for (auto& [place, rank] : ranks_) files.ranks.push_back(std::move(rank));
@@ -125,13 +125,13 @@ RunFileParts::Files RunFileParts::Finish() {
   return files;
 }
 
-CollectedFiles CollectRunFiles(const JobRecord& record, const AgentBinary& agent,
-                               milliseconds timeout) {
+CollectedFiles CollectRankFiles(const JobRecord& record, const AgentBinary& agent,
+                                milliseconds timeout) {
   const size_t nodes = record.nodes.size();
   const uint64_t max_bytes =
       std::clamp(kMaxJobBytes / std::max<uint64_t>(nodes, 1), kLeastNodeBytes, kMaxNodeBytes);
   const Deadline deadline = Deadline::After(timeout);
-  const auto answers = AskAll<Result<RunFileParts::Files>>(
+  const auto answers = AskAll<Result<RankFileParts::Files>>(
       nodes, deadline, [record, agent, max_bytes, deadline](size_t node) {
         return CollectFromNode(record, node, agent, max_bytes, deadline);
       });
@@ -145,7 +145,7 @@ CollectedFiles CollectRunFiles(const JobRecord& record, const AgentBinary& agent
                                        : record.nodes[node].name + " did not answer in time");
       continue;
     }
-    const RunFileParts::Files& files = **answers[node];
+    const RankFileParts::Files& files = **answers[node];
     ranks.insert(ranks.end(), files.ranks.begin(), files.ranks.end());
     troubles.insert(troubles.end(), files.troubles.begin(), files.troubles.end());
   }

@@ -12,20 +12,20 @@
 #include "cli/report/report_data.h"
 #include "cli/session/job_record.h"
 #include "cli/transport/agent_binary.h"
-#include "proto/visit.pb.h"
+#include "proto/inspect.pb.h"
 
 namespace dslaunch {
 
 // Puts one node's parts together. The node is not trusted: what it sends beyond what it was asked
 // for is not kept. Pure.
-class RunFileParts {
+class RankFileParts {
  public:
   // `node` is its name; `max_bytes` is what it was asked for.
-  RunFileParts(std::string node, uint64_t max_bytes)
+  RankFileParts(std::string node, uint64_t max_bytes)
       : node_(std::move(node)), bytes_left_(max_bytes) {}
 
   // False once it has sent too much: it need not be heard any more.
-  bool Take(const pb::RunFilePart& part);
+  bool Take(const pb::RankFilePart& part);
 
   // Whether it has told all.
   bool complete() const { return complete_; }
@@ -48,18 +48,18 @@ class RunFileParts {
   size_t thinned_ = 0;  // files of metrics
   size_t too_large_ = 0;
   std::map<std::pair<uint64_t, uint32_t>, RankFiles> ranks_;  // by attempt and rank
-  pb::RunFilePart open_;  // the file that `text_` is of; without data
+  pb::RankFilePart open_;  // the file that `text_` is of; without data
   bool is_open_ = false;
   std::string text_;
 };
 
 // From all nodes at once, within `timeout`. A node that does not answer is a trouble.
 struct CollectedFiles {
-  RunFileParts::Files files;
+  RankFileParts::Files files;
   bool all_answered = true;
 };
 // Afterwards the process must end by _exit: threads may still wait for nodes.
-CollectedFiles CollectRunFiles(const JobRecord& record, const AgentBinary& agent,
-                               milliseconds timeout);
+CollectedFiles CollectRankFiles(const JobRecord& record, const AgentBinary& agent,
+                                milliseconds timeout);
 
 }  // namespace dslaunch

@@ -13,9 +13,9 @@ Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>&
   help.help = CommandHelpText("checkpoint");
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("checkpoint", words));
   if (command == nullptr) return help;
-  DSL_TRY_ASSIGN(std::optional<Draft> draft, ParseCommand(*command, words, 2));
-  if (!draft) return help;
-  CheckpointCommand& checkpoint = draft->checkpoint;
+  DSL_TRY_ASSIGN(std::optional<ParsedFlags> flags, ParseCommand(*command, words, 2));
+  if (!flags) return help;
+  CheckpointCommand& checkpoint = flags->checkpoint;
   checkpoint.words = {std::string(ActionOf(*command)), checkpoint.path};
   if (!checkpoint.out.empty()) checkpoint.words.push_back(checkpoint.out);
   if (checkpoint.json) checkpoint.words.emplace_back("--json");

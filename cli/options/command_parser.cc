@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/suggest.h"
 #include "cli/options/option_values.h"
 
@@ -171,7 +171,7 @@ std::vector<LinePart::Other> Siblings(const CommandSpec& command) {
 }
 
 Result<void> ReadArguments(const CommandSpec& command, const std::vector<std::string>& arguments,
-                           Draft& draft) {
+                           ParsedFlags& flags) {
   for (size_t i = 0; i < command.arguments.size(); ++i) {
     const ArgumentSpec& spec = command.arguments[i];
     if (i >= arguments.size()) {
@@ -179,7 +179,7 @@ Result<void> ReadArguments(const CommandSpec& command, const std::vector<std::st
       return CommandError(command, std::string(": ") + spec.missing);
     }
     try {
-      spec.target.read({spec.name, arguments[i]}, draft);
+      spec.target.read({spec.name, arguments[i]}, flags);
     } catch (const ValidationError& error) {
       return CommandError(command, std::string(": ") + error.what());
     }
@@ -244,9 +244,9 @@ Result<const CommandSpec*> FindCommand(std::string_view family,
       "dslaunch " + name + " --help");
 }
 
-Result<std::optional<Draft>> ParseCommand(const CommandSpec& command,
-                                          const std::vector<std::string>& words, size_t begin,
-                                          Draft draft) {
+Result<std::optional<ParsedFlags>> ParseCommand(const CommandSpec& command,
+                                                const std::vector<std::string>& words, size_t begin,
+                                                ParsedFlags flags) {
   const LinePart part = {*command.options, Siblings(command)};
   const auto with_name = [&](const Error& error) {
     return CommandError(command, ": " + error.message);
@@ -254,14 +254,14 @@ Result<std::optional<Draft>> ParseCommand(const CommandSpec& command,
   const Result<OptionsAndArguments> read = ReadOptionsAndArguments(part, words, begin);
   if (!read.ok()) return with_name(read.error());
   for (const auto& [spec, values] : read->options.values) {
-    if (NameOf(*spec) == "--help") return std::optional<Draft>();
+    if (NameOf(*spec) == "--help") return std::optional<ParsedFlags>();
   }
-  const Result<void> options = ReadLayers({read->options}, command.exclusions, draft);
+  const Result<void> options = ReadLayers({read->options}, command.exclusions, flags);
   if (!options.ok()) return with_name(options.error());
-  const Result<void> complete = CheckRequirements(command.requirements, draft);
+  const Result<void> complete = CheckRequirements(command.requirements, flags);
   if (!complete.ok()) return with_name(complete.error());
-  DSL_TRY(ReadArguments(command, read->arguments, draft));
-  return std::optional<Draft>(std::move(draft));
+  DSL_TRY(ReadArguments(command, read->arguments, flags));
+  return std::optional<ParsedFlags>(std::move(flags));
 }
 
 }  // namespace dslaunch

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/options/option_draft.h"
 #include "cli/options/option_layers.h"
 #include "cli/options/option_table.h"
+#include "cli/options/parsed_flags.h"
 
 namespace dslaunch {
 
@@ -54,8 +54,8 @@ Result<const CommandSpec*> FindCommand(std::string_view family,
 // What follows a command's own words, from words[begin] on, read into `draft`: arguments, options,
 // exclusions and requirements, as its table has them. nullopt: its help is asked for. Errors are
 // kUsage with the way out.
-Result<std::optional<Draft>> ParseCommand(const CommandSpec& command,
-                                          const std::vector<std::string>& words, size_t begin,
-                                          Draft draft = {});
+Result<std::optional<ParsedFlags>> ParseCommand(const CommandSpec& command,
+                                                const std::vector<std::string>& words, size_t begin,
+                                                ParsedFlags flags = {});
 
 }  // namespace dslaunch

@@ -35,17 +35,17 @@ OptionSpec ConnectTimeout() {
 
 OptionSpec Rank() {
   return Option("--rank", "R", "of this rank",
-                {[](const Given& given, Draft& draft) {
-                   draft.job.tee = {false, {ReadWhole<int>(given.name, given.text, 0, kMaxNodes)}};
+                {[](const FlagValue& given, ParsedFlags& flags) {
+                   flags.job.tee = {false, {ReadWhole<int>(given.name, given.text, 0, kMaxNodes)}};
                  },
                  ValueKind::kNumber});
 }
 
 OptionSpec Show() {
-  OptionSpec spec =
-      Option("--show", "all|none|0,3", "of these ranks", [](const Given& given, Draft& draft) {
-        draft.job.tee = ReadRankChoice(given.name, given.text);
-      });
+  OptionSpec spec = Option("--show", "all|none|0,3", "of these ranks",
+                           [](const FlagValue& given, ParsedFlags& flags) {
+                             flags.job.tee = ReadRankChoice(given.name, given.text);
+                           });
   spec.default_value = "0";
   return spec;
 }
@@ -67,8 +67,8 @@ ArgumentSpec Job() {
 constexpr char kJobDetails[] = "JOB is a job id, the beginning of only one, or 'last'.";
 
 template <HostfileCommand::Source source>
-void ReadSource(const Given&, Draft& draft) {
-  draft.hostfile.source = source;
+void ReadSource(const FlagValue&, ParsedFlags& flags) {
+  flags.hostfile.source = source;
 }
 
 const OptionTable& PsOptions() {
@@ -78,8 +78,8 @@ const OptionTable& PsOptions() {
       Flag("--prune", "remove the folders of those that have ended, here and on their nodes",
            kFlag<&JobCommand::prune>),
       Option("--older_than", "DAYS", "with --prune: only of those that ended so long ago",
-             {[](const Given& given, Draft& draft) {
-                draft.job.older_than_ms =
+             {[](const FlagValue& given, ParsedFlags& flags) {
+                flags.job.older_than_ms =
                     int64_t{ReadWhole<int>(given.name, given.text, 0, 36'500)} * kDayMs;
               },
               ValueKind::kNumber}),
@@ -93,10 +93,10 @@ const OptionTable& LogsOptions() {
       Rank(),
       Show(),
       Option("--since", "10m|TIME", "from then on",
-             [](const Given& given, Draft& draft) {
-               const Result<int64_t> since = ParseSince(given.text, draft.now_unix_ms);
+             [](const FlagValue& given, ParsedFlags& flags) {
+               const Result<int64_t> since = ParseSince(given.text, flags.now_unix_ms);
                if (!since.ok()) throw ValidationError(since.error().message);
-               draft.job.since_unix_ms = *since;
+               flags.job.since_unix_ms = *since;
              }),
       Help(),
       Tee()};
@@ -139,9 +139,9 @@ const OptionTable& HostfileWriteOptions() {
   using Source = HostfileCommand::Source;
   static const OptionTable table = {
       Option("--hosts", "a,u@b,c:2222", "these nodes",
-             [](const Given& given, Draft& draft) {
-               draft.hostfile.source = Source::kHosts;
-               draft.hostfile.hosts = ReadList(given.text);
+             [](const FlagValue& given, ParsedFlags& flags) {
+               flags.hostfile.source = Source::kHosts;
+               flags.hostfile.hosts = ReadList(given.text);
              }),
       Flag("--slurm", "those of the allocation that this runs in",
            {ReadSource<Source::kSlurm>, ValueKind::kFlag}),
@@ -296,7 +296,7 @@ std::vector<CommandSpec> MakeCommands() {
       {.name = "help",
        .help = "prints a page of the documentation; without a topic, the list of topics",
        .arguments = {{"TOPIC",
-                      kText<&Draft::help_topic>,
+                      kText<&ParsedFlags::help_topic>,
                       nullptr,
                       {"getting-started", "launching", "training", "checkpoints", "report", "sdk",
                        "coming-from", "troubleshooting", "benchmarks", "options", "recipe",
@@ -305,7 +305,7 @@ std::vector<CommandSpec> MakeCommands() {
       {.name = "completion",
        .help = "prints what a shell reads to complete command lines, or the man page",
        .details = kCompletionDetails,
-       .arguments = {{"SHELL", kChoice<&Draft::completion, kCompletions>,
+       .arguments = {{"SHELL", kChoice<&ParsedFlags::completion, kCompletions>,
                       "for which shell? Give bash, zsh or fish"}},
        .options = &OnlyHelp()},
   };

@@ -257,11 +257,11 @@ Result<std::string> CompletionText(const std::vector<std::string>& words) {
     return ToText(Complete({words.begin() + 3, words.end()}));
   }
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("completion", words));
-  DSL_TRY_ASSIGN(const std::optional<Draft> draft, ParseCommand(*command, words, 1));
-  if (!draft) return CommandHelpText("completion");
-  if (draft->completion == "bash") return std::string(kBash);
-  if (draft->completion == "zsh") return std::string(kZsh);
-  if (draft->completion == "fish") return std::string(kFish);
+  DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
+  if (!flags) return CommandHelpText("completion");
+  if (flags->completion == "bash") return std::string(kBash);
+  if (flags->completion == "zsh") return std::string(kZsh);
+  if (flags->completion == "fish") return std::string(kFish);
   return ManPage();
 }
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
 
@@ -16,17 +16,17 @@ Error Usage(const std::string& what) {
   return UsageError("doctor: " + what, "dslaunch doctor --help");
 }
 
-Result<LaunchOptions> Parse(std::vector<std::string> words, const Surroundings& surroundings) {
+Result<LaunchOptions> Parse(std::vector<std::string> words, const ParseContext& context) {
   words.front() = "dslaunch";
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());
-  return ParseOptions(static_cast<int>(argv.size()), argv.data(), surroundings);
+  return ParseOptions(static_cast<int>(argv.size()), argv.data(), context);
 }
 
 }  // namespace
 
 Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
-                                         const Surroundings& surroundings) {
+                                         const ParseContext& context) {
   DoctorCommand command;
   if (std::ranges::any_of(
           words, [](const std::string& word) { return word == "-h" || word == "--help"; })) {
@@ -34,7 +34,7 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
     return command;
   }
   using Mode = LaunchOptions::Mode;
-  const Result<LaunchOptions> with_task = Parse(words, surroundings);
+  const Result<LaunchOptions> with_task = Parse(words, context);
   if (with_task.ok() && with_task->mode == Mode::kTrain) {
     command.trains = true;
     command.launch = *with_task;
@@ -44,7 +44,7 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
   } else {
     std::vector<std::string> with_program = words;
     with_program.push_back(kNoProgram);
-    const Result<LaunchOptions> alone = Parse(with_program, surroundings);
+    const Result<LaunchOptions> alone = Parse(with_program, context);
     if (!alone.ok()) return alone.error();
     if (alone->mode != Mode::kProgram) return with_task.error();
     command.launch = *alone;

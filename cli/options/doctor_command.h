@@ -18,6 +18,6 @@ struct DoctorCommand {
 // `words` begins with "doctor"; what follows is launch options, and `train` if that is what is to
 // be started. Errors are as ParseOptions has them.
 Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
-                                         const Surroundings& surroundings = {});
+                                         const ParseContext& context = {});
 
 }  // namespace dslaunch

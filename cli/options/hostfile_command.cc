@@ -14,15 +14,15 @@ Result<HostfileCommand> ParseHostfileCommand(const std::vector<std::string>& wor
   help.text = CommandHelpText("hostfile");
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("hostfile", words));
   if (command == nullptr) return help;
-  DSL_TRY_ASSIGN(std::optional<Draft> draft, ParseCommand(*command, words, 2));
-  if (!draft) return help;
-  HostfileCommand& hostfile = draft->hostfile;
+  DSL_TRY_ASSIGN(std::optional<ParsedFlags> flags, ParseCommand(*command, words, 2));
+  if (!flags) return help;
+  HostfileCommand& hostfile = flags->hostfile;
   if (ActionOf(*command) == "check") {
     hostfile.kind = HostfileCommand::Kind::kCheck;
     return std::move(hostfile);
   }
   hostfile.kind = HostfileCommand::Kind::kWrite;
-  const auto given = [&](const char* name) { return draft->given.contains(name) ? 1 : 0; };
+  const auto given = [&](const char* name) { return flags->given.contains(name) ? 1 : 0; };
   if (given("--hosts") + given("--slurm") + given("--ssh_config") != 1) {
     return UsageError(
         "hostfile write: say once where the nodes are: --hosts a,b,c, --slurm or --ssh_config",

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
 
@@ -56,15 +56,16 @@ Result<int64_t> ParseSince(const std::string& text, int64_t now_unix_ms) {
 
 Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_t now_unix_ms) {
   const std::string& name = words.front();
-  Draft draft;
-  draft.now_unix_ms = now_unix_ms;
-  draft.job.kind = name == "ps"       ? JobCommand::Kind::kPs
+  ParsedFlags flags;
+  flags.now_unix_ms = now_unix_ms;
+  flags.job.kind = name == "ps"       ? JobCommand::Kind::kPs
                    : name == "logs"   ? JobCommand::Kind::kLogs
                    : name == "attach" ? JobCommand::Kind::kAttach
                    : name == "stop"   ? JobCommand::Kind::kStop
                                       : JobCommand::Kind::kReport;
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand(name, words));
-  DSL_TRY_ASSIGN(std::optional<Draft> parsed, ParseCommand(*command, words, 1, std::move(draft)));
+  DSL_TRY_ASSIGN(std::optional<ParsedFlags> parsed,
+                 ParseCommand(*command, words, 1, std::move(flags)));
   if (parsed) return std::move(parsed->job);
   JobCommand help;
   help.text = CommandHelpText(name);

@@ -1,7 +1,7 @@
 // The options of a launch: what may stand before PROGRAM, `train` and `predict`.
 #include <utility>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/options/option_readers.h"
 #include "hostfiles/hostfile.h"
 
@@ -32,22 +32,22 @@ constexpr Named<const char*> kStartMethods[] = {
 
 // Readers of single options.
 
-void NprocPerNode(const Given& given, Draft& draft) {
+void NprocPerNode(const FlagValue& given, ParsedFlags& flags) {
   if (given.text == "xpu") {
     throw ValidationError(given.name +
                           " xpu is not supported: dslaunch knows no XPUs; give "
                           "the number of processes");
   }
   if (!given.text.empty() && given.text[0] >= 'a' && given.text[0] <= 'z') {
-    draft.options.slots_from = ReadChoice<SlotsFrom>(
+    flags.options.slots_from = ReadChoice<SlotsFrom>(
         given.name, given.text,
         {{"auto", SlotsFrom::kAuto}, {"cpu", SlotsFrom::kCpu}, {"gpu", SlotsFrom::kGpu}});
   } else {
-    draft.options.num_gpus = ReadWhole<int>(given.name, given.text, 1, kMaxSlots);
+    flags.options.num_gpus = ReadWhole<int>(given.name, given.text, 1, kMaxSlots);
   }
 }
 
-void ReadLauncher(const Given& given, Draft& draft) {
+void ReadLauncher(const FlagValue& given, ParsedFlags& flags) {
   const std::string name = LowerCase(given.text);
   for (const char* other : {"pdsh", "openmpi", "mpich", "impi", "mvapich", "slurm"}) {
     if (name != other) continue;
@@ -58,41 +58,41 @@ void ReadLauncher(const Given& given, Draft& draft) {
                                ? "; or run this command on each node with --no_ssh under srun"
                                : "; leave it out"));
   }
-  ReadChoiceInto<&LaunchOptions::launcher, kLaunchers>(given, draft);
+  ReadChoiceInto<&LaunchOptions::launcher, kLaunchers>(given, flags);
 }
 
-void ReadRdzvBackend(const Given& given, Draft& draft) {
+void ReadRdzvBackend(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.starts_with("etcd")) {
-    throw ValidationError(given.name + " " + Excerpt(given.text) +
+    throw ValidationError(given.name + " " + Truncate(given.text) +
                           " is not supported: nodes meet at one of them, no etcd is needed; "
                           "leave it out or give c10d");
   }
-  ReadChoiceInto<&Draft::rdzv_c10d, kRdzvBackends>(given, draft);
+  ReadChoiceInto<&ParsedFlags::rdzv_c10d, kRdzvBackends>(given, flags);
 }
 
-void ReadShownRanks(const Given& given, Draft& draft) {
-  draft.options.tee = ReadRankChoice(given.name, given.text);
-  draft.ranks_shown_given = true;
+void ReadShownRanks(const FlagValue& given, ParsedFlags& flags) {
+  flags.options.tee = ReadRankChoice(given.name, given.text);
+  flags.ranks_shown_given = true;
 }
 
 // As torchrun: streams, not ranks. A choice of ranks is refused with the option that makes it.
-void ReadTeeStreams(const Given& given, Draft& draft) {
+void ReadTeeStreams(const FlagValue& given, ParsedFlags& flags) {
   const bool is_list =
       given.text.size() > 1 && given.text.find_first_not_of("0123456789,") == std::string::npos;
   if (given.text == "all" || given.text == "none" || is_list) {
-    throw ValidationError(given.name + " " + Excerpt(given.text) +
+    throw ValidationError(given.name + " " + Truncate(given.text) +
                           " is not supported: as torchrun's, it names streams of local ranks, "
                           "such as 3 or 0:3,1:1; choose the ranks that are shown with --show " +
-                          Excerpt(given.text));
+                          Truncate(given.text));
   }
-  draft.tee_streams = ReadStreams(given.name, given.text);
+  flags.tee_streams = ReadStreams(given.name, given.text);
 }
 
-void ReadMonitorInterval(const Given& given, Draft&) {
+void ReadMonitorInterval(const FlagValue& given, ParsedFlags&) {
   (void)ReadNumber(given.name, given.text, 1e-6, kDayS);
 }
 
-void ReadEventLogHandler(const Given& given, Draft&) {
+void ReadEventLogHandler(const FlagValue& given, ParsedFlags&) {
   if (given.text == "null") return;
   throw ValidationError(given.name + " " + Quoted(given.text) +
                         " is not supported: handlers are Python's; events.jsonl beside the "
@@ -128,15 +128,15 @@ OptionTable MakeTable() {
        .value = "N",
        .group = Group::kWhere,
        .help = "use the first N nodes of the hostfile",
-       .target = kWhole<&Draft::num_nodes, 1, kMaxNodes>,
+       .target = kWhole<&ParsedFlags::num_nodes, 1, kMaxNodes>,
        .deepspeed = true,
        .common = true},
       {.names = "--nnodes",
        .value = "N|MIN:MAX",
        .group = Group::kWhere,
        .help = "the same; MIN:MAX goes on with fewer nodes when some are lost",
-       .target = [](const Given& given,
-                    Draft& draft) { draft.nnodes = ReadNodes(given.name, given.text); },
+       .target = [](const FlagValue& given,
+                    ParsedFlags& flags) { flags.nnodes = ReadNodes(given.name, given.text); },
        .torchrun = true,
        .pet = true,
        .common = true},
@@ -144,18 +144,18 @@ OptionTable MakeTable() {
        .value = "N",
        .group = Group::kWhere,
        .help = "the same range as DeepSpeed spells it: MIN",
-       .target = kWhole<&Draft::min_elastic, 1, kMaxNodes>,
+       .target = kWhole<&ParsedFlags::min_elastic, 1, kMaxNodes>,
        .deepspeed = true},
       {.names = "--max_elastic_nodes",
        .value = "N",
        .group = Group::kWhere,
        .help = "and MAX",
-       .target = kWhole<&Draft::max_elastic, 1, kMaxNodes>,
+       .target = kWhole<&ParsedFlags::max_elastic, 1, kMaxNodes>,
        .deepspeed = true},
       {.names = "--elastic_training",
        .group = Group::kWhere,
        .help = "a range from 1 node to all, where none is given",
-       .target = kFlag<&Draft::elastic_training>,
+       .target = kFlag<&ParsedFlags::elastic_training>,
        .deepspeed = true},
       {.names = "--num_gpus,--num_accelerators",
        .value = "N",
@@ -220,14 +220,14 @@ OptionTable MakeTable() {
        .value = "FILE",
        .group = Group::kWhere,
        .help = "YAML with these options and a recipe; default ./dslaunch.yaml",
-       .target = kFile<&Draft::run_file>,
+       .target = kFile<&ParsedFlags::launch_file>,
        .common = true,
        .line_only = true},
 
       {.names = "-m,--module",
        .group = Group::kProgram,
        .help = "PROGRAM is a Python module",
-       .target = kFlag<&Draft::module>,
+       .target = kFlag<&ParsedFlags::module>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
@@ -235,14 +235,14 @@ OptionTable MakeTable() {
       {.names = "--no_python",
        .group = Group::kProgram,
        .help = "start PROGRAM as it is, though its name ends in .py",
-       .target = kFlag<&Draft::no_python>,
+       .target = kFlag<&ParsedFlags::no_python>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true},
       {.names = "--run_path",
        .group = Group::kProgram,
        .help = "run the script by Python's runpy",
-       .target = kFlag<&Draft::run_path>,
+       .target = kFlag<&ParsedFlags::run_path>,
        .torchrun = true,
        .pet = true},
       {.names = "--env",
@@ -250,8 +250,8 @@ OptionTable MakeTable() {
        .group = Group::kProgram,
        .help = "for the ranks, byte for byte; may be repeated",
        .target =
-           [](const Given& given, Draft& draft) {
-             draft.options.env.push_back(ReadVariable(given.name, given.text));
+           [](const FlagValue& given, ParsedFlags& flags) {
+             flags.options.env.push_back(ReadVariable(given.name, given.text));
            },
        .common = true,
        .repeatable = true},
@@ -291,8 +291,8 @@ OptionTable MakeTable() {
        .group = Group::kProgram,
        .help = "with it: only these cores, as 0,4-7",
        .target =
-           [](const Given& given, Draft& draft) {
-             draft.options.bind_core_list = ReadCoreList(given.name, given.text);
+           [](const FlagValue& given, ParsedFlags& flags) {
+             flags.options.bind_core_list = ReadCoreList(given.name, given.text);
            },
        .deepspeed = true},
       {.names = "--numa_binding",
@@ -320,8 +320,8 @@ OptionTable MakeTable() {
        .value = "STREAMS",
        .group = Group::kOutput,
        .help = "as torchrun's: streams that go to log files only; the values are those of --tee",
-       .target = [](const Given& given,
-                    Draft& draft) { draft.redirects = ReadStreams(given.name, given.text); },
+       .target = [](const FlagValue& given,
+                    ParsedFlags& flags) { flags.redirects = ReadStreams(given.name, given.text); },
        .torchrun = true,
        .pet = true},
       {.names = "--local_ranks_filter",
@@ -329,8 +329,8 @@ OptionTable MakeTable() {
        .group = Group::kOutput,
        .help = "show these local ranks of each node only",
        .target =
-           [](const Given& given, Draft& draft) {
-             draft.options.local_ranks_shown = ReadRanks(given.name, given.text);
+           [](const FlagValue& given, ParsedFlags& flags) {
+             flags.options.local_ranks_shown = ReadRanks(given.name, given.text);
            },
        .torchrun = true,
        .pet = true,
@@ -340,8 +340,8 @@ OptionTable MakeTable() {
        .group = Group::kOutput,
        .help = "copy shown lines of stdout that have one of these texts (between commas) to "
                "filtered_stdout.log",
-       .target = [](const Given& given,
-                    Draft& draft) { draft.options.stdout_filters = ReadFilters(given.text); },
+       .target = [](const FlagValue& given,
+                    ParsedFlags& flags) { flags.options.stdout_filters = ReadFilters(given.text); },
        .torchrun = true,
        .pet = true,
        .may_be_empty = true},
@@ -349,15 +349,15 @@ OptionTable MakeTable() {
        .value = "TEXTS",
        .group = Group::kOutput,
        .help = "the same of stderr, to filtered_stderr.log",
-       .target = [](const Given& given,
-                    Draft& draft) { draft.options.stderr_filters = ReadFilters(given.text); },
+       .target = [](const FlagValue& given,
+                    ParsedFlags& flags) { flags.options.stderr_filters = ReadFilters(given.text); },
        .torchrun = true,
        .pet = true,
        .may_be_empty = true},
       {.names = "-q,--quiet",
        .group = Group::kOutput,
        .help = "dslaunch itself says only what went wrong",
-       .target = kFlag<&Draft::quiet>,
+       .target = kFlag<&ParsedFlags::quiet>,
        .deepspeed = true,
        .common = true},
       {.names = "--log_level",
@@ -388,8 +388,8 @@ OptionTable MakeTable() {
        .value = "DIR",
        .group = Group::kOutput,
        .help = "the same",
-       .target = {[](const Given& given, Draft& draft) {
-                    if (given.text != "None") ReadText<&LaunchOptions::log_dir>(given, draft);
+       .target = {[](const FlagValue& given, ParsedFlags& flags) {
+                    if (given.text != "None") ReadText<&LaunchOptions::log_dir>(given, flags);
                   },
                   ValueKind::kFolder},
        .deepspeed = true},
@@ -481,9 +481,9 @@ OptionTable MakeTable() {
        .group = Group::kSsh,
        .help = "the system's ssh in place of ours, for GSSAPI, hardware keys or ControlMaster",
        .target =
-           [](const Given& given, Draft& draft) {
-             draft.options.ssh_command = ReadWords(given.name, given.text);
-             if (!draft.options.ssh_command.empty()) return;
+           [](const FlagValue& given, ParsedFlags& flags) {
+             flags.options.ssh_command = ReadWords(given.name, given.text);
+             if (!flags.options.ssh_command.empty()) return;
              throw ValidationError(given.name + " needs a value that is not empty");
            },
        .common = true},
@@ -491,8 +491,10 @@ OptionTable MakeTable() {
        .value = "'...'",
        .group = Group::kSsh,
        .help = "options for the system's ssh, which is then used",
-       .target = [](const Given& given,
-                    Draft& draft) { draft.launcher_args = ReadWords(given.name, given.text); },
+       .target =
+           [](const FlagValue& given, ParsedFlags& flags) {
+             flags.launcher_args = ReadWords(given.name, given.text);
+           },
        .deepspeed = true,
        .may_be_empty = true},
       {.names = "--connect_timeout",
@@ -511,14 +513,14 @@ OptionTable MakeTable() {
       {.names = "--no_ssh",
        .group = Group::kPerNode,
        .help = "this command is one node of the job",
-       .target = kFlag<&Draft::no_ssh>,
+       .target = kFlag<&ParsedFlags::no_ssh>,
        .deepspeed = true,
        .common = true},
       {.names = "--node_rank",
        .value = "N",
        .group = Group::kPerNode,
        .help = "which node this is; default: as they come; 0 shows the job",
-       .target = kWhole<&Draft::node_rank, 0, kMaxNodes - 1>,
+       .target = kWhole<&ParsedFlags::node_rank, 0, kMaxNodes - 1>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true,
@@ -527,8 +529,10 @@ OptionTable MakeTable() {
        .value = "HOST[:PORT]",
        .group = Group::kPerNode,
        .help = "node 0, where all meet; default --master_addr, port 29500",
-       .target = [](const Given& given,
-                    Draft& draft) { draft.rdzv_endpoint = ReadEndpoint(given.name, given.text); },
+       .target =
+           [](const FlagValue& given, ParsedFlags& flags) {
+             flags.rdzv_endpoint = ReadEndpoint(given.name, given.text);
+           },
        .torchrun = true,
        .pet = true,
        .common = true,
@@ -537,7 +541,7 @@ OptionTable MakeTable() {
        .value = "ID",
        .group = Group::kPerNode,
        .help = "keeps two jobs apart that meet at one place",
-       .target = kText<&Draft::rdzv_id>,
+       .target = kText<&ParsedFlags::rdzv_id>,
        .default_value = "none",
        .torchrun = true,
        .pet = true},
@@ -545,7 +549,7 @@ OptionTable MakeTable() {
        .value = "FILE",
        .group = Group::kPerNode,
        .help = "a secret that all nodes have: only they meet, and by TLS",
-       .target = kFile<&Draft::rdzv_token_file>},
+       .target = kFile<&ParsedFlags::rdzv_token_file>},
       {.names = "--rdzv_backend",
        .group = Group::kPerNode,
        .help = "either: nodes meet at node 0",
@@ -557,8 +561,8 @@ OptionTable MakeTable() {
        .group = Group::kPerNode,
        .help = "join_timeout, last_call_timeout, is_host, keep_alive_interval, "
                "keep_alive_max_attempt",
-       .target = [](const Given& given,
-                    Draft& draft) { draft.rdzv_conf = ReadRdzvConf(given.name, given.text); },
+       .target = [](const FlagValue& given,
+                    ParsedFlags& flags) { flags.rdzv_conf = ReadRdzvConf(given.name, given.text); },
        .torchrun = true,
        .pet = true,
        .may_be_empty = true},
@@ -572,7 +576,7 @@ OptionTable MakeTable() {
       {.names = "--standalone",
        .group = Group::kPerNode,
        .help = "a job of this machine alone",
-       .target = kFlag<&Draft::standalone>,
+       .target = kFlag<&ParsedFlags::standalone>,
        .torchrun = true,
        .pet = true,
        .common = true},
@@ -611,7 +615,7 @@ OptionTable MakeTable() {
       {.names = "--start_method",
        .group = Group::kAccepted,
        .help = "programs are started anew, with --run_path too",
-       .target = kChoice<&Draft::start_method, kStartMethods>,
+       .target = kChoice<&ParsedFlags::start_method, kStartMethods>,
        .torchrun = true,
        .pet = true},
       {.names = "--event_log_handler",
@@ -626,7 +630,7 @@ OptionTable MakeTable() {
        .group = Group::kAccepted,
        .help =
            "SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job, SIGUSR1 and SIGUSR2 go to the ranks",
-       .target = [](const Given& given, Draft&) { CheckSignals(given.name, given.text); },
+       .target = [](const FlagValue& given, ParsedFlags&) { CheckSignals(given.name, given.text); },
        .torchrun = true,
        .pet = true},
 

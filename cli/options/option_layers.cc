@@ -10,7 +10,7 @@ namespace {
 
 // What counts of each option, and which layer said it.
 struct Counting {
-  std::vector<Given> values;
+  std::vector<FlagValue> values;
   size_t layer = 0;
 };
 using Merged = std::map<const OptionSpec*, Counting>;
@@ -45,13 +45,13 @@ Result<void> Exclude(const std::vector<Exclusion>& exclusions, size_t layer, Mer
   return {};
 }
 
-Result<void> ReadOne(const OptionSpec& spec, const Given& given, Draft& draft) {
+Result<void> ReadOne(const OptionSpec& spec, const FlagValue& given, ParsedFlags& flags) {
   if (spec.refusal != nullptr) {
     return Error{given.blame, given.name + " is not supported: " + spec.refusal};
   }
   try {
-    spec.target.read(given, draft);
-    draft.given.emplace(NameOf(spec));
+    spec.target.read(given, flags);
+    flags.given.emplace(NameOf(spec));
     return {};
   } catch (const ValidationError& error) {
     return Error{given.blame, error.what()};
@@ -60,8 +60,8 @@ Result<void> ReadOne(const OptionSpec& spec, const Given& given, Draft& draft) {
 
 }  // namespace
 
-void OptionLayer::Add(const OptionSpec& spec, Given given) {
-  std::vector<Given>& all = values[&spec];
+void OptionLayer::Add(const OptionSpec& spec, FlagValue given) {
+  std::vector<FlagValue>& all = values[&spec];
   if (!spec.repeatable) all.clear();
   if (!(spec.may_be_empty && given.text.empty())) all.push_back(std::move(given));
 }
@@ -92,28 +92,29 @@ Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const
 }
 
 Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
-                        const std::vector<Exclusion>& exclusions, Draft& draft) {
+                        const std::vector<Exclusion>& exclusions, ParsedFlags& flags) {
   Merged merged;
   for (size_t i = 0; i < layers.size(); ++i) {
     for (const auto& [spec, values] : layers[i].values) {
       const auto [known, is_new] = merged.try_emplace(spec, Counting{values, i});
       if (is_new || !spec->repeatable) continue;
-      std::vector<Given>& all = known->second.values;  // the last of a name counts
+      std::vector<FlagValue>& all = known->second.values;  // the last of a name counts
       all.insert(all.begin(), values.begin(), values.end());
     }
     DSL_TRY(Exclude(exclusions, i, merged));
   }
   for (const auto& [spec, counting] : merged) {
-    for (const Given& given : counting.values) {
-      DSL_TRY(ReadOne(*spec, given, draft));
+    for (const FlagValue& given : counting.values) {
+      DSL_TRY(ReadOne(*spec, given, flags));
     }
   }
   return {};
 }
 
-Result<void> CheckRequirements(const std::vector<Requirement>& requirements, const Draft& draft) {
+Result<void> CheckRequirements(const std::vector<Requirement>& requirements,
+                               const ParsedFlags& flags) {
   for (const Requirement& requirement : requirements) {
-    if (!draft.given.contains(requirement.option) || draft.given.contains(requirement.needs)) {
+    if (!flags.given.contains(requirement.option) || flags.given.contains(requirement.needs)) {
       continue;
     }
     return Error{ExitCode::kUsage, std::string(requirement.option) + " " + requirement.why};

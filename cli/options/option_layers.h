@@ -7,18 +7,18 @@
 #include <vector>
 
 #include "base/error.h"
-#include "cli/options/option_draft.h"
 #include "cli/options/option_table.h"
+#include "cli/options/parsed_flags.h"
 
 namespace dslaunch {
 
 // What one place says of each option: none of `values` means that it takes the option back, so
 // that it is not asked of the places below.
 struct OptionLayer {
-  std::map<const OptionSpec*, std::vector<Given>> values;
+  std::map<const OptionSpec*, std::vector<FlagValue>> values;
 
   // Adds a value: of an option given twice the last counts, unless it is repeatable.
-  void Add(const OptionSpec& spec, Given given);
+  void Add(const OptionSpec& spec, FlagValue given);
 };
 
 // What the variables PET_NAME of `environment` (as environ; null: none) say, as torchrun reads
@@ -29,9 +29,10 @@ Result<OptionLayer> EnvironmentLayer(const OptionTable& table, const char* const
 // dropped where one above excludes it; two options of one layer that exclude each other are an
 // error, and so are refused options.
 Result<void> ReadLayers(const std::vector<OptionLayer>& layers,
-                        const std::vector<Exclusion>& exclusions, Draft& draft);
+                        const std::vector<Exclusion>& exclusions, ParsedFlags& flags);
 
 // An option without the one that it needs is kUsage.
-Result<void> CheckRequirements(const std::vector<Requirement>& requirements, const Draft& draft);
+Result<void> CheckRequirements(const std::vector<Requirement>& requirements,
+                               const ParsedFlags& flags);
 
 }  // namespace dslaunch

@@ -8,61 +8,61 @@
 #include <utility>
 #include <vector>
 
-#include "cli/options/option_draft.h"
 #include "cli/options/option_table.h"
 #include "cli/options/option_values.h"
+#include "cli/options/parsed_flags.h"
 
 namespace dslaunch {
 
 template <class T>
-T& Field(Draft& draft, T Draft::*member) {
-  return draft.*member;
+T& Field(ParsedFlags& flags, T ParsedFlags::*member) {
+  return flags.*member;
 }
 template <class T>
-T& Field(Draft& draft, T LaunchOptions::*member) {
-  return draft.options.*member;
+T& Field(ParsedFlags& flags, T LaunchOptions::*member) {
+  return flags.options.*member;
 }
 template <class T>
-T& Field(Draft& draft, T TrainOptions::*member) {
-  return draft.options.train.*member;
+T& Field(ParsedFlags& flags, T TrainOptions::*member) {
+  return flags.options.train.*member;
 }
 template <class T>
-T& Field(Draft& draft, T JobCommand::*member) {
-  return draft.job.*member;
+T& Field(ParsedFlags& flags, T JobCommand::*member) {
+  return flags.job.*member;
 }
 template <class T>
-T& Field(Draft& draft, T HostfileCommand::*member) {
-  return draft.hostfile.*member;
+T& Field(ParsedFlags& flags, T HostfileCommand::*member) {
+  return flags.hostfile.*member;
 }
 template <class T>
-T& Field(Draft& draft, T CheckpointCommand::*member) {
-  return draft.checkpoint.*member;
+T& Field(ParsedFlags& flags, T CheckpointCommand::*member) {
+  return flags.checkpoint.*member;
 }
 
 template <auto member>
-void ReadFlag(const Given&, Draft& draft) {
-  Field(draft, member) = true;
+void ReadFlag(const FlagValue&, ParsedFlags& flags) {
+  Field(flags, member) = true;
 }
 
 template <auto member>
-void ReadText(const Given& given, Draft& draft) {
+void ReadText(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.empty()) throw ValidationError(given.name + " needs a value that is not empty");
-  Field(draft, member) = given.text;
+  Field(flags, member) = given.text;
 }
 
 template <auto member, int64_t min, int64_t max>
-void ReadNumberInto(const Given& given, Draft& draft) {
-  Field(draft, member) = static_cast<std::conditional_t<(max <= INT32_MAX), int, int64_t>>(
+void ReadNumberInto(const FlagValue& given, ParsedFlags& flags) {
+  Field(flags, member) = static_cast<std::conditional_t<(max <= INT32_MAX), int, int64_t>>(
       ReadWhole<int64_t>(given.name, given.text, min, max));
 }
 
 template <auto member, int64_t min_ms, int64_t max_s>
-void ReadSecondsInto(const Given& given, Draft& draft) {
-  Field(draft, member) =
+void ReadSecondsInto(const FlagValue& given, ParsedFlags& flags) {
+  Field(flags, member) =
       ReadSecondsAsMs(given.name, given.text, static_cast<double>(min_ms) / 1000.0, max_s);
 }
 
-inline void ReadNothing(const Given&, Draft&) {}
+inline void ReadNothing(const FlagValue&, ParsedFlags&) {}
 
 // The words of a choice and what they stand for: an array of these, `choices` below.
 template <class T>
@@ -72,10 +72,10 @@ struct Named {
 };
 
 template <auto member, const auto& choices>
-void ReadChoiceInto(const Given& given, Draft& draft) {
+void ReadChoiceInto(const FlagValue& given, ParsedFlags& flags) {
   std::vector<std::pair<std::string, decltype(choices[0].value)>> pairs;
   for (const auto& choice : choices) pairs.emplace_back(choice.name, choice.value);
-  Field(draft, member) = ReadChoice(given.name, given.text, pairs);
+  Field(flags, member) = ReadChoice(given.name, given.text, pairs);
 }
 
 template <const auto& choices>

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-struct Draft;  // cli/options/option_draft.h
+struct ParsedFlags;  // cli/options/parsed_flags.h
 
 // In the order in which --help shows them.
 enum class OptionGroup {
@@ -36,7 +36,7 @@ enum class OptionGroup {
 const char* Title(OptionGroup group);
 
 // One value of one option, from the command line, a run file or the environment.
-struct Given {
+struct FlagValue {
   std::string name;                   // in messages: "--show", "PET_TEE", "dslaunch.yaml:3:3: show"
   std::string text;                   // empty for a flag
   ExitCode blame = ExitCode::kUsage;  // where it is wrong
@@ -52,7 +52,7 @@ const char* Name(ValueKind kind);
 // has those that many options share.
 struct OptionTarget {
   // Throws ValidationError (option_values.h), whose text begins with given.name.
-  using Read = void (*)(const Given& given, Draft& draft);
+  using Read = void (*)(const FlagValue& given, ParsedFlags& flags);
   using Words = std::vector<std::string> (*)();
 
   constexpr OptionTarget() = default;

@@ -268,7 +268,7 @@ RdzvConf ReadRdzvConf(const std::string& option, const std::string& text) {
     const size_t equals = std::min(item.find('='), item.size());
     std::string key = Trimmed(item.substr(0, equals));
     const std::string value = Trimmed(item.substr(std::min(equals + 1, item.size())));
-    const std::string name = option + ": " + Excerpt(key);
+    const std::string name = option + ": " + Truncate(key);
     if (key.empty() || value.empty()) {
       throw ValidationError(option + " must be KEY=VALUE,..., such as join_timeout=900, not " +
                             Quoted(text));

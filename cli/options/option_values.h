@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/options/options.h"
 
 namespace dslaunch {

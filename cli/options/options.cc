@@ -5,14 +5,14 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
 #include "cli/options/job_command.h"
-#include "cli/options/option_draft.h"
+#include "cli/options/launch_file.h"
 #include "cli/options/option_layers.h"
 #include "cli/options/option_table.h"
-#include "cli/options/run_file.h"
+#include "cli/options/parsed_flags.h"
 #include "cli/plan/recipe.h"
 
 namespace dslaunch {
@@ -24,44 +24,44 @@ Error Usage(const std::string& what) { return UsageError(what, "dslaunch --help"
 
 // The file whose `launch` counts: the one that --run_file names, else the recipe, else
 // ./dslaunch.yaml. Empty: none.
-std::string RunFilePath(const OptionLayer& line, const std::optional<std::string>& recipe,
-                        const Surroundings& surroundings) {
+std::string LaunchFilePath(const OptionLayer& line, const std::optional<std::string>& recipe,
+                           const ParseContext& context) {
   for (const auto& [spec, values] : line.values) {
     if (NameOf(*spec) == "--run_file" && !values.empty()) return values.back().text;
   }
-  if (surroundings.folder.empty()) return "";
+  if (context.folder.empty()) return "";
   const std::filesystem::path path =
-      std::filesystem::path(surroundings.folder) / recipe.value_or(kDefaultRecipeFile);
+      std::filesystem::path(context.folder) / recipe.value_or(kDefaultRecipeFile);
   std::error_code error;
   return std::filesystem::is_regular_file(path, error) ? path.string() : "";
 }
 
 // What the user did not type and should know of.
-void SayWhatCounts(const OptionLayer& line, const RunFile& file, const std::string& path,
-                   Draft& draft) {
-  std::vector<std::string>& notices = draft.options.notices;
+void NoteIgnoredSections(const OptionLayer& line, const LaunchFile& file, const std::string& path,
+                         ParsedFlags& flags) {
+  std::vector<std::string>& notices = flags.options.notices;
   for (const auto& [spec, values] : line.values) {
     if (spec->may_be_empty && values.empty()) {
       notices.push_back(std::string(NameOf(*spec)) + " is empty, as if it were not given");
     }
   }
-  if (draft.run_file || file.launch.values.empty()) return;
+  if (flags.launch_file || file.launch.values.empty()) return;
   std::vector<std::string> names;
   for (const auto& [spec, values] : file.launch.values) names.emplace_back(NameOf(*spec));
-  notices.push_back(Excerpt(path) + " gives " + NameList(names, ", "));
+  notices.push_back(Truncate(path) + " gives " + NameList(names, ", "));
 }
 
 // Sets the task.
-Result<void> DecideTask(Draft& draft) {
-  TrainOptions& train = draft.options.train;
-  if (draft.compare_precision) train.task = TrainOptions::Task::kComparePrecision;
-  if (draft.plan_memory) train.task = TrainOptions::Task::kPlanMemory;
-  if (draft.plan_pipeline) train.task = TrainOptions::Task::kPlanPipeline;
-  if (!draft.eval_only) return {};
+Result<void> DecideTask(ParsedFlags& flags) {
+  TrainOptions& train = flags.options.train;
+  if (flags.compare_precision) train.task = TrainOptions::Task::kComparePrecision;
+  if (flags.plan_memory) train.task = TrainOptions::Task::kPlanMemory;
+  if (flags.plan_pipeline) train.task = TrainOptions::Task::kPlanPipeline;
+  if (!flags.eval_only) return {};
   train.task = TrainOptions::Task::kEvaluate;
   for (const char* name : {"--steps", "--epochs", "--save_every", "--async_save",
                            "--load_module_only", "--time_limit"}) {
-    if (!draft.given.contains(name)) continue;
+    if (!flags.given.contains(name)) continue;
     return Usage(std::string("--eval_only trains nothing; leave ") + name + " out");
   }
   return {};
@@ -88,7 +88,7 @@ std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
 
 // What is wrong on the command line ends with where to read on.
 template <class T>
-Result<T> WithWayOut(Result<T> result) {
+Result<T> WithHint(Result<T> result) {
   if (result.ok() || result.error().code != ExitCode::kUsage) return result;
   return Usage(result.error().message);
 }
@@ -109,29 +109,27 @@ std::optional<LaunchOptions> AskedForText(const OptionLayer& line, const OptionL
 }
 
 // Where `train` and `predict` get their recipe from when they name none.
-void ChooseRecipe(const RunFile& file, const std::string& path, Draft& draft) {
-  std::optional<std::string>& recipe = draft.options.train.recipe;
+void ChooseRecipe(const LaunchFile& file, const std::string& path, ParsedFlags& flags) {
+  std::optional<std::string>& recipe = flags.options.train.recipe;
   if (recipe || path.empty()) return;
   if (file.has_recipe) {
-    if (draft.run_file) recipe = path;
+    if (flags.launch_file) recipe = path;
     return;
   }
   recipe = kDefaultRecipe;
-  draft.options.notices.push_back("no recipe named, and none in " + Excerpt(path) +
+  flags.options.notices.push_back("no recipe named, and none in " + Truncate(path) +
                                   ": taking the built-in " + *recipe);
 }
 
 }  // namespace
 
-Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
-                                   const Surroundings& surroundings) {
+Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const ParseContext& context) {
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const OptionTable& table = LaunchOptionTable();
   const LinePart::Other after_train = {TrainOptionTable(), "after 'train'"};
   const LinePart::Other after_predict = {PredictOptionTable(), "after 'predict'"};
-  DSL_TRY_ASSIGN(
-      const LeadingOptions leading,
-      WithWayOut(ReadLeadingOptions({table, {after_train, after_predict}}, arguments, 0)));
+  DSL_TRY_ASSIGN(const LeadingOptions leading,
+                 WithHint(ReadLeadingOptions({table, {after_train, after_predict}}, arguments, 0)));
   const OptionLayer& line = leading.options;
   const bool has_word = leading.next < arguments.size();
   const std::string first = has_word ? arguments[leading.next] : "";
@@ -149,8 +147,8 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
     return options;
   }
 
-  Draft draft;
-  LaunchOptions& options = draft.options;
+  ParsedFlags flags;
+  LaunchOptions& options = flags.options;
   OptionLayer task;
   const bool predicts = first == "predict";
   if (first == "train" || predicts) {
@@ -160,7 +158,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
                            {{table, predicts ? "before 'predict'" : "before 'train'"},
                             predicts ? after_train : after_predict}};
     DSL_TRY_ASSIGN(OptionsAndArguments read,
-                   WithWayOut(ReadOptionsAndArguments(part, arguments, leading.next + 1)));
+                   WithHint(ReadOptionsAndArguments(part, arguments, leading.next + 1)));
     if (read.arguments.size() > 1) {
       return Usage(first + " takes one recipe, but got " + Quoted(read.arguments[0]) + " and " +
                    Quoted(read.arguments[1]));
@@ -170,37 +168,37 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
   }
   if (const std::optional<LaunchOptions> text = AskedForText(line, task, first)) return *text;
 
-  const std::string path = RunFilePath(line, options.train.recipe, surroundings);
-  RunFile file;
+  const std::string path = LaunchFilePath(line, options.train.recipe, context);
+  LaunchFile file;
   if (!path.empty()) {
-    DSL_TRY_ASSIGN(file, ReadRunFile(path, table));
+    DSL_TRY_ASSIGN(file, ReadLaunchFile(path, table));
   }
-  DSL_TRY_ASSIGN(const OptionLayer variables, EnvironmentLayer(table, surroundings.environment));
+  DSL_TRY_ASSIGN(const OptionLayer variables, EnvironmentLayer(table, context.environment));
   const CommandSpec& launch = Commands().front();
-  DSL_TRY(WithWayOut(ReadLayers({line, file.launch, variables}, launch.exclusions, draft)));
-  DSL_TRY(WithWayOut(CheckRequirements(launch.requirements, draft)));
+  DSL_TRY(WithHint(ReadLayers({line, file.launch, variables}, launch.exclusions, flags)));
+  DSL_TRY(WithHint(CheckRequirements(launch.requirements, flags)));
   if (options.mode == LaunchOptions::Mode::kTrain) {
     const CommandSpec& command = *CommandsOf(first).front();
-    DSL_TRY(WithWayOut(ReadLayers({task}, command.exclusions, draft)));
-    DSL_TRY(WithWayOut(CheckRequirements(command.requirements, draft)));
+    DSL_TRY(WithHint(ReadLayers({task}, command.exclusions, flags)));
+    DSL_TRY(WithHint(CheckRequirements(command.requirements, flags)));
   }
-  SayWhatCounts(line, file, path, draft);
-  if (!has_word && draft.run_file && file.has_recipe) options.mode = LaunchOptions::Mode::kTrain;
+  NoteIgnoredSections(line, file, path, flags);
+  if (!has_word && flags.launch_file && file.has_recipe) options.mode = LaunchOptions::Mode::kTrain;
   if (options.mode == LaunchOptions::Mode::kTrain) {
-    DSL_TRY(DecideTask(draft));
-    ChooseRecipe(file, path, draft);
+    DSL_TRY(DecideTask(flags));
+    ChooseRecipe(file, path, flags);
   } else if (!has_word) {
     return Usage("nothing to run: give 'train' or a program");
   } else if (first.empty()) {
     return Usage("the program's name is empty");
   } else if (first.ends_with(".yaml") || first.ends_with(".yml")) {
     return Usage(Quoted(first) + " is no program; a run file is started with --run_file " +
-                 Excerpt(first) + ", a recipe with 'train " + Excerpt(first) + "'");
+                 Truncate(first) + ", a recipe with 'train " + Truncate(first) + "'");
   } else {
     options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(leading.next),
                            arguments.end());
   }
-  return WithWayOut(PutTogether(std::move(draft)));
+  return WithHint(ResolveOptions(std::move(flags)));
 }
 
 }  // namespace dslaunch

@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 // What besides the command line may hold options.
-struct Surroundings {
+struct ParseContext {
   const char* const* environment = nullptr;  // as environ: NAME=VALUE, up to a null; null: none
   std::string folder;  // absolute; where ./dslaunch.yaml would be; empty: it is not looked for
 };
@@ -24,11 +24,11 @@ struct Surroundings {
 // `--`); what follows a PROGRAM belongs to it byte for byte. Option names may be spelt with '-' or
 // '_', and those of deepspeed and torchrun may be cut short where that leaves one; of an option
 // given twice the last counts, but for --set and --env.
-// Where the command line says nothing the run file does (cli/options/run_file.h), and where that
+// Where the command line says nothing the run file does (cli/options/launch_file.h), and where that
 // says nothing PET_NAME does, for the options for which torchrun reads it. Every error is one line
 // that names the argument, variable, or file:line, and the way out: kUsage, or kBadInput for what
 // is wrong in a file.
 Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
-                                   const Surroundings& surroundings = {});
+                                   const ParseContext& context = {});
 
 }  // namespace dslaunch

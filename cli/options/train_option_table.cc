@@ -8,16 +8,18 @@ using Group = OptionGroup;
 
 constexpr int64_t kMost = int64_t{1} << 53;
 
-void AddSet(const Given& given, Draft& draft) { draft.options.train.sets.push_back(given.text); }
-
-void TimeLimit(const Given& given, Draft& draft) {
-  constexpr double kMaxTimeLimitS = 1e9;
-  draft.options.train.time_limit_s = ReadNumber(given.name, given.text, 0.001, kMaxTimeLimitS);
+void AddSet(const FlagValue& given, ParsedFlags& flags) {
+  flags.options.train.sets.push_back(given.text);
 }
 
-void Temperature(const Given& given, Draft& draft) {
+void TimeLimit(const FlagValue& given, ParsedFlags& flags) {
+  constexpr double kMaxTimeLimitS = 1e9;
+  flags.options.train.time_limit_s = ReadNumber(given.name, given.text, 0.001, kMaxTimeLimitS);
+}
+
+void Temperature(const FlagValue& given, ParsedFlags& flags) {
   constexpr double kMaxTemperature = 1e6;
-  draft.options.train.temperature = ReadNumber(given.name, given.text, 0, kMaxTemperature);
+  flags.options.train.temperature = ReadNumber(given.name, given.text, 0, kMaxTemperature);
 }
 
 }  // namespace
@@ -78,15 +80,15 @@ const OptionTable& TrainOptionTable() {
       {.names = "--eval_only",
        .group = Group::kTrainLength,
        .help = "train nothing: test the weights of the checkpoint, or of --init_weights",
-       .target = kFlag<&Draft::eval_only>},
+       .target = kFlag<&ParsedFlags::eval_only>},
       {.names = "--plan_memory",
        .group = Group::kTrainLength,
        .help = "train nothing: say how much memory each rank would need",
-       .target = kFlag<&Draft::plan_memory>},
+       .target = kFlag<&ParsedFlags::plan_memory>},
       {.names = "--plan_pipeline",
        .group = Group::kTrainLength,
        .help = "train nothing: draw what each stage of the pipeline would do",
-       .target = kFlag<&Draft::plan_pipeline>},
+       .target = kFlag<&ParsedFlags::plan_pipeline>},
       {.names = "--pipeline_svg",
        .value = "FILE",
        .group = Group::kTrainLength,
@@ -96,7 +98,7 @@ const OptionTable& TrainOptionTable() {
       {.names = "--compare_precision",
        .group = Group::kTrainLength,
        .help = "time and memory of the run in fp32, bf16 and fp16, side by side",
-       .target = kFlag<&Draft::compare_precision>},
+       .target = kFlag<&ParsedFlags::compare_precision>},
 
       {.names = "--checkpoint_dir",
        .value = "DIR",

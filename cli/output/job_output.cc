@@ -26,7 +26,7 @@ JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
   if (fd >= 0) writable_.assign(fd);
 }
 
-void JobOutput::Say(const std::string& text) {
+void JobOutput::PrintMessage(const std::string& text) {
   ShowHeld();
   for (size_t start = 0; start < text.size();) {
     const size_t end = std::min(text.find('\n', start), text.size());

@@ -38,7 +38,7 @@ class JobOutput {
   void SetShownRanks(size_t ranks) { folder_.SetRanks(ranks); }
 
   // Lines of dslaunch's own, on stderr. `text` may have several.
-  void Say(const std::string& text);
+  void PrintMessage(const std::string& text);
 
   // A line for programs, on stdout.
   void Print(const std::string& line);

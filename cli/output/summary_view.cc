@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
 #include "base/rank_list.h"
+#include "base/sanitize.h"
 #include "base/signal_name.h"
 
 namespace dslaunch {
@@ -64,7 +64,7 @@ std::vector<std::string_view> SplitLines(std::string_view text) {
 std::string MessageText(std::string_view message) {
   std::string text;
   for (const std::string_view line : SplitLines(message)) {
-    text += (text.empty() ? "" : "\n  ") + Harmless(line);
+    text += (text.empty() ? "" : "\n  ") + SanitizeForTerminal(line);
   }
   return text;
 }
@@ -72,7 +72,7 @@ std::string MessageText(std::string_view message) {
 std::string LastLinesText(const EndCause& cause) {
   std::string text;
   for (const std::string_view line : LastLines(cause.last_lines))
-    text += "    " + Harmless(line) + "\n";
+    text += "    " + SanitizeForTerminal(line) + "\n";
   return text.empty() ? "" : "  its last lines:\n" + text;
 }
 
@@ -91,7 +91,8 @@ std::string LeftLine(const LeftEnd& left) {
   if (!left.waits_in.empty())
     about += (about.empty() ? "waits in " : ", waits in ") + left.waits_in;
   return "  " + left.node + ": could not end process " + std::to_string(left.pid) +
-         (about.empty() ? "" : " (" + Harmless(about) + ")") + "; look at it there with ps\n";
+         (about.empty() ? "" : " (" + SanitizeForTerminal(about) + ")") +
+         "; look at it there with ps\n";
 }
 
 // What both a good and a bad end have below them.

@@ -57,20 +57,20 @@ struct LeftEnd {
 struct NodeSummary {
   std::string name;
   std::string state;   // "done", "lost" or "absent"
-  bool member = true;  // had ranks in the last epoch
+  bool member = true;  // had ranks in the last attempt
   std::string log_dir;
 };
 
 struct JobSummary {
   std::string job_id;
   std::vector<NodeSummary> nodes;
-  int num_nodes = 1;  // of the last epoch, as world_size and workers
+  int num_nodes = 1;  // of the last attempt, as world_size and workers
   int world_size = 1;
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
   std::vector<WorkerEnd> workers;
   std::vector<LeftEnd> left;
-  uint64_t epochs = 1;
+  uint64_t attempts = 1;
   uint64_t restarts = 0;
   std::string logs;                  // "node:/path" of the first node's log folder; empty: unknown
   std::vector<std::string> remarks;  // what else went wrong: other nodes lost

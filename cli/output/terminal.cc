@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/output/progress_view.h"
 
 namespace dslaunch {
@@ -41,7 +41,7 @@ std::string MadeSafe(std::string_view text, bool for_terminal) {
   while (true) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    made += for_terminal ? Harmless(line) : WithoutEscapes(line);
+    made += for_terminal ? SanitizeForTerminal(line) : WithoutEscapes(line);
     if (end == text.size()) return made;
     made += '\n';
     text.remove_prefix(end + 1);
@@ -113,7 +113,7 @@ void Terminal::EraseLive() {
 }
 
 void Terminal::SetLive(const std::string& text) {
-  const std::string safe = Harmless(text);
+  const std::string safe = SanitizeForTerminal(text);
   if (!has_live_line_ || safe == live_) return;
   EraseLive();
   live_ = safe;

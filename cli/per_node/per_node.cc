@@ -18,11 +18,11 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/per_node/per_node_member.h"
 #include "cli/per_node/per_node_token.h"
 #include "cli/plan/job_program.h"
-#include "cli/plan/plan_facts.h"
+#include "cli/plan/plan_info.h"
 #include "cli/plan/secrets.h"
 #include "cli/transport/transport_local.h"
 #include "net/addresses.h"
@@ -152,19 +152,19 @@ std::string ShownCommand(const pb::Program& program) {
        MaskedArguments({program.argv().begin(), program.argv().end()}))
     shown += (shown.empty() ? "" : " ") + argument;
   if (shown.size() > kMaxShownBytes) shown = shown.substr(0, kMaxShownBytes) + "...";
-  return Harmless(shown);
+  return SanitizeForTerminal(shown);
 }
 
-Result<int> OwnSlots(const LaunchOptions& options, const PerNodeFacts& facts) {
+Result<int> OwnSlots(const LaunchOptions& options, const PerNodeInfo& info) {
   if (options.num_gpus) return *options.num_gpus;
   const SlotsFrom from = options.slots_from.value_or(SlotsFrom::kAuto);
-  if (from == SlotsFrom::kCpu) return facts.plan.cores;
-  if (facts.plan.local_gpus > 0) return facts.plan.local_gpus;
+  if (from == SlotsFrom::kCpu) return info.plan.cores;
+  if (info.plan.local_gpus > 0) return info.plan.local_gpus;
   if (from == SlotsFrom::kGpu) {
-    return Usage("--nproc_per_node gpu: " + facts.host_name +
+    return Usage("--nproc_per_node gpu: " + info.host_name +
                  " has no NVIDIA GPU; give a number, or take cpu");
   }
-  return options.slots_from ? facts.plan.cores : 1;
+  return options.slots_from ? info.plan.cores : 1;
 }
 
 std::vector<int> SlotsOf(const LaunchPlan& plan) {
@@ -174,8 +174,8 @@ std::vector<int> SlotsOf(const LaunchPlan& plan) {
 }
 
 // As the draft has it; where nodes have no numbers yet, it has the same of all.
-const PlannedNode& OwnNode(const LaunchOptions& options, const LaunchPlan& draft) {
-  return draft.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
+const PlannedNode& OwnNode(const LaunchOptions& options, const LaunchPlan& flags) {
+  return flags.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
 }
 
 // For the end of a job, once it has begun, as its nodes see it.
@@ -186,27 +186,27 @@ milliseconds EndTimeout(const pb::Timeouts& timeouts) {
 
 }  // namespace
 
-Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options) {
-  PerNodeFacts facts;
+Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options) {
+  PerNodeInfo info;
   char name[256] = "?";
   gethostname(name, sizeof name - 1);
-  facts.host_name = name;
-  facts.plan = ReadPlanFacts();
+  info.host_name = name;
+  info.plan = ReadPlanInfo();
   if (options.hostfile) {
-    facts.hostfile = *options.hostfile;
+    info.hostfile = *options.hostfile;
   } else if (!options.num_nodes && !options.max_nodes) {
-    if (!facts.plan.default_hostfile_exists) {
+    if (!info.plan.default_hostfile_exists) {
       return Usage("how many nodes there are must be said: --nnodes N, or --hostfile FILE");
     }
-    facts.hostfile = kDefaultHostfile;
+    info.hostfile = kDefaultHostfile;
   }
-  if (!facts.hostfile.empty()) {
-    DSL_TRY_ASSIGN(facts.hosts, ReadHostfile(facts.hostfile));
+  if (!info.hostfile.empty()) {
+    DSL_TRY_ASSIGN(info.hosts, ReadHostfile(info.hostfile));
   }
-  return facts;
+  return info;
 }
 
-Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeFacts& facts) {
+Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeInfo& info) {
   if (options.detach) {
     return Usage(
         "--detach: a job of one command on each node ends with its commands; leave it out, and run "
@@ -214,21 +214,21 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeF
   }
   const PerNode& place = *options.per_node;
   LaunchPlan plan;
-  if (facts.hosts) {
+  if (info.hosts) {
     LaunchOptions by_hosts = options;
     by_hosts.per_node.reset();
     by_hosts.tee = {true, {}};  // looked at when all have come
     by_hosts.launcher = Launcher::kSsh;
-    by_hosts.hostfile = facts.hostfile;
-    DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, facts.hosts, facts.plan));
+    by_hosts.hostfile = info.hostfile;
+    DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, info.hosts, info.plan));
     if (!place.node_rank) {
-      return Usage("which node of " + Excerpt(facts.hostfile) +
+      return Usage("which node of " + Truncate(info.hostfile) +
                    " this one is must be said: --node_rank N");
     }
   } else {
     plan.max_nodes = options.max_nodes.value_or(options.num_nodes.value_or(1));
     plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
-    DSL_TRY_ASSIGN(const int slots, OwnSlots(options, facts));
+    DSL_TRY_ASSIGN(const int slots, OwnSlots(options, info));
     for (int i = 0; i < plan.max_nodes; ++i) {
       PlannedNode& node = plan.nodes.emplace_back();
       node.name = "node" + std::to_string(i);
@@ -246,18 +246,18 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeF
   return FinishPerNodePlan(plan, SlotsOf(plan), any_tee);
 }
 
-pb::SeatRequest MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
-                                const LaunchPlan& draft, const pb::Program& program) {
+pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const PerNodeInfo& info,
+                                          const LaunchPlan& flags, const pb::Program& program) {
   const PerNode& place = *options.per_node;
-  pb::SeatRequest request;
+  pb::AdmissionRequest request;
   request.set_magic(kPerNodeMagic);
   request.set_version(DSLAUNCH_VERSION);
   request.set_job(place.id);
-  request.set_host_name(facts.host_name);
+  request.set_host_name(info.host_name);
   if (place.node_rank) request.set_node_rank(static_cast<uint32_t>(*place.node_rank));
-  request.set_min_nodes(static_cast<uint32_t>(draft.min_nodes));
-  request.set_max_nodes(static_cast<uint32_t>(draft.nodes.size()));
-  request.set_slots(static_cast<uint32_t>(OwnNode(options, draft).slots));
+  request.set_min_nodes(static_cast<uint32_t>(flags.min_nodes));
+  request.set_max_nodes(static_cast<uint32_t>(flags.nodes.size()));
+  request.set_slots(static_cast<uint32_t>(OwnNode(options, flags).slots));
   const std::string& path = program.argv(0);
   request.mutable_program()->set_name(path.substr(path.rfind('/') + 1));
   request.mutable_program()->set_form(FormOf(program));
@@ -266,38 +266,38 @@ pb::SeatRequest MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts
   return request;
 }
 
-SeatsOptions MakeSeatsOptions(const LaunchOptions& options, const PerNodeFacts& facts,
-                              const LaunchPlan& draft, const pb::SeatRequest& own) {
-  SeatsOptions seats;
-  seats.own = own;
-  for (const PlannedNode& node : draft.nodes) {
-    seats.names.push_back(node.name);
-    if (facts.hosts) seats.slots.push_back(node.slots);
+AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNodeInfo& info,
+                                      const LaunchPlan& flags, const pb::AdmissionRequest& own) {
+  AdmissionOptions admission;
+  admission.own = own;
+  for (const PlannedNode& node : flags.nodes) {
+    admission.names.push_back(node.name);
+    if (info.hosts) admission.slots.push_back(node.slots);
   }
-  seats.join_timeout = milliseconds(options.per_node->join_timeout_ms);
-  seats.last_call = milliseconds(options.per_node->last_call_ms);
-  seats.takes_late = draft.min_nodes < draft.max_nodes || options.max_restarts.value_or(0) > 0;
-  return seats;
+  admission.join_timeout = milliseconds(options.per_node->join_timeout_ms);
+  admission.last_call = milliseconds(options.per_node->last_call_ms);
+  admission.takes_late = flags.min_nodes < flags.max_nodes || options.max_restarts.value_or(0) > 0;
+  return admission;
 }
 
-Result<LaunchPlan> FinishPerNodePlan(LaunchPlan draft, const std::vector<int>& slots,
+Result<LaunchPlan> FinishPerNodePlan(LaunchPlan flags, const std::vector<int>& slots,
                                      const LaunchOptions& options) {
-  draft.world_size = 0;
-  for (size_t i = 0; i < draft.nodes.size(); ++i) {
-    PlannedNode& node = draft.nodes[i];
+  flags.world_size = 0;
+  for (size_t i = 0; i < flags.nodes.size(); ++i) {
+    PlannedNode& node = flags.nodes[i];
     node.slots = slots[i];
     if (node.spare) continue;
-    node.first_rank = draft.world_size;
-    draft.world_size += node.slots;
+    node.first_rank = flags.world_size;
+    flags.world_size += node.slots;
   }
   if (!options.tee.all && !options.tee.ranks.empty() &&
-      options.tee.ranks.back() >= draft.world_size) {
+      options.tee.ranks.back() >= flags.world_size) {
     return Usage("--show " + std::to_string(options.tee.ranks.back()) +
                  ": no such rank, this job has " +
-                 Count(static_cast<size_t>(draft.world_size), "rank") + ", 0 to " +
-                 std::to_string(draft.world_size - 1));
+                 Count(static_cast<size_t>(flags.world_size), "rank") + ", 0 to " +
+                 std::to_string(flags.world_size - 1));
   }
-  return draft;
+  return flags;
 }
 
 Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
@@ -317,20 +317,20 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
                         : "; give all nodes another port")};
 }
 
-Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
+Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeInfo& info,
                                            SessionOptions& session,
                                            std::unique_ptr<InboundTransport>& transport,
                                            Terminal& terminal) {
   PerNode place = *options.per_node;
-  if (place.host.empty()) place.host = facts.hosts->front().host;
+  if (place.host.empty()) place.host = info.hosts->front().host;
   // The ranks cannot have the port by which the commands meet.
   if (session.master_port == place.port) session.master_port = 0;
   DSL_TRY_ASSIGN(const std::optional<std::string> token,
                  ReadToken(place.token_file, std::getenv(kTokenFdVariable)));
   unsetenv(kTokenFdVariable);
   const auto tls = token ? std::make_shared<TokenTls>(*token) : nullptr;
-  const LaunchPlan draft = session.plan;
-  const pb::SeatRequest own = MakeSeatRequest(options, facts, draft, session.program);
+  const LaunchPlan flags = session.plan;
+  const pb::AdmissionRequest own = MakeAdmissionRequest(options, info, flags, session.program);
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   DSL_TRY_ASSIGN(UniqueFd listener, ListenIfNodeZero(place));
   if (!listener) {
@@ -342,7 +342,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.agent_timeout = session.connect_timeout;
     member.end_timeout = EndTimeout(session.timeouts);
     member.request = own;
-    *member.own.mutable_program() = ProgramOn(OwnNode(options, draft), session.program);
+    *member.own.mutable_program() = ProgramOn(OwnNode(options, flags), session.program);
     member.own.set_log_dir(session.log_dir);
     member.own.set_slots(own.slots());
     *member.own.mutable_ranks() = session.ranks;
@@ -355,16 +355,16 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     return std::optional(command.Run());
   }
   transport = std::make_unique<InboundTransport>(std::move(listener),
-                                                 MakeSeatsOptions(options, facts, draft, own), tls,
-                                                 std::make_unique<LocalTransport>(agent));
+                                                 MakeAdmissionOptions(options, info, flags, own),
+                                                 tls, std::make_unique<LocalTransport>(agent));
   DSL_TRY(transport->Gather([&](const std::string& line) {
     if (session.log_level < LogLevel::kInfo) return;
     terminal.Err("dslaunch: " + line);
     terminal.Flush();
   }));
   std::vector<int> slots;
-  for (size_t i = 0; i < draft.nodes.size(); ++i) slots.push_back(transport->SlotsOf(i));
-  Result<LaunchPlan> plan = FinishPerNodePlan(draft, slots, options);
+  for (size_t i = 0; i < flags.nodes.size(); ++i) slots.push_back(transport->SlotsOf(i));
+  Result<LaunchPlan> plan = FinishPerNodePlan(flags, slots, options);
   if (!plan.ok()) {
     transport->Dismiss(plan.error());
     return plan.error();

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/unique_fd.h"
 #include "cli/launch_options.h"
-#include "cli/per_node/per_node_seats.h"
+#include "cli/per_node/per_node_admission.h"
 #include "cli/per_node/transport_inbound.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/session/session.h"
@@ -21,30 +21,30 @@
 namespace dslaunch {
 
 // What is true of this machine.
-struct PerNodeFacts {
+struct PerNodeInfo {
   std::string host_name;
-  PlanFacts plan;
+  PlanInfo plan;
   std::optional<std::vector<Host>> hosts;  // of the hostfile, if the job goes by one
   std::string hostfile;                    // its path
 };
 
 // Errors are kUsage or kBadInput.
-Result<PerNodeFacts> ReadPerNodeFacts(const LaunchOptions& options);
+Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options);
 
 // The nodes as they are known before any has come: names, and slots as a hostfile has them, or as
 // this node's. Errors are kUsage.
-Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeFacts& facts);
+Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeInfo& info);
 
 // What this command's node asks for.
-pb::SeatRequest MakeSeatRequest(const LaunchOptions& options, const PerNodeFacts& facts,
-                                const LaunchPlan& draft, const pb::Program& program);
+pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const PerNodeInfo& info,
+                                          const LaunchPlan& flags, const pb::Program& program);
 
-// How node 0's command seats the others.
-SeatsOptions MakeSeatsOptions(const LaunchOptions& options, const PerNodeFacts& facts,
-                              const LaunchPlan& draft, const pb::SeatRequest& own);
+// How node 0's command places the others.
+AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNodeInfo& info,
+                                      const LaunchPlan& flags, const pb::AdmissionRequest& own);
 
 // The draft once it is known how many ranks each node starts, node 0 first. Errors are kUsage.
-Result<LaunchPlan> FinishPerNodePlan(LaunchPlan draft, const std::vector<int>& slots,
+Result<LaunchPlan> FinishPerNodePlan(LaunchPlan flags, const std::vector<int>& slots,
                                      const LaunchOptions& options);
 
 // A listening socket if this command is node 0's, an invalid one if another is. kUnavailable: it
@@ -54,7 +54,7 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place);
 // `session` is complete but for its plan, which is the draft. Where this command is node 0's: waits
 // for the others, completes the plan, sets `transport`, and returns nullopt. Any other command runs
 // to the job's end: its exit code.
-Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeFacts& facts,
+Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const PerNodeInfo& info,
                                            SessionOptions& session,
                                            std::unique_ptr<InboundTransport>& transport,
                                            Terminal& terminal);

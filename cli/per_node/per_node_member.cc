@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "base/socket_pair.h"
 #include "cli/session/agent_call.h"
@@ -27,10 +27,10 @@ namespace {
 constexpr milliseconds kDialTimeout(10'000);
 constexpr milliseconds kMaxWait(2'000);  // between two tries
 constexpr milliseconds kSameInterrupt(100);
-constexpr milliseconds kLookAgain(20);        // whether all output is shown
-constexpr milliseconds kLastWordWait(5'000);  // of a node 0 that seems to be lost
-constexpr milliseconds kFlushWait(1'000);     // for what was said last to be sent
-constexpr milliseconds kShowAtLeast(3'000);   // what the ranks wrote last, once the job has ended
+constexpr milliseconds kLookAgain(20);           // whether all output is shown
+constexpr milliseconds kFinalStatusWait(5'000);  // of a node 0 that seems to be lost
+constexpr milliseconds kFlushWait(1'000);        // for what was said last to be sent
+constexpr milliseconds kShowAtLeast(3'000);  // what the ranks wrote last, once the job has ended
 
 }  // namespace
 
@@ -75,7 +75,7 @@ std::string MemberSession::NodeZero() const {
 // --- Reaching node 0 ---
 
 void MemberSession::Dial() {
-  heard_ = false;
+  received_ = false;
   dial_timer_.expires_after(kDialTimeout);
   dial_timer_.async_wait([this](const asio::error_code& error) {
     if (error) return;
@@ -92,7 +92,7 @@ void MemberSession::Dial() {
 
 void MemberSession::OnResolved(const asio::error_code& error,
                                asio::ip::tcp::resolver::results_type found) {
-  if (error) return TryAgain("cannot resolve the name: " + error.message());
+  if (error) return Reconnect("cannot resolve the name: " + error.message());
   asio::async_connect(
       dialed_, found,
       [this](const asio::error_code& failed, const asio::ip::tcp::endpoint&) { OnDialed(failed); });
@@ -101,7 +101,7 @@ void MemberSession::OnResolved(const asio::error_code& error,
 void MemberSession::OnDialed(const asio::error_code& error) {
   dial_timer_.cancel();
   if (error)
-    return TryAgain(error == asio::error::operation_aborted ? "no answer" : error.message());
+    return Reconnect(error == asio::error::operation_aborted ? "no answer" : error.message());
   UniqueFd fd(dialed_.release());
   SetConnectionOptions(fd.get());
   if (!options_.tls) return Open(std::move(fd));
@@ -116,7 +116,7 @@ void MemberSession::OnWrapped(Result<UniqueFd> plain) {
   if (plain.ok()) return Open(*std::move(plain));
   const Error& error = plain.error();
   if (error.code != ExitCode::kNoPermission) {
-    return TryAgain(error.message + "; if it has no --rdzv_token_file, leave it out here");
+    return Reconnect(error.message + "; if it has no --rdzv_token_file, leave it out here");
   }
   End(ToInt(error.code),
       NodeZero() + ": " + error.message + "; give the commands of all nodes the same token");
@@ -131,7 +131,7 @@ void MemberSession::Open(UniqueFd fd) {
   SendToNodeZero(message);
 }
 
-void MemberSession::TryAgain(const std::string& why) {
+void MemberSession::Reconnect(const std::string& why) {
   dial_timer_.cancel();
   if (join_deadline_.Expired()) {
     return End(ToInt(ExitCode::kTimedOut),
@@ -139,7 +139,7 @@ void MemberSession::TryAgain(const std::string& why) {
                    " (" + why + "); start its command there, and check address, port and firewall");
   }
   const std::string text = "waiting for " + NodeZero() + ": " + why;
-  if (std::exchange(last_said_, text) != text) Say(text);
+  if (std::exchange(last_logged_, text) != text) Log(text);
   // Many nodes wait for one: not all at once.
   const auto jitter = milliseconds(std::random_device()() % 100);
   dial_timer_.expires_after(std::min(next_wait_ + jitter, join_deadline_.Left() + jitter));
@@ -157,19 +157,19 @@ void MemberSession::OnMessage(std::string_view bytes) {
   pb::NodeMessage message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return OnClosed("it does not speak as dslaunch does");
-  heard_ = true;
+  received_ = true;
   switch (message.message_case()) {
     case pb::NodeMessage::kRefused:
       return End(FailureCode(message.refused().exit_code(), ExitCode::kUnavailable),
-                 NodeZero() + " says: " + Harmless(message.refused().message()));
+                 NodeZero() + " says: " + SanitizeForTerminal(message.refused().message()));
     case pb::NodeMessage::kAwaited: {
       const uint32_t missing = message.awaited().wanted() - message.awaited().present();
-      if (missing > 0 && !std::exchange(wait_said_, true))
-        Say(NodeZero() + " is there; waiting for " + Count(missing, "more node"));
+      if (missing > 0 && !std::exchange(wait_logged_, true))
+        Log(NodeZero() + " is there; waiting for " + Count(missing, "more node"));
       break;
     }
-    case pb::NodeMessage::kSeated:
-      if (!agent_ && !starting_) StartAgent(message.seated());
+    case pb::NodeMessage::kAccepted:
+      if (!agent_ && !starting_) StartAgent(message.accepted());
       break;
     case pb::NodeMessage::kStream:
       if (agent_) agent_->stream->Deliver(std::move(*message.mutable_stream()));
@@ -204,11 +204,11 @@ void MemberSession::OnClosed(const std::string& why) {
     return EndIfOver();
   }
   const bool is_end = why.starts_with("end of file") || why.starts_with("read: ");
-  if (heard_ || is_end) {
-    return TryAgain(heard_         ? "it has gone"
-                    : options_.tls ? "it closed the connection"
-                                   : "it closed the connection; if it has a --rdzv_token_file, "
-                                     "give it here too");
+  if (received_ || is_end) {
+    return Reconnect(received_      ? "it has gone"
+                     : options_.tls ? "it closed the connection"
+                                    : "it closed the connection; if it has a --rdzv_token_file, "
+                                      "give it here too");
   }
   End(ToInt(ExitCode::kUnavailable),
       "what listens at " + JoinHostPort(options_.host, options_.port) +
@@ -218,9 +218,9 @@ void MemberSession::OnClosed(const std::string& why) {
 
 // --- The agent ---
 
-void MemberSession::StartAgent(const pb::Seated& seated) {
-  name_ = Harmless(seated.name());
-  front_end_ = Harmless(seated.front_end());
+void MemberSession::StartAgent(const pb::AdmissionAccepted& accepted) {
+  name_ = SanitizeForTerminal(accepted.name());
+  front_end_ = SanitizeForTerminal(accepted.front_end());
   starting_ = true;
   std::thread([this] {
     auto agent = std::make_shared<Result<std::unique_ptr<Agent>>>(MakeAgent());
@@ -261,7 +261,7 @@ void MemberSession::OnAgent(Result<std::unique_ptr<Agent>> made) {
   starting_ = false;
   pb::NodeMessage message;
   if (!made.ok()) {
-    Say(made.error().message);
+    Log(made.error().message);
     message.mutable_agent_failed()->set_exit_code(ToInt(made.error().code));
     message.mutable_agent_failed()->set_message(made.error().message);
     SendToNodeZero(message);
@@ -306,13 +306,13 @@ void MemberSession::OnEvent(const pb::NodeEvent& event) {
     case pb::NodeEvent::kStarted:
       if (agent_) agent_->started = true;
       output_.SetShownRanks(static_cast<size_t>(event.started().pids_size()));
-      Say(StartedLine(event.started()));
+      Log(StartedLine(event.started()));
       break;
     case pb::NodeEvent::kNotice:
-      Say(LogLevel::kWarning, event.notice().message());
+      Log(LogLevel::kWarning, event.notice().message());
       break;
     case pb::NodeEvent::kRestarting:
-      Say("epoch " + std::to_string(event.restarting().epoch()) +
+      Log("attempt " + std::to_string(event.restarting().attempt()) +
           " ended: " + CauseText(event.restarting().cause()) + "; " + event.restarting().reason());
       break;
     case pb::NodeEvent::kOutcome:
@@ -346,7 +346,7 @@ void MemberSession::SayGoodbyeWhenShown() {
   const bool need_not_wait = !agent_->started || agent_->is_shown;
   if (need_not_wait ||
       (Clock::now() >= agent_->goodbye_at + kShowAtLeast && !output_.SlowReaderMakesProgress())) {
-    if (!need_not_wait) Say("the end of the output was not shown; it is in the log files");
+    if (!need_not_wait) Log("the end of the output was not shown; it is in the log files");
     agent_->stream->DeliverEnd();
     return AwaitAgentEnd();
   }
@@ -364,14 +364,14 @@ void MemberSession::AwaitAgentEnd() {
   ArmLimit(options_.end_timeout);
   std::thread([this, link = agent_->link.get(), deadline = Deadline::After(options_.end_timeout)] {
     const bool ended = link->WaitEnd(deadline);
-    std::string words = ended ? link->StderrTail() : name_ + "'s keeper did not end in time";
+    std::string words = ended ? link->StderrTail() : name_ + "'s supervisor did not end in time";
     while (!words.empty() && words.back() == '\n') words.pop_back();
     asio::post(loop_, [this, words = std::move(words)] { OnAgentEnded(words); });
   }).detach();
 }
 
 void MemberSession::OnAgentEnded(const std::string& words) {
-  if (!words.empty()) Say(LogLevel::kWarning, words);
+  if (!words.empty()) Log(LogLevel::kWarning, words);
   agent_->stream->Close();
   past_.push_back(std::move(agent_));
   pb::NodeMessage message;
@@ -379,7 +379,7 @@ void MemberSession::OnAgentEnded(const std::string& words) {
   SendToNodeZero(message);
   if (IsNodeZeroLost()) {
     limit_.expires_at(Clock::time_point());
-    ArmLimit(kLastWordWait);
+    ArmLimit(kFinalStatusWait);
   }
   EndIfOver();
 }
@@ -388,7 +388,7 @@ void MemberSession::OnAgentEnded(const std::string& words) {
 
 void MemberSession::OnSignal(int signal_number) {
   if (signal_number == SIGTSTP)
-    return Say("cannot be suspended, the ranks would not be; Ctrl-C ends the job");
+    return Log("cannot be suspended, the ranks would not be; Ctrl-C ends the job");
   if (signal_number != SIGUSR1 && signal_number != SIGUSR2) return Interrupt(signal_number);
   if (!agent_) return;
   auto call = std::make_shared<AgentCall<pb::SignalRequest>>();
@@ -409,7 +409,7 @@ void MemberSession::Interrupt(int signal_number) {
   }
   ArmLimit(options_.end_timeout);
   if (agent_ && agent_->started) {
-    Say(again ? name + " again: killing every rank now"
+    Log(again ? name + " again: killing every rank now"
               : name + ": stopping every rank of the job (again to kill them at once)");
     pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted,
                                 name_ + "'s command was interrupted by " + name);
@@ -433,7 +433,7 @@ void MemberSession::ArmLimit(milliseconds limit) {
     if (output_.SlowReaderMakesProgress()) return ArmLimit(options_.end_timeout);
     // A node that waits for another start has nothing to end.
     if (!agent_ && !starting_ && !outcome_ && !job_ended_ && interrupted_by_ == 0) return;
-    if (job_ended_) return End(job_ended_->exit_code(), Harmless(job_ended_->message()));
+    if (job_ended_) return End(job_ended_->exit_code(), SanitizeForTerminal(job_ended_->message()));
     if (interrupted_by_ == 0 && IsNodeZeroLost()) {
       node_zero_lost_ = true;
       return EndIfOver();
@@ -454,7 +454,7 @@ void MemberSession::EndIfOver() {
   if (job_ended_) {
     const int code = job_ended_->exit_code();
     return End(
-        code, Harmless(job_ended_->message()) +
+        code, SanitizeForTerminal(job_ended_->message()) +
                   (code == 0 ? "" : "; exit code " + std::to_string(code) + ", see " + NodeZero()));
   }
   if (interrupted_by_ != 0 && !socket_) {
@@ -472,7 +472,7 @@ void MemberSession::EndIfOver() {
 void MemberSession::End(int exit_code, const std::string& words) {
   if (loop_.stopped()) return;
   exit_code_ = exit_code;
-  Say(exit_code == 0 ? LogLevel::kInfo : LogLevel::kError, words);
+  Log(exit_code == 0 ? LogLevel::kInfo : LogLevel::kError, words);
   loop_.stop();
 }
 

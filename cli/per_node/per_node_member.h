@@ -1,5 +1,5 @@
-// The per-node style on all nodes but node 0: this command is its node's keeper's parent and the
-// way between its agent and node 0's command; it shows its own ranks, and ends as the job ends.
+// The per-node style on all nodes but node 0: this command is its node's supervisor's parent and
+// the way between its agent and node 0's command; it shows its own ranks, and ends as the job ends.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -33,7 +33,7 @@ struct MemberOptions {
   milliseconds join_timeout{600'000};
   milliseconds agent_timeout{20'000};  // for the agent's start
   milliseconds end_timeout{30'000};    // for the end of the job, once it has begun
-  pb::SeatRequest request;
+  pb::AdmissionRequest request;
   pb::OwnPart own;  // what may run here
   ShownOutput shown;
   TagStyle tags;
@@ -61,7 +61,7 @@ class MemberSession {
     Clock::time_point goodbye_at;  // node 0 needs it no more
     bool started = false;          // its ranks, once at least
     bool is_shown = false;         // its events are over
-    bool ending = false;           // its keeper's end is awaited
+    bool ending = false;           // its supervisor's end is awaited
   };
 
   // Reaching node 0.
@@ -70,12 +70,12 @@ class MemberSession {
   void OnDialed(const asio::error_code& error);
   void OnWrapped(Result<UniqueFd> plain);
   void Open(UniqueFd fd);
-  void TryAgain(const std::string& why);
+  void Reconnect(const std::string& why);
   void OnMessage(std::string_view bytes);
   void OnClosed(const std::string& why);
 
   // The agent.
-  void StartAgent(const pb::Seated& seated);
+  void StartAgent(const pb::AdmissionAccepted& accepted);
   Result<std::unique_ptr<Agent>> MakeAgent();
   void OnAgent(Result<std::unique_ptr<Agent>> agent);
   void ShowEvents();
@@ -94,10 +94,10 @@ class MemberSession {
   void ArmLimit(milliseconds limit);
   bool IsNodeZeroLost() const;
 
-  void Say(LogLevel level, const std::string& text) {
-    if (level <= options_.log_level) output_.Say("dslaunch: " + text);
+  void Log(LogLevel level, const std::string& text) {
+    if (level <= options_.log_level) output_.PrintMessage("dslaunch: " + text);
   }
-  void Say(const std::string& text) { Say(LogLevel::kInfo, text); }
+  void Log(const std::string& text) { Log(LogLevel::kInfo, text); }
   std::string NodeZero() const;
 
   const MemberOptions options_;
@@ -113,11 +113,11 @@ class MemberSession {
   asio::steady_timer limit_;  // of the end
   milliseconds next_wait_{100};
   std::unique_ptr<FramedSocket> socket_;  // to node 0, once connected
-  bool heard_ = false;                    // something, on this connection
-  std::string last_said_;
-  bool wait_said_ = false;
+  bool received_ = false;                 // something, on this connection
+  std::string last_logged_;
+  bool wait_logged_ = false;
 
-  std::string name_;       // of this node in the job; empty: no seat yet
+  std::string name_;       // of this node in the job; empty: no place yet
   std::string front_end_;  // host name of node 0
   bool starting_ = false;
   std::unique_ptr<Agent> agent_;

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
@@ -21,13 +21,13 @@ Result<UniqueFd> OpenTokenFile(const std::string& file) {
   UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
   if (!fd || fstat(fd.get(), &status) != 0) {
-    return Bad("--rdzv_token_file " + Excerpt(file) + ": " + std::strerror(errno) +
+    return Bad("--rdzv_token_file " + Truncate(file) + ": " + std::strerror(errno) +
                "; make one with: (umask 077; openssl rand -hex 32 > FILE)");
   }
   if (!S_ISREG(status.st_mode))
-    return Bad("--rdzv_token_file " + Excerpt(file) + ": it is not a file");
+    return Bad("--rdzv_token_file " + Truncate(file) + ": it is not a file");
   if ((status.st_mode & 077) != 0) {
-    return Bad("--rdzv_token_file " + Excerpt(file) +
+    return Bad("--rdzv_token_file " + Truncate(file) +
                ": other users may read it, so it is no secret; chmod 600 it");
   }
   return fd;
@@ -49,7 +49,7 @@ Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& f
                                              const char* fd_variable) {
   if (!file && fd_variable == nullptr) return std::optional<std::string>();
   const std::string where =
-      file ? "--rdzv_token_file " + Excerpt(*file) : std::string(kTokenFdVariable);
+      file ? "--rdzv_token_file " + Truncate(*file) : std::string(kTokenFdVariable);
   DSL_TRY_ASSIGN(const UniqueFd fd, file ? OpenTokenFile(*file) : OpenTokenDescriptor(fd_variable));
   std::string token(kMaxTokenBytes + 1, '\0');
   size_t size = 0;

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "net/connection.h"
 
@@ -20,27 +20,27 @@ namespace {
 
 constexpr milliseconds kRequestLimit(5'000);  // to say who one is
 constexpr size_t kMaxAsking = 32;             // at once; a real node says it with its first packet
-constexpr size_t kMaxRefusalsSaid = 20;
+constexpr size_t kMaxRefusalsLogged = 20;
 constexpr milliseconds kAcceptAgain(1'000);  // when there is no descriptor left
-constexpr milliseconds kLastWordWait(3'000);
+constexpr milliseconds kFinalStatusWait(3'000);
 
 class InboundLink : public NodeLink {
  public:
-  // `owner` of the loop that serves the guest.
-  InboundLink(std::shared_ptr<const void> owner, std::shared_ptr<Guest> guest, UniqueFd stream)
-      : owner_(std::move(owner)), guest_(std::move(guest)), stream_(std::move(stream)) {}
-  ~InboundLink() override { guest_->AbortStream(); }
+  // `owner` of the loop that serves the peer.
+  InboundLink(std::shared_ptr<const void> owner, std::shared_ptr<Peer> peer, UniqueFd stream)
+      : owner_(std::move(owner)), peer_(std::move(peer)), stream_(std::move(stream)) {}
+  ~InboundLink() override { peer_->AbortStream(); }
 
   UniqueFd TakeFd() override { return std::move(stream_); }
-  void Abort(const std::string&) override { guest_->AbortStream(); }
-  bool WaitEnd(Deadline deadline) override { return guest_->WaitAgentEnd(deadline); }
-  std::string StderrTail() const override { return guest_->words(); }
-  std::string Address() const override { return guest_->address(); }
-  std::string OwnAddress() const override { return guest_->own_address(); }
+  void Abort(const std::string&) override { peer_->AbortStream(); }
+  bool WaitEnd(Deadline deadline) override { return peer_->WaitAgentEnd(deadline); }
+  std::string StderrTail() const override { return peer_->words(); }
+  std::string Address() const override { return peer_->address(); }
+  std::string OwnAddress() const override { return peer_->own_address(); }
 
  private:
   const std::shared_ptr<const void> owner_;
-  const std::shared_ptr<Guest> guest_;
+  const std::shared_ptr<Peer> peer_;
   UniqueFd stream_;
 };
 
@@ -55,7 +55,7 @@ int PortOf(int fd) {
 
 }  // namespace
 
-InboundTransport::InboundTransport(UniqueFd listener, SeatsOptions options,
+InboundTransport::InboundTransport(UniqueFd listener, AdmissionOptions options,
                                    std::shared_ptr<TokenTls> tls, std::unique_ptr<Transport> own)
     : listener_(loop_, listener.Release()),
       accept_timer_(loop_),
@@ -64,8 +64,8 @@ InboundTransport::InboundTransport(UniqueFd listener, SeatsOptions options,
       own_(std::move(own)),
       host_name_(options.own.host_name()),
       arguments_(options.own.program().arguments()),
-      seats_(std::move(options), Clock::now()),
-      at_seat_(seats_.names().size()) {}
+      admission_(std::move(options), Clock::now()),
+      at_place_(admission_.names().size()) {}
 
 InboundTransport::~InboundTransport() {
   loop_.stop();
@@ -95,82 +95,83 @@ void InboundTransport::Accept() {
 
 void InboundTransport::OnConnection(UniqueFd fd) {
   SetConnectionOptions(fd.get());
-  const GuestId id = next_guest_++;
-  auto guest = std::make_shared<Guest>(loop_, std::move(fd), tls_.get());
-  guests_.emplace(id, guest);
+  const PeerId id = next_peer_++;
+  auto peer = std::make_shared<Peer>(loop_, std::move(fd), tls_.get());
+  peers_.emplace(id, peer);
   asking_.push_back(id);
-  guest->Start(
+  peer->Start(
       kRequestLimit,
-      {[this, id](const pb::SeatRequest& request) { OnRequest(id, request); },
+      {[this, id](const pb::AdmissionRequest& request) { OnRequest(id, request); },
        [this, id](const std::string& why) { OnStranger(id, why); }, [this, id] { OnGone(id); }});
   if (asking_.size() <= kMaxAsking) return;
-  const GuestId oldest = asking_.front();
-  guests_.at(oldest)->Drop();
+  const PeerId oldest = asking_.front();
+  peers_.at(oldest)->Drop();
   OnStranger(oldest, "too many came at once");
 }
 
-std::string InboundTransport::WhereOf(GuestId id) const {
-  return host_names_.at(id) + " (" + guests_.at(id)->address() + ")";
+std::string InboundTransport::WhereOf(PeerId id) const {
+  return host_names_.at(id) + " (" + peers_.at(id)->address() + ")";
 }
 
-void InboundTransport::OnRequest(GuestId id, const pb::SeatRequest& request) {
+void InboundTransport::OnRequest(PeerId id, const pb::AdmissionRequest& request) {
   std::erase(asking_, id);
-  host_names_[id] = Excerpt(request.host_name());
-  if (const std::optional<Error> why = seats_.Admit(id, request, WhereOf(id), Clock::now()))
+  host_names_[id] = Truncate(request.host_name());
+  if (const std::optional<Error> why = admission_.Admit(id, request, WhereOf(id), Clock::now()))
     return Refuse(id, *why);
-  const std::optional<size_t> seat = seats_.SeatOf(id);
-  say_((seat ? seats_.names()[*seat] + " is here: " : "") + WhereOf(id) + (seat ? "" : " is here") +
-       ", " + Count(request.slots(), "slot") +
-       (gathering_ ? " (" + std::to_string(seats_.present()) + " of " +
-                         Count(seats_.names().size(), "node") + ")"
+  const std::optional<size_t> place = admission_.PlaceOf(id);
+  log_((place ? admission_.names()[*place] + " is here: " : "") + WhereOf(id) +
+       (place ? "" : " is here") + ", " + Count(request.slots(), "slot") +
+       (gathering_ ? " (" + std::to_string(admission_.present()) + " of " +
+                         Count(admission_.names().size(), "node") + ")"
                    : ""));
   if (request.program().arguments() != arguments_)
-    say_("it has other arguments than node 0: " + Harmless(request.program().shown()));
+    log_("it has other arguments than node 0: " + SanitizeForTerminal(request.program().shown()));
   if (!gathering_) Publish();
-  TellWhoWaits();
+  NotifyWaiting();
   Reconsider();
 }
 
-void InboundTransport::Refuse(GuestId id, const Error& error) {
-  if (refusals_said_.size() < kMaxRefusalsSaid && refusals_said_.insert(error.message).second)
-    say_("sent a node away: " + Harmless(error.message));
-  const std::shared_ptr<Guest> guest = guests_.at(id);
-  guests_.erase(id);
-  guest->Refuse(error);
+void InboundTransport::Refuse(PeerId id, const Error& error) {
+  if (refusals_logged_.size() < kMaxRefusalsLogged && refusals_logged_.insert(error.message).second)
+    log_("sent a node away: " + SanitizeForTerminal(error.message));
+  const std::shared_ptr<Peer> peer = peers_.at(id);
+  peers_.erase(id);
+  peer->Refuse(error);
 }
 
-void InboundTransport::OnStranger(GuestId id, const std::string& why) {
+void InboundTransport::OnStranger(PeerId id, const std::string& why) {
   std::erase(asking_, id);
-  const std::string address = guests_.at(id)->address();
-  guests_.erase(id);
+  const std::string address = peers_.at(id)->address();
+  peers_.erase(id);
   if (std::exchange(stranger_said_, true)) return;
-  say_("sent a stranger from " + address + " away: " + why + "; of others nothing is said");
+  log_("sent a stranger from " + address + " away: " + why + "; of others nothing is said");
 }
 
-void InboundTransport::OnGone(GuestId id) {
-  const std::optional<size_t> seat = seats_.SeatOf(id);
-  if (gathering_) say_((seat ? seats_.names()[*seat] + ": " : "") + WhereOf(id) + " has left");
-  seats_.Leave(id);
-  guests_.erase(id);
+void InboundTransport::OnGone(PeerId id) {
+  const std::optional<size_t> place = admission_.PlaceOf(id);
+  if (gathering_)
+    log_((place ? admission_.names()[*place] + ": " : "") + WhereOf(id) + " has left");
+  admission_.Leave(id);
+  peers_.erase(id);
   if (!gathering_) return Publish();
-  TellWhoWaits();
+  NotifyWaiting();
   Reconsider();
 }
 
-void InboundTransport::TellWhoWaits() {
+void InboundTransport::NotifyWaiting() {
   if (!gathering_) return;
   pb::NodeMessage message;
-  message.mutable_awaited()->set_present(static_cast<uint32_t>(seats_.present()));
-  message.mutable_awaited()->set_wanted(static_cast<uint32_t>(seats_.names().size()));
-  for (const auto& [id, guest] : guests_) {
-    if (std::ranges::find(asking_, id) == asking_.end()) guest->Send(message);
+  message.mutable_awaited()->set_present(static_cast<uint32_t>(admission_.present()));
+  message.mutable_awaited()->set_wanted(static_cast<uint32_t>(admission_.names().size()));
+  for (const auto& [id, peer] : peers_) {
+    if (std::ranges::find(asking_, id) == asking_.end()) peer->Send(message);
   }
 }
 
 // --- Until the job starts ---
 
-Result<void> InboundTransport::Gather(const Say& say) {
-  say_ = say;
+Result<void> InboundTransport::Gather(const Log& say) {
+  log_ = say;
   asio::signal_set signals(loop_, SIGINT, SIGTERM, SIGHUP);
   signals.async_wait([this](const asio::error_code& error, int signal_number) {
     if (error) return;
@@ -182,7 +183,7 @@ Result<void> InboundTransport::Gather(const Say& say) {
   Accept();
   Reconsider();
   if (!gathered_) {
-    say_("waiting for " + Count(seats_.names().size() - seats_.present(), "more node") +
+    log_("waiting for " + Count(admission_.names().size() - admission_.present(), "more node") +
          " on port " + std::to_string(PortOf(listener_.native_handle())));
   }
   loop_.run();
@@ -192,21 +193,21 @@ Result<void> InboundTransport::Gather(const Say& say) {
     Dismiss(gathered_->error());
     return *gathered_;
   }
-  seats_.Start();
+  admission_.Start();
   Publish();
   return {};
 }
 
 void InboundTransport::Reconsider() {
   if (!gathering_ || gathered_) return;
-  const Seats::Decision decision = seats_.Decide(Clock::now());
-  if (decision.verdict == Seats::Decision::Verdict::kWait) {
+  const Admission::Decision decision = admission_.Decide(Clock::now());
+  if (decision.verdict == Admission::Decision::Verdict::kWait) {
     decide_timer_.expires_at(decision.wake);
     return decide_timer_.async_wait([this](const asio::error_code& error) {
       if (!error) Reconsider();
     });
   }
-  gathered_ = decision.verdict == Seats::Decision::Verdict::kStart
+  gathered_ = decision.verdict == Admission::Decision::Verdict::kStart
                   ? Result<void>()
                   : Result<void>(Error{ExitCode::kTimedOut, decision.reason});
   loop_.stop();
@@ -214,65 +215,65 @@ void InboundTransport::Reconsider() {
 
 void InboundTransport::Dismiss(const Error& error) {
   listener_.close();
-  for (const auto& [id, guest] : std::exchange(guests_, {})) guest->Refuse(error);
-  if (tls_) tls_->Flush(Deadline::After(kLastWordWait));
+  for (const auto& [id, peer] : std::exchange(peers_, {})) peer->Refuse(error);
+  if (tls_) tls_->Flush(Deadline::After(kFinalStatusWait));
 }
 
 // --- While it runs ---
 
-void InboundTransport::Serve(Say say) {
-  say_ = std::move(say);
+void InboundTransport::Serve(Log say) {
+  log_ = std::move(say);
   loop_.restart();
   thread_ = std::thread([this] { loop_.run(); });
 }
 
 void InboundTransport::Publish() {
   const std::lock_guard lock(mutex_);
-  for (size_t seat = 1; seat < at_seat_.size(); ++seat) {
-    const std::optional<GuestId> id = seats_.GuestAt(seat);
-    at_seat_[seat] = id ? guests_.at(*id) : nullptr;
+  for (size_t place = 1; place < at_place_.size(); ++place) {
+    const std::optional<PeerId> id = admission_.PeerAt(place);
+    at_place_[place] = id ? peers_.at(*id) : nullptr;
   }
   changed_.notify_all();
 }
 
 Result<std::unique_ptr<NodeLink>> InboundTransport::Connect(const NodeTarget& target,
                                                             Deadline deadline) {
-  const std::vector<std::string>& names = seats_.names();
-  const auto seat = static_cast<size_t>(std::ranges::find(names, target.name) - names.begin());
-  if (seat == 0) return own_->Connect(target, deadline);
-  std::shared_ptr<Guest> guest;
+  const std::vector<std::string>& names = admission_.names();
+  const auto place = static_cast<size_t>(std::ranges::find(names, target.name) - names.begin());
+  if (place == 0) return own_->Connect(target, deadline);
+  std::shared_ptr<Peer> peer;
   {
     std::unique_lock lock(mutex_);
     if (!asked_for_.insert(target.name).second)
-      changed_.wait_until(lock, deadline.when(), [&] { return at_seat_[seat] != nullptr; });
-    guest = at_seat_[seat];
+      changed_.wait_until(lock, deadline.when(), [&] { return at_place_[place] != nullptr; });
+    peer = at_place_[place];
   }
-  if (!guest) return Error{ExitCode::kUnavailable, target.name + " has not come"};
-  pb::Seated seated;
-  seated.set_name(target.name);
-  seated.set_front_end(host_name_);
-  DSL_TRY_ASSIGN(UniqueFd stream, guest->StartAgent(seated, deadline));
+  if (!peer) return Error{ExitCode::kUnavailable, target.name + " has not come"};
+  pb::AdmissionAccepted accepted;
+  accepted.set_name(target.name);
+  accepted.set_front_end(host_name_);
+  DSL_TRY_ASSIGN(UniqueFd stream, peer->StartAgent(accepted, deadline));
   return std::unique_ptr<NodeLink>(
-      std::make_unique<InboundLink>(weak_from_this().lock(), std::move(guest), std::move(stream)));
+      std::make_unique<InboundLink>(weak_from_this().lock(), std::move(peer), std::move(stream)));
 }
 
 void InboundTransport::Conclude(int exit_code, const std::string& text) {
   pb::NodeMessage message;
   message.mutable_job_ended()->set_exit_code(exit_code);
   message.mutable_job_ended()->set_message(text);
-  std::vector<std::shared_ptr<Guest>> told;
+  std::vector<std::shared_ptr<Peer>> told;
   {
     const std::lock_guard lock(mutex_);
-    for (const std::shared_ptr<Guest>& guest : at_seat_) {
-      if (guest) told.push_back(guest);
+    for (const std::shared_ptr<Peer>& peer : at_place_) {
+      if (peer) told.push_back(peer);
     }
   }
   asio::post(loop_, [this, message, told] {
     listener_.close();
-    for (const std::shared_ptr<Guest>& guest : told) guest->Send(message);
+    for (const std::shared_ptr<Peer>& peer : told) peer->Send(message);
   });
-  const Deadline deadline = Deadline::After(kLastWordWait);
-  for (const std::shared_ptr<Guest>& guest : told) guest->WaitGone(deadline);
+  const Deadline deadline = Deadline::After(kFinalStatusWait);
+  for (const std::shared_ptr<Peer>& peer : told) peer->WaitGone(deadline);
 }
 
 }  // namespace dslaunch

@@ -23,8 +23,8 @@
 #include <thread>
 #include <vector>
 
-#include "cli/per_node/per_node_guest.h"
-#include "cli/per_node/per_node_seats.h"
+#include "cli/per_node/per_node_admission.h"
+#include "cli/per_node/per_node_peer.h"
 #include "cli/transport/transport.h"
 
 namespace dslaunch {
@@ -32,26 +32,26 @@ namespace dslaunch {
 // Where it is shared, its links keep it.
 class InboundTransport : public Transport, public std::enable_shared_from_this<InboundTransport> {
  public:
-  using Say = std::function<void(const std::string& line)>;
+  using Log = std::function<void(const std::string& line)>;
 
   // `listener` listens on a TCP port. `own` is the way to the first node, which is this machine.
   // `tls`: null without a token.
-  InboundTransport(UniqueFd listener, SeatsOptions options, std::shared_ptr<TokenTls> tls,
+  InboundTransport(UniqueFd listener, AdmissionOptions options, std::shared_ptr<TokenTls> tls,
                    std::unique_ptr<Transport> own);
 
   ~InboundTransport() override;
 
   // Waits on the caller's thread until the job can start; who comes is said. kTimedOut when too few
   // came; 128 + n when signal n (INT, TERM, HUP) came. Then nobody waits here any more.
-  Result<void> Gather(const Say& say);
+  Result<void> Gather(const Log& say);
   // After Gather: the job will not start after all.
   void Dismiss(const Error& error);
   // Ranks that a node starts. After Gather.
-  int SlotsOf(size_t node) const { return seats_.SlotsOf(node); }
+  int SlotsOf(size_t node) const { return admission_.SlotsOf(node); }
 
   // From now on a thread of its own serves those who are here and those who come. `say` is called
   // on it until this is destroyed.
-  void Serve(Say say);
+  void Serve(Log say);
   // By NodeTarget.name. A node that has not come is kUnavailable: at once the first time, later
   // after it was waited for until the deadline.
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
@@ -61,16 +61,16 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
  private:
   void Accept();
   void OnConnection(UniqueFd fd);
-  void OnRequest(GuestId id, const pb::SeatRequest& request);
-  void OnStranger(GuestId id, const std::string& why);
-  void OnGone(GuestId id);
-  void Refuse(GuestId id, const Error& error);
+  void OnRequest(PeerId id, const pb::AdmissionRequest& request);
+  void OnStranger(PeerId id, const std::string& why);
+  void OnGone(PeerId id);
+  void Refuse(PeerId id, const Error& error);
   void Reconsider();
-  void TellWhoWaits();
+  void NotifyWaiting();
   // Lets Connect know who sits where.
   void Publish();
   // "worker-1 (10.0.0.2)".
-  std::string WhereOf(GuestId id) const;
+  std::string WhereOf(PeerId id) const;
 
   asio::io_context loop_{1};
   asio::posix::stream_descriptor listener_;
@@ -80,14 +80,14 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   const std::unique_ptr<Transport> own_;
   const std::string host_name_;  // of this machine
   const std::string arguments_;  // of its program; pb::Offered
-  Seats seats_;
-  Say say_;
-  GuestId next_guest_ = 1;
-  std::map<GuestId, std::shared_ptr<Guest>> guests_;
-  std::map<GuestId, std::string> host_names_;
-  std::deque<GuestId> asking_;  // have not said who they are, oldest first
+  Admission admission_;
+  Log log_;
+  PeerId next_peer_ = 1;
+  std::map<PeerId, std::shared_ptr<Peer>> peers_;
+  std::map<PeerId, std::string> host_names_;
+  std::deque<PeerId> asking_;  // have not said who they are, oldest first
   bool stranger_said_ = false;
-  std::set<std::string> refusals_said_;
+  std::set<std::string> refusals_logged_;
   bool gathering_ = true;
   std::optional<Result<void>> gathered_;
 
@@ -95,7 +95,7 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
-  std::vector<std::shared_ptr<Guest>> at_seat_;  // null: nobody
+  std::vector<std::shared_ptr<Peer>> at_place_;  // null: nobody
   std::set<std::string> asked_for_;              // by Connect, once at least
 };
 

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
@@ -52,7 +52,7 @@ bool HasExpansion(std::string_view value) {
 
 Result<std::string> ReadText(const std::filesystem::path& path) {
   const auto bad = [&](const std::string& what) {
-    return Error{ExitCode::kBadInput, Excerpt(path.string()) + ": " + what};
+    return Error{ExitCode::kBadInput, Truncate(path.string()) + ": " + what};
   };
   std::error_code error;
   if (std::filesystem::file_size(path, error) > kMaxEnvFileBytes)
@@ -77,8 +77,9 @@ Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path) {
     if (line.empty() || line.front() == '#') continue;
     const std::string place = path + ":" + std::to_string(number) + ": ";
     const auto bad = [&](std::string_view token, const std::string& what) {
-      return Error{ExitCode::kBadInput,
-                   place + "'" + Harmless(token.substr(0, kMaxQuotedBytes)) + "': " + what};
+      return Error{
+          ExitCode::kBadInput,
+          place + "'" + SanitizeForTerminal(token.substr(0, kMaxQuotedBytes)) + "': " + what};
     };
     const size_t equals = line.find('=');
     if (equals == std::string_view::npos) {
@@ -125,13 +126,13 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
     if (!std::filesystem::is_regular_file(real, error)) continue;
     seen.push_back(real);
     DSL_TRY_ASSIGN(const std::string text, ReadText(path));
-    DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(text, Excerpt(path.string())));
+    DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(text, Truncate(path.string())));
     files.push_back(std::move(file));
   }
   if (chosen != nullptr && !name.empty() && files.empty()) {
-    return Error{ExitCode::kBadInput, std::string(kEnvFileVariable) + "=" + Excerpt(name) +
+    return Error{ExitCode::kBadInput, std::string(kEnvFileVariable) + "=" + Truncate(name) +
                                           ": no such file in the home folder or in " +
-                                          Excerpt(cwd) + "; make it, or unset the variable"};
+                                          Truncate(cwd) + "; make it, or unset the variable"};
   }
   return files;
 }

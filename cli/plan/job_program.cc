@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/cpu_list.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -75,9 +75,9 @@ void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
   }
 }
 
-void AddExported(const ProgramFacts& facts, Variables& variables) {
-  const bool own_network = FindIn(facts.environment, kOwnNetworkMark) != nullptr;
-  for (const std::string& entry : facts.environment) {
+void AddExported(const ProgramInfo& info, Variables& variables) {
+  const bool own_network = FindIn(info.environment, kOwnNetworkMark) != nullptr;
+  for (const std::string& entry : info.environment) {
     const std::string_view text(entry);
     const size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals);
@@ -85,8 +85,8 @@ void AddExported(const ProgramFacts& facts, Variables& variables) {
       continue;
     Add(variables, name, text.substr(equals + 1));
   }
-  const char* python_path = FindIn(facts.environment, kPythonPath);
-  Add(variables, kPythonPath, python_path == nullptr ? facts.cwd : facts.cwd + ":" + python_path);
+  const char* python_path = FindIn(info.environment, kPythonPath);
+  Add(variables, kPythonPath, python_path == nullptr ? info.cwd : info.cwd + ":" + python_path);
 }
 
 // The interpreter that `python3` is here, where the user chose an environment for it: what
@@ -107,7 +107,7 @@ Result<void> AddFromOptions(const LaunchOptions& options, JobProgram& job) {
                    "--env " + Quoted(entry) + ": no NAME=VALUE; as in --env MODE=fast"};
     }
     if (entry.size() >= kMaxStringBytes) {
-      return Error{ExitCode::kUsage, "--env " + Excerpt(entry.substr(0, equals)) +
+      return Error{ExitCode::kUsage, "--env " + Truncate(entry.substr(0, equals)) +
                                          ": the value is too long for one variable (128 KiB); put "
                                          "it in a file"};
     }
@@ -117,12 +117,12 @@ Result<void> AddFromOptions(const LaunchOptions& options, JobProgram& job) {
   return {};
 }
 
-Result<void> AddFromFiles(const ProgramFacts& facts, JobProgram& job) {
-  for (const EnvFile& file : facts.env_files) {
+Result<void> AddFromFiles(const ProgramInfo& info, JobProgram& job) {
+  for (const EnvFile& file : info.env_files) {
     std::string names;
     for (const auto& [name, value] : file.variables) {
       if (name.size() + 1 + value.size() >= kMaxStringBytes) {
-        return Error{ExitCode::kBadInput, file.path + ": the value of " + Excerpt(name) +
+        return Error{ExitCode::kBadInput, file.path + ": the value of " + Truncate(name) +
                                               " is too long for one variable (128 KiB); put it in "
                                               "a file of its own"};
       }
@@ -167,15 +167,15 @@ pb::RankOptions::Bind BindOf(NumaBinding binding) {
 }  // namespace
 
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
-                                  const ProgramFacts& facts, const TrainerProgram* trainer) {
+                                  const ProgramInfo& info, const TrainerProgram* trainer) {
   JobProgram job;
   const bool over_ssh = plan.launcher == Launcher::kSsh && !options.per_node;
-  job.program.set_cwd(facts.cwd);
-  if (trainer != nullptr && FindIn(facts.environment, kTunables) == nullptr) {
+  job.program.set_cwd(info.cwd);
+  if (trainer != nullptr && FindIn(info.environment, kTunables) == nullptr) {
     Add(*job.program.mutable_env(), kTunables, kTrainerMemory);  // what a user says later counts
   }
-  if (over_ssh) AddExported(facts, *job.program.mutable_env());
-  DSL_TRY(AddFromFiles(facts, job));
+  if (over_ssh) AddExported(info, *job.program.mutable_env());
+  DSL_TRY(AddFromFiles(info, job));
   NoteLeftOut(plan, job.notices);
   DSL_TRY(AddFromOptions(options, job));
   if (options.venv_script) job.program.set_venv_script(*options.venv_script);
@@ -194,8 +194,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   }
   job.program.set_form(FormOf(options));
   job.program.set_no_local_rank(options.no_local_rank);
-  if (over_ssh && !options.venv_script)
-    job.program.set_front_python(FrontPython(facts.environment));
+  if (over_ssh && !options.venv_script) job.program.set_front_python(FrontPython(info.environment));
   return job;
 }
 

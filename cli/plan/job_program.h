@@ -27,7 +27,7 @@
 namespace dslaunch {
 
 // What is true of this process.
-struct ProgramFacts {
+struct ProgramInfo {
   std::vector<std::string> environment;  // NAME=VALUE
   std::string cwd;                       // absolute
   std::vector<EnvFile> env_files;        // later ones override
@@ -47,7 +47,7 @@ struct JobProgram {
 // The embedded trainer where `trainer` is given, else options.program. Errors are kUsage or, with
 // file:line, kBadInput.
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
-                                  const ProgramFacts& facts, const TrainerProgram* trainer);
+                                  const ProgramInfo& info, const TrainerProgram* trainer);
 
 // What `node` is told to run: the job's program, with the node's variables of the hostfile.
 pb::Program ProgramOn(const PlannedNode& node, pb::Program program);

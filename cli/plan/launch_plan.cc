@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/count.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "hostfiles/host_filter.h"
 
 namespace dslaunch {
@@ -15,7 +15,7 @@ std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
 
 // Like DeepSpeed, a hostfile's only node that is this machine needs no SSH, unless something is
 // said about SSH.
-Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts, bool has_hosts,
+Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool has_hosts,
                      const std::vector<PlannedNode>& nodes) {
   if (options.launcher) return *options.launcher;
   if (options.force_multi) return Launcher::kSsh;
@@ -23,7 +23,7 @@ Launcher LauncherFor(const LaunchOptions& options, const PlanFacts& facts, bool 
   const bool about_ssh = options.ssh_port != 0 || !options.ssh_command.empty();
   const PlannedNode& first = nodes.front();
   const bool is_here =
-      !about_ssh && nodes.size() == 1 && IsThisMachine(first.host, first.port, first.user, facts);
+      !about_ssh && nodes.size() == 1 && IsThisMachine(first.host, first.port, first.user, info);
   return is_here ? Launcher::kLocal : Launcher::kSsh;
 }
 
@@ -45,39 +45,39 @@ int CountListed(const std::string& visible_devices) {
 
 // More ranks than the GPUs that the user has shown to this shell. One that shows none asks for the
 // CPU.
-Result<void> CheckShownGpus(const LaunchOptions& options, const PlanFacts& facts, int num_nodes) {
-  if (!facts.visible_devices || options.device == DeviceChoice::kCpu) return {};
-  const int shown = CountListed(*facts.visible_devices);
+Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, int num_nodes) {
+  if (!info.visible_devices || options.device == DeviceChoice::kCpu) return {};
+  const int shown = CountListed(*info.visible_devices);
   const int ranks = *options.num_gpus * num_nodes;
   if (shown == 0 || ranks <= shown) return {};
   const std::string num_gpus = "--num_gpus " + std::to_string(*options.num_gpus);
   return Usage((num_nodes == 1 ? num_gpus
                                : std::to_string(num_nodes) + " nodes x " + num_gpus + " = " +
                                      std::to_string(ranks) + " ranks on this machine") +
-               ", but CUDA_VISIBLE_DEVICES=" + Harmless(*facts.visible_devices) + " shows " +
-               Gpus(shown) + "; unset it, ask for " + std::to_string(shown / num_nodes) +
-               " or fewer, or add --device cpu");
+               ", but CUDA_VISIBLE_DEVICES=" + SanitizeForTerminal(*info.visible_devices) +
+               " shows " + Gpus(shown) + "; unset it, ask for " +
+               std::to_string(shown / num_nodes) + " or fewer, or add --device cpu");
 }
 
 // Of each of `num_nodes` nodes on this machine, when no file says it.
-Result<int> LocalSlots(const LaunchOptions& options, const PlanFacts& facts, int num_nodes,
+Result<int> LocalSlots(const LaunchOptions& options, const PlanInfo& info, int num_nodes,
                        std::string& note) {
   if (options.num_gpus) {
-    DSL_TRY(CheckShownGpus(options, facts, num_nodes));
+    DSL_TRY(CheckShownGpus(options, info, num_nodes));
     return *options.num_gpus;
   }
-  if (options.slots_from == SlotsFrom::kGpu && facts.local_gpus < num_nodes) {
-    return Usage("--nproc_per_node gpu: this machine has " + Gpus(facts.local_gpus) +
+  if (options.slots_from == SlotsFrom::kGpu && info.local_gpus < num_nodes) {
+    return Usage("--nproc_per_node gpu: this machine has " + Gpus(info.local_gpus) +
                  (num_nodes == 1 ? "" : " for " + std::to_string(num_nodes) + " nodes") +
                  "; give a number, or cpu");
   }
-  if (facts.local_gpus > 0 && options.slots_from != SlotsFrom::kCpu) {
-    note = "slots from the " + Gpus(facts.local_gpus) + " of this machine";
-    return std::max(1, facts.local_gpus / num_nodes);
+  if (info.local_gpus > 0 && options.slots_from != SlotsFrom::kCpu) {
+    note = "slots from the " + Gpus(info.local_gpus) + " of this machine";
+    return std::max(1, info.local_gpus / num_nodes);
   }
   if (options.slots_from) {
-    note = "slots from the " + Count(static_cast<size_t>(facts.cores), "core") + " of this machine";
-    return std::max(1, facts.cores / num_nodes);
+    note = "slots from the " + Count(static_cast<size_t>(info.cores), "core") + " of this machine";
+    return std::max(1, info.cores / num_nodes);
   }
   note = "1 slot per node as this machine has no GPU; --num_gpus N starts more";
   return 1;
@@ -101,20 +101,20 @@ Result<std::vector<Host>> Filtered(const LaunchOptions& options, const std::vect
 }
 
 // Some of the GPUs of this machine, or of its cores where there are none, as `localhost:0,2` says.
-Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanFacts& facts) {
+Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanInfo& info) {
   Host machine;
   machine.name = machine.host = "localhost";
   machine.slots =
-      std::clamp(facts.installed_gpus > 0 ? facts.installed_gpus : facts.cores, 1, kMaxSlots);
+      std::clamp(info.installed_gpus > 0 ? info.installed_gpus : info.cores, 1, kMaxSlots);
   DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, {machine}, "this machine"));
   LaunchPlan plan;
   plan.nodes.push_back(LocalNode("localhost", chosen.front().slots));
   plan.nodes.front().devices = chosen.front().devices;
-  if (facts.installed_gpus == 0) {
-    plan.slots_note = "of the " + Count(static_cast<size_t>(facts.cores), "core") +
+  if (info.installed_gpus == 0) {
+    plan.slots_note = "of the " + Count(static_cast<size_t>(info.cores), "core") +
                       " of this machine, as it has no GPU";
-  } else if (facts.visible_devices && !plan.nodes.front().devices.empty()) {
-    plan.slots_note = "CUDA_VISIBLE_DEVICES=" + Harmless(*facts.visible_devices) +
+  } else if (info.visible_devices && !plan.nodes.front().devices.empty()) {
+    plan.slots_note = "CUDA_VISIBLE_DEVICES=" + SanitizeForTerminal(*info.visible_devices) +
                       " is not used, as " + (options.include ? "--include" : "--exclude") +
                       " chooses the GPUs";
   }
@@ -122,7 +122,7 @@ Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanF
 }
 
 // Nodes that nobody named: all on this machine.
-Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFacts& facts) {
+Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo& info) {
   const int num_nodes =
       options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
   if (options.launcher == Launcher::kSsh && !options.force_multi) {
@@ -136,9 +136,9 @@ Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanFact
         " needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' for each, or add "
         "--launcher local to run them all on this machine");
   }
-  if (IsFiltered(options)) return PlanFilteredMachine(options, facts);
+  if (IsFiltered(options)) return PlanFilteredMachine(options, info);
   LaunchPlan plan;
-  DSL_TRY_ASSIGN(const int slots, LocalSlots(options, facts, num_nodes, plan.slots_note));
+  DSL_TRY_ASSIGN(const int slots, LocalSlots(options, info, num_nodes, plan.slots_note));
   for (int i = 0; i < num_nodes; ++i) {
     plan.nodes.push_back(
         LocalNode(num_nodes == 1 ? "localhost" : "node" + std::to_string(i), slots));
@@ -197,7 +197,7 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
 }
 
 Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<Host>& hosts) {
-  const std::string hostfile = Excerpt(options.hostfile.value_or(kDefaultHostfile));
+  const std::string hostfile = Truncate(options.hostfile.value_or(kDefaultHostfile));
   if (!IsFiltered(options)) return PlanWithHosts(options, hosts, hostfile);
   DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, hosts, hostfile));
   return PlanWithHosts(options, chosen, hostfile);
@@ -206,28 +206,27 @@ Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<
 }  // namespace
 
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
-                   const PlanFacts& facts) {
-  return port == 0 && (user.empty() || user == facts.user) &&
-         std::ranges::count(facts.own_names, host) > 0;
+                   const PlanInfo& info) {
+  return port == 0 && (user.empty() || user == info.user) &&
+         std::ranges::count(info.own_names, host) > 0;
 }
 
-std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts) {
+std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info) {
   if (options.hostfile) return options.hostfile;
-  if (facts.default_hostfile_exists && options.launcher != Launcher::kLocal)
-    return kDefaultHostfile;
+  if (info.default_hostfile_exists && options.launcher != Launcher::kLocal) return kDefaultHostfile;
   return std::nullopt;
 }
 
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
-                                  const PlanFacts& facts) {
+                                  const PlanInfo& info) {
   if (options.force_multi && options.launcher == Launcher::kLocal) {
     return Usage(
         "--force_multi reaches every node over SSH, --launcher local none; leave one of them out");
   }
   DSL_TRY_ASSIGN(LaunchPlan plan,
-                 hosts ? PlanFromFile(options, *hosts) : PlanWithoutHosts(options, facts));
-  plan.launcher = LauncherFor(options, facts, hosts.has_value(), plan.nodes);
+                 hosts ? PlanFromFile(options, *hosts) : PlanWithoutHosts(options, info));
+  plan.launcher = LauncherFor(options, info, hosts.has_value(), plan.nodes);
   plan.max_nodes = 0;
   for (PlannedNode& node : plan.nodes) {
     if (node.spare) continue;

@@ -1,5 +1,5 @@
 // From options and hosts to who runs where. Pure: everything it needs to know about this machine
-// comes as facts.
+// comes as info.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace dslaunch {
 inline constexpr char kDefaultHostfile[] = "/job/hostfile";
 
 // What is true of this machine.
-struct PlanFacts {
+struct PlanInfo {
   bool default_hostfile_exists = false;  // kDefaultHostfile
   int local_gpus = 0;                    // that a program sees under visible_devices
   int installed_gpus = 0;
@@ -52,16 +52,16 @@ struct LaunchPlan {
 // Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
 // Like DeepSpeed, dslaunch needs no SSH where it is the only one.
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
-                   const PlanFacts& facts);
+                   const PlanInfo& info);
 
 // The hostfile to read for these options; nullopt: none.
-std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanFacts& facts);
+std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info);
 
-// `hosts` is the content of HostfileFor(options, facts), nullopt without one. Linear in the number
+// `hosts` is the content of HostfileFor(options, info), nullopt without one. Linear in the number
 // of nodes. Errors are kUsage.
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
-                                  const PlanFacts& facts);
+                                  const PlanInfo& info);
 
 // The world size, where it is known before any node is reached; 0 where a range of nodes may do.
 int CertainRanks(const LaunchPlan& plan);

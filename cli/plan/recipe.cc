@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/suggest.h"
 #include "trainer/config/recipe_check.h"
 
@@ -53,7 +53,7 @@ Result<void> SetPath(Json& recipe, const std::string& path, Json value, const st
 }
 
 Result<void> ApplySet(Json& recipe, const std::string& set, KeyOrigins& origins) {
-  const std::string option = "--set " + Excerpt(set);
+  const std::string option = "--set " + Truncate(set);
   const size_t equals = set.find('=');
   if (equals == std::string::npos) {
     return Error{ExitCode::kUsage,
@@ -80,14 +80,14 @@ std::string JsonSyntaxError(std::string_view text) {
     return "";
   } catch (const Json::exception& error) {
     const std::string_view reason = error.what();
-    return Excerpt(reason.substr(std::min(reason.find("] ") + 2, reason.size())));
+    return Truncate(reason.substr(std::min(reason.find("] ") + 2, reason.size())));
   }
 }
 
 Result<Json> ReadEngine(const std::string& path, KeyOrigins& origins) {
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(path));
   const std::string json = WithoutComments(text);
-  const std::string source = Excerpt(path);
+  const std::string source = Truncate(path);
   if (!BeginsJsonObject(json)) {
     return Error{ExitCode::kBadInput,
                  source +
@@ -325,7 +325,7 @@ Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
   DSL_TRY_ASSIGN(const Choice choice, ChooseFile(request));
   DSL_TRY_ASSIGN(const std::string text, ReadTextFile(choice.path));
   DSL_TRY_ASSIGN(LoadedRecipe recipe,
-                 ReadRecipe(text, Excerpt(choice.path.string()), request.options, request.cwd));
+                 ReadRecipe(text, Truncate(choice.path.string()), request.options, request.cwd));
   recipe.notice = choice.notice;
   return recipe;
 }

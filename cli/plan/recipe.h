@@ -17,7 +17,7 @@ namespace dslaunch {
 inline constexpr char kDefaultRecipeFile[] = "dslaunch.yaml";
 inline constexpr char kDefaultRecipe[] = "fashion_mnist";  // built in
 inline constexpr char kLaunchSection[] =
-    "launch";  // launch options (cli/options/run_file.h), not recipe
+    "launch";  // launch options (cli/options/launch_file.h), not recipe
 inline constexpr size_t kMaxRecipeJsonBytes =
     120u << 10;  // it travels in one environment variable (128 KiB)
 

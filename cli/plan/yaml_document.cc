@@ -17,7 +17,7 @@
 #include <sstream>
 #include <vector>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
@@ -65,12 +65,12 @@ Json ReadNumber(std::string_view text, const YAML::Mark& mark) {
         status == std::errc() && stop == end) {
       return large;
     }
-    throw BadYaml{mark, "whole number out of range: " + Excerpt(text)};
+    throw BadYaml{mark, "whole number out of range: " + Truncate(text)};
   }
   double value = 0;
   const auto [stop, status] = std::from_chars(text.data(), end, value);
   if (status != std::errc() || stop != end || !std::isfinite(value)) {
-    throw BadYaml{mark, "number out of range: " + Excerpt(text)};
+    throw BadYaml{mark, "number out of range: " + Truncate(text)};
   }
   return value;
 }
@@ -251,7 +251,7 @@ std::string At(const std::string& source, const YAML::Mark& mark) {
 }
 
 Error CannotRead(const fs::path& path, const std::string& why) {
-  return {ExitCode::kBadInput, Excerpt(path.string()) + ": cannot be read: " + why};
+  return {ExitCode::kBadInput, Truncate(path.string()) + ": cannot be read: " + why};
 }
 
 }  // namespace
@@ -274,7 +274,7 @@ Result<Json> ParseYaml(std::string_view text, const std::string& source, Scalars
     return Error{ExitCode::kBadInput, At(source, bad.mark) + ": " + bad.what};
   } catch (const YAML::Exception& error) {
     return Error{ExitCode::kBadInput,
-                 At(source, error.mark) + ": not valid YAML: " + Excerpt(error.msg)};
+                 At(source, error.mark) + ": not valid YAML: " + Truncate(error.msg)};
   }
 }
 

@@ -1,4 +1,4 @@
-// What a report is made of: the values of the ranks' files (proto/contract/run_files.h) and of the
+// What a report is made of: the values of the ranks' files (proto/contract/rank_files.h) and of the
 // job's events. Times in seconds, memory in bytes. A number that was not told, or is none, is NaN.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-inline constexpr double kNotTold = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double kNotRecorded = std::numeric_limits<double>::quiet_NaN();
 
 // A name and a number, in the order in which a file has them.
 using NamedNumbers = std::vector<std::pair<std::string, double>>;
@@ -19,18 +19,18 @@ using NamedNumbers = std::vector<std::pair<std::string, double>>;
 // One line of metrics.jsonl: a window of optimizer steps.
 struct MetricsPoint {
   int64_t step = 0;  // the last of the window
-  double step_s = kNotTold;
-  double compute_s = kNotTold;  // of it this rank's own work
-  double data_epoch = kNotTold;
-  double loss = kNotTold;
+  double step_s = kNotRecorded;
+  double compute_s = kNotRecorded;  // of it this rank's own work
+  double data_epoch = kNotRecorded;
+  double loss = kNotRecorded;
   bool loss_is_bad = false;  // told, and not finite
-  double lr = kNotTold;
-  double grad_norm = kNotTold;
-  double loss_scale = kNotTold;
+  double lr = kNotRecorded;
+  double grad_norm = kNotRecorded;
+  double loss_scale = kNotRecorded;
   bool skipped = false;
-  double samples_per_s = kNotTold;
-  double tokens_per_s = kNotTold;
-  double mfu = kNotTold;  // 0 to 1
+  double samples_per_s = kNotRecorded;
+  double tokens_per_s = kNotRecorded;
+  double mfu = kNotRecorded;  // 0 to 1
 };
 
 struct RankMetrics {
@@ -40,13 +40,13 @@ struct RankMetrics {
 };
 
 // run.json
-struct RunFacts {
+struct RunInfo {
   std::string model;
   std::string dtype;
-  double parameters = kNotTold;
-  double world_size = kNotTold;
-  double zero_stage = kNotTold;
-  double flops_per_step = kNotTold;
+  double parameters = kNotRecorded;
+  double world_size = kNotRecorded;
+  double zero_stage = kNotRecorded;
+  double flops_per_step = kNotRecorded;
   NamedNumbers memory_plan;
 };
 
@@ -56,7 +56,7 @@ struct RankProfile {
     std::string name;
     double calls = 0;
     double self_s = 0;
-    double self_bytes = kNotTold;
+    double self_bytes = kNotRecorded;
   };
   struct Communication {
     std::string kind;
@@ -65,10 +65,10 @@ struct RankProfile {
     double s = 0;
   };
   double steps = 1;
-  double wall_s = kNotTold;
+  double wall_s = kNotRecorded;
   std::vector<Operator> operators;
-  double communication_s = kNotTold;
-  double hidden_s = kNotTold;  // of communication_s, while this rank computed
+  double communication_s = kNotRecorded;
+  double hidden_s = kNotRecorded;  // of communication_s, while this rank computed
   std::vector<Communication> kinds;
 };
 
@@ -78,7 +78,7 @@ struct RankFiles {
   uint64_t attempt = 1;
   uint32_t rank = 0;
   std::optional<RankMetrics> metrics;
-  std::optional<RunFacts> run;
+  std::optional<RunInfo> run;
   std::optional<RankProfile> profile;
   std::string trace_path;  // on its node; empty: there is none
   uint64_t trace_bytes = 0;

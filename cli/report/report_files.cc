@@ -6,7 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
@@ -62,20 +62,20 @@ const Json& At(const Json& json, const char* key) {
 
 // What is too large would overflow in sums, what is too small is nothing.
 double Kept(double number) {
-  if (!(std::abs(number) <= kMaxNumber)) return kNotTold;
+  if (!(std::abs(number) <= kMaxNumber)) return kNotRecorded;
   return std::abs(number) < 1 / kMaxNumber ? 0 : number;
 }
 
 double Number(const Json& json, const char* key) {
   const Json& value = At(json, key);
-  if (!value.is_number()) return kNotTold;
+  if (!value.is_number()) return kNotRecorded;
   return Kept(value.get<double>());
 }
 
 // Times, sizes and counts, none of which is negative.
 double Amount(const Json& json, const char* key) {
   const double number = Number(json, key);
-  return number >= 0 ? number : kNotTold;
+  return number >= 0 ? number : kNotRecorded;
 }
 
 double AmountOr0(const Json& json, const char* key) {
@@ -88,7 +88,7 @@ int64_t Whole(const Json& json, const char* key) {
 }
 
 std::string Shown(std::string_view text) {
-  std::string line = Excerpt(text, kMaxReportNameBytes);
+  std::string line = Truncate(text, kMaxReportNameBytes);
   std::ranges::replace(line, '\t', ' ');
   return line;
 }
@@ -103,7 +103,7 @@ NamedNumbers Numbers(const Json& json) {
   if (!json.is_object()) return numbers;
   for (const auto& [name, value] : json.items()) {
     if (numbers.size() == kMaxNames) break;
-    const double number = value.is_number() ? Kept(value.get<double>()) : kNotTold;
+    const double number = value.is_number() ? Kept(value.get<double>()) : kNotRecorded;
     if (number >= 0) numbers.emplace_back(Shown(name), number);
   }
   return numbers;
@@ -175,7 +175,7 @@ void KeepFirst(T one, std::vector<T>& all) {
 void TakeEvent(const Json& json, JobEvents& events) {
   const std::string event = Text(json, "event");
   const double t = AmountOr0(json, "t");
-  const auto attempt = static_cast<uint64_t>(Whole(json, "epoch"));
+  const auto attempt = static_cast<uint64_t>(Whole(json, "attempt"));
   if (event == "started") {
     KeepFirst(JobEvents::Start{t, attempt, Whole(json, "world_size"), Texts(At(json, "nodes"))},
               events.starts);
@@ -199,18 +199,18 @@ RankMetrics ReadMetrics(std::string_view text) {
   return metrics;
 }
 
-std::optional<RunFacts> ReadRunFacts(std::string_view text) {
+std::optional<RunInfo> ReadRunInfo(std::string_view text) {
   const Json json = ParseObject(text);
   if (!json.is_object()) return std::nullopt;
-  RunFacts facts;
-  facts.model = Text(json, "model");
-  facts.dtype = Text(json, "dtype");
-  facts.parameters = Amount(json, "parameters");
-  facts.world_size = Amount(json, "world_size");
-  facts.zero_stage = Amount(json, "zero_stage");
-  facts.flops_per_step = Amount(json, "flops_per_step");
-  facts.memory_plan = Numbers(At(json, "memory_plan"));
-  return facts;
+  RunInfo info;
+  info.model = Text(json, "model");
+  info.dtype = Text(json, "dtype");
+  info.parameters = Amount(json, "parameters");
+  info.world_size = Amount(json, "world_size");
+  info.zero_stage = Amount(json, "zero_stage");
+  info.flops_per_step = Amount(json, "flops_per_step");
+  info.memory_plan = Numbers(At(json, "memory_plan"));
+  return info;
 }
 
 std::optional<RankProfile> ReadRankProfile(std::string_view text) {

@@ -1,5 +1,5 @@
 // Reads what ranks and the front end wrote for a report. Whatever is in these files, what comes out
-// is bounded, finite or kNotTold, and its texts are one harmless line each. Pure.
+// is bounded, finite or kNotRecorded, and its texts are one harmless line each. Pure.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ inline constexpr size_t kMaxReportNameBytes = 200;
 RankMetrics ReadMetrics(std::string_view text);
 
 // run.json and profile.json; nullopt when it is no JSON object.
-std::optional<RunFacts> ReadRunFacts(std::string_view text);
+std::optional<RunInfo> ReadRunInfo(std::string_view text);
 std::optional<RankProfile> ReadRankProfile(std::string_view text);
 
 // events.jsonl

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "cli/report/report_facts.h"
 #include "cli/report/report_html.h"
+#include "cli/report/report_info.h"
 #include "cli/report/report_plot.h"
 #include "cli/report/report_sections.h"
 #include "cli/report/report_style.h"
@@ -43,22 +43,22 @@ double LastOf(const std::vector<MetricsPoint>& windows, double MetricsPoint::*nu
   for (auto window = windows.rbegin(); window != windows.rend(); ++window) {
     if (!std::isnan((*window).*number)) return (*window).*number;
   }
-  return kNotTold;
+  return kNotRecorded;
 }
 
 Tile RanksTile(const ReportData& data) {
   const JobEvents::Start* last = data.events.starts.empty() ? nullptr : &data.events.starts.back();
-  const RunFacts* run = RunOf(data);
+  const RunInfo* run = RunOf(data);
   const double ranks = last != nullptr  ? static_cast<double>(last->world_size)
                        : run != nullptr ? run->world_size
-                                        : kNotTold;
+                                        : kNotRecorded;
   const std::vector<std::string>& nodes =
       last != nullptr && !last->nodes.empty() ? last->nodes : data.nodes;
   return {"Ranks", ShortNumber(ranks),
           "on " + Count(nodes.size(), "node") + ": " + NameList(nodes, ", ", kMaxNamedNodes)};
 }
 
-Tile ModelTile(const RunFacts& run) {
+Tile ModelTile(const RunInfo& run) {
   std::string note;
   if (!std::isnan(run.parameters)) note = ShortNumber(run.parameters) + " parameters";
   if (!run.dtype.empty()) note += (note.empty() ? "" : ", ") + run.dtype;
@@ -73,7 +73,7 @@ std::string SlowerText(double slower) { return "+" + Percent(slower); }
 
 std::vector<Tile> TilesOf(const ReportData& data) {
   std::vector<Tile> tiles;
-  if (const RunFacts* run = RunOf(data)) tiles.push_back(ModelTile(*run));
+  if (const RunInfo* run = RunOf(data)) tiles.push_back(ModelTile(*run));
   tiles.push_back(RanksTile(data));
   tiles.push_back(
       {"Duration", DurationText(data), data.ended ? "" : "until " + TimeText(data.made_unix_ms)});
@@ -100,18 +100,18 @@ std::vector<Tile> TilesOf(const ReportData& data) {
                      "rank " + std::to_string(slowest.rank) + ", " + SlowerText(slowest.slower),
                      "than the median rank, on " + slowest.node});
   }
-  if (const std::optional<CommunicationFacts> facts = CommunicationOf(data);
-      facts && facts->total_s > 0) {
-    tiles.push_back({"Communication hidden", Percent(facts->HiddenShare()),
-                     "of " + ShortSeconds(facts->total_s) + " in each step"});
+  if (const std::optional<CommunicationInfo> info = CommunicationOf(data);
+      info && info->total_s > 0) {
+    tiles.push_back({"Communication hidden", Percent(info->HiddenShare()),
+                     "of " + ShortSeconds(info->total_s) + " in each step"});
   }
-  if (const MemoryFacts memory = MemoryOf(data); !std::isnan(memory.peak_rss))
+  if (const MemoryInfo memory = MemoryOf(data); !std::isnan(memory.peak_rss))
     tiles.push_back({"Peak memory", ShortBytes(memory.peak_rss), "of a process"});
   return tiles;
 }
 
 std::string HeaderHtml(const ReportData& data) {
-  const RunFacts* run = RunOf(data);
+  const RunInfo* run = RunOf(data);
   const char* const look = !data.ended ? "busy" : data.exit_code == 0 ? "good" : "bad";
   const char* const sign = !data.ended ? "● " : data.exit_code == 0 ? "✓ " : "✕ ";
   const std::string job = "Job " + data.job_id;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "cli/report/report_facts.h"
 #include "cli/report/report_html.h"
+#include "cli/report/report_info.h"
 
 namespace dslaunch {
 namespace {
@@ -85,7 +85,7 @@ std::string LossSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
   if (plot.lines.empty()) {
     return Missing("loss", "Loss",
-                   HasWindows(data) ? "Rank 0 told no loss in its metrics.jsonl." : NoMetrics(),
+                   HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics(),
                    Width::kWhole);
   }
   plot.width = kWholeWidth;
@@ -106,14 +106,14 @@ std::string LossSection(const ReportData& data) {
 std::string LearningRateSection(const ReportData& data) {
   if (!HasWindows(data)) return "";
   return OneNumberSection(data, "lr", "Learning rate", &MetricsPoint::lr, PlotScale::kLinear,
-                          "Rank 0 told no lr in its metrics.jsonl.");
+                          "metrics.jsonl of rank 0 contains no lr.");
 }
 
 std::string GradientNormSection(const ReportData& data) {
   if (!HasWindows(data)) return "";
   return OneNumberSection(data, "grad_norm", "Gradient norm, before clipping",
                           &MetricsPoint::grad_norm, PlotScale::kLog10,
-                          "Rank 0 told no grad_norm in its metrics.jsonl.");
+                          "metrics.jsonl of rank 0 contains no grad_norm.");
 }
 
 std::string LossScaleSection(const ReportData& data) {
@@ -121,7 +121,7 @@ std::string LossScaleSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss scale", &MetricsPoint::loss_scale);
   if (plot.lines.empty()) {
     return Missing("loss_scale", "Loss scale",
-                   "Rank 0 told no loss_scale in its metrics.jsonl; \"fp16\" in the engine's "
+                   "metrics.jsonl of rank 0 contains no loss_scale; \"fp16\" in the engine's "
                    "configuration makes one.",
                    Width::kThird);
   }
@@ -155,7 +155,7 @@ std::string ThroughputSection(const ReportData& data) {
   if (!has_tokens) plot = PlotOf(data, "Throughput", &MetricsPoint::samples_per_s);
   if (plot.lines.empty()) {
     return Missing("throughput", "Throughput",
-                   "Rank 0 told neither tokens_per_s nor samples_per_s in its metrics.jsonl.",
+                   "metrics.jsonl of rank 0 contains neither tokens_per_s nor samples_per_s.",
                    Width::kHalf);
   }
   plot.from_zero = true;
@@ -170,7 +170,7 @@ std::string MfuSection(const ReportData& data) {
   const std::string heading = "Model FLOPs utilization (MFU)";
   if (plot.lines.empty()) {
     return Missing("mfu", heading,
-                   "Rank 0 told no mfu in its metrics.jsonl, because the peak of the hardware is "
+                   "metrics.jsonl of rank 0 contains no mfu, because the peak of the hardware is "
                    "not known; --set run.peak_tflops=T, of one rank, says it.",
                    Width::kHalf);
   }

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "cli/report/report_facts.h"
 #include "cli/report/report_html.h"
+#include "cli/report/report_info.h"
 #include "cli/report/report_sections.h"
 
 namespace dslaunch {
@@ -111,7 +111,8 @@ std::string StepTimeSection(const ReportData& data) {
   if (!pace) {
     return !WindowsOf(data).empty()
                ? Missing("step_time", heading,
-                         "No rank told step_s or compute_s in its metrics.jsonl.", Width::kWhole)
+                         "No rank recorded step_s or compute_s in its metrics.jsonl.",
+                         Width::kWhole)
                : "";
   }
   double MetricsPoint::*const number =

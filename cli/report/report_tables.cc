@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "base/count.h"
-#include "cli/report/report_facts.h"
 #include "cli/report/report_html.h"
+#include "cli/report/report_info.h"
 #include "cli/report/report_sections.h"
 
 namespace dslaunch {
@@ -52,20 +52,20 @@ std::string OperatorsSection(const ReportData& data) {
 
 std::string CommunicationSection(const ReportData& data) {
   const std::string heading = "Communication";
-  const std::optional<CommunicationFacts> facts = CommunicationOf(data);
-  if (!facts) return Missing("communication", heading, kNoProfile, Width::kWhole);
-  if (facts->total_s == 0)
+  const std::optional<CommunicationInfo> info = CommunicationOf(data);
+  if (!info) return Missing("communication", heading, kNoProfile, Width::kWhole);
+  if (info->total_s == 0)
     return Missing("communication", heading, "The profiled ranks did not communicate.",
                    Width::kWhole);
-  std::string lead = "Ranks communicate for " + ShortSeconds(facts->total_s);
-  if (facts->step_s > 0) lead += " of each step's " + ShortSeconds(facts->step_s);
-  lead += "; " + Percent(facts->HiddenShare()) + " of it is hidden behind computation, and " +
-          ShortSeconds(facts->total_s - facts->hidden_s) + " in each step is not.";
+  std::string lead = "Ranks communicate for " + ShortSeconds(info->total_s);
+  if (info->step_s > 0) lead += " of each step's " + ShortSeconds(info->step_s);
+  lead += "; " + Percent(info->HiddenShare()) + " of it is hidden behind computation, and " +
+          ShortSeconds(info->total_s - info->hidden_s) + " in each step is not.";
   double most = 0;
-  for (const CommunicationFacts::Rank& rank : facts->ranks) most = std::max(most, rank.total_s);
+  for (const CommunicationInfo::Rank& rank : info->ranks) most = std::max(most, rank.total_s);
   std::string ranks;
-  for (size_t i = 0; i < std::min(facts->ranks.size(), kMaxRankRows); ++i) {
-    const CommunicationFacts::Rank& rank = facts->ranks[i];
+  for (size_t i = 0; i < std::min(info->ranks.size(), kMaxRankRows); ++i) {
+    const CommunicationInfo::Rank& rank = info->ranks[i];
     const double shown = rank.total_s - rank.hidden_s;
     ranks += "<tr>" + Cell("rank " + std::to_string(rank.rank), "name") +
              Cell(ShortSeconds(rank.total_s)) + Cell(ShortSeconds(rank.hidden_s)) +
@@ -74,36 +74,37 @@ std::string CommunicationSection(const ReportData& data) {
              "</td></tr>";
   }
   std::string kinds;
-  for (size_t i = 0; i < std::min(facts->kinds.size(), kMaxOperatorRows); ++i) {
-    const RankProfile::Communication& kind = facts->kinds[i];
+  for (size_t i = 0; i < std::min(info->kinds.size(), kMaxOperatorRows); ++i) {
+    const RankProfile::Communication& kind = info->kinds[i];
     kinds += "<tr><td class=\"name\"><code>" + Escaped(kind.kind) + "</code></td>" +
              Cell(ShortNumber(kind.calls)) + Cell(ShortBytes(kind.bytes)) +
              Cell(ShortSeconds(kind.s)) +
              Cell(kind.s > 0 && kind.bytes > 0 ? ShortBytes(kind.bytes / kind.s) + "/s" : "") +
-             "<td class=\"bars\">" + BarHtml({{kind.s / facts->total_s, "c0"}}) + "</td></tr>";
+             "<td class=\"bars\">" + BarHtml({{kind.s / info->total_s, "c0"}}) + "</td></tr>";
   }
   std::string body =
       "<ul class=\"legend\"><li><i class=\"c2\"></i>hidden behind computation</li>"
       "<li><i class=\"c1\"></i>the rank waits for it</li></ul>" +
       TableHtml({"Rank", " In each step", " Hidden", " Share", ""}, ranks) +
-      MoreText(facts->ranks.size(), kMaxRankRows, "rank");
+      MoreText(info->ranks.size(), kMaxRankRows, "rank");
   if (!kinds.empty()) {
     body += "<h3>By kind, in one step, mean of the profiled ranks</h3>" +
             TableHtml({"Kind", " Calls", " Volume", " Time", " Rate", ""}, kinds) +
-            MoreText(facts->kinds.size(), kMaxOperatorRows, "kind");
+            MoreText(info->kinds.size(), kMaxOperatorRows, "kind");
   }
   return Card("communication", heading, Escaped(lead), body, Width::kWhole);
 }
 
 std::string MemorySection(const ReportData& data) {
   const std::string heading = "Memory by category, predicted and measured";
-  const MemoryFacts memory = MemoryOf(data);
+  const MemoryInfo memory = MemoryOf(data);
   if (memory.rows.empty()) {
-    return Missing("memory", heading,
-                   "No rank told its memory. dslaunch train does in metrics.jsonl, activations too "
-                   "with \"memory_breakdown\": true in the engine's configuration; what is "
-                   "predicted comes from run.json.",
-                   Width::kWhole);
+    return Missing(
+        "memory", heading,
+        "No rank recorded its memory. dslaunch train does in metrics.jsonl, activations too "
+        "with \"memory_breakdown\": true in the engine's configuration; what is "
+        "predicted comes from run.json.",
+        Width::kWhole);
   }
   double most = 1, predicted = 0, measured = 0;
   for (const MemoryRow& row : memory.rows) {
@@ -126,9 +127,9 @@ std::string MemorySection(const ReportData& data) {
             BarHtml({{part(row.measured), "c0"}}) + "</td></tr>";
   }
   rows += "<tr class=\"total\">" + Cell("all", "name") +
-          Cell(bytes(predicted > 0 ? predicted : kNotTold)) +
-          Cell(bytes(measured > 0 ? measured : kNotTold)) +
-          Cell(against(measured > 0 ? measured : kNotTold, predicted)) +
+          Cell(bytes(predicted > 0 ? predicted : kNotRecorded)) +
+          Cell(bytes(measured > 0 ? measured : kNotRecorded)) +
+          Cell(against(measured > 0 ? measured : kNotRecorded, predicted)) +
           "<td class=\"bars\"></td></tr>";
   std::string lead = "Of each category the most that any rank had.";
   if (std::ranges::any_of(memory.rows, [](const MemoryRow& row) {
@@ -137,7 +138,7 @@ std::string MemorySection(const ReportData& data) {
     lead +=
         " Activations are measured with \"memory_breakdown\": true in the engine's configuration.";
   if (predicted == 0) lead += " Nothing was predicted: no rank left a run.json with a memory_plan.";
-  if (measured == 0) lead += " Nothing was measured: no rank told its memory in metrics.jsonl.";
+  if (measured == 0) lead += " Nothing was measured: no rank recorded its memory in metrics.jsonl.";
   return Card(
       "memory", heading, Escaped(lead),
       "<ul class=\"legend\"><li><i class=\"grey\"></i>predicted</li><li><i class=\"c0\"></i>"

@@ -8,7 +8,7 @@ namespace dslaunch {
 // What the front end sees of one node.
 struct EndView {
   bool ended = false;         // nothing more will come of it
-  bool stream_ended = false;  // it tells nothing any more; its keeper may still be at work
+  bool stream_ended = false;  // it tells nothing any more; its supervisor may still be at work
   bool given_up = false;      // by the other nodes, for its silence
   bool is_part = false;       // has ranks, or may get some
 };

@@ -35,7 +35,7 @@ Json ToJson(const std::vector<std::string>& names, const pb::Cause& cause) {
   return {{"kind", KindName(ToKind(cause.kind()))},
           {"node", NameAt(names, cause.node_index())},
           {"rank", cause.rank() < 0 ? Json(nullptr) : Json(cause.rank())},
-          {"epoch", cause.epoch()},
+          {"attempt", cause.attempt()},
           {"exit_code", cause.exit_code()},
           {"signal_name", cause.signal() == 0 ? Json(nullptr) : Json(SignalName(cause.signal()))},
           {"message", CauseText(cause, NameAt(names, cause.node_index()))},
@@ -46,7 +46,7 @@ Json StartedJson(const std::vector<std::string>& names, const pb::Started& start
   Json members = Json::array();
   for (const uint32_t index : IndexesOf(started.members(), names.size()))
     members.push_back(names[index]);
-  return {{"epoch", started.epoch()},
+  return {{"attempt", started.attempt()},
           {"first_rank", started.first_rank()},
           {"pids", std::vector<int>(started.pids().begin(), started.pids().end())},
           {"world_size", started.world_size()},
@@ -57,7 +57,7 @@ Json StartedJson(const std::vector<std::string>& names, const pb::Started& start
 }
 
 Json WorkerJson(const pb::WorkerEnded& ended) {
-  return {{"epoch", ended.epoch()},
+  return {{"attempt", ended.attempt()},
           {"rank", ended.rank()},
           {"exit_code", ended.exit_code()},
           {"signal_name", ended.signal() == 0 ? Json(nullptr) : Json(SignalName(ended.signal()))},
@@ -121,8 +121,8 @@ void EventLog::Interrupted(const std::string& signal_name) {
   Write("interrupted", Dump({{"signal_name", signal_name}}));
 }
 
-void EventLog::Told(const std::vector<std::string>& names, size_t node,
-                    const pb::NodeEvent& event) {
+void EventLog::Record(const std::vector<std::string>& names, size_t node,
+                      const pb::NodeEvent& event) {
   const auto write = [&](std::string_view what, Json fields) {
     Json json = {{"node", names[node]}};
     json.update(fields);
@@ -133,7 +133,7 @@ void EventLog::Told(const std::vector<std::string>& names, size_t node,
       return write("started", StartedJson(names, event.started()));
     case pb::NodeEvent::kRestarting: {
       const pb::Restarting& restarting = event.restarting();
-      return write("restarting", {{"epoch", restarting.epoch()},
+      return write("restarting", {{"attempt", restarting.attempt()},
                                   {"cause", ToJson(names, restarting.cause())},
                                   {"reason", restarting.reason()},
                                   {"delay_ms", restarting.delay_ms()}});
@@ -143,7 +143,7 @@ void EventLog::Told(const std::vector<std::string>& names, size_t node,
     case pb::NodeEvent::kNotice:
       return write("notice", {{"message", event.notice().message()}});
     case pb::NodeEvent::kOutcome:
-      return write("outcome", {{"epoch", event.outcome().epoch()},
+      return write("outcome", {{"attempt", event.outcome().attempt()},
                                {"cause", ToJson(names, event.outcome().cause())}});
     case pb::NodeEvent::kDone:
       return write("node_done", {{"teardown_complete", event.done().teardown_complete()},

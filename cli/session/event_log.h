@@ -9,7 +9,7 @@
 
 #include "base/unique_fd.h"
 #include "cli/plan/launch_plan.h"
-#include "cli/session/job_story.h"
+#include "cli/session/job_state.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {
@@ -27,7 +27,7 @@ class EventLog {
   void Failed(const std::string& node, const std::string& message);
   void Lost(const std::string& node, const std::string& message);
   // What a node said; most kinds are not kept. `names` of all nodes.
-  void Told(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event);
+  void Record(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event);
   void Interrupted(const std::string& signal_name);
   // `closing` is SummaryJson's.
   void Ended(std::string_view closing);

@@ -7,14 +7,14 @@ namespace dslaunch {
 namespace {
 
 std::string StartedText(const pb::Started& started) {
-  std::string text = "epoch " + std::to_string(started.epoch()) + ": ";
+  std::string text = "attempt " + std::to_string(started.attempt()) + ": ";
   if (started.pids_size() == 0) return text + "it has no ranks";
   for (int i = 0; i < started.pids_size(); ++i) {
     text += (i == 0 ? "rank " : ", rank ") +
-            std::to_string(started.first_rank() + static_cast<uint32_t>(i)) + " is process " +
+            std::to_string(started.first_rank() + static_cast<uint32_t>(i)) + " pid " +
             std::to_string(started.pids(i));
   }
-  return text + "; they meet at " + started.master_addr() + ":" +
+  return text + ", MASTER_ADDR=" + started.master_addr() + ":" +
          std::to_string(started.master_port());
 }
 
@@ -32,16 +32,16 @@ std::string EventText(const std::string& node, const pb::NodeEvent& event) {
     case pb::NodeEvent::kStarted:
       return node + ": " + StartedText(event.started());
     case pb::NodeEvent::kRunning:
-      return node + ": every rank of epoch " + std::to_string(event.running().epoch()) +
+      return node + ": every rank of attempt " + std::to_string(event.running().attempt()) +
              " is started";
     case pb::NodeEvent::kWorkerEnded:
       return node + ": " + EndedText(event.worker_ended());
     case pb::NodeEvent::kOutcome:
-      return node + ": epoch " + std::to_string(event.outcome().epoch()) +
-             " is the last: " + CauseText(event.outcome().cause());
+      return node + ": attempt " + std::to_string(event.outcome().attempt()) +
+             " finished: " + CauseText(event.outcome().cause());
     case pb::NodeEvent::kDone:
       return node + ": " +
-             (event.done().left_size() == 0 ? "it is empty"
+             (event.done().left_size() == 0 ? "torn down, no processes left"
                                             : "processes are left that could not be ended");
     default:
       return "";

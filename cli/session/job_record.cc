@@ -16,7 +16,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/unique_fd.h"
 #include "proto/contract/job_paths.h"
 
@@ -128,8 +128,8 @@ Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::strin
   try {
     return FromText(text, job_id);
   } catch (const std::exception& error) {
-    return Error{ExitCode::kBadInput, path + ": not the record of a job (" + Excerpt(error.what()) +
-                                          "); remove its folder"};
+    return Error{ExitCode::kBadInput, path + ": not the record of a job (" +
+                                          Truncate(error.what()) + "); remove its folder"};
   }
 }
 

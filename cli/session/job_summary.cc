@@ -6,7 +6,7 @@
 namespace dslaunch {
 namespace {
 
-void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobStory& story,
+void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobState& job_state,
               JobSummary& summary) {
   EndCause& first = summary.cause;
   first.kind = ToKind(cause.kind());
@@ -19,9 +19,9 @@ void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobStory& st
   first.core_dumped = cause.core_dumped();
   first.out_of_memory = cause.out_of_memory();
   first.evidence = cause.evidence();
-  for (const pb::WorkerEnded& worker : story.workers_ended()) {
-    const bool same_epoch = worker.epoch() == cause.epoch();
-    if (!same_epoch || static_cast<int>(worker.rank()) != cause.rank()) continue;
+  for (const pb::WorkerEnded& worker : job_state.workers_ended()) {
+    const bool same_attempt = worker.attempt() == cause.attempt();
+    if (!same_attempt || static_cast<int>(worker.rank()) != cause.rank()) continue;
     first.core_dumped = worker.core_dumped();
     first.out_of_memory = first.out_of_memory || worker.out_of_memory();
     first.last_lines = worker.last_lines();
@@ -29,12 +29,12 @@ void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobStory& st
   }
 }
 
-// Those of the last epoch.
-void AddWorkers(const JobEnd& end, const JobStory& story, JobSummary& summary) {
+// Those of the last attempt.
+void AddWorkers(const JobEnd& end, const JobState& job_state, JobSummary& summary) {
   const std::set<uint32_t> victims(end.victims.begin(), end.victims.end());
   std::vector<bool> reported(static_cast<size_t>(summary.world_size));
-  for (const pb::WorkerEnded& worker : story.workers_ended()) {
-    if (worker.epoch() != story.epoch() && story.epoch() != 0) continue;
+  for (const pb::WorkerEnded& worker : job_state.workers_ended()) {
+    if (worker.attempt() != job_state.attempt() && job_state.attempt() != 0) continue;
     WorkerEnd& one = summary.workers.emplace_back();
     one.rank = static_cast<int>(worker.rank());
     one.exit_code = worker.exit_code();
@@ -49,10 +49,10 @@ void AddWorkers(const JobEnd& end, const JobStory& story, JobSummary& summary) {
   }
 }
 
-void AddNodes(const JobFacts& facts, const JobEnd& end, const std::vector<std::string>& job_dirs,
+void AddNodes(const JobInfo& info, const JobEnd& end, const std::vector<std::string>& job_dirs,
               JobSummary& summary) {
-  for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
-    const NodeEnd& node = facts.nodes[i];
+  for (uint32_t i = 0; i < info.nodes.size(); ++i) {
+    const NodeEnd& node = info.nodes[i];
     const bool is_member = std::ranges::count(end.members, i) > 0;
     summary.nodes.push_back({node.name,
                              node.absent ? "absent"
@@ -95,21 +95,21 @@ EndCause::Kind ToKind(pb::Cause::Kind kind) {
   }
 }
 
-JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan, const JobStory& story,
-                        const JobEnd& end, const std::vector<std::string>& job_dirs,
-                        Clock::duration duration) {
+JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
+                        const JobState& job_state, const JobEnd& end,
+                        const std::vector<std::string>& job_dirs, Clock::duration duration) {
   JobSummary summary;
   summary.job_id = job_id;
   summary.num_nodes = static_cast<int>(end.members.size());
-  summary.world_size = story.world_size();
+  summary.world_size = job_state.world_size();
   summary.duration_s = std::chrono::duration<double>(duration).count();
   summary.exit_code = end.exit_code;
   summary.remarks = end.remarks;
-  summary.epochs = story.epoch();
-  summary.restarts = story.restarts();
-  AddCause(end.cause, plan, story, summary);
-  AddWorkers(end, story, summary);
-  AddNodes(story.Facts(), end, job_dirs, summary);
+  summary.attempts = job_state.attempt();
+  summary.restarts = job_state.restarts();
+  AddCause(end.cause, plan, job_state, summary);
+  AddWorkers(end, job_state, summary);
+  AddNodes(job_state.Info(), end, job_dirs, summary);
   return summary;
 }
 

@@ -7,7 +7,7 @@
 #include "base/deadline.h"
 #include "cli/output/summary_view.h"
 #include "cli/plan/launch_plan.h"
-#include "cli/session/job_story.h"
+#include "cli/session/job_state.h"
 #include "cli/session/outcome.h"
 
 namespace dslaunch {
@@ -15,8 +15,8 @@ namespace dslaunch {
 EndCause::Kind ToKind(pb::Cause::Kind kind);
 
 // `job_dirs` by node; empty where the node never said it.
-JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan, const JobStory& story,
-                        const JobEnd& end, const std::vector<std::string>& job_dirs,
-                        Clock::duration duration);
+JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
+                        const JobState& job_state, const JobEnd& end,
+                        const std::vector<std::string>& job_dirs, Clock::duration duration);
 
 }  // namespace dslaunch

@@ -40,7 +40,7 @@ NodeClient::~NodeClient() {
 }
 
 void NodeClient::Prepare(pb::PrepareRequest request,
-                         std::function<void(Result<pb::NodeFacts>)> then) {
+                         std::function<void(Result<pb::PreparedNode>)> then) {
   watchdog_.expires_after(kPrepareTimeout + kWatchdogSlack);
   watchdog_.async_wait([this](const asio::error_code& error) {
     if (!error) Abort("the agent did not answer");
@@ -50,12 +50,12 @@ void NodeClient::Prepare(pb::PrepareRequest request,
   const auto answer = [this, call, then = std::move(then)](const grpc::Status& status) {
     watchdog_.cancel();
     if (!status.ok()) {
-      const std::string words = LastWords();
+      const std::string words = LastOutput();
       return then(Error{ExitCode::kUnavailable, name_ + ": its agent broke off before the start (" +
                                                     status.error_message() + ")" +
                                                     (words.empty() ? "" : ": " + words)});
     }
-    if (call->reply.has_facts()) return then(call->reply.facts());
+    if (call->reply.has_info()) return then(call->reply.info());
     then(ToError(call->reply.failure()));
   };
   stub_->async()->Prepare(&call->context, &call->request, &call->reply,
@@ -64,12 +64,12 @@ void NodeClient::Prepare(pb::PrepareRequest request,
                           });
 }
 
-void NodeClient::Renew(std::optional<uint64_t> heard_us, milliseconds timeout,
+void NodeClient::Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
                        std::function<void(std::optional<uint64_t> clock_us)> then) {
   // The node is lost whether or not the terminal takes its output.
   if (reader_ && HasHungUp(stream_.get())) reader_->LetGo();
   auto call = std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>(timeout);
-  if (heard_us) call->request.set_heard_us(*heard_us);
+  if (last_seen_us) call->request.set_last_seen_us(*last_seen_us);
   stub_->async()->Renew(
       &call->context, &call->request, &call->reply,
       [call, then = std::move(then), stub = stub_, poster = poster_](const grpc::Status& status) {
@@ -88,9 +88,9 @@ void NodeClient::Run(pb::RunRequest request, EventReader::Handlers handlers) {
                                });
 }
 
-void NodeClient::Move(const pb::MoveRequest& request,
-                      std::function<void(Result<pb::RendezvousOpened>)> then) {
-  auto call = std::make_shared<AgentCall<pb::MoveRequest, pb::MoveReply>>();
+void NodeClient::Failover(const pb::FailoverRequest& request,
+                          std::function<void(Result<pb::RendezvousOpened>)> then) {
+  auto call = std::make_shared<AgentCall<pb::FailoverRequest, pb::FailoverReply>>();
   call->request = request;
   const auto answer = [name = name_, call, then = std::move(then)](const grpc::Status& status) {
     if (!status.ok())
@@ -98,10 +98,10 @@ void NodeClient::Move(const pb::MoveRequest& request,
     if (call->reply.has_opened()) return then(call->reply.opened());
     then(ToError(call->reply.failure()));
   };
-  stub_->async()->Move(&call->context, &call->request, &call->reply,
-                       [call, answer, stub = stub_, poster = poster_](const grpc::Status& s) {
-                         poster->Post([answer, s] { answer(s); });
-                       });
+  stub_->async()->Failover(&call->context, &call->request, &call->reply,
+                           [call, answer, stub = stub_, poster = poster_](const grpc::Status& s) {
+                             poster->Post([answer, s] { answer(s); });
+                           });
 }
 
 void NodeClient::Stop(const pb::Cause& cause, bool kill_now) {
@@ -139,15 +139,15 @@ void NodeClient::Abort(const std::string& why) {
   link_->Abort(why);
 }
 
-void NodeClient::AwaitEnd(Deadline deadline, std::function<void(bool keeper_ended)> then) {
+void NodeClient::AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then) {
   std::thread([link = link_, poster = poster_, deadline, then = std::move(then)]() mutable {
-    const bool keeper_ended = link->WaitEnd(deadline);
+    const bool supervisor_ended = link->WaitEnd(deadline);
     link.reset();
-    poster->Post([then = std::move(then), keeper_ended] { then(keeper_ended); });
+    poster->Post([then = std::move(then), supervisor_ended] { then(supervisor_ended); });
   }).detach();
 }
 
-std::string NodeClient::LastWords() const {
+std::string NodeClient::LastOutput() const {
   std::string words = link_->StderrTail();
   while (!words.empty() && words.back() == '\n') words.pop_back();
   return words;

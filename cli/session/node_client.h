@@ -26,14 +26,15 @@ class NodeClient {
   NodeClient(const NodeClient&) = delete;
 
   // Once. Bounded; the error names the node.
-  void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::NodeFacts>)> then);
+  void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::PreparedNode>)> then);
   // Once, after Prepare.
   void Run(pb::RunRequest request, EventReader::Handlers handlers);
   // Renews the node's lease. nullopt: no answer came in time; of other failures nothing is said.
-  void Renew(std::optional<uint64_t> heard_us, milliseconds timeout,
+  void Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
              std::function<void(std::optional<uint64_t> clock_us)> then);
   // After the node said RendezvousLost. Bounded; the error names the node.
-  void Move(const pb::MoveRequest& request, std::function<void(Result<pb::RendezvousOpened>)> then);
+  void Failover(const pb::FailoverRequest& request,
+                std::function<void(Result<pb::RendezvousOpened>)> then);
   // These two do not wait for their answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
@@ -43,18 +44,19 @@ class NodeClient {
 
   // Ends the connection at once.
   void Abort(const std::string& why);
-  // End of file is the goodbye: a keeper with nothing left to do ends, any other empties its node.
+  // End of file is the goodbye: a supervisor with nothing left to do ends, any other empties its
+  // node.
   void SayGoodbye();
-  // After the goodbye: waits, without blocking, until the keeper has ended, the deadline has come
-  // or the connection is lost. Only the first is a promise that nothing is left on the node.
-  void AwaitEnd(Deadline deadline, std::function<void(bool keeper_ended)> then);
+  // After the goodbye: waits, without blocking, until the supervisor has ended, the deadline has
+  // come or the connection is lost. Only the first is a promise that nothing is left on the node.
+  void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
   // The same, blocking.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
   // The job goes on without us, also once this is destroyed.
   void LeaveRunning() { link_->LeaveRunning(); }
 
-  // What the keeper said on stderr last, without the newline at its end.
-  std::string LastWords() const;
+  // What the supervisor said on stderr last, without the newline at its end.
+  std::string LastOutput() const;
   // Where it is, and where it found this machine.
   const NodeLink& link() const { return *link_; }
 

@@ -15,22 +15,22 @@ pb::Cause Lost(const std::vector<NodeEnd>& nodes, uint32_t index) {
 }
 
 // What the rendezvous said when all was known; nullptr when no node could pass it on.
-const pb::NodeDone* LastWord(const std::vector<NodeEnd>& nodes) {
+const pb::NodeDone* FinalStatus(const std::vector<NodeEnd>& nodes) {
   const auto told = std::ranges::find_if(
       nodes, [](const NodeEnd& node) { return node.done && node.done->closed(); });
   return told == nodes.end() ? nullptr : &*told->done;
 }
 
-std::vector<uint32_t> Members(const JobFacts& facts, const pb::NodeDone* last_word) {
-  std::vector<uint32_t> members = facts.members;
-  if (last_word != nullptr && last_word->members().bounds_size() > 0)
-    members = IndexesOf(last_word->members(), facts.nodes.size());
+std::vector<uint32_t> Members(const JobInfo& info, const pb::NodeDone* final_status) {
+  std::vector<uint32_t> members = info.members;
+  if (final_status != nullptr && final_status->members().bounds_size() > 0)
+    members = IndexesOf(final_status->members(), info.nodes.size());
   if (members.empty()) {
-    for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
-      if (!facts.nodes[i].absent) members.push_back(i);
+    for (uint32_t i = 0; i < info.nodes.size(); ++i) {
+      if (!info.nodes[i].absent) members.push_back(i);
     }
   }
-  std::erase_if(members, [&](uint32_t index) { return index >= facts.nodes.size(); });
+  std::erase_if(members, [&](uint32_t index) { return index >= info.nodes.size(); });
   return members;
 }
 
@@ -47,7 +47,7 @@ int Worth(const NodeEnd& node) {
 pb::Cause Explained(const pb::Cause& cause, const std::vector<NodeEnd>& nodes) {
   const uint32_t index = cause.node_index();
   const bool lost_with_words = cause.kind() == pb::Cause::NODE_LOST && index < nodes.size() &&
-                               !nodes[index].last_words.empty();
+                               !nodes[index].last_output.empty();
   return lost_with_words ? Lost(nodes, index) : cause;
 }
 
@@ -59,14 +59,14 @@ bool IsWordOfCutOff(const pb::Cause& cause, const std::vector<NodeEnd>& nodes,
          std::ranges::any_of(members, [&](uint32_t index) { return !nodes[index].done; });
 }
 
-pb::Cause FirstCause(const JobFacts& facts, const std::vector<uint32_t>& members,
-                     const pb::NodeDone* last_word) {
-  const std::vector<NodeEnd>& nodes = facts.nodes;
-  if (facts.interrupted) return *facts.interrupted;
-  if (last_word != nullptr && IsBad(last_word->cause()) &&
-      !IsWordOfCutOff(last_word->cause(), nodes, members))
-    return Explained(last_word->cause(), nodes);
-  if (last_word == nullptr) {
+pb::Cause FirstCause(const JobInfo& info, const std::vector<uint32_t>& members,
+                     const pb::NodeDone* final_status) {
+  const std::vector<NodeEnd>& nodes = info.nodes;
+  if (info.interrupted) return *info.interrupted;
+  if (final_status != nullptr && IsBad(final_status->cause()) &&
+      !IsWordOfCutOff(final_status->cause(), nodes, members))
+    return Explained(final_status->cause(), nodes);
+  if (final_status == nullptr) {
     const auto best =
         std::ranges::max_element(members, {}, [&](uint32_t index) { return Worth(nodes[index]); });
     if (best != members.end() && Worth(nodes[*best]) > 0 &&
@@ -76,7 +76,7 @@ pb::Cause FirstCause(const JobFacts& facts, const std::vector<uint32_t>& members
   const auto gone =
       std::ranges::find_if(members, [&](uint32_t index) { return !nodes[index].done.has_value(); });
   if (gone != members.end()) return Lost(nodes, *gone);
-  if (last_word != nullptr) return {};
+  if (final_status != nullptr) return {};
   for (const uint32_t index : members) {
     const NodeEnd& node = nodes[index];
     if (node.outcome && IsBad(*node.outcome)) return *node.outcome;
@@ -97,23 +97,24 @@ std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
 }  // namespace
 
 std::string LostMessage(const NodeEnd& node) {
-  return node.name + " was lost: " + (node.last_words.empty() ? node.lost_reason : node.last_words);
+  return node.name +
+         " was lost: " + (node.last_output.empty() ? node.lost_reason : node.last_output);
 }
 
-JobEnd DecideJobEnd(const JobFacts& facts) {
+JobEnd DecideJobEnd(const JobInfo& info) {
   JobEnd end;
-  const pb::NodeDone* last_word = LastWord(facts.nodes);
-  end.members = Members(facts, last_word);
-  end.cause = FirstCause(facts, end.members, last_word);
-  if (last_word != nullptr)
-    end.victims.assign(last_word->victims().begin(), last_word->victims().end());
-  end.remarks = facts.losses;
-  for (uint32_t i = 0; i < facts.nodes.size(); ++i) {
-    std::string remark = Remark(end, facts.nodes[i], i);
+  const pb::NodeDone* final_status = FinalStatus(info.nodes);
+  end.members = Members(info, final_status);
+  end.cause = FirstCause(info, end.members, final_status);
+  if (final_status != nullptr)
+    end.victims.assign(final_status->victims().begin(), final_status->victims().end());
+  end.remarks = info.losses;
+  for (uint32_t i = 0; i < info.nodes.size(); ++i) {
+    std::string remark = Remark(end, info.nodes[i], i);
     if (!remark.empty()) end.remarks.push_back(std::move(remark));
   }
   const bool complete = std::ranges::all_of(end.members, [&](uint32_t index) {
-    const std::optional<pb::NodeDone>& done = facts.nodes[index].done;
+    const std::optional<pb::NodeDone>& done = info.nodes[index].done;
     return done && done->teardown_complete() && done->left().empty();
   });
   if (!IsBad(end.cause) && !(complete && !end.members.empty())) {

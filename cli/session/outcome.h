@@ -17,15 +17,15 @@ struct NodeEnd {
   std::optional<pb::NodeDone> done;  // its last word
   std::optional<pb::Cause> outcome;  // as its agent heard it; kind NONE for success
   std::string lost_reason;           // when not done
-  std::string last_words;            // of its keeper, when not done; often empty
+  std::string last_output;           // of its supervisor, when not done; often empty
 };
 
 // What the front end knows of a job when nothing more will come.
-struct JobFacts {
+struct JobInfo {
   // The signal that the user sent to the front end before anything else went wrong.
   std::optional<pb::Cause> interrupted;
   std::vector<NodeEnd> nodes;
-  // Those with ranks in the newest epoch that was seen to start; empty: all that are not absent.
+  // Those with ranks in the newest attempt that was seen to start; empty: all that are not absent.
   std::vector<uint32_t> members;
   std::vector<std::string> losses;  // of nodes that came back later, a sentence each
 };
@@ -33,7 +33,7 @@ struct JobFacts {
 struct JobEnd {
   pb::Cause cause;  // kind NONE for success
   int exit_code = 0;
-  std::vector<uint32_t> members;     // nodes of the final epoch
+  std::vector<uint32_t> members;     // nodes of the final attempt
   std::vector<uint32_t> victims;     // ranks that failed because of the cause
   std::vector<std::string> remarks;  // what else a user must know: nodes lost besides the cause
 };
@@ -42,8 +42,8 @@ struct JobEnd {
 std::string LostMessage(const NodeEnd& node);
 
 // The first cause is the user's interruption; else what the rendezvous said when all was known;
-// else what it decided before; else a node that was lost. 0 only when every node of the final epoch
-// is done and empty and the teardown was complete; nodes lost before are remarks.
-JobEnd DecideJobEnd(const JobFacts& facts);
+// else what it decided before; else a node that was lost. 0 only when every node of the final
+// attempt is done and empty and the teardown was complete; nodes lost before are remarks.
+JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

@@ -16,7 +16,7 @@ LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> 
                  options_.retry_wait),
       output_(loop_, terminal, options_.tags),
       events_(options_.events_folder,
-              [this](const std::string& text) { Say(LogLevel::kWarning, text); }),
+              [this](const std::string& text) { Log(LogLevel::kWarning, text); }),
       signals_(loop_),
       clients_(options_.plan.nodes.size()) {}
 
@@ -47,7 +47,7 @@ int LaunchSession::Run() {
 
 std::function<void(const std::string&)> LaunchSession::Teller() {
   return [this, poster = poster_](const std::string& text) {
-    poster->Post([this, text] { Say(LogLevel::kInfo, text); });
+    poster->Post([this, text] { Log(LogLevel::kInfo, text); });
   };
 }
 
@@ -61,7 +61,7 @@ void LaunchSession::AwaitSignals() {
 
 void LaunchSession::Carry(SessionCore::Actions actions) {
   for (SessionAction& action : actions) {
-    std::visit([this](auto& one) { Do(one); }, action);
+    std::inspection([this](auto& one) { Do(one); }, action);
   }
 }
 
@@ -95,9 +95,9 @@ Result<pb::PrepareRequest> LaunchSession::WithCredentials(size_t index,
 }
 
 void LaunchSession::Do(action::Prepare& prepare) {
-  const auto answer = [this, index = prepare.node,
-                       client = clients_[prepare.node].get()](const Result<pb::NodeFacts>& facts) {
-    if (IsNewest(index, client)) Carry(core_.OnPrepared(index, facts, Clock::now()));
+  const auto answer = [this, index = prepare.node, client = clients_[prepare.node].get()](
+                          const Result<pb::PreparedNode>& info) {
+    if (IsNewest(index, client)) Carry(core_.OnPrepared(index, info, Clock::now()));
   };
   Result<pb::PrepareRequest> request = WithCredentials(prepare.node, std::move(prepare.request));
   if (!request.ok()) return poster_->Post([answer, error = request.error()] { answer(error); });
@@ -126,15 +126,15 @@ void LaunchSession::Do(action::Run& run) {
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   if (event.has_status()) {
-    if (Says(LogLevel::kInfo)) output_.Progress(event.status());
+    if (ShouldLog(LogLevel::kInfo)) output_.Progress(event.status());
     return;
   }
-  events_.Told(core_.names(), index, event);
+  events_.Record(core_.names(), index, event);
   Carry(core_.OnEvent(index, event, Clock::now()));
 }
 
 void LaunchSession::Do(const action::Renew& renew) {
-  clients_[renew.node]->Renew(renew.heard_us, renew.timeout,
+  clients_[renew.node]->Renew(renew.last_seen_us, renew.timeout,
                               [this, index = renew.node, client = clients_[renew.node].get()](
                                   std::optional<uint64_t> clock_us) {
                                 if (IsNewest(index, client))
@@ -142,11 +142,11 @@ void LaunchSession::Do(const action::Renew& renew) {
                               });
 }
 
-void LaunchSession::Do(const action::Move& move) {
-  clients_[move.node]->Move(
+void LaunchSession::Do(const action::Failover& move) {
+  clients_[move.node]->Failover(
       move.request, [this, index = move.node, host = size_t{move.request.rendezvous_node()}](
                         const Result<pb::RendezvousOpened>& opened) {
-        Carry(core_.OnMoveAnswered(index, host, opened));
+        Carry(core_.OnFailoverAnswered(index, host, opened));
       });
 }
 
@@ -158,9 +158,9 @@ void LaunchSession::Do(const action::Detach& detach) {
 void LaunchSession::Do(const action::AwaitEnd& await) {
   NodeClient* const client = clients_[await.node].get();
   client->AwaitEnd(
-      Deadline::After(await.limit), [this, index = await.node, client](bool keeper_ended) {
+      Deadline::After(await.limit), [this, index = await.node, client](bool supervisor_ended) {
         if (!IsNewest(index, client)) return;
-        Carry(core_.OnLinkEnded(index, keeper_ended, client->LastWords(), Clock::now()));
+        Carry(core_.OnLinkEnded(index, supervisor_ended, client->LastOutput(), Clock::now()));
       });
 }
 

@@ -45,7 +45,7 @@ class LaunchSession {
   bool detached() const { return detached_; }
 
   // How the job ended, in one line. After Run.
-  const std::string& last_word() const { return last_word_; }
+  const std::string& final_status() const { return final_status_; }
 
   // Shows the user a line while Run runs; later it does nothing. May be called from any thread, and
   // when the session is gone.
@@ -68,7 +68,7 @@ class LaunchSession {
 
   // Carries the core's actions out, in order.
   void Carry(SessionCore::Actions actions);
-  void Do(const action::Say& say) { Say(say.level, say.text); }
+  void Do(const action::Log& say) { Log(say.level, say.text); }
   void Do(const action::Record& record);
   void Do(const action::ShowRanks& show) { output_.SetShownRanks(show.ranks); }
   void Do(const action::Connect& connect);
@@ -76,7 +76,7 @@ class LaunchSession {
   void Do(action::Prepare& prepare);
   void Do(action::Run& run);
   void Do(const action::Renew& renew);
-  void Do(const action::Move& move);
+  void Do(const action::Failover& move);
   void Do(const action::Stop& stop) { clients_[stop.node]->Stop(stop.cause, stop.kill_now); }
   void Do(const action::Signal& signal) { clients_[signal.node]->Signal(signal.signal_number); }
   void Do(const action::Detach& detach);
@@ -92,9 +92,9 @@ class LaunchSession {
   int ReportDetached();
   void Report(const JobEnd& end, bool show);
 
-  bool Says(LogLevel level) const { return level <= options_.log_level; }
-  void Say(LogLevel level, const std::string& text) {
-    if (Says(level)) output_.Say("dslaunch: " + text);
+  bool ShouldLog(LogLevel level) const { return level <= options_.log_level; }
+  void Log(LogLevel level, const std::string& text) {
+    if (ShouldLog(level)) output_.PrintMessage("dslaunch: " + text);
   }
   const std::string& NameOf(size_t index) const { return core_.names()[index]; }
 
@@ -112,7 +112,7 @@ class LaunchSession {
   std::vector<std::unique_ptr<NodeClient>> clients_;       // by node, the newest; null: none yet
   std::vector<std::unique_ptr<NodeClient>> past_clients_;  // of nodes that were reached again
   bool detached_ = false;
-  std::string last_word_;
+  std::string final_status_;
 };
 
 }  // namespace dslaunch

@@ -21,7 +21,7 @@ inline constexpr size_t kSessionTimers = 4;
 namespace action {
 
 // Shows the user a line of dslaunch's own. Only what the log level asks for is made.
-struct Say {
+struct Log {
   LogLevel level;
   std::string text;
 };
@@ -64,14 +64,14 @@ struct Run {
 // Renews the node's lease; answered by OnRenewed.
 struct Renew {
   size_t node;
-  std::optional<uint64_t> heard_us;
+  std::optional<uint64_t> last_seen_us;
   milliseconds timeout;
 };
 
-// Answered by OnMoveAnswered, within kCallTimeout.
-struct Move {
+// Answered by OnFailoverAnswered, within kCallTimeout.
+struct Failover {
   size_t node;
-  pb::MoveRequest request;
+  pb::FailoverRequest request;
 };
 
 // Their answers are not awaited.
@@ -90,7 +90,7 @@ struct Detach {
   size_t node;
 };
 
-// Our end of the connection ends: a keeper with nothing left to do ends, any other empties its
+// Our end of the connection ends: a supervisor with nothing left to do ends, any other empties its
 // node.
 struct Goodbye {
   size_t node;
@@ -102,7 +102,8 @@ struct Abort {
   std::string why;
 };
 
-// Answered by OnLinkEnded, when the keeper has ended, its connection is lost or `limit` is over.
+// Answered by OnLinkEnded, when the supervisor has ended, its connection is lost or `limit` is
+// over.
 struct AwaitEnd {
   size_t node;
   milliseconds limit;
@@ -120,9 +121,9 @@ struct Finish {};
 }  // namespace action
 
 using SessionAction =
-    std::variant<action::Say, action::Record, action::ShowRanks, action::Connect,
-                 action::StopConnecting, action::Prepare, action::Run, action::Renew, action::Move,
-                 action::Stop, action::Signal, action::Detach, action::Goodbye, action::Abort,
-                 action::AwaitEnd, action::SetTimer, action::Finish>;
+    std::variant<action::Log, action::Record, action::ShowRanks, action::Connect,
+                 action::StopConnecting, action::Prepare, action::Run, action::Renew,
+                 action::Failover, action::Stop, action::Signal, action::Detach, action::Goodbye,
+                 action::Abort, action::AwaitEnd, action::SetTimer, action::Finish>;
 
 }  // namespace dslaunch

@@ -22,7 +22,7 @@ constexpr milliseconds kSameInterrupt(100);
 }  // namespace
 
 SessionCore::SessionCore(const SessionOptions& options, Clock::time_point now, PlantedBug bug)
-    : options_(options), bug_(bug), started_at_(now), story_(options.plan, options.policy) {
+    : options_(options), bug_(bug), started_at_(now), job_state_(options.plan, options.policy) {
   for (const PlannedNode& planned : options_.plan.nodes) {
     nodes_.emplace_back().planned = &planned;
     names_.push_back(planned.name);
@@ -35,7 +35,7 @@ std::string SessionCore::SinceStart(Clock::time_point now) const {
 }
 
 std::string SessionCore::JobFolderOf(size_t index) const {
-  return nodes_[index].facts ? nodes_[index].facts->job_dir() : "";
+  return nodes_[index].info ? nodes_[index].info->job_dir() : "";
 }
 
 milliseconds SessionCore::watch_every() const { return std::min(dead_after() / 4, kLongestWatch); }
@@ -45,11 +45,11 @@ milliseconds SessionCore::watch_every() const { return std::min(dead_after() / 4
 SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& event,
                                           Clock::time_point now) {
   if (finished_) return {};
-  if (Says(LogLevel::kDebug)) {
+  if (ShouldLog(LogLevel::kDebug)) {
     if (const std::string text = EventText(NameOf(index), event); !text.empty())
-      Say(LogLevel::kDebug, text);
+      Log(LogLevel::kDebug, text);
   }
-  for (const std::string& line : story_.OnEvent(index, event)) Say(LogLevel::kWarning, line);
+  for (const std::string& line : job_state_.OnEvent(index, event)) Log(LogLevel::kWarning, line);
   if (event.has_started()) {
     const auto slots = static_cast<size_t>(event.started().pids_size());
     most_slots_ = std::max(most_slots_, slots);
@@ -58,14 +58,14 @@ SessionCore::Actions SessionCore::OnEvent(size_t index, const pb::NodeEvent& eve
     nodes_[index].attempts = 0;
   }
   if (event.has_rendezvous_lost()) OnRendezvousLost(index, event.rendezvous_lost(), now);
-  if (event.has_running() && options_.detach && !story_.ending()) {
+  if (event.has_running() && options_.detach && !job_state_.ending()) {
     DetachAll();
-  } else if (story_.ending()) {
+  } else if (job_state_.ending()) {
     StopConnecting();
     ArmTeardownTimer(now);
   } else if (event.has_restarting() || event.has_started()) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (story_.IsGivenUp(i)) Abandon(i);
+      if (job_state_.IsGivenUp(i)) Abandon(i);
     }
   }
   return Take();
@@ -76,40 +76,40 @@ SessionCore::Actions SessionCore::OnStreamEnd(size_t index, Clock::time_point no
   NodeState& node = nodes_[index];
   node.silence.Hold();
   node.stream_ended = true;
-  node.awaits_move = false;
-  if (!story_.IsDone(index)) StopIfLostAtStart(index, "its agent broke off", now);
-  story_.OnDisconnected(index);
-  if (story_.IsDone(index)) {
-    EndLink(index, /*is_empty=*/true, /*last_words=*/"", now);
+  node.awaits_failover = false;
+  if (!job_state_.IsDone(index)) StopIfLostAtStart(index, "its agent broke off", now);
+  job_state_.OnDisconnected(index);
+  if (job_state_.IsDone(index)) {
+    EndLink(index, /*is_empty=*/true, /*last_output=*/"", now);
     return Take();
   }
-  // The keeper outlives its agent until the node is empty: its end is what to wait for. A job that
-  // cannot do without the node is about to end.
-  if (!story_.restartable() || story_.ending()) ArmTeardownTimer(now);
+  // The supervisor outlives its agent until the node is empty: its end is what to wait for. A job
+  // that cannot do without the node is about to end.
+  if (!job_state_.restartable() || job_state_.ending()) ArmTeardownTimer(now);
   SayGoodbye(index);
   Do(action::AwaitEnd{index, milliseconds(options_.timeouts.grace_ms()) +
                                  milliseconds(options_.timeouts.teardown_ms()) + kTeardownSlack});
   return Take();
 }
 
-SessionCore::Actions SessionCore::OnLinkEnded(size_t index, bool keeper_ended,
-                                              const std::string& last_words,
+SessionCore::Actions SessionCore::OnLinkEnded(size_t index, bool supervisor_ended,
+                                              const std::string& last_output,
                                               Clock::time_point now) {
   if (finished_) return {};
-  EndLink(index, keeper_ended, last_words, now);
+  EndLink(index, supervisor_ended, last_output, now);
   return Take();
 }
 
-void SessionCore::EndLink(size_t index, bool is_empty, const std::string& last_words,
+void SessionCore::EndLink(size_t index, bool is_empty, const std::string& last_output,
                           Clock::time_point now) {
   NodeState& node = nodes_[index];
   node.ended = true;
   node.is_empty = is_empty;
-  if (!story_.IsDone(index)) {
-    story_.OnLost(index, "the connection to it broke off", last_words);
-    Record(action::Record::Kind::kLost, index, LostMessage(story_.node(index)));
+  if (!job_state_.IsDone(index)) {
+    job_state_.OnLost(index, "the connection to it broke off", last_output);
+    Record(action::Record::Kind::kLost, index, LostMessage(job_state_.node(index)));
   }
-  TryAgain(index);
+  Reconnect(index);
   EndIfAllEnded(now);
 }
 
@@ -122,13 +122,13 @@ void SessionCore::Abandon(size_t index) {
   Abort(index, "the other nodes lost it");
 }
 
-void SessionCore::TryAgain(size_t index) {
-  if (!story_.restartable() || story_.ending() || connecting_stopped_) return;
+void SessionCore::Reconnect(size_t index) {
+  if (!job_state_.restartable() || job_state_.ending() || connecting_stopped_) return;
   // Its new agent would open a rendezvous that knows nothing: it comes back once another decides.
   if (index == prepare_.rendezvous_node()) return;
   NodeState& node = nodes_[index];
   if (std::exchange(node.is_tried, true)) return;
-  Say(LogLevel::kDebug, NameOf(index) + " is tried until it is there");
+  Log(LogLevel::kDebug, NameOf(index) + " is tried until it is there");
   Do(action::Connect{index, ++node.attempts});
 }
 
@@ -158,41 +158,40 @@ void SessionCore::OnConnectedAgain(size_t index, Result<NodeAddresses> addresses
   node.is_reached = true;
   node.addresses = *std::move(addresses);
   node.silence = {};
-  node.heard_us.reset();
+  node.last_seen_us.reset();
   node.goodbye_said = false;
   Prepare(index);
 }
 
-SessionCore::Actions SessionCore::OnPrepared(size_t index, Result<pb::NodeFacts> facts,
+SessionCore::Actions SessionCore::OnPrepared(size_t index, Result<pb::PreparedNode> info,
                                              Clock::time_point now) {
   if (finished_) return {};
   nodes_[index].is_preparing = false;
-  running_ ? OnPreparedAgain(index, std::move(facts))
-           : OnFirstPrepared(index, std::move(facts), now);
+  running_ ? OnPreparedAgain(index, std::move(info)) : OnFirstPrepared(index, std::move(info), now);
   return Take();
 }
 
-void SessionCore::OnPreparedAgain(size_t index, Result<pb::NodeFacts> facts) {
+void SessionCore::OnPreparedAgain(size_t index, Result<pb::PreparedNode> info) {
   NodeState& node = nodes_[index];
-  if (story_.ending()) return SayGoodbye(index);
-  if (!facts.ok()) {
-    Record(action::Record::Kind::kFailed, index, facts.error().message);
+  if (job_state_.ending()) return SayGoodbye(index);
+  if (!info.ok()) {
+    Record(action::Record::Kind::kFailed, index, info.error().message);
     SayGoodbye(index);
-    return TryAgain(index);
+    return Reconnect(index);
   }
-  if (run_.use_cuda() && std::cmp_less(facts->gpus(), node.planned->slots)) {
+  if (run_.use_cuda() && std::cmp_less(info->gpus(), node.planned->slots)) {
     SayGoodbye(index);
-    return Say(LogLevel::kWarning, NameOf(index) + " stays out: it has " +
-                                       Count(facts->gpus(), "GPU") + " for " +
+    return Log(LogLevel::kWarning, NameOf(index) + " stays out: it has " +
+                                       Count(info->gpus(), "GPU") + " for " +
                                        Count(static_cast<size_t>(node.planned->slots), "slot"));
   }
-  const bool first_time = !node.facts;
-  node.facts = *std::move(facts);
+  const bool first_time = !node.info;
+  node.info = *std::move(info);
   node.stream_ended = node.ended = node.is_empty = false;
-  node.silence_said = node.awaits_move = false;
-  Record(action::Record::Kind::kConnected, index, node.facts->job_dir());
-  story_.OnConnected(index);
-  Say(LogLevel::kInfo, NameOf(index) + (first_time ? " is here now" : " is back"));
+  node.silence_warned = node.awaits_failover = false;
+  Record(action::Record::Kind::kConnected, index, node.info->job_dir());
+  job_state_.OnConnected(index);
+  Log(LogLevel::kInfo, NameOf(index) + (first_time ? " is here now" : " is back"));
   Run(index);
 }
 
@@ -208,7 +207,7 @@ SessionCore::Actions SessionCore::OnRenewTimer(Clock::time_point now) {
     // A node that we do not hear may hear us all the same: its lease is not to outlast us who wait
     // for its end.
     if (!node.is_preparing && node.silence.SilentFor(now) >= dead_after()) continue;
-    Do(action::Renew{i, node.heard_us, node.is_preparing ? dead_after() : kCallTimeout});
+    Do(action::Renew{i, node.last_seen_us, node.is_preparing ? dead_after() : kCallTimeout});
   }
   Do(action::SetTimer{SessionTimer::kRenew, now + kRenewEvery});
   return Take();
@@ -218,9 +217,9 @@ SessionCore::Actions SessionCore::OnRenewed(size_t index, std::optional<uint64_t
   if (finished_) return {};
   NodeState& node = nodes_[index];
   if (clock_us)
-    node.heard_us = std::max(node.heard_us, clock_us);
+    node.last_seen_us = std::max(node.last_seen_us, clock_us);
   else if (node.is_preparing)
-    Abort(index, "nothing was heard of the node");
+    Abort(index, "no heartbeat from the node");
   return Take();
 }
 
@@ -230,11 +229,11 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
   if (finished_) return {};
   // When this process stood still, what the nodes said meanwhile is yet to be read.
   if (watch_due_ && now - *watch_due_ > dead_after() / 4) {
-    for (NodeState& node : nodes_) node.silence.Forgive(now);
+    for (NodeState& node : nodes_) node.silence.ResetDeadline(now);
   }
   WatchSilence(now);
   if (finished_) return Take();
-  MoveIfHostIsGone(now);
+  FailOverIfHostIsGone(now);
   watch_due_ = now + watch_every();
   Do(action::SetTimer{SessionTimer::kWatch, *watch_due_});
   return Take();
@@ -243,31 +242,31 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
 // Of a node that is silent to us the others know more: they decide, as long as any of them can be
 // heard.
 void SessionCore::WatchSilence(Clock::time_point now) {
-  bool any_heard = false;
+  bool any_seen = false;
   bool any_silent = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     NodeState& node = nodes_[i];
-    if (!node.is_heard()) continue;
+    if (!node.is_seen()) continue;
     const Clock::duration silence = node.silence.SilentFor(now);
     const bool silent = silence >= dead_after();
-    (silent ? any_silent : any_heard) = true;
+    (silent ? any_silent : any_seen) = true;
     if (silent) StopIfLostAtStart(i, "it was silent for " + Seconds(dead_after().count()), now);
     const bool say = silence >= dead_after() + kNotYetDecided;
-    if (say && !node.silence_said) {
-      Say(LogLevel::kWarning, "nothing was heard of " + NameOf(i) + " for " +
+    if (say && !node.silence_warned) {
+      Log(LogLevel::kWarning, "no heartbeat from " + NameOf(i) + " for " +
                                   Seconds(dead_after().count()) +
                                   "; the other nodes decide what becomes of it");
-    } else if (!silent && node.silence_said && !node.stream_ended) {
-      Say(LogLevel::kWarning, NameOf(i) + " is heard again");
+    } else if (!silent && node.silence_warned && !node.stream_ended) {
+      Log(LogLevel::kWarning, NameOf(i) + " is heard again");
     }
-    node.silence_said = silent && (say || node.silence_said);
+    node.silence_warned = silent && (say || node.silence_warned);
     // A job that has gone on without it need not wait for it.
-    if (silent && story_.epoch() > 0 && !story_.IsMember(i)) Abandon(i);
+    if (silent && job_state_.attempt() > 0 && !job_state_.IsMember(i)) Abandon(i);
   }
-  if (any_heard || !any_silent) return;
+  if (any_seen || !any_silent) return;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].is_heard()) continue;
-    story_.OnLost(i, "nothing was heard of it for " + Seconds(dead_after().count()), "");
+    if (!nodes_[i].is_seen()) continue;
+    job_state_.OnLost(i, "no heartbeat from it for " + Seconds(dead_after().count()), "");
   }
   GiveUpWaiting();
 }
@@ -276,13 +275,14 @@ void SessionCore::WatchSilence(Clock::time_point now) {
 // that has not joined yet, and its own node may be the one that is lost.
 void SessionCore::StopIfLostAtStart(size_t index, const std::string& why, Clock::time_point now) {
   const bool decides = index == prepare_.rendezvous_node();
-  if (story_.epoch() > 0 || story_.ending() || (story_.restartable() && !decides)) return;
+  if (job_state_.attempt() > 0 || job_state_.ending() || (job_state_.restartable() && !decides))
+    return;
   const pb::Cause cause = MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index),
                                     ExitCode::kUnavailable, NameOf(index) + " was lost: " + why);
-  story_.OnLostAtStart(cause);
+  job_state_.OnLostAtStart(cause);
   StopConnecting();
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (i != index && nodes_[i].is_heard()) StopNode(i, cause);
+    if (i != index && nodes_[i].is_seen()) StopNode(i, cause);
   }
   ArmTeardownTimer(now);
 }
@@ -292,10 +292,10 @@ void SessionCore::StopIfLostAtStart(size_t index, const std::string& why, Clock:
 SessionCore::Actions SessionCore::OnSignal(int signal_number, Clock::time_point now) {
   if (finished_) return {};
   if (signal_number == SIGTSTP) {
-    Say(LogLevel::kError, "cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
+    Log(LogLevel::kError, "cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
   } else if (signal_number == SIGUSR1 || signal_number == SIGUSR2) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (running_ && nodes_[i].is_heard()) Do(action::Signal{i, signal_number});
+      if (running_ && nodes_[i].is_seen()) Do(action::Signal{i, signal_number});
     }
   } else {
     Interrupt(signal_number, now);
@@ -315,13 +315,13 @@ void SessionCore::Interrupt(int signal_number, Clock::time_point now) {
   cause.set_exit_code(ExitCodeForSignal(signal_number));
   cause.set_signal(signal_number);
   Record(action::Record::Kind::kInterrupted, 0, name);
-  story_.OnInterrupted(cause);
+  job_state_.OnInterrupted(cause);
   if (!running_) return Finish();
-  Say(LogLevel::kWarning, again ? name + " again: killing every rank now"
+  Log(LogLevel::kWarning, again ? name + " again: killing every rank now"
                                 : name + ": stopping every rank (again to kill them at once)");
   StopConnecting();
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].is_heard()) StopNode(i, cause, /*kill_now=*/again);
+    if (nodes_[i].is_seen()) StopNode(i, cause, /*kill_now=*/again);
   }
   ArmTeardownTimer(now);
 }

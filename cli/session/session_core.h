@@ -5,7 +5,7 @@
 //
 // A node that is lost while the job runs is reached again, if the job can be restarted. When the
 // node that hosts the rendezvous is lost, another is named once the lost one has surely ended its
-// ranks (session_core_move.cc). Once the end has begun it has a bound, whatever the nodes do.
+// ranks (session_core_failover.cc). Once the end has begun it has a bound, whatever the nodes do.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/silence.h"
-#include "cli/session/job_story.h"
-#include "cli/session/move_decision.h"
+#include "cli/session/failover_decision.h"
+#include "cli/session/job_state.h"
 #include "cli/session/outcome.h"
 #include "cli/session/session_action.h"
 #include "cli/session/session_options.h"
@@ -60,7 +60,7 @@ class SessionCore {
     kNone,
     // Another node decides as soon as the loss is told, though the lost node's lease may not be
     // over.
-    kMovesTooEarly,
+    kFailsOverTooEarly,
   };
 
   // `options` outlives it.
@@ -75,17 +75,17 @@ class SessionCore {
   Actions OnCannotStart(Error error);
   // The next two also answer later attempts to reach a node.
   Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
-  Actions OnPrepared(size_t index, Result<pb::NodeFacts> facts, Clock::time_point now);
+  Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
 
   // While it runs. Output of ranks is no event here: it changes nothing but that the node is
   // heard.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
   Actions OnStreamEnd(size_t index, Clock::time_point now);
-  // `last_words` of its keeper; often empty.
-  Actions OnLinkEnded(size_t index, bool keeper_ended, const std::string& last_words,
+  // `last_output` of its supervisor; often empty.
+  Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);
   // `host`: the node that the request named.
-  Actions OnMoveAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
+  Actions OnFailoverAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
   // nullopt: not within the action's time-out. Other failures need not be told.
   Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us);
   // From now on the node's next event is awaited; or it is not, because our own terminal holds up
@@ -107,13 +107,13 @@ class SessionCore {
   // After Finish.
   SessionEnd End() const;
 
-  const JobStory& story() const { return story_; }
+  const JobState& job_state() const { return job_state_; }
   const std::vector<std::string>& names() const { return names_; }  // of all nodes
   // Empty: the node never said it.
   std::string JobFolderOf(size_t index) const;
   // It did not end in time: its end is not waited for any longer.
   bool HasGivenUp(size_t index) const { return nodes_[index].given_up; }
-  // For how long nothing was heard of a node while somebody listened.
+  // For how long no heartbeat from a node while somebody listened.
   Clock::duration SilenceOf(size_t index, Clock::time_point now) const {
     return nodes_[index].silence.SilentFor(now);
   }
@@ -123,24 +123,24 @@ class SessionCore {
     const PlannedNode* planned = nullptr;
     bool is_reached = false;  // once at least; what follows is of its newest connection
     NodeAddresses addresses;
-    SilenceWatch silence;              // of its events
-    std::optional<uint64_t> heard_us;  // of its answers to renewals: the newest
+    SilenceWatch silence;                  // of its events
+    std::optional<uint64_t> last_seen_us;  // of its answers to renewals: the newest
     bool is_preparing = false;
     bool goodbye_said = false;  // or it was aborted: its lease is not renewed any more
     int attempts = 0;           // to reach it again, since its ranks started last
     bool is_tried = false;      // one of them is under way
-    std::optional<pb::NodeFacts> facts;
+    std::optional<pb::PreparedNode> info;
     std::optional<Error> failure;  // of connecting or preparing
     bool given_up = false;         // it did not end in time
     bool stream_ended = false;     // of Run
     bool ended = false;            // nothing more will come: done, or lost and its link ended
     bool is_empty = false;         // and its ranks have surely ended
-    bool silence_said = false;
-    bool awaits_move = false;  // it has lost its rendezvous
-    bool was_idle = false;     // and had no ranks when it did
+    bool silence_warned = false;
+    bool awaits_failover = false;  // it has lost its rendezvous
+    bool was_idle = false;         // and had no ranks when it did
 
     bool has_failed() const { return failure.has_value(); }
-    bool is_heard() const { return is_reached && !ended; }
+    bool is_seen() const { return is_reached && !ended; }
   };
 
   // The start (session_core_start.cc).
@@ -150,7 +150,7 @@ class SessionCore {
   bool CanStartWithout(size_t failures) const;
   size_t Failures() const;
   void Prepare(size_t index);
-  void OnFirstPrepared(size_t index, Result<pb::NodeFacts> facts, Clock::time_point now);
+  void OnFirstPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
   void RunAll(Clock::time_point now);
   void Run(size_t index);
   // Where this node finds the rendezvous.
@@ -159,23 +159,23 @@ class SessionCore {
   void FailStart();
 
   // While it runs (session_core.cc).
-  void EndLink(size_t index, bool is_empty, const std::string& last_words, Clock::time_point now);
+  void EndLink(size_t index, bool is_empty, const std::string& last_output, Clock::time_point now);
   void Abandon(size_t index);
-  void TryAgain(size_t index);
+  void Reconnect(size_t index);
   void StopConnecting();
   void OnConnectedAgain(size_t index, Result<NodeAddresses> addresses);
-  void OnPreparedAgain(size_t index, Result<pb::NodeFacts> facts);
+  void OnPreparedAgain(size_t index, Result<pb::PreparedNode> info);
   void WatchSilence(Clock::time_point now);
   void StopIfLostAtStart(size_t index, const std::string& why, Clock::time_point now);
   void Interrupt(int signal_number, Clock::time_point now);
 
-  // The rendezvous' node is lost (session_core_move.cc).
+  // The rendezvous' node is lost (session_core_failover.cc).
   void OnRendezvousLost(size_t index, const pb::RendezvousLost& lost, Clock::time_point now);
-  void MoveIfHostIsGone(Clock::time_point now);
+  void FailOverIfHostIsGone(Clock::time_point now);
   bool IsHostGone(Clock::time_point now) const;
-  std::vector<MoveView> MoveViews(Clock::time_point now) const;
-  void MoveTo(size_t host, Clock::time_point now);
-  void OnMoved();
+  std::vector<FailoverView> FailoverViews(Clock::time_point now) const;
+  void FailOverTo(size_t host, Clock::time_point now);
+  void OnFailedOver();
   void StopWithout(const std::string& why, Clock::time_point now);
 
   // The end (session_core_end.cc).
@@ -191,9 +191,9 @@ class SessionCore {
   void Do(Action action) {
     out_.emplace_back(std::move(action));
   }
-  bool Says(LogLevel level) const { return level <= options_.log_level; }
-  void Say(LogLevel level, const std::string& text) {
-    if (Says(level)) Do(action::Say{level, text});
+  bool ShouldLog(LogLevel level) const { return level <= options_.log_level; }
+  void Log(LogLevel level, const std::string& text) {
+    if (ShouldLog(level)) Do(action::Log{level, text});
   }
   void Record(action::Record::Kind kind, size_t index, const std::string& text) {
     Do(action::Record{kind, index, text});
@@ -211,7 +211,7 @@ class SessionCore {
   const SessionOptions& options_;
   const PlantedBug bug_;
   const Clock::time_point started_at_;
-  JobStory story_;
+  JobState job_state_;
   std::vector<NodeState> nodes_;
   std::vector<std::string> names_;
   size_t most_slots_ = 0;  // that a node has
@@ -223,10 +223,10 @@ class SessionCore {
   bool running_ = false;
   bool failed_to_start_ = false;
   std::optional<Clock::time_point> watch_due_;
-  std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest epoch that lost it
-  bool moving_ = false;                                // the new host's answer is awaited
-  pb::MoveRequest move_;                               // the newest
-  uint64_t begun_epoch_ = 0;                           // the newest that a move was to begin
+  std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest attempt that lost it
+  bool failing_over_ = false;                          // the new host's answer is awaited
+  pb::FailoverRequest move_;                           // the newest
+  uint64_t begun_attempt_ = 0;                         // the newest that a move was to begin
   bool teardown_armed_ = false;
   bool teardown_is_brief_ = false;  // the timer was set for silent nodes alone
   bool was_interrupted_ = false;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr milliseconds kTeardownSlack(5'000);  // beyond what the nodes allow themselves
 constexpr milliseconds kSilentNodeWait(
-    2'000);  // for a keeper that has just noticed a stopped agent
+    2'000);  // for a supervisor that has just noticed a stopped agent
 
 }  // namespace
 
@@ -24,7 +24,7 @@ void SessionCore::DetachAll() {
   StopConnecting();
   pending_ = 0;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!nodes_[i].is_heard()) continue;
+    if (!nodes_[i].is_seen()) continue;
     ++pending_;
     Do(action::Detach{i});
   }
@@ -35,9 +35,9 @@ SessionCore::Actions SessionCore::OnDetached(const Result<void>& result, Clock::
   if (finished_) return {};
   --pending_;
   if (!result.ok() && std::exchange(detaching_, false)) {
-    Say(LogLevel::kError, result.error().message + "; the job is stopped");
+    Log(LogLevel::kError, result.error().message + "; the job is stopped");
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].is_heard()) continue;
+      if (!nodes_[i].is_seen()) continue;
       StopNode(i, MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(i), ExitCode::kUnavailable,
                             result.error().message));
     }
@@ -73,13 +73,13 @@ SessionCore::Actions SessionCore::OnTeardownTimer(bool terminal_is_slow, Clock::
 void SessionCore::GiveUpWaiting() {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     NodeState& node = nodes_[i];
-    if (!node.is_heard()) continue;
-    if (story_.node(i).lost_reason.empty()) {
-      story_.OnLost(
+    if (!node.is_seen()) continue;
+    if (job_state_.node(i).lost_reason.empty()) {
+      job_state_.OnLost(
           i, "it did not say in time that it is empty; look for job " + options_.job_id + " there",
           "");
     }
-    Record(action::Record::Kind::kLost, i, LostMessage(story_.node(i)));
+    Record(action::Record::Kind::kLost, i, LostMessage(job_state_.node(i)));
     node.given_up = true;
     Abort(i, "it did not end in time");
   }
@@ -91,8 +91,8 @@ void SessionCore::EndIfAllEnded(Clock::time_point now) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     views.push_back({.ended = nodes_[i].ended,
                      .stream_ended = nodes_[i].stream_ended,
-                     .given_up = story_.IsGivenUp(i),
-                     .is_part = story_.IsPart(i)});
+                     .given_up = job_state_.IsGivenUp(i),
+                     .is_part = job_state_.IsPart(i)});
   }
   const EndDecision decision = DecideEnd(views);
   if (decision == EndDecision::kEnd) return Finish();
@@ -108,11 +108,11 @@ void SessionCore::Finish() {
 SessionEnd SessionCore::End() const {
   if (detached_) return {.kind = SessionEnd::Kind::kDetached};
   if (failed_to_start_) return StartFailure();
-  const JobFacts facts = story_.Facts();
-  if (running_) return {.kind = SessionEnd::Kind::kEnded, .job = DecideJobEnd(facts)};
+  const JobInfo info = job_state_.Info();
+  if (running_) return {.kind = SessionEnd::Kind::kEnded, .job = DecideJobEnd(info)};
   SessionEnd end{.kind = SessionEnd::Kind::kInterrupted,
                  .lines = {"interrupted before anything was started"}};
-  end.job.cause = *facts.interrupted;
+  end.job.cause = *info.interrupted;
   end.job.exit_code = end.job.cause.exit_code();
   return end;
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr milliseconds kNameOthersToo(2'000);
 
 // A node that is switched off or far away may come back; one that refuses us needs its user.
-bool MayComeBack(const Error& error) {
+bool IsRetryable(const Error& error) {
   return error.code == ExitCode::kUnavailable || error.code == ExitCode::kTimedOut;
 }
 
@@ -22,7 +22,7 @@ bool MayComeBack(const Error& error) {
 
 SessionCore::Actions SessionCore::Start(Clock::time_point now) {
   pending_ = nodes_.size();
-  Say(LogLevel::kDebug, "job " + options_.job_id + ": connecting to " + NameList(names_, ", "));
+  Log(LogLevel::kDebug, "job " + options_.job_id + ": connecting to " + NameList(names_, ", "));
   for (size_t i = 0; i < nodes_.size(); ++i) Do(action::Connect{i, /*attempt=*/0});
   Do(action::SetTimer{SessionTimer::kRenew, now + kRenewEvery});
   FillPrepare();
@@ -67,10 +67,10 @@ void SessionCore::OnFirstConnected(size_t index, Result<NodeAddresses> addresses
   if (addresses.ok()) {
     node.is_reached = true;
     node.addresses = *std::move(addresses);
-    Say(LogLevel::kDebug, NameOf(index) + " is reached after " + SinceStart(now));
+    Log(LogLevel::kDebug, NameOf(index) + " is reached after " + SinceStart(now));
   } else {
     Record(action::Record::Kind::kFailed, index, addresses.error().message);
-    Say(LogLevel::kDebug, addresses.error().message + " (after " + SinceStart(now) + ")");
+    Log(LogLevel::kDebug, addresses.error().message + " (after " + SinceStart(now) + ")");
     node.failure = addresses.error();
   }
   if (--pending_ == 0) return OnAllConnected();
@@ -91,10 +91,10 @@ void SessionCore::OnAllConnected() {
   if (failures > 0 && !CanStartWithout(failures)) return FailStart();
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].failure) continue;
-    Say(LogLevel::kWarning, nodes_[i].failure->message + "; starting without " + NameOf(i));
+    Log(LogLevel::kWarning, nodes_[i].failure->message + "; starting without " + NameOf(i));
     nodes_[i].failure.reset();
     nodes_[i].ended = true;
-    story_.OnAbsent(i);
+    job_state_.OnAbsent(i);
     prepare_.add_absent_nodes(static_cast<uint32_t>(i));
   }
   // Whoever decides should not be a node that has nothing else to do in the job.
@@ -102,7 +102,7 @@ void SessionCore::OnAllConnected() {
       nodes_, [](const NodeState& node) { return node.is_reached && !node.planned->spare; });
   if (host == nodes_.end()) host = std::ranges::find_if(nodes_, &NodeState::is_reached);
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host - nodes_.begin()));
-  story_.SetRendezvous(prepare_.rendezvous_node());
+  job_state_.SetRendezvous(prepare_.rendezvous_node());
   pending_ = static_cast<size_t>(std::ranges::count_if(nodes_, &NodeState::is_reached));
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i].is_reached) Prepare(i);
@@ -116,7 +116,7 @@ size_t SessionCore::Failures() const {
 bool SessionCore::CanStartWithout(size_t failures) const {
   return nodes_.size() - failures >= static_cast<size_t>(options_.plan.min_nodes) &&
          std::ranges::all_of(nodes_, [](const NodeState& node) {
-           return !node.failure || MayComeBack(*node.failure);
+           return !node.failure || IsRetryable(*node.failure);
          });
 }
 
@@ -131,18 +131,18 @@ void SessionCore::Prepare(size_t index) {
   Do(std::move(prepare));
 }
 
-void SessionCore::OnFirstPrepared(size_t index, Result<pb::NodeFacts> facts,
+void SessionCore::OnFirstPrepared(size_t index, Result<pb::PreparedNode> info,
                                   Clock::time_point now) {
   NodeState& node = nodes_[index];
-  if (facts.ok()) {
-    node.facts = *std::move(facts);
-    Record(action::Record::Kind::kConnected, index, node.facts->job_dir());
-    Say(LogLevel::kDebug, NameOf(index) + " is prepared after " + SinceStart(now) + ", with " +
-                              Count(node.facts->gpus(), "GPU") + "; its logs are in " +
-                              node.facts->job_dir());
+  if (info.ok()) {
+    node.info = *std::move(info);
+    Record(action::Record::Kind::kConnected, index, node.info->job_dir());
+    Log(LogLevel::kDebug, NameOf(index) + " is prepared after " + SinceStart(now) + ", with " +
+                              Count(node.info->gpus(), "GPU") + "; its logs are in " +
+                              node.info->job_dir());
   } else {
-    Record(action::Record::Kind::kFailed, index, facts.error().message);
-    node.failure = facts.error();
+    Record(action::Record::Kind::kFailed, index, info.error().message);
+    node.failure = info.error();
   }
   if (--pending_ > 0) return;
   Failures() == 0 ? RunAll(now) : FailStart();
@@ -151,21 +151,21 @@ void SessionCore::OnFirstPrepared(size_t index, Result<pb::NodeFacts> facts,
 void SessionCore::RunAll(Clock::time_point now) {
   std::vector<NodeGpus> gpus;
   for (const NodeState& node : nodes_) {
-    if (!node.facts) continue;
+    if (!node.info) continue;
     const PlannedNode& planned = *node.planned;
-    gpus.push_back({planned.name, planned.slots, static_cast<int>(node.facts->gpus()),
+    gpus.push_back({planned.name, planned.slots, static_cast<int>(node.info->gpus()),
                     planned.devices.empty() ? -1 : planned.devices.back()});
   }
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
   if (!device.ok()) return FailStart(0, device.error());
-  if (Says(LogLevel::kInfo))
-    Say(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
-  Say(LogLevel::kDebug, device->reason);
+  if (ShouldLog(LogLevel::kInfo))
+    Log(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
+  Log(LogLevel::kDebug, device->reason);
 
   *run_.mutable_rendezvous_endpoints() =
-      nodes_[prepare_.rendezvous_node()].facts->rendezvous_endpoints();
-  Say(LogLevel::kDebug,
+      nodes_[prepare_.rendezvous_node()].info->rendezvous_endpoints();
+  Log(LogLevel::kDebug,
       "the rendezvous is on " + NameOf(prepare_.rendezvous_node()) + ": " +
           NameList({run_.rendezvous_endpoints().begin(), run_.rendezvous_endpoints().end()}, ", "));
   if (!options_.detach) *run_.mutable_shown() = options_.shown.ToProto();
@@ -179,7 +179,7 @@ void SessionCore::RunAll(Clock::time_point now) {
   run_.set_use_cuda(device->use_cuda);
   running_ = true;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    nodes_[i].is_reached ? Run(i) : TryAgain(i);
+    nodes_[i].is_reached ? Run(i) : Reconnect(i);
   }
   watch_due_ = now + watch_every();
   Do(action::SetTimer{SessionTimer::kWatch, *watch_due_});

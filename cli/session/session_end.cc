@@ -8,10 +8,10 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kGoodbyeWait(5'000);  // for keepers that have nothing left to do
+constexpr milliseconds kGoodbyeWait(5'000);  // for supervisors that have nothing left to do
 
 // For who has not seen the rest.
-std::string LastWord(const JobSummary& summary) {
+std::string FinalStatusLine(const JobSummary& summary) {
   const std::string text = summary.exit_code == 0 ? SummaryText(summary) : FirstCauseText(summary);
   const std::string line = text.substr(0, text.find('\n'));
   constexpr std::string_view kPrefix = "dslaunch: ";
@@ -25,12 +25,12 @@ int LaunchSession::Conclude() {
   if (end.kind == SessionEnd::Kind::kDetached) return ReportDetached();
   if (end.kind != SessionEnd::Kind::kNotStarted) output_.FinishStreams();
   CloseLinks();
-  for (const std::string& line : end.lines) Say(LogLevel::kError, line);
+  for (const std::string& line : end.lines) Log(LogLevel::kError, line);
   Report(end.job, /*show=*/end.kind == SessionEnd::Kind::kEnded);
   return end.job.exit_code;
 }
 
-// End of file is the goodbye: keepers with nothing left to do end at once.
+// End of file is the goodbye: supervisors with nothing left to do end at once.
 void LaunchSession::CloseLinks() {
   for (const auto& client : clients_) {
     if (client) client->SayGoodbye();
@@ -50,7 +50,7 @@ int LaunchSession::ReportDetached() {
   }
   const std::string& id = options_.job_id;
   output_.Print(id);
-  Say(LogLevel::kInfo,
+  Log(LogLevel::kInfo,
       "detached; dslaunch ps | logs -f " + id + " | attach " + id + " | stop " + id);
   return ToInt(ExitCode::kOk);
 }
@@ -58,18 +58,18 @@ int LaunchSession::ReportDetached() {
 void LaunchSession::Report(const JobEnd& end, bool show) {
   std::vector<std::string> job_dirs;
   for (size_t i = 0; i < clients_.size(); ++i) job_dirs.push_back(core_.JobFolderOf(i));
-  const JobSummary summary = SummarizeJob(options_.job_id, options_.plan, core_.story(), end,
+  const JobSummary summary = SummarizeJob(options_.job_id, options_.plan, core_.job_state(), end,
                                           job_dirs, Clock::now() - started_at_);
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
-  last_word_ = LastWord(summary);
+  final_status_ = FinalStatusLine(summary);
   // Of a job that ended well there is to say how long it took, unless something went wrong all the
   // same.
   const bool has_trouble = !summary.left.empty() || !summary.remarks.empty();
   const LogLevel level = summary.exit_code != 0 ? LogLevel::kError
                          : has_trouble          ? LogLevel::kWarning
                                                 : LogLevel::kInfo;
-  if (show && Says(level)) output_.Say(SummaryText(summary));
+  if (show && ShouldLog(level)) output_.PrintMessage(SummaryText(summary));
   if (options_.json) output_.Print(json);
 }
 

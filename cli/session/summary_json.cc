@@ -99,11 +99,11 @@ std::string SummaryJson(const JobSummary& summary) {
   }
   Json nodes = Json::array();
   for (const NodeSummary& node : summary.nodes) nodes.push_back(NodeJson(summary, node));
-  const Json json = {{"job", summary.job_id},       {"exit_code", summary.exit_code},
-                     {"cause", CauseJson(summary)}, {"victims", std::move(victims)},
-                     {"ranks", std::move(ranks)},   {"nodes", std::move(nodes)},
-                     {"remarks", summary.remarks},  {"restarts", summary.restarts},
-                     {"epochs", summary.epochs},    {"duration_s", summary.duration_s}};
+  const Json json = {{"job", summary.job_id},        {"exit_code", summary.exit_code},
+                     {"cause", CauseJson(summary)},  {"victims", std::move(victims)},
+                     {"ranks", std::move(ranks)},    {"nodes", std::move(nodes)},
+                     {"remarks", summary.remarks},   {"restarts", summary.restarts},
+                     {"attempts", summary.attempts}, {"duration_s", summary.duration_s}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/build_id.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
@@ -22,12 +22,12 @@ Result<AgentBinary> ReadAgentBinary(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return Error{ExitCode::kNotFound,
-                 "no agent at " + Excerpt(path) +
+                 "no agent at " + Truncate(path) +
                      "; dslaunch-agent must lie in the same folder as dslaunch: "
                      "install or build both"};
   }
   if (::access(path.c_str(), X_OK) != 0) {
-    return Error{ExitCode::kCannotExecute, Excerpt(path) + " is not executable; chmod +x it"};
+    return Error{ExitCode::kCannotExecute, Truncate(path) + " is not executable; chmod +x it"};
   }
   DSL_TRY_ASSIGN(ElfIdentity identity, ReadElfIdentity(path));
   return AgentBinary{path, identity.build_id, identity.machine,
@@ -47,7 +47,7 @@ Result<AgentBinary> FindAgentBinary() {
 Result<std::string> Sha256OfFile(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd)
-    return Error{ExitCode::kIo, "cannot open " + Excerpt(path) + ": " + std::strerror(errno)};
+    return Error{ExitCode::kIo, "cannot open " + Truncate(path) + ": " + std::strerror(errno)};
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         &EVP_MD_CTX_free);
   EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
@@ -56,7 +56,7 @@ Result<std::string> Sha256OfFile(const std::string& path) {
     const ssize_t n = ::read(fd.get(), chunk.data(), chunk.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
-      return Error{ExitCode::kIo, "cannot read " + Excerpt(path) + ": " + std::strerror(errno)};
+      return Error{ExitCode::kIo, "cannot read " + Truncate(path) + ": " + std::strerror(errno)};
     if (n == 0) break;
     EVP_DigestUpdate(context.get(), chunk.data(), static_cast<size_t>(n));
   }

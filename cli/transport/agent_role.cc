@@ -6,17 +6,18 @@ std::vector<std::string> AgentArguments(const AgentRole& role, std::string_view 
   const std::string nonce_text(nonce);
   switch (role.kind) {
     case AgentRole::Kind::kDetachable:
-      return {"keeper", "--nonce", nonce_text, "--detachable"};
+      return {"supervisor", "--nonce", nonce_text, "--detachable"};
     case AgentRole::Kind::kAttach:
       return {"attach", "--nonce", nonce_text, role.job_id, std::to_string(role.node_index)};
     case AgentRole::Kind::kRead:
       return {"read", "--nonce", nonce_text};
     case AgentRole::Kind::kJob:
       if (role.command_fd >= 0)
-        return {"keeper", "--nonce", nonce_text, "--command-fd", std::to_string(role.command_fd)};
+        return {"supervisor", "--nonce", nonce_text, "--command-fd",
+                std::to_string(role.command_fd)};
       break;
   }
-  return {"keeper", "--nonce", nonce_text};
+  return {"supervisor", "--nonce", nonce_text};
 }
 
 }  // namespace dslaunch

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 struct AgentRole {
   enum class Kind {
-    kJob,         // keeper and agent of a new job
+    kJob,         // supervisor and agent of a new job
     kDetachable,  // the same for one that may outlive its front end and the user's login
     kAttach,      // the way to a running job's agent
     kRead,        // serves the files of jobs that ran there

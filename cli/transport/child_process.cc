@@ -20,8 +20,8 @@
 #include <future>
 #include <thread>
 
-#include "base/harmless_text.h"
 #include "base/pidfd.h"
+#include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "base/subprocess.h"
 #include "cli/transport/hello.h"

@@ -11,7 +11,7 @@
 #include <map>
 #include <utility>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/transport/child_process.h"
 
 namespace dslaunch {
@@ -268,7 +268,7 @@ Result<SshConfig> ReadSshConfig(const NodeTarget& target, const std::string& con
     const std::string file = config_file.empty() ? account.home + "/.ssh/config" : config_file;
     std::error_code ignored;
     if (!std::filesystem::exists(file, ignored)) return DefaultSshConfig(target, account);
-    return Error{ExitCode::kBadInput, "the program that reads " + Excerpt(file) +
+    return Error{ExitCode::kBadInput, "the program that reads " + Truncate(file) +
                                           " is missing: there is no ssh in PATH; install "
                                           "openssh-client"};
   }

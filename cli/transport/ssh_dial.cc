@@ -35,7 +35,7 @@ int ConnectOne(int fd, const addrinfo& address, Deadline deadline, int stop_fd) 
   return error_number;
 }
 
-std::string WayOut(int error_number) {
+std::string Hint(int error_number) {
   switch (error_number) {
     case ECONNREFUSED:
       return "nothing listens there: start sshd on the node, or give its port in the hostfile";
@@ -101,8 +101,7 @@ Result<Dialed> Dial(const AddressList& addresses, int port, Deadline deadline, i
     failures += numeric + " port " + std::to_string(port) + ": " + std::strerror(error_number);
     if (error_number == ECANCELED) break;
   }
-  return Error{ExitCode::kUnavailable,
-               "cannot connect (" + failures + "); " + WayOut(error_number)};
+  return Error{ExitCode::kUnavailable, "cannot connect (" + failures + "); " + Hint(error_number)};
 }
 
 }  // namespace dslaunch

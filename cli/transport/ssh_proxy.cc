@@ -63,7 +63,7 @@ Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTo
   return expanded;
 }
 
-bool SaysTurnedAway(std::string_view ssh_stderr) {
+bool IsTurnedAwayText(std::string_view ssh_stderr) {
   const auto says = [ssh_stderr](std::string_view text) {
     return ssh_stderr.find(text) != std::string_view::npos;
   };

@@ -28,7 +28,7 @@ Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTo
 
 // True when an ssh program's last words say that an sshd ended the connection before it asked who
 // is there, which it does to part of many at once (MaxStartups). Whoever was refused is not meant.
-bool SaysTurnedAway(std::string_view ssh_stderr);
+bool IsTurnedAwayText(std::string_view ssh_stderr);
 
 // A running proxy command; its stdin and stdout lead to the node. Ended and reaped on destruction.
 class SshProxy {

@@ -27,13 +27,13 @@ PumpEnd SshPump::Run() {
   while (awake) {
     const bool alive = session_.Process();
     uint64_t seen = 0;
-    bool moved = false;
+    bool failed_over = false;
     do {
       // A call to libssh may deliver bytes of the other direction: go round until nothing happens.
       seen = stream_.deliveries();
-      moved = ToLocal();
-      moved |= ToRemote();
-    } while (error_.empty() && (moved || seen != stream_.deliveries()));
+      failed_over = ToLocal();
+      failed_over |= ToRemote();
+    } while (error_.empty() && (failed_over || seen != stream_.deliveries()));
     if (stream_.Closed()) return {true, stream_.exit_status(), ""};
     if (!alive || !error_.empty())
       return {false, {}, error_.empty() ? session_.LastError() : error_};
@@ -58,9 +58,9 @@ bool SshPump::ToLocal() {
   if (stream_.inbound().empty()) stream_.Refill();
   std::string& inbound = stream_.inbound();
   if (inbound.empty()) {
-    if (stream_.AtEof() && !told_eof_local_) {
+    if (stream_.AtEof() && !sent_eof_local_) {
       ::shutdown(local_fd_, SHUT_WR);
-      told_eof_local_ = true;
+      sent_eof_local_ = true;
     }
     return false;
   }
@@ -86,35 +86,35 @@ bool SshPump::ToLocal() {
 
 bool SshPump::ToRemote() {
   exchanging_keys_ = false;
-  bool moved = false;
+  bool failed_over = false;
   if (to_remote_.empty() && !local_eof_) {
     std::array<char, kReadBytes> bytes;
     const ssize_t n = ::recv(local_fd_, bytes.data(), bytes.size(), 0);
     if (n > 0) to_remote_.assign(bytes.data(), static_cast<size_t>(n));
     local_eof_ = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
-    moved = n > 0;
+    failed_over = n > 0;
   }
   if (!to_remote_.empty() && stream_.WindowBytes() > 0 && !session_.WritePending()) {
     const int n = stream_.Write(std::string_view(to_remote_).substr(sent_));
     if (n < 0) {  // the channel takes no more: its end follows by itself
       to_remote_.clear();
       sent_ = 0;
-      local_eof_ = told_eof_remote_ = true;
+      local_eof_ = sent_eof_remote_ = true;
       return true;
     }
     exchanging_keys_ = n == 0;
-    moved |= n > 0;
+    failed_over |= n > 0;
     sent_ += static_cast<size_t>(n);
     if (sent_ == to_remote_.size()) {
       to_remote_.clear();
       sent_ = 0;
     }
   }
-  if (local_eof_ && to_remote_.empty() && !told_eof_remote_) {
+  if (local_eof_ && to_remote_.empty() && !sent_eof_remote_) {
     stream_.SendEof();
-    told_eof_remote_ = true;
+    sent_eof_remote_ = true;
   }
-  return moved;
+  return failed_over;
 }
 
 // False when stopped.

@@ -44,8 +44,8 @@ class SshPump {
   size_t sent_ = 0;         // of to_remote_
   bool local_open_ = true;  // takes bytes
   bool local_eof_ = false;  // gives no more
-  bool told_eof_local_ = false;
-  bool told_eof_remote_ = false;
+  bool sent_eof_local_ = false;
+  bool sent_eof_remote_ = false;
   bool exchanging_keys_ = false;
   std::string error_;
 };

@@ -269,7 +269,7 @@ bool SshSession::WasTurnedAway() const {
   if (control_.step == SshStep::kLogin)  // the user's answer took longer than its LoginGraceTime
     return asked_ && ::ssh_is_connected(session_.get()) == 0;
   if (control_.step != SshStep::kHandshake) return false;
-  if (proxy_) return SaysTurnedAway(proxy_->Said());
+  if (proxy_) return IsTurnedAwayText(proxy_->Said());
   const std::string error = LastError();
   return error.find("Socket error") != std::string::npos ||
          error.find("MaxStartups") != std::string::npos ||

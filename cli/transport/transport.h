@@ -19,7 +19,7 @@ struct NodeTarget {
   std::string user;  // empty: ssh_config's or the caller's
 };
 
-// A running keeper on a node. Thread-safe but for TakeFd.
+// A running supervisor on a node. Thread-safe but for TakeFd.
 class NodeLink {
  public:
   // Aborts what still runs over it, unless it was left running.
@@ -29,14 +29,14 @@ class NodeLink {
   virtual UniqueFd TakeFd() = 0;
 
   // The watchdog's hand: shuts the stream at once, so that anything blocked on it returns. The
-  // keeper sees end of file and empties its node. `why` is for the log.
+  // supervisor sees end of file and empties its node. `why` is for the log.
   virtual void Abort(const std::string& why) = 0;
 
-  // After the stream was closed: waits until the keeper has ended. False when the deadline came
+  // After the stream was closed: waits until the supervisor has ended. False when the deadline came
   // first.
   virtual bool WaitEnd(Deadline deadline) = 0;
 
-  // The keeper goes on without us: destroying the link ends nothing on the node.
+  // The supervisor goes on without us: destroying the link ends nothing on the node.
   virtual void LeaveRunning() {}
 
   // The last 4 KiB of what the far side wrote to stderr, for error messages.
@@ -53,7 +53,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Reaches the node, starts its keeper and agent, and checks their hello line. Blocks until
+  // Reaches the node, starts its supervisor and agent, and checks their hello line. Blocks until
   // `deadline` at most; called from one thread per node at once. Errors name the node, the step
   // that failed and the way out.
   virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,

@@ -1,4 +1,4 @@
-// Starts a node's keeper and agent on this machine: what `--launcher local` uses.
+// Starts a node's supervisor and agent on this machine: what `--launcher local` uses.
 #pragma once
 
 #include "cli/transport/agent_binary.h"
@@ -7,8 +7,8 @@
 
 namespace dslaunch {
 
-// Thread-safe. The keeper gets a session of its own and this process's environment; a socketpair is
-// its stdin and stdout, so the stream has no one in between.
+// Thread-safe. The supervisor gets a session of its own and this process's environment; a
+// socketpair is its stdin and stdout, so the stream has no one in between.
 class LocalTransport : public Transport {
  public:
   explicit LocalTransport(AgentBinary agent, AgentRole role = {})

@@ -35,7 +35,7 @@ class SshLink : public NodeLink {
                                                StartFn start, Deadline deadline,
                                                SshControl* outer = nullptr);
 
-  // Closes the connection at once; the node's keeper sees end of file.
+  // Closes the connection at once; the node's supervisor sees end of file.
   ~SshLink() override;
 
   UniqueFd TakeFd() override;

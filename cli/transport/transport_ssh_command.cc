@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "base/backoff.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "cli/transport/hello.h"
 #include "cli/transport/login_gate.h"
 #include "cli/transport/ssh_bootstrap.h"
@@ -27,7 +27,7 @@ constexpr int kAttempts = 10;
 constexpr milliseconds kFirstPause{150};
 constexpr milliseconds kLongestPause{2000};
 constexpr milliseconds kConfigLimit{3000};
-constexpr milliseconds kLastWords{300};
+constexpr milliseconds kLastOutputWait{300};
 
 std::string Said(const std::string& stderr_tail, const std::string& noise = "") {
   std::string said = OneLine(stderr_tail, 512);
@@ -40,7 +40,7 @@ bool HasFailedItself(int wait_status) {
 }
 
 // What a user must do something about, and no retry will help.
-bool SaysRefused(const std::string& stderr_tail) {
+bool IsRefusedText(const std::string& stderr_tail) {
   return stderr_tail.find("Permission denied") != std::string::npos ||
          stderr_tail.find("verification failed") != std::string::npos;
 }
@@ -49,12 +49,12 @@ bool SaysRefused(const std::string& stderr_tail) {
 Result<void> SendFile(int stream, const std::string& path, Deadline deadline) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file)
-    return Error{ExitCode::kIo, "cannot open " + Excerpt(path) + ": " + std::strerror(errno)};
+    return Error{ExitCode::kIo, "cannot open " + Truncate(path) + ": " + std::strerror(errno)};
   std::array<char, 65536> chunk;
   while (true) {
     const ssize_t size = ::read(file.get(), chunk.data(), chunk.size());
     if (size < 0)
-      return Error{ExitCode::kIo, "cannot read " + Excerpt(path) + ": " + std::strerror(errno)};
+      return Error{ExitCode::kIo, "cannot read " + Truncate(path) + ": " + std::strerror(errno)};
     if (size == 0) break;
     for (ssize_t sent = 0; sent < size;) {
       const ssize_t n = ::send(stream, chunk.data() + sent, static_cast<size_t>(size - sent),
@@ -152,7 +152,7 @@ Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& 
                   "the agent there is of build " + scanner.build_id() + ", not " + agent_.build_id +
                       "; remove ~/.cache/dslaunch on the node and try again");
     }
-    const std::optional<int> status = link->child().WaitEnd(Deadline::After(kLastWords));
+    const std::optional<int> status = link->child().WaitEnd(Deadline::After(kLastOutputWait));
     const std::string said = link->StderrTail();
     if (!status) {
       link->child().SignalGroup(SIGKILL);
@@ -174,8 +174,8 @@ Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& 
     }
     const Deadline pause =
         Deadline::After(PauseAfter(attempt, kFirstPause, kLongestPause, RandomPart()));
-    if (!SaysTurnedAway(said) || attempt + 1 == kAttempts || pause.when() >= deadline.when()) {
-      return Fail(target, SaysRefused(said) ? ExitCode::kNoPermission : ExitCode::kUnavailable,
+    if (!IsTurnedAwayText(said) || attempt + 1 == kAttempts || pause.when() >= deadline.when()) {
+      return Fail(target, IsRefusedText(said) ? ExitCode::kNoPermission : ExitCode::kUnavailable,
                   "it ended with " + EndInWords(*status) + Said(said) +
                       "; it has no terminal to ask at: compare with " + options_.command.front() +
                       " " + target.host + " true");

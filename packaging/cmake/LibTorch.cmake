@@ -4,7 +4,7 @@ include_guard(GLOBAL)
 
 set(DSLAUNCH_LIBTORCH "${PROJECT_SOURCE_DIR}/.deps/libtorch" CACHE PATH
     "LibTorch 2.11: a folder with include/ and lib/ (packaging/fetch-libtorch makes one; .../site-packages/torch is one)")
-set(dslaunch_libtorch_way_out
+set(dslaunch_libtorch_hint
     "Run packaging/fetch-libtorch (about a minute, and nothing is installed outside the checkout), or point at a LibTorch "
     "of yours with -DDSLAUNCH_LIBTORCH=FOLDER, where FOLDER has include/ and lib/ (for example .../site-packages/torch).")
 include(LibTorchTarget)

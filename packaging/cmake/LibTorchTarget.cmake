@@ -1,11 +1,11 @@
 # dslaunch_libtorch: ATen, autograd, torch::nn and c10d out of the folder DSLAUNCH_LIBTORCH, for this build and, installed,
-# for programs that use dslaunch. ${dslaunch_libtorch_way_out} says what to do where that folder does not serve. The
+# for programs that use dslaunch. ${dslaunch_libtorch_hint} says what to do where that folder does not serve. The
 # package files inside the wheel are not used: they insist on a CUDA toolkit, which a CPU build does not need.
 foreach(needed include/torch/csrc/distributed/c10d/ProcessGroupGloo.hpp include/torch/headeronly/version.h
                lib/libtorch_cpu.so lib/libc10.so)
   if(NOT EXISTS "${DSLAUNCH_LIBTORCH}/${needed}")
     message(FATAL_ERROR "No LibTorch with distributed support in ${DSLAUNCH_LIBTORCH}: ${needed} is missing.\n"
-                        ${dslaunch_libtorch_way_out})
+                        ${dslaunch_libtorch_hint})
   endif()
 endforeach()
 file(STRINGS "${DSLAUNCH_LIBTORCH}/include/torch/headeronly/version.h" version_lines
@@ -13,7 +13,7 @@ file(STRINGS "${DSLAUNCH_LIBTORCH}/include/torch/headeronly/version.h" version_l
 string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*" "\\1.\\2" libtorch_version "${version_lines}")
 if(NOT libtorch_version VERSION_EQUAL 2.11)
   message(FATAL_ERROR "${DSLAUNCH_LIBTORCH} holds LibTorch ${libtorch_version}; dslaunch is written against 2.11, whose "
-                      "c10d interfaces other versions do not share.\n" ${dslaunch_libtorch_way_out})
+                      "c10d interfaces other versions do not share.\n" ${dslaunch_libtorch_hint})
 endif()
 
 foreach(name torch_cpu c10)

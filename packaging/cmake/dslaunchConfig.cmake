@@ -19,7 +19,7 @@ endforeach()
 find_path(DSLAUNCH_LIBTORCH lib/libtorch_cpu.so
   HINTS ${dslaunch_hints} "${dslaunch_prefix}/lib/dslaunch/libtorch" NO_DEFAULT_PATH
   DOC "LibTorch 2.11: a folder with include/ and lib/")
-set(dslaunch_libtorch_way_out
+set(dslaunch_libtorch_hint
     "Point at a LibTorch 2.11 with -DDSLAUNCH_LIBTORCH=FOLDER, where FOLDER has include/ and lib/ (for example "
     ".../site-packages/torch).")
 include("${CMAKE_CURRENT_LIST_DIR}/LibTorchTarget.cmake")

@@ -31,7 +31,7 @@ inline constexpr VariableMeaning kRankVariables[] = {
     {"TORCHELASTIC_ERROR_FILE", "where torchelastic's @record writes its error.json"},
     {"DSLAUNCH_JOB_ID", "the job's id"},
     {"DSLAUNCH_ATTEMPT", "which start of the ranks this is, from 1"},
-    {"DSLAUNCH_EPOCH", "the same, under its former name; it goes with the next version"},
+    {"DSLAUNCH_ATTEMPT", "the same, under its former name; it goes with the next version"},
     {"DSLAUNCH_RANK_DIR", "a private folder of this start of this rank, for what a report reads"},
     {"DSLAUNCH_STATUS_FD", "a descriptor that takes status lines"},
     {"CUDA_VISIBLE_DEVICES", "the node's devices that the job uses, where it uses GPUs"},

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "base/harmless_text.h"
-#include "proto/contract/run_files.h"
+#include "base/sanitize.h"
+#include "proto/contract/rank_files.h"
 
 namespace dslaunch {
 namespace {
@@ -59,7 +59,8 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {kAgentStoreVariable, "False"},  // rank 0 hosts the TCPStore itself
       {"TORCHELASTIC_ERROR_FILE", error_file},
       {kJobIdVariable, job_id},
-      {kEpochVariable, number(epoch)},
+      {kAttemptVariable, number(attempt)},
+      {kAttemptAlias, number(attempt)},
       {kRankDirVariable, rank_dir},
   };
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
@@ -89,9 +90,11 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   if (getenv(kStatusFdVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.status_fd, ReadInt(getenv, kStatusFdVariable, 3, 1 << 20));
   }
-  if (getenv(kEpochVariable) != nullptr) {
-    DSL_TRY_ASSIGN(const int epoch, ReadInt(getenv, kEpochVariable, 1, INT_MAX));
-    env.epoch = static_cast<uint64_t>(epoch);
+  const char* const attempt_name =
+      getenv(kAttemptVariable) != nullptr ? kAttemptVariable : kAttemptAlias;
+  if (getenv(attempt_name) != nullptr) {
+    DSL_TRY_ASSIGN(const int attempt, ReadInt(getenv, attempt_name, 1, INT_MAX));
+    env.attempt = static_cast<uint64_t>(attempt);
   }
   if (getenv("RANK") == nullptr && getenv("WORLD_SIZE") == nullptr) {
     env.master_addr = "127.0.0.1";

@@ -16,7 +16,8 @@
 namespace dslaunch {
 
 inline constexpr char kJobIdVariable[] = "DSLAUNCH_JOB_ID";
-inline constexpr char kEpochVariable[] = "DSLAUNCH_EPOCH";
+inline constexpr char kAttemptVariable[] = "DSLAUNCH_ATTEMPT";
+inline constexpr char kAttemptAlias[] = "DSLAUNCH_EPOCH";  // the same, under its former name
 inline constexpr char kStatusFdVariable[] = "DSLAUNCH_STATUS_FD";
 inline constexpr char kRecipeVariable[] =
     "DSLAUNCH_RECIPE";  // the recipe as JSON text, for dslaunch-train
@@ -31,13 +32,13 @@ struct WorkerEnv {
   std::string master_addr;   // numeric address of rank 0's node
   int master_port = 0;
   std::string job_id;
-  uint64_t epoch = 1;  // 1 for the first start of the job's ranks
+  uint64_t attempt = 1;  // 1 for the first start of the job's ranks
   int restart_count = 0;
   int max_restarts = 0;
   bool agent_store = false;  // a TCPStore listens at master_port already (torchrun's agent)
   int status_fd = -1;        // -1: no status pipe
   std::string error_file;    // where torchelastic's @record writes its error.json
-  std::string rank_dir;  // for what dslaunch report reads (run_files.h); empty: nobody collects it
+  std::string rank_dir;  // for what dslaunch report reads (rank_files.h); empty: nobody collects it
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
   std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
   std::string role = "default";              // ROLE_NAME

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "proto/visit.pb.h"
+#include "proto/inspect.pb.h"
 
 namespace dslaunch {
 

@@ -21,13 +21,14 @@ BootClock::time_point BootClock::now() {
 void Lease::SetTerms(const Terms& terms) {
   const std::lock_guard lock(mutex_);
   terms_ = terms;
-  renewed_ = std::min(renewed_, heard_ + terms.prompt);
+  renewed_ = std::min(renewed_, last_seen_ + terms.prompt);
 }
 
-uint64_t Lease::Renew(std::optional<uint64_t> heard_us, Time now) {
+uint64_t Lease::Renew(std::optional<uint64_t> last_seen_us, Time now) {
   const std::lock_guard lock(mutex_);
-  const Time heard = heard_us ? std::min(Time(ToldMicroseconds(*heard_us)), now) : begun_;
-  heard_ = std::max(heard_, heard);
+  const Time heard =
+      last_seen_us ? std::min(Time(ReportedMicroseconds(*last_seen_us)), now) : begun_;
+  last_seen_ = std::max(last_seen_, heard);
   const Time from = std::min(now, heard + terms_.prompt);
   if (from > renewed_) {
     renewed_ = from;

@@ -36,14 +36,14 @@ class Lease {
 
   // Begins anew at `now`.
   Lease(const Terms& terms, Time now)
-      : terms_(terms), begun_(now), heard_(now), renewed_(now), looked_(now) {}
+      : terms_(terms), begun_(now), last_seen_(now), renewed_(now), looked_(now) {}
   // Also for the words that came before.
   void SetTerms(const Terms& terms);
 
-  // A word of the front end came. `heard_us` is the newest answer that it had got to such a word;
-  // none: it knows no more than that this lease began. However long the word was on its way, the
-  // lease ends in time. Returns the answer.
-  uint64_t Renew(std::optional<uint64_t> heard_us, Time now);
+  // A word of the front end came. `last_seen_us` is the newest answer that it had got to such a
+  // word; none: it knows no more than that this lease began. However long the word was on its way,
+  // the lease ends in time. Returns the answer.
+  uint64_t Renew(std::optional<uint64_t> last_seen_us, Time now);
 
   // To be called every `look_every`, from whatever thread. nullopt: it never ends; 0: it is over.
   // Who finds it over and looks late stood still: the front end's words may wait to be read, or it
@@ -56,7 +56,7 @@ class Lease {
   std::mutex mutex_;
   Terms terms_;
   const Time begun_;
-  Time heard_;  // by the front end, as its words said: the newest
+  Time last_seen_;  // by the front end, as its words said: the newest
   Time renewed_;
   Time looked_;
   Time catch_up_until_;

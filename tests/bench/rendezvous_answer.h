@@ -8,7 +8,7 @@
 namespace dslaunch {
 
 // At once, as if its workers started and ended in no time; nullopt: nothing. Who speaks, and of
-// which epoch, is the caller's to say.
+// which attempt, is the caller's to say.
 inline std::optional<pb::AgentMessage> AnswerTo(const pb::RendezvousMessage& message) {
   pb::AgentMessage answer;
   switch (message.message_case()) {

@@ -45,7 +45,7 @@ class Job {
         join.set_reached_at("10.0.0.1");
         join.set_address("10.1.0." + std::to_string(node));
       }
-      Say(message);
+      Deliver(message);
     }
     const double assigned_s = SecondsSince(begin);
     Answer();
@@ -84,14 +84,14 @@ class Job {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
-  static void SetSender(pb::AgentMessage& message, uint32_t node, uint64_t epoch) {
+  static void SetSender(pb::AgentMessage& message, uint32_t node, uint64_t attempt) {
     message.set_job_id("job");
     message.set_node_index(node);
-    message.set_epoch(epoch);
+    message.set_attempt(attempt);
   }
 
   // What both sides say travels as bytes, as it would over a network.
-  void Say(const pb::AgentMessage& message) {
+  void Deliver(const pb::AgentMessage& message) {
     pb::AgentMessage arrived;
     arrived.ParseFromString(message.SerializeAsString());
     ++messages_;
@@ -113,8 +113,8 @@ class Job {
       if (arrived.has_closed()) ++closed_;
       std::optional<pb::AgentMessage> answer = AnswerTo(arrived);
       if (!answer) continue;
-      SetSender(*answer, static_cast<uint32_t>(session - 1), arrived.epoch());
-      Say(*answer);
+      SetSender(*answer, static_cast<uint32_t>(session - 1), arrived.attempt());
+      Deliver(*answer);
     }
   }
 

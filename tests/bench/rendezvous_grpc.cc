@@ -119,14 +119,14 @@ class Agent {
       Fail("the job ended without some of its agents");
     if (message.has_assignment()) milestones_->assigned.Reach();
     if (std::optional<pb::AgentMessage> answer = AnswerTo(message))
-      Send(*std::move(answer), message.epoch());
+      Send(*std::move(answer), message.attempt());
     if (message.has_closed()) milestones_->closed.Reach();
   }
 
-  void Send(pb::AgentMessage message, uint64_t epoch) {
+  void Send(pb::AgentMessage message, uint64_t attempt) {
     message.set_job_id(kJobId);
     message.set_node_index(node_);
-    message.set_epoch(epoch);
+    message.set_attempt(attempt);
     client_.Send(std::move(message));
   }
 

@@ -20,19 +20,19 @@
 #include <vector>
 
 #include "agent/logs/rank_selection.h"
-#include "agent/node/epoch_workers.h"
+#include "agent/node/attempt_workers.h"
 #include "agent/node/worker_specs.h"
-#include "agent/supervisor/keeper_workers.h"
-#include "agent/supervisor/kill_ladder.h"
+#include "agent/supervisor/graceful_kill.h"
+#include "agent/supervisor/supervisor_workers.h"
 #include "agent/supervisor/worker_table.h"
 #include "cli/commands/doctor_report.h"
 #include "cli/commands/job_view.h"
 #include "cli/output/summary_view.h"
-#include "cli/per_node/per_node_guest.h"
-#include "cli/per_node/per_node_seats.h"
+#include "cli/per_node/per_node_admission.h"
+#include "cli/per_node/per_node_peer.h"
 #include "cli/session/event_log.h"
 #include "cli/session/event_text.h"
-#include "cli/session/job_story.h"
+#include "cli/session/job_state.h"
 #include "cli/session/job_summary.h"
 #include "cli/session/outcome.h"
 #include "cli/session/summary_json.h"
@@ -129,7 +129,7 @@ class Rendezvous {
           Disconnect(input_.Below(kSessions));
           break;
         default:
-          Say(input_.Below(kSessions));
+          SendMessage(input_.Below(kSessions));
       }
     }
     End();
@@ -153,11 +153,11 @@ class Rendezvous {
     options.absent_nodes = TakeSome(input, options.nodes.size());
     std::erase(options.absent_nodes, options.rendezvous_node);
     if (input.Below(4) == 1) {  // another decided before
-      options.epoch = 3;
+      options.attempt = 3;
       options.restarts = 1;
-      options.epoch_ended_by.set_kind(pb::Cause::NODE_LOST);
-      options.epoch_ended_by.set_rank(-1);
-      options.epoch_ended_by.set_exit_code(69);
+      options.attempt_ended_by.set_kind(pb::Cause::NODE_LOST);
+      options.attempt_ended_by.set_rank(-1);
+      options.attempt_ended_by.set_exit_code(69);
     }
     options.timeouts.set_grace_ms(2'000);
     options.timeouts.set_join_ms(20'000);
@@ -180,11 +180,11 @@ class Rendezvous {
     Take(coordinator_->OnDisconnect(session, now_));
   }
 
-  void Say(size_t place) {
+  void SendMessage(size_t place) {
     const SessionId session = sessions_[place];
     const pb::AgentMessage message = TakeAgentMessage();
     if (ended_.contains(session)) return Disconnect(place);  // it reads no more
-    if (message.has_finished() && message.epoch() == coordinator_->epoch())
+    if (message.has_finished() && message.attempt() == coordinator_->attempt())
       finished_.insert(session);
     Take(coordinator_->OnMessage(session, message, now_));
   }
@@ -194,9 +194,9 @@ class Rendezvous {
     message.set_job_id(input_.Below(16) == 15 ? "another" : "job");
     message.set_node_index(static_cast<uint32_t>(input_.Below(options_.nodes.size() + 1)));
     const size_t age = input_.Below(4);
-    message.set_epoch(age < 2    ? coordinator_->epoch()
-                      : age == 2 ? coordinator_->epoch() - 1
-                                 : input_.Number());
+    message.set_attempt(age < 2    ? coordinator_->attempt()
+                        : age == 2 ? coordinator_->attempt() - 1
+                                   : input_.Number());
     switch (input_.Below(9)) {
       case 0:
         FillJoin(message);
@@ -271,15 +271,16 @@ class Rendezvous {
   }
 
   void Take(const std::vector<Outgoing>& messages) {
-    Require(coordinator_->epoch() >= epoch_, "an epoch is older than the last");
-    if (coordinator_->epoch() != std::exchange(epoch_, coordinator_->epoch())) finished_.clear();
+    Require(coordinator_->attempt() >= attempt_, "an attempt is older than the last");
+    if (coordinator_->attempt() != std::exchange(attempt_, coordinator_->attempt()))
+      finished_.clear();
     Require(phase_ != Phase::kClosed || coordinator_->phase() == Phase::kClosed,
             "a closed job goes on");
     Require(phase_ != Phase::kStopping || coordinator_->phase() >= Phase::kStopping,
             "a job that ends goes on");
     phase_ = coordinator_->phase();
     for (const Outgoing& out : messages) {
-      Require(out.message.epoch() <= epoch_, "a message is of an epoch that never was");
+      Require(out.message.attempt() <= attempt_, "a message is of an attempt that never was");
       Require(!ended_.contains(out.session), "something follows the end of a session");
       if (out.end_session) ended_.insert(out.session);
       if (out.message.has_assignment()) OnAssignment(out);
@@ -298,15 +299,15 @@ class Rendezvous {
     const uint32_t slots = options_.nodes[index].slots();
     Require(assignment.first_rank() + slots <= assignment.world_size(), "a rank is none");
     for (uint32_t i = 0; i < slots; ++i) {
-      Require(assigned_.emplace(out.message.epoch(), assignment.first_rank() + i).second,
-              "a rank starts twice in an epoch");
+      Require(assigned_.emplace(out.message.attempt(), assignment.first_rank() + i).second,
+              "a rank starts twice in an attempt");
     }
-    in_epoch_[out.message.epoch()].insert(out.session);
+    in_attempt_[out.message.attempt()].insert(out.session);
   }
 
   void RequireSuccess() const {
-    const auto members = in_epoch_.find(epoch_);
-    Require(members != in_epoch_.end() && std::ranges::includes(finished_, members->second),
+    const auto members = in_attempt_.find(attempt_);
+    Require(members != in_attempt_.end() && std::ranges::includes(finished_, members->second),
             "a job ends well though not all of its ranks did");
   }
 
@@ -316,12 +317,12 @@ class Rendezvous {
   Clock::time_point now_ = Clock::time_point(seconds(1'000));
   SessionId sessions_[kSessions] = {1, 2, 3, 4, 5, 6};
   SessionId next_session_ = kSessions + 1;
-  uint64_t epoch_ = 0;
+  uint64_t attempt_ = 0;
   Phase phase_ = Phase::kJoining;
   std::set<SessionId> ended_;     // by the rendezvous
-  std::set<SessionId> finished_;  // said so in this epoch
+  std::set<SessionId> finished_;  // said so in this attempt
   std::set<std::pair<uint64_t, uint32_t>> assigned_;
-  std::map<uint64_t, std::set<SessionId>> in_epoch_;
+  std::map<uint64_t, std::set<SessionId>> in_attempt_;
 };
 
 // Of a job that takes the last of three nodes only in place of another.
@@ -346,18 +347,18 @@ void RequireJsonObject(const std::string& json) {
   Require(nlohmann::json::parse(json).is_object(), "JSON is none");
 }
 
-void RequireHarmlessLines(std::string_view text) {
+void RequireSanitizedLines(std::string_view text) {
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    Require(Harmless(line) == line, "a line could steer a terminal");
+    Require(SanitizeForTerminal(line) == line, "a line could steer a terminal");
     text.remove_prefix(std::min(end + 1, text.size()));
   }
 }
 
 }  // namespace
 
-bool Coordinates(const std::string& bytes) {
+bool CoordinatesAgents(const std::string& bytes) {
   Input input(bytes);
   return Rendezvous(input).Run();
 }
@@ -407,7 +408,7 @@ bool DecidesRestart(const std::string& bytes) {
   policy.set_backoff_ms(input.Number32());
   policy.set_max_backoff_ms(input.Number32());
   Clock::time_point now(seconds(1'000));
-  std::vector<EndedEpoch> ended;
+  std::vector<EndedAttempt> ended;
   std::vector<FailureReport> reports;
   std::vector<RankSteps> ranks;
   for (size_t count = 1 + input.Below(6); count > 0; --count) {
@@ -427,8 +428,8 @@ bool DecidesRestart(const std::string& bytes) {
     rank.step = input.Number();
     rank.step_at = now;
     rank.steps_made = input.Number();
-    rank.median_step = ToldMicroseconds(input.Number());
-    rank.median_compute = ToldMicroseconds(input.Number());
+    rank.median_step = ReportedMicroseconds(input.Number());
+    rank.median_compute = ReportedMicroseconds(input.Number());
     rank.ended = input.Flag();
     ranks.push_back(rank);
   }
@@ -452,10 +453,10 @@ bool DecidesRestart(const std::string& bytes) {
   return decision.restart;
 }
 
-bool SeatsGuests(const std::string& bytes) {
+bool AdmitsPeers(const std::string& bytes) {
   Input input(bytes);
   const size_t nodes = 1 + input.Below(4);
-  SeatsOptions options;
+  AdmissionOptions options;
   options.own.set_version("1");
   options.own.set_job("none");
   options.own.set_min_nodes(static_cast<uint32_t>(1 + input.Below(nodes)));
@@ -469,58 +470,59 @@ bool SeatsGuests(const std::string& bytes) {
     if (has_hostfile) options.slots.push_back(static_cast<int>(1 + i % 2));
   }
   Clock::time_point now(seconds(1'000));
-  const pb::SeatRequest own = options.own;
-  Seats seats(std::move(options), now);
-  std::set<GuestId> guests;
+  const pb::AdmissionRequest own = options.own;
+  Admission admission(std::move(options), now);
+  std::set<PeerId> peers;
   bool started = false;
-  for (GuestId next = 1; !input.empty();) {
+  for (PeerId next = 1; !input.empty();) {
     now += seconds(input.Below(4) * 20);
     switch (input.Below(4)) {
       case 0:
-        if (guests.empty()) break;
-        seats.Leave(*guests.begin());
-        guests.erase(guests.begin());
+        if (peers.empty()) break;
+        admission.Leave(*peers.begin());
+        peers.erase(peers.begin());
         break;
       case 1: {
-        const Seats::Decision decision = seats.Decide(now);
+        const Admission::Decision decision = admission.Decide(now);
         Require(!decision.reason.empty(), "a decision has no reason");
-        if (started || decision.verdict != Seats::Decision::Verdict::kStart) break;
-        Require(seats.present() >= own.min_nodes(), "a job starts with too few nodes");
-        seats.Start();
+        if (started || decision.verdict != Admission::Decision::Verdict::kStart) break;
+        Require(admission.present() >= own.min_nodes(), "a job starts with too few nodes");
+        admission.Start();
         started = true;
         break;
       }
       default: {
-        pb::SeatRequest request = own;
+        pb::AdmissionRequest request = own;
         request.set_slots(input.Below(8) == 7 ? input.Number32()
                                               : static_cast<uint32_t>(1 + input.Below(2)));
         if (input.Flag()) request.set_node_rank(input.Number32());
         if (input.Below(8) == 7) {
-          if (const auto any = TakeMessage<pb::SeatRequest>(input)) request.MergeFrom(*any);
+          if (const auto any = TakeMessage<pb::AdmissionRequest>(input)) request.MergeFrom(*any);
         }
-        const GuestId guest = next++;
-        const std::optional<Error> refused = seats.Admit(guest, request, "there (10.0.0.2)", now);
+        const PeerId peer = next++;
+        const std::optional<Error> refused =
+            admission.Admit(peer, request, "there (10.0.0.2)", now);
         if (refused) {
           Require(refused->code == ExitCode::kUsage || refused->code == ExitCode::kUnavailable,
-                  "a guest is refused for no reason");
+                  "a peer is refused for no reason");
           RequireOneLine(refused->message);
         } else {
-          guests.insert(guest);
+          peers.insert(peer);
         }
       }
     }
-    Require(seats.present() == 1 + guests.size() && seats.present() <= nodes,
-            "guests are lost or too many");
+    Require(admission.present() == 1 + peers.size() && admission.present() <= nodes,
+            "peers are lost or too many");
     std::set<size_t> taken = {0};
-    for (const GuestId guest : guests) {
-      const std::optional<size_t> seat = seats.SeatOf(guest);
-      Require(seat || !started, "a guest has no seat");
-      if (!seat) continue;
-      Require(*seat < nodes && taken.insert(*seat).second && seats.GuestAt(*seat) == guest,
-              "a seat is taken twice");
+    for (const PeerId peer : peers) {
+      const std::optional<size_t> place = admission.PlaceOf(peer);
+      Require(place || !started, "a peer has no place");
+      if (!place) continue;
+      Require(*place < nodes && taken.insert(*place).second && admission.PeerAt(*place) == peer,
+              "a place is taken twice");
     }
-    for (size_t seat = 0; started && seat < nodes; ++seat) {
-      Require(seats.SlotsOf(seat) >= 1 && seats.SlotsOf(seat) <= kMaxSlots,
+    for (size_t place = 0; started && place < nodes; ++place) {
+      Require(admission.SlotsOf(place) >= 1 && admission.SlotsOf(place) <= kMaxSlots,
               "a node starts no or too many ranks");
     }
   }
@@ -528,26 +530,26 @@ bool SeatsGuests(const std::string& bytes) {
 }
 
 // Pieces of what a connection carries: as they are, or framed.
-bool HearsStrangers(const std::string& bytes) {
+bool ParsesPeerMessages(const std::string& bytes) {
   Input input(bytes);
   asio::io_context loop;
   int ends[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0, "sockets");
-  UniqueFd peer(ends[1]);
+  UniqueFd client(ends[1]);
   int asked = 0;
   int strange = 0;
   int gone = 0;
-  auto guest = std::make_shared<Guest>(loop, UniqueFd(ends[0]), nullptr);
-  guest->Start(milliseconds(5'000), {[&](const pb::SeatRequest& request) {
-                                       Require(request.magic() == kPerNodeMagic,
-                                               "a stranger may ask");
-                                       ++asked;
-                                     },
-                                     [&](const std::string& why) {
-                                       RequireOneLine(why);
-                                       ++strange;
-                                     },
-                                     [&] { ++gone; }});
+  auto peer = std::make_shared<Peer>(loop, UniqueFd(ends[0]), nullptr);
+  peer->Start(milliseconds(5'000), {[&](const pb::AdmissionRequest& request) {
+                                      Require(request.magic() == kPerNodeMagic,
+                                              "a stranger may ask");
+                                      ++asked;
+                                    },
+                                    [&](const std::string& why) {
+                                      RequireOneLine(why);
+                                      ++strange;
+                                    },
+                                    [&] { ++gone; }});
   while (!input.empty()) {
     std::string piece;
     if (input.Below(4) == 1) {  // what a node's command says first
@@ -563,18 +565,18 @@ bool HearsStrangers(const std::string& bytes) {
       length[1] = static_cast<char>(piece.size() >> 8);
       piece = length + piece;
     }
-    (void)send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    (void)send(client.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
     loop.poll();
-    Require(asked <= 1 && strange <= 1 && gone <= 1, "a guest is announced twice");
-    Require(asked + strange <= 1 && gone <= asked, "a stranger is a guest");
+    Require(asked <= 1 && strange <= 1 && gone <= 1, "a peer is announced twice");
+    Require(asked + strange <= 1 && gone <= asked, "a stranger is a peer");
   }
-  peer.Reset();
+  client.Reset();
   loop.poll();
-  Require(asked + strange == 1 && gone == asked, "nobody hears of a guest's end");
+  Require(asked + strange == 1 && gone == asked, "nobody hears of a peer's end");
   return asked == 1;
 }
 
-bool HearsNodes(const std::string& bytes) {
+bool ParsesNodeEvents(const std::string& bytes) {
   static const TempDir folder;
   const std::string events = folder / "events.jsonl";
   std::filesystem::remove(events);
@@ -583,7 +585,7 @@ bool HearsNodes(const std::string& bytes) {
   const std::vector<std::string> names = {"node0", "node1", "node2"};
   pb::Policy policy;
   policy.set_max_restarts(input.Flag() ? 3 : 0);
-  JobStory story(plan, policy);
+  JobState job_state(plan, policy);
   bool any = false;
   {
     EventLog log(folder.path(), [](const std::string&) { Require(false, "no event is kept"); });
@@ -591,31 +593,31 @@ bool HearsNodes(const std::string& bytes) {
       const size_t node = input.Below(names.size());
       switch (input.Below(8)) {
         case 0:
-          story.OnDisconnected(node);
+          job_state.OnDisconnected(node);
           break;
         case 1:
-          story.OnLost(node, "it was silent", std::string(input.Text()));
+          job_state.OnLost(node, "it was silent", std::string(input.Text()));
           break;
         case 2:
-          story.OnConnected(node);
+          job_state.OnConnected(node);
           break;
         default:
           if (const auto event = TakeMessage<pb::NodeEvent>(input)) {
             any = true;
-            story.OnEvent(node, *event);
-            log.Told(names, node, *event);
+            job_state.OnEvent(node, *event);
+            log.Record(names, node, *event);
             EventText(names[node], *event);
           }
       }
     }
-    const JobEnd end = DecideJobEnd(story.Facts());
+    const JobEnd end = DecideJobEnd(job_state.Info());
     Require(end.cause.kind() == pb::Cause::NONE ? end.exit_code == 0
                                                 : end.exit_code >= 1 && end.exit_code <= 255,
             "an exit code does not say how the job ended");
     for (const uint32_t member : end.members)
       Require(member < names.size(), "a node is a member that is not there");
     const JobSummary summary =
-        SummarizeJob("job", plan, story, end, {"/state/job", "", ""}, seconds(3));
+        SummarizeJob("job", plan, job_state, end, {"/state/job", "", ""}, seconds(3));
     SummaryText(summary);
     const std::string json = SummaryJson(summary);
     Require(json.find('\n') == std::string::npos, "a summary has several lines");
@@ -627,7 +629,7 @@ bool HearsNodes(const std::string& bytes) {
   return any;
 }
 
-bool HearsKeeper(const std::string& bytes) {
+bool ParsesSupervisorMessages(const std::string& bytes) {
   Input input(bytes);
   const size_t count = 1 + input.Below(4);
   pb::SpawnWorkers specs;
@@ -637,27 +639,27 @@ bool HearsKeeper(const std::string& bytes) {
     spec.set_rank(4 + i);
     spec.set_stdout_path("/job/rank_" + std::to_string(4 + i) + "/stdout.log");
   }
-  EpochWorkers workers(1, {}, specs);
+  AttemptWorkers workers(1, {}, specs);
   Clock::time_point now(seconds(1'000));
   int all_started = 0;
   int all_well = 0;
   while (!input.empty()) {
     now += milliseconds(input.Below(4) * 100);
-    const auto event = TakeMessage<pb::KeeperEvent>(input);
+    const auto event = TakeMessage<pb::SupervisorEvent>(input);
     if (!event) continue;
     switch (event->event_case()) {
-      case pb::KeeperEvent::kSpawned:
+      case pb::SupervisorEvent::kSpawned:
         all_started += workers.OnSpawned(event->spawned().local_rank(), event->spawned().pid());
         break;
-      case pb::KeeperEvent::kSpawnFailed:
+      case pb::SupervisorEvent::kSpawnFailed:
         workers.OnEnded(event->spawn_failed().local_rank(), false);
         break;
-      case pb::KeeperEvent::kExited:
+      case pb::SupervisorEvent::kExited:
         all_well +=
             workers.OnEnded(event->exited().local_rank(),
                             event->exited().exit_code() == 0 && event->exited().signal() == 0);
         break;
-      case pb::KeeperEvent::kStatus:
+      case pb::SupervisorEvent::kStatus:
         if (const auto line = StatusLine::Parse(event->status().data()))
           workers.OnStatus(event->status().local_rank(), *line, now);
         break;
@@ -674,55 +676,56 @@ bool HearsKeeper(const std::string& bytes) {
   return all_started > 0;
 }
 
-bool ObeysAgent(const std::string& bytes) {
+bool ParsesAgentRequests(const std::string& bytes) {
   Input input(bytes);
   asio::io_context io;
   int failures = 0;
-  KeeperWorkers workers(io, InheritedLimits(), [&](const pb::KeeperEvent& event) {
+  SupervisorWorkers workers(io, InheritedLimits(), [&](const pb::SupervisorEvent& event) {
     Require(event.has_spawn_failed(), "a worker is started");
     ++failures;
   });
   Clock::time_point now(seconds(1'000));
-  LadderOptions options;
-  std::optional<LadderState> ladder;
+  GracefulKillOptions options;
+  std::optional<GracefulKillState> graceful_kill;
   while (!input.empty()) {
     now += milliseconds(input.Below(4) * 700);
-    const auto request = TakeMessage<pb::KeeperRequest>(input);
+    const auto request = TakeMessage<pb::SupervisorRequest>(input);
     if (!request) continue;
     const int before = failures;
     switch (request->request_case()) {
-      case pb::KeeperRequest::kSpawn: {
+      case pb::SupervisorRequest::kSpawn: {
         pb::SpawnWorkers spawn = request->spawn();
         for (pb::WorkerSpec& spec : *spawn.mutable_workers()) spec.clear_argv();
-        if (ladder)
+        if (graceful_kill)
           workers.Refuse(spawn);
         else
           workers.Spawn(spawn);
         Require(failures - before == spawn.workers_size(), "a worker is forgotten");
         break;
       }
-      case pb::KeeperRequest::kSignal:
+      case pb::SupervisorRequest::kSignal:
         workers.Signal(request->signal().signal());
         break;
-      case pb::KeeperRequest::kStop:
-        if (!ladder) ladder.emplace();
-        ladder->kill_now = ladder->kill_now || request->stop().kill_now();
-        workers.LadderBegan();
+      case pb::SupervisorRequest::kStop:
+        if (!graceful_kill) graceful_kill.emplace();
+        graceful_kill->kill_now = graceful_kill->kill_now || request->stop().kill_now();
+        workers.GracefulKillBegan();
         break;
-      case pb::KeeperRequest::kConfigure:
+      case pb::SupervisorRequest::kConfigure:
         options.grace = milliseconds(request->configure().grace_ms());
         options.teardown = milliseconds(request->configure().teardown_ms());
         break;
       default:
         break;
     }
-    if (!ladder) continue;
-    const LadderDecision decision = DecideLadder(*ladder, now, input.Below(3), options);
-    const bool over =
-        decision.action == LadderAction::kDone || decision.action == LadderAction::kGiveUp;
-    Require(over != decision.wake.has_value(), "a ladder ends and goes on, or does neither");
-    if (decision.action == LadderAction::kKill) workers.LadderKills();
-    ladder = over ? std::nullopt : std::optional(decision.next);
+    if (!graceful_kill) continue;
+    const GracefulKillDecision decision =
+        DecideGracefulKill(*graceful_kill, now, input.Below(3), options);
+    const bool over = decision.action == GracefulKillAction::kDone ||
+                      decision.action == GracefulKillAction::kGiveUp;
+    Require(over != decision.wake.has_value(), "a graceful kill ends and goes on, or does neither");
+    if (decision.action == GracefulKillAction::kKill) workers.SigkillFollows();
+    graceful_kill = over ? std::nullopt : std::optional(decision.next);
     siginfo_t child = {};
     child.si_code = static_cast<int>(input.Below(8));
     child.si_pid = static_cast<pid_t>(input.Number32());
@@ -732,7 +735,7 @@ bool ObeysAgent(const std::string& bytes) {
   return failures > 0;
 }
 
-bool PlacesWorkers(const std::string& bytes) {
+bool AssignsWorkers(const std::string& bytes) {
   Input input(bytes);
   WorkerPlan plan;
   plan.slots = static_cast<uint32_t>(1 + input.Below(4));
@@ -773,37 +776,37 @@ bool PlacesWorkers(const std::string& bytes) {
   return any && assignment.has_value();
 }
 
-bool HearsReports(const std::string& bytes) {
+bool ParsesNodeInfo(const std::string& bytes) {
   Input input(bytes);
-  DoctorFacts facts;
-  facts.launcher = Launcher::kSsh;
-  facts.version = "1";
-  facts.build_id = "00";
-  facts.cwd = "/work";
-  facts.world_size = 4;
-  facts.trainer_needed = input.Flag();
+  DoctorInfo info;
+  info.launcher = Launcher::kSsh;
+  info.version = "1";
+  info.build_id = "00";
+  info.cwd = "/work";
+  info.world_size = 4;
+  info.trainer_needed = input.Flag();
   bool any = false;
   for (size_t i = 0; i < 2; ++i) {
-    DoctorNode& node = facts.nodes.emplace_back();
+    DoctorNode& node = info.nodes.emplace_back();
     node.name = "node" + std::to_string(i);
     node.slots = 2;
-    node.report = TakeMessage<pb::NodeReport>(input);
+    node.report = TakeMessage<pb::NodeInfo>(input);
     node.clock_ahead_us = static_cast<int64_t>(input.Number32());
     if (input.Flag()) node.reach = TakeMessage<pb::ReachReply>(input);
     any = any || node.report;
   }
   if (input.Flag()) {
-    facts.rendezvous = 0;
-    facts.listen = TakeMessage<pb::ListenReply>(input);
+    info.rendezvous = 0;
+    info.listen = TakeMessage<pb::ListenReply>(input);
   }
-  const std::vector<Finding> findings = Diagnose(facts);
+  const std::vector<Finding> findings = Diagnose(info);
   Require(!findings.empty(), "nothing is found");
-  RequireHarmlessLines(DoctorTable(facts, findings));
-  RequireJsonObject(DoctorJson(facts, findings));
+  RequireSanitizedLines(DoctorTable(info, findings));
+  RequireJsonObject(DoctorJson(info, findings));
   return any;
 }
 
-bool HearsSights(const std::string& bytes) {
+bool ParsesJobSights(const std::string& bytes) {
   Input input(bytes);
   JobRecord record;
   record.job_id = "job";

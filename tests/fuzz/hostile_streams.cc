@@ -19,13 +19,13 @@
 #include "agent/host/oom.h"
 #include "agent/host/script_options.h"
 #include "agent/host/thread_states.h"
-#include "agent/inspect/examine.h"
+#include "agent/inspect/node_info.h"
 #include "agent/logs/job_logs.h"
 #include "agent/logs/log_keeping.h"
 #include "agent/logs/log_tail.h"
 #include "agent/node/rank_progress.h"
 #include "agent/supervisor/cgroup.h"
-#include "agent/supervisor/keeper_status.h"
+#include "agent/supervisor/supervisor_status.h"
 #include "base/process_tree.h"
 #include "base/unique_fd.h"
 #include "cli/output/line_folder.h"
@@ -49,13 +49,13 @@ using std::chrono::milliseconds;
 
 constexpr char kNonce[] = "0123456789abcdef0123456789abcdef";
 
-void RequireHarmless(std::string_view text) {
+void RequireSanitized(std::string_view text) {
   Require(text.find('\x1b') == std::string_view::npos, "an escape sequence is left");
   const auto is_control = [](char c) {
     return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f;
   };
   Require(std::ranges::none_of(text, is_control), "a control character is left");
-  Require(Harmless(text) == text, "what was made harmless is not");
+  Require(SanitizeForTerminal(text) == text, "what was made harmless is not");
 }
 
 }  // namespace
@@ -77,7 +77,8 @@ bool FindsHello(const std::string& bytes) {
   Require(state == cut_state, "what is found depends on where the stream is cut");
   for (const HelloScanner* scanner : {&whole, &cut}) {
     const std::string skipped = scanner->Skipped();
-    Require(skipped.size() <= 512 && skipped == Harmless(skipped), "noise cannot be shown");
+    Require(skipped.size() <= 512 && skipped == SanitizeForTerminal(skipped),
+            "noise cannot be shown");
   }
   if (state == HelloScanner::State::kFailed) RequireOneLine(whole.reason());
   if (state != HelloScanner::State::kFound) return false;
@@ -139,7 +140,7 @@ bool AssemblesLines(const std::string& bytes) {
   const auto sink = [&](std::string_view line) {
     Require(line.size() <= kMaxDisplayLineBytes, "a line is too long");
     Require(line.find_first_of("\r\n") == std::string_view::npos, "a line has an end in it");
-    RequireHarmless(Harmless(line));
+    RequireSanitized(SanitizeForTerminal(line));
     Require(WithoutEscapes(line).find('\x1b') == std::string::npos, "an escape sequence is left");
     shown += line;
   };
@@ -185,7 +186,7 @@ bool FoldsLines(const std::string& bytes) {
   return true;
 }
 
-bool ShowsLines(const std::string& bytes) {
+bool RendersLines(const std::string& bytes) {
   const MemoryFile out;
   const MemoryFile err;
   {
@@ -219,7 +220,7 @@ bool TagsLines(const std::string& bytes) {
 }
 
 // Pieces of a stream, each with its length; the first byte says how large a message may be.
-bool TakesFrames(const std::string& bytes) {
+bool ParsesFrames(const std::string& bytes) {
   Input input(bytes);
   const size_t max_bytes = input.Byte();
   asio::io_context io;
@@ -335,7 +336,8 @@ bool ReadsErrorFile(const std::string& bytes) {
     for (const std::string& error : {std::string(), message.value_or("")}) {
       const FailureEvidence evidence = ClassifyFailure(1, signal, bytes, error);
       Require(evidence.line.size() < 2000, "evidence is too long");
-      Require(evidence.line == Harmless(evidence.line), "evidence could steer a terminal");
+      Require(evidence.line == SanitizeForTerminal(evidence.line),
+              "evidence could steer a terminal");
       Require(!evidence.victim || signal != 9, "a killed rank is a victim");
     }
   }
@@ -357,7 +359,7 @@ bool ReadsProcTexts(const std::string& bytes) {
   }
   if (const std::optional<ThreadState> thread = ParseThreadStat(bytes)) {
     any = true;
-    RequireHarmless(thread->name);
+    RequireSanitized(thread->name);
     ProcessThreads threads{7, thread->name, {*thread, *thread}};
     threads.threads[0].call = ParseSystemCall(bytes);
     DescribeThreads({threads}, 8, 100);

@@ -18,10 +18,10 @@
 #include "cli/options/doctor_command.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
-#include "cli/options/option_draft.h"
+#include "cli/options/launch_file.h"
 #include "cli/options/option_layers.h"
 #include "cli/options/options.h"
-#include "cli/options/run_file.h"
+#include "cli/options/parsed_flags.h"
 #include "cli/plan/env_file.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/recipe.h"
@@ -73,7 +73,8 @@ void CheckHosts(const std::vector<Host>& hosts) {
   std::set<std::string> names;
   for (const Host& host : hosts) {
     Require(names.insert(host.name).second, "a name is there twice");
-    Require(!host.name.empty() && host.name == Harmless(host.name), "a name cannot be shown");
+    Require(!host.name.empty() && host.name == SanitizeForTerminal(host.name),
+            "a name cannot be shown");
     Require(!host.host.empty() && host.host.front() != '-', "ssh would take a host for an option");
     Require(host.user.empty() || host.user.front() != '-', "ssh would take a user for an option");
     Require(host.port == 0 || IsPort(host.port), "a port is none");
@@ -109,13 +110,13 @@ bool IsRecipe(const Result<LoadedRecipe>& recipe) {
   return true;
 }
 
-PlanFacts SomeMachine() {
-  PlanFacts facts;
-  facts.local_gpus = facts.installed_gpus = 2;
-  facts.cores = 8;
-  facts.own_names = {"node1"};
-  facts.user = "alice";
-  return facts;
+PlanInfo SomeMachine() {
+  PlanInfo info;
+  info.local_gpus = info.installed_gpus = 2;
+  info.cores = 8;
+  info.own_names = {"node1"};
+  info.user = "alice";
+  return info;
 }
 
 const std::vector<Host>& SomeHosts() {
@@ -127,12 +128,12 @@ const std::vector<Host>& SomeHosts() {
 }
 
 bool IsPlanned(const LaunchOptions& options) {
-  const PlanFacts facts = SomeMachine();
+  const PlanInfo info = SomeMachine();
   if (std::max(options.num_nodes.value_or(0), options.max_nodes.value_or(0)) > kMaxPlannedNodes)
     return true;
   std::optional<std::vector<Host>> hosts;
-  if (HostfileFor(options, facts)) hosts = SomeHosts();
-  const Result<LaunchPlan> plan = MakeLaunchPlan(options, hosts, facts);
+  if (HostfileFor(options, info)) hosts = SomeHosts();
+  const Result<LaunchPlan> plan = MakeLaunchPlan(options, hosts, info);
   if (!IsTaken(plan)) return false;
   int ranks = 0;
   for (const PlannedNode& node : plan->nodes) {
@@ -142,7 +143,7 @@ bool IsPlanned(const LaunchOptions& options) {
   Require(plan->world_size == ranks && ranks >= 1, "the plan miscounts its ranks");
   Require(plan->min_nodes >= 1 && plan->min_nodes <= plan->max_nodes, "the plan wants no nodes");
   const std::string line = PlanLine(*plan, "cpu");
-  Require(line == Harmless(line), "the plan could steer a terminal");
+  Require(line == SanitizeForTerminal(line), "the plan could steer a terminal");
   return true;
 }
 
@@ -239,17 +240,18 @@ bool ReadsHostNames(const std::string& bytes) {
   const auto hosts = HostsFromNames(Lines(bytes), "--hosts");
   if (!IsTaken(hosts)) return false;
   for (const Host& host : *hosts)
-    Require(!host.host.empty() && host.name == Harmless(host.name), "a host cannot be shown");
+    Require(!host.host.empty() && host.name == SanitizeForTerminal(host.name),
+            "a host cannot be shown");
   return true;
 }
 
-bool ReadsRunFile(const std::string& bytes) {
+bool ReadsLaunchFile(const std::string& bytes) {
   const OptionTable& table = LaunchOptionTable();
-  const Result<RunFile> file = ParseRunFile(bytes, "dslaunch.yaml", table);
+  const Result<LaunchFile> file = ParseLaunchFile(bytes, "dslaunch.yaml", table);
   if (!IsTaken(file)) return false;
-  Draft draft;
-  if (!IsTaken(ReadLayers({file->launch}, LaunchExclusions(), draft))) return false;
-  const Result<LaunchOptions> options = PutTogether(std::move(draft));
+  ParsedFlags flags;
+  if (!IsTaken(ReadLayers({file->launch}, LaunchExclusions(), flags))) return false;
+  const Result<LaunchOptions> options = ResolveOptions(std::move(flags));
   if (!IsTaken(options)) return false;
   if (file->has_recipe && !IsRecipe(ReadRecipe(bytes, "/nowhere/dslaunch.yaml", {}, "/nowhere")))
     return false;
@@ -283,7 +285,7 @@ bool ReadsEnvFile(const std::string& bytes) {
     Require(value.find('\0') == std::string::npos, "a variable ends too early");
   }
   for (const std::string& notice : file->notices)
-    Require(notice == Harmless(notice), "a notice could steer a terminal");
+    Require(notice == SanitizeForTerminal(notice), "a notice could steer a terminal");
   return true;
 }
 
@@ -323,7 +325,7 @@ bool ReadsCpuList(const std::string& bytes) {
   return true;
 }
 
-bool ReadsWorkerPlace(const std::string& bytes) {
+bool ReadsWorkerEnv(const std::string& bytes) {
   const std::vector<std::string> environment = Words(bytes);
   const auto read = [](const std::vector<std::string>& variables) {
     return WorkerEnv::FromEnviron([&](const char* name) { return FindIn(variables, name); });
@@ -340,7 +342,7 @@ bool ReadsWorkerPlace(const std::string& bytes) {
   const Result<WorkerEnv> again = read(written);
   Require(again.ok() && again->rank == env->rank && again->world_size == env->world_size &&
               again->master_addr == env->master_addr && again->master_port == env->master_port &&
-              again->epoch == env->epoch && again->status_fd == env->status_fd,
+              again->attempt == env->attempt && again->status_fd == env->status_fd,
           "a place changes when it is handed on");
   return true;
 }
@@ -365,7 +367,7 @@ bool ReadsJobRecord(const std::string& bytes) {
 }
 
 // Two ranks' metrics, the events, run.json and profile.json.
-bool ReadsRunFiles(const std::string& bytes) {
+bool ReadsRankFiles(const std::string& bytes) {
   std::vector<std::string> files = Words(bytes);
   files.resize(5);
   ReportData data;
@@ -377,7 +379,7 @@ bool ReadsRunFiles(const std::string& bytes) {
     one.metrics = ReadMetrics(files[rank]);
   }
   data.events = ReadJobEvents(files[2]);
-  data.ranks[0].run = ReadRunFacts(files[3]);
+  data.ranks[0].run = ReadRunInfo(files[3]);
   data.ranks[1].profile = ReadRankProfile(files[4]);
   const std::string page = ReportPage(data);
   Require(FirstForeignTag(page).empty(), "a page has a tag that is not its own");

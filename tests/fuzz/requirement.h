@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 
@@ -18,7 +18,7 @@ inline void Require(bool holds, const char* what) {
 inline void RequireOneLine(std::string_view message) {
   constexpr size_t kMaxMessageBytes = 2000;
   Require(!message.empty() && message.size() < kMaxMessageBytes, "a refusal is not one line");
-  Require(message == Harmless(message), "a refusal could steer a terminal");
+  Require(message == SanitizeForTerminal(message), "a refusal could steer a terminal");
 }
 
 // Bad input is refused as such.

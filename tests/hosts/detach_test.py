@@ -103,7 +103,7 @@ class Detached(DetachCase):
 class DetachedAsUser(DetachCase):
     host_options = AS_USER
 
-    def is_visitor(self, process):
+    def is_inspector(self, process):
         words = pathlib.Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
         return b"/agent-" in words[0] and words[1] == b"attach"
 
@@ -111,10 +111,10 @@ class DetachedAsUser(DetachCase):
         job_id = self.detach(COUNT)
         viewer = self.start("attach", job_id, "--show", "3")
         self.wait_for_output(viewer, r"tick \d+ of rank 3", 5)
-        # The visitor on the node, and with it the way to the job's agent.
-        visitors = [process for process in self.hosts.nodes[1].processes() if self.is_visitor(process)]
-        self.assertEqual(1, len(visitors), "\n".join(map(str, self.hosts.nodes[1].processes())))
-        os.kill(visitors[0].pid, signal.SIGKILL)
+        # The inspector on the node, and with it the way to the job's agent.
+        inspectors = [process for process in self.hosts.nodes[1].processes() if self.is_inspector(process)]
+        self.assertEqual(1, len(inspectors), "\n".join(map(str, self.hosts.nodes[1].processes())))
+        os.kill(inspectors[0].pid, signal.SIGKILL)
         seen = viewer.stdout.count("tick")
         self.wait_for_output(viewer, r"tick \d+ of rank 3", seen + 20)
         numbers = [int(line.split("tick ")[1].split()[0]) for line in viewer.stdout.splitlines()]

@@ -27,28 +27,28 @@ class ElasticCase(HostsCase):
 class Programs(ElasticCase):
     """Programs that know nothing of restarts."""
 
-    SCRIPT = """touch "$1/up.$DSLAUNCH_EPOCH.$RANK.$WORLD_SIZE.$TORCHELASTIC_RESTART_COUNT"
-                if [ $RANK = 1 ] && [ $DSLAUNCH_EPOCH -le $2 ]; then sleep 0.2; exit 9; fi
+    SCRIPT = """touch "$1/up.$DSLAUNCH_ATTEMPT.$RANK.$WORLD_SIZE.$TORCHELASTIC_RESTART_COUNT"
+                if [ $RANK = 1 ] && [ $DSLAUNCH_ATTEMPT -le $2 ]; then sleep 0.2; exit 9; fi
                 until [ -e "$1/go" ]; do sleep 0.05; done"""
 
-    def run_restarting(self, bad_epochs, max_restarts):
+    def run_restarting(self, bad_attempts, max_restarts):
         (self.folder / "go").unlink(missing_ok=True)
         job = self.start("--hostfile", self.hostfile(self.hosts), *TIMES, "--max_restarts", max_restarts,
-                         bash(self.SCRIPT), "-", str(self.folder), str(bad_epochs))
-        self.wait_for_files(job, f"up.{min(bad_epochs, max_restarts) + 1}.*", 3)
+                         bash(self.SCRIPT), "-", str(self.folder), str(bad_attempts))
+        self.wait_for_files(job, f"up.{min(bad_attempts, max_restarts) + 1}.*", 3)
         (self.folder / "go").touch()
         return self.wait(job, 30), job
 
     def test_a_restart_that_helps(self):
-        code, job = self.run_restarting(bad_epochs=2, max_restarts=3)
+        code, job = self.run_restarting(bad_attempts=2, max_restarts=3)
         self.assert_code(0, code, job)
         found = {path.name for path in self.folder.glob("up.*")}
-        self.assertEqual({f"up.{epoch}.{rank}.3.{epoch - 1}" for epoch in (1, 2, 3) for rank in range(3)}, found)
+        self.assertEqual({f"up.{attempt}.{rank}.3.{attempt - 1}" for attempt in (1, 2, 3) for rank in range(3)}, found)
         self.assert_presentable(job)
         self.assert_nothing_left(2)
 
     def test_restarts_that_do_not_help(self):
-        code, job = self.run_restarting(bad_epochs=99, max_restarts=2)
+        code, job = self.run_restarting(bad_attempts=99, max_restarts=2)
         self.assert_code(9, code, job)
         self.assert_says(job, r"rank 1 \(node2\b.*exited with code 9")
         self.assertEqual(9, len(list(self.folder.glob("up.*"))), job.output)
@@ -80,10 +80,10 @@ class Programs(ElasticCase):
         self.lose_the_first_node(lambda node: node.power_cut(), "--lease_s", "3")
 
     def test_the_agent_that_decides_is_killed(self):
-        self.lose_the_first_node(lambda node: os.kill(self.keeper_and_agent(node)[1].pid, signal.SIGKILL))
+        self.lose_the_first_node(lambda node: os.kill(self.supervisor_and_agent(node)[1].pid, signal.SIGKILL))
 
-    def test_the_keeper_of_the_agent_that_decides_is_killed(self):
-        self.lose_the_first_node(lambda node: os.kill(self.keeper_and_agent(node)[0].pid, signal.SIGKILL))
+    def test_the_supervisor_of_the_agent_that_decides_is_killed(self):
+        self.lose_the_first_node(lambda node: os.kill(self.supervisor_and_agent(node)[0].pid, signal.SIGKILL))
 
 
 class Training(ElasticCase):
@@ -103,7 +103,7 @@ class Training(ElasticCase):
         return [record for record in (json.loads(line) for line in lines if line.endswith("\n")) if "step" in record]
 
     def check(self, job, lost):
-        """Power cut of `lost` once some checkpoints are written; every step of every epoch is accounted for."""
+        """Power cut of `lost` once some checkpoints are written; every step of every attempt is accounted for."""
         wait_until(lambda: len(self.records()) > 2.5 * SAVE_EVERY or not job.running(), 120, "steps")
         before = len(self.records())
         lost.power_cut()

@@ -126,9 +126,9 @@ class SuddenDeath(FaultCase):
     def kill_on(self, node_index, which):
         job = self.start_ranks(WITH_GRANDCHILD)
         node = self.hosts.nodes[node_index]
-        keeper, agent = self.keeper_and_agent(node)
+        supervisor, agent = self.supervisor_and_agent(node)
         begin = time.time()
-        os.kill((keeper if which == "keeper" else agent).pid, signal.SIGKILL)
+        os.kill((supervisor if which == "supervisor" else agent).pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job, 15), job)
         self.assert_says(job, node.name)
         self.assert_presentable(job)
@@ -140,15 +140,15 @@ class SuddenDeath(FaultCase):
     def test_kill_the_agent_of_node2(self):
         self.kill_on(1, "agent")
 
-    def test_kill_the_keeper_of_node1(self):
-        self.kill_on(0, "keeper")
+    def test_kill_the_supervisor_of_node1(self):
+        self.kill_on(0, "supervisor")
 
-    def test_kill_the_keeper_of_node2(self):
-        self.kill_on(1, "keeper")
+    def test_kill_the_supervisor_of_node2(self):
+        self.kill_on(1, "supervisor")
 
     def test_an_agent_that_hangs(self):
         job = self.start_ranks(HEEDS_TERM)
-        _, agent = self.keeper_and_agent(self.hosts.nodes[1])
+        _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
         begin = time.time()
         os.kill(agent.pid, signal.SIGSTOP)
         self.assert_code(69, self.wait(job, 25), job)
@@ -170,7 +170,7 @@ class SuddenDeath(FaultCase):
 
     def test_kill_an_agent_with_ranks_that_ignore_sigterm(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "1")
-        _, agent = self.keeper_and_agent(self.hosts.nodes[1])
+        _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
         begin = time.time()
         os.kill(agent.pid, signal.SIGKILL)
         self.assert_code(69, self.wait(job, 15), job)
@@ -222,9 +222,9 @@ class LostHost(FaultCase):
         node2.link_down()
         self.check(node2, [node1, node2])
         self.assertEqual([], list(map(str, node1.processes())))
-        # Its keeper and agent wait a while for a word from the front end, but not for ever.
-        wait_until(lambda: not [process for process in node2.processes() if "keeper" in process.argv],
-                   45, "node2 without keeper and agent")
+        # Its supervisor and agent wait a while for a word from the front end, but not for ever.
+        wait_until(lambda: not [process for process in node2.processes() if "supervisor" in process.argv],
+                   45, "node2 without supervisor and agent")
 
 
 if __name__ == "__main__":

@@ -78,15 +78,15 @@ EXPECTED = {
              Expected(137, r"rank {rank}\b.*SIGKILL", "at once", "the first rank that failed: 128 + SIGKILL")),
     "grandchild": (PHASES, NODES, GOES_ON),
     "agent": (PHASES, NODES, LOST),
-    "keeper": (PHASES, NODES, LOST),
-    "keeper and agent": (PHASES, NODES, LOST),
+    "supervisor": (PHASES, NODES, LOST),
+    "supervisor and agent": (PHASES, NODES, LOST),
     "front end": (PHASES, ("front",), NO_CODE),
     "power cut": (PHASES, NODES, SILENT),
     "network cut, in": (PHASES, NODES, SILENT),
     "network cut, out": (PHASES, NODES, SILENT),
     "network cut, both": (PHASES, NODES, SILENT),
     "stop rank": (PHASES[:3], NODES, dataclasses.replace(GOES_ON, why="a stopped rank has not failed; it is continued")),
-    "stop agent": (PHASES, NODES, dataclasses.replace(LOST, known_s="dead", why="its keeper kills a silent agent")),
+    "stop agent": (PHASES, NODES, dataclasses.replace(LOST, known_s="dead", why="its supervisor kills a silent agent")),
     "stop front end": (PHASES[:3], ("front",),
                        Expected(69, None, "lease", "its lease ends; continued, it finds its nodes lost")),
     "stop front end, cont": (PHASES, ("front",),
@@ -141,7 +141,7 @@ class Seen:
     """One process of one host."""
     host: str
     pid: int
-    kind: str  # keeper, agent, guard, rank, grandchild, front end, other
+    kind: str  # supervisor, agent, watchdog, rank, grandchild, front end, other
     rank: int  # -1: none
     text: str
 
@@ -171,11 +171,11 @@ def scan(hosts):
 def kind_of(process, found):
     if process.argv[:1] == ("matrix-grandchild",):
         return "grandchild", int(process.environ.get("RANK", -1))
-    if process.comm == "dslaunch-guard":
-        return "guard", -1
+    if process.comm == "dslaunch-watch":
+        return "watchdog", -1
     if is_agent_binary(process):
         _, parent = found.get(process.ppid, (None, None))
-        return ("agent" if parent and is_agent_binary(parent) else "keeper"), -1
+        return ("agent" if parent and is_agent_binary(parent) else "supervisor"), -1
     if f"{STATE}/matrix/{WORKER.name}" in process.argv:
         # Between fork and exec of the grandchild there is one more, with another parent.
         _, parent = found.get(process.ppid, (None, None))
@@ -265,8 +265,8 @@ class CellRun:
         self.node = {node.name: node for node in hosts.nodes}
         self.acts = {  # {fault: what makes it}
             "rank": lambda: self.kill("rank"), "grandchild": lambda: self.kill("grandchild"),
-            "agent": lambda: self.kill("agent"), "keeper": lambda: self.kill("keeper"),
-            "keeper and agent": lambda: self.kill("keeper", "agent"), "front end": lambda: self.kill("front end"),
+            "agent": lambda: self.kill("agent"), "supervisor": lambda: self.kill("supervisor"),
+            "supervisor and agent": lambda: self.kill("supervisor", "agent"), "front end": lambda: self.kill("front end"),
             "power cut": lambda: self.each_node(lambda node: node.power_cut()),
             "network cut, in": lambda: self.each_node(lambda node: node.cut_one_way("in")),
             "network cut, out": lambda: self.each_node(lambda node: node.cut_one_way("out")),

@@ -10,8 +10,8 @@ from test_hosts import wait_until  # noqa: E402
 
 DEAD_S = 2
 TIMES = ["--grace", "1", "--heartbeat_s", "0.33", "--suspect_s", "1", "--dead_s", str(DEAD_S)]
-# Waits for the word to end, and says in which epoch and where it runs.
-SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_EPOCH.$(hostname).$RANK"
+# Waits for the word to end, and says in which attempt and where it runs.
+SCRIPT = """trap 'exit 143' TERM; touch "$1/up.$DSLAUNCH_ATTEMPT.$(hostname).$RANK"
             until [ -e "$1/go" ]; do sleep 0.05; done"""
 
 
@@ -25,8 +25,8 @@ class PartitionCase(HostsCase):
     def ranks(self, node):
         return [process for process in node.processes() if process.environ.get("RANK")]
 
-    def epochs(self, node):
-        return {process.environ.get("DSLAUNCH_EPOCH") for process in self.ranks(node)}
+    def attempts(self, node):
+        return {process.environ.get("DSLAUNCH_ATTEMPT") for process in self.ranks(node)}
 
 
 class Partition(PartitionCase):
@@ -61,8 +61,8 @@ class Healed(PartitionCase):
         # The others go on without it.
         self.wait_for_files(job, "up.2.*", 4, timeout_s=30)
         heal(node3)
-        # Of the first epoch nothing is left, on any host, and node 3 takes part in no second one unless it is asked.
-        wait_until(lambda: not any("1" in self.epochs(node) for node in hosts.nodes), 10, "the first epoch is over")
+        # Of the first attempt nothing is left, on any host, and node 3 takes part in no second one unless it is asked.
+        wait_until(lambda: not any("1" in self.attempts(node) for node in hosts.nodes), 10, "the first attempt is over")
         self.assertIn("node3 was lost", job.output)
         return job, hosts
 
@@ -75,8 +75,8 @@ class Healed(PartitionCase):
     def check_is_out(self, cut, heal):
         job, hosts = self.check(cut, heal)
         for _ in range(10):
-            self.assertEqual([{"2"}, {"2"}], [self.epochs(node) for node in hosts.nodes[:2]], job.output)
-            self.assertEqual(set(), self.epochs(hosts.nodes[2]))
+            self.assertEqual([{"2"}, {"2"}], [self.attempts(node) for node in hosts.nodes[:2]], job.output)
+            self.assertEqual(set(), self.attempts(hosts.nodes[2]))
             time.sleep(0.3)
         self.finish(job)
         # It was told: what it said after it was given up counted for nothing.

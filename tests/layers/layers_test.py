@@ -63,21 +63,21 @@ def find_cycle(edges):
     """A cycle of the graph {node: iterable of nodes} as a list of nodes, or None."""
     done, path = set(), []
 
-    def visit(node):
+    def inspection(node):
         if node in path:
             return path[path.index(node):] + [node]
         if node in done:
             return None
         path.append(node)
         for following in sorted(edges.get(node, ())):
-            if cycle := visit(following):
+            if cycle := inspection(following):
                 return cycle
         path.pop()
         done.add(node)
         return None
 
     for start in sorted(edges):
-        if cycle := visit(start):
+        if cycle := inspection(start):
             return cycle
     return None
 

@@ -194,7 +194,7 @@ class DetachTest(LauncherCase):
         self.assert_code(143, self.wait(job), job)
         self.assert_nothing_left()
 
-    def test_unknown_jobs_and_words_are_refused_with_a_way_out(self):
+    def test_unknown_jobs_and_words_are_refused_with_a_hint(self):
         code, job = self.command("stop", "20260101-000000-abcdef")
         self.assert_code(64, code, job)
         job_id = self.detach("--launcher", "local", "--num_gpus", "1", "--detach", "true")

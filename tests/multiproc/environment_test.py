@@ -51,7 +51,7 @@ class Environment(LauncherCase):
                 "RANK": rank, "LOCAL_RANK": rank % 2, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": rank // 2,
                 "GROUP_WORLD_SIZE": 2, "LOCAL_SIZE": 2, "CROSS_RANK": rank // 2, "CROSS_SIZE": 2, "ROLE_RANK": rank,
                 "ROLE_WORLD_SIZE": 4, "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0,
-                "TORCHELASTIC_USE_AGENT_STORE": False, "PYTHONUNBUFFERED": 1, "DSLAUNCH_EPOCH": 1}
+                "TORCHELASTIC_USE_AGENT_STORE": False, "PYTHONUNBUFFERED": 1, "DSLAUNCH_ATTEMPT": 1, "DSLAUNCH_EPOCH": 1}
             self.assertEqual({name: str(value) for name, value in expected.items()},
                              {name: env.get(name) for name in expected}, f"rank {rank}")
             for name in ("ROLE_NAME", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "DSLAUNCH_JOB_ID",

@@ -97,7 +97,7 @@ class Flood(LauncherCase):
         total = self.check_files()
         print(f"{total / 1e6:.0f} MB in {took_s:.1f} s, {lines} of {total // LINE_BYTES} lines were shown, "
               f"memory: {', '.join(f'{name} {mb:.0f} MB' for name, mb in peaks.items())}", flush=True)
-        self.assertGreaterEqual(len(peaks), 5, "dslaunch, two keepers and two agents")
+        self.assertGreaterEqual(len(peaks), 5, "dslaunch, two supervisors and two agents")
         for name, mb in peaks.items():
             self.assertLess(mb, MEMORY_MB, name)
         # A slow machine may write less, but not so little that this says nothing.

@@ -228,7 +228,7 @@ if rank == 2:
     def test_log_levels(self):
         for level, says, says_not in (("warning", [], ["slots", "ended well"]),
                                       ("info", ["slots", "ended well"], ["is reached"]),
-                                      ("debug", ["is reached", "is process", "ended well"], [])):
+                                      ("debug", ["is reached", " pid ", "ended well"], [])):
             with self.subTest(level=level):
                 code, job = self.run_job(TWO_BY_TWO, "--log_level", level, "true")
                 self.assert_code(0, code, job)
@@ -308,7 +308,7 @@ if rank == 2:
         used_s = cpu_s() - before
         job.signal(2)
         self.wait(job, 8)
-        self.assertLess(used_s, 0.4, "dslaunch, two keepers and two agents used this much CPU in 4 s")
+        self.assertLess(used_s, 0.4, "dslaunch, two supervisors and two agents used this much CPU in 4 s")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import LauncherCase, bash, keepers_and_agents, main  # noqa: E402
+from launcher_case import LauncherCase, bash, supervisors_and_agents, main  # noqa: E402
 from test_hosts import processes_where, wait_until  # noqa: E402
 
 USAGE, BAD_INPUT, UNAVAILABLE, TIMED_OUT, NO_PERMISSION = 64, 65, 69, 75, 77
@@ -53,12 +53,12 @@ class PerNodeCase(LauncherCase):
         self.last_job = jobs[0]
         self.wait_for_files(jobs[0], "up.*", ranks)
 
-    def keeper_and_agent_of(self, job):
+    def supervisor_and_agent_of(self, job):
         ours = [process for process in self.leftovers() if process.ppid == job.pid]
-        keeper, = ours
-        agent, = [process for process in processes_where(lambda process: process.ppid == keeper.pid)
-                  if process.comm != "dslaunch-guard" and process.name.startswith("dslaunch-agent")]
-        return keeper, agent
+        supervisor, = ours
+        agent, = [process for process in processes_where(lambda process: process.ppid == supervisor.pid)
+                  if process.comm != "dslaunch-watch" and process.name.startswith("dslaunch-agent")]
+        return supervisor, agent
 
 
 class Together(PerNodeCase):
@@ -158,13 +158,13 @@ class Failures(PerNodeCase):
         for job in (jobs[0], jobs[2]):
             self.assert_says(job, "node1 was lost")
 
-    def test_keeper_or_agent_is_killed(self):
+    def test_supervisor_or_agent_is_killed(self):
         for which in (0, 1):
             for node in (0, 1):
                 with self.subTest(which=which, node=node):
                     jobs = self.nodes(2, bash(WAITS), slots=1)
                     self.up(jobs, 2)
-                    os.kill(self.keeper_and_agent_of(jobs[node])[which].pid, signal.SIGKILL)
+                    os.kill(self.supervisor_and_agent_of(jobs[node])[which].pid, signal.SIGKILL)
                     self.ends_with(UNAVAILABLE, *jobs)
                     for job in jobs:
                         self.assert_says(job, f"node{node} was lost")

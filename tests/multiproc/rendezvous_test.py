@@ -6,7 +6,7 @@ import socket
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import TWO_BY_TWO, LauncherCase, bash, keepers_and_agents, main  # noqa: E402
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents, main  # noqa: E402
 
 WAITS = 'touch "$FOLDER/up.$RANK"; while [ ! -e "$FOLDER/go" ]; do sleep 0.05; done'
 PRIVATE_KEYS = (b"PRIVATE KEY", b"MIGHAgEAMBMGByqGSM49")  # PEM's first line; how it begins for keys such as ours
@@ -30,7 +30,7 @@ class OpenPort(LauncherCase):
         super().setUp()
         self.job = self.start(TWO_BY_TWO, bash(WAITS), env={"FOLDER": str(self.folder)})
         self.wait_for_files(self.job, "up.*", 4)
-        _, agents = keepers_and_agents(self.leftovers())
+        _, agents = supervisors_and_agents(self.leftovers())
         ports = {agent.pid: listening_ports(agent.pid) for agent in agents}
         (self.agent_pid, (self.port,)), = [(pid, found) for pid, found in ports.items() if found]
 

@@ -243,7 +243,7 @@ class ReportTest(LauncherCase):
         self.assertRegex(seen["sections"]["loss"], "at step 600")
         self.assertNotIn("rank 3", seen["sections"]["step_time"])
 
-    def test_what_is_wrong_is_said_with_the_way_out(self):
+    def test_what_is_wrong_is_said_with_the_hint(self):
         code, job = self.run_job(TWO_BY_TWO, "true")
         self.assert_code(0, code, job)
         job_id = self.job_folder().name

@@ -7,16 +7,16 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import TWO_BY_TWO, LauncherCase, bash, keepers_and_agents, main  # noqa: E402
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents, main  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
 QUICK = ["--heartbeat_s", "0.2", "--suspect_s", "0.6", "--dead_s", "2", "--grace", "1", "--restart_delay_s", "0.2"]
-UP_AND_WAIT = 'touch "$FOLDER/up.$DSLAUNCH_EPOCH.$RANK"; [ $DSLAUNCH_EPOCH != 1 ] || exec sleep 60'
+UP_AND_WAIT = 'touch "$FOLDER/up.$DSLAUNCH_ATTEMPT.$RANK"; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'
 
 
 class Restarts(LauncherCase):
     def start_and_wait(self, *options, ranks):
-        """Ranks wait in epoch 1 and end well in later ones."""
+        """Ranks wait in attempt 1 and end well in later ones."""
         job = self.start(*options, QUICK, "--json", bash(UP_AND_WAIT), env={"FOLDER": str(self.folder)})
         self.wait_for_files(job, "up.1.*", ranks)
         return job
@@ -28,32 +28,32 @@ class Restarts(LauncherCase):
         return [line for line in lines if line["event"] == name]
 
     def node_processes(self, node):
-        """The keeper and the agent of a node, by the ranks that it started."""
+        """The supervisor and the agent of a node, by the ranks that it started."""
         def started():
             return [event for event in self.events("started") if event["node"] == node]
         # The front end hears of a start a moment after the ranks run.
         pids = wait_until(started, 20)[0]["pids"]
-        keepers, agents = keepers_and_agents(self.leftovers())
+        supervisors, agents = supervisors_and_agents(self.leftovers())
         rank = next(process for process in self.leftovers() if process.pid in pids)
-        keeper = next(process for process in keepers if process.pid == rank.ppid)
-        return keeper, next(process for process in agents if process.ppid == keeper.pid)
+        supervisor = next(process for process in supervisors if process.pid == rank.ppid)
+        return supervisor, next(process for process in agents if process.ppid == supervisor.pid)
 
     def closing(self, job):
         return json.loads(job.stdout.splitlines()[-1])
 
     def test_a_rank_that_fails_once_is_started_again(self):
-        script = 'echo "epoch $DSLAUNCH_EPOCH restarts $TORCHELASTIC_RESTART_COUNT"; ' \
-                 '[ "$DSLAUNCH_EPOCH.$RANK" != 1.3 ] || exit 7; [ $DSLAUNCH_EPOCH != 1 ] || exec sleep 60'
+        script = 'echo "attempt $DSLAUNCH_ATTEMPT restarts $TORCHELASTIC_RESTART_COUNT"; ' \
+                 '[ "$DSLAUNCH_ATTEMPT.$RANK" != 1.3 ] || exit 7; [ $DSLAUNCH_ATTEMPT != 1 ] || exec sleep 60'
         code, job = self.run_job(TWO_BY_TWO, QUICK, "--max_restarts", "2", "--json", bash(script))
         self.assert_code(0, code, job)
-        self.assert_says(job, r"epoch 1 ended: rank 3 \(node1\) exited with code 7; restart 1 of 2",
-                         "epoch 2 restarts 1", "4 ranks on 2 nodes ended well in .* with 1 restart")
-        self.assertEqual((0, 1, 2), tuple(self.closing(job)[key] for key in ("exit_code", "restarts", "epochs")))
+        self.assert_says(job, r"attempt 1 ended: rank 3 \(node1\) exited with code 7; restart 1 of 2",
+                         "attempt 2 restarts 1", "4 ranks on 2 nodes ended well in .* with 1 restart")
+        self.assertEqual((0, 1, 2), tuple(self.closing(job)[key] for key in ("exit_code", "restarts", "attempts")))
         self.assert_nothing_left()
 
     def test_one_that_always_fails_ends_the_job_with_its_code(self):
         code, job = self.run_job(TWO_BY_TWO, QUICK, "--max_restarts", "2", "--json",
-                                 bash('[ $RANK != 1 ] || { echo "cannot $DSLAUNCH_EPOCH" >&2; exit 9; }; exec sleep 60'))
+                                 bash('[ $RANK != 1 ] || { echo "cannot $DSLAUNCH_ATTEMPT" >&2; exit 9; }; exec sleep 60'))
         self.assert_code(9, code, job)
         self.assertEqual(2, len(self.events("restarting")) // 2)
         cause = self.closing(job)["cause"]
@@ -74,33 +74,33 @@ class Restarts(LauncherCase):
         os.kill(agent.pid, signal.SIGKILL)
         code = self.wait(job)
         self.assert_code(0, code, job)
-        self.assert_says(job, "a b, spare: c", "epoch 1 ended: b was lost", r"b was lost: .*killed by SIGKILL")
-        self.assertEqual([["a", "c"]], [event["nodes"] for event in self.events("started") if event["epoch"] == 2][:1])
+        self.assert_says(job, "a b, spare: c", "attempt 1 ended: b was lost", r"b was lost: .*killed by SIGKILL")
+        self.assertEqual([["a", "c"]], [event["nodes"] for event in self.events("started") if event["attempt"] == 2][:1])
         self.assert_nothing_left()
 
     def test_a_range_of_nodes_goes_on_without_one_that_is_silent(self):
         job = self.start_and_wait("--launcher", "local", "--nnodes", "1:2", "--num_gpus", "1", ranks=2)
-        keeper, agent = self.node_processes("node1")
-        for process in (keeper, agent):
+        supervisor, agent = self.node_processes("node1")
+        for process in (supervisor, agent):
             os.kill(process.pid, signal.SIGSTOP)
             self.addCleanup(self.let_go, process.pid)
         code = self.wait(job)
         self.assert_code(0, code, job)
-        self.assert_says(job, "epoch 1 ended: node1 was lost", "1 rank on 1 node ended well")
-        self.let_go(keeper.pid)
+        self.assert_says(job, "attempt 1 ended: node1 was lost", "1 rank on 1 node ended well")
+        self.let_go(supervisor.pid)
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)
 
     def test_a_node_that_is_alone_and_silent_is_lost(self):
         job = self.start_and_wait("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", ranks=1)
-        keeper, agent = self.node_processes("localhost")
-        for process in (keeper, agent):
+        supervisor, agent = self.node_processes("localhost")
+        for process in (supervisor, agent):
             os.kill(process.pid, signal.SIGSTOP)
             self.addCleanup(self.let_go, process.pid)
         code = self.wait(job, 20)
         self.assert_code(69, code, job)
-        self.assert_says(job, "localhost was lost: nothing was heard of it for 2 s")
-        self.let_go(keeper.pid)
+        self.assert_says(job, "localhost was lost: no heartbeat from it for 2 s")
+        self.let_go(supervisor.pid)
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
-from launcher_case import (DSLAUNCH, MARK, TWO_BY_TWO, LauncherCase, bash, keepers_and_agents,  # noqa: E402
+from launcher_case import (DSLAUNCH, MARK, TWO_BY_TWO, LauncherCase, bash, supervisors_and_agents,  # noqa: E402
                            main)
 from test_hosts import wait_until  # noqa: E402
 
@@ -133,9 +133,9 @@ class SuddenDeath(SignalCase):
     def own_processes(self, count=2):
         # A process that has forked but is not yet what it becomes still looks like the one it came from.
         def as_many():
-            keepers, agents = keepers_and_agents(self.leftovers())
-            return (keepers, agents) if len(keepers) == len(agents) == count else None
-        return wait_until(as_many, 5, f"{count} keepers with an agent each")
+            supervisors, agents = supervisors_and_agents(self.leftovers())
+            return (supervisors, agents) if len(supervisors) == len(agents) == count else None
+        return wait_until(as_many, 5, f"{count} supervisors with an agent each")
 
     def test_kill_the_front_end(self):
         job = self.start_ranks(WITH_GRANDCHILD)
@@ -163,24 +163,24 @@ class SuddenDeath(SignalCase):
                 self.assert_presentable(job)
                 self.assert_nothing_left(5, since=begin)
 
-    def test_kill_one_keeper(self):
+    def test_kill_one_supervisor(self):
         for victim in (0, 1):
             with self.subTest(victim=victim):
                 for path in self.folder.glob("up.*"):
                     path.unlink()
                 job = self.start_ranks(WITH_GRANDCHILD)
-                keepers, _ = self.own_processes()
+                supervisors, _ = self.own_processes()
                 begin = time.time()
-                os.kill(keepers[victim].pid, signal.SIGKILL)
+                os.kill(supervisors[victim].pid, signal.SIGKILL)
                 self.assert_code(69, self.wait(job, 10), job)
                 self.assert_presentable(job)
                 self.assert_nothing_left(5, since=begin)
 
     def test_kill_everything_of_one_node_at_once(self):
-        # The ranks' parent-death signal is what is left, and the keeper's guard for what they started.
+        # The ranks' parent-death signal is what is left, and the supervisor's watchdog for what they started.
         job = self.start_ranks(WITH_GRANDCHILD)
-        keepers, agents = self.own_processes()
-        node = keepers[1]
+        supervisors, agents = self.own_processes()
+        node = supervisors[1]
         agent, = [agent for agent in agents if agent.ppid == node.pid]
         begin = time.time()
         os.kill(agent.pid, signal.SIGSTOP)

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/sim/front_end.h"
-#include "tests/sim/node_visit.h"
+#include "tests/sim/node_incarnation.h"
 
 namespace dslaunch::sim {
 namespace {
@@ -28,7 +28,7 @@ class Faults {
       case 0:
         return KillAgent(target);
       case 1:
-        return KillKeeper(target);
+        return KillSupervisor(target);
       case 2:
         return KillBoth(target);
       case 3:
@@ -60,92 +60,96 @@ class Faults {
   }
 
   void Interrupt() {
-    Say("front end", "the user interrupts");
+    Log("front end", "the user interrupts");
     world_.timeline.Do(world_.front_end->process(),
                        [this_end = world_.front_end.get()] { this_end->Interrupt(); });
   }
 
  private:
-  void Say(const std::string& party, const std::string& what) {
-    world_.Say("FAULT", [&] { return party + ": " + what; });
+  void Log(const std::string& party, const std::string& what) {
+    world_.Log("FAULT", [&] { return party + ": " + what; });
   }
-  void SayFor(const std::string& party, const std::string& what, int64_t duration) {
-    world_.Say("FAULT",
+  void LogFor(const std::string& party, const std::string& what, int64_t duration) {
+    world_.Log("FAULT",
                [&] { return party + ": " + what + " for " + std::to_string(duration) + " ms"; });
   }
 
   // The newest on a node; nullptr: none yet.
-  NodeVisit* VisitOf(uint32_t node) {
-    for (auto visit = world_.visits.rbegin(); visit != world_.visits.rend(); ++visit) {
-      if ((*visit)->node() == node) return visit->get();
+  NodeIncarnation* IncarnationOf(uint32_t node) {
+    for (auto incarnation = world_.incarnations.rbegin(); incarnation != world_.incarnations.rend();
+         ++incarnation) {
+      if ((*incarnation)->node() == node) return incarnation->get();
     }
     return nullptr;
   }
   std::optional<uint32_t> Decider() {
-    for (auto visit = world_.visits.rbegin(); visit != world_.visits.rend(); ++visit) {
-      if ((*visit)->server() != nullptr && !(*visit)->is_over()) return (*visit)->node();
+    for (auto incarnation = world_.incarnations.rbegin(); incarnation != world_.incarnations.rend();
+         ++incarnation) {
+      if ((*incarnation)->server() != nullptr && !(*incarnation)->is_over())
+        return (*incarnation)->node();
     }
     return std::nullopt;
   }
 
   void KillAgent(uint32_t node) {
-    Say(world_.NameOf(node), "its agent is killed");
-    if (NodeVisit* visit = VisitOf(node)) visit->KillAgent();
+    Log(world_.NameOf(node), "its agent is killed");
+    if (NodeIncarnation* incarnation = IncarnationOf(node)) incarnation->KillAgent();
   }
-  void KillKeeper(uint32_t node) {
-    Say(world_.NameOf(node), "its keeper is killed");
-    if (NodeVisit* visit = VisitOf(node)) visit->KillKeeper();
+  void KillSupervisor(uint32_t node) {
+    Log(world_.NameOf(node), "its supervisor is killed");
+    if (NodeIncarnation* incarnation = IncarnationOf(node)) incarnation->KillSupervisor();
   }
   void KillBoth(uint32_t node) {
-    Say(world_.NameOf(node), "its keeper and agent are killed");
-    if (NodeVisit* visit = VisitOf(node)) visit->KillBoth();
+    Log(world_.NameOf(node), "its supervisor and agent are killed");
+    if (NodeIncarnation* incarnation = IncarnationOf(node)) incarnation->KillBoth();
   }
 
   void CutPower(uint32_t node) {
-    Say(world_.NameOf(node), "loses power");
+    Log(world_.NameOf(node), "loses power");
     world_.machines[node].off = true;
-    for (const auto& visit : world_.visits) {
-      if (visit->node() == node) visit->LosePower();
+    for (const auto& incarnation : world_.incarnations) {
+      if (incarnation->node() == node) incarnation->LosePower();
     }
     if (random_.OneIn(2)) return;
     world_.timeline.After(random_.Between(1'000, kBackAfterMs), nullptr, [&world = world_, node] {
-      world.Say("FAULT", [&] { return world.NameOf(node) + ": has power again"; });
+      world.Log("FAULT", [&] { return world.NameOf(node) + ": has power again"; });
       world.machines[node].off = false;
-      for (const auto& visit : world.visits) {
-        if (visit->node() == node) visit->GetPowerBack();
+      for (const auto& incarnation : world.incarnations) {
+        if (incarnation->node() == node) incarnation->GetPowerBack();
       }
     });
   }
 
   void PauseAgent(uint32_t node) {
     const int64_t duration = random_.Between(500, 20'000);
-    SayFor(world_.NameOf(node), "its agent is stopped", duration);
+    LogFor(world_.NameOf(node), "its agent is stopped", duration);
     Machine& machine = world_.machines[node];
     machine.went_on_at = std::max(machine.went_on_at, world_.timeline.now() + duration);
-    NodeVisit* const visit = VisitOf(node);
-    if (visit == nullptr) return;
-    world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);
-    world_.timeline.Stop(visit->threads(), world_.timeline.now() + duration);
+    NodeIncarnation* const incarnation = IncarnationOf(node);
+    if (incarnation == nullptr) return;
+    world_.timeline.Stop(incarnation->loop(), world_.timeline.now() + duration);
+    world_.timeline.Stop(incarnation->threads(), world_.timeline.now() + duration);
   }
 
   // The loop waits for its disk, the heart beats: what only the loop does, as looking at the lease,
   // is not done meanwhile.
   void StallDisk(uint32_t node) {
     const int64_t duration = random_.Between(500, 40'000);
-    SayFor(world_.NameOf(node), "its agent's loop waits for the disk", duration);
-    if (NodeVisit* visit = VisitOf(node))
-      world_.timeline.Stop(visit->loop(), world_.timeline.now() + duration);
+    LogFor(world_.NameOf(node), "its agent's loop waits for the disk", duration);
+    if (NodeIncarnation* incarnation = IncarnationOf(node))
+      world_.timeline.Stop(incarnation->loop(), world_.timeline.now() + duration);
   }
 
   void PauseMachine(uint32_t node) {
     const int64_t duration = random_.Between(500, 60'000);
-    SayFor(world_.NameOf(node), "the machine stands still", duration);
+    LogFor(world_.NameOf(node), "the machine stands still", duration);
     Machine& machine = world_.machines[node];
     machine.stood_still = true;
     machine.went_on_at = std::max(machine.went_on_at, world_.timeline.now() + duration);
-    for (const auto& visit : world_.visits) {
-      if (visit->node() != node) continue;
-      for (Process* process : {&visit->loop(), &visit->threads(), &visit->keeper()})
+    for (const auto& incarnation : world_.incarnations) {
+      if (incarnation->node() != node) continue;
+      for (Process* process :
+           {&incarnation->loop(), &incarnation->threads(), &incarnation->supervisor()})
         world_.timeline.Stop(*process, world_.timeline.now() + duration);
     }
   }
@@ -154,7 +158,7 @@ class Faults {
     const int64_t jump =
         random_.OneIn(2) ? random_.Between(100, 6'000) : random_.Between(6'000, 3'600'000);
     const bool front_end = random_.OneIn(4);
-    SayFor(front_end ? "front end" : world_.NameOf(node), "the clock jumps ahead", jump);
+    LogFor(front_end ? "front end" : world_.NameOf(node), "the clock jumps ahead", jump);
     Machine& machine = front_end ? world_.front_end_machine : world_.machines[node];
     machine.clock.ahead_ms += jump;
     machine.stood_still = true;
@@ -163,16 +167,16 @@ class Faults {
 
   void FillDisk(uint32_t node) {
     const int64_t duration = random_.Between(5'000, 60'000);
-    SayFor(world_.NameOf(node), "the disk is full", duration);
+    LogFor(world_.NameOf(node), "the disk is full", duration);
     world_.machines[node].disk_full_until = world_.timeline.now() + duration;
   }
 
   void ResetConnection(uint32_t node) {
     const bool link = random_.OneIn(4);
-    Say(world_.NameOf(node),
+    Log(world_.NameOf(node),
         std::string("its connection to the ") + (link ? "front end" : "rendezvous") + " is reset");
-    NodeVisit* const visit = VisitOf(node);
-    if (visit != nullptr) link ? visit->ResetLink() : visit->ResetRendezvous();
+    NodeIncarnation* const incarnation = IncarnationOf(node);
+    if (incarnation != nullptr) link ? incarnation->ResetLink() : incarnation->ResetRendezvous();
   }
 
   // Mostly short ones: longer ones end what was cut off.
@@ -185,7 +189,7 @@ class Faults {
     const int64_t duration = CutDuration();
     const int64_t until = world_.timeline.now() + duration;
     const int64_t directions = random_.Between(0, 3);
-    SayFor(world_.NameOf(node),
+    LogFor(world_.NameOf(node),
            directions == 0   ? "is not heard by anybody"
            : directions == 1 ? "hears nobody"
                              : "is cut off",
@@ -200,7 +204,7 @@ class Faults {
   void CutPair(Place a, Place b) {
     const int64_t duration = CutDuration();
     const int64_t until = world_.timeline.now() + duration;
-    SayFor(world_.NameOf(a), "is cut from " + world_.NameOf(b), duration);
+    LogFor(world_.NameOf(a), "is cut from " + world_.NameOf(b), duration);
     world_.network.Cut(a, b, until);
     if (!random_.OneIn(3)) world_.network.Cut(b, a, until);
   }
@@ -216,7 +220,7 @@ class Faults {
     for (Place place = 0; place < with_it.size(); ++place)
       with_it[place] = place == *decider || random_.OneIn(2);
     const bool front_end_sees_both = random_.OneIn(2);
-    SayFor(world_.NameOf(*decider), "it and some others are cut from the rest", duration);
+    LogFor(world_.NameOf(*decider), "it and some others are cut from the rest", duration);
     for (Place a = 0; a < with_it.size(); ++a) {
       for (Place b = 0; b < with_it.size(); ++b) {
         const Place front_end = world_.network.front_end();
@@ -228,14 +232,14 @@ class Faults {
 
   void PauseFrontEnd() {
     const int64_t duration = random_.Between(500, 60'000);
-    SayFor("front end", "is stopped", duration);
+    LogFor("front end", "is stopped", duration);
     world_.timeline.Stop(world_.front_end->process(), world_.timeline.now() + duration);
   }
 
   void KillFrontEnd() {
     if (world_.front_end->is_over()) return;
     const bool power = random_.OneIn(2);
-    Say("front end", power ? "loses power" : "is killed");
+    Log("front end", power ? "loses power" : "is killed");
     power ? world_.front_end->LosePower() : world_.front_end->Crash();
   }
 

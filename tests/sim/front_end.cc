@@ -25,8 +25,9 @@ FrontEnd::FrontEnd(World& world)
     : world_(world),
       options_(OptionsFor(world)),
       core_(options_, Now(),
-            world.bug == PlantedBug::kMovesTooEarly ? SessionCore::PlantedBug::kMovesTooEarly
-                                                    : SessionCore::PlantedBug::kNone),
+            world.bug == PlantedBug::kFailsOverTooEarly
+                ? SessionCore::PlantedBug::kFailsOverTooEarly
+                : SessionCore::PlantedBug::kNone),
       clients_(world.job.size()) {}
 
 SessionOptions FrontEnd::OptionsFor(const World& world) {
@@ -43,22 +44,22 @@ Clock::time_point FrontEnd::Now() const {
   return world_.timeline.NowOn(world_.front_end_machine.clock);
 }
 
-FrontEnd::Client* FrontEnd::ClientOf(const NodeVisit& visit) {
-  Client& client = clients_[visit.node()];
-  return client.visit == &visit ? &client : nullptr;
+FrontEnd::Client* FrontEnd::ClientOf(const NodeIncarnation& incarnation) {
+  Client& client = clients_[incarnation.node()];
+  return client.incarnation == &incarnation ? &client : nullptr;
 }
 
 void FrontEnd::Start() { Carry(core_.Start(Now())); }
 
 void FrontEnd::Carry(SessionCore::Actions actions) {
   for (SessionAction& action : actions) {
-    std::visit([this](auto& one) { Do(one); }, action);
+    std::incarnation([this](auto& one) { Do(one); }, action);
   }
   if (finished_ && !process_.gone) Finish();
 }
 
-void FrontEnd::Do(const action::Say& say) {
-  Say([&] { return say.text; });
+void FrontEnd::Do(const action::Log& say) {
+  Log([&] { return say.text; });
 }
 
 // --- Reaching nodes ---
@@ -75,18 +76,18 @@ void FrontEnd::Do(const action::Connect& connect) {
   const milliseconds pause =
       PauseAfter(connect.attempt - 1, options_.retry_wait, kMaxRetryWait, part);
   world_.timeline.After(pause.count(), &process_, [this, index] {
-    if (connecting_stopped_ || visits_again_ == kMostVisits) return;
+    if (connecting_stopped_ || reconnects_ == kMostReconnects) return;
     world_.timeline.After(kConnectMs, &process_, [this, index] {
-      if (visits_again_ == kMostVisits) return;
+      if (reconnects_ == kMostReconnects) return;
       const bool reached = Reach(index);
-      if (reached) ++visits_again_;
+      if (reached) ++reconnects_;
       OnConnected(index, reached);
     });
   });
 }
 
 void FrontEnd::OnConnected(uint32_t index, bool reached) {
-  Say([&] { return (reached ? "reaches " : "does not reach ") + world_.NameOf(index); });
+  Log([&] { return (reached ? "reaches " : "does not reach ") + world_.NameOf(index); });
   if (reached)
     Carry(core_.OnConnected(index, NodeAddresses(), Now()));
   else
@@ -98,9 +99,10 @@ bool FrontEnd::Reach(uint32_t index) {
   if (world_.machines[index].off || world_.network.IsCut(self, index) ||
       world_.network.IsCut(index, self))
     return false;
-  world_.visits.push_back(std::make_unique<NodeVisit>(world_, world_.visits.size(), index));
+  world_.incarnations.push_back(
+      std::make_unique<NodeIncarnation>(world_, world_.incarnations.size(), index));
   clients_[index] = Client();
-  clients_[index].visit = world_.visits.back().get();
+  clients_[index].incarnation = world_.incarnations.back().get();
   return true;
 }
 
@@ -119,172 +121,183 @@ Rendezvous* FrontEnd::RendezvousAt(const std::string& endpoint) const {
 void FrontEnd::Do(action::Prepare& prepare) {
   Client& client = clients_[prepare.node];
   client.is_preparing = true;
-  NodeVisit& visit = *client.visit;
+  NodeIncarnation& incarnation = *client.incarnation;
   if (client.link_closed) {
-    return world_.timeline.After(0, &process_,
-                                 [this, &visit] { OnPrepared(visit, Broken("its link ended")); });
+    return world_.timeline.After(
+        0, &process_, [this, &incarnation] { OnPrepared(incarnation, Broken("its link ended")); });
   }
   auto request = std::make_shared<pb::PrepareRequest>(std::move(prepare.request));
-  Tell(visit, visit.loop(), [this, &visit, request] {
-    const bool ok = visit.Prepare(*request);
-    Answer(visit, [this, &visit, ok, server = visit.server()] {
-      if (!ok) return OnPrepared(visit, Broken("the disk is full"));
-      pb::NodeFacts facts;
-      if (server != nullptr) facts.add_rendezvous_endpoints(EndpointOf(*server));
-      OnPrepared(visit, std::move(facts));
+  Notify(incarnation, incarnation.loop(), [this, &incarnation, request] {
+    const bool ok = incarnation.Prepare(*request);
+    Answer(incarnation, [this, &incarnation, ok, server = incarnation.server()] {
+      if (!ok) return OnPrepared(incarnation, Broken("the disk is full"));
+      pb::PreparedNode info;
+      if (server != nullptr) info.add_rendezvous_endpoints(EndpointOf(*server));
+      OnPrepared(incarnation, std::move(info));
     });
   });
-  world_.timeline.After(kPrepareTimeout.count(), &process_,
-                        [this, &visit] { OnPrepared(visit, Broken("no answer in time")); });
+  world_.timeline.After(kPrepareTimeout.count(), &process_, [this, &incarnation] {
+    OnPrepared(incarnation, Broken("no answer in time"));
+  });
 }
 
-void FrontEnd::OnPrepared(NodeVisit& visit, Result<pb::NodeFacts> facts) {
-  Client* const client = ClientOf(visit);
+void FrontEnd::OnPrepared(NodeIncarnation& incarnation, Result<pb::PreparedNode> info) {
+  Client* const client = ClientOf(incarnation);
   if (client != nullptr && std::exchange(client->is_preparing, false))
-    Carry(core_.OnPrepared(visit.node(), std::move(facts), Now()));
+    Carry(core_.OnPrepared(incarnation.node(), std::move(info), Now()));
 }
 
 void FrontEnd::Do(action::Run& run) {
   Client& client = clients_[run.node];
   client.runs = true;
   core_.OnListening(run.node, Now());
-  NodeVisit& visit = *client.visit;
+  NodeIncarnation& incarnation = *client.incarnation;
   if (client.link_closed)
-    return world_.timeline.After(0, &process_, [this, &visit] { OnStreamEnd(visit); });
-  Tell(visit, visit.loop(),
-       [&visit, rendezvous = RendezvousAt(run.request.rendezvous_endpoints(0))] {
-         visit.Run(rendezvous);
-       });
+    return world_.timeline.After(0, &process_, [this, &incarnation] { OnStreamEnd(incarnation); });
+  Notify(incarnation, incarnation.loop(),
+         [&incarnation, rendezvous = RendezvousAt(run.request.rendezvous_endpoints(0))] {
+           incarnation.Run(rendezvous);
+         });
 }
 
 void FrontEnd::Do(const action::Renew& renew) {
   Client& client = clients_[renew.node];
-  NodeVisit& visit = *client.visit;
+  NodeIncarnation& incarnation = *client.incarnation;
   const uint64_t number = ++client.renewals;
-  Tell(visit, visit.threads(),
-       [this, &visit, number, heard_us = renew.heard_us, sent = world_.timeline.now()] {
-         const uint64_t clock_us = visit.Renew(heard_us, sent);
-         Answer(visit, [this, &visit, number, clock_us] {
-           Client* const newest = ClientOf(visit);
-           if (newest == nullptr) return;
-           newest->answered = number;
-           Carry(core_.OnRenewed(visit.node(), clock_us));
+  Notify(incarnation, incarnation.threads(),
+         [this, &incarnation, number, last_seen_us = renew.last_seen_us,
+          sent = world_.timeline.now()] {
+           const uint64_t clock_us = incarnation.Renew(last_seen_us, sent);
+           Answer(incarnation, [this, &incarnation, number, clock_us] {
+             Client* const newest = ClientOf(incarnation);
+             if (newest == nullptr) return;
+             newest->answered = number;
+             Carry(core_.OnRenewed(incarnation.node(), clock_us));
+           });
          });
-       });
   if (!client.is_preparing) return;  // then nothing comes of it
-  world_.timeline.After(renew.timeout.count(), &process_, [this, &visit, number] {
-    const Client* const newest = ClientOf(visit);
+  world_.timeline.After(renew.timeout.count(), &process_, [this, &incarnation, number] {
+    const Client* const newest = ClientOf(incarnation);
     if (newest != nullptr && newest->answered < number)
-      Carry(core_.OnRenewed(visit.node(), std::nullopt));
+      Carry(core_.OnRenewed(incarnation.node(), std::nullopt));
   });
 }
 
-void FrontEnd::Do(action::Move& move) {
-  NodeVisit& visit = *clients_[move.node].visit;
+void FrontEnd::Do(action::Failover& move) {
+  NodeIncarnation& incarnation = *clients_[move.node].incarnation;
   const uint32_t host = move.request.rendezvous_node();
-  Say([&] {
-    return "tells " + world_.NameOf(visit.node()) +
+  Log([&] {
+    return "tells " + world_.NameOf(incarnation.node()) +
            " who decides: " + move.request.ShortDebugString();
   });
   Rendezvous* const rendezvous =
-      host == visit.node() ? nullptr : RendezvousAt(move.request.rendezvous_endpoints(0));
-  const uint64_t number = moves_sent_++;
-  moves_answered_.push_back(false);
-  auto request = std::make_shared<pb::MoveRequest>(std::move(move.request));
-  Tell(visit, visit.loop(), [this, &visit, number, host, rendezvous, request] {
-    const bool ok = visit.Move(*request, rendezvous);
-    Answer(visit, [this, &visit, number, host, ok, server = visit.server()] {
-      if (!ok) return OnMoveAnswered(visit, number, host, Broken("it does not wait for another"));
+      host == incarnation.node() ? nullptr : RendezvousAt(move.request.rendezvous_endpoints(0));
+  const uint64_t number = failovers_sent_++;
+  failovers_answered_.push_back(false);
+  auto request = std::make_shared<pb::FailoverRequest>(std::move(move.request));
+  Notify(incarnation, incarnation.loop(), [this, &incarnation, number, host, rendezvous, request] {
+    const bool ok = incarnation.Failover(*request, rendezvous);
+    Answer(incarnation, [this, &incarnation, number, host, ok, server = incarnation.server()] {
+      if (!ok)
+        return OnFailoverAnswered(incarnation, number, host,
+                                  Broken("it does not wait for another"));
       pb::RendezvousOpened opened;
       if (server != nullptr) opened.add_rendezvous_endpoints(EndpointOf(*server));
-      OnMoveAnswered(visit, number, host, opened);
+      OnFailoverAnswered(incarnation, number, host, opened);
     });
   });
-  world_.timeline.After(kCallTimeout.count(), &process_, [this, &visit, number, host] {
-    OnMoveAnswered(visit, number, host, Broken("no answer in time"));
+  world_.timeline.After(kCallTimeout.count(), &process_, [this, &incarnation, number, host] {
+    OnFailoverAnswered(incarnation, number, host, Broken("no answer in time"));
   });
 }
 
-void FrontEnd::OnMoveAnswered(NodeVisit& visit, uint64_t number, uint32_t host,
-                              const Result<pb::RendezvousOpened>& opened) {
-  if (moves_answered_[number]) return;
-  moves_answered_[number] = true;
-  const bool decides = host == visit.node() && opened.ok();
-  if (decides) ++moves_;
-  Say([&] { return world_.NameOf(visit.node()) + (opened.ok() ? " agrees" : " does not agree"); });
-  Carry(core_.OnMoveAnswered(visit.node(), host, opened));
+void FrontEnd::OnFailoverAnswered(NodeIncarnation& incarnation, uint64_t number, uint32_t host,
+                                  const Result<pb::RendezvousOpened>& opened) {
+  if (failovers_answered_[number]) return;
+  failovers_answered_[number] = true;
+  const bool decides = host == incarnation.node() && opened.ok();
+  if (decides) ++failovers_;
+  Log([&] {
+    return world_.NameOf(incarnation.node()) + (opened.ok() ? " agrees" : " does not agree");
+  });
+  Carry(core_.OnFailoverAnswered(incarnation.node(), host, opened));
 }
 
 void FrontEnd::Do(action::Stop& stop) {
   const Client& client = clients_[stop.node];
   if (client.is_over) return;
-  NodeVisit& visit = *client.visit;
-  Tell(visit, visit.loop(),
-       [&visit, kill_now = stop.kill_now,
-        cause = std::make_shared<pb::Cause>(std::move(stop.cause))] {
-         visit.Stop(*cause, kill_now);
-       });
+  NodeIncarnation& incarnation = *client.incarnation;
+  Notify(incarnation, incarnation.loop(),
+         [&incarnation, kill_now = stop.kill_now,
+          cause = std::make_shared<pb::Cause>(std::move(stop.cause))] {
+           incarnation.Stop(*cause, kill_now);
+         });
 }
 
 // --- Connections ---
 
-// For the keeper a goodbye and an abort are end of file.
+// For the supervisor a goodbye and an abort are end of file.
 void FrontEnd::EndOurSide(Client& client) {
-  if (client.visit == nullptr || std::exchange(client.is_over, true)) return;
-  NodeVisit& visit = *client.visit;
+  if (client.incarnation == nullptr || std::exchange(client.is_over, true)) return;
+  NodeIncarnation& incarnation = *client.incarnation;
   const int64_t arrival =
-      world_.network.Send(visit.down(), world_.network.front_end(), visit.node());
-  world_.timeline.At(arrival, &visit.keeper(), [&visit] { visit.OnFrontEndEof(); });
+      world_.network.Send(incarnation.down(), world_.network.front_end(), incarnation.node());
+  world_.timeline.At(arrival, &incarnation.supervisor(),
+                     [&incarnation] { incarnation.OnFrontEndEof(); });
 }
 
 void FrontEnd::Do(const action::Abort& abort) {
   Client& client = clients_[abort.node];
   EndOurSide(client);
-  world_.timeline.After(1, &process_, [this, &visit = *client.visit] { OnStreamEnd(visit); });
+  world_.timeline.After(1, &process_,
+                        [this, &incarnation = *client.incarnation] { OnStreamEnd(incarnation); });
 }
 
 void FrontEnd::Do(const action::AwaitEnd& await) {
   Client& client = clients_[await.node];
   client.end_is_awaited = true;
-  NodeVisit& visit = *client.visit;
+  NodeIncarnation& incarnation = *client.incarnation;
   const int64_t limit = client.link_closed ? 0 : await.limit.count();
-  world_.timeline.After(limit, &process_, [this, &visit] {
-    if (const Client* newest = ClientOf(visit)) OnLinkClosed(visit, newest->keeper_ended);
+  world_.timeline.After(limit, &process_, [this, &incarnation] {
+    if (const Client* newest = ClientOf(incarnation))
+      OnLinkClosed(incarnation, newest->supervisor_ended);
   });
 }
 
-void FrontEnd::OnEvent(NodeVisit& visit, const pb::NodeEvent& event) {
-  const Client* const client = ClientOf(visit);
+void FrontEnd::OnEvent(NodeIncarnation& incarnation, const pb::NodeEvent& event) {
+  const Client* const client = ClientOf(incarnation);
   if (client == nullptr || client->stream_ended) return;
-  OnAlive(visit);
-  Say([&] { return "hears " + world_.NameOf(visit.node()) + ": " + event.ShortDebugString(); });
-  Carry(core_.OnEvent(visit.node(), event, Now()));
+  OnAlive(incarnation);
+  Log([&] {
+    return "hears " + world_.NameOf(incarnation.node()) + ": " + event.ShortDebugString();
+  });
+  Carry(core_.OnEvent(incarnation.node(), event, Now()));
 }
 
-void FrontEnd::OnAlive(NodeVisit& visit) {
-  const Client* const client = ClientOf(visit);
+void FrontEnd::OnAlive(NodeIncarnation& incarnation) {
+  const Client* const client = ClientOf(incarnation);
   if (client != nullptr && client->runs && !client->stream_ended)
-    core_.OnListening(visit.node(), Now());
+    core_.OnListening(incarnation.node(), Now());
 }
 
-void FrontEnd::OnStreamEnd(NodeVisit& visit) {
-  Client* const client = ClientOf(visit);
+void FrontEnd::OnStreamEnd(NodeIncarnation& incarnation) {
+  Client* const client = ClientOf(incarnation);
   if (client == nullptr) return;
-  if (client->is_preparing) return OnPrepared(visit, Broken("its agent broke off"));
+  if (client->is_preparing) return OnPrepared(incarnation, Broken("its agent broke off"));
   if (!client->runs || std::exchange(client->stream_ended, true)) return;
-  Say([&] { return "the stream of " + world_.NameOf(visit.node()) + " is over"; });
-  Carry(core_.OnStreamEnd(visit.node(), Now()));
+  Log([&] { return "the stream of " + world_.NameOf(incarnation.node()) + " is over"; });
+  Carry(core_.OnStreamEnd(incarnation.node(), Now()));
 }
 
-void FrontEnd::OnLinkClosed(NodeVisit& visit, bool keeper_ended) {
-  Client* const client = ClientOf(visit);
+void FrontEnd::OnLinkClosed(NodeIncarnation& incarnation, bool supervisor_ended) {
+  Client* const client = ClientOf(incarnation);
   if (client == nullptr) return;
   client->link_closed = true;
-  client->keeper_ended = keeper_ended;
-  if (!client->stream_ended) return OnStreamEnd(visit);
+  client->supervisor_ended = supervisor_ended;
+  if (!client->stream_ended) return OnStreamEnd(incarnation);
   if (!std::exchange(client->end_is_awaited, false)) return;
-  Say([&] { return "the link to " + world_.NameOf(visit.node()) + " has ended"; });
-  Carry(core_.OnLinkEnded(visit.node(), keeper_ended, /*last_words=*/"", Now()));
+  Log([&] { return "the link to " + world_.NameOf(incarnation.node()) + " has ended"; });
+  Carry(core_.OnLinkEnded(incarnation.node(), supervisor_ended, /*last_output=*/"", Now()));
 }
 
 // --- Time ---
@@ -318,7 +331,7 @@ void FrontEnd::EndSilentLinks() {
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = clients_[i];
     if (client.runs && !client.stream_ended && core_.SilenceOf(i, Now()) >= world_.job.link_silent)
-      OnStreamEnd(*client.visit);
+      OnStreamEnd(*client.incarnation);
   }
 }
 
@@ -327,7 +340,7 @@ void FrontEnd::EndSilentLinks() {
 void FrontEnd::Finish() {
   const JobEnd end = core_.End().job;
   exit_code_ = end.exit_code;
-  Say([&] { return "exits with " + std::to_string(end.exit_code) + ": " + CauseText(end.cause); });
+  Log([&] { return "exits with " + std::to_string(end.exit_code) + ": " + CauseText(end.cause); });
   world_.invariants.OnExit(end);
   Crash();
 }

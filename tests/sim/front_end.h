@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cli/session/session_core.h"
-#include "tests/sim/node_visit.h"
+#include "tests/sim/node_incarnation.h"
 #include "tests/sim/virtual_time.h"
 #include "tests/sim/world.h"
 
@@ -26,15 +26,15 @@ class FrontEnd {
   Process& process() { return process_; }
   bool is_over() const { return process_.gone; }
   std::optional<int> exit_code() const { return exit_code_; }  // none: it was killed, or still runs
-  int moves() const { return moves_; }
+  int failovers() const { return failovers_; }
 
   void Start();
 
   // What comes of a node, on this process.
-  void OnEvent(NodeVisit& visit, const pb::NodeEvent& event);
-  void OnAlive(NodeVisit& visit);
-  void OnStreamEnd(NodeVisit& visit);
-  void OnLinkClosed(NodeVisit& visit, bool keeper_ended);
+  void OnEvent(NodeIncarnation& incarnation, const pb::NodeEvent& event);
+  void OnAlive(NodeIncarnation& incarnation);
+  void OnStreamEnd(NodeIncarnation& incarnation);
+  void OnLinkClosed(NodeIncarnation& incarnation, bool supervisor_ended);
 
   // Faults.
   void Crash();
@@ -44,13 +44,13 @@ class FrontEnd {
  private:
   // The newest connection to a node; as NodeClient and its link.
   struct Client {
-    NodeVisit* visit = nullptr;
+    NodeIncarnation* incarnation = nullptr;
     bool is_preparing = false;
     bool runs = false;  // its stream was begun
     bool stream_ended = false;
-    bool is_over = false;       // our end of it
-    bool link_closed = false;   // from the other side
-    bool keeper_ended = false;  // that is why
+    bool is_over = false;           // our end of it
+    bool link_closed = false;       // from the other side
+    bool supervisor_ended = false;  // that is why
     bool end_is_awaited = false;
     uint64_t renewals = 0;
     uint64_t answered = 0;  // the newest of them
@@ -59,7 +59,7 @@ class FrontEnd {
   static SessionOptions OptionsFor(const World& world);
 
   void Carry(SessionCore::Actions actions);
-  void Do(const action::Say& say);
+  void Do(const action::Log& say);
   void Do(const action::Record&) {}
   void Do(const action::ShowRanks&) {}
   void Do(const action::Connect& connect);
@@ -67,7 +67,7 @@ class FrontEnd {
   void Do(action::Prepare& prepare);
   void Do(action::Run& run);
   void Do(const action::Renew& renew);
-  void Do(action::Move& move);
+  void Do(action::Failover& move);
   void Do(action::Stop& stop);
   void Do(const action::Signal&) {}
   void Do(const action::Detach&) {}
@@ -79,38 +79,38 @@ class FrontEnd {
 
   void OnConnected(uint32_t index, bool reached);
   bool Reach(uint32_t index);
-  void OnPrepared(NodeVisit& visit, Result<pb::NodeFacts> facts);
-  void OnMoveAnswered(NodeVisit& visit, uint64_t number, uint32_t host,
-                      const Result<pb::RendezvousOpened>& opened);
+  void OnPrepared(NodeIncarnation& incarnation, Result<pb::PreparedNode> info);
+  void OnFailoverAnswered(NodeIncarnation& incarnation, uint64_t number, uint32_t host,
+                          const Result<pb::RendezvousOpened>& opened);
   SessionCore::Actions OnTimer(SessionTimer timer);
   void EndSilentLinks();
   void EndOurSide(Client& client);
   void Finish();
 
   // nullptr: the node was reached anew since.
-  Client* ClientOf(const NodeVisit& visit);
+  Client* ClientOf(const NodeIncarnation& incarnation);
   // A rendezvous by its endpoint, and the other way round.
   Rendezvous* RendezvousAt(const std::string& endpoint) const;
   std::string EndpointOf(const Rendezvous& rendezvous) const;
 
   template <class MakeText>
-  void Say(MakeText make_text) const {
-    world_.Say("front end", make_text);
+  void Log(MakeText make_text) const {
+    world_.Log("front end", make_text);
   }
   // On `who` of the agent, once it has come there.
   template <class Act>
-  void Tell(NodeVisit& visit, Process& who, Act act) {
+  void Notify(NodeIncarnation& incarnation, Process& who, Act act) {
     const Place self = world_.network.front_end();
-    const int64_t arrival = world_.network.Send(visit.down(), self, visit.node());
-    world_.timeline.At(arrival, &visit.keeper(), [this, &who, act = std::move(act)]() mutable {
-      world_.timeline.Do(who, std::move(act));
-    });
+    const int64_t arrival = world_.network.Send(incarnation.down(), self, incarnation.node());
+    world_.timeline.At(
+        arrival, &incarnation.supervisor(),
+        [this, &who, act = std::move(act)]() mutable { world_.timeline.Do(who, std::move(act)); });
   }
   // On this process, once the answer has come.
   template <class Act>
-  void Answer(NodeVisit& visit, Act act) {
+  void Answer(NodeIncarnation& incarnation, Act act) {
     const int64_t arrival =
-        world_.network.Send(visit.up(), visit.node(), world_.network.front_end());
+        world_.network.Send(incarnation.up(), incarnation.node(), world_.network.front_end());
     world_.timeline.At(arrival, &process_, std::move(act));
   }
   Clock::time_point Now() const;
@@ -123,10 +123,10 @@ class FrontEnd {
   std::array<uint64_t, kSessionTimers> timer_numbers_{};
   bool connecting_stopped_ = false;
   bool finished_ = false;
-  uint64_t moves_sent_ = 0;
-  std::vector<bool> moves_answered_;  // by number
-  int visits_again_ = 0;
-  int moves_ = 0;
+  uint64_t failovers_sent_ = 0;
+  std::vector<bool> failovers_answered_;  // by number
+  int reconnects_ = 0;
+  int failovers_ = 0;
   std::optional<int> exit_code_;
 };
 

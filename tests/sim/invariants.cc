@@ -4,63 +4,66 @@
 
 namespace dslaunch::sim {
 
-void Invariants::OnStart(uint64_t epoch, uint32_t rank, uint32_t world_size, uint32_t node,
-                         size_t visit) {
+void Invariants::OnStart(uint64_t attempt, uint32_t rank, uint32_t world_size, uint32_t node,
+                         size_t incarnation) {
   for (const Owner& owner : owners_) {
-    if (owner.epoch == epoch && owner.rank == rank) {
-      Fail("rank " + std::to_string(rank) + " of epoch " + std::to_string(epoch) +
+    if (owner.attempt == attempt && owner.rank == rank) {
+      Fail("rank " + std::to_string(rank) + " of attempt " + std::to_string(attempt) +
            (owner.runs ? " has two owners: " : " was started twice: on ") + Name(owner.node) +
            " and " + Name(node));
     }
-    if (owner.visit == visit && owner.runs && owner.epoch != epoch && !owner.left) {
-      Fail(Name(node) + " runs ranks of epoch " + std::to_string(owner.epoch) +
-           " and starts some of " + std::to_string(epoch));
+    if (owner.incarnation == incarnation && owner.runs && owner.attempt != attempt && !owner.left) {
+      Fail(Name(node) + " runs ranks of attempt " + std::to_string(owner.attempt) +
+           " and starts some of " + std::to_string(attempt));
     }
   }
   if (rank >= world_size) Fail("a rank beyond the world");
-  owners_.push_back({epoch, rank, world_size, node, visit, true, false});
-  newest_ = std::max(newest_, epoch);
+  owners_.push_back({attempt, rank, world_size, node, incarnation, true, false});
+  newest_ = std::max(newest_, attempt);
 }
 
-void Invariants::OnRankFailed(uint64_t epoch, uint32_t node) { failed_.push_back({epoch, node}); }
-
-void Invariants::OnRanksFinished(uint64_t epoch, uint32_t node) {
-  finished_.push_back({epoch, node});
+void Invariants::OnRankFailed(uint64_t attempt, uint32_t node) {
+  failed_.push_back({attempt, node});
 }
 
-void Invariants::OnLadder(uint32_t node, int64_t lease_ends_by) {
+void Invariants::OnRanksFinished(uint64_t attempt, uint32_t node) {
+  finished_.push_back({attempt, node});
+}
+
+void Invariants::OnGracefulKill(uint32_t node, int64_t lease_ends_by) {
   if (now_() > lease_ends_by)
     Fail(Name(node) + " has run its ranks until now, but its lease was over at " +
          std::to_string(lease_ends_by) + " ms");
 }
 
-void Invariants::OnEmpty(size_t visit, bool left) {
+void Invariants::OnEmpty(size_t incarnation, bool left) {
   for (Owner& owner : owners_) {
-    if (owner.visit != visit || !owner.runs) continue;
+    if (owner.incarnation != incarnation || !owner.runs) continue;
     owner.runs = owner.left = left;
   }
 }
 
-void Invariants::OnFormed(uint64_t epoch,
+void Invariants::OnFormed(uint64_t attempt,
                           const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments) {
   uint32_t next_rank = 0;
   int64_t last_node = -1;
   for (const auto& [node, assignment] : assignments) {
     if (assignment.first_rank() != next_rank || node <= last_node)
-      Fail("ranks of epoch " + std::to_string(epoch) + " do not follow hostfile order");
+      Fail("ranks of attempt " + std::to_string(attempt) + " do not follow hostfile order");
     last_node = node;
     next_rank += job_.node(node).slots();
     if (assignment.master_addr().empty()) Fail("no MASTER_ADDR");
   }
-  if (next_rank == 0) Fail("an epoch without ranks");
+  if (next_rank == 0) Fail("an attempt without ranks");
 }
 
-void Invariants::OnFormedAfterMove(uint64_t epoch, uint32_t lost_node) {
+void Invariants::OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node) {
   for (const Owner& owner : owners_) {
-    // Of a newer epoch, which another has begun meanwhile, this rendezvous knows nothing.
-    if (owner.runs && !owner.left && owner.node == lost_node && owner.epoch < epoch) {
-      Fail("epoch " + std::to_string(epoch) + " begins without " + Name(lost_node) +
-           ", which decided before and still runs ranks of epoch " + std::to_string(owner.epoch));
+    // Of a newer attempt, which another has begun meanwhile, this rendezvous knows nothing.
+    if (owner.runs && !owner.left && owner.node == lost_node && owner.attempt < attempt) {
+      Fail("attempt " + std::to_string(attempt) + " begins without " + Name(lost_node) +
+           ", which decided before and still runs ranks of attempt " +
+           std::to_string(owner.attempt));
     }
   }
 }
@@ -80,10 +83,10 @@ void Invariants::CheckSuccess(const JobEnd& end) {
   uint32_t ranks = 0;
   uint32_t world_size = 0;
   for (const Owner& owner : owners_) {
-    if (owner.epoch != newest_) continue;
+    if (owner.attempt != newest_) continue;
     ++ranks;
     world_size = owner.world_size;
-    const Part part = {owner.epoch, owner.node};
+    const Part part = {owner.attempt, owner.node};
     if (owner.runs) Fail("exit code 0, but " + Name(owner.node) + " is not empty");
     if (std::ranges::count(failed_, part) > 0)
       Fail("exit code 0, but a rank of " + Name(owner.node) + " failed");
@@ -96,8 +99,8 @@ void Invariants::CheckSuccess(const JobEnd& end) {
 void Invariants::OnQuiet() {
   for (const Owner& owner : owners_) {
     if (owner.runs && !owner.left) {
-      Fail("all is over, but rank " + std::to_string(owner.rank) + " of epoch " +
-           std::to_string(owner.epoch) + " still runs on " + Name(owner.node));
+      Fail("all is over, but rank " + std::to_string(owner.rank) + " of attempt " +
+           std::to_string(owner.attempt) + " still runs on " + Name(owner.node));
     }
   }
 }

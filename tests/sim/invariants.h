@@ -18,48 +18,49 @@ class Invariants {
  public:
   Invariants(const Job& job, std::function<int64_t()> now) : job_(job), now_(std::move(now)) {}
 
-  // "a rank of an epoch is started once, on one node": never two owners. `visit` is the keeper that
-  // started it.
-  void OnStart(uint64_t epoch, uint32_t rank, uint32_t world_size, uint32_t node, size_t visit);
-  void OnRankFailed(uint64_t epoch, uint32_t node);
-  void OnRanksFinished(uint64_t epoch, uint32_t node);
+  // "a rank of an attempt is started once, on one node": never two owners. `incarnation` is the
+  // supervisor that started it.
+  void OnStart(uint64_t attempt, uint32_t rank, uint32_t world_size, uint32_t node,
+               size_t incarnation);
+  void OnRankFailed(uint64_t attempt, uint32_t node);
+  void OnRanksFinished(uint64_t attempt, uint32_t node);
   // "a node that hears nothing of its front end ends its ranks": by `lease_ends_by` at the latest.
-  void OnLadder(uint32_t node, int64_t lease_ends_by);
-  // The node's keeper has ended or lost all that it started; `left`: but for processes that cannot
-  // be ended, of which the node tells.
-  void OnEmpty(size_t visit, bool left);
+  void OnGracefulKill(uint32_t node, int64_t lease_ends_by);
+  // The node's supervisor has ended or lost all that it started; `left`: but for processes that
+  // cannot be ended, of which the node tells.
+  void OnEmpty(size_t incarnation, bool left);
 
-  // "ranks of an epoch follow hostfile order and have an address to meet at".
-  void OnFormed(uint64_t epoch,
+  // "ranks of an attempt follow hostfile order and have an address to meet at".
+  void OnFormed(uint64_t attempt,
                 const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments);
   // "a rendezvous gives ranks once its lost predecessor's node has none": two halves of a job would
   // write over each other.
-  void OnFormedAfterMove(uint64_t epoch, uint32_t lost_node);
-  // "whatever ends an epoch or a job has a sentence for the user".
+  void OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node);
+  // "whatever ends an attempt or a job has a sentence for the user".
   void OnCause(const pb::Cause& cause);
 
-  // "exit code 0 means that every rank of the final epoch ended well and its nodes are empty".
+  // "exit code 0 means that every rank of the final attempt ended well and its nodes are empty".
   void OnExit(const JobEnd& end);
   // "when all is over nothing runs".
   void OnQuiet();
   // "every job ends in a bounded time", and what has no better place.
   void Fail(const std::string& what);
 
-  uint64_t epochs() const { return newest_; }
+  uint64_t attempts() const { return newest_; }
   const std::string& error() const { return error_; }
 
  private:
   struct Owner {
-    uint64_t epoch;
+    uint64_t attempt;
     uint32_t rank;
     uint32_t world_size;
     uint32_t node;
-    size_t visit;
+    size_t incarnation;
     bool runs;
     bool left;
   };
-  struct Part {  // a node's, in an epoch
-    uint64_t epoch;
+  struct Part {  // a node's, in an attempt
+    uint64_t attempt;
     uint32_t node;
     bool operator==(const Part&) const = default;
   };

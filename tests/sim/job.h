@@ -11,7 +11,8 @@
 
 namespace dslaunch::sim {
 
-inline constexpr int kMostVisits = 6;  // of nodes that are reached again: joining costs no restart
+inline constexpr int kMostReconnects =
+    6;  // of nodes that are reached again: joining costs no restart
 
 struct Job {
   pb::PrepareRequest prepare;    // what the nodes are told, but for what differs from node to node
@@ -20,7 +21,7 @@ struct Job {
   milliseconds link_silent{0};   // after which the front end ends the connection to a node
   int64_t longest_rank_ms = 45'000;
   bool reports_steps = false;
-  int64_t rank_fails_one_in = 4;  // nodes and epochs
+  int64_t rank_fails_one_in = 4;  // nodes and attempts
   int64_t faults = 0;
   bool user_interrupts = false;
 

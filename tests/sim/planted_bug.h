@@ -6,10 +6,10 @@ namespace dslaunch::sim {
 
 enum class PlantedBug {
   kNone,
-  kNoFence,        // what an agent says of an older epoch, or after it counts as lost, is heard
-  kEarlyReaped,    // a keeper takes everything for ended once it has sent SIGTERM
-  kMovesTooEarly,  // the front end names another rendezvous before the lease of the lost one is
-                   // over
+  kNoFence,      // what an agent says of an older attempt, or after it counts as lost, is heard
+  kEarlyReaped,  // a supervisor takes everything for ended once it has sent SIGTERM
+  kFailsOverTooEarly,  // the front end names another rendezvous before the lease of the lost one is
+                       // over
 };
 
 }  // namespace dslaunch::sim

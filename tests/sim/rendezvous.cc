@@ -3,24 +3,24 @@
 #include <algorithm>
 #include <utility>
 
-#include "tests/sim/node_visit.h"
+#include "tests/sim/node_incarnation.h"
 #include "tests/sim/world.h"
 
 namespace dslaunch::sim {
 namespace {
 
 constexpr int64_t kAgainOneIn = 8;
-constexpr size_t kMostHeard = 500;
+constexpr size_t kMostReceived = 500;
 
 }  // namespace
 
-Rendezvous::Rendezvous(World& world, NodeVisit& host, CoordinatorOptions options,
+Rendezvous::Rendezvous(World& world, NodeIncarnation& host, CoordinatorOptions options,
                        std::optional<uint32_t> lost_node)
     : world_(world),
       host_(host),
       lost_node_(lost_node),
       coordinator_(std::move(options), host.Now()),
-      known_epoch_(coordinator_.epoch()) {}
+      known_attempt_(coordinator_.attempt()) {}
 
 template <class MakeText>
 void Rendezvous::Note(MakeText make_text) const {
@@ -32,12 +32,12 @@ void Rendezvous::Note(MakeText make_text) const {
 
 bool Rendezvous::is_open() const { return open_ && !host_.threads().gone; }
 
-SessionId Rendezvous::Attend(NodeVisit& agent) {
+SessionId Rendezvous::Attend(NodeIncarnation& agent) {
   sessions_.push_back({&agent, {}, {}, true, true});
   return sessions_.size();
 }
 
-void Rendezvous::Say(SessionId id, pb::AgentMessage message) {
+void Rendezvous::Handle(SessionId id, pb::AgentMessage message) {
   Session& session = At(id);
   if (!session.client_open) return;
   const int64_t arrival = world_.network.Send(session.up, session.agent->node(), host_.node());
@@ -47,7 +47,8 @@ void Rendezvous::Say(SessionId id, pb::AgentMessage message) {
 
 void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
   if (!is_open() || !At(id).server_open) return;
-  if (!message.has_heartbeat() && heard_.size() < kMostHeard) heard_.push_back({id, message});
+  if (!message.has_heartbeat() && received_.size() < kMostReceived)
+    received_.push_back({id, message});
   if (!message.has_heartbeat())
     Note([&] { return "hears session " + std::to_string(id) + ": " + message.ShortDebugString(); });
   At(id).leaves |= message.has_stop();
@@ -56,10 +57,10 @@ void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
 }
 
 void Rendezvous::HearAgain() {
-  if (heard_.empty()) return;
-  const auto which = world_.random.Between(0, static_cast<int64_t>(heard_.size()) - 1);
-  const Heard again = heard_[static_cast<size_t>(which)];
-  if (again.message.epoch() >= coordinator_.epoch() || !At(again.session).server_open) return;
+  if (received_.empty()) return;
+  const auto which = world_.random.Between(0, static_cast<int64_t>(received_.size()) - 1);
+  const Received again = received_[static_cast<size_t>(which)];
+  if (again.message.attempt() >= coordinator_.attempt() || !At(again.session).server_open) return;
   Note([&] {
     return "hears once more, from " + world_.NameOf(At(again.session).agent->node()) + ": " +
            again.message.ShortDebugString();
@@ -68,10 +69,10 @@ void Rendezvous::HearAgain() {
 }
 
 void Rendezvous::HandOver(SessionId id, const pb::AgentMessage& message) {
-  if (world_.bug != PlantedBug::kNoFence || message.has_join() || message.epoch() == 0)
+  if (world_.bug != PlantedBug::kNoFence || message.has_join() || message.attempt() == 0)
     return Deliver(coordinator_.OnMessage(id, message, host_.Now()));
   pb::AgentMessage fresh = message;
-  fresh.set_epoch(coordinator_.epoch());
+  fresh.set_attempt(coordinator_.attempt());
   SessionId newest = id;
   for (SessionId other = id + 1; other <= sessions_.size(); ++other) {
     if (At(other).agent->node() == At(id).agent->node() && At(other).server_open) newest = other;
@@ -141,15 +142,15 @@ void Rendezvous::Deliver(std::vector<Outgoing> messages) {
 
 void Rendezvous::Check(const std::vector<Outgoing>& messages) {
   for (const Outgoing& one : messages) {
-    if (one.message.has_assignment() && one.message.epoch() > known_epoch_)
-      CheckNewEpoch(one.message.epoch(), messages);
+    if (one.message.has_assignment() && one.message.attempt() > known_attempt_)
+      CheckNewAttempt(one.message.attempt(), messages);
     CheckReason(one.message);
   }
 }
 
 void Rendezvous::CheckReason(const pb::RendezvousMessage& message) {
   if (message.has_halt()) {
-    halted_epoch_ = message.epoch();
+    halted_attempt_ = message.attempt();
     world_.invariants.OnCause(message.halt().cause());
     if (message.halt().reason().empty()) world_.invariants.Fail("a restart without a reason");
   }
@@ -158,25 +159,25 @@ void Rendezvous::CheckReason(const pb::RendezvousMessage& message) {
   if (message.has_closed()) world_.invariants.OnCause(message.closed().cause());
 }
 
-void Rendezvous::CheckNewEpoch(uint64_t epoch, const std::vector<Outgoing>& messages) {
-  const bool is_first = known_epoch_ == 0 || (lost_node_ && !halted_epoch_);
+void Rendezvous::CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages) {
+  const bool is_first = known_attempt_ == 0 || (lost_node_ && !halted_attempt_);
   // Whoever has left, or has said so, need not be told.
   const bool was_to_be_halted = std::ranges::any_of(
       members_, [this](SessionId id) { return At(id).server_open && !At(id).leaves; });
-  if (!is_first && was_to_be_halted && halted_epoch_ != known_epoch_)
-    world_.invariants.Fail("epoch " + std::to_string(known_epoch_) + " was never halted");
-  known_epoch_ = epoch;
+  if (!is_first && was_to_be_halted && halted_attempt_ != known_attempt_)
+    world_.invariants.Fail("attempt " + std::to_string(known_attempt_) + " was never halted");
+  known_attempt_ = attempt;
   members_.clear();
   std::vector<std::pair<uint32_t, pb::Assignment>> assignments;
   for (const Outgoing& one : messages) {
-    if (!one.message.has_assignment() || one.message.epoch() != epoch) continue;
+    if (!one.message.has_assignment() || one.message.attempt() != attempt) continue;
     members_.push_back(one.session);
     assignments.emplace_back(At(one.session).agent->node(), one.message.assignment());
   }
-  world_.invariants.OnFormed(epoch, assignments);
+  world_.invariants.OnFormed(attempt, assignments);
   const bool in_time =
       lost_node_ && !world_.machines[*lost_node_].stood_still && !host_.machine().stood_still;
-  if (is_first && in_time) world_.invariants.OnFormedAfterMove(epoch, *lost_node_);
+  if (is_first && in_time) world_.invariants.OnFormedAfterFailover(attempt, *lost_node_);
 }
 
 }  // namespace dslaunch::sim

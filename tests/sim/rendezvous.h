@@ -15,21 +15,21 @@
 
 namespace dslaunch::sim {
 
-class NodeVisit;
+class NodeIncarnation;
 struct World;
 
 class Rendezvous {
  public:
   // `lost_node`: whose rendezvous this one follows.
-  Rendezvous(World& world, NodeVisit& host, CoordinatorOptions options,
+  Rendezvous(World& world, NodeIncarnation& host, CoordinatorOptions options,
              std::optional<uint32_t> lost_node);
 
   bool is_open() const;
-  NodeVisit& host() { return host_; }
+  NodeIncarnation& host() { return host_; }
 
   // The agent's side: a new stream; what to say on it; its end without another word.
-  SessionId Attend(NodeVisit& agent);
-  void Say(SessionId session, pb::AgentMessage message);
+  SessionId Attend(NodeIncarnation& agent);
+  void Handle(SessionId session, pb::AgentMessage message);
   void Leave(SessionId session);
 
   // The host's side: at each of its beats; and when it gives the rendezvous up, on which nobody is
@@ -42,14 +42,14 @@ class Rendezvous {
 
  private:
   struct Session {
-    NodeVisit* agent = nullptr;
+    NodeIncarnation* agent = nullptr;
     Wire up;
     Wire down;
     bool server_open = true;
     bool client_open = true;
     bool leaves = false;  // it said so
   };
-  struct Heard {
+  struct Received {
     SessionId session;
     pb::AgentMessage message;
   };
@@ -64,20 +64,20 @@ class Rendezvous {
   void Deliver(std::vector<Outgoing> messages);
   void Check(const std::vector<Outgoing>& messages);
   void CheckReason(const pb::RendezvousMessage& message);
-  void CheckNewEpoch(uint64_t epoch, const std::vector<Outgoing>& messages);
+  void CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages);
   template <class MakeText>
   void Note(MakeText make_text) const;
 
   World& world_;
-  NodeVisit& host_;
+  NodeIncarnation& host_;
   const std::optional<uint32_t> lost_node_;
   Coordinator coordinator_;
   bool open_ = true;
   std::deque<Session> sessions_;  // by id, from 1
-  std::vector<Heard> heard_;
-  uint64_t known_epoch_;
-  std::vector<SessionId> members_;  // of that epoch
-  std::optional<uint64_t> halted_epoch_;
+  std::vector<Received> received_;
+  uint64_t known_attempt_;
+  std::vector<SessionId> members_;  // of that attempt
+  std::optional<uint64_t> halted_attempt_;
 };
 
 }  // namespace dslaunch::sim

@@ -4,7 +4,7 @@
 
 #include "tests/sim/faults.h"
 #include "tests/sim/front_end.h"
-#include "tests/sim/node_visit.h"
+#include "tests/sim/node_incarnation.h"
 #include "tests/sim/rendezvous.h"
 #include "tests/sim/world.h"
 
@@ -12,7 +12,8 @@ namespace dslaunch::sim {
 namespace {
 
 bool IsOver(const World& world) {
-  return std::ranges::all_of(world.visits, [](const auto& visit) { return visit->is_over(); });
+  return std::ranges::all_of(world.incarnations,
+                             [](const auto& incarnation) { return incarnation->is_over(); });
 }
 
 // Until the front end has ended, and then until nobody else is there, each within its bound.
@@ -27,10 +28,10 @@ void Run(World& world) {
   const int64_t quiet_by = world.timeline.now() + world.job.EmptyWithinMs();
   while (invariants.error().empty() && !IsOver(world)) {
     if (world.timeline.Step() && world.timeline.now() <= quiet_by) continue;
-    for (const auto& visit : world.visits) {
-      if (!visit->is_over())
-        invariants.Fail("all is over, but the agent or keeper of " + world.NameOf(visit->node()) +
-                        " still runs");
+    for (const auto& incarnation : world.incarnations) {
+      if (!incarnation->is_over())
+        invariants.Fail("all is over, but the agent or supervisor of " +
+                        world.NameOf(incarnation->node()) + " still runs");
     }
   }
   invariants.OnQuiet();
@@ -51,7 +52,7 @@ World::~World() = default;
 
 History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
   World world(seed, tracing, bug);
-  world.Say("job", [&] { return world.job.prepare.ShortDebugString(); });
+  world.Log("job", [&] { return world.job.prepare.ShortDebugString(); });
   world.front_end = std::make_unique<FrontEnd>(world);
   world.front_end->Start();
   PlanFaults(world);
@@ -60,8 +61,8 @@ History RunHistory(uint64_t seed, PlantedBug bug, Tracing tracing) {
   history.error = world.invariants.error();
   history.trace = world.trace.Last();
   history.succeeded = world.front_end->exit_code() == 0;
-  history.restarted = world.invariants.epochs() > 1;
-  history.moved = world.front_end->moves() > 0;
+  history.restarted = world.invariants.attempts() > 1;
+  history.failed_over = world.front_end->failovers() > 0;
   history.lost_front_end = world.front_end->is_over() && !world.front_end->exit_code();
   history.virtual_ms = world.timeline.now();
   return history;

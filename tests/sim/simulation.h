@@ -14,7 +14,7 @@ struct History {
   std::string trace;  // its last lines, if they were kept
   bool succeeded = false;
   bool restarted = false;
-  bool moved = false;  // another node came to decide
+  bool failed_over = false;  // another node came to decide
   bool lost_front_end = false;
   int64_t virtual_ms = 0;
 };

@@ -1,5 +1,5 @@
 // Whole jobs with faults, a hundred thousand of them, in virtual time. Whatever happens, a rank has
-// one owner in an epoch, the job ends, nothing is left running, and 0 means success.
+// one owner in an attempt, the job ends, nothing is left running, and 0 means success.
 //   DSLAUNCH_TEST_SEED=N       history N alone; with DSLAUNCH_SIM_TRACE=1 what happens in it
 //   DSLAUNCH_SIM_SECONDS=3600  as many as fit into an hour, others each time
 // Without, the histories are the same each time: what they find is of the change that is tested.
@@ -40,7 +40,7 @@ struct Totals {
   uint64_t histories = 0;
   uint64_t succeeded = 0;
   uint64_t restarted = 0;
-  uint64_t moved = 0;
+  uint64_t failed_over = 0;
   uint64_t lost_front_end = 0;
   int64_t virtual_ms = 0;
 
@@ -48,7 +48,7 @@ struct Totals {
     ++histories;
     succeeded += history.succeeded;
     restarted += history.restarted;
-    moved += history.moved;
+    failed_over += history.failed_over;
     lost_front_end += history.lost_front_end;
     virtual_ms += history.virtual_ms;
   }
@@ -65,7 +65,7 @@ void Print(const Totals& totals, uint64_t first_seed, double seconds) {
             << static_cast<double>(totals.virtual_ms) / 1'000 /
                    static_cast<double>(totals.histories)
             << " s of virtual time each: " << percent(totals.succeeded) << "% succeeded, "
-            << percent(totals.restarted) << "% restarted, " << percent(totals.moved)
+            << percent(totals.restarted) << "% restarted, " << percent(totals.failed_over)
             << "% had another node decide, " << percent(totals.lost_front_end)
             << "% lost their front end\n";
 }
@@ -95,7 +95,7 @@ TEST(SimulationTest, WhateverFailsAJobEndsAndDoesNotLie) {
   EXPECT_GT(totals.Share(totals.succeeded), 0.1);
   EXPECT_LT(totals.Share(totals.succeeded), 0.9);
   EXPECT_GT(totals.Share(totals.restarted), 0.25);
-  EXPECT_GT(totals.Share(totals.moved), 0.02);
+  EXPECT_GT(totals.Share(totals.failed_over), 0.02);
   EXPECT_GT(totals.Share(totals.lost_front_end), 0.005);
 }
 
@@ -118,12 +118,12 @@ TEST(SimulationTest, NoticesWhenTheFenceIsRemoved) {
   ExpectFound(PlantedBug::kNoFence, "without its fence");
 }
 
-TEST(SimulationTest, NoticesWhenTheKeeperSaysTooEarlyThatNothingIsLeft) {
-  ExpectFound(PlantedBug::kEarlyReaped, "with a keeper that does not wait for what it ends");
+TEST(SimulationTest, NoticesWhenTheSupervisorSaysTooEarlyThatNothingIsLeft) {
+  ExpectFound(PlantedBug::kEarlyReaped, "with a supervisor that does not wait for what it ends");
 }
 
 TEST(SimulationTest, NoticesWhenAnotherNodeDecidesTooEarly) {
-  ExpectFound(PlantedBug::kMovesTooEarly, "with a move that is too early");
+  ExpectFound(PlantedBug::kFailsOverTooEarly, "with a failover that is too early");
 }
 
 TEST(SimulationTest, ASeedIsAHistory) {

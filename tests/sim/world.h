@@ -15,7 +15,7 @@
 namespace dslaunch::sim {
 
 class FrontEnd;
-class NodeVisit;
+class NodeIncarnation;
 class Rendezvous;
 
 struct Machine {
@@ -34,7 +34,7 @@ struct World {
   ~World();
 
   template <class MakeText>  // returns the line; not called when nobody reads it
-  void Say(const std::string& party, MakeText make_text) {
+  void Log(const std::string& party, MakeText make_text) {
     if (trace.on()) trace.Add(timeline.now(), party, make_text());
   }
   std::string NameOf(Place place) const {
@@ -53,8 +53,8 @@ struct World {
   const PlantedBug bug;
 
   std::unique_ptr<FrontEnd> front_end;
-  std::vector<std::unique_ptr<NodeVisit>> visits;       // of all nodes, oldest first
-  std::vector<std::unique_ptr<Rendezvous>> rendezvous;  // oldest first
+  std::vector<std::unique_ptr<NodeIncarnation>> incarnations;  // of all nodes, oldest first
+  std::vector<std::unique_ptr<Rendezvous>> rendezvous;         // oldest first
 };
 
 }  // namespace dslaunch::sim

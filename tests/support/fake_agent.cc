@@ -18,7 +18,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "libc.so.6: version `GLIBC_9.99' not found\n");
     return 1;
   }
-  if (argc != 4 || std::string(argv[1]) != "keeper" || std::string(argv[2]) != "--nonce") return 64;
+  if (argc != 4 || std::string(argv[1]) != "supervisor" || std::string(argv[2]) != "--nonce")
+    return 64;
   if (fault == "dies") {
     std::fprintf(stderr, "the fake agent died\n");
     return 3;

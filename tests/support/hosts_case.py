@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from launcher_case import BUILD, DSLAUNCH, ROOT, LauncherCase, keepers_and_agents
+from launcher_case import BUILD, DSLAUNCH, ROOT, LauncherCase, supervisors_and_agents
 from launcher_case import main as launcher_main
 from test_hosts import STATE, TestHosts, wait_until, why_not
 
@@ -61,12 +61,12 @@ class HostsCase(LauncherCase):
     def two_by_two(self, text=None):
         return ["--hostfile", self.hosts.hostfile(slots=2, text=text), "--num_nodes", "2", "--num_gpus", "2"]
 
-    def keeper_and_agent(self, node):
-        """The one keeper and the one agent of a node."""
+    def supervisor_and_agent(self, node):
+        """The one supervisor and the one agent of a node."""
         def both():
-            keepers, agents = keepers_and_agents(node.processes())
-            return (keepers[0], agents[0]) if (len(keepers), len(agents)) == (1, 1) else None
-        return wait_until(both, 5, f"one keeper and one agent on {node.name}")
+            supervisors, agents = supervisors_and_agents(node.processes())
+            return (supervisors[0], agents[0]) if (len(supervisors), len(agents)) == (1, 1) else None
+        return wait_until(both, 5, f"one supervisor and one agent on {node.name}")
 
     def save_sshd_logs(self):
         """Prints what the sshds said when the test has failed."""

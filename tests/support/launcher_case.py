@@ -39,13 +39,13 @@ def is_agent_binary(process):
     return process.name.startswith(("dslaunch-agent", "agent-"))  # built here; copied to a node
 
 
-def keepers_and_agents(processes):
-    """(keepers, agents): the keeper is the parent of its node's agent (and guard); all run the same binary."""
+def supervisors_and_agents(processes):
+    """(supervisors, agents): the supervisor is the parent of its node's agent (and watchdog); all run the same binary."""
     ours = {process.pid: process for process in processes
-            if is_agent_binary(process) and process.comm != "dslaunch-guard"}
+            if is_agent_binary(process) and process.comm != "dslaunch-watch"}
     agents = [process for process in ours.values() if process.ppid in ours]
-    keepers = [process for process in ours.values() if process.ppid not in ours]
-    return keepers, agents
+    supervisors = [process for process in ours.values() if process.ppid not in ours]
+    return supervisors, agents
 
 
 class Job:

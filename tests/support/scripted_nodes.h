@@ -100,8 +100,8 @@ class ScriptedNode : public pb::Agent::Service {
                        pb::PrepareReply* reply) override {
     const std::lock_guard lock(mutex_);
     prepared_.push_back(*request);
-    reply->mutable_facts()->set_job_dir("/jobs/" + std::to_string(request->node_index()));
-    reply->mutable_facts()->add_rendezvous_endpoints("127.0.0.1:1");
+    reply->mutable_info()->set_job_dir("/jobs/" + std::to_string(request->node_index()));
+    reply->mutable_info()->add_rendezvous_endpoints("127.0.0.1:1");
     return grpc::Status::OK;
   }
   grpc::Status Run(grpc::ServerContext* context, const pb::RunRequest* request,
@@ -118,10 +118,10 @@ class ScriptedNode : public pb::Agent::Service {
     script(agent);
     return grpc::Status::OK;
   }
-  grpc::Status Move(grpc::ServerContext*, const pb::MoveRequest* request,
-                    pb::MoveReply* reply) override {
+  grpc::Status Failover(grpc::ServerContext*, const pb::FailoverRequest* request,
+                        pb::FailoverReply* reply) override {
     const std::lock_guard lock(mutex_);
-    moved_.push_back(*request);
+    failovers_.push_back(*request);
     reply->mutable_opened()->add_rendezvous_endpoints("127.0.0.1:2");
     return grpc::Status::OK;
   }
@@ -137,9 +137,9 @@ class ScriptedNode : public pb::Agent::Service {
     const std::lock_guard lock(mutex_);
     return ran_;
   }
-  std::vector<pb::MoveRequest> moved() const {
+  std::vector<pb::FailoverRequest> failed_over() const {
     const std::lock_guard lock(mutex_);
-    return moved_;
+    return failovers_;
   }
 
  private:
@@ -150,7 +150,7 @@ class ScriptedNode : public pb::Agent::Service {
   int connection_ = -1;  // of the last attempt; the link's
   std::vector<pb::PrepareRequest> prepared_;
   std::vector<pb::RunRequest> ran_;
-  std::vector<pb::MoveRequest> moved_;
+  std::vector<pb::FailoverRequest> failovers_;
 };
 
 class ScriptedLink : public NodeLink {
@@ -187,7 +187,7 @@ class ScriptedTransport : public Transport {
     nodes_.emplace(name, std::make_unique<ScriptedNode>(std::move(scripts)));
   }
   const ScriptedNode& node(const std::string& name) const { return *nodes_.at(name); }
-  // The connections to it end without a word on the keepers' ends.
+  // The connections to it end without a word on the supervisors' ends.
   void HideEndsOf(const std::string& name) { hidden_.insert(name); }
 
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline) override {

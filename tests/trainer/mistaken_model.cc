@@ -1,5 +1,5 @@
-// A plugin for mistakes_test.py and lockstep_test.py: a linear classifier that does wrong what its
-// params ask for.
+// A plugin for mistakes_test.py and desync_detector_test.py: a linear classifier that does wrong
+// what its params ask for.
 #include <torch/nn/modules/linear.h>
 
 #include <chrono>

@@ -135,15 +135,15 @@ class ProfileTest(unittest.TestCase):
             for line in lines:
                 self.assertTrue(0 < line["compute_s"] <= line["step_s"] * 1.001, line)
                 self.assertEqual("loss" in line, rank == 0)
-        facts = self.json_lines("rank_0", "run.json")[0]
+        info = self.json_lines("rank_0", "run.json")[0]
         self.assertFalse(os.path.exists(self.file("rank_1", "run.json")))
-        self.assertEqual((facts["model"], facts["dtype"], facts["world_size"], facts["zero_stage"]),
+        self.assertEqual((info["model"], info["dtype"], info["world_size"], info["zero_stage"]),
                          ("gpt2", "fp32", 2, 0))
-        self.assertEqual(facts["parameters"], sum(p.numel() for p in Gpt2(GPT2).parameters()))
-        self.assertEqual(facts["flops_per_step"], 3 * forward_flops(BATCH))
+        self.assertEqual(info["parameters"], sum(p.numel() for p in Gpt2(GPT2).parameters()))
+        self.assertEqual(info["flops_per_step"], 3 * forward_flops(BATCH))
         last = self.json_lines("rank_0", "metrics.jsonl")[-1]
-        self.assertAlmostEqual(last["mfu"], facts["flops_per_step"] / last["step_s"] / (2 * 0.5e12), places=9)
-        self.assertEqual(facts["memory_plan"]["parameters"], 4 * facts["parameters"])
+        self.assertAlmostEqual(last["mfu"], info["flops_per_step"] / last["step_s"] / (2 * 0.5e12), places=9)
+        self.assertEqual(info["memory_plan"]["parameters"], 4 * info["parameters"])
 
     def test_a_profile_adds_up(self):
         out = self.run_gpt2(run={"profile": {"sort_by": "total_time", "rows": 5}})

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "proto/contract/run_files.h"
+#include "proto/contract/rank_files.h"
 #include "trainer/base/log.h"
 
 namespace dslaunch {

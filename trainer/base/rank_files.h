@@ -1,4 +1,4 @@
-// The folder in which a rank leaves files for the job's report (proto/contract/run_files.h).
+// The folder in which a rank leaves files for the job's report (proto/contract/rank_files.h).
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ ResumeRequest MakeRequest(const std::string& resume, const WorkerEnv& env) {
                                     : ResumeRequest::Kind::kTag;
   request.tag = resume;
   request.job_id = env.job_id;
-  request.restarted = env.epoch > 1;
+  request.restarted = env.attempt > 1;
   return request;
 }
 
@@ -66,7 +66,7 @@ void Checkpointer::TakeWeightsOnly() {
     }
     return;
   }
-  if (env_.epoch > 1 && decision_.checkpoint->manifest.job_id == env_.job_id) return;
+  if (env_.attempt > 1 && decision_.checkpoint->manifest.job_id == env_.job_id) return;
   weights_only_ = true;
   decision_.reason.replace(0, decision_.reason.find(" from "),
                            "starting at step 1 with the weights alone");

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
 
@@ -148,7 +148,7 @@ void SafetensorsFile::Read(const Tensor& tensor, uint64_t first, size_t bytes, v
 void SafetensorsFile::Fail(const std::string& problem) const {
   // Names come from the file: they may be long, and hold what a terminal obeys.
   throw TrainError(ExitCode::kBadInput,
-                   path_ + ": " + Harmless(problem.substr(0, kMaxProblemBytes)));
+                   path_ + ": " + SanitizeForTerminal(problem.substr(0, kMaxProblemBytes)));
 }
 
 void SafetensorsFile::ReadAt(uint64_t offset, void* out, size_t bytes) const {

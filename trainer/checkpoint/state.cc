@@ -97,7 +97,7 @@ bool IsOfModel(const TensorRecord& tensor) {
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size) {
   const auto shared_out = [](const TensorPart& part) {
-    return part.counts && part.replicated && !part.rank_0_counts;
+    return part.is_canonical && part.replicated && !part.rank0_authoritative;
   };
   std::vector<TensorExtent> extents;
   for (const TensorPart& part : state) {
@@ -110,10 +110,10 @@ StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state,
   int files = writers;
   StateFile own;
   for (const TensorPart& part : state) {
-    if (!part.counts) continue;
+    if (!part.is_canonical) continue;
     if (!shared_out(part)) {
       if (!part.replicated) files = world_size;
-      if (!part.rank_0_counts || rank == 0) own.parts.push_back(part);
+      if (!part.rank0_authoritative || rank == 0) own.parts.push_back(part);
       continue;
     }
     const std::optional<ElementRange> range = *share++;
@@ -165,7 +165,7 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
     StoredTensors stored(checkpoint);
     for (const TensorPart& part : state) {
       const size_t place = stored.Fill(part);
-      if (!part.counts || (part.replicated && replica != 0)) continue;
+      if (!part.is_canonical || (part.replicated && replica != 0)) continue;
       wanted[place] += static_cast<double>(std::max<int64_t>(part.tensor.numel(), 1));
     }
   });

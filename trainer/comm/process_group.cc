@@ -13,8 +13,8 @@
 #include "proto/contract/worker_env.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/backend/gloo_backend.h"
+#include "trainer/comm/desync_detector.h"
 #include "trainer/comm/explain.h"
-#include "trainer/comm/lockstep.h"
 #include "trainer/comm/shm/shm_backend.h"
 #include "trainer/device/accelerator.h"
 
@@ -170,7 +170,7 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
       device_(std::move(device)),
       store_(std::move(store)),
       group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
-      lockstep_(std::make_unique<Lockstep>(store_, rank_, job_ranks_)) {
+      desync_detector_(std::make_unique<DesyncDetector>(store_, rank_, job_ranks_)) {
   using Type = c10d::ProcessGroup::BackendType;
   Type type = Type::CUSTOM;
   c10::intrusive_ptr<c10d::Backend> backend;
@@ -221,7 +221,7 @@ ProcessGroup::~ProcessGroup() {
     return;
   }
   // Their destructors wait for what is under way, which may never end. The process does.
-  lockstep_.release()->Stop();
+  desync_detector_.release()->Stop();
   if (is_subgroup_) return;  // whoever it is part of has its connections too
   group_.release();
   for (auto& subgroup : subgroups_) subgroup.release();
@@ -241,8 +241,8 @@ void ProcessGroup::AllReduce(at::Tensor& tensor, ReduceOp op) const {
   std::vector<at::Tensor> tensors = {Dense(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = ToC10d(op);
-  const Exchange exchange = lockstep_->Begin(kAllReduce);
-  lockstep_->Wait(exchange, group_->allreduce(tensors, options));
+  const Exchange exchange = desync_detector_->Begin(kAllReduce);
+  desync_detector_->Wait(exchange, group_->allreduce(tensors, options));
   if (op == ReduceOp::kAverage) tensors[0].div_(world_size_);
   if (!tensors[0].is_alias_of(tensor)) tensor.copy_(tensors[0]);
 }
@@ -256,8 +256,9 @@ void ProcessGroup::Broadcast(at::Tensor& tensor, int root) const {
   std::vector<at::Tensor> tensors = {Bytes(dense)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  const Exchange exchange = lockstep_->Begin("a broadcast from rank " + std::to_string(root));
-  lockstep_->Wait(exchange, group_->broadcast(tensors, options));
+  const Exchange exchange =
+      desync_detector_->Begin("a broadcast from rank " + std::to_string(root));
+  desync_detector_->Wait(exchange, group_->broadcast(tensors, options));
   if (!dense.is_alias_of(tensor)) tensor.copy_(dense);
 }
 
@@ -271,8 +272,8 @@ at::Tensor ProcessGroup::AllGather(const at::Tensor& tensor) const {
   if (all.numel() == 0) return all;
   std::vector<at::Tensor> inputs = {Bytes(dense)};
   std::vector<std::vector<at::Tensor>> outputs = {Bytes(all).chunk(world_size_)};
-  const Exchange exchange = lockstep_->Begin("an all-gather");
-  lockstep_->Wait(exchange, group_->allgather(outputs, inputs));
+  const Exchange exchange = desync_detector_->Begin("an all-gather");
+  desync_detector_->Wait(exchange, group_->allgather(outputs, inputs));
   return all;
 }
 
@@ -289,8 +290,8 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
     at::Tensor part = at::empty(tensor.sizes().slice(1), input.options());
     c10d::ReduceScatterOptions options;
     options.reduceOp = ToC10d(op);
-    const Exchange exchange = lockstep_->Begin(kReduceScatter);
-    lockstep_->Wait(exchange, group_->_reduce_scatter_base(part, input, options));
+    const Exchange exchange = desync_detector_->Begin(kReduceScatter);
+    desync_detector_->Wait(exchange, group_->_reduce_scatter_base(part, input, options));
     if (op == ReduceOp::kAverage) part.div_(world_size_);
     return part;
   }
@@ -299,8 +300,9 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
   std::vector<int64_t> equal_parts;
   if (input.numel() > 0) {
     at::Tensor sent = Bytes(input), received = Bytes(parts);
-    const Exchange exchange = lockstep_->Begin(kReduceScatter);
-    lockstep_->Wait(exchange, group_->alltoall_base(received, sent, equal_parts, equal_parts));
+    const Exchange exchange = desync_detector_->Begin(kReduceScatter);
+    desync_detector_->Wait(exchange,
+                           group_->alltoall_base(received, sent, equal_parts, equal_parts));
   }
   return ReduceParts(parts, op);
 }
@@ -328,17 +330,17 @@ void ProcessGroup::Recv(at::Tensor& tensor, int from) const {
 }
 
 void ProcessGroup::Barrier() const {
-  const Exchange exchange = lockstep_->Begin("a barrier");
+  const Exchange exchange = desync_detector_->Begin("a barrier");
   // Not the group's own, which assigns a static tensor: ranks that are threads of one process, in
   // tests, would free it twice.
-  lockstep_->Wait(exchange, group_->getBackend(c10::DeviceType::CPU)->barrier());
+  desync_detector_->Wait(exchange, group_->getBackend(c10::DeviceType::CPU)->barrier());
 }
 
 void ProcessGroup::AllReduceSum(std::vector<double>& values) const {
   std::vector<at::Tensor> tensors = {
       at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble)};
-  const Exchange exchange = lockstep_->Begin(kAllReduce);
-  lockstep_->Wait(exchange, group_->allreduce(tensors));
+  const Exchange exchange = desync_detector_->Begin(kAllReduce);
+  desync_detector_->Wait(exchange, group_->allreduce(tensors));
 }
 
 void ProcessGroup::Finish() {
@@ -363,12 +365,12 @@ void ProcessGroup::Finish() {
     store_->wait(gone, kLeaveTimeout);
   };
   try {
-    lockstep_->Wait(lockstep_->Begin("the end of the program"), meet);
+    desync_detector_->Wait(desync_detector_->Begin("the end of the program"), meet);
   } catch (const std::exception&) {
     // Rank 0 has gone, or a rank had nothing to say for that long: this one has all it needs in
     // either case.
   }
-  lockstep_.reset();
+  desync_detector_.reset();
   for (const auto& subgroup : subgroups_) subgroup->shutdown();
   subgroups_.clear();
   group_->shutdown();

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "trainer/config/config_error.h"
 #include "trainer/config/key_record.h"
 
@@ -59,14 +59,16 @@ std::optional<int64_t> AsWhole(const json& value) {
 // The value as it stands in the file, cut where it is long.
 std::string Shown(const json& value) {
   const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > 40) return Harmless(text.substr(0, 40)) + "...";  // may cut a character
-  return Harmless(text);
+  if (text.size() > 40)
+    return SanitizeForTerminal(text.substr(0, 40)) + "...";  // may cut a character
+  return SanitizeForTerminal(text);
 }
 
 // A key's path, which is of the file's own words.
 std::string ShownPlace(const std::string& path) {
-  if (path.size() > kMaxPlaceBytes) return Harmless(path.substr(0, kMaxPlaceBytes)) + "...";
-  return Harmless(path);
+  if (path.size() > kMaxPlaceBytes)
+    return SanitizeForTerminal(path.substr(0, kMaxPlaceBytes)) + "...";
+  return SanitizeForTerminal(path);
 }
 
 std::string Listed(const std::set<std::string>& words) {
@@ -110,7 +112,8 @@ json ParseJson(const std::string& text, const std::string& source, JsonComments 
     std::string reason = error.what();
     if (const size_t end = reason.find("] "); end != std::string::npos) reason.erase(0, end + 2);
     // It quotes the text, at any length and whatever is in it.
-    throw ConfigError(source, "", "not valid JSON: " + Harmless(reason.substr(0, kMaxReasonBytes)));
+    throw ConfigError(source, "",
+                      "not valid JSON: " + SanitizeForTerminal(reason.substr(0, kMaxReasonBytes)));
   }
 }
 
@@ -156,7 +159,7 @@ std::string JsonObject::PlaceOf(const std::string& key) const {
 
 void JsonObject::Fail(const std::string& key, const std::string& problem) const {
   const std::string place = PlaceOf(key);
-  throw ConfigError(source_, place, ShownPlace(place) + " " + Harmless(problem));
+  throw ConfigError(source_, place, ShownPlace(place) + " " + SanitizeForTerminal(problem));
 }
 
 void JsonObject::FailWhole(const std::string& said) const {

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 
 namespace dslaunch {
 namespace {
@@ -22,13 +22,14 @@ std::string ErrorText(void* driver, int error) {
   if (describe == nullptr || describe(error, &text) != 0 || text == nullptr) {
     return "error " + std::to_string(error);
   }
-  return Harmless(text);
+  return SanitizeForTerminal(text);
 }
 
 CudaDevices NoneVisible() {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible == nullptr) return {0, "this machine has no CUDA device"};
-  return {0, "no CUDA device is visible: CUDA_VISIBLE_DEVICES is \"" + Harmless(visible) + "\""};
+  return {0, "no CUDA device is visible: CUDA_VISIBLE_DEVICES is \"" +
+                 SanitizeForTerminal(visible) + "\""};
 }
 
 }  // namespace

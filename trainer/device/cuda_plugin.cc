@@ -5,7 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "dslaunch/plugin.h"
 #include "proto/contract/cuda_plugin.h"
 #include "trainer/base/log.h"
@@ -32,14 +32,15 @@ Accelerator& LoadCudaPlugin(const std::string& path) {
   // Lazily: what another LibTorch lacks must not keep the stamp from being read.
   void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
-    Refuse("CUDA cannot be used: " + Harmless(dlerror()) +
+    Refuse("CUDA cannot be used: " + SanitizeForTerminal(dlerror()) +
            "; dslaunch must be built against a LibTorch whose CUDA libraries this machine has "
            "(dslaunch help training)");
   }
   const auto* symbol = static_cast<const AcceleratorSymbol*>(dlsym(library, "dslaunch_cuda"));
   if (symbol == nullptr) Refuse(path + " is not dslaunch's; build dslaunch again");
   if (std::strcmp(symbol->stamp, DSLAUNCH_PLUGIN_STAMP) != 0) {
-    Refuse(path + " was built for " + Harmless({symbol->stamp, strnlen(symbol->stamp, kMaxStamp)}) +
+    Refuse(path + " was built for " +
+           SanitizeForTerminal({symbol->stamp, strnlen(symbol->stamp, kMaxStamp)}) +
            "; this trainer is " DSLAUNCH_PLUGIN_STAMP ": install both from one build");
   }
   return *symbol->make();

@@ -9,7 +9,7 @@
 namespace dslaunch {
 
 // What this rank's process can see.
-struct CudaFacts {
+struct CudaInfo {
   int devices = 0;          // CUDA_VISIBLE_DEVICES counts
   std::string none_reason;  // why `devices` is 0: "there is no NVIDIA driver (...)"
   std::string plugin;       // path of libdslaunch_cuda.so; empty: built without CUDA
@@ -24,6 +24,6 @@ struct ChosenDevice {
 // Each rank of a machine has a device of its own: the one with its local rank's number. With kAuto
 // a rank computes on the CPU where its process sees no device, or where this trainer was built
 // without CUDA. Errors are kUnavailable and say the way out.
-Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaFacts& facts);
+Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaInfo& info);
 
 }  // namespace dslaunch

@@ -77,11 +77,12 @@ const std::string& EngineCore::skip_reason() const { return impl_->skip_reason_;
 double EngineCore::lr() const { return impl_->optimizer_->lr(); }
 double EngineCore::step_lr() const { return impl_->step_lr_; }
 double EngineCore::grad_norm() const {
-  return impl_->norm_there_.defined() ? impl_->norm_there_.item<double>() : impl_->grad_norm_;
+  return impl_->norm_on_device_.defined() ? impl_->norm_on_device_.item<double>()
+                                          : impl_->grad_norm_;
 }
-at::Tensor EngineCore::grad_norm_there() const {
-  return impl_->norm_there_.defined() ? impl_->norm_there_
-                                      : at::scalar_tensor(impl_->grad_norm_, at::kDouble);
+at::Tensor EngineCore::grad_norm_on_device() const {
+  return impl_->norm_on_device_.defined() ? impl_->norm_on_device_
+                                          : at::scalar_tensor(impl_->grad_norm_, at::kDouble);
 }
 double EngineCore::loss_scale() const { return impl_->loss_scale(); }
 double EngineCore::step_loss_scale() const { return impl_->step_loss_scale_; }
@@ -95,21 +96,21 @@ EngineProgress EngineCore::progress() const { return impl_->progress(); }
 const EngineConfig& EngineCore::config() const { return impl_->config_; }
 const ProcessGroup& EngineCore::group() const { return *impl_->ranks_.world; }
 const EngineRanks& EngineCore::ranks() const { return impl_->ranks_; }
-std::string EngineCore::SawGradNorm(double norm) { return impl_->SawGradNorm(norm); }
+std::string EngineCore::ObserveGradNorm(double norm) { return impl_->ObserveGradNorm(norm); }
 void EngineCore::PrepareStep() { impl_->optimizer_->Prepare(); }
 void EngineCore::StepReplayed(const at::Tensor& grad_norm) { impl_->StepReplayed(grad_norm); }
-void EngineCore::WeightsChanged() { impl_->states_->Publish(); }
+void EngineCore::WeightsChanged() { impl_->states_->CopyMasterToModel(); }
 void EngineCore::Resume(const EngineProgress& progress) { impl_->Resume(progress); }
 
 GatheredParameters::GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                                        std::optional<int> modifier_rank)
     : core_(core), parameters_(std::move(parameters)), modifier_rank_(modifier_rank) {
-  core_.impl_->states_->Gather(parameters_);
+  core_.impl_->states_->Unshard(parameters_);
 }
 GatheredParameters::~GatheredParameters() noexcept(false) {
   // While an exception is passing the other ranks may never come.
   if (std::uncaught_exceptions() > 0) return;
-  core_.impl_->states_->Release(parameters_, modifier_rank_);
+  core_.impl_->states_->Reshard(parameters_, modifier_rank_);
 }
 
 }  // namespace dslaunch

@@ -31,11 +31,11 @@ bool WaitingCosts(const EngineConfig& config, const EngineRanks& ranks) {
   return config.cuda_graph || !ranks.world->device().is_cpu();
 }
 
-OtherStages Meet(const EngineConfig& config, const torch::nn::Module& module,
-                 const EngineRanks& ranks, Passes passes) {
+PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& module,
+                           const EngineRanks& ranks, Passes passes) {
   if (passes == Passes::kMicroBatches) return {};
   CheckSameConfig(*ranks.world, config);
-  return MeetOtherStages(ranks, module);
+  return ExchangePeerInfo(ranks, module);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
       module_(module),
       ranks_(ranks),
       passes_(passes),
-      others_(Meet(config, module, ranks, passes)),
+      others_(ExchangeInfo(config, module, ranks, passes)),
       states_(MakeModelStates(config, module, ranks, passes, deferred)),
       parameters_(TrainableParameters(module)),
       optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
@@ -68,7 +68,8 @@ void EngineCore::Impl::TieParameters() {
   const at::NoGradGuard no_grad;
   const std::vector<WeightPart>& parts = states_->parts();
   for (const TiedGroup& tied : ranks_.tied) {
-    const at::Tensor counts = tied.group->AllGather(at::full({}, tied.counts ? 1 : 0, at::kLong));
+    const at::Tensor counts =
+        tied.group->AllGather(at::full({}, tied.is_canonical ? 1 : 0, at::kLong));
     const auto root = static_cast<int>(counts.argmax().item<int64_t>());
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parameters_[parts[i].parameter].name != tied.parameter) continue;
@@ -77,7 +78,7 @@ void EngineCore::Impl::TieParameters() {
       tied.group->Broadcast(weight, root);
     }
   }
-  states_->Publish();
+  states_->CopyMasterToModel();
 }
 
 Pass EngineCore::Impl::CurrentPass() const {
@@ -227,7 +228,7 @@ void EngineCore::Impl::Resume(const EngineProgress& progress) {
   micro_steps_ = progress.steps * config_.batch.accumulation_steps;
   skipped_steps_ = progress.skipped;
   optimizer_->SetUpdates(progress.updates, progress.scheduled_updates);
-  states_->Publish();
+  states_->CopyMasterToModel();
   // A run without a scaler leaves none behind, and a static scale is the configuration's.
   if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) {
     return;
@@ -254,15 +255,15 @@ std::vector<TensorPart> EngineCore::Impl::ModelState() const {
     state.push_back(StatePart("", i, states_->parts()[i].weight));
   }
   for (TensorPart& frozen : states_->Frozen()) {
-    frozen.counts = Counts(frozen.name);
+    frozen.is_canonical = Counts(frozen.name);
     state.push_back(std::move(frozen));
   }
   for (const NamedTensor& buffer : Unique(module_.named_buffers())) {
     state.push_back({.name = buffer.name,
                      .tensor = buffer.tensor,
                      .shape = buffer.tensor.sizes().vec(),
-                     .rank_0_counts = true,
-                     .counts = Counts(buffer.name)});
+                     .rank0_authoritative = true,
+                     .is_canonical = Counts(buffer.name)});
   }
   return state;
 }
@@ -285,7 +286,7 @@ TensorPart EngineCore::Impl::StatePart(const std::string& prefix, size_t part,
           .shape = parameter.tensor.sizes().vec(),
           .start = weight.start,
           .replicated = !states_->sharded(),
-          .counts = Counts(parameter.name)};
+          .is_canonical = Counts(parameter.name)};
 }
 
 // Null where every rank has whole parameters.
@@ -318,7 +319,7 @@ void EngineCore::Impl::BeginUpdate() {
 void EngineCore::Impl::EndStep() {
   BeginUpdate();
   if (NeverWaits()) {
-    TakeStepUnseen();
+    TakeStepAsync();
   } else {
     TakeStep();
   }
@@ -330,12 +331,12 @@ void EngineCore::Impl::EndStep() {
 void EngineCore::Impl::StepReplayed(const at::Tensor& grad_norm) {
   BeginUpdate();
   optimizer_->Replayed();
-  norm_there_ = grad_norm;
+  norm_on_device_ = grad_norm;
   micro_steps_ += config_.batch.accumulation_steps;
   ++global_steps_;
 }
 
-std::string EngineCore::Impl::SawGradNorm(double norm) {
+std::string EngineCore::Impl::ObserveGradNorm(double norm) {
   if (!NeverWaits() || !config_.precision.skip_overflow || std::isfinite(norm)) return "";
   optimizer_->Skipped();
   ++skipped_steps_;
@@ -344,13 +345,13 @@ std::string EngineCore::Impl::SawGradNorm(double norm) {
 
 void EngineCore::Impl::TakeStep() {
   std::vector<at::Tensor> gradients = OwnGradients();
-  AddUpTied(gradients);
+  AllReduceTied(gradients);
   grad_norm_ = NormOverRanks(gradients) / step_loss_scale_;
   // All ranks have the same norm, inf and nan included, so all decide alike.
   const bool finite = std::isfinite(grad_norm_);
   if (!finite &&
       (scaler_ || config_.precision.skip_overflow || config_.precision.model == Dtype::kFloat32)) {
-    NotFinite(FirstNotFiniteParameter(gradients));
+    NonFinite(FirstNonFiniteParameter(gradients));
     return;
   }
   double factor = 1 / step_loss_scale_;
@@ -366,22 +367,23 @@ void EngineCore::Impl::TakeStep() {
 
 // Gradients that are not finite make no update, or else make weights and the next losses so, which
 // end the run where they are read.
-void EngineCore::Impl::TakeStepUnseen() {
+void EngineCore::Impl::TakeStepAsync() {
   std::vector<at::Tensor> gradients = OwnGradients();
-  norm_there_ = gradients.empty()
-                    ? at::zeros({}, at::TensorOptions(ranks_.world->device()).dtype(at::kDouble))
-                    : GradientNormThere(gradients);
+  norm_on_device_ =
+      gradients.empty()
+          ? at::zeros({}, at::TensorOptions(ranks_.world->device()).dtype(at::kDouble))
+          : GradientNormOnDevice(gradients);
   if (states_->sharded()) {
-    at::Tensor square = norm_there_.square();
+    at::Tensor square = norm_on_device_.square();
     ranks_.world->AllReduce(square);
-    norm_there_ = square.sqrt();
+    norm_on_device_ = square.sqrt();
   }
   if (config_.gradient_clipping != 0) {
-    ClipThere(gradients, norm_there_, config_.gradient_clipping);
+    ClipOnDevice(gradients, norm_on_device_, config_.gradient_clipping);
   }
   if (!config_.cuda_graph) optimizer_->Prepare();  // else PrepareStep, outside of the graph
   Update(gradients, config_.precision.skip_overflow
-                        ? norm_there_.isfinite().logical_not().to(at::kFloat)
+                        ? norm_on_device_.isfinite().logical_not().to(at::kFloat)
                         : at::Tensor());
 }
 
@@ -390,7 +392,7 @@ void EngineCore::Impl::Update(std::vector<at::Tensor>& gradients, const at::Tens
     gradients[i] = gradients[i].to(states_->parts()[i].weight.options());
   }
   optimizer_->Step(gradients, skip);
-  states_->Publish();
+  states_->CopyMasterToModel();
 }
 
 // Of this rank's parts; in fp32 where the weights that they update are.
@@ -410,7 +412,7 @@ std::vector<at::Tensor> EngineCore::Impl::OwnGradients() {
 }
 
 // In fp32 at least, and rounded once.
-void EngineCore::Impl::AddUpTied(std::vector<at::Tensor>& gradients) const {
+void EngineCore::Impl::AllReduceTied(std::vector<at::Tensor>& gradients) const {
   for (const TiedPart& tied : tied_parts_) {
     at::Tensor& gradient = gradients[tied.part];
     at::Tensor sum = gradient.to(at::promote_types(gradient.scalar_type(), at::kFloat));
@@ -434,10 +436,10 @@ double EngineCore::Impl::NormOverRanks(const std::vector<at::Tensor>& gradients)
 }
 
 // The first stage's first. Precondition: some rank has such a gradient.
-std::string EngineCore::Impl::FirstNotFiniteParameter(
+std::string EngineCore::Impl::FirstNonFiniteParameter(
     const std::vector<at::Tensor>& gradients) const {
   int64_t place = std::numeric_limits<int64_t>::max();
-  if (const std::optional<size_t> own = FirstNotFinite(gradients)) {
+  if (const std::optional<size_t> own = FirstNonFinite(gradients)) {
     place = (int64_t{ranks_.stage} << 32) + static_cast<int64_t>(states_->parts()[*own].parameter);
   }
   at::Tensor first = at::full({1}, place, at::kLong);
@@ -453,7 +455,7 @@ std::string EngineCore::Impl::FirstNotFiniteParameter(
   return "";
 }
 
-void EngineCore::Impl::NotFinite(const std::string& parameter) {
+void EngineCore::Impl::NonFinite(const std::string& parameter) {
   const std::string what = "the gradient of " + parameter + " is not finite";
   if (scaler_) {
     const LossScaleDecision decision =

@@ -11,7 +11,7 @@
 #include "dslaunch/engine.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/activation_meter.h"
-#include "trainer/engine/other_stages.h"
+#include "trainer/engine/pipeline_peers.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/engine_ranks.h"
 #include "trainer/parallel/model_states.h"
@@ -39,7 +39,7 @@ class EngineCore::Impl {
   void StepBatch();
 
   void StepReplayed(const at::Tensor& grad_norm);
-  std::string SawGradNorm(double norm);
+  std::string ObserveGradNorm(double norm);
 
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
   double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
@@ -53,7 +53,7 @@ class EngineCore::Impl {
   torch::nn::Module& module_;
   const EngineRanks ranks_;
   const Passes passes_;
-  const OtherStages others_;
+  const PipelinePeers others_;
   std::unique_ptr<ModelStates> states_;
   std::vector<NamedTensor> parameters_;  // those that are trained
   std::unique_ptr<Optimizer> optimizer_;
@@ -65,7 +65,7 @@ class EngineCore::Impl {
   int64_t skipped_steps_ = 0;
   std::vector<at::Tensor> losses_;  // of the step so far
   double grad_norm_ = 0;
-  at::Tensor norm_there_;  // in place of grad_norm_ where nobody waits for it
+  at::Tensor norm_on_device_;  // in place of grad_norm_ where nobody waits for it
   double step_lr_ = 0;
   double step_loss_scale_ = 1;
   bool skipped_ = false;
@@ -100,13 +100,13 @@ class EngineCore::Impl {
   void BeginUpdate();
   void EndStep();
   void TakeStep();
-  void TakeStepUnseen();
+  void TakeStepAsync();
   void Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});
   std::vector<at::Tensor> OwnGradients();
-  void AddUpTied(std::vector<at::Tensor>& gradients) const;
+  void AllReduceTied(std::vector<at::Tensor>& gradients) const;
   double NormOverRanks(const std::vector<at::Tensor>& gradients) const;
-  std::string FirstNotFiniteParameter(const std::vector<at::Tensor>& gradients) const;
-  void NotFinite(const std::string& parameter);
+  std::string FirstNonFiniteParameter(const std::vector<at::Tensor>& gradients) const;
+  void NonFinite(const std::string& parameter);
   [[noreturn]] void FailWithLoss(const std::string& problem);
 
   std::vector<TiedPart> tied_parts_;  // in the order of ranks_.tied

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "trainer/base/train_error.h"
-#include "trainer/nn/deferred_weights.h"
 #include "trainer/nn/run_layers.h"
+#include "trainer/nn/split_backward.h"
 
 namespace dslaunch {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <c10/util/accumulate.h>
 
-#include "trainer/nn/deferred_weights.h"
 #include "trainer/nn/run_layers.h"
+#include "trainer/nn/split_backward.h"
 
 namespace dslaunch {
 

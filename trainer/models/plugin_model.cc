@@ -6,7 +6,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "dslaunch/plugin.h"
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
@@ -29,13 +29,14 @@ const PluginSymbol& Load(const std::string& path) {
   if (library == nullptr) {
     Refuse(path, "cannot be loaded; it must be a shared library built for " DSLAUNCH_PLUGIN_STAMP
                  " (" +
-                     Harmless(dlerror()) + ")");
+                     SanitizeForTerminal(dlerror()) + ")");
   }
   const auto* symbol = static_cast<const PluginSymbol*>(dlsym(library, "dslaunch_plugin"));
   if (symbol == nullptr)
     Refuse(path, "has no model: write DSLAUNCH_PLUGIN(YourModel) into it (dslaunch/plugin.h)");
   if (std::strcmp(symbol->stamp, DSLAUNCH_PLUGIN_STAMP) != 0) {
-    Refuse(path, "was built for " + Harmless({symbol->stamp, strnlen(symbol->stamp, kMaxStamp)}) +
+    Refuse(path, "was built for " +
+                     SanitizeForTerminal({symbol->stamp, strnlen(symbol->stamp, kMaxStamp)}) +
                      "; this trainer is " DSLAUNCH_PLUGIN_STAMP ": build the plugin against it");
   }
   return *symbol;

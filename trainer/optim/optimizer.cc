@@ -62,18 +62,18 @@ class FusedAdam : public Optimizer {
   void Update(Group& group, const std::vector<at::Tensor>& gradients) override {
     const std::vector<at::Tensor> largest =
         config_.amsgrad ? group.state[2] : std::vector<at::Tensor>();
-    if (group.lr_there.defined()) {
+    if (group.lr_on_device.defined()) {
       if (skip_.defined()) {
-        group.updates_there.add_(1 - skip_);
+        group.updates_on_device.add_(1 - skip_);
       } else {
-        group.updates_there.add_(1);
+        group.updates_on_device.add_(1);
       }
-      const std::vector<at::Tensor> steps(group.parameters.size(), group.updates_there);
+      const std::vector<at::Tensor> steps(group.parameters.size(), group.updates_on_device);
       const auto update = config_.type == Type::kAdamW
                               ? static_cast<TensorLrUpdate>(&at::_fused_adamw_)
                               : static_cast<TensorLrUpdate>(&at::_fused_adam_);
       update(group.parameters, gradients, group.state[0], group.state[1], largest, steps,
-             group.lr_there, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
+             group.lr_on_device, config_.beta1, config_.beta2, group.weight_decay, config_.eps,
              config_.amsgrad, /*maximize=*/false, /*grad_scale=*/{},
              skip_.defined() ? std::make_optional(skip_) : std::nullopt);
       return;
@@ -320,14 +320,14 @@ void Optimizer::MakeReplayable() {
   replayable_ = true;
   for (Group& group : groups_) {
     if (group.parameters.empty()) continue;
-    group.lr_there = at::zeros({}, group.parameters[0].options().dtype(at::kFloat));
-    group.updates_there = at::full_like(group.lr_there, UpdateNumber(updates_));
+    group.lr_on_device = at::zeros({}, group.parameters[0].options().dtype(at::kFloat));
+    group.updates_on_device = at::full_like(group.lr_on_device, UpdateNumber(updates_));
   }
 }
 
 void Optimizer::Prepare() {
   for (Group& group : groups_) {
-    if (group.lr_there.defined()) group.lr_there.fill_(group.lr);
+    if (group.lr_on_device.defined()) group.lr_on_device.fill_(group.lr);
   }
 }
 
@@ -359,7 +359,7 @@ void Optimizer::SetUpdates(int64_t updates, int64_t scheduled_updates) {
   updates_ = updates;
   scheduled_updates_ = scheduled_updates;
   for (Group& group : groups_) {
-    if (group.updates_there.defined()) group.updates_there.fill_(UpdateNumber(updates_));
+    if (group.updates_on_device.defined()) group.updates_on_device.fill_(UpdateNumber(updates_));
   }
   ApplySchedule();
 }

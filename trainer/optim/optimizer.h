@@ -85,7 +85,7 @@ class Optimizer {
     std::vector<at::Tensor> parameters;          // the parts
     std::vector<std::vector<at::Tensor>> state;  // of each of state_names_, one per part
     // Of a replayable optimizer: fp32 scalars on the parameters' device.
-    at::Tensor lr_there, updates_there;
+    at::Tensor lr_on_device, updates_on_device;
   };
 
   Optimizer(const Inputs& inputs, std::vector<std::string> state_names);

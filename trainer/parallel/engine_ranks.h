@@ -9,12 +9,12 @@
 namespace dslaunch {
 
 // Gradients of a parameter that several pipeline stages hold are added up over `group`, which has
-// one rank of each of these stages. `counts`: this rank's copy is the one that norms count and
-// checkpoints hold.
+// one rank of each of these stages. `is_canonical`: this rank's copy is the one that norms count
+// and checkpoints hold.
 struct TiedGroup {
   std::string parameter;
   const ProcessGroup* group = nullptr;
-  bool counts = true;
+  bool is_canonical = true;
 };
 
 // All must outlive the engine.

@@ -57,12 +57,12 @@ class ModelStates {
   // changed in place until Clear. Undefined for a parameter that got none on this rank.
   virtual std::vector<at::Tensor> Gradients() = 0;
   // Makes the model's parameters follow the weights of parts(). Collective where they are sharded.
-  virtual void Publish() = 0;
+  virtual void CopyMasterToModel() = 0;
   virtual void Clear() = 0;  // the step is over, on all ranks
 
   // What GatheredParameters does.
-  virtual void Gather(const std::vector<at::Tensor>& parameters) = 0;
-  virtual void Release(const std::vector<at::Tensor>& parameters,
+  virtual void Unshard(const std::vector<at::Tensor>& parameters) = 0;
+  virtual void Reshard(const std::vector<at::Tensor>& parameters,
                        std::optional<int> modifier_rank) = 0;
 
   // Of live tensors, without the optimizer's state and the model's buffers.

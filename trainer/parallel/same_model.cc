@@ -9,8 +9,8 @@
 #include "trainer/base/by_rank.h"
 #include "trainer/base/durable_file.h"
 #include "trainer/base/train_error.h"
+#include "trainer/comm/desync_detector.h"
 #include "trainer/comm/gather_texts.h"
-#include "trainer/comm/lockstep.h"
 
 namespace dslaunch {
 namespace {
@@ -73,9 +73,10 @@ void BroadcastFromRank0(const ProcessGroup& group, const std::vector<at::Tensor>
   if (tensors.empty()) return;
   std::vector<at::Tensor> detached;
   for (const at::Tensor& tensor : tensors) detached.push_back(tensor.detach());
-  group.lockstep().Wait(group.lockstep().Begin("the model's tensors from rank 0"), [&] {
-    c10d::broadcast_coalesced(group.c10d_group(), detached, kBroadcastBytes, /*rank=*/0);
-  });
+  group.desync_detector().Wait(
+      group.desync_detector().Begin("the model's tensors from rank 0"), [&] {
+        c10d::broadcast_coalesced(group.c10d_group(), detached, kBroadcastBytes, /*rank=*/0);
+      });
 }
 
 void CheckSameModel(const ProcessGroup& group, const std::vector<NamedTensor>& parameters,

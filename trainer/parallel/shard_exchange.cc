@@ -5,7 +5,7 @@
 #include <string>
 
 #include "trainer/comm/backend/combine.h"
-#include "trainer/comm/lockstep.h"
+#include "trainer/comm/desync_detector.h"
 #include "trainer/comm/with_context.h"
 
 namespace dslaunch {
@@ -13,7 +13,7 @@ void PendingExchange::Wait() {
   for (size_t i = 0; i < work_.size(); ++i) {
     WithContext(peers_.empty() ? "waiting for the other ranks"
                                : "waiting for rank " + std::to_string(peers_[i]),
-                [&] { lockstep_->Wait(exchange_, work_[i]); });
+                [&] { desync_detector_->Wait(exchange_, work_[i]); });
   }
   if (sum_.defined()) {
     const at::NoGradGuard no_grad;
@@ -95,8 +95,8 @@ void ShardExchange::BeginWithEach(const std::function<at::Tensor(int peer)>& par
 }
 
 void ShardExchange::BeginCollective(const std::string& what, PendingExchange& exchange) const {
-  exchange.lockstep_ = &group_.lockstep();
-  exchange.exchange_ = group_.lockstep().Begin(what);
+  exchange.desync_detector_ = &group_.desync_detector();
+  exchange.exchange_ = group_.desync_detector().Begin(what);
 }
 
 void ShardExchange::Offer(const std::function<at::Tensor(int peer)>& part, int channel,

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "dslaunch/process_group.h"
-#include "trainer/comm/rank_places.h"
+#include "trainer/comm/collective_progress.h"
 
 namespace dslaunch {
 
@@ -23,12 +23,12 @@ class PendingExchange {
   bool pending() const { return !work_.empty() || sum_.defined(); }
   // Until all of it is there. Throws std::runtime_error, naming the rank that it waited for, after
   // ProcessGroup::kCollectiveTimeout or when that rank is lost; TrainError where the ranks have
-  // gone different ways and somebody watches (trainer/comm/lockstep.h).
+  // gone different ways and somebody watches (trainer/comm/desync_detector.h).
   void Wait();
 
  private:
   friend class ShardExchange;
-  Lockstep* lockstep_ = nullptr;
+  DesyncDetector* desync_detector_ = nullptr;
   Exchange exchange_;
   // In this order: `work_` reads and writes what is held, and ends first.
   std::vector<at::Tensor> held_;

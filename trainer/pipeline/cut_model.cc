@@ -11,18 +11,18 @@
 namespace dslaunch {
 namespace {
 
-std::vector<LayerFacts> FactsOf(const std::vector<ModelLayer>& layers,
-                                const std::vector<LayerReads>& reads, const Model& model) {
-  std::vector<LayerFacts> facts;
+std::vector<LayerInfo> InfoOf(const std::vector<ModelLayer>& layers,
+                              const std::vector<LayerReads>& reads, const Model& model) {
+  std::vector<LayerInfo> info;
   for (size_t i = 0; i < layers.size(); ++i) {
     double elements = 0;
     for (const NamedTensor& item : Unique(model.named_parameters())) {
       if (reads[i].Has(item.tensor)) elements += static_cast<double>(item.tensor.numel());
     }
-    facts.push_back(
+    info.push_back(
         {.name = LayerText(i, layers[i].name), .type = layers[i].name, .parameters = elements});
   }
-  return facts;
+  return info;
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
                      "its layers are; give it Layers() (dslaunch/model.h), or leave out pipeline");
   }
   const std::vector<LayerReads> reads = ReadsOf(layers, *model);
-  const StageCut cut(FactsOf(layers, reads, *model), seconds, config.stages, config.virtual_stages,
+  const StageCut cut(InfoOf(layers, reads, *model), seconds, config.stages, config.virtual_stages,
                      config.partition);
   std::vector<LayerReads> part_reads(cut.parts());
   for (size_t part = 0; part < cut.parts(); ++part) {

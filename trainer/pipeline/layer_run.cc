@@ -10,7 +10,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/comm/explain.h"
-#include "trainer/nn/deferred_weights.h"
+#include "trainer/nn/split_backward.h"
 
 namespace dslaunch {
 namespace {

@@ -61,7 +61,7 @@ std::string Counted(size_t number, const std::string& what) {
           (found > 0 ? "ask for at most " + std::to_string(found) + " or " : "") + way_out);
 }
 
-std::vector<double> MatchWeights(const std::vector<LayerFacts>& layers, size_t parts,
+std::vector<double> MatchWeights(const std::vector<LayerInfo>& layers, size_t parts,
                                  const std::string& pattern) {
   std::regex regex;
   try {
@@ -72,7 +72,7 @@ std::vector<double> MatchWeights(const std::vector<LayerFacts>& layers, size_t p
   }
   std::vector<double> weights;
   std::set<std::string> types;
-  for (const LayerFacts& layer : layers) {
+  for (const LayerInfo& layer : layers) {
     weights.push_back(std::regex_search(layer.type, regex) ? 1 : 0);
     types.insert(layer.type);
   }
@@ -88,21 +88,21 @@ std::vector<double> MatchWeights(const std::vector<LayerFacts>& layers, size_t p
   return weights;
 }
 
-std::vector<double> WeightsOf(const std::vector<LayerFacts>& layers, size_t parts,
+std::vector<double> WeightsOf(const std::vector<LayerInfo>& layers, size_t parts,
                               const std::string& method) {
   const std::string type_prefix = "type:";
   if (method.starts_with(type_prefix)) {
     return MatchWeights(layers, parts, method.substr(type_prefix.size()));
   }
-  const auto each = [&](const std::function<double(const LayerFacts&)>& weight) {
+  const auto each = [&](const std::function<double(const LayerInfo&)>& weight) {
     std::vector<double> weights;
-    for (const LayerFacts& layer : layers) weights.push_back(weight(layer));
+    for (const LayerInfo& layer : layers) weights.push_back(weight(layer));
     return weights;
   };
-  if (method == "uniform") return each([](const LayerFacts&) { return 1.0; });
-  if (method == "profile") return each([](const LayerFacts& layer) { return layer.seconds; });
+  if (method == "uniform") return each([](const LayerInfo&) { return 1.0; });
+  if (method == "profile") return each([](const LayerInfo& layer) { return layer.seconds; });
   if (method == "parameters" || method == "best") {
-    return each([](const LayerFacts& layer) { return layer.parameters; });
+    return each([](const LayerInfo& layer) { return layer.parameters; });
   }
   throw TrainError(ExitCode::kBadInput, "pipeline.partition is \"" + method +
                                             "\"; it must be uniform, parameters (best), profile "
@@ -111,7 +111,7 @@ std::vector<double> WeightsOf(const std::vector<LayerFacts>& layers, size_t part
 
 }  // namespace
 
-std::vector<size_t> CutLayers(const std::vector<LayerFacts>& layers, size_t parts,
+std::vector<size_t> CutLayers(const std::vector<LayerInfo>& layers, size_t parts,
                               const std::string& method) {
   const std::vector<double> weights = WeightsOf(layers, parts, method);
   if (layers.size() < parts) {

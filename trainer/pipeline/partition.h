@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-struct LayerFacts {
+struct LayerInfo {
   std::string name;  // for messages
   std::string type;
   double parameters = 0;  // elements
@@ -19,7 +19,7 @@ struct LayerFacts {
 // with the most even rest. No part is empty. Throws TrainError kBadInput, naming layers and stages,
 // where there are fewer layers than parts, or of `type:REGEX` fewer that match, or `method` is
 // none.
-std::vector<size_t> CutLayers(const std::vector<LayerFacts>& layers, size_t parts,
+std::vector<size_t> CutLayers(const std::vector<LayerInfo>& layers, size_t parts,
                               const std::string& method);
 
 }  // namespace dslaunch

@@ -12,7 +12,7 @@
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/comm/rank_failure.h"
-#include "trainer/engine/other_stages.h"
+#include "trainer/engine/pipeline_peers.h"
 #include "trainer/engine/read_config.h"
 #include "trainer/parallel/engine_ranks.h"
 #include "trainer/pipeline/layer_run.h"
@@ -89,7 +89,7 @@ class RankGroups {
       for (const int other : parameter.stages) members.push_back(topology.RankOf(other, replica));
       ranks_.tied.push_back({.parameter = parameter.name,
                              .group = &Group(world, members, key + "tied/"),
-                             .counts = parameter.stages.front() == stage});
+                             .is_canonical = parameter.stages.front() == stage});
     }
   }
   const EngineRanks& ranks() const { return ranks_; }

@@ -67,18 +67,18 @@ double CountWithoutMemory(const PipelineLayer& layer, size_t index) {
   }
 }
 
-std::vector<LayerFacts> FactsOf(const std::vector<PipelineLayer>& layers, bool count) {
-  std::vector<LayerFacts> facts;
+std::vector<LayerInfo> InfoOf(const std::vector<PipelineLayer>& layers, bool count) {
+  std::vector<LayerInfo> info;
   for (size_t i = 0; i < layers.size(); ++i) {
-    facts.push_back({.name = LayerText(i, layers[i].type),
-                     .type = layers[i].type,
-                     .parameters = count ? CountWithoutMemory(layers[i], i) : 0});
+    info.push_back({.name = LayerText(i, layers[i].type),
+                    .type = layers[i].type,
+                    .parameters = count ? CountWithoutMemory(layers[i], i) : 0});
   }
-  return facts;
+  return info;
 }
 
 // Of each part; a weight that it holds twice counts once.
-std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerFacts>& facts,
+std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerInfo>& info,
                                const std::vector<size_t>& owners) {
   std::vector<double> counts;
   for (size_t part = 0; part < cut.parts(); ++part) {
@@ -86,7 +86,7 @@ std::vector<double> CountParts(const StageCut& cut, const std::vector<LayerFacts
     double count = 0;
     const auto [begin, end] = cut.Part(part);
     for (size_t i = begin; i < end; ++i) {
-      if (counted.insert(owners[i]).second) count += facts[i].parameters;
+      if (counted.insert(owners[i]).second) count += info[i].parameters;
     }
     counts.push_back(count);
   }
@@ -132,8 +132,8 @@ StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config
   const bool count = config.partition == "parameters" || config.partition == "best";
   const std::vector<size_t> owners = Owners(layers);
   BorrowedGenerator generator;
-  const std::vector<LayerFacts> facts = FactsOf(layers, count);
-  const StageCut cut(facts, seconds, config.stages, config.virtual_stages, config.partition);
+  const std::vector<LayerInfo> info = InfoOf(layers, count);
+  const StageCut cut(info, seconds, config.stages, config.virtual_stages, config.partition);
   const auto built = BuildOwn(layers, owners, cut, stage, config.seed_layers, generator);
 
   StageParts parts;
@@ -150,7 +150,7 @@ StageParts BuildStage(const PipelineModule& module, const PipelineConfig& config
     }
   }
   parts.tied = TiedOf(built, owners, cut);
-  parts.parts = cut.PartTexts(count ? CountParts(cut, facts, owners) : std::vector<double>());
+  parts.parts = cut.PartTexts(count ? CountParts(cut, info, owners) : std::vector<double>());
   return parts;
 }
 

@@ -42,7 +42,7 @@ Tensors Detached(const Tensors& tensors) {
 }  // namespace
 
 StagePlan::StagePlan(PipelineSchedule made, int stage)
-    : schedule(std::move(made)), rests(RestsAfter(schedule, stage)) {}
+    : schedule(std::move(made)), deferred_sends(DeferredSendsAfter(schedule, stage)) {}
 
 StageBatch::StageBatch(const Stage& stage, const StagePlan& plan, BatchPurpose purpose,
                        const MicroBatchSource& next)
@@ -60,7 +60,7 @@ void StageBatch::Run() {
   engine_.Begin(trains());
   for (size_t i = 0; i < actions.size(); ++i) {
     Do(actions[i], i == last_backward);
-    for (const ChunkPlace& reader : plan_.rests[i])
+    for (const ChunkPlace& reader : plan_.deferred_sends[i])
       stage_.link.SendRest(Channel(reader, /*gradient=*/false));
   }
   if (!trains()) engine_.End();

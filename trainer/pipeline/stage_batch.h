@@ -12,8 +12,8 @@
 #include "dslaunch/engine.h"
 #include "dslaunch/pipeline.h"
 #include "trainer/engine/engine_batch.h"
-#include "trainer/nn/deferred_weights.h"
-#include "trainer/pipeline/rests_after.h"
+#include "trainer/nn/split_backward.h"
+#include "trainer/pipeline/deferred_sends.h"
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/stage.h"
 #include "trainer/pipeline/stage_link.h"
@@ -40,7 +40,7 @@ struct StagePlan {
   StagePlan(PipelineSchedule made, int stage);
 
   PipelineSchedule schedule;
-  std::vector<std::vector<ChunkPlace>> rests;  // RestsAfter
+  std::vector<std::vector<ChunkPlace>> deferred_sends;  // DeferredSendsAfter
 };
 
 enum class BatchPurpose { kTrain, kEvaluate, kInfer };

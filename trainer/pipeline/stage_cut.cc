@@ -24,7 +24,7 @@ std::string StageLayerText(int stage, size_t index, const std::string& type) {
   return "stage " + std::to_string(stage) + ", " + LayerText(index, type);
 }
 
-StageCut::StageCut(std::vector<LayerFacts> layers, const std::vector<double>& seconds,
+StageCut::StageCut(std::vector<LayerInfo> layers, const std::vector<double>& seconds,
                    int64_t stages, int64_t virtual_stages, const std::string& partition)
     : stages_(static_cast<size_t>(stages)) {
   if (partition == "profile" && seconds.size() != layers.size()) {

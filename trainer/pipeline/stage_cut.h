@@ -20,7 +20,7 @@ std::string StageLayerText(int stage, size_t index, const std::string& type);
 class StageCut {
  public:
   // `seconds` of each layer; may be empty but for partition "profile". Throws as CutLayers does.
-  StageCut(std::vector<LayerFacts> layers, const std::vector<double>& seconds, int64_t stages,
+  StageCut(std::vector<LayerInfo> layers, const std::vector<double>& seconds, int64_t stages,
            int64_t virtual_stages, const std::string& partition);
 
   size_t parts() const { return bounds_.size() - 1; }

@@ -33,7 +33,7 @@ struct LinkMessage {
 //
 // What two ranks exchange may travel in one row, where nothing overtakes anything (NCCL). The rest
 // has its place in that row when the receiver finishes the message, so the sender has to know when
-// that is: rests_after.h.
+// that is: deferred_sends.h.
 //
 // One thread. Errors while waiting are std::runtime_error, naming the other rank and the message,
 // also after ProcessGroup::kCollectiveTimeout and where that rank is lost; TrainError where the two

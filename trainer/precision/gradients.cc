@@ -26,12 +26,12 @@ double GradientNorm(const std::vector<at::Tensor>& gradients) {
   return std::isfinite(norm) ? norm : Norm(gradients, at::kDouble).item<double>();
 }
 
-at::Tensor GradientNormThere(const std::vector<at::Tensor>& gradients) {
+at::Tensor GradientNormOnDevice(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   return FastNorm(gradients);
 }
 
-void ClipThere(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double limit) {
+void ClipOnDevice(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double limit) {
   const at::NoGradGuard no_grad;
   const at::Tensor factor = (limit / (norm + 1e-6)).clamp_max(1);
   std::map<at::ScalarType, std::vector<at::Tensor>> by_dtype;
@@ -39,7 +39,7 @@ void ClipThere(const std::vector<at::Tensor>& gradients, const at::Tensor& norm,
   for (const auto& [dtype, tensors] : by_dtype) at::_foreach_mul_(tensors, factor.to(dtype));
 }
 
-std::optional<size_t> FirstNotFinite(const std::vector<at::Tensor>& gradients) {
+std::optional<size_t> FirstNonFinite(const std::vector<at::Tensor>& gradients) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!at::isfinite(gradients[i]).all().item<bool>()) return i;

@@ -14,13 +14,13 @@ double GradientNorm(const std::vector<at::Tensor>& gradients);
 
 // The same without waiting for the device: a scalar in fp64 there. inf where the norm of one
 // gradient leaves fp32's range.
-at::Tensor GradientNormThere(const std::vector<at::Tensor>& gradients);
+at::Tensor GradientNormOnDevice(const std::vector<at::Tensor>& gradients);
 
 // Multiplies gradients by min(1, limit / norm), for a limit above 0, without waiting for the
 // device; `norm` is a scalar there.
-void ClipThere(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double limit);
+void ClipOnDevice(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double limit);
 
 // The first gradient with an element that is inf or nan. Waits for the device.
-std::optional<size_t> FirstNotFinite(const std::vector<at::Tensor>& gradients);
+std::optional<size_t> FirstNonFinite(const std::vector<at::Tensor>& gradients);
 
 }  // namespace dslaunch

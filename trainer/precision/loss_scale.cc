@@ -67,7 +67,7 @@ bool LossScale::Unscale(const torch::OrderedDict<std::string, at::Tensor>& param
   if (gradients.empty()) return true;
   at::_foreach_mul_(gradients, 1 / scale());
   if (std::isfinite(GradientNorm(gradients))) return true;
-  if (state_->not_finite.empty()) state_->not_finite = names[FirstNotFinite(gradients).value()];
+  if (state_->not_finite.empty()) state_->not_finite = names[FirstNonFinite(gradients).value()];
   return false;
 }
 

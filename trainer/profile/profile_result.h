@@ -1,4 +1,4 @@
-// What a rank's profile came to (profile.json of proto/contract/run_files.h). Pure.
+// What a rank's profile came to (profile.json of proto/contract/rank_files.h). Pure.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "proto/contract/run_files.h"
+#include "proto/contract/rank_files.h"
 #include "trainer/base/format.h"
 #include "trainer/base/log.h"
 #include "trainer/base/rank_files.h"

@@ -50,28 +50,29 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
   const ActivationMeter meter;  // from before the model on
   const bool on_cpu = group.device().is_cpu();
   if (!on_cpu) RestartDevicePeak(group.device());
-  const std::unique_ptr<Trainee> trainee =
-      PrepareTrainee(recipe, OneSample(data), group, /*checkpointer=*/nullptr);
-  const Schedule schedule = MakeSchedule(recipe, data.size(), trainee->replicas().world_size());
-  BatchLoader batches = TrainBatches(recipe, data, *trainee, schedule);
-  trainee->SetTrain(true);
+  const std::unique_ptr<TrainingModel> training_model =
+      PrepareTrainingModel(recipe, OneSample(data), group, /*checkpointer=*/nullptr);
+  const Schedule schedule =
+      MakeSchedule(recipe, data.size(), training_model->replicas().world_size());
+  BatchLoader batches = TrainBatches(recipe, data, *training_model, schedule);
+  training_model->SetTrain(true);
   PrecisionResult result = {.precision = DtypeName(recipe.engine.precision.model)};
   std::vector<double> seconds;
   int64_t samples = 0;
   for (int64_t step = 1; step <= schedule.total_steps; ++step) {
     const Clock::time_point start = Clock::now();
-    const StepOutcome outcome = TrainStep(*trainee, batches, recipe.run, step);
-    const StepFacts facts = ReadSteps(*trainee, {outcome})[0];
+    const StepOutcome outcome = TrainStep(*training_model, batches, recipe.run, step);
+    const StepInfo info = ReadSteps(*training_model, {outcome})[0];
     seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
-    samples = facts.samples;
-    result.loss = facts.loss;
-    result.skipped += facts.skipped ? 1 : 0;
+    samples = info.samples;
+    result.loss = info.loss;
+    result.skipped += info.skipped ? 1 : 0;
   }
   result.step_s = Median(std::move(seconds));
   result.per_s =
       static_cast<double>(samples * std::max<int64_t>(data.tokens_per_sample(), 1)) / result.step_s;
   result.peak_bytes = on_cpu ? meter.peak_bytes() : DevicePeakBytes(group.device());
-  result.memory = ToBytes(trainee->core().memory(), /*peak_rss=*/0);
+  result.memory = ToBytes(training_model->core().memory(), /*peak_rss=*/0);
   Combine(group, result);
   return result;
 }

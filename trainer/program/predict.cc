@@ -29,23 +29,23 @@ Prediction FromRow(const double* row) {
 
 }  // namespace
 
-void Predict(Trainee& trainee, const Dataset& data, const ProcessGroup& group, int64_t prefetch,
-             const std::string& file) {
+void Predict(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
+             int64_t prefetch, const std::string& file) {
   const at::NoGradGuard no_grad;
-  trainee.SetTrain(false);
+  training_model.SetTrain(false);
   std::optional<PredictionWriter> writer;
   if (group.rank() == 0) writer.emplace(file);
-  const ProcessGroup& replicas = trainee.replicas();
-  EvaluationBatches batches(data, replicas, trainee.core().micro_batch_size(), prefetch);
+  const ProcessGroup& replicas = training_model.replicas();
+  EvaluationBatches batches(data, replicas, training_model.core().micro_batch_size(), prefetch);
   const int64_t ranks = replicas.world_size(), most = batches.size();
   // A round takes `most` samples of each replica; those of all together are consecutive.
   for (int64_t first = 0; first < data.size(); first += most * ranks) {
     const at::Tensor own = at::zeros({most, 2}, at::kDouble);
     if (batches.HasNext()) {
-      const at::Tensor predictions = PredictionsOf(trainee.Forward(batches.Next().inputs));
+      const at::Tensor predictions = PredictionsOf(training_model.Forward(batches.Next().inputs));
       own.slice(0, 0, predictions.size(0)).copy_(predictions);
-    } else if (trainee.core().ForwardIsCollective()) {
-      trainee.Forward(OneSample(data));
+    } else if (training_model.core().ForwardIsCollective()) {
+      training_model.Forward(OneSample(data));
     }
     const at::Tensor all =
         replicas.AllGather(own).transpose(0, 1).contiguous();  // [most, replicas, 2]

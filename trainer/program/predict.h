@@ -8,7 +8,7 @@
 
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
-#include "trainer/train/trainee.h"
+#include "trainer/train/training_model.h"
 
 namespace dslaunch {
 
@@ -18,7 +18,7 @@ namespace dslaunch {
 //   {"index": 0, "prediction": 7, "probability": 0.98}
 // The prediction is the likeliest class, of a text the likeliest token after it; where the model
 // gives one number a sample, that number, without a probability. Throws kIo.
-void Predict(Trainee& trainee, const Dataset& data, const ProcessGroup& group, int64_t prefetch,
-             const std::string& file);
+void Predict(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
+             int64_t prefetch, const std::string& file);
 
 }  // namespace dslaunch

@@ -50,11 +50,11 @@ void WithWeights(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
   StatusPipe status(env.status_fd);
   ProcessGroup group(env, device);
   if (checkpointer) checkpointer->Agree(group);
-  const std::unique_ptr<Trainee> trainee =
-      PrepareTrainee(recipe, sample, group, checkpointer ? &*checkpointer : nullptr);
-  trainee->SetTrain(false);
+  const std::unique_ptr<TrainingModel> training_model =
+      PrepareTrainingModel(recipe, sample, group, checkpointer ? &*checkpointer : nullptr);
+  training_model->SetTrain(false);
   status.Ready();
-  work(*trainee, group);
+  work(*training_model, group);
   group.Barrier();  // which waits longer for rank 0 than Finish would
   group.Finish();
 }
@@ -67,19 +67,20 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
 
 void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(
-      recipe, env, device, OneSample(*data), [&](Trainee& trainee, const ProcessGroup& group) {
-        const Evaluation result =
-            Evaluate(trainee, *data, group, recipe.data.prefetch, [] { return StopWish::kNone; });
-        if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
-      });
+  WithWeights(recipe, env, device, OneSample(*data),
+              [&](TrainingModel& training_model, const ProcessGroup& group) {
+                const Evaluation result =
+                    Evaluate(training_model, *data, group, recipe.data.prefetch,
+                             [] { return StopRequest::kNone; });
+                if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
+              });
 }
 
 void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
   WithWeights(recipe, env, device, OneSample(*data),
-              [&](Trainee& trainee, const ProcessGroup& group) {
-                Predict(trainee, *data, group, recipe.data.prefetch, recipe.run.predictions);
+              [&](TrainingModel& training_model, const ProcessGroup& group) {
+                Predict(training_model, *data, group, recipe.data.prefetch, recipe.run.predictions);
               });
 }
 
@@ -92,19 +93,21 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
   }
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
   const at::Tensor sample = at::zeros({1, gpt2.n_positions}, at::kLong);
-  WithWeights(recipe, env, device, sample, [&](Trainee& trainee, const ProcessGroup& group) {
-    if (group.rank() != 0 && !trainee.core().ForwardIsCollective()) return;
-    std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
-    const std::vector<int64_t> more =
-        Generate([&trainee](const at::Tensor& tokens) { return trainee.Forward(tokens); }, text,
-                 {.max_new_tokens = recipe.run.max_new_tokens,
-                  .temperature = recipe.run.temperature,
-                  .top_k = recipe.run.top_k,
-                  .seed = recipe.run.seed,
-                  .n_positions = gpt2.n_positions});
-    text.insert(text.end(), more.begin(), more.end());
-    if (group.rank() == 0) PrintLine(TextOfTokens(text));
-  });
+  WithWeights(
+      recipe, env, device, sample, [&](TrainingModel& training_model, const ProcessGroup& group) {
+        if (group.rank() != 0 && !training_model.core().ForwardIsCollective()) return;
+        std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
+        const std::vector<int64_t> more = Generate(
+            [&training_model](const at::Tensor& tokens) { return training_model.Forward(tokens); },
+            text,
+            {.max_new_tokens = recipe.run.max_new_tokens,
+             .temperature = recipe.run.temperature,
+             .top_k = recipe.run.top_k,
+             .seed = recipe.run.seed,
+             .n_positions = gpt2.n_positions});
+        text.insert(text.end(), more.begin(), more.end());
+        if (group.rank() == 0) PrintLine(TextOfTokens(text));
+      });
 }
 
 StageParts Cut(const Recipe& recipe, const Dataset& data, int stage,

@@ -1,6 +1,6 @@
 #include "trainer/program/text.h"
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "trainer/base/train_error.h"
 
 namespace dslaunch {
@@ -24,13 +24,13 @@ std::string TextOfTokens(const std::vector<int64_t>& tokens) {
   std::string text, line;
   for (const int64_t token : tokens) {
     if (token == '\n') {
-      text += Harmless(line) + "\n";
+      text += SanitizeForTerminal(line) + "\n";
       line.clear();
     } else {
       line += token >= 0 && token < 256 ? std::string(1, static_cast<char>(token)) : "\uFFFD";
     }
   }
-  return text + Harmless(line);
+  return text + SanitizeForTerminal(line);
 }
 
 }  // namespace dslaunch

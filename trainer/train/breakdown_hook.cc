@@ -8,7 +8,7 @@ class BreakdownHook : public TrainHook {
  public:
   void AfterSubmit(TrainRun&, int64_t, const StepOutcome& outcome) override {
     sum_.times += outcome.times;
-    sum_.compute_s += outcome.facts.compute_s;
+    sum_.compute_s += outcome.info.compute_s;
     sum_.seconds += outcome.seconds;
     ++sum_.steps;
   }

@@ -20,22 +20,22 @@ EvaluationSums::Kind KindOf(const Dataset& data, const at::Tensor& output,
   return classes ? EvaluationSums::Kind::kClasses : EvaluationSums::Kind::kOther;
 }
 
-void AddBatch(const Trainee& trainee, const Dataset& data, const at::Tensor& output,
+void AddBatch(const TrainingModel& training_model, const Dataset& data, const at::Tensor& output,
               const at::Tensor& cpu_targets, EvaluationSums& sums) {
   const at::Tensor targets = cpu_targets.to(output.device());
   sums.kind = KindOf(data, output, targets);
-  const AutocastScope autocast = trainee.core().Autocast();
-  sums.loss += trainee.model().Loss(output, targets, at::Reduction::Sum).item<double>();
+  const AutocastScope autocast = training_model.core().Autocast();
+  sums.loss += training_model.model().Loss(output, targets, at::Reduction::Sum).item<double>();
   sums.targets += targets.ne(kNoTarget).sum().item<int64_t>();
   if (sums.kind == EvaluationSums::Kind::kClasses) {
     sums.correct += output.argmax(1).eq(targets).sum().item<int64_t>();
   }
 }
 
-bool AnyStops(const ProcessGroup& group, StopWish stop) {
-  at::Tensor wishes = at::full({1}, stop == StopWish::kNone ? 0 : 1, at::kLong);
-  group.AllReduce(wishes, ReduceOp::kMax);
-  return wishes.item<int64_t>() > 0;
+bool AnyStops(const ProcessGroup& group, StopRequest stop) {
+  at::Tensor requests = at::full({1}, stop == StopRequest::kNone ? 0 : 1, at::kLong);
+  group.AllReduce(requests, ReduceOp::kMax);
+  return requests.item<int64_t>() > 0;
 }
 
 }  // namespace
@@ -66,23 +66,24 @@ int64_t ForwardSamples(const Dataset& data, int64_t micro_batch_size) {
                   std::min(kMostSamples, kMostNumbers / std::max<int64_t>(numbers, 1)));
 }
 
-Evaluation Evaluate(Trainee& trainee, const Dataset& data, const ProcessGroup& group,
-                    int64_t prefetch, const std::function<StopWish()>& wish) {
+Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
+                    int64_t prefetch, const std::function<StopRequest()>& stop_request) {
   const at::NoGradGuard no_grad;
-  trainee.SetTrain(false);
-  EvaluationBatches batches(data, trainee.replicas(), trainee.core().micro_batch_size(), prefetch);
-  const bool together = trainee.core().ForwardIsCollective();
+  training_model.SetTrain(false);
+  EvaluationBatches batches(data, training_model.replicas(),
+                            training_model.core().micro_batch_size(), prefetch);
+  const bool together = training_model.core().ForwardIsCollective();
   EvaluationSums own;
-  StopWish stop = StopWish::kNone;
+  StopRequest stop = StopRequest::kNone;
   for (int64_t round = 0; round < batches.rounds(); ++round) {
-    stop = wish();
-    if (together ? AnyStops(group, stop) : stop != StopWish::kNone) break;
+    stop = stop_request();
+    if (together ? AnyStops(group, stop) : stop != StopRequest::kNone) break;
     if (batches.HasNext()) {
       const Batch batch = batches.Next();
-      const at::Tensor output = trainee.Forward(batch.inputs);
-      if (trainee.counts()) AddBatch(trainee, data, output, batch.targets, own);
+      const at::Tensor output = training_model.Forward(batch.inputs);
+      if (training_model.counts()) AddBatch(training_model, data, output, batch.targets, own);
     } else if (together) {
-      trainee.Forward(OneSample(data));
+      training_model.Forward(OneSample(data));
     }
   }
   const auto all = GatherNumbers(
@@ -96,9 +97,9 @@ Evaluation Evaluate(Trainee& trainee, const Dataset& data, const ProcessGroup& g
     result.sums.correct += static_cast<int64_t>(one[2]);
     // Whoever has no sample has no kind.
     if (one[1] > 0) result.sums.kind = static_cast<EvaluationSums::Kind>(one[3]);
-    const auto wished = static_cast<StopWish>(one[4]);
-    if (wished == StopWish::kNone || result.stop) continue;
-    result.stop = {wished, static_cast<int>(rank)};
+    const auto requested = static_cast<StopRequest>(one[4]);
+    if (requested == StopRequest::kNone || result.stop) continue;
+    result.stop = {requested, static_cast<int>(rank)};
   }
   return result;
 }

@@ -9,7 +9,7 @@
 #include "trainer/data/loader.h"
 #include "trainer/train/report.h"
 #include "trainer/train/stop.h"
-#include "trainer/train/trainee.h"
+#include "trainer/train/training_model.h"
 
 namespace dslaunch {
 
@@ -19,9 +19,10 @@ struct Evaluation {
 };
 
 // Collective: every sample of `data` counts exactly once, whatever the number of ranks. Leaves the
-// model in evaluation mode. `prefetch` batches are read ahead; `wish` is asked between two of them.
-Evaluation Evaluate(Trainee& trainee, const Dataset& data, const ProcessGroup& group,
-                    int64_t prefetch, const std::function<StopWish()>& wish);
+// model in evaluation mode. `prefetch` batches are read ahead; `stop_request` is asked between two
+// of them.
+Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
+                    int64_t prefetch, const std::function<StopRequest()>& stop_request);
 
 // A replica's share of the samples, each once.
 class EvaluationBatches {

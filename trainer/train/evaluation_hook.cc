@@ -13,7 +13,7 @@ class EvaluationHook : public TrainHook {
     if (step % every_ != 0 || step == run.schedule.total_steps) return;
     if (run.stop || run.data.test == nullptr) return;
     run.EvaluateOnTestData(Format("step %lld: test", static_cast<long long>(step)));
-    run.trainee.SetTrain(true);
+    run.training_model.SetTrain(true);
   }
 
  private:

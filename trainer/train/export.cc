@@ -14,22 +14,22 @@ namespace {
 using Parts = std::multimap<std::string, TensorPart>;
 
 // Whether this rank is the one that gives what its part holds.
-bool Gives(const TensorPart& part, const Trainee& trainee) {
-  return part.counts && (!part.replicated || trainee.replicas().rank() == 0);
+bool Gives(const TensorPart& part, const TrainingModel& training_model) {
+  return part.is_canonical && (!part.replicated || training_model.replicas().rank() == 0);
 }
 
 // Each rank adds its parts to nothing.
-at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const Trainee& trainee,
-                 const ProcessGroup& group) {
+at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts,
+                 const TrainingModel& training_model, const ProcessGroup& group) {
   const auto [begin, end] = parts.equal_range(tensor.name);
-  const bool everywhere = trainee.replicas().world_size() == group.world_size();
+  const bool everywhere = training_model.replicas().world_size() == group.world_size();
   if (everywhere && begin != end && begin->second.replicated) {
     return begin->second.tensor.detach().cpu();
   }
   at::Tensor whole = at::zeros(tensor.shape, tensor.dtype);
   for (auto item = begin; item != end; ++item) {
     const TensorPart& part = item->second;
-    if (!Gives(part, trainee)) continue;
+    if (!Gives(part, training_model)) continue;
     whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));
   }
   group.AllReduce(whole);
@@ -38,11 +38,12 @@ at::Tensor Whole(const ExportedTensor& tensor, const Parts& parts, const Trainee
 
 }  // namespace
 
-void ExportWeights(const Trainee& trainee, const Model& whole_model, const ProcessGroup& group,
-                   const ModelConfig& config, const std::string& folder) {
+void ExportWeights(const TrainingModel& training_model, const Model& whole_model,
+                   const ProcessGroup& group, const ModelConfig& config,
+                   const std::string& folder) {
   const at::NoGradGuard no_grad;
   Parts parts;
-  for (TensorPart& part : trainee.core().ModelState()) {
+  for (TensorPart& part : training_model.core().ModelState()) {
     const std::string name = part.name;
     parts.emplace(name, std::move(part));
   }
@@ -61,7 +62,7 @@ void ExportWeights(const Trainee& trainee, const Model& whole_model, const Proce
     const auto dtype = static_cast<at::ScalarType>(dtypes[static_cast<int64_t>(i)].item<int64_t>());
     tensors.push_back({names[i].name, dtype, names[i].tensor.sizes().vec()});
   }
-  const auto whole = [&](size_t i) { return Whole(tensors[i], parts, trainee, group); };
+  const auto whole = [&](size_t i) { return Whole(tensors[i], parts, training_model, group); };
   if (group.rank() == 0) {
     ExportHuggingFace(tensors, whole, config, folder);
   } else {

@@ -56,14 +56,14 @@ class FlopsHook : public TrainHook {
   explicit FlopsHook(std::optional<FlopsProfilerConfig> report) : report_(std::move(report)) {}
 
   void BeforeStep(TrainRun& run, int64_t step) override {
-    if (IsFirst(run, step) || IsReported(step)) meter_.emplace(run.trainee.module());
+    if (IsFirst(run, step) || IsReported(step)) meter_.emplace(run.training_model.module());
   }
 
   void AfterSubmit(TrainRun& run, int64_t step, const StepOutcome& outcome) override {
     if (!meter_) return;
     if (IsFirst(run, step)) own_flops_ = TrainingFlops(meter_->flops());
     if (IsReported(step) && run.group.rank() == 0) {
-      ReportFlops(*report_, run.trainee.module(), meter_->operators(),
+      ReportFlops(*report_, run.training_model.module(), meter_->operators(),
                   {.step = step,
                    .micro_batches = run.schedule.accumulation_steps,
                    .ranks = run.group.world_size(),

@@ -66,7 +66,7 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
   plan.gradients = plan.optimizer = plan.master_weights = plan.buckets = 0;
   std::vector<Bucket> units;
   int64_t filling = 0;  // stage 3: messages of units that fill during all of the backward pass
-  for (const FlatUnit& unit :
+  for (const FlatParameter& unit :
        CutIntoUnits(parameters, zero, BucketElements(zero, message_bytes), ranks)) {
     const int64_t n = unit.shard_elements;
     const int64_t bytes = element_bytes(unit.parameters[0]);

@@ -7,7 +7,7 @@
 
 #include "trainer/base/memory_bytes.h"
 #include "trainer/config/engine_config.h"
-#include "trainer/parallel/zero/flat_units.h"
+#include "trainer/parallel/zero/flat_parameter.h"
 
 namespace dslaunch {
 
@@ -36,7 +36,7 @@ struct ModelSizes {
 //                   without master weights x bytes of the model's dtype
 //   master_weights  trained elements x 4 where there are any
 // At ZeRO stages 1 to 3 what is sharded is divided by the number of ranks N (ZeRO paper, section
-// 5), and rounded up as flat_units.h says:
+// 5), and rounded up as flat_parameter.h says:
 //   optimizer, master_weights   from stage 1 on
 //   gradients                   from stage 2 on
 //   parameters                  at stage 3, but for those that stay whole; what is gathered at a

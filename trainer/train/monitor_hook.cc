@@ -9,7 +9,7 @@ class MonitorHook : public TrainHook {
   explicit MonitorHook(const MonitorsConfig& config) : monitors_(config) {}
 
   void AfterExchange(TrainRun& run, const AllWindows& all, int64_t steps) override {
-    const EngineCore& core = run.trainee.core();
+    const EngineCore& core = run.training_model.core();
     std::vector<Scalar> scalars = {
         {"Train/Samples/train_loss", all.loss / static_cast<double>(steps)},
         {"Train/Samples/lr", core.step_lr()}};

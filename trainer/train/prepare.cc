@@ -76,17 +76,17 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
 }
 
 // The model's weights as they would be had it been cast after it was given them.
-void RoundToModel(Trainee& trainee) {
+void RoundToModel(TrainingModel& training_model) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::ScalarType> dtypes;
-  for (const auto& parameter : trainee.module().named_parameters()) {
+  for (const auto& parameter : training_model.module().named_parameters()) {
     dtypes.emplace(parameter.key(), parameter.value().scalar_type());
   }
-  for (const TensorPart& part : trainee.core().ModelState()) {
+  for (const TensorPart& part : training_model.core().ModelState()) {
     const auto dtype = dtypes.find(part.name);
     if (dtype != dtypes.end()) part.tensor.copy_(part.tensor.to(dtype->second));
   }
-  trainee.core().WeightsChanged();
+  training_model.core().WeightsChanged();
 }
 
 }  // namespace
@@ -106,13 +106,13 @@ std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample)
   return ProfileLayers(deferred.model, deferred.recording, sample.expand(shape).contiguous());
 }
 
-std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe, const at::Tensor& sample,
-                                        const ProcessGroup& group,
-                                        const Checkpointer* checkpointer) {
+std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
+                                                    const ProcessGroup& group,
+                                                    const Checkpointer* checkpointer) {
   if (recipe.run.deterministic) UseDeterministicAlgorithms();
   CheckDevice(recipe.engine, group);
   const std::string& weights = recipe.run.init_weights;
-  std::unique_ptr<Trainee> trainee;
+  std::unique_ptr<TrainingModel> training_model;
   const bool pipeline = recipe.engine.pipeline.wanted();
   if (group.world_size() % recipe.engine.pipeline.stages != 0) {
     throw TrainError(ExitCode::kBadInput,
@@ -122,25 +122,27 @@ std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe, const at::Tensor& 
   }
   if (pipeline || recipe.engine.zero.stage == 3) {
     DeferredModel deferred = DeferModel(recipe, ShapeOf(sample));
-    trainee =
-        pipeline ? MakePipelineTrainee(recipe.engine, deferred.model, std::move(deferred.recording),
-                                       AgreedSeconds(recipe, sample, group), group)
-                 : MakeWholeTrainee(recipe.engine, deferred.model, group, &deferred.recording);
+    training_model =
+        pipeline
+            ? MakePipelineTrainingModel(recipe.engine, deferred.model,
+                                        std::move(deferred.recording),
+                                        AgreedSeconds(recipe, sample, group), group)
+            : MakeWholeTrainingModel(recipe.engine, deferred.model, group, &deferred.recording);
     if (!weights.empty()) {
       // A stage's tensors are only some of those in the files.
       const DeferredModel whole = DeferModel(recipe, ShapeOf(sample));
-      InitWeights(*whole.model, trainee->core().ModelState(), weights);
-      RoundToModel(*trainee);
+      InitWeights(*whole.model, training_model->core().ModelState(), weights);
+      RoundToModel(*training_model);
     }
   } else {
     at::manual_seed(recipe.run.seed);
     const std::shared_ptr<Model> model = MakeModel(recipe.model, ShapeOf(sample));
     if (!weights.empty()) InitWeights(*model, weights);
     model->to(group.device());  // drawn on the CPU, so that every device starts from the same
-    trainee = MakeWholeTrainee(recipe.engine, model, group, nullptr);
+    training_model = MakeWholeTrainingModel(recipe.engine, model, group, nullptr);
   }
-  if (checkpointer != nullptr) checkpointer->Load(trainee->core());
-  return trainee;
+  if (checkpointer != nullptr) checkpointer->Load(training_model->core());
+  return training_model;
 }
 
 ModelSizes SizesOf(const torch::nn::Module& model) {

@@ -11,7 +11,7 @@
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/config/recipe.h"
 #include "trainer/train/memory_plan.h"
-#include "trainer/train/trainee.h"
+#include "trainer/train/training_model.h"
 
 namespace dslaunch {
 
@@ -30,9 +30,9 @@ std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample)
 // Collective. Draws the initial weights, or takes those of run.init_weights, or of a checkpoint
 // that was chosen. At ZeRO stage 3 and in a pipeline no rank ever holds the whole model. `sample`
 // is [1, ...], of any values.
-std::unique_ptr<Trainee> PrepareTrainee(const Recipe& recipe, const at::Tensor& sample,
-                                        const ProcessGroup& group,
-                                        const Checkpointer* checkpointer);
+std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
+                                                    const ProcessGroup& group,
+                                                    const Checkpointer* checkpointer);
 
 ModelSizes SizesOf(const torch::nn::Module& model);
 

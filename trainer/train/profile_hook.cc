@@ -24,7 +24,7 @@ class ProfileHook : public TrainHook {
 
   void AtStart(TrainRun& run) override { run_ = &run; }
   void BeforeStep(TrainRun& run, int64_t step) override { profiler_.BeforeStep(Index(run, step)); }
-  void AfterResults(TrainRun& run, int64_t step, const std::vector<StepFacts>&) override {
+  void AfterResults(TrainRun& run, int64_t step, const std::vector<StepInfo>&) override {
     profiler_.AfterStep(Index(run, step));
   }
   void AtEnd(TrainRun&) override { profiler_.Finish(); }
@@ -41,7 +41,7 @@ class ProfileHook : public TrainHook {
   }
 
   void AddMemory(ProfileResult& result) const {
-    const MemoryUse& use = run_->trainee.core().memory_at_backward();
+    const MemoryUse& use = run_->training_model.core().memory_at_backward();
     result.memory = ToBytes(use, PeakRssBytes());
     result.allocated = use.allocated;
   }

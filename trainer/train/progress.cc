@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "proto/contract/run_files.h"
+#include "proto/contract/rank_files.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 
@@ -41,18 +41,18 @@ void Progress::Start() {
   start_ = Clock::now();
 }
 
-void Progress::AddStep(const StepFacts& facts) {
-  last_ = facts;
-  window_.loss += facts.loss;
+void Progress::AddStep(const StepInfo& info) {
+  last_ = info;
+  window_.loss += info.loss;
   ++window_.steps;
-  window_.samples += facts.samples;
-  window_.compute_s += facts.compute_s;
-  if (!std::isfinite(facts.loss) && !facts.skipped && !bad_) {
-    bad_ = BadLoss{facts.step, options_.rank, facts.loss};
+  window_.samples += info.samples;
+  window_.compute_s += info.compute_s;
+  if (!std::isfinite(info.loss) && !info.skipped && !bad_) {
+    bad_ = BadLoss{info.step, options_.rank, info.loss};
   }
-  if (facts.skipped) options_.log.Warning(SkippedLine(facts.step, facts.skip_reason));
-  status_line_.step = facts.step;
-  status_line_.compute_s = facts.compute_s;
+  if (info.skipped) options_.log.Warning(SkippedLine(info.step, info.skip_reason));
+  status_line_.step = info.step;
+  status_line_.compute_s = info.compute_s;
 }
 
 RankWindow Progress::Window() const {

@@ -13,7 +13,7 @@
 namespace dslaunch {
 
 // One optimizer step as this rank saw it.
-struct StepFacts {
+struct StepInfo {
   int64_t step = 0;
   double loss = 0;      // the mean over this rank's share of the global batch
   int64_t samples = 0;  // over all ranks
@@ -45,7 +45,7 @@ class Progress {
 
   void Ready() { status_.Ready(); }
   void Start();  // training begins now
-  void AddStep(const StepFacts& facts);
+  void AddStep(const StepInfo& info);
   // The steps since the last exchange, without stop and memory.
   RankWindow Window() const;
   int64_t window_steps() const { return window_.steps; }
@@ -92,7 +92,7 @@ class Progress {
   Span window_;
   Span epoch_;
   std::optional<BadLoss> bad_;
-  StepFacts last_;
+  StepInfo last_;
   StatusLine status_line_;
   int64_t samples_;
   Clock::time_point start_ = Clock::now();

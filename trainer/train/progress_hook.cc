@@ -7,8 +7,8 @@ class ProgressHook : public TrainHook {
  public:
   void AtStart(TrainRun& run) override { run.progress.Start(); }
 
-  void AfterResults(TrainRun& run, int64_t, const std::vector<StepFacts>& steps) override {
-    for (const StepFacts& step : steps) run.progress.AddStep(step);
+  void AfterResults(TrainRun& run, int64_t, const std::vector<StepInfo>& steps) override {
+    for (const StepInfo& step : steps) run.progress.AddStep(step);
     known_ = !steps.empty();
   }
 

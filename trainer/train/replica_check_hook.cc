@@ -24,7 +24,7 @@ class ReplicaCheckHook : public TrainHook {
 
   void AfterStep(TrainRun& run, int64_t step) override {
     if (step % every_ != 0) return;
-    const uint64_t own = HashOfWeights(run.trainee.module(), run.recipe.run.seed);
+    const uint64_t own = HashOfWeights(run.training_model.module(), run.recipe.run.seed);
     const at::Tensor all = run.group.AllGather(at::tensor(static_cast<int64_t>(own), at::kLong));
     std::vector<uint64_t> hashes;
     for (int rank = 0; rank < run.group.world_size(); ++rank) {

@@ -50,7 +50,7 @@ struct StepMetrics {
 };
 
 // One JSON object without a line's end: everything, and what each rank knows of itself
-// (proto/contract/run_files.h).
+// (proto/contract/rank_files.h).
 std::string MetricsJson(const StepMetrics& metrics);
 std::string OwnMetricsJson(const StepMetrics& metrics);
 

@@ -1,10 +1,10 @@
 #include <ATen/core/Tensor.h>
 
-#include "proto/contract/run_files.h"
+#include "proto/contract/rank_files.h"
 #include "trainer/base/rank_files.h"
 #include "trainer/profile/peak_flops.h"
 #include "trainer/train/hook_makers.h"
-#include "trainer/train/run_file.h"
+#include "trainer/train/run_info.h"
 
 namespace dslaunch {
 namespace {
@@ -15,7 +15,7 @@ Dtype ComputeDtype(const EngineConfig& engine) {
 
 // 0: not known.
 double PeakFlopsOfAllRanks(const TrainRun& run) {
-  const std::vector<at::Tensor> parameters = run.trainee.module().parameters();
+  const std::vector<at::Tensor> parameters = run.training_model.module().parameters();
   double peak = run.recipe.run.peak_tflops.value_or(0) * 1e12;
   if (peak == 0 && !parameters.empty() && parameters.front().is_cuda()) {
     peak = PeakFlops(GpuName(), ComputeDtype(run.recipe.engine)).value_or(0);
@@ -30,8 +30,8 @@ class RunInfoHook : public TrainHook {
     run.progress.SetFlops(all.flops, PeakFlopsOfAllRanks(run));
     if (run.group.rank() != 0 || RankDir().empty()) return;
     const EngineConfig& engine = run.recipe.engine;
-    WriteRankFile(kRunFileName, RunJson({.model = ModelTypeName(run.recipe.model),
-                                         .parameters = run.trainee.total_parameters(),
+    WriteRankFile(kRunInfoName, RunJson({.model = ModelTypeName(run.recipe.model),
+                                         .parameters = run.training_model.total_parameters(),
                                          .dtype = DtypeName(ComputeDtype(engine)),
                                          .world_size = run.group.world_size(),
                                          .zero_stage = static_cast<int>(engine.zero.stage),

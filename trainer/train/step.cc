@@ -22,12 +22,13 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
 
 }  // namespace
 
-StepOutcome TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step) {
+StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
+                      int64_t step) {
   const Clock::time_point start = Clock::now();
-  const ProcessGroup& replicas = trainee.replicas();
-  const int64_t parts = trainee.core().accumulation_steps();
+  const ProcessGroup& replicas = training_model.replicas();
+  const int64_t parts = training_model.core().accumulation_steps();
   StepOutcome outcome;
-  Trainee::Step plan = {.seed = run.seed, .number = step, .times = &outcome.times};
+  TrainingModel::Step plan = {.seed = run.seed, .number = step, .times = &outcome.times};
   const auto next = [&] {
     const Phase phase("data", outcome.times.data);
     return batches.Next();
@@ -37,9 +38,9 @@ StepOutcome TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& r
     for (int64_t part = 0; part < parts; ++part) fetched.push_back(next());
     plan.target_weight = WeightOfTarget(fetched, replicas);
   }
-  StepFacts& facts = outcome.facts;
-  facts.step = step;
-  outcome.loss = trainee.Train(plan, [&] {
+  StepInfo& info = outcome.info;
+  info.step = step;
+  outcome.loss = training_model.Train(plan, [&] {
     Batch batch;
     if (fetched.empty()) {
       batch = next();
@@ -47,38 +48,40 @@ StepOutcome TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& r
       batch = std::move(fetched.front());
       fetched.pop_front();
     }
-    facts.samples += batch.targets.size(0) * replicas.world_size();
+    info.samples += batch.targets.size(0) * replicas.world_size();
     return batch;
   });
-  const EngineCore& core = trainee.core();
-  facts.lr = core.step_lr();
-  outcome.grad_norm = core.grad_norm_there().clone();  // the next replay of a graph writes there
-  facts.loss_scale = core.step_loss_scale();
-  facts.skipped = core.skipped();
-  facts.skip_reason = core.skip_reason();
-  facts.compute_s = core.compute_s();
+  const EngineCore& core = training_model.core();
+  info.lr = core.step_lr();
+  outcome.grad_norm =
+      core.grad_norm_on_device().clone();  // the next replay of a graph writes there
+  info.loss_scale = core.step_loss_scale();
+  info.skipped = core.skipped();
+  info.skip_reason = core.skip_reason();
+  info.compute_s = core.compute_s();
   outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return outcome;
 }
 
-std::vector<StepFacts> ReadSteps(Trainee& trainee, const std::vector<StepOutcome>& outcomes) {
+std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
+                                const std::vector<StepOutcome>& outcomes) {
   std::vector<at::Tensor> numbers;
   for (const StepOutcome& outcome : outcomes) {
     numbers.insert(numbers.end(), {outcome.loss, outcome.grad_norm.to(outcome.loss.device())});
   }
-  std::vector<StepFacts> steps;
+  std::vector<StepInfo> steps;
   if (outcomes.empty()) return steps;
   const at::Tensor read = at::stack(numbers).to(at::kCPU);
   const double* number = read.const_data_ptr<double>();
   for (const StepOutcome& outcome : outcomes) {
-    StepFacts facts = outcome.facts;
-    facts.loss = *number++;
-    facts.grad_norm = *number++;
-    if (!facts.skipped) {
-      facts.skip_reason = trainee.core().SawGradNorm(facts.grad_norm);
-      facts.skipped = !facts.skip_reason.empty();
+    StepInfo info = outcome.info;
+    info.loss = *number++;
+    info.grad_norm = *number++;
+    if (!info.skipped) {
+      info.skip_reason = training_model.core().ObserveGradNorm(info.grad_norm);
+      info.skipped = !info.skip_reason.empty();
     }
-    steps.push_back(facts);
+    steps.push_back(info);
   }
   return steps;
 }

@@ -4,13 +4,13 @@
 #include "trainer/config/recipe.h"
 #include "trainer/data/loader.h"
 #include "trainer/train/progress.h"
-#include "trainer/train/trainee.h"
+#include "trainer/train/training_model.h"
 
 namespace dslaunch {
 
 // A step that this rank has made, but for what may still be on its way in the device.
 struct StepOutcome {
-  StepFacts facts;  // without loss and grad_norm
+  StepInfo info;  // without loss and grad_norm
   at::Tensor loss, grad_norm;
   PhaseTimes times;
   double seconds = 0;  // until TrainStep returned
@@ -18,10 +18,12 @@ struct StepOutcome {
 
 // Takes the step's micro-batches from `batches` and ends with the update, or without one where the
 // gradients overflowed. Collective.
-StepOutcome TrainStep(Trainee& trainee, BatchLoader& batches, const RunConfig& run, int64_t step);
+StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
+                      int64_t step);
 
 // With loss and grad_norm, in the same order. Waits for the device, once, and tells the engine what
 // came of the steps.
-std::vector<StepFacts> ReadSteps(Trainee& trainee, const std::vector<StepOutcome>& outcomes);
+std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
+                                const std::vector<StepOutcome>& outcomes);
 
 }  // namespace dslaunch

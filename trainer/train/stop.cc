@@ -18,14 +18,15 @@ void CatchSigterm() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-StopWish CurrentStopWish(std::optional<Clock::time_point> deadline) {
-  if (g_sigterm) return StopWish::kSigterm;
-  return deadline && Clock::now() >= *deadline ? StopWish::kTimeLimit : StopWish::kNone;
+StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline) {
+  if (g_sigterm) return StopRequest::kSigterm;
+  return deadline && Clock::now() >= *deadline ? StopRequest::kTimeLimit : StopRequest::kNone;
 }
 
 std::string StopReason(const StopDecision& stop) {
-  return stop.wish == StopWish::kSigterm ? "SIGTERM (rank " + std::to_string(stop.rank) + ")"
-                                         : "run.time_limit_s";
+  return stop.stop_request == StopRequest::kSigterm
+             ? "SIGTERM (rank " + std::to_string(stop.rank) + ")"
+             : "run.time_limit_s";
 }
 
 }  // namespace dslaunch

@@ -8,21 +8,22 @@
 
 namespace dslaunch {
 
-enum class StopWish { kNone, kSigterm, kTimeLimit, kSaveFailed };
+enum class StopRequest { kNone, kSigterm, kTimeLimit, kSaveFailed };
 
-// From here on SIGTERM no longer ends this process but is a wish: the program ends by itself soon.
+// From here on SIGTERM no longer ends this process but is a request: the program ends by itself
+// soon.
 void CatchSigterm();
 
-// What this rank wishes now. `deadline`: when its time is up. SIGTERM counts only after
+// What this rank requests now. `deadline`: when its time is up. SIGTERM counts only after
 // CatchSigterm.
-StopWish CurrentStopWish(std::optional<Clock::time_point> deadline);
+StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline);
 
 // What all ranks have agreed on.
 struct StopDecision {
-  StopWish wish = StopWish::kNone;
-  int rank = 0;  // the lowest that wishes it
+  StopRequest stop_request = StopRequest::kNone;
+  int rank = 0;  // the lowest that requests it
 
-  explicit operator bool() const { return wish != StopWish::kNone; }
+  explicit operator bool() const { return stop_request != StopRequest::kNone; }
 };
 
 // "SIGTERM (rank 3)"; "run.time_limit_s". A save that failed says itself why.

@@ -52,7 +52,7 @@ class Trainer {
   static std::optional<Clock::time_point> Deadline(const Recipe& recipe);
   Progress::Options ProgressOptions(const WorkerEnv& env) const;
 
-  std::string WhoTrains(const Trainee& trainee) const;
+  std::string WhoTrains(const TrainingModel& training_model) const;
   void Announce(const TrainRun& run) const;
   void LeaveIfStopped(TrainRun& run, int64_t step) const;
   void Export(const TrainRun& run) const;
@@ -102,7 +102,7 @@ Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
           .status_fd = env.status_fd,
           .metrics_jsonl = recipe_.run.metrics_jsonl,
           .rank_dir = RankDir(),
-          .attempt = static_cast<int64_t>(env.epoch),
+          .attempt = static_cast<int64_t>(env.attempt),
           .tokens_per_sample = data_.train->tokens_per_sample(),
           .samples_before = checkpointer_ ? checkpointer_->samples_seen() : 0,
           .schedule = schedule_};
@@ -112,19 +112,19 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   Checkpointer* const checkpointer = checkpointer_ ? &*checkpointer_ : nullptr;
   ProcessGroup group(env, device);
   if (checkpointer != nullptr) checkpointer->Agree(group);
-  const std::unique_ptr<Trainee> trainee =
-      PrepareTrainee(recipe_, OneSample(*data_.train), group, checkpointer);
+  const std::unique_ptr<TrainingModel> training_model =
+      PrepareTrainingModel(recipe_, OneSample(*data_.train), group, checkpointer);
   TrainRun run = {
       .recipe = recipe_,
       .data = data_,
       .schedule = schedule_,
       .log = log_,
       .group = group,
-      .trainee = *trainee,
+      .training_model = *training_model,
       .progress = progress_,
       .checkpointer = checkpointer,
       .deadline = deadline_,
-      .plan = LargestPlan(PlanMemory(SizesOf(trainee->module()), recipe_.engine), group)};
+      .plan = LargestPlan(PlanMemory(SizesOf(training_model->module()), recipe_.engine), group)};
   if (checkpointer != nullptr) CatchSigterm();
   progress_.Ready();
   Announce(run);
@@ -141,8 +141,8 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   group.Finish();
 }
 
-std::string Trainer::WhoTrains(const Trainee& trainee) const {
-  const int replicas = trainee.replicas().world_size();
+std::string Trainer::WhoTrains(const TrainingModel& training_model) const {
+  const int replicas = training_model.replicas().world_size();
   const int64_t stages = recipe_.engine.pipeline.stages;
   if (stages == 1) return Format("%d ranks", replicas);
   return Format("%d %s of %lld stages (%s)", replicas, replicas == 1 ? "replica" : "replicas",
@@ -159,11 +159,11 @@ void Trainer::Announce(const TrainRun& run) const {
       "training %s (%lld parameters) on %s: %lld samples, %lld steps of %lld = %lld x %lld x %s, "
       "%s "
       "lr %g%s",
-      ModelTypeName(recipe_.model), static_cast<long long>(run.trainee.total_parameters()),
+      ModelTypeName(recipe_.model), static_cast<long long>(run.training_model.total_parameters()),
       recipe_.data.path.c_str(), static_cast<long long>(data_.train->size()),
       static_cast<long long>(schedule_.total_steps), static_cast<long long>(batch.train_batch_size),
       static_cast<long long>(batch.micro_batch_size),
-      static_cast<long long>(batch.accumulation_steps), WhoTrains(run.trainee).c_str(),
+      static_cast<long long>(batch.accumulation_steps), WhoTrains(run.training_model).c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
   if (const Accelerator* accelerator = run.group.rank_device().accelerator) {
@@ -193,7 +193,7 @@ void Trainer::Export(const TrainRun& run) const {
   const std::string& folder = recipe_.run.export_hf;
   if (folder.empty()) return;
   const DeferredModel whole = DeferModel(recipe_, data_.train->input_shape());
-  ExportWeights(run.trainee, *whole.model, run.group, recipe_.model, folder);
+  ExportWeights(run.training_model, *whole.model, run.group, recipe_.model, folder);
   log_.Result("the weights in Hugging Face's layout are in " + folder);
 }
 

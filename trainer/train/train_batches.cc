@@ -2,13 +2,13 @@
 
 namespace dslaunch {
 
-BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data, const Trainee& trainee,
-                         const Schedule& schedule) {
+BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data,
+                         const TrainingModel& training_model, const Schedule& schedule) {
   const int64_t steps = schedule.last_step() - schedule.first_step;
   return BatchLoader(data,
                      {.sampler = {.num_samples = data.size(),
-                                  .rank = trainee.replicas().rank(),
-                                  .world_size = trainee.replicas().world_size(),
+                                  .rank = training_model.replicas().rank(),
+                                  .world_size = training_model.replicas().world_size(),
                                   .shuffle = recipe.data.shuffle,
                                   .seed = recipe.run.seed,
                                   .drop_last = recipe.data.drop_last},
@@ -17,7 +17,7 @@ BatchLoader TrainBatches(const Recipe& recipe, const Dataset& data, const Traine
                       .first_batch = schedule.first_batch,
                       .last_batch = schedule.first_batch + steps * schedule.accumulation_steps,
                       .prefetch = recipe.data.prefetch,
-                      .device = trainee.replicas().device()});
+                      .device = training_model.replicas().device()});
 }
 
 }  // namespace dslaunch

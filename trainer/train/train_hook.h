@@ -27,7 +27,7 @@ class TrainHook {
   virtual void AfterSubmit(TrainRun&, int64_t /*step*/, const StepOutcome&) {}
   // With the steps that have become known: on a CPU this one; on a GPU none, which may still be at
   // work, or all since the last time.
-  virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepFacts>&) {}
+  virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepInfo>&) {}
 
   // Now and then, after the same steps on all ranks, they exchange what they know (window.h). The
   // first adds this rank's part, the second has what all know of the last `steps` steps.

@@ -32,8 +32,8 @@ AllWindows ExchangeWindows(TrainRun& run, const TrainHooks& hooks, int64_t steps
 int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
   const Schedule& schedule = run.schedule;
   const bool on_cpu = run.group.device().is_cpu();
-  BatchLoader batches = TrainBatches(run.recipe, *run.data.train, run.trainee, schedule);
-  run.trainee.SetTrain(true);
+  BatchLoader batches = TrainBatches(run.recipe, *run.data.train, run.training_model, schedule);
+  run.training_model.SetTrain(true);
   Call(hooks, &TrainHook::AtStart, run);
 
   std::vector<StepOutcome> unread;  // of steps that a GPU may still be at work on
@@ -43,13 +43,13 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
   while (step < schedule.total_steps && !run.stop) {
     ++step;
     Call(hooks, &TrainHook::BeforeStep, run, step);
-    unread.push_back(TrainStep(run.trainee, batches, run.recipe.run, step));
+    unread.push_back(TrainStep(run.training_model, batches, run.recipe.run, step));
     Call(hooks, &TrainHook::AfterSubmit, run, step, unread.back());
 
     const bool exchanges = schedule.ExchangesAfter(step) || step >= exchanged + interval;
-    std::vector<StepFacts> results;
+    std::vector<StepInfo> results;
     // A GPU that somebody waits for has nothing to do next.
-    if (exchanges || on_cpu) results = ReadSteps(run.trainee, std::exchange(unread, {}));
+    if (exchanges || on_cpu) results = ReadSteps(run.training_model, std::exchange(unread, {}));
     Call(hooks, &TrainHook::AfterResults, run, step, results);
 
     if (exchanges) {

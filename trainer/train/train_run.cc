@@ -8,12 +8,14 @@
 
 namespace dslaunch {
 
-StopWish TrainRun::Wish() const {
-  return checkpointer != nullptr && checkpointer->failed() ? StopWish::kSaveFailed
-                                                           : CurrentStopWish(deadline);
+StopRequest TrainRun::Wish() const {
+  return checkpointer != nullptr && checkpointer->failed() ? StopRequest::kSaveFailed
+                                                           : CurrentStopRequest(deadline);
 }
 
-MemoryBytes TrainRun::Memory() const { return ToBytes(trainee.core().memory(), PeakRssBytes()); }
+MemoryBytes TrainRun::Memory() const {
+  return ToBytes(training_model.core().memory(), PeakRssBytes());
+}
 
 AllWindows TrainRun::Exchange(const RankWindow& own) const {
   std::vector<RankWindow> windows;
@@ -26,7 +28,7 @@ AllWindows TrainRun::Exchange(const RankWindow& own) const {
 void TrainRun::Save(int64_t step) {
   if (checkpointer == nullptr) return;
   try {
-    checkpointer->Save(trainee.core(), schedule.PositionAfter(step), progress.samples());
+    checkpointer->Save(training_model.core(), schedule.PositionAfter(step), progress.samples());
   } catch (const TrainError&) {
     group.Finish();  // all ranks throw; none is to take another's leaving for a loss
     throw;
@@ -47,7 +49,7 @@ void TrainRun::EvaluateOnTestData(const std::string& prefix) {
   if (data.test == nullptr) return log.Result(NoTestData(recipe.data));
   const Clock::time_point start = Clock::now();
   const Evaluation result =
-      Evaluate(trainee, *data.test, group, recipe.data.prefetch, [this] { return Wish(); });
+      Evaluate(training_model, *data.test, group, recipe.data.prefetch, [this] { return Wish(); });
   progress.LeaveOut(Clock::now() - start);
   stop = result.stop;
   if (!stop) log.Result(EvaluationLine(prefix, result.sums));

@@ -15,7 +15,7 @@
 #include "trainer/train/schedule.h"
 #include "trainer/train/stop.h"
 #include "trainer/train/train_log.h"
-#include "trainer/train/trainee.h"
+#include "trainer/train/training_model.h"
 #include "trainer/train/window.h"
 
 namespace dslaunch {
@@ -27,7 +27,7 @@ struct TrainRun {
   const Schedule& schedule;
   const TrainLog& log;
   ProcessGroup& group;
-  Trainee& trainee;
+  TrainingModel& training_model;
   Progress& progress;
   Checkpointer* checkpointer;  // null: nothing is saved
   std::optional<Clock::time_point> deadline;
@@ -37,7 +37,7 @@ struct TrainRun {
   double data_wait_s = 0;  // that the steps waited for their data; known at the end of training
 
   // What this rank wishes now.
-  StopWish Wish() const;
+  StopRequest Wish() const;
   MemoryBytes Memory() const;
   // Combines what each rank gives. Collective.
   AllWindows Exchange(const RankWindow& own) const;

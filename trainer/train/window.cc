@@ -37,7 +37,7 @@ RankWindow RankWindow::FromNumbers(const double* numbers, int rank) {
   window.loss = numbers[0];
   window.seconds = numbers[1];
   if (whole(2) > 0) window.bad = BadLoss{whole(2), rank, numbers[3]};
-  window.stop = static_cast<StopWish>(whole(4));
+  window.stop = static_cast<StopRequest>(whole(4));
   window.memory = {whole(5), whole(6), whole(7), whole(8), whole(9), whole(10), whole(11)};
   window.flops = numbers[12];
   return window;
@@ -51,7 +51,7 @@ AllWindows Combine(const std::vector<RankWindow>& ranks) {
     all.loss += one.loss;
     all.flops += one.flops;
     if (one.bad && (!all.bad || one.bad->step < all.bad->step)) all.bad = one.bad;
-    if (one.stop != StopWish::kNone && !all.stop) {
+    if (one.stop != StopRequest::kNone && !all.stop) {
       all.stop = {one.stop, static_cast<int>(rank)};
     }
     for (int64_t MemoryBytes::*const category :

@@ -23,7 +23,7 @@ struct RankWindow {
   double loss = 0;             // sum over the steps
   double seconds = 0;          // that the steps took
   std::optional<BadLoss> bad;  // the first one of a step that was not skipped
-  StopWish stop = StopWish::kNone;
+  StopRequest stop = StopRequest::kNone;
   MemoryBytes memory;
   double flops = 0;  // that this rank counted, where it counts
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "base/harmless_text.h"
+#include "base/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/weights/json_file.h"
@@ -37,7 +37,7 @@ std::vector<std::string> ShardFiles(const std::string& folder) {
   std::set<std::string> files;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || !IsPlainName(file.get<std::string>())) {
-      RefuseInput(path + ": weight_map." + Harmless(tensor.substr(0, kMaxShownBytes)) +
+      RefuseInput(path + ": weight_map." + SanitizeForTerminal(tensor.substr(0, kMaxShownBytes)) +
                   " is not the name of a file in this folder");
     }
     files.insert(folder + "/" + file.get<std::string>());

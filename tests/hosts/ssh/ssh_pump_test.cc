@@ -176,7 +176,7 @@ TEST_F(SshPumpTest, AnIdleLinkTakesNoProcessorTime) {
 
 TEST_F(SshPumpTest, EndOfFileGoesThroughInEachDirectionByItself) {
   StartSshd();
-  const auto link = Run("FAKE_AGENT=half-close exec " DSLAUNCH_FAKE_AGENT " keeper --nonce 0");
+  const auto link = Run("FAKE_AGENT=half-close exec " DSLAUNCH_FAKE_AGENT " supervisor --nonce 0");
   ASSERT_NE(link, nullptr);
   const UniqueFd stream = link->TakeFd();
   std::array<char, 16> bytes{};
@@ -238,7 +238,7 @@ TEST_F(SshPumpTest, DestructionEndsEverythingAtOnce) {
   char byte = 0;
   EXPECT_EQ(::recv(stream.get(), &byte, 1, 0), 0);
   ::kill(std::stoi(ReadFile(pid_file)),
-         SIGKILL);  // sshd leaves it: a keeper ends on end of file, sleep does not
+         SIGKILL);  // sshd leaves it: a supervisor ends on end of file, sleep does not
 }
 
 TEST_F(SshPumpTest, ALostConnectionEndsTheStream) {

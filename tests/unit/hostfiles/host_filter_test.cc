@@ -118,10 +118,10 @@ TEST(FilterHosts, KeepsWhatElseIsSaidOfANode) {
 
 struct BadFilter {
   FilterKind kind;
-  std::string filter, start, way_out;
+  std::string filter, start, hint;
 };
 
-TEST(FilterHosts, ErrorsNameTokenAndWayOut) {
+TEST(FilterHosts, ErrorsNameTokenAndHint) {
   const auto I = FilterKind::kInclude;
   const auto E = FilterKind::kExclude;
   const BadFilter cases[] = {
@@ -156,7 +156,7 @@ TEST(FilterHosts, ErrorsNameTokenAndWayOut) {
     ASSERT_FALSE(left.ok());
     EXPECT_EQ(left.error().code, ExitCode::kUsage);
     EXPECT_THAT(left.error().message, StartsWith(c.start));
-    EXPECT_THAT(left.error().message, HasSubstr(c.way_out));
+    EXPECT_THAT(left.error().message, HasSubstr(c.hint));
     EXPECT_EQ(left.error().message.find_first_of("\n\x1b"), std::string::npos);
     EXPECT_LT(left.error().message.size(), 250u);
   }

@@ -82,10 +82,10 @@ TEST(ParseHostfile, SameHostOnAnotherPortIsAnotherNode) {
 }
 
 struct BadFile {
-  std::string text, start, way_out;
+  std::string text, start, hint;
 };
 
-TEST(ParseHostfile, ErrorsNamePlaceTokenAndWayOut) {
+TEST(ParseHostfile, ErrorsNamePlaceTokenAndHint) {
   const BadFile cases[] = {
       {"node1", "hf:1: 'node1': no slots given", "write 'node1 slots=N'"},
       {"a slots=1\n\nnode1  \n", "hf:3: 'node1': no slots given", "write 'node1 slots=N'"},
@@ -139,7 +139,7 @@ TEST(ParseHostfile, ErrorsNamePlaceTokenAndWayOut) {
     ASSERT_FALSE(hosts.ok());
     EXPECT_EQ(hosts.error().code, ExitCode::kBadInput);
     EXPECT_THAT(hosts.error().message, StartsWith(c.start));
-    EXPECT_THAT(hosts.error().message, HasSubstr(c.way_out));
+    EXPECT_THAT(hosts.error().message, HasSubstr(c.hint));
     EXPECT_EQ(hosts.error().message.find('\n'), std::string::npos);
   }
 }

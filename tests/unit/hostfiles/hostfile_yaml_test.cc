@@ -92,7 +92,7 @@ TEST(IsYamlHostfile, ByNameOrByFirstLine) {
 }
 
 struct BadFile {
-  std::string text, start, way_out;
+  std::string text, start, hint;
 };
 
 std::string Nested(int levels) {
@@ -122,7 +122,7 @@ std::string WideBomb() {
   return text;
 }
 
-TEST(ParseYamlHostfile, ErrorsNamePlaceTokenAndWayOut) {
+TEST(ParseYamlHostfile, ErrorsNamePlaceTokenAndHint) {
   const BadFile cases[] = {
       {"", "hf.yaml: no hosts", "'- name: NAME'"},
       {"# nothing\n", "hf.yaml: no hosts", "'slots: N'"},
@@ -200,7 +200,7 @@ TEST(ParseYamlHostfile, ErrorsNamePlaceTokenAndWayOut) {
     ASSERT_FALSE(hosts.ok());
     EXPECT_EQ(hosts.error().code, ExitCode::kBadInput);
     EXPECT_THAT(hosts.error().message, StartsWith(c.start));
-    EXPECT_THAT(hosts.error().message, HasSubstr(c.way_out));
+    EXPECT_THAT(hosts.error().message, HasSubstr(c.hint));
     EXPECT_EQ(hosts.error().message.find('\n'), std::string::npos);
     EXPECT_LT(hosts.error().message.size(), 300u);
   }

@@ -84,16 +84,16 @@ class AcceptorTest : public ::testing::Test {
         },
         [this](const std::string& line) {
           const std::lock_guard lock(mutex_);
-          told_.push_back(line);
+          reported_.push_back(line);
           changed_.notify_all();
         });
   }
 
   // Waits until something was told.
-  std::vector<std::string> Told(size_t at_least = 1) {
+  std::vector<std::string> Record(size_t at_least = 1) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kWait, [&] { return told_.size() >= at_least; });
-    return told_;
+    changed_.wait_for(lock, kWait, [&] { return reported_.size() >= at_least; });
+    return reported_;
   }
   // The node's end at the acceptor; -1 when it does not come.
   int Admitted(uint32_t node_index, size_t number = 0) {
@@ -148,14 +148,14 @@ class AcceptorTest : public ::testing::Test {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint32_t, std::vector<UniqueFd>> nodes_;
-  std::vector<std::string> told_;
+  std::vector<std::string> reported_;
   std::unique_ptr<Acceptor> acceptor_;
 };
 
 TEST_F(AcceptorTest, ANodeGetsInAndItsBytesCrossBothWays) {
   Start();
   ExpectNodeGetsIn();
-  EXPECT_THAT(told_, IsEmpty());
+  EXPECT_THAT(reported_, IsEmpty());
 }
 
 TEST_F(AcceptorTest, EitherSideEndsAConnection) {
@@ -178,7 +178,7 @@ TEST_F(AcceptorTest, PlaintextIsRefused) {
   // What gRPC says first, without TLS.
   ASSERT_GT(send(fd.get(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(fd));
-  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
+  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
   ExpectNodeGetsIn();
 }
 
@@ -189,7 +189,7 @@ TEST_F(AcceptorTest, ABrowserIsRefusedAndToldOfOnce) {
     ASSERT_GT(send(fd.get(), "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27, MSG_NOSIGNAL), 0);
     EXPECT_TRUE(IsClosed(fd));
   }
-  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
+  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS"));
   ExpectNodeGetsIn();
 }
 
@@ -198,7 +198,7 @@ TEST_F(AcceptorTest, WithoutACertificateNobodyGetsIn) {
   asio::ssl::context tls(asio::ssl::context::tls);
   const auto client = ComeWith(std::move(tls));
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it has no certificate"));
+  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it has no certificate"));
   ExpectNodeGetsIn();
 }
 
@@ -209,8 +209,9 @@ TEST_F(AcceptorTest, AnotherJobsCertificateIsRefused) {
   foreign.set_ca_cert(authority_.Issue(1, "node2")->ca_cert());  // it would take ours
   const auto client = Come(foreign);
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Told(), ElementsAre(StartsWith("refused a connection from 127.0.0.1: its certificate "
-                                             "is none of this job (")));
+  EXPECT_THAT(Record(),
+              ElementsAre(StartsWith("refused a connection from 127.0.0.1: its certificate "
+                                     "is none of this job (")));
   ExpectNodeGetsIn();
 }
 
@@ -218,8 +219,9 @@ TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
   Start();
   const auto client = Come(*authority_.Issue(1, "node2", std::chrono::seconds(-1)));
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: its certificate is none of "
-                                  "this job (certificate has expired)"));
+  EXPECT_THAT(Record(),
+              ElementsAre("refused a connection from 127.0.0.1: its certificate is none of "
+                          "this job (certificate has expired)"));
   ExpectNodeGetsIn();
 }
 
@@ -227,8 +229,8 @@ TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
   Start();
   const auto client = Come(*authority_.Issue(2, "node3"));
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: its certificate names no "
-                                  "node of this job"));
+  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: its certificate names no "
+                                    "node of this job"));
   ExpectNodeGetsIn();
 }
 
@@ -239,7 +241,7 @@ TEST_F(AcceptorTest, AnOlderTlsIsRefused) {
   SSL_CTX_set_max_proto_version(tls.native_handle(), TLS1_2_VERSION);
   const auto client = ComeWith(std::move(tls));
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Told(),
+  EXPECT_THAT(Record(),
               ElementsAre("refused a connection from 127.0.0.1: it does not speak TLS 1.3"));
   ExpectNodeGetsIn();
 }
@@ -253,8 +255,8 @@ TEST_F(AcceptorTest, ASlowHandshakeIsCutOff) {
   ASSERT_GT(send(slow.get(), "\x16\x03\x01\x02", 4, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(silent));
   EXPECT_TRUE(IsClosed(slow));
-  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: it did not prove in time "
-                                  "who it is"));
+  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it did not prove in time "
+                                    "who it is"));
   ExpectNodeGetsIn();
 }
 
@@ -275,8 +277,9 @@ TEST_F(AcceptorTest, TenThousandIdleConnectionsTakeABoundedNumberOfDescriptors) 
   }
   EXPECT_LE(most, before + kHeld + kMaxUnproven + 4);
   ExpectNodeGetsIn();
-  EXPECT_THAT(Told(), Contains("refused a connection from 127.0.0.1: too many wait here that have "
-                               "not proved who they are"));
+  EXPECT_THAT(Record(),
+              Contains("refused a connection from 127.0.0.1: too many wait here that have "
+                       "not proved who they are"));
   idle.clear();
 }
 
@@ -289,8 +292,8 @@ TEST_F(AcceptorTest, ANodeHasAFewConnectionsAtMost) {
   }
   const auto one_more = Come(*authority_.Issue(1, "node2"));
   EXPECT_TRUE(IsTurnedAway(*one_more));
-  EXPECT_THAT(Told(), ElementsAre("refused a connection from 127.0.0.1: node 1 has enough "
-                                  "connections already"));
+  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: node 1 has enough "
+                                    "connections already"));
   clients.clear();
   for (size_t i = 0; i < 4; ++i) {
     char byte;
@@ -315,7 +318,7 @@ TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
   address.sin_port = htons(static_cast<uint16_t>(acceptor_->port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_THAT(Told(), ElementsAre("cannot accept connections: Too many open files"));
+  EXPECT_THAT(Record(), ElementsAre("cannot accept connections: Too many open files"));
   all.clear();
   setrlimit(RLIMIT_NOFILE, &limit);
   ExpectNodeGetsIn();

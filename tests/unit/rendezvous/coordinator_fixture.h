@@ -46,10 +46,10 @@ class CoordinatorFixture : public ::testing::Test {
     pb::AgentMessage message;
     message.set_job_id("job");
     message.set_node_index(node);
-    message.set_epoch(coordinator_->epoch());
+    message.set_attempt(coordinator_->attempt());
     return message;
   }
-  std::vector<Outgoing> Say(const pb::AgentMessage& message) {
+  std::vector<Outgoing> Log(const pb::AgentMessage& message) {
     const uint32_t node = message.node_index();
     const auto other = sessions_.find(node);
     return coordinator_->OnMessage(other == sessions_.end() ? node + 1 : other->second, message,
@@ -65,7 +65,7 @@ class CoordinatorFixture : public ::testing::Test {
       join.set_reached_at("10.0.0.1");
       join.set_address("10.0.0." + std::to_string(node + 1));
     }
-    return Say(message);
+    return Log(message);
   }
   std::vector<Outgoing> Rejoin(uint32_t node, SessionId session) {
     sessions_[node] = session;
@@ -74,22 +74,22 @@ class CoordinatorFixture : public ::testing::Test {
   std::vector<Outgoing> Ready(uint32_t node) {
     pb::AgentMessage message = From(node);
     message.mutable_ready();
-    return Say(message);
+    return Log(message);
   }
   std::vector<Outgoing> Finished(uint32_t node) {
     pb::AgentMessage message = From(node);
     message.mutable_finished();
-    return Say(message);
+    return Log(message);
   }
   std::vector<Outgoing> TornDown(uint32_t node) {
     pb::AgentMessage message = From(node);
     message.mutable_torn_down();
-    return Say(message);
+    return Log(message);
   }
   std::vector<Outgoing> Halted(uint32_t node, uint32_t port = 0) {
     pb::AgentMessage message = From(node);
     message.mutable_halted()->set_master_port(port);
-    return Say(message);
+    return Log(message);
   }
   std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false) {
     pb::AgentMessage message = From(node);
@@ -98,12 +98,12 @@ class CoordinatorFixture : public ::testing::Test {
     cause.set_rank(rank);
     cause.set_exit_code(exit_code);
     cause.set_victim(victim);
-    return Say(message);
+    return Log(message);
   }
   std::vector<Outgoing> StopJob(uint32_t node, pb::Cause::Kind kind) {
     pb::AgentMessage message = From(node);
     *message.mutable_stop()->mutable_cause() = MakeCause(kind, node, ExitCode::kUnavailable, "why");
-    return Say(message);
+    return Log(message);
   }
   // Both ranks are at `step`; 0: they have not said so.
   std::vector<Outgoing> Beat(uint32_t node, uint64_t step = 0) {
@@ -115,7 +115,7 @@ class CoordinatorFixture : public ::testing::Test {
       rank.set_step(step);
       rank.set_median_step_us(1'000'000);
     }
-    return Say(message);
+    return Log(message);
   }
   std::vector<Outgoing> Vanish(uint32_t node) { return coordinator_->OnDisconnect(node + 1, now_); }
   void Pass(int ms) { now_ += milliseconds(ms); }

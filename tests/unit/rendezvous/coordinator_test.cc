@@ -29,7 +29,7 @@ TEST_F(CoordinatorTest, AssignsRanksOnceAllHaveJoined) {
   ASSERT_EQ(out.size(), 3u);
   for (const Outgoing& one : out) {
     ASSERT_TRUE(one.message.has_assignment());
-    EXPECT_EQ(one.message.epoch(), 1u);
+    EXPECT_EQ(one.message.attempt(), 1u);
     EXPECT_EQ(one.message.assignment().first_rank(), (one.session - 1) * 2);
     EXPECT_EQ(one.message.assignment().world_size(), 6u);
     EXPECT_EQ(one.message.assignment().master_addr(), "10.0.0.1");
@@ -219,14 +219,14 @@ TEST_F(CoordinatorTest, RefusesWhoDoesNotBelong) {
             "the rendezvous refused node1: it has joined already");
 }
 
-TEST_F(CoordinatorTest, MessagesOfAnotherEpochAreVoid) {
+TEST_F(CoordinatorTest, MessagesOfAnotherAttemptAreVoid) {
   Start();
   pb::AgentMessage old = From(0);
-  old.set_epoch(0);
+  old.set_attempt(0);
   old.mutable_finished();
   coordinator_->OnMessage(1, old, now_);
   Finished(1);
-  EXPECT_TRUE(Finished(2).empty());  // node1's word of epoch 0 did not count
+  EXPECT_TRUE(Finished(2).empty());  // node1's word of attempt 0 did not count
   EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
 }
 

@@ -100,7 +100,7 @@ TEST(HangTest, TheSlowerOfTwoIsAStragglerByItsStepTime) {
 TEST(HangTest, AStragglerIsToldOnceAndAgainWhenTwiceAsSlow) {
   std::vector<RankSteps> ranks = Ranks({20, 20});
   ranks[1].median_step = microseconds(1'600'000);
-  ranks[1].told_slow = Decide(1, ranks).slowness;
+  ranks[1].reported_slow = Decide(1, ranks).slowness;
   EXPECT_EQ(Decide(1, ranks).kind, Kind::kNone);
   ranks[1].median_step = microseconds(3'200'000);
   EXPECT_EQ(Decide(1, ranks).kind, Kind::kStraggler);

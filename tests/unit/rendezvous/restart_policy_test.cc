@@ -17,7 +17,7 @@ Clock::time_point At(int seconds) { return Clock::time_point(milliseconds(1000 *
 pb::Cause Exit(uint32_t node, int code = 1) {
   pb::Cause cause = MakeCause(pb::Cause::WORKER_EXIT, node, ExitCode::kInternal, "");
   cause.set_exit_code(code);
-  cause.set_epoch(1);
+  cause.set_attempt(1);
   return cause;
 }
 
@@ -33,30 +33,30 @@ pb::Policy Restarts(uint32_t max) {
   return policy;
 }
 
-// Epochs that ended one second apart, each because of node 1.
-std::vector<EndedEpoch> Epochs(const std::vector<std::optional<uint64_t>>& best_steps) {
-  std::vector<EndedEpoch> ended;
+// Attempts that ended one second apart, each because of node 1.
+std::vector<EndedAttempt> Attempts(const std::vector<std::optional<uint64_t>>& best_steps) {
+  std::vector<EndedAttempt> ended;
   for (const auto& step : best_steps)
     ended.push_back({Exit(1), At(static_cast<int>(ended.size())), step});
   return ended;
 }
 
-RestartDecision Decide(const std::vector<EndedEpoch>& ended, const pb::Policy& policy) {
+RestartDecision Decide(const std::vector<EndedAttempt>& ended, const pb::Policy& policy) {
   return DecideRestart(ended.back().at, ended.back().cause, ended, policy, Nodes());
 }
 
 TEST(RestartPolicyTest, TheDefaultIsNoRestart) {
-  const RestartDecision decision = Decide(Epochs({{}}), pb::Policy());
+  const RestartDecision decision = Decide(Attempts({{}}), pb::Policy());
   EXPECT_FALSE(decision.restart);
   EXPECT_THAT(decision.reason, HasSubstr("--max_restarts"));
 }
 
 TEST(RestartPolicyTest, AProgramWithoutStepsIsBoundByMaxRestartsAlone) {
   const pb::Policy policy = Restarts(3);
-  const RestartDecision third = Decide(Epochs({{}, {}, {}}), policy);
+  const RestartDecision third = Decide(Attempts({{}, {}, {}}), policy);
   EXPECT_TRUE(third.restart);
   EXPECT_EQ(third.reason, "restart 3 of 3");
-  const RestartDecision fourth = Decide(Epochs({{}, {}, {}, {}}), policy);
+  const RestartDecision fourth = Decide(Attempts({{}, {}, {}, {}}), policy);
   EXPECT_FALSE(fourth.restart);
   EXPECT_EQ(fourth.reason, "restart 3 of 3 was the last (--max_restarts)");
 }
@@ -65,7 +65,7 @@ TEST(RestartPolicyTest, BackOffDoublesUpToItsMaximum) {
   pb::Policy policy = Restarts(100);
   policy.set_backoff_ms(1'000);
   policy.set_max_backoff_ms(5'000);
-  std::vector<EndedEpoch> ended;
+  std::vector<EndedAttempt> ended;
   for (const int expected_ms : {1'000, 2'000, 4'000, 5'000, 5'000}) {
     ended.push_back({Exit(1), At(0), {}});
     EXPECT_EQ(Decide(ended, policy).delay.count(), expected_ms);
@@ -75,22 +75,22 @@ TEST(RestartPolicyTest, BackOffDoublesUpToItsMaximum) {
   EXPECT_THAT(Decide(ended, policy).reason, HasSubstr("restart 90 of 100 in 5 s"));
 }
 
-TEST(RestartPolicyTest, TwoEpochsWithoutANewStepAreALoop) {
+TEST(RestartPolicyTest, TwoAttemptsWithoutANewStepAreALoop) {
   const pb::Policy policy = Restarts(100);
-  EXPECT_TRUE(Decide(Epochs({100}), policy).restart);
-  EXPECT_TRUE(Decide(Epochs({100, 100}), policy).restart);
-  const RestartDecision loop = Decide(Epochs({100, 90, 100}), policy);
+  EXPECT_TRUE(Decide(Attempts({100}), policy).restart);
+  EXPECT_TRUE(Decide(Attempts({100, 100}), policy).restart);
+  const RestartDecision loop = Decide(Attempts({100, 90, 100}), policy);
   EXPECT_FALSE(loop.restart);
   EXPECT_EQ(loop.reason,
-            "restart loop without a new step: two epochs in a row did not get beyond step 100");
-  EXPECT_FALSE(Decide(Epochs({100, {}, {}}), policy).restart);
-  EXPECT_TRUE(Decide(Epochs({100, {}, 101, {}}), policy).restart);
+            "restart loop without a new step: two attempts in a row did not get beyond step 100");
+  EXPECT_FALSE(Decide(Attempts({100, {}, {}}), policy).restart);
+  EXPECT_TRUE(Decide(Attempts({100, {}, 101, {}}), policy).restart);
   // Before its first step a program is one that does not report steps.
-  EXPECT_TRUE(Decide(Epochs({{}, {}, {}, 1, 1}), policy).restart);
+  EXPECT_TRUE(Decide(Attempts({{}, {}, {}, 1, 1}), policy).restart);
 }
 
-TEST(RestartPolicyTest, AnEpochEndedForAJoiningNodeCostsNothing) {
-  std::vector<EndedEpoch> ended = Epochs({100, 100, {}, {}});
+TEST(RestartPolicyTest, AnAttemptEndedForAJoiningNodeCostsNothing) {
+  std::vector<EndedAttempt> ended = Attempts({100, 100, {}, {}});
   ended[1].cause = pb::Cause();
   ended[2].cause = pb::Cause();
   EXPECT_EQ(CountFailed(ended), 2u);
@@ -103,7 +103,7 @@ TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
   const struct {
     pb::Cause::Kind kind;
     int exit_code;
-    uint64_t epoch;
+    uint64_t attempt;
     const char* reason;
   } cases[] = {
       {pb::Cause::INTERRUPTED, 130, 1, "the user ended"},
@@ -118,10 +118,10 @@ TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
       {pb::Cause::WORKER_EXIT, 85, 1, "stopped on request"},
   };
   for (const auto& one : cases) {
-    EndedEpoch epoch{Exit(1, one.exit_code), At(0), {}};
-    epoch.cause.set_kind(one.kind);
-    epoch.cause.set_epoch(one.epoch);
-    const RestartDecision decision = Decide({epoch}, Restarts(5));
+    EndedAttempt attempt{Exit(1, one.exit_code), At(0), {}};
+    attempt.cause.set_kind(one.kind);
+    attempt.cause.set_attempt(one.attempt);
+    const RestartDecision decision = Decide({attempt}, Restarts(5));
     EXPECT_FALSE(decision.restart) << one.reason;
     EXPECT_THAT(decision.reason, HasSubstr(one.reason));
   }
@@ -130,9 +130,9 @@ TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
 TEST(RestartPolicyTest, WhatMayHaveBeenBadLuckIsTriedAgain) {
   for (const auto kind : {pb::Cause::WORKER_EXIT, pb::Cause::WORKER_SIGNAL, pb::Cause::NODE_LOST,
                           pb::Cause::HANG, pb::Cause::TIMED_OUT, pb::Cause::START_FAILED}) {
-    EndedEpoch epoch{Exit(1, 75), At(0), {}};
-    epoch.cause.set_kind(kind);
-    EXPECT_TRUE(Decide({epoch}, Restarts(1)).restart) << pb::Cause::Kind_Name(kind);
+    EndedAttempt attempt{Exit(1, 75), At(0), {}};
+    attempt.cause.set_kind(kind);
+    EXPECT_TRUE(Decide({attempt}, Restarts(1)).restart) << pb::Cause::Kind_Name(kind);
   }
 }
 
@@ -140,7 +140,7 @@ TEST(RestartPolicyTest, ANodeThatFailsOftenIsSetAsideUntilItHasCooledDown) {
   pb::Policy policy = Restarts(100);
   policy.set_node_failures(2);
   policy.set_cooldown_ms(60'000);
-  std::vector<EndedEpoch> ended = {{Exit(1), At(0), {}}, {Exit(2), At(10), {}}};
+  std::vector<EndedAttempt> ended = {{Exit(1), At(0), {}}, {Exit(2), At(10), {}}};
   EXPECT_THAT(Decide(ended, policy).set_aside, IsEmpty());
   ended.push_back({Exit(1), At(50), {}});
   const RestartDecision decision = Decide(ended, policy);

@@ -50,7 +50,7 @@ class Agent {
   void Send(pb::AgentMessage message) {
     message.set_job_id(job_id_);
     message.set_node_index(node_);
-    message.set_epoch(epoch_);
+    message.set_attempt(attempt_);
     client_.Send(std::move(message));
   }
   void Join() {
@@ -66,7 +66,7 @@ class Agent {
     if (messages_.empty()) return {};
     pb::RendezvousMessage message = std::move(messages_.front());
     messages_.pop_front();
-    epoch_ = message.epoch();
+    attempt_ = message.attempt();
     return message;
   }
   bool Ends() {
@@ -88,7 +88,7 @@ class Agent {
 
   const std::string job_id_;
   const uint32_t node_;
-  uint64_t epoch_ = 0;
+  uint64_t attempt_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<pb::RendezvousMessage> messages_;
@@ -208,7 +208,7 @@ TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
   first.Send(halted);
   message = anew.Next();
   EXPECT_TRUE(message.has_assignment());
-  EXPECT_EQ(message.epoch(), 2u);
+  EXPECT_EQ(message.attempt(), 2u);
 }
 
 TEST_F(ServerTest, AnotherJobsAgentIsNotLetInAndHearsWhy) {

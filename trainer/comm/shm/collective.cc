@@ -24,10 +24,10 @@ struct Range {
   size_t size() const { return end - begin; }
 };
 
-// The bytes of piece `piece` of `bytes`, `piece_bytes` each.
-Range PieceOf(size_t bytes, uint64_t piece, size_t piece_bytes) {
-  const size_t begin = piece * piece_bytes;
-  return {begin, std::min(begin + piece_bytes, bytes)};
+// The bytes of chunk `chunk` of `bytes`, `chunk_bytes` each.
+Range ChunkOf(size_t bytes, uint64_t chunk, size_t chunk_bytes) {
+  const size_t begin = chunk * chunk_bytes;
+  return {begin, std::min(begin + chunk_bytes, bytes)};
 }
 
 // Part `part` of `parts` of the first `bytes` bytes; the last ones may be empty.
@@ -36,8 +36,8 @@ Range PartOf(size_t bytes, size_t part, size_t parts) {
   return {std::min(bytes, part * each), std::min(bytes, (part + 1) * each)};
 }
 
-uint64_t PiecesOf(size_t bytes, size_t piece_bytes) {
-  return (bytes + piece_bytes - 1) / piece_bytes;
+uint64_t ChunksOf(size_t bytes, size_t chunk_bytes) {
+  return (bytes + chunk_bytes - 1) / chunk_bytes;
 }
 
 std::byte* BytesOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
@@ -46,8 +46,8 @@ at::Tensor View(std::byte* data, size_t bytes, at::ScalarType dtype) {
   return at::from_blob(data, {static_cast<int64_t>(bytes / c10::elementSize(dtype))}, dtype);
 }
 
-PieceLabel Label(c10d::OpType kind, const at::Tensor& tensor) {
-  PieceLabel label;
+ChunkLabel Label(c10d::OpType kind, const at::Tensor& tensor) {
+  ChunkLabel label;
   label.kind = static_cast<uint32_t>(kind);
   label.dtype = static_cast<uint32_t>(tensor.scalar_type());
   label.bytes = tensor.nbytes();
@@ -56,15 +56,15 @@ PieceLabel Label(c10d::OpType kind, const at::Tensor& tensor) {
 
 }  // namespace
 
-// Each rank stages what the others reduce, reduces its own part of the piece, and takes all parts.
-Collective AllReducePieces(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
+// Each rank stages what the others reduce, reduces its own part of the chunk, and takes all parts.
+Collective AllReduceChunks(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) {
   const size_t bytes = tensor.nbytes();
   Collective all_reduce;
   all_reduce.label = Label(c10d::OpType::ALLREDUCE, tensor);
   all_reduce.label.reduction = static_cast<uint32_t>(op);
-  all_reduce.pieces = PiecesOf(bytes, kPieceBytes);
-  all_reduce.stage = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, kPieceBytes);
+  all_reduce.chunks = ChunksOf(bytes, kChunkBytes);
+  all_reduce.stage = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, kChunkBytes);
     for (size_t rank = 0; rank < own.ranks; ++rank) {
       const Range part = PartOf(range.size(), rank, own.ranks);
       if (rank == own.rank || part.size() == 0) continue;
@@ -72,8 +72,8 @@ Collective AllReducePieces(RankOfHost own, const at::Tensor& tensor, c10d::Reduc
                   part.size());
     }
   };
-  all_reduce.combine = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, kPieceBytes);
+  all_reduce.combine = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, kChunkBytes);
     const Range part = PartOf(range.size(), own.rank, own.ranks);
     if (part.size() == 0) return;
     std::vector<at::Tensor> parts;
@@ -83,8 +83,8 @@ Collective AllReducePieces(RankOfHost own, const at::Tensor& tensor, c10d::Reduc
     }
     Combine(parts, op, View(slots[own.rank] + part.begin, part.size(), tensor.scalar_type()));
   };
-  all_reduce.take = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, kPieceBytes);
+  all_reduce.take = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, kChunkBytes);
     for (size_t rank = 0; rank < own.ranks; ++rank) {
       const Range part = PartOf(range.size(), rank, own.ranks);
       if (part.size() == 0) continue;
@@ -96,24 +96,24 @@ Collective AllReducePieces(RankOfHost own, const at::Tensor& tensor, c10d::Reduc
 }
 
 // A slot holds a part for every rank.
-Collective ReduceScatterPieces(RankOfHost own, const at::Tensor& parts, const at::Tensor& result,
+Collective ReduceScatterChunks(RankOfHost own, const at::Tensor& parts, const at::Tensor& result,
                                c10d::ReduceOp::RedOpType op) {
   const size_t bytes = result.nbytes();
-  const size_t part_bytes = AlignedDown(kPieceBytes / own.ranks);
+  const size_t part_bytes = AlignedDown(kChunkBytes / own.ranks);
   Collective scatter;
   scatter.label = Label(c10d::OpType::_REDUCE_SCATTER_BASE, parts);
   scatter.label.reduction = static_cast<uint32_t>(op);
-  scatter.pieces = PiecesOf(bytes, part_bytes);
-  scatter.stage = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, part_bytes);
+  scatter.chunks = ChunksOf(bytes, part_bytes);
+  scatter.stage = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, part_bytes);
     for (size_t rank = 0; rank < own.ranks; ++rank) {
       if (rank == own.rank) continue;
       std::memcpy(slots[own.rank] + rank * part_bytes, BytesOf(parts) + rank * bytes + range.begin,
                   range.size());
     }
   };
-  scatter.combine = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, part_bytes);
+  scatter.combine = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, part_bytes);
     std::vector<at::Tensor> all;
     for (size_t rank = 0; rank < own.ranks; ++rank) {
       std::byte* const from = rank == own.rank ? BytesOf(parts) + own.rank * bytes + range.begin
@@ -125,37 +125,37 @@ Collective ReduceScatterPieces(RankOfHost own, const at::Tensor& parts, const at
   return scatter;
 }
 
-Collective BroadcastPieces(RankOfHost own, const at::Tensor& tensor, size_t root) {
+Collective BroadcastChunks(RankOfHost own, const at::Tensor& tensor, size_t root) {
   const size_t bytes = tensor.nbytes();
   Collective broadcast;
   broadcast.label = Label(c10d::OpType::BROADCAST, tensor);
   broadcast.label.root = static_cast<uint32_t>(root);
-  broadcast.pieces = PiecesOf(bytes, kPieceBytes);
-  broadcast.stage = [=](uint64_t piece, Slots slots) {
+  broadcast.chunks = ChunksOf(bytes, kChunkBytes);
+  broadcast.stage = [=](uint64_t chunk, Slots slots) {
     if (own.rank != root) return;
-    const Range range = PieceOf(bytes, piece, kPieceBytes);
+    const Range range = ChunkOf(bytes, chunk, kChunkBytes);
     std::memcpy(slots[root], BytesOf(tensor) + range.begin, range.size());
   };
-  broadcast.combine = [=](uint64_t piece, Slots slots) {
+  broadcast.combine = [=](uint64_t chunk, Slots slots) {
     if (own.rank == root) return;
-    const Range range = PieceOf(bytes, piece, kPieceBytes);
+    const Range range = ChunkOf(bytes, chunk, kChunkBytes);
     std::memcpy(BytesOf(tensor) + range.begin, slots[root], range.size());
   };
   return broadcast;
 }
 
-Collective AllGatherPieces(RankOfHost own, const at::Tensor& input,
+Collective AllGatherChunks(RankOfHost own, const at::Tensor& input,
                            const std::vector<at::Tensor>& outputs) {
   const size_t bytes = input.nbytes();
   Collective gather;
   gather.label = Label(c10d::OpType::ALLGATHER, input);
-  gather.pieces = PiecesOf(bytes, kPieceBytes);
-  gather.stage = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, kPieceBytes);
+  gather.chunks = ChunksOf(bytes, kChunkBytes);
+  gather.stage = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, kChunkBytes);
     std::memcpy(slots[own.rank], BytesOf(input) + range.begin, range.size());
   };
-  gather.combine = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, kPieceBytes);
+  gather.combine = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, kChunkBytes);
     for (size_t rank = 0; rank < own.ranks; ++rank) {
       std::memcpy(BytesOf(outputs[rank]) + range.begin, slots[rank], range.size());
     }
@@ -164,21 +164,21 @@ Collective AllGatherPieces(RankOfHost own, const at::Tensor& input,
 }
 
 // A slot holds a part for every rank.
-Collective AllToAllPieces(RankOfHost own, const at::Tensor& input, const at::Tensor& output) {
+Collective AllToAllChunks(RankOfHost own, const at::Tensor& input, const at::Tensor& output) {
   const size_t bytes = input.nbytes() / own.ranks;
-  const size_t part_bytes = AlignedDown(kPieceBytes / own.ranks);
+  const size_t part_bytes = AlignedDown(kChunkBytes / own.ranks);
   Collective exchange;
   exchange.label = Label(c10d::OpType::ALLTOALL_BASE, input);
-  exchange.pieces = PiecesOf(bytes, part_bytes);
-  exchange.stage = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, part_bytes);
+  exchange.chunks = ChunksOf(bytes, part_bytes);
+  exchange.stage = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, part_bytes);
     for (size_t rank = 0; rank < own.ranks; ++rank) {
       std::memcpy(slots[own.rank] + rank * part_bytes, BytesOf(input) + rank * bytes + range.begin,
                   range.size());
     }
   };
-  exchange.combine = [=](uint64_t piece, Slots slots) {
-    const Range range = PieceOf(bytes, piece, part_bytes);
+  exchange.combine = [=](uint64_t chunk, Slots slots) {
+    const Range range = ChunkOf(bytes, chunk, part_bytes);
     for (size_t rank = 0; rank < own.ranks; ++rank) {
       std::memcpy(BytesOf(output) + rank * bytes + range.begin, slots[rank] + own.rank * part_bytes,
                   range.size());
@@ -187,10 +187,10 @@ Collective AllToAllPieces(RankOfHost own, const at::Tensor& input, const at::Ten
   return exchange;
 }
 
-Collective BarrierPieces() {
+Collective BarrierChunks() {
   Collective barrier;
   barrier.label.kind = static_cast<uint32_t>(c10d::OpType::BARRIER);
-  barrier.pieces = 1;
+  barrier.chunks = 1;
   barrier.stage = barrier.combine = [](uint64_t, Slots) {};
   return barrier;
 }

@@ -1,4 +1,4 @@
-// What a collective operation does with each piece of its tensors. No waiting here: piece_flow.h
+// What a collective operation does with each chunk of its tensors. No waiting here: chunk_flow.h
 // says when each step may be done.
 #pragma once
 
@@ -16,15 +16,15 @@
 
 namespace dslaunch {
 
-// `slots` are where each rank has this piece, kPieceBytes each; pieces are counted from 0.
-using PieceStep = std::function<void(uint64_t piece, std::span<std::byte* const> slots)>;
+// `slots` are where each rank has this chunk, kChunkBytes each; chunks are counted from 0.
+using ChunkStep = std::function<void(uint64_t chunk, std::span<std::byte* const> slots)>;
 
 struct Collective {
-  PieceLabel label;  // the same on all ranks
-  uint64_t pieces = 0;
-  PieceStep stage;    // fills this rank's slot
-  PieceStep combine;  // once all have staged: reads all slots
-  PieceStep take;     // once all have combined: reads all slots; empty where nothing is left to do
+  ChunkLabel label;  // the same on all ranks
+  uint64_t chunks = 0;
+  ChunkStep stage;    // fills this rank's slot
+  ChunkStep combine;  // once all have staged: reads all slots
+  ChunkStep take;     // once all have combined: reads all slots; empty where nothing is left to do
 };
 
 struct RankOfHost {
@@ -35,16 +35,16 @@ struct RankOfHost {
 // Tensors are contiguous, on the CPU, and stay until the collective is done. Reductions add up as
 // trainer/comm/backend/combine.h says, each element on one rank, so that all ranks have the same
 // bits.
-Collective AllReducePieces(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
+Collective AllReduceChunks(RankOfHost own, const at::Tensor& tensor, c10d::ReduceOp::RedOpType op);
 // `parts` is [ranks * n], `result` [n]; they may not overlap.
-Collective ReduceScatterPieces(RankOfHost own, const at::Tensor& parts, const at::Tensor& result,
+Collective ReduceScatterChunks(RankOfHost own, const at::Tensor& parts, const at::Tensor& result,
                                c10d::ReduceOp::RedOpType op);
-Collective BroadcastPieces(RankOfHost own, const at::Tensor& tensor, size_t root);
+Collective BroadcastChunks(RankOfHost own, const at::Tensor& tensor, size_t root);
 // Each of `outputs`, by rank, is as large as `input`.
-Collective AllGatherPieces(RankOfHost own, const at::Tensor& input,
+Collective AllGatherChunks(RankOfHost own, const at::Tensor& input,
                            const std::vector<at::Tensor>& outputs);
 // Part r of `input`, of as many equal parts as there are ranks, goes to rank r.
-Collective AllToAllPieces(RankOfHost own, const at::Tensor& input, const at::Tensor& output);
-Collective BarrierPieces();
+Collective AllToAllChunks(RankOfHost own, const at::Tensor& input, const at::Tensor& output);
+Collective BarrierChunks();
 
 }  // namespace dslaunch

@@ -10,10 +10,10 @@
 
 namespace dslaunch {
 
-// Collectives move their tensors in pieces. Each rank has as many slots for pieces as are under way
+// Collectives move their tensors in chunks. Each rank has as many slots for chunks as are under way
 // at a time: one is filled while another is reduced and a third taken out.
-inline constexpr size_t kPieceBytes = 1 << 20;
-inline constexpr uint64_t kPieceSlots = 3;
+inline constexpr size_t kChunkBytes = 1 << 20;
+inline constexpr uint64_t kChunkSlots = 3;
 
 inline constexpr size_t kRingBytes = 1 << 20;  // of messages from one rank to another
 inline constexpr uint64_t kMaxRequests = 256;  // for messages that have not begun
@@ -26,20 +26,20 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free,
 struct alignas(kCacheLine) RankWords {
   Doorbell bell;                   // rung by whoever has changed something for this rank
   std::atomic<uint32_t> has_left;  // it takes part in nothing any more
-  // How many pieces, of all collectives so far, this rank is done with in each way.
+  // How many chunks, of all collectives so far, this rank is done with in each way.
   alignas(kCacheLine) std::atomic<uint64_t> staged;
   std::atomic<uint64_t> combined;
   std::atomic<uint64_t> taken;
 };
 
-// What a rank believes to be under way, at the beginning of each of its pieces.
-struct alignas(kCacheLine) PieceLabel {
+// What a rank believes to be under way, at the beginning of each of its chunks.
+struct alignas(kCacheLine) ChunkLabel {
   uint32_t kind = 0;       // c10d::OpType
   uint32_t dtype = 0;      // at::ScalarType
   uint32_t reduction = 0;  // c10d::ReduceOp::RedOpType
   uint32_t root = 0;
   uint64_t bytes = 0;  // of the tensor
-  bool operator==(const PieceLabel&) const = default;
+  bool operator==(const ChunkLabel&) const = default;
 };
 
 // A receiver asks for a message by its tag.
@@ -60,7 +60,7 @@ struct alignas(kCacheLine) StreamWords {
 class SharedLayout {
  public:
   static size_t Bytes(size_t ranks) {
-    return ranks * (sizeof(RankWords) + kPieceSlots * kSlotBytes) +
+    return ranks * (sizeof(RankWords) + kChunkSlots * kSlotBytes) +
            ranks * ranks * (sizeof(StreamWords) + kRingBytes);
   }
 
@@ -71,22 +71,22 @@ class SharedLayout {
   StreamWords& stream(size_t from, size_t to) const {
     return reinterpret_cast<StreamWords*>(memory_ + ranks_ * sizeof(RankWords))[from * ranks_ + to];
   }
-  PieceLabel& label(size_t rank, uint64_t piece) const {
-    return *reinterpret_cast<PieceLabel*>(Slot(rank, piece));
+  ChunkLabel& label(size_t rank, uint64_t chunk) const {
+    return *reinterpret_cast<ChunkLabel*>(Slot(rank, chunk));
   }
-  std::byte* piece(size_t rank, uint64_t piece) const {
-    return Slot(rank, piece) + sizeof(PieceLabel);
+  std::byte* chunk(size_t rank, uint64_t chunk) const {
+    return Slot(rank, chunk) + sizeof(ChunkLabel);
   }
   std::byte* ring(size_t from, size_t to) const {
     return Slot(ranks_, 0) + (from * ranks_ + to) * kRingBytes;
   }
 
  private:
-  static constexpr size_t kSlotBytes = sizeof(PieceLabel) + kPieceBytes;
+  static constexpr size_t kSlotBytes = sizeof(ChunkLabel) + kChunkBytes;
 
-  std::byte* Slot(size_t rank, uint64_t piece) const {
+  std::byte* Slot(size_t rank, uint64_t chunk) const {
     return memory_ + ranks_ * sizeof(RankWords) + ranks_ * ranks_ * sizeof(StreamWords) +
-           (rank * kPieceSlots + piece % kPieceSlots) * kSlotBytes;
+           (rank * kChunkSlots + chunk % kChunkSlots) * kSlotBytes;
   }
 
   std::byte* memory_;

@@ -9,7 +9,7 @@ namespace dslaunch {
 namespace {
 
 // What the other side can begin with while this one goes on.
-constexpr size_t kChunkBytes = kRingBytes / 4;
+constexpr size_t kMessagePartBytes = kRingBytes / 4;
 constexpr size_t kStep = 16;  // everything in a ring begins at a multiple of it
 
 struct Header {
@@ -95,7 +95,7 @@ bool MessageSender::Write(const std::function<void(uint64_t id)>& sent) {
     words_->written.store(written + sizeof header);
   } else {
     const size_t left = message.bytes - sent_bytes_;
-    const size_t bytes = std::min({left, room / kStep * kStep, kChunkBytes});
+    const size_t bytes = std::min({left, room / kStep * kStep, kMessagePartBytes});
     if (bytes == 0 && left > 0) return false;
     CopyIn(ring_, written, message.data + sent_bytes_, bytes);
     sent_bytes_ += bytes;
@@ -155,7 +155,7 @@ bool MessageReceiver::Read(const std::function<void(uint64_t id)>& received) {
   } else {
     const Place& place = asked_.at(*incoming_);
     const size_t left = place.bytes - read_bytes_;
-    const size_t bytes = std::min({left, there, kChunkBytes});
+    const size_t bytes = std::min({left, there, kMessagePartBytes});
     if (bytes == 0 && left > 0) return false;
     CopyOut(ring_, read, place.data + read_bytes_, bytes);
     read_bytes_ += bytes;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "trainer/comm/shm/host_engine.h"
-#include "trainer/comm/shm/meeting.h"
+#include "trainer/comm/shm/bootstrap.h"
+#include "trainer/comm/shm/progress_thread.h"
 
 namespace dslaunch {
 namespace {
@@ -28,7 +28,7 @@ class ShmWork : public c10d::Work {
     if (const auto engine = engine_.lock()) engine->GiveUp(id_);
   }
 
-  void Watch(const std::shared_ptr<HostEngine>& engine, uint64_t id) {
+  void Watch(const std::shared_ptr<ProgressThread>& engine, uint64_t id) {
     engine_ = engine;
     id_ = id;
   }
@@ -48,13 +48,13 @@ class ShmWork : public c10d::Work {
  private:
   Tensors held_;
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::weak_ptr<HostEngine> engine_;
+  std::weak_ptr<ProgressThread> engine_;
   uint64_t id_ = 0;
 };
 
 class ShmBackend : public c10d::Backend {
  public:
-  ShmBackend(int rank, std::shared_ptr<HostEngine> engine, std::chrono::milliseconds timeout)
+  ShmBackend(int rank, std::shared_ptr<ProgressThread> engine, std::chrono::milliseconds timeout)
       : Backend(rank, static_cast<int>(engine->own().ranks)),
         engine_(std::move(engine)),
         timeout_(timeout) {}
@@ -64,7 +64,7 @@ class ShmBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors,
                                            const c10d::AllreduceOptions& options) override {
     const at::Tensor& tensor = TheOne(tensors);
-    return Begin(AllReducePieces(engine_->own(), tensor, options.reduceOp), c10d::OpType::ALLREDUCE,
+    return Begin(AllReduceChunks(engine_->own(), tensor, options.reduceOp), c10d::OpType::ALLREDUCE,
                  "shm:all_reduce", tensors);
   }
 
@@ -74,14 +74,14 @@ class ShmBackend : public c10d::Backend {
     Check(output);
     TORCH_CHECK(input.numel() == output.numel() * getSize() && input.dtype() == output.dtype(),
                 "shm: reduce-scatter takes an input of as many outputs as there are ranks");
-    return Begin(ReduceScatterPieces(engine_->own(), input, output, options.reduceOp),
+    return Begin(ReduceScatterChunks(engine_->own(), input, output, options.reduceOp),
                  c10d::OpType::_REDUCE_SCATTER_BASE, "shm:reduce_scatter", {input, output});
   }
 
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors,
                                            const c10d::BroadcastOptions& options) override {
     const at::Tensor& tensor = TheOne(tensors);
-    return Begin(BroadcastPieces(engine_->own(), tensor, static_cast<size_t>(options.rootRank)),
+    return Begin(BroadcastChunks(engine_->own(), tensor, static_cast<size_t>(options.rootRank)),
                  c10d::OpType::BROADCAST, "shm:broadcast", tensors);
   }
 
@@ -96,7 +96,7 @@ class ShmBackend : public c10d::Backend {
     }
     Tensors held = outputs[0];
     held.push_back(input);
-    return Begin(AllGatherPieces(engine_->own(), input, outputs[0]), c10d::OpType::ALLGATHER,
+    return Begin(AllGatherChunks(engine_->own(), input, outputs[0]), c10d::OpType::ALLGATHER,
                  "shm:all_gather", held);
   }
 
@@ -119,12 +119,12 @@ class ShmBackend : public c10d::Backend {
     TORCH_CHECK(output_sizes.empty() && input_sizes.empty() && input.nbytes() == output.nbytes() &&
                     input.numel() % getSize() == 0,
                 "shm: all-to-all takes equal parts");
-    return Begin(AllToAllPieces(engine_->own(), input, output), c10d::OpType::ALLTOALL_BASE,
+    return Begin(AllToAllChunks(engine_->own(), input, output), c10d::OpType::ALLTOALL_BASE,
                  "shm:all_to_all", {input, output});
   }
 
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions&) override {
-    return Begin(BarrierPieces(), c10d::OpType::BARRIER, "shm:barrier", {});
+    return Begin(BarrierChunks(), c10d::OpType::BARRIER, "shm:barrier", {});
   }
 
   c10::intrusive_ptr<c10d::Work> send(Tensors& tensors, int to, int tag) override {
@@ -169,7 +169,7 @@ class ShmBackend : public c10d::Backend {
     return static_cast<size_t>(rank);
   }
 
-  static HostEngine::Done EndOf(const c10::intrusive_ptr<ShmWork>& work) {
+  static ProgressThread::Done EndOf(const c10::intrusive_ptr<ShmWork>& work) {
     return [work](const std::exception_ptr& error) { work->End(error); };
   }
 
@@ -181,7 +181,7 @@ class ShmBackend : public c10d::Backend {
     return work;
   }
 
-  std::shared_ptr<HostEngine> engine_;
+  std::shared_ptr<ProgressThread> engine_;
   std::chrono::milliseconds timeout_;
 };
 
@@ -190,10 +190,10 @@ class ShmBackend : public c10d::Backend {
 c10::intrusive_ptr<c10d::Backend> MakeShmBackend(const c10::intrusive_ptr<c10d::Store>& store,
                                                  int rank, const std::vector<size_t>& names,
                                                  std::chrono::milliseconds timeout) {
-  std::optional<SharedHost> host = MeetOnHost(*store, rank, names.size());
+  std::optional<SharedHost> host = BootstrapSharedHost(*store, rank, names.size());
   if (!host) return nullptr;
-  auto engine = std::make_shared<HostEngine>(std::move(host->segment), static_cast<size_t>(rank),
-                                             std::move(host->processes), names);
+  auto engine = std::make_shared<ProgressThread>(
+      std::move(host->segment), static_cast<size_t>(rank), std::move(host->processes), names);
   return c10::make_intrusive<ShmBackend>(rank, std::move(engine), timeout);
 }
 

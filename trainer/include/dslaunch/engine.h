@@ -156,7 +156,7 @@ class EngineCore {
   // Of the last step: L2 of the averaged gradient, before clipping. Not finite where skipped.
   double grad_norm() const;
   // The same as a scalar in fp64 where it was computed, for who does not want to wait for a GPU.
-  at::Tensor grad_norm_there() const;
+  at::Tensor grad_norm_on_device() const;
   double loss_scale() const;       // of the next step; 1 without a scaler
   double step_loss_scale() const;  // of the last step
   // Of the step so far, or of the last one: seconds from the start of each forward pass until the
@@ -179,13 +179,13 @@ class EngineCore {
   const EngineRanks& ranks() const;    // for who knows trainer/parallel/engine_ranks.h
 
   // Where the engine does not wait for a GPU it does not know whether a step's gradient was finite:
-  // who reads grad_norm_there() tells it, of each step and in their order, before a checkpoint is
-  // saved. Returns what skip_reason() would have said.
-  std::string SawGradNorm(double norm);
+  // who reads grad_norm_on_device() tells it, of each step and in their order, before a checkpoint
+  // is saved. Returns what skip_reason() would have said.
+  std::string ObserveGradNorm(double norm);
 
   // For a step that is recorded and replayed ("cuda_graph"). The first before each step, however it
   // is made; the second in place of the calls of a step whose work a replay has done. Its
-  // gradient's norm is what grad_norm_there() gave in the recording.
+  // gradient's norm is what grad_norm_on_device() gave in the recording.
   void PrepareStep();
   void StepReplayed(const at::Tensor& grad_norm);
 

@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-class Lockstep;
+class DesyncDetector;
 struct RankDevice;
 struct WorkerEnv;
 
@@ -66,7 +66,7 @@ class ProcessGroup {
   std::string NewKey(const std::string& purpose) const;
 
   // Knows what this rank waits for, for those who exchange tensors through c10d_group() themselves.
-  Lockstep& lockstep() const { return *lockstep_; }
+  DesyncDetector& desync_detector() const { return *desync_detector_; }
 
   // Reductions take float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage only the
   // first four. The rest takes any dtype.
@@ -103,7 +103,7 @@ class ProcessGroup {
   bool shares_memory_ = false;
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
   mutable int64_t keys_ = 0;
-  std::unique_ptr<Lockstep> lockstep_;
+  std::unique_ptr<DesyncDetector> desync_detector_;
 };
 
 // This process's place as its launcher says it (RANK, WORLD_SIZE, MASTER_ADDR ...); without one, a

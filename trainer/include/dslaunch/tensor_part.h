@@ -19,9 +19,9 @@ struct TensorPart {
   // together the whole, each element once.
   bool replicated = true;
   // Of a replicated one: ranks do have values of their own (running means), and rank 0's count.
-  bool rank_0_counts = false;
+  bool rank0_authoritative = false;
   // False: ranks of another pipeline stage hold the same, and save it (tied weights).
-  bool counts = true;
+  bool is_canonical = true;
 };
 
 }  // namespace dslaunch

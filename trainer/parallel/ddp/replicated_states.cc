@@ -36,7 +36,7 @@ void ReplicatedStates::End() {
   if (trains_) grad_sync_->End();
 }
 
-void ReplicatedStates::Release(const std::vector<at::Tensor>& parameters,
+void ReplicatedStates::Reshard(const std::vector<at::Tensor>& parameters,
                                std::optional<int> modifier_rank) {
   if (!modifier_rank) return;
   const at::NoGradGuard no_grad;

@@ -22,10 +22,10 @@ class ReplicatedStates : public ModelStates {
   const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return false; }
   std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }
-  void Publish() override { masters_.CopyToModel(); }
+  void CopyMasterToModel() override { masters_.CopyToModel(); }
   void Clear() override { grad_sync_->Clear(); }
-  void Gather(const std::vector<at::Tensor>&) override {}
-  void Release(const std::vector<at::Tensor>& parameters,
+  void Unshard(const std::vector<at::Tensor>&) override {}
+  void Reshard(const std::vector<at::Tensor>& parameters,
                std::optional<int> modifier_rank) override;
   MemoryUse memory() const override;
   int64_t live_bucket_bytes() const override { return grad_sync_->bucket_bytes(); }

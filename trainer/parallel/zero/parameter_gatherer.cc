@@ -19,7 +19,7 @@
 
 #include "trainer/base/train_error.h"
 #include "trainer/comm/with_context.h"
-#include "trainer/parallel/zero/use_order.h"
+#include "trainer/parallel/zero/access_trace.h"
 
 namespace dslaunch {
 namespace {
@@ -51,7 +51,7 @@ struct UnitState {
   bool live = false;         // has memory
   PendingExchange arriving;  // into it
   bool ahead = false;        // live, but not used yet
-  int held = 0;              // by Gather
+  int held = 0;              // by Unshard
   int pinned = 0;            // by operations
   uint64_t last_use = 0;
 
@@ -69,7 +69,7 @@ class Gatherer {
         reuse_distance_(limits.overlap
                             ? std::max(limits.max_reuse_distance, limits.prefetch_bucket_size)
                             : limits.max_reuse_distance),
-        orders_{UseOrder(Elements(units)), UseOrder(Elements(units))} {
+        orders_{AccessTrace(Elements(units)), AccessTrace(Elements(units))} {
     for (size_t i = 0; i < units.size(); ++i) {
       UnitState& unit = units_.emplace_back();
       unit.owner = this;
@@ -121,7 +121,7 @@ class Gatherer {
     }
   }
 
-  void Gather(const std::vector<size_t>& units) {
+  void Unshard(const std::vector<size_t>& units) {
     const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
     for (const size_t index : units) {
       UnitState& unit = units_.at(index);
@@ -131,7 +131,7 @@ class Gatherer {
     for (const size_t index : units) Await(units_[index]);
   }
 
-  void Release(const std::vector<size_t>& units, bool keep) {
+  void Reshard(const std::vector<size_t>& units, bool keep) {
     const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
     const at::NoGradGuard no_grad;
     for (const size_t index : units) {
@@ -182,7 +182,7 @@ class Gatherer {
       cast.flat = ParameterGatherer::MakeFlat(unit.flat.numel(), unit.flat.options().dtype(dtype));
       cast.shard = unit.shard;
       SetMemory(cast, {});
-      for (UseOrder& order : orders_) order.AddUnit(cast.flat.numel());
+      for (AccessTrace& order : orders_) order.AddUnit(cast.flat.numel());
       unit.cast = &cast;
     }
     return unit.cast->flat.scalar_type() == dtype ? unit.cast : nullptr;
@@ -277,7 +277,7 @@ class Gatherer {
       int64_t last_place = 0;
       for (UnitState& unit : units_) {
         if (!unit.live || unit.held > 0 || unit.pinned > 0) continue;
-        const int64_t next = order_->followed() ? order_->NextUse(unit.index) : UseOrder::kNever;
+        const int64_t next = order_->followed() ? order_->NextUse(unit.index) : AccessTrace::kNever;
         if (last == nullptr || next > last_place ||
             (next == last_place && unit.last_use < last->last_use)) {
           last = &unit;
@@ -314,9 +314,9 @@ class Gatherer {
   std::deque<UnitState> units_;  // never moved: storages point to them
 
   bool open_ = false;
-  std::array<UseOrder, 2> orders_;  // inference, training
-  UseOrder* order_ = &orders_[0];   // of the last pass
-  int64_t scanned_ = 0;             // of the expected order: before it all was live or asked for
+  std::array<AccessTrace, 2> orders_;  // inference, training
+  AccessTrace* order_ = &orders_[0];   // of the last pass
+  int64_t scanned_ = 0;                // of the expected order: before it all was live or asked for
   int64_t ahead_elements_ = 0;
   int64_t live_elements_ = 0;
   uint64_t clock_ = 0;
@@ -514,9 +514,9 @@ at::Tensor ParameterGatherer::MakeFlat(int64_t elements, const at::TensorOptions
 
 void ParameterGatherer::Begin(bool trains) { impl_->Begin(trains); }
 void ParameterGatherer::End() { impl_->End(); }
-void ParameterGatherer::Gather(const std::vector<size_t>& units) { impl_->Gather(units); }
-void ParameterGatherer::Release(const std::vector<size_t>& units, bool keep) {
-  impl_->Release(units, keep);
+void ParameterGatherer::Unshard(const std::vector<size_t>& units) { impl_->Unshard(units); }
+void ParameterGatherer::Reshard(const std::vector<size_t>& units, bool keep) {
+  impl_->Reshard(units, keep);
 }
 int64_t ParameterGatherer::live_elements() const { return impl_->live_elements(); }
 const GatherCounts& ParameterGatherer::counts() const { return impl_->counts(); }

@@ -31,7 +31,7 @@ struct GatherCounts {
 // dispatch mode of this thread sees the inputs of every operation, in backward passes too, knows
 // units by their storage, and has them gathered and held while the operation runs. A model needs no
 // change for it. What looks at memory without an operation (data_ptr()) must do so while the units
-// are held by Gather; else it throws, for released memory is not there. So does an operation that
+// are held by Unshard; else it throws, for released memory is not there. So does an operation that
 // writes to a parameter: the value would be lost. A view of a parameter (t(), narrow(), detach())
 // gathers nothing.
 //
@@ -77,16 +77,16 @@ class ParameterGatherer {
   ParameterGatherer& operator=(const ParameterGatherer&) = delete;
 
   // A forward pass (and the backward pass after it, where `trains`) begins; it ends with End, after
-  // which nothing is live but what Gather holds. Begin while one is open ends that first; an
+  // which nothing is live but what Unshard holds. Begin while one is open ends that first; an
   // exception in the middle of one, if it comes on all ranks, asks for no more.
   void Begin(bool trains);
   void End();
 
-  // Collective: makes these units whole and writable until as many calls of Release, the last of
-  // which frees them. Where `keep`, a Release takes this rank's part of what was written into its
+  // Collective: makes these units whole and writable until as many calls of Reshard, the last of
+  // which frees them. Where `keep`, a Reshard takes this rank's part of what was written into its
   // shard.
-  void Gather(const std::vector<size_t>& units);
-  void Release(const std::vector<size_t>& units, bool keep);
+  void Unshard(const std::vector<size_t>& units);
+  void Reshard(const std::vector<size_t>& units, bool keep);
 
   int64_t live_elements() const;  // those on their way too
   const GatherCounts& counts() const;

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "trainer/base/train_error.h"
-#include "trainer/comm/lockstep.h"
+#include "trainer/comm/desync_detector.h"
 #include "trainer/parallel/master_weights.h"
 #include "trainer/parallel/module_tensors.h"
 #include "trainer/parallel/same_model.h"
@@ -86,14 +86,14 @@ void ShardedStates::MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>
          .alone = std::ranges::find(tied, name, &TiedGroup::parameter) != tied.end()});
   }
   const auto message_bytes = static_cast<int64_t>(c10::elementSize(options_.communication_dtype));
-  for (FlatUnit& layout :
+  for (FlatParameter& layout :
        CutIntoUnits(described, zero_, BucketElements(zero_, message_bytes), group_.world_size())) {
     const int dtype = described[layout.parameters[0]].dtype;
     MakeUnit(std::move(layout), static_cast<at::ScalarType>(dtype));
   }
 }
 
-void ShardedStates::MakeUnit(FlatUnit layout, at::ScalarType dtype) {
+void ShardedStates::MakeUnit(FlatParameter layout, at::ScalarType dtype) {
   Unit unit;
   const int64_t n = layout.shard_elements;
   const int64_t all = n * group_.world_size();
@@ -151,7 +151,7 @@ void ShardedStates::MakeWeights(bool master_weights) {
 
 void ShardedStates::MakeGatherer() {
   if (zero_.stage < 3) return;
-  group_.lockstep().Watch({});
+  group_.desync_detector().Watch({});
   std::vector<ParameterGatherer::Unit> released;
   for (Unit& unit : units_) {
     if (unit.layout.persistent) continue;
@@ -289,7 +289,8 @@ void ShardedStates::Send(size_t index) {
   if (adds) CountBucket(unit, static_cast<int64_t>(unit.sum.nbytes()));
   if (!zero_.reduce_scatter) {
     std::vector<at::Tensor> messages = {unit.message};
-    unit.all_reduce_exchange = group_.lockstep().Begin("the gradients of " + unit.layout.name);
+    unit.all_reduce_exchange =
+        group_.desync_detector().Begin("the gradients of " + unit.layout.name);
     unit.all_reduce = group_.c10d_group()->allreduce(messages);
     return;
   }
@@ -301,7 +302,7 @@ void ShardedStates::Send(size_t index) {
 void ShardedStates::Await(Unit& unit) {
   const at::NoGradGuard no_grad;
   if (unit.all_reduce) {
-    group_.lockstep().Wait(unit.all_reduce_exchange, unit.all_reduce);
+    group_.desync_detector().Wait(unit.all_reduce_exchange, unit.all_reduce);
     unit.all_reduce.reset();
     const int64_t n = unit.layout.shard_elements;
     unit.sum.copy_(unit.message.narrow(0, n * group_.rank(), n));
@@ -372,7 +373,7 @@ std::vector<at::Tensor> ShardedStates::Gradients() {
   return gradients;
 }
 
-void ShardedStates::Publish() {
+void ShardedStates::CopyMasterToModel() {
   const at::NoGradGuard no_grad;
   std::vector<ShardExchange::Gathered> gathered;
   int64_t elements = 0;
@@ -420,19 +421,19 @@ const ShardedStates::Unit* ShardedStates::UnitOf(const at::Tensor& parameter) co
                    "GatheredParameters: the tensor is no parameter of this engine's model");
 }
 
-void ShardedStates::Gather(const std::vector<at::Tensor>& parameters) {
+void ShardedStates::Unshard(const std::vector<at::Tensor>& parameters) {
   const std::vector<size_t> units = ReleasedUnits(parameters);
-  if (!units.empty()) gatherer_->Gather(units);
+  if (!units.empty()) gatherer_->Unshard(units);
 }
 
-void ShardedStates::Release(const std::vector<at::Tensor>& parameters,
+void ShardedStates::Reshard(const std::vector<at::Tensor>& parameters,
                             std::optional<int> modifier_rank) {
   const at::NoGradGuard no_grad;
   if (modifier_rank) {
     for (at::Tensor parameter : parameters) group_.Broadcast(parameter, *modifier_rank);
   }
   const std::vector<size_t> units = ReleasedUnits(parameters);
-  if (!units.empty()) gatherer_->Release(units, modifier_rank.has_value());
+  if (!units.empty()) gatherer_->Reshard(units, modifier_rank.has_value());
   if (!modifier_rank) return;
   for (const Unit& unit : units_) {
     if (unit.layout.trained && !unit.weights.is_same(unit.shard)) {

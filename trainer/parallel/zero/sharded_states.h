@@ -11,13 +11,13 @@
 #include "trainer/parallel/gradient_scale.h"
 #include "trainer/parallel/model_states.h"
 #include "trainer/parallel/shard_exchange.h"
-#include "trainer/parallel/zero/flat_units.h"
+#include "trainer/parallel/zero/flat_parameter.h"
 #include "trainer/parallel/zero/parameter_gatherer.h"
 
 namespace dslaunch {
 
-// The parameters of a unit (flat_units.h) lie one after the other in one flat tensor, of which each
-// rank's optimizer updates a part.
+// The parameters of a unit (flat_parameter.h) lie one after the other in one flat tensor, of which
+// each rank's optimizer updates a part.
 //
 // Gradients: as soon as a backward pass has one, it is moved into its unit's flat gradient and
 // freed. At stage 1 that accumulates over the micro-batches of a step, and is reduced on the last
@@ -45,10 +45,10 @@ class ShardedStates : public ModelStates {
   const std::vector<WeightPart>& parts() const override { return parts_; }
   bool sharded() const override { return true; }
   std::vector<at::Tensor> Gradients() override;
-  void Publish() override;
+  void CopyMasterToModel() override;
   void Clear() override;
-  void Gather(const std::vector<at::Tensor>& parameters) override;
-  void Release(const std::vector<at::Tensor>& parameters,
+  void Unshard(const std::vector<at::Tensor>& parameters) override;
+  void Reshard(const std::vector<at::Tensor>& parameters,
                std::optional<int> modifier_rank) override;
   MemoryUse memory() const override;
   int64_t live_bucket_bytes() const override { return live_bucket_bytes_; }
@@ -56,7 +56,7 @@ class ShardedStates : public ModelStates {
 
  private:
   struct Unit {
-    FlatUnit layout;
+    FlatParameter layout;
     size_t released_index = 0;  // ParameterGatherer's, where it is not persistent
     at::Tensor flat;     // [ranks * n], model dtype: the parameters. ParameterGatherer's at stage 3
     at::Tensor shard;    // [n]: this rank's part of it; its own memory where flat comes and goes
@@ -81,7 +81,7 @@ class ShardedStates : public ModelStates {
   };
 
   void MakeUnits(const Dtypes& dtypes, const std::vector<TiedGroup>& tied);
-  void MakeUnit(FlatUnit layout, at::ScalarType dtype);
+  void MakeUnit(FlatParameter layout, at::ScalarType dtype);
   void MakeWeights(bool master_weights);
   void MakeGatherer();
   void TakeFromModel();

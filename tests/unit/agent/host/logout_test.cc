@@ -44,14 +44,14 @@ TEST(LogoutTest, StaysInTheSessionUnlessThatEndsTheJob) {
   EXPECT_FALSE(ShouldLeaveSession({.kills = true, .in_session = false}));
 }
 
-TEST(LogoutTest, WarnsWithTheNodeAndTheWayOutWhereALogoutEndsTheJob) {
+TEST(LogoutTest, WarnsWithTheNodeAndTheHintWhereALogoutEndsTheJob) {
   EXPECT_EQ(LogoutWarning({.kills = false, .in_session = true}, "node1"), "");
   EXPECT_EQ(LogoutWarning({.kills = true, .in_manager = true, .lingers = true}, "node1"), "");
   EXPECT_EQ(LogoutWarning({.kills = true}, "node1"), "") << "no login has to do with it";
-  for (const LogoutFacts& facts : {LogoutFacts{.kills = true, .in_session = true},
-                                   LogoutFacts{.kills = true, .in_manager = true}}) {
-    EXPECT_THAT(LogoutWarning(facts, "node1"), HasSubstr("node1: logind"));
-    EXPECT_THAT(LogoutWarning(facts, "node1"), HasSubstr("loginctl enable-linger"));
+  for (const LogoutInfo& info : {LogoutInfo{.kills = true, .in_session = true},
+                                 LogoutInfo{.kills = true, .in_manager = true}}) {
+    EXPECT_THAT(LogoutWarning(info, "node1"), HasSubstr("node1: logind"));
+    EXPECT_THAT(LogoutWarning(info, "node1"), HasSubstr("loginctl enable-linger"));
   }
 }
 
@@ -64,7 +64,7 @@ std::string Leave(const TempDir& dir, const std::string& systemd_run) {
     const std::string path = dir.path() + ":" + std::getenv("PATH");
     setenv("PATH", path.c_str(), 1);
     setenv("LOG", log.c_str(), 1);
-    char program[] = "dslaunch-agent", first[] = "keeper", second[] = "two words $(x)";
+    char program[] = "dslaunch-agent", first[] = "supervisor", second[] = "two words $(x)";
     char* argv[] = {program, first, second, nullptr};
     LeaveSession(argv);
     _exit(42);
@@ -81,8 +81,9 @@ constexpr char kScope[] = "--user|--scope|--quiet|--collect|--|";
 TEST(LogoutTest, LeavesByAScopeThatGetsTheSameArgumentsWord) {
   const TempDir dir;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  EXPECT_EQ(Leave(dir, "#!/bin/sh\nprintf '%s|' \"$@\" >> $LOG; echo >> $LOG\n"),
-            kScope + std::string("/bin/true|\n") + kScope + self + "|keeper|two words $(x)|\n0");
+  EXPECT_EQ(
+      Leave(dir, "#!/bin/sh\nprintf '%s|' \"$@\" >> $LOG; echo >> $LOG\n"),
+      kScope + std::string("/bin/true|\n") + kScope + self + "|supervisor|two words $(x)|\n0");
 }
 
 TEST(LogoutTest, StaysWhereScopesDoNotWork) {

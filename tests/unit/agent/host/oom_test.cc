@@ -37,18 +37,18 @@ TEST(OutOfMemoryTest, VmstatCountsKills) {
 }
 
 TEST(OutOfMemoryTest, OnlySigkillAndOnlyWithAFactBehindIt) {
-  OutOfMemoryFacts facts;
-  facts.signal = SIGKILL;
-  EXPECT_EQ(DecideOutOfMemory(facts), std::nullopt);
-  facts.kills_before = 3;
-  facts.kills_now = 4;
-  EXPECT_THAT(DecideOutOfMemory(facts).value_or(""), StartsWith("probably"));
-  facts.cgroup_counted = true;
-  EXPECT_THAT(DecideOutOfMemory(facts).value_or(""), HasSubstr("cgroup"));
-  facts.kernel_log = "Out of memory: Killed process 42";
-  EXPECT_THAT(DecideOutOfMemory(facts).value_or(""), HasSubstr("Killed process 42"));
-  facts.signal = SIGSEGV;
-  EXPECT_EQ(DecideOutOfMemory(facts), std::nullopt);
+  OutOfMemoryInfo details;
+  details.signal = SIGKILL;
+  EXPECT_EQ(DecideOutOfMemory(details), std::nullopt);
+  details.kills_before = 3;
+  details.kills_now = 4;
+  EXPECT_THAT(DecideOutOfMemory(details).value_or(""), StartsWith("probably"));
+  details.cgroup_counted = true;
+  EXPECT_THAT(DecideOutOfMemory(details).value_or(""), HasSubstr("cgroup"));
+  details.kernel_log = "Out of memory: Killed process 42";
+  EXPECT_THAT(DecideOutOfMemory(details).value_or(""), HasSubstr("Killed process 42"));
+  details.signal = SIGSEGV;
+  EXPECT_EQ(DecideOutOfMemory(details), std::nullopt);
 }
 
 TEST(CoreDumpTest, ThePatternSaysWhere) {

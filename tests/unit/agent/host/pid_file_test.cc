@@ -27,7 +27,7 @@ TEST(PidFileTest, LivesAsLongAsItsObject) {
   {
     Result<PidFile> made = PidFile::Create(dir / "f", 123);
     ASSERT_TRUE(made.ok()) << made.error().message;
-    const PidFile moved = *std::move(made);
+    const PidFile failed_over = *std::move(made);
     EXPECT_EQ(Content(dir / "f"), "123");
   }
   EXPECT_FALSE(std::filesystem::exists(dir / "f"));

@@ -12,19 +12,19 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-pb::NodeEvent Started(uint64_t epoch) {
+pb::NodeEvent Started(uint64_t attempt) {
   pb::NodeEvent event;
-  event.mutable_started()->set_epoch(epoch);
+  event.mutable_started()->set_attempt(attempt);
   return event;
 }
 
 std::string Word(const pb::NodeEvent& event) {
   if (event.has_notice()) return event.notice().message();
-  if (event.has_started()) return "started " + std::to_string(event.started().epoch());
+  if (event.has_started()) return "started " + std::to_string(event.started().attempt());
   if (event.has_status()) return "status " + event.status().line();
   if (event.has_outcome()) return "outcome";
   if (event.has_log()) {
-    return "epoch " + std::to_string(event.log().epoch()) + " at " +
+    return "attempt " + std::to_string(event.log().attempt()) + " at " +
            std::to_string(event.log().offset()) + ": " + event.log().data();
   }
   return event.has_done() ? "done" : "?";
@@ -42,10 +42,10 @@ class EventHubTest : public ::testing::Test {
     request.mutable_shown()->set_all(true);
     return request;
   }
-  static void Name(pb::AttachRequest& request, uint64_t epoch, uint64_t offset) {
+  static void Name(pb::AttachRequest& request, uint64_t attempt, uint64_t offset) {
     for (const bool is_stderr : {false, true}) {
       pb::LogOffset& named = *request.add_offsets();
-      named.set_epoch(epoch);
+      named.set_attempt(attempt);
       named.set_rank(0);
       named.set_is_stderr(is_stderr);
       named.set_offset(is_stderr ? 0 : offset);
@@ -83,16 +83,16 @@ TEST_F(EventHubTest, AViewerIsToldHowThingsStandAndSeesOutputFromNowOn) {
   EXPECT_THAT(TakeAll(sink), ElementsAre("started 1", "status {}"));
   Rank("e1", "before\nafter\n");
   hub_.Emit(Notice("wake"));
-  EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "epoch 1 at 7: after\n"));
+  EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "attempt 1 at 7: after\n"));
 }
 
-TEST_F(EventHubTest, OutputGoesOnByteForByteWhereTheViewerWasEvenInAnEarlierEpoch) {
+TEST_F(EventHubTest, OutputGoesOnByteForByteWhereTheViewerWasEvenInAnEarlierAttempt) {
   hub_.FollowRank(1, 0, 0, Rank("e1", "0123456789"));
-  hub_.EndEpoch();
+  hub_.EndAttempt();
   hub_.FollowRank(2, 0, 0, Rank("e2", "abc"));
   pb::AttachRequest request = AllRanks();
   Name(request, 1, 4);
-  EXPECT_THAT(TakeAll(View(request)), ElementsAre("epoch 1 at 4: 456789", "epoch 2 at 0: abc"));
+  EXPECT_THAT(TakeAll(View(request)), ElementsAre("attempt 1 at 4: 456789", "attempt 2 at 0: abc"));
 }
 
 TEST_F(EventHubTest, AViewerIsToldWhereItStandsInFilesThatSayNothingYet) {
@@ -113,7 +113,7 @@ TEST_F(EventHubTest, OnlyTheRanksThatWereAskedForAreShown) {
   Rank("r3", "three");
   Rank("r4", "four");
   hub_.Emit(Notice("wake"));
-  EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "epoch 1 at 0: four"));
+  EXPECT_THAT(TakeAll(sink), ElementsAre("wake", "attempt 1 at 0: four"));
 }
 
 TEST_F(EventHubTest, TheFrontEndGetsTheLocalRanksThatItShows) {

@@ -40,13 +40,13 @@ class FilteredLogTest : public testing::Test {
 
 TEST_F(FilteredLogTest, CopiesLinesThatHaveAnyOfTheTexts) {
   what_.add_stdout_texts("loss");
-  what_.add_stdout_texts("epoch");
+  what_.add_stdout_texts("attempt");
   FilteredLog log(loop_, "node1", what_);
-  log.FollowRank(2, 0, Rank("rank_2", "start\nloss 1\nepoch 2\r\nend", "loss of nothing\n"));
+  log.FollowRank(2, 0, Rank("rank_2", "start\nloss 1\nattempt 2\r\nend", "loss of nothing\n"));
   log.FollowRank(3, 1, Rank("rank_3", "\x1b[1mloss\xff\nno\nthe last loss"));
-  log.EndEpoch();
+  log.EndAttempt();
   EXPECT_EQ(Copied(),
-            "[node1:2] loss 1\n[node1:2] epoch 2\n[node1:3] \x1b[1mloss\xff\n"
+            "[node1:2] loss 1\n[node1:2] attempt 2\n[node1:3] \x1b[1mloss\xff\n"
             "[node1:3] the last loss\n");
   EXPECT_FALSE(std::filesystem::exists(dir_ / "attempt_1/filtered_stderr.log"));
 }
@@ -74,22 +74,22 @@ TEST_F(FilteredLogTest, TheRanksAreThoseThatAreShownAndTheirTagsToo) {
   FilteredLog log(loop_, "n", what_);
   log.FollowRank(0, 0, Rank("rank_0", "zero\n"));
   log.FollowRank(1, 1, Rank("rank_1", "one\n\n"));
-  log.EndEpoch();
+  log.EndAttempt();
   EXPECT_EQ(Copied(), "trainer1|one\ntrainer1|\n");
 }
 
-TEST_F(FilteredLogTest, AnotherEpochHasAFileOfItsOwn) {
+TEST_F(FilteredLogTest, AnotherAttemptHasAFileOfItsOwn) {
   what_.add_stdout_texts("x");
   FilteredLog log(loop_, "n", what_);
   log.FollowRank(0, 0, Rank("rank_0", "x1\n"));
-  log.EndEpoch();
-  log.EndEpoch();
+  log.EndAttempt();
+  log.EndAttempt();
   Append(dir_ / "attempt_1/rank_0/stdout.log", "x too late\n");
   std::filesystem::create_directories(dir_ / "attempt_2/rank_0");
   Append(dir_ / "attempt_2/rank_0/stdout.log", "x2\n");
   log.FollowRank(0, 0, dir_ / "attempt_2/rank_0");
   loop_.run_for(milliseconds(200));
-  log.EndEpoch();
+  log.EndAttempt();
   EXPECT_EQ(Copied(), "[n:0] x1\n");
   EXPECT_EQ(Copied("../attempt_2/filtered_stdout.log"), "[n:0] x2\n");
 }
@@ -100,7 +100,7 @@ TEST_F(FilteredLogTest, AFolderThatTakesNothingIsNoError) {
   const std::string folder = Rank("rank_0", "x\n");
   std::filesystem::create_directory(dir_ / "attempt_1/filtered_stdout.log");
   log.FollowRank(0, 0, folder);
-  log.EndEpoch();
+  log.EndAttempt();
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ TEST(JobFolderTest, DefaultsToTheUsersStateFolder) {
   EXPECT_EQ(xdg->path(), dir.path() + "/s/dslaunch/jobs/job/nodes/n");
 }
 
-TEST(JobFolderTest, AFolderThatCannotBeMadeIsNamedWithTheWayOut) {
+TEST(JobFolderTest, AFolderThatCannotBeMadeIsNamedWithTheHint) {
   const TempDir dir;
   const auto folder = JobFolder::Create(dir.Write("file", ""), "job", "node1", {});
   ASSERT_FALSE(folder.ok());

@@ -51,7 +51,7 @@ class AgentCoreTest : public ::testing::Test {
     for (AgentAction& action : actions) {
       const AgentAction asked = actions_.emplace_back(std::move(action));
       if (const auto* plan = std::get_if<agent_action::PlanWorkers>(&asked); plan && answers_)
-        Take(core_.OnWorkersPlanned(plan->epoch, Specs(plan->assignment)));
+        Take(core_.OnWorkersPlanned(plan->attempt, Specs(plan->assignment)));
       if (std::holds_alternative<agent_action::ReservePort>(asked) && answers_)
         Take(core_.OnPortReserved(kPort, now_));
       if (const auto* describe = std::get_if<agent_action::DescribeWorker>(&asked))
@@ -72,14 +72,14 @@ class AgentCoreTest : public ::testing::Test {
     Take(core_.OnRendezvousFound(std::string("10.0.0.1"), now_));
     actions_.clear();
   }
-  void Hear(uint64_t epoch, const std::function<void(pb::RendezvousMessage&)>& fill) {
+  void Hear(uint64_t attempt, const std::function<void(pb::RendezvousMessage&)>& fill) {
     pb::RendezvousMessage message;
-    message.set_epoch(epoch);
+    message.set_attempt(attempt);
     fill(message);
     Take(core_.OnRendezvousMessage(message, now_));
   }
-  void Assign(uint64_t epoch) {
-    Hear(epoch, [](pb::RendezvousMessage& message) {
+  void Assign(uint64_t attempt) {
+    Hear(attempt, [](pb::RendezvousMessage& message) {
       pb::Assignment& assignment = *message.mutable_assignment();
       assignment.set_first_rank(2);
       assignment.set_world_size(6);
@@ -88,47 +88,47 @@ class AgentCoreTest : public ::testing::Test {
       *assignment.mutable_members() = ToNodeSet({0, 1, 2});
     });
   }
-  void Halt(uint64_t epoch) {
-    Hear(epoch, [](pb::RendezvousMessage& message) {
+  void Halt(uint64_t attempt) {
+    Hear(attempt, [](pb::RendezvousMessage& message) {
       *message.mutable_halt()->mutable_cause() =
           MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node3 was lost");
       message.mutable_halt()->set_reason("1 restart of 3");
     });
   }
-  void StopAll(uint64_t epoch, const pb::Cause& cause = {}) {
-    Hear(epoch,
+  void StopAll(uint64_t attempt, const pb::Cause& cause = {}) {
+    Hear(attempt,
          [&](pb::RendezvousMessage& message) { *message.mutable_stop()->mutable_cause() = cause; });
   }
-  void Close(uint64_t epoch) {
-    Hear(epoch,
+  void Close(uint64_t attempt) {
+    Hear(attempt,
          [](pb::RendezvousMessage& message) { message.mutable_closed()->set_complete(true); });
   }
-  void Keeper(const std::function<void(pb::KeeperEvent&)>& fill) {
-    pb::KeeperEvent event;
+  void Supervisor(const std::function<void(pb::SupervisorEvent&)>& fill) {
+    pb::SupervisorEvent event;
     fill(event);
-    Take(core_.OnKeeperEvent(event, now_));
+    Take(core_.OnSupervisorEvent(event, now_));
   }
   void Spawned(uint32_t local_rank) {
-    Keeper([&](pb::KeeperEvent& event) {
+    Supervisor([&](pb::SupervisorEvent& event) {
       event.mutable_spawned()->set_local_rank(local_rank);
       event.mutable_spawned()->set_pid(100 + static_cast<int>(local_rank));
     });
   }
   void Exited(uint32_t local_rank, int exit_code, bool stopping = false) {
-    Keeper([&](pb::KeeperEvent& event) {
+    Supervisor([&](pb::SupervisorEvent& event) {
       event.mutable_exited()->set_local_rank(local_rank);
       event.mutable_exited()->set_exit_code(exit_code);
       event.mutable_exited()->set_stopping(stopping);
     });
   }
   void Reaped(bool all = true) {
-    Keeper([&](pb::KeeperEvent& event) {
+    Supervisor([&](pb::SupervisorEvent& event) {
       event.mutable_all_reaped();
       if (!all) event.mutable_all_reaped()->add_left()->set_pid(77);
     });
   }
   void FrontEndGone() {
-    Keeper([](pb::KeeperEvent& event) { event.mutable_front_end_gone(); });
+    Supervisor([](pb::SupervisorEvent& event) { event.mutable_front_end_gone(); });
   }
   // Time passes, and a tick comes in time.
   void Pass(milliseconds time, milliseconds late = milliseconds(0)) {
@@ -158,7 +158,7 @@ class AgentCoreTest : public ::testing::Test {
   }
   WorkerEnd EndOf(const pb::WorkerExited& exited) const {
     WorkerEnd end;
-    end.event.set_epoch(core_.epoch());
+    end.event.set_attempt(core_.attempt());
     end.event.set_rank(core_.workers().Find(exited.local_rank())->rank);
     end.event.set_local_rank(exited.local_rank());
     end.event.set_exit_code(exited.exit_code());
@@ -193,16 +193,16 @@ class AgentCoreTest : public ::testing::Test {
     }
     return found;
   }
-  pb::NodeEvent Told(pb::NodeEvent::EventCase kind) const {
+  pb::NodeEvent Record(pb::NodeEvent::EventCase kind) const {
     pb::NodeEvent found;
     for (const auto& emit : All<agent_action::EmitEvent>()) {
       if (emit.event.event_case() == kind) found = emit.event;
     }
     return found;
   }
-  std::vector<pb::KeeperRequest::RequestCase> Requests() const {
-    std::vector<pb::KeeperRequest::RequestCase> kinds;
-    for (const auto& send : All<agent_action::SendToKeeper>())
+  std::vector<pb::SupervisorRequest::RequestCase> Requests() const {
+    std::vector<pb::SupervisorRequest::RequestCase> kinds;
+    for (const auto& send : All<agent_action::SendToSupervisor>())
       kinds.push_back(send.request.request_case());
     return kinds;
   }
@@ -217,11 +217,11 @@ class AgentCoreTest : public ::testing::Test {
 
 // --- The start ---
 
-TEST_F(AgentCoreTest, APreparedAgentConfiguresItsKeeperAndBeats) {
+TEST_F(AgentCoreTest, APreparedAgentConfiguresItsSupervisorAndBeats) {
   EXPECT_EQ(core_.tick_interval(), milliseconds(500));
   Prepare();
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kConfigure));
-  const pb::Configure configure = All<agent_action::SendToKeeper>().at(0).request.configure();
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kConfigure));
+  const pb::Configure configure = All<agent_action::SendToSupervisor>().at(0).request.configure();
   EXPECT_EQ(configure.job_id(), "b0b");
   EXPECT_EQ(configure.grace_ms(), 5'000u);
   EXPECT_EQ(configure.agent_dead_ms(), 6'000u);
@@ -300,31 +300,31 @@ TEST_F(AgentCoreTest, ARendezvousThatIsNotFoundEndsTheNodesPart) {
   EXPECT_EQ(Count<agent_action::EndEvents>(), 1u);  // there is no rendezvous to wait for
 }
 
-// --- An epoch ---
+// --- An attempt ---
 
 TEST_F(AgentCoreTest, AnAssignmentBecomesRanksAndThenReady) {
   Join();
   Assign(1);
   EXPECT_EQ(core_.phase(), Phase::kWorking);
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kSpawn));
-  EXPECT_THAT(Logged(), HasSubstr("epoch 1: starting 2 of 6 ranks from rank 2"));
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kSpawn));
+  EXPECT_THAT(Logged(), HasSubstr("attempt 1: starting 2 of 6 ranks from rank 2"));
   Spawned(0);
   EXPECT_TRUE(Said(pb::AgentMessage::kReady).ByteSizeLong() == 0);
   Spawned(1);
-  EXPECT_EQ(Said(pb::AgentMessage::kReady).epoch(), 1u);
-  EXPECT_THAT(Told(pb::NodeEvent::kStarted).started().pids(), ElementsAre(100, 101));
+  EXPECT_EQ(Said(pb::AgentMessage::kReady).attempt(), 1u);
+  EXPECT_THAT(Record(pb::NodeEvent::kStarted).started().pids(), ElementsAre(100, 101));
   const auto followed = All<agent_action::FollowRank>();
   ASSERT_EQ(followed.size(), 2u);
   EXPECT_EQ(followed[1].folder, "/logs/rank_3");
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_all_ready(); });
-  EXPECT_EQ(Told(pb::NodeEvent::kRunning).running().epoch(), 1u);
+  EXPECT_EQ(Record(pb::NodeEvent::kRunning).running().attempt(), 1u);
 }
 
-TEST_F(AgentCoreTest, RanksOfAnOldOrRunningEpochAreRefused) {
+TEST_F(AgentCoreTest, RanksOfAnOldOrRunningAttemptAreRefused) {
   Join();
   Assign(2);
   Assign(3);
-  EXPECT_THAT(Logged(), HasSubstr("ranks for epoch 3 are refused: this node is in epoch 2"));
+  EXPECT_THAT(Logged(), HasSubstr("ranks for attempt 3 are refused: this node is in attempt 2"));
   Halt(2);
   Reaped();
   Assign(2);
@@ -332,24 +332,24 @@ TEST_F(AgentCoreTest, RanksOfAnOldOrRunningEpochAreRefused) {
   EXPECT_EQ(core_.phase(), Phase::kIdle);
   EXPECT_EQ(Count<agent_action::PlanWorkers>(), 1u);
   Assign(3);
-  EXPECT_EQ(core_.epoch(), 3u);
+  EXPECT_EQ(core_.attempt(), 3u);
 }
 
 TEST_F(AgentCoreTest, RanksThatCannotBePlannedEndTheJobAndTheOthersHearWhy) {
   Join();
   answers_ = false;
   Assign(1);
-  EXPECT_THAT(core_.OnWorkersPlanned(7, Error{}), IsEmpty());  // of an epoch that is over
+  EXPECT_THAT(core_.OnWorkersPlanned(7, Error{}), IsEmpty());  // of an attempt that is over
   Take(core_.OnWorkersPlanned(1, Error{ExitCode::kIo, "node2: the disk is full"}));
   EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::START_FAILED);
   EXPECT_EQ(core_.outcome().message(), "node2: the disk is full");
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
 }
 
 TEST_F(AgentCoreTest, AProgramThatCannotBeStartedEndsTheJob) {
   Join();
   Assign(1);
-  Keeper([](pb::KeeperEvent& event) {
+  Supervisor([](pb::SupervisorEvent& event) {
     event.mutable_spawn_failed()->set_local_rank(1);
     event.mutable_spawn_failed()->set_step("execve");
     event.mutable_spawn_failed()->set_error_number(ENOENT);
@@ -366,22 +366,22 @@ TEST_F(AgentCoreTest, AStartThatIsRefusedWhileTheNodeIsEmptiedIsNoFailure) {
   Assign(1);
   Halt(1);
   actions_.clear();
-  Keeper([](pb::KeeperEvent& event) { event.mutable_spawn_failed(); });
+  Supervisor([](pb::SupervisorEvent& event) { event.mutable_spawn_failed(); });
   EXPECT_THAT(actions_, IsEmpty());
 }
 
 TEST_F(AgentCoreTest, AFailureIsReportedWithItsAgeAndAnEndThatIsWellOnlyOnceAllAre) {
   Start();
   Exited(0, 0);
-  EXPECT_EQ(Said(pb::AgentMessage::kFinished).epoch(), 0u);
-  EXPECT_EQ(Told(pb::NodeEvent::kWorkerEnded).worker_ended().rank(), 2u);
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 0u);
+  EXPECT_EQ(Record(pb::NodeEvent::kWorkerEnded).worker_ended().rank(), 2u);
   Exited(1, 7);
   const pb::WorkerFailed failed = Said(pb::AgentMessage::kWorkerFailed).worker_failed();
   EXPECT_EQ(failed.cause().rank(), 3);
   EXPECT_EQ(failed.cause().exit_code(), 7);
   EXPECT_EQ(failed.age_us(), 2'000u);
   EXPECT_EQ(failed.rtt_us(), 300u);
-  EXPECT_EQ(Said(pb::AgentMessage::kFinished).epoch(), 0u);
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 0u);
   EXPECT_THAT(Logged(), HasSubstr("rank 3 (node2, pid 101) exited with 7"));
 }
 
@@ -389,10 +389,10 @@ TEST_F(AgentCoreTest, ANodeHasFinishedWhenItsLastRankEndsWell) {
   Start();
   Exited(1, 0);
   Exited(0, 0);
-  EXPECT_EQ(Said(pb::AgentMessage::kFinished).epoch(), 1u);
+  EXPECT_EQ(Said(pb::AgentMessage::kFinished).attempt(), 1u);
 }
 
-TEST_F(AgentCoreTest, WhatTheKillLadderEndsIsNoFailureAndNoFinish) {
+TEST_F(AgentCoreTest, WhatTheGracefulKillEndsIsNoFailureAndNoFinish) {
   Start();
   StopAll(1);
   actions_.clear();
@@ -404,7 +404,7 @@ TEST_F(AgentCoreTest, WhatTheKillLadderEndsIsNoFailureAndNoFinish) {
 
 TEST_F(AgentCoreTest, StatusLinesGoOutAndCountAsProgress) {
   Start();
-  Keeper([](pb::KeeperEvent& event) {
+  Supervisor([](pb::SupervisorEvent& event) {
     event.mutable_status()->set_local_rank(1);
     event.mutable_status()->set_data("{\"event\":\"step\",\"step\":41}\nnonsense\n");
   });
@@ -429,15 +429,15 @@ TEST_F(AgentCoreTest, OnlyRanksThatRunAreInspected) {
   EXPECT_EQ(inspected[0].text, "rank 3 (node2, pid 101) seems to hang: no step for 60 s");
 }
 
-// --- Halt, and another epoch ---
+// --- Halt, and another attempt ---
 
 TEST_F(AgentCoreTest, ANodeHasHaltedOnceItsRanksAreReapedAndItHasAnotherPort) {
   Start();
   answers_ = false;
   Halt(1);
   EXPECT_EQ(core_.phase(), Phase::kHalting);
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
-  EXPECT_EQ(Told(pb::NodeEvent::kRestarting).restarting().reason(), "1 restart of 3");
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
+  EXPECT_EQ(Record(pb::NodeEvent::kRestarting).restarting().reason(), "1 restart of 3");
   EXPECT_EQ(Count<agent_action::ReservePort>(), 0u);
   Reaped();
   ASSERT_EQ(Count<agent_action::EndRankOutput>(), 1u);
@@ -447,7 +447,7 @@ TEST_F(AgentCoreTest, ANodeHasHaltedOnceItsRanksAreReapedAndItHasAnotherPort) {
   Take(core_.OnPortReserved(kPort, now_));
   EXPECT_EQ(core_.phase(), Phase::kIdle);
   const pb::AgentMessage halted = Said(pb::AgentMessage::kHalted);
-  EXPECT_EQ(halted.epoch(), 1u);
+  EXPECT_EQ(halted.attempt(), 1u);
   EXPECT_EQ(halted.halted().master_port(), kPort);
 }
 
@@ -458,7 +458,7 @@ TEST_F(AgentCoreTest, ThePlantedBugSaysHaltedBeforeTheRanksAreReaped) {
   planted.OnRun({}, now_);
   planted.OnRendezvousFound(std::string("10.0.0.1"), now_);
   pb::RendezvousMessage halt;
-  halt.set_epoch(1);
+  halt.set_attempt(1);
   halt.mutable_halt();
   Take(planted.OnRendezvousMessage(halt, now_));
   EXPECT_EQ(Count<agent_action::ReservePort>(), 1u);
@@ -472,16 +472,16 @@ TEST_F(AgentCoreTest, LeftProcessesAreToldWhenTheNodeHasHalted) {
   EXPECT_THAT(Logged(), HasSubstr("processes are left that could not be ended"));
 }
 
-TEST_F(AgentCoreTest, ASpareHaltsTooAndTakesTheEpochsNumber) {
+TEST_F(AgentCoreTest, ASpareHaltsTooAndTakesTheAttemptsNumber) {
   Join();
   Halt(4);
   Reaped();
-  EXPECT_EQ(Said(pb::AgentMessage::kHalted).epoch(), 4u);
-  Halt(3);  // of an epoch before
+  EXPECT_EQ(Said(pb::AgentMessage::kHalted).attempt(), 4u);
+  Halt(3);  // of an attempt before
   EXPECT_EQ(core_.phase(), Phase::kIdle);
 }
 
-TEST_F(AgentCoreTest, WithoutAPortForTheNextEpochTheNodeEndsTheJob) {
+TEST_F(AgentCoreTest, WithoutAPortForTheNextAttemptTheNodeEndsTheJob) {
   Start();
   answers_ = false;
   Halt(1);
@@ -495,11 +495,11 @@ TEST_F(AgentCoreTest, AStopWhileHaltingEndsTheNodesPart) {
   Start();
   Halt(1);
   StopAll(1);
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop, pb::KeeperRequest::kStop));
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop, pb::SupervisorRequest::kStop));
   Reaped();
   EXPECT_EQ(core_.phase(), Phase::kEmpty);
-  EXPECT_EQ(Said(pb::AgentMessage::kHalted).epoch(), 0u);
-  EXPECT_EQ(Said(pb::AgentMessage::kTornDown).epoch(), 1u);
+  EXPECT_EQ(Said(pb::AgentMessage::kHalted).attempt(), 0u);
+  EXPECT_EQ(Said(pb::AgentMessage::kTornDown).attempt(), 1u);
 }
 
 // --- The end ---
@@ -509,10 +509,10 @@ TEST_F(AgentCoreTest, TheFirstCauseIsKeptAndOnlyAKillIsAskedForAgain) {
   Take(core_.OnStop(MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "SIGINT"), false));
   StopAll(1, MakeCause(pb::Cause::HANG, 0, ExitCode::kTimedOut, "a hang"));
   EXPECT_EQ(core_.outcome().kind(), pb::Cause::INTERRUPTED);
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
   Take(core_.OnStop(MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "twice"), true));
   ASSERT_EQ(Requests().size(), 2u);
-  EXPECT_TRUE(All<agent_action::SendToKeeper>()[1].request.stop().kill_now());
+  EXPECT_TRUE(All<agent_action::SendToSupervisor>()[1].request.stop().kill_now());
   EXPECT_EQ(core_.outcome().message(), "SIGINT");
   EXPECT_EQ(Count<agent_action::EmitEvent>(), 1u);
   EXPECT_THAT(Logged(), HasSubstr("stopping: SIGINT"));
@@ -598,14 +598,14 @@ TEST_F(AgentCoreTest, ARenewedLeaseGoesOn) {
   Start();
   pb::RenewRequest word;
   for (int i = 0; i < 60; ++i) {
-    word.set_heard_us(core_.Renew(word, boot_now_).clock_us());
+    word.set_last_seen_us(core_.Renew(word, boot_now_).clock_us());
     Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
     Pass(milliseconds(1'000));
   }
   EXPECT_EQ(core_.phase(), Phase::kWorking);
 }
 
-TEST_F(AgentCoreTest, AStreamThatIsOverIsTheFrontEndsEndWhenTheKeeperSaysNothing) {
+TEST_F(AgentCoreTest, AStreamThatIsOverIsTheFrontEndsEndWhenTheSupervisorSaysNothing) {
   Start();
   Take(core_.OnStreamOver(now_));
   Pass(milliseconds(900));
@@ -659,11 +659,11 @@ TEST_F(AgentCoreTest, ANodeHaltsAndWaitsForTheFrontEndToNameAnotherRendezvous) {
   Take(core_.OnRendezvousEnd("reset", now_));
   EXPECT_EQ(core_.phase(), Phase::kHalting);
   EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
-  const pb::RendezvousLost lost = Told(pb::NodeEvent::kRendezvousLost).rendezvous_lost();
-  EXPECT_EQ(lost.epoch(), 1u);
+  const pb::RendezvousLost lost = Record(pb::NodeEvent::kRendezvousLost).rendezvous_lost();
+  EXPECT_EQ(lost.attempt(), 1u);
   EXPECT_FALSE(lost.idle());
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kStop));
-  pb::MoveRequest move;
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
+  pb::FailoverRequest move;
   move.set_rendezvous_node(9);
   EXPECT_EQ(core_.CheckMove(move).error().code, ExitCode::kInternal);
   move.set_rendezvous_node(2);
@@ -682,9 +682,9 @@ TEST_F(AgentCoreTest, ANodeHaltsAndWaitsForTheFrontEndToNameAnotherRendezvous) {
 TEST_F(AgentCoreTest, ANodeThatIsEmptyAlreadyOpensTheNextRendezvousAndJoinsIt) {
   Join();
   Take(core_.OnRendezvousEnd("reset", now_));
-  EXPECT_TRUE(Told(pb::NodeEvent::kRendezvousLost).rendezvous_lost().idle());
+  EXPECT_TRUE(Record(pb::NodeEvent::kRendezvousLost).rendezvous_lost().idle());
   Reaped();
-  pb::MoveRequest move;
+  pb::FailoverRequest move;
   move.set_rendezvous_node(1);
   ASSERT_TRUE(core_.CheckMove(move).ok());
   Take(core_.OnMove(move, now_));
@@ -701,7 +701,7 @@ TEST_F(AgentCoreTest, WithoutAnotherRendezvousInTimeTheNodeEnds) {
   pb::RenewRequest word;
   // lease + 2 dead + grace + teardown, and 10 s.
   for (int second = 0; second < 60; ++second) {
-    word.set_heard_us(core_.Renew(word, boot_now_).clock_us());
+    word.set_last_seen_us(core_.Renew(word, boot_now_).clock_us());
     Pass(milliseconds(1'000));
   }
   EXPECT_EQ(core_.phase(), Phase::kIdle);
@@ -716,7 +716,7 @@ TEST_F(AgentCoreTest, ANodeThatIsNotEmptyDoesNotGoToAnotherRendezvous) {
   Reaped(/*all=*/false);
   EXPECT_EQ(core_.outcome().kind(), pb::Cause::INTERNAL);
   EXPECT_THAT(core_.outcome().message(), HasSubstr("processes are left"));
-  pb::MoveRequest move;
+  pb::FailoverRequest move;
   EXPECT_EQ(core_.CheckMove(move).error().code, ExitCode::kUnavailable);
 }
 
@@ -729,7 +729,7 @@ TEST_F(AgentCoreTest, ADetachedJobHasNoLeaseAndGoesOnceTheOthersAndItsViewersHav
   Assign(1);
   actions_.clear();
   Take(core_.OnDetach("/run/socket", now_));
-  EXPECT_THAT(Requests(), ElementsAre(pb::KeeperRequest::kDetach));
+  EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kDetach));
   EXPECT_FALSE(core_.Alive(boot_now_).has_lease_left_ms());
   EXPECT_THAT(core_.OnDetach("/run/socket", now_), IsEmpty());
   EXPECT_THAT(core_.OnStreamOver(now_), IsEmpty());
@@ -763,56 +763,56 @@ TEST_F(AgentCoreTest, AViewerThatDoesNotReadKeepsTheAgentForTwoSecondsOnly) {
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
 }
 
-// --- The keeper is gone ---
+// --- The supervisor is gone ---
 
-TEST_F(AgentCoreTest, WithoutItsKeeperAnAgentThatIsNotPreparedGoes) {
-  Take(core_.OnKeeperGone(now_));
+TEST_F(AgentCoreTest, WithoutItsSupervisorAnAgentThatIsNotPreparedGoes) {
+  Take(core_.OnSupervisorGone(now_));
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
 }
 
-TEST_F(AgentCoreTest, WithoutItsKeeperANodeSweepsWhatIsLeftAndLeavesTheJob) {
+TEST_F(AgentCoreTest, WithoutItsSupervisorANodeSweepsWhatIsLeftAndLeavesTheJob) {
   Start();
-  Take(core_.OnKeeperGone(now_));
+  Take(core_.OnSupervisorGone(now_));
   EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().message(),
-            "node2 was lost: its keeper process was killed");
+            "node2 was lost: its supervisor process was killed");
   ASSERT_EQ(Count<agent_action::SweepOrphans>(), 1u);
   EXPECT_THAT(All<agent_action::SweepOrphans>()[0].groups, ElementsAre(100, 101));
   EXPECT_EQ(core_.phase(), Phase::kEmpty);
-  EXPECT_EQ(Said(pb::AgentMessage::kTornDown).epoch(), 1u);
+  EXPECT_EQ(Said(pb::AgentMessage::kTornDown).attempt(), 1u);
   EXPECT_THAT(Requests(), IsEmpty());
-  EXPECT_THAT(core_.OnKeeperGone(now_), IsEmpty());
+  EXPECT_THAT(core_.OnSupervisorGone(now_), IsEmpty());
   Close(1);
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
 }
 
-TEST_F(AgentCoreTest, AHostWithoutItsKeeperGivesUpItsRendezvousSoThatTheOthersGoOn) {
+TEST_F(AgentCoreTest, AHostWithoutItsSupervisorGivesUpItsRendezvousSoThatTheOthersGoOn) {
   prepare_.set_node_index(0);
   Prepare();
   Take(core_.OnRun({}, now_));
   actions_.clear();
-  Take(core_.OnKeeperGone(now_));
+  Take(core_.OnSupervisorGone(now_));
   EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
   EXPECT_FALSE(core_.hosts_rendezvous());
   EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
 }
 
-TEST_F(AgentCoreTest, SignalsGoToTheKeeper) {
+TEST_F(AgentCoreTest, SignalsGoToTheSupervisor) {
   Start();
   Take(core_.OnSignal(SIGUSR1));
-  EXPECT_EQ(All<agent_action::SendToKeeper>().at(0).request.signal().signal(), SIGUSR1);
+  EXPECT_EQ(All<agent_action::SendToSupervisor>().at(0).request.signal().signal(), SIGUSR1);
 }
 
 TEST_F(AgentCoreTest, TheUserHearsOfAStoppedRankAndWhatTheRendezvousHasToSay) {
   Start();
-  Keeper([](pb::KeeperEvent& event) {
+  Supervisor([](pb::SupervisorEvent& event) {
     event.mutable_stopped()->set_local_rank(0);
     event.mutable_stopped()->set_signal(SIGSTOP);
   });
-  EXPECT_THAT(Told(pb::NodeEvent::kNotice).notice().message(),
+  EXPECT_THAT(Record(pb::NodeEvent::kNotice).notice().message(),
               HasSubstr("rank 2 (node2, pid 100) was stopped by SIGSTOP"));
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_notice()->set_message("a word"); });
-  EXPECT_EQ(Told(pb::NodeEvent::kNotice).notice().message(), "a word");
+  EXPECT_EQ(Record(pb::NodeEvent::kNotice).notice().message(), "a word");
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ TEST_F(AttachSocketTest, ListensInTheFirstFolderThatWillDoAndCleansUp) {
   EXPECT_FALSE(ConnectToSocket({dir_ / "good"}, "j.0.sock").valid());
 }
 
-TEST_F(AttachSocketTest, WithoutAFolderTheErrorNamesEachAndTheWayOut) {
+TEST_F(AttachSocketTest, WithoutAFolderTheErrorNamesEachAndTheHint) {
   const auto listening =
       AttachSocket::Listen(loop_, {Folder("open", 0755), Folder("wide", 0750)}, "j.0.sock", {});
   ASSERT_FALSE(listening.ok());

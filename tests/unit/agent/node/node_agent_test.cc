@@ -1,4 +1,4 @@
-// A node's agent between a scripted keeper, a scripted rendezvous and a scripted front end.
+// A node's agent between a scripted supervisor, a scripted rendezvous and a scripted front end.
 #include "agent/node/node_agent.h"
 
 #include <gmock/gmock.h>
@@ -131,28 +131,28 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
 };
 
 // Starts nothing; answers as if it had, unless told to wait.
-class ScriptedKeeper {
+class ScriptedSupervisor {
  public:
-  ScriptedKeeper(asio::io_context& loop, UniqueFd fd)
+  ScriptedSupervisor(asio::io_context& loop, UniqueFd fd)
       : socket_(
             loop, std::move(fd), [this](std::string_view bytes) { OnRequest(bytes); },
             [](const std::string&) {}) {}
 
   void Exit(uint32_t local_rank, int exit_code, bool stopping = false) {
-    pb::KeeperEvent event;
+    pb::SupervisorEvent event;
     event.mutable_exited()->set_local_rank(local_rank);
     event.mutable_exited()->set_exit_code(exit_code);
     event.mutable_exited()->set_stopping(stopping);
     socket_.Send(event);
   }
   void Status(uint32_t local_rank, const std::string& lines) {
-    pb::KeeperEvent event;
+    pb::SupervisorEvent event;
     event.mutable_status()->set_local_rank(local_rank);
     event.mutable_status()->set_data(lines);
     socket_.Send(event);
   }
   void Reaped() {
-    pb::KeeperEvent event;
+    pb::SupervisorEvent event;
     event.mutable_all_reaped();
     socket_.Send(event);
   }
@@ -164,12 +164,12 @@ class ScriptedKeeper {
 
  private:
   void OnRequest(std::string_view bytes) {
-    pb::KeeperRequest request;
+    pb::SupervisorRequest request;
     ASSERT_TRUE(request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())));
     if (request.has_spawn()) {
       for (const pb::WorkerSpec& worker : request.spawn().workers()) {
         std::ofstream(worker.stdout_path()) << "hello of " << spawned.size() << "\n";
-        pb::KeeperEvent event;
+        pb::SupervisorEvent event;
         event.mutable_spawned()->set_local_rank(worker.local_rank());
         event.mutable_spawned()->set_pid(next_pid_++);
         socket_.Send(event);
@@ -219,7 +219,7 @@ class NodeAgentTest : public ::testing::Test {
         rendezvous_(*authority_.Issue(0, "node1")) {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    keeper_ = std::make_unique<ScriptedKeeper>(loop_, UniqueFd(fds[0]));
+    supervisor_ = std::make_unique<ScriptedSupervisor>(loop_, UniqueFd(fds[0]));
     agent_ = std::make_unique<NodeAgent>(loop_, fds[1], [](UniqueFd) {});
     front_end_ = std::make_shared<FrontEnd>(loop_, *agent_);
     prepare_.set_job_id("b0b");
@@ -254,7 +254,7 @@ class NodeAgentTest : public ::testing::Test {
   }
   void Join() {
     const pb::PrepareReply reply = agent_->Prepare(prepare_);
-    ASSERT_TRUE(reply.has_facts()) << reply.failure().message();
+    ASSERT_TRUE(reply.has_info()) << reply.failure().message();
     pb::RunRequest run;
     run.add_rendezvous_endpoints(rendezvous_.endpoint());
     run.mutable_shown()->set_all(true);
@@ -262,37 +262,38 @@ class NodeAgentTest : public ::testing::Test {
     join_ = Hear();
     ASSERT_TRUE(join_.has_join());
   }
-  void Say(uint64_t epoch, const std::function<void(pb::RendezvousMessage&)>& fill) {
+  void SendFromRendezvous(uint64_t attempt,
+                          const std::function<void(pb::RendezvousMessage&)>& fill) {
     pb::RendezvousMessage message;
-    message.set_epoch(epoch);
+    message.set_attempt(attempt);
     fill(message);
     rendezvous_.Send(std::move(message));
   }
-  void Assign(uint64_t epoch) {
-    Say(epoch, [&](pb::RendezvousMessage& message) {
+  void Assign(uint64_t attempt) {
+    SendFromRendezvous(attempt, [&](pb::RendezvousMessage& message) {
       pb::Assignment& assignment = *message.mutable_assignment();
       assignment.set_first_rank(2);
       assignment.set_world_size(4);
       assignment.set_node_rank(1);
       assignment.set_num_nodes(2);
       assignment.set_master_addr("127.0.0.1");
-      assignment.set_master_port(4000 + static_cast<uint32_t>(epoch));
-      assignment.set_restart_count(static_cast<uint32_t>(epoch) - 1);
+      assignment.set_master_port(4000 + static_cast<uint32_t>(attempt));
+      assignment.set_restart_count(static_cast<uint32_t>(attempt) - 1);
       *assignment.mutable_members() = ToNodeSet({0, 1});
     });
   }
-  void Halt(uint64_t epoch) {
-    Say(epoch, [](pb::RendezvousMessage& message) {
+  void Halt(uint64_t attempt) {
+    SendFromRendezvous(attempt, [](pb::RendezvousMessage& message) {
       message.mutable_halt()->set_reason("1 restart of 5");
       message.mutable_halt()->set_delay_ms(100);
       message.mutable_halt()->mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
     });
   }
-  void StopAll(uint64_t epoch) {
-    Say(epoch, [](pb::RendezvousMessage& message) { message.mutable_stop(); });
+  void StopAll(uint64_t attempt) {
+    SendFromRendezvous(attempt, [](pb::RendezvousMessage& message) { message.mutable_stop(); });
   }
-  void Close(uint64_t epoch) {
-    Say(epoch, [](pb::RendezvousMessage& message) {
+  void Close(uint64_t attempt) {
+    SendFromRendezvous(attempt, [](pb::RendezvousMessage& message) {
       pb::Closed& closed = *message.mutable_closed();
       closed.set_complete(true);
       closed.mutable_cause()->set_message("the first cause");
@@ -311,7 +312,7 @@ class NodeAgentTest : public ::testing::Test {
   CertificateAuthority authority_;
   ScriptedRendezvous rendezvous_;
   asio::io_context loop_{1};
-  std::unique_ptr<ScriptedKeeper> keeper_;
+  std::unique_ptr<ScriptedSupervisor> supervisor_;
   std::unique_ptr<NodeAgent> agent_;
   std::shared_ptr<FrontEnd> front_end_;
   pb::PrepareRequest prepare_;
@@ -345,7 +346,7 @@ TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) 
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
-  const pb::SpawnWorkers& spawn = keeper_->spawned.at(0);
+  const pb::SpawnWorkers& spawn = supervisor_->spawned.at(0);
   EXPECT_EQ(spawn.cwd(), "/tmp");
   EXPECT_EQ(spawn.workers(0).argv(0), "/bin/echo");
   EXPECT_EQ(spawn.workers(0).argv(1), "mine");
@@ -370,42 +371,42 @@ TEST_F(NodeAgentTest, AJobThatIsNotTheNodesOwnIsRefused) {
   }
 }
 
-TEST_F(NodeAgentTest, AnEpochThatFailsIsFollowedByAnother) {
+TEST_F(NodeAgentTest, AnAttemptThatFailsIsFollowedByAnother) {
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
-  keeper_->Exit(1, 7);
+  supervisor_->Exit(1, 7);
   const pb::AgentMessage failed = Hear();
   ASSERT_TRUE(failed.has_worker_failed());
-  EXPECT_EQ(failed.epoch(), 1u);
+  EXPECT_EQ(failed.attempt(), 1u);
   EXPECT_EQ(failed.worker_failed().cause().rank(), 3);
   EXPECT_EQ(failed.worker_failed().cause().exit_code(), 7);
-  EXPECT_EQ(failed.worker_failed().cause().epoch(), 1u);
+  EXPECT_EQ(failed.worker_failed().cause().attempt(), 1u);
 
   Halt(1);
   const pb::AgentMessage halted = Hear();
   ASSERT_TRUE(halted.has_halted());
-  EXPECT_EQ(halted.epoch(), 1u);
+  EXPECT_EQ(halted.attempt(), 1u);
   EXPECT_GT(halted.halted().master_port(), 0u);
-  EXPECT_EQ(keeper_->stops, 1);
+  EXPECT_EQ(supervisor_->stops, 1);
 
   Assign(2);
   const pb::AgentMessage ready = Hear();
   EXPECT_TRUE(ready.has_ready());
-  EXPECT_EQ(ready.epoch(), 2u);
-  ASSERT_EQ(keeper_->spawned.size(), 2u);
-  const pb::SpawnWorkers& first = keeper_->spawned[0];
-  const pb::SpawnWorkers& second = keeper_->spawned[1];
+  EXPECT_EQ(ready.attempt(), 2u);
+  ASSERT_EQ(supervisor_->spawned.size(), 2u);
+  const pb::SpawnWorkers& first = supervisor_->spawned[0];
+  const pb::SpawnWorkers& second = supervisor_->spawned[1];
   EXPECT_THAT(first.workers(0).stdout_path(), HasSubstr("/attempt_1/rank_2/"));
   EXPECT_THAT(second.workers(0).stdout_path(), HasSubstr("/attempt_2/rank_2/"));
   EXPECT_EQ(EnvOf(first, 0, "TORCHELASTIC_RESTART_COUNT"), "0");
   EXPECT_EQ(EnvOf(second, 1, "TORCHELASTIC_RESTART_COUNT"), "1");
   EXPECT_EQ(EnvOf(second, 1, "TORCHELASTIC_MAX_RESTARTS"), "5");
-  EXPECT_EQ(EnvOf(second, 1, "DSLAUNCH_EPOCH"), "2");
+  EXPECT_EQ(EnvOf(second, 1, "DSLAUNCH_ATTEMPT"), "2");
   EXPECT_EQ(EnvOf(second, 1, "MASTER_PORT"), "4002");
 
-  keeper_->Exit(0, 0);
-  keeper_->Exit(1, 0);
+  supervisor_->Exit(0, 0);
+  supervisor_->Exit(1, 0);
   EXPECT_TRUE(Hear().has_finished());
   StopAll(2);
   EXPECT_TRUE(Hear().has_torn_down());
@@ -414,12 +415,12 @@ TEST_F(NodeAgentTest, AnEpochThatFailsIsFollowedByAnother) {
 
   const pb::NodeEvent* restarting = front_end_->Find(pb::NodeEvent::kRestarting);
   ASSERT_NE(restarting, nullptr);
-  EXPECT_EQ(restarting->restarting().epoch(), 1u);
+  EXPECT_EQ(restarting->restarting().attempt(), 1u);
   EXPECT_EQ(restarting->restarting().reason(), "1 restart of 5");
   EXPECT_EQ(restarting->restarting().delay_ms(), 100u);
   const pb::NodeEvent* started = front_end_->Find(pb::NodeEvent::kStarted, 1);
   ASSERT_NE(started, nullptr);
-  EXPECT_EQ(started->started().epoch(), 2u);
+  EXPECT_EQ(started->started().attempt(), 2u);
   EXPECT_EQ(started->started().restart_count(), 1u);
   EXPECT_THAT(IndexesOf(started->started().members()), ElementsAre(0u, 1u));
   EXPECT_THAT(started->started().pids(), ElementsAre(1'000'000'002, 1'000'000'003));
@@ -431,7 +432,7 @@ TEST_F(NodeAgentTest, AnEpochThatFailsIsFollowedByAnother) {
   EXPECT_THAT(done.victims(), ElementsAre(3u));
 }
 
-TEST_F(NodeAgentTest, WhatTheOldEpochWroteComesBeforeTheNewEpochsOutput) {
+TEST_F(NodeAgentTest, WhatTheOldAttemptWroteComesBeforeTheNewAttemptsOutput) {
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
@@ -449,7 +450,7 @@ TEST_F(NodeAgentTest, WhatTheOldEpochWroteComesBeforeTheNewEpochsOutput) {
   EXPECT_TRUE(RunUntil([&] { return output() == "hello of 0\nhello of 1\n"; })) << output();
 }
 
-TEST_F(NodeAgentTest, RanksOfAnOldOrRunningEpochAreRefused) {
+TEST_F(NodeAgentTest, RanksOfAnOldOrRunningAttemptAreRefused) {
   Join();
   Assign(2);
   EXPECT_TRUE(Hear().has_ready());
@@ -463,39 +464,39 @@ TEST_F(NodeAgentTest, RanksOfAnOldOrRunningEpochAreRefused) {
   Assign(3);
   const pb::AgentMessage ready = Hear();
   EXPECT_TRUE(ready.has_ready());
-  EXPECT_EQ(ready.epoch(), 3u);
-  EXPECT_EQ(keeper_->spawned.size(), 2u);
+  EXPECT_EQ(ready.attempt(), 3u);
+  EXPECT_EQ(supervisor_->spawned.size(), 2u);
 }
 
 TEST_F(NodeAgentTest, AStopWhileHaltingEndsTheJob) {
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
-  keeper_->answers_stop = false;
+  supervisor_->answers_stop = false;
   Halt(1);
-  ASSERT_TRUE(RunUntil([&] { return keeper_->stops == 1; }));
+  ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 1; }));
   StopAll(1);
-  ASSERT_TRUE(RunUntil([&] { return keeper_->stops == 2; }));
-  keeper_->Reaped();
+  ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 2; }));
+  supervisor_->Reaped();
   EXPECT_TRUE(Hear().has_torn_down());
   Assign(2);
   Close(1);
   ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
-  EXPECT_EQ(keeper_->spawned.size(), 1u);
+  EXPECT_EQ(supervisor_->spawned.size(), 1u);
 }
 
 TEST_F(NodeAgentTest, ASpareWaitsWithoutRanksAndEndsWithTheOthers) {
   Join();
   ASSERT_TRUE(RunUntil([&] { return rendezvous_.beats() > 5; }));
-  Halt(1);  // an epoch of others
+  Halt(1);  // an attempt of others
   const pb::AgentMessage halted = Hear();
   EXPECT_TRUE(halted.has_halted());
-  EXPECT_EQ(halted.epoch(), 1u);
+  EXPECT_EQ(halted.attempt(), 1u);
   StopAll(2);
   EXPECT_TRUE(Hear().has_torn_down());
   Close(2);
   ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
-  EXPECT_TRUE(keeper_->spawned.empty());
+  EXPECT_TRUE(supervisor_->spawned.empty());
   EXPECT_EQ(front_end_->Find(pb::NodeEvent::kStarted), nullptr);
 }
 
@@ -512,12 +513,12 @@ TEST_F(NodeAgentTest, ALoopThatStandsStillIsNotADeadNode) {
 TEST_F(NodeAgentTest, TheLeaseCountsFromTheFrontEndsLastWordAlsoWhileTheLoopStandsStill) {
   prepare_.mutable_timeouts()->set_lease_ms(20'000);
   Join();
-  ASSERT_TRUE(RunUntil([&] { return keeper_->lease_left_ms.value_or(20'000) < 19'500; }));
+  ASSERT_TRUE(RunUntil([&] { return supervisor_->lease_left_ms.value_or(20'000) < 19'500; }));
   const uint64_t first = agent_->Renew({}).clock_us();  // not on the loop
-  ASSERT_TRUE(RunUntil([&] { return keeper_->lease_left_ms > 19'500; }));
-  EXPECT_LE(*keeper_->lease_left_ms, 20'000u);
+  ASSERT_TRUE(RunUntil([&] { return supervisor_->lease_left_ms > 19'500; }));
+  EXPECT_LE(*supervisor_->lease_left_ms, 20'000u);
   pb::RenewRequest old;
-  old.set_heard_us(first);
+  old.set_last_seen_us(first);
   EXPECT_GT(agent_->Renew(old).clock_us(), first);
 }
 
@@ -527,14 +528,14 @@ TEST_F(NodeAgentTest, ANodeWhoseFrontEndIsSilentEndsItsRanks) {
     const std::jthread renews([this](const std::stop_token& stop) {
       pb::RenewRequest word;
       for (; !stop.stop_requested(); std::this_thread::sleep_for(milliseconds(20)))
-        word.set_heard_us(agent_->Renew(word).clock_us());
+        word.set_last_seen_us(agent_->Renew(word).clock_us());
     });
     Join();
     Assign(1);
-    ASSERT_TRUE(RunUntil([&] { return keeper_->spawned.size() == 1; }));
-    EXPECT_EQ(keeper_->stops, 0);
+    ASSERT_TRUE(RunUntil([&] { return supervisor_->spawned.size() == 1; }));
+    EXPECT_EQ(supervisor_->stops, 0);
   }
-  ASSERT_TRUE(RunUntil([&] { return keeper_->stops == 1; }));
+  ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 1; }));
   pb::AgentMessage message;
   do message = Hear();
   while (message.has_ready());
@@ -545,14 +546,14 @@ TEST_F(NodeAgentTest, HeartbeatsTellHowFarTheRanksAre) {
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
-  keeper_->Status(1, "{\"event\":\"step\",\"step\":41}\n{\"event\":\"step\",\"step\":42}\n");
+  supervisor_->Status(1, "{\"event\":\"step\",\"step\":41}\n{\"event\":\"step\",\"step\":42}\n");
   ASSERT_TRUE(RunUntil([&] { return rendezvous_.last_beat().heartbeat().ranks_size() == 1; }));
   const pb::AgentMessage beat = rendezvous_.last_beat();
-  EXPECT_EQ(beat.epoch(), 1u);
+  EXPECT_EQ(beat.attempt(), 1u);
   EXPECT_EQ(beat.heartbeat().ranks(0).rank(), 3u);
   EXPECT_EQ(beat.heartbeat().ranks(0).step(), 42u);
   // By then a beat has come back, so a failure's age is known to within a round trip.
-  keeper_->Exit(0, 1);
+  supervisor_->Exit(0, 1);
   const pb::AgentMessage failed = Hear();
   EXPECT_GT(failed.worker_failed().rtt_us(), 0u);
 }
@@ -563,8 +564,8 @@ TEST_F(NodeAgentTest, OnlyWhatEndedBadlyByItselfIsAFailure) {
   EXPECT_TRUE(Hear().has_ready());
   StopAll(1);
   EXPECT_TRUE(Hear().has_torn_down());
-  keeper_->Exit(0, 3);  // it ended before the ladder began, and is told late
-  keeper_->Exit(1, 4, /*stopping=*/true);
+  supervisor_->Exit(0, 3);  // it ended before the graceful kill began, and is told late
+  supervisor_->Exit(1, 4, /*stopping=*/true);
   const pb::AgentMessage failed = Hear();
   ASSERT_TRUE(failed.has_worker_failed());
   EXPECT_EQ(failed.worker_failed().cause().exit_code(), 3);
@@ -578,7 +579,7 @@ TEST_F(NodeAgentTest, ARankThatSeemsToHangIsDescribed) {
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
-  Say(1, [](pb::RendezvousMessage& message) {
+  SendFromRendezvous(1, [](pb::RendezvousMessage& message) {
     message.mutable_inspect()->add_ranks(3);
     message.mutable_inspect()->set_reason("no step for 60 s");
   });
@@ -595,21 +596,21 @@ TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
   prepare_.mutable_policy()->set_max_restarts(1);
   prepare_.mutable_policy()->set_backoff_ms(10);
   prepare_.mutable_policy()->set_max_backoff_ms(10);
-  ASSERT_TRUE(agent_->Prepare(prepare_).has_facts());
+  ASSERT_TRUE(agent_->Prepare(prepare_).has_info());
   agent_->Run(pb::RunRequest(), front_end_);
   ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kRunning); }));
-  keeper_->Status(0, "{\"event\":\"step\",\"step\":1}\n");
-  keeper_->Exit(1, 7);
+  supervisor_->Status(0, "{\"event\":\"step\",\"step\":1}\n");
+  supervisor_->Exit(1, 7);
   ASSERT_TRUE(RunUntil([&] { return front_end_->Find(pb::NodeEvent::kRunning, 1); }));
   EXPECT_EQ(front_end_->Find(pb::NodeEvent::kStarted, 1)->started().restart_count(), 1u);
-  keeper_->Exit(0, 9);
+  supervisor_->Exit(0, 9);
   ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
   const pb::NodeDone& done = front_end_->events.back().done();
   EXPECT_TRUE(done.closed());
   EXPECT_EQ(done.cause().exit_code(), 9);
-  EXPECT_EQ(done.cause().epoch(), 2u);
+  EXPECT_EQ(done.cause().attempt(), 2u);
   EXPECT_THAT(IndexesOf(done.members()), ElementsAre(0u));
-  EXPECT_EQ(keeper_->spawned.size(), 2u);
+  EXPECT_EQ(supervisor_->spawned.size(), 2u);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ class WorkerEndTest : public ::testing::Test {
     worker_.local_rank = 1;
     worker_.pid = 1'000'000'000;  // no such process
     worker_.folder = dir_.path();
-    life_.epoch = 2;
+    life_.attempt = 2;
     life_.cwd = "/home/u";
     life_.started_at = Clock::now();
     life_.out_of_memory_kills = OutOfMemoryKills();
@@ -37,7 +37,7 @@ class WorkerEndTest : public ::testing::Test {
   }
 
   TempDir dir_;
-  EpochWorker worker_;
+  AttemptWorker worker_;
   WorkerLife life_;
   bool out_of_memory_ = false;
 };
@@ -47,7 +47,7 @@ TEST_F(WorkerEndTest, AFailureBringsItsLastLinesAndItsError) {
   dir_.Write("stderr.log",
              "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n");
   const pb::WorkerEnded ended = Exited(1).event;
-  EXPECT_EQ(ended.epoch(), 2u);
+  EXPECT_EQ(ended.attempt(), 2u);
   EXPECT_EQ(ended.rank(), 5u);
   EXPECT_EQ(ended.local_rank(), 1u);
   EXPECT_THAT(ended.last_lines(), HasSubstr("ValueError: bad"));
@@ -59,7 +59,7 @@ TEST_F(WorkerEndTest, AFailureBringsItsLastLinesAndItsError) {
   EXPECT_EQ(cause.node_index(), 3u);
   EXPECT_EQ(cause.rank(), 5);
   EXPECT_EQ(cause.exit_code(), 1);
-  EXPECT_EQ(cause.epoch(), 2u);
+  EXPECT_EQ(cause.attempt(), 2u);
   EXPECT_EQ(cause.evidence(), "ValueError: bad");
 }
 
@@ -106,7 +106,7 @@ TEST_F(WorkerEndTest, ACoreDumpIsLocated) {
   EXPECT_THAT(Exited(0, SIGSEGV).event.evidence(), StartsWith("its core dump is "));
 }
 
-TEST_F(WorkerEndTest, AnEndInTheLadderIsNoFailure) {
+TEST_F(WorkerEndTest, AnEndInAGracefulKillIsNoFailure) {
   dir_.Write("stderr.log", "Terminated\n");
   const pb::WorkerEnded ended = Exited(0, SIGTERM, /*stopping=*/true).event;
   EXPECT_TRUE(ended.stopping());

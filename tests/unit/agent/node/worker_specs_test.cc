@@ -54,7 +54,7 @@ TEST_F(WorkerSpecsTest, PlacesEachRank) {
   for (const auto& [name, value] : expected)
     EXPECT_STREQ(FindVariable(second, name), value) << name;
   EXPECT_EQ(FindVariable(second, "DSLAUNCH_RANK_DIR"),
-            folder_.AttemptFolder(plan_.epoch) + "/rank_3");
+            folder_.AttemptFolder(plan_.attempt) + "/rank_3");
 }
 
 TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {
@@ -94,7 +94,7 @@ TEST_F(WorkerSpecsTest, AVirtualLocalRankSeesOneDevice) {
     EXPECT_STREQ(FindVariable(second, "CUDA_VISIBLE_DEVICES"), "GPU-5");
   }
   EXPECT_EQ(SpecOf(1, {}).argv(3), "--local_rank=0");
-  EXPECT_EQ(SpecOf(1, {}).local_rank(), 1u) << "the keeper's number stays";
+  EXPECT_EQ(SpecOf(1, {}).local_rank(), 1u) << "the supervisor's number stays";
   plan_.devices.pop_back();
   plan_.node_name = "node2";
   const auto specs = MakeWorkerSpecs(plan_, program_, {}, folder_);

@@ -23,39 +23,40 @@ std::pair<S, std::vector<R>> Follow(const std::vector<E>& events) {
   return {state, told};
 }
 
-using Told = std::vector<R>;
+using Record = std::vector<R>;
 
 TEST(WorkerTable, ALifeWithoutTrouble) {
   EXPECT_EQ(Follow({E::kSpawned, E::kExited}),
-            std::pair(S::kEnded, Told({R::kSpawned, R::kExited})));
+            std::pair(S::kEnded, Record({R::kSpawned, R::kExited})));
 }
 
 TEST(WorkerTable, StopAndContinueAreToldOnceEach) {
   EXPECT_EQ(Follow({E::kSpawned, E::kStopped, E::kStopped, E::kContinued, E::kContinued}),
-            std::pair(S::kRunning, Told({R::kSpawned, R::kStopped, R::kContinued})));
+            std::pair(S::kRunning, Record({R::kSpawned, R::kStopped, R::kContinued})));
 }
 
 TEST(WorkerTable, AStoppedWorkerCanBeKilled) {
   EXPECT_EQ(Follow({E::kSpawned, E::kStopped, E::kExited}),
-            std::pair(S::kEnded, Told({R::kSpawned, R::kStopped, R::kExited})));
+            std::pair(S::kEnded, Record({R::kSpawned, R::kStopped, R::kExited})));
 }
 
-TEST(WorkerTable, AfterTheLadderAnExitIsAnEffectAndStopsAreNoNews) {
-  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kStopped, E::kContinued, E::kLadder, E::kExited}),
-            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
+TEST(WorkerTable, AfterAGracefulKillAnExitIsAnEffectAndStopsAreNoNews) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kGracefulKill, E::kStopped, E::kContinued, E::kGracefulKill,
+                    E::kExited}),
+            std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
 }
 
-TEST(WorkerTable, ASigkillIsTheLaddersOnlyOnceItSentOne) {
-  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kKilled}),
-            std::pair(S::kEnded, Told({R::kSpawned, R::kExited})));
-  EXPECT_EQ(Follow({E::kSpawned, E::kLadder, E::kLadderKills, E::kKilled}),
-            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
-  EXPECT_EQ(Follow({E::kSpawned, E::kLadderKills, E::kLadder, E::kKilled}),
-            std::pair(S::kEnded, Told({R::kSpawned, R::kExitedStopping})));
+TEST(WorkerTable, ASigkillIsTheGracefulKillsOnlyOnceItSentOne) {
+  EXPECT_EQ(Follow({E::kSpawned, E::kGracefulKill, E::kKilled}),
+            std::pair(S::kEnded, Record({R::kSpawned, R::kExited})));
+  EXPECT_EQ(Follow({E::kSpawned, E::kGracefulKill, E::kSigkillFollows, E::kKilled}),
+            std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
+  EXPECT_EQ(Follow({E::kSpawned, E::kSigkillFollows, E::kGracefulKill, E::kKilled}),
+            std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
 }
 
 TEST(WorkerTable, AFailedStartIsTheEnd) {
-  EXPECT_EQ(Follow({E::kSpawnFailed, E::kExited}), std::pair(S::kEnded, Told({R::kSpawnFailed})));
+  EXPECT_EQ(Follow({E::kSpawnFailed, E::kExited}), std::pair(S::kEnded, Record({R::kSpawnFailed})));
 }
 
 TEST(WorkerTable, TheEndIsFinalWhateverHappens) {

@@ -16,8 +16,8 @@ using Level = Finding::Level;
 
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
-pb::NodeReport HealthyReport(const std::string& identity) {
-  pb::NodeReport report;
+pb::NodeInfo HealthyReport(const std::string& identity) {
+  pb::NodeInfo report;
   report.set_version("1.0");
   report.set_build_id("abc");
   report.set_identity(identity);
@@ -39,7 +39,7 @@ pb::NodeReport HealthyReport(const std::string& identity) {
   return report;
 }
 
-void AddGpus(pb::NodeReport& report, int count, const std::string& driver = "580.82") {
+void AddGpus(pb::NodeInfo& report, int count, const std::string& driver = "580.82") {
   for (int i = 0; i < count; ++i) report.mutable_gpus()->add_installed()->set_name("NVIDIA H100");
   report.mutable_gpus()->set_visible(static_cast<uint32_t>(count));
   report.mutable_gpus()->set_driver(driver);
@@ -49,39 +49,39 @@ void AddGpus(pb::NodeReport& report, int count, const std::string& driver = "580
 class DoctorReportTest : public ::testing::Test {
  protected:
   DoctorReportTest() {
-    facts_.launcher = Launcher::kSsh;
-    facts_.version = "1.0";
-    facts_.build_id = "abc";
-    facts_.cwd = "/work";
-    facts_.world_size = 4;
+    info_.launcher = Launcher::kSsh;
+    info_.version = "1.0";
+    info_.build_id = "abc";
+    info_.cwd = "/work";
+    info_.world_size = 4;
     for (const char* name : {"node1", "node2"}) {
       DoctorNode node;
       node.name = name;
       node.slots = 2;
       node.steps = {"resolve", "connect", "handshake", "host key", "login", "start agent"};
       node.report = HealthyReport(name);
-      facts_.nodes.push_back(std::move(node));
+      info_.nodes.push_back(std::move(node));
     }
-    facts_.rendezvous = 0;
-    facts_.listen.emplace();
-    facts_.listen->add_endpoints("10.0.0.1:4100");
-    facts_.nodes[1].reach.emplace();
-    pb::ReachAttempt& attempt = *facts_.nodes[1].reach->add_attempts();
+    info_.rendezvous = 0;
+    info_.listen.emplace();
+    info_.listen->add_endpoints("10.0.0.1:4100");
+    info_.nodes[1].reach.emplace();
+    pb::ReachResult& attempt = *info_.nodes[1].reach->add_results();
     attempt.set_endpoint("10.0.0.1:4100");
     attempt.set_reached(true);
     attempt.set_interface("eth0");
     attempt.set_local_address("10.0.0.2");
     for (const auto use : {pb::MarkedFolder::STATE, pb::MarkedFolder::CWD}) {
-      facts_.listen->add_folders()->set_use(use);
-      facts_.nodes[1].reach->add_folders()->set_use(use);
+      info_.listen->add_folders()->set_use(use);
+      info_.nodes[1].reach->add_folders()->set_use(use);
     }
   }
 
-  pb::NodeReport& Report(size_t node) { return *facts_.nodes[node].report; }
+  pb::NodeInfo& Report(size_t node) { return *info_.nodes[node].report; }
 
   // Those that are not well.
   std::vector<Finding> Bad() const {
-    std::vector<Finding> findings = Diagnose(facts_);
+    std::vector<Finding> findings = Diagnose(info_);
     std::erase_if(findings, [](const Finding& finding) { return finding.level == Level::kOk; });
     return findings;
   }
@@ -90,21 +90,21 @@ class DoctorReportTest : public ::testing::Test {
     constexpr const char* kLevels[] = {"ok", "warn", "fail"};
     std::string text;
     for (const Finding& finding : Bad()) {
-      EXPECT_NE(finding.way_out, "") << finding.check;
+      EXPECT_NE(finding.hint, "") << finding.check;
       text += (text.empty() ? "" : "\n") + finding.node + " " +
               kLevels[static_cast<size_t>(finding.level)] + " " + finding.check + ": " +
-              finding.seen + " -> " + finding.way_out;
+              finding.seen + " -> " + finding.hint;
     }
     return text;
   }
-  std::string Table() const { return DoctorTable(facts_, Diagnose(facts_)); }
+  std::string Table() const { return DoctorTable(info_, Diagnose(info_)); }
 
-  DoctorFacts facts_;
+  DoctorInfo info_;
 };
 
 TEST_F(DoctorReportTest, HealthyNodesTakeOneLineEach) {
   EXPECT_EQ(TheBad(), "");
-  EXPECT_FALSE(AnyFails(Diagnose(facts_)));
+  EXPECT_FALSE(AnyFails(Diagnose(info_)));
   EXPECT_EQ(Table(),
             "node1  ok    8 cores, 32 GiB, no GPU, 100 GiB free, clock +0 ms, rendezvous\n"
             "node2  ok    8 cores, 32 GiB, no GPU, 100 GiB free, clock +0 ms, reaches node1 "
@@ -115,7 +115,7 @@ TEST_F(DoctorReportTest, HealthyNodesTakeOneLineEach) {
 }
 
 TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
-  DoctorNode& node = facts_.nodes[1];
+  DoctorNode& node = info_.nodes[1];
   node.report.reset();
   node.reach.reset();
   node.steps = {"resolve", "connect", "handshake", "host key"};
@@ -126,7 +126,7 @@ TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
   EXPECT_EQ(TheBad(),
             "node2 fail login: login refused; the server offers publickey -> put a public key "
             "there");
-  EXPECT_TRUE(AnyFails(Diagnose(facts_)));
+  EXPECT_TRUE(AnyFails(Diagnose(info_)));
   EXPECT_THAT(Table(), HasSubstr("node2  FAIL  login: login refused; the server offers publickey\n"
                                  "             -> put a public key there\n"
                                  "             done before: resolve, connect, handshake, host "
@@ -134,10 +134,10 @@ TEST_F(DoctorReportTest, AWayThatFailsNamesItsStepAndWhatWasDoneBefore) {
   EXPECT_THAT(Table(), HasSubstr("1 of 2 nodes fails\n"));
 }
 
-TEST_F(DoctorReportTest, AFailureThatNamesNoWayOutGetsOne) {
-  facts_.nodes[1].report.reset();
-  facts_.nodes[1].failed_step = "copy agent";
-  facts_.nodes[1].failure = "the agent could not be installed; it said: is the disk full?";
+TEST_F(DoctorReportTest, AFailureThatNamesNoHintGetsOne) {
+  info_.nodes[1].report.reset();
+  info_.nodes[1].failed_step = "copy agent";
+  info_.nodes[1].failure = "the agent could not be installed; it said: is the disk full?";
   EXPECT_THAT(TheBad(), AllOf(HasSubstr("node2 fail copy agent: the agent could not be installed; "
                                         "it said: is the disk full? -> "),
                               HasSubstr("~/.cache/dslaunch")));
@@ -175,9 +175,9 @@ TEST_F(DoctorReportTest, FewerCoresThanSlotsAndLittleMemoryWarn) {
 TEST_F(DoctorReportTest, FewerGpusThanSlotsFailWhereAnyNodeHasGpus) {
   AddGpus(Report(0), 2);
   EXPECT_THAT(TheBad(), HasSubstr("node2 fail gpus: 0 usable GPUs for 2 slots"));
-  facts_.device = DeviceChoice::kCpu;
+  info_.device = DeviceChoice::kCpu;
   EXPECT_EQ(TheBad(), "");
-  facts_.device = DeviceChoice::kCuda;
+  info_.device = DeviceChoice::kCuda;
   AddGpus(Report(1), 2);
   EXPECT_EQ(TheBad(), "");
   Report(1).mutable_gpus()->set_visible(1);
@@ -186,8 +186,8 @@ TEST_F(DoctorReportTest, FewerGpusThanSlotsFailWhereAnyNodeHasGpus) {
 }
 
 TEST_F(DoctorReportTest, DriversAreComparedAndTheirTroubleIsSaid) {
-  facts_.nodes.push_back(facts_.nodes[1]);
-  facts_.nodes[2].name = "node3";
+  info_.nodes.push_back(info_.nodes[1]);
+  info_.nodes[2].name = "node3";
   Report(2).set_identity("node3");
   AddGpus(Report(0), 2, "570.1");
   AddGpus(Report(1), 2);
@@ -209,15 +209,15 @@ TEST_F(DoctorReportTest, TheTrainerIsMissedOrNeeded) {
     program.set_path("/opt/bin/dslaunch-train");
   }
   EXPECT_EQ(TheBad(), "") << "it is not installed here either";
-  facts_.has_trainer = true;
+  info_.has_trainer = true;
   pb::InstalledProgram& here = *Report(0).mutable_programs(0);
   pb::InstalledProgram& there = *Report(1).mutable_programs(0);
   here.set_state(pb::InstalledProgram::WORKS);
   here.set_said("dslaunch-train 1.0, LibTorch 2.11.0");
   EXPECT_THAT(TheBad(), HasSubstr("node2 warn trainer: no /opt/bin/dslaunch-train"));
-  facts_.trainer_needed = true;
+  info_.trainer_needed = true;
   EXPECT_THAT(TheBad(), HasSubstr("node2 fail trainer: no /opt/bin/dslaunch-train"));
-  facts_.trainer_needed = false;
+  info_.trainer_needed = false;
   there.set_state(pb::InstalledProgram::BROKEN);
   there.set_said("libtorch_cpu.so: cannot open shared object file");
   EXPECT_THAT(TheBad(), HasSubstr("node2 fail trainer: /opt/bin/dslaunch-train does not start: "
@@ -229,16 +229,16 @@ TEST_F(DoctorReportTest, TheTrainerIsMissedOrNeeded) {
 }
 
 TEST_F(DoctorReportTest, TheClockThatDiffersFromTheOthersIsNamed) {
-  facts_.nodes[1].clock_ahead_us = -3'400'000;
+  info_.nodes[1].clock_ahead_us = -3'400'000;
   EXPECT_THAT(TheBad(), HasSubstr("node2 warn clock: it is -3.4 s off"));
-  facts_.nodes[1].clock_error_us = 3'000'000;
+  info_.nodes[1].clock_error_us = 3'000'000;
   EXPECT_EQ(TheBad(), "") << "it may as well be the network";
-  facts_.nodes[1].clock_error_us = 1000;
-  facts_.nodes[0].clock_ahead_us = -3'400'000;
+  info_.nodes[1].clock_error_us = 1000;
+  info_.nodes[0].clock_ahead_us = -3'400'000;
   EXPECT_THAT(TheBad(), AllOf(HasSubstr("this machine warn clock: it is +3.4 s off"),
                               Not(HasSubstr("node"))));
-  facts_.nodes[0].clock_ahead_us = 0;
-  facts_.nodes[1].clock_ahead_us = int64_t{30} * 3600 * 1'000'000;
+  info_.nodes[0].clock_ahead_us = 0;
+  info_.nodes[1].clock_ahead_us = int64_t{30} * 3600 * 1'000'000;
   EXPECT_THAT(TheBad(), HasSubstr("node2 fail clock: it is +30 h off: the job's certificates"));
 }
 
@@ -270,69 +270,69 @@ TEST_F(DoctorReportTest, LimitsThatTheSlotsExceed) {
 }
 
 TEST_F(DoctorReportTest, ARendezvousThatIsNotReachedFailsWithWhatWasTried) {
-  pb::ReachAttempt& attempt = *facts_.nodes[1].reach->mutable_attempts(0);
+  pb::ReachResult& attempt = *info_.nodes[1].reach->mutable_results(0);
   attempt.set_reached(false);
   attempt.set_trouble("no answer");
   EXPECT_THAT(TheBad(),
               AllOf(HasSubstr("node2 fail network: it cannot reach node1"),
                     HasSubstr("10.0.0.1:4100 through eth0: no answer"), HasSubstr("firewall")));
-  pb::ReachAttempt& other = *facts_.nodes[1].reach->add_attempts();
+  pb::ReachResult& other = *info_.nodes[1].reach->add_results();
   other.set_endpoint("10.1.0.1:4100");
   other.set_interface("ib0");
   other.set_reached(true);
   EXPECT_EQ(TheBad(), "");
   EXPECT_THAT(Table(), HasSubstr("reaches node1 through ib0"));
-  facts_.nodes[1].reach.reset();
-  facts_.nodes[1].reach_failure = "node2: its agent did not answer in time; try again";
+  info_.nodes[1].reach.reset();
+  info_.nodes[1].reach_failure = "node2: its agent did not answer in time; try again";
   EXPECT_THAT(TheBad(), HasSubstr("node2 fail network"));
-  facts_.nodes[1].reach_failure.clear();
-  facts_.listen->clear_endpoints();
+  info_.nodes[1].reach_failure.clear();
+  info_.listen->clear_endpoints();
   EXPECT_THAT(TheBad(), HasSubstr("node1 fail network: it has no address"));
 }
 
 TEST_F(DoctorReportTest, FoldersAreSharedOrNotOrMissing) {
-  facts_.nodes[1].reach->mutable_folders(0)->set_seen(true);
+  info_.nodes[1].reach->mutable_folders(0)->set_seen(true);
   EXPECT_THAT(Table(), HasSubstr("all    ok    state folder: shared by all nodes\n"));
-  facts_.nodes[1].reach->mutable_folders(1)->set_trouble("No such file or directory");
+  info_.nodes[1].reach->mutable_folders(1)->set_trouble("No such file or directory");
   EXPECT_THAT(TheBad(), HasSubstr("node2 warn directory: /work: No such file or directory"));
   EXPECT_THAT(Table(), Not(HasSubstr("working directory:")));
 }
 
 TEST_F(DoctorReportTest, WhatNodesSayCannotSteerTheTerminal) {
-  facts_.nodes[1].report.reset();
-  facts_.nodes[1].failed_step = "login";
-  facts_.nodes[1].failure = "it said \033[2J; go\033]0;x\007 away";
+  info_.nodes[1].report.reset();
+  info_.nodes[1].failed_step = "login";
+  info_.nodes[1].failure = "it said \033[2J; go\033]0;x\007 away";
   EXPECT_THAT(Table(), AllOf(Not(HasSubstr("\033")), Not(HasSubstr("\007"))));
 }
 
 TEST_F(DoctorReportTest, JsonHasAllOfIt) {
   AddGpus(Report(0), 2);
-  facts_.nodes[1].clock_ahead_us = 1500;
+  info_.nodes[1].clock_ahead_us = 1500;
   Report(0).mutable_processes()->set_soft(UINT64_MAX);
-  const auto json = nlohmann::json::parse(DoctorJson(facts_, Diagnose(facts_)));
+  const auto json = nlohmann::json::parse(DoctorJson(info_, Diagnose(info_)));
   EXPECT_EQ(json["ok"], false);
   EXPECT_EQ(json["rendezvous"]["node"], "node1");
-  EXPECT_EQ(json["nodes"][0]["facts"]["gpus"].size(), 2u);
-  EXPECT_EQ(json["nodes"][0]["facts"]["processes"]["soft"], nullptr);
+  EXPECT_EQ(json["nodes"][0]["info"]["gpus"].size(), 2u);
+  EXPECT_EQ(json["nodes"][0]["info"]["processes"]["soft"], nullptr);
   EXPECT_EQ(json["nodes"][1]["clock_ahead_us"], 1500);
   EXPECT_EQ(json["nodes"][1]["reach"][0]["interface"], "eth0");
   bool found = false;
   for (const auto& finding : json["findings"])
     found = found || (finding["node"] == "node2" && finding["check"] == "gpus" &&
-                      finding["level"] == "fail" && finding["way_out"] != "");
+                      finding["level"] == "fail" && finding["hint"] != "");
   EXPECT_TRUE(found);
 }
 
-TEST(SplitAtWayOutTest, TakesTheNameAwayAndTheLastClauseApart) {
+TEST(SplitAtHintTest, TakesTheNameAwayAndTheLastClauseApart) {
   const SplitMessage split =
-      SplitAtWayOut("node 'a' (root@a port 22): cannot connect (x); nothing; check it");
+      SplitAtHint("node 'a' (root@a port 22): cannot connect (x); nothing; check it");
   EXPECT_EQ(split.seen, "cannot connect (x); nothing");
-  EXPECT_EQ(split.way_out, "check it");
-  EXPECT_EQ(SplitAtWayOut("what; it said: no; really").way_out, "really");
-  EXPECT_EQ(SplitAtWayOut("what; it said: is the disk full?").seen,
+  EXPECT_EQ(split.hint, "check it");
+  EXPECT_EQ(SplitAtHint("what; it said: no; really").hint, "really");
+  EXPECT_EQ(SplitAtHint("what; it said: is the disk full?").seen,
             "what; it said: is the disk full?");
-  EXPECT_EQ(SplitAtWayOut("no way out").seen, "no way out");
-  EXPECT_EQ(SplitAtWayOut("no way out").way_out, "");
+  EXPECT_EQ(SplitAtHint("no way out").seen, "no way out");
+  EXPECT_EQ(SplitAtHint("no way out").hint, "");
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ class DryRunTest : public ::testing::Test {
         "- {name: a, address: 10.0.0.1, user: alice, port: 2222, slots: 2, labels: {rack: r7},\n"
         "   env: {MODE: fast, HF_TOKEN: s3cret}}\n"
         "- {name: b, slots: 1}\n- {name: c, slots: 4, spare: true}\n";
-    facts_.cores = 8;
-    program_facts_.cwd = "/";
-    program_facts_.environment = {"HOME=/h", "NCCL_DEBUG=INFO"};
+    info_.cores = 8;
+    program_info_.cwd = "/";
+    program_info_.environment = {"HOME=/h", "NCCL_DEBUG=INFO"};
   }
 
   Result<DryRun> Try() {
@@ -38,7 +38,7 @@ class DryRunTest : public ::testing::Test {
     SessionOptions& session = request.session;
     std::optional<std::vector<Host>> hosts;
     if (options_.hostfile) hosts = *ParseHostfile(file_, "hf");
-    const auto plan = MakeLaunchPlan(options_, hosts, facts_);
+    const auto plan = MakeLaunchPlan(options_, hosts, info_);
     EXPECT_TRUE(plan.ok()) << plan.error().message;
     session.plan = *plan;
     session.policy = *MakePolicy(options_, session.plan);
@@ -47,13 +47,13 @@ class DryRunTest : public ::testing::Test {
     session.shown.tee = options_.tee;
     session.master_port = options_.master_port;
     const TrainerProgram trainer{"/bin/true", recipe_};
-    const auto job = MakeJobProgram(options_, session.plan, program_facts_,
-                                    recipe_.empty() ? nullptr : &trainer);
+    const auto job =
+        MakeJobProgram(options_, session.plan, program_info_, recipe_.empty() ? nullptr : &trainer);
     EXPECT_TRUE(job.ok()) << job.error().message;
     session.program = job->program;
     session.ranks = *MakeRankOptions(options_);
-    request.facts = facts_;
-    request.environment = program_facts_.environment;
+    request.info = info_;
+    request.environment = program_info_.environment;
     request.recipe_source = recipe_.empty() ? "" : "/recipes/mine.yaml";
     return DryRun::Make(std::move(request));
   }
@@ -65,8 +65,8 @@ class DryRunTest : public ::testing::Test {
 
   LaunchOptions options_;
   std::string file_;
-  PlanFacts facts_;
-  ProgramFacts program_facts_;
+  PlanInfo info_;
+  ProgramInfo program_info_;
   std::string recipe_;
 };
 
@@ -168,7 +168,7 @@ TEST_F(DryRunTest, OnThisMachineNearlyAllIsKnown) {
 
 TEST_F(DryRunTest, AScriptIsShownAsItsInterpreterGetsIt) {
   const TempDir dir;
-  program_facts_.cwd = dir.path();
+  program_info_.cwd = dir.path();
   dir.Write("train.py", "parser.add_argument('--local_rank', type=int)\n");
   options_.program = {"train.py", "--lr", "1"};
   DryRun run = Make();

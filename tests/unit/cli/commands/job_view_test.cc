@@ -68,13 +68,13 @@ TEST(JobViewTest, AJobRunsWhenAnyNodeSaysSo) {
   EXPECT_EQ(view.total_steps, 100);
 }
 
-TEST(JobViewTest, ItHasEndedWhenANodeHeardTheLastWordOrAllWereAsked) {
+TEST(JobViewTest, ItHasEndedWhenANodeGotTheFinalStatusOrAllWereAsked) {
   EXPECT_EQ(StateOf({Ended(137, false), Ended(0, false)}), State::kEnded);
   EXPECT_EQ(StateOf({Unreachable(), Ended(0, true)}), State::kEnded);
   EXPECT_EQ(StateOf({Unreachable(), Ended(0, false)}), State::kUnreachable);
 }
 
-TEST(JobViewTest, TheResultThatCountsIsTheLastWordThenAFailure) {
+TEST(JobViewTest, TheResultThatCountsIsTheFinalStatusThenAFailure) {
   EXPECT_EQ(MakeJobView(Record("a"), false, {Ended(137, false), Ended(0, true)}).exit_code, 0);
   const JobView view = MakeJobView(Record("a"), false, {Ended(0, false), Ended(137, false)});
   EXPECT_EQ(view.exit_code, 137);

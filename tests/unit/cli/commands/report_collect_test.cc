@@ -10,8 +10,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-pb::RunFilePart Part(uint32_t rank, pb::RunFilePart::Kind kind, const std::string& data) {
-  pb::RunFilePart part;
+pb::RankFilePart Part(uint32_t rank, pb::RankFilePart::Kind kind, const std::string& data) {
+  pb::RankFilePart part;
   part.set_attempt(1);
   part.set_rank(rank);
   part.set_kind(kind);
@@ -19,23 +19,23 @@ pb::RunFilePart Part(uint32_t rank, pb::RunFilePart::Kind kind, const std::strin
   return part;
 }
 
-pb::RunFilePart End() {
-  pb::RunFilePart part;
+pb::RankFilePart End() {
+  pb::RankFilePart part;
   part.set_end(true);
   return part;
 }
 
-TEST(RunFilePartsTest, FilesArePutTogetherByRank) {
-  RunFileParts parts("node1", 1000);
-  EXPECT_TRUE(parts.Take(Part(1, pb::RunFilePart::METRICS, "")));
-  EXPECT_TRUE(parts.Take(Part(1, pb::RunFilePart::METRICS, "{\"step\":1,")));
-  EXPECT_TRUE(parts.Take(Part(1, pb::RunFilePart::METRICS, "\"loss\":2}\n")));
-  EXPECT_TRUE(parts.Take(Part(0, pb::RunFilePart::RUN, "{\"model\":\"gpt2\"}")));
-  EXPECT_TRUE(parts.Take(Part(0, pb::RunFilePart::METRICS, "{\"step\":7}\n")));
+TEST(RankFilePartsTest, FilesArePutTogetherByRank) {
+  RankFileParts parts("node1", 1000);
+  EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "")));
+  EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "{\"step\":1,")));
+  EXPECT_TRUE(parts.Take(Part(1, pb::RankFilePart::METRICS, "\"loss\":2}\n")));
+  EXPECT_TRUE(parts.Take(Part(0, pb::RankFilePart::RUN, "{\"model\":\"gpt2\"}")));
+  EXPECT_TRUE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n")));
   EXPECT_FALSE(parts.complete());
   EXPECT_TRUE(parts.Take(End()));
   EXPECT_TRUE(parts.complete());
-  const RunFileParts::Files files = parts.Finish();
+  const RankFileParts::Files files = parts.Finish();
   ASSERT_EQ(files.ranks.size(), 2u);
   EXPECT_EQ(files.ranks[0].run->model, "gpt2");
   EXPECT_EQ(files.ranks[0].metrics->points.at(0).step, 7);
@@ -45,22 +45,22 @@ TEST(RunFilePartsTest, FilesArePutTogetherByRank) {
   EXPECT_THAT(files.troubles, IsEmpty());
 }
 
-TEST(RunFilePartsTest, ANodeThatSendsTooMuchIsNotHeardAnyMore) {
-  RunFileParts parts("node1", 20);
-  EXPECT_TRUE(parts.Take(Part(0, pb::RunFilePart::METRICS, "{\"step\":7}\n")));
-  EXPECT_FALSE(parts.Take(Part(0, pb::RunFilePart::METRICS, "{\"step\":8}\n")));
-  EXPECT_FALSE(parts.Take(Part(0, pb::RunFilePart::METRICS, "")));
-  const RunFileParts::Files files = parts.Finish();
+TEST(RankFilePartsTest, ANodeThatSendsTooMuchIsNotHeardAnyMore) {
+  RankFileParts parts("node1", 20);
+  EXPECT_TRUE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n")));
+  EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "{\"step\":8}\n")));
+  EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "")));
+  const RankFileParts::Files files = parts.Finish();
   EXPECT_EQ(files.ranks.at(0).metrics->points.size(), 1u) << "what came before stays";
   EXPECT_THAT(files.troubles, ElementsAre(HasSubstr("node1: it sent more than it was asked for")));
 }
 
-TEST(RunFilePartsTest, WhatIsNotThereIsSaid) {
-  RunFileParts parts("node1", 1000);
-  pb::RunFilePart thinned = Part(0, pb::RunFilePart::METRICS, "{\"step\":7}\n");
+TEST(RankFilePartsTest, WhatIsNotThereIsSaid) {
+  RankFileParts parts("node1", 1000);
+  pb::RankFilePart thinned = Part(0, pb::RankFilePart::METRICS, "{\"step\":7}\n");
   thinned.set_incomplete(true);
   parts.Take(thinned);
-  pb::RunFilePart large = Part(0, pb::RunFilePart::PROFILE, "");
+  pb::RankFilePart large = Part(0, pb::RankFilePart::PROFILE, "");
   large.set_incomplete(true);
   parts.Take(large);
   EXPECT_THAT(parts.Finish().troubles,

@@ -50,7 +50,7 @@ TEST(HostfileCommandTest, CheckAndHelp) {
   }
 }
 
-TEST(HostfileCommandTest, RefusalsSayTheWayOut) {
+TEST(HostfileCommandTest, RefusalsSayTheHint) {
   EXPECT_THAT(Refusal({"hostfile"}), HasSubstr("write or check"));
   EXPECT_THAT(Refusal({"hostfile", "wirte"}), HasSubstr("did you mean write?"));
   EXPECT_THAT(Refusal({"hostfile", "zzzzz"}), HasSubstr("give write or check"));

@@ -291,7 +291,7 @@ TEST(ParseOptions, ValuesAreTakenByteForByte) {
   }
 }
 
-TEST(ParseOptions, ErrorsNameTheArgumentAndTheWayOut) {
+TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
   const struct {
     std::vector<std::string> arguments;
     std::string message;
@@ -591,7 +591,7 @@ TEST(ParseOptions, VariablesOfTorchrunAreDefaults) {
               HasSubstr("PET_STANDALONE must be 1 or 0, not 'yes'"));
 }
 
-class RunFileOptions : public testing::Test {
+class LaunchFileOptions : public testing::Test {
  protected:
   Result<LaunchOptions> ParseHere(const std::vector<std::string>& arguments,
                                   const std::vector<const char*>& variables = {}) {
@@ -606,7 +606,7 @@ class RunFileOptions : public testing::Test {
   TempDir folder_;
 };
 
-TEST_F(RunFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
+TEST_F(LaunchFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
   folder_.Write("dslaunch.yaml",
                 "launch:\n  num_gpus: 8\n  max-restarts: 2\n  detach: true\n  module: false\n"
                 "  env: {A: 1, B: two words}\n");
@@ -624,7 +624,7 @@ TEST_F(RunFileOptions, ComeAfterTheCommandLineAndBeforeVariables) {
   EXPECT_FALSE(filtered->num_gpus);
 }
 
-TEST_F(RunFileOptions, BesideARecipe) {
+TEST_F(LaunchFileOptions, BesideARecipe) {
   folder_.Write("run.yaml", "launch: {num_gpus: 2, show: '0,1'}\nmodel: {type: mlp}\n");
   const std::string path = folder_ / "run.yaml";
   const auto named = ParseHere({"train", "run.yaml"});
@@ -647,7 +647,7 @@ TEST_F(RunFileOptions, BesideARecipe) {
   EXPECT_EQ(built_in->train.recipe, "fashion_mnist");
 }
 
-TEST_F(RunFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
+TEST_F(LaunchFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
   const std::string path = folder_ / "dslaunch.yaml";
   const struct {
     std::string text;

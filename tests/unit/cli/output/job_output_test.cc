@@ -262,7 +262,7 @@ TEST_F(ScreenTest, WhatDslaunchSaysComesAfterWhatCameBefore) {
   JobOutput output(loop_, terminal);
   output.SetShownRanks(4);
   Write(output, 0, "before\n");
-  output.Say("dslaunch: after");
+  output.PrintMessage("dslaunch: after");
   EXPECT_EQ(Screen(), "[node0:0] before\r\ndslaunch: after\r\n");
   Write(output, 1, "last", /*is_stderr=*/true);
   output.FinishStreams();
@@ -321,7 +321,7 @@ TEST_F(ScreenTest, NothingThatSteersReachesTheTerminal) {
     chunk.set_is_stderr(random() % 2 == 0);
     chunk.set_data(text);
     output.Log("node\x1b[2J\x07", chunk, [] {});
-    output.Say("dslaunch: " + text);
+    output.PrintMessage("dslaunch: " + text);
     if (round % 100 == 0) RunUntil([] { return false; }, milliseconds(250));  // partial lines too
     TakeAll(terminal);
   }

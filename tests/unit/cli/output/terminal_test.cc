@@ -142,7 +142,7 @@ TEST(Terminal, NothingThatSteersReachesATerminal) {
             "2J\n");
 }
 
-TEST(Terminal, TheLiveLineIsMadeHarmlessToo) {
+TEST(Terminal, TheLiveLineIsSanitizedToo) {
   Pty pty(80);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
   terminal.SetLive("step\x1b[2J 1\r\n");

@@ -44,14 +44,14 @@ TEST(PerNodePlanTest, EachNodeIsTakenToBeLikeThisOneUntilItHasCome) {
   options.num_nodes.reset();
   options.min_nodes = 1;
   options.max_nodes = 3;
-  const Result<LaunchPlan> draft = DraftPerNodePlan(options, {});
-  ASSERT_TRUE(draft.ok()) << draft.error().message;
-  EXPECT_EQ(draft->launcher, Launcher::kPerNode);
-  EXPECT_EQ(draft->min_nodes, 1);
-  EXPECT_EQ(draft->max_nodes, 3);
-  EXPECT_EQ(draft->world_size, 9);
-  EXPECT_EQ(draft->nodes[2].name, "node2");
-  const Result<LaunchPlan> plan = FinishPerNodePlan(*draft, {3, 1, 2}, options);
+  const Result<LaunchPlan> flags = DraftPerNodePlan(options, {});
+  ASSERT_TRUE(flags.ok()) << flags.error().message;
+  EXPECT_EQ(flags->launcher, Launcher::kPerNode);
+  EXPECT_EQ(flags->min_nodes, 1);
+  EXPECT_EQ(flags->max_nodes, 3);
+  EXPECT_EQ(flags->world_size, 9);
+  EXPECT_EQ(flags->nodes[2].name, "node2");
+  const Result<LaunchPlan> plan = FinishPerNodePlan(*flags, {3, 1, 2}, options);
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->world_size, 6);
   EXPECT_EQ(plan->nodes[1].first_rank, 3);
@@ -60,7 +60,7 @@ TEST(PerNodePlanTest, EachNodeIsTakenToBeLikeThisOneUntilItHasCome) {
             "1 to 3 nodes with unequal slots = up to 6 ranks (a command each, cpu): node0(3) "
             "node1(1) node2(2)");
   options.tee = {false, {6}};
-  EXPECT_THAT(FinishPerNodePlan(*draft, {3, 1, 2}, options).error().message,
+  EXPECT_THAT(FinishPerNodePlan(*flags, {3, 1, 2}, options).error().message,
               HasSubstr("--show 6: no such rank"));
 }
 
@@ -68,38 +68,37 @@ TEST(PerNodePlanTest, AHostfileNamesTheNodes) {
   LaunchOptions options = Options();
   options.num_nodes.reset();
   options.num_gpus.reset();
-  PerNodeFacts facts;
-  facts.hostfile = "hf";
-  facts.hosts = Hosts();
-  const Result<LaunchPlan> draft = DraftPerNodePlan(options, facts);
-  ASSERT_TRUE(draft.ok()) << draft.error().message;
-  EXPECT_EQ(draft->nodes[1].name, "b");
-  EXPECT_EQ(draft->world_size, 6);
-  EXPECT_EQ(MakeSeatRequest(options, facts, *draft, Program("x")).slots(), 4u);
+  PerNodeInfo info;
+  info.hostfile = "hf";
+  info.hosts = Hosts();
+  const Result<LaunchPlan> flags = DraftPerNodePlan(options, info);
+  ASSERT_TRUE(flags.ok()) << flags.error().message;
+  EXPECT_EQ(flags->nodes[1].name, "b");
+  EXPECT_EQ(flags->world_size, 6);
+  EXPECT_EQ(MakeAdmissionRequest(options, info, *flags, Program("x")).slots(), 4u);
   options.per_node->node_rank.reset();
-  EXPECT_THAT(DraftPerNodePlan(options, facts).error().message, HasSubstr("--node_rank N"));
+  EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("--node_rank N"));
   options.per_node->node_rank = 2;
-  EXPECT_THAT(DraftPerNodePlan(options, facts).error().message, HasSubstr("--node_rank 2"));
+  EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("--node_rank 2"));
 }
 
 TEST(PerNodePlanTest, SlotsAreCountedOnEachNode) {
   LaunchOptions options = Options();
   options.num_gpus.reset();
-  PerNodeFacts facts;
-  facts.host_name = "here";
-  facts.plan.cores = 5;
-  const auto slots = [&] { return DraftPerNodePlan(options, facts)->nodes[0].slots; };
+  PerNodeInfo info;
+  info.host_name = "here";
+  info.plan.cores = 5;
+  const auto slots = [&] { return DraftPerNodePlan(options, info)->nodes[0].slots; };
   EXPECT_EQ(slots(), 1);
   options.slots_from = SlotsFrom::kAuto;
   EXPECT_EQ(slots(), 5);
-  facts.plan.local_gpus = 2;
+  info.plan.local_gpus = 2;
   EXPECT_EQ(slots(), 2);
   options.slots_from = SlotsFrom::kCpu;
   EXPECT_EQ(slots(), 5);
-  facts.plan.local_gpus = 0;
+  info.plan.local_gpus = 0;
   options.slots_from = SlotsFrom::kGpu;
-  EXPECT_THAT(DraftPerNodePlan(options, facts).error().message,
-              HasSubstr("here has no NVIDIA GPU"));
+  EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("here has no NVIDIA GPU"));
 }
 
 TEST(PerNodePlanTest, AnEndOfCommandsEndsTheJobSoItCannotBeDetached) {
@@ -110,24 +109,24 @@ TEST(PerNodePlanTest, AnEndOfCommandsEndsTheJobSoItCannotBeDetached) {
 
 TEST(PerNodePlanTest, TheSameProgramInAnotherFolderAndWithOtherArgumentsIsTheSame) {
   const LaunchOptions options = Options();
-  const LaunchPlan draft = *DraftPerNodePlan(options, {});
-  const pb::SeatRequest own = MakeSeatRequest(options, {}, draft, Program("/a/train.py"));
-  pb::Program moved = Program("/b/train.py");
-  *moved.mutable_argv(1) = "--lr=0.2";
-  moved.set_cwd("/elsewhere");
-  moved.add_env()->set_name("X");
-  moved.set_venv_script("/b/activate");
-  EXPECT_FALSE(WhyAnotherJob(own, MakeSeatRequest(options, {}, draft, moved), "w"));
+  const LaunchPlan flags = *DraftPerNodePlan(options, {});
+  const pb::AdmissionRequest own = MakeAdmissionRequest(options, {}, flags, Program("/a/train.py"));
+  pb::Program failed_over = Program("/b/train.py");
+  *failed_over.mutable_argv(1) = "--lr=0.2";
+  failed_over.set_cwd("/elsewhere");
+  failed_over.add_env()->set_name("X");
+  failed_over.set_venv_script("/b/activate");
+  EXPECT_FALSE(WhyAnotherJob(own, MakeAdmissionRequest(options, {}, flags, failed_over), "w"));
   EXPECT_NE(own.program().arguments(),
-            MakeSeatRequest(options, {}, draft, moved).program().arguments());
+            MakeAdmissionRequest(options, {}, flags, failed_over).program().arguments());
   EXPECT_THAT(own.program().shown(), HasSubstr("/a/train.py --lr=0.1 --hf_token=***"));
   pb::Program module = Program("/a/train.py");
   module.set_form(pb::Program::MODULE);
-  EXPECT_TRUE(WhyAnotherJob(own, MakeSeatRequest(options, {}, draft, module), "w"));
+  EXPECT_TRUE(WhyAnotherJob(own, MakeAdmissionRequest(options, {}, flags, module), "w"));
   pb::Program trained = Program("/a/train.py");
   trained.add_chosen_env()->set_name(kRecipeVariable);
   trained.mutable_chosen_env(0)->set_value("{}");
-  EXPECT_TRUE(WhyAnotherJob(own, MakeSeatRequest(options, {}, draft, trained), "w"));
+  EXPECT_TRUE(WhyAnotherJob(own, MakeAdmissionRequest(options, {}, flags, trained), "w"));
 }
 
 TEST(ListenTest, OneOfThisMachinesCommandsIsNodeZero) {

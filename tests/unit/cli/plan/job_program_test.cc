@@ -26,41 +26,41 @@ class JobProgramTest : public ::testing::Test {
  protected:
   JobProgramTest() {
     options_.program = {"train.py", "--lr", "1"};
-    facts_.cwd = "/work";
+    info_.cwd = "/work";
     plan_.launcher = Launcher::kSsh;
     plan_.nodes.emplace_back().name = "node1";
   }
 
   JobProgram Make() {
-    const auto job = MakeJobProgram(options_, plan_, facts_, nullptr);
+    const auto job = MakeJobProgram(options_, plan_, info_, nullptr);
     EXPECT_TRUE(job.ok()) << job.error().message;
     return *job;
   }
   Map OnNode() { return Variables(ProgramOn(plan_.nodes.front(), Make().program)); }
   Error Refusal() {
-    const auto job = MakeJobProgram(options_, plan_, facts_, nullptr);
+    const auto job = MakeJobProgram(options_, plan_, info_, nullptr);
     EXPECT_FALSE(job.ok());
     return job.ok() ? Error{} : job.error();
   }
 
   LaunchOptions options_;
   LaunchPlan plan_;
-  ProgramFacts facts_;
+  ProgramInfo info_;
 };
 
 TEST_F(JobProgramTest, WhatDeepSpeedExportsIsExported) {
-  facts_.environment = {"NCCL_DEBUG=INFO",
-                        "NCCL_IB_HCA=mlx5",
-                        "PYTHONHASHSEED=0",
-                        "UCX_NET_DEVICES=a",
-                        "MV2_X=1",
-                        "MLFLOW_Y=2",
-                        "MASTER_HOST=h",
-                        "AZUREML_RUN_ID=3",
-                        "PATH=/here",
-                        "HOME=/h",
-                        "MY=1",
-                        "EMPTY_NCCL=1"};
+  info_.environment = {"NCCL_DEBUG=INFO",
+                       "NCCL_IB_HCA=mlx5",
+                       "PYTHONHASHSEED=0",
+                       "UCX_NET_DEVICES=a",
+                       "MV2_X=1",
+                       "MLFLOW_Y=2",
+                       "MASTER_HOST=h",
+                       "AZUREML_RUN_ID=3",
+                       "PATH=/here",
+                       "HOME=/h",
+                       "MY=1",
+                       "EMPTY_NCCL=1"};
   EXPECT_EQ(OnNode(), (Map{{"NCCL_DEBUG", "INFO"},
                            {"NCCL_IB_HCA", "mlx5"},
                            {"PYTHONHASHSEED", "0"},
@@ -70,19 +70,19 @@ TEST_F(JobProgramTest, WhatDeepSpeedExportsIsExported) {
                            {"MASTER_HOST", "h"},
                            {"AZUREML_RUN_ID", "3"},
                            {"PYTHONPATH", "/work"}}));
-  facts_.environment.push_back("AISC_JOB_NAME=j");
+  info_.environment.push_back("AISC_JOB_NAME=j");
   EXPECT_EQ(OnNode().count("NCCL_IB_HCA"), 0u);
   EXPECT_EQ(OnNode().count("UCX_NET_DEVICES"), 0u);
   EXPECT_EQ(OnNode().count("NCCL_DEBUG"), 1u);
 }
 
 TEST_F(JobProgramTest, PythonPathBeginsWithTheWorkingDirectory) {
-  facts_.environment = {"PYTHONPATH=/lib:/more"};
+  info_.environment = {"PYTHONPATH=/lib:/more"};
   EXPECT_EQ(OnNode().at("PYTHONPATH"), "/work:/lib:/more");
 }
 
 TEST_F(JobProgramTest, NodesThatInheritGetNothingExported) {
-  facts_.environment = {"NCCL_DEBUG=INFO", "PYTHONPATH=/lib", "VIRTUAL_ENV=/venv"};
+  info_.environment = {"NCCL_DEBUG=INFO", "PYTHONPATH=/lib", "VIRTUAL_ENV=/venv"};
   plan_.launcher = Launcher::kLocal;
   EXPECT_THAT(OnNode(), IsEmpty());
   EXPECT_EQ(Make().program.front_python(), "");
@@ -94,11 +94,11 @@ TEST_F(JobProgramTest, NodesThatInheritGetNothingExported) {
 TEST_F(JobProgramTest, EachLayerOverridesThoseBelow) {
   const auto layers = [&](int count) {
     options_.env.clear();
-    facts_ = {};
+    info_ = {};
     plan_.nodes.front().env.clear();
-    if (count > 0) facts_.environment = {"NCCL_X=exported"};
-    if (count > 1) facts_.env_files.push_back({"home", {{"NCCL_X", "home"}}, {}});
-    if (count > 2) facts_.env_files.push_back({"cwd", {{"NCCL_X", "cwd"}}, {}});
+    if (count > 0) info_.environment = {"NCCL_X=exported"};
+    if (count > 1) info_.env_files.push_back({"home", {{"NCCL_X", "home"}}, {}});
+    if (count > 2) info_.env_files.push_back({"cwd", {{"NCCL_X", "cwd"}}, {}});
     if (count > 3) plan_.nodes.front().env = {{"NCCL_X", "hostfile"}};
     if (count > 4) options_.env = {"NCCL_X=option"};
     if (count > 5) options_.env.push_back("NCCL_X=last");
@@ -128,7 +128,7 @@ TEST_F(JobProgramTest, ValuesAreLiteral) {
 
 TEST_F(JobProgramTest, APlaceInTheJobIsNobodysToGive) {
   options_.env = {"RANK=5", "MODE=x"};
-  facts_.env_files.push_back({"f", {{"MASTER_PORT", "1"}}, {}});
+  info_.env_files.push_back({"f", {{"MASTER_PORT", "1"}}, {}});
   plan_.nodes.front().env = {{"LOCAL_RANK", "0"}};
   const JobProgram job = Make();
   EXPECT_THAT(job.notices, ElementsAre(HasSubstr("f: MASTER_PORT is left out"),
@@ -139,7 +139,7 @@ TEST_F(JobProgramTest, APlaceInTheJobIsNobodysToGive) {
 }
 
 TEST_F(JobProgramTest, TheUserHearsOfAnEnvironmentFileButNotOfItsValues) {
-  facts_.env_files.push_back({"/h/.deepspeed_env", {{"A", "secret"}, {"B", "2"}}, {"a notice"}});
+  info_.env_files.push_back({"/h/.deepspeed_env", {{"A", "secret"}, {"B", "2"}}, {"a notice"}});
   EXPECT_THAT(Make().notices, ElementsAre("all ranks get these variables from /h/.deepspeed_env: "
                                           "A, B",
                                           "a notice"));
@@ -157,7 +157,7 @@ TEST_F(JobProgramTest, WhatNoProcessCanHaveIsRefused) {
   options_.program.push_back(std::string(128u << 10, 'x'));
   EXPECT_THAT(Refusal().message, HasSubstr("too long for a program"));
   options_.program.pop_back();
-  facts_.env_files.push_back({"f", {{"A", std::string(128u << 10, 'x')}}, {}});
+  info_.env_files.push_back({"f", {{"A", std::string(128u << 10, 'x')}}, {}});
   EXPECT_EQ(Refusal().code, ExitCode::kBadInput);
 }
 
@@ -181,9 +181,9 @@ TEST_F(JobProgramTest, FormsOfAProgram) {
 }
 
 TEST_F(JobProgramTest, AVirtualEnvironmentHereIsThatOfTheNodes) {
-  facts_.environment = {"CONDA_PREFIX=/conda"};
+  info_.environment = {"CONDA_PREFIX=/conda"};
   EXPECT_EQ(Make().program.front_python(), "/conda/bin/python3");
-  facts_.environment = {"CONDA_PREFIX=/conda", "VIRTUAL_ENV=/venv"};
+  info_.environment = {"CONDA_PREFIX=/conda", "VIRTUAL_ENV=/venv"};
   EXPECT_EQ(Make().program.front_python(), "/venv/bin/python3");
   options_.venv_script = "/x/activate";
   EXPECT_EQ(Make().program.front_python(), "") << "the script says which";
@@ -193,7 +193,7 @@ TEST_F(JobProgramTest, AVirtualEnvironmentHereIsThatOfTheNodes) {
 TEST_F(JobProgramTest, TheTrainerGetsItsRecipeWhateverTheUserSets) {
   options_.env = {"DSLAUNCH_RECIPE=x"};
   const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
-  const auto job = MakeJobProgram(options_, plan_, facts_, &trainer);
+  const auto job = MakeJobProgram(options_, plan_, info_, &trainer);
   ASSERT_TRUE(job.ok());
   EXPECT_THAT(job->program.argv(), ElementsAre("/bin/dslaunch-train"));
   EXPECT_EQ(job->program.form(), pb::Program::PLAIN);
@@ -203,7 +203,7 @@ TEST_F(JobProgramTest, TheTrainerGetsItsRecipeWhateverTheUserSets) {
 TEST_F(JobProgramTest, TheTrainersMemoryIsTunedUnlessTheUserTunesIt) {
   const TrainerProgram trainer{"/bin/dslaunch-train", "{}"};
   const auto tunables = [&](const TrainerProgram* program) {
-    const auto variables = Variables(MakeJobProgram(options_, plan_, facts_, program)->program);
+    const auto variables = Variables(MakeJobProgram(options_, plan_, info_, program)->program);
     const auto found = variables.find("GLIBC_TUNABLES");
     return found == variables.end() ? "" : found->second;
   };
@@ -211,9 +211,9 @@ TEST_F(JobProgramTest, TheTrainersMemoryIsTunedUnlessTheUserTunesIt) {
   options_.env = {"GLIBC_TUNABLES=glibc.malloc.check=3"};
   EXPECT_EQ(tunables(&trainer), "glibc.malloc.check=3");
   options_.env = {};
-  facts_.environment = {"GLIBC_TUNABLES=glibc.malloc.check=1"};
+  info_.environment = {"GLIBC_TUNABLES=glibc.malloc.check=1"};
   EXPECT_EQ(tunables(&trainer), "") << "the node's own counts";
-  facts_.environment = {};
+  info_.environment = {};
   options_.program = {"train.py"};
   EXPECT_EQ(tunables(nullptr), "") << "a user's program is left alone";
 }

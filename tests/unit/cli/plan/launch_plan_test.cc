@@ -46,7 +46,7 @@ std::vector<Host> HostsWithSpare(const std::vector<int>& slots, size_t spare) {
 struct GoodPlan {
   LaunchOptions options;
   std::optional<std::vector<Host>> hosts;
-  PlanFacts facts;
+  PlanInfo info;
   std::string line;
 };
 
@@ -132,7 +132,7 @@ TEST(MakeLaunchPlan, PlanLines) {
   };
   for (const GoodPlan& c : cases) {
     SCOPED_TRACE(c.line);
-    const auto plan = MakeLaunchPlan(c.options, c.hosts, c.facts);
+    const auto plan = MakeLaunchPlan(c.options, c.hosts, c.info);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     EXPECT_EQ(PlanLine(*plan, "cpu"), c.line);
   }
@@ -180,7 +180,7 @@ struct BadPlan {
   std::vector<std::string> said;
 };
 
-TEST(MakeLaunchPlan, ErrorsSayWhatAndTheWayOut) {
+TEST(MakeLaunchPlan, ErrorsSayWhatAndTheHint) {
   const auto N = std::nullopt;
   LaunchOptions tee = Options(1, 2);
   tee.tee.ranks = {0, 2};
@@ -216,7 +216,7 @@ TEST(MakeLaunchPlan, SlotsBeyondTheFirstNodesDoNotMatter) {
 }
 
 TEST(HostfileFor, OnlyTheLocalLauncherIgnoresTheDefault) {
-  const PlanFacts exists{true, 0};
+  const PlanInfo exists{true, 0};
   EXPECT_EQ(HostfileFor(Options({}, {}), exists), "/job/hostfile");
   EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kSsh), exists), "/job/hostfile");
   EXPECT_EQ(HostfileFor(Options({}, {}, Launcher::kLocal), exists), std::nullopt);
@@ -253,21 +253,21 @@ TEST(MakeLaunchPlan, AFilterChoosesNodesSlotsAndDevices) {
 }
 
 TEST(MakeLaunchPlan, AFilterWithoutAHostfileChoosesOfThisMachine) {
-  PlanFacts facts;
-  facts.installed_gpus = 8;
-  facts.local_gpus = 2;
-  facts.visible_devices = "4,5";
-  auto plan = MakeLaunchPlan(Filtered("localhost:0,6", "", {}), std::nullopt, facts);
+  PlanInfo info;
+  info.installed_gpus = 8;
+  info.local_gpus = 2;
+  info.visible_devices = "4,5";
+  auto plan = MakeLaunchPlan(Filtered("localhost:0,6", "", {}), std::nullopt, info);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(plan->launcher, Launcher::kLocal);
   EXPECT_EQ(plan->nodes[0].slots, 2);
   EXPECT_THAT(plan->nodes[0].devices, testing::ElementsAre(0, 6));
   EXPECT_EQ(plan->slots_note,
             "CUDA_VISIBLE_DEVICES=4,5 is not used, as --include chooses the GPUs");
-  plan = MakeLaunchPlan(Filtered("localhost:8", "", {}), std::nullopt, facts);
+  plan = MakeLaunchPlan(Filtered("localhost:8", "", {}), std::nullopt, info);
   ASSERT_FALSE(plan.ok());
   EXPECT_THAT(plan.error().message, HasSubstr("no slot 8: localhost has slots 0 to 7"));
-  PlanFacts no_gpus;
+  PlanInfo no_gpus;
   no_gpus.cores = 4;
   plan = MakeLaunchPlan(Filtered("", "localhost:0", {}), std::nullopt, no_gpus);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -276,34 +276,34 @@ TEST(MakeLaunchPlan, AFilterWithoutAHostfileChoosesOfThisMachine) {
 }
 
 TEST(MakeLaunchPlan, CudaVisibleDevicesIsWhatThereIs) {
-  PlanFacts facts;
-  facts.installed_gpus = 8;
-  facts.local_gpus = 2;
-  facts.visible_devices = "4,5";
-  EXPECT_EQ(MakeLaunchPlan(Options({}, {}), std::nullopt, facts)->world_size, 2);
-  EXPECT_TRUE(MakeLaunchPlan(Options({}, 2), std::nullopt, facts).ok());
-  auto plan = MakeLaunchPlan(Options({}, 4), std::nullopt, facts);
+  PlanInfo info;
+  info.installed_gpus = 8;
+  info.local_gpus = 2;
+  info.visible_devices = "4,5";
+  EXPECT_EQ(MakeLaunchPlan(Options({}, {}), std::nullopt, info)->world_size, 2);
+  EXPECT_TRUE(MakeLaunchPlan(Options({}, 2), std::nullopt, info).ok());
+  auto plan = MakeLaunchPlan(Options({}, 4), std::nullopt, info);
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().message,
             "--num_gpus 4, but CUDA_VISIBLE_DEVICES=4,5 shows 2 GPUs; unset it, ask for 2 or "
             "fewer, or add --device cpu");
-  plan = MakeLaunchPlan(Options(2, 2, Launcher::kLocal), std::nullopt, facts);
+  plan = MakeLaunchPlan(Options(2, 2, Launcher::kLocal), std::nullopt, info);
   ASSERT_FALSE(plan.ok());
   EXPECT_THAT(plan.error().message, HasSubstr("2 nodes x --num_gpus 2 = 4 ranks on this machine"));
   EXPECT_THAT(plan.error().message, HasSubstr("ask for 1 or fewer"));
   LaunchOptions on_cpu = Options({}, 4);
   on_cpu.device = DeviceChoice::kCpu;
-  EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, facts).ok());
+  EXPECT_TRUE(MakeLaunchPlan(on_cpu, std::nullopt, info).ok());
   for (const char* none : {"", "-1"}) {  // the user wants the CPU
-    facts.visible_devices = none;
-    EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, facts).ok());
+    info.visible_devices = none;
+    EXPECT_TRUE(MakeLaunchPlan(Options({}, 4), std::nullopt, info).ok());
   }
 }
 
 TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
-  PlanFacts facts;
-  facts.local_gpus = facts.installed_gpus = 4;
-  facts.cores = 96;
+  PlanInfo info;
+  info.local_gpus = info.installed_gpus = 4;
+  info.cores = 96;
   struct {
     SlotsFrom from;
     int gpus;
@@ -320,36 +320,36 @@ TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
   for (const auto& c : cases) {
     LaunchOptions options = Options(c.nodes, {}, Launcher::kLocal);
     options.slots_from = c.from;
-    facts.local_gpus = c.gpus;
-    const auto plan = MakeLaunchPlan(options, std::nullopt, facts);
+    info.local_gpus = c.gpus;
+    const auto plan = MakeLaunchPlan(options, std::nullopt, info);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
     EXPECT_EQ(plan->nodes[0].slots, c.slots);
     EXPECT_EQ(plan->slots_note, c.note);
   }
   LaunchOptions options = Options({}, {});
   options.slots_from = SlotsFrom::kGpu;
-  facts.local_gpus = 0;
-  auto plan = MakeLaunchPlan(options, std::nullopt, facts);
+  info.local_gpus = 0;
+  auto plan = MakeLaunchPlan(options, std::nullopt, info);
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().message,
             "--nproc_per_node gpu: this machine has 0 GPUs; give a number, or cpu");
   options.slots_from = SlotsFrom::kAuto;
   options.hostfile = "hf";
-  plan = MakeLaunchPlan(options, Hosts({2, 2}), facts);
+  plan = MakeLaunchPlan(options, Hosts({2, 2}), info);
   ASSERT_FALSE(plan.ok());
   EXPECT_THAT(plan.error().message, HasSubstr("--nproc_per_node auto: the slots in hf say"));
 }
 
 TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {
-  PlanFacts facts;
-  facts.own_names = {"localhost", "127.0.0.1", "::1", "here.example", "here"};
-  facts.user = "alice";
+  PlanInfo info;
+  info.own_names = {"localhost", "127.0.0.1", "::1", "here.example", "here"};
+  info.user = "alice";
   const auto launcher = [&](const std::string& file, auto change) {
     LaunchOptions options = Options({}, {}, {}, "hf");
     change(options);
     const auto plan = MakeLaunchPlan(
         options, ParseHostfile(file, "hf").ok() ? *ParseHostfile(file, "hf") : std::vector<Host>{},
-        facts);
+        info);
     EXPECT_TRUE(plan.ok()) << file;
     return plan.ok() ? plan->launcher : Launcher::kLocal;
   };

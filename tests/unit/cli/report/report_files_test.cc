@@ -64,8 +64,8 @@ TEST(ReportFilesTest, NumbersThatAreNoneAreNotTold) {
   EXPECT_TRUE(std::isnan(metrics.points[2].grad_norm));
 }
 
-TEST(ReportFilesTest, RunFacts) {
-  const std::optional<RunFacts> run = ReadRunFacts(
+TEST(ReportFilesTest, RunInfo) {
+  const std::optional<RunInfo> run = ReadRunInfo(
       R"({"model":"gpt2\u001b[31m\nx","parameters":124439808,"dtype":"fp32","world_size":2,)"
       R"("zero_stage":0,"flops_per_step":1.2e12,"memory_plan":{"parameters":5,"x":-1,"y":"z"}})");
   ASSERT_TRUE(run);
@@ -73,9 +73,9 @@ TEST(ReportFilesTest, RunFacts) {
   EXPECT_EQ(run->parameters, 124439808);
   EXPECT_EQ(run->zero_stage, 0);
   EXPECT_THAT(run->memory_plan, ElementsAre(Pair("parameters", 5)));
-  EXPECT_FALSE(ReadRunFacts(""));
-  EXPECT_FALSE(ReadRunFacts("[]"));
-  EXPECT_TRUE(ReadRunFacts("{\"model\":7}")->model.empty());
+  EXPECT_FALSE(ReadRunInfo(""));
+  EXPECT_FALSE(ReadRunInfo("[]"));
+  EXPECT_TRUE(ReadRunInfo("{\"model\":7}")->model.empty());
 }
 
 TEST(ReportFilesTest, Profiles) {
@@ -103,14 +103,14 @@ TEST(ReportFilesTest, EventsOfAJobThatWasRestarted) {
   const JobEvents events = ReadJobEvents(
       R"({"t":100.5,"event":"plan","job":"x"})"
       "\n"
-      R"({"t":101,"event":"started","node":"a","epoch":1,"world_size":4,"nodes":["a","b"]})"
+      R"({"t":101,"event":"started","node":"a","attempt":1,"world_size":4,"nodes":["a","b"]})"
       "\n"
-      R"({"t":101.2,"event":"started","node":"b","epoch":1,"world_size":4,"nodes":["a","b"]})"
+      R"({"t":101.2,"event":"started","node":"b","attempt":1,"world_size":4,"nodes":["a","b"]})"
       "\n"
-      R"({"t":110,"event":"restarting","node":"a","epoch":1,"cause":{"message":"rank 3 died"},)"
+      R"({"t":110,"event":"restarting","node":"a","attempt":1,"cause":{"message":"rank 3 died"},)"
       R"("reason":"1 of 3 restarts"})"
       "\n"
-      R"({"t":111,"event":"started","node":"a","epoch":2,"world_size":2,"nodes":["a"]})"
+      R"({"t":111,"event":"started","node":"a","attempt":2,"world_size":2,"nodes":["a"]})"
       "\nrubbish\n"
       R"({"t":120,"event":"end","exit_code":7,"cause":{"message":"rank 0 exited 7"},"duration_s":19})"
       "\n");

@@ -51,7 +51,7 @@ ReportData Whole() {
     files.trace_path = "/jobs/trace.json";
     data.ranks.push_back(files);
   }
-  data.ranks[0].run = ReadRunFacts(
+  data.ranks[0].run = ReadRunInfo(
       R"({"model":"gpt2","parameters":1000000,"dtype":"fp32","world_size":2,"zero_stage":1,)"
       R"("memory_plan":{"parameters":1048576}})");
   return data;
@@ -107,11 +107,13 @@ TEST(ReportPageTest, AFailureWithRestarts) {
   data.state = "ended (137)";
   data.exit_code = 137;
   data.events = ReadJobEvents(
-      "{\"t\":1790000001,\"event\":\"started\",\"epoch\":1,\"world_size\":4,\"nodes\":[\"node1\"]}"
+      "{\"t\":1790000001,\"event\":\"started\",\"attempt\":1,\"world_size\":4,\"nodes\":[\"node1\"]"
+      "}"
       "\n"
-      "{\"t\":1790000050,\"event\":\"restarting\",\"epoch\":1,\"cause\":{\"message\":\"node2 is "
+      "{\"t\":1790000050,\"event\":\"restarting\",\"attempt\":1,\"cause\":{\"message\":\"node2 is "
       "lost\"}}\n"
-      "{\"t\":1790000055,\"event\":\"started\",\"epoch\":2,\"world_size\":2,\"nodes\":[\"node1\"]}"
+      "{\"t\":1790000055,\"event\":\"started\",\"attempt\":2,\"world_size\":2,\"nodes\":[\"node1\"]"
+      "}"
       "\n"
       "{\"t\":1790000090,\"event\":\"end\",\"exit_code\":137,\"cause\":{\"message\":\"rank 1 was "
       "killed\"}}\n");
@@ -149,7 +151,7 @@ TEST(ReportPageTest, HostileNamesStayText) {
                      R"("operators":[{"name":"EVIL","self_s":1}],)"
                      R"("communication":{"total_s":1,"kinds":[{"name":"EVIL","s":1}]}})";
   for (size_t at; (at = json.find("EVIL")) != std::string::npos;) json.replace(at, 4, evil);
-  data.ranks[0].run = ReadRunFacts(json);
+  data.ranks[0].run = ReadRunInfo(json);
   data.ranks[0].profile = ReadRankProfile(json);
   ASSERT_TRUE(data.ranks[0].run && data.ranks[0].profile);
   data.ranks[0].metrics = ReadMetrics(Windows(0, 1, ",\"memory\":{\"" + evil + "\":7}"));

@@ -21,7 +21,7 @@ TEST(EndDecisionTest, OfWhomNothingIsAwaitedThatIsWaitedForBriefly) {
   EXPECT_EQ(DecideEnd({kRuns, kCameLate, kSilent}), EndDecision::kWait);
 }
 
-// Its keeper empties it now.
+// Its supervisor empties it now.
 TEST(EndDecisionTest, ASilentNodeWhoseConnectionEndedIsWaitedFor) {
   EndView ending = kSilent;
   ending.stream_ended = true;

@@ -48,7 +48,7 @@ TEST_F(EventLogTest, EveryLineIsAnObjectWithTimeAndName) {
   pb::NodeEvent event;
   event.mutable_worker_ended()->set_rank(3);
   event.mutable_worker_ended()->set_signal(SIGKILL);
-  log.Told({"node1"}, 0, event);
+  log.Record({"node1"}, 0, event);
   log.Ended(R"({"exit_code":137})");
   const std::vector<nlohmann::json> lines = Lines(folder_ / "a/job/events.jsonl");
   ASSERT_EQ(lines.size(), 3u);

@@ -76,7 +76,7 @@ TEST(JobRecordTest, ListsOldestFirstAndPassesOverWhatIsNoJob) {
   EXPECT_THAT(names, ElementsAre("c", "a", "b"));
 }
 
-TEST(JobRecordTest, WhatCannotBeReadIsNamedWithAWayOut) {
+TEST(JobRecordTest, WhatCannotBeReadIsNamedWithAHint) {
   const TempDir folder;
   const Result<JobRecord> missing = ReadJobRecord(folder / "jobs", "j9");
   ASSERT_FALSE(missing.ok());

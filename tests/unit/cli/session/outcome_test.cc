@@ -101,12 +101,12 @@ TEST(OutcomeTest, ANodeThatLostUsIsALostNode) {
   EXPECT_EQ(end.cause.message(), "b was lost: cable pulled");
 }
 
-TEST(OutcomeTest, ALostNodeIsExplainedByItsOwnLastWords) {
+TEST(OutcomeTest, ALostNodeIsExplainedByItsOwnLastOutput) {
   const pb::Cause seen =
       MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "b was lost: its agent vanished");
   std::vector<NodeEnd> nodes = {Done("a", seen), Lost("b", "the connection broke off")};
   EXPECT_EQ(Decide(nodes).cause.message(), "b was lost: its agent vanished");
-  nodes[1].last_words = "agent (pid 5) was killed by SIGKILL";
+  nodes[1].last_output = "agent (pid 5) was killed by SIGKILL";
   const JobEnd end = Decide(nodes);
   EXPECT_EQ(end.exit_code, 69);
   EXPECT_EQ(end.cause.message(), "b was lost: agent (pid 5) was killed by SIGKILL");
@@ -120,7 +120,7 @@ TEST(OutcomeTest, TheUsersInterruptionIsTheCauseAndLosesNoRemark) {
   EXPECT_THAT(end.remarks, ElementsAre("b was lost: gone"));
 }
 
-TEST(OutcomeTest, TheRendezvousLastWordReplacesWhatItSaidAtFirst) {
+TEST(OutcomeTest, TheResolvedCauseReplacesWhatTheRendezvousSaidAtFirst) {
   pb::Cause first = Exit7();
   first.set_rank(0);
   first.set_exit_code(1);
@@ -134,7 +134,7 @@ TEST(OutcomeTest, TheRendezvousLastWordReplacesWhatItSaidAtFirst) {
   EXPECT_THAT(end.members, ElementsAre(0, 1));
 }
 
-TEST(OutcomeTest, NodesLostBeforeTheFinalEpochAreRemarks) {
+TEST(OutcomeTest, NodesLostBeforeTheFinalAttemptAreRemarks) {
   const JobEnd end = Decide(
       {Closed("a", {}, {0, 2}), Lost("b", "cable pulled"), Closed("c", {}, {0, 2}), Absent("d")},
       {0, 2});
@@ -143,7 +143,7 @@ TEST(OutcomeTest, NodesLostBeforeTheFinalEpochAreRemarks) {
   EXPECT_THAT(end.remarks, ElementsAre("b was lost: cable pulled"));
 }
 
-TEST(OutcomeTest, AMemberOfTheFinalEpochThatIsSilentIsNeverSuccess) {
+TEST(OutcomeTest, AMemberOfTheFinalAttemptThatIsSilentIsNeverSuccess) {
   const JobEnd end = Decide({Closed("a", {}, {0, 1}), Lost("b", "cable pulled")}, {0, 1});
   EXPECT_EQ(end.exit_code, 69);
   EXPECT_EQ(end.cause.message(), "b was lost: cable pulled");
@@ -155,7 +155,7 @@ TEST(OutcomeTest, AMemberThatIsNotEmptyIsNeverSuccess) {
   EXPECT_EQ(Decide({Closed("a", {}, {0, 1}), b}, {0, 1}).exit_code, 75);
 }
 
-TEST(OutcomeTest, WithoutALastWordTheNewestEpochThatWasSeenCounts) {
+TEST(OutcomeTest, WithoutAFinalStatusTheNewestAttemptThatWasSeenCounts) {
   pb::Cause refused = MakeCause(pb::Cause::START_FAILED, 1, ExitCode::kTimedOut, "b is late");
   EXPECT_EQ(Decide({Done("a"), Done("b", refused)}, {0}).exit_code, 0);
   EXPECT_THAT(Decide({Done("a"), Done("b", refused)}, {0}).remarks, ElementsAre("b is late"));

@@ -21,18 +21,18 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-pb::NodeEvent Started(uint64_t epoch, const std::vector<uint32_t>& members) {
+pb::NodeEvent Started(uint64_t attempt, const std::vector<uint32_t>& members) {
   pb::NodeEvent event;
-  event.mutable_started()->set_epoch(epoch);
+  event.mutable_started()->set_attempt(attempt);
   event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
-  event.mutable_started()->set_restart_count(static_cast<uint32_t>(epoch - 1));
+  event.mutable_started()->set_restart_count(static_cast<uint32_t>(attempt - 1));
   *event.mutable_started()->mutable_members() = ToNodeSet(members);
   return event;
 }
 
 pb::NodeEvent Outcome(const pb::Cause& cause = {}) {
   pb::NodeEvent event;
-  event.mutable_outcome()->set_epoch(1);
+  event.mutable_outcome()->set_attempt(1);
   *event.mutable_outcome()->mutable_cause() = cause;
   return event;
 }
@@ -45,9 +45,9 @@ pb::NodeEvent Done(const std::vector<uint32_t>& members) {
   return event;
 }
 
-pb::NodeEvent RendezvousLost(uint64_t epoch, uint32_t host) {
+pb::NodeEvent RendezvousLost(uint64_t attempt, uint32_t host) {
   pb::NodeEvent event;
-  event.mutable_rendezvous_lost()->set_epoch(epoch);
+  event.mutable_rendezvous_lost()->set_attempt(attempt);
   *event.mutable_rendezvous_lost()->mutable_cause() =
       MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable, "its rendezvous broke off");
   return event;
@@ -99,7 +99,7 @@ class SessionCoreTest : public testing::Test {
   }
   std::string Said() const {
     std::string said;
-    for (const action::Say& say : All<action::Say>()) said += say.text + "\n";
+    for (const action::Log& say : All<action::Log>()) said += say.text + "\n";
     return said;
   }
   bool IsFinished() const { return !All<action::Finish>().empty(); }
@@ -118,10 +118,10 @@ class SessionCoreTest : public testing::Test {
     Take(core().OnConnected(index, error, now_));
   }
   void Prepare(size_t index) {
-    pb::NodeFacts facts;
-    facts.set_job_dir("/jobs/" + std::to_string(index));
-    facts.add_rendezvous_endpoints("10.0.0.1:1");
-    Take(core().OnPrepared(index, facts, now_));
+    pb::PreparedNode info;
+    info.set_job_dir("/jobs/" + std::to_string(index));
+    info.add_rendezvous_endpoints("10.0.0.1:1");
+    Take(core().OnPrepared(index, info, now_));
   }
   void Hear(size_t index, const pb::NodeEvent& event) {
     core().OnListening(index, now_);
@@ -129,9 +129,9 @@ class SessionCoreTest : public testing::Test {
     core().OnListening(index, now_);
   }
   // The stream of a node ends, and its link.
-  void Lose(size_t index, bool keeper_ended) {
+  void Lose(size_t index, bool supervisor_ended) {
     Take(core().OnStreamEnd(index, now_));
-    Take(core().OnLinkEnded(index, keeper_ended, "", now_));
+    Take(core().OnLinkEnded(index, supervisor_ended, "", now_));
   }
   void Watch() { Take(core().OnWatchTimer(now_)); }
   // Watches for `duration`, in which the nodes of `heard` are heard.
@@ -313,7 +313,7 @@ TEST_F(SessionCoreTest, AFirstInterruptStopsASecondKillsAndTwoAtOnceAreOne) {
   Take(core().OnSignal(SIGINT, now_));
   ASSERT_THAT(NodesOf<action::Stop>(), ElementsAre(0, 1));
   EXPECT_TRUE(All<action::Stop>()[0].kill_now);
-  for (const size_t index : {0, 1}) Lose(index, /*keeper_ended=*/true);
+  for (const size_t index : {0, 1}) Lose(index, /*supervisor_ended=*/true);
   EXPECT_TRUE(IsFinished());
   EXPECT_EQ(core().End().job.exit_code, 128 + SIGINT);
 }
@@ -374,8 +374,8 @@ TEST_F(SessionCoreTest, RenewsTheLeasesOfNodesThatAreHeard) {
   Take(core().OnRenewed(1, 77));
   Take(core().OnRenewTimer(now_));
   ASSERT_THAT(NodesOf<action::Renew>(), ElementsAre(0, 1));
-  EXPECT_EQ(All<action::Renew>()[0].heard_us, std::nullopt);
-  EXPECT_EQ(All<action::Renew>()[1].heard_us, 77u);
+  EXPECT_EQ(All<action::Renew>()[0].last_seen_us, std::nullopt);
+  EXPECT_EQ(All<action::Renew>()[1].last_seen_us, 77u);
   EXPECT_EQ(All<action::Renew>()[1].timeout, kCallTimeout);
   EXPECT_EQ(Timer(SessionTimer::kRenew), kRenewEvery);
   now_ += milliseconds(6'000);
@@ -439,13 +439,13 @@ TEST_F(SessionCoreTest, ANodeThatTheOthersLostIsAbandonedAndTriedAgain) {
   PlanFor(3, 2, 3);
   StartAll();
   pb::NodeEvent restarting;
-  restarting.mutable_restarting()->set_epoch(1);
+  restarting.mutable_restarting()->set_attempt(1);
   *restarting.mutable_restarting()->mutable_cause() =
       MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: silent");
   restarting.mutable_restarting()->set_reason("restart 1 of 3");
   Hear(0, restarting);
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
-  Lose(2, /*keeper_ended=*/false);
+  Lose(2, /*supervisor_ended=*/false);
   EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(2));
   Connect(2);
   Prepare(2);
@@ -456,7 +456,7 @@ TEST_F(SessionCoreTest, ANodeThatTheOthersLostIsAbandonedAndTriedAgain) {
 TEST_F(SessionCoreTest, ALinkThatComesWhenTheJobEndsIsDropped) {
   PlanFor(2, 1, 3);
   StartAll();
-  Lose(1, /*keeper_ended=*/true);
+  Lose(1, /*supervisor_ended=*/true);
   ASSERT_THAT(NodesOf<action::Connect>(), ElementsAre(1));
   Hear(0, Outcome());
   EXPECT_EQ(All<action::StopConnecting>().size(), 1u);
@@ -468,70 +468,70 @@ TEST_F(SessionCoreTest, ALinkThatComesWhenTheJobEndsIsDropped) {
 // Three nodes, of which the first decides and is lost to the others.
 class LostHostCoreTest : public SessionCoreTest {
  protected:
-  void LoseHost(bool keeper_ended) {
+  void LoseHost(bool supervisor_ended) {
     PlanFor(3, 1, 3);
     StartAll();
     Take(core().OnStreamEnd(0, now_));
     EXPECT_THAT(NodesOf<action::AwaitEnd>(), ElementsAre(0));
-    Take(core().OnLinkEnded(0, keeper_ended, "", now_));
+    Take(core().OnLinkEnded(0, supervisor_ended, "", now_));
     EXPECT_THAT(NodesOf<action::Connect>(), IsEmpty());  // not before another decides
     for (const size_t index : {1, 2}) Hear(index, RendezvousLost(1, 0));
   }
 };
 
-TEST_F(LostHostCoreTest, AnotherDecidesOnceItsKeeperHasEnded) {
-  LoseHost(/*keeper_ended=*/true);
+TEST_F(LostHostCoreTest, AnotherDecidesOnceItsSupervisorHasEnded) {
+  LoseHost(/*supervisor_ended=*/true);
   Watch();
-  ASSERT_THAT(NodesOf<action::Move>(), ElementsAre(1));
-  const pb::MoveRequest request = All<action::Move>()[0].request;
+  ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
+  const pb::FailoverRequest request = All<action::Failover>()[0].request;
   EXPECT_EQ(request.rendezvous_node(), 1u);
   EXPECT_EQ(request.restarts(), 1u);
   EXPECT_THAT(request.absent_nodes(), ElementsAre(0));
   Watch();
-  EXPECT_THAT(NodesOf<action::Move>(), IsEmpty());  // one at a time
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());  // one at a time
   pb::RendezvousOpened opened;
   opened.add_rendezvous_endpoints("10.0.0.2:2");
-  Take(core().OnMoveAnswered(1, 1, opened));
-  ASSERT_THAT(NodesOf<action::Move>(), ElementsAre(2));
-  EXPECT_THAT(All<action::Move>()[0].request.rendezvous_endpoints(), ElementsAre("10.0.0.2:2"));
+  Take(core().OnFailoverAnswered(1, 1, opened));
+  ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(2));
+  EXPECT_THAT(All<action::Failover>()[0].request.rendezvous_endpoints(), ElementsAre("10.0.0.2:2"));
   EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(0));
   EXPECT_THAT(Said(), HasSubstr("node1 decides from now on"));
-  Take(core().OnMoveAnswered(2, 1, Error{ExitCode::kUnavailable, "node2: gone"}));
+  Take(core().OnFailoverAnswered(2, 1, Error{ExitCode::kUnavailable, "node2: gone"}));
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
 }
 
-TEST_F(LostHostCoreTest, WithoutAWordOnItsKeeperItsLeaseIsWaitedFor) {
-  LoseHost(/*keeper_ended=*/false);
+TEST_F(LostHostCoreTest, WithoutAWordOnItsSupervisorItsLeaseIsWaitedFor) {
+  LoseHost(/*supervisor_ended=*/false);
   const milliseconds gone_after = GoneAfter(options_.timeouts);
   WatchFor(gone_after - milliseconds(1'000), {1, 2});
-  EXPECT_THAT(NodesOf<action::Move>(), IsEmpty());
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());
   WatchFor(milliseconds(500), {1, 2});
-  EXPECT_THAT(NodesOf<action::Move>(), IsEmpty());
+  EXPECT_THAT(NodesOf<action::Failover>(), IsEmpty());
   WatchFor(milliseconds(500), {1, 2});
-  EXPECT_THAT(NodesOf<action::Move>(), ElementsAre(1));
+  EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
 }
 
 TEST_F(LostHostCoreTest, ThePlantedBugDoesNotWait) {
-  bug_ = SessionCore::PlantedBug::kMovesTooEarly;
-  LoseHost(/*keeper_ended=*/false);
+  bug_ = SessionCore::PlantedBug::kFailsOverTooEarly;
+  LoseHost(/*supervisor_ended=*/false);
   Watch();
-  EXPECT_THAT(NodesOf<action::Move>(), ElementsAre(1));
+  EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(1));
 }
 
 TEST_F(LostHostCoreTest, ANodeThatDoesNotAgreeIsAbandonedAndAnotherIsAsked) {
-  LoseHost(/*keeper_ended=*/true);
+  LoseHost(/*supervisor_ended=*/true);
   Watch();
-  Take(core().OnMoveAnswered(1, 1, Error{ExitCode::kUnavailable, "node1: gone"}));
+  Take(core().OnFailoverAnswered(1, 1, Error{ExitCode::kUnavailable, "node1: gone"}));
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(1));
-  Lose(1, /*keeper_ended=*/true);
+  Lose(1, /*supervisor_ended=*/true);
   Watch();
-  EXPECT_THAT(NodesOf<action::Move>(), ElementsAre(2));
+  EXPECT_THAT(NodesOf<action::Failover>(), ElementsAre(2));
 }
 
 TEST_F(LostHostCoreTest, WithoutARestartTheJobEnds) {
   PlanFor(3, 1, 0);
   StartAll();
-  Lose(0, /*keeper_ended=*/true);
+  Lose(0, /*supervisor_ended=*/true);
   for (const size_t index : {1, 2}) Hear(index, RendezvousLost(1, 0));
   Watch();
   EXPECT_THAT(NodesOf<action::Stop>(), ElementsAre(1, 2));

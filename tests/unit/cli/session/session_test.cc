@@ -24,26 +24,26 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-pb::NodeEvent Started(uint64_t epoch, const std::vector<uint32_t>& members) {
+pb::NodeEvent Started(uint64_t attempt, const std::vector<uint32_t>& members) {
   pb::NodeEvent event;
-  event.mutable_started()->set_epoch(epoch);
+  event.mutable_started()->set_attempt(attempt);
   event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
-  event.mutable_started()->set_restart_count(static_cast<uint32_t>(epoch - 1));
+  event.mutable_started()->set_restart_count(static_cast<uint32_t>(attempt - 1));
   *event.mutable_started()->mutable_members() = ToNodeSet(members);
   return event;
 }
 
-pb::NodeEvent Restarting(uint64_t epoch, const pb::Cause& cause, const std::string& reason) {
+pb::NodeEvent Restarting(uint64_t attempt, const pb::Cause& cause, const std::string& reason) {
   pb::NodeEvent event;
-  event.mutable_restarting()->set_epoch(epoch);
+  event.mutable_restarting()->set_attempt(attempt);
   *event.mutable_restarting()->mutable_cause() = cause;
   event.mutable_restarting()->set_reason(reason);
   return event;
 }
 
-pb::NodeEvent Outcome(uint64_t epoch) {
+pb::NodeEvent Outcome(uint64_t attempt) {
   pb::NodeEvent event;
-  event.mutable_outcome()->set_epoch(epoch);
+  event.mutable_outcome()->set_attempt(attempt);
   return event;
 }
 
@@ -68,8 +68,8 @@ pb::NodeEvent Done(const std::vector<uint32_t>& members) {
   return event;
 }
 
-void EndWell(AgentScript& agent, uint64_t epoch, const std::vector<uint32_t>& members) {
-  agent.Send(Outcome(epoch));
+void EndWell(AgentScript& agent, uint64_t attempt, const std::vector<uint32_t>& members) {
+  agent.Send(Outcome(attempt));
   agent.Send(Done(members));
 }
 
@@ -181,7 +181,7 @@ TEST_F(SessionTest, SaysAsMuchAsItIsAskedTo) {
       {LogLevel::kInfo, {"rank 0 was stopped", "1 slot", "step 10/10", "ended well"}, {"reached"}},
       {LogLevel::kDebug,
        {"node0 is reached after", "node0 is prepared", "CPU, as no node has", "ended well",
-        "it is empty", "rank 0 was stopped"},
+        "torn down, no processes left", "rank 0 was stopped"},
        {}},
   };
   for (const auto& c : cases) {
@@ -202,7 +202,7 @@ TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
                     agent.BeSilent();
                   }});
   EXPECT_EQ(Run(), 69);
-  EXPECT_THAT(said(), testing::StartsWith("dslaunch: node0 was lost: nothing was heard of it"));
+  EXPECT_THAT(said(), testing::StartsWith("dslaunch: node0 was lost: no heartbeat from it"));
   EXPECT_THAT(said(), testing::EndsWith("  exit code 69\n"));
 }
 
@@ -323,12 +323,12 @@ TEST_F(SessionTest, AJobOutlivesALostNode) {
                     lost->Set();
                   }});
   EXPECT_EQ(Run(), 0) << said();
-  const std::string line = "epoch 1 ended: node2 was lost: x; restart 1 of 3\n";
+  const std::string line = "attempt 1 ended: node2 was lost: x; restart 1 of 3\n";
   EXPECT_THAT(said(), HasSubstr(line));
   EXPECT_EQ(said().find(line), said().rfind(line));
   EXPECT_THAT(said(), HasSubstr("node2 was lost: the connection to it broke off"));
   EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
-  EXPECT_EQ(Closing().at("epochs"), 2);
+  EXPECT_EQ(Closing().at("attempts"), 2);
   EXPECT_EQ(Closing().at("restarts"), 1);
   EXPECT_EQ(Closing().at("nodes").at(2).at("state"), "lost");
 }
@@ -351,7 +351,7 @@ TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
   EXPECT_EQ(Run(), 0) << said();
   EXPECT_THAT(said(), HasSubstr("starting without node1"));
   EXPECT_THAT(said(), HasSubstr("dslaunch: node1 is here now\n"));
-  EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 joined\n"));
+  EXPECT_THAT(said(), HasSubstr("attempt 1 ended: node1 joined\n"));
   EXPECT_THAT(said(), HasSubstr("2 ranks on 2 nodes ended well"));
   EXPECT_EQ(transport_->node("node1").prepared().size(), 1u);
 }
@@ -407,27 +407,27 @@ class LostHostTest : public SessionTest {
     PlanFor(3, 1, 3);
     transport_->Add("node0", host);
     for (const char* name : {"node1", "node2"}) {
-      transport_->Add(name, {[this, notice](AgentScript& agent) {
-                        agent.LiveFor(notice);
-                        pb::NodeEvent lost;
-                        lost.mutable_rendezvous_lost()->set_epoch(1);
-                        *lost.mutable_rendezvous_lost()->mutable_cause() =
-                            MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable,
-                                      "node0 was lost: gone");
-                        agent.Send(lost);
-                        const Deadline deadline = Deadline::After(milliseconds(20'000));
-                        while (transport_->node("node2").moved().empty() && !deadline.Expired())
-                          agent.LiveFor(milliseconds(20));
-                        moved_at_ = Clock::now();
-                        agent.LiveFor(milliseconds(300));
-                        agent.Send(Started(2, {1, 2}));
-                        EndWell(agent, 2, {1, 2});
-                      }});
+      transport_->Add(
+          name, {[this, notice](AgentScript& agent) {
+            agent.LiveFor(notice);
+            pb::NodeEvent lost;
+            lost.mutable_rendezvous_lost()->set_attempt(1);
+            *lost.mutable_rendezvous_lost()->mutable_cause() =
+                MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable, "node0 was lost: gone");
+            agent.Send(lost);
+            const Deadline deadline = Deadline::After(milliseconds(20'000));
+            while (transport_->node("node2").failed_over().empty() && !deadline.Expired())
+              agent.LiveFor(milliseconds(20));
+            failed_over_at_ = Clock::now();
+            agent.LiveFor(milliseconds(300));
+            agent.Send(Started(2, {1, 2}));
+            EndWell(agent, 2, {1, 2});
+          }});
     }
     return Run();
   }
 
-  std::atomic<Clock::time_point> moved_at_;
+  std::atomic<Clock::time_point> failed_over_at_;
 };
 
 void StartAndBreakOff(AgentScript& agent) { agent.Send(Started(1, {0, 1, 2})); }
@@ -441,12 +441,12 @@ TEST_F(LostHostTest, ItComesBackOnceAnotherDecides) {
   EXPECT_EQ(prepared[1].rendezvous_node(), 1u);
 }
 
-TEST_F(LostHostTest, WithoutAWordOnItsKeepersEndItsLeaseIsWaitedFor) {
+TEST_F(LostHostTest, WithoutAWordOnItsSupervisorsEndItsLeaseIsWaitedFor) {
   options_.timeouts.set_lease_ms(1'500);
   transport_->HideEndsOf("node0");
   const Clock::time_point start = Clock::now();
   EXPECT_EQ(RunWithout({StartAndBreakOff}, milliseconds(0)), 0) << said();
-  EXPECT_GE(moved_at_.load() - start, milliseconds(3'800));  // and all else
+  EXPECT_GE(failed_over_at_.load() - start, milliseconds(3'800));  // and all else
 }
 
 TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
@@ -459,7 +459,7 @@ TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
   EXPECT_EQ(Run(), 69) << said();
   EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(1'900));
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(10));
-  EXPECT_THAT(said(), HasSubstr("node0 was lost: nothing was heard of it for 2 s"));
+  EXPECT_THAT(said(), HasSubstr("node0 was lost: no heartbeat from it for 2 s"));
   EXPECT_EQ(Closing().at("cause").at("kind"), "node_lost");
 }
 
@@ -487,8 +487,8 @@ TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
       }});
   transport_->Add("node1", {[](AgentScript& agent) { agent.BeSilent(); }});
   EXPECT_EQ(Run(), 0) << said();
-  EXPECT_THAT(said(), HasSubstr("nothing was heard of node1 for 2 s; the other nodes decide"));
-  EXPECT_THAT(said(), HasSubstr("epoch 1 ended: node1 was lost: silent"));
+  EXPECT_THAT(said(), HasSubstr("no heartbeat from node1 for 2 s; the other nodes decide"));
+  EXPECT_THAT(said(), HasSubstr("attempt 1 ended: node1 was lost: silent"));
   EXPECT_THAT(said(), Not(HasSubstr("is heard again")));
 }
 

@@ -29,7 +29,7 @@ TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
                      {0, true, 1, 0, false, true}};
   summary.left = {{"node1", 77, "python3", "D", "nfs_wait"}};
   summary.restarts = 2;
-  summary.epochs = 3;
+  summary.attempts = 3;
   summary.exit_code = 137;
   const std::string text = SummaryJson(summary);
   EXPECT_EQ(text.find('\n'), std::string::npos);
@@ -47,7 +47,7 @@ TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
     "nodes": [{"name": "node1", "state": "done", "had_ranks": true, "log_dir": "/logs/1",
                "left": [{"pid": 77, "command": "python3", "state": "D", "waits_in": "nfs_wait"}]},
               {"name": "node2", "state": "lost", "had_ranks": false, "log_dir": "", "left": []}],
-    "remarks": [], "restarts": 2, "epochs": 3, "duration_s": 1.5})"));
+    "remarks": [], "restarts": 2, "attempts": 3, "duration_s": 1.5})"));
 }
 
 TEST(SummaryJsonTest, SuccessHasNoCause) {

@@ -24,10 +24,10 @@ TEST(StartCommandTest, IsPortableAndHoldsTheNumbers) {
   const std::string command = StartCommand("12ab", {}, "34cd");
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12ab"));
-  EXPECT_THAT(command, HasSubstr("keeper --nonce 34cd"));
+  EXPECT_THAT(command, HasSubstr("supervisor --nonce 34cd"));
 }
 
-TEST(StartCommandTest, AVisitNamesItsJob) {
+TEST(StartCommandTest, AnInspectionNamesItsJob) {
   const std::string command =
       StartCommand("12ab", {AgentRole::Kind::kAttach, "20260101-000000-abc", 3}, "34cd");
   ExpectPortable(command);
@@ -35,7 +35,7 @@ TEST(StartCommandTest, AVisitNamesItsJob) {
   EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kRead, "", 0}, "2"),
               HasSubstr("read --nonce 2'"));
   EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kDetachable, "", 0}, "2"),
-              HasSubstr("keeper --nonce 2 --detachable'"));
+              HasSubstr("supervisor --nonce 2 --detachable'"));
 }
 
 TEST(StartCommandTest, NothingButPlainCharactersGetsIn) {

@@ -31,19 +31,20 @@ TEST(ExpandProxyCommandTest, UnknownTokensAreNamed) {
   EXPECT_FALSE(ExpandProxyCommand("nc %", kTokens).ok());
 }
 
-TEST(SaysTurnedAwayTest, TellsTheBusyFromTheRefusing) {
+TEST(IsTurnedAwayTextTest, TellsTheBusyFromTheRefusing) {
   EXPECT_TRUE(
-      SaysTurnedAway("kex_exchange_identification: Connection closed by remote host\r\n"
-                     "Connection closed by 10.0.0.1 port 22\r\n"));
-  EXPECT_TRUE(SaysTurnedAway("kex_exchange_identification: read: Connection reset by peer\r\n"));
-  EXPECT_TRUE(SaysTurnedAway("Connection reset by 10.0.0.1 port 22\r\n"));
-  EXPECT_FALSE(SaysTurnedAway(""));
-  EXPECT_FALSE(SaysTurnedAway("alice@gate: Permission denied (publickey).\r\n"));
+      IsTurnedAwayText("kex_exchange_identification: Connection closed by remote host\r\n"
+                       "Connection closed by 10.0.0.1 port 22\r\n"));
+  EXPECT_TRUE(IsTurnedAwayText("kex_exchange_identification: read: Connection reset by peer\r\n"));
+  EXPECT_TRUE(IsTurnedAwayText("Connection reset by 10.0.0.1 port 22\r\n"));
+  EXPECT_FALSE(IsTurnedAwayText(""));
+  EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n"));
   // The inner one was refused, the outer one only lost its way.
   const std::string outer = "kex_exchange_identification: Connection closed by remote host\r\n";
-  EXPECT_FALSE(SaysTurnedAway("alice@gate: Permission denied (publickey).\r\n" + outer));
-  EXPECT_FALSE(SaysTurnedAway("Host key verification failed.\r\n" + outer));
-  EXPECT_FALSE(SaysTurnedAway("ssh: connect to host gate port 22: Connection refused\r\n" + outer));
+  EXPECT_FALSE(IsTurnedAwayText("alice@gate: Permission denied (publickey).\r\n" + outer));
+  EXPECT_FALSE(IsTurnedAwayText("Host key verification failed.\r\n" + outer));
+  EXPECT_FALSE(
+      IsTurnedAwayText("ssh: connect to host gate port 22: Connection refused\r\n" + outer));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(PortReservationTest, NobodyElseIsGivenTheHeldPort) {
   for (int i = 0; i < 200; ++i) EXPECT_NE(ReservePort(0)->port, reservation->port);
 }
 
-TEST(PortReservationTest, APortInUseIsNamedWithTheWayOut) {
+TEST(PortReservationTest, APortInUseIsNamedWithTheHint) {
   const UniqueFd server = NewSocket();
   ASSERT_TRUE(CanListen(server, 0, true));
   sockaddr_in address{};

@@ -29,7 +29,7 @@ WorkerEnv Example() {
   env.job_id = "job";
   env.status_fd = 5;
   env.rank_dir = "/jobs/rank_3";
-  env.epoch = 3;
+  env.attempt = 3;
   return env;
 }
 
@@ -45,8 +45,19 @@ TEST(WorkerEnvTest, BothDirectionsAgree) {
   EXPECT_EQ(back->master_addr, "10.0.0.1");
   EXPECT_EQ(back->master_port, 29500);
   EXPECT_EQ(back->status_fd, 5);
-  EXPECT_EQ(back->epoch, Example().epoch);
+  EXPECT_EQ(back->attempt, Example().attempt);
   EXPECT_EQ(back->rank_dir, "/jobs/rank_3");
+}
+
+TEST(WorkerEnvTest, TheAttemptIsReadUnderItsFormerNameToo) {
+  const auto list = Example().Required();
+  Map map(list.begin(), list.end());
+  EXPECT_EQ(map.at("DSLAUNCH_ATTEMPT"), "3");
+  EXPECT_EQ(map.at("DSLAUNCH_EPOCH"), "3");
+  map.erase("DSLAUNCH_ATTEMPT");
+  const Result<WorkerEnv> env = WorkerEnv::FromEnviron(Lookup(map));
+  ASSERT_TRUE(env.ok()) << env.error().message;
+  EXPECT_EQ(env->attempt, 3u);
 }
 
 TEST(WorkerEnvTest, SpeaksTorchrunsAndDeepSpeedsNames) {
@@ -112,7 +123,7 @@ TEST(WorkerEnvTest, ABadVariableIsNamed) {
                                                      {"MASTER_PORT", "65536"},
                                                      {"MASTER_ADDR", ""},
                                                      {"LOCAL_WORLD_SIZE", "99999999999"},
-                                                     {"DSLAUNCH_EPOCH", "0"},
+                                                     {"DSLAUNCH_ATTEMPT", "0"},
                                                      {"DSLAUNCH_STATUS_FD", "1"}};
   for (const auto& [name, value] : bad) {
     Map map = good;

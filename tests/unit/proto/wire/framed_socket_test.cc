@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/deadline.h"
-#include "proto/keeper.pb.h"
+#include "proto/supervisor.pb.h"
 
 namespace dslaunch {
 namespace {

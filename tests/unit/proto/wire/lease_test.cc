@@ -18,8 +18,8 @@ class LeaseTest : public ::testing::Test {
     return lease_.Left(At(until)).value();
   }
   Ms Left(Ms time) { return lease_.Left(At(time)).value(); }
-  uint64_t Renew(Ms time, std::optional<uint64_t> heard_us = {}) {
-    return lease_.Renew(heard_us, At(time));
+  uint64_t Renew(Ms time, std::optional<uint64_t> last_seen_us = {}) {
+    return lease_.Renew(last_seen_us, At(time));
   }
   // By a front end that has heard of the node until then.
   uint64_t RenewInTouch(Ms time) {

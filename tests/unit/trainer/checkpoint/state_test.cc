@@ -150,7 +150,7 @@ TEST(StateTest, AnyPartsAreReadFromAnyOtherParts) {
 
 TEST(StateTest, RanksShareOutWhatAllHoldAndRank0HasTheBuffers) {
   std::vector<TensorPart> state = {Whole("w", at::rand({1'000'000})), Whole("mean", at::rand({9}))};
-  state[1].rank_0_counts = true;
+  state[1].rank0_authoritative = true;
   const StateFile file = OwnFile("m", state, 0, 2);
   EXPECT_EQ(file.name, "m-00001-of-00002.safetensors");
   const std::vector<TensorPart> first = file.parts, second = OwnFile("m", state, 1, 2).parts;
@@ -174,7 +174,7 @@ TEST(StateTest, ACopyThatAnotherStageSavesIsLoadedOnly) {
   const TensorPart a = Whole("a", at::ones({2})), shared = Whole("shared", at::ones({3})),
                    b = Whole("b", at::ones({4}));
   TensorPart copy = shared, half = Part("shared", shared.tensor, 0, 2);
-  copy.counts = half.counts = false;
+  copy.is_canonical = half.is_canonical = false;
   EXPECT_TRUE(OwnFile("model", {copy, half}, 0, 2).parts.empty());
   Checkpoint checkpoint{folder.path(), "t", {}};
   std::vector<RankRecord> records(2);

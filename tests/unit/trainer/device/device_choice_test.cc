@@ -25,11 +25,10 @@ TEST(ChooseDevice, EveryRankOfAMachineGetsTheDeviceOfItsNumber) {
 }
 
 TEST(ChooseDevice, CpuIsTakenWhereItIsAskedForOrNoDeviceIsThere) {
-  for (const auto& [asked, facts] :
-       {std::pair(DeviceKind::kCpu, CudaFacts{2, "", kPlugin}),
-        std::pair(DeviceKind::kAuto, CudaFacts{0, "no driver", kPlugin}),
-        std::pair(DeviceKind::kAuto, CudaFacts{0, "no driver", ""})}) {
-    const auto chosen = ChooseDevice(asked, 7, facts);
+  for (const auto& [asked, info] : {std::pair(DeviceKind::kCpu, CudaInfo{2, "", kPlugin}),
+                                    std::pair(DeviceKind::kAuto, CudaInfo{0, "no driver", kPlugin}),
+                                    std::pair(DeviceKind::kAuto, CudaInfo{0, "no driver", ""})}) {
+    const auto chosen = ChooseDevice(asked, 7, info);
     ASSERT_TRUE(chosen.ok()) << chosen.error().message;
     EXPECT_FALSE(chosen->cuda);
     EXPECT_EQ(chosen->notice, "");
@@ -44,12 +43,12 @@ TEST(ChooseDevice, AGpuThatStaysIdleIsSaid) {
 }
 
 TEST(ChooseDevice, WhatCannotBeIsRefusedWithTheWayOut) {
-  for (const auto& [asked, local_rank, facts, says] :
-       {std::tuple(DeviceKind::kCuda, 0, CudaFacts{0, "there is no driver", kPlugin},
+  for (const auto& [asked, local_rank, info, says] :
+       {std::tuple(DeviceKind::kCuda, 0, CudaInfo{0, "there is no driver", kPlugin},
                    "there is no driver"),
-        std::tuple(DeviceKind::kCuda, 0, CudaFacts{1, "", ""}, "built without CUDA"),
-        std::tuple(DeviceKind::kAuto, 2, CudaFacts{2, "", kPlugin}, "the process sees 2")}) {
-    const auto chosen = ChooseDevice(asked, local_rank, facts);
+        std::tuple(DeviceKind::kCuda, 0, CudaInfo{1, "", ""}, "built without CUDA"),
+        std::tuple(DeviceKind::kAuto, 2, CudaInfo{2, "", kPlugin}, "the process sees 2")}) {
+    const auto chosen = ChooseDevice(asked, local_rank, info);
     ASSERT_FALSE(chosen.ok());
     EXPECT_EQ(chosen.error().code, ExitCode::kUnavailable);
     EXPECT_THAT(chosen.error().message, HasSubstr(says));

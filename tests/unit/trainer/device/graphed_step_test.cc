@@ -15,7 +15,7 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/models/models.h"
 #include "trainer/train/step.h"
-#include "trainer/train/trainee.h"
+#include "trainer/train/training_model.h"
 
 namespace dslaunch {
 namespace {
@@ -109,29 +109,31 @@ Trained TrainGpt2(const std::string& engine_json, double dropout, bool graph) {
                         .resid_pdrop = dropout,
                         .embd_pdrop = dropout,
                         .attn_pdrop = 0};
-  const auto trainee = MakeWholeTrainee(config, MakeModel(gpt2, {6}), group, nullptr);
-  trainee->SetTrain(true);
+  const auto training_model = MakeWholeTrainingModel(config, MakeModel(gpt2, {6}), group, nullptr);
+  training_model->SetTrain(true);
   Trained trained;
   std::vector<StepOutcome> unread;
   int64_t batch = 0;
   PhaseTimes times;
   for (int step = 0; step < kSteps; ++step) {
-    const at::Tensor loss = trainee->Train({.seed = 1, .number = step, .times = &times}, [&] {
-      const at::Tensor tokens = (at::arange(step == kOddStep ? 12 : 18) * (3 + batch++)) % 17;
-      return Batch{tokens.view({-1, 6}), (tokens + 1).fmod(17).view({-1, 6})};
-    });
-    unread.push_back(
-        {.facts = {}, .loss = loss, .grad_norm = trainee->core().grad_norm_there().clone()});
-    trained.lrs.push_back(trainee->core().step_lr());
+    const at::Tensor loss =
+        training_model->Train({.seed = 1, .number = step, .times = &times}, [&] {
+          const at::Tensor tokens = (at::arange(step == kOddStep ? 12 : 18) * (3 + batch++)) % 17;
+          return Batch{tokens.view({-1, 6}), (tokens + 1).fmod(17).view({-1, 6})};
+        });
+    unread.push_back({.info = {},
+                      .loss = loss,
+                      .grad_norm = training_model->core().grad_norm_on_device().clone()});
+    trained.lrs.push_back(training_model->core().step_lr());
   }
-  for (const StepFacts& facts : ReadSteps(*trainee, unread)) {
-    trained.losses.push_back(facts.loss);
-    trained.norms.push_back(facts.grad_norm);
+  for (const StepInfo& info : ReadSteps(*training_model, unread)) {
+    trained.losses.push_back(info.loss);
+    trained.norms.push_back(info.grad_norm);
   }
-  for (const TensorPart& part : trainee->core().ModelState()) {
+  for (const TensorPart& part : training_model->core().ModelState()) {
     trained.weights.push_back(part.tensor.detach().clone());
   }
-  trained.progress = trainee->core().progress();
+  trained.progress = training_model->core().progress();
   trained.replayed = accelerator.replayed();
   return trained;
 }
@@ -195,7 +197,7 @@ TEST(GraphedTraining, AnUpdateThatIsSkippedIsNoUpdate) {
       const double value = step == 2 ? std::numeric_limits<double>::infinity() : step + 1;
       engine.Backward(engine.Forward(at::full({1, 2}, value)).sum());
       engine.Step();
-      const std::string seen = engine.core().SawGradNorm(engine.core().grad_norm());
+      const std::string seen = engine.core().ObserveGradNorm(engine.core().grad_norm());
       reasons.push_back(graph ? seen : engine.core().skip_reason());
     }
     EXPECT_EQ(reasons[1], "");

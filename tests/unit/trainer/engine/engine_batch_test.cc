@@ -640,7 +640,7 @@ class WholeState {
     const std::lock_guard lock(mutex_);
     for (const auto& state : {core.ModelState(), core.OptimizerState()}) {
       for (const TensorPart& part : state) {
-        if (part.rank_0_counts && core.ranks().replicas->rank() != 0) continue;
+        if (part.rank0_authoritative && core.ranks().replicas->rank() != 0) continue;
         at::Tensor& whole = tensors_[part.name];
         if (!whole.defined()) whole = at::full(part.shape, std::nan(""), at::kDouble);
         whole.view(-1).narrow(0, part.start, part.tensor.numel()).copy_(part.tensor.view(-1));

@@ -15,8 +15,8 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<LayerFacts> Layers(const std::vector<double>& parameters) {
-  std::vector<LayerFacts> layers;
+std::vector<LayerInfo> Layers(const std::vector<double>& parameters) {
+  std::vector<LayerInfo> layers;
   for (double size : parameters) {
     layers.push_back(
         {.name = "layer " + std::to_string(layers.size()), .type = "", .parameters = size});
@@ -24,8 +24,8 @@ std::vector<LayerFacts> Layers(const std::vector<double>& parameters) {
   return layers;
 }
 
-std::vector<LayerFacts> Typed(const std::vector<std::string>& types) {
-  std::vector<LayerFacts> layers;
+std::vector<LayerInfo> Typed(const std::vector<std::string>& types) {
+  std::vector<LayerInfo> layers;
   for (const std::string& type : types) layers.push_back({.name = "", .type = type});
   return layers;
 }
@@ -53,7 +53,7 @@ TEST(PartitionTest, UniformPartsDifferByOneLayer) {
 }
 
 TEST(PartitionTest, MeasuredTimesAreBalanced) {
-  std::vector<LayerFacts> layers = Layers({1, 1, 1, 1});
+  std::vector<LayerInfo> layers = Layers({1, 1, 1, 1});
   layers[3].seconds = 0.5;
   layers[0].seconds = layers[1].seconds = layers[2].seconds = 0.1;
   EXPECT_THAT(CutLayers(layers, 2, "profile"), ElementsAre(0, 3, 4));

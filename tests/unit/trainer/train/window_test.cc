@@ -17,7 +17,7 @@ RankWindow OfLoss(double loss) {
 TEST(WindowTest, NumbersCarryEverything) {
   RankWindow window = OfLoss(1.0 / 3);
   window.bad = BadLoss{7, 2, INFINITY};
-  window.stop = StopWish::kTimeLimit;
+  window.stop = StopRequest::kTimeLimit;
   window.memory = {1, 2, 6, 3, 4, 7, int64_t{1} << 50};
   const std::vector<double> numbers = window.Numbers();
   ASSERT_EQ(static_cast<int64_t>(numbers.size()), RankWindow::kNumbers);
@@ -43,7 +43,7 @@ TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
   EXPECT_EQ(all.memory.buffers, 1);
   EXPECT_EQ(all.memory.peak_rss, 6);
   EXPECT_FALSE(all.bad);
-  EXPECT_EQ(all.stop.wish, StopWish::kNone);
+  EXPECT_EQ(all.stop.wish, StopRequest::kNone);
 }
 
 TEST(WindowTest, TheEarliestBadLossIsNamed) {
@@ -59,8 +59,8 @@ TEST(WindowTest, TheEarliestBadLossIsNamed) {
 
 TEST(WindowTest, OneRanksWishIsEnough) {
   std::vector<RankWindow> ranks(4);
-  ranks[2].stop = StopWish::kSigterm;
-  ranks[3].stop = StopWish::kTimeLimit;
+  ranks[2].stop = StopRequest::kSigterm;
+  ranks[3].stop = StopRequest::kTimeLimit;
   const AllWindows all = Combine(ranks);
   EXPECT_EQ(StopReason(all.stop), "SIGTERM (rank 2)");
 }

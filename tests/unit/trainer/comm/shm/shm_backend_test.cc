@@ -60,10 +60,10 @@ c10::intrusive_ptr<c10d::Work> BeginSum(const ProcessGroup& group, const at::Ten
   return group.c10d_group()->allreduce(tensors);
 }
 
-// Of the elements of a tensor, with pieces of fp32 in mind.
+// Of the elements of a tensor, with chunks of fp32 in mind.
 std::vector<int64_t> Sizes() {
-  constexpr int64_t kPiece = kPieceBytes / 4;
-  return {0, 1, 15, 17, 1000, kPiece - 1, kPiece, kPiece + 1, 7 * kPiece + 123};
+  constexpr int64_t kChunk = kChunkBytes / 4;
+  return {0, 1, 15, 17, 1000, kChunk - 1, kChunk, kChunk + 1, 7 * kChunk + 123};
 }
 
 class ShmBackendTest : public testing::TestWithParam<int> {};
@@ -98,7 +98,7 @@ TEST_P(ShmBackendTest, ManyOperationsAreUnderWayAtOnce) {
     std::vector<c10::intrusive_ptr<c10d::Work>> works;
     std::vector<at::Tensor> sums, wanted_sums, sent, received;
     for (int i = 0; i < 20; ++i) {
-      const auto size = static_cast<int64_t>(random() % (3 * kPieceBytes / 4));
+      const auto size = static_cast<int64_t>(random() % (3 * kChunkBytes / 4));
       sums.push_back(Values(seed + static_cast<uint64_t>(i), own, size, at::kFloat));
       wanted_sums.push_back(at::zeros({size}));
       for (int rank = 0; rank < ranks; ++rank)
@@ -158,7 +158,7 @@ TEST(ShmBackend, MoreMessagesWaitThanCanBeAskedFor) {
 // Its end tells a profiler, which who waits for the future may stop.
 TEST(ShmBackend, AWorkEndsBeforeItsFuture) {
   InRanks(2, [](ProcessGroup& group) {
-    const auto work = BeginSum(group, at::ones({kPieceBytes}));
+    const auto work = BeginSum(group, at::ones({kChunkBytes}));
     bool ended = false;
     work->getFuture()->addCallback([&](c10::ivalue::Future&) { ended = work->isCompleted(); });
     group.Barrier();
@@ -199,7 +199,7 @@ std::vector<std::string> SaidOfLostRank(const std::function<void()>& go) {
     Spawn(3, [&](int rank) {
       signal(SIGTERM, SIG_IGN);  // Spawn's, to those that are left
       ProcessGroup group = InitProcessGroup();
-      const at::Tensor large = at::ones({20 * kPieceBytes});
+      const at::Tensor large = at::ones({20 * kChunkBytes});
       group.Barrier();  // all are in
       const auto work = BeginSum(group, large);
       if (rank == 1) go();

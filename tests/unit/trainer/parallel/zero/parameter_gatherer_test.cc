@@ -410,24 +410,24 @@ TEST(Gatherer, HoldsWhatItIsAskedToHold) {
     const at::Tensor expected = pair.plain->h[0]->as<Block>()->fc->weight;
     const std::vector<size_t> units = {pair.sharded->index["h.0.fc"], pair.sharded->index["wte"]};
 
-    pair.gatherer().Gather(units);
+    pair.gatherer().Unshard(units);
     EXPECT_TRUE(at::equal(weight, expected));
     EXPECT_EQ(weight.data_ptr<float>()[1], expected[0][1].item<float>());
     // Guards may be inside one another.
-    pair.gatherer().Gather({units[0]});
-    pair.gatherer().Release({units[0]}, /*keep=*/false);
+    pair.gatherer().Unshard({units[0]});
+    pair.gatherer().Reshard({units[0]}, /*keep=*/false);
     EXPECT_TRUE(at::equal(weight, expected));
     weight.mul_(2);
-    pair.gatherer().Release(units, /*keep=*/false);
+    pair.gatherer().Reshard(units, /*keep=*/false);
     EXPECT_EQ(pair.gatherer().live_elements(), 0);
     ExpectRefused([&] { weight.sum(); }, ExitCode::kBadInput, HasSubstr("h.0.fc"));
 
-    pair.gatherer().Gather(units);
+    pair.gatherer().Unshard(units);
     EXPECT_TRUE(at::equal(weight, expected)) << "what was not to be kept is forgotten";
     weight.mul_(3);
-    pair.gatherer().Release(units, /*keep=*/true);
+    pair.gatherer().Reshard(units, /*keep=*/true);
     expected.mul_(3);
-    pair.gatherer().Gather(units);
+    pair.gatherer().Unshard(units);
     EXPECT_TRUE(at::equal(weight, expected));
     // Through a pass, too.
     {
@@ -438,7 +438,7 @@ TEST(Gatherer, HoldsWhatItIsAskedToHold) {
       pair.gatherer().End();
     }
     EXPECT_TRUE(at::equal(weight, expected));
-    pair.gatherer().Release(units, false);
+    pair.gatherer().Reshard(units, false);
     EXPECT_EQ(pair.gatherer().live_elements(), 0);
   }));
 }

@@ -1,0 +1,279 @@
+#include "agent/inspect/inspect_service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "agent/inspect/node_info.h"
+#include "agent/logs/event_writer.h"
+#include "agent/logs/job_folder.h"
+#include "agent/logs/job_logs.h"
+#include "agent/logs/rank_files.h"
+#include "agent/node/attach_socket.h"
+#include "base/deadline.h"
+#include "base/process_tree.h"
+#include "proto/agent.grpc.pb.h"
+#include "proto/contract/job_id.h"
+#include "proto/contract/worker_env.h"
+#include "proto/wire/channel.h"
+#include "proto/wire/job_result.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kAgentAnswers(2000);
+constexpr milliseconds kLookForNewFiles(500);
+
+// Empty when the place is none that a job could have.
+std::string FolderOf(const pb::JobPlace& place) {
+  const std::string& name = place.node_name();
+  if (!IsJobId(place.job_id()) || name.empty() || name == "." || name == "..") return "";
+  return JobFolder::PathFor(place.log_dir(), place.job_id(), name, NodeEnvironment());
+}
+
+std::vector<std::string> OwnSocketFolders() {
+  return SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid());
+}
+
+// An agent that does not answer leaves the status out.
+void AskAgent(const pb::JobPlace& place, pb::JobSight& sight) {
+  UniqueFd socket =
+      ConnectToSocket(OwnSocketFolders(), SocketName(place.job_id(), place.node_index()));
+  if (!socket) return;
+  const auto stub = pb::Agent::NewStub(ChannelFromFd("agent", std::move(socket)));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kAgentAnswers);
+  pb::JobStatus status;
+  if (stub->Status(&context, {}, &status).ok()) *sight.mutable_status() = std::move(status);
+}
+
+int64_t UnixUs() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+pb::JobSight LookAtJob(const pb::JobPlace& place) {
+  pb::JobSight sight;
+  const std::string folder = FolderOf(place);
+  if (folder.empty()) return sight;
+  // The result first: it is written while the agent still listens.
+  if (std::optional<pb::JobResult> result = ReadJobResult(folder)) {
+    sight.set_state(pb::JobSight::ENDED);
+    *sight.mutable_result() = *std::move(result);
+    return sight;
+  }
+  if (ConnectToSocket(OwnSocketFolders(), SocketName(place.job_id(), place.node_index()))) {
+    sight.set_state(pb::JobSight::RUNNING);
+    return sight;
+  }
+  for (const ProcessInfo& process : ProcessesWithVariable(kJobIdVariable, place.job_id()))
+    sight.add_pids(process.id.pid);
+  std::error_code error;
+  if (sight.pids_size() > 0)
+    sight.set_state(pb::JobSight::STRAY);
+  else if (std::filesystem::is_directory(folder, error))
+    sight.set_state(pb::JobSight::LOST);
+  return sight;
+}
+
+pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
+  pb::RemoveReply reply;
+  const pb::JobSight sight = LookAtJob(place);
+  const std::string where = place.node_name() + ": job " + place.job_id();
+  if (sight.state() == pb::JobSight::RUNNING) {
+    reply.set_refusal(where + " runs; stop it with dslaunch stop " + place.job_id());
+    return reply;
+  }
+  if (!ProcessesWithVariable(kJobIdVariable, place.job_id()).empty()) {
+    reply.set_refusal(where + " has ended but processes of it run");
+    return reply;
+  }
+  const std::filesystem::path folder = FolderOf(place);
+  if (folder.empty()) return reply;
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (error) {
+    reply.set_refusal(where + ": cannot remove " + folder.string() + ": " + error.message());
+    return reply;
+  }
+  // Of an agent that was killed; and what is above, unless other nodes or the front end use it.
+  for (const std::string& sockets : OwnSocketFolders())
+    ::unlink((sockets + "/" + SocketName(place.job_id(), place.node_index())).c_str());
+  if (::rmdir(folder.parent_path().c_str()) == 0)
+    ::rmdir(folder.parent_path().parent_path().c_str());
+  return reply;
+}
+
+// One Read. The files are followed as they appear; it is over when the job is and all was read.
+class InspectService::Reading {
+ public:
+  Reading(asio::io_context& loop, pb::ReadRequest request, std::shared_ptr<EventSink> sink)
+      : request_(std::move(request)),
+        folder_(FolderOf(request_.place())),
+        sink_(std::move(sink)),
+        stream_(loop, UINT64_MAX),  // who asks for a file gets all of it
+        timer_(loop) {
+    stream_.Attach(sink_);
+    Look();
+  }
+
+  const EventSink* sink() const { return sink_.get(); }
+  void OnWritten(bool ok) { stream_.OnWritten(ok); }
+
+ private:
+  void Look() {
+    const bool over =
+        !request_.follow() || LookAtJob(request_.place()).state() != pb::JobSight::RUNNING;
+    for (const JobLog& log : ListJobLogs(folder_)) {
+      if (!request_.all() && std::ranges::count(request_.ranks(), log.rank) == 0) continue;
+      if (!seen_.insert(log.path).second) continue;
+      if (std::exchange(attempt_, log.attempt) != log.attempt) stream_.EndAttempt();
+      const uint64_t offset =
+          request_.since_unix_ms() > 0 ? OffsetAt(log, request_.since_unix_ms()) : 0;
+      stream_.Follow({log.attempt, log.rank, /*local_rank=*/0, log.is_stderr}, log.path, offset);
+    }
+    if (over) return stream_.End({});
+    timer_.expires_after(kLookForNewFiles);
+    timer_.async_wait([this](const asio::error_code& error) {
+      if (!error) Look();
+    });
+  }
+
+  const pb::ReadRequest request_;
+  const std::string folder_;
+  const std::shared_ptr<EventSink> sink_;
+  EventStream stream_;
+  asio::steady_timer timer_;
+  std::set<std::string> seen_;
+  uint64_t attempt_ = 0;
+};
+
+namespace {
+
+// One Collect, on gRPC's threads alone: what it reads is nobody else's. Deletes itself.
+class Collecting final : public grpc::ServerWriteReactor<pb::RankFilePart> {
+ public:
+  explicit Collecting(const pb::CollectRequest& request)
+      : reader_(FolderOf(request.place()), request.max_bytes()) {
+    WriteNext();
+  }
+
+  void OnWriteDone(bool ok) override {
+    if (ok)
+      WriteNext();
+    else
+      Finish(grpc::Status::CANCELLED);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  void WriteNext() {
+    std::optional<pb::RankFilePart> part = reader_.Next();
+    if (!part) return Finish(grpc::Status::OK);
+    part_ = *std::move(part);
+    StartWrite(&part_);
+  }
+
+  RankFileReader reader_;
+  pb::RankFilePart part_;
+};
+
+}  // namespace
+
+InspectService::InspectService(asio::io_context& loop) : loop_(loop), probe_(loop) {}
+InspectService::~InspectService() = default;
+
+grpc::ServerUnaryReactor* InspectService::Look(grpc::CallbackServerContext* context,
+                                               const pb::JobPlace* request, pb::JobSight* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [request, reply, reactor] {
+    *reply = LookAtJob(*request);
+    if (reply->state() == pb::JobSight::RUNNING) AskAgent(*request, *reply);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<pb::NodeEvent>* InspectService::Read(grpc::CallbackServerContext*,
+                                                              const pb::ReadRequest* request) {
+  auto* writer = new EventWriter(
+      loop_,
+      [this](const EventSink* sink, bool ok) {
+        for (const auto& reading : readings_) {
+          if (reading->sink() == sink) return reading->OnWritten(ok);
+        }
+      },
+      [this](const EventSink* sink) {
+        std::erase_if(readings_, [&](const auto& reading) { return reading->sink() == sink; });
+      });
+  asio::post(loop_, [this, request = *request, sink = writer->sink()] {
+    readings_.push_back(std::make_shared<Reading>(loop_, request, sink));
+  });
+  return writer;
+}
+
+grpc::ServerWriteReactor<pb::RankFilePart>* InspectService::Collect(
+    grpc::CallbackServerContext*, const pb::CollectRequest* request) {
+  return new Collecting(*request);
+}
+
+grpc::ServerUnaryReactor* InspectService::Remove(grpc::CallbackServerContext* context,
+                                                 const pb::JobPlace* request,
+                                                 pb::RemoveReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [request, reply, reactor] {
+    *reply = RemoveJob(*request);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+// The thread may outlive the service, of which it uses nothing.
+grpc::ServerUnaryReactor* InspectService::GetNodeInfo(grpc::CallbackServerContext* context,
+                                                      const pb::NodeInfoRequest* request,
+                                                      pb::NodeInfo* reply) {
+  const int64_t received = UnixUs();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::thread([request, reply, reactor, received] {
+    *reply = dslaunch::GetNodeInfo(*request);
+    reply->set_received_unix_us(received);
+    reply->set_answered_unix_us(UnixUs());
+    reactor->Finish(grpc::Status::OK);
+  }).detach();
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InspectService::Listen(grpc::CallbackServerContext* context,
+                                                 const pb::ListenRequest* request,
+                                                 pb::ListenReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reply, reactor] {
+    *reply = probe_.Start(*request);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* InspectService::Reach(grpc::CallbackServerContext* context,
+                                                const pb::ReachRequest* request,
+                                                pb::ReachReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::thread([request, reply, reactor] {
+    *reply = ProbeReachability(*request);
+    reactor->Finish(grpc::Status::OK);
+  }).detach();
+  return reactor;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,239 @@
+#include "agent/inspect/node_info.h"
+
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "agent/host/brief_run.h"
+#include "agent/host/gpus.h"
+#include "agent/host/node_identity.h"
+#include "agent/host/nvml.h"
+#include "agent/supervisor/cgroup.h"
+#include "base/build_id.h"
+#include "base/proc_text.h"
+#include "base/sanitize.h"
+#include "base/signal_name.h"
+#include "base/unique_fd.h"
+#include "net/addresses.h"
+#include "proto/contract/job_paths.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxSaidBytes = 300;
+
+std::string FirstLineOf(const std::string& path) {
+  const std::string text = ReadWhole(path).value_or("");
+  std::string_view rest = text;
+  return std::string(TakeLine(rest));
+}
+
+void ReadSystem(pb::NodeInfo& report) {
+  report.set_version(DSLAUNCH_VERSION);
+  report.set_build_id(OwnBuildId());
+  utsname system{};
+  ::uname(&system);
+  report.set_host_name(SanitizeForTerminal(system.nodename));
+  report.set_system(std::string(system.sysname) + " " + system.release + " " + system.machine +
+                    ", glibc " + ::gnu_get_libc_version());
+  report.set_boot_id(FirstLineOf("/proc/sys/kernel/random/boot_id"));
+  report.set_identity(NodeIdentity());
+}
+
+// The process's own cgroup and those above it, as far as they can be seen: a limit of any counts.
+std::vector<std::string> CgroupsUpwards() {
+  const Result<std::string> own = FindOwnCgroup(ReadWhole("/proc/self/mountinfo").value_or(""),
+                                                ReadWhole("/proc/self/cgroup").value_or(""));
+  std::vector<std::string> folders;
+  if (!own.ok()) return folders;
+  for (fs::path folder = *own; ::access((folder / "cgroup.procs").c_str(), F_OK) == 0;
+       folder = folder.parent_path()) {
+    folders.push_back(folder.string());
+  }
+  return folders;
+}
+
+uint32_t CoresByAffinity() {
+  // More than cpu_set_t holds where there are more; the kernel refuses a mask that is too small.
+  for (int cpus = CPU_SETSIZE; cpus <= (1 << 16); cpus *= 2) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
+        CPU_ALLOC(static_cast<size_t>(cpus)), [](cpu_set_t* each) { CPU_FREE(each); });
+    const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
+    if (::sched_getaffinity(0, size, set.get()) == 0)
+      return static_cast<uint32_t>(CPU_COUNT_S(size, set.get()));
+  }
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+uint64_t KilobytesOf(std::string_view meminfo, std::string_view name) {
+  while (!meminfo.empty()) {
+    std::string_view line = TakeLine(meminfo);
+    if (TakeWord(line) == name) return TakeNumber(line);
+  }
+  return 0;
+}
+
+void ReadCoresAndMemory(pb::NodeInfo& report) {
+  const std::string meminfo = ReadWhole("/proc/meminfo").value_or("");
+  uint64_t memory = KilobytesOf(meminfo, "MemTotal:") * 1024;
+  uint64_t available = KilobytesOf(meminfo, "MemAvailable:") * 1024;
+  uint32_t cores = CoresByAffinity();
+  for (const std::string& folder : CgroupsUpwards()) {
+    if (const auto limit = ParseCpuMax(FirstLineOf(folder + "/cpu.max")))
+      cores = std::min(cores, *limit);
+    const std::string memory_max = FirstLineOf(folder + "/memory.max");
+    std::string_view max = memory_max;
+    const uint64_t limit = TakeNumber(max);  // 0 for "max"
+    if (limit == 0) continue;
+    const std::string memory_current = FirstLineOf(folder + "/memory.current");
+    std::string_view current = memory_current;
+    const uint64_t used = TakeNumber(current);
+    memory = std::min(memory, limit);
+    available = std::min(available, limit > used ? limit - used : 0);
+  }
+  report.set_cores(cores);
+  report.set_memory_bytes(memory);
+  report.set_memory_available_bytes(available);
+}
+
+// Why this user cannot write in `folder`; empty when they can. Leaves nothing there.
+std::string WriteTrouble(const std::string& folder) {
+  UniqueFd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!file && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
+    std::string name = folder + "/.dslaunch-XXXXXX";
+    file.Reset(::mkostemp(name.data(), O_CLOEXEC));
+    if (file) ::unlink(name.c_str());
+  }
+  if (!file) return std::strerror(errno);
+  // A full disk shows when there is something to keep.
+  const std::vector<char> some(4096, 'x');
+  if (::write(file.get(), some.data(), some.size()) != std::ssize(some) ||
+      ::fsync(file.get()) != 0) {
+    return std::strerror(errno);
+  }
+  return "";
+}
+
+void ReadDisk(pb::Disk::Use use, const std::string& path, pb::NodeInfo& report) {
+  pb::Disk& disk = *report.add_disks();
+  disk.set_use(use);
+  disk.set_path(path);
+  struct statvfs status {};
+  if (::statvfs(path.c_str(), &status) != 0) {
+    disk.set_trouble(std::strerror(errno));
+    return;
+  }
+  disk.set_free_bytes(uint64_t{status.f_bavail} * status.f_frsize);
+  disk.set_total_bytes(uint64_t{status.f_blocks} * status.f_frsize);
+  disk.set_trouble(WriteTrouble(path));
+}
+
+void ReadLimit(__rlimit_resource_t resource, pb::Limit& limit) {
+  rlimit value{};
+  ::getrlimit(resource, &value);
+  static_assert(RLIM_INFINITY == UINT64_MAX);
+  limit.set_soft(value.rlim_cur);
+  limit.set_hard(value.rlim_max);
+}
+
+void ReadInterfaces(pb::NodeInfo& report) {
+  for (const Interface& interface : Interfaces()) {
+    pb::NetworkInterface& one = *report.add_interfaces();
+    one.set_name(interface.name);
+    one.set_up(interface.up);
+    for (const std::string& address : interface.addresses) one.add_addresses(address);
+  }
+  std::error_code error;
+  report.set_infiniband(fs::directory_iterator("/sys/class/infiniband", error) !=
+                        fs::directory_iterator());
+}
+
+std::string FirstWords(const std::string& output) {
+  std::string_view rest = output;
+  std::string_view line;
+  while (line.empty() && !rest.empty()) line = TakeLine(rest);
+  return SanitizeForTerminal(line.substr(0, kMaxSaidBytes));
+}
+
+void TryProgram(const std::string& name, const std::string& path, milliseconds patience,
+                pb::NodeInfo& report) {
+  pb::InstalledProgram& program = *report.add_programs();
+  program.set_name(name);
+  program.set_path(path);
+  if (::access(path.c_str(), F_OK) != 0) return;
+  program.set_state(pb::InstalledProgram::BROKEN);
+  const BriefRun run = RunBriefly({path, "--version"}, Deadline::After(patience));
+  switch (run.end) {
+    case BriefRun::End::kNotStarted:
+      program.set_said(std::strerror(run.number));
+      return;
+    case BriefRun::End::kTimedOut:
+      program.set_said("it does not answer within " + std::to_string(patience.count() / 1000) +
+                       " s");
+      return;
+    case BriefRun::End::kSignalled:
+      program.set_said("it was ended by " + SignalName(run.number));
+      return;
+    case BriefRun::End::kExited:
+      break;
+  }
+  program.set_said(FirstWords(run.output));
+  if (run.number == 0)
+    program.set_state(pb::InstalledProgram::WORKS);
+  else if (program.said().empty())
+    program.set_said("it ends with exit code " + std::to_string(run.number));
+}
+
+}  // namespace
+
+std::optional<uint32_t> ParseCpuMax(std::string_view cpu_max) {
+  const uint64_t quota = TakeNumber(cpu_max);  // 0 for "max"
+  const uint64_t period = TakeNumber(cpu_max);
+  if (quota == 0 || period == 0) return std::nullopt;
+  return static_cast<uint32_t>(std::clamp<uint64_t>(quota / period, 1, UINT32_MAX));
+}
+
+std::string NearestToJobsFolder() {
+  fs::path folder = JobsFolder(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"), ::geteuid());
+  while (folder.has_relative_path() && ::access(folder.c_str(), F_OK) != 0)
+    folder = folder.parent_path();
+  return folder.string();
+}
+
+pb::NodeInfo GetNodeInfo(const pb::NodeInfoRequest& request) {
+  const milliseconds patience(request.patience_ms());
+  pb::NodeInfo report;
+  ReadSystem(report);
+  ReadCoresAndMemory(report);
+  *report.mutable_gpus() = ReadGpus(kNvmlLibrary, patience);
+  report.mutable_gpus()->set_visible(
+      static_cast<uint32_t>(CountVisibleGpus(std::getenv("CUDA_VISIBLE_DEVICES"))));
+  ReadDisk(pb::Disk::STATE, NearestToJobsFolder(), report);
+  ReadDisk(pb::Disk::SHARED_MEMORY, "/dev/shm", report);
+  ReadLimit(RLIMIT_NOFILE, *report.mutable_open_files());
+  ReadLimit(RLIMIT_NPROC, *report.mutable_processes());
+  ReadLimit(RLIMIT_MEMLOCK, *report.mutable_locked_memory());
+  ReadInterfaces(report);
+  if (!request.bin_dir().empty()) {
+    for (const char* name : {"dslaunch", "dslaunch-train"})
+      TryProgram(name, request.bin_dir() + "/" + name, patience, report);
+  }
+  return report;
+}
+
+}  // namespace dslaunch

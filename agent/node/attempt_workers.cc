@@ -1,0 +1,71 @@
+#include "agent/node/attempt_workers.h"
+
+#include <utility>
+
+namespace dslaunch {
+
+AttemptWorkers::AttemptWorkers(uint64_t attempt, pb::Assignment assignment,
+                               const pb::SpawnWorkers& specs)
+    : attempt_(attempt), assignment_(std::move(assignment)) {
+  for (const pb::WorkerSpec& spec : specs.workers()) {
+    AttemptWorker worker;
+    worker.rank = spec.rank();
+    worker.local_rank = spec.local_rank();
+    worker.folder = spec.stdout_path().substr(0, spec.stdout_path().rfind('/'));
+    workers_.push_back(std::move(worker));
+  }
+}
+
+const AttemptWorker* AttemptWorkers::Find(uint32_t local_rank) const {
+  return local_rank < workers_.size() ? &workers_[local_rank] : nullptr;
+}
+
+bool AttemptWorkers::OnSpawned(uint32_t local_rank, pid_t pid) {
+  if (local_rank >= workers_.size() || workers_[local_rank].pid != 0) return false;
+  workers_[local_rank].pid = pid;
+  return ++spawned_ == workers_.size();
+}
+
+bool AttemptWorkers::OnEnded(uint32_t local_rank, bool well) {
+  if (local_rank >= workers_.size() || std::exchange(workers_[local_rank].ended, true))
+    return false;
+  workers_[local_rank].progress.OnEnded();
+  if (well) ++ended_well_;
+  return well && ended_well_ == workers_.size();
+}
+
+void AttemptWorkers::OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now) {
+  if (local_rank < workers_.size()) workers_[local_rank].progress.OnStatus(line, now);
+}
+
+std::vector<pb::RankProgress> AttemptWorkers::Progress(Clock::time_point now) const {
+  std::vector<pb::RankProgress> progress;
+  for (const AttemptWorker& worker : workers_) {
+    if (auto report = worker.progress.Report(worker.rank, now))
+      progress.push_back(*std::move(report));
+  }
+  return progress;
+}
+
+pb::Started AttemptWorkers::Started() const {
+  pb::Started started;
+  started.set_attempt(attempt_);
+  started.set_first_rank(assignment_.first_rank());
+  started.set_world_size(assignment_.world_size());
+  for (const AttemptWorker& worker : workers_) started.add_pids(worker.pid);
+  started.set_master_addr(assignment_.master_addr());
+  started.set_master_port(assignment_.master_port());
+  *started.mutable_members() = assignment_.members();
+  started.set_restart_count(assignment_.restart_count());
+  return started;
+}
+
+std::vector<pid_t> AttemptWorkers::RunningPids() const {
+  std::vector<pid_t> pids;
+  for (const AttemptWorker& worker : workers_) {
+    if (worker.pid > 0 && !worker.ended) pids.push_back(worker.pid);
+  }
+  return pids;
+}
+
+}  // namespace dslaunch

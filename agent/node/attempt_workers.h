@@ -1,0 +1,64 @@
+// The workers that this node has in one attempt, and how far they are.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agent/node/rank_progress.h"
+#include "base/deadline.h"
+#include "proto/agent.pb.h"
+#include "proto/contract/status_line.h"
+#include "proto/rendezvous.pb.h"
+#include "proto/supervisor.pb.h"
+
+namespace dslaunch {
+
+struct AttemptWorker {
+  uint32_t rank = 0;
+  uint32_t local_rank = 0;
+  pid_t pid = 0;       // 0: not started
+  bool ended = false;  // or never to be started
+  std::string folder;  // of its log files and its error.json
+  RankProgressTracker progress;
+};
+
+// A value without a process behind it: the supervisor's events go in, what they add up to comes
+// out.
+class AttemptWorkers {
+ public:
+  AttemptWorkers() = default;  // no ranks: before the first attempt, or a spare
+  AttemptWorkers(uint64_t attempt, pb::Assignment assignment, const pb::SpawnWorkers& specs);
+
+  uint64_t attempt() const { return attempt_; }
+  const pb::Assignment& assignment() const { return assignment_; }
+  const std::vector<AttemptWorker>& all() const { return workers_; }  // by local_rank
+
+  // nullptr: this attempt has no such worker here.
+  const AttemptWorker* Find(uint32_t local_rank) const;
+
+  // True once, when the last one is started.
+  bool OnSpawned(uint32_t local_rank, pid_t pid);
+  // True once, when the last one has ended and all ended well.
+  bool OnEnded(uint32_t local_rank, bool well);
+
+  void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
+  // Of those that report steps, as a heartbeat has it.
+  std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
+
+  // What the front end is told once all are started.
+  pb::Started Started() const;
+  // Of those that still run; each leads a process group.
+  std::vector<pid_t> RunningPids() const;
+
+ private:
+  uint64_t attempt_ = 0;
+  pb::Assignment assignment_;
+  std::vector<AttemptWorker> workers_;
+  size_t spawned_ = 0;
+  size_t ended_well_ = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,44 @@
+// How a set of processes is ended: SIGTERM, a grace, SIGKILL, a bounded wait for the last to go.
+// The decision only; who sends the signals finds out whom to send them to.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "base/deadline.h"
+
+namespace dslaunch {
+
+struct GracefulKillOptions {
+  milliseconds grace{10'000};    // between SIGTERM and SIGKILL
+  milliseconds teardown{5'000};  // between SIGKILL and giving up
+};
+
+enum class GracefulKillAction {
+  kNone,    // wait
+  kTerm,    // SIGTERM to everything, then SIGCONT so that the stopped can heed it
+  kKill,    // SIGKILL to everything; repeated, because a dying program may have forked
+  kDone,    // nothing is left
+  kGiveUp,  // something is left and did not end in time
+};
+
+// Where a graceful kill stands..
+struct GracefulKillState {
+  bool kill_now = false;                            // no grace; may be set at any time
+  std::optional<Clock::time_point> term_sent = {};  // when SIGTERM went out
+  std::optional<Clock::time_point> kill_sent = {};  // when SIGKILL first went out
+};
+
+struct GracefulKillDecision {
+  GracefulKillAction action = GracefulKillAction::kNone;
+  const char* reason = "";  // why, for the log; static
+  std::optional<Clock::time_point>
+      wake;                // ask again then, or when a process ended; none after kDone and kGiveUp
+  GracefulKillState next;  // the state once the action is taken
+};
+
+// What to do now that `alive` processes are left. Pure.
+GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::time_point now,
+                                        size_t alive, const GracefulKillOptions& options);
+
+}  // namespace dslaunch

@@ -1,0 +1,406 @@
+#include "agent/supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "agent/supervisor/cgroup.h"
+#include "agent/supervisor/left_process.h"
+#include "agent/supervisor/supervisor_core.h"
+#include "agent/supervisor/supervisor_pump.h"
+#include "agent/supervisor/supervisor_workers.h"
+#include "agent/supervisor/watchdog.h"
+#include "base/build_id.h"
+#include "base/exit_code.h"
+#include "base/process_tree.h"
+#include "base/unique_fd.h"
+#include "proto/supervisor.pb.h"
+#include "proto/wire/framed_socket.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kHelloLimit{10'000};  // a front end that does not read its hello is gone
+constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
+constexpr size_t kStatusQueueBytes = 1 << 20;  // an agent this far behind misses status lines
+
+void LogLine(const std::string& text) {
+  char host[256] = "?";
+  gethostname(host, sizeof host - 1);
+  std::fprintf(stderr, "dslaunch-agent on %s: %s\n", host, text.c_str());
+}
+
+// What is open between the supervisor and the outside, and between the supervisor and its agent.
+struct Streams {
+  UniqueFd front_end_in;
+  UniqueFd front_end_out;
+  UniqueFd grpc;
+  UniqueFd control;
+};
+
+UniqueFd Duplicate(int fd) { return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 3)); }
+
+// Carries out what SupervisorCore decides: holds the processes, descriptors and the one timer.
+class Supervisor {
+ public:
+  Supervisor(pid_t agent_pid, const InheritedLimits& inherited, Streams streams, Watchdog watchdog)
+      : agent_pid_(agent_pid),
+        watchdog_(std::move(watchdog)),
+        inbound_(io_, std::move(streams.front_end_in), Duplicate(streams.grpc.get())),
+        outbound_(io_, std::move(streams.grpc), std::move(streams.front_end_out)),
+        workers_(io_, inherited, [this](const pb::SupervisorEvent& status) { Forward(status); }),
+        core_({.agent_pid = agent_pid}) {
+    control_ = std::make_unique<FramedSocket>(
+        io_, std::move(streams.control), [this](std::string_view bytes) { OnRequest(bytes); },
+        [this](const std::string&) { CarryOut(core_.OnControlLost(Clock::now())); });
+  }
+
+  // `unblocked`: the signal mask to run with; the handled signals are blocked until now.
+  int Run(const sigset_t& unblocked) {
+    for (const int signal : kHandledSignals) signals_.add(signal);
+    AwaitSignal();
+    sigprocmask(SIG_SETMASK, &unblocked, nullptr);
+    inbound_.Start([this](SupervisorPump::Event event) {
+      if (event == SupervisorPump::Event::kSourceEnded) OnFrontEndGone();
+    });
+    outbound_.Start([this](SupervisorPump::Event event) {
+      if (event == SupervisorPump::Event::kSinkFailed)
+        OnFrontEndGone();
+      else
+        CarryOut(core_.OnOutboundEnded(Clock::now()));
+    });
+    io_.run();
+    watchdog_.End();
+    DropCgroup();
+    if (!end_.line.empty()) LogLine(end_.line);
+    return end_.exit_code;
+  }
+
+ private:
+  // --- what happens ---
+
+  void AwaitSignal() {
+    signals_.async_wait([this](std::error_code error, int signal) {
+      if (error) return;
+      AwaitSignal();
+      if (signal == SIGCHLD) return Reap();
+      CarryOut(core_.OnSignal(signal, Clock::now()));
+    });
+  }
+
+  void OnFrontEndGone() { CarryOut(core_.OnFrontEndGone(Clock::now())); }
+
+  void OnRequest(std::string_view bytes) {
+    pb::SupervisorRequest request;
+    if (request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+      return CarryOut(core_.OnRequest(std::move(request), Clock::now()));
+    control_.reset();
+    CarryOut(core_.OnControlLost(Clock::now()));
+  }
+
+  void Reap() {
+    while (true) {
+      siginfo_t child = {};
+      const int status = waitid(P_ALL, 0, &child, WEXITED | WSTOPPED | WCONTINUED | WNOHANG);
+      if (status != 0 || child.si_pid == 0) break;
+      const bool killed = child.si_code == CLD_KILLED || child.si_code == CLD_DUMPED;
+      const bool ended = killed || child.si_code == CLD_EXITED;
+      if (child.si_pid == watchdog_.pid()) {
+        if (ended) watchdog_.Reaped();
+      } else if (child.si_pid != agent_pid_ || agent_ended_) {
+        if (const auto change = workers_.OnChild(child))
+          CarryOut(core_.OnWorkerChange(change->local_rank, change->change));
+      } else if (ended) {
+        agent_ended_ = true;
+        CarryOut(core_.OnAgentEnd({child.si_status, killed}));
+      }
+    }
+    CarryOut(core_.OnReaped(Clock::now()));
+  }
+
+  // --- what there is to do ---
+
+  void CarryOut(SupervisorActions actions) {
+    for (SupervisorAction& action : actions)
+      std::inspection([this](auto& what) { Do(what); }, action.what);
+    ArmTimer();
+  }
+
+  void ArmTimer() {
+    const std::optional<Clock::time_point> wake = core_.wake();
+    if (wake == armed_for_) return;
+    armed_for_ = wake;
+    if (!wake) {
+      timer_.cancel();
+      return;
+    }
+    timer_.expires_at(*wake);
+    timer_.async_wait([this](std::error_code error) {
+      if (error) return;
+      armed_for_.reset();
+      CarryOut(core_.OnTime(Clock::now()));
+    });
+  }
+
+  void Do(const supervisor_action::SendToAgent& send) { Send(send.event); }
+
+  void Do(const supervisor_action::MakeCgroup& make) {
+    const Result<std::string> cgroup = CreateWorkerCgroup(make.job_id);
+    if (cgroup) {
+      cgroup_ = *cgroup;
+      workers_.StartIn(cgroup_);
+    }
+    CarryOut(core_.OnCgroup(cgroup));
+  }
+
+  void Do(const supervisor_action::StartGuard& start) {
+    watchdog_.Start({.job_id = start.job_id, .session = getsid(0), .cgroup = cgroup_},
+                    start.graceful_kill);
+  }
+
+  void Do(const supervisor_action::StartWorker& start) {
+    const uint32_t local_rank = start.spec.local_rank();
+    const SpawnResult result = workers_.Start(start.spec, start.cwd);
+    if (result.pid <= 0) return CarryOut(core_.OnStartFailed(local_rank, result.failure));
+    watchdog_.AddGroup(result.pid);
+    CarryOut(core_.OnStarted(local_rank, result.pid));
+  }
+
+  void Do(const supervisor_action::SignalWorkers& send) { workers_.Signal(send.signal); }
+
+  void Do(const supervisor_action::CountLeft&) {
+    Reap();
+    CarryOut(core_.OnLeft(CountLeft(), Clock::now()));
+  }
+
+  void Do(const supervisor_action::TermAll&) { SignalAll(std::array{SIGTERM, SIGCONT}); }
+
+  void Do(const supervisor_action::KillAll&) {
+    if (!cgroup_.empty()) KillCgroup(cgroup_);
+    SignalAll(std::array{SIGKILL});
+  }
+
+  void Do(const supervisor_action::ListLeft&) {
+    CarryOut(core_.OnLeftListed(DescribeLeft(All()), Clock::now()));
+  }
+
+  void Do(const supervisor_action::ForgetWorkers&) {
+    DropCgroup();
+    workers_.ForgetGroups();
+    watchdog_.ForgetGroups();
+  }
+
+  void Do(const supervisor_action::CloseInbound&) { inbound_.CloseSink(); }
+
+  void Do(const supervisor_action::KillAgent&) {
+    if (!agent_ended_)
+      kill(agent_pid_, SIGKILL);  // not reaped yet, so the pid is still the agent's
+  }
+
+  void Do(const supervisor_action::Print& print) { LogLine(print.line); }
+
+  void Do(const supervisor_action::Finish& end) {
+    end_ = end;
+    io_.stop();
+  }
+
+  void Send(const pb::SupervisorEvent& event) {
+    if (control_) control_->Send(event);
+  }
+
+  // A status line; an agent that is far behind misses some.
+  void Forward(const pb::SupervisorEvent& status) {
+    if (control_ && control_->queued_bytes() <= kStatusQueueBytes) control_->Send(status);
+  }
+
+  void DropCgroup() {
+    if (cgroup_.empty()) return;
+    RemoveCgroup(cgroup_);
+    cgroup_.clear();
+  }
+
+  // --- what is left ---
+
+  // The children that are neither workers nor started by them.
+  std::vector<pid_t> Companions() const {
+    std::vector<pid_t> pids = {watchdog_.pid()};
+    if (!agent_ended_) pids.push_back(agent_pid_);
+    return pids;
+  }
+
+  size_t CountLeft() const {
+    // Whoever loses its parent becomes our child, so no child means no descendant.
+    std::vector<pid_t> children = OwnChildren();
+    for (const pid_t companion : Companions()) std::erase(children, companion);
+    if (!children.empty() || cgroup_.empty()) return children.size();
+    return CgroupProcesses(cgroup_).size();
+  }
+
+  // All that must end: what descends from us, and what else is in the workers' cgroup.
+  std::vector<ProcessInfo> All() const {
+    std::vector<ProcessInfo> all = Descendants(getpid(), Companions());
+    if (cgroup_.empty()) return all;
+    for (const ProcessInfo& info : CgroupProcesses(cgroup_)) {
+      if (std::ranges::find(all, info.id, &ProcessInfo::id) == all.end()) all.push_back(info);
+    }
+    return all;
+  }
+
+  // Each process gets each signal once: by its group where that is a worker's (which no fork
+  // outruns), else alone.
+  void SignalAll(std::span<const int> signals) {
+    std::vector<pid_t> groups;
+    for (const ProcessInfo& info : All()) {
+      if (std::ranges::find(workers_.groups(), info.group) != workers_.groups().end()) {
+        if (std::ranges::find(groups, info.group) == groups.end()) groups.push_back(info.group);
+        continue;
+      }
+      for (const int signal : signals) SignalProcess(info.id, signal);
+    }
+    for (const pid_t group : groups) {
+      for (const int signal : signals) kill(-group, signal);
+    }
+  }
+
+  asio::io_context io_{1};
+  asio::signal_set signals_{io_};
+  asio::steady_timer timer_{io_};
+  std::optional<Clock::time_point> armed_for_;
+
+  const pid_t agent_pid_;
+  bool agent_ended_ = false;  // and was reaped
+  Watchdog watchdog_;
+  SupervisorPump inbound_;   // front end -> agent
+  SupervisorPump outbound_;  // agent -> front end
+  SupervisorWorkers workers_;
+  std::string cgroup_;  // the workers' (agent/supervisor/cgroup.h); empty: none
+  std::unique_ptr<FramedSocket> control_;
+  SupervisorCore core_;
+  supervisor_action::Finish end_;
+};
+
+// A closed standard descriptor would be taken by the next socket, and printing would corrupt it.
+void OpenStandardFds() {
+  int fd = 0;
+  do {
+    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (fd >= 0 && fd <= STDERR_FILENO);
+  if (fd >= 0) close(fd);
+}
+
+// Moves stdin and stdout away and puts /dev/null in their place, so that they can be closed for
+// good and nothing prints into them.
+bool TakeStdio(Streams& streams) {
+  streams.front_end_in = Duplicate(STDIN_FILENO);
+  streams.front_end_out = Duplicate(STDOUT_FILENO);
+  const UniqueFd dev_null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  return streams.front_end_in.valid() && streams.front_end_out.valid() &&
+         dup2(dev_null.get(), STDIN_FILENO) >= 0 && dup2(dev_null.get(), STDOUT_FILENO) >= 0;
+}
+
+bool WriteAll(int fd, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty() && !deadline.Expired()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN) {
+      pollfd poll_fd = {fd, POLLOUT, 0};
+      poll(&poll_fd, 1, deadline.PollMs());
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return bytes.empty();
+}
+
+bool SocketPair(UniqueFd& ours, UniqueFd& agents) {
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) < 0) return false;
+  ours.Reset(fds[0]);
+  agents.Reset(fds[1]);
+  return true;
+}
+
+InheritedLimits ChangeProcess() {
+  InheritedLimits inherited;
+  inherited.umask = umask(077);
+  getrlimit(RLIMIT_CORE, &inherited.core);
+  const rlimit no_core = {0, inherited.core.rlim_max};
+  setrlimit(RLIMIT_CORE, &no_core);
+  std::signal(SIGPIPE, SIG_IGN);
+  setsid();  // fails when we lead a session or a group already
+  return inherited;
+}
+
+int Fail(const char* what) {
+  LogLine(std::string("the supervisor cannot start: ") + what + ": " + std::strerror(errno));
+  return ToInt(ExitCode::kInternal);
+}
+
+}  // namespace
+
+int RunSupervisor(const SupervisorOptions& options) {
+  // Blocked until they are handled, so that none is lost or ends us half-way.
+  sigset_t handled, before;
+  sigemptyset(&handled);
+  for (const int signal : kHandledSignals) sigaddset(&handled, signal);
+  sigprocmask(SIG_BLOCK, &handled, &before);
+  OpenStandardFds();
+  const InheritedLimits inherited = ChangeProcess();
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return Fail("become sub-reaper");
+
+  Streams streams;
+  if (!TakeStdio(streams)) return Fail("take over stdin and stdout");
+  const std::string hello = FormatHello(options.nonce, options.build_id);
+  if (!WriteAll(streams.front_end_out.get(), hello, Deadline::After(kHelloLimit))) {
+    return Fail("write the hello line");
+  }
+  UniqueFd agent_grpc, agent_control;
+  if (!SocketPair(streams.grpc, agent_grpc) || !SocketPair(streams.control, agent_control)) {
+    return Fail("socketpair");
+  }
+  Watchdog watchdog;
+  if (!watchdog.Open()) return Fail("open the watchdog's pipe");
+  const pid_t agent = fork();
+  if (agent < 0) return Fail("fork");
+  if (agent == 0) {
+    setpgid(0, 0);
+    streams = Streams();
+    watchdog.HoldFromAgent();
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    const int code = options.run_agent(agent_grpc.Release(), agent_control.Release());
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  setpgid(agent, agent);
+  agent_grpc.Reset();
+  agent_control.Reset();
+  UniqueFd(options.command_fd).Reset();
+
+  for (const int signal : kHandledSignals) sigdelset(&before, signal);
+  return Supervisor(agent, inherited, std::move(streams), std::move(watchdog)).Run(before);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,412 @@
+#include "agent/supervisor/supervisor_core.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "base/exit_code.h"
+#include "base/signal_name.h"
+#include "proto/wire/lease.h"
+
+namespace dslaunch {
+namespace {
+
+namespace action = supervisor_action;
+
+pb::SupervisorEvent ExitEvent(uint32_t local_rank, const WorkerChange& change, bool stopping) {
+  pb::SupervisorEvent event;
+  pb::WorkerExited& exited = *event.mutable_exited();
+  exited.set_local_rank(local_rank);
+  exited.set_exit_code(change.exit_code);
+  exited.set_signal(change.signal);
+  exited.set_core_dumped(change.core_dumped);
+  exited.set_stopping(stopping);
+  exited.set_out_of_memory(change.out_of_memory);
+  return event;
+}
+
+pb::SupervisorEvent StopEvent(uint32_t local_rank, int signal) {
+  pb::SupervisorEvent event;
+  event.mutable_stopped()->set_local_rank(local_rank);
+  event.mutable_stopped()->set_signal(signal);
+  return event;
+}
+
+}  // namespace
+
+// --- the agent's requests ---
+
+SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock::time_point now) {
+  switch (request.request_case()) {
+    case pb::SupervisorRequest::kSpawn:
+      OnSpawn(*request.mutable_spawn());
+      break;
+    case pb::SupervisorRequest::kSignal:
+      Act(action::SignalWorkers{request.signal().signal()}, "the agent asks for it");
+      break;
+    case pb::SupervisorRequest::kStop:
+      stop_requested_ = true;
+      StartGracefulKill(request.stop().kill_now());
+      Advance(now);
+      break;
+    case pb::SupervisorRequest::kConfigure:
+      Configure(request.configure(), now);
+      break;
+    case pb::SupervisorRequest::kDetach:
+      detached_ = true;
+      break;
+    case pb::SupervisorRequest::kAlive:
+      OnAlive(request.alive(), now);
+      break;
+    case pb::SupervisorRequest::REQUEST_NOT_SET:
+      break;
+  }
+  last_seen_ = now;
+  return TakeActions();
+}
+
+void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
+  if (graceful_kill_ || ending_ || lease_is_over_) {
+    for (const pb::WorkerSpec& spec : spawn.workers()) {
+      ReportFailure(spec.local_rank(), {ECANCELED, "start while the node is being stopped"},
+                    "nothing starts on a node that is being emptied");
+    }
+    return;
+  }
+  // Only now, so that a job that starts nothing pays nothing.
+  if (!has_cgroup_) Act(action::MakeCgroup{job_id_}, "the workers have no cgroup");
+  if (!std::exchange(guard_started_, true))
+    Act(action::StartGuard{job_id_, graceful_kill_options_}, "the first workers start");
+  for (pb::WorkerSpec& spec : *spawn.mutable_workers()) {
+    const uint32_t local_rank = spec.local_rank();
+    const auto [worker, is_new] = workers_.try_emplace(local_rank, WorkerState::kPending);
+    if (!is_new && worker->second != WorkerState::kEnded) {
+      ReportFailure(local_rank, {EEXIST, "start a local rank that runs already"},
+                    "a local rank has one process");
+      continue;
+    }
+    worker->second = WorkerState::kPending;
+    Act(action::StartWorker{std::move(spec), spawn.cwd()}, "the agent asks for it");
+  }
+}
+
+void SupervisorCore::OnAlive(const pb::AgentAlive& alive, Clock::time_point now) {
+  lease_end_.reset();
+  if (detached_ || !alive.has_lease_left_ms()) return;
+  lease_end_ = now + milliseconds(alive.lease_left_ms());
+  if (watch_at_ && *lease_end_ < *watch_at_) WatchAgent();
+}
+
+void SupervisorCore::Configure(const pb::Configure& configure, Clock::time_point now) {
+  job_id_ = configure.job_id();
+  graceful_kill_options_.grace = milliseconds(configure.grace_ms());
+  graceful_kill_options_.teardown = milliseconds(configure.teardown_ms());
+  agent_dead_ = milliseconds(configure.agent_dead_ms());
+  last_seen_ = now;
+  WatchAgent();
+}
+
+SupervisorActions SupervisorCore::OnControlLost(Clock::time_point now) {
+  BeginEnding(Why::kAgentEnded, "the agent has left its supervisor", now);
+  return TakeActions();
+}
+
+// --- workers ---
+
+SupervisorActions SupervisorCore::OnCgroup(const Result<std::string>& folder) {
+  has_cgroup_ = folder.ok();
+  pb::SupervisorEvent event;
+  if (folder)
+    event.mutable_workers_cgroup()->set_folder(*folder);
+  else
+    event.mutable_workers_cgroup()->set_none_because(folder.error().message);
+  Act(action::SendToAgent{std::move(event)}, "where the workers start");
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnStarted(uint32_t local_rank, pid_t pid) {
+  WorkerState& state = workers_[local_rank];
+  state = NextTransition(state, WorkerEvent::kSpawned).next;
+  pb::SupervisorEvent event;
+  event.mutable_spawned()->set_local_rank(local_rank);
+  event.mutable_spawned()->set_pid(pid);
+  Act(action::SendToAgent{std::move(event)}, "a worker was started");
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnStartFailed(uint32_t local_rank, const SpawnFailure& failure) {
+  WorkerState& state = workers_[local_rank];
+  state = NextTransition(state, WorkerEvent::kSpawnFailed).next;
+  ReportFailure(local_rank, failure, "a worker could not be started");
+  return TakeActions();
+}
+
+void SupervisorCore::ReportFailure(uint32_t local_rank, const SpawnFailure& failure,
+                                   const char* reason) {
+  pb::SupervisorEvent event;
+  pb::SpawnFailed& failed = *event.mutable_spawn_failed();
+  failed.set_local_rank(local_rank);
+  failed.set_error_number(failure.error_number);
+  failed.set_step(failure.step);
+  Act(action::SendToAgent{std::move(event)}, reason);
+}
+
+SupervisorActions SupervisorCore::OnWorkerChange(uint32_t local_rank, const WorkerChange& change) {
+  const auto worker = workers_.find(local_rank);
+  if (worker != workers_.end()) Step(local_rank, worker->second, change);
+  return TakeActions();
+}
+
+void SupervisorCore::Step(uint32_t local_rank, WorkerState& state, const WorkerChange& change) {
+  const Transition transition = NextTransition(state, change.event);
+  state = transition.next;
+  switch (transition.report) {
+    case WorkerReport::kExited:
+      return Act(action::SendToAgent{ExitEvent(local_rank, change, /*stopping=*/false)},
+                 "a worker ended by itself");
+    case WorkerReport::kExitedStopping:
+      return Act(action::SendToAgent{ExitEvent(local_rank, change, /*stopping=*/true)},
+                 "a worker was ended");
+    case WorkerReport::kStopped:
+      return Act(action::SendToAgent{StopEvent(local_rank, change.signal)}, "a worker was stopped");
+    case WorkerReport::kContinued:
+      return Act(action::SendToAgent{StopEvent(local_rank, 0)}, "a worker goes on");
+    case WorkerReport::kNone:
+    case WorkerReport::kSpawned:
+    case WorkerReport::kSpawnFailed:
+      return;
+  }
+}
+
+// --- watching the agent ---
+
+void SupervisorCore::WatchAgent() {
+  watch_at_ = last_seen_ + agent_dead_;
+  if (lease_end_ && !lease_is_over_) watch_at_ = std::min(*watch_at_, *lease_end_);
+}
+
+void SupervisorCore::OnWatch(Clock::time_point now) {
+  // When this very process could not run in time, the agent could not either: it gets another turn,
+  // and time to say how long the lease is now.
+  if (now > *watch_at_ + kStall) {
+    last_seen_ = now;
+    if (lease_end_) lease_end_ = std::max(*lease_end_, now + Lease::kCatchUp);
+  }
+  if (now >= last_seen_ + agent_dead_)
+    return BeginEnding(Why::kAgentSilent, "the agent is silent", now);
+  if (lease_end_ && now >= *lease_end_) OnLeaseOver(now);
+  WatchAgent();
+}
+
+// The agent stays, for what others need of it.
+void SupervisorCore::OnLeaseOver(Clock::time_point now) {
+  if (std::exchange(lease_is_over_, true)) return;
+  SendFrontEndGone("the front end's lease is over");
+  StartGracefulKill(false);
+  Advance(now);
+}
+
+// --- ending ---
+
+SupervisorActions SupervisorCore::OnFrontEndGone(Clock::time_point now) {
+  constexpr char kReason[] = "the front end is gone";
+  if (detached_)
+    Act(action::CloseInbound{}, kReason);  // the agent's connection ends
+  else
+    BeginEnding(Why::kFrontEndGone, kReason, now);
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnOutboundEnded(Clock::time_point now) {
+  outbound_ended_ = true;
+  Advance(now);
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnSignal(int signal, Clock::time_point now) {
+  if (signal == SIGHUP && detached_) return {};  // the user logs out; the job stays
+  signal_ = signal;
+  BeginEnding(Why::kSignal, "a signal came", now);
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnAgentEnd(AgentEnd end) {
+  if (!agent_end_) agent_end_ = end;
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnReaped(Clock::time_point now) {
+  if (agent_end_ && !std::exchange(agent_end_handled_, true)) {
+    if (!ending_) ending_ = Why::kAgentEnded;
+    if (!gave_up_) StartGracefulKill(false);  // what the agent itself had started is ours now
+  }
+  Advance(now);
+  return TakeActions();
+}
+
+void SupervisorCore::BeginEnding(Why why, const char* reason, Clock::time_point now) {
+  if (!ending_) {
+    ending_ = why;
+    if (why == Why::kFrontEndGone || why == Why::kSignal) {
+      Act(action::CloseInbound{}, reason);
+      SendFrontEndGone(reason);
+    }
+    if (why == Why::kAgentSilent) KillAgent(reason, now);
+    StartGracefulKill(false);
+  }
+  Advance(now);
+}
+
+void SupervisorCore::SendFrontEndGone(const char* reason) {
+  pb::SupervisorEvent event;
+  event.mutable_front_end_gone();
+  Act(action::SendToAgent{std::move(event)}, reason);
+}
+
+void SupervisorCore::StartGracefulKill(bool kill_now) {
+  if (!graceful_kill_) {
+    graceful_kill_.emplace();
+    for (auto& [local_rank, state] : workers_)
+      Step(local_rank, state, {.event = WorkerEvent::kGracefulKill});
+  }
+  graceful_kill_->kill_now = graceful_kill_->kill_now || kill_now;
+}
+
+SupervisorActions SupervisorCore::OnLeft(size_t left, Clock::time_point now) {
+  count_wanted_ = count_asked_ = false;
+  if (!graceful_kill_) return TakeActions();
+  if (options_.plant_early_reaped && graceful_kill_->term_sent) left = 0;
+  const GracefulKillDecision decision =
+      DecideGracefulKill(*graceful_kill_, now, left, graceful_kill_options_);
+  graceful_kill_ = decision.next;
+  graceful_kill_wake_ = decision.wake;
+  switch (decision.action) {
+    case GracefulKillAction::kNone:
+      break;
+    case GracefulKillAction::kTerm:
+      Act(action::TermAll{}, decision.reason);
+      break;
+    case GracefulKillAction::kKill:
+      for (auto& [local_rank, state] : workers_)
+        Step(local_rank, state, {.event = WorkerEvent::kSigkillFollows});
+      Act(action::KillAll{}, decision.reason);
+      break;
+    case GracefulKillAction::kDone:
+      EndGracefulKill({});
+      Advance(now);
+      break;
+    case GracefulKillAction::kGiveUp:
+      Act(action::ListLeft{}, decision.reason);
+      break;
+  }
+  return TakeActions();
+}
+
+SupervisorActions SupervisorCore::OnLeftListed(const LeftProcesses& left, Clock::time_point now) {
+  if (!graceful_kill_) return TakeActions();
+  EndGracefulKill(left);
+  Advance(now);
+  return TakeActions();
+}
+
+void SupervisorCore::EndGracefulKill(const LeftProcesses& left) {
+  graceful_kill_.reset();
+  graceful_kill_wake_.reset();
+  gave_up_ = !left.empty();
+  if (gave_up_) {
+    Act(action::Print{"these processes did not end after SIGKILL: " + LeftText(left)},
+        "something is left");
+  } else {
+    has_cgroup_ = false;  // made anew: what Linux 6 starts in a cgroup that was killed once dies
+    Act(action::ForgetWorkers{}, "nothing is left");
+  }
+  if (!std::exchange(stop_requested_, false)) return;
+  pb::SupervisorEvent event;
+  *event.mutable_all_reaped()->mutable_left() = left;
+  Act(action::SendToAgent{std::move(event)}, "the answer to StopWorkers");
+}
+
+void SupervisorCore::Advance(Clock::time_point now) {
+  if (graceful_kill_) {
+    count_wanted_ = true;
+    return;
+  }
+  if (!ending_) return;
+  if (!agent_end_ && !agent_unkillable_) return agent_limit_.BeginUntil(now + kAgentEndLimit);
+  if (!outbound_ended_) return drain_limit_.BeginUntil(now + kDrainLimit);
+  Finish("nothing is left to do");
+}
+
+void SupervisorCore::KillAgent(const char* reason, Clock::time_point now) {
+  if (agent_end_) return;
+  killed_agent_ = true;
+  Act(action::KillAgent{}, reason);
+  kill_limit_.BeginUntil(now + kAgentEndLimit);
+}
+
+// --- time ---
+
+SupervisorActions SupervisorCore::OnTime(Clock::time_point now) {
+  if (watch_at_ && !ending_ && now >= *watch_at_) OnWatch(now);
+  if (graceful_kill_wake_ && now >= *graceful_kill_wake_) {
+    graceful_kill_wake_.reset();
+    Advance(now);
+  }
+  if (agent_limit_.Expires(now)) KillAgent("the agent does not end by itself", now);
+  if (kill_limit_.Expires(now)) {
+    agent_unkillable_ = !agent_end_;
+    Advance(now);
+  }
+  if (drain_limit_.Expires(now)) Finish("the front end does not take the agent's last bytes");
+  return TakeActions();
+}
+
+std::optional<Clock::time_point> SupervisorCore::wake() const {
+  if (finished_) return std::nullopt;
+  std::optional<Clock::time_point> earliest;
+  const auto consider = [&](std::optional<Clock::time_point> when) {
+    if (when && (!earliest || *when < *earliest)) earliest = when;
+  };
+  if (!ending_) consider(watch_at_);
+  consider(graceful_kill_wake_);
+  consider(agent_limit_.end());
+  consider(kill_limit_.end());
+  consider(drain_limit_.end());
+  return earliest;
+}
+
+SupervisorActions SupervisorCore::TakeActions() {
+  // Last, since its answer may call for the next step.
+  if (count_wanted_ && !std::exchange(count_asked_, true))
+    Act(action::CountLeft{}, "the graceful kill runs");
+  return std::exchange(out_, {});
+}
+
+// --- the end ---
+
+void SupervisorCore::Finish(const char* reason) {
+  if (std::exchange(finished_, true)) return;
+  const std::string how = AgentFailure();
+  if (!how.empty()) {
+    return Act(action::Finish{ToInt(ExitCode::kInternal),
+                              "agent (pid " + std::to_string(options_.agent_pid) + ") " + how +
+                                  "; its workers were stopped"},
+               reason);
+  }
+  const int code = ending_ == Why::kSignal ? ExitCodeForSignal(signal_) : ToInt(ExitCode::kOk);
+  Act(action::Finish{code, ""}, reason);
+}
+
+std::string SupervisorCore::AgentFailure() const {
+  if (!agent_end_) return "could not be ended";
+  if (ending_ == Why::kAgentSilent)
+    return "was silent for " + std::to_string(agent_dead_.count()) + " ms and was killed";
+  if (killed_agent_)
+    return ending_ == Why::kAgentEnded ? "left its supervisor, did not end and was killed" : "";
+  if (agent_end_->by_signal) return "was killed by " + SignalName(agent_end_->code);
+  if (agent_end_->code != 0) return "ended with exit code " + std::to_string(agent_end_->code);
+  return "";
+}
+
+}  // namespace dslaunch

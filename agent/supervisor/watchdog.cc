@@ -1,0 +1,110 @@
+#include "agent/supervisor/watchdog.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/pidfd.h"
+#include "base/subprocess.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kKillLimit{1'000};
+
+// Each record in the pipe is a process group to remember, or this: forget those that came before.
+constexpr pid_t kForget = 0;
+
+// Out of the session's reach, and holding nothing that somebody waits to see closed.
+void Withdraw(int pipe_end) {
+  setsid();
+  prctl(PR_SET_NAME, "dslaunch-watch");
+  dup2(pipe_end, STDIN_FILENO);
+  const UniqueFd dev_null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  dup2(dev_null.get(), STDOUT_FILENO);
+  dup2(dev_null.get(), STDERR_FILENO);
+  CloseFrom(STDERR_FILENO + 1);
+  if (chdir("/") != 0) return;  // then a file system cannot be unmounted meanwhile, no more
+}
+
+[[noreturn]] void RunWatchdog(Orphans orphans, const GracefulKillOptions& graceful_kill) {
+  while (true) {
+    pid_t group = 0;
+    const ssize_t got = read(STDIN_FILENO, &group, sizeof group);
+    if (got < 0 && errno == EINTR) continue;
+    if (got != static_cast<ssize_t>(sizeof group)) break;
+    if (group == kForget) {
+      orphans.groups.clear();
+    } else {
+      orphans.groups.push_back(group);
+    }
+  }
+  SweepOrphans(orphans, graceful_kill);
+  _exit(0);
+}
+
+}  // namespace
+
+bool Watchdog::Open() {
+  int fds[2];
+  if (pipe2(fds, O_CLOEXEC) < 0) return false;
+  sleeper_end_.Reset(fds[0]);
+  waker_end_.Reset(fds[1]);
+  // Should the watchdog be stopped, its supervisor must not wait for it.
+  return fcntl(waker_end_.get(), F_SETFL, O_NONBLOCK) == 0;
+}
+
+void Watchdog::HoldFromAgent() {
+  sleeper_end_.Reset();
+  waker_end_.Release();
+}
+
+void Watchdog::Start(Orphans orphans, const GracefulKillOptions& graceful_kill) {
+  // Blocked in the watchdog for good: it has one reason to end.
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    Withdraw(sleeper_end_.get());
+    RunWatchdog(std::move(orphans), graceful_kill);
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  sleeper_end_.Reset();
+  started_ = true;
+  pid_ = pid;
+}
+
+void Watchdog::AddGroup(pid_t group) { Notify(group); }
+
+void Watchdog::ForgetGroups() { Notify(kForget); }
+
+// What a dead watchdog does not read (EPIPE), or a stopped one (EAGAIN), is lost; the job goes on.
+void Watchdog::Notify(pid_t group) {
+  if (pid_ <= 0) return;
+  ssize_t written = 0;
+  do {
+    written = write(waker_end_.get(), &group, sizeof group);
+  } while (written < 0 && errno == EINTR);
+}
+
+void Watchdog::End() {
+  if (pid_ <= 0) return;
+  kill(pid_, SIGKILL);  // not reaped yet, so the pid is still the watchdog's
+  const UniqueFd pidfd(PidfdOpen(pid_));
+  const Deadline deadline = Deadline::After(kKillLimit);
+  while (waitpid(pid_, nullptr, WNOHANG) == 0 && pidfd.valid() && !deadline.Expired()) {
+    pollfd ended = {pidfd.get(), POLLIN, 0};
+    poll(&ended, 1, deadline.PollMs());
+  }
+  pid_ = -1;
+}
+
+}  // namespace dslaunch

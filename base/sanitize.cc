@@ -1,0 +1,108 @@
+#include "base/sanitize.h"
+
+#include <algorithm>
+
+namespace dslaunch {
+namespace {
+
+constexpr unsigned char kEscape = 0x1b;
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+unsigned char At(std::string_view text, size_t i) { return static_cast<unsigned char>(text[i]); }
+
+// The bytes of the valid UTF-8 character at the start of `text`; 0 when there is none. Plain ASCII
+// counts.
+size_t Utf8Size(std::string_view text) {
+  const unsigned char lead = At(text, 0);
+  if (lead < 0x80) return 1;
+  const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((At(text, i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned char second = At(text, 1);
+  const bool too_long = (lead == 0xe0 && second < 0xa0) || (lead == 0xf0 && second < 0x90);
+  const bool surrogate = lead == 0xed && second >= 0xa0;
+  const bool too_large = lead == 0xf4 && second >= 0x90;
+  return too_long || surrogate || too_large ? 0 : size;
+}
+
+// The bytes of the escape sequence at the start of `text`, which begins with ESC (ECMA-48).
+size_t EscapeSize(std::string_view text) {
+  size_t i = 1;
+  if (i == text.size()) return i;
+  const unsigned char kind = At(text, i);
+  if (kind == '[') {  // control sequence: parameters, then one final byte
+    for (++i; i < text.size() && At(text, i) >= 0x20 && At(text, i) <= 0x3f;) ++i;
+    return i < text.size() && At(text, i) >= 0x40 && At(text, i) <= 0x7e ? i + 1 : i;
+  }
+  if (kind == ']' || kind == 'P' || kind == 'X' || kind == '^' || kind == '_') {
+    for (++i; i < text.size(); ++i) {  // a string, up to BEL or ESC backslash
+      if (At(text, i) == 0x07) return i + 1;
+      if (At(text, i) == kEscape) return i + 1 < text.size() && text[i + 1] == '\\' ? i + 2 : i;
+    }
+    return i;
+  }
+  while (i < text.size() && At(text, i) >= 0x20 && At(text, i) <= 0x2f) ++i;
+  return i < text.size() && At(text, i) >= 0x30 && At(text, i) <= 0x7e ? i + 1 : i;
+}
+
+// Of a UTF-8 character of more than one byte: whether it is a control character, or one that
+// reorders or breaks lines.
+bool IsSteering(std::string_view character) {
+  const unsigned char lead = At(character, 0);
+  const unsigned char second = At(character, 1);
+  if (lead == 0xc2) return second < 0xa0;  // U+0080 to U+009F
+  if (lead != 0xe2) return false;
+  const unsigned char third = At(character, 2);
+  return (second == 0x80 && third >= 0xa8 && third <= 0xae) ||  // U+2028 to U+202E
+         (second == 0x81 && third >= 0xa6 && third <= 0xa9);    // U+2066 to U+2069
+}
+
+}  // namespace
+
+std::string SanitizeForTerminal(std::string_view line) {
+  std::string out;
+  out.reserve(line.size());
+  while (!line.empty()) {
+    size_t size = Utf8Size(line);
+    const unsigned char c = At(line, 0);
+    if (size == 0) {
+      out += kReplacement;
+      size = 1;
+    } else if (c == kEscape) {
+      size = EscapeSize(line);
+    } else if (c == '\t' || (c >= 0x20 && c < 0x7f)) {
+      out += line[0];
+    } else if (size > 1 && !IsSteering(line)) {
+      out += line.substr(0, size);
+    }
+    line.remove_prefix(size);
+  }
+  return out;
+}
+
+std::string WithoutEscapes(std::string_view line) {
+  std::string out;
+  while (!line.empty()) {
+    const size_t escape = std::min(line.find(static_cast<char>(kEscape)), line.size());
+    out += line.substr(0, escape);
+    line.remove_prefix(escape);
+    if (!line.empty()) line.remove_prefix(EscapeSize(line));
+  }
+  return out;
+}
+
+std::string Truncate(std::string_view text, size_t max_bytes) {
+  // What is beyond could not be shown anyway.
+  std::string shown = SanitizeForTerminal(text.substr(0, max_bytes));
+  size_t end = std::min(shown.size(), max_bytes);
+  while (end < shown.size() && end > 0 && (At(shown, end) & 0xc0) == 0x80) --end;
+  const bool is_cut = end < shown.size() || text.size() > max_bytes;
+  shown.resize(end);
+  return is_cut ? shown + "..." : shown;
+}
+
+std::string Quoted(std::string_view text) { return "'" + Truncate(text) + "'"; }
+
+}  // namespace dslaunch

@@ -1,0 +1,26 @@
+// Text from programs, before it goes to a terminal or into a message.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+// `line` without what could steer a terminal: escape sequences (ECMA-48, with the strings of OSC,
+// DCS, SOS, PM and APC) and control characters go (U+0000 to U+001F but tabs, U+007F to U+009F),
+// and so does what makes text read otherwise than it is written (bidirectional embeddings,
+// overrides and isolates, the separators U+2028 and U+2029). Bytes that are no UTF-8 become U+FFFD.
+std::string SanitizeForTerminal(std::string_view line);
+
+// `line` without escape sequences. All other bytes stay as they are, UTF-8 or not.
+std::string WithoutEscapes(std::string_view line);
+
+// `text` for a message: harmless, and with "..." for what lies beyond `max_bytes`.
+inline constexpr size_t kMaxTruncatedBytes = 300;
+std::string Truncate(std::string_view text, size_t max_bytes = kMaxTruncatedBytes);
+
+// The same in quotes.
+std::string Quoted(std::string_view text);
+
+}  // namespace dslaunch

@@ -1,0 +1,131 @@
+#include "cli/commands/node_inspection.h"
+
+#include <future>
+#include <utility>
+
+#include "cli/transport/transport_local.h"
+#include "cli/transport/transport_ssh.h"
+#include "proto/wire/channel.h"
+
+namespace dslaunch {
+namespace {
+
+// Waits for a call until `deadline`; later than that it is aborted, because a gRPC deadline can be
+// missed while a write blocks.
+template <class Request, class Reply, class Start>
+Result<Reply> CallWithin(NodeInspection& inspection, const std::string& node,
+                         const Request& request, Deadline deadline, Start start) {
+  struct Call {
+    grpc::ClientContext context;
+    Request request;
+    Reply reply;
+    std::promise<grpc::Status> status;
+  };
+  auto call = std::make_shared<Call>();
+  call->request = request;
+  std::future<grpc::Status> status = call->status.get_future();
+  start(&call->context, &call->request, &call->reply,
+        [call](const grpc::Status& result) { call->status.set_value(result); });
+  if (status.wait_until(deadline.when()) != std::future_status::ready) {
+    inspection.End();
+    return Error{ExitCode::kTimedOut, node + ": its agent did not answer in time"};
+  }
+  const grpc::Status result = status.get();
+  if (result.ok()) return std::move(call->reply);
+  return Error{ExitCode::kUnavailable, node + ": " + result.error_message()};
+}
+
+}  // namespace
+
+Result<NodeInspection*> NodeInspection::Open(const NodeWay& way, const AgentRole& role,
+                                             const AgentBinary& agent, Deadline deadline) {
+  std::unique_ptr<NodeLink> link;
+  if (way.launcher != Launcher::kSsh) {
+    DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(way.target, deadline));
+  } else {
+    DSL_TRY_ASSIGN(link, SshTransport(agent, way.ssh, role).Connect(way.target, deadline));
+  }
+  std::shared_ptr<grpc::Channel> channel = ChannelFromFd(way.target.name, link->TakeFd());
+  return new NodeInspection(std::move(link), std::move(channel));
+}
+
+Result<NodeInspection*> NodeInspection::Open(const JobRecord& record, size_t node,
+                                             AgentRole::Kind kind, const AgentBinary& agent,
+                                             Deadline deadline) {
+  const JobRecord::Node& at = record.nodes[node];
+  if (record.launcher == Launcher::kPerNode && node > 0) {
+    return Error{ExitCode::kUnavailable,
+                 at.name +
+                     ": its own command started this node of the job, which is not reached "
+                     "from here; look at that machine's log files"};
+  }
+  DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(record.ssh_command));
+  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, std::move(ssh)};
+  return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
+}
+
+Result<NodeInspection*> NodeInspection::Open(const NodeWay& way, const AgentBinary& agent,
+                                             Deadline deadline) {
+  return Open(way, AgentRole{AgentRole::Kind::kRead, "", 0}, agent, deadline);
+}
+
+pb::JobPlace PlaceOf(const JobRecord& record, size_t node) {
+  pb::JobPlace place;
+  place.set_job_id(record.job_id);
+  place.set_node_name(record.nodes[node].name);
+  place.set_node_index(static_cast<uint32_t>(node));
+  place.set_log_dir(record.log_dir);
+  return place;
+}
+
+Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                                Deadline deadline) {
+  DSL_TRY_ASSIGN(NodeInspection* const inspection,
+                 NodeInspection::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
+  const auto stub = pb::Inspection::NewStub(inspection->channel());
+  Result<pb::JobSight> sight = CallWithin<pb::JobPlace, pb::JobSight>(
+      *inspection, record.nodes[node].name, PlaceOf(record, node), deadline,
+      [&](auto... arguments) { stub->async()->Look(arguments...); });
+  inspection->End();
+  return sight;
+}
+
+Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                            Deadline deadline) {
+  DSL_TRY_ASSIGN(NodeInspection* const inspection,
+                 NodeInspection::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
+  const auto stub = pb::Inspection::NewStub(inspection->channel());
+  const Result<pb::RemoveReply> reply = CallWithin<pb::JobPlace, pb::RemoveReply>(
+      *inspection, record.nodes[node].name, PlaceOf(record, node), deadline,
+      [&](auto... arguments) { stub->async()->Remove(arguments...); });
+  inspection->End();
+  if (!reply.ok()) return reply.error();
+  if (!reply->refusal().empty()) return Error{ExitCode::kUnavailable, reply->refusal()};
+  return {};
+}
+
+Result<pb::NodeInfo> RequestNodeInfo(NodeInspection& inspection, const std::string& node,
+                                     const pb::NodeInfoRequest& request, Deadline deadline) {
+  const auto stub = pb::Inspection::NewStub(inspection.channel());
+  return CallWithin<pb::NodeInfoRequest, pb::NodeInfo>(
+      inspection, node, request, deadline,
+      [&](auto... arguments) { stub->async()->GetNodeInfo(arguments...); });
+}
+
+Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::string& node,
+                                     const pb::ListenRequest& request, Deadline deadline) {
+  const auto stub = pb::Inspection::NewStub(inspection.channel());
+  return CallWithin<pb::ListenRequest, pb::ListenReply>(
+      inspection, node, request, deadline,
+      [&](auto... arguments) { stub->async()->Listen(arguments...); });
+}
+
+Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::string& node,
+                                     const pb::ReachRequest& request, Deadline deadline) {
+  const auto stub = pb::Inspection::NewStub(inspection.channel());
+  return CallWithin<pb::ReachRequest, pb::ReachReply>(
+      inspection, node, request, deadline,
+      [&](auto... arguments) { stub->async()->Reach(arguments...); });
+}
+
+}  // namespace dslaunch

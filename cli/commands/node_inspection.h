@@ -1,0 +1,114 @@
+// A connection of its own to one node: to inspect a job that runs or ran there, or to ask the node
+// what it is like.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cli/commands/job_view.h"
+#include "cli/session/job_record.h"
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/agent_role.h"
+#include "cli/transport/ssh_session.h"
+#include "cli/transport/transport.h"
+#include "proto/inspect.grpc.pb.h"
+
+namespace dslaunch {
+
+// How to reach a node.
+struct NodeWay {
+  Launcher launcher = Launcher::kSsh;
+  NodeTarget target;
+  SshOptions ssh;
+};
+
+// Thread-compatible. Never destroyed, but by the end of the process: gRPC's threads may still be
+// busy with a call whose answer is here.
+class NodeInspection {
+ public:
+  // `kind` is kAttach or kRead. Blocks until `deadline` at most. Errors name the node and the way
+  // out.
+  static Result<NodeInspection*> Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
+                                      const AgentBinary& agent, Deadline deadline);
+
+  // The same for a node that no job has yet, in the role kRead.
+  static Result<NodeInspection*> Open(const NodeWay& way, const AgentBinary& agent,
+                                      Deadline deadline);
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+  // Ends every call over it, and with them the inspector on the node.
+  void End() { link_->Abort("the inspection is over"); }
+
+  // After End: waits until the inspector has gone. False when the deadline came first.
+  bool WaitEnd(Deadline deadline) { return link_->WaitEnd(deadline); }
+
+ private:
+  static Result<NodeInspection*> Open(const NodeWay& way, const AgentRole& role,
+                                      const AgentBinary& agent, Deadline deadline);
+
+  NodeInspection(std::unique_ptr<NodeLink> link, std::shared_ptr<grpc::Channel> channel)
+      : link_(std::move(link)), channel_(std::move(channel)) {}
+
+  std::unique_ptr<NodeLink> link_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+// Where a node keeps the job.
+pb::JobPlace PlaceOf(const JobRecord& record, size_t node);
+
+// Both open an inspection for one question, and block until `deadline` at most.
+Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                                Deadline deadline);
+Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
+                            Deadline deadline);
+
+// Questions in an inspection; `node` is its name, for messages. An inspection whose answer is late
+// has ended.
+Result<pb::NodeInfo> RequestNodeInfo(NodeInspection& inspection, const std::string& node,
+                                     const pb::NodeInfoRequest& request, Deadline deadline);
+Result<pb::ListenReply> ListenOnNode(NodeInspection& inspection, const std::string& node,
+                                     const pb::ListenRequest& request, Deadline deadline);
+Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::string& node,
+                                     const pb::ReachRequest& request, Deadline deadline);
+
+// Asks `count` things at once, each on a thread of its own, and returns what was answered by
+// `deadline`. A thread that is late goes on: `ask` must own what it uses, and the process must end
+// by _exit.
+template <class T>
+std::vector<std::optional<T>> AskAll(size_t count, Deadline deadline,
+                                     const std::function<T(size_t)>& ask) {
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::optional<T>> answers;
+    size_t missing = 0;
+  };
+  auto shared = std::make_shared<Shared>();
+  shared->answers.resize(count);
+  shared->missing = count;
+  for (size_t i = 0; i < count; ++i) {
+    std::thread([shared, ask, i] {
+      T answer = ask(i);
+      const std::lock_guard lock(shared->mutex);
+      shared->answers[i] = std::move(answer);
+      --shared->missing;
+      shared->changed.notify_all();
+    }).detach();
+  }
+  std::unique_lock lock(shared->mutex);
+  shared->changed.wait_until(lock, deadline.when(), [&] { return shared->missing == 0; });
+  return shared->answers;
+}
+
+}  // namespace dslaunch

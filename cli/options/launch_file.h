@@ -1,0 +1,33 @@
+// The run file: dslaunch.yaml, a recipe and launch options in one. The options are in the section
+// `launch`, under their names on the command line, with the same values:
+//   launch:
+//     hostfile: hosts
+//     num_gpus: 8
+//     detach: true              # flags
+//     env: {LR: 0.1, MODE: a}   # or a list of NAME=VALUE
+//   model: ...
+// Relative paths start at the current folder, as on the command line.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "cli/options/option_layers.h"
+#include "cli/options/option_table.h"
+
+namespace dslaunch {
+
+struct LaunchFile {
+  OptionLayer launch;
+  bool has_recipe = false;  // there is more than launch options
+};
+
+// Only the shape and the names are checked here; the readers of the options check values. Errors
+// are kBadInput and name `source`:line:column and the key.
+Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& source,
+                                   const OptionTable& table);
+
+Result<LaunchFile> ReadLaunchFile(const std::string& path, const OptionTable& table);
+
+}  // namespace dslaunch

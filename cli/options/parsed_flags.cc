@@ -1,0 +1,298 @@
+#include "cli/options/parsed_flags.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/count.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int kTorchrunPort = 29'400;  // of --rdzv_endpoint, where it names none
+constexpr int64_t kTorchrunKeepAliveMs = 5'000;
+constexpr int kTorchrunKeepAliveAttempts = 3;
+
+Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
+
+// The first of `names` that was given; nullptr: none.
+const char* FirstGiven(const ParsedFlags& flags, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (flags.given.contains(name)) return name;
+  }
+  return nullptr;
+}
+
+Result<void> DecideNodes(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  const std::optional<int> number =
+      flags.nnodes && !flags.nnodes->max ? flags.nnodes->min : flags.num_nodes;
+  const bool by_range = flags.min_elastic || flags.max_elastic || flags.elastic_training;
+  if (flags.nnodes && flags.nnodes->max) {
+    options.min_nodes = flags.nnodes->min;
+    options.max_nodes = flags.nnodes->max;
+  } else if (by_range) {
+    if (number && flags.max_elastic && *number != *flags.max_elastic) {
+      return Usage("--num_nodes " + std::to_string(*number) + " and --max_elastic_nodes " +
+                   std::to_string(*flags.max_elastic) +
+                   " both say how many nodes there may be; give one of them");
+    }
+    options.min_nodes = flags.min_elastic.value_or(1);
+    options.max_nodes = flags.max_elastic ? flags.max_elastic : number;
+    if (options.max_nodes && *options.min_nodes > *options.max_nodes) {
+      return Usage("--min_elastic_nodes " + std::to_string(*options.min_nodes) +
+                   " is more than the " + std::to_string(*options.max_nodes) +
+                   " nodes there may be; ask for fewer");
+    }
+  } else {
+    options.num_nodes = number;
+  }
+  return {};
+}
+
+void OneNodeHere(LaunchOptions& options) {
+  options.launcher = Launcher::kLocal;
+  options.num_nodes = 1;
+  options.min_nodes.reset();
+  options.max_nodes.reset();
+}
+
+// torchrun starts one process on each node unless it is told how many.
+void CountAsTorchrun(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  const char* word = FirstGiven(flags, {"--standalone", "--rdzv_endpoint", "--rdzv_backend",
+                                        "--rdzv_id", "--rdzv_conf", "--nnodes"});
+  if (word == nullptr || options.num_gpus || options.slots_from || options.hostfile) return;
+  options.num_gpus = 1;
+  options.notices.push_back(std::string("1 rank per node, as torchrun with ") + word +
+                            " starts it; --nproc_per_node auto starts one per GPU or core");
+}
+
+// Where the ranks' own rendezvous is, where nobody else decides it.
+void TakeEndpoint(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  if (!flags.rdzv_endpoint) return;
+  options.master_addr = flags.rdzv_endpoint->host;
+  if (flags.rdzv_endpoint->port) options.master_port = *flags.rdzv_endpoint->port;
+}
+
+Result<void> Standalone(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  if (options.launcher == Launcher::kSsh) {
+    return Usage("--standalone is a job of this machine, without --launcher ssh; leave one out");
+  }
+  if (options.max_nodes.value_or(options.num_nodes.value_or(1)) != 1) {
+    return Usage("--standalone is a job of one node; leave it out, or ask for one node");
+  }
+  OneNodeHere(options);
+  for (const char* name : {"--rdzv_endpoint", "--rdzv_backend", "--rdzv_id", "--node_rank"}) {
+    if (flags.given.contains(name)) {
+      options.notices.push_back(std::string(name) + " is not used: --standalone is one node");
+    }
+  }
+  CountAsTorchrun(flags);
+  return {};
+}
+
+// A job of one node, which is this machine, said in the words of a job of several.
+Result<void> AloneHere(ParsedFlags& flags) {
+  if (flags.node_rank.value_or(0) != 0) {
+    return Usage("--node_rank " + std::to_string(*flags.node_rank) +
+                 ", but there is one node, which is 0; say how many there are with --nnodes N");
+  }
+  OneNodeHere(flags.options);
+  TakeEndpoint(flags);
+  CountAsTorchrun(flags);
+  return {};
+}
+
+Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
+  LaunchOptions& options = flags.options;
+  if (const char* other =
+          FirstGiven(flags, {"--include", "--exclude", "--ssh_port", "--ssh_command",
+                             "--launcher_args", "--force_multi", "--detach"})) {
+    return Usage(std::string(other) + " is of a job that is started over SSH, and " +
+                 FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) +
+                 " makes this command one node of a job; leave one of them out");
+  }
+  PerNode node;
+  node.node_rank = flags.node_rank;
+  if (most && node.node_rank.value_or(0) >= *most) {
+    return Usage("--node_rank " + std::to_string(*node.node_rank) + ", but the last of " +
+                 Count(static_cast<size_t>(*most), "node") + " is " + std::to_string(*most - 1) +
+                 "; nodes are counted from 0");
+  }
+  if (flags.rdzv_endpoint) {
+    node.host = flags.rdzv_endpoint->host;
+    node.port = flags.rdzv_endpoint->port.value_or(flags.rdzv_c10d ? kTorchrunPort : node.port);
+    if (options.master_addr) {
+      options.notices.push_back("--master_addr is not used: --rdzv_endpoint says where");
+      options.master_addr.reset();
+    }
+  } else {
+    node.host = options.master_addr.value_or("");
+    if (options.master_port != 0) node.port = options.master_port;
+  }
+  if (node.host.empty() && most && !options.hostfile) {
+    return Usage(
+        "the nodes need to know where to meet: add --master_addr HOST, where node 0's "
+        "command runs, to each node's command");
+  }
+  if (node.port == 0) {
+    return Usage(
+        "--rdzv_endpoint: port 0 is any port, which the other nodes cannot know; give "
+        "one, such as " +
+        node.host + ":29400");
+  }
+  node.id = flags.rdzv_id;
+  node.token_file = flags.rdzv_token_file;
+  node.is_host = flags.rdzv_conf.is_host;
+  if (flags.rdzv_conf.join_timeout_ms) node.join_timeout_ms = *flags.rdzv_conf.join_timeout_ms;
+  if (flags.rdzv_conf.last_call_ms) node.last_call_ms = *flags.rdzv_conf.last_call_ms;
+  options.per_node = std::move(node);
+  CountAsTorchrun(flags);
+  return {};
+}
+
+Result<void> DecidePlace(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  if (flags.standalone) return Standalone(flags);
+  const std::optional<int> most = options.max_nodes ? options.max_nodes : options.num_nodes;
+  if (flags.no_ssh || flags.node_rank || flags.rdzv_endpoint) {
+    // torchrun's number of nodes is 1 where none is given; DeepSpeed's is in its hostfile.
+    const bool unknown = !most && (flags.no_ssh || options.min_nodes);
+    if (most == 1 || (!most && !unknown)) return AloneHere(flags);
+    return OnePerNode(flags, most);
+  }
+  if (flags.rdzv_token_file && most.value_or(2) != 1) {
+    return Usage(
+        "--rdzv_token_file is of a job whose nodes each run this command; over SSH the nodes are "
+        "given certificates without it");
+  }
+  if (options.local_addr) {
+    if (most.value_or(1) != 1 || options.hostfile || options.launcher == Launcher::kSsh) {
+      return Usage(
+          "--local_addr is of a job whose nodes each run this command; give "
+          "--master_addr to tell the ranks an address");
+    }
+    if (!options.master_addr) options.master_addr = options.local_addr;
+  }
+  if (flags.rdzv_conf.join_timeout_ms && !flags.given.contains("--connect_timeout")) {
+    options.connect_timeout_ms = *flags.rdzv_conf.join_timeout_ms;
+  }
+  if (most == 1) return {};
+  if (flags.rdzv_conf.last_call_ms || flags.rdzv_conf.is_host) {
+    options.notices.emplace_back(
+        "of --rdzv_conf, last_call_timeout and is_host are not used: this command starts all "
+        "nodes");
+  }
+  for (const char* name : {"--rdzv_backend", "--rdzv_id"}) {
+    if (!flags.given.contains(name)) continue;
+    options.notices.push_back(std::string(name) + " is not used: this command starts all nodes");
+  }
+  return {};
+}
+
+// torchrun's keep-alives are our heartbeats.
+Result<void> DecideSilences(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  const RdzvConf& conf = flags.rdzv_conf;
+  if (conf.keep_alive_ms && !flags.given.contains("--heartbeat_s")) {
+    options.heartbeat_ms = *conf.keep_alive_ms;
+  }
+  if (conf.keep_alive_ms || conf.keep_alive_attempts) {
+    if (!flags.given.contains("--dead_s")) {
+      options.dead_ms = conf.keep_alive_ms.value_or(kTorchrunKeepAliveMs) *
+                        conf.keep_alive_attempts.value_or(kTorchrunKeepAliveAttempts);
+    }
+    if (!flags.given.contains("--suspect_s")) {
+      options.suspect_ms = (options.heartbeat_ms + options.dead_ms) / 2;
+    }
+  }
+  const std::pair<const char*, int64_t> rising[] = {{"--heartbeat_s", options.heartbeat_ms},
+                                                    {"--suspect_s", options.suspect_ms},
+                                                    {"--dead_s", options.dead_ms}};
+  for (size_t i = 1; i < std::size(rising); ++i) {
+    if (rising[i - 1].second < rising[i].second) continue;
+    const auto text = [](const auto& option) {
+      return std::string(option.first) + " (" + Seconds(option.second) + ")";
+    };
+    return Usage(text(rising[i - 1]) + " must be less than " + text(rising[i]) +
+                 "; lower the first or raise the second");
+  }
+  return {};
+}
+
+Result<void> DecideProgram(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  options.form = flags.run_path    ? ProgramForm::kPath
+                 : flags.module    ? ProgramForm::kModule
+                 : flags.no_python ? ProgramForm::kPlain
+                                   : ProgramForm::kAuto;
+  if (flags.run_path && !flags.start_method.empty() && flags.start_method != "spawn") {
+    return Usage("--start_method " + flags.start_method +
+                 " is not supported with --run_path: each rank is started anew, as by spawn; "
+                 "leave it out");
+  }
+  return {};
+}
+
+Result<void> DecideSsh(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  if (options.launcher == Launcher::kLocal) {
+    if (const char* ssh = FirstGiven(
+            flags, {"--launcher_args", "--ssh_command", "--ssh_port", "--force_multi"})) {
+      return Usage(std::string(ssh) +
+                   " is for SSH, which a job of this machine does not use; leave it out");
+    }
+  }
+  if (flags.launcher_args.empty()) return {};
+  std::vector<std::string>& command = options.ssh_command;
+  if (command.empty()) command.push_back("ssh");
+  command.insert(command.end(), flags.launcher_args.begin(), flags.launcher_args.end());
+  return {};
+}
+
+// torchrun shows all ranks, but what --redirects and not --tee names.
+void DecideOutput(ParsedFlags& flags) {
+  LaunchOptions& options = flags.options;
+  if (flags.quiet) options.log_level = LogLevel::kError;
+  const RankStreams tee = flags.tee_streams.value_or(RankStreams());
+  const RankStreams redirects = flags.redirects.value_or(RankStreams());
+  const auto says_something = [](const RankStreams& streams) {
+    return streams.of_others != 0 || !streams.of_local_rank.empty();
+  };
+  if (!flags.ranks_shown_given &&
+      (says_something(tee) || says_something(redirects) || options.local_ranks_shown)) {
+    options.tee = {true, {}};
+  }
+  RankStreams& hidden = options.log_only;
+  hidden.of_others = redirects.of_others & ~tee.of_others;
+  bool shows_some = hidden.of_others != RankStreams::kBoth;
+  for (const RankStreams* listed : {&tee, &redirects}) {
+    for (const auto& [rank, streams] : listed->of_local_rank) {
+      hidden.of_local_rank[rank] = redirects.Of(rank) & ~tee.Of(rank);
+      shows_some |= hidden.of_local_rank[rank] != RankStreams::kBoth;
+    }
+  }
+  if (!shows_some) options.tee = {false, {}};
+}
+
+}  // namespace
+
+Result<LaunchOptions> ResolveOptions(ParsedFlags flags) {
+  DSL_TRY(DecideNodes(flags));
+  DSL_TRY(DecidePlace(flags));
+  DSL_TRY(DecideSilences(flags));
+  DSL_TRY(DecideProgram(flags));
+  DSL_TRY(DecideSsh(flags));
+  DecideOutput(flags);
+  const LaunchOptions& options = flags.options;
+  if (options.detach && options.json && !options.dry_run) {
+    return Usage(
+        "--json says how the job ended, which --detach does not wait for; dslaunch ps "
+        "--all --json does");
+  }
+  return std::move(flags.options);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,90 @@
+// A node's command that has come to node 0's: what it asks for, its wait, and the way to its agent.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "base/deadline.h"
+#include "base/error.h"
+#include "cli/per_node/per_node_stream.h"
+#include "net/token_tls.h"
+#include "proto/wire/framed_socket.h"
+
+namespace dslaunch {
+
+// One accepted connection. On the loop's thread but for what says otherwise.
+class Peer : public std::enable_shared_from_this<Peer> {
+ public:
+  struct Handlers {
+    std::function<void(const pb::AdmissionRequest&)> asks;  // once, first
+    std::function<void(const std::string& why)> strange;    // it is none of ours; instead of `asks`
+    std::function<void()> gone;                             // after `asks`
+  };
+
+  // `fd` is the connected TCP socket. With `tls`, which outlives it, it has to know the token.
+  Peer(asio::io_context& loop, UniqueFd fd, TokenTls* tls);
+
+  // It has `limit` to say who it is.
+  void Start(milliseconds limit, Handlers handlers);
+
+  void Send(const pb::NodeMessage& message);
+  void Refuse(const Error& error);
+  // Ends the connection; the handlers are called no more.
+  void Drop();
+
+  // Numeric addresses: of its machine, and of this one as it reached it.
+  const std::string& address() const { return address_; }
+  const std::string& own_address() const { return own_address_; }
+
+  // --- From other threads ---
+
+  // Asks it to start its agent; the stream to it. Blocks until the deadline at most. Again only
+  // after the last agent has ended. Errors are the node's own, or kUnavailable.
+  Result<UniqueFd> StartAgent(const pb::AdmissionAccepted& accepted, Deadline deadline);
+  // Ends the stream at once.
+  void AbortStream();
+  // False when the deadline came first.
+  bool WaitAgentEnd(Deadline deadline) const;
+  // What it said last, for error messages.
+  std::string words() const;
+  // It has closed its end, which it does when it has heard all.
+  bool WaitGone(Deadline deadline) const;
+
+ private:
+  enum class Stage { kAsking, kWaiting, kStarting, kUp, kGone };
+
+  void Open(UniqueFd fd);
+  void OnMessage(std::string_view bytes);
+  void OnRequest(const pb::AdmissionRequest& request);
+  void OnClosed(const std::string& why);
+  void Strange(const std::string& why);
+  void OpenStream(const std::shared_ptr<UniqueFd>& local);
+  void EndStream();
+  Stage stage() const;
+  void SetStage(Stage stage);
+
+  asio::io_context& loop_;
+  TokenTls* const tls_;
+  UniqueFd tcp_;            // until Start
+  uint64_t handshake_ = 0;  // number of TokenTls
+  std::string address_;
+  std::string own_address_;
+  std::unique_ptr<FramedSocket> socket_;  // once it has proved what it has to
+  asio::steady_timer limit_;
+  Handlers handlers_;
+  std::shared_ptr<CarriedStream> stream_;
+
+  mutable std::mutex mutex_;  // guards what follows
+  mutable std::condition_variable changed_;
+  Stage stage_ = Stage::kAsking;
+  std::optional<Error> failure_;  // of its agent's start
+  std::string words_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,140 @@
+#include "cli/session/job_state.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "proto/wire/cause.h"
+#include "proto/wire/node_set.h"
+
+namespace dslaunch {
+
+JobState::JobState(const LaunchPlan& plan, const pb::Policy& policy)
+    : restartable_(policy.max_restarts() > 0 || plan.min_nodes < plan.max_nodes),
+      most_ranks_(std::accumulate(plan.nodes.begin(), plan.nodes.end(), 0u,
+                                  [](uint32_t ranks, const PlannedNode& node) {
+                                    return ranks + static_cast<uint32_t>(node.slots);
+                                  })),
+      world_size_(plan.world_size) {
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    NodeEnd node;
+    node.name = plan.nodes[i].name;
+    nodes_.push_back(std::move(node));
+    connected_.insert(i);
+    part_.insert(i);
+  }
+}
+
+void JobState::OnAbsent(size_t node) {
+  nodes_[node].absent = true;
+  connected_.erase(node);
+  part_.erase(node);
+}
+
+void JobState::OnConnected(size_t node) {
+  NodeEnd again;
+  again.name = nodes_[node].name;
+  if (!nodes_[node].absent && !nodes_[node].lost_reason.empty())
+    losses_.push_back(LostMessage(nodes_[node]));
+  nodes_[node] = std::move(again);
+  connected_.insert(node);
+  part_.erase(node);
+  given_up_.erase(node);
+}
+
+std::vector<std::string> JobState::OnEvent(size_t node, const pb::NodeEvent& event) {
+  switch (event.event_case()) {
+    case pb::NodeEvent::kStarted:
+      OnStarted(node, event.started());
+      break;
+    case pb::NodeEvent::kRestarting:
+      return OnRestarting(event.restarting());
+    case pb::NodeEvent::kNotice:
+      return {event.notice().message()};
+    case pb::NodeEvent::kWorkerEnded:
+      workers_ended_.push_back(event.worker_ended());
+      break;
+    case pb::NodeEvent::kOutcome:
+      OnOutcome(node, event.outcome());
+      break;
+    case pb::NodeEvent::kDone:
+      nodes_[node].done = event.done();
+      ending_ = ending_ || event.done().closed();
+      break;
+    default:
+      break;
+  }
+  return {};
+}
+
+// Every node with ranks says it; the first counts.
+void JobState::OnStarted(size_t node, const pb::Started& started) {
+  part_.insert(node);
+  if (started.attempt() <= attempt_) return;
+  attempt_ = started.attempt();
+  restarts_ = started.restart_count();
+  world_size_ = static_cast<int>(std::min(started.world_size(), most_ranks_));
+  members_ = IndexesOf(started.members(), nodes_.size());
+  part_.insert(members_.begin(), members_.end());
+}
+
+std::vector<std::string> JobState::OnRestarting(const pb::Restarting& restarting) {
+  const pb::Cause& cause = restarting.cause();
+  const uint32_t about = cause.node_index();
+  if (restarting.attempt() <= ended_attempt_) return {};
+  ended_attempt_ = restarting.attempt();
+  if (cause.kind() == pb::Cause::NODE_LOST && about < nodes_.size()) given_up_.insert(about);
+  std::string line = "attempt " + std::to_string(ended_attempt_) + " ended: ";
+  if (cause.kind() != pb::Cause::NONE)
+    line += CauseText(cause, about < nodes_.size() ? nodes_[about].name : "") + "; ";
+  return {line + restarting.reason()};
+}
+
+std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause) {
+  given_up_.insert(rendezvous_);
+  rendezvous_ = node;
+  ended_attempt_ = std::max(ended_attempt_, attempt_);
+  ++restarts_;
+  return "attempt " + std::to_string(ended_attempt_) + " ended: " + cause.message() + "; " +
+         nodes_[node].name + " decides from now on";
+}
+
+// In a job that can be restarted a node may be cut off from the others, and then takes for the end
+// what is only its own. What counts is what the node says whose agent decides, while it is there.
+void JobState::OnOutcome(size_t node, const pb::Outcome& outcome) {
+  if (!nodes_[node].outcome) nodes_[node].outcome = outcome.cause();
+  if (restartable_ && node != rendezvous_ && connected_.contains(rendezvous_)) return;
+  ending_ = true;
+  const uint32_t about = outcome.cause().node_index();
+  if (outcome.cause().kind() == pb::Cause::NODE_LOST && about < nodes_.size())
+    given_up_.insert(about);
+}
+
+void JobState::OnDisconnected(size_t node) {
+  connected_.erase(node);
+  // Nobody can decide on another attempt, unless the other nodes wait for another rendezvous.
+  ending_ = ending_ || (node == rendezvous_ && !restartable_);
+}
+
+void JobState::OnLost(size_t node, const std::string& reason, const std::string& last_output) {
+  nodes_[node].lost_reason = reason;
+  nodes_[node].last_output = last_output;
+}
+
+void JobState::OnLostAtStart(const pb::Cause& cause) {
+  ending_ = true;
+  given_up_.insert(cause.node_index());
+}
+
+void JobState::OnInterrupted(const pb::Cause& cause) {
+  if (!ending_) interrupted_ = cause;
+  ending_ = true;
+}
+
+bool JobState::IsMember(size_t node) const {
+  return members_.empty() ? !nodes_[node].absent
+                          : std::ranges::count(members_, static_cast<uint32_t>(node)) > 0;
+}
+
+JobInfo JobState::Info() const { return {interrupted_, nodes_, members_, losses_}; }
+
+}  // namespace dslaunch

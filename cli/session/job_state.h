@@ -1,0 +1,84 @@
+// What has happened in a job so far, as its nodes told it. Pure: events go in; what to tell the
+// user and what is to follow comes out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cli/plan/launch_plan.h"
+#include "cli/session/outcome.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+class JobState {
+ public:
+  JobState(const LaunchPlan& plan, const pb::Policy& policy);
+
+  // Whether the job can outlive the loss of a rank or a node.
+  bool restartable() const { return restartable_; }
+
+  // It could not be reached; the job starts without it.
+  void OnAbsent(size_t node);
+  void SetRendezvous(size_t node) { rendezvous_ = node; }
+  // Its node was lost by `cause`, and `node` hosts the next one. Returns a line for the user.
+  std::string OnFailedOver(size_t node, const pb::Cause& cause);
+  // A node that was absent or lost is part of the job again.
+  void OnConnected(size_t node);
+  // Returns lines for the user, without "dslaunch: "; mostly none.
+  std::vector<std::string> OnEvent(size_t node, const pb::NodeEvent& event);
+  // The node's stream of events is over.
+  void OnDisconnected(size_t node);
+  // Why it was over before the node was done.
+  void OnLost(size_t node, const std::string& reason, const std::string& last_output);
+  // A node was lost before any ranks ran, and the job ends.
+  void OnLostAtStart(const pb::Cause& cause);
+  // The user wants the job to end. What went wrong before stays the cause.
+  void OnInterrupted(const pb::Cause& cause);
+
+  bool IsDone(size_t node) const { return nodes_[node].done.has_value(); }
+  const NodeEnd& node(size_t index) const { return nodes_[index]; }
+
+  // Every node is being emptied for good.
+  bool ending() const { return ending_; }
+  // A member that the others took for lost: in an attempt that was ended for it, or in the end.
+  bool IsGivenUp(size_t node) const { return given_up_.contains(node); }
+  // Has ranks, or may get some: it started with the job, or its ranks started later.
+  bool IsPart(size_t node) const { return part_.contains(node); }
+  bool IsMember(size_t node) const;
+
+  uint64_t attempt() const { return attempt_; }    // the newest that started; 0: none yet
+  uint32_t restarts() const { return restarts_; }  // before that one, for failures
+  int world_size() const { return world_size_; }   // of the newest attempt
+  JobInfo Info() const;
+  // Of all attempts, in the order in which they became known.
+  const std::vector<pb::WorkerEnded>& workers_ended() const { return workers_ended_; }
+
+ private:
+  // Every node with ranks says it; the first counts.
+  void OnStarted(size_t node, const pb::Started& started);
+  std::vector<std::string> OnRestarting(const pb::Restarting& restarting);
+  void OnOutcome(size_t node, const pb::Outcome& outcome);
+
+  const bool restartable_;
+  const uint32_t most_ranks_;  // of all nodes together
+  std::vector<NodeEnd> nodes_;
+  size_t rendezvous_ = 0;
+  std::set<size_t> connected_;
+  std::set<size_t> part_;
+  std::set<size_t> given_up_;
+  std::vector<uint32_t> members_;
+  uint64_t attempt_ = 0;
+  uint64_t ended_attempt_ = 0;  // the newest that was said to end for another
+  uint32_t restarts_ = 0;
+  int world_size_;
+  bool ending_ = false;
+  std::optional<pb::Cause> interrupted_;
+  std::vector<std::string> losses_;
+  std::vector<pb::WorkerEnded> workers_ended_;
+};
+
+}  // namespace dslaunch

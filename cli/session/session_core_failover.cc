@@ -1,0 +1,120 @@
+// How a session goes on when the node that hosts the rendezvous is lost: it names another.
+//
+// Only the front end may: the nodes cannot tell a dead node from a cut network, and two halves that
+// both go on would write over each other. It sees both sides, and waits until the lost node has
+// surely ended its ranks: its supervisor has ended, or it has been silent for as long as its own
+// lease and all that follows from its end take. That its link is over says nothing: a cut network
+// ends our side of it, and the node's side goes on.
+#include <algorithm>
+#include <utility>
+
+#include "base/count.h"
+#include "cli/session/session_core.h"
+
+namespace dslaunch {
+
+void SessionCore::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost,
+                                   Clock::time_point now) {
+  nodes_[index].awaits_failover = true;
+  nodes_[index].was_idle = lost.idle();
+  const bool is_first = !rendezvous_lost_;
+  if (is_first || lost.attempt() > rendezvous_lost_->attempt()) rendezvous_lost_ = lost;
+  if (is_first && !IsHostGone(now)) {
+    Log(LogLevel::kWarning, lost.cause().message() +
+                                "; going on without it as soon as it must have ended its ranks (" +
+                                Seconds(options_.timeouts.lease_ms()) + " of silence)");
+  }
+}
+
+bool SessionCore::IsHostGone(Clock::time_point now) const {
+  if (bug_ == PlantedBug::kFailsOverTooEarly) return true;
+  const NodeState& host = nodes_[prepare_.rendezvous_node()];
+  if (host.is_empty) return true;
+  return (host.stream_ended ? host.silence.SinceLastSeen(now) : host.silence.SilentFor(now)) >=
+         GoneAfter(options_.timeouts);
+}
+
+std::vector<FailoverView> SessionCore::FailoverViews(Clock::time_point now) const {
+  std::vector<FailoverView> views;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const NodeState& node = nodes_[i];
+    FailoverView& view = views.emplace_back();
+    view.connected = node.is_reached && !node.stream_ended;
+    view.awaits_failover = node.awaits_failover;
+    view.was_idle = node.was_idle;
+    view.spare = node.planned->spare;
+    view.is_part = job_state_.IsPart(i);
+    view.silent = node.is_reached && node.silence.SilentFor(now) >= dead_after();
+  }
+  return views;
+}
+
+// Only OnWatchTimer asks: it knows when this process stood still and silence means nothing.
+void SessionCore::FailOverIfHostIsGone(Clock::time_point now) {
+  if (!rendezvous_lost_ || failing_over_ || job_state_.ending() || !IsHostGone(now)) return;
+  const std::optional<size_t> next = DecideFailover(FailoverViews(now), prepare_.rendezvous_node());
+  if (!next) return;
+  Abandon(prepare_.rendezvous_node());
+  if (job_state_.restarts() >= options_.policy.max_restarts())
+    return StopWithout("no restart is left", now);
+  FailOverTo(*next, now);
+}
+
+void SessionCore::FailOverTo(size_t host, Clock::time_point now) {
+  failing_over_ = true;
+  move_ = MakeFailoverRequest(host, {.lost = *rendezvous_lost_,
+                                     .attempt = std::max(job_state_.attempt(), begun_attempt_),
+                                     .restarts = job_state_.restarts(),
+                                     .max_restarts = options_.policy.max_restarts(),
+                                     .min_nodes = static_cast<size_t>(options_.plan.min_nodes),
+                                     .nodes = FailoverViews(now)});
+  begun_attempt_ = move_.attempt() + 1;
+  Do(action::Failover{host, move_});
+}
+
+SessionCore::Actions SessionCore::OnFailoverAnswered(size_t index, size_t host,
+                                                     const Result<pb::RendezvousOpened>& opened) {
+  if (finished_) return {};
+  const bool follows = index != host;
+  if (!follows) failing_over_ = false;
+  if (!follows && job_state_.ending()) return {};
+  if (!opened.ok()) {
+    Log(LogLevel::kWarning, opened.error().message);
+    if (!follows) nodes_[index].awaits_failover = false;
+    Abandon(index);
+  } else if (!follows) {
+    *run_.mutable_rendezvous_endpoints() = opened->rendezvous_endpoints();
+    OnFailedOver();
+  }
+  return Take();
+}
+
+void SessionCore::OnFailedOver() {
+  const pb::Cause cause = rendezvous_lost_->cause();
+  rendezvous_lost_.reset();
+  const size_t lost = prepare_.rendezvous_node();
+  const size_t host = move_.rendezvous_node();
+  prepare_.set_rendezvous_node(static_cast<uint32_t>(host));
+  if (nodes_[lost].ended) Reconnect(lost);
+  Log(LogLevel::kWarning, job_state_.OnFailedOver(host, cause));
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!std::exchange(nodes_[i].awaits_failover, false) || i == host) continue;
+    action::Failover follow{i, move_};
+    const std::vector<std::string> endpoints = EndpointsFor(i);
+    *follow.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
+    Do(std::move(follow));
+  }
+}
+
+void SessionCore::StopWithout(const std::string& why, Clock::time_point now) {
+  const pb::Cause cause = rendezvous_lost_->cause();
+  rendezvous_lost_.reset();
+  Log(LogLevel::kWarning, "no restart: " + why);
+  StopConnecting();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].awaits_failover && !nodes_[i].stream_ended) StopNode(i, cause);
+  }
+  ArmTeardownTimer(now);
+}
+
+}  // namespace dslaunch

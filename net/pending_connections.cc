@@ -1,0 +1,27 @@
+#include "net/pending_connections.h"
+
+#include <algorithm>
+
+namespace dslaunch {
+
+std::optional<uint64_t> PendingConnections::Enter(uint64_t id, const std::string& address) {
+  by_address_[address].insert(id);
+  if (++size_ <= limit_) return std::nullopt;
+  const auto crowd = std::ranges::max_element(by_address_, [](const auto& a, const auto& b) {
+    const size_t few = a.second.size(), many = b.second.size();
+    return few != many ? few < many : *a.second.begin() > *b.second.begin();
+  });
+  const std::string from = crowd->first;
+  const uint64_t oldest = *crowd->second.begin();
+  Leave(oldest, from);
+  return oldest;
+}
+
+void PendingConnections::Leave(uint64_t id, const std::string& address) {
+  const auto group = by_address_.find(address);
+  if (group == by_address_.end() || group->second.erase(id) == 0) return;
+  --size_;
+  if (group->second.empty()) by_address_.erase(group);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,102 @@
+#include "agent/inspect/node_info.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NodeInfoTest : public ::testing::Test {
+ protected:
+  NodeInfoTest() {
+    if (const char* folder = std::getenv("XDG_STATE_HOME")) before_ = folder;
+    ::setenv("XDG_STATE_HOME", (dir_ / "state").c_str(), 1);
+    request_.set_patience_ms(5000);
+  }
+  ~NodeInfoTest() override {
+    before_ ? ::setenv("XDG_STATE_HOME", before_->c_str(), 1) : ::unsetenv("XDG_STATE_HOME");
+  }
+
+  TempDir dir_;
+  pb::NodeInfoRequest request_;
+  std::optional<std::string> before_;
+};
+
+TEST(ParseCpuMaxTest, IsTheWholeCpusThatTheQuotaAllows) {
+  EXPECT_EQ(ParseCpuMax("max 100000\n"), std::nullopt);
+  EXPECT_EQ(ParseCpuMax("400000 100000"), 4u);
+  EXPECT_EQ(ParseCpuMax("250000 100000"), 2u);
+  EXPECT_EQ(ParseCpuMax("20000 100000"), 1u);
+  EXPECT_EQ(ParseCpuMax(""), std::nullopt);
+  EXPECT_EQ(ParseCpuMax("5"), std::nullopt);
+}
+
+TEST_F(NodeInfoTest, SaysWhatThisMachineIs) {
+  const pb::NodeInfo report = GetNodeInfo(request_);
+  EXPECT_NE(report.version(), "");
+  EXPECT_THAT(report.system(), HasSubstr("Linux"));
+  EXPECT_EQ(report.boot_id().size(), 36u);
+  EXPECT_GE(report.cores(), 1u);
+  EXPECT_GT(report.memory_bytes(), 0u);
+  EXPECT_GE(report.memory_bytes(), report.memory_available_bytes());
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_EQ(report.open_files().soft(), limit.rlim_cur);
+  EXPECT_EQ(report.programs_size(), 0) << "nobody asked for them";
+}
+
+TEST_F(NodeInfoTest, CoresAreThoseThatThisProcessMayUse) {
+  cpu_set_t all, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  const uint32_t cores = GetNodeInfo(request_).cores();
+  ::sched_setaffinity(0, sizeof all, &all);
+  EXPECT_EQ(cores, 1u);
+}
+
+TEST_F(NodeInfoTest, TheStateFolderIsTriedAndNothingIsLeftThere) {
+  EXPECT_EQ(NearestToJobsFolder(), dir_.path());
+  const pb::NodeInfo report = GetNodeInfo(request_);
+  ASSERT_GE(report.disks_size(), 1);
+  EXPECT_EQ(report.disks(0).path(), dir_.path());
+  EXPECT_EQ(report.disks(0).trouble(), "");
+  EXPECT_GT(report.disks(0).free_bytes(), 0u);
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+  std::filesystem::create_directories(dir_ / "state/dslaunch/jobs");
+  EXPECT_EQ(NearestToJobsFolder(), dir_ / "state/dslaunch/jobs");
+}
+
+TEST_F(NodeInfoTest, ProgramsAreThereOrNotOrBroken) {
+  request_.set_bin_dir(dir_.path());
+  dir_.Write("dslaunch", "#!/bin/sh\necho \"dslaunch 9.9 $1\"\n", true);
+  pb::NodeInfo report = GetNodeInfo(request_);
+  ASSERT_EQ(report.programs_size(), 2);
+  EXPECT_EQ(report.programs(0).state(), pb::InstalledProgram::WORKS);
+  EXPECT_EQ(report.programs(0).said(), "dslaunch 9.9 --version");
+  EXPECT_EQ(report.programs(1).name(), "dslaunch-train");
+  EXPECT_EQ(report.programs(1).state(), pb::InstalledProgram::MISSING);
+
+  dir_.Write(
+      "dslaunch-train",
+      "#!/bin/sh\necho 'libtorch_cpu.so: cannot open \033[31m shared object' >&2\nexit 127\n",
+      true);
+  report = GetNodeInfo(request_);
+  EXPECT_EQ(report.programs(1).state(), pb::InstalledProgram::BROKEN);
+  EXPECT_EQ(report.programs(1).said(), "libtorch_cpu.so: cannot open  shared object");
+}
+
+}  // namespace
+}  // namespace dslaunch

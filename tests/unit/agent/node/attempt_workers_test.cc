@@ -1,0 +1,44 @@
+#include "agent/node/attempt_workers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+TEST(AttemptWorkersTest, AddsUpWhatTheSupervisorSays) {
+  pb::SpawnWorkers specs;
+  for (uint32_t i = 0; i < 2; ++i) {
+    specs.add_workers()->set_local_rank(i);
+    specs.mutable_workers(static_cast<int>(i))->set_rank(4 + i);
+    specs.mutable_workers(static_cast<int>(i))->set_stdout_path("/logs/rank/stdout.log");
+  }
+  AttemptWorkers workers(3, pb::Assignment(), specs);
+  EXPECT_EQ(workers.Find(1)->rank, 5u);
+  EXPECT_EQ(workers.Find(1)->folder, "/logs/rank");
+  EXPECT_EQ(workers.Find(2), nullptr);
+  EXPECT_FALSE(workers.OnSpawned(0, 100));
+  EXPECT_FALSE(workers.OnSpawned(0, 100));
+  EXPECT_FALSE(workers.OnSpawned(9, 100));
+  EXPECT_TRUE(workers.OnSpawned(1, 101));
+  EXPECT_THAT(workers.Started().pids(), ::testing::ElementsAre(100, 101));
+  EXPECT_EQ(workers.Started().attempt(), 3u);
+  workers.OnStatus(1, *StatusLine::Parse(R"({"event":"step","step":8})"), Clock::now());
+  EXPECT_FALSE(workers.OnEnded(1, true));
+  EXPECT_EQ(workers.RunningPids(), std::vector<pid_t>{100});
+  ASSERT_EQ(workers.Progress(Clock::now()).size(), 1u);
+  EXPECT_TRUE(workers.Progress(Clock::now())[0].ended());
+  EXPECT_FALSE(workers.OnEnded(1, true));  // twice
+  EXPECT_TRUE(workers.OnEnded(0, true));
+}
+
+TEST(AttemptWorkersTest, OneThatEndedBadlyLeavesNoGoodEnd) {
+  pb::SpawnWorkers specs;
+  for (uint32_t i = 0; i < 2; ++i) specs.add_workers()->set_local_rank(i);
+  AttemptWorkers workers(1, pb::Assignment(), specs);
+  EXPECT_FALSE(workers.OnEnded(0, false));
+  EXPECT_FALSE(workers.OnEnded(1, true));
+}
+
+}  // namespace
+}  // namespace dslaunch

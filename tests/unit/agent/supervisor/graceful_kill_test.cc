@@ -1,0 +1,70 @@
+#include "agent/supervisor/graceful_kill.h"
+
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::seconds;
+
+const Clock::time_point kStart{seconds(1000)};
+const GracefulKillOptions kOptions{.grace = seconds(10), .teardown = seconds(5)};
+
+GracefulKillDecision Decide(const GracefulKillState& state, milliseconds after, size_t alive) {
+  return DecideGracefulKill(state, kStart + after, alive, kOptions);
+}
+
+TEST(GracefulKill, BeginsWithTermAndWaitsForTheGrace) {
+  const GracefulKillDecision first = Decide({}, milliseconds(0), 3);
+  EXPECT_EQ(first.action, GracefulKillAction::kTerm);
+  EXPECT_EQ(first.wake, kStart + seconds(10));
+  const GracefulKillDecision within = Decide(first.next, milliseconds(9999), 3);
+  EXPECT_EQ(within.action, GracefulKillAction::kNone);
+  EXPECT_EQ(within.wake, kStart + seconds(10));
+}
+
+TEST(GracefulKill, KillsAtTheEndOfTheGraceAndAgainUntilItGivesUp) {
+  GracefulKillDecision decision = Decide({}, milliseconds(0), 2);
+  decision = Decide(decision.next, seconds(10), 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  ASSERT_TRUE(decision.wake);
+  EXPECT_GT(*decision.wake, kStart + seconds(10));
+  EXPECT_LE(*decision.wake, kStart + milliseconds(10'100));
+  decision = Decide(decision.next, milliseconds(14'999), 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kKill);
+  EXPECT_EQ(decision.wake, kStart + seconds(15));
+  decision = Decide(decision.next, seconds(15), 1);
+  EXPECT_EQ(decision.action, GracefulKillAction::kGiveUp);
+  EXPECT_FALSE(decision.wake);
+}
+
+TEST(GracefulKill, IsDoneAsSoonAsNothingIsLeft) {
+  EXPECT_EQ(Decide({}, milliseconds(0), 0).action, GracefulKillAction::kDone);
+  const GracefulKillState termed = Decide({}, milliseconds(0), 1).next;
+  EXPECT_EQ(Decide(termed, milliseconds(1), 0).action, GracefulKillAction::kDone);
+  const GracefulKillState killed = Decide(termed, seconds(10), 1).next;
+  EXPECT_EQ(Decide(killed, seconds(60), 0).action, GracefulKillAction::kDone);
+}
+
+TEST(GracefulKill, KillNowSkipsTheGraceAtAnyTime) {
+  EXPECT_EQ(Decide({.kill_now = true}, milliseconds(0), 1).action, GracefulKillAction::kKill);
+  GracefulKillState termed = Decide({}, milliseconds(0), 1).next;
+  termed.kill_now = true;
+  EXPECT_EQ(Decide(termed, milliseconds(5), 1).action, GracefulKillAction::kKill);
+}
+
+TEST(GracefulKill, KillNowDoesNotLengthenTheTeardown) {
+  GracefulKillState state = Decide({.kill_now = true}, milliseconds(0), 1).next;
+  state = Decide(state, milliseconds(4000), 1).next;
+  EXPECT_EQ(Decide(state, milliseconds(5000), 1).action, GracefulKillAction::kGiveUp);
+}
+
+TEST(GracefulKill, WithoutGraceTermIsFollowedByKill) {
+  const GracefulKillOptions none{.grace = milliseconds(0), .teardown = seconds(1)};
+  const GracefulKillDecision first = DecideGracefulKill({}, kStart, 1, none);
+  EXPECT_EQ(first.action, GracefulKillAction::kTerm);
+  EXPECT_EQ(DecideGracefulKill(first.next, *first.wake, 1, none).action, GracefulKillAction::kKill);
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,791 @@
+#include "agent/supervisor/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "agent/supervisor/cgroup.h"
+#include "agent/supervisor/orphan_sweep.h"
+#include "base/subprocess.h"
+#include "tests/unit/agent/supervisor/supervisor_harness.h"
+
+namespace dslaunch {
+namespace {
+
+using Ms = milliseconds;
+
+// Two ranks, deaf to SIGTERM, each with a child in a session of its own that is deaf too.
+const std::vector<std::string> kStubborn = {"--ignore-term", "--spawn-setsid-grandchild",
+                                            "--grandchild-ignore-term", "--sleep-ms", "600000"};
+const std::vector<std::string> kPolite = {"--sleep-ms", "600000"};
+
+// --- the start ---
+
+TEST(Supervisor, SaysHelloFirst) {
+  SupervisorHarness supervisor;
+  EXPECT_EQ(supervisor.hello(), "DSLAUNCH-HELLO nonce build\n");
+}
+
+TEST(Supervisor, AgentIsInAGroupOfItsOwnAndDumpsNoCore) {
+  SupervisorHarness supervisor;
+  EXPECT_EQ(getpgid(supervisor.agent()), supervisor.agent());
+  EXPECT_EQ(getsid(supervisor.agent()), supervisor.supervisor());
+  rlimit core = {};
+  ASSERT_EQ(prlimit(supervisor.agent(), RLIMIT_CORE, nullptr, &core), 0);
+  EXPECT_EQ(core.rlim_cur, 0u);
+}
+
+// --- workers ---
+
+TEST(Supervisor, ReportsHowEachWorkerEnded) {
+  SupervisorHarness supervisor;
+  supervisor.SpawnWorkers({supervisor.Worker(0, {}), supervisor.Worker(1, {"--exit-code", "7"}),
+                           supervisor.Worker(2, {"--kill-self", "KILL"})});
+  std::map<uint32_t, pb::WorkerExited> ended;
+  while (ended.size() < 3) {
+    const auto event = supervisor.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_FALSE(event->exited().stopping());
+    ended[event->exited().local_rank()] = event->exited();
+  }
+  EXPECT_EQ(ended[0].exit_code(), 0);
+  EXPECT_EQ(ended[0].signal(), 0);
+  EXPECT_EQ(ended[1].exit_code(), 7);
+  EXPECT_EQ(ended[2].signal(), SIGKILL);
+}
+
+TEST(Supervisor, ReportsWhatCouldNotStartAndStartsTheRest) {
+  SupervisorHarness supervisor;
+  pb::WorkerSpec missing = supervisor.Worker(0, {});
+  missing.set_argv(0, supervisor.dir() / "missing");
+  pb::WorkerSpec no_log = supervisor.Worker(1, {});
+  no_log.set_stderr_path(supervisor.dir() / "missing/stderr.log");
+  pb::WorkerSpec link = supervisor.Worker(2, {});
+  ASSERT_EQ(symlink("/dev/null", (supervisor.dir() / "link").c_str()), 0);
+  link.set_stdout_path(supervisor.dir() / "link");
+  supervisor.SpawnWorkers({missing, no_log, link, supervisor.Worker(3, {"--exit-code", "3"})});
+  const auto expect_failed = [&](uint32_t rank, int error_number, const std::string& step) {
+    const auto event = supervisor.NextOutcome();
+    ASSERT_TRUE(event && event->has_spawn_failed());
+    EXPECT_EQ(event->spawn_failed().local_rank(), rank);
+    EXPECT_EQ(event->spawn_failed().error_number(), error_number);
+    EXPECT_EQ(event->spawn_failed().step(), step);
+  };
+  expect_failed(0, ENOENT, "execve");
+  expect_failed(1, ENOENT, "open stderr file");
+  expect_failed(2, ELOOP, "open stdout file");
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().exit_code(), 3);
+}
+
+TEST(Supervisor, WorkerGetsItsFilesFolderAndTheCallersLimits) {
+  SupervisorHarness supervisor;
+  rlimit core = {};
+  getrlimit(RLIMIT_CORE, &core);
+  supervisor.SpawnWorkers(
+      {supervisor.ShellWorker(0,
+                              "pwd -P; umask; ulimit -c; readlink /proc/$$/fd/0; grep SigIgn "
+                              "/proc/self/status; echo x >&2")});
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  const std::string limit =
+      core.rlim_cur == RLIM_INFINITY ? "unlimited" : std::to_string(core.rlim_cur / 512);
+  EXPECT_EQ(
+      ReadFile(supervisor.LogPath(0, "stdout")),
+      supervisor.dir().path() + "\n0022\n" + limit + "\n/dev/null\nSigIgn:\t0000000000000000\n");
+  EXPECT_EQ(ReadFile(supervisor.LogPath(0, "stderr")), "x\n");
+  struct stat status = {};
+  ASSERT_EQ(stat(supervisor.LogPath(0, "stdout").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(Supervisor, WorkerHasNoOtherDescriptorThanItsOwn) {
+  SupervisorHarness supervisor;
+  // No pipeline and no redirection: the shell would keep descriptors of its own for them.
+  supervisor.SpawnWorkers(
+      {supervisor.ShellWorker(0,
+                              "echo $DSLAUNCH_STATUS_FD; "
+                              "test -p /proc/$$/fd/$DSLAUNCH_STATUS_FD && ls /proc/$$/fd; true")});
+  ASSERT_TRUE(supervisor.NextOutcome());
+  std::istringstream printed(ReadFile(supervisor.LogPath(0, "stdout")));
+  int status_fd = -1;
+  printed >> status_fd;
+  std::set<int> open;
+  for (int fd = 0; printed >> fd;) open.insert(fd);
+  EXPECT_EQ(open, (std::set<int>{0, 1, 2, status_fd}));
+}
+
+TEST(Supervisor, ForwardsStatusLinesBeforeTheExit) {
+  SupervisorHarness supervisor;
+  supervisor.SpawnWorkers({supervisor.Worker(0, {"--status-steps", "3"})});
+  std::string lines;
+  while (true) {
+    const auto event = supervisor.Next();
+    ASSERT_TRUE(event);
+    if (event->has_status()) lines += event->status().data();
+    if (event->has_exited()) break;
+  }
+  EXPECT_EQ(std::ranges::count(lines, '\n'), 4);
+  EXPECT_EQ(lines.substr(0, 18), "{\"event\":\"ready\"}\n");
+  EXPECT_NE(lines.find("\"step\":3,"), std::string::npos);
+}
+
+TEST(Supervisor, AFloodOfStatusLinesBlocksNoWorkerAndNoMemory) {
+  SupervisorHarness supervisor;
+  const std::vector<pid_t> pids =
+      supervisor.StartWorkers(1, {"--status-steps", "400000"});  // about 30 MB
+  // Nobody reads the control socket meanwhile.
+  ASSERT_TRUE(WaitFor(Ms(60'000), [&] { return IsGone(pids[0]); }));
+  size_t status_bytes = 0;
+  while (true) {
+    const auto event = supervisor.Next();
+    ASSERT_TRUE(event) << "the exit was lost";
+    status_bytes += event->status().data().size();
+    if (event->has_exited()) break;
+  }
+  EXPECT_GT(status_bytes, 0u);
+  EXPECT_LT(status_bytes, size_t{4} << 20);
+}
+
+TEST(Supervisor, ReportsAStoppedAndAContinuedWorker) {
+  SupervisorHarness supervisor;
+  const std::vector<pid_t> pids = supervisor.StartWorkers(1, kPolite);
+  kill(pids[0], SIGSTOP);
+  auto event = supervisor.NextOutcome(Ms(1000));
+  ASSERT_TRUE(event && event->has_stopped());
+  EXPECT_EQ(event->stopped().signal(), SIGSTOP);
+  kill(pids[0], SIGCONT);
+  event = supervisor.NextOutcome(Ms(1000));
+  ASSERT_TRUE(event && event->has_stopped());
+  EXPECT_EQ(event->stopped().signal(), 0);
+}
+
+TEST(Supervisor, ForwardsASignalToTheWorkers) {
+  SupervisorHarness supervisor;
+  supervisor.StartWorkers(2, kPolite);
+  pb::SupervisorRequest request;
+  request.mutable_signal()->set_signal(SIGUSR1);
+  supervisor.Send(request);
+  for (int i = 0; i < 2; ++i) {
+    const auto event = supervisor.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_EQ(event->exited().signal(), SIGUSR1);
+    EXPECT_FALSE(event->exited().stopping());
+  }
+}
+
+TEST(Supervisor, RefusesALocalRankThatRunsAlready) {
+  SupervisorHarness supervisor;
+  supervisor.StartWorkers(1, kPolite);
+  supervisor.SpawnWorkers({supervisor.Worker(0, {})});
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_spawn_failed());
+  EXPECT_EQ(event->spawn_failed().error_number(), EEXIST);
+  EXPECT_EQ(PidsOfJob(supervisor.job_id()).size(), 1u);
+}
+
+// --- StopWorkers ---
+
+TEST(Supervisor, StopEndsPoliteWorkersAtOnce) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(10'000));
+  supervisor.StartWorkers(2, kPolite);
+  const auto start = Clock::now();
+  supervisor.Stop();
+  for (int i = 0; i < 2; ++i) {
+    const auto event = supervisor.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_EQ(event->exited().signal(), SIGTERM);
+    EXPECT_TRUE(event->exited().stopping());
+  }
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_all_reaped());
+  EXPECT_EQ(event->all_reaped().left_size(), 0);
+  EXPECT_LT(Clock::now() - start, Ms(2000));
+}
+
+TEST(Supervisor, StopKillsWhatIgnoresSigtermInWhateverSession) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(700));
+  supervisor.StartWorkers(2, kStubborn);
+  ASSERT_EQ(PidsOfJob(supervisor.job_id()).size(), 4u);
+  const auto start = Clock::now();
+  supervisor.Stop();
+  const auto reaped = supervisor.NextReaped();
+  ASSERT_TRUE(reaped);
+  const auto took = Clock::now() - start;
+  EXPECT_TRUE(supervisor.IsEmpty());
+  EXPECT_EQ(reaped->left_size(), 0);
+  EXPECT_GE(took, Ms(700)) << "the grace was cut short";
+  EXPECT_LT(took, Ms(1700));
+}
+
+TEST(Supervisor, StopWithKillNowGivesNoGrace) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(60'000));
+  supervisor.StartWorkers(1, kStubborn);
+  supervisor.Stop();
+  EXPECT_FALSE(supervisor.NextOutcome(Ms(200))) << "it ignores SIGTERM";
+  supervisor.Stop(true);
+  auto event = supervisor.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().signal(), SIGKILL);
+  event = supervisor.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_all_reaped());
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+TEST(Supervisor, StopWakesAStoppedWorkerSoThatItCanHeedSigterm) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(60'000));
+  const std::vector<pid_t> pids = supervisor.StartWorkers(1, kPolite);
+  kill(pids[0], SIGSTOP);
+  ASSERT_TRUE(supervisor.NextOutcome());
+  supervisor.Stop();
+  const auto event = supervisor.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().signal(), SIGTERM);
+}
+
+TEST(Supervisor, StopReachesChildrenThatAWorkerLeftBehind) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(10'000));
+  supervisor.SpawnWorkers({supervisor.Worker(0, {"--spawn-setsid-grandchild"})});
+  auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  ASSERT_EQ(PidsOfJob(supervisor.job_id()).size(), 1u);
+  supervisor.Stop();
+  event = supervisor.NextOutcome(Ms(3000));
+  ASSERT_TRUE(event && event->has_all_reaped());
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+TEST(Supervisor, StopOutrunsAProgramThatKeepsForkingIntoNewSessions) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(100));
+  supervisor.SpawnWorkers(
+      {supervisor.ShellWorker(0,
+                              "trap '' TERM; touch started; while :; do setsid sh -c \"trap "
+                              "'' TERM; sleep 1000\" & sleep 0.01; done")});
+  ASSERT_TRUE(WaitFor(Ms(10'000), [&] { return PidsOfJob(supervisor.job_id()).size() > 10; }));
+  supervisor.Stop();
+  const auto reaped = supervisor.NextReaped();
+  ASSERT_TRUE(reaped);
+  EXPECT_EQ(reaped->left_size(), 0);
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+TEST(Supervisor, StopOfAnEmptyNodeAnswersAtOnce) {
+  SupervisorHarness supervisor;
+  supervisor.Stop();
+  const auto event = supervisor.NextOutcome(Ms(1000));
+  ASSERT_TRUE(event && event->has_all_reaped());
+}
+
+TEST(Supervisor, StartsNothingWhileStoppingAndAgainAfterwards) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(1, kStubborn);
+  supervisor.Stop();
+  supervisor.SpawnWorkers({supervisor.Worker(5, {})});
+  auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_spawn_failed());
+  EXPECT_EQ(event->spawn_failed().error_number(), ECANCELED);
+  ASSERT_TRUE(supervisor.NextReaped());
+  supervisor.SpawnWorkers({supervisor.Worker(0, {"--exit-code", "9"})});
+  event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+  EXPECT_EQ(event->exited().exit_code(), 9);
+  EXPECT_FALSE(event->exited().stopping());
+}
+
+// Deaf to SIGTERM and found by nothing but its cgroup and its parent.
+TEST(Supervisor, StopEndsWhatWipedItsEnvironment) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(200));
+  supervisor.SpawnWorkers({supervisor.WorkerWithChild(0, /*own_session=*/true)});
+  const pid_t child = AwaitPidFile(supervisor.dir() / "child");
+  ASSERT_GT(child, 0);
+  supervisor.Stop();
+  ASSERT_TRUE(supervisor.NextReaped());
+  EXPECT_TRUE(IsGone(child));
+}
+
+TEST(Supervisor, StopWaitsUntilTheWorkersCgroupIsEmptyAndRemovesIt) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(200));
+  supervisor.StartWorkers(1, kPolite);
+  ASSERT_TRUE(supervisor.Next());
+  if (supervisor.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
+  // Not a descendant of the supervisor.
+  const SpawnResult stranger =
+      Spawn({.executable = DSLAUNCH_FAKE_WORKER,
+             .argv = {"fake_worker", "--ignore-term", "--sleep-ms", "60000"}});
+  ASSERT_GT(stranger.pid, 0);
+  std::ofstream(supervisor.cgroup() + "/cgroup.procs") << stranger.pid;
+  supervisor.Stop();
+  const auto reaped = supervisor.NextReaped();
+  ASSERT_TRUE(reaped);
+  EXPECT_EQ(reaped->left_size(), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(stranger.pid, &status, WNOHANG), stranger.pid);
+  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  EXPECT_FALSE(std::filesystem::exists(supervisor.cgroup()));
+}
+
+// A frozen process does not even die of SIGKILL: the nearest thing to one in an endless wait for a
+// disk. It needs the freezer of cgroup v1 and root.
+class Freezer {
+ public:
+  bool Freeze(pid_t pid) {
+    std::error_code error;
+    if (!std::filesystem::create_directory(folder_, error)) return false;
+    std::ofstream(folder_ + "/cgroup.procs") << pid;
+    std::ofstream(folder_ + "/freezer.state") << "FROZEN";
+    return WaitFor(Ms(2000), [this] { return ReadFile(folder_ + "/freezer.state") == "FROZEN\n"; });
+  }
+  void Thaw() const { std::ofstream(folder_ + "/freezer.state") << "THAWED"; }
+  ~Freezer() {
+    Thaw();
+    WaitFor(Ms(2000), [this] {
+      std::error_code error;
+      return std::filesystem::remove(folder_, error) || !std::filesystem::exists(folder_);
+    });
+  }
+
+ private:
+  const std::string folder_ = "/sys/fs/cgroup/freezer/" + NewJobId();
+};
+
+TEST(Supervisor, NamesWhatCannotBeKilledAndEndsAnyway) {
+  Freezer freezer;
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(100), Ms(60'000), /*teardown=*/Ms(300));
+  const std::vector<pid_t> workers = supervisor.StartWorkers(2, kPolite);
+  if (!freezer.Freeze(workers[1])) GTEST_SKIP() << "no freezer of cgroup v1 here";
+  const auto start = Clock::now();
+  supervisor.Stop();
+  const auto reaped = supervisor.NextReaped();
+  ASSERT_TRUE(reaped);
+  EXPECT_LT(Clock::now() - start, Ms(3000));
+  ASSERT_EQ(reaped->left_size(), 1);
+  EXPECT_EQ(reaped->left(0).pid(), workers[1]);
+  EXPECT_EQ(reaped->left(0).state(), "D");
+  EXPECT_EQ(reaped->left(0).command(), "fake_worker");
+  EXPECT_NE(supervisor.StderrText().find("these processes did not end after SIGKILL: " +
+                                         std::to_string(workers[1]) + " (fake_worker, D state"),
+            std::string::npos)
+      << supervisor.StderrText();
+  supervisor.EndAgent(0);
+  EXPECT_TRUE(supervisor.WaitEnd(Ms(5000)));
+  EXPECT_FALSE(IsGone(workers[1]));
+  freezer.Thaw();
+  EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(workers[1]); }));
+  RecordProperty("waits_in", reaped->left(0).waits_in());
+  if (!supervisor.cgroup().empty()) {
+    EXPECT_TRUE(WaitFor(Ms(2000), [&] { return RemoveCgroup(supervisor.cgroup()); }));
+  }
+}
+
+// --- attempts: the same supervisor starts workers again ---
+
+TEST(Supervisor, EveryAttemptHasItsOwnExitsAndStatusLines) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(5000));
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    SCOPED_TRACE("attempt " + std::to_string(attempt));
+    // Rank 0 fails; rank 1 is stopped with what it had started, by SIGKILL every other time.
+    supervisor.SpawnWorkers(
+        {supervisor.Worker(0, {"--status-steps", "2", "--exit-code", "7"}),
+         supervisor.Worker(
+             1, {"--status-steps", "1", "--spawn-setsid-grandchild", "--sleep-ms", "600000"})});
+    std::string lines;
+    std::optional<pb::SupervisorEvent> event;
+    std::set<int> spawned;
+    std::string lines_of_rank_1;
+    bool failed = false;
+    while (!failed || lines_of_rank_1.find("\"step\":1,") == std::string::npos) {
+      event = supervisor.Next();
+      ASSERT_TRUE(event);
+      ASSERT_FALSE(event->has_spawn_failed()) << event->spawn_failed().step();
+      if (event->has_spawned()) spawned.insert(event->spawned().pid());
+      if (event->has_status()) {
+        (event->status().local_rank() == 0 ? lines : lines_of_rank_1) += event->status().data();
+      }
+      if (!event->has_exited()) continue;
+      EXPECT_EQ(event->exited().local_rank(), 0u);
+      EXPECT_EQ(event->exited().exit_code(), 7);
+      EXPECT_FALSE(event->exited().stopping());
+      failed = true;
+    }
+    EXPECT_EQ(std::ranges::count(lines, '\n'), 3) << "one ready, two steps: " << lines;
+    EXPECT_EQ(spawned.size(), 2u);
+    supervisor.Stop(/*kill_now=*/attempt % 2 == 0);
+    event = supervisor.NextOutcome();
+    ASSERT_TRUE(event && event->has_exited());
+    EXPECT_EQ(event->exited().local_rank(), 1u);
+    EXPECT_EQ(event->exited().signal(), attempt % 2 == 0 ? SIGKILL : SIGTERM);
+    EXPECT_TRUE(event->exited().stopping());
+    EXPECT_FALSE(event->exited().out_of_memory());
+    event = supervisor.NextOutcome();
+    ASSERT_TRUE(event && event->has_all_reaped());
+    EXPECT_EQ(event->all_reaped().left_size(), 0);
+    EXPECT_TRUE(supervisor.IsEmpty());
+  }
+  supervisor.EndAgent(0);
+  EXPECT_EQ(supervisor.WaitEnd(), 0);
+}
+
+// What was asked for before the stop is started and ended; nothing is told twice or not at all.
+TEST(Supervisor, AStopRightBehindASpawnLeavesNothing) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(2000));
+  for (int attempt = 1; attempt <= 2; ++attempt) {
+    std::vector<pb::WorkerSpec> specs;
+    for (uint32_t rank = 0; rank < 8; ++rank) specs.push_back(supervisor.Worker(rank, kPolite));
+    supervisor.SpawnWorkers(specs);
+    supervisor.Stop();
+    std::set<uint32_t> spawned, ended;
+    while (true) {
+      const auto event = supervisor.Next();
+      ASSERT_TRUE(event);
+      if (event->has_spawned()) spawned.insert(event->spawned().local_rank());
+      if (event->has_exited()) {
+        EXPECT_TRUE(event->exited().stopping());
+        EXPECT_TRUE(ended.insert(event->exited().local_rank()).second);
+      }
+      if (event->has_all_reaped()) break;
+    }
+    EXPECT_EQ(spawned.size(), 8u);
+    EXPECT_EQ(ended.size(), 8u);
+    EXPECT_TRUE(supervisor.IsEmpty());
+  }
+}
+
+// --- what makes the supervisor end ---
+
+TEST(Supervisor, EndsPromptlyWithItsAgent) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(10'000));
+  ASSERT_EQ(write(supervisor.grpc(), "last words", 10), 10);
+  const auto start = Clock::now();
+  supervisor.EndAgent(0);
+  EXPECT_EQ(supervisor.WaitEnd(), 0);
+  EXPECT_LT(Clock::now() - start, Ms(500));
+  EXPECT_EQ(ReadUntilEnd(supervisor.out(), Ms(1000)), "last words");
+  EXPECT_EQ(supervisor.StderrText(), "");
+}
+
+TEST(Supervisor, PassesOnThatItsAgentFailed) {
+  SupervisorHarness supervisor;
+  const pid_t agent = supervisor.agent();
+  supervisor.EndAgent(3);
+  EXPECT_EQ(supervisor.WaitEnd(), 70);
+  EXPECT_NE(supervisor.StderrText().find("agent (pid " + std::to_string(agent) +
+                                         ") ended with exit code 3; "),
+            std::string::npos)
+      << supervisor.StderrText();
+}
+
+TEST(Supervisor, FrontEndGoneWithoutWorkersEndsAtOnce) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(10'000));
+  supervisor.CloseIn();
+  EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "");  // the agent sees the end of file
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  const auto start = Clock::now();
+  supervisor.EndAgent(0);
+  EXPECT_EQ(supervisor.WaitEnd(), 0);
+  EXPECT_LT(Clock::now() - start, Ms(500));
+}
+
+TEST(Supervisor, FrontEndGoneEndsEverythingEvenIfTheAgentDoesNothing) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(2, kStubborn);
+  supervisor.DropGrpc();
+  const auto start = Clock::now();
+  supervisor.CloseIn();
+  EXPECT_EQ(supervisor.WaitEnd(), 0);
+  const auto took = Clock::now() - start;
+  EXPECT_TRUE(supervisor.IsEmpty());
+  EXPECT_TRUE(IsGone(supervisor.agent()));
+  EXPECT_GE(took, Ms(500));
+  EXPECT_LT(took, Ms(500 + 2000 + 1000));  // the grace, and 2 s for the agent
+}
+
+TEST(Supervisor, FrontEndThatCannotBeWrittenToIsGone) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(1, kPolite);
+  supervisor.CloseOut();  // its stdin stays open
+  ASSERT_EQ(write(supervisor.grpc(), "x", 1), 1);
+  supervisor.DropGrpc();
+  EXPECT_EQ(supervisor.WaitEnd(Ms(4000)), 0);
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+pb::SupervisorRequest Alive(std::optional<uint32_t> lease_left_ms = {}) {
+  pb::SupervisorRequest alive;
+  alive.mutable_alive();
+  if (lease_left_ms) alive.mutable_alive()->set_lease_left_ms(*lease_left_ms);
+  return alive;
+}
+
+TEST(Supervisor, ALeaseThatIsOverEndsTheWorkersEvenIfTheAgentDoesNothing) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(200));
+  const std::vector<pid_t> pids = supervisor.StartWorkers(2, kStubborn);
+  supervisor.Send(Alive(60'000));
+  supervisor.Send(Alive(300));
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(pids[0]) && IsGone(pids[1]); }));
+  supervisor.SpawnWorkers({supervisor.Worker(0, {})});
+  std::optional<pb::SupervisorEvent> refused;
+  do refused = supervisor.NextOutcome();
+  while (refused && refused->has_exited());
+  EXPECT_TRUE(refused && refused->has_spawn_failed());
+  // Others may still need the agent.
+  supervisor.Stop();
+  EXPECT_TRUE(supervisor.NextReaped());
+  EXPECT_FALSE(IsGone(supervisor.agent()));
+  supervisor.EndAgent(0);
+  EXPECT_EQ(supervisor.WaitEnd(), 0);
+}
+
+TEST(Supervisor, WhoStoodStillWaitsForTheAgentButGetsNoNewLease) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(200));
+  supervisor.Send(Alive(1'000));
+  supervisor.SpawnWorkers({supervisor.Worker(0, kPolite)});
+  std::optional<pb::SupervisorEvent> answer;  // so the lease was read before
+  do answer = supervisor.Next();
+  while (answer && !answer->has_spawned());
+  ASSERT_TRUE(answer);
+  kill(supervisor.supervisor(), SIGSTOP);
+  WaitFor(Ms(2'000), [] { return false; });
+  kill(supervisor.supervisor(), SIGCONT);
+  EXPECT_FALSE(supervisor.NextOutcome(Ms(1'000)));
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  EXPECT_TRUE(WaitFor(Ms(5000), [&] { return IsGone(answer->spawned().pid()); }));
+}
+
+TEST(Supervisor, ALeaseThatIsRenewedOrVoidEndsNothing) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(200));
+  supervisor.StartWorkers(1, kPolite);
+  supervisor.Send(Alive(1'000));
+  supervisor.Send(Alive(60'000));
+  supervisor.Send(Alive(1'000));
+  supervisor.Send(Alive());
+  pb::SupervisorRequest detach;
+  detach.mutable_detach();
+  supervisor.Send(detach);
+  supervisor.Send(Alive(1));  // it was on its way when the job was detached
+  EXPECT_FALSE(supervisor.NextOutcome(Ms(1'500)));
+}
+
+TEST(Supervisor, DeadAgentEndsEverything) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(2, kStubborn);
+  supervisor.DropGrpc();
+  kill(supervisor.agent(), SIGKILL);
+  EXPECT_EQ(supervisor.WaitEnd(Ms(3000)), 70);
+  EXPECT_TRUE(supervisor.IsEmpty());
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  EXPECT_EQ(supervisor.StderrText(), "dslaunch-agent on " + std::string(host) + ": agent (pid " +
+                                         std::to_string(supervisor.agent()) +
+                                         ") was killed by SIGKILL; its workers were stopped\n");
+}
+
+TEST(Supervisor, SilentAgentEndsEverythingAndItself) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500), Ms(600));
+  supervisor.StartWorkers(1, kPolite);
+  supervisor.DropGrpc();
+  kill(supervisor.agent(), SIGSTOP);
+  const auto start = Clock::now();
+  // Signs of life, whoever sends them, put it off.
+  while (Clock::now() - start < Ms(1500)) {
+    supervisor.Send(Alive());
+    WaitFor(Ms(100), [] { return false; });
+  }
+  EXPECT_FALSE(supervisor.IsEmpty());
+  EXPECT_EQ(supervisor.WaitEnd(Ms(4000)), 70);
+  EXPECT_GT(Clock::now() - start, Ms(2000));
+  EXPECT_TRUE(supervisor.IsEmpty());
+  EXPECT_TRUE(IsGone(supervisor.agent()));
+  EXPECT_NE(supervisor.StderrText().find("was silent for 600 ms and was killed"), std::string::npos)
+      << supervisor.StderrText();
+}
+
+TEST(Supervisor, NonsenseOnTheControlSocketEndsEverything) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(1, kPolite);
+  supervisor.DropGrpc();
+  ASSERT_EQ(write(supervisor.control(), "\xff\xff\xff\xff nonsense", 13), 13);
+  EXPECT_EQ(supervisor.WaitEnd(Ms(5000)), 70);
+  EXPECT_TRUE(supervisor.IsEmpty());
+  EXPECT_NE(supervisor.StderrText().find("did not end and was killed"), std::string::npos)
+      << supervisor.StderrText();
+}
+
+class SupervisorSignal : public testing::TestWithParam<int> {};
+
+TEST_P(SupervisorSignal, EndsEverything) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(2, kStubborn);
+  kill(supervisor.supervisor(), GetParam());
+  EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "");
+  supervisor.EndAgent(0);
+  EXPECT_EQ(supervisor.WaitEnd(Ms(3000)), 128 + GetParam());
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SupervisorSignal, testing::Values(SIGTERM, SIGINT, SIGHUP));
+
+// --- detached ---
+
+void Detach(SupervisorHarness& supervisor) {
+  pb::SupervisorRequest request;
+  request.mutable_detach();
+  supervisor.Send(request);
+  // Answered in order: when this is, the supervisor has read what came before.
+  supervisor.SpawnWorkers({supervisor.Worker(9, {})});
+  const auto event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_exited());
+}
+
+// What a detached supervisor must still do: run the workers, and end with its agent.
+void ExpectGoesOn(SupervisorHarness& supervisor, const std::vector<pid_t>& workers) {
+  EXPECT_FALSE(supervisor.NextOutcome(Ms(300))) << "something ended or was told";
+  for (const pid_t worker : workers) EXPECT_FALSE(IsGone(worker));
+  supervisor.Stop();
+  ASSERT_TRUE(supervisor.NextReaped());
+  supervisor.EndAgent(0);
+  EXPECT_EQ(supervisor.WaitEnd(Ms(3000)), 0);
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+TEST(Supervisor, DetachedItOutlivesTheFrontEnd) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  const std::vector<pid_t> workers = supervisor.StartWorkers(2, kPolite);
+  Detach(supervisor);
+  supervisor.CloseIn();
+  supervisor.CloseOut();
+  EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "") << "the agent's connection must end";
+  ExpectGoesOn(supervisor, workers);
+}
+
+TEST(Supervisor, DetachedItOutlivesAFrontEndThatCannotBeWrittenTo) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  const std::vector<pid_t> workers = supervisor.StartWorkers(1, kPolite);
+  Detach(supervisor);
+  supervisor.CloseOut();  // its stdin stays open
+  ASSERT_EQ(write(supervisor.grpc(), "x", 1), 1);
+  EXPECT_EQ(ReadUntilEnd(supervisor.grpc(), Ms(2000)), "") << "the agent's connection must end";
+  ExpectGoesOn(supervisor, workers);
+}
+
+TEST(Supervisor, DetachedItOutlivesALogout) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  const std::vector<pid_t> workers = supervisor.StartWorkers(1, kPolite);
+  Detach(supervisor);
+  kill(supervisor.supervisor(), SIGHUP);
+  supervisor.CloseIn();
+  kill(supervisor.supervisor(), SIGHUP);
+  ExpectGoesOn(supervisor, workers);
+}
+
+TEST(Supervisor, DetachedItStillEndsOnSigterm) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(2, kStubborn);
+  Detach(supervisor);
+  supervisor.CloseIn();
+  kill(supervisor.supervisor(), SIGTERM);
+  std::optional<pb::SupervisorEvent> event = supervisor.NextOutcome();
+  ASSERT_TRUE(event && event->has_front_end_gone());
+  supervisor.EndAgent(0);
+  EXPECT_EQ(supervisor.WaitEnd(Ms(5000)), 128 + SIGTERM);
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+TEST(Supervisor, DetachedItStillEndsWithADeadAgent) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(500));
+  supervisor.StartWorkers(2, kStubborn);
+  Detach(supervisor);
+  supervisor.CloseIn();
+  supervisor.DropGrpc();
+  kill(supervisor.agent(), SIGKILL);
+  EXPECT_EQ(supervisor.WaitEnd(Ms(5000)), 70);
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+// --- the supervisor is killed ---
+
+TEST(Supervisor, WhenItIsKilledWorkersDieAndTheAgentCanSweepTheRest) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(10'000));
+  const std::vector<pid_t> workers = supervisor.StartWorkers(2, kStubborn);
+  const pid_t grandchild = AwaitPidFile(supervisor.dir() / "grandchild_0.pid");
+  kill(supervisor.supervisor(), SIGKILL);
+  EXPECT_EQ(supervisor.WaitEnd(), 128 + SIGKILL);
+  for (const pid_t worker : workers) EXPECT_TRUE(WaitFor(Ms(1000), [=] { return IsGone(worker); }));
+  EXPECT_FALSE(IsGone(grandchild));
+  while (supervisor.Next(Ms(2000))) {
+  }
+  EXPECT_EQ(ReadUntilEnd(supervisor.control(), Ms(1000)), "") << "the agent sees the end of file";
+  EXPECT_FALSE(IsGone(supervisor.agent())) << "it lives to sweep";
+  const auto start = Clock::now();
+  EXPECT_TRUE(
+      SweepOrphans(
+          {.job_id = supervisor.job_id(), .groups = workers, .session = supervisor.supervisor()},
+          {.grace = Ms(300), .teardown = Ms(2000)})
+          .empty());
+  EXPECT_LT(Clock::now() - start, Ms(1500));
+  EXPECT_TRUE(supervisor.IsEmpty());
+}
+
+TEST(Supervisor, WhenItIsKilledTheAgentFindsByCgroupWhatWipedItsEnvironment) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(10'000));
+  supervisor.SpawnWorkers({supervisor.WorkerWithChild(0, /*own_session=*/true)});
+  const pid_t child = AwaitPidFile(supervisor.dir() / "child");
+  ASSERT_GT(child, 0);
+  ASSERT_TRUE(supervisor.Next());
+  if (supervisor.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
+  kill(supervisor.supervisor(), SIGKILL);
+  EXPECT_EQ(supervisor.WaitEnd(), 128 + SIGKILL);
+  EXPECT_TRUE(SweepOrphans({.job_id = supervisor.job_id(), .cgroup = supervisor.cgroup()},
+                           {.grace = Ms(300), .teardown = Ms(2000)})
+                  .empty());
+  EXPECT_TRUE(IsGone(child));
+  EXPECT_FALSE(std::filesystem::exists(supervisor.cgroup()));
+}
+
+}  // namespace
+}  // namespace dslaunch

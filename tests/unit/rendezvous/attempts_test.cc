@@ -1,0 +1,581 @@
+// Attempts: what the Coordinator does when something fails and the job may go on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous/coordinator_fixture.h"
+
+namespace dslaunch {
+namespace {
+
+using Phase = Coordinator::Phase;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr Clock::time_point kLate(milliseconds(20'000));
+
+// Nodes 0 to 2 and the spare 3; two to three run the job, which may be restarted twice.
+class ElasticTest : public CoordinatorFixture {
+ protected:
+  ElasticTest() : CoordinatorFixture(Options()) {}
+
+  static CoordinatorOptions Options() {
+    CoordinatorOptions options = NodesOf({"node0", "node1", "node2", "node3"});
+    options.nodes[3].set_spare(true);
+    options.timeouts.set_suspect_ms(3'000);
+    options.policy.set_max_restarts(2);
+    options.policy.set_min_nodes(2);
+    options.policy.set_max_nodes(3);
+    return options;
+  }
+  // Until it is over or a tick has something to say: that.
+  std::vector<Outgoing> PassWith(int ms, const std::vector<uint32_t>& alive) {
+    std::vector<Outgoing> out;
+    for (; ms > 0 && out.empty(); ms -= 500) {
+      Pass(500);
+      for (const uint32_t node : alive) Beat(node);
+      out = coordinator_->OnTick(now_);
+    }
+    return out;
+  }
+  void Start() {
+    for (uint32_t node = 0; node < 4; ++node) Join(node);
+    for (uint32_t node = 0; node < 3; ++node) Ready(node);
+    ASSERT_EQ(coordinator_->phase(), Phase::kRunning);
+  }
+
+  // The nodes that get ranks by these messages.
+  static std::vector<uint32_t> Assigned(const std::vector<Outgoing>& out) {
+    for (const Outgoing& one : out) {
+      if (one.message.has_assignment()) return IndexesOf(one.message.assignment().members());
+    }
+    return {};
+  }
+  static std::string Notices(const std::vector<Outgoing>& out) {
+    std::string text;
+    for (const Outgoing& one : out) {
+      if (one.message.has_notice()) text += one.message.notice().message() + "\n";
+    }
+    return text;
+  }
+};
+
+TEST_F(ElasticTest, AFailedRankHaltsAllAndANewAttemptFollows) {
+  Start();
+  PassWith(500, {0, 1, 2, 3});
+  const std::vector<Outgoing> halt = Failed(1, 3, 7);
+  ASSERT_EQ(halt.size(), 4u);  // the spare too
+  for (const Outgoing& one : halt) {
+    EXPECT_EQ(one.message.attempt(), 1u);
+    EXPECT_EQ(one.message.halt().cause().rank(), 3);
+    EXPECT_EQ(one.message.halt().reason(), "restart 1 of 2");
+  }
+  for (const uint32_t node : {3, 2, 1}) EXPECT_TRUE(Halted(node).empty());
+  const std::vector<Outgoing> form = Halted(0, 31'000);
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 1, 2));
+  EXPECT_EQ(coordinator_->attempt(), 2u);
+  const Case own = To(0, form, Case::kAssignment);
+  EXPECT_EQ(own.assignment().restart_count(), 1u);
+  EXPECT_EQ(own.assignment().master_port(), 31'000u);  // the new one
+  for (uint32_t node = 0; node < 3; ++node) Finished(node);
+  for (uint32_t node = 0; node < 3; ++node) EXPECT_TRUE(TornDown(node).empty());
+  const std::vector<Outgoing> closed = TornDown(3);
+  ASSERT_EQ(closed.size(), 4u);
+  EXPECT_TRUE(closed[0].message.closed().complete());
+  EXPECT_EQ(closed[0].message.closed().cause().kind(), pb::Cause::NONE);
+}
+
+TEST_F(ElasticTest, ALostNodeIsReplacedByASpareAndIsNotMissedAtTheEnd) {
+  Start();
+  EXPECT_EQ(To(0, Vanish(1), Case::kHalt).halt().cause().kind(), pb::Cause::NODE_LOST);
+  Halted(0);
+  Halted(2);
+  const std::vector<Outgoing> form = Halted(3);
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
+  EXPECT_THAT(Notices(form), HasSubstr("attempt 2: node0, node2, node3 get ranks; without node1"));
+  for (const uint32_t node : {0, 2, 3}) Finished(node);
+  TornDown(0);
+  TornDown(2);
+  const std::vector<Outgoing> closed = TornDown(3);
+  EXPECT_TRUE(closed[0].message.closed().complete());
+  EXPECT_EQ(closed[0].message.closed().cause().kind(), pb::Cause::NONE);
+  EXPECT_THAT(IndexesOf(closed[0].message.closed().members()), ElementsAre(0, 2, 3));
+}
+
+TEST_F(ElasticTest, ItGoesOnWithFewerNodesThenWaitsForOneThenGivesUp) {
+  Start();
+  Vanish(1);
+  Vanish(3);
+  Halted(0);
+  EXPECT_THAT(Assigned(Halted(2)), ElementsAre(0, 2));
+  Vanish(2);
+  EXPECT_THAT(Halted(0), IsEmpty());
+  EXPECT_EQ(coordinator_->phase(), Phase::kWaiting);
+  EXPECT_THAT(PassWith(29'500, {0}), IsEmpty());
+  const std::vector<Outgoing> end = PassWith(1'000, {0});
+  EXPECT_THAT(Notices(end), HasSubstr("only 1 of at least 2 nodes can be had"));
+  EXPECT_TRUE(To(0, end, Case::kStop).has_stop());
+  EXPECT_EQ(To(0, end, Case::kStop).stop().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_EQ(To(0, end, Case::kStop).stop().cause().node_index(), 2u);
+}
+
+TEST_F(ElasticTest, ANodeThatComesBackOnANewConnectionIsTaken) {
+  Start();
+  Vanish(1);
+  Vanish(2);
+  Vanish(3);
+  Halted(0);
+  EXPECT_THAT(Assigned(Rejoin(2, 20)), ElementsAre(0, 2));
+}
+
+TEST_F(ElasticTest, AJoiningNodeWaitsForTheNextRestart) {
+  CoordinatorOptions options = Options();
+  options.absent_nodes = {1, 3};
+  Begin(options);
+  Join(0);
+  const std::vector<Outgoing> form = Join(2);
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 2));
+  EXPECT_THAT(Notices(form), HasSubstr("without node1"));
+  EXPECT_THAT(Notices(Join(1)), HasSubstr("node1 joined; it may get ranks at the next restart"));
+  Failed(2, 2, 7);
+  Halted(0);
+  Halted(1);
+  EXPECT_THAT(Assigned(Halted(2)), ElementsAre(0, 1, 2));
+}
+
+TEST_F(ElasticTest, AJoiningNodeMayHaltTheAttemptAtOnceAndCostsNoRestart) {
+  CoordinatorOptions options = Options();
+  options.absent_nodes = {1, 3};
+  options.policy.set_on_join(pb::Policy::AT_ONCE);
+  Begin(options);
+  Join(0);
+  Join(2);
+  Ready(0);
+  Ready(2);
+  const std::vector<Outgoing> halt = Join(1);
+  EXPECT_EQ(To(0, halt, Case::kHalt).halt().reason(), "node1 joined");
+  EXPECT_EQ(To(0, halt, Case::kHalt).halt().cause().kind(), pb::Cause::NONE);
+  Halted(0);
+  Halted(1);
+  const std::vector<Outgoing> form = Halted(2);
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 1, 2));
+  EXPECT_EQ(To(0, form, Case::kAssignment).assignment().restart_count(), 0u);
+  EXPECT_THAT(Join(3), IsEmpty());  // three are enough
+}
+
+TEST_F(ElasticTest, NobodyIsHaltedForAJoinerWhenANodeIsDone) {
+  CoordinatorOptions options = Options();
+  options.absent_nodes = {1, 3};
+  options.policy.set_on_join(pb::Policy::AT_ONCE);
+  Begin(options);
+  Join(0);
+  Join(2);
+  Ready(0);
+  Finished(2);
+  EXPECT_FALSE(To(0, Join(1), Case::kHalt).has_halt());
+}
+
+TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
+  Start();
+  Finished(0);
+  const std::vector<Outgoing> suspect = PassWith(3'500, {0, 2, 3});
+  EXPECT_EQ(Notices(suspect), "node1 is silent for 3 s; after 6 s it counts as lost\n");
+  const std::vector<Outgoing> lost = PassWith(3'500, {0, 2, 3});
+  EXPECT_TRUE(To(1, lost, Case::kRefused).has_refused());
+  EXPECT_THAT(To(1, lost, Case::kRefused).refused().cause().message(),
+              HasSubstr("node1 was lost: it was silent for 6 s; it is no longer part of the job"));
+  EXPECT_TRUE(To(0, lost, Case::kHalt).has_halt());
+  for (const auto& say : {Finished(1), TornDown(1), Halted(1), Beat(1)}) {
+    ASSERT_EQ(say.size(), 1u);
+    EXPECT_TRUE(say[0].message.has_refused());
+    EXPECT_TRUE(say[0].end_session);
+    EXPECT_EQ(say[0].session, 2u);
+  }
+  // Connected anew it takes part again.
+  Rejoin(1, 20);
+  Halted(0);
+  Halted(2);
+  EXPECT_THAT(Assigned(Halted(3)), ElementsAre(0, 1, 2));
+  EXPECT_EQ(coordinator_->OnDisconnect(2, now_).size(), 0u);  // the old connection ends at last
+  EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
+}
+
+TEST_F(ElasticTest, ASuspectThatIsHeardAgainIsTold) {
+  Start();
+  PassWith(3'500, {0, 2, 3});
+  EXPECT_EQ(Notices(Beat(1)), "node1 is heard again, after 3 s\n");
+}
+
+TEST_F(ElasticTest, AMachineThatStoodStillSuspectsNobody) {
+  Start();
+  now_ += milliseconds(4'000);  // half of dead and more
+  EXPECT_THAT(coordinator_->OnTick(now_), IsEmpty());
+  now_ += milliseconds(2'900);  // half of suspect and more
+  EXPECT_THAT(coordinator_->OnTick(now_), IsEmpty());
+}
+
+TEST_F(ElasticTest, WhatWasAnsweredToAnOlderAttemptDoesNotCount) {
+  Start();
+  pb::AgentMessage old = From(0);
+  old.mutable_worker_failed()->mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
+  Failed(1, 3, 7);
+  for (uint32_t node = 0; node < 4; ++node) Halted(node);
+  ASSERT_EQ(coordinator_->attempt(), 2u);
+  for (uint32_t node = 0; node < 3; ++node) Ready(node);
+  std::vector<Outgoing> answers = Log(old);
+  old.mutable_finished();
+  for (uint32_t node = 0; node < 3; ++node) {
+    old.set_node_index(node);
+    for (Outgoing& answer : Log(old)) answers.push_back(std::move(answer));
+  }
+  ASSERT_THAT(answers, SizeIs(4));
+  for (const Outgoing& answer : answers) {
+    EXPECT_EQ(answer.message.attempt(), 2u);
+    EXPECT_EQ(answer.message.outdated().attempt(), 1u);
+    EXPECT_FALSE(answer.end_session);
+  }
+  EXPECT_EQ(answers[0].message.outdated().what(), "worker_failed");
+  EXPECT_EQ(answers[3].message.outdated().what(), "finished");
+  EXPECT_EQ(coordinator_->phase(), Phase::kRunning);
+}
+
+TEST_F(ElasticTest, AnAgentThatSpeaksOfRanksThatAreNotItsOwnIsLost) {
+  Start();
+  const Case refused = To(1, Failed(1, 9, 7), Case::kRefused);
+  EXPECT_EQ(refused.refused().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_THAT(refused.refused().cause().message(),
+              HasSubstr("its agent spoke of rank 9, which is not its own"));
+  EXPECT_EQ(coordinator_->phase(), Phase::kHalting);
+}
+
+TEST_F(ElasticTest, ANodeThatDoesNotHaltInTimeIsLost) {
+  Start();
+  Failed(1, 3, 7);
+  Halted(0);
+  Halted(1);
+  Halted(3);
+  EXPECT_THAT(PassWith(20'500, {0, 1, 2, 3}), IsEmpty());
+  const std::vector<Outgoing> late = PassWith(1'000, {0, 1, 2, 3});
+  EXPECT_THAT(Assigned(late), ElementsAre(0, 1, 3));
+  EXPECT_THAT(To(2, late, Case::kRefused).refused().cause().message(),
+              HasSubstr("node2 was lost: it did not end its ranks in time"));
+  EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
+}
+
+TEST_F(ElasticTest, ANodeWithProcessesLeftGetsNoRanks) {
+  Start();
+  Failed(1, 3, 7);
+  Halted(0);
+  Halted(2);
+  Halted(3);
+  pb::AgentMessage left = From(1);
+  left.mutable_halted()->add_left()->set_pid(77);
+  const std::vector<Outgoing> form = Log(left);
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
+  EXPECT_THAT(Notices(form), HasSubstr("node1 gets no ranks any more"));
+}
+
+TEST_F(ElasticTest, TheBackOffPassesBeforeTheNextAttempt) {
+  CoordinatorOptions options = Options();
+  options.policy.set_backoff_ms(2'000);
+  Begin(options);
+  Start();
+  EXPECT_EQ(To(0, Failed(1, 3, 7), Case::kHalt).halt().delay_ms(), 2'000u);
+  for (uint32_t node = 0; node < 4; ++node) EXPECT_THAT(Halted(node), IsEmpty());
+  EXPECT_THAT(PassWith(1'500, {0, 1, 2, 3}), IsEmpty());
+  EXPECT_THAT(Assigned(PassWith(500, {0, 1, 2, 3})), ElementsAre(0, 1, 2));
+}
+
+TEST_F(ElasticTest, WhenRestartsAreUsedUpTheJobEndsWithItsCause) {
+  Start();
+  for (int restart = 0; restart < 2; ++restart) {
+    Failed(1, 3, 7);
+    for (uint32_t node = 0; node < 4; ++node) Halted(node);
+  }
+  const std::vector<Outgoing> end = Failed(1, 2, 7);
+  EXPECT_EQ(Notices(end), "no restart: restart 2 of 2 was the last (--max_restarts)\n");
+  EXPECT_EQ(To(0, end, Case::kStop).stop().cause().rank(), 2);
+}
+
+TEST_F(ElasticTest, TheResolvedCauseNamesTheRealOneAndItsVictims) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(0);
+  Begin(options);
+  Start();
+  EXPECT_EQ(To(0, Failed(0, 1, 7, /*victim=*/true), Case::kStop).stop().cause().rank(), 1);
+  Failed(2, 4, 7);
+  for (uint32_t node = 0; node < 3; ++node) TornDown(node);
+  const std::vector<Outgoing> closed = TornDown(3);
+  const Case own = To(0, closed, Case::kClosed);
+  EXPECT_EQ(own.closed().cause().rank(), 4);
+  EXPECT_THAT(own.closed().victims(), ElementsAre(1));
+  EXPECT_EQ(Notices(closed), "first cause: rank 4 (node2) (the others look like its victims)\n");
+}
+
+TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
+  Start();
+  PassWith(2'000, {0, 2, 3});
+  EXPECT_EQ(To(0, Failed(0, 1, 7, /*victim=*/true), Case::kHalt).halt().cause().rank(), 1);
+  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  EXPECT_THAT(Notices(PassWith(2'000, {0, 2, 3})), HasSubstr("node1 is silent"));
+  const std::vector<Outgoing> form = PassWith(4'000, {0, 2, 3});
+  EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
+  EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: it was silent for 6 s"));
+}
+
+// A switch fails: one restart, whichever of them had halted already.
+TEST_F(ElasticTest, NodesThatFallSilentTogetherAreLostTogether) {
+  Start();
+  Failed(0, 1, 7);
+  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  std::vector<Outgoing> out;
+  while (Assigned(out).empty() && now_ < kLate) out = PassWith(500, {0, 3});
+  EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
+  EXPECT_EQ(coordinator_->attempt(), 2u);
+  EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
+}
+
+TEST_F(ElasticTest, OfNodesThatFallSilentTogetherTheFirstIsTheCause) {
+  Start();
+  Pass(100);
+  for (const uint32_t node : {0, 1, 3}) Beat(node);
+  std::vector<Outgoing> out;
+  while (coordinator_->phase() == Phase::kRunning && now_ < kLate) out = PassWith(500, {0, 3});
+  const pb::Cause cause = To(0, out, Case::kHalt).halt().cause();
+  EXPECT_EQ(cause.node_index(), 2u);
+  EXPECT_EQ(cause.message(), "node2 was lost: it was silent for 6 s; node1 too");
+  EXPECT_EQ(To(1, out, Case::kRefused).refused().cause().message(),
+            "node1 was lost: it was silent for 6 s; it is no longer part of the job");
+  for (const uint32_t node : {0, 3}) out = Halted(node);
+  EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
+}
+
+TEST_F(ElasticTest, ANodeThatIsAboutToBeLostIsWaitedForBeforeARestart) {
+  Start();
+  Failed(0, 1, 7);
+  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  Pass(1'000);
+  Beat(2);
+  std::vector<Outgoing> out;
+  while (!To(1, out, Case::kRefused).has_refused() && now_ < kLate) out = PassWith(500, {0, 3});
+  EXPECT_EQ(coordinator_->attempt(), 1u);
+  Beat(2);
+  EXPECT_THAT(Assigned(PassWith(500, {0, 3})), ElementsAre(0, 2, 3));
+}
+
+TEST_F(ElasticTest, ANodeWhoseSupervisorWasKilledLeavesAndTheOthersGoOn) {
+  Start();
+  const std::vector<Outgoing> halt = StopJob(1, pb::Cause::NODE_LOST);
+  EXPECT_FALSE(To(1, halt, Case::kHalt).has_halt());  // it tears down already
+  EXPECT_TRUE(To(0, halt, Case::kHalt).has_halt());
+  Halted(0);
+  Halted(2);
+  EXPECT_THAT(Halted(3), IsEmpty());
+  EXPECT_THAT(Assigned(TornDown(1)), ElementsAre(0, 2, 3));
+  EXPECT_THAT(Vanish(1), IsEmpty());
+}
+
+TEST_F(ElasticTest, WithoutTheRendezvousNodeThereIsNoOtherAttempt) {
+  Start();
+  Failed(1, 3, 7);
+  for (uint32_t node = 1; node < 4; ++node) Halted(node);
+  EXPECT_THAT(PassWith(20'500, {0, 1, 2, 3}), IsEmpty());
+  const std::vector<Outgoing> end = PassWith(1'000, {0, 1, 2, 3});
+  EXPECT_EQ(To(1, end, Case::kStop).stop().cause().rank(), 3);
+}
+
+TEST_F(ElasticTest, ANodeLostBeforeTheStartIsNotWaitedForIfEnoughAreLeft) {
+  Join(0);
+  Join(1);
+  EXPECT_THAT(Vanish(1), IsEmpty());
+  Join(2);
+  EXPECT_THAT(Assigned(Join(3)), ElementsAre(0, 2, 3));
+  CoordinatorOptions options = Options();
+  options.absent_nodes = {2, 3};
+  Begin(options);
+  Join(1);
+  Join(2);
+  EXPECT_THAT(Vanish(2), IsEmpty());  // two are still to be had
+  EXPECT_THAT(Assigned(Join(0)), ElementsAre(0, 1));
+}
+
+TEST_F(ElasticTest, TheUsersWordEndsAJobThatIsBeingRestarted) {
+  Start();
+  Failed(1, 3, 7);
+  const std::vector<Outgoing> stop = StopJob(2, pb::Cause::INTERRUPTED);
+  EXPECT_TRUE(To(0, stop, Case::kStop).has_stop());
+  Failed(1, 2, 7);  // of the attempt that was about to be repaired
+  for (uint32_t node = 0; node < 3; ++node) TornDown(node);
+  EXPECT_EQ(To(0, TornDown(3), Case::kClosed).closed().cause().kind(), pb::Cause::INTERRUPTED);
+}
+
+TEST_F(ElasticTest, ASpareThatIsLostChangesNothingButIsTold) {
+  Start();
+  EXPECT_THAT(Notices(Vanish(3)), HasSubstr("node3 was lost: its agent vanished; it had no ranks"));
+  for (uint32_t node = 0; node < 3; ++node) Finished(node);
+  TornDown(0);
+  TornDown(1);
+  const std::vector<Outgoing> closed = TornDown(2);
+  EXPECT_TRUE(To(0, closed, Case::kClosed).closed().complete());
+  EXPECT_EQ(To(0, closed, Case::kClosed).closed().cause().kind(), pb::Cause::NONE);
+}
+
+TEST_F(ElasticTest, AHeartbeatComesBackWithItsTime) {
+  Start();
+  const std::vector<Outgoing> echo = Beat(1);
+  ASSERT_EQ(echo.size(), 1u);
+  EXPECT_EQ(echo[0].message.heartbeat().sent_us(), 42u);
+}
+
+TEST_F(ElasticTest, AHangIsInspectedOnceAndThenDealtWith) {
+  for (const auto on_hang : {pb::Policy::REPORT, pb::Policy::KILL, pb::Policy::RESTART}) {
+    CoordinatorOptions options = Options();
+    options.policy.set_hang_ms(10'000);
+    options.policy.set_on_hang(on_hang);
+    Begin(options);
+    Start();
+    Beat(0, 12);
+    Beat(1, 11);
+    Beat(2, 12);
+    EXPECT_THAT(PassWith(9'500, {0, 1, 2, 3}), IsEmpty());
+    const std::vector<Outgoing> hang = PassWith(500, {0, 1, 2, 3});
+    EXPECT_TRUE(To(1, hang, Case::kInspect).has_inspect());
+    EXPECT_THAT(To(1, hang, Case::kInspect).inspect().ranks(), ElementsAre(2, 3));
+    EXPECT_FALSE(To(0, hang, Case::kInspect).has_inspect());
+    if (on_hang == pb::Policy::REPORT) {
+      EXPECT_EQ(hang.size(), 1u);
+      EXPECT_THAT(PassWith(20'000, {0, 1, 2, 3}), IsEmpty());
+    } else if (on_hang == pb::Policy::KILL) {
+      EXPECT_TRUE(To(0, hang, Case::kStop).has_stop());
+      EXPECT_EQ(To(0, hang, Case::kStop).stop().cause().kind(), pb::Cause::HANG);
+      EXPECT_EQ(To(0, hang, Case::kStop).stop().cause().exit_code(), 75);
+      EXPECT_EQ(To(0, hang, Case::kStop).stop().cause().node_index(), 1u);
+    } else {
+      EXPECT_TRUE(To(0, hang, Case::kHalt).has_halt());
+      EXPECT_EQ(To(0, hang, Case::kHalt).halt().cause().kind(), pb::Cause::HANG);
+    }
+  }
+}
+
+TEST_F(ElasticTest, ASlowRankIsToldWithItsNode) {
+  CoordinatorOptions options = Options();
+  options.policy.set_hang_ms(60'000);
+  Begin(options);
+  Start();
+  const auto beat = [&](uint64_t step, uint64_t slow_us) {
+    for (uint32_t node = 0; node < 3; ++node) {
+      pb::AgentMessage message = From(node);
+      pb::RankProgress& rank = *message.mutable_heartbeat()->add_ranks();
+      rank.set_rank(2 * node);
+      rank.set_step(step);
+      rank.set_median_step_us(1'000'000);
+      rank.set_median_compute_us(node == 1 ? slow_us : 100'000);
+      Log(message);
+    }
+    Pass(500);
+    return Notices(coordinator_->OnTick(now_));
+  };
+  EXPECT_EQ(beat(1, 200'000), "");
+  EXPECT_THAT(beat(11, 200'000), HasSubstr("rank 2 is slow: 200.0 ms"));
+  EXPECT_EQ(beat(12, 399'000), "");
+  EXPECT_THAT(beat(13, 400'000), HasSubstr("(node1)"));
+}
+
+TEST_F(ElasticTest, ANodeThatFailsOftenGivesItsPlaceToASpareUntilItHasCooledDown) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(10);
+  options.policy.set_node_failures(2);
+  options.policy.set_cooldown_ms(60'000);
+  Begin(options);
+  Start();
+  const auto restart = [&](uint32_t node, int rank) {
+    Failed(node, rank, 7);
+    std::vector<Outgoing> form;
+    for (uint32_t halted = 0; halted < 4; ++halted) form = Halted(halted);
+    return Assigned(form);
+  };
+  EXPECT_THAT(restart(1, 3), ElementsAre(0, 1, 2));
+  EXPECT_THAT(restart(1, 3), ElementsAre(0, 2, 3));
+  Pass(60'000);
+  EXPECT_THAT(restart(0, 1), ElementsAre(0, 1, 2));
+}
+
+TEST_F(ElasticTest, AttemptsWithoutANewStepEndTheJob) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(100);
+  Begin(options);
+  Start();
+  for (const bool ends : {false, false, true}) {
+    Beat(0, 30);
+    const std::vector<Outgoing> out = Failed(1, 3, 7);
+    EXPECT_EQ(To(0, out, Case::kStop).has_stop(), ends);
+    EXPECT_EQ(Notices(out).find("restart loop without a new step") != std::string::npos, ends);
+    for (uint32_t node = 0; node < 4; ++node) Halted(node);
+  }
+}
+
+// --- After another rendezvous was lost ---
+
+class FailoverTest : public ElasticTest {
+ protected:
+  // node0, which decided, was lost in attempt 4; one of two restarts is used up by that.
+  static CoordinatorOptions AfterFailover() {
+    CoordinatorOptions options = Options();
+    options.rendezvous_node = 1;
+    options.absent_nodes = {0};
+    options.attempt = 4;
+    options.restarts = 1;
+    options.attempt_ended_by =
+        MakeCause(pb::Cause::NODE_LOST, 0, ExitCode::kUnavailable, "node0 was lost");
+    return options;
+  }
+  FailoverTest() { Begin(AfterFailover()); }
+};
+
+TEST_F(FailoverTest, TheNextAttemptFollowsTheLastOne) {
+  Join(1);
+  Join(2);
+  const std::vector<Outgoing> out = Join(3);
+  EXPECT_THAT(Assigned(out), ElementsAre(1, 2, 3));
+  EXPECT_EQ(coordinator_->attempt(), 5u);
+  for (const Outgoing& one : out) {
+    if (!one.message.has_assignment()) continue;
+    EXPECT_EQ(one.message.assignment().restart_count(), 1u);
+  }
+}
+
+TEST_F(FailoverTest, RestartsAreCountedOn) {
+  for (uint32_t node = 1; node < 4; ++node) Join(node);
+  for (uint32_t node = 1; node < 4; ++node) Ready(node);
+  Failed(1, 0, 9);
+  EXPECT_EQ(coordinator_->phase(), Phase::kHalting);
+  for (uint32_t node = 1; node < 4; ++node) Halted(node, 30'000);
+  PassWith(60'000, {1, 2, 3});
+  ASSERT_EQ(coordinator_->attempt(), 6u);
+  for (uint32_t node = 1; node < 4; ++node) Ready(node);
+  Failed(1, 0, 9);
+  EXPECT_EQ(coordinator_->phase(), Phase::kStopping);
+}
+
+TEST_F(FailoverTest, IfTooFewFollowTheLostNodeIsTheCause) {
+  Join(1);
+  std::vector<Outgoing> out;
+  for (int ms = 0; ms < 40'000 && coordinator_->phase() == Phase::kJoining; ms += 500) {
+    Pass(500);
+    Beat(1);
+    out = coordinator_->OnTick(now_);
+  }
+  ASSERT_EQ(coordinator_->phase(), Phase::kStopping);
+  EXPECT_THAT(Notices(out), HasSubstr("no restart"));
+  bool stopped = false;
+  for (const Outgoing& one : out) {
+    if (!one.message.has_stop()) continue;
+    stopped = true;
+    EXPECT_EQ(one.message.stop().cause().message(), "node0 was lost");
+  }
+  EXPECT_TRUE(stopped);
+}
+
+}  // namespace
+}  // namespace dslaunch

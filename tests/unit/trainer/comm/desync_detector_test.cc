@@ -1,0 +1,157 @@
+// Ranks that go different ways, or are slow, with real process groups.
+#include "trainer/comm/desync_detector.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <latch>
+#include <thread>
+
+#include "dslaunch/engine.h"
+#include "tests/unit/trainer/ranks.h"
+#include "trainer/config/engine_config.h"
+#include "trainer/parallel/shard_exchange.h"
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr DesyncDetector::Patience kPatience = {.quiet = milliseconds(500),
+                                                .limit = std::chrono::minutes(5)};
+
+// Ranks that start together also say together what they wait for.
+void Watch(const ProcessGroup& group) {
+  group.desync_detector().Watch(kPatience);
+  group.Barrier();
+}
+
+void Gather(const ProcessGroup& group, const std::string& what) {
+  const at::Tensor flat = at::zeros({8 * group.world_size()});
+  ShardExchange(group).AllGather({flat, /*channel=*/0, what}).Wait();
+}
+
+void ExpectError(const std::exception_ptr& error, ExitCode code,
+                 const testing::Matcher<std::string>& words) {
+  ASSERT_TRUE(error);
+  try {
+    std::rethrow_exception(error);
+  } catch (const TrainError& e) {
+    EXPECT_EQ(e.code(), code);
+    EXPECT_THAT(std::string(e.what()), words);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << "not a TrainError: " << e.what();
+  }
+}
+
+// Every rank says the same.
+void ExpectErrors(const std::vector<std::exception_ptr>& errors,
+                  const testing::Matcher<std::string>& words) {
+  for (size_t rank = 0; rank < errors.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    ExpectError(errors[rank], ExitCode::kBadInput, words);
+  }
+}
+
+TEST(DesyncDetectorTest, OneGathersAndTheOthersReduce) {
+  ExpectErrors(RunRanks(3,
+                        [](const ProcessGroup& group) {
+                          Watch(group);
+                          if (group.rank() == 1) return Gather(group, "the parameters of fc2");
+                          at::Tensor tensor = at::zeros({4});
+                          group.AllReduce(tensor);
+                        }),
+               AllOf(HasSubstr("ranks 0, 2: waiting for an all-reduce"),
+                     HasSubstr("rank 1: waiting for the parameters of fc2")));
+}
+
+TEST(DesyncDetectorTest, OneGathersMoreOftenThanTheOthers) {
+  const auto errors = RunRanks(2, [](const ProcessGroup& group) {
+    Watch(group);
+    for (int i = 0; i < (group.rank() == 0 ? 3 : 4); ++i) Gather(group, "the parameters of fc1");
+    group.Barrier();
+  });
+  ExpectErrors(errors, AllOf(HasSubstr("rank 0: waiting for a barrier"),
+                             HasSubstr("rank 1: waiting for the parameters of fc1")));
+}
+
+TEST(DesyncDetectorTest, OneEndsWhileTheOtherGathers) {
+  const auto errors = RunRanks(2, [](const ProcessGroup& group) {
+    Watch(group);
+    if (group.rank() == 0) Gather(group, "the parameters of fc1");
+  });
+  ExpectError(errors[0], ExitCode::kBadInput,
+              AllOf(HasSubstr("rank 0: waiting for the parameters of fc1"),
+                    HasSubstr("rank 1: waiting for the end of the program")));
+}
+
+TEST(DesyncDetectorTest, SlowRankIsWaitedFor) {
+  const auto errors = RunRanks(3, [](const ProcessGroup& group) {
+    Watch(group);
+    for (int round = 0; round < 3; ++round) {
+      if (group.rank() == round) std::this_thread::sleep_for(3 * kPatience.quiet);
+      Gather(group, "the parameters of fc1");
+      group.Barrier();
+    }
+  });
+  for (const std::exception_ptr& error : errors) EXPECT_EQ(TextOf(error), "");
+}
+
+TEST(DesyncDetectorTest, RankThatNeverComesIsNamedAtTheLimit) {
+  std::latch others_ended(2);
+  const auto errors = RunRanks(3, [&](const ProcessGroup& group) {
+    group.desync_detector().Watch({.quiet = milliseconds(200), .limit = milliseconds(1000)});
+    if (group.rank() == 2) return others_ended.wait();
+    try {
+      Gather(group, "the parameters of fc2");
+    } catch (...) {
+      others_ended.count_down();
+      throw;
+    }
+  });
+  for (size_t rank : {0, 1}) {
+    ExpectError(errors[rank], ExitCode::kTimedOut,
+                HasSubstr("for the parameters of fc2, to which rank 2 has not come"));
+  }
+}
+
+struct Net : torch::nn::Module {
+  Net() {
+    fc1 = register_module("fc1", torch::nn::Linear(4, 8));
+    fc2 = register_module("fc2", torch::nn::Linear(8, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) { return fc2(at::tanh(fc1(x))); }
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr};
+};
+
+TEST(DesyncDetectorTest, OneEvaluatesOnceMoreAtStage3) {
+  const auto errors = RunRanks(3, [](const ProcessGroup& group) {
+    Watch(group);
+    EngineConfig config;
+    config.batch = {group.world_size(), 1, 1};
+    config.optimizer.emplace().type = OptimizerConfig::Type::kSgd;
+    config.zero.stage = 3;
+    config.zero.param_persistence_threshold = 0;
+    auto engine = Initialize(config, std::make_shared<Net>(), group);
+    engine.SetTrain();
+    for (int i = 0; i < 2; ++i) {
+      engine.Backward(engine.Forward(at::ones({1, 4})).sum());
+      engine.Step();
+    }
+    engine.SetEval();
+    std::vector<double> sum = {0};
+    for (int i = 0; i < (group.rank() == 2 ? 4 : 3); ++i) {
+      sum[0] += engine.Forward(at::ones({1, 4})).sum().item<double>();
+    }
+    group.AllReduceSum(sum);
+  });
+  ExpectErrors(errors, AllOf(HasSubstr("ranks 0, 1: waiting for an all-reduce"),
+                             HasSubstr("rank 2: waiting for the parameters of fc1")));
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,179 @@
+#include "trainer/pipeline/deferred_sends.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "trainer/config/pipeline_config.h"
+
+namespace dslaunch {
+namespace {
+
+// Runs a schedule in which every message of activations has a rest, on a network where all that two
+// stages exchange travels in one row: what one of them has begun is over when the other has begun
+// its counterpart, and everything before it is over. A stage waits only for what it reads.
+class StrictRun {
+ public:
+  explicit StrictRun(const PipelineSchedule& schedule) : schedule_(schedule) {
+    for (int stage = 0; stage < schedule.stages; ++stage)
+      deferred_sends_.push_back(DeferredSendsAfter(schedule, stage));
+    next_.resize(deferred_sends_.size());
+    asked_.resize(deferred_sends_.size());
+    rows_.assign(deferred_sends_.size(), std::vector<Row>(deferred_sends_.size()));
+  }
+
+  // Empty, or what is wrong.
+  std::string Run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int stage = 0; stage < schedule_.stages; ++stage) {
+        while (problem_.empty() && Go(stage)) moved = true;
+      }
+      if (!problem_.empty()) return problem_;
+    }
+    for (int stage = 0; stage < schedule_.stages; ++stage) {
+      const std::vector<Action>& actions = Actions(stage);
+      if (next_[Index(stage)] < actions.size()) {
+        return "stage " + std::to_string(stage) + " stays before " +
+               ActionName(actions[next_[Index(stage)]]);
+      }
+    }
+    return problem_;
+  }
+
+ private:
+  // What a stage has begun to exchange with another one: messages by name, of which the sender and
+  // the receiver have the same.
+  struct Row {
+    std::vector<std::pair<bool, std::string>> begun;  // sends, message
+  };
+
+  static size_t Index(int stage) { return static_cast<size_t>(stage); }
+  const std::vector<Action>& Actions(int stage) const { return schedule_.actions[Index(stage)]; }
+
+  void Begin(int stage, int peer, bool sends, const std::string& message) {
+    Row& own = rows_[Index(stage)][Index(peer)];
+    own.begun.push_back({sends, message});
+    const Row& other = rows_[Index(peer)][Index(stage)];
+    const size_t last = own.begun.size() - 1;
+    if (last >= other.begun.size()) return;
+    if (other.begun[last] != std::pair(!sends, message)) {
+      problem_ = "stages " + std::to_string(stage) + " and " + std::to_string(peer) + " meet in " +
+                 message + " and " + other.begun[last].second;
+    }
+  }
+  bool Over(int stage, int peer, const std::string& message) const {
+    const Row& own = rows_[Index(stage)][Index(peer)];
+    const size_t matched =
+        std::min(own.begun.size(), rows_[Index(peer)][Index(stage)].begun.size());
+    for (size_t i = 0; i < matched; ++i) {
+      if (own.begun[i].second == message) return true;
+    }
+    return false;
+  }
+
+  static std::string Name(const char* kind, int micro_batch, int stage, int chunk) {
+    return kind + std::to_string(micro_batch) + " of stage " + std::to_string(stage) + " chunk " +
+           std::to_string(chunk);
+  }
+
+  // One action of a stage, or part of it, where nothing has to be waited for.
+  bool Go(int stage) {
+    size_t& next = next_[Index(stage)];
+    if (next == Actions(stage).size()) return false;
+    const Action& action = Actions(stage)[next];
+    const ChunkPlace place{stage, action.chunk};
+    const int m = action.micro_batch;
+    if (IsExchange(action.kind)) {
+      const bool sends =
+          action.kind == ActionKind::kSendActivation || action.kind == ActionKind::kSendGradient;
+      const bool forward = action.kind == ActionKind::kSendActivation ||
+                           action.kind == ActionKind::kReceiveActivation;
+      const bool of_next = sends == forward;  // named after the later chunk
+      const ChunkPlace reader = of_next ? After(schedule_, place) : place;
+      Begin(stage, action.peer, sends, Name(forward ? "A" : "G", m, reader.stage, reader.chunk));
+    } else if (action.kind == ActionKind::kForward && !IsFirst(place) &&
+               Before(schedule_, place).stage != stage) {
+      const int peer = Before(schedule_, place).stage;
+      if (!Over(stage, peer, Name("A", m, stage, action.chunk))) return false;
+      const std::string rest = Name("rest ", m, stage, action.chunk);
+      if (!asked_[Index(stage)]) {
+        Begin(stage, peer, /*sends=*/false, rest);
+        asked_[Index(stage)] = true;
+        return true;
+      }
+      if (!Over(stage, peer, rest)) return false;
+      asked_[Index(stage)] = false;
+    } else if ((action.kind == ActionKind::kBackward ||
+                action.kind == ActionKind::kBackwardInput) &&
+               !IsLast(schedule_, place) && After(schedule_, place).stage != stage) {
+      const ChunkPlace after = After(schedule_, place);
+      if (!Over(stage, after.stage, Name("G", m, after.stage, after.chunk))) return false;
+    }
+    for (const ChunkPlace& reader : deferred_sends_[Index(stage)][next]) {
+      const int number = sent_[{reader.stage, reader.chunk}]++;
+      Begin(stage, reader.stage, /*sends=*/true, Name("rest ", number, reader.stage, reader.chunk));
+    }
+    ++next;
+    return true;
+  }
+
+  const PipelineSchedule& schedule_;
+  std::vector<std::vector<std::vector<ChunkPlace>>> deferred_sends_;
+  std::vector<size_t> next_;
+  std::vector<bool> asked_;  // for the rest of the forward pass that is next
+  std::vector<std::vector<Row>> rows_;
+  std::map<std::pair<int, int>, int> sent_;  // rests
+  std::string problem_;
+};
+
+void ExpectRuns(const PipelineSchedule& schedule) {
+  EXPECT_EQ(StrictRun(schedule).Run(), "")
+      << ScheduleTypeName(schedule.type) << ", " << schedule.stages << " stages, "
+      << schedule.micro_batches << " micro-batches, " << schedule.virtual_stages
+      << " virtual stages";
+}
+
+TEST(DeferredSendsTest, DeferredSendsHaveAPlaceInEverySchedule) {
+  using enum PipelineScheduleType;
+  for (int stages = 1; stages <= 8; ++stages) {
+    for (int micro_batches = 1; micro_batches <= 20; ++micro_batches) {
+      for (const auto type : {kGpipe, kOneForwardOneBackward, kZeroBubbleH1}) {
+        ExpectRuns(MakePipelineSchedule(type, stages, micro_batches, 1));
+      }
+      for (int chunks = 1; chunks <= 4; ++chunks) {
+        ExpectRuns(MakePipelineSchedule(kInterleaved, stages, micro_batches, chunks));
+        ExpectRuns(MakeForwardSchedule(stages, micro_batches, chunks));
+      }
+    }
+  }
+}
+
+// By hand: stage 1 asks for the rest of micro-batch 1 after it has sent the gradient of 0, so stage
+// 0 sends it after it has begun to receive that.
+TEST(DeferredSendsTest, ARestFollowsWhatItsReceiverHasExchanged) {
+  using enum ActionKind;
+  PipelineSchedule schedule;
+  schedule.stages = 2;
+  schedule.micro_batches = 2;
+  schedule.actions = {{{.kind = kForward},
+                       {.kind = kSendActivation, .peer = 1},
+                       {.kind = kForward, .micro_batch = 1},
+                       {.kind = kSendActivation, .micro_batch = 1, .peer = 1},
+                       {.kind = kReceiveGradient, .peer = 1},
+                       {.kind = kBackward}},
+                      {{.kind = kReceiveActivation, .peer = 0},
+                       {.kind = kForward},
+                       {.kind = kReceiveActivation, .micro_batch = 1, .peer = 0},
+                       {.kind = kBackward},
+                       {.kind = kSendGradient, .peer = 0},
+                       {.kind = kForward, .micro_batch = 1}}};
+  using Places = std::vector<ChunkPlace>;
+  const Places one = {{1, 0}};
+  EXPECT_EQ(DeferredSendsAfter(schedule, 0), (std::vector<Places>{{}, one, {}, {}, one, {}}));
+  EXPECT_EQ(DeferredSendsAfter(schedule, 1), std::vector<Places>(6));
+}
+
+}  // namespace
+}  // namespace dslaunch

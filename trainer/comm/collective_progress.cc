@@ -1,0 +1,88 @@
+#include "trainer/comm/collective_progress.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "trainer/base/by_rank.h"
+
+namespace dslaunch {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kRule[] =
+    "at ZeRO stage 3 every rank must run the same forward and backward passes through the same "
+    "modules, also to evaluate";
+
+bool HasBegun(const CollectiveProgress& place, const Exchange& exchange) {
+  const auto found = place.begun.find(exchange.what);
+  return found != place.begun.end() && found->second >= exchange.number;
+}
+
+}  // namespace
+
+std::string FormatProgress(const CollectiveProgress& place) {
+  json text = {{"begun", place.begun}, {"knows", place.knows}};
+  if (place.awaited) text["awaited"] = {place.awaited->what, place.awaited->number};
+  return text.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+CollectiveProgress ParseProgress(const std::string& text) {
+  const json parsed = json::parse(text);
+  CollectiveProgress place;
+  parsed.at("begun").get_to(place.begun);
+  parsed.at("knows").get_to(place.knows);
+  if (const auto awaited = parsed.find("awaited"); awaited != parsed.end()) {
+    place.awaited = {awaited->at(0).get<std::string>(), awaited->at(1).get<int64_t>()};
+  }
+  return place;
+}
+
+std::vector<size_t> FindStuck(const std::vector<CollectiveProgress>& places) {
+  std::vector<size_t> stuck;
+  for (size_t rank = 0; rank < places.size(); ++rank) {
+    if (places[rank].awaited) stuck.push_back(rank);
+  }
+  // Whoever waits only for what these have begun goes on, and then begins the rest.
+  for (bool changed = true; changed;) {
+    const std::vector<size_t> before = stuck;
+    changed = std::erase_if(stuck, [&](size_t rank) {
+                return std::ranges::all_of(before, [&](size_t other) {
+                  return HasBegun(places[other], *places[rank].awaited);
+                });
+              }) > 0;
+  }
+  return stuck;
+}
+
+std::string DescribeStuck(const std::vector<CollectiveProgress>& places,
+                          const std::vector<size_t>& names) {
+  std::vector<std::string> waits;
+  for (const CollectiveProgress& place : places) {
+    waits.push_back(place.awaited ? "waiting for " + place.awaited->what : "still computing");
+  }
+  return "the ranks have gone different ways and would wait for each other forever (" +
+         ByRank(
+             waits, [](const std::string& wait) { return wait; }, names) +
+         "); " + kRule;
+}
+
+std::string DescribeLate(const std::vector<CollectiveProgress>& places, size_t rank,
+                         std::chrono::milliseconds waited, const std::vector<size_t>& names) {
+  const Exchange& awaited = *places[rank].awaited;
+  std::vector<size_t> missing;
+  for (size_t other = 0; other < places.size(); ++other) {
+    if (!HasBegun(places[other], awaited)) missing.push_back(other);
+  }
+  const std::string seconds =
+      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(waited).count()) + " s";
+  if (missing.empty()) {
+    return "waited " + seconds + " for " + awaited.what +
+           ", which every rank has begun to send: the network between them does not deliver it";
+  }
+  return "waited " + seconds + " for " + awaited.what + ", to which " +
+         RankList(Named(missing, names)) + (missing.size() == 1 ? " has" : " have") +
+         " not come; " + kRule;
+}
+
+}  // namespace dslaunch

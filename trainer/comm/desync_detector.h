@@ -1,0 +1,96 @@
+// Ranks that have gone different ways wait for each other. This ends the wait with an error that
+// says what each of them waits for.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "base/deadline.h"
+#include "dslaunch/process_group.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/collective_progress.h"
+
+namespace dslaunch {
+
+// Every wait of a rank for the others goes through one of these, which ProcessGroup has. Once Watch
+// has been called, a thread of its own tells the other ranks, through the store, what this one
+// waits for if that lasts, and reads what they wait for (collective_progress.h). Where this rank is
+// stuck, or has waited too long, the wait throws TrainError, kBadInput or kTimedOut; so does every
+// later one. Begin and Wait belong to the thread that runs the collectives. A training step that
+// nobody holds up costs nothing but a lock for each wait.
+class DesyncDetector {
+ public:
+  struct Patience {
+    std::chrono::milliseconds quiet{5'000};  // a wait that is shorter is nobody's business
+    // Before Gloo's own limit, which names nobody.
+    std::chrono::milliseconds limit = ProcessGroup::kCollectiveTimeout - std::chrono::seconds(30);
+  };
+
+  // `names` are what the ranks are called in messages, by rank.
+  DesyncDetector(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names);
+  ~DesyncDetector();
+  DesyncDetector(const DesyncDetector&) = delete;
+  DesyncDetector& operator=(const DesyncDetector&) = delete;
+
+  // Starts the thread, and talks to the store. Of several calls the first counts.
+  void Watch(const Patience& patience);
+  void Stop();  // asks the thread to end, and waits for nothing
+
+  // To be called just before this rank does its part, so that it is counted.
+  Exchange Begin(const std::string& what);
+  // Returns when `work` is done; throws what it throws.
+  void Wait(const Exchange& exchange, const c10::intrusive_ptr<c10d::Work>& work);
+  // For a wait inside of a library, which must end by itself: it is seen by the other ranks, and
+  // ends when they do.
+  void Wait(const Exchange& exchange, const std::function<void()>& wait);
+
+ private:
+  struct Waiting {
+    Exchange exchange;
+    Clock::time_point since;
+    std::function<void()> interrupt;
+    bool SameAs(const std::optional<Waiting>& other) const {
+      return other && other->since == since && other->exchange == exchange;
+    }
+  };
+
+  void Wait(const Exchange& exchange, const std::function<void()>& wait,
+            std::function<void()> interrupt);
+  void Run();
+  bool Sleep(std::chrono::milliseconds duration);  // false: Stop was called
+  std::string KeyOf(int rank) const;
+  void Tell(const CollectiveProgress& place);
+  std::vector<CollectiveProgress> Ask(const CollectiveProgress& own);
+  std::optional<TrainError> Judge(const std::vector<CollectiveProgress>& places,
+                                  const Waiting& waiting) const;
+  void LetOthersSee(CollectiveProgress place);
+  std::chrono::milliseconds Period() const { return patience_.quiet / 5; }
+
+  const int rank_;
+  const int world_size_;
+  const std::vector<size_t> names_;
+  c10::intrusive_ptr<c10d::Store> store_;  // the thread's own from Watch on
+  Patience patience_;
+  bool watched_ = false;
+
+  std::mutex mutex_;  // of all below
+  std::condition_variable stop_called_;
+  bool stopped_ = false;
+  std::map<std::string, int64_t> begun_;
+  std::optional<Waiting> waiting_;
+  std::optional<TrainError> verdict_;
+  bool ends_ = false;  // `verdict_` is to be thrown, even if nothing else fails
+
+  std::thread thread_;
+};
+
+}  // namespace dslaunch

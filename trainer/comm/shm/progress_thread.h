@@ -1,0 +1,109 @@
+// The thread that moves a rank's tensors through the memory that it shares with the other ranks of
+// its host.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/deadline.h"
+#include "base/unique_fd.h"
+#include "trainer/comm/shm/chunk_flow.h"
+#include "trainer/comm/shm/collective.h"
+#include "trainer/comm/shm/message_flow.h"
+#include "trainer/comm/shm/segment.h"
+
+namespace dslaunch {
+
+// Operations go on while the caller computes. Collectives run one after the other in the order in
+// which they are begun, which is the same on all ranks; messages beside them.
+//
+// An operation fails, and names the rank, when that one has ended or left without doing its part (a
+// process that was killed is noticed within kLook), when its deadline has passed, and when the
+// ranks do not do the same. Where a collective has failed, all later ones fail in the same way.
+class ProgressThread {
+ public:
+  static constexpr std::chrono::milliseconds kLook{50};
+
+  // Called once, in the engine's thread; null for success.
+  using Done = std::function<void(std::exception_ptr error)>;
+
+  // `processes`: a pidfd of each other rank's process, -1 of this one's; `names` are what ranks are
+  // called in messages; both by rank.
+  ProgressThread(SharedSegment segment, size_t rank, std::vector<UniqueFd> processes,
+                 std::vector<size_t> names);
+  // Leaves: what is under way fails, here and on ranks that wait for this one.
+  ~ProgressThread();
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  RankOfHost own() const { return {rank_, layout_.ranks()}; }
+
+  // All from any thread. The memory must stay until `done`.
+  uint64_t Begin(Collective collective, Deadline deadline, Done done);
+  uint64_t Send(size_t to, uint64_t tag, const std::byte* data, size_t bytes, Deadline deadline,
+                Done done);
+  uint64_t Receive(size_t from, uint64_t tag, std::byte* data, size_t bytes, Deadline deadline,
+                   Done done);
+  // Fails a message or collective that is not done yet.
+  void GiveUp(uint64_t id);
+
+ private:
+  struct Operation {
+    Done done;
+    Deadline deadline;
+    std::optional<size_t> peer;  // of a message
+    std::optional<Collective> collective;
+  };
+  struct Peer {
+    std::optional<MessageSender> sender;
+    std::optional<MessageReceiver> receiver;
+    UniqueFd process;
+    std::string lost;  // why nothing can be expected of it any more
+  };
+
+  uint64_t Submit(std::function<void(uint64_t id)> begin);
+  void Run();
+  bool TakeSubmitted();
+  bool Advance();
+  bool AdvanceCollectives();
+  bool AdvanceMessages(size_t peer);
+  void LookAtPeers(bool processes_too);
+  void FailLate();
+  void FailLost();
+  void FailPeer(size_t peer, const std::string& why);
+  void FailCollectives(const std::string& why);
+  void End(uint64_t id, const std::string& error);  // empty: success
+  std::string NameOf(size_t rank) const { return "rank " + std::to_string(names_[rank]); }
+  RankWords& Own() const { return layout_.words(rank_); }
+
+  SharedSegment segment_;
+  SharedLayout layout_;
+  size_t rank_;
+  std::vector<size_t> names_;
+
+  // Of the thread.
+  std::vector<Peer> peers_;
+  ChunkFlow flow_;
+  std::map<uint64_t, Operation> operations_;
+  std::deque<uint64_t> collectives_;  // the first one is in `flow_`
+  std::string collectives_failed_;    // why
+
+  std::mutex mutex_;  // of the next two
+  std::vector<std::function<void()>> submitted_;
+  uint64_t next_id_ = 0;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;  // last: uses the rest
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,84 @@
+#include <ATen/ATen.h>
+
+#include <deque>
+#include <utility>
+
+#include "trainer/base/train_error.h"
+#include "trainer/pipeline/pipeline_engine.h"
+#include "trainer/pipeline/stage.h"
+#include "trainer/train/training_model.h"
+
+namespace dslaunch {
+namespace {
+
+int64_t CountParameters(const torch::nn::Module& module) {
+  int64_t elements = 0;
+  for (const at::Tensor& parameter : module.parameters()) elements += parameter.numel();
+  return elements;
+}
+
+class PipelineTrainingModel : public TrainingModel {
+ public:
+  PipelineTrainingModel(const EngineConfig& config, const std::shared_ptr<Model>& model,
+                        InitRecording deferred, const std::vector<double>& layer_seconds,
+                        const ProcessGroup& group)
+      : model_(model),
+        total_parameters_(CountParameters(*model)),
+        engine_(MakePipelineEngine(
+            CutModel(model, std::move(deferred), config.pipeline, StageOfThisRank(config, group),
+                     layer_seconds),
+            [this](const Tensors& outputs, const Tensors& targets) {
+              return Loss(outputs.at(0), targets.at(0));
+            },
+            config, group)) {}
+
+  EngineCore& core() override { return engine_.core(); }
+  const Model& model() const override { return *model_; }
+  const torch::nn::Module& module() const override { return engine_.module(); }
+  int64_t total_parameters() const override { return total_parameters_; }
+  void SetTrain(bool on) override { engine_.SetTrain(on); }
+  const ProcessGroup& replicas() const override { return engine_.replicas(); }
+  bool counts() const override { return engine_.is_last_stage(); }
+
+  // Every stage takes the micro-batches, to know how many samples there were.
+  at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
+    target_weight_ = step.target_weight;
+    std::deque<Batch> batches;
+    for (int64_t i = 0; i < core().accumulation_steps(); ++i) batches.push_back(next());
+    const Phase phase("batch", step.times->batch);
+    const double loss = engine_.TrainBatch([&]() -> MicroBatch {
+      const Batch batch = std::move(batches.front());
+      batches.pop_front();
+      return {{batch.inputs}, {batch.targets}};
+    });
+    return at::scalar_tensor(loss, at::kDouble);
+  }
+
+  at::Tensor Forward(const at::Tensor& inputs) override { return engine_.Infer({inputs}).at(0); }
+
+ private:
+  // The engine takes the mean over the micro-batches.
+  at::Tensor Loss(const at::Tensor& output, const at::Tensor& target) const {
+    if (!target_weight_) return model_->Loss(output, target);
+    return model_->Loss(output, target, at::Reduction::Sum) *
+           (*target_weight_ * static_cast<double>(engine_.core().accumulation_steps()));
+  }
+
+  std::shared_ptr<Model> model_;
+  int64_t total_parameters_;
+  std::optional<double> target_weight_;  // of the step that is trained
+  PipelineEngine engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& config,
+                                                         std::shared_ptr<Model> model,
+                                                         InitRecording deferred,
+                                                         const std::vector<double>& layer_seconds,
+                                                         const ProcessGroup& group) {
+  return std::make_unique<PipelineTrainingModel>(config, std::move(model), std::move(deferred),
+                                                 layer_seconds, group);
+}
+
+}  // namespace dslaunch

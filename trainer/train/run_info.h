@@ -1,0 +1,23 @@
+// run.json: what a run is, for the job's report (proto/contract/rank_files.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/train/memory_plan.h"
+
+namespace dslaunch {
+
+struct RunInfo {
+  std::string model;
+  int64_t parameters = 0;  // elements, of the whole model
+  std::string dtype;
+  int world_size = 1;
+  int zero_stage = 0;
+  double flops_per_step = 0;  // over all ranks; 0: not counted
+  MemoryPlan plan;
+};
+
+std::string RunJson(const RunInfo& info);
+
+}  // namespace dslaunch

@@ -1,0 +1,69 @@
+// The model of a run in its engine: whole on every rank, or cut into the stages of a pipeline.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "dslaunch/engine.h"
+#include "dslaunch/model.h"
+#include "dslaunch/process_group.h"
+#include "trainer/data/dataset.h"
+#include "trainer/profile/phase.h"
+
+namespace dslaunch {
+
+// One per rank. One thread. Every rank makes the same calls but for Forward, which need be the same
+// only where core().ForwardIsCollective().
+class TrainingModel {
+ public:
+  virtual ~TrainingModel() = default;
+
+  virtual EngineCore& core() = 0;
+  const EngineCore& core() const { return const_cast<TrainingModel*>(this)->core(); }
+  virtual const Model& model() const = 0;  // for its Loss
+  // With what this rank has of the model: of a stage its own parameters, by the names that they
+  // have in the whole.
+  virtual const torch::nn::Module& module() const = 0;
+  virtual int64_t total_parameters() const = 0;  // elements, of the whole model
+  virtual void SetTrain(bool on) = 0;
+
+  // Ranks of one replica take the same samples.
+  virtual const ProcessGroup& replicas() const = 0;  // this rank is its replica's number in it
+  // Whether this rank is the one of its replica whose results count.
+  virtual bool counts() const = 0;
+
+  struct Step {
+    uint64_t seed = 0;  // of the run
+    int64_t number = 0;
+    PhaseTimes* times = nullptr;  // to which those of this step are added, but for the data's
+    // By which a micro-batch's sum over its targets is multiplied; nullopt: its mean counts.
+    std::optional<double> target_weight = {};
+  };
+  // One optimizer step on core().accumulation_steps() micro-batches of this replica. The mean of
+  // their losses, as a scalar in fp64 where it was computed; the mean over the ranks of what they
+  // return is that of the step.
+  virtual at::Tensor Train(const Step& step, const std::function<Batch()>& next) = 0;
+
+  // The model's output in the mode that was last set, without gradients.
+  virtual at::Tensor Forward(const at::Tensor& inputs) = 0;
+};
+
+// `deferred` as Initialize has it. `group` must outlive the result.
+std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config,
+                                                      std::shared_ptr<Model> model,
+                                                      const ProcessGroup& group,
+                                                      InitRecording* deferred);
+
+// `model` was constructed under `deferred`. `layer_seconds` as CutModel has it.
+std::unique_ptr<TrainingModel> MakePipelineTrainingModel(const EngineConfig& config,
+                                                         std::shared_ptr<Model> model,
+                                                         InitRecording deferred,
+                                                         const std::vector<double>& layer_seconds,
+                                                         const ProcessGroup& group);
+
+}  // namespace dslaunch

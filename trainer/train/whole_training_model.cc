@@ -1,0 +1,113 @@
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "trainer/config/engine_config.h"
+#include "trainer/device/graphed_step.h"
+#include "trainer/train/step_seed.h"
+#include "trainer/train/training_model.h"
+
+namespace dslaunch {
+namespace {
+
+class WholeTrainingModel : public TrainingModel {
+ public:
+  WholeTrainingModel(const EngineConfig& config, const std::shared_ptr<Model>& model,
+                     const ProcessGroup& group, InitRecording* deferred)
+      : group_(group),
+        engine_(Initialize(
+            config, model, group,
+            [model](const at::Tensor& output, const at::Tensor& target) {
+              return model->Loss(output, target);
+            },
+            deferred)) {
+    if (config.cuda_graph) graphed_.emplace(*group.rank_device().accelerator);
+  }
+
+  EngineCore& core() override { return engine_.core(); }
+  const Model& model() const override { return engine_.model(); }
+  const torch::nn::Module& module() const override { return engine_.model(); }
+  int64_t total_parameters() const override {
+    int64_t elements = 0;
+    for (const at::Tensor& parameter : engine_.model().parameters()) elements += parameter.numel();
+    return elements;
+  }
+  void SetTrain(bool on) override { engine_.core().SetTrain(on); }
+  const ProcessGroup& replicas() const override { return group_; }
+  bool counts() const override { return true; }
+
+  at::Tensor Train(const Step& step, const std::function<Batch()>& next) override {
+    if (graphed_) return TrainGraphed(step, next);
+    const int64_t parts = engine_.core().accumulation_steps();
+    at::Tensor sum = at::zeros({}, at::TensorOptions(group_.device()).dtype(at::kDouble));
+    for (int64_t part = 0; part < parts; ++part) {
+      const Batch batch = next();
+      at::manual_seed(MicroBatchSeed(step.seed, step.number, part, group_.rank()));
+      sum += TrainMicroBatch(batch, step);
+    }
+    return sum;
+  }
+
+  at::Tensor Forward(const at::Tensor& inputs) override {
+    const at::NoGradGuard no_grad;
+    return engine_.Forward(inputs.to(group_.device()));
+  }
+
+ private:
+  // Its part of the step's loss, as Train has it.
+  at::Tensor TrainMicroBatch(const Batch& batch, const Step& step) {
+    const at::Tensor loss = Loss(step, batch);
+    {
+      const Phase phase("backward", step.times->backward);
+      engine_.Backward(loss, /*scale_by_steps=*/!step.target_weight);
+    }
+    const Phase phase("update", step.times->update);
+    engine_.Step();
+    const at::Tensor part = loss.detach().to(at::kDouble);
+    return step.target_weight ? part : part / engine_.core().accumulation_steps();
+  }
+
+  at::Tensor Loss(const Step& step, const Batch& batch) {
+    const Phase phase("forward", step.times->forward);
+    const at::Tensor output = engine_.Forward(batch.inputs);
+    if (!step.target_weight) return engine_.Loss(output, batch.targets);
+    const AutocastScope autocast = engine_.core().Autocast();
+    return engine_.model().Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
+  }
+
+  // Random numbers go on from the first micro-batch's seed: a seed cannot be part of a recording.
+  at::Tensor TrainGraphed(const Step& step, const std::function<Batch()>& next) {
+    std::vector<at::Tensor> inputs;
+    for (int64_t part = 0; part < engine_.core().accumulation_steps(); ++part) {
+      const Batch batch = next();
+      inputs.insert(inputs.end(), {batch.inputs, batch.targets});
+    }
+    at::manual_seed(MicroBatchSeed(step.seed, step.number, /*part=*/0, group_.rank()));
+    engine_.core().PrepareStep();
+    const GraphedStep::Outcome outcome =
+        graphed_->Run(inputs, [&](const std::vector<at::Tensor>& given) {
+          at::Tensor sum = at::zeros({}, given[0].options().dtype(at::kDouble));
+          for (size_t i = 0; i < given.size(); i += 2) {
+            sum += TrainMicroBatch({given[i], given[i + 1]}, step);
+          }
+          return std::vector<at::Tensor>{sum, engine_.core().grad_norm_on_device()};
+        });
+    if (outcome.replayed) engine_.core().StepReplayed(outcome.results[1]);
+    return outcome.results[0];
+  }
+
+  const ProcessGroup& group_;
+  Engine<Model> engine_;
+  std::optional<GraphedStep> graphed_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingModel> MakeWholeTrainingModel(const EngineConfig& config,
+                                                      std::shared_ptr<Model> model,
+                                                      const ProcessGroup& group,
+                                                      InitRecording* deferred) {
+  return std::make_unique<WholeTrainingModel>(config, model, group, deferred);
+}
+
+}  // namespace dslaunch
