@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/log_level.h"
+
 namespace dslaunch {
 
 enum class Launcher {
@@ -51,9 +53,6 @@ enum class SlotsFrom { kAuto, kCpu, kGpu };  // kAuto: GPUs, or CPUs where there
 
 // Of each rank's threads, as torchrun's --numa_binding.
 enum class NumaBinding { kNode, kSocket, kExclusive, kCoreComplex };
-
-// How much dslaunch itself says: each level says what those before it do. Errors are always shown.
-enum class LogLevel { kError, kWarning, kInfo, kDebug };
 
 // The per-node style: this command is one node of the job and the same command runs on each of the
 // others. Node 0's is the front end too.

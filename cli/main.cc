@@ -242,7 +242,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
     DSL_TRY_ASSIGN(transport, MakeTransport(session.plan.launcher, options));
   }
   const std::string jobs_folder = OwnJobsFolder();
-  session.events_folder =
+  session.job_folder =
       (session.log_dir.empty() ? jobs_folder : session.log_dir) + "/" + session.job_id;
   JobRecord record = MakeRecord(session, arguments);
   record.ssh_command = options.ssh_command;

@@ -51,8 +51,9 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
                                             program_->environment()));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
   log_keeping_.emplace(node_name, request.log_max_bytes());
-  log_.Write("job " + request.job_id() + ", node " + node_name + ": prepared to run " +
-             program_->program().argv.front() + " in " + program_->program().cwd);
+  log_.Write(LogLevel::kInfo, "job " + request.job_id() + ", node " + node_name +
+                                  ": prepared to run " + program_->program().argv.front() + " in " +
+                                  program_->program().cwd);
 
   pb::PreparedNode info;
   info.set_job_dir(folder_->path());
@@ -128,7 +129,9 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
                  RendezvousServer::Start(RendezvousOptions(prepare, last), listen,
                                          prepare.credentials(), [this](const std::string& line) {
-                                           asio::post(loop_, [this, line] { log_.Write(line); });
+                                           asio::post(loop_, [this, line] {
+                                             log_.Write(LogLevel::kInfo, line);
+                                           });
                                          }));
   const std::lock_guard lock(server_mutex_);
   server_ = std::move(server);
@@ -286,7 +289,7 @@ void NodeAgent::Tick() {
 }
 
 void NodeAgent::Notify(std::string text) {
-  log_.Write(text);
+  log_.Write(LogLevel::kInfo, text);
   pb::NodeEvent event;
   event.mutable_notice()->set_message(std::move(text));
   events_.Emit(std::move(event));

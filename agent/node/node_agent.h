@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "agent/host/pid_file.h"
-#include "agent/logs/agent_log.h"
+#include "base/log/log_file.h"
 #include "agent/logs/event_hub.h"
 #include "agent/logs/filtered_log.h"
 #include "agent/logs/job_folder.h"
@@ -71,7 +71,7 @@ class NodeAgent {
   }
   void CarryOut(AgentActions actions);
 
-  void Do(agent_action::Log& action) { log_.Write(action.text); }
+  void Do(agent_action::Log& action) { log_.Write(LogLevel::kInfo, action.text); }
   void Do(agent_action::EmitEvent& action) { events_.Emit(std::move(action.event)); }
   void Do(agent_action::EmitStatus& action);
   void Do(agent_action::EndEvents& action) { events_.End(action.done); }
@@ -118,7 +118,7 @@ class NodeAgent {
   std::optional<NodeProgram> program_;
   std::optional<JobFolder> folder_;
   std::optional<LogKeeping> log_keeping_;
-  AgentLog log_;
+  LogFile log_;
   PortReservation master_port_;
   std::optional<PidFile> pid_file_;
   pb::RunRequest run_;

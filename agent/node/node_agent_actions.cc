@@ -25,7 +25,7 @@ void NodeAgent::CarryOut(AgentActions actions) {
   while (!actions_.empty()) {
     AgentAction action = std::move(actions_.front());
     actions_.pop_front();
-    std::inspection([this](auto& one) { Do(one); }, action);
+    std::visit([this](auto& one) { Do(one); }, action);
   }
   carrying_out_ = false;
   if (core_.phase() == AgentCore::Phase::kEmpty && !ended_at_)
@@ -161,7 +161,8 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
   result.set_started_unix_ms(UnixMs(started_at_));
   result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
   const Result<void> written = WriteJobResult(folder_->path(), result);
-  log_.Write(written.ok() ? "the result is exit code " + std::to_string(result.exit_code())
+  log_.Write(written.ok() ? LogLevel::kInfo : LogLevel::kError,
+             written.ok() ? "the result is exit code " + std::to_string(result.exit_code())
                           : written.error().message);
 }
 

@@ -144,7 +144,7 @@ class Supervisor {
 
   void CarryOut(SupervisorActions actions) {
     for (SupervisorAction& action : actions)
-      std::inspection([this](auto& what) { Do(what); }, action.what);
+      std::visit([this](auto& what) { Do(what); }, action.what);
     ArmTimer();
   }
 

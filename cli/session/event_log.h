@@ -1,4 +1,4 @@
-// The job's story for programs: events.jsonl in the job's folder at the front end, one JSON object
+// What happened in a job, for programs: events.jsonl in the job's folder at the front end, one JSON object
 // a line.
 #pragma once
 

@@ -15,17 +15,24 @@ LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> 
       connector_(loop_, poster_, std::move(transport), options_.connect_timeout,
                  options_.retry_wait),
       output_(loop_, terminal, options_.tags),
-      events_(options_.events_folder,
+      events_(options_.job_folder,
               [this](const std::string& text) { Log(LogLevel::kWarning, text); }),
       signals_(loop_),
       clients_(options_.plan.nodes.size()) {}
 
 LaunchSession::~LaunchSession() { poster_->Close(); }
 
+void LaunchSession::OpenLog() {
+  if (options_.job_folder.empty()) return;
+  const Result<void> opened = log_.Open(options_.job_folder + "/" + kFrontEndLogName);
+  if (!opened.ok()) Log(LogLevel::kWarning, opened.error().message);
+}
+
 int LaunchSession::Run() {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
     signals_.add(signal_number);
   AwaitSignals();
+  OpenLog();
   events_.Planned(options_.job_id, options_.plan, options_.program);
   Carry(core_.Start(Clock::now()));
   // While the network is busy there is time for the job's keys.
@@ -61,7 +68,7 @@ void LaunchSession::AwaitSignals() {
 
 void LaunchSession::Carry(SessionCore::Actions actions) {
   for (SessionAction& action : actions) {
-    std::inspection([this](auto& one) { Do(one); }, action);
+    std::visit([this](auto& one) { Do(one); }, action);
   }
 }
 
@@ -126,7 +133,7 @@ void LaunchSession::Do(action::Run& run) {
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   if (event.has_status()) {
-    if (ShouldLog(LogLevel::kInfo)) output_.Progress(event.status());
+    if (ShouldPrint(LogLevel::kInfo)) output_.Progress(event.status());
     return;
   }
   events_.Record(core_.names(), index, event);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log/log_file.h"
 #include "cli/output/job_output.h"
 #include "cli/session/event_log.h"
 #include "cli/session/loop_poster.h"
@@ -86,15 +87,19 @@ class LaunchSession {
   void Do(const action::SetTimer& set);
   void Do(const action::Finish&) { loop_.stop(); }
 
+  void OpenLog();
+
   // The end (session_end.cc).
   int Conclude();
   void CloseLinks();
   int ReportDetached();
   void Report(const JobEnd& end, bool show);
 
-  bool ShouldLog(LogLevel level) const { return level <= options_.log_level; }
+  bool ShouldPrint(LogLevel level) const { return level <= options_.log_level; }
+  // To the log file, and to the terminal if its level is shown there.
   void Log(LogLevel level, const std::string& text) {
-    if (ShouldLog(level)) output_.PrintMessage("dslaunch: " + text);
+    log_.Write(level, text);
+    if (ShouldPrint(level)) output_.PrintMessage("dslaunch: " + text);
   }
   const std::string& NameOf(size_t index) const { return core_.names()[index]; }
 
@@ -106,6 +111,7 @@ class LaunchSession {
   NodeConnector connector_;
   JobOutput output_;
   EventLog events_;
+  LogFile log_;
   asio::signal_set signals_;
   Timers timers_;
   std::optional<CertificateAuthority> authority_;

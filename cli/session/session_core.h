@@ -191,7 +191,9 @@ class SessionCore {
   void Do(Action action) {
     out_.emplace_back(std::move(action));
   }
-  bool ShouldLog(LogLevel level) const { return level <= options_.log_level; }
+  bool ShouldLog(LogLevel level) const {
+    return !options_.job_folder.empty() || level <= options_.log_level;
+  }
   void Log(LogLevel level, const std::string& text) {
     if (ShouldLog(level)) Do(action::Log{level, text});
   }

@@ -69,7 +69,9 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
   const LogLevel level = summary.exit_code != 0 ? LogLevel::kError
                          : has_trouble          ? LogLevel::kWarning
                                                 : LogLevel::kInfo;
-  if (show && ShouldLog(level)) output_.PrintMessage(SummaryText(summary));
+  const std::string text = SummaryText(summary);
+  log_.Write(level, text);
+  if (show && ShouldPrint(level)) output_.PrintMessage(text);
   if (options_.json) output_.Print(json);
 }
 

@@ -14,6 +14,9 @@
 
 namespace dslaunch {
 
+// In the job's folder at the front end.
+inline constexpr const char* kFrontEndLogName = "dslaunch.log";
+
 struct SessionOptions {
   std::string job_id;
   LaunchPlan plan;
@@ -34,10 +37,12 @@ struct SessionOptions {
   int master_port = 0;
   int rdzv_port = 0;
   std::string network_interface;
-  std::string own_address;    // by which other nodes reach this machine; empty: any that they can
-  bool json = false;          // the closing block on stdout too
-  bool detach = false;        // the job goes on without this front end once it runs
-  std::string events_folder;  // for events.jsonl; empty: none is kept
+  std::string own_address;  // by which other nodes reach this machine; empty: any that they can
+  bool json = false;        // the closing block on stdout too
+  bool detach = false;      // the job goes on without this front end once it runs
+  // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
+  // empty: neither is kept.
+  std::string job_folder;
   milliseconds connect_timeout{20'000};
   milliseconds retry_wait{5'000};  // before a node that is not there is first tried again
 };

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "agent/logs/agent_log.h"
+#include "base/log/log_file.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch {
@@ -141,11 +141,11 @@ TEST_F(LogKeepingTest, AFolderThatIsGoneIsNoError) {
   EXPECT_THAT(keeping_.Turn(1000), IsEmpty());
 }
 
-TEST(AgentLogTest, AFullDiskCostsLinesAndNoMore) {
-  AgentLog log;
+TEST(LogFileTest, AFullDiskCostsLinesAndNoMore) {
+  LogFile log;
   ASSERT_TRUE(log.Open("/dev/full").ok());
   testing::internal::CaptureStderr();
-  for (int i = 0; i < 3; ++i) log.Write("line");
+  for (int i = 0; i < 3; ++i) log.Write(LogLevel::kInfo, "line");
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 

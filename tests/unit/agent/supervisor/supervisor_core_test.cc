@@ -95,7 +95,7 @@ class SupervisorCoreTest : public testing::Test {
   void Do(SupervisorActions actions) {
     for (SupervisorAction& action : actions) {
       EXPECT_STRNE(action.reason, "");
-      std::inspection([this](auto& what) { Do(what); }, action.what);
+      std::visit([this](auto& what) { Do(what); }, action.what);
     }
   }
   void Do(const supervisor_action::SendToAgent& send) {

@@ -92,7 +92,7 @@ class SessionTest : public testing::Test {
     options_.timeouts.set_dead_ms(2'000);
     options_.retry_wait = milliseconds(50);
     options_.connect_timeout = milliseconds(5'000);
-    options_.events_folder = folder_ / "events";
+    options_.job_folder = folder_ / "events";
     options_.json = true;
   }
 
