@@ -84,8 +84,8 @@ struct TrainOptions {
   std::optional<std::string> recipe;  // name or path, as typed
   std::optional<std::string> deepspeed_config;
   std::vector<std::string> sets;  // "key.path=value", in the order given
-  std::optional<int64_t> steps;   // optimizer steps; excludes `attempts`
-  std::optional<int64_t> attempts;
+  std::optional<int64_t> steps;   // optimizer steps; excludes `epochs`
+  std::optional<int64_t> epochs;
   std::optional<int64_t> seed;
   std::optional<std::string> data;
   std::optional<std::string> plugin;

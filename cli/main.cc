@@ -254,8 +254,8 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   record.exit_code = launch->Run();
   if (inbound != nullptr) inbound->Conclude(record.exit_code, launch->final_status());
   const bool detached = launch->detached();
-  launch
-      .release();  // the process ends now: to take connections down one by one would only cost time
+  // The process ends now: to take connections down one by one would only cost time.
+  (void)launch.release();
   if (detached) return record.exit_code;
   record.ended_unix_ms = UnixMs();
   (void)WriteJobRecord(jobs_folder, record);  // if it can be written, this was said before

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "agent/host/pid_file.h"
-#include "base/log/log_file.h"
 #include "agent/logs/event_hub.h"
 #include "agent/logs/filtered_log.h"
 #include "agent/logs/job_folder.h"
@@ -28,6 +27,7 @@
 #include "agent/node/node_program.h"
 #include "agent/node/rendezvous_link.h"
 #include "agent/node/worker_end.h"
+#include "base/log/log_file.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/supervisor.pb.h"

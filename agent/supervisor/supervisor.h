@@ -1,6 +1,7 @@
 // The supervisor: the process on a node that is parent of the agent and of every worker, and that
 // leaves nothing behind. It is what the front end starts over SSH; its stdin and stdout carry the
-// agent's gRPC bytes.
+// agent's gRPC bytes. What it decides is in agent/supervisor/supervisor_core.h; here is what
+// carries it out: the loop, processes, descriptors and signals.
 #pragma once
 
 #include <functional>

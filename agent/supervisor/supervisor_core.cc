@@ -210,7 +210,7 @@ void SupervisorCore::OnLeaseOver(Clock::time_point now) {
 // --- ending ---
 
 SupervisorActions SupervisorCore::OnFrontEndGone(Clock::time_point now) {
-  constexpr char kReason[] = "the front end is gone";
+  static constexpr char kReason[] = "the front end is gone";
   if (detached_)
     Act(action::CloseInbound{}, kReason);  // the agent's connection ends
   else
@@ -335,7 +335,7 @@ void SupervisorCore::Advance(Clock::time_point now) {
   if (!ending_) return;
   if (!agent_end_ && !agent_unkillable_) return agent_limit_.BeginUntil(now + kAgentEndLimit);
   if (!outbound_ended_) return drain_limit_.BeginUntil(now + kDrainLimit);
-  Finish("nothing is left to do");
+  Finish();
 }
 
 void SupervisorCore::KillAgent(const char* reason, Clock::time_point now) {
@@ -358,7 +358,10 @@ SupervisorActions SupervisorCore::OnTime(Clock::time_point now) {
     agent_unkillable_ = !agent_end_;
     Advance(now);
   }
-  if (drain_limit_.Expires(now)) Finish("the front end does not take the agent's last bytes");
+  if (drain_limit_.Expires(now)) {
+    outbound_ended_ = true;  // the front end does not take the agent's last bytes
+    Advance(now);
+  }
   return TakeActions();
 }
 
@@ -385,17 +388,18 @@ SupervisorActions SupervisorCore::TakeActions() {
 
 // --- the end ---
 
-void SupervisorCore::Finish(const char* reason) {
+void SupervisorCore::Finish() {
   if (std::exchange(finished_, true)) return;
+  static constexpr char kReason[] = "nothing is left to do";
   const std::string how = AgentFailure();
-  if (!how.empty()) {
-    return Act(action::Finish{ToInt(ExitCode::kInternal),
-                              "agent (pid " + std::to_string(options_.agent_pid) + ") " + how +
-                                  "; its workers were stopped"},
-               reason);
+  if (how.empty()) {
+    const int code = ending_ == Why::kSignal ? ExitCodeForSignal(signal_) : ToInt(ExitCode::kOk);
+    return Act(action::Finish{code, ""}, kReason);
   }
-  const int code = ending_ == Why::kSignal ? ExitCodeForSignal(signal_) : ToInt(ExitCode::kOk);
-  Act(action::Finish{code, ""}, reason);
+  Act(action::Finish{ToInt(ExitCode::kInternal), "agent (pid " +
+                                                     std::to_string(options_.agent_pid) + ") " +
+                                                     how + "; its workers were stopped"},
+      kReason);
 }
 
 std::string SupervisorCore::AgentFailure() const {

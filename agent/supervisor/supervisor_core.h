@@ -190,7 +190,7 @@ class SupervisorCore {
   // Takes every step that is possible now. Called after whatever may have changed something.
   void Advance(Clock::time_point now);
   void KillAgent(const char* reason, Clock::time_point now);
-  void Finish(const char* reason);
+  void Finish();
   std::string AgentFailure() const;  // empty: it ended well
 
   template <class What>

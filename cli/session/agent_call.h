@@ -16,23 +16,25 @@ namespace dslaunch {
 // What a call needs until it is over; its callback owns it.
 template <class Request, class Reply = pb::Empty>
 struct AgentCall {
+  std::shared_ptr<const void> owner;  // OpenCalls::Begin's, where somebody waits; released last
   grpc::ClientContext context;
   Request request;
   Reply reply;
 
-  explicit AgentCall(milliseconds timeout = kCallTimeout) {
+  explicit AgentCall(milliseconds timeout = kCallTimeout,
+                     std::shared_ptr<const void> counted = nullptr)
+      : owner(std::move(counted)) {
     context.set_deadline(std::chrono::system_clock::now() + timeout);
   }
 };
 
-// Does not wait for the answer. `owner` of the stub is kept until it comes.
+// Does not wait for the answer. `counted` is AgentCall's owner.
 inline void SendStop(pb::Agent::Stub& stub, const pb::Cause& cause, bool kill_now,
-                     std::shared_ptr<const void> owner = nullptr) {
-  auto call = std::make_shared<AgentCall<pb::StopRequest>>();
+                     std::shared_ptr<const void> counted = nullptr) {
+  auto call = std::make_shared<AgentCall<pb::StopRequest>>(kCallTimeout, std::move(counted));
   *call->request.mutable_cause() = cause;
   call->request.set_kill_now(kill_now);
-  stub.async()->Stop(&call->context, &call->request, &call->reply,
-                     [call, owner = std::move(owner)](const grpc::Status&) {});
+  stub.async()->Stop(&call->context, &call->request, &call->reply, [call](const grpc::Status&) {});
 }
 
 }  // namespace dslaunch

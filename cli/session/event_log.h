@@ -1,5 +1,5 @@
-// What happened in a job, for programs: events.jsonl in the job's folder at the front end, one JSON object
-// a line.
+// What happened in a job, for programs: events.jsonl in the job's folder at the front end, one JSON
+// object a line.
 #pragma once
 
 #include <functional>

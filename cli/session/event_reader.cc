@@ -63,7 +63,9 @@ void EventReader::Cancel() {
 void EventReader::Handle() {
   if (handlers_.holding) handlers_.holding();
   if (event_.has_log()) {
-    handlers_.log(event_.log(), [self = shared_from_this()] { self->GoOn(); });
+    handlers_.log(event_.log(), [self = weak_from_this()] {
+      if (const std::shared_ptr<EventReader> reader = self.lock()) reader->GoOn();
+    });
     if (let_go_) LetGo();
     return;
   }

@@ -13,7 +13,8 @@
 namespace dslaunch {
 
 // The next event is read when the last one has been dealt with. Until then the call does not end,
-// unless it is let go. Keeps itself until its call has ended.
+// unless it is let go. Keeps itself until its call has ended; who started it keeps it as long as an
+// event may still be dealt with.
 class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
                           public std::enable_shared_from_this<EventReader> {
  public:
@@ -53,7 +54,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
 
   const std::shared_ptr<LoopPoster> loop_;
   const Handlers handlers_;
-  const StartFn start_;
+  const StartFn start_;  // released after the context
   grpc::ClientContext context_;
   pb::NodeEvent event_;
   std::shared_ptr<EventReader> self_;  // until OnDone

@@ -3,32 +3,41 @@
 
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 namespace dslaunch {
 
 // Shared by all who post. Thread-safe.
-class LoopPoster {
+class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
  public:
   explicit LoopPoster(asio::io_context& loop) : loop_(&loop) {}
 
-  // `act` is called on the loop's thread. Once the loop is closed it is destroyed instead.
+  // `act` is called on the loop's thread. Once the poster is closed it is destroyed instead.
   template <class Act>
   void Post(Act act) {
     const std::lock_guard lock(mutex_);
-    if (loop_ != nullptr) asio::post(*loop_, std::move(act));
+    if (loop_ == nullptr) return;
+    asio::post(*loop_, [self = shared_from_this(), act = std::move(act)]() mutable {
+      if (self->is_open()) act();
+    });
   }
 
-  // To be called before the loop, or what the acts use, is destroyed; on the loop's thread or when
-  // that does not run any more.
+  // To be called before the loop, or what the acts use, is destroyed; on the loop's thread. Acts
+  // that are still to come are destroyed when the loop polls, or with it.
   void Close() {
     const std::lock_guard lock(mutex_);
     loop_ = nullptr;
   }
 
  private:
-  std::mutex mutex_;
+  bool is_open() const {
+    const std::lock_guard lock(mutex_);
+    return loop_ != nullptr;
+  }
+
+  mutable std::mutex mutex_;
   asio::io_context* loop_;  // null: closed
 };
 

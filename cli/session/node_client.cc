@@ -1,6 +1,7 @@
 #include "cli/session/node_client.h"
 
 #include <fcntl.h>
+#include <grpc/grpc.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -14,11 +15,16 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kWatchdogSlack(2'000);
+constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
 
 bool HasHungUp(int socket) {
   pollfd other_end = {.fd = socket, .events = 0, .revents = 0};
   return poll(&other_end, 1, /*timeout=*/0) > 0;
 }
+
+// gRPC takes itself down with its last channel, and now and then waits ten seconds for a thread of
+// its own then: it stays until the process ends.
+void KeepGrpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
 
 Error ToError(const pb::Failure& failure) {
   return {static_cast<ExitCode>(failure.exit_code()), failure.message()};
@@ -29,14 +35,16 @@ Error ToError(const pb::Failure& failure) {
 NodeClient::NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
                        std::unique_ptr<NodeLink> link)
     : poster_(std::move(poster)), name_(std::move(name)), link_(std::move(link)), watchdog_(loop) {
+  KeepGrpc();
   UniqueFd fd = link_->TakeFd();
   stream_.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   stub_ = pb::Agent::NewStub(ChannelFromFd(name_, std::move(fd)));
 }
 
 NodeClient::~NodeClient() {
-  if (reader_) reader_->Cancel();
+  if (reader_) std::exchange(reader_, nullptr)->Cancel();
   shutdown(stream_.get(), SHUT_RDWR);
+  calls_.AwaitNone(Deadline::After(kCallsEndWithin));
 }
 
 void NodeClient::Prepare(pb::PrepareRequest request,
@@ -45,34 +53,37 @@ void NodeClient::Prepare(pb::PrepareRequest request,
   watchdog_.async_wait([this](const asio::error_code& error) {
     if (!error) Abort("the agent did not answer");
   });
-  auto call = std::make_shared<AgentCall<pb::PrepareRequest, pb::PrepareReply>>(kPrepareTimeout);
+  auto call = std::make_shared<AgentCall<pb::PrepareRequest, pb::PrepareReply>>(kPrepareTimeout,
+                                                                                calls_.Begin());
   call->request = std::move(request);
-  const auto answer = [this, call, then = std::move(then)](const grpc::Status& status) {
-    watchdog_.cancel();
-    if (!status.ok()) {
-      const std::string words = LastOutput();
-      return then(Error{ExitCode::kUnavailable, name_ + ": its agent broke off before the start (" +
-                                                    status.error_message() + ")" +
-                                                    (words.empty() ? "" : ": " + words)});
-    }
-    if (call->reply.has_info()) return then(call->reply.info());
-    then(ToError(call->reply.failure()));
-  };
-  stub_->async()->Prepare(&call->context, &call->request, &call->reply,
-                          [call, answer, stub = stub_, poster = poster_](const grpc::Status& s) {
-                            poster->Post([answer, s] { answer(s); });
-                          });
+  stub_->async()->Prepare(
+      &call->context, &call->request, &call->reply,
+      [this, call, then = std::move(then), poster = poster_](const grpc::Status& status) {
+        poster->Post([this, then, status, reply = std::move(call->reply)] {
+          watchdog_.cancel();
+          if (!status.ok()) {
+            const std::string words = LastOutput();
+            return then(
+                Error{ExitCode::kUnavailable, name_ + ": its agent broke off before the start (" +
+                                                  status.error_message() + ")" +
+                                                  (words.empty() ? "" : ": " + words)});
+          }
+          if (reply.has_info()) return then(reply.info());
+          then(ToError(reply.failure()));
+        });
+      });
 }
 
 void NodeClient::Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
                        std::function<void(std::optional<uint64_t> clock_us)> then) {
   // The node is lost whether or not the terminal takes its output.
   if (reader_ && HasHungUp(stream_.get())) reader_->LetGo();
-  auto call = std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>(timeout);
+  auto call =
+      std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>(timeout, calls_.Begin());
   if (last_seen_us) call->request.set_last_seen_us(*last_seen_us);
   stub_->async()->Renew(
       &call->context, &call->request, &call->reply,
-      [call, then = std::move(then), stub = stub_, poster = poster_](const grpc::Status& status) {
+      [call, then = std::move(then), poster = poster_](const grpc::Status& status) {
         if (status.ok())
           poster->Post([then, clock_us = call->reply.clock_us()] { then(clock_us); });
         else if (status.error_code() == grpc::DEADLINE_EXCEEDED)
@@ -82,54 +93,55 @@ void NodeClient::Renew(std::optional<uint64_t> last_seen_us, milliseconds timeou
 
 void NodeClient::Run(pb::RunRequest request, EventReader::Handlers handlers) {
   reader_ = EventReader::Start(poster_, std::move(handlers),
-                               [stub = stub_, request = std::move(request)](
+                               [this, counted = calls_.Begin(), request = std::move(request)](
                                    grpc::ClientContext* context, EventReader* reader) {
-                                 stub->async()->Run(context, &request, reader);
+                                 stub_->async()->Run(context, &request, reader);
                                });
 }
 
 void NodeClient::Failover(const pb::FailoverRequest& request,
                           std::function<void(Result<pb::RendezvousOpened>)> then) {
-  auto call = std::make_shared<AgentCall<pb::FailoverRequest, pb::FailoverReply>>();
+  auto call = std::make_shared<AgentCall<pb::FailoverRequest, pb::FailoverReply>>(kCallTimeout,
+                                                                                  calls_.Begin());
   call->request = request;
-  const auto answer = [name = name_, call, then = std::move(then)](const grpc::Status& status) {
-    if (!status.ok())
-      return then(Error{ExitCode::kUnavailable, name + ": " + status.error_message()});
-    if (call->reply.has_opened()) return then(call->reply.opened());
-    then(ToError(call->reply.failure()));
-  };
-  stub_->async()->Failover(&call->context, &call->request, &call->reply,
-                           [call, answer, stub = stub_, poster = poster_](const grpc::Status& s) {
-                             poster->Post([answer, s] { answer(s); });
-                           });
+  stub_->async()->Failover(
+      &call->context, &call->request, &call->reply,
+      [this, call, then = std::move(then), poster = poster_](const grpc::Status& status) {
+        poster->Post([this, then, status, reply = std::move(call->reply)] {
+          if (!status.ok())
+            return then(Error{ExitCode::kUnavailable, name_ + ": " + status.error_message()});
+          if (reply.has_opened()) return then(reply.opened());
+          then(ToError(reply.failure()));
+        });
+      });
 }
 
 void NodeClient::Stop(const pb::Cause& cause, bool kill_now) {
-  SendStop(*stub_, cause, kill_now, stub_);
+  SendStop(*stub_, cause, kill_now, calls_.Begin());
 }
 
 void NodeClient::Signal(int signal_number) {
-  auto call = std::make_shared<AgentCall<pb::SignalRequest>>();
+  auto call = std::make_shared<AgentCall<pb::SignalRequest>>(kCallTimeout, calls_.Begin());
   call->request.set_signal(signal_number);
   stub_->async()->Signal(&call->context, &call->request, &call->reply,
-                         [call, stub = stub_](const grpc::Status&) {});
+                         [call](const grpc::Status&) {});
 }
 
 void NodeClient::Detach(std::function<void(Result<void>)> then) {
-  auto call = std::make_shared<AgentCall<pb::Empty, pb::DetachReply>>();
+  auto call = std::make_shared<AgentCall<pb::Empty, pb::DetachReply>>(kCallTimeout, calls_.Begin());
   watchdog_.expires_after(kCallTimeout + kWatchdogSlack);
   watchdog_.async_wait([this](const asio::error_code& error) {
     if (!error) Abort("the agent did not answer");
   });
-  const auto answer = [this, then = std::move(then)](const grpc::Status& status) {
-    watchdog_.cancel();
-    if (status.ok()) return then({});
-    then(Error{ExitCode::kUnavailable, name_ + ": cannot detach: " + status.error_message()});
-  };
-  stub_->async()->Detach(&call->context, &call->request, &call->reply,
-                         [call, answer, stub = stub_, poster = poster_](const grpc::Status& s) {
-                           poster->Post([answer, s] { answer(s); });
-                         });
+  stub_->async()->Detach(
+      &call->context, &call->request, &call->reply,
+      [this, call, then = std::move(then), poster = poster_](const grpc::Status& status) {
+        poster->Post([this, status, then] {
+          watchdog_.cancel();
+          if (status.ok()) return then({});
+          then(Error{ExitCode::kUnavailable, name_ + ": cannot detach: " + status.error_message()});
+        });
+      });
 }
 
 void NodeClient::SayGoodbye() { shutdown(stream_.get(), SHUT_WR); }

@@ -10,14 +10,15 @@
 
 #include "cli/session/event_reader.h"
 #include "cli/session/loop_poster.h"
+#include "cli/session/open_calls.h"
 #include "cli/transport/transport.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace dslaunch {
 
-// All on the loop's thread. Answers come there too, and none once the loop is closed, which it is
-// before a client is destroyed. Destroying it ends the connection, and with it the calls that are
-// under way: those own what they use until then.
+// All on the loop's thread. Answers come there too, and none once the poster is closed, which it is
+// before a client is destroyed. Destroying it ends the connection, and waits for the calls that are
+// under way, which end with that.
 class NodeClient {
  public:
   NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
@@ -65,8 +66,9 @@ class NodeClient {
   const std::string name_;
   const std::shared_ptr<NodeLink> link_;  // shared with who waits for its end
   UniqueFd stream_;  // a second descriptor of the link's stream, to end it with
-  std::shared_ptr<pb::Agent::Stub> stub_;  // shared with every call
-  asio::steady_timer watchdog_;            // a gRPC deadline can be missed while a write blocks
+  std::unique_ptr<pb::Agent::Stub> stub_;
+  OpenCalls calls_;
+  asio::steady_timer watchdog_;  // a gRPC deadline can be missed while a write blocks
   std::shared_ptr<EventReader> reader_;
 };
 

@@ -20,7 +20,15 @@ LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> 
       signals_(loop_),
       clients_(options_.plan.nodes.size()) {}
 
-LaunchSession::~LaunchSession() { poster_->Close(); }
+LaunchSession::~LaunchSession() {
+  poster_->Close();
+  timers_.clear();
+  connector_.Stop();
+  signals_.cancel();
+  // What was still to be handled is dropped here, while that which it holds is there.
+  loop_.restart();
+  loop_.poll();
+}
 
 void LaunchSession::OpenLog() {
   if (options_.job_folder.empty()) return;

@@ -66,6 +66,20 @@ class LinksTest(unittest.TestCase):
                             yield line, f"{path} does not exist"
         self.check(find)
 
+    def test_the_overview_names_every_folder_of_the_layers(self):
+        table = (ROOT / "packaging" / "layers.txt").read_text(encoding="utf-8")
+        overview = (ROOT / "docs" / "design" / "overview.md").read_text(encoding="utf-8")
+        named = set()
+        for _, word in code_words(overview):
+            for path in spelt_out(word):
+                while path:  # and all above it
+                    named.add(path.rstrip("/"))
+                    path = path.rstrip("/").rpartition("/")[0]
+        folders = {line.partition(":")[0].strip() for line in table.splitlines() if re.match(r"[a-z]", line)}
+        self.assertGreater(len(folders), 30)
+        missing = sorted(folder for folder in folders if not folder.endswith(".h") and folder not in named)
+        self.assertFalse(missing, "docs/design/overview.md has no line for " + ", ".join(missing))
+
     def test_every_page_of_docs_is_linked(self):
         docs = ROOT / "docs"
         seen, todo = set(), [docs / "index.md"]

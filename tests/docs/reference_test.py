@@ -14,7 +14,7 @@ BUILD = pathlib.Path(os.environ.get("DSLAUNCH_BUILD_DIR", ROOT / "build")).resol
 REFERENCE = ROOT / "docs" / "reference"
 SOURCES = ("agent", "base", "cli", "hostfiles", "net", "proto", "rendezvous", "trainer")
 
-# What a JsonObject is asked for: Int("attempts", ...), and the keys that lists of them name.
+# What a JsonObject is asked for: Int("epochs", ...), and the keys that lists of them name.
 GETTER = re.compile(r"\b(?:Int|Number|Numbers|Bool|String|StringOrInt|Word|WordInAnyCase|Object|ObjectText|ObjectOrEmpty|"
                     r"Objects|Strings|ParseDtype\(\w+,|flag\(|size\()\(?\s*(?:object, )?\"(\w+)\"")
 # getenv("NAME") and its like, and constants that are names of variables.

@@ -17,14 +17,14 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "agent/logs/rank_selection.h"
 #include "agent/node/attempt_workers.h"
 #include "agent/node/worker_specs.h"
-#include "agent/supervisor/graceful_kill.h"
+#include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_workers.h"
-#include "agent/supervisor/worker_table.h"
 #include "cli/commands/doctor_report.h"
 #include "cli/commands/job_view.h"
 #include "cli/output/summary_view.h"
@@ -676,63 +676,119 @@ bool ParsesSupervisorMessages(const std::string& bytes) {
   return all_started > 0;
 }
 
+// A supervisor whose agent says whatever it likes. Nothing can be started, and what is left is made
+// up.
+class ObedientSupervisor {
+ public:
+  explicit ObedientSupervisor(Input& input) : input_(input) {}
+
+  void Pass(milliseconds time) {
+    now_ += time;
+    if (core_.wake() && now_ >= *core_.wake()) CarryOut(core_.OnTime(now_));
+  }
+
+  void Hear(const pb::SupervisorRequest& request) {
+    const int before = failures_;
+    const int specs = request.spawn().workers_size();
+    if (request.has_stop()) ++stops_;
+    CarryOut(core_.OnRequest(request, now_));
+    Require(failures_ - before == specs, "a worker is forgotten");
+  }
+
+  void SeeChild() {
+    siginfo_t child = {};
+    child.si_code = static_cast<int>(input_.Below(8));
+    child.si_pid = static_cast<pid_t>(input_.Number32());
+    Require(!workers_.OnChild(child), "a worker is made up");
+    CarryOut(
+        core_.OnWorkerChange(static_cast<uint32_t>(child.si_pid), {.event = WorkerEvent::kExited}));
+    CarryOut(core_.OnReaped(now_));
+  }
+
+  // The agent is gone, and nothing more happens but that time passes.
+  void End() {
+    CarryOut(core_.OnControlLost(now_));
+    for (int i = 0; i < kMostSteps && core_.wake(); ++i) {
+      now_ = std::max(now_, *core_.wake());
+      CarryOut(core_.OnTime(now_));
+    }
+    Require(finished_, "a supervisor does not end");
+    Require(answers_ <= stops_ && (stops_ == 0 || answers_ > 0), "a stop has no answer");
+    Require(workers_.groups().empty(), "a group of processes is made up");
+  }
+
+  bool finished() const { return finished_; }
+  bool has_processes() const { return left_ > 0; }  // when it looked last
+  int failures() const { return failures_; }
+
+ private:
+  static constexpr int kMostSteps = 1'000;
+
+  void CarryOut(SupervisorActions actions) {
+    for (SupervisorAction& action : actions) {
+      Require(!finished_, "a supervisor that has ended goes on");
+      Require(*action.reason != '\0', "an action has no reason");
+      std::visit([this](auto& what) { Do(what); }, action.what);
+    }
+  }
+  template <class Other>
+  void Do(const Other&) {}
+  void Do(const supervisor_action::SendToAgent& send) {
+    Require(!send.event.has_spawned() && !send.event.has_exited(), "a worker is started");
+    failures_ += send.event.has_spawn_failed();
+    answers_ += send.event.has_all_reaped();
+  }
+  void Do(const supervisor_action::MakeCgroup&) {
+    CarryOut(core_.OnCgroup(Error{ExitCode::kUnavailable, "there is none"}));
+  }
+  void Do(supervisor_action::StartWorker& start) {
+    start.spec.clear_argv();
+    const SpawnResult result = workers_.Start(start.spec, start.cwd);
+    Require(result.pid <= 0, "a worker is started");
+    CarryOut(core_.OnStartFailed(start.spec.local_rank(), result.failure));
+  }
+  void Do(const supervisor_action::SignalWorkers& send) { workers_.Signal(send.signal); }
+  void Do(const supervisor_action::CountLeft&) {
+    CarryOut(core_.OnReaped(now_));
+    left_ = input_.Below(3);
+    CarryOut(core_.OnLeft(left_, now_));
+  }
+  void Do(const supervisor_action::ListLeft&) {
+    LeftProcesses left;
+    if (input_.Flag()) left.Add()->set_pid(1);
+    CarryOut(core_.OnLeftListed(left, now_));
+  }
+  void Do(const supervisor_action::Finish& finish) {
+    Require(finish.exit_code >= 0 && finish.exit_code <= 255, "an exit code is none");
+    finished_ = true;
+  }
+
+  Input& input_;
+  asio::io_context io_;
+  SupervisorWorkers workers_{io_, InheritedLimits(), [](const pb::SupervisorEvent&) {
+                               Require(false, "a worker that does not run has said something");
+                             }};
+  SupervisorCore core_{{.agent_pid = 1}};
+  Clock::time_point now_{seconds(1'000)};
+  size_t left_ = 0;
+  int failures_ = 0;
+  int stops_ = 0;
+  int answers_ = 0;
+  bool finished_ = false;
+};
+
 bool ParsesAgentRequests(const std::string& bytes) {
   Input input(bytes);
-  asio::io_context io;
-  int failures = 0;
-  SupervisorWorkers workers(io, InheritedLimits(), [&](const pb::SupervisorEvent& event) {
-    Require(event.has_spawn_failed(), "a worker is started");
-    ++failures;
-  });
-  Clock::time_point now(seconds(1'000));
-  GracefulKillOptions options;
-  std::optional<GracefulKillState> graceful_kill;
-  while (!input.empty()) {
-    now += milliseconds(input.Below(4) * 700);
-    const auto request = TakeMessage<pb::SupervisorRequest>(input);
-    if (!request) continue;
-    const int before = failures;
-    switch (request->request_case()) {
-      case pb::SupervisorRequest::kSpawn: {
-        pb::SpawnWorkers spawn = request->spawn();
-        for (pb::WorkerSpec& spec : *spawn.mutable_workers()) spec.clear_argv();
-        if (graceful_kill)
-          workers.Refuse(spawn);
-        else
-          workers.Spawn(spawn);
-        Require(failures - before == spawn.workers_size(), "a worker is forgotten");
-        break;
-      }
-      case pb::SupervisorRequest::kSignal:
-        workers.Signal(request->signal().signal());
-        break;
-      case pb::SupervisorRequest::kStop:
-        if (!graceful_kill) graceful_kill.emplace();
-        graceful_kill->kill_now = graceful_kill->kill_now || request->stop().kill_now();
-        workers.GracefulKillBegan();
-        break;
-      case pb::SupervisorRequest::kConfigure:
-        options.grace = milliseconds(request->configure().grace_ms());
-        options.teardown = milliseconds(request->configure().teardown_ms());
-        break;
-      default:
-        break;
-    }
-    if (!graceful_kill) continue;
-    const GracefulKillDecision decision =
-        DecideGracefulKill(*graceful_kill, now, input.Below(3), options);
-    const bool over = decision.action == GracefulKillAction::kDone ||
-                      decision.action == GracefulKillAction::kGiveUp;
-    Require(over != decision.wake.has_value(), "a graceful kill ends and goes on, or does neither");
-    if (decision.action == GracefulKillAction::kKill) workers.SigkillFollows();
-    graceful_kill = over ? std::nullopt : std::optional(decision.next);
-    siginfo_t child = {};
-    child.si_code = static_cast<int>(input.Below(8));
-    child.si_pid = static_cast<pid_t>(input.Number32());
-    workers.OnChild(child);
+  ObedientSupervisor supervisor(input);
+  while (!input.empty() && !supervisor.finished()) {
+    supervisor.Pass(milliseconds(input.Below(4) * 700));
+    if (const auto request = TakeMessage<pb::SupervisorRequest>(input);
+        request && !supervisor.finished())
+      supervisor.Hear(*request);
+    if (!supervisor.finished() && supervisor.has_processes()) supervisor.SeeChild();
   }
-  Require(workers.groups().empty(), "a group of processes is made up");
-  return failures > 0;
+  if (!supervisor.finished()) supervisor.End();
+  return supervisor.failures() > 0;
 }
 
 bool AssignsWorkers(const std::string& bytes) {

@@ -34,6 +34,7 @@ SessionOptions FrontEnd::OptionsFor(const World& world) {
   SessionOptions options;
   options.job_id = "job";
   options.plan = world.job.plan;
+  options.program = world.job.prepare.program();
   options.timeouts = world.job.timeouts();
   options.policy = world.job.policy();
   options.log_level = world.trace.on() ? LogLevel::kDebug : LogLevel::kError;
@@ -53,7 +54,7 @@ void FrontEnd::Start() { Carry(core_.Start(Now())); }
 
 void FrontEnd::Carry(SessionCore::Actions actions) {
   for (SessionAction& action : actions) {
-    std::incarnation([this](auto& one) { Do(one); }, action);
+    std::visit([this](auto& one) { Do(one); }, action);
   }
   if (finished_ && !process_.gone) Finish();
 }

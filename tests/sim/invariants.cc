@@ -43,6 +43,15 @@ void Invariants::OnEmpty(size_t incarnation, bool left) {
   }
 }
 
+void Invariants::OnSaidEmpty(uint64_t attempt, uint32_t node, size_t incarnation) {
+  for (const Owner& owner : owners_) {
+    if (owner.incarnation == incarnation && owner.runs && !owner.left && owner.attempt <= attempt) {
+      Fail(Name(node) + " says that it is empty, but still runs ranks of attempt " +
+           std::to_string(owner.attempt));
+    }
+  }
+}
+
 void Invariants::OnFormed(uint64_t attempt,
                           const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments) {
   uint32_t next_rank = 0;

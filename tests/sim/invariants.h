@@ -30,6 +30,10 @@ class Invariants {
   // cannot be ended, of which the node tells.
   void OnEmpty(size_t incarnation, bool left);
 
+  // "a node says that it has halted, or is torn down, only when no rank of its runs": up to that
+  // attempt, and but for what cannot be ended.
+  void OnSaidEmpty(uint64_t attempt, uint32_t node, size_t incarnation);
+
   // "ranks of an attempt follow hostfile order and have an address to meet at".
   void OnFormed(uint64_t attempt,
                 const std::vector<std::pair<uint32_t, pb::Assignment>>& assignments);

@@ -46,6 +46,7 @@ Job DrawJob(Random& random) {
   const auto regular = static_cast<uint32_t>(random.Between(1, 5));
   const auto spares = static_cast<uint32_t>(random.Between(0, 2));
   job.prepare.set_job_id("job");
+  job.prepare.mutable_program()->add_argv("python3");
   for (uint32_t index = 0; index < regular + spares; ++index) {
     pb::Node& node = *job.prepare.add_nodes();
     node.set_name("node" + std::to_string(index));

@@ -1,15 +1,17 @@
-// One start of supervisor and agent on a node. The supervisor is the product's
-// (tests/sim/supervisor.h); the agent is a model of agent/node/node_agent, which is bound to
-// sockets and gRPC. What it decides is written here as it is there, under the same names where
-// there are such; the disk, the log files and detached jobs are left out.
+// One start of supervisor and agent on a node, and the ranks that they run. The agent is the
+// product's AgentCore; here is what carries its actions out in virtual time. The supervisor is the
+// product's too (tests/sim/supervisor.h). The disk, the log files and detached jobs are left out.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "agent/node/agent_core.h"
+#include "agent/node/heartbeat.h"
 #include "proto/agent.pb.h"
-#include "proto/wire/lease.h"
 #include "rendezvous/coordinator.h"
 #include "tests/sim/network.h"
 #include "tests/sim/supervisor.h"
@@ -76,51 +78,55 @@ class NodeIncarnation {
   void ResetLink();        // to the front end
 
  private:
-  enum class Phase { kIdle, kWorking, kHalting, kStopping, kEmpty };
-
   // --- The agent ---
-  void GoToRendezvous();
-  void FindRendezvous(Clock::time_point deadline);
-  void Join();
-  void LoseRendezvous();  // as its end or its silence tells
-  bool MayFailOver() const;
-  void AwaitFailover(const pb::Cause& cause);
-  void LeaveRendezvous();
-  void OpenRendezvous(const pb::FailoverRequest& last, std::optional<uint32_t> lost_node);
-  void OnAssignment(const pb::RendezvousMessage& message);
-  void OnSpawned();
-  void OnSpawnFailed();
-  void OnWorkerExited(const pb::WorkerExited& exited);
-  void StopWorkers(bool kill_now);
-  void OnHalt(uint64_t attempt, const pb::Halt& halt);
-  void OnAllReaped(bool left);
-  void Halted();
-  void TornDown();
-  void BeginStop(const pb::Cause& cause, bool kill_now = false);
-  void StopJob(const pb::Cause& cause, bool kill_now = false);
-  void NotifyStop(const pb::Cause& cause);
-  void OnClosed(const pb::Closed& word);
-  void OnFrontEndGone();
+  // Tells the core what has happened and carries out what follows from it, as NodeAgent does.
+  template <class Event>
+  void Feed(Event event) {
+    if (loop_.gone) return;
+    core_.SetReaders({.front_end_has_all = ended_events_, .has_viewers = false});
+    AgentActions actions = event(Now());
+    if (!actions.empty()) CarryOut(std::move(actions));
+  }
+  void CarryOut(AgentActions actions);
+  void Do(agent_action::Log& action);
+  void Do(agent_action::EmitEvent& action) { Emit(std::move(action.event)); }
+  void Do(agent_action::EndEvents& action);
+  void Do(agent_action::DetachFrontEnd&) { detached_events_ = true; }
+  void Do(agent_action::SendToSupervisor& action) {
+    supervisor_.Request(std::move(action.request));
+  }
+  void Do(agent_action::SendToRendezvous& action) { Log(std::move(action.message)); }
+  void Do(agent_action::StartHeart& action);
+  void Do(agent_action::FindRendezvous& action);
+  void Do(agent_action::JoinRendezvous& action);
+  void Do(agent_action::LeaveRendezvous&);
+  void Do(agent_action::PlanWorkers& action);
+  void Do(agent_action::DescribeWorker& action);
+  void Do(agent_action::ReservePort&);
+  void Do(agent_action::SweepOrphans&);
+  void Do(agent_action::Quit&) { EndAgent(); }
+  // What has no effect here.
+  void Do(agent_action::EmitStatus&) {}
+  void Do(agent_action::FollowRank&) {}
+  void Do(agent_action::EndRankOutput&) {}
+  void Do(agent_action::InspectWorker&) {}
+  void Do(agent_action::WriteResult&) {}
+
   void OnSupervisorGone();
+  void FindRendezvous(Clock::time_point deadline);
+  void OpenRendezvous(const pb::FailoverRequest& last, std::optional<uint32_t> lost_node);
+  void Log(pb::AgentMessage message);  // to the rendezvous
   void Beat();
   void Tick();
-  void CheckSilence(bool tick_was_late);
-  void CheckLease();
-  void SetLease(milliseconds length);
   BootClock::time_point BootNow() const;
-  void EndIfAllIsReported();
-  void QuitIfIdle();
   void EndAgent(bool killed = false);
-  void SendToRendezvous(pb::AgentMessage message);
   void Emit(pb::NodeEvent event);
   void EmitAlive();
   pb::AgentMessage MakeBeat() const;
 
-  bool stopping() const { return phase_ >= Phase::kStopping; }
   std::string name() const;
-  pb::Cause OwnCause(pb::Cause::Kind kind, ExitCode code, const std::string& what) const;
   template <class MakeText>
-  void Log(MakeText make_text) const {
+  void Note(MakeText make_text) const {
     if (!world_.trace.on()) return;
     world_.trace.Add(world_.timeline.now(),
                      name() + " (incarnation " + std::to_string(index_) + ")", make_text());
@@ -138,32 +144,18 @@ class NodeIncarnation {
   int64_t renewal_sent_ = 0;  // of the newest that came
 
   // The agent's.
-  pb::PrepareRequest prepare_;
-  bool prepared_ = false;
-  Phase phase_ = Phase::kIdle;
-  uint64_t attempt_ = 0;
-  pb::Assignment assignment_;
-  uint32_t spawned_ = 0;  // of this attempt's ranks here
-  uint32_t ended_well_ = 0;
+  AgentCore core_;
+  std::deque<AgentAction> actions_;  // that are still to be carried out
+  bool carrying_out_ = false;
   Rendezvous* server_ = nullptr;
   Rendezvous* target_ = nullptr;    // where to go
   Rendezvous* attended_ = nullptr;  // the stream's other end
   SessionId session_ = 0;
-  Clock::time_point last_seen_;
-  std::optional<Clock::time_point> failover_by_;
-  pb::Cause lost_by_;
-  bool join_when_empty_ = false;
-  bool closed_ = false;
-  bool front_end_gone_ = false;
-  bool supervisor_gone_ = false;
   bool detached_events_ = false;  // nothing is told to the front end any more
   bool ended_events_ = false;     // it was sent the last event
-  pb::NodeDone done_;
-  std::optional<Clock::time_point> quit_at_;
-  std::optional<Clock::time_point> stream_over_at_;
-  Lease lease_;
   Clock::time_point tick_expiry_;
-  Clock::time_point turned_at_;
+  LoopWatch loop_watch_;
+  milliseconds beat_every_{0};
 };
 
 }  // namespace dslaunch::sim

@@ -52,6 +52,10 @@ void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
   if (!message.has_heartbeat())
     Note([&] { return "hears session " + std::to_string(id) + ": " + message.ShortDebugString(); });
   At(id).leaves |= message.has_stop();
+  if (message.has_halted() || message.has_torn_down()) {
+    const NodeIncarnation& agent = *At(id).agent;
+    world_.invariants.OnSaidEmpty(message.attempt(), agent.node(), agent.index());
+  }
   HandOver(id, message);
   if (world_.random.OneIn(kAgainOneIn)) HearAgain();
 }

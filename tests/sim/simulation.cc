@@ -39,14 +39,14 @@ void Run(World& world) {
 
 }  // namespace
 
-World::World(uint64_t seed, Tracing tracing, PlantedBug bug)
+World::World(uint64_t seed, Tracing tracing, PlantedBug planted)
     : random(seed),
       job(DrawJob(random)),
       network(timeline, random, job.size()),
       invariants(job, [this] { return timeline.now(); }),
       trace(tracing),
       machines(job.size()),
-      bug(bug) {}
+      bug(planted) {}
 
 World::~World() = default;
 

@@ -122,6 +122,10 @@ TEST(SimulationTest, NoticesWhenTheSupervisorSaysTooEarlyThatNothingIsLeft) {
   ExpectFound(PlantedBug::kEarlyReaped, "with a supervisor that does not wait for what it ends");
 }
 
+TEST(SimulationTest, NoticesWhenAnAgentSaysTooEarlyThatItsRanksHaveEnded) {
+  ExpectFound(PlantedBug::kEarlyHalted, "with an agent that does not wait for its supervisor");
+}
+
 TEST(SimulationTest, NoticesWhenAnotherNodeDecidesTooEarly) {
   ExpectFound(PlantedBug::kFailsOverTooEarly, "with a failover that is too early");
 }

@@ -111,7 +111,7 @@ void Supervisor::CarryOut(const SupervisorActions& actions) {
                      std::to_string(incarnation_.index()) + ")",
                  [&] { return std::string(action.reason); });
     }
-    std::incarnation([this](const auto& what) { Do(what); }, action.what);
+    std::visit([this](const auto& what) { Do(what); }, action.what);
   }
   if (!process_.gone) ArmTimer();
 }

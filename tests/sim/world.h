@@ -29,7 +29,7 @@ struct Machine {
 };
 
 struct World {
-  World(uint64_t seed, Tracing tracing, PlantedBug bug);
+  World(uint64_t seed, Tracing tracing, PlantedBug planted);
   World(const World&) = delete;
   ~World();
 

@@ -4,11 +4,28 @@
 
 namespace dslaunch {
 
-void EngineBatch::Begin(bool trains) { core_.impl_->BeginBatch(trains); }
-at::Tensor EngineBatch::Root(const at::Tensor& loss) { return core_.impl_->Root(loss); }
-void EngineBatch::BeforeBackward(bool last) { core_.impl_->BeforeBackward(last); }
-void EngineBatch::AfterBackward() { core_.impl_->AfterBackward(); }
-void EngineBatch::End() { core_.impl_->EndBatch(); }
-void EngineBatch::Step() { core_.impl_->StepBatch(); }
+void EngineBatch::Begin(bool trains) {
+  core_.impl_->states_->Begin(trains ? Pass::kSync : Pass::kInference);
+  if (trains) core_.impl_->MeterBegin();
+}
+
+at::Tensor EngineBatch::Root(const at::Tensor& loss) {
+  core_.impl_->CheckLoss(loss);
+  return core_.impl_->ScaledLoss(loss, core_.impl_->config_.batch.accumulation_steps);
+}
+
+void EngineBatch::BeforeBackward(bool last) {
+  core_.impl_->MeterBackward();
+  core_.impl_->states_->BeforeBackward(last);
+}
+
+void EngineBatch::AfterBackward() { core_.impl_->states_->AfterBackward(); }
+
+void EngineBatch::End() { core_.impl_->states_->End(); }
+
+void EngineBatch::Step() {
+  core_.impl_->micro_steps_ += core_.impl_->config_.batch.accumulation_steps;
+  core_.impl_->EndStep();
+}
 
 }  // namespace dslaunch

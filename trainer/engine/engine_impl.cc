@@ -1,7 +1,6 @@
 #include "trainer/engine/engine_impl.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
 #include <cmath>
@@ -86,79 +85,6 @@ Pass EngineCore::Impl::CurrentPass() const {
   return Boundary() ? Pass::kSync : Pass::kAccumulate;
 }
 
-void EngineCore::Impl::BeforeForward() {
-  if (passes_ == Passes::kBatches) {
-    RefuseInput(
-        "this engine has one stage of a pipeline: train with PipelineEngine::TrainBatch, which "
-        "runs all of them");
-  }
-  states_->Begin(CurrentPass());
-  if (!Trains()) return;
-  MeterBegin();
-  if (micro_steps_ % config_.batch.accumulation_steps == 0) compute_s_ = 0;
-  forward_start_ = Clock::now();
-}
-
-void EngineCore::Impl::AfterForward() {
-  if (Trains()) {
-    forward_done_ = true;
-  } else {
-    states_->End();
-  }
-}
-
-void EngineCore::Impl::Backward(const at::Tensor& loss, bool scale_by_steps) {
-  CheckBackward(loss);
-  MeterBackward();
-  const at::Tensor root = ScaledLoss(loss, scale_by_steps ? config_.batch.accumulation_steps : 1);
-  // Callbacks run when all gradients are there, in the order they were queued. Ours is queued at
-  // the root, hence before the reducer's, which waits for the other ranks.
-  root.register_hook([this](const at::Tensor&) {
-    torch::autograd::Engine::get_default_engine().queue_callback([this] {
-      compute_s_ += std::chrono::duration<double>(Clock::now() - forward_start_).count();
-    });
-  });
-  states_->BeforeBackward(/*last=*/Boundary());
-  root.backward();
-  states_->AfterBackward();
-  states_->End();
-  forward_done_ = false;
-  backward_done_ = true;
-}
-
-bool EngineCore::Impl::Step() {
-  if (!backward_done_)
-    RefuseInput("Step was called without Backward: call Backward(loss) before it");
-  backward_done_ = false;
-  const bool boundary = Boundary();
-  ++micro_steps_;
-  if (boundary) EndStep();
-  return boundary;
-}
-
-void EngineCore::Impl::BeginBatch(bool trains) {
-  states_->Begin(trains ? Pass::kSync : Pass::kInference);
-  if (trains) MeterBegin();
-}
-
-at::Tensor EngineCore::Impl::Root(const at::Tensor& loss) {
-  CheckLoss(loss);
-  return ScaledLoss(loss, config_.batch.accumulation_steps);
-}
-
-void EngineCore::Impl::BeforeBackward(bool last) {
-  MeterBackward();
-  states_->BeforeBackward(last);
-}
-
-void EngineCore::Impl::AfterBackward() { states_->AfterBackward(); }
-void EngineCore::Impl::EndBatch() { states_->End(); }
-
-void EngineCore::Impl::StepBatch() {
-  micro_steps_ += config_.batch.accumulation_steps;
-  EndStep();
-}
-
 // Memory without parameters, which a pass gathers and releases.
 void EngineCore::Impl::MeterBegin() {
   if (meter_) live_before_ = meter_->live_bytes() - states_->memory().parameters;
@@ -209,36 +135,6 @@ void EngineCore::Impl::CheckLoss(const at::Tensor& loss) const {
   }
 }
 
-EngineProgress EngineCore::Impl::progress() const {
-  EngineProgress progress{.steps = global_steps_,
-                          .skipped = skipped_steps_,
-                          .updates = optimizer_->updates(),
-                          .scheduled_updates = optimizer_->scheduled_updates()};
-  if (scaler_) {
-    progress.loss_scale = scaler_->scale;
-    progress.scaler_iteration = scaler_->iteration;
-    progress.scaler_last_overflow = scaler_->last_overflow;
-    progress.scaler_hysteresis = scaler_->hysteresis;
-  }
-  return progress;
-}
-
-void EngineCore::Impl::Resume(const EngineProgress& progress) {
-  global_steps_ = progress.steps;
-  micro_steps_ = progress.steps * config_.batch.accumulation_steps;
-  skipped_steps_ = progress.skipped;
-  optimizer_->SetUpdates(progress.updates, progress.scheduled_updates);
-  states_->CopyMasterToModel();
-  // A run without a scaler leaves none behind, and a static scale is the configuration's.
-  if (!scaler_ || !config_.precision.loss_scaler->dynamic || progress.scaler_iteration == 0) {
-    return;
-  }
-  scaler_ = {.scale = progress.loss_scale,
-             .iteration = progress.scaler_iteration,
-             .last_overflow = progress.scaler_last_overflow,
-             .hysteresis = progress.scaler_hysteresis};
-}
-
 MemoryUse EngineCore::Impl::memory() const {
   MemoryUse use = states_->memory();
   for (const Optimizer::State& state : optimizer_->States()) {
@@ -249,34 +145,6 @@ MemoryUse EngineCore::Impl::memory() const {
   return use;
 }
 
-std::vector<TensorPart> EngineCore::Impl::ModelState() const {
-  std::vector<TensorPart> state;
-  for (size_t i = 0; i < states_->parts().size(); ++i) {
-    state.push_back(StatePart("", i, states_->parts()[i].weight));
-  }
-  for (TensorPart& frozen : states_->Frozen()) {
-    frozen.is_canonical = Counts(frozen.name);
-    state.push_back(std::move(frozen));
-  }
-  for (const NamedTensor& buffer : Unique(module_.named_buffers())) {
-    state.push_back({.name = buffer.name,
-                     .tensor = buffer.tensor,
-                     .shape = buffer.tensor.sizes().vec(),
-                     .rank0_authoritative = true,
-                     .is_canonical = Counts(buffer.name)});
-  }
-  return state;
-}
-
-std::vector<TensorPart> EngineCore::Impl::OptimizerState() const {
-  std::vector<TensorPart> state;
-  for (const Optimizer::State& item : optimizer_->States()) {
-    state.push_back(StatePart("optimizer/" + item.name + "/", item.part, item.tensor));
-  }
-  return state;
-}
-
-// What belongs to a part of a parameter.
 TensorPart EngineCore::Impl::StatePart(const std::string& prefix, size_t part,
                                        const at::Tensor& tensor) const {
   const WeightPart& weight = states_->parts()[part];
@@ -326,21 +194,6 @@ void EngineCore::Impl::EndStep() {
   states_->Clear();
   losses_.clear();
   ++global_steps_;
-}
-
-void EngineCore::Impl::StepReplayed(const at::Tensor& grad_norm) {
-  BeginUpdate();
-  optimizer_->Replayed();
-  norm_on_device_ = grad_norm;
-  micro_steps_ += config_.batch.accumulation_steps;
-  ++global_steps_;
-}
-
-std::string EngineCore::Impl::ObserveGradNorm(double norm) {
-  if (!NeverWaits() || !config_.precision.skip_overflow || std::isfinite(norm)) return "";
-  optimizer_->Skipped();
-  ++skipped_steps_;
-  return "a gradient is not finite; the update is skipped";
 }
 
 void EngineCore::Impl::TakeStep() {

@@ -1,4 +1,5 @@
-// What EngineCore and EngineBatch are two faces of.
+// What an engine holds, on which the methods of EngineCore and EngineBatch work, and the optimizer
+// step, which is the same for both.
 #pragma once
 
 #include <map>
@@ -24,30 +25,34 @@ class EngineCore::Impl {
   Impl(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
        Passes passes, InitRecording* deferred);
 
-  // EngineCore's, for Passes::kMicroBatches.
-  void BeforeForward();
-  void AfterForward();
-  void Backward(const at::Tensor& loss, bool scale_by_steps);
-  bool Step();
-
-  // EngineBatch's, for Passes::kBatches.
-  void BeginBatch(bool trains);
-  at::Tensor Root(const at::Tensor& loss);
-  void BeforeBackward(bool last);
-  void AfterBackward();
-  void EndBatch();
-  void StepBatch();
-
-  void StepReplayed(const at::Tensor& grad_norm);
-  std::string ObserveGradNorm(double norm);
-
+  bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
+  Pass CurrentPass() const;
   double loss_scale() const { return scaler_ ? scaler_->scale : 1; }
-  EngineProgress progress() const;
-  void Resume(const EngineProgress& progress);
+  // Whether a step is made without waiting for the device: nothing that the host does depends on
+  // its gradients.
+  bool NeverWaits() const;
+  // Whether this stage's copy of the parameter is the one that counts.
+  bool Counts(const std::string& name) const { return !others_.counted_elsewhere.contains(name); }
+
+  // Throw where Backward must not be called (with this loss).
+  void CheckLoss(const at::Tensor& loss) const;
+  void CheckBackward(const at::Tensor& loss) const;
+  // What the backward pass of one of `parts` micro-batches starts from. Keeps the loss for
+  // messages.
+  at::Tensor ScaledLoss(const at::Tensor& loss, int64_t parts);
+
+  // At the start of a pass, and of its backward pass.
+  void MeterBegin();
+  void MeterBackward();
   MemoryUse memory() const;
-  std::vector<TensorPart> ModelState() const;
-  std::vector<TensorPart> OptimizerState() const;
+
+  // What belongs to a part of a parameter.
+  TensorPart StatePart(const std::string& prefix, size_t part, const at::Tensor& tensor) const;
+
+  // Of an optimizer step: what is known before its gradients are, and all of it. Collective.
+  void BeginUpdate();
+  void EndStep();
 
   EngineConfig config_;
   torch::nn::Module& module_;
@@ -83,22 +88,8 @@ class EngineCore::Impl {
     const ProcessGroup* group = nullptr;
   };
 
-  bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
-  Pass CurrentPass() const;
-  bool Counts(const std::string& name) const { return !others_.counted_elsewhere.contains(name); }
   SumOverRanks SumOfShards() const;
   void TieParameters();
-  TensorPart StatePart(const std::string& prefix, size_t part, const at::Tensor& tensor) const;
-  void MeterBegin();
-  void MeterBackward();
-  void CheckLoss(const at::Tensor& loss) const;
-  void CheckBackward(const at::Tensor& loss) const;
-  at::Tensor ScaledLoss(const at::Tensor& loss, int64_t parts);
-  // Whether a step is made without waiting for the device: nothing that the host does depends on
-  // its gradients.
-  bool NeverWaits() const;
-  void BeginUpdate();
-  void EndStep();
   void TakeStep();
   void TakeStepAsync();
   void Update(std::vector<at::Tensor>& gradients, const at::Tensor& skip = {});

@@ -24,9 +24,8 @@ StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline) {
 }
 
 std::string StopReason(const StopDecision& stop) {
-  return stop.stop_request == StopRequest::kSigterm
-             ? "SIGTERM (rank " + std::to_string(stop.rank) + ")"
-             : "run.time_limit_s";
+  return stop.request == StopRequest::kSigterm ? "SIGTERM (rank " + std::to_string(stop.rank) + ")"
+                                               : "run.time_limit_s";
 }
 
 }  // namespace dslaunch

@@ -20,10 +20,10 @@ StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline);
 
 // What all ranks have agreed on.
 struct StopDecision {
-  StopRequest stop_request = StopRequest::kNone;
+  StopRequest request = StopRequest::kNone;
   int rank = 0;  // the lowest that requests it
 
-  explicit operator bool() const { return stop_request != StopRequest::kNone; }
+  explicit operator bool() const { return request != StopRequest::kNone; }
 };
 
 // "SIGTERM (rank 3)"; "run.time_limit_s". A save that failed says itself why.

@@ -15,10 +15,10 @@ void Call(const TrainHooks& hooks, void (TrainHook::*event)(Parameters...), Trai
   for (const std::unique_ptr<TrainHook>& hook : hooks) (hook.get()->*event)(run, arguments...);
 }
 
-// Makes the ranks' losses one number, and their wishes to stop one decision.
+// Makes the ranks' losses one number, and their stop requests one decision.
 AllWindows ExchangeWindows(TrainRun& run, const TrainHooks& hooks, int64_t steps) {
   RankWindow own;
-  own.stop = run.Wish();
+  own.stop = run.OwnStopRequest();
   Call(hooks, &TrainHook::BeforeExchange, run, own);
   const AllWindows all = run.Exchange(own);
   if (all.bad) throw TrainError(ExitCode::kBadInput, BadLossMessage(*all.bad));

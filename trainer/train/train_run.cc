@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-StopRequest TrainRun::Wish() const {
+StopRequest TrainRun::OwnStopRequest() const {
   return checkpointer != nullptr && checkpointer->failed() ? StopRequest::kSaveFailed
                                                            : CurrentStopRequest(deadline);
 }
@@ -48,8 +48,8 @@ void TrainRun::WaitForSave() {
 void TrainRun::EvaluateOnTestData(const std::string& prefix) {
   if (data.test == nullptr) return log.Result(NoTestData(recipe.data));
   const Clock::time_point start = Clock::now();
-  const Evaluation result =
-      Evaluate(training_model, *data.test, group, recipe.data.prefetch, [this] { return Wish(); });
+  const Evaluation result = Evaluate(training_model, *data.test, group, recipe.data.prefetch,
+                                     [this] { return OwnStopRequest(); });
   progress.LeaveOut(Clock::now() - start);
   stop = result.stop;
   if (!stop) log.Result(EvaluationLine(prefix, result.sums));

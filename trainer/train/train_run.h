@@ -36,8 +36,8 @@ struct TrainRun {
   StopDecision stop = {};  // the same on all ranks
   double data_wait_s = 0;  // that the steps waited for their data; known at the end of training
 
-  // What this rank wishes now.
-  StopRequest Wish() const;
+  // What this rank requests now.
+  StopRequest OwnStopRequest() const;
   MemoryBytes Memory() const;
   // Combines what each rank gives. Collective.
   AllWindows Exchange(const RankWindow& own) const;
@@ -46,8 +46,8 @@ struct TrainRun {
   // group.
   void Save(int64_t step);  // the state after it, if there is a checkpointer
   void WaitForSave();
-  // Prints the result after `prefix`. Leaves the model in evaluation mode. A wish to stop ends it
-  // early, without a result.
+  // Prints the result after `prefix`. Leaves the model in evaluation mode. A request to stop ends
+  // it early, without a result.
   void EvaluateOnTestData(const std::string& prefix);
 };
 

@@ -50,8 +50,8 @@ AllWindows Combine(const std::vector<RankWindow>& ranks);
 std::string BadLossMessage(const BadLoss& bad);
 
 // Steps until the ranks next tell each other, so that they do about every 100 ms: each exchange
-// costs a round trip, but a wish to stop waits for it. `last` is the number before, which at most
-// doubles, because one measurement may mislead; `step_s` is what a step took since.
+// costs a round trip, but a request to stop waits for it. `last` is the number before, which at
+// most doubles, because one measurement may mislead; `step_s` is what a step took since.
 int64_t StepsUntilExchange(int64_t last, double step_s);
 
 }  // namespace dslaunch

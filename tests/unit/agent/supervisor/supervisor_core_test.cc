@@ -259,7 +259,7 @@ TEST_F(SupervisorCoreTest, StopsByTermThenKillAndAnswersOnce) {
   EXPECT_EQ(Done(), Words({"KILL"}));
   Exit(1, {.event = WorkerEvent::kKilled, .signal = SIGKILL});
   EXPECT_EQ(Done(), Words({"exited 1: signal 9, stopping", "forget", "all reaped, left 0"}));
-  Pass(seconds(50));
+  Pass(seconds(40));
   EXPECT_EQ(Done(), Words());
 }
 
@@ -473,6 +473,22 @@ TEST_F(SupervisorCoreTest, AnAgentThatDoesNotDieOfSigkillDoesNotHoldItUp) {
   Pass(Ms(1));
   EXPECT_EQ(Done(), Words({"finish 70: agent (pid 77) could not be ended; its workers were "
                            "stopped"}));
+}
+
+// What it had started itself is to end, too, however long its last bytes have waited by then.
+TEST_F(SupervisorCoreTest, AnAgentThatDiesLateLeavesNothing) {
+  Configure(seconds(10));
+  FrontEndGone();
+  Pass(Ms(4'000));
+  EXPECT_EQ(Done().back(), "kill agent");
+  left_ = 1;
+  AgentEnds(SIGKILL, /*by_signal=*/true);
+  EXPECT_EQ(Done(), Words({"TERM"}));
+  Pass(Ms(4'000));
+  EXPECT_EQ(Done(), Words()) << "within the grace";
+  left_ = 0;
+  Do(core_.OnReaped(now_));
+  EXPECT_EQ(Done(), Words({"forget", "finish 0"}));
 }
 
 TEST_F(SupervisorCoreTest, TheFrontEndsGoingEndsEverythingInOrder) {

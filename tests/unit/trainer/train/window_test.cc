@@ -43,7 +43,7 @@ TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
   EXPECT_EQ(all.memory.buffers, 1);
   EXPECT_EQ(all.memory.peak_rss, 6);
   EXPECT_FALSE(all.bad);
-  EXPECT_EQ(all.stop.wish, StopRequest::kNone);
+  EXPECT_EQ(all.stop.request, StopRequest::kNone);
 }
 
 TEST(WindowTest, TheEarliestBadLossIsNamed) {

@@ -1,0 +1,42 @@
+"""The trainer's lines for people go through one place: no other file of trainer/ prints by itself.
+
+Data for programs (prediction_writer's JSON lines by fwrite, the status pipe by write) are no lines for people.
+"""
+import pathlib
+import re
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PLACE = "trainer/base/log.cc"
+PRINTS = re.compile(r"\b(v?f?printf|f?puts|f?putc|putchar|perror)\s*\(|\b(cout|cerr|clog)\s*<<")
+
+
+def printing(root):
+    """"FILE:LINE" of everything that prints elsewhere."""
+    found = []
+    for path in sorted((root / "trainer").rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.suffix not in (".h", ".cc") or name == PLACE:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if PRINTS.search(line.split("//")[0]):
+                found.append(f"{name}:{number}")
+    return found
+
+
+class TrainerOutputTest(unittest.TestCase):
+    def test_one_place_prints(self):
+        self.assertEqual(printing(ROOT), [], f"use {PLACE}")
+
+    def test_a_planted_line_is_found(self):
+        for line in ('std::printf("%d", 1);', 'std::cout << 1;', 'std::fputs("a", stderr);'):
+            with self.subTest(line), tempfile.TemporaryDirectory() as folder:
+                root = pathlib.Path(folder)
+                (root / "trainer").mkdir()
+                (root / "trainer/a.cc").write_text("#include <cstdio>\n" + line + "\n")
+                self.assertEqual(printing(root), ["trainer/a.cc:2"])
+
+
+if __name__ == "__main__":
+    unittest.main()
