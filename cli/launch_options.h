@@ -19,10 +19,10 @@ enum class Launcher {
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 
 // Whose output appears on the terminal. All output is in the log files anyway.
-struct Tee {
+struct ShownRanks {
   bool all = false;
   std::vector<int> ranks = {0};  // ascending, each once; unused when `all`
-  bool operator==(const Tee&) const = default;
+  bool operator==(const ShownRanks&) const = default;
 };
 
 // Some of the ranks' streams, as torchrun names them: of all local ranks, or 0:3,1:1.
@@ -171,14 +171,15 @@ struct LaunchOptions {
   std::optional<std::string> bind_core_list;  // "1,3-5": the cores to share out; needs the above
 
   // Output
-  LogLevel log_level = LogLevel::kInfo;               // --quiet: kError
-  std::optional<std::vector<int>> local_ranks_shown;  // of those that `tee` shows; ascending
+  LogLevel log_level = LogLevel::kInfo;  // --quiet: kError
+  std::optional<std::vector<int>>
+      local_ranks_shown;  // of those that `shown_ranks` shows; ascending
   // Shown lines with one of these are copied to filtered_stdout.log and filtered_stderr.log.
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
   bool save_pid = false;  // DeepSpeed's /tmp/PID.deepspeed
-  Tee tee;
-  RankStreams log_only;  // in the log files only, though `tee` shows the rank
+  ShownRanks shown_ranks;
+  RankStreams log_only;  // in the log files only, though `shown_ranks` shows the rank
   std::string log_dir;   // empty: the user's state folder on each node
   int log_max_mb = 0;    // of each log file; 0: no limit
   bool json = false;     // the closing block on stdout too

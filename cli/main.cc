@@ -213,7 +213,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
                  DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
   session.timeouts = MakeTimeouts(options);
   session.detach = options.detach;
-  session.shown = {options.tee, options.local_ranks_shown, options.log_only};
+  session.shown = {options.shown_ranks, options.local_ranks_shown, options.log_only};
   session.stdout_filters = options.stdout_filters;
   session.stderr_filters = options.stderr_filters;
   session.tags = {FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), options.role};

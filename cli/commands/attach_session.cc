@@ -21,10 +21,11 @@ constexpr milliseconds kReconnectFor(60'000);  // since the node was heard last
 
 }  // namespace
 
-AttachSession::AttachSession(JobRecord record, AgentBinary agent, Tee tee, Terminal& terminal)
+AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks shown_ranks,
+                             Terminal& terminal)
     : record_(std::move(record)),
       agent_(std::move(agent)),
-      shown_{std::move(tee), std::nullopt, {}},
+      shown_{std::move(shown_ranks), std::nullopt, {}},
       output_(loop_, terminal),
       signals_(loop_),
       limit_(loop_),

@@ -26,7 +26,7 @@ namespace dslaunch {
 // process by _exit.
 class AttachSession {
  public:
-  AttachSession(JobRecord record, AgentBinary agent, Tee tee, Terminal& terminal);
+  AttachSession(JobRecord record, AgentBinary agent, ShownRanks shown_ranks, Terminal& terminal);
 
   // Shows the job until it has ended, and returns its exit code, or 130 when the user leaves. A
   // connection that breaks off is made anew, and output goes on where it was.

@@ -213,10 +213,10 @@ const char* OnHangText(pb::Policy::OnHang on_hang) {
                                           : "it is reported";
 }
 
-std::string TeeText(const Tee& tee) {
-  if (tee.all) return "all ranks";
+std::string ShownRanksText(const ShownRanks& shown_ranks) {
+  if (shown_ranks.all) return "all ranks";
   std::vector<std::string> ranks;
-  for (const int rank : tee.ranks) ranks.push_back(std::to_string(rank));
+  for (const int rank : shown_ranks.ranks) ranks.push_back(std::to_string(rank));
   return ranks.empty() ? "none" : (ranks.size() == 1 ? "rank " : "ranks ") + NameList(ranks, ", ");
 }
 
@@ -516,7 +516,7 @@ std::string DryRun::Limits() const {
                                           OnHangText(session.policy.on_hang())});
   std::string text = "\nTime limits\n" + TextTable(rows, kIndent);
   text += "\na failure " + PolicyText(session.policy, session.plan) + "\n";
-  text += "shown here: " + TeeText(session.shown.tee) + "; log files in " +
+  text += "shown here: " + ShownRanksText(session.shown.shown_ranks) + "; log files in " +
           (session.log_dir.empty() ? "the user's state folder of each node"
                                    : ShellWord(session.log_dir)) +
           "\n";
@@ -557,8 +557,8 @@ std::string DryRun::ToJson() const {
   add("venv_script", session.program.venv_script());
   add("log_dir", session.log_dir);
   Json shown = Json::array();
-  for (const int rank : session.shown.tee.ranks) shown.push_back(rank);
-  add("show", session.shown.tee.all ? Json("all") : shown);
+  for (const int rank : session.shown.shown_ranks.ranks) shown.push_back(rank);
+  add("show", session.shown.shown_ranks.all ? Json("all") : shown);
   add("timeouts_ms", {{"connect", session.connect_timeout.count()},
                       {"join", times.join_ms()},
                       {"ready", times.ready_ms()},

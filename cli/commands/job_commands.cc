@@ -199,7 +199,7 @@ Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBi
   }
   if (view.state != JobView::State::kRunning) return NotRunning(view, terminal, false);
   // Never destroyed: threads that still try to reach a node use it until the process ends.
-  auto& session = *new AttachSession(view.record, agent, command.tee, terminal);
+  auto& session = *new AttachSession(view.record, agent, command.shown_ranks, terminal);
   const int exit_code = session.Attach();
   if (session.end()) KeepEnd(*session.end());
   return exit_code;

@@ -38,8 +38,8 @@ void LogsSession::Open(size_t index) {
   // Lives as long as the handlers: gRPC reads it when the call starts.
   auto request = std::make_shared<pb::ReadRequest>();
   *request->mutable_place() = PlaceOf(record_, index);
-  request->set_all(command_.tee.all);
-  for (const int rank : command_.tee.ranks) request->add_ranks(static_cast<uint32_t>(rank));
+  request->set_all(command_.shown_ranks.all);
+  for (const int rank : command_.shown_ranks.ranks) request->add_ranks(static_cast<uint32_t>(rank));
   request->set_follow(command_.follow);
   request->set_since_unix_ms(command_.since_unix_ms);
   auto complete = std::make_shared<bool>(false);

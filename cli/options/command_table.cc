@@ -34,17 +34,18 @@ OptionSpec ConnectTimeout() {
 // Of logs and attach.
 
 OptionSpec Rank() {
-  return Option("--rank", "R", "of this rank",
-                {[](const FlagValue& given, ParsedFlags& flags) {
-                   flags.job.tee = {false, {ReadWhole<int>(given.name, given.text, 0, kMaxNodes)}};
-                 },
-                 ValueKind::kNumber});
+  return Option(
+      "--rank", "R", "of this rank",
+      {[](const FlagValue& given, ParsedFlags& flags) {
+         flags.job.shown_ranks = {false, {ReadWhole<int>(given.name, given.text, 0, kMaxNodes)}};
+       },
+       ValueKind::kNumber});
 }
 
 OptionSpec Show() {
   OptionSpec spec = Option("--show", "all|none|0,3", "of these ranks",
                            [](const FlagValue& given, ParsedFlags& flags) {
-                             flags.job.tee = ReadRankChoice(given.name, given.text);
+                             flags.job.shown_ranks = ReadRankChoice(given.name, given.text);
                            });
   spec.default_value = "0";
   return spec;

@@ -41,15 +41,23 @@ std::string Wrapped(std::string_view text, size_t indent) {
 
 // The commands that are no launch, each family once.
 std::string CommandList() {
-  std::string names;
+  const std::string begin = "  dslaunch ";
+  std::string result;
+  std::string line = begin;
   std::string_view last;
   for (const CommandSpec& command : Commands()) {
     const std::string_view family = FamilyOf(command);
     if (family.empty() || family == "train" || family == "predict" || family == last) continue;
-    names += (names.empty() ? "" : " | ") + std::string(family);
+    const std::string bar = last.empty() ? "" : " | ";
+    if (line.size() + bar.size() + family.size() + 2 > kWidth) {
+      result += line + " |\n";
+      line = std::string(begin.size(), ' ') + std::string(family);
+    } else {
+      line += bar + std::string(family);
+    }
     last = family;
   }
-  return "  dslaunch " + names + "\n";
+  return result + line + "\n";
 }
 
 // The line of an option: its heading, and its text in the second column.

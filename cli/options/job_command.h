@@ -25,7 +25,7 @@ struct JobCommand {
   int64_t older_than_ms = 0;  // for prune: since the end
 
   // logs, attach
-  Tee tee;
+  ShownRanks shown_ranks;
   bool follow = false;
   int64_t since_unix_ms = 0;  // 0: from the beginning
 

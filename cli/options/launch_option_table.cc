@@ -71,7 +71,7 @@ void ReadRdzvBackend(const FlagValue& given, ParsedFlags& flags) {
 }
 
 void ReadShownRanks(const FlagValue& given, ParsedFlags& flags) {
-  flags.options.tee = ReadRankChoice(given.name, given.text);
+  flags.options.shown_ranks = ReadRankChoice(given.name, given.text);
   flags.ranks_shown_given = true;
 }
 

@@ -133,7 +133,7 @@ int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, doub
   return std::llround(ReadDouble(option, "seconds,", text, min_s, max_s) * 1000);
 }
 
-Tee ReadRankChoice(const std::string& option, const std::string& text) {
+ShownRanks ReadRankChoice(const std::string& option, const std::string& text) {
   if (text == "all") return {true, {}};
   if (text == "none") return {false, {}};
   if (text.empty() || text.back() == ',') {

@@ -60,7 +60,7 @@ int64_t ReadSecondsAsMs(const std::string& option, const std::string& text, doub
                         double max_s);
 
 // all, none or global ranks such as 0,3.
-Tee ReadRankChoice(const std::string& option, const std::string& text);
+ShownRanks ReadRankChoice(const std::string& option, const std::string& text);
 
 // torchrun's --tee and --redirects: 0 to 3, or LOCAL_RANK:0..3, ...
 RankStreams ReadStreams(const std::string& option, const std::string& text);

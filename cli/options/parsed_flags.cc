@@ -263,7 +263,7 @@ void DecideOutput(ParsedFlags& flags) {
   };
   if (!flags.ranks_shown_given &&
       (says_something(tee) || says_something(redirects) || options.local_ranks_shown)) {
-    options.tee = {true, {}};
+    options.shown_ranks = {true, {}};
   }
   RankStreams& hidden = options.log_only;
   hidden.of_others = redirects.of_others & ~tee.of_others;
@@ -274,7 +274,7 @@ void DecideOutput(ParsedFlags& flags) {
       shows_some |= hidden.of_local_rank[rank] != RankStreams::kBoth;
     }
   }
-  if (!shows_some) options.tee = {false, {}};
+  if (!shows_some) options.shown_ranks = {false, {}};
 }
 
 }  // namespace

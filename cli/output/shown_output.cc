@@ -6,21 +6,21 @@
 namespace dslaunch {
 
 size_t ShownOutput::CountRanks(size_t world_size, size_t nodes, size_t slots) const {
-  const auto by_rank = static_cast<size_t>(
-      std::ranges::count_if(tee.ranks, [&](int rank) { return std::cmp_less(rank, world_size); }));
+  const auto by_rank = static_cast<size_t>(std::ranges::count_if(
+      shown_ranks.ranks, [&](int rank) { return std::cmp_less(rank, world_size); }));
   size_t by_slot = 0;
   for (int slot = 0; std::cmp_less(slot, slots); ++slot) {
     const bool is_shown = !local_ranks || std::ranges::count(*local_ranks, slot) > 0;
     if (is_shown && log_only.Of(slot) != RankStreams::kBoth) ++by_slot;
   }
-  return std::min(tee.all ? world_size : by_rank, nodes * by_slot);
+  return std::min(shown_ranks.all ? world_size : by_rank, nodes * by_slot);
 }
 
 pb::RankChoice ShownOutput::ToProto() const {
   pb::RankChoice choice;
   if (local_ranks && local_ranks->empty()) return choice;
-  choice.set_all(tee.all);
-  for (const int rank : tee.ranks) choice.add_ranks(static_cast<uint32_t>(rank));
+  choice.set_all(shown_ranks.all);
+  for (const int rank : shown_ranks.ranks) choice.add_ranks(static_cast<uint32_t>(rank));
   for (const int rank : local_ranks.value_or(std::vector<int>()))
     choice.add_local_ranks(static_cast<uint32_t>(rank));
   choice.set_left_out(log_only.of_others);

@@ -10,9 +10,10 @@
 namespace dslaunch {
 
 struct ShownOutput {
-  Tee tee;
-  std::optional<std::vector<int>> local_ranks;  // of those that `tee` shows; nullopt: all of those
-  RankStreams log_only;                         // of those the streams that are not shown
+  ShownRanks shown_ranks;
+  std::optional<std::vector<int>>
+      local_ranks;       // of those that `shown_ranks` shows; nullopt: all of those
+  RankStreams log_only;  // of those the streams that are not shown
 
   // How many ranks that are, at most, when `world_size` ranks run on `nodes` nodes with up to
   // `slots` each.

@@ -20,8 +20,8 @@ void OpenStandardFds();
 // reader that went away (EPIPE, EBADF, full disk) makes that stream silent.
 //
 // Whoever wrote them, lines that go to a terminal are made SanitizeForTerminal here. Pipes and
-// files get them WithoutEscapes: a `| tee` ends at a terminal too, but what reads other bytes may
-// want them all. So there are no colours, with or without NO_COLOR. Not thread-safe.
+// files get them WithoutEscapes: a `| shown_ranks` ends at a terminal too, but what reads other
+// bytes may want them all. So there are no colours, with or without NO_COLOR. Not thread-safe.
 class Terminal {
  public:
   static constexpr size_t kMaxPendingBytes = 4u << 20;

@@ -217,7 +217,7 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
   if (info.hosts) {
     LaunchOptions by_hosts = options;
     by_hosts.per_node.reset();
-    by_hosts.tee = {true, {}};  // looked at when all have come
+    by_hosts.shown_ranks = {true, {}};  // looked at when all have come
     by_hosts.launcher = Launcher::kSsh;
     by_hosts.hostfile = info.hostfile;
     DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, info.hosts, info.plan));
@@ -241,9 +241,9 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
                  Count(plan.nodes.size(), "node") + ", 0 to " +
                  std::to_string(plan.nodes.size() - 1));
   }
-  LaunchOptions any_tee = options;
-  any_tee.tee = {true, {}};
-  return FinishPerNodePlan(plan, SlotsOf(plan), any_tee);
+  LaunchOptions any_shown = options;
+  any_shown.shown_ranks = {true, {}};
+  return FinishPerNodePlan(plan, SlotsOf(plan), any_shown);
 }
 
 pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const PerNodeInfo& info,
@@ -290,9 +290,9 @@ Result<LaunchPlan> FinishPerNodePlan(LaunchPlan flags, const std::vector<int>& s
     node.first_rank = flags.world_size;
     flags.world_size += node.slots;
   }
-  if (!options.tee.all && !options.tee.ranks.empty() &&
-      options.tee.ranks.back() >= flags.world_size) {
-    return Usage("--show " + std::to_string(options.tee.ranks.back()) +
+  if (!options.shown_ranks.all && !options.shown_ranks.ranks.empty() &&
+      options.shown_ranks.ranks.back() >= flags.world_size) {
+    return Usage("--show " + std::to_string(options.shown_ranks.ranks.back()) +
                  ": no such rank, this job has " +
                  Count(static_cast<size_t>(flags.world_size), "rank") + ", 0 to " +
                  std::to_string(flags.world_size - 1));

@@ -329,8 +329,8 @@ void MemberSession::OnEvent(const pb::NodeEvent& event) {
 std::string MemberSession::StartedLine(const pb::Started& started) const {
   const int first = static_cast<int>(started.first_rank());
   const int last = first + started.pids_size() - 1;
-  const bool shown = options_.shown.tee.all ||
-                     std::ranges::any_of(options_.shown.tee.ranks,
+  const bool shown = options_.shown.shown_ranks.all ||
+                     std::ranges::any_of(options_.shown.shown_ranks.ranks,
                                          [&](int rank) { return first <= rank && rank <= last; });
   return name_ + " runs " +
          (first == last ? "rank " + std::to_string(first)

@@ -235,9 +235,9 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
     plan.world_size += node.slots;
   }
   plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
-  if (!options.tee.all && !options.tee.ranks.empty() &&
-      options.tee.ranks.back() >= plan.world_size) {
-    return Usage("--show " + std::to_string(options.tee.ranks.back()) +
+  if (!options.shown_ranks.all && !options.shown_ranks.ranks.empty() &&
+      options.shown_ranks.ranks.back() >= plan.world_size) {
+    return Usage("--show " + std::to_string(options.shown_ranks.ranks.back()) +
                  ": no such rank, this job has " +
                  (plan.world_size == 1 ? "rank 0 only"
                                        : "ranks 0 to " + std::to_string(plan.world_size - 1)));

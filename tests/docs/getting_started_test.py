@@ -17,6 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from launcher_case import BUILD, MARK, LauncherCase, main  # noqa: E402
 from pages import ROOT, split  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 
 BLOCK_TIMEOUT_S = 120
 
@@ -85,8 +86,10 @@ class ExamplesTest(LauncherCase):
                 for wanted in shown:
                     self.assertTrue(any(pattern(wanted).fullmatch(got) for got in written),
                                     f"the page shows\n  {wanted}\nof\n{script}\nwhich wrote\n{output}")
-        for process in self.leftovers():
-            self.fail(f"left running: {process}")
+        try:
+            wait_until(lambda: not self.leftovers(), 5)
+        except TimeoutError:
+            self.fail("left running:\n" + "\n".join(map(str, self.leftovers())))
 
     def test_getting_started(self):
         self.check_page(ROOT / "docs" / "getting-started.md", "sh")

@@ -12,7 +12,7 @@ namespace dslaunch {
 struct StepOutcome {
   StepInfo info;  // without loss and grad_norm
   at::Tensor loss, grad_norm;
-  PhaseTimes times;
+  PhaseTimes times = {};
   double seconds = 0;  // until TrainStep returned
 };
 

@@ -9,7 +9,7 @@
 
 #include "base/subprocess.h"
 #include "proto/contract/worker_env.h"
-#include "tests/unit/agent/supervisor/processes.h"
+#include "tests/support/processes.h"
 
 namespace dslaunch {
 namespace {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <sstream>
 
-#include "tests/unit/agent/supervisor/processes.h"
+#include "tests/support/processes.h"
 
 namespace dslaunch {
 namespace {

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "base/subprocess.h"
-#include "tests/unit/agent/supervisor/processes.h"
+#include "tests/support/processes.h"
 
 namespace dslaunch {
 namespace {

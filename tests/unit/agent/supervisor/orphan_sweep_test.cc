@@ -7,7 +7,7 @@
 #include <csignal>
 
 #include "base/subprocess.h"
-#include "tests/unit/agent/supervisor/processes.h"
+#include "tests/support/processes.h"
 
 namespace dslaunch {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/unique_fd.h"
 #include "proto/supervisor.pb.h"
-#include "tests/unit/agent/supervisor/processes.h"
+#include "tests/support/processes.h"
 
 namespace dslaunch {
 

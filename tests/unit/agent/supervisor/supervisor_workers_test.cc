@@ -8,7 +8,7 @@
 #include <map>
 #include <optional>
 
-#include "tests/unit/agent/supervisor/processes.h"
+#include "tests/support/processes.h"
 
 namespace dslaunch {
 namespace {

@@ -44,7 +44,7 @@ class DryRunTest : public ::testing::Test {
     session.policy = *MakePolicy(options_, session.plan);
     session.timeouts = MakeTimeouts(options_);
     session.device = options_.device;
-    session.shown.tee = options_.tee;
+    session.shown.shown_ranks = options_.shown_ranks;
     session.master_port = options_.master_port;
     const TrainerProgram trainer{"/bin/true", recipe_};
     const auto job =

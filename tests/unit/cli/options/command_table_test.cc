@@ -55,6 +55,11 @@ std::string Complaint(const std::vector<std::string>& words) {
       return message(ParseDoctorCommand(options->program));
     case Mode::kCompletion:
       return message(CompletionText(options->program));
+    case Mode::kHelpTopic: {
+      const Result<const CommandSpec*> command = FindCommand("help", options->program);
+      if (!command.ok()) return command.error().message;
+      return message(ParseCommand(**command, options->program, 1));
+    }
     default:
       return "";
   }
@@ -264,7 +269,7 @@ TEST(CommandTable, DefaultsAreThoseOfTheFields) {
   }
   EXPECT_GT(checked, 12);
   EXPECT_EQ(HostfileCommand().connect_timeout_ms, 20'000);
-  EXPECT_THAT(JobCommand().tee.ranks, testing::ElementsAre(0));
+  EXPECT_THAT(JobCommand().shown_ranks.ranks, testing::ElementsAre(0));
 }
 
 TEST(AllCommands, HaveEveryOptionOfTheTable) {

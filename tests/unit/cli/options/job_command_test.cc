@@ -44,9 +44,9 @@ TEST(JobCommandTest, LogsWithItsOptionsOnEitherSideOfTheJob) {
   EXPECT_EQ(command->job, "abc");
   EXPECT_TRUE(command->follow);
   EXPECT_EQ(command->since_unix_ms, kNow - 600'000);
-  EXPECT_THAT(command->tee.ranks, ElementsAre(0, 1));
-  EXPECT_THAT(Parse({"logs", "abc", "--rank", "7"})->tee.ranks, ElementsAre(7));
-  EXPECT_THAT(Parse({"logs", "abc"})->tee.ranks, ElementsAre(0));
+  EXPECT_THAT(command->shown_ranks.ranks, ElementsAre(0, 1));
+  EXPECT_THAT(Parse({"logs", "abc", "--rank", "7"})->shown_ranks.ranks, ElementsAre(7));
+  EXPECT_THAT(Parse({"logs", "abc"})->shown_ranks.ranks, ElementsAre(0));
   EXPECT_NE(Refusal({"logs", "abc", "--rank", "7", "--show", "all"}), "");
   EXPECT_THAT(Refusal({"attach", "abc", "--tee", "0,3"}),
               HasSubstr("--tee is not supported: give --show"));

@@ -318,12 +318,12 @@ const std::vector<Case>& Cases() {
       {"--start_method", {"fork"}, nullptr, "not supported with --run_path", {"--run_path"}},
 
       // Output
-      {"--tee", {"0:3,1:1"}, [](const Options& o) { EXPECT_TRUE(o.tee.all); }},
-      {"-t", {"3"}, [](const Options& o) { EXPECT_TRUE(o.tee.all); }},
+      {"--tee", {"0:3,1:1"}, [](const Options& o) { EXPECT_TRUE(o.shown_ranks.all); }},
+      {"-t", {"3"}, [](const Options& o) { EXPECT_TRUE(o.shown_ranks.all); }},
       {"--redirects",
        {"2"},
        [](const Options& o) {
-         EXPECT_TRUE(o.tee.all);
+         EXPECT_TRUE(o.shown_ranks.all);
          EXPECT_EQ(o.log_only.of_others, RankStreams::kStderr);
        }},
       {"--local_ranks_filter",

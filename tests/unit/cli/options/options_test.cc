@@ -36,8 +36,8 @@ TEST(ParseOptions, DefaultsAreTheDocumentedOnes) {
   EXPECT_FALSE(options.num_nodes || options.num_gpus || options.hostfile || options.launcher);
   EXPECT_EQ(options.device, DeviceChoice::kAuto);
   EXPECT_EQ(options.master_port, 0);
-  EXPECT_FALSE(options.tee.all);
-  EXPECT_THAT(options.tee.ranks, ElementsAre(0));
+  EXPECT_FALSE(options.shown_ranks.all);
+  EXPECT_THAT(options.shown_ranks.ranks, ElementsAre(0));
   EXPECT_EQ(options.grace_ms, 10'000);
   EXPECT_EQ(options.connect_timeout_ms, 20'000);
 }
@@ -98,7 +98,7 @@ TEST(ParseOptions, EveryOptionInEverySpelling) {
     EXPECT_EQ(options.launcher, Launcher::kSsh);
     EXPECT_EQ(options.device, DeviceChoice::kCuda);
     EXPECT_EQ(options.master_port, 29500);
-    EXPECT_THAT(options.tee.ranks, ElementsAre(0, 3));
+    EXPECT_THAT(options.shown_ranks.ranks, ElementsAre(0, 3));
     EXPECT_EQ(options.log_dir, "/l");
     EXPECT_EQ(options.grace_ms, 500);
     EXPECT_EQ(options.connect_timeout_ms, 7000);
@@ -165,8 +165,8 @@ TEST(ParseOptions, NumbersOfNodesInEverySpelling) {
 }
 
 TEST(ParseOptions, ShownRanksInWords) {
-  EXPECT_TRUE(Good({"--show", "all", "p"}).tee.all);
-  const Tee none = Good({"--show", "none", "p"}).tee;
+  EXPECT_TRUE(Good({"--show", "all", "p"}).shown_ranks.all);
+  const ShownRanks none = Good({"--show", "none", "p"}).shown_ranks;
   EXPECT_FALSE(none.all);
   EXPECT_TRUE(none.ranks.empty());
 }
@@ -525,28 +525,30 @@ TEST(ParseOptions, WhatTorchrunShows) {
     all.push_back("p");
     return Good(all);
   };
-  EXPECT_FALSE(shows({"-t", "0"}).tee.all);
-  EXPECT_TRUE(shows({"-t", "3"}).tee.all);
-  EXPECT_TRUE(shows({"--tee", "0:3,1:1"}).tee.all);
-  EXPECT_TRUE(shows({"--local-ranks-filter", "1,0"}).tee.all);
+  EXPECT_FALSE(shows({"-t", "0"}).shown_ranks.all);
+  EXPECT_TRUE(shows({"-t", "3"}).shown_ranks.all);
+  EXPECT_TRUE(shows({"--tee", "0:3,1:1"}).shown_ranks.all);
+  EXPECT_TRUE(shows({"--local-ranks-filter", "1,0"}).shown_ranks.all);
   EXPECT_THAT(*shows({"--local-ranks-filter", "1,0"}).local_ranks_shown, ElementsAre(0, 1));
-  EXPECT_THAT(shows({"--local-ranks-filter", "0", "--show", "2,5"}).tee.ranks, ElementsAre(2, 5));
+  EXPECT_THAT(shows({"--local-ranks-filter", "0", "--show", "2,5"}).shown_ranks.ranks,
+              ElementsAre(2, 5));
   for (const char* streams : {"1", "2", "3"}) {
     const LaunchOptions options = shows({"--tee", streams});
-    EXPECT_TRUE(options.tee.all);
+    EXPECT_TRUE(options.shown_ranks.all);
     EXPECT_TRUE(options.notices.empty());
   }
-  EXPECT_THAT(shows({"--tee", "0"}).tee.ranks, ElementsAre(0));  // the default, as without it
-  EXPECT_TRUE(shows({"--tee", "0", "-t", "3"}).tee.all);         // the last counts
-  EXPECT_THAT(shows({"--tee", "3", "--show", "2"}).tee.ranks, ElementsAre(2));
+  EXPECT_THAT(shows({"--tee", "0"}).shown_ranks.ranks,
+              ElementsAre(0));                                    // the default, as without it
+  EXPECT_TRUE(shows({"--tee", "0", "-t", "3"}).shown_ranks.all);  // the last counts
+  EXPECT_THAT(shows({"--tee", "3", "--show", "2"}).shown_ranks.ranks, ElementsAre(2));
 
   const LaunchOptions nothing = shows({"-r", "3"});
-  EXPECT_TRUE(!nothing.tee.all && nothing.tee.ranks.empty());
+  EXPECT_TRUE(!nothing.shown_ranks.all && nothing.shown_ranks.ranks.empty());
   const LaunchOptions errors = shows({"--redirects", "1"});
-  EXPECT_TRUE(errors.tee.all);
+  EXPECT_TRUE(errors.shown_ranks.all);
   EXPECT_EQ(errors.log_only.Of(7), RankStreams::kStdout);
   const LaunchOptions mixed = shows({"-r", "0:3,1:1", "-t", "0:1"});
-  EXPECT_TRUE(mixed.tee.all);
+  EXPECT_TRUE(mixed.shown_ranks.all);
   EXPECT_EQ(mixed.log_only.Of(0), RankStreams::kStderr);
   EXPECT_EQ(mixed.log_only.Of(1), RankStreams::kStdout);
   EXPECT_EQ(mixed.log_only.Of(2), 0u);
@@ -580,8 +582,8 @@ TEST(ParseOptions, VariablesOfTorchrunAreDefaults) {
   EXPECT_FALSE(typed->per_node);
   EXPECT_EQ(typed->num_nodes, 3);
   EXPECT_EQ(typed->num_gpus, 2);
-  EXPECT_TRUE(parse({"PET_TEE=3"}, {"p"})->tee.all);
-  EXPECT_THAT(parse({"PET_TEE=3"}, {"--show", "2", "p"})->tee.ranks, ElementsAre(2));
+  EXPECT_TRUE(parse({"PET_TEE=3"}, {"p"})->shown_ranks.all);
+  EXPECT_THAT(parse({"PET_TEE=3"}, {"--show", "2", "p"})->shown_ranks.ranks, ElementsAre(2));
   EXPECT_THAT(parse({"PET_TEE=all"}, {"p"}).error().message, HasSubstr("PET_TEE all is not"));
   EXPECT_THAT(parse({"PET_NNODES=two"}, {"p"}).error().message,
               HasSubstr("PET_NNODES must be a whole number from 1"));
@@ -635,7 +637,7 @@ TEST_F(LaunchFileOptions, BesideARecipe) {
   ASSERT_TRUE(alone.ok()) << alone.error().message;
   EXPECT_EQ(alone->mode, Mode::kTrain);
   EXPECT_EQ(alone->train.recipe, path);
-  EXPECT_THAT(alone->tee.ranks, ElementsAre(0, 1));
+  EXPECT_THAT(alone->shown_ranks.ranks, ElementsAre(0, 1));
   EXPECT_TRUE(alone->notices.empty());
   const auto program = ParseHere({"--run_file", path, "./prog"});
   ASSERT_TRUE(program.ok());

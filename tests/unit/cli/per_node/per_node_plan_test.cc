@@ -59,7 +59,7 @@ TEST(PerNodePlanTest, EachNodeIsTakenToBeLikeThisOneUntilItHasCome) {
   EXPECT_EQ(PlanLine(*plan, "cpu"),
             "1 to 3 nodes with unequal slots = up to 6 ranks (a command each, cpu): node0(3) "
             "node1(1) node2(2)");
-  options.tee = {false, {6}};
+  options.shown_ranks = {false, {6}};
   EXPECT_THAT(FinishPerNodePlan(*flags, {3, 1, 2}, options).error().message,
               HasSubstr("--show 6: no such rank"));
 }

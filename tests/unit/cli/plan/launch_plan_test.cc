@@ -182,8 +182,8 @@ struct BadPlan {
 
 TEST(MakeLaunchPlan, ErrorsSayWhatAndTheHint) {
   const auto N = std::nullopt;
-  LaunchOptions tee = Options(1, 2);
-  tee.tee.ranks = {0, 2};
+  LaunchOptions shown_ranks = Options(1, 2);
+  shown_ranks.shown_ranks.ranks = {0, 2};
   const BadPlan cases[] = {
       {Options(2, 2),
        N,
@@ -201,7 +201,7 @@ TEST(MakeLaunchPlan, ErrorsSayWhatAndTheHint) {
       {Elastic(2, 4), Hosts({2, 2, 2}), {"up to 4 nodes", "hf has only 3 nodes;"}},
       {Elastic(3, N), Hosts({2, 2}), {"up to 3 nodes", "hf has only 2 nodes;"}},
       {Elastic(2, 3, N), N, {"up to 3 nodes needs to know the nodes", "--launcher local"}},
-      {tee, N, {"--show 2: no such rank", "ranks 0 to 1"}},
+      {shown_ranks, N, {"--show 2: no such rank", "ranks 0 to 1"}},
   };
   for (const BadPlan& c : cases) {
     const auto plan = MakeLaunchPlan(c.options, c.hosts, {});

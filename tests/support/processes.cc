@@ -1,4 +1,4 @@
-#include "tests/unit/agent/supervisor/processes.h"
+#include "tests/support/processes.h"
 
 #include <unistd.h>
 
