@@ -22,7 +22,7 @@ enum class ExitCode : int {
 constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }
 
 // What somebody else told as the code of a failure, if a process can end with it and does not seem
-// to have ended well then; else `instead`.
+// to have succeeded then; else `instead`.
 constexpr int FailureCode(int code, ExitCode instead) {
   return code >= 1 && code <= 255 ? code : ToInt(instead);
 }

@@ -9,7 +9,7 @@ struct ExitCodeMeaning {
 };
 
 inline constexpr ExitCodeMeaning kExitCodeMeanings[] = {
-    {"0", "every rank ended 0, and nothing is left running on any node"},
+    {"0", "every rank exited with 0, and no process is left on any node"},
     {"64", "the command line is wrong"},
     {"65", "an input file is wrong"},
     {"69", "a node cannot be reached, or was lost"},
@@ -23,7 +23,8 @@ inline constexpr ExitCodeMeaning kExitCodeMeanings[] = {
     {"130", "interrupted (Ctrl-C)"},
     {"143", "terminated (SIGTERM)"},
     {"others",
-     "the code of the rank that failed first; 128 and the number of the signal that ended it"},
+     "the exit code of the rank that failed first; 128 plus the signal's number if a signal ended "
+     "it"},
 };
 
 }  // namespace dslaunch

@@ -21,7 +21,7 @@ Error CannotWrite(const std::string& path, int error_number) {
 }  // namespace
 
 Error FileExists(const std::string& path) {
-  return {ExitCode::kUsage, Truncate(path) + " exists and stays as it is; --force overwrites it"};
+  return {ExitCode::kUsage, Truncate(path) + " exists and was not changed; --force overwrites it"};
 }
 
 Result<void> PutFile(const std::string& path, const std::string& text, bool overwrite) {

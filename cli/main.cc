@@ -248,7 +248,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   record.ssh_command = options.ssh_command;
   const Result<void> kept = WriteJobRecord(jobs_folder, record);
   if (!kept.ok() && options.log_level >= LogLevel::kWarning)
-    terminal.Err("dslaunch: dslaunch ps will not know this job: " + kept.error().message);
+    terminal.Err("dslaunch: dslaunch ps will not list this job: " + kept.error().message);
   auto launch = std::make_unique<LaunchSession>(std::move(session), std::move(transport), terminal);
   if (inbound != nullptr) inbound->Serve(launch->Teller());
   record.exit_code = launch->Run();

@@ -99,7 +99,7 @@ class Filter {
     const bool is_last = end == rest.size();
     rest.remove_prefix(is_last ? end : end + 1);
     if (token.empty() || (!is_last && rest.empty()))
-      return Bad("@", "no node beside it; write NAME@NAME:SLOT,SLOT");
+      return Bad("@", "no node name next to it; write NAME@NAME:SLOT,SLOT");
     if (spec) return *spec;
     const size_t colon = token.find(':');
     if (colon == std::string_view::npos) return NodeSpec{token, token, {}, false};
@@ -151,7 +151,7 @@ class Filter {
                  "no slot " + Truncate(word, kMaxQuotedBytes) + ": " + host.name + " has " + has);
     }
     if (word.find('-') != std::string_view::npos && word.front() != '-') {
-      return Bad(spec.token, "there are no ranges; write each slot, as in " +
+      return Bad(spec.token, "ranges are not supported; write each slot, as in " +
                                  std::string(spec.name) + ":0,1,2");
     }
     return Bad(spec.token,

@@ -110,7 +110,7 @@ class Acceptor::Loop {
         [this, id](std::error_code failed) { OnHandshake(id, failed); });
     newcomers_.emplace(id, Newcomer{std::move(stream), address.to_string()});
     if (const auto pushed_out = room_.Enter(id, address.to_string()))
-      Refuse(*pushed_out, "too many wait here that have not proved who they are");
+      Refuse(*pushed_out, "too many unauthenticated connections are pending");
   }
 
   void OnHandshake(uint64_t id, std::error_code failed) {
@@ -120,7 +120,7 @@ class Acceptor::Loop {
     if (failed) return Refuse(id, WhyNoHandshake(*stream, failed));
     const std::optional<uint32_t> node = PeerNode(*stream, options_.job_id);
     if (!node || *node >= options_.num_nodes)
-      return Refuse(id, "its certificate names no node of this job");
+      return Refuse(id, "its certificate does not name a node of this job");
     auto& relays = relays_[*node];
     if (relays.size() >= kMaxConnectionsOfNode)
       return Refuse(id, "node " + std::to_string(*node) + " has enough connections already");
@@ -153,9 +153,8 @@ class Acceptor::Loop {
   // Each line once, whoever knocks how often.
   void Notify(const std::string& line) {
     if (reported_.size() > kMaxRefusalsReported || !reported_.insert(line).second) return;
-    on_refused_(reported_.size() <= kMaxRefusalsReported
-                    ? line
-                    : "more is refused than is worth a line each");
+    on_refused_(reported_.size() <= kMaxRefusalsReported ? line
+                                                         : "further refusals are not logged");
   }
 
   const AcceptorOptions options_;

@@ -98,7 +98,7 @@ std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
   // Of another authority's signature OpenSSL names the arithmetic that failed before all else.
   if (const long verdict = SSL_get_verify_result(stream.native_handle()); verdict != X509_V_OK) {
-    return std::string("its certificate is none of this job (") +
+    return std::string("its certificate is not from this job (") +
            X509_verify_cert_error_string(verdict) + ")";
   }
   if (IsTlsError(error, SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE)) return "it has no certificate";
@@ -110,7 +110,7 @@ std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
         SSL_R_PACKET_LENGTH_TOO_LONG, SSL_R_UNEXPECTED_MESSAGE}) {
     if (IsTlsError(error, reason)) return "it does not speak TLS";
   }
-  if (error == asio::error::timed_out) return "it did not prove in time who it is";
+  if (error == asio::error::timed_out) return "it did not authenticate in time";
   if (error == asio::error::eof || error == asio::error::connection_reset ||
       error == asio::ssl::error::stream_truncated) {
     return "peer disconnected before authentication";

@@ -121,7 +121,7 @@ class TokenTls::Loop {
   }
 
   void Cancel(uint64_t number) {
-    asio::post(context_, [this, number] { Fail(number, "it was not waited for"); });
+    asio::post(context_, [this, number] { Fail(number, "it was not needed any longer"); });
   }
 
   bool Flush(Deadline deadline) {

@@ -94,13 +94,13 @@ install_packages() {
   step_number=$((step_number + 1))
   say "$step_number. Debian packages (2 minutes if many are missing)"
   if [ -n "${DSLAUNCH_NO_PACKAGES:-}" ]; then
-    say "   left alone, as DSLAUNCH_NO_PACKAGES is set"
+    say "   skipped, because DSLAUNCH_NO_PACKAGES is set"
     return
   fi
   local begin=$SECONDS
   packaging/install-debian-packages "$@" 2>&1 | sed 's/^/   /'
   [ "${PIPESTATUS[0]}" = 0 ] ||
-    die "The packages could not be installed; the reason is above. If you install them yourself, or have their like" \
+    die "The packages could not be installed; the error is above. If you install them yourself, or have equivalents" \
         "from elsewhere, run this again with DSLAUNCH_NO_PACKAGES=1."
   say "   done in $(duration $((SECONDS - begin)))"
 }
@@ -109,13 +109,13 @@ fetch_libtorch() {
   if [ -n "${DSLAUNCH_LIBTORCH:-}" ]; then
     [ -e "$libtorch/lib/libtorch_cpu.so" ] ||
       die "DSLAUNCH_LIBTORCH=$libtorch has no lib/libtorch_cpu.so. Set it to a LibTorch 2.11 folder (the one with" \
-          "include/ and lib/), or unset it and LibTorch is fetched into .deps/libtorch."
+          "include/ and lib/), or unset it to download LibTorch into .deps/libtorch."
     step_number=$((step_number + 1))
     say "$step_number. LibTorch: yours, in $libtorch"
     return
   fi
   step libtorch "LibTorch 2.11 into .deps/libtorch (0.5 GB from PyPI, 2 minutes; once)" \
-    "LibTorch could not be fetched. If you have LibTorch 2.11 on this machine: DSLAUNCH_LIBTORCH=/its/folder $0" \
+    "The download of LibTorch failed. To use a LibTorch 2.11 on this machine: DSLAUNCH_LIBTORCH=/its/folder $0" \
     packaging/fetch-libtorch "$libtorch"
 }
 
@@ -137,7 +137,7 @@ build_jobs() {
 # A build folder keeps what it was made with: for users, warnings are no errors.
 configure() { # CMAKE_ARGUMENT...
   if grep -qs '^DSLAUNCH_WERROR:[A-Z]*=OFF' build/CMakeCache.txt; then set -- "$@" -DDSLAUNCH_WERROR=OFF; fi
-  step configure "Configuring build/ (5 s)" "CMake did not find all it needs; its message is above." \
+  step configure "Configuring build/ (5 s)" "The configuration failed; the error of CMake is above." \
     cmake --preset dev -DDSLAUNCH_LIBTORCH="$libtorch" "$@"
 }
 

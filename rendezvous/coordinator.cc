@@ -88,7 +88,7 @@ std::vector<Outgoing> Coordinator::OnMessage(SessionId session, const pb::AgentM
   } else {
     Participant& participant = participants_[known->second];
     if (std::exchange(participant.suspect, false)) {
-      Notify(NodeName(known->second) + " is heard again, after " +
+      Notify(NodeName(known->second) + " sends heartbeats again, after " +
              Seconds(now - participant.last_seen));
     }
     participant.last_seen = now;
@@ -106,7 +106,7 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   if (message.job_id() != options_.job_id) return refuse("an agent of another job");
   if (!message.has_join()) return refuse("an agent that did not join first");
   if (index >= options_.nodes.size())
-    return refuse("node " + std::to_string(index) + ", which the job does not have");
+    return refuse("node " + std::to_string(index) + ", which is not part of the job");
   if (message.join().slots() != options_.nodes[index].slots())
     return refuse(NodeName(index) + ": its slots differ");
   Participant& participant = participants_[index];
@@ -116,7 +116,7 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
     return Refuse(session, !IsSuccess(*cause_)
                                ? *cause_
                                : MakeCause(pb::Cause::START_FAILED, index, ExitCode::kTimedOut,
-                                           NodeName(index) + " came too late to join"));
+                                           NodeName(index) + " joined too late"));
   }
   // While the job forms DecideQuorum says so, and ends it; later it must not.
   if (phase_ != Phase::kJoining && !options_.may_share_machine) {
@@ -251,7 +251,7 @@ void Coordinator::OnHalted(Participant& participant, const pb::AgentMessage& mes
   participant.has_left_processes = message.halted().left_size() > 0;
   if (participant.has_left_processes) {
     Notify(NodeName(participant.member.node_index) +
-           " gets no ranks any more: processes are left there that could not be ended");
+           " gets no more ranks: processes are left there that could not be ended");
   }
   WaitIfAllHalted(now);
 }
@@ -262,9 +262,10 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
   const bool is_own =
       rank < 0 || static_cast<uint32_t>(rank) - participant.first_rank < participant.member.slots;
   if (!is_own) {
-    return Lose(participant,
-                "its agent spoke of rank " + std::to_string(rank) + ", which is not its own",
-                Fence::kYes, now);
+    return Lose(
+        participant,
+        "its agent sent a message about rank " + std::to_string(rank) + ", which is not its own",
+        Fence::kYes, now);
   }
   if (cause_is_final_) return;
   reports_.push_back(ReportOf(failed, participant.member.node_index, now));
@@ -304,7 +305,7 @@ std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_p
   fenced_.erase(session);
   const auto known = sessions_.find(session);
   if (known != sessions_.end())
-    Lose(participants_[known->second], "its agent vanished", Fence::kNo, now);
+    Lose(participants_[known->second], "its agent disconnected", Fence::kNo, now);
   return std::exchange(out_, {});
 }
 
@@ -504,7 +505,7 @@ void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::strin
   const bool is_rendezvous = std::ranges::any_of(lost, [this](const Participant* participant) {
     return participant->member.node_index == options_.rendezvous_node;
   });
-  // After success too: all its ranks had ended well, but nobody can say that it is empty.
+  // After success too: all its ranks had succeeded, but nobody can say that it is empty.
   if (!cause_is_final_)
     reports_.push_back(ReportSince(cause, cause.node_index(), first.last_seen, now));
   if (phase_ == Phase::kStopping) return;
@@ -544,12 +545,12 @@ void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_poin
       lost.push_back(&participant);
     } else if (silent >= suspect && since_last_tick < suspect / 2 &&
                !std::exchange(participant.suspect, true)) {
-      Notify(NodeName(participant.member.node_index) + " is silent for " + Seconds(silent) +
-             "; after " + Seconds(dead) + " it counts as lost");
+      Notify("no heartbeat from " + NodeName(participant.member.node_index) + " for " +
+             Seconds(silent) + "; after " + Seconds(dead) + " it counts as lost");
     }
   }
   std::ranges::stable_sort(lost, {}, &Participant::last_seen);
-  LoseTogether(std::move(lost), "it was silent for " + Seconds(dead), Fence::kYes, now);
+  LoseTogether(std::move(lost), "no heartbeat for " + Seconds(dead), Fence::kYes, now);
 }
 
 void Coordinator::CheckBarrierTimes(Clock::time_point now) {
@@ -673,7 +674,7 @@ pb::Cause Coordinator::CauseReportedBy(const Participant& participant, pb::Cause
   const uint32_t index = participant.member.node_index;
   if (IsSuccess(cause)) {
     return MakeNodeCause(pb::Cause::INTERNAL, index, ExitCode::kInternal,
-                         NodeName(index) + " failed and did not say why");
+                         NodeName(index) + " failed without reporting a cause");
   }
   if (cause.node_index() >= options_.nodes.size()) cause.set_node_index(index);
   return cause;

@@ -1,4 +1,4 @@
-// The rendezvous without a network: what it answers to each message, disconnection and tick. Pure:
+// The rendezvous without a network: its answers to each message, disconnection and tick. Pure:
 // no clock, no threads, no I/O; the gRPC server, tests and simulators drive it.
 //
 //   joining -> starting -> running -> stopping -> closed      when nothing fails, or nothing may
@@ -36,10 +36,10 @@ struct CoordinatorOptions {
   pb::Timeouts timeouts;
   bool may_share_machine = false;  // equal identities are no error
   pb::Policy policy;
-  uint32_t rendezvous_node = 0;        // whose agent runs this; told what users should know
+  uint32_t rendezvous_node = 0;        // whose agent runs this and gets the notices for the user
   std::vector<uint32_t> absent_nodes;  // could not be reached at the start
-  // When the node that decided before was lost: the newest attempt it had formed, the restarts used
-  // up, and why that attempt ended.
+  // After a failover: the newest attempt of the lost rendezvous, the restarts used up, and why that
+  // attempt ended.
   uint64_t attempt = 0;
   uint32_t restarts = 0;
   pb::Cause attempt_ended_by;
@@ -116,7 +116,7 @@ class Coordinator {
   void Join(SessionId session, const pb::AgentMessage& message, Clock::time_point now);
   void OnLateJoin(uint32_t node_index, Clock::time_point now);
   void Handle(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
-  // It speaks of an attempt that is over.
+  // It is about an attempt that has ended.
   bool IsOutdated(const Participant& participant, const pb::AgentMessage& message) const;
   void RefuseOutdated(SessionId session, const pb::AgentMessage& message);
   void OnHeartbeat(Participant& participant, const pb::AgentMessage& message,
@@ -136,8 +136,7 @@ class Coordinator {
   void WaitIfAllHalted(Clock::time_point now);
   void Stop(const pb::Cause& cause, Clock::time_point now);
   void CloseIfTornDown(Clock::time_point now);
-  // The first cause among all that was reported; the user hears it when it was said to be
-  // another.
+  // The first cause among all reports; the user gets a notice when it differs from `so_far`.
   FirstCause ResolveCause(const pb::Cause& so_far);
 
   enum class Fence { kNo, kYes };  // whether its session may still be open

@@ -81,9 +81,8 @@ FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   } else if (std::count_if(candidates.begin(), candidates.end(), may_be_first) == 1) {
     result.reason = Name(result.cause) + " came before the others";
   } else {
-    result.reason = Name(result.cause) +
-                    " was reported first, and nothing says that another was "
-                    "before it";
+    result.reason =
+        Name(result.cause) + " was reported first, and nothing shows that another came before it";
   }
   return result;
 }

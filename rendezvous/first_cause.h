@@ -1,4 +1,4 @@
-// Which of several failures was the first: a pure decision that trusts no node's clock.
+// Decides which of several failures was the first. Pure, and independent of the nodes' clocks.
 #pragma once
 
 #include <chrono>
@@ -13,17 +13,17 @@ namespace dslaunch {
 // A failure, and when it happened by the rendezvous' clock: within [earliest, latest].
 struct FailureReport {
   pb::Cause cause;
-  uint32_t node = 0;  // that told it, or that is lost
+  uint32_t node = 0;  // that reported it, or that is lost
   Clock::time_point earliest;
   Clock::time_point latest;
 };
 
-// What a node told: it happened `age` before it was sent, and came within the round trip. Without a
-// known round trip it may have been a second on its way.
+// A node's report: the failure happened `age` before the report was sent, which took at most the
+// round trip. Without a known round trip up to a second is assumed.
 FailureReport ReportOf(const pb::WorkerFailed& failed, uint32_t node, Clock::time_point arrival);
 
-// What the rendezvous noticed at `now`, and what happened after `since`: for a lost node, after it
-// was last heard.
+// A failure that the rendezvous noticed at `now` and that happened after `since`: for a lost node,
+// the time it was last seen.
 FailureReport ReportSince(const pb::Cause& cause, uint32_t node, Clock::time_point since,
                           Clock::time_point now);
 
@@ -34,8 +34,8 @@ struct FirstCause {
 };
 
 // `reports` are in order of arrival and not empty. The first cause is, in this order:
-// 1. no victim (Cause.victim), unless all are: what a victim fell to may be reported later, as a
-//    node that is lost is known to be lost only after seconds of silence;
+// 1. no victim (Cause.victim), unless all are: the cause of a victim may be reported later than the
+//    victim, because a lost node is noticed only after seconds without a heartbeat;
 // 2. not later than any other: one whose interval lies before another's came before it, and so did
 //    what one and the same node reported before;
 // 3. the one that arrived first.

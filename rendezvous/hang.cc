@@ -62,12 +62,12 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
   std::sort(decision.ranks.begin(), decision.ranks.end());
   decision.reason = "no rank made a step for " + Seconds(now - last_step) + ": ";
   if (active.size() == 1) {
-    decision.reason += Names(decision.ranks) + " stands at step " + std::to_string(lowest);
+    decision.reason += Names(decision.ranks) + " is stuck at step " + std::to_string(lowest);
   } else if (lowest == highest) {
     decision.reason += "all wait at step " + std::to_string(lowest) + ", so it may be any of them";
   } else {
-    decision.reason += Names(decision.ranks) + (decision.ranks.size() == 1 ? " stands" : " stand") +
-                       " at step " + std::to_string(lowest) + ", others are at step " +
+    decision.reason += Names(decision.ranks) + (decision.ranks.size() == 1 ? " is" : " are") +
+                       " stuck at step " + std::to_string(lowest) + ", others are at step " +
                        std::to_string(highest);
   }
   return decision;

@@ -1,4 +1,5 @@
-// Ranks that stand still and ranks that hold the others up: a pure decision with its reason.
+// Detects hangs (ranks that make no steps) and stragglers (ranks that slow the others down). Pure;
+// each decision has its reason.
 #pragma once
 
 #include <chrono>

@@ -131,7 +131,7 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
   }
   return Fail(pb::Cause::TIMED_OUT, absent.empty() ? 0 : absent.front(), ExitCode::kTimedOut,
               "only " + std::to_string(picked.size()) + " of at least " +
-                  std::to_string(bounds.min) + " nodes can be had, and no other joined in time");
+                  std::to_string(bounds.min) + " nodes are available, and no other joined in time");
 }
 
 RankAssignment AssignRanks(std::vector<Member> members) {

@@ -1,4 +1,5 @@
-// Who forms the job: pure decisions of (now, members, options), each with its reason.
+// Decides which nodes form the job. Pure decisions of (now, members, options), each with its
+// reason.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,10 @@ struct QuorumOptions {
   std::vector<pb::Node> nodes;     // the job's
   bool may_share_machine = false;  // equal identities are no error
   Clock::time_point join_deadline;
-  uint32_t rendezvous_node = 0;     // where the others must get through to
+  uint32_t rendezvous_node = 0;     // the node that the others connect to
   uint32_t min_nodes = 0;           // as in Policy
   uint32_t max_nodes = 0;           // as in Policy
-  std::vector<uint32_t> absent;     // nobody waits for these; if they join they are welcome
+  std::vector<uint32_t> absent;     // not waited for; they may still join
   std::vector<uint32_t> set_aside;  // failed often
 };
 
@@ -40,8 +41,9 @@ struct QuorumDecision {
   std::vector<Member> members;  // when kForm: who gets ranks, in hostfile order
 };
 
-// How few and how many nodes get ranks. A spare only stands in for a node that is missing, so that
-// there are never more than the nodes that are no spares unless min_nodes demands it.
+// The least and the greatest number of nodes with ranks. A spare only stands in for a node that is
+// missing, so that there are never more than the nodes that are no spares unless min_nodes demands
+// it.
 struct NodeBounds {
   uint32_t min = 0;
   uint32_t max = 0;
@@ -55,8 +57,8 @@ NodeBounds BoundsOf(const std::vector<pb::Node>& nodes, uint32_t min_nodes, uint
 std::vector<Member> PickMembers(const std::vector<Member>& members, const QuorumOptions& options);
 
 // Forms as soon as everybody who is expected has joined: all nodes that are neither spare nor
-// absent, and spares too while there is room for them. At the deadline it forms with whom there is,
-// if these are enough. `members` has each node index at most once.
+// absent, and spares too while there is room for them. At the deadline it forms with the members
+// that have joined, if they are enough. `members` has each node index at most once.
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options);
 

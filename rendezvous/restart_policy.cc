@@ -16,12 +16,13 @@ std::string WhyHopeless(const pb::Cause& cause) {
     case pb::Cause::INTERRUPTED:
       return "the user ended the job";
     case pb::Cause::FRONT_END_LOST:
-      return "nobody waits for the job any more; a job that is to outlive its terminal needs "
-             "--detach";
+      return "no front end is attached to the job; start it with --detach to let it outlive its "
+             "terminal";
     case pb::Cause::INTERNAL:
-      return "a bug in dslaunch would only show again";
+      return "the cause is a bug in dslaunch, which another attempt would not change";
     case pb::Cause::START_FAILED:
-      if (unstartable) return "the program could not be started the next time either";
+      if (unstartable)
+        return "the program cannot be started, which another attempt would not change";
       break;
     case pb::Cause::TIMED_OUT:
       if (cause.attempt() == 0) return "the job had not started yet";
@@ -32,11 +33,12 @@ std::string WhyHopeless(const pb::Cause& cause) {
   if (cause.exit_code() == ToInt(ExitCode::kUsage) ||
       cause.exit_code() == ToInt(ExitCode::kBadInput)) {
     return "exit code " + std::to_string(cause.exit_code()) +
-           " says that the command line or the input is wrong, which another try would not change";
+           " says that the command line or the input is wrong, which another attempt would not "
+           "change";
   }
   if (cause.exit_code() == ToInt(ExitCode::kPreempted)) {
     return "the program stopped on request, after a checkpoint (exit code 85); start the job again "
-           "to go on";
+           "to continue";
   }
   return "";
 }

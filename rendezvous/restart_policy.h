@@ -1,4 +1,4 @@
-// Whether a failed attempt is followed by another: a pure decision with its reason.
+// Decides whether another attempt follows a failed one. Pure; each decision has its reason.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace dslaunch {
 
-// How one attempt went.
+// The result of one attempt.
 struct EndedAttempt {
   pb::Cause cause;  // kind NONE when it was ended for a node that joined: that costs no restart
   Clock::time_point at;

@@ -96,7 +96,7 @@ class RendezvousServer::Service::Session final
     }
     if (incoming_.node_index() != node_index_) {
       service_->log_("node " + std::to_string(node_index_) + " spoke for node " +
-                     std::to_string(incoming_.node_index()) + " and was cut off");
+                     std::to_string(incoming_.node_index()) + " and was disconnected");
       service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
       return End(grpc::Status(grpc::PERMISSION_DENIED, "its certificate is another node's"));
     }

@@ -1,4 +1,5 @@
-// The gRPC edge of the rendezvous: sessions in, sessions out; every decision is the Coordinator's.
+// The gRPC edge of the rendezvous: carries messages in and out; the Coordinator makes all
+// decisions.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -27,8 +28,8 @@ class RendezvousServer {
   // One line for the agent's log, from any thread.
   using Log = std::function<void(const std::string& line)>;
 
-  // Listens with mutual TLS (acceptor.h); with a single node it listens nowhere. An agent is heard
-  // for the node of its certificate alone. Errors are the acceptor's.
+  // Listens with mutual TLS (acceptor.h); with a single node it listens nowhere. An agent may send
+  // messages only for the node of its certificate. Errors are the acceptor's.
   static Result<std::unique_ptr<RendezvousServer>> Start(CoordinatorOptions options,
                                                          const ListenOptions& listen,
                                                          const pb::Credentials& credentials,
@@ -38,7 +39,7 @@ class RendezvousServer {
   // "address:port" for the other agents, best first.
   const std::vector<std::string>& endpoints() const { return endpoints_; }
 
-  // The way of the agent in this process: no network, no TLS.
+  // For the agent in this process: no network, no TLS.
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
   // Lets time pass; call every half heartbeat.

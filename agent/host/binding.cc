@@ -112,7 +112,7 @@ Result<std::vector<size_t>> NodesOfRanks(const CpuTopology& topology,
         with_cpus, [&](size_t i) { return topology.nodes[i].id == request.gpu_nodes[rank]; });
     if (found == with_cpus.end()) {
       return Refused("--numa_binding: the GPU of local rank " + std::to_string(rank) +
-                     " is beside NUMA node " + std::to_string(request.gpu_nodes[rank]) +
+                     " is on NUMA node " + std::to_string(request.gpu_nodes[rank]) +
                      ", which has no CPU for this job; leave the option out");
     }
     of_ranks.push_back(*found);

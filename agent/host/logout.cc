@@ -147,8 +147,9 @@ std::string LogoutWarning(const LogoutInfo& info, const std::string& node_name) 
   if (!info.kills || !ends) return "";
   return node_name +
          ": logind ends a user's processes there at logout (KillUserProcesses=yes), this job too" +
-         (info.lingers ? "; it could not leave the login session: is there systemd-run --user?"
-                       : "; run loginctl enable-linger there, and start it anew");
+         (info.lingers ? "; the agent could not leave the login session: check that systemd-run "
+                         "--user works there"
+                       : "; run loginctl enable-linger there, and start the job again");
 }
 
 void LeaveSession(char** argv) {

@@ -41,9 +41,9 @@ Result<PidFile> PidFile::Create(const std::string& path, pid_t pid) {
   UniqueFd fd = MakeNew(path);
   if (!fd && errno == EEXIST && IsLeft(path) && unlink(path.c_str()) == 0) fd = MakeNew(path);
   if (!fd) {
-    const std::string why =
-        errno == EEXIST ? "it is there already, and the process it names lives or is not yours"
-                        : strerror(errno);
+    const std::string why = errno == EEXIST
+                                ? "the file exists, and its process runs or belongs to another user"
+                                : strerror(errno);
     return Error{ExitCode::kIo, "--save_pid: " + path + ": " + why};
   }
   const std::string text = std::to_string(pid);

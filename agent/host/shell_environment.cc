@@ -144,9 +144,9 @@ Result<Environment> SourceScript(const std::string& script, const std::string& c
   const std::string last = LastLine(run.err);
   const std::string said = last.empty() ? "" : ": " + last;
   if (!run.in_time) {
-    return Error{ExitCode::kTimedOut, what + " was not done within " +
+    return Error{ExitCode::kTimedOut, what + " did not finish within " +
                                           std::to_string(timeout.count() / 1000) + " s" + said +
-                                          "; it must not wait for anything, nor ask"};
+                                          "; it must not wait for anything or ask for input"};
   }
   if (run.too_much)
     return Error{ExitCode::kBadInput, what + " made an environment larger than 1 MiB" + said};
@@ -157,7 +157,7 @@ Result<Environment> SourceScript(const std::string& script, const std::string& c
   if (WEXITSTATUS(run.status) != 0) {
     return Error{ExitCode::kBadInput, what + " ended with " +
                                           std::to_string(WEXITSTATUS(run.status)) + said +
-                                          "; if that is no failure, let its last line be: true"};
+                                          "; if that is not a failure, make its last line: true"};
   }
 
   Environment made;

@@ -101,7 +101,7 @@ pb::ListenReply ReachabilityProbe::Start(const pb::ListenRequest& request) {
   Stop();
   pb::ListenReply reply;
   if (!IsJobId(request.token())) {
-    reply.set_refusal("the token is none");
+    reply.set_refusal("the token is not valid");
     return reply;
   }
   greeting_ = request.token() + "\n";
@@ -188,7 +188,7 @@ pb::ReachReply ProbeReachability(const pb::ReachRequest& request) {
   for (size_t i = 0; i < attempts.size(); ++i) {
     if (attempts[i].over) continue;
     reply.mutable_results(static_cast<int>(i))
-        ->set_trouble(attempts[i].connected ? "it takes the connection but says nothing"
+        ->set_trouble(attempts[i].connected ? "it accepts the connection but does not answer"
                                             : "no answer");
   }
   for (pb::MarkedFolder& folder : FoldersToMark(request.cwd())) {

@@ -75,7 +75,7 @@ void FilteredLog::Copy(const LogTail::Chunk& chunk) {
   if (chunk.skipped_bytes > 0) {
     file.lines.Finish(sink);
     pending_ += file.tag + "... " + std::to_string(chunk.skipped_bytes) +
-                " bytes were not looked at, as they came too fast\n";
+                " bytes were not searched, because the output was too fast\n";
   }
   file.lines.Append(chunk.data, {}, sink);
   Write(file.is_stderr);

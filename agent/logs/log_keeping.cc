@@ -61,8 +61,8 @@ std::optional<std::string> LowSpaceWarning(const std::string& node, const std::s
     return std::nullopt;
   return node + ": only " + std::to_string(free_bytes / kMiB) +
          " MiB are free where the logs go (" + folder +
-         "); make room there (dslaunch ps --prune removes old jobs' logs), or what the ranks print "
-         "is lost; choose another folder with --log_dir";
+         "), and output beyond that is dropped; free space there (dslaunch ps --prune removes old "
+         "jobs' logs) or choose another folder with --log_dir";
 }
 
 std::string ThinMarks(std::string_view marks) {
@@ -134,7 +134,7 @@ void LogKeeping::GiveBack(LogFile& file, std::vector<std::string>& notices) {
   } else if (errno == EOPNOTSUPP || errno == ENOSYS) {
     cannot_give_back_ = true;
     notices.push_back(node_ + ": the file system of " + attempt_folder_ +
-                      " cannot give back parts of a file, so the logs there grow without limit; "
+                      " cannot free parts of a file, so the logs there grow without limit; "
                       "choose another folder with --log_dir");
   }
 }

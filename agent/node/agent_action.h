@@ -1,5 +1,5 @@
-// What AgentCore wants done. Each is carried out at once and in order; where an answer is awaited
-// the comment names the event that takes it.
+// The actions of AgentCore. Each is carried out at once and in order. Where AgentCore expects an
+// answer, the comment names the event that delivers it.
 #pragma once
 
 #include <sys/types.h>
@@ -59,7 +59,7 @@ struct SendToSupervisor {
   pb::SupervisorRequest request;
 };
 
-// The attempt is set; who speaks is to be added.
+// The attempt is set; the edge adds the sender.
 struct SendToRendezvous {
   pb::AgentMessage message;
 };
@@ -85,8 +85,8 @@ struct JoinRendezvous {
   pb::Join join;
 };
 
-// Closes the stream, and this node's own rendezvous first if it has one: our leaving is not what
-// the others should hear of.
+// Closes the stream, and this node's own rendezvous first if it has one: the
+// others must not see our disconnection as a failure.
 struct LeaveRendezvous {};
 
 // Plans the ranks of this node and makes their folders. Answer: OnWorkersPlanned.
@@ -95,11 +95,11 @@ struct PlanWorkers {
   pb::Assignment assignment;
 };
 
-// Finds out what there is to say of a worker that has ended. Answer: OnWorkerDescribed.
+// Collects the evidence about a worker that has ended. Answer: OnWorkerDescribed.
 struct DescribeWorker {
   pb::WorkerExited exited;
   Clock::time_point noticed;
-  bool all_ended_well = false;  // it was the last one, and every one ended well
+  bool all_ended_well = false;  // it was the last one, and every one succeeded
 };
 
 // Tells the user `text` and what the threads of the process do.
@@ -118,7 +118,8 @@ struct SweepOrphans {
   std::string cgroup;  // empty: they had none
 };
 
-// Nobody was told how the job ended: it is put on record. The times of the job are to be added.
+// No front end received the result of the job: it is written to a file. The edge adds the times of
+// the job.
 struct WriteResult {
   pb::JobResult result;
 };

@@ -155,7 +155,7 @@ milliseconds AgentCore::tick_interval() const {
 void AgentCore::CheckSilence(Clock::time_point now, BootClock::time_point boot_now, bool was_late) {
   if (was_late) last_seen_ = now;  // what was sent meanwhile still waits to be read
   if (joined_ && !closed_ && now - last_seen_ >= milliseconds(prepare_.timeouts().dead_ms()))
-    LoseRendezvous("it was silent", now);
+    LoseRendezvous("no heartbeat", now);
   if (failover_by_ && now >= *failover_by_) {
     failover_by_.reset();
     BeginStop(lost_by_);

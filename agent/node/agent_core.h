@@ -8,7 +8,8 @@
 //           stopping -> empty                    when the job ends, or this node's part of it
 //
 // Whatever ends this node's part goes through BeginStop, whose first cause is kept. A node is empty
-// only when its supervisor has said so, or is gone itself and what it left has been swept.
+// only when its supervisor has reported so, or has ended itself and the processes it left have been
+// swept.
 #pragma once
 
 #include <cstdint>
@@ -42,13 +43,13 @@ class AgentCore {
  public:
   enum class Phase {
     kIdle,      // no ranks: before the first assignment, between two attempts, or a spare
-    kWorking,   // an attempt's ranks run, or have ended well
-    kHalting,   // the supervisor empties the node for the next attempt
-    kStopping,  // the supervisor empties the node for good
-    kEmpty,     // it has
+    kWorking,   // an attempt's ranks run, or have succeeded
+    kHalting,   // the supervisor ends all ranks before the next attempt
+    kStopping,  // the supervisor tears the node down
+    kEmpty,     // torn down
   };
 
-  // How far those who are told events have got.
+  // How much of the events their receivers have got.
   struct Readers {
     bool front_end_has_all = false;  // it was sent the last event
     bool has_viewers = false;        // some viewer has not got the last event yet
@@ -62,10 +63,10 @@ class AgentCore {
 
   // --- The front end ---
 
-  // This node's own command says what may run here. False: it is too late.
+  // This node's own command sends what may run here. False: the job is already prepared.
   bool OnOwn(const pb::OwnPart& part);
-  // From now on prepare() is this, with what this node's own command has said instead of what the
-  // front end says of it. Refused: kInternal for an incomplete job or a second one, kNoPermission
+  // Sets prepare(), with the values of this node's own command in place of the front end's.
+  // Refused: kInternal for an incomplete job or a second one, kNoPermission
   // for one that is not this node's.
   Result<void> OnPrepare(pb::PrepareRequest request);
   // All that the job needs of this machine is there; where this node decides, its rendezvous is
@@ -124,7 +125,7 @@ class AgentCore {
   bool stopping() const { return phase_ >= Phase::kStopping; }
   bool prepared() const { return prepared_; }
   bool detached() const { return detached_at_.has_value(); }
-  // This node's rendezvous decides.
+  // This node hosts the rendezvous.
   bool hosts_rendezvous() const { return hosts_rendezvous_; }
   // The newest attempt that this node was part of, as rank or spare; 0: none yet.
   uint64_t attempt() const { return attempt_; }
@@ -132,7 +133,7 @@ class AgentCore {
   const pb::PrepareRequest& prepare() const { return prepare_; }
   const pb::Node& own_node() const { return NodeAt(prepare_.node_index()); }
   const std::string& node_name() const { return own_node().name(); }
-  // Why this node's part ended, as it was heard first.
+  // Why this node's part ended: the first report.
   const pb::Cause& outcome() const { return outcome_; }
 
  private:

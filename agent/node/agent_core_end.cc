@@ -111,7 +111,7 @@ void AgentCore::OnFrontEndGone(Clock::time_point now) {
         OwnCause(pb::Cause::FRONT_END_LOST, ExitCode::kUnavailable, "the front end vanished");
     // What this node was reached through is gone, its own command; the job has its front end still.
     NotifyStop(own_ ? OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
-                               node_name() + " was lost: its command is gone")
+                               node_name() + " was lost: its command has ended")
                     : cause);
     BeginStop(cause);
   }

@@ -58,8 +58,8 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
       Notify(message.notice().message());
       break;
     case pb::RendezvousMessage::kOutdated:
-      Log("the rendezvous is at attempt " + std::to_string(message.attempt()) +
-          " and did not take '" + message.outdated().what() + "' of attempt " +
+      Log("the rendezvous is at attempt " + std::to_string(message.attempt()) + " and ignored '" +
+          message.outdated().what() + "' of attempt " +
           std::to_string(message.outdated().attempt()));
       break;
     case pb::RendezvousMessage::kAllReady: {
@@ -93,9 +93,9 @@ AgentActions AgentCore::OnRendezvousEnd(const std::string& why, Clock::time_poin
 void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
   if (closed_) return;
   const uint32_t host = prepare_.rendezvous_node();
-  pb::Cause cause =
-      MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
-                NodeAt(host).name() + " was lost: its rendezvous broke off (" + why + ")");
+  pb::Cause cause = MakeCause(
+      pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
+      NodeAt(host).name() + " was lost: the connection to its rendezvous broke (" + why + ")");
   cause.set_attempt(attempt_);
   if (MayFailOver()) return AwaitFailover(cause, now);
   BeginStop(cause);
@@ -105,7 +105,8 @@ void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
 void AgentCore::OnClosed(const pb::Closed& word, Clock::time_point now) {
   if (std::exchange(closed_, true)) return;
   closed_at_ = now;
-  Log(word.complete() ? "every node is empty" : "not every node said that it is empty");
+  Log(word.complete() ? "every node confirmed its teardown"
+                      : "not every node confirmed its teardown");
   done_.set_teardown_complete(word.complete());
   *done_.mutable_cause() = word.cause();
   *done_.mutable_members() = word.members();
@@ -150,9 +151,9 @@ void AgentCore::LeaveRendezvous() {
 
 Result<void> AgentCore::CheckMove(const pb::FailoverRequest& request) const {
   if (!failover_by_ || stopping())
-    return Error{ExitCode::kUnavailable, "it does not wait for another rendezvous"};
+    return Error{ExitCode::kUnavailable, "this node does not wait for another rendezvous"};
   if (request.rendezvous_node() >= static_cast<uint32_t>(prepare_.nodes_size()))
-    return Error{ExitCode::kInternal, "the front end named a node that the job does not have"};
+    return Error{ExitCode::kInternal, "the front end named a node that is not part of the job"};
   return {};
 }
 
@@ -162,7 +163,7 @@ AgentActions AgentCore::OnMove(const pb::FailoverRequest& request, Clock::time_p
   hosts_rendezvous_ = prepare_.node_index() == request.rendezvous_node();
   rendezvous_endpoints_.assign(request.rendezvous_endpoints().begin(),
                                request.rendezvous_endpoints().end());
-  Log(NodeAt(request.rendezvous_node()).name() + " decides from now on");
+  Log(NodeAt(request.rendezvous_node()).name() + " hosts the rendezvous from now on");
   join_when_empty_ = phase_ == Phase::kHalting;
   if (!join_when_empty_) GoToRendezvous(now);
   return Take();

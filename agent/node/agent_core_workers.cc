@@ -174,7 +174,7 @@ void AgentCore::OnWorkerStopped(const pb::WorkerStopped& stopped) {
   if (worker == nullptr) return;
   Notify(Describe(*worker) +
          (stopped.signal() == 0
-              ? " goes on"
+              ? " continues"
               : " was stopped by " + SignalName(stopped.signal()) +
                     "; the others wait for it until it is continued (kill -CONT)"));
 }

@@ -100,9 +100,9 @@ grpc::ServerUnaryReactor* AgentService::Own(grpc::CallbackServerContext* context
                                             const pb::OwnPart* request, pb::Empty*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   asio::post(loop_, [this, request, reactor] {
-    reactor->Finish(agent_.Own(*request)
-                        ? grpc::Status::OK
-                        : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "it is too late"));
+    reactor->Finish(agent_.Own(*request) ? grpc::Status::OK
+                                         : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                                                        "the job is already prepared"));
   });
   return reactor;
 }

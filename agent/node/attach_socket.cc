@@ -108,7 +108,7 @@ Result<void> CheckSocketFolder(const std::string& folder, uid_t user) {
   }
   struct stat status {};
   if (::fstat(at.get(), &status) != 0 || status.st_uid != user || (status.st_mode & 0777) != 0700)
-    return Refuse(folder, "is not this user's alone; chmod 700 it or remove it");
+    return Refuse(folder, "is not private to this user; chmod 700 it or remove it");
   if (IsNetworkFileSystem(at.get())) return Refuse(folder, "is on a network file system");
   return {};
 }

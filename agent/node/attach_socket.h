@@ -34,7 +34,7 @@ class AttachSocket {
   // A connection of this user's; others are refused.
   using OnConnection = std::function<void(UniqueFd)>;
 
-  // kIo says why each folder was refused, and the way out.
+  // kIo says why each folder was refused, and a hint.
   static Result<std::unique_ptr<AttachSocket>> Listen(asio::io_context& loop,
                                                       const std::vector<std::string>& folders,
                                                       const std::string& name,

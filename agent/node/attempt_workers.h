@@ -1,4 +1,4 @@
-// The workers that this node has in one attempt, and how far they are.
+// This node's workers in one attempt, and their progress.
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +25,7 @@ struct AttemptWorker {
   RankProgressTracker progress;
 };
 
-// A value without a process behind it: the supervisor's events go in, what they add up to comes
-// out.
+// Pure: takes the supervisor's events and keeps the state that follows from them.
 class AttemptWorkers {
  public:
   AttemptWorkers() = default;  // no ranks: before the first attempt, or a spare
@@ -41,14 +40,14 @@ class AttemptWorkers {
 
   // True once, when the last one is started.
   bool OnSpawned(uint32_t local_rank, pid_t pid);
-  // True once, when the last one has ended and all ended well.
+  // True once, when the last one has ended and all succeeded.
   bool OnEnded(uint32_t local_rank, bool well);
 
   void OnStatus(uint32_t local_rank, const StatusLine& line, Clock::time_point now);
   // Of those that report steps, as a heartbeat has it.
   std::vector<pb::RankProgress> Progress(Clock::time_point now) const;
 
-  // What the front end is told once all are started.
+  // The event for the front end once all are started.
   pb::Started Started() const;
   // Of those that still run; each leads a process group.
   std::vector<pid_t> RunningPids() const;

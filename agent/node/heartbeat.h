@@ -1,6 +1,6 @@
-// The agent's heart: a thread of its own, because an agent whose loop waits for a slow disk is
-// busy, not dead. When the loop has stood still for too long it counts as dead, and the heart says
-// so.
+// Sends the agent's heartbeats from a thread of its own, because an agent whose loop waits for a
+// slow disk is busy, not dead. When the loop has stood still for too long it counts as dead, and
+// the heartbeat thread reports that.
 #pragma once
 
 #include <condition_variable>
@@ -27,7 +27,7 @@ class Heartbeat {
 
   // Beats at once and then every `interval`.
   Heartbeat(milliseconds interval, milliseconds patience, Beat beat);
-  // Waits for a beat that is under way.
+  // Waits for a beat in progress.
   ~Heartbeat();
 
   // From the loop, at least as often as it shall count as living. Thread-safe.

@@ -1,4 +1,4 @@
-// What a thread that may outlive the owner of a loop posts to it.
+// Lets a thread that may outlive the owner of a loop post to that loop.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -19,7 +19,7 @@ class LoopHandle {
     const std::lock_guard lock(mutex_);
     if (loop_ != nullptr) asio::post(*loop_, std::move(act));
   }
-  // The owner goes.
+  // The owner is about to be destroyed.
   void Close() {
     const std::lock_guard lock(mutex_);
     loop_ = nullptr;

@@ -1,7 +1,7 @@
 // A node's part of one job: AgentCore's edge. Turns the front end's calls, the supervisor's
 // messages, the rendezvous' messages and the timer into the core's events, and carries out its
-// actions. One asio loop, one thread; gRPC's threads only post to it. The heart has a thread of its
-// own.
+// actions. One asio loop, one thread; gRPC's threads only post to it. Heartbeats have a thread of
+// their own.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -58,7 +58,7 @@ class NodeAgent {
   void OnEventWritten(bool ok) { events_.OnWritten(ok); }
   void OnViewerWritten(const EventSink* sink, bool ok) { events_.OnViewerWritten(sink, ok); }
   void OnViewerOver(const EventSink* sink);
-  // The Run stream is over, because all was said or because it broke.
+  // The Run stream has ended, because everything was sent or because it broke.
   void OnStreamOver();
 
  private:
@@ -94,7 +94,7 @@ class NodeAgent {
 
   Result<pb::PreparedNode> TryPrepare(const pb::PrepareRequest& request);
   Result<void> SavePid();
-  // This node decides from now on; `last` says what was before.
+  // This node hosts the rendezvous from now on; `last` is the state of the one before.
   Result<void> OpenRendezvous(const pb::FailoverRequest& last);
   Result<void> TryFailover(const pb::FailoverRequest& request);
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan) const;

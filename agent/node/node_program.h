@@ -1,4 +1,4 @@
-// What the ranks of a node run and where: program, environment, cores and devices.
+// How the ranks of a node run: program, environment, cores and devices.
 #pragma once
 
 #include <cstdint>

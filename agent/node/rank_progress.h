@@ -1,4 +1,4 @@
-// How far a rank is, by what its status pipe says.
+// The progress of a rank, as reported on its status pipe.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// An agent's hold on the rendezvous: says who speaks, beats, and knows how far away it is.
+// An agent's connection to the rendezvous: adds the sender to messages, sends heartbeats, and
+// measures the round trip.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -30,7 +31,7 @@ class RendezvousLink {
   // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once, or
   // again after Leave.
   void Join(const RendezvousRoute& route, pb::Join join);
-  // Nothing more is heard or sent.
+  // Nothing more is received or sent.
   void Leave();
   // Of the rendezvous, as this node reaches it; empty: in this process.
   const std::string& address() const { return address_; }

@@ -1,5 +1,5 @@
-// What a rendezvous begins with: from what its node was told at the job's start, and of what was
-// before.
+// Options of a rendezvous: from the node's PrepareRequest, and from the state of an earlier
+// rendezvous after a failover.
 #pragma once
 
 #include "proto/agent.pb.h"
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// `last` says little but absent_nodes when nothing was before.
+// `last` has only absent_nodes when there was no earlier rendezvous.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
                                             const pb::FailoverRequest& last) {
   CoordinatorOptions options;

@@ -1,4 +1,4 @@
-// What is said of a worker that has ended: to the front end, and as a cause to the rendezvous.
+// Describes a worker that has ended: an event for the front end, and a cause for the rendezvous.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace dslaunch {
 
-// Whether it ended badly by itself, not because its node was being emptied.
+// Whether it failed by itself, not because its node was being torn down.
 bool IsFailure(const pb::WorkerExited& exited);
 
-// What is known of a worker besides how it ended.
+// What is known about a worker besides its end.
 struct WorkerLife {
   uint64_t attempt = 0;
   std::string cwd;                   // in which it ran

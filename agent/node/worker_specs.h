@@ -1,4 +1,4 @@
-// From a node's assignment to the processes it starts.
+// Builds the processes to start from a node's assignment.
 #pragma once
 
 #include <string>

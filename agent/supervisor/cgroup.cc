@@ -129,11 +129,11 @@ uint64_t ParseOomKills(std::string_view memory_events) {
 
 Result<std::string> CreateWorkerCgroup(std::string_view job_id) {
   if (job_id.empty() || job_id.find('/') != std::string_view::npos) {
-    return NoCgroup("the job's id makes no file name");
+    return NoCgroup("the job's id is not a valid file name");
   }
   const std::optional<std::string> mountinfo = ReadWhole("/proc/self/mountinfo");
   const std::optional<std::string> cgroups = ReadWhole("/proc/self/cgroup");
-  if (!mountinfo || !cgroups) return NoCgroup("/proc does not tell about cgroups");
+  if (!mountinfo || !cgroups) return NoCgroup("/proc has no information about cgroups");
   DSL_TRY_ASSIGN(const std::string own, FindOwnCgroup(*mountinfo, *cgroups));
   std::string folder = own + "/dslaunch-" + std::string(job_id) + "-" + std::to_string(getpid());
   if (mkdir(folder.c_str(), 0700) != 0) {

@@ -24,14 +24,14 @@ GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::t
       return decision;
     }
     decision.action = GracefulKillAction::kKill;
-    decision.reason = "something outlived SIGKILL or was forked meanwhile";
+    decision.reason = "a process outlived SIGKILL or was forked meanwhile";
     decision.wake = std::min(give_up, now + kKillAgainEvery);
     return decision;
   }
   const bool grace_over = state.term_sent && now >= *state.term_sent + options.grace;
   if (state.kill_now || grace_over) {
     decision.action = GracefulKillAction::kKill;
-    decision.reason = state.kill_now ? "no grace was asked for" : "the grace is over";
+    decision.reason = state.kill_now ? "no grace period was requested" : "the grace is over";
     decision.next.kill_sent = now;
     decision.wake = std::min(now + options.teardown, now + kKillAgainEvery);
     return decision;

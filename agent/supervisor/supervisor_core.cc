@@ -70,7 +70,7 @@ void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
   if (graceful_kill_ || ending_ || lease_is_over_) {
     for (const pb::WorkerSpec& spec : spawn.workers()) {
       ReportFailure(spec.local_rank(), {ECANCELED, "start while the node is being stopped"},
-                    "nothing starts on a node that is being emptied");
+                    "nothing starts on a node that is being torn down");
     }
     return;
   }
@@ -171,7 +171,7 @@ void SupervisorCore::Step(uint32_t local_rank, WorkerState& state, const WorkerC
     case WorkerReport::kStopped:
       return Act(action::SendToAgent{StopEvent(local_rank, change.signal)}, "a worker was stopped");
     case WorkerReport::kContinued:
-      return Act(action::SendToAgent{StopEvent(local_rank, 0)}, "a worker goes on");
+      return Act(action::SendToAgent{StopEvent(local_rank, 0)}, "a worker continues");
     case WorkerReport::kNone:
     case WorkerReport::kSpawned:
     case WorkerReport::kSpawnFailed:
@@ -227,7 +227,7 @@ SupervisorActions SupervisorCore::OnOutboundEnded(Clock::time_point now) {
 SupervisorActions SupervisorCore::OnSignal(int signal, Clock::time_point now) {
   if (signal == SIGHUP && detached_) return {};  // the user logs out; the job stays
   signal_ = signal;
-  BeginEnding(Why::kSignal, "a signal came", now);
+  BeginEnding(Why::kSignal, "a signal arrived", now);
   return TakeActions();
 }
 

@@ -191,7 +191,7 @@ class SupervisorCore {
   void Advance(Clock::time_point now);
   void KillAgent(const char* reason, Clock::time_point now);
   void Finish();
-  std::string AgentFailure() const;  // empty: it ended well
+  std::string AgentFailure() const;  // empty: it succeeded
 
   template <class What>
   void Act(What what, const char* reason) {

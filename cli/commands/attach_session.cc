@@ -41,7 +41,7 @@ int AttachSession::Attach() {
   Run();
   if (left_) {
     output_.PrintMessage("dslaunch: job " + record_.job_id +
-                         " goes on; dslaunch attach, logs -f or stop " + record_.job_id);
+                         " continues; dslaunch attach, logs -f or stop " + record_.job_id);
     return ToInt(ExitCode::kInterrupted);
   }
   if (!end_) {
@@ -74,8 +74,8 @@ int AttachSession::Stop(bool now, milliseconds within) {
       for (const pb::LeftProcess& left : node.result->done().left())
         what += " " + std::to_string(left.pid());
     } else if (what.empty()) {
-      what =
-          name + ": it did not say in time that it is empty; look there for job " + record_.job_id;
+      what = name + ": it did not confirm its teardown in time; look there for processes of job " +
+             record_.job_id;
     }
     output_.PrintMessage("dslaunch: " + what);
     exit_code = ToInt(node.lost.empty() ? ExitCode::kTimedOut : ExitCode::kUnavailable);
@@ -179,15 +179,16 @@ void AttachSession::OnSight(size_t index, const Result<pb::JobSight>& sight) {
   Node& node = nodes_[index];
   const std::string& name = record_.nodes[index].name;
   if (!sight.ok()) return Lost(index, sight.error().message);
-  if (sight->state() == pb::JobSight::RUNNING) return Lost(index, name + ": its agent broke off");
+  if (sight->state() == pb::JobSight::RUNNING)
+    return Lost(index, name + ": the connection to its agent broke");
   if (sight->state() == pb::JobSight::ENDED) {
     node.result = sight->result();
   } else if (sight->state() == pb::JobSight::STRAY) {
-    node.lost = name + ": the job has no agent there but processes:";
+    node.lost = name + ": the job has processes there but no agent:";
     for (const int pid : sight->pids()) node.lost += " " + std::to_string(pid);
   } else {
-    node.lost =
-        name + ": nothing of job " + record_.job_id + " runs there, and nothing says how it ended";
+    node.lost = name + ": nothing of job " + record_.job_id +
+                " runs there, and there is no record of how it ended";
   }
   EndIfAllOver();
 }

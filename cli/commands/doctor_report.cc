@@ -120,11 +120,12 @@ std::string Majority(const std::vector<std::string>& answers) {
 // Of a step whose message has none.
 std::string UsualHint(const std::string& step) {
   if (step == "copy agent" || step == "start agent") {
-    return "the agent goes to ~/.cache/dslaunch there: let the account write 20 MB in that folder "
-           "and run programs from it (no noexec mount), on glibc 2.36 or newer";
+    return "the agent is copied to ~/.cache/dslaunch there: allow the account to write 20 MB in "
+           "that folder and to run programs from it (no noexec mount), on glibc 2.36 or newer";
   }
   if (step == "ask agent" || step == "network")
-    return "run doctor again; if it stays, look at the node's load (uptime) and kernel log (dmesg)";
+    return "run doctor again; if it fails again, look at the node's load (uptime) and kernel log "
+           "(dmesg)";
   return "compare with ssh -v";
 }
 
@@ -216,7 +217,7 @@ class Diagnosis {
     const pb::InstalledProgram* const installed = FindProgram(report, "dslaunch");
     if (installed != nullptr && installed->state() == pb::InstalledProgram::BROKEN) {
       return Warn("version", installed->path() + " does not start there: " + installed->said(),
-                  "install dslaunch there anew; jobs that are started from here do not need it");
+                  "reinstall dslaunch there; jobs that are started from here do not need it");
     }
     if (installed != nullptr && installed->state() == pb::InstalledProgram::WORKS &&
         installed->said().find(info_.version) == std::string::npos) {
@@ -234,7 +235,7 @@ class Diagnosis {
     for (const DoctorNode& other : info_.nodes) {
       if (&other == node_) return;
       if (!other.report || other.report->identity() != report.identity()) continue;
-      return Fail("same machine", "it is the machine that " + other.name + " is",
+      return Fail("same machine", "it is the same machine as " + other.name,
                   "keep one of the two in the hostfile and give it the slots of both");
     }
   }
@@ -303,9 +304,10 @@ class Diagnosis {
         return Warn("trainer", trainer->said() + ", other nodes have " + trainer_,
                     "install the same dslaunch and LibTorch on all nodes");
       case pb::InstalledProgram::BROKEN:
-        return Fail("trainer", trainer->path() + " does not start: " + trainer->said(),
-                    "install LibTorch there as it is here (packaging/fetch-libtorch, or the link "
-                    "lib/dslaunch/libtorch of an installed tree)");
+        return Fail(
+            "trainer", trainer->path() + " does not start: " + trainer->said(),
+            "install LibTorch there as on this machine (packaging/fetch-libtorch, or the link "
+            "lib/dslaunch/libtorch of an installed tree)");
       default:
         break;
     }

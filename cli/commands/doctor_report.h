@@ -66,8 +66,8 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
 // For programs; docs/reference/json.md has its fields.
 std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings);
 
-// "what; way out" taken apart, without the "node 'x' (where): " in front. What a node said, and a
-// question, is no way out.
+// "what; hint" taken apart, without the "node 'x' (where): " in front. What a node said, and a
+// question, is not a hint.
 struct SplitMessage {
   std::string seen;
   std::string hint;

@@ -293,7 +293,7 @@ Result<void> DryRun::DecideDevices() {
     device_reason_ = !device_known_ ? "CUDA if every slot turns out to have a GPU, CPU if no node "
                                       "has one"
                      : use_cuda_    ? "CUDA, if every slot turns out to have a GPU"
-                                    : "CPU, as --device cpu says";
+                                    : "CPU, set by --device cpu";
     return {};
   }
   std::vector<NodeGpus> gpus;
@@ -459,7 +459,8 @@ std::string DryRun::Environments() const {
     }
   });
   std::string text = "\nEnvironment of every rank, ";
-  text += plan.launcher == Launcher::kLocal ? "besides this shell's\n" : "besides its node's own\n";
+  text += plan.launcher == Launcher::kLocal ? "in addition to this shell's\n"
+                                            : "in addition to its node's own\n";
   for (const Setting& setting : first) {
     if (!scopes.contains(setting.name))
       text += kIndent + setting.name + "=" + ShownValue(setting) + "\n";
@@ -507,7 +508,7 @@ std::string DryRun::Limits() const {
       {"heartbeat, suspect, dead", Seconds(times.heartbeat_ms()) + ", " +
                                        Seconds(times.suspect_ms()) + ", " +
                                        Seconds(times.dead_ms())},
-      {"silence of this machine", Seconds(times.lease_ms())},
+      {"no contact to this machine", Seconds(times.lease_ms())},
       {"from SIGTERM to SIGKILL", Seconds(times.grace_ms())},
       {"then for the last process", Seconds(times.teardown_ms())},
   };

@@ -77,7 +77,7 @@ Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
     const std::optional<Bound> last =
         dash == range.size() ? first : ReadBound(range.substr(dash + 1));
     if (!first || !last || last->value < first->value)
-      return Usage(Shown(range) + " is no range of numbers, as 001-016");
+      return Usage(Shown(range) + " is not a range of numbers such as 001-016");
     if (last->value - first->value >= kMaxListedNodes - numbers.size())
       return Usage(Shown(range) + " stands for too many nodes");
     const size_t more = last->value - first->value;  // the last may be the largest number there is
@@ -165,7 +165,7 @@ Result<void> AddConfigHosts(const std::string& path, const std::string& ssh_fold
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxConfigBytes)
     return Error{ExitCode::kBadInput,
-                 Truncate(path) + ": larger than 4 MiB; this is no ssh_config"};
+                 Truncate(path) + ": larger than 4 MiB; this is not an ssh_config"};
   for (const SshConfigName& found : ParseSshConfigNames(text)) {
     if (!found.is_include) {
       hosts.push_back(found.name);
@@ -203,7 +203,7 @@ Result<std::vector<std::string>> ExpandNodeList(std::string_view list) {
   while (!list.empty()) {
     const std::optional<std::string_view> expression = TakeExpression(list);
     if (!expression) return Usage("the brackets in " + Shown(list) + " do not match");
-    if (expression->empty()) return Usage("a name is missing beside a comma");
+    if (expression->empty()) return Usage("a name is missing next to a comma");
     DSL_TRY_ASSIGN(std::vector<std::string> more, ExpandExpression(*expression));
     if (more.size() > kMaxListedNodes - names.size())
       return Usage(Shown(*expression) + " stands for too many nodes");

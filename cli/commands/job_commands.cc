@@ -182,7 +182,7 @@ Result<int> NotRunning(const JobView& view, Terminal& terminal, bool stop) {
                    (view.detail.empty() ? "" : ": " + view.detail));
       return stop ? ToInt(ExitCode::kOk) : view.exit_code;
     case JobView::State::kLost:
-      terminal.Err("dslaunch: nothing of " + job + " runs, and nothing says how it ended");
+      terminal.Err("dslaunch: nothing of " + job + " runs, and there is no record of how it ended");
       return ToInt(stop ? ExitCode::kOk : ExitCode::kUnavailable);
     default:
       return Error{ExitCode::kUnavailable, job + ": " + view.detail};

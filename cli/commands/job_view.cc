@@ -73,9 +73,9 @@ Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::stri
     for (size_t i = 0; i < std::min(matches.size(), kMaxNamed); ++i)
       names += (i > 0 ? ", " : "") + matches[i]->job_id;
     if (matches.size() > kMaxNamed) names += ", ...";
-    return Error{ExitCode::kUsage, Quoted(text) + " is the beginning of " +
+    return Error{ExitCode::kUsage, Quoted(text) + " is a prefix of " +
                                        std::to_string(matches.size()) + " jobs (" + names +
-                                       "); give more of it"};
+                                       "); give more characters"};
   }
   const std::string near = Nearest(text, ids);
   return Error{ExitCode::kUsage,

@@ -25,7 +25,7 @@ struct JobView {
     kEnded,        // exit_code
     kStray,        // no agent, but processes
     kUnreachable,  // no node says that it runs, and not every node could be asked
-    kLost,         // nothing runs, and nothing says how it ended
+    kLost,         // nothing runs, and there is no record of how it ended
   };
   JobRecord record;
   State state = State::kLost;

@@ -64,9 +64,9 @@ void LogsSession::Open(size_t index) {
 
 void LogsSession::OnOver(size_t index, const Result<void>& result, bool complete) {
   if (!result.ok() || !complete) {
-    output_.PrintMessage("dslaunch: " +
-                         (result.ok() ? record_.nodes[index].name + ": the connection broke off"
-                                      : result.error().message));
+    output_.PrintMessage("dslaunch: " + (result.ok()
+                                             ? record_.nodes[index].name + ": the connection broke"
+                                             : result.error().message));
     exit_code_ = ToInt(ExitCode::kUnavailable);
   }
   if (--open_ == 0) loop_.stop();

@@ -118,10 +118,9 @@ RankFileParts::Files RankFileParts::Finish() {
     files.troubles.push_back(node_ + ": " + Count(files_left_out_, "file") +
                              " of more ranks were left out.");
   if (too_much_)
-    files.troubles.push_back(node_ +
-                             ": it sent more than it was asked for; the rest was not taken.");
+    files.troubles.push_back(node_ + ": it sent more than requested; the rest was ignored.");
   else if (!complete_)
-    files.troubles.push_back(node_ + ": the connection broke off before all was there.");
+    files.troubles.push_back(node_ + ": the connection broke before everything was received.");
   return files;
 }
 

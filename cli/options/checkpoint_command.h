@@ -20,7 +20,7 @@ struct CheckpointCommand {
   bool json = false;  // ls
 };
 
-// `words` begins with "checkpoint". Errors are kUsage, one line with the way out.
+// `words` begins with "checkpoint". Errors are kUsage, one line with a hint.
 Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

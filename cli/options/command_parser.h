@@ -47,13 +47,13 @@ Result<OptionsAndArguments> ReadOptionsAndArguments(const LinePart& part,
                                                     size_t begin);
 
 // The command of `family` that `words`, which begin with the family's name, ask for: "hostfile
-// write". nullptr: the family's help is asked for. Errors are kUsage with the way out.
+// write". nullptr: the family's help is asked for. Errors are kUsage with a hint.
 Result<const CommandSpec*> FindCommand(std::string_view family,
                                        const std::vector<std::string>& words);
 
 // What follows a command's own words, from words[begin] on, read into `draft`: arguments, options,
 // exclusions and requirements, as its table has them. nullopt: its help is asked for. Errors are
-// kUsage with the way out.
+// kUsage with a hint.
 Result<std::optional<ParsedFlags>> ParseCommand(const CommandSpec& command,
                                                 const std::vector<std::string>& words, size_t begin,
                                                 ParsedFlags flags = {});

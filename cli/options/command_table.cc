@@ -35,7 +35,7 @@ OptionSpec ConnectTimeout() {
 
 OptionSpec Rank() {
   return Option(
-      "--rank", "R", "of this rank",
+      "--rank", "R", "show the output of this rank only",
       {[](const FlagValue& given, ParsedFlags& flags) {
          flags.job.shown_ranks = {false, {ReadWhole<int>(given.name, given.text, 0, kMaxNodes)}};
        },
@@ -43,7 +43,7 @@ OptionSpec Rank() {
 }
 
 OptionSpec Show() {
-  OptionSpec spec = Option("--show", "all|none|0,3", "of these ranks",
+  OptionSpec spec = Option("--show", "all|none|0,3", "show the output of these ranks",
                            [](const FlagValue& given, ParsedFlags& flags) {
                              flags.job.shown_ranks = ReadRankChoice(given.name, given.text);
                            });
@@ -52,7 +52,7 @@ OptionSpec Show() {
 }
 
 OptionSpec Tee() {
-  OptionSpec spec = Option("--tee", "RANKS", "what --show is now", {});
+  OptionSpec spec = Option("--tee", "RANKS", "former name of --show", {});
   spec.group = OptionGroup::kRefused;
   spec.refusal = "give --show all, none or 0,3";
   return spec;
@@ -61,11 +61,11 @@ OptionSpec Tee() {
 ArgumentSpec Job() {
   return {"JOB",
           kText<&JobCommand::job>,
-          "which job? Give its id, the beginning of it, or 'last'",
+          "which job? Give its id, a prefix of it, or 'last'",
           {"last"}};
 }
 
-constexpr char kJobDetails[] = "JOB is a job id, the beginning of only one, or 'last'.";
+constexpr char kJobDetails[] = "JOB is a job id, a prefix of only one, or 'last'.";
 
 template <HostfileCommand::Source source>
 void ReadSource(const FlagValue&, ParsedFlags& flags) {
@@ -74,11 +74,12 @@ void ReadSource(const FlagValue&, ParsedFlags& flags) {
 
 const OptionTable& PsOptions() {
   static const OptionTable table = {
-      Flag("--all", "those that have ended too", kFlag<&JobCommand::all>),
-      Flag("--json", "for programs", kFlag<&JobCommand::json>),
-      Flag("--prune", "remove the folders of those that have ended, here and on their nodes",
+      Flag("--all", "also list jobs that have ended", kFlag<&JobCommand::all>),
+      Flag("--json", "print JSON, for programs", kFlag<&JobCommand::json>),
+      Flag("--prune", "remove the folders of ended jobs, here and on their nodes",
            kFlag<&JobCommand::prune>),
-      Option("--older_than", "DAYS", "with --prune: only of those that ended so long ago",
+      Option("--older_than", "DAYS",
+             "with --prune: only of jobs that ended at least so many days ago",
              {[](const FlagValue& given, ParsedFlags& flags) {
                 flags.job.older_than_ms =
                     int64_t{ReadWhole<int>(given.name, given.text, 0, 36'500)} * kDayMs;
@@ -90,10 +91,10 @@ const OptionTable& PsOptions() {
 
 const OptionTable& LogsOptions() {
   static const OptionTable table = {
-      Flag("-f,--follow", "until the job ends", kFlag<&JobCommand::follow>),
+      Flag("-f,--follow", "show new output until the job ends", kFlag<&JobCommand::follow>),
       Rank(),
       Show(),
-      Option("--since", "10m|TIME", "from then on",
+      Option("--since", "10m|TIME", "only output from that time on",
              [](const FlagValue& given, ParsedFlags& flags) {
                const Result<int64_t> since = ParseSince(given.text, flags.now_unix_ms);
                if (!since.ok()) throw ValidationError(since.error().message);
@@ -117,42 +118,44 @@ const OptionTable& StopOptions() {
 
 const OptionTable& ReportOptions() {
   static const OptionTable table = {
-      Option("-o,--output", "FILE.html", "where the page goes; default: JOB.html",
+      Option("-o,--output", "FILE.html", "output file; default: JOB.html",
              kFile<&JobCommand::output>),
       Flag("--force", "overwrite the file", kFlag<&JobCommand::force>), Help()};
   return table;
 }
 
 const OptionTable& CheckpointLsOptions() {
-  static const OptionTable table = {Flag("--json", "for programs", kFlag<&CheckpointCommand::json>),
-                                    Help()};
+  static const OptionTable table = {
+      Flag("--json", "print JSON, for programs", kFlag<&CheckpointCommand::json>), Help()};
   return table;
 }
 
 const OptionTable& CheckpointExportOptions() {
-  static const OptionTable table = {Option("--dtype", "", "of the weights; default: what was saved",
-                                           kChoice<&CheckpointCommand::dtype, kDtypes>),
-                                    Help()};
+  static const OptionTable table = {
+      Option("--dtype", "", "data type of the weights; default: as saved",
+             kChoice<&CheckpointCommand::dtype, kDtypes>),
+      Help()};
   return table;
 }
 
 const OptionTable& HostfileWriteOptions() {
   using Source = HostfileCommand::Source;
   static const OptionTable table = {
-      Option("--hosts", "a,u@b,c:2222", "these nodes",
+      Option("--hosts", "a,u@b,c:2222", "names of the nodes",
              [](const FlagValue& given, ParsedFlags& flags) {
                flags.hostfile.source = Source::kHosts;
                flags.hostfile.hosts = ReadList(given.text);
              }),
-      Flag("--slurm", "those of the allocation that this runs in",
+      Flag("--slurm", "take the nodes of the current Slurm allocation",
            {ReadSource<Source::kSlurm>, ValueKind::kFlag}),
-      Flag("--ssh_config", "the hosts of ~/.ssh/config that are no patterns",
+      Flag("--ssh_config", "take the hosts of ~/.ssh/config that are not patterns",
            {ReadSource<Source::kSshConfig>, ValueKind::kFlag}),
-      Option("-o,--output", "FILE", "there, in YAML if it ends with .yaml or .yml",
+      Option("-o,--output", "FILE", "output file; YAML if it ends with .yaml or .yml",
              kFile<&HostfileCommand::output>),
       Flag("--force", "overwrite the file", kFlag<&HostfileCommand::force>),
       Flag("--skip_failing",
-           "leave out nodes that cannot be reached; else they are all named and nothing is written",
+           "leave out nodes that cannot be reached; otherwise they are listed and nothing is "
+           "written",
            kFlag<&HostfileCommand::skip_failing>),
       ConnectTimeout(),
       Help()};
@@ -160,8 +163,9 @@ const OptionTable& HostfileWriteOptions() {
 }
 
 const OptionTable& HostfileCheckOptions() {
-  static const OptionTable table = {Flag("--json", "for programs", kFlag<&HostfileCommand::json>),
-                                    ConnectTimeout(), Help()};
+  static const OptionTable table = {
+      Flag("--json", "print JSON, for programs", kFlag<&HostfileCommand::json>), ConnectTimeout(),
+      Help()};
   return table;
 }
 
@@ -185,17 +189,17 @@ constexpr char kTrainDetails[] =
     R"(RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml is taken if there is one, else the built-in fashion_mnist.)";
 
 constexpr char kPredictDetails[] =
-    R"(Answers for each sample of the recipe's test data, in its order, as JSON lines; gpt2 goes on from a prompt. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights.)";
+    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; gpt2 continues a prompt. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights.)";
 
 constexpr char kCheckpointDetails[] =
     R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";
 
 constexpr char kDoctorDetails[] =
-    R"(All nodes at once, and this machine without a hostfile. Nothing is started but the agent, and nothing is left on a node but that.
+    R"(Checks all nodes in parallel; without a hostfile, this machine. It starts only the agent, and leaves only the agent's file on a node.
   dslaunch doctor -H hostfile
   dslaunch doctor -H hostfile --include node1@node2 --num_gpus 4 train
-SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', else it is only missed), clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
-With --json all that was found, for programs. Exit code: 0 when all is well (warnings may be), 69 when something fails; each failing line has a way out below it.)";
+SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', otherwise it is optional), clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
+--json prints everything that was found. Exit code: 0 when no check fails (warnings are possible), 69 when one fails; each failing line has a hint below it.)";
 
 constexpr char kCompletionDetails[] =
     R"(To have TAB complete dslaunch's command lines:
@@ -214,9 +218,9 @@ std::vector<CommandSpec> MakeCommands() {
        .options = &LaunchOptionTable(),
        .exclusions = LaunchExclusions(),
        .requirements = {{"--bind_core_list", "--bind_cores_to_rank",
-                         "says which cores --bind_cores_to_rank shares out; give that too"}}},
+                         "selects the cores for --bind_cores_to_rank; give that too"}}},
       {.name = "train",
-       .help = "the built-in trainer",
+       .help = "runs the built-in trainer",
        .details = kTrainDetails,
        .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr}},
        .options = &TrainOptionTable(),
@@ -224,54 +228,54 @@ std::vector<CommandSpec> MakeCommands() {
        .requirements = {{"--pipeline_svg", "--plan_pipeline",
                          "is where --plan_pipeline draws its picture; give that too"}}},
       {.name = "predict",
-       .help = "what a trained model says",
+       .help = "shows what a trained model predicts",
        .details = kPredictDetails,
        .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr}},
        .options = &PredictOptionTable()},
       {.name = "ps",
-       .help = "this user's jobs that were started from this machine and run",
+       .help = "lists this user's running jobs that were started from this machine",
        .options = &PsOptions(),
        .requirements = {{"--older_than", "--prune",
-                         "says which jobs --prune removes; add --prune"}}},
+                         "limits which jobs --prune removes; add --prune"}}},
       {.name = "logs",
-       .help = "what ranks wrote, of rank 0 by default",
-       .details = "JOB is a job id, the beginning of only one, or 'last'. TIME is as "
+       .help = "prints the output of ranks, by default of rank 0",
+       .details = "JOB is a job id, a prefix of only one, or 'last'. TIME is as "
                   "2026-11-21T10:00, local time, or with Z.",
        .arguments = {Job()},
        .options = &LogsOptions(),
        .exclusions = {rank_or_show}},
       {.name = "attach",
-       .help = "shows a detached job from now on, and ends with its exit code",
-       .details = "Ctrl-C leaves the job running. JOB is a job id, the beginning of only one, or "
-                  "'last'.",
+       .help = "shows the output of a detached job from now on, and exits with the job's exit code",
+       .details =
+           "Ctrl-C leaves the job running. JOB is a job id, a prefix of only one, or 'last'.",
        .arguments = {Job()},
        .options = &AttachOptions(),
        .exclusions = {rank_or_show}},
       {.name = "stop",
-       .help = "ends a job: SIGTERM, and SIGKILL after its grace; waits until nothing is left",
+       .help = "ends a job: SIGTERM, and SIGKILL after its grace; waits until no process is left",
        .details = kJobDetails,
        .arguments = {Job()},
        .options = &StopOptions()},
       {.name = "report",
-       .help = "one page about a training run: loss, learning rate, step time by rank, operators, "
-               "communication, memory",
-       .details = "Of a job that runs too. A browser shows the page without network. JOB is a job "
-                  "id, the beginning of only one, or 'last'.",
+       .help = "writes one page about a training run: loss, learning rate, step time by rank, "
+               "operators, communication, memory",
+       .details = "The job may still be running. A browser shows the page without network. JOB is "
+                  "a job id, a prefix of only one, or 'last'.",
        .arguments = {Job()},
        .options = &ReportOptions()},
       {.name = "checkpoint ls",
-       .help = "the checkpoints in DIR, the oldest first: step, date, size, ranks, and whether all "
-               "files are there in full",
+       .help = "lists the checkpoints in DIR, the oldest first: step, date, size, ranks, and "
+               "whether all files are complete",
        .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
                       "which folder? Give the one of --checkpoint_dir"}},
        .options = &CheckpointLsOptions()},
       {.name = "checkpoint verify",
        .help = "reads every byte of the checkpoints in DIR, or of one, and names damaged files",
        .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
-                      "what? Give a checkpoint or a folder of some"}},
+                      "which checkpoint? Give one, or a folder of checkpoints"}},
        .options = &OnlyHelp()},
       {.name = "checkpoint export",
-       .help = "the weights of the checkpoint in FOLDER in Hugging Face's layout, as "
+       .help = "writes the weights of the checkpoint in FOLDER in Hugging Face's format, as "
                "model.safetensors and config.json in OUT",
        .details = kCheckpointDetails,
        .arguments = {{"FOLDER", kFolder<&CheckpointCommand::path>,
@@ -290,7 +294,7 @@ std::vector<CommandSpec> MakeCommands() {
        .arguments = {{"FILE", kFile<&HostfileCommand::file>, "which file? Give its name"}},
        .options = &HostfileCheckOptions()},
       {.name = "doctor",
-       .help = "looks at every node that a job with these options would use",
+       .help = "checks every node that a job with these options would use",
        .details = kDoctorDetails,
        .arguments = {{"train", {}, nullptr, {"train"}}},
        .options = &LaunchOptionTable()},

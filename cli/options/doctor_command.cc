@@ -51,8 +51,8 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
   }
   if (command.launch.per_node) {
     return Usage(
-        "--node_rank and --rdzv_endpoint start jobs without SSH, by which doctor looks at nodes; "
-        "give it a hostfile");
+        "--node_rank and --rdzv_endpoint start jobs without SSH, but doctor reaches nodes over "
+        "SSH; give it a hostfile");
   }
   return command;
 }

@@ -12,7 +12,7 @@ constexpr size_t kTextColumn = 27;
 constexpr size_t kIndent = 4;  // of what a command does
 
 constexpr char kUses[] =
-    R"(dslaunch starts one process per slot on one or many nodes, and watches over them.
+    R"(dslaunch starts one process per slot on one or many nodes, and supervises them.
 
   dslaunch [options] train | predict [RECIPE] [options]   the built-in trainer
   dslaunch [options] PROGRAM [args...]                    any program or script
@@ -20,7 +20,8 @@ constexpr char kUses[] =
 
 constexpr char kEnd[] =
     R"(
-Options may be spelt with '-' or '_' and must precede PROGRAM: what follows it is its own.
+Options may be spelt with '-' or '_' and must precede PROGRAM. What follows it is passed
+to it unchanged.
 A program whose name is a command of dslaunch is started as ./train.
 )";
 

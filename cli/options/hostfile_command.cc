@@ -25,7 +25,7 @@ Result<HostfileCommand> ParseHostfileCommand(const std::vector<std::string>& wor
   const auto given = [&](const char* name) { return flags->given.contains(name) ? 1 : 0; };
   if (given("--hosts") + given("--slurm") + given("--ssh_config") != 1) {
     return UsageError(
-        "hostfile write: say once where the nodes are: --hosts a,b,c, --slurm or --ssh_config",
+        "hostfile write: give the nodes in exactly one way: --hosts a,b,c, --slurm or --ssh_config",
         "dslaunch hostfile --help");
   }
   return std::move(hostfile);

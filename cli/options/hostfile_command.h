@@ -29,7 +29,7 @@ struct HostfileCommand {
   bool json = false;
 };
 
-// `words` begins with "hostfile". Errors are kUsage, one line with the way out.
+// `words` begins with "hostfile". Errors are kUsage, one line with a hint.
 Result<HostfileCommand> ParseHostfileCommand(const std::vector<std::string>& words);
 
 }  // namespace dslaunch

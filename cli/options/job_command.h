@@ -40,7 +40,7 @@ struct JobCommand {
 // started as ./ps.
 bool IsJobCommand(std::string_view word);
 
-// `words` begins with the command. Errors are kUsage, one line with the way out.
+// `words` begins with the command. Errors are kUsage, one line with a hint.
 Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_t now_unix_ms);
 
 // "90s", "10m", "2h", "3d" before now, or "2026-11-21[T10:00[:05][Z]]", local time without the Z.

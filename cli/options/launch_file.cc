@@ -84,7 +84,7 @@ Result<void> AddEntry(const Entry& entry, OptionLayer& layer) {
   if (entry.spec.repeatable) return AddAll(entry, layer);
   if (IsFlag(entry.spec)) return AddFlag(entry, layer);
   if (!entry.value.is_string()) {
-    return BadInput(entry.name + (entry.value.is_null() ? " has no value; give one, or take it out"
+    return BadInput(entry.name + (entry.value.is_null() ? " has no value; give one, or remove it"
                                                         : " is one value, such as show: 0,3"));
   }
   layer.Add(entry.spec, {entry.name, entry.value.get<std::string>(), ExitCode::kBadInput});

@@ -35,7 +35,7 @@ constexpr Named<const char*> kStartMethods[] = {
 void NprocPerNode(const FlagValue& given, ParsedFlags& flags) {
   if (given.text == "xpu") {
     throw ValidationError(given.name +
-                          " xpu is not supported: dslaunch knows no XPUs; give "
+                          " xpu is not supported: dslaunch cannot detect XPUs; give "
                           "the number of processes");
   }
   if (!given.text.empty() && given.text[0] >= 'a' && given.text[0] <= 'z') {
@@ -63,9 +63,10 @@ void ReadLauncher(const FlagValue& given, ParsedFlags& flags) {
 
 void ReadRdzvBackend(const FlagValue& given, ParsedFlags& flags) {
   if (given.text.starts_with("etcd")) {
-    throw ValidationError(given.name + " " + Truncate(given.text) +
-                          " is not supported: nodes meet at one of them, no etcd is needed; "
-                          "leave it out or give c10d");
+    throw ValidationError(
+        given.name + " " + Truncate(given.text) +
+        " is not supported: one of the nodes hosts the rendezvous, no etcd is needed; "
+        "leave it out or give c10d");
   }
   ReadChoiceInto<&ParsedFlags::rdzv_c10d, kRdzvBackends>(given, flags);
 }
@@ -95,8 +96,8 @@ void ReadMonitorInterval(const FlagValue& given, ParsedFlags&) {
 void ReadEventLogHandler(const FlagValue& given, ParsedFlags&) {
   if (given.text == "null") return;
   throw ValidationError(given.name + " " + Quoted(given.text) +
-                        " is not supported: handlers are Python's; events.jsonl beside the "
-                        "logs has every event, leave it out");
+                        " is not supported: handlers are Python's; events.jsonl next to the logs "
+                        "has every event; leave it out");
 }
 
 OptionTable MakeTable() {
@@ -119,7 +120,7 @@ OptionTable MakeTable() {
       {.names = "-e,--exclude",
        .value = "NODES",
        .group = Group::kWhere,
-       .help = "all but these",
+       .help = "nodes or devices to leave out, in the form of --include",
        .target = kText<&LaunchOptions::exclude>,
        .deepspeed = true,
        .common = true,
@@ -134,7 +135,7 @@ OptionTable MakeTable() {
       {.names = "--nnodes",
        .value = "N|MIN:MAX",
        .group = Group::kWhere,
-       .help = "the same; MIN:MAX goes on with fewer nodes when some are lost",
+       .help = "same as --num_nodes; with MIN:MAX the job survives lost nodes",
        .target = [](const FlagValue& given,
                     ParsedFlags& flags) { flags.nnodes = ReadNodes(given.name, given.text); },
        .torchrun = true,
@@ -143,18 +144,18 @@ OptionTable MakeTable() {
       {.names = "--min_elastic_nodes",
        .value = "N",
        .group = Group::kWhere,
-       .help = "the same range as DeepSpeed spells it: MIN",
+       .help = "the fewest nodes, as MIN of --nnodes MIN:MAX",
        .target = kWhole<&ParsedFlags::min_elastic, 1, kMaxNodes>,
        .deepspeed = true},
       {.names = "--max_elastic_nodes",
        .value = "N",
        .group = Group::kWhere,
-       .help = "and MAX",
+       .help = "the most nodes, as MAX of --nnodes MIN:MAX",
        .target = kWhole<&ParsedFlags::max_elastic, 1, kMaxNodes>,
        .deepspeed = true},
       {.names = "--elastic_training",
        .group = Group::kWhere,
-       .help = "a range from 1 node to all, where none is given",
+       .help = "allow 1 node to all nodes, where no range is given",
        .target = kFlag<&ParsedFlags::elastic_training>,
        .deepspeed = true},
       {.names = "--num_gpus,--num_accelerators",
@@ -167,7 +168,7 @@ OptionTable MakeTable() {
       {.names = "--nproc_per_node",
        .value = "N|auto|cpu|gpu",
        .group = Group::kWhere,
-       .help = "the same; or count GPUs or CPUs there",
+       .help = "same as --num_gpus; or count the GPUs or CPUs of each node",
        .target = NprocPerNode,
        .torchrun = true,
        .pet = true,
@@ -204,16 +205,17 @@ OptionTable MakeTable() {
       {.names = "--network_interface",
        .value = "NAME",
        .group = Group::kWhere,
-       .help = "of every node, for all that they say to each other; default: by the routes",
+       .help =
+           "interface of every node for all traffic between nodes; default: by the routing table",
        .target = kText<&LaunchOptions::network_interface>},
       {.names = "--rdzv_port",
        .value = "PORT",
        .group = Group::kWhere,
-       .help = "where the agents meet on the first node; default: any free port",
+       .help = "port of the rendezvous on the first node; default: any free port",
        .target = kWhole<&LaunchOptions::rdzv_port, 0, 65'535>},
       {.names = "--dry_run",
        .group = Group::kWhere,
-       .help = "say all that would be done, and do nothing; also with --json",
+       .help = "print all that would be done, and do nothing; also with --json",
        .target = kFlag<&LaunchOptions::dry_run>,
        .common = true},
       {.names = "--run_file",
@@ -234,21 +236,21 @@ OptionTable MakeTable() {
        .common = true},
       {.names = "--no_python",
        .group = Group::kProgram,
-       .help = "start PROGRAM as it is, though its name ends in .py",
+       .help = "start PROGRAM directly even if its name ends in .py",
        .target = kFlag<&ParsedFlags::no_python>,
        .deepspeed = true,
        .torchrun = true,
        .pet = true},
       {.names = "--run_path",
        .group = Group::kProgram,
-       .help = "run the script by Python's runpy",
+       .help = "run the script with Python's runpy",
        .target = kFlag<&ParsedFlags::run_path>,
        .torchrun = true,
        .pet = true},
       {.names = "--env",
        .value = "NAME=VALUE",
        .group = Group::kProgram,
-       .help = "for the ranks, byte for byte; may be repeated",
+       .help = "variable of the ranks, passed unchanged; may be repeated",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.options.env.push_back(ReadVariable(given.name, given.text));
@@ -258,17 +260,17 @@ OptionTable MakeTable() {
       {.names = "--venv_script",
        .value = "FILE",
        .group = Group::kProgram,
-       .help = "on the nodes, sourced before PROGRAM",
+       .help = "script that each node sources before PROGRAM",
        .target = kFile<&LaunchOptions::venv_script>,
        .deepspeed = true},
       {.names = "--no_local_rank",
        .group = Group::kProgram,
-       .help = "give the script no --local_rank=N",
+       .help = "do not pass --local_rank=N to the script",
        .target = kFlag<&LaunchOptions::no_local_rank>,
        .deepspeed = true},
       {.names = "--virtual_local_rank",
        .group = Group::kProgram,
-       .help = "each rank sees one device, and LOCAL_RANK 0",
+       .help = "each rank sees only its own device, and LOCAL_RANK is 0",
        .target = kFlag<&LaunchOptions::virtual_local_rank>,
        .torchrun = true,
        .pet = true},
@@ -282,14 +284,14 @@ OptionTable MakeTable() {
        .pet = true},
       {.names = "--bind_cores_to_rank",
        .group = Group::kProgram,
-       .help = "share the node's cores out among its ranks",
+       .help = "divide the node's cores among its ranks",
        .target = kFlag<&LaunchOptions::bind_cores_to_rank>,
        .deepspeed = true,
        .common = true},
       {.names = "--bind_core_list",
        .value = "LIST",
        .group = Group::kProgram,
-       .help = "with it: only these cores, as 0,4-7",
+       .help = "with --bind_cores_to_rank: only these cores, as 0,4-7",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.options.bind_core_list = ReadCoreList(given.name, given.text);
@@ -311,15 +313,15 @@ OptionTable MakeTable() {
       {.names = "-t,--tee",
        .value = "STREAMS",
        .group = Group::kOutput,
-       .help = "as torchrun's: streams that go to log files and to the terminal, of all ranks: 1 "
-               "stdout, 2 stderr, 3 both; or 0:3,1:1 for local ranks 0 and 1",
+       .help = "streams that go to log files and to the terminal, as in torchrun: 1 stdout, 2 "
+               "stderr, 3 both, for all ranks; or 0:3,1:1 for local ranks 0 and 1",
        .target = ReadTeeStreams,
        .torchrun = true,
        .pet = true},
       {.names = "-r,--redirects",
        .value = "STREAMS",
        .group = Group::kOutput,
-       .help = "as torchrun's: streams that go to log files only; the values are those of --tee",
+       .help = "streams that go to log files only, as in torchrun; values as for --tee",
        .target = [](const FlagValue& given,
                     ParsedFlags& flags) { flags.redirects = ReadStreams(given.name, given.text); },
        .torchrun = true,
@@ -327,7 +329,7 @@ OptionTable MakeTable() {
       {.names = "--local_ranks_filter",
        .value = "0,1",
        .group = Group::kOutput,
-       .help = "show these local ranks of each node only",
+       .help = "show only these local ranks of each node",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.options.local_ranks_shown = ReadRanks(given.name, given.text);
@@ -338,8 +340,8 @@ OptionTable MakeTable() {
       {.names = "--duplicate_stdout_filters",
        .value = "TEXTS",
        .group = Group::kOutput,
-       .help = "copy shown lines of stdout that have one of these texts (between commas) to "
-               "filtered_stdout.log",
+       .help = "copy shown lines of stdout that contain one of these texts (separated by commas) "
+               "to filtered_stdout.log",
        .target = [](const FlagValue& given,
                     ParsedFlags& flags) { flags.options.stdout_filters = ReadFilters(given.text); },
        .torchrun = true,
@@ -348,7 +350,7 @@ OptionTable MakeTable() {
       {.names = "--duplicate_stderr_filters",
        .value = "TEXTS",
        .group = Group::kOutput,
-       .help = "the same of stderr, to filtered_stderr.log",
+       .help = "the same for stderr, to filtered_stderr.log",
        .target = [](const FlagValue& given,
                     ParsedFlags& flags) { flags.options.stderr_filters = ReadFilters(given.text); },
        .torchrun = true,
@@ -356,30 +358,30 @@ OptionTable MakeTable() {
        .may_be_empty = true},
       {.names = "-q,--quiet",
        .group = Group::kOutput,
-       .help = "dslaunch itself says only what went wrong",
+       .help = "dslaunch itself prints only what went wrong",
        .target = kFlag<&ParsedFlags::quiet>,
        .deepspeed = true,
        .common = true},
       {.names = "--log_level",
        .group = Group::kOutput,
-       .help = "how much it says",
+       .help = "the least severe messages that dslaunch prints",
        .target = kChoice<&LaunchOptions::log_level, kLogLevels>,
        .default_value = "info",
        .deepspeed = true},
       {.names = "--detach",
        .group = Group::kOutput,
-       .help = "print the job's id once all ranks are started, and leave it",
+       .help = "print the job's id once all ranks are started, and exit",
        .target = kFlag<&LaunchOptions::detach>,
        .common = true},
       {.names = "--json",
        .group = Group::kOutput,
-       .help = "how the job ended, as one JSON object on stdout's last line",
+       .help = "print the result as one JSON object on stdout's last line",
        .target = kFlag<&LaunchOptions::json>,
        .common = true},
       {.names = "--log_dir",
        .value = "DIR",
        .group = Group::kOutput,
-       .help = "on each node; default: the user's state folder",
+       .help = "log folder on each node; default: the user's state folder",
        .target = kFolder<&LaunchOptions::log_dir>,
        .torchrun = true,
        .pet = true,
@@ -387,7 +389,7 @@ OptionTable MakeTable() {
       {.names = "--enable_each_rank_log",
        .value = "DIR",
        .group = Group::kOutput,
-       .help = "the same",
+       .help = "same as --log_dir",
        .target = {[](const FlagValue& given, ParsedFlags& flags) {
                     if (given.text != "None") ReadText<&LaunchOptions::log_dir>(given, flags);
                   },
@@ -396,7 +398,7 @@ OptionTable MakeTable() {
       {.names = "--log_max_mb",
        .value = "N",
        .group = Group::kOutput,
-       .help = "of each log file: beyond it the oldest part is dropped",
+       .help = "maximum size of each log file; the oldest part beyond it is dropped",
        .target = kWhole<&LaunchOptions::log_max_mb, 0, 1'000'000'000>},
       {.names = "--save_pid",
        .group = Group::kOutput,
@@ -415,50 +417,49 @@ OptionTable MakeTable() {
       {.names = "--restart_delay_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "before the first restart; doubles up to 30",
+       .help = "delay before the first restart; doubles up to 30",
        .target = kSeconds<&LaunchOptions::restart_delay_ms, 0, kMaxRestartDelayMs / 1000>,
        .default_value = "1"},
       {.names = "--on_join",
        .group = Group::kFailure,
-       .help = "a node that comes later, or comes back, gets ranks at the next restart, or the "
-               "ranks are "
-               "restarted for it at once",
+       .help = "when a node joins late or returns: give it ranks at the next restart, or restart "
+               "the ranks at once",
        .target = kChoice<&LaunchOptions::on_join, kOnJoin>,
        .default_value = "next"},
       {.names = "--on_hang",
        .group = Group::kFailure,
-       .help = "when a rank's steps stop",
+       .help = "what to do when a rank makes no more steps",
        .target = kChoice<&LaunchOptions::on_hang, kOnHang>,
        .default_value = "report",
        .common = true},
       {.names = "--hang_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "without a step, and 5 times the usual, is a hang; 0: never",
+       .help = "time without a step that is a hang, if it is also 5 times the usual; 0: never",
        .target = kSeconds<&LaunchOptions::hang_ms, 0>,
        .default_value = "60"},
       {.names = "--heartbeat_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "how often nodes are heard",
+       .help = "time between two heartbeats of a node",
        .target = kSeconds<&LaunchOptions::heartbeat_ms, 100>,
        .default_value = "1"},
       {.names = "--suspect_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "how much silence of a node is said",
+       .help = "time without a heartbeat until a warning",
        .target = kSeconds<&LaunchOptions::suspect_ms, 100>,
        .default_value = "3"},
       {.names = "--dead_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "after how much silence a node is lost",
+       .help = "time without a heartbeat until a node is lost",
        .target = kSeconds<&LaunchOptions::dead_ms, 100>,
        .default_value = "6"},
       {.names = "--lease_s",
        .value = "S",
        .group = Group::kFailure,
-       .help = "silence of this machine that ends the job",
+       .help = "time without contact to this machine until the job ends",
        .target = kSeconds<&LaunchOptions::lease_ms, 1000>,
        .default_value = "60"},
       {.names = "--grace",
@@ -472,14 +473,15 @@ OptionTable MakeTable() {
       {.names = "--ssh_port",
        .value = "PORT",
        .group = Group::kSsh,
-       .help = "where the hostfile gives none; default: ssh_config's, or 22",
+       .help = "SSH port if the hostfile has none; default: ssh_config's or 22",
        .target = kWhole<&LaunchOptions::ssh_port, 1, 65'535>,
        .deepspeed = true,
        .common = true},
       {.names = "--ssh_command",
        .value = "'ssh ...'",
        .group = Group::kSsh,
-       .help = "the system's ssh in place of ours, for GSSAPI, hardware keys or ControlMaster",
+       .help = "use the system's ssh instead of the built-in client, for GSSAPI, hardware keys or "
+               "ControlMaster",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.options.ssh_command = ReadWords(given.name, given.text);
@@ -490,7 +492,7 @@ OptionTable MakeTable() {
       {.names = "--launcher_args",
        .value = "'...'",
        .group = Group::kSsh,
-       .help = "options for the system's ssh, which is then used",
+       .help = "options for the system's ssh; implies its use",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.launcher_args = ReadWords(given.name, given.text);
@@ -506,7 +508,7 @@ OptionTable MakeTable() {
        .common = true},
       {.names = "--force_multi",
        .group = Group::kSsh,
-       .help = "use SSH though the only node is this machine",
+       .help = "use SSH even if the only node is this machine",
        .target = kFlag<&LaunchOptions::force_multi>,
        .deepspeed = true},
 
@@ -519,7 +521,7 @@ OptionTable MakeTable() {
       {.names = "--node_rank",
        .value = "N",
        .group = Group::kPerNode,
-       .help = "which node this is; default: as they come; 0 shows the job",
+       .help = "index of this node; default: in join order; 0 shows the job",
        .target = kWhole<&ParsedFlags::node_rank, 0, kMaxNodes - 1>,
        .deepspeed = true,
        .torchrun = true,
@@ -528,7 +530,7 @@ OptionTable MakeTable() {
       {.names = "--rdzv_endpoint",
        .value = "HOST[:PORT]",
        .group = Group::kPerNode,
-       .help = "node 0, where all meet; default --master_addr, port 29500",
+       .help = "address of node 0; default --master_addr, port 29500",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.rdzv_endpoint = ReadEndpoint(given.name, given.text);
@@ -540,7 +542,7 @@ OptionTable MakeTable() {
       {.names = "--rdzv_id",
        .value = "ID",
        .group = Group::kPerNode,
-       .help = "keeps two jobs apart that meet at one place",
+       .help = "name of the job; distinguishes jobs that use one endpoint",
        .target = kText<&ParsedFlags::rdzv_id>,
        .default_value = "none",
        .torchrun = true,
@@ -548,11 +550,12 @@ OptionTable MakeTable() {
       {.names = "--rdzv_token_file",
        .value = "FILE",
        .group = Group::kPerNode,
-       .help = "a secret that all nodes have: only they meet, and by TLS",
+       .help =
+           "file with a secret of all nodes; only nodes with it may join, and connections use TLS",
        .target = kFile<&ParsedFlags::rdzv_token_file>},
       {.names = "--rdzv_backend",
        .group = Group::kPerNode,
-       .help = "either: nodes meet at node 0",
+       .help = "both values: node 0 hosts the rendezvous",
        .target = {ReadRdzvBackend, ValueKind::kChoice, WordsOf<kRdzvBackends>},
        .torchrun = true,
        .pet = true},
@@ -569,13 +572,13 @@ OptionTable MakeTable() {
       {.names = "--local_addr",
        .value = "HOST",
        .group = Group::kPerNode,
-       .help = "of this machine, for the other nodes",
+       .help = "address of this machine for the other nodes",
        .target = kText<&LaunchOptions::local_addr>,
        .torchrun = true,
        .pet = true},
       {.names = "--standalone",
        .group = Group::kPerNode,
-       .help = "a job of this machine alone",
+       .help = "run the job on this machine only",
        .target = kFlag<&ParsedFlags::standalone>,
        .torchrun = true,
        .pet = true,
@@ -583,45 +586,45 @@ OptionTable MakeTable() {
 
       {.names = "-h,--help",
        .group = Group::kOther,
-       .help = "this text; also after 'train' and other commands",
+       .help = "print this text; also after 'train' and other commands",
        .target = kIgnoredFlag,
        .common = true,
        .line_only = true},
       {.names = "--help_all",
        .group = Group::kOther,
-       .help = "every option, with all of deepspeed's and torchrun's",
+       .help = "print every option, with all of deepspeed's and torchrun's",
        .target = kIgnoredFlag,
        .common = true,
        .line_only = true},
       {.names = "--version",
        .group = Group::kOther,
-       .help = "the version",
+       .help = "print the version",
        .target = kIgnoredFlag,
        .common = true,
        .line_only = true},
 
       {.names = "--no_ssh_check",
        .group = Group::kAccepted,
-       .help = "connecting is the check, and all nodes are reached at once",
+       .help = "connecting is the check, and all nodes are reached in parallel",
        .target = kIgnoredFlag,
        .deepspeed = true},
       {.names = "--monitor_interval",
        .value = "S",
        .group = Group::kAccepted,
-       .help = "a rank's end is known at once",
+       .help = "the end of a rank is noticed at once",
        .target = {ReadMonitorInterval, ValueKind::kSeconds},
        .torchrun = true,
        .pet = true},
       {.names = "--start_method",
        .group = Group::kAccepted,
-       .help = "programs are started anew, with --run_path too",
+       .help = "every program starts in a new process, with --run_path too",
        .target = kChoice<&ParsedFlags::start_method, kStartMethods>,
        .torchrun = true,
        .pet = true},
       {.names = "--event_log_handler",
        .value = "null",
        .group = Group::kAccepted,
-       .help = "events.jsonl beside the logs has every event",
+       .help = "events.jsonl next to the logs has every event",
        .target = ReadEventLogHandler,
        .torchrun = true,
        .pet = true},
@@ -646,8 +649,8 @@ OptionTable MakeTable() {
       {.names = "--logs_specs",
        .value = "NAME",
        .group = Group::kRefused,
-       .help = "a Python class that says where logs go",
-       .refusal = "it names a Python class; --log_dir, --redirects and --tee say where output goes",
+       .help = "a Python class that selects where logs go",
+       .refusal = "it names a Python class; --log_dir, --redirects and --tee set where output goes",
        .torchrun = true},
   };
   return table;
@@ -664,7 +667,7 @@ const std::vector<Exclusion>& LaunchExclusions() {
   static const std::vector<Exclusion> exclusions = [] {
     static constexpr char kWhyNoSsh[] = "without SSH each node's command starts its own node";
     static constexpr char kWhyPerNode[] =
-        "it is of a job whose nodes each run this command (add --no_ssh for that)";
+        "it is for a job without SSH, where each node runs this command (add --no_ssh for that)";
     std::vector<Exclusion> all = {
         {"--include", "--exclude"},
         {"--num_gpus", "--nproc_per_node"},
@@ -672,18 +675,18 @@ const std::vector<Exclusion>& LaunchExclusions() {
         {"--module", "--run_path"},
         {"--bind_cores_to_rank", "--numa_binding"},
         {"--log_dir", "--enable_each_rank_log"},
-        {"--hostfile", "--standalone", "a job of this machine has no hostfile"},
+        {"--hostfile", "--standalone", "a job on this machine has no hostfile"},
         {"--hostfile", "--node_rank", kWhyPerNode, "--no_ssh"},
         {"--hostfile", "--rdzv_endpoint", kWhyPerNode, "--no_ssh"},
         {"--launcher", "--node_rank", kWhyPerNode},
         {"--launcher", "--rdzv_endpoint", kWhyPerNode},
-        {"--no_ssh", "--standalone", "a job of this machine needs no SSH"},
+        {"--no_ssh", "--standalone", "a job on this machine needs no SSH"},
     };
     for (const char* filter : {"--include", "--exclude"}) {
       for (const char* number :
            {"--num_nodes", "--nnodes", "--min_elastic_nodes", "--max_elastic_nodes",
             "--elastic_training", "--num_gpus", "--nproc_per_node", "--standalone"}) {
-        all.push_back({filter, number, "a filter says which nodes and devices, and so how many"});
+        all.push_back({filter, number, "a filter selects nodes and devices, and so their number"});
       }
     }
     for (const char* nodes : {"--num_nodes", "--min_elastic_nodes", "--max_elastic_nodes"}) {

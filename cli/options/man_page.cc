@@ -90,7 +90,7 @@ std::string ExitStatus() {
 
 std::string ManPage() {
   std::string page = ".TH DSLAUNCH 1 \"\" \"dslaunch " DSLAUNCH_VERSION "\"\n.nh\n";
-  page += Section("NAME") + "dslaunch \\- starts distributed training jobs and watches over them\n";
+  page += Section("NAME") + "dslaunch \\- starts and supervises distributed training jobs\n";
   page += Section("SYNOPSIS");
   for (const char* use :
        {"[options] train [RECIPE] [trainer options]", "[options] predict [RECIPE] [options]",
@@ -99,15 +99,15 @@ std::string ManPage() {
   }
   page += Section("DESCRIPTION");
   page += Roff(
-              "Starts one process per slot on one or many nodes, shows what they write, and ends "
-              "the job as a whole: when one fails, all are ended, and the first cause is said. It "
-              "takes the command lines of deepspeed and torchrun.") +
+              "Starts one process per slot on one or many nodes and shows their output. A job ends "
+              "as a whole: when one process fails, all are ended, and the first cause is reported. "
+              "dslaunch accepts the command lines of deepspeed and torchrun.") +
           "\n";
   page += Paragraph(
       "Options may be spelt with '-' or '_', and those of deepspeed and torchrun may "
-      "be cut short where that leaves one. They must precede PROGRAM: what follows it "
-      "is its own, byte for byte. Names in brackets are variables that give an option "
-      "its value where neither the command line nor the run file does.");
+      "be abbreviated where that is unambiguous. They must precede PROGRAM: what follows it is "
+      "passed to it unchanged. Names in brackets are variables that give an option "
+      "its value where neither the command line nor the launch file does.");
   page += Section("OPTIONS") + Options(LaunchOptionTable());
   page += Section("\"OPTIONS OF TRAIN\"") + Options(TrainOptionTable());
   page += Section("\"OPTIONS OF PREDICT\"") + Options(PredictOptionTable());

@@ -113,7 +113,7 @@ inline constexpr OptionTarget kChoice = {&ReadChoiceInto<member, choices>, Value
 inline OptionSpec HelpOption(OptionGroup group) {
   return {.names = "-h,--help",
           .group = group,
-          .help = "this text",
+          .help = "print this text",
           .target = kIgnoredFlag,
           .common = true,
           .line_only = true};

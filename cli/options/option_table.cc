@@ -20,11 +20,11 @@ const char* Title(OptionGroup group) {
     case OptionGroup::kSsh:
       return "SSH";
     case OptionGroup::kPerNode:
-      return "Without SSH: the same command on each node, as torchrun's";
+      return "Without SSH: the same command on each node, as with torchrun";
     case OptionGroup::kOther:
       return "Other";
     case OptionGroup::kAccepted:
-      return "Accepted as deepspeed's and torchrun's, and nothing to do here";
+      return "Accepted for deepspeed and torchrun, without effect";
     case OptionGroup::kRefused:
       return "Refused";
     case OptionGroup::kTrainWhat:

@@ -71,15 +71,15 @@ struct IdleKey {
 };
 
 constexpr IdleKey kIdleKeys[] = {
-    {"close_timeout", "30", "a job ends when all nodes said that nothing is left, or are lost"},
-    {"heartbeat_timeout", "5", "--dead_s says how long a node may be silent"},
-    {"read_timeout", "60", "no store is read; --dead_s says how long a node may be silent"},
-    {"store_type", "tcp", "nodes meet by their network only"},
-    {"rank", nullptr, "--node_rank says it"},
-    {"protocol", nullptr, "it is etcd's, and etcd is not used"},
-    {"cacert", nullptr, "it is etcd's; nodes meet by mutual TLS as it is"},
-    {"cert", nullptr, "it is etcd's; nodes meet by mutual TLS as it is"},
-    {"key", nullptr, "it is etcd's; nodes meet by mutual TLS as it is"},
+    {"close_timeout", "30", "a job ends when every node has confirmed its teardown or is lost"},
+    {"heartbeat_timeout", "5", "--dead_s sets how long a node may send no heartbeat"},
+    {"read_timeout", "60", "no store is read; --dead_s sets how long a node may send no heartbeat"},
+    {"store_type", "tcp", "the rendezvous uses the network only"},
+    {"rank", nullptr, "--node_rank sets it"},
+    {"protocol", nullptr, "it is an option of etcd, which is not used"},
+    {"cacert", nullptr, "it is an option of etcd, which is not used; nodes already use mutual TLS"},
+    {"cert", nullptr, "it is an option of etcd, which is not used; nodes already use mutual TLS"},
+    {"key", nullptr, "it is an option of etcd, which is not used; nodes already use mutual TLS"},
 };
 
 void ReadRdzvKey(const std::string& option, const std::string& key, const std::string& name,
@@ -192,7 +192,7 @@ std::vector<std::string> ReadFilters(const std::string& text) {
 std::vector<std::string> ReadWords(const std::string& option, const std::string& text) {
   if (text.find_first_of("'\"\\`$|;&<>") != std::string::npos) {
     throw ValidationError(option +
-                          " is cut at blanks, and no shell reads it; put what needs quotes or "
+                          " is split at blanks, without a shell; put what needs quotes or "
                           "a shell into ssh_config, instead of " +
                           Quoted(text));
   }

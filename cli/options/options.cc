@@ -42,7 +42,7 @@ void NoteIgnoredSections(const OptionLayer& line, const LaunchFile& file, const 
   std::vector<std::string>& notices = flags.options.notices;
   for (const auto& [spec, values] : line.values) {
     if (spec->may_be_empty && values.empty()) {
-      notices.push_back(std::string(NameOf(*spec)) + " is empty, as if it were not given");
+      notices.push_back(std::string(NameOf(*spec)) + " is empty and is ignored");
     }
   }
   if (flags.launch_file || file.launch.values.empty()) return;
@@ -136,7 +136,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   if (const std::optional<LaunchOptions::Mode> mode = CommandMode(first)) {
     if (leading.next > 0) {
       if (*mode == LaunchOptions::Mode::kDoctor) {
-        return Usage("options of 'doctor' come behind it: dslaunch doctor -H FILE");
+        return Usage("options of 'doctor' come after it: dslaunch doctor -H FILE");
       }
       return Usage(Quoted(first) + " takes no launch options; a program of that name is ./" +
                    first);
@@ -192,7 +192,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   } else if (first.empty()) {
     return Usage("the program's name is empty");
   } else if (first.ends_with(".yaml") || first.ends_with(".yml")) {
-    return Usage(Quoted(first) + " is no program; a run file is started with --run_file " +
+    return Usage(Quoted(first) + " is not a program; start a launch file with --run_file " +
                  Truncate(first) + ", a recipe with 'train " + Truncate(first) + "'");
   } else {
     options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(leading.next),

@@ -26,7 +26,7 @@ struct ParseContext {
 // given twice the last counts, but for --set and --env.
 // Where the command line says nothing the run file does (cli/options/launch_file.h), and where that
 // says nothing PET_NAME does, for the options for which torchrun reads it. Every error is one line
-// that names the argument, variable, or file:line, and the way out: kUsage, or kBadInput for what
+// that names the argument, variable, or file:line, and a hint: kUsage, or kBadInput for what
 // is wrong in a file.
 Result<LaunchOptions> ParseOptions(int argc, const char* const* argv,
                                    const ParseContext& context = {});

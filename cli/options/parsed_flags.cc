@@ -34,7 +34,7 @@ Result<void> DecideNodes(ParsedFlags& flags) {
     if (number && flags.max_elastic && *number != *flags.max_elastic) {
       return Usage("--num_nodes " + std::to_string(*number) + " and --max_elastic_nodes " +
                    std::to_string(*flags.max_elastic) +
-                   " both say how many nodes there may be; give one of them");
+                   " both set the greatest number of nodes; give one of them");
     }
     options.min_nodes = flags.min_elastic.value_or(1);
     options.max_nodes = flags.max_elastic ? flags.max_elastic : number;
@@ -63,7 +63,7 @@ void CountAsTorchrun(ParsedFlags& flags) {
                                         "--rdzv_id", "--rdzv_conf", "--nnodes"});
   if (word == nullptr || options.num_gpus || options.slots_from || options.hostfile) return;
   options.num_gpus = 1;
-  options.notices.push_back(std::string("1 rank per node, as torchrun with ") + word +
+  options.notices.push_back(std::string("1 rank per node, as in torchrun with ") + word +
                             " starts it; --nproc_per_node auto starts one per GPU or core");
 }
 
@@ -97,7 +97,7 @@ Result<void> Standalone(ParsedFlags& flags) {
 Result<void> AloneHere(ParsedFlags& flags) {
   if (flags.node_rank.value_or(0) != 0) {
     return Usage("--node_rank " + std::to_string(*flags.node_rank) +
-                 ", but there is one node, which is 0; say how many there are with --nnodes N");
+                 ", but there is one node, which is 0; give their number with --nnodes N");
   }
   OneNodeHere(flags.options);
   TakeEndpoint(flags);
@@ -110,7 +110,7 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
   if (const char* other =
           FirstGiven(flags, {"--include", "--exclude", "--ssh_port", "--ssh_command",
                              "--launcher_args", "--force_multi", "--detach"})) {
-    return Usage(std::string(other) + " is of a job that is started over SSH, and " +
+    return Usage(std::string(other) + " is for a job that is started over SSH, and " +
                  FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) +
                  " makes this command one node of a job; leave one of them out");
   }
@@ -125,7 +125,7 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
     node.host = flags.rdzv_endpoint->host;
     node.port = flags.rdzv_endpoint->port.value_or(flags.rdzv_c10d ? kTorchrunPort : node.port);
     if (options.master_addr) {
-      options.notices.push_back("--master_addr is not used: --rdzv_endpoint says where");
+      options.notices.push_back("--master_addr is not used: --rdzv_endpoint has the address");
       options.master_addr.reset();
     }
   } else {
@@ -134,8 +134,8 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
   }
   if (node.host.empty() && most && !options.hostfile) {
     return Usage(
-        "the nodes need to know where to meet: add --master_addr HOST, where node 0's "
-        "command runs, to each node's command");
+        "the address of the rendezvous is missing: add --master_addr HOST, the machine of node 0's "
+        "command, to each node's command");
   }
   if (node.port == 0) {
     return Usage(
@@ -165,14 +165,14 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   }
   if (flags.rdzv_token_file && most.value_or(2) != 1) {
     return Usage(
-        "--rdzv_token_file is of a job whose nodes each run this command; over SSH the nodes are "
-        "given certificates without it");
+        "--rdzv_token_file is for a job without SSH; over SSH the nodes get certificates without "
+        "it");
   }
   if (options.local_addr) {
     if (most.value_or(1) != 1 || options.hostfile || options.launcher == Launcher::kSsh) {
       return Usage(
-          "--local_addr is of a job whose nodes each run this command; give "
-          "--master_addr to tell the ranks an address");
+          "--local_addr is for a job without SSH; set the address that the ranks get with "
+          "--master_addr");
     }
     if (!options.master_addr) options.master_addr = options.local_addr;
   }
@@ -230,7 +230,7 @@ Result<void> DecideProgram(ParsedFlags& flags) {
                                    : ProgramForm::kAuto;
   if (flags.run_path && !flags.start_method.empty() && flags.start_method != "spawn") {
     return Usage("--start_method " + flags.start_method +
-                 " is not supported with --run_path: each rank is started anew, as by spawn; "
+                 " is not supported with --run_path: each rank is a new process, as with spawn; "
                  "leave it out");
   }
   return {};
@@ -242,7 +242,7 @@ Result<void> DecideSsh(ParsedFlags& flags) {
     if (const char* ssh = FirstGiven(
             flags, {"--launcher_args", "--ssh_command", "--ssh_port", "--force_multi"})) {
       return Usage(std::string(ssh) +
-                   " is for SSH, which a job of this machine does not use; leave it out");
+                   " is for SSH, which a job on this machine does not use; leave it out");
     }
   }
   if (flags.launcher_args.empty()) return {};
@@ -289,8 +289,8 @@ Result<LaunchOptions> ResolveOptions(ParsedFlags flags) {
   const LaunchOptions& options = flags.options;
   if (options.detach && options.json && !options.dry_run) {
     return Usage(
-        "--json says how the job ended, which --detach does not wait for; dslaunch ps "
-        "--all --json does");
+        "--json prints how the job ended, but --detach does not wait for that; dslaunch ps --all "
+        "--json prints it later");
   }
   return std::move(flags.options);
 }

@@ -45,7 +45,7 @@ std::string EndWords(const WorkerEnd& end, bool many) {
     return was + (end.stopping ? "stopped (" : "killed by ") + SignalName(end.signal) +
            (end.stopping ? ")" : "");
   }
-  if (end.exit_code == 0) return "ended well";
+  if (end.exit_code == 0) return "succeeded";
   return "exited with code " + std::to_string(end.exit_code) +
          (end.stopping ? " when stopped" : "");
 }
@@ -163,7 +163,7 @@ std::string SummaryText(const JobSummary& summary) {
       summary.restarts == 0 ? "" : " with " + Count(summary.restarts, "restart");
   if (summary.cause.kind == EndCause::Kind::kNone && summary.exit_code == 0) {
     return "dslaunch: " + Count(static_cast<size_t>(summary.world_size), "rank") + " on " +
-           Count(static_cast<size_t>(summary.num_nodes), "node") + " ended well in " +
+           Count(static_cast<size_t>(summary.num_nodes), "node") + " succeeded in " +
            Duration(summary.duration_s) + restarts +
            (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n" + Remarks(summary);
   }

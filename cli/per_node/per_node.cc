@@ -196,7 +196,7 @@ Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options) {
     info.hostfile = *options.hostfile;
   } else if (!options.num_nodes && !options.max_nodes) {
     if (!info.plan.default_hostfile_exists) {
-      return Usage("how many nodes there are must be said: --nnodes N, or --hostfile FILE");
+      return Usage("the number of nodes is missing: give --nnodes N, or --hostfile FILE");
     }
     info.hostfile = kDefaultHostfile;
   }
@@ -222,8 +222,8 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
     by_hosts.hostfile = info.hostfile;
     DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, info.hosts, info.plan));
     if (!place.node_rank) {
-      return Usage("which node of " + Truncate(info.hostfile) +
-                   " this one is must be said: --node_rank N");
+      return Usage("cannot tell which node of " + Truncate(info.hostfile) +
+                   " this machine is: give --node_rank N");
     }
   } else {
     plan.max_nodes = options.max_nodes.value_or(options.num_nodes.value_or(1));
@@ -312,7 +312,7 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
                "node 0 cannot listen on port " + std::to_string(place.port) + ": " +
                    std::strerror(error_number) +
                    (error_number == EADDRINUSE
-                        ? "; another program has it, or another command with --node_rank 0: give "
+                        ? "; another program uses it, or another command with --node_rank 0: give "
                           "each node its own --node_rank, or all another port"
                         : "; give all nodes another port")};
 }

@@ -82,28 +82,29 @@ std::optional<Error> Admission::WhyRejected(const pb::AdmissionRequest& request,
   if (started_ && !options_.takes_late) {
     return Error{ExitCode::kUnavailable,
                  "the job runs already and " + where +
-                     " is too late; with --max_restarts N a node may come later or come again"};
+                     " is too late; with --max_restarts N a node may join later or rejoin"};
   }
   if (request.has_node_rank()) {
     for (const auto& [id, other] : peers_) {
       if (other.place != request.node_rank()) continue;
-      return Usage("node " + rank + " is here already, from " + other.where + "; " + where +
+      return Usage("node " + rank + " has joined already, from " + other.where + "; " + where +
                    " has the same --node_rank: give each node its own");
     }
   }
   const std::optional<size_t> place = FreePlaceFor(request);
   if (present() >= nodes || (started_ && !place)) {
-    return Error{ExitCode::kUnavailable,
-                 (nodes == 1 ? "the one node is" : "all " + std::to_string(nodes) + " nodes are") +
-                     " here already, " + where + " is one too many; is --nnodes right?"};
+    return Error{
+        ExitCode::kUnavailable,
+        (nodes == 1 ? "the one node has" : "all " + std::to_string(nodes) + " nodes have") +
+            " joined already, " + where + " is one too many; is --nnodes right?"};
   }
   const std::vector<int>& expected = started_ ? slots_ : options_.slots;
   if (!place || expected.empty() || expected[*place] == static_cast<int>(request.slots()))
     return std::nullopt;
   return Usage(
       where + " has " + Count(request.slots(), "slot") + " for " + options_.names[*place] +
-      ", node 0 knows it with " + std::to_string(expected[*place]) +
-      (started_ ? "; a node that comes later brings as many" : "; give both the same hostfile"));
+      ", node 0 expects " + std::to_string(expected[*place]) +
+      (started_ ? "; a node that joins later must have as many" : "; give both the same hostfile"));
 }
 
 // Before the start a node without a rank has to wait: one that comes with a rank may want any.
@@ -132,20 +133,20 @@ std::vector<std::string> Admission::Missing() const {
 Admission::Decision Admission::Decide(Clock::time_point now) const {
   using Verdict = Decision::Verdict;
   const size_t nodes = options_.names.size();
-  const std::string here =
-      std::to_string(present()) + " of " + Count(nodes, "node") + (present() == 1 ? " is" : " are");
-  if (present() == nodes) return {Verdict::kStart, "all nodes are here", {}};
+  const std::string here = std::to_string(present()) + " of " + Count(nodes, "node") +
+                           (present() == 1 ? " has" : " have");
+  if (present() == nodes) return {Verdict::kStart, "all nodes have joined", {}};
   if (last_call_ends_ && (now >= *last_call_ends_ || now >= join_deadline_))
-    return {Verdict::kStart, here + " here, and no other came in time", {}};
+    return {Verdict::kStart, here + " joined, and no other node joined in time", {}};
   if (last_call_ends_) {
-    return {Verdict::kWait, here + " here, which is enough; others may still come",
+    return {Verdict::kWait, here + " joined, which is enough; others may still join",
             std::min(*last_call_ends_, join_deadline_)};
   }
-  if (now < join_deadline_) return {Verdict::kWait, here + " here", join_deadline_};
+  if (now < join_deadline_) return {Verdict::kWait, here + " joined", join_deadline_};
   const bool by_rank =
       std::ranges::any_of(peers_, [](const auto& entry) { return entry.second.place.has_value(); });
   return {Verdict::kGiveUp,
-          "only " + here + " here after " + Seconds(options_.join_timeout.count()) +
+          "only " + here + " joined after " + Seconds(options_.join_timeout.count()) +
               (by_rank || present() == 1 ? ", missing: " + NameList(Missing(), ", ") : "") +
               "; run the same command there too, and check that a firewall lets it through",
           {}};

@@ -135,7 +135,7 @@ void MemberSession::Reconnect(const std::string& why) {
   dial_timer_.cancel();
   if (join_deadline_.Expired()) {
     return End(ToInt(ExitCode::kTimedOut),
-               NodeZero() + " did not come within " + Seconds(options_.join_timeout.count()) +
+               NodeZero() + " was not reachable within " + Seconds(options_.join_timeout.count()) +
                    " (" + why + "); start its command there, and check address, port and firewall");
   }
   const std::string text = "waiting for " + NodeZero() + ": " + why;
@@ -156,7 +156,7 @@ void MemberSession::SendToNodeZero(const pb::NodeMessage& message) {
 void MemberSession::OnMessage(std::string_view bytes) {
   pb::NodeMessage message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return OnClosed("it does not speak as dslaunch does");
+    return OnClosed("it does not use dslaunch's protocol");
   received_ = true;
   switch (message.message_case()) {
     case pb::NodeMessage::kRefused:
@@ -165,7 +165,7 @@ void MemberSession::OnMessage(std::string_view bytes) {
     case pb::NodeMessage::kAwaited: {
       const uint32_t missing = message.awaited().wanted() - message.awaited().present();
       if (missing > 0 && !std::exchange(wait_logged_, true))
-        Log(NodeZero() + " is there; waiting for " + Count(missing, "more node"));
+        Log(NodeZero() + " is connected; waiting for " + Count(missing, "more node"));
       break;
     }
     case pb::NodeMessage::kAccepted:
@@ -205,7 +205,7 @@ void MemberSession::OnClosed(const std::string& why) {
   }
   const bool is_end = why.starts_with("end of file") || why.starts_with("read: ");
   if (received_ || is_end) {
-    return Reconnect(received_      ? "it has gone"
+    return Reconnect(received_      ? "it disconnected"
                      : options_.tls ? "it closed the connection"
                                     : "it closed the connection; if it has a --rdzv_token_file, "
                                       "give it here too");
@@ -252,7 +252,7 @@ Result<std::unique_ptr<MemberSession::Agent>> MemberSession::MakeAgent() {
       in_time ? answer.get() : grpc::Status(grpc::DEADLINE_EXCEEDED, "no answer");
   if (!status.ok()) {
     return Error{ExitCode::kUnavailable,
-                 name_ + ": its agent cannot be told what to run: " + status.error_message()};
+                 name_ + ": cannot send the job to its agent: " + status.error_message()};
   }
   return agent;
 }
@@ -388,7 +388,7 @@ void MemberSession::OnAgentEnded(const std::string& words) {
 
 void MemberSession::OnSignal(int signal_number) {
   if (signal_number == SIGTSTP)
-    return Log("cannot be suspended, the ranks would not be; Ctrl-C ends the job");
+    return Log("cannot be suspended, because the ranks would continue; Ctrl-C ends the job");
   if (signal_number != SIGUSR1 && signal_number != SIGUSR2) return Interrupt(signal_number);
   if (!agent_) return;
   auto call = std::make_shared<AgentCall<pb::SignalRequest>>();
@@ -439,7 +439,7 @@ void MemberSession::ArmLimit(milliseconds limit) {
       return EndIfOver();
     }
     End(interrupted_by_ != 0 ? ExitCodeForSignal(interrupted_by_) : ToInt(ExitCode::kTimedOut),
-        NodeZero() + " did not say in time how the job ended");
+        NodeZero() + " did not report in time how the job ended");
   });
 }
 
@@ -458,12 +458,13 @@ void MemberSession::EndIfOver() {
                   (code == 0 ? "" : "; exit code " + std::to_string(code) + ", see " + NodeZero()));
   }
   if (interrupted_by_ != 0 && !socket_) {
-    return End(ExitCodeForSignal(interrupted_by_),
-               "interrupted by " + SignalName(interrupted_by_) + "; this node is empty");
+    return End(ExitCodeForSignal(interrupted_by_), "interrupted by " + SignalName(interrupted_by_) +
+                                                       "; no processes are left on this node");
   }
   if (!node_zero_lost_) return;
   End(ToInt(ExitCode::kUnavailable),
-      NodeZero() + " was lost: its command ended without a word; this node is empty" +
+      NodeZero() +
+          " was lost: its command ended without a result; no processes are left on this node" +
           (outcome_ && outcome_->kind() != pb::Cause::NONE && !IsNodeZeroLost()
                ? "; before that: " + CauseText(*outcome_)
                : ""));

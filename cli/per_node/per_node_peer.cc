@@ -46,7 +46,7 @@ void Peer::Start(milliseconds limit, Handlers handlers) {
   limit_.expires_after(limit);
   limit_.async_wait([self = weak_from_this()](const asio::error_code& error) {
     const std::shared_ptr<Peer> peer = self.lock();
-    if (!error && peer) peer->Strange("it did not say who it is");
+    if (!error && peer) peer->Strange("it did not identify itself");
   });
   if (tls_ == nullptr) return Open(std::move(tcp_));
   handshake_ = tls_->Wrap(TokenTls::Role::kServer, std::move(tcp_), limit,
@@ -90,7 +90,7 @@ void Peer::OnMessage(std::string_view bytes) {
   if (stage() == Stage::kAsking) {
     if (is_message && message.request().magic() == kPerNodeMagic)
       return OnRequest(message.request());
-    return Strange("it does not speak as dslaunch does");
+    return Strange("it does not use dslaunch's protocol");
   }
   switch (message.message_case()) {
     case pb::NodeMessage::kAgentUp:

@@ -28,7 +28,7 @@ Result<UniqueFd> OpenTokenFile(const std::string& file) {
     return Bad("--rdzv_token_file " + Truncate(file) + ": it is not a file");
   if ((status.st_mode & 077) != 0) {
     return Bad("--rdzv_token_file " + Truncate(file) +
-               ": other users may read it, so it is no secret; chmod 600 it");
+               ": other users may read it, so it is not secret; chmod 600 it");
   }
   return fd;
 }

@@ -106,7 +106,7 @@ void InboundTransport::OnConnection(UniqueFd fd) {
   if (asking_.size() <= kMaxAsking) return;
   const PeerId oldest = asking_.front();
   peers_.at(oldest)->Drop();
-  OnStranger(oldest, "too many came at once");
+  OnStranger(oldest, "too many connections at once");
 }
 
 std::string InboundTransport::WhereOf(PeerId id) const {
@@ -119,8 +119,8 @@ void InboundTransport::OnRequest(PeerId id, const pb::AdmissionRequest& request)
   if (const std::optional<Error> why = admission_.Admit(id, request, WhereOf(id), Clock::now()))
     return Refuse(id, *why);
   const std::optional<size_t> place = admission_.PlaceOf(id);
-  log_((place ? admission_.names()[*place] + " is here: " : "") + WhereOf(id) +
-       (place ? "" : " is here") + ", " + Count(request.slots(), "slot") +
+  log_((place ? admission_.names()[*place] + " has joined: " : "") + WhereOf(id) +
+       (place ? "" : " has joined") + ", " + Count(request.slots(), "slot") +
        (gathering_ ? " (" + std::to_string(admission_.present()) + " of " +
                          Count(admission_.names().size(), "node") + ")"
                    : ""));
@@ -133,7 +133,7 @@ void InboundTransport::OnRequest(PeerId id, const pb::AdmissionRequest& request)
 
 void InboundTransport::Refuse(PeerId id, const Error& error) {
   if (refusals_logged_.size() < kMaxRefusalsLogged && refusals_logged_.insert(error.message).second)
-    log_("sent a node away: " + SanitizeForTerminal(error.message));
+    log_("refused a node: " + SanitizeForTerminal(error.message));
   const std::shared_ptr<Peer> peer = peers_.at(id);
   peers_.erase(id);
   peer->Refuse(error);
@@ -144,7 +144,8 @@ void InboundTransport::OnStranger(PeerId id, const std::string& why) {
   const std::string address = peers_.at(id)->address();
   peers_.erase(id);
   if (std::exchange(stranger_said_, true)) return;
-  log_("sent a stranger from " + address + " away: " + why + "; of others nothing is said");
+  log_("refused an unknown connection from " + address + ": " + why +
+       "; further ones are not reported");
 }
 
 void InboundTransport::OnGone(PeerId id) {
@@ -177,7 +178,7 @@ Result<void> InboundTransport::Gather(const Log& say) {
     if (error) return;
     gathered_ = Error{static_cast<ExitCode>(ExitCodeForSignal(signal_number)),
                       "interrupted by " + SignalName(signal_number) +
-                          " while nodes were awaited; nothing was started"};
+                          " while waiting for nodes; nothing was started"};
     loop_.stop();
   });
   Accept();
@@ -248,7 +249,7 @@ Result<std::unique_ptr<NodeLink>> InboundTransport::Connect(const NodeTarget& ta
       changed_.wait_until(lock, deadline.when(), [&] { return at_place_[place] != nullptr; });
     peer = at_place_[place];
   }
-  if (!peer) return Error{ExitCode::kUnavailable, target.name + " has not come"};
+  if (!peer) return Error{ExitCode::kUnavailable, target.name + " has not joined"};
   pb::AdmissionAccepted accepted;
   accepted.set_name(target.name);
   accepted.set_front_end(host_name_);

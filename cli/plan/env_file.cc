@@ -56,7 +56,7 @@ Result<std::string> ReadText(const std::filesystem::path& path) {
   };
   std::error_code error;
   if (std::filesystem::file_size(path, error) > kMaxEnvFileBytes)
-    return bad("larger than 1 MiB, which is no list of variables");
+    return bad("larger than 1 MiB; this is not a file of variables");
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return bad(std::string(std::strerror(errno)) + "; make it readable or remove it");
   std::string text{std::istreambuf_iterator<char>(stream), {}};
@@ -99,12 +99,12 @@ Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path) {
     file.variables.emplace_back(name, value);
     if (HasExpansion(value)) {
       file.notices.push_back(place + std::string(name) +
-                             " is taken as it is written: no shell on the nodes expands it; put it "
+                             " is used literally: no shell on the nodes expands it; put it "
                              "in a script for --venv_script, where bash does");
     } else if (IsQuoted(value)) {
       file.notices.push_back(place + std::string(name) +
-                             ": the quotes are part of its value, since no shell reads it; leave "
-                             "them out, blanks need none");
+                             ": the quotes are part of its value, since no shell reads it; remove "
+                             "them, blanks need none");
     }
   }
   return file;

@@ -22,7 +22,7 @@ struct EnvFile {
 // Blank lines and those that begin with '#' are skipped; blanks around name and value go, and so
 // does `export` before a name. All else of a value is literal, since no shell ever reads it. So `$`
 // and '`', which DeepSpeed has a shell on the node expand, and quotes around a value each get a
-// notice with the way out. kBadInput reads "path:line: 'token': what; way out". Pure.
+// notice with a hint. kBadInput reads "path:line: 'token': what; hint". Pure.
 Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path);
 
 // Reads the file in HOME and then that in `cwd`, as far as they are there: later ones override

@@ -214,12 +214,12 @@ Result<pb::RankOptions> MakeRankOptions(const LaunchOptions& options) {
   ranks.set_virtual_local_rank(options.virtual_local_rank);
   if (options.bind_cores_to_rank && options.numa_binding) {
     return Error{ExitCode::kUsage,
-                 "--bind_cores_to_rank and --numa_binding exclude each other: both say where a "
+                 "--bind_cores_to_rank and --numa_binding exclude each other: both set where a "
                  "rank runs; leave one out"};
   }
   if (options.bind_core_list && !options.bind_cores_to_rank) {
     return Error{ExitCode::kUsage,
-                 "--bind_core_list says which cores --bind_cores_to_rank shares out; give that "
+                 "--bind_core_list selects the cores for --bind_cores_to_rank; give that "
                  "option too"};
   }
   if (options.numa_binding) ranks.set_bind(BindOf(*options.numa_binding));

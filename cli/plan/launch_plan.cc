@@ -158,7 +158,7 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
   if (options.slots_from) {
     return Usage(std::string("--nproc_per_node ") + NameOf(*options.slots_from) +
                  ": the slots in " + hostfile +
-                 " say how many ranks each node has; leave the option out, or give a number");
+                 " set the number of ranks of each node; leave the option out, or give a number");
   }
   if (regular == 0) {
     return Usage(std::string("every node ") + (IsFiltered(options) ? "that is left of " : "of ") +
@@ -279,7 +279,7 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
 
 Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<NodeGpus>& nodes,
                                     bool one_machine) {
-  if (requested == DeviceChoice::kCpu) return DeviceDecision{false, "CPU, as --device cpu says"};
+  if (requested == DeviceChoice::kCpu) return DeviceDecision{false, "CPU, set by --device cpu"};
   int all_slots = 0;
   int all_gpus = 0;
   for (const NodeGpus& node : nodes) {
@@ -297,7 +297,7 @@ Result<DeviceDecision> DecideDevice(DeviceChoice requested, const std::vector<No
     if (one_machine) break;  // every other node would say the same
   }
   if (lacking.empty()) {
-    return DeviceDecision{true, requested == DeviceChoice::kCuda ? "CUDA, as --device cuda says"
+    return DeviceDecision{true, requested == DeviceChoice::kCuda ? "CUDA, set by --device cuda"
                                                                  : "CUDA, as every slot has a GPU"};
   }
   if (requested == DeviceChoice::kAuto && all_gpus == 0) {

@@ -171,7 +171,7 @@ std::string MfuSection(const ReportData& data) {
   if (plot.lines.empty()) {
     return Missing("mfu", heading,
                    "metrics.jsonl of rank 0 contains no mfu, because the peak of the hardware is "
-                   "not known; --set run.peak_tflops=T, of one rank, says it.",
+                   "not known; set the peak of one rank with --set run.peak_tflops=T.",
                    Width::kHalf);
   }
   plot.from_zero = true;

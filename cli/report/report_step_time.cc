@@ -21,7 +21,7 @@ std::string PaceLead(const JobPace& pace) {
   const std::string what = pace.own_work_known ? "own work" : "step";
   if (pace.ranks.size() < 2) {
     return Escaped("Only rank " + std::to_string(pace.ranks.front().rank) +
-                   " told its times, so there is nothing to compare it with.");
+                   " recorded its times, so there is nothing to compare it with.");
   }
   std::vector<std::string> slow;
   for (const RankPace& rank : pace.ranks) {

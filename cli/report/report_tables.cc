@@ -131,7 +131,7 @@ std::string MemorySection(const ReportData& data) {
           Cell(bytes(measured > 0 ? measured : kNotRecorded)) +
           Cell(against(measured > 0 ? measured : kNotRecorded, predicted)) +
           "<td class=\"bars\"></td></tr>";
-  std::string lead = "Of each category the most that any rank had.";
+  std::string lead = "For each category, the maximum over the ranks.";
   if (std::ranges::any_of(memory.rows, [](const MemoryRow& row) {
         return row.category == "activations" && std::isnan(row.measured);
       }))

@@ -1,4 +1,4 @@
-// Calls to an agent that nobody blocks on.
+// Asynchronous calls to an agent.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// What a call needs until it is over; its callback owns it.
+// The state of a call until it is complete; its callback owns it.
 template <class Request, class Reply = pb::Empty>
 struct AgentCall {
   std::shared_ptr<const void> owner;  // OpenCalls::Begin's, where somebody waits; released last
@@ -28,7 +28,7 @@ struct AgentCall {
   }
 };
 
-// Does not wait for the answer. `counted` is AgentCall's owner.
+// Does not wait for the answer. `counted` is passed on to AgentCall, which owns it.
 inline void SendStop(pb::Agent::Stub& stub, const pb::Cause& cause, bool kill_now,
                      std::shared_ptr<const void> counted = nullptr) {
   auto call = std::make_shared<AgentCall<pb::StopRequest>>(kCallTimeout, std::move(counted));

@@ -1,4 +1,4 @@
-// For how long the front end waits for an agent's answers.
+// Time limits of the front end's calls to an agent.
 #pragma once
 
 #include "base/deadline.h"

@@ -1,5 +1,4 @@
-// How nodes that cannot be used are shown: all in one list, those with the same trouble in one
-// line.
+// Formats the nodes that cannot be used: one list of all, with one line for each kind of failure.
 #pragma once
 
 #include <string>

@@ -1,11 +1,12 @@
-// Whether the front end of a job still waits for its nodes. Pure: what it sees of them goes in.
+// Decides whether the front end of a job still waits for its nodes. Pure: the input is the front
+// end's view of the nodes.
 #pragma once
 
 #include <vector>
 
 namespace dslaunch {
 
-// What the front end sees of one node.
+// The front end's view of one node.
 struct EndView {
   bool ended = false;         // nothing more will come of it
   bool stream_ended = false;  // it tells nothing any more; its supervisor may still be at work

@@ -84,7 +84,7 @@ EventLog::EventLog(const std::string& folder, std::function<void(const std::stri
     error_number = errno;
   }
   complained_ = true;
-  complain_("no events are kept: " + path_ + ": " + std::strerror(error_number));
+  complain_("events are not recorded: " + path_ + ": " + std::strerror(error_number));
 }
 
 void EventLog::Planned(const std::string& job_id, const LaunchPlan& plan,

@@ -1,5 +1,5 @@
-// What happened in a job, for programs: events.jsonl in the job's folder at the front end, one JSON
-// object a line.
+// Writes events.jsonl in the job's folder at the front end: the events of a job for programs, one
+// JSON object per line.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 // Each line is written at once, as a whole, and begins {"t": seconds since 1970, "event": ...}. A
-// disk that takes nothing costs lines, never the job. Not thread-safe.
+// full or broken disk loses lines, but never ends the job. Not thread-safe.
 class EventLog {
  public:
   // Appends to FOLDER/events.jsonl, and makes the folder (0700) if need be. `complain` gets one
@@ -26,7 +26,7 @@ class EventLog {
   void Connected(const std::string& node, const std::string& job_dir);
   void Failed(const std::string& node, const std::string& message);
   void Lost(const std::string& node, const std::string& message);
-  // What a node said; most kinds are not kept. `names` of all nodes.
+  // Records a node's event; most kinds are not kept. `names` of all nodes.
   void Record(const std::vector<std::string>& names, size_t node, const pb::NodeEvent& event);
   void Interrupted(const std::string& signal_name);
   // `closing` is SummaryJson's.

@@ -1,4 +1,4 @@
-// A stream of a node's events, read one by one.
+// Reads a stream of a node's events, one by one.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,9 +12,9 @@
 
 namespace dslaunch {
 
-// The next event is read when the last one has been dealt with. Until then the call does not end,
-// unless it is let go. Keeps itself until its call has ended; who started it keeps it as long as an
-// event may still be dealt with.
+// The next event is read after the last one is handled. Until then the call does not end, unless
+// it is released. The reader keeps itself alive until its call has ended; its creator keeps it as
+// long as an event may still be handled.
 class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
                           public std::enable_shared_from_this<EventReader> {
  public:
@@ -24,7 +24,7 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
     // A piece of a rank's output. The next event is read once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
     std::function<void()> ended;
-    // The next event is awaited; or one has come and is dealt with. May be empty.
+    // The next event is awaited; or one has arrived and is being handled. May be empty.
     std::function<void()> listening = {};
     std::function<void()> holding = {};
   };
@@ -34,10 +34,10 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   static std::shared_ptr<EventReader> Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
                                             StartFn start);
 
-  // Nothing more is to be expected of the call: it may end while an event is being dealt with. On
+  // Nothing more is expected from the call: it may end while an event is being handled. On
   // the loop's thread.
   void LetGo();
-  // Ends the call, of which nothing is wanted any more. On the loop's thread, or once it is closed.
+  // Cancels the call. On the loop's thread, or once it is closed.
   void Cancel();
 
   void OnReadDone(bool ok) override;

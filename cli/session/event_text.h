@@ -1,4 +1,4 @@
-// What a node said, for people who want to know every step.
+// Text of a node's event, for the log of every step.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// One sentence without a period; empty for what is shown anyway or comes all the time.
+// One sentence without a period; empty for events that are shown elsewhere or are very frequent.
 std::string EventText(const std::string& node, const pb::NodeEvent& event);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// Where the rendezvous goes when the node that hosts it is lost. Pure: what the front end sees of
-// the nodes goes in.
+// Decides which node hosts the rendezvous after the node that hosts it is lost. Pure: the input is
+// the front end's view of the nodes.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// What the front end sees of one node.
+// The front end's view of one node.
 struct FailoverView {
   bool connected = false;        // what it says comes through to us, or may again
   bool awaits_failover = false;  // it has lost its rendezvous

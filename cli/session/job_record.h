@@ -1,5 +1,5 @@
-// What this machine remembers of a job that was started from it: job.json in the job's folder, for
-// `dslaunch ps` and whoever wants to reach the job later.
+// The record of a job on the machine that started it: job.json in the job's folder, for
+// `dslaunch ps` and for commands that reach the job later.
 #pragma once
 
 #include <cstdint>

@@ -95,7 +95,7 @@ std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause) {
   ended_attempt_ = std::max(ended_attempt_, attempt_);
   ++restarts_;
   return "attempt " + std::to_string(ended_attempt_) + " ended: " + cause.message() + "; " +
-         nodes_[node].name + " decides from now on";
+         nodes_[node].name + " hosts the rendezvous from now on";
 }
 
 // In a job that can be restarted a node may be cut off from the others, and then takes for the end

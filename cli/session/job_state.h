@@ -1,5 +1,5 @@
-// What has happened in a job so far, as its nodes told it. Pure: events go in; what to tell the
-// user and what is to follow comes out.
+// The state of a job, built from the events of its nodes. Pure: each event returns the lines to
+// show the user, and the queries tell the session what to do next.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class JobState {
   void OnConnected(size_t node);
   // Returns lines for the user, without "dslaunch: "; mostly none.
   std::vector<std::string> OnEvent(size_t node, const pb::NodeEvent& event);
-  // The node's stream of events is over.
+  // The node's stream of events has ended.
   void OnDisconnected(size_t node);
   // Why it was over before the node was done.
   void OnLost(size_t node, const std::string& reason, const std::string& last_output);
@@ -42,9 +42,10 @@ class JobState {
   bool IsDone(size_t node) const { return nodes_[node].done.has_value(); }
   const NodeEnd& node(size_t index) const { return nodes_[index]; }
 
-  // Every node is being emptied for good.
+  // Every node is being torn down.
   bool ending() const { return ending_; }
-  // A member that the others took for lost: in an attempt that was ended for it, or in the end.
+  // A member that the rendezvous counted as lost: in an attempt that ended because of it, or at the
+  // end.
   bool IsGivenUp(size_t node) const { return given_up_.contains(node); }
   // Has ranks, or may get some: it started with the job, or its ranks started later.
   bool IsPart(size_t node) const { return part_.contains(node); }
@@ -58,7 +59,7 @@ class JobState {
   const std::vector<pb::WorkerEnded>& workers_ended() const { return workers_ended_; }
 
  private:
-  // Every node with ranks says it; the first counts.
+  // Every node with ranks reports it; the first report counts.
   void OnStarted(size_t node, const pb::Started& started);
   std::vector<std::string> OnRestarting(const pb::Restarting& restarting);
   void OnOutcome(size_t node, const pb::Outcome& outcome);

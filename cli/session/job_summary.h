@@ -1,4 +1,4 @@
-// From the wire's words for the end of a job to the closing block.
+// Builds the closing block from the messages about the end of a job.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace dslaunch {
 
 EndCause::Kind ToKind(pb::Cause::Kind kind);
 
-// `job_dirs` by node; empty where the node never said it.
+// `job_dirs` by node; empty where the node did not report it.
 JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
                         const JobState& job_state, const JobEnd& end,
                         const std::vector<std::string>& job_dirs, Clock::duration duration);

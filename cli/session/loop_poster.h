@@ -1,4 +1,4 @@
-// The way back to a loop for threads and calls that may outlive it.
+// Posts to a loop from threads and calls that may outlive it.
 #pragma once
 
 #include <asio/io_context.hpp>

@@ -63,10 +63,10 @@ void NodeClient::Prepare(pb::PrepareRequest request,
           watchdog_.cancel();
           if (!status.ok()) {
             const std::string words = LastOutput();
-            return then(
-                Error{ExitCode::kUnavailable, name_ + ": its agent broke off before the start (" +
-                                                  status.error_message() + ")" +
-                                                  (words.empty() ? "" : ": " + words)});
+            return then(Error{ExitCode::kUnavailable,
+                              name_ + ": the connection to its agent broke before the start (" +
+                                  status.error_message() + ")" +
+                                  (words.empty() ? "" : ": " + words)});
           }
           if (reply.has_info()) return then(reply.info());
           then(ToError(reply.failure()));

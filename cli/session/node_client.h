@@ -1,4 +1,4 @@
-// One node's agent as the front end talks to it, from the connected link to its end.
+// The front end's connection to one node's agent, from the connected link to its end.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -30,10 +30,10 @@ class NodeClient {
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::PreparedNode>)> then);
   // Once, after Prepare.
   void Run(pb::RunRequest request, EventReader::Handlers handlers);
-  // Renews the node's lease. nullopt: no answer came in time; of other failures nothing is said.
+  // Renews the node's lease. nullopt: no answer came in time; other failures are not reported.
   void Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
              std::function<void(std::optional<uint64_t> clock_us)> then);
-  // After the node said RendezvousLost. Bounded; the error names the node.
+  // After the node reported RendezvousLost. Bounded; the error names the node.
   void Failover(const pb::FailoverRequest& request,
                 std::function<void(Result<pb::RendezvousOpened>)> then);
   // These two do not wait for their answer.
@@ -45,20 +45,19 @@ class NodeClient {
 
   // Ends the connection at once.
   void Abort(const std::string& why);
-  // End of file is the goodbye: a supervisor with nothing left to do ends, any other empties its
-  // node.
+  // Closes our end: a supervisor with nothing left to do ends, any other tears its node down.
   void SayGoodbye();
-  // After the goodbye: waits, without blocking, until the supervisor has ended, the deadline has
-  // come or the connection is lost. Only the first is a promise that nothing is left on the node.
+  // After our end is closed: waits, without blocking, until the supervisor has ended, the deadline
+  // has passed or the connection is lost. Only the first guarantees that no process is left there.
   void AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then);
   // The same, blocking.
   void WaitEnd(Deadline deadline) { link_->WaitEnd(deadline); }
   // The job goes on without us, also once this is destroyed.
   void LeaveRunning() { link_->LeaveRunning(); }
 
-  // What the supervisor said on stderr last, without the newline at its end.
+  // The last lines of the supervisor's stderr, without the final newline.
   std::string LastOutput() const;
-  // Where it is, and where it found this machine.
+  // Its address, and this machine's address as it sees it.
   const NodeLink& link() const { return *link_; }
 
  private:

@@ -1,4 +1,4 @@
-// The calls that are under way over one connection.
+// Counts the calls in progress on one connection.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@ namespace dslaunch {
 // whoever owns a channel waits here for its calls before it lets go of it. Thread-safe.
 class OpenCalls {
  public:
-  // A call is under way until the last copy of what this returns is gone.
+  // A call is in progress until the last copy of the returned value is destroyed.
   std::shared_ptr<const void> Begin() {
     const std::lock_guard lock(state_->mutex);
     ++state_->count;

@@ -119,7 +119,7 @@ JobEnd DecideJobEnd(const JobInfo& info) {
   });
   if (!IsBad(end.cause) && !(complete && !end.members.empty())) {
     end.cause = MakeCause(pb::Cause::TIMED_OUT, 0, ExitCode::kTimedOut,
-                          "every rank ended well, but not every node said that it is empty");
+                          "all ranks succeeded, but not every node confirmed its teardown");
   }
   end.exit_code = IsBad(end.cause) ? end.cause.exit_code() : 0;
   if (IsBad(end.cause))  // never 0 after a failure, nor what a shell sees as 0

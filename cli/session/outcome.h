@@ -1,4 +1,4 @@
-// How a job ended: from what every node said to one cause and one exit code. Pure.
+// How a job ended: one cause and one exit code from the reports of all nodes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-// What the front end knows of one node when nothing more will come.
+// What the front end knows about one node at the end of the job.
 struct NodeEnd {
   std::string name;
   bool absent = false;               // it was never reached, so nothing was started there
@@ -20,7 +20,7 @@ struct NodeEnd {
   std::string last_output;           // of its supervisor, when not done; often empty
 };
 
-// What the front end knows of a job when nothing more will come.
+// What the front end knows about a job at its end.
 struct JobInfo {
   // The signal that the user sent to the front end before anything else went wrong.
   std::optional<pb::Cause> interrupted;
@@ -41,7 +41,7 @@ struct JobEnd {
 // "node2 was lost: " and why.
 std::string LostMessage(const NodeEnd& node);
 
-// The first cause is the user's interruption; else what the rendezvous said when all was known;
+// The first cause is the user's interruption; else what the rendezvous reported at the end;
 // else what it decided before; else a node that was lost. 0 only when every node of the final
 // attempt is done and empty and the teardown was complete; nodes lost before are remarks.
 JobEnd DecideJobEnd(const JobInfo& info);

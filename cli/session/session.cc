@@ -53,7 +53,7 @@ int LaunchSession::Run() {
   }
   loop_.run();
   const int exit_code = Conclude();
-  // It ended well before it could be left alone: whoever wants its id gets it all the same.
+  // It succeeded before it could be left alone: whoever wants its id gets it all the same.
   if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
   signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
   output_.Drain();

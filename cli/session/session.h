@@ -1,5 +1,5 @@
-// One job as the front end sees it: reaches all nodes at once, starts the job, shows it, and ends
-// it.
+// Runs one job at the front end: connects to all nodes in parallel, starts the job, shows its
+// output and ends it.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -37,12 +37,12 @@ class LaunchSession {
   ~LaunchSession();
   LaunchSession(const LaunchSession&) = delete;
 
-  // Once. Blocks until the job has ended and every node is empty, or until the bounded wait for
-  // that is over. Returns the exit code; everything a user must know has been shown.
-  // With `detach` it returns 0 as soon as every worker of every node is started.
+  // Once. Blocks until the job has ended and every node confirmed its teardown, or until the
+  // bounded wait for that is over. Returns the exit code; everything a user must know has been
+  // shown. With `detach` it returns 0 as soon as every worker of every node is started.
   int Run();
 
-  // The job goes on; nothing is known of its end.
+  // The job continues; its end is not known.
   bool detached() const { return detached_; }
 
   // How the job ended, in one line. After Run.
@@ -56,7 +56,7 @@ class LaunchSession {
   // An io_context's timers, one for each of the core's.
   using Timers = std::map<SessionTimer, asio::steady_timer>;
 
-  // What the nodes and the user do.
+  // Events of the nodes and the user.
   void AwaitSignals();
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
   void OnEvent(size_t index, const pb::NodeEvent& event);

@@ -1,5 +1,5 @@
-// What a session's core wants done. Nothing here does anything: LaunchSession carries actions out
-// on sockets and a terminal, the simulator on its virtual network.
+// The actions of a session's core. LaunchSession carries them out on sockets and a terminal, the
+// simulator on its virtual network.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct Record {
   std::string text;
 };
 
-// As many ranks' output is shown from now on.
+// The output of so many ranks is shown from now on.
 struct ShowRanks {
   size_t ranks;
 };
@@ -90,8 +90,8 @@ struct Detach {
   size_t node;
 };
 
-// Our end of the connection ends: a supervisor with nothing left to do ends, any other empties its
-// node.
+// Closes our end of the connection: a supervisor with nothing left to do ends, any other tears its
+// node down.
 struct Goodbye {
   size_t node;
 };
@@ -115,7 +115,7 @@ struct SetTimer {
   Clock::time_point when;
 };
 
-// Nothing is awaited any more: SessionCore::End says what it came to. The last action.
+// The session is over; SessionCore::End has the result. The last action.
 struct Finish {};
 
 }  // namespace action

@@ -77,7 +77,7 @@ SessionCore::Actions SessionCore::OnStreamEnd(size_t index, Clock::time_point no
   node.silence.Hold();
   node.stream_ended = true;
   node.awaits_failover = false;
-  if (!job_state_.IsDone(index)) StopIfLostAtStart(index, "its agent broke off", now);
+  if (!job_state_.IsDone(index)) StopIfLostAtStart(index, "the connection to its agent broke", now);
   job_state_.OnDisconnected(index);
   if (job_state_.IsDone(index)) {
     EndLink(index, /*is_empty=*/true, /*last_output=*/"", now);
@@ -106,7 +106,7 @@ void SessionCore::EndLink(size_t index, bool is_empty, const std::string& last_o
   node.ended = true;
   node.is_empty = is_empty;
   if (!job_state_.IsDone(index)) {
-    job_state_.OnLost(index, "the connection to it broke off", last_output);
+    job_state_.OnLost(index, "the connection to it broke", last_output);
     Record(action::Record::Kind::kLost, index, LostMessage(job_state_.node(index)));
   }
   Reconnect(index);
@@ -128,7 +128,7 @@ void SessionCore::Reconnect(size_t index) {
   if (index == prepare_.rendezvous_node()) return;
   NodeState& node = nodes_[index];
   if (std::exchange(node.is_tried, true)) return;
-  Log(LogLevel::kDebug, NameOf(index) + " is tried until it is there");
+  Log(LogLevel::kDebug, NameOf(index) + " is retried until it is reachable");
   Do(action::Connect{index, ++node.attempts});
 }
 
@@ -154,7 +154,7 @@ void SessionCore::OnConnectedAgain(size_t index, Result<NodeAddresses> addresses
   node.is_tried = false;
   // It may decide only since it is tried: its last words came after its connection had ended.
   if (index == prepare_.rendezvous_node())
-    return Do(action::Abort{index, "it is not wanted before another node decides"});
+    return Do(action::Abort{index, "it is not needed before another node hosts the rendezvous"});
   node.is_reached = true;
   node.addresses = *std::move(addresses);
   node.silence = {};
@@ -191,7 +191,7 @@ void SessionCore::OnPreparedAgain(size_t index, Result<pb::PreparedNode> info) {
   node.silence_warned = node.awaits_failover = false;
   Record(action::Record::Kind::kConnected, index, node.info->job_dir());
   job_state_.OnConnected(index);
-  Log(LogLevel::kInfo, NameOf(index) + (first_time ? " is here now" : " is back"));
+  Log(LogLevel::kInfo, NameOf(index) + (first_time ? " is connected now" : " is connected again"));
   Run(index);
 }
 
@@ -250,14 +250,14 @@ void SessionCore::WatchSilence(Clock::time_point now) {
     const Clock::duration silence = node.silence.SilentFor(now);
     const bool silent = silence >= dead_after();
     (silent ? any_silent : any_seen) = true;
-    if (silent) StopIfLostAtStart(i, "it was silent for " + Seconds(dead_after().count()), now);
+    if (silent) StopIfLostAtStart(i, "no heartbeat for " + Seconds(dead_after().count()), now);
     const bool say = silence >= dead_after() + kNotYetDecided;
     if (say && !node.silence_warned) {
       Log(LogLevel::kWarning, "no heartbeat from " + NameOf(i) + " for " +
                                   Seconds(dead_after().count()) +
-                                  "; the other nodes decide what becomes of it");
+                                  "; the other nodes decide whether it is lost");
     } else if (!silent && node.silence_warned && !node.stream_ended) {
-      Log(LogLevel::kWarning, NameOf(i) + " is heard again");
+      Log(LogLevel::kWarning, NameOf(i) + " sends heartbeats again");
     }
     node.silence_warned = silent && (say || node.silence_warned);
     // A job that has gone on without it need not wait for it.
@@ -292,7 +292,8 @@ void SessionCore::StopIfLostAtStart(size_t index, const std::string& why, Clock:
 SessionCore::Actions SessionCore::OnSignal(int signal_number, Clock::time_point now) {
   if (finished_) return {};
   if (signal_number == SIGTSTP) {
-    Log(LogLevel::kError, "cannot be suspended, the job on the nodes would not be; Ctrl-C ends it");
+    Log(LogLevel::kError,
+        "cannot be suspended, because the ranks on the nodes would continue; Ctrl-C ends the job");
   } else if (signal_number == SIGUSR1 || signal_number == SIGUSR2) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       if (running_ && nodes_[i].is_seen()) Do(action::Signal{i, signal_number});

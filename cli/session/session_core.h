@@ -1,4 +1,4 @@
-// What a session decides, without a network: what it does about each answer, event, signal and
+// The decisions of a session, without a network: its actions for each answer, event, signal and
 // timer. Pure: no clock, no threads, no I/O; LaunchSession, tests and the simulator drive it.
 //
 //   connecting -> preparing -> running -> ending        each step begins once all nodes answered
@@ -71,14 +71,14 @@ class SessionCore {
   // the job cannot start, the nodes that have not answered get two seconds more, so that those
   // with the same or another trouble are named too, and none is waited for to its time-out.
   Actions Start(Clock::time_point now);
-  // The job cannot have its keys.
+  // The job's keys cannot be made.
   Actions OnCannotStart(Error error);
   // The next two also answer later attempts to reach a node.
   Actions OnConnected(size_t index, Result<NodeAddresses> addresses, Clock::time_point now);
   Actions OnPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
 
-  // While it runs. Output of ranks is no event here: it changes nothing but that the node is
-  // heard.
+  // While the job runs. Output of ranks is no event here; it only counts as a sign of life of the
+  // node.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
   Actions OnStreamEnd(size_t index, Clock::time_point now);
   // `last_output` of its supervisor; often empty.
@@ -109,7 +109,7 @@ class SessionCore {
 
   const JobState& job_state() const { return job_state_; }
   const std::vector<std::string>& names() const { return names_; }  // of all nodes
-  // Empty: the node never said it.
+  // Empty: the node did not report it.
   std::string JobFolderOf(size_t index) const;
   // It did not end in time: its end is not waited for any longer.
   bool HasGivenUp(size_t index) const { return nodes_[index].given_up; }

@@ -75,9 +75,10 @@ void SessionCore::GiveUpWaiting() {
     NodeState& node = nodes_[i];
     if (!node.is_seen()) continue;
     if (job_state_.node(i).lost_reason.empty()) {
-      job_state_.OnLost(
-          i, "it did not say in time that it is empty; look for job " + options_.job_id + " there",
-          "");
+      job_state_.OnLost(i,
+                        "it did not confirm its teardown in time; look for processes of job " +
+                            options_.job_id + " there",
+                        "");
     }
     Record(action::Record::Kind::kLost, i, LostMessage(job_state_.node(i)));
     node.given_up = true;
@@ -133,8 +134,8 @@ SessionEnd SessionCore::StartFailure() const {
   }
   end.lines = FoldFailures(failures);
   if (!unknown.empty()) {
-    end.lines.push_back("not known yet, for they had not answered so far: " +
-                        NameList(unknown, ", ") + " (" + Count(unknown.size(), "node") + ")");
+    end.lines.push_back("no answer so far from: " + NameList(unknown, ", ") + " (" +
+                        Count(unknown.size(), "node") + ")");
   }
   if (nodes_.size() > 1) {
     end.lines.push_back("nothing was started (" + std::to_string(failures.size()) + " of " +

@@ -21,8 +21,8 @@ void SessionCore::OnRendezvousLost(size_t index, const pb::RendezvousLost& lost,
   if (is_first || lost.attempt() > rendezvous_lost_->attempt()) rendezvous_lost_ = lost;
   if (is_first && !IsHostGone(now)) {
     Log(LogLevel::kWarning, lost.cause().message() +
-                                "; going on without it as soon as it must have ended its ranks (" +
-                                Seconds(options_.timeouts.lease_ms()) + " of silence)");
+                                "; continuing without it once it must have ended its ranks (" +
+                                Seconds(options_.timeouts.lease_ms()) + " without contact)");
   }
 }
 

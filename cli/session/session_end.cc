@@ -63,7 +63,7 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
   const std::string json = SummaryJson(summary);
   events_.Ended(json);
   final_status_ = FinalStatusLine(summary);
-  // Of a job that ended well there is to say how long it took, unless something went wrong all the
+  // Of a job that succeeded there is to say how long it took, unless something went wrong all the
   // same.
   const bool has_trouble = !summary.left.empty() || !summary.remarks.empty();
   const LogLevel level = summary.exit_code != 0 ? LogLevel::kError

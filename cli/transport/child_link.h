@@ -28,7 +28,7 @@ class ChildLink : public NodeLink {
   std::string Address() const override { return address_; }
 
   // Reads up to the end of the hello line and not one byte further. The error is a fragment: "did
-  // not say hello in time".
+  // not send its hello line in time".
   Result<void> AwaitHello(HelloScanner& scanner, Deadline deadline);
 
   ChildProcess& child() { return *child_; }

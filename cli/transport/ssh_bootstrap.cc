@@ -135,7 +135,7 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
         return std::unique_ptr<SshStream>();
       return session.Fail(
           ExitCode::kUnavailable,
-          "the agent ended before it said hello (" +
+          "the agent exited before its hello line (" +
               (status ? "exit status " + std::to_string(*status) : std::string("by a signal")) +
               ")" + Said(stderr_tail, scanner.Skipped()) +
               "; check that the account can run commands: ssh HOST true");
@@ -218,7 +218,8 @@ Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBi
   if (stream) return stream;
   return session.Fail(ExitCode::kUnavailable,
                       "the agent is installed there and still cannot be started" +
-                          Said(stderr_tail, "") + "; may its home folder run programs?");
+                          Said(stderr_tail, "") +
+                          "; check that its home folder is not mounted noexec");
 }
 
 }  // namespace dslaunch

@@ -162,7 +162,8 @@ Result<std::vector<SshHop>> ParseProxyJump(std::string_view text) {
       if (end == std::string_view::npos) return BadJump(whole, "the ']' is missing");
       hop.host = rest.substr(1, end - 1);
       port = rest.substr(end + 1);
-      if (!port.empty() && !port.starts_with(':')) return BadJump(whole, "what follows the ']'?");
+      if (!port.empty() && !port.starts_with(':'))
+        return BadJump(whole, "unexpected text after ']'");
     } else {
       // More than one colon: an address without a port.
       const size_t colon = rest.find(':');
@@ -173,7 +174,7 @@ Result<std::vector<SshHop>> ParseProxyJump(std::string_view text) {
     if (hop.host.empty() || hop.host.starts_with('-')) return BadJump(whole, "it names no host");
     if (!port.empty() &&
         (!ReadNumber(port.substr(1), hop.port) || hop.port < 1 || hop.port > 65535)) {
-      return BadJump(whole, Quoted(port.substr(1)) + " is no port");
+      return BadJump(whole, Quoted(port.substr(1)) + " is not a port number");
     }
     if (comma == text.size()) return hops;
     text.remove_prefix(comma + 1);

@@ -139,8 +139,8 @@ Result<void> SshSession::Establish() {
   }();
   if (!turn) {
     return Fail(ExitCode::kUnavailable,
-                "its turn to log in did not come in time, because too many logins go through one "
-                "sshd or have no answer; raise --connect_timeout");
+                "no login slot became free in time, because too many logins use one sshd or do not "
+                "complete; raise --connect_timeout");
   }
   if (config_.proxy_jump.empty()) DSL_TRY(Reach());
   control_.Begin(SshStep::kHandshake);
@@ -199,8 +199,9 @@ Result<void> SshSession::Configure() {
     if (algorithm.value.empty()) continue;
     for (const ssh_options_e option : algorithm.options) {
       if (::ssh_options_set(session, option, algorithm.value.c_str()) == 0) continue;
-      return Fail(ExitCode::kBadInput, std::string("of ssh_config's ") + algorithm.name +
-                                           " dslaunch knows none; change it, or use the system's "
+      return Fail(ExitCode::kBadInput, std::string("dslaunch supports none of ssh_config's ") +
+                                           algorithm.name +
+                                           "; change it, or use the system's "
                                            "ssh with --ssh_command ssh");
     }
   }
@@ -256,7 +257,7 @@ Error SshSession::HandshakeError() const {
     text += "; check ssh_config's ProxyCommand" + (said.empty() ? "" : ", which said: " + said);
   } else if (WasTurnedAway()) {
     text +=
-        "; it closed the connection before it asked who is there: check that an sshd listens on "
+        "; it closed the connection before authentication: check that an sshd listens on "
         "this port, its MaxStartups and whether it blocks this address";
   } else {
     text += "; compare with ssh -v, or use the system's ssh with --ssh_command ssh";
@@ -330,7 +331,7 @@ Result<void> SshSession::WaitIo(Deadline deadline) {
     case Waited::kReady:
       return {};
     case Waited::kStopped:
-      return Fail(ExitCode::kUnavailable, "the attempt was given up");
+      return Fail(ExitCode::kUnavailable, "the attempt was cancelled");
     case Waited::kDeadline:
       break;
   }

@@ -108,7 +108,7 @@ class SshSession {
   // Connects, enforces the host key and logs in, through the hosts of ProxyJump where ssh_config
   // says so. At most LoginGate's number of logins at once; one that sshd turns away before it asks
   // who is there is tried again. `deadline` moves with `control`'s grants. Errors name the node, or
-  // the host on the way to it, what is wrong and the way out: kUnavailable, kBadInput for
+  // the host on the way to it, what is wrong and a hint: kUnavailable, kBadInput for
   // ssh_config, or kNoPermission when a key was refused.
   static Result<std::unique_ptr<SshSession>> Open(const NodeTarget& target,
                                                   const SshOptions& options, Deadline deadline,
@@ -218,7 +218,7 @@ std::string SubjectOf(const NodeTarget& target, const SshOptions& options);
 // "resolve", "copy agent"; for people.
 const char* StepName(SshStep step);
 
-// The sentence for a deadline that came first, with the way out.
+// The sentence for a deadline that came first, with a hint.
 std::string TimedOutAt(SshStep step);
 
 }  // namespace dslaunch

@@ -96,8 +96,8 @@ Result<void> SshSession::CheckHostKey() {
       return {};
     case SSH_KNOWN_HOSTS_CHANGED:
       return Fail(ExitCode::kNoPermission, "its host key has CHANGED to " + key.fingerprint +
-                                               ": someone may be listening in, or it was installed "
-                                               "anew; once its administrator confirms this "
+                                               ": someone may be listening in, or the node was "
+                                               "reinstalled; once its administrator confirms this "
                                                "fingerprint, run ssh-keygen -f " +
                                                known + " -R '" + listed_name +
                                                "' and connect once with ssh");
@@ -119,8 +119,8 @@ Result<void> SshSession::CheckHostKey() {
   const bool wants_any = config_.strict_host_key_checking == HostKeyPolicy::kNo;
   return Fail(ExitCode::kNoPermission,
               "its host key " + key.fingerprint + " is not in " + known +
-                  (wants_any ? "; `StrictHostKeyChecking no`, which would take a changed key too, "
-                               "is not followed: write accept-new in ssh_config, "
+                  (wants_any ? "; `StrictHostKeyChecking no` is not honored, because it accepts "
+                               "changed keys too: write accept-new in ssh_config, "
                              : "; connect to it once with ssh, ") +
                   "or add the key with ssh-keyscan -p " + std::to_string(config_.port) + " " +
                   config_.host_name + ", and compare the fingerprint");

@@ -240,7 +240,7 @@ Error SshSession::LoginError(int status) const {
   }
   constexpr int kByAsking = SSH_AUTH_METHOD_PASSWORD | SSH_AUTH_METHOD_INTERACTIVE;
   if (asked_) {
-    text += "; what was typed is wrong";
+    text += "; the password or passphrase that was typed is wrong";
   } else if ((methods & kByAsking) != 0 && (config_.batch_mode || !CanAskUser())) {
     text += config_.batch_mode ? "; BatchMode is on, so no password was asked for"
                                : "; there is no terminal to ask for a password";

@@ -55,7 +55,7 @@ class Transport {
 
   // Reaches the node, starts its supervisor and agent, and checks their hello line. Blocks until
   // `deadline` at most; called from one thread per node at once. Errors name the node, the step
-  // that failed and the way out.
+  // that failed and a hint.
   virtual Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target,
                                                     Deadline deadline) = 0;
 };

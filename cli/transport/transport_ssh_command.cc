@@ -115,8 +115,8 @@ Result<std::unique_ptr<NodeLink>> SshCommandTransport::Connect(const NodeTarget&
   std::optional<LoginGate::Turn> turn = LoginGate::Shared().Enter(gate, deadline);
   if (!turn) {
     return Fail(target, ExitCode::kUnavailable,
-                "its turn to log in did not come in time, because too many logins go through one "
-                "sshd or have no answer; raise --connect_timeout");
+                "no login slot became free in time, because too many logins use one sshd or do not "
+                "complete; raise --connect_timeout");
   }
   const Deadline by = Deadline::After(limit);
   // What ssh does before the command runs is one step: only its words could tell more.
@@ -133,8 +133,8 @@ Result<std::unique_ptr<NodeLink>> SshCommandTransport::Connect(const NodeTarget&
     return std::unique_ptr<NodeLink>(std::move(link));
   }
   return Fail(target, ExitCode::kUnavailable,
-              "the agent is installed there and still cannot be started; may its home folder run "
-              "programs?");
+              "the agent is installed there and still cannot be started; check that its home "
+              "folder is not mounted noexec");
 }
 
 Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& target,

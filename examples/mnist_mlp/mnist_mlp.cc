@@ -1,5 +1,6 @@
-// A 784-128-10 network on Fashion-MNIST, trained by all ranks together. Ranks come from a launcher
-// (dslaunch --num_gpus 2 ./mnist_mlp) or from here (./mnist_mlp 2); alone it is a world of one.
+// A 784-128-10 network on Fashion-MNIST, data parallel. A launcher starts the ranks
+// (dslaunch --num_gpus 2 ./mnist_mlp), or the program itself (./mnist_mlp 2). ./mnist_mlp is one
+// rank.
 #include <dslaunch/dslaunch.h>
 #include <torch/nn/modules/linear.h>
 
@@ -17,7 +18,7 @@ void Train() {
   auto engine = dslaunch::Initialize(R"({"train_batch_size": 240, "optimizer": {"type": "Adam"}})",
                                      std::make_shared<Mlp>(), group);
   engine.SetTrain();
-  at::manual_seed(0);  // the same order on every rank, which takes every world_size-th sample
+  at::manual_seed(0);  // the same order on all ranks; each takes every world_size-th sample
   const at::Tensor order = at::randperm(data.inputs.size(0));
   const at::Tensor mine = order.slice(0, group.rank(), order.numel(), group.world_size());
   for (const at::Tensor& batch : mine.split(engine.core().micro_batch_size())) {

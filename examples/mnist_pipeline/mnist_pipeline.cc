@@ -1,4 +1,4 @@
-// A 784-128-10 network on Fashion-MNIST, cut into two stages, each on ranks of its own:
+// A 784-128-10 network on Fashion-MNIST, as a pipeline of two stages on separate ranks:
 // dslaunch --num_gpus 2 ./mnist_pipeline (or 4, for two replicas), or ./mnist_pipeline 2
 #include <dslaunch/dslaunch.h>
 #include <torch/nn/modules/linear.h>
@@ -12,7 +12,7 @@ using torch::nn::Linear;
 void Train() {
   const auto group = dslaunch::InitProcessGroup();
   const auto data = dslaunch::ReadMnist("/usr/share/datasets/fashion-mnist");
-  at::manual_seed(0);  // the same weights, whatever the number of stages, and the same order
+  at::manual_seed(0);  // the same weights for any number of stages, and the same order
   auto engine = dslaunch::InitializePipeline(
       R"({"train_batch_size": 240, "gradient_accumulation_steps": 4,
           "optimizer": {"type": "Adam"}})",

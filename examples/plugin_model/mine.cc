@@ -1,4 +1,4 @@
-// A network of one's own for `dslaunch train`: hidden layers that add to what they get.
+// A custom model for `dslaunch train`: a multilayer perceptron with residual hidden layers.
 #include <dslaunch/plugin.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>

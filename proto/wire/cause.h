@@ -25,7 +25,7 @@ inline pb::Cause MakeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode c
 // One sentence on one line, without a period: "rank 3 (node2) exited with code 7". Without
 // `node_name` no node is named.
 inline std::string CauseText(const pb::Cause& cause, const std::string& node_name = "") {
-  if (cause.kind() == pb::Cause::NONE) return "every rank ended well";
+  if (cause.kind() == pb::Cause::NONE) return "all ranks succeeded";
   const std::string who =
       "rank " + std::to_string(cause.rank()) + (node_name.empty() ? " " : " (" + node_name + ") ");
   if (cause.kind() == pb::Cause::WORKER_EXIT) {

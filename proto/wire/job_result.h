@@ -10,7 +10,8 @@
 namespace dslaunch {
 
 // What this node puts on record. Pure. `outcome` is the cause as it heard it first; the last word
-// of the rendezvous replaces it. Success is that every rank ended well *and* every node is empty.
+// of the rendezvous replaces it. Success is that all ranks succeeded *and* every node confirmed its
+// teardown.
 pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
                             const pb::NodeDone& done);
 

@@ -113,7 +113,7 @@ std::string OptionsPage() {
   std::string page = Page(
       "Options",
       "Every option of every command. Options may be spelt with `-` or `_`. Those of deepspeed and "
-      "torchrun may be cut short where that leaves one. Options of a launch must precede "
+      "torchrun may be abbreviated where that is unambiguous. Options of a launch must precede "
       "`PROGRAM`. The column \"also of\" says which launcher has the option too, and the variable "
       "that gives its value where neither the command line nor the launch file does.");
   for (const CommandData& command : AllCommands()) {

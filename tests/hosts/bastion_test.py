@@ -128,7 +128,7 @@ class SilentHosts(SshCase):
             self.addCleanup(node.write_file, ".ssh/authorized_keys", keys, 0o600)
         _, seconds = self.refused(NO_PERMISSION, ["node1", "node2", "node3:2201", "node4"], "--connect_timeout", "15",
                                   says=[r"node2, node4 \(2 nodes\).*login refused",
-                                        r"not known yet.*node3:2201 \(1 node\)"])
+                                        r"no answer so far from.*node3:2201 \(1 node\)"])
         self.assertLess(seconds, 6)
 
 

@@ -71,7 +71,7 @@ class Programs(ElasticCase):
         self.wait_for_files(job, "up.2.*.2.1", 2)
         (self.folder / "go").touch()
         self.assert_code(0, self.wait(job, 30), job)
-        self.assert_says(job, "node1 was lost", "node2 decides from now on")
+        self.assert_says(job, "node1 was lost", "node2 hosts the rendezvous from now on")
         self.assert_presentable(job)
         self.assert_nothing_left(5)
 

@@ -50,7 +50,7 @@ class Jobs(HostsCase):
         for option, value, said in (("--include", "nose1", "did you mean 'node1'"),
                                     ("--include", "node1:4", "slots 0 to 3"),
                                     ("--exclude", "node1@node2", "leaves no slot"),
-                                    ("--include", "node1:0-2", "no ranges")):
+                                    ("--include", "node1:0-2", "ranges are not supported")):
             code, job = self.run_job(hosts, option, value, "true")
             self.assert_code(USAGE, code, job)
             self.assertIn(said, job.stderr)

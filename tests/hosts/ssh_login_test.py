@@ -196,7 +196,7 @@ class Passwords(SshCase):
             terminal.type("wrong\n")
             terminal.shown = ""
         self.assertEqual(NO_PERMISSION, terminal.wait(), terminal.shown)
-        self.assertRegex(terminal.shown, "what was typed is wrong")
+        self.assertRegex(terminal.shown, "the password or passphrase that was typed is wrong")
 
     def test_ctrl_c_at_the_question_ends_it_and_leaves_the_echo_on(self):
         terminal = AtATerminal(self, *self.options(), *RANKS, str(self.folder))

@@ -81,7 +81,7 @@ class Completion(LauncherCase):
         page = BUILD / "share/man/man1/dslaunch.1"
         shown = subprocess.run(["groff", "-man", "-ww", "-Tutf8", str(page)], capture_output=True, text=True, check=True)
         self.assertEqual("", shown.stderr)
-        self.assertIn("every rank ended 0", shown.stdout)
+        self.assertIn("every rank exited with 0", shown.stdout)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class DetachTest(LauncherCase):
             self.assertNotIn("starts", viewer.output, "output from now on")
         viewers[0].signal(signal.SIGINT)
         self.assert_code(130, self.wait(viewers[0]), viewers[0])
-        self.assert_says(viewers[0], f"job {job_id} goes on")
+        self.assert_says(viewers[0], f"job {job_id} continues")
         viewers[1].signal(signal.SIGKILL)
         self.assert_code(137, self.wait(viewers[1]), viewers[1])
         third = self.start("attach", job_id)

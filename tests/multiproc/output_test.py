@@ -226,9 +226,9 @@ if rank == 2:
         self.assertRegex(job.stderr, r"\Adslaunch: rank 2 .* exited with code 7")
 
     def test_log_levels(self):
-        for level, says, says_not in (("warning", [], ["slots", "ended well"]),
-                                      ("info", ["slots", "ended well"], ["is reached"]),
-                                      ("debug", ["is reached", " pid ", "ended well"], [])):
+        for level, says, says_not in (("warning", [], ["slots", "succeeded"]),
+                                      ("info", ["slots", "succeeded"], ["is reached"]),
+                                      ("debug", ["is reached", " pid ", "succeeded"], [])):
             with self.subTest(level=level):
                 code, job = self.run_job(TWO_BY_TWO, "--log_level", level, "true")
                 self.assert_code(0, code, job)

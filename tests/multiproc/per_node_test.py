@@ -70,9 +70,9 @@ class Together(PerNodeCase):
         self.assertEqual([("node0", "0", "0", "0"), ("node0", "1", "1", "0")], sorted(row[:4] for row in shown[0]))
         self.assertEqual([("node1", "2", "0", "1"), ("node1", "3", "1", "1")], sorted(row[:4] for row in shown[1]))
         self.assertEqual(1, len({row[4] for rows in shown for row in rows}), "all must be told the same address")
-        self.assert_says(jobs[0], r"node1 is here: \S+ \(127\.0\.0\.1\), 2 slots", r"2 nodes x 2 slots = 4 ranks",
-                         r"4 ranks on 2 nodes ended well")
-        self.assert_says(jobs[1], r"node1 runs ranks 2 to 3 of 4", r"4 ranks on 2 nodes ended well")
+        self.assert_says(jobs[0], r"node1 has joined: \S+ \(127\.0\.0\.1\), 2 slots", r"2 nodes x 2 slots = 4 ranks",
+                         r"4 ranks on 2 nodes succeeded")
+        self.assert_says(jobs[1], r"node1 runs ranks 2 to 3 of 4", r"4 ranks on 2 nodes succeeded")
 
     def test_three_nodes_and_node_0_comes_last(self):
         others = [self.node(rank, bash("exit 0"), nodes=3) for rank in (2, 1)]
@@ -144,8 +144,8 @@ class Failures(PerNodeCase):
         killed_at = time.time()
         for job in jobs[1:]:
             self.assert_code(UNAVAILABLE, self.wait(job, 8), job)
-            self.assert_says(job, r"node 0 \(\S+, 127\.0\.0\.1:\d+\) was lost: its command ended without a word; this "
-                                  "node is empty")
+            self.assert_says(job, r"node 0 \(\S+, 127\.0\.0\.1:\d+\) was lost: its command ended without a result; "
+                                  r"no processes are left on this node")
         jobs[0].process.wait()
         self.assert_nothing_left(within_s=8, since=killed_at)
 
@@ -241,16 +241,16 @@ class SentAway(PerNodeCase):
         first = self.node(0, self.started(), nodes=3)
         self.wait_for_output(first, "dslaunch: ")
         one = self.node(1, self.started(), nodes=3)
-        self.wait_for_output(first, "node1 is here")
+        self.wait_for_output(first, "node1 has joined")
         self.refused(self.node(0, self.started(), nodes=3), UNAVAILABLE, f"cannot listen on port {self.port}",
                      "another command with --node_rank 0")
-        self.refused(self.node(1, self.started(), nodes=3), USAGE, "node 1 is here already, from .* the same --node_rank")
+        self.refused(self.node(1, self.started(), nodes=3), USAGE, "node 1 has joined already, from .* the same --node_rank")
         self.refused(self.node(1, self.started(), nodes=2), USAGE, "--nnodes is 3 on node 0 and 2 on")
         self.refused(self.node(2, "true", nodes=3), USAGE, "node 0 runs 'bash', .* runs another command: true")
         self.refused(self.node(2, "--rdzv-id", "other", self.started(), nodes=3), USAGE,
                      "--rdzv_id is 'none' on node 0 and 'other'")
         self.refused(self.node(3, self.started(), nodes=3), USAGE, "node_rank 3")
-        self.assertEqual(4, first.stderr.count("sent a node away"), first.stderr)
+        self.assertEqual(4, first.stderr.count("refused a node"), first.stderr)
         first.signal(signal.SIGINT)
         self.assert_code(130, self.wait(one, 10), one)
         self.ends_with(130, first)
@@ -267,9 +267,9 @@ class SentAway(PerNodeCase):
 
     def test_nobody_comes(self):
         self.refused(self.node(1, self.started(), conf="join_timeout=1"), TIMED_OUT,
-                     r"node 0 \(127\.0\.0\.1:\d+\) did not come within 1 s \(Connection refused\)")
+                     r"node 0 \(127\.0\.0\.1:\d+\) was not reachable within 1 s \(Connection refused\)")
         self.refused(self.node(0, self.started(), conf="join_timeout=1"), TIMED_OUT,
-                     "only 1 of 2 nodes is here after 1 s, missing: node1")
+                     "only 1 of 2 nodes has joined after 1 s, missing: node1")
         self.assert_nothing_left()
 
     def test_strangers(self):
@@ -284,7 +284,7 @@ class SentAway(PerNodeCase):
         flood = [socket.create_connection(("127.0.0.1", self.port)) for _ in range(200)]
         jobs = [first, self.node(1, "--show", "all", bash(PLACE), slots=1)]
         self.ends_with(0, *jobs)
-        self.assertEqual(1, first.stderr.count("sent a stranger"), first.stderr)
+        self.assertEqual(1, first.stderr.count("refused an unknown connection"), first.stderr)
         for stranger in strangers + flood:
             stranger.close()
 
@@ -314,7 +314,7 @@ class Token(PerNodeCase):
         jobs = [self.with_token(rank, token, "--show", "all", bash(PLACE), nodes=3, slots=1) for rank in range(3)]
         self.ends_with(0, *jobs)
         for rank, job in enumerate(jobs):
-            self.assert_says(job, rf"rank={rank} local=0 world=3", "3 ranks on 3 nodes ended well")
+            self.assert_says(job, rf"rank={rank} local=0 world=3", "3 ranks on 3 nodes succeeded")
 
     def test_a_rank_fails(self):
         token = self.token()
@@ -360,7 +360,7 @@ class Token(PerNodeCase):
         self.wait_for_output(none, "it closed the connection; if it has a --rdzv_token_file, give it here too")
         none.signal(signal.SIGINT)
         self.assert_code(130, self.wait(none, 20), none)
-        self.assert_says(first, r"sent a stranger from 127\.0\.0\.1 away: it has another token")
+        self.assert_says(first, r"refused an unknown connection from 127\.0\.0\.1 away: it has another token")
         self.assertFalse((self.folder / "started").exists(), "a program was started")
         first.signal(signal.SIGINT)
         self.ends_with(130, first)
@@ -382,7 +382,7 @@ class Token(PerNodeCase):
             self.assert_says(job, says)
         job = self.start("--launcher", "local", "--num_nodes", "2", "--rdzv_token_file", self.token(), "true")
         self.assert_code(USAGE, self.wait(job, 10), job)
-        self.assert_says(job, "--rdzv_token_file is of a job whose nodes each run this command")
+        self.assert_says(job, "--rdzv_token_file is for a job without SSH")
 
     def test_it_is_nowhere_to_be_read(self):
         token = self.token()

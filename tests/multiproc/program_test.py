@@ -138,7 +138,7 @@ class EnvironmentFile(ProgramCase):
         (self.folder / ".deepspeed_env").write_text("A=$HOME/x\n")
         report, = self.reports(ONE, self.script())
         self.assertEqual("$HOME/x", report["env"]["A"])
-        self.assert_says(self.last_job, r"\.deepspeed_env:1: A is taken as it is written.*--venv_script")
+        self.assert_says(self.last_job, r"\.deepspeed_env:1: A is used literally.*--venv_script")
 
 
 class VenvScript(ProgramCase):

@@ -61,7 +61,7 @@ class OpenPort(LauncherCase):
         self.end()
         log = self.agent_log()
         self.assertEqual(1, log.count("refused a connection from 127.0.0.1: it does not speak TLS"), log)
-        self.assertEqual(1, log.count("too many wait here that have not proved who they are"), log)
+        self.assertEqual(1, log.count("too many unauthenticated connections are pending"), log)
 
     def test_its_keys_are_nowhere_to_be_read(self):
         self.assert_secret_nowhere(*PRIVATE_KEYS)

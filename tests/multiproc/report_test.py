@@ -208,7 +208,7 @@ class ReportTest(LauncherCase):
         for section, way in (("operators", "--profile"), ("memory", "memory_breakdown"), ("mfu", "peak_tflops")):
             self.assertIn(way, seen["sections"][section])
         before = page.read_bytes()
-        self.assert_says(self.report("last", "-o", page, code=64), "exists and stays as it is; --force overwrites it")
+        self.assert_says(self.report("last", "-o", page, code=64), "exists and was not changed; --force overwrites it")
         self.assertEqual(before, page.read_bytes())
         self.report("last", "-o", page, "--force")
         self.assertNotEqual(before, page.read_bytes(), "it says another time")

@@ -47,7 +47,7 @@ class Restarts(LauncherCase):
         code, job = self.run_job(TWO_BY_TWO, QUICK, "--max_restarts", "2", "--json", bash(script))
         self.assert_code(0, code, job)
         self.assert_says(job, r"attempt 1 ended: rank 3 \(node1\) exited with code 7; restart 1 of 2",
-                         "attempt 2 restarts 1", "4 ranks on 2 nodes ended well in .* with 1 restart")
+                         "attempt 2 restarts 1", "4 ranks on 2 nodes succeeded in .* with 1 restart")
         self.assertEqual((0, 1, 2), tuple(self.closing(job)[key] for key in ("exit_code", "restarts", "attempts")))
         self.assert_nothing_left()
 
@@ -86,7 +86,7 @@ class Restarts(LauncherCase):
             self.addCleanup(self.let_go, process.pid)
         code = self.wait(job)
         self.assert_code(0, code, job)
-        self.assert_says(job, "attempt 1 ended: node1 was lost", "1 rank on 1 node ended well")
+        self.assert_says(job, "attempt 1 ended: node1 was lost", "1 rank on 1 node succeeded")
         self.let_go(supervisor.pid)
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)

@@ -75,7 +75,7 @@ class Training(LauncherCase):
                    if process.name == "dslaunch-train" and process.environ.get("RANK") == "3"]
         os.kill(victim.pid, signal.SIGTERM)
         self.assert_code(85, self.wait(job, 30), job)
-        self.assert_says(job, r"stopped after step \d+ of 1000000: SIGTERM \(rank 3\)", "start again to go on",
+        self.assert_says(job, r"stopped after step \d+ of 1000000: SIGTERM \(rank 3\)", "start again to continue",
                          "no restart: the program stopped on request")
         self.assert_nothing_left()
         step = int((checkpoints / "latest").read_text()[len("step_"):])

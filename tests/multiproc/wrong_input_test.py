@@ -61,7 +61,7 @@ class WrongInput(LauncherCase):
         hosts = self.hostfile("node1 slots=4\nnode2 slots=4\n")[:2]
         for option, value, says in (("--include", "node3", "'node3'.*hosts.txt.*did you mean 'node1'"),
                                     ("-i", "node1:4", "'node1:4'.*slots 0 to 3"),
-                                    ("-i", "node1:0-2", "no ranges"),
+                                    ("-i", "node1:0-2", "ranges are not supported"),
                                     ("--exclude", "node1@node2", "leaves no slot"),
                                     ("-e", "node1@", "'@'"),
                                     ("-i", "node1:", "NAME:SLOT")):

@@ -128,13 +128,13 @@ class InstalledTest(unittest.TestCase):
         self.check_refused(self.library("libother.so", 'struct { const char* stamp; void* make; } dslaunch_plugin = {'
                                         '"dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", 0};'),
                            "was built for dslaunch 0.0.9, LibTorch 2.10.0, _GLIBCXX_USE_CXX11_ABI=0", "LibTorch 2.11.0")
-        self.check_refused(self.library("libnone.so", "int nothing;"), "has no model", "DSLAUNCH_PLUGIN")
+        self.check_refused(self.library("libnone.so", "int nothing;"), "defines no model", "DSLAUNCH_PLUGIN")
         self.check_refused(self.folder + "/nowhere.so", "does not exist", "model.path")
         with open(self.folder + "/text.so", "w") as file:
             file.write("no library")
         self.check_refused(self.folder + "/text.so", "cannot be loaded", "LibTorch 2.11.0")
-        self.check_refused(self.plugin, "makes no model: model.params.width is missing", params={"depth": 1})
-        self.check_refused(self.plugin, "makes no model: depth and width must be at least 1",
+        self.check_refused(self.plugin, "cannot make the model: model.params.width is missing", params={"depth": 1})
+        self.check_refused(self.plugin, "cannot make the model: depth and width must be at least 1",
                            params={"depth": 0, "width": 8})
 
 

@@ -60,12 +60,12 @@ class SpawnTest(unittest.TestCase):
             ended = run(how, 3)
             self.assertEqual(ended.returncode, 1)
             self.assertEqual(ended.stderr, "dslaunch-spawn-program: rank 1: out of sorts\n"
-                             "main: rank 1 ended with exit code 1; what it says about it is on stderr\n")
+                             "main: rank 1 ended with exit code 1; its error message is on stderr\n")
 
     def test_a_signal_is_named_though_others_see_it_too(self):
         ended = run("kill", 3)
         self.assertEqual(ended.returncode, 137)
-        self.assertEqual(ended.stderr.splitlines()[-1], "main: rank 1 was ended by SIGKILL")
+        self.assertEqual(ended.stderr.splitlines()[-1], "main: rank 1 was killed by SIGKILL")
 
     def test_a_rank_that_ignores_sigterm_is_killed(self):
         ended = run("stubborn", 2)
@@ -88,7 +88,7 @@ class SpawnTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             ended = run("other_way", 2, folder + "/was_here")
         self.assertEqual(ended.returncode, 64)
-        self.assertRegex(ended.stderr, r"^main: rank \d ended before it came to its Spawn call: .*\n$")
+        self.assertRegex(ended.stderr, r"^main: rank \d ended before its Spawn call: .*\n$")
 
     def test_ranks_of_a_launcher_are_ranks_already(self):
         ended = run("forked", 2, WORLD_SIZE="2", RANK="0")

@@ -284,7 +284,8 @@ void FrontEnd::OnAlive(NodeIncarnation& incarnation) {
 void FrontEnd::OnStreamEnd(NodeIncarnation& incarnation) {
   Client* const client = ClientOf(incarnation);
   if (client == nullptr) return;
-  if (client->is_preparing) return OnPrepared(incarnation, Broken("its agent broke off"));
+  if (client->is_preparing)
+    return OnPrepared(incarnation, Broken("the connection to its agent broke"));
   if (!client->runs || std::exchange(client->stream_ended, true)) return;
   Log([&] { return "the stream of " + world_.NameOf(incarnation.node()) + " is over"; });
   Carry(core_.OnStreamEnd(incarnation.node(), Now()));

@@ -43,7 +43,7 @@ class Invariants {
   // "whatever ends an attempt or a job has a sentence for the user".
   void OnCause(const pb::Cause& cause);
 
-  // "exit code 0 means that every rank of the final attempt ended well and its nodes are empty".
+  // "exit code 0 means that every rank of the final attempt succeeded and its nodes are empty".
   void OnExit(const JobEnd& end);
   // "when all is over nothing runs".
   void OnQuiet();

@@ -30,7 +30,7 @@ struct Job {
   const pb::Timeouts& timeouts() const { return prepare.timeouts(); }
   const pb::Policy& policy() const { return prepare.policy(); }
 
-  // From when nobody can decide any more until every node is empty.
+  // From when nobody can decide any more until every node confirmed its teardown.
   int64_t EmptyWithinMs() const;
   // No job takes longer, whatever happens.
   int64_t LongestMs() const;

@@ -42,8 +42,8 @@ class NodeIncarnation {
   bool Prepare(const pb::PrepareRequest& request);  // false: the disk is full
   void Run(Rendezvous* rendezvous);
   void Stop(const pb::Cause& cause, bool kill_now);
-  // False: it does not wait for another rendezvous. `rendezvous`: the one to go to; nullptr: this
-  // node opens it.
+  // False: this node does not wait for another rendezvous. `rendezvous`: the one to go to; nullptr:
+  // this node opens it.
   bool Failover(const pb::FailoverRequest& request, Rendezvous* rendezvous);
   // On its threads. `sent` is for the invariants: when the front end said it.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, int64_t sent);

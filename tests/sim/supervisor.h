@@ -24,7 +24,7 @@ struct Ranks {
   uint64_t attempt = 0;
   bool exist = false;     // some run
   bool failed = false;    // one did
-  bool finished = false;  // all ended well
+  bool finished = false;  // all succeeded
   bool stuck = false;     // they make no steps
   int64_t began = 0;
 };

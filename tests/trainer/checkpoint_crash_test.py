@@ -269,11 +269,11 @@ class Crash(unittest.TestCase):
         out = ranks[0].out
         start = step_of(order[-1]) if order else 0
         self.assertIn("resuming from %s/%s" % (folder, order[-1]) if order else "starting at step 1: ", out)
-        self.assertEqual("passed over" in out, bool(damaged), out)
+        self.assertEqual("skipped" in out, bool(damaged), out)
         for name in damaged:
-            self.assertRegex(out, r"passed over %s: %s/%s/\S+: its checksum is wrong" % (name, folder, name))
+            self.assertRegex(out, r"skipped %s: %s/%s/\S+: its checksum is wrong" % (name, folder, name))
         for name in left:
-            self.assertIn("removed %s, left by a save that was cut short" % name, out)
+            self.assertIn("removed %s, left by an interrupted save" % name, out)
         wanted = {step: loss for step, loss in self.losses.items() if step > start}
         self.assertEqual(rest, wanted, "the losses are not those of an uninterrupted run")
         self.assertEqual(losses, {step: loss for step, loss in self.losses.items() if step in losses})
@@ -310,7 +310,7 @@ class FreshFolderTest(Crash):
 
 
 class ReplacingTest(Crash):
-    """The newest checkpoint is damaged: it is passed over, and its tag is saved anew. A killed save has left something."""
+    """The newest checkpoint is damaged: it is skipped, and its tag is saved anew. A killed save has left something."""
 
     thorough, most_cases = False, 14
 

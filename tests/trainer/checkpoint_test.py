@@ -187,7 +187,7 @@ class CheckpointTest(unittest.TestCase):
     def test_a_finished_run_has_nothing_left_to_train(self):
         self.good(self.saving(3), 1)
         out, metrics = self.good(self.saving(3), 1)
-        self.assertIn("nothing left to train: 3 of 3 steps are done", out)
+        self.assertIn("nothing to train: 3 of 3 steps are done", out)
         self.assertEqual(metrics, [])
 
     def test_resume_none_and_by_name(self):
@@ -217,12 +217,12 @@ class CheckpointTest(unittest.TestCase):
             file.write(bytes([byte[0] ^ 4]))
         self.refused(self.saving(7, resume="step_000006"), BAD_INPUT, damaged, "checksum")
         out, metrics = self.good(self.saving(7), 2)
-        self.assertIn("resuming from " + self.path("step_000003") + "; passed over step_000006: " + damaged, out)
+        self.assertIn("resuming from " + self.path("step_000003") + "; skipped step_000006: " + damaged, out)
         self.assertEqual([m["step"] for m in metrics], [4, 5, 6, 7])
         self.assertIn("step_000003", os.listdir(self.dir), "a damaged checkpoint does not count among those kept")
         os.truncate(self.path("step_000007", "manifest.json"), 100)
         out, _ = self.good(self.saving(4), 1)
-        self.assertRegex(out, r"resuming from \S+step_000003; passed over .*step_000007: .*manifest.json: its checksum")
+        self.assertRegex(out, r"resuming from \S+step_000003; skipped .*step_000007: .*manifest.json: its checksum")
 
     def test_damage_everywhere_is_an_error(self):
         self.good(self.saving(3), 1)
@@ -306,7 +306,7 @@ class CheckpointTest(unittest.TestCase):
         keys = {"optimizer": "momentum", "seed": 11}
         _, wanted = self.good(self.recipe(3, init_weights=source, **keys), 1)
         out, got = self.good(self.saving(3, load_module_only=True, **keys), 1)
-        self.assertIn("starting at step 1 with the weights alone from " + self.path("step_000005"), out)
+        self.assertIn("starting at step 1 with the weights only from " + self.path("step_000005"), out)
         self.assert_same(wanted, got, 0)
         self.assertIn("step_000005", os.listdir(self.dir), "it is another run's")
         empty = self.recipe(3, checkpoint_dir=os.path.join(self.folder, "empty"), load_module_only=True)
@@ -327,7 +327,7 @@ class CheckpointTest(unittest.TestCase):
                 job.processes[0].kill()
                 ranks = job.finish(30)
             self.assertEqual([rank.code for rank in ranks], [-9, UNAVAILABLE])
-            self.assertNotIn("passed over", ranks[0].out, "a torn checkpoint stood under a tag")
+            self.assertNotIn("skipped", ranks[0].out, "a torn checkpoint stood under a tag")
             if round_number > 0:
                 resumed = int(re.search(r"resuming from \S+step_(\d+)\b", ranks[0].out, re.M)[1])
                 self.assertGreaterEqual(resumed, steps_before)

@@ -97,7 +97,7 @@ class CheckpointToolTest(unittest.TestCase):
 
     def test_verify(self):
         out = self.tool("verify", self.dir).stdout
-        self.assertEqual(len(re.findall(r"^whole: \S+step_00000[36] \(6 files, ", out, re.M)), 2, out)
+        self.assertEqual(len(re.findall(r"^complete: \S+step_00000[36] \(6 files, ", out, re.M)), 2, out)
         self.tool("verify", self.path("step_000003"))
         self.flip("step_000006/optimizer-00001-of-00002.safetensors")
         os.truncate(self.path("step_000006", "generator-00002-of-00002.safetensors"), 9)
@@ -105,7 +105,7 @@ class CheckpointToolTest(unittest.TestCase):
         self.assertIn("damaged: " + self.path("step_000006", "optimizer-00001-of-00002.safetensors") + ": its checksum",
                       done.stdout)
         self.assertIn("generator-00002-of-00002.safetensors has 9 bytes", done.stdout)
-        self.assertIn("whole: " + self.path("step_000003"), done.stdout)
+        self.assertIn("complete: " + self.path("step_000003"), done.stdout)
         self.assertIn("1 of 2 checkpoints are damaged", done.stderr)
         self.tool("verify", self.path("step_000003"))
         self.tool("verify", self.path("step_000006"), code=BAD_INPUT)

@@ -28,7 +28,7 @@ class DesyncDetectorTest(unittest.TestCase):
     def check_all_say(self, ranks, *words):
         for number, rank in enumerate(ranks):
             self.assertEqual(rank.code, BAD_INPUT, rank.err)
-            self.assertRegex(rank.err, r"^dslaunch-train: rank %d: the ranks have gone different ways .*\n$" % number)
+            self.assertRegex(rank.err, r"^dslaunch-train: rank %d: the ranks run different operations .*\n$" % number)
             for word in words:
                 self.assertIn(word, rank.err)
 

@@ -223,7 +223,7 @@ class ModelTest(unittest.TestCase):
                                ({"activation_function": "relu"}, "activation_function"),
                                ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is true"),
                                ({"n_embd": 32}, "is F32 [96] where the model has F32 [72]"),
-                               ({"n_layer": 4}, "tensor transformer.h.3.attn.c_attn.bias is none of the model's"),
+                               ({"n_layer": 4}, "tensor transformer.h.3.attn.c_attn.bias is not in the model"),
                                ({"n_layer": 2}, "holds no tensor transformer.h.2.attn.c_attn.bias")]:
             with self.subTest(changes=changes), tempfile.TemporaryDirectory() as folder:
                 make_gpt2(**changes).save_pretrained(folder)

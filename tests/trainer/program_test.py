@@ -96,7 +96,7 @@ class EvaluateTest(ProgramCase):
 
     def test_no_test_data(self):
         wanted = self.text_recipe({"steps": 2, "eval_every": 1}, data={"val_fraction": 0})
-        self.assertEqual(self.good(wanted).count("nothing to evaluate on; give data.val_path or data.val_fraction"), 1)
+        self.assertEqual(self.good(wanted).count("no evaluation data; give data.val_path or data.val_fraction"), 1)
         self.refused(dict(wanted, run={"mode": "evaluate", "init_weights": "x"}), self.path("text"), "data.val_fraction")
 
 
@@ -108,7 +108,7 @@ class PredictTest(ProgramCase):
         for world in (1, 2, 3):
             wanted = recipe(run={"mode": "predict", "checkpoint_dir": self.path("c"), "predictions": self.path("p")},
                             engine={"train_batch_size": 6})
-            self.assertIn("10000 predictions are in " + self.path("p"), self.good(wanted, world))
+            self.assertIn("10000 predictions are written to " + self.path("p"), self.good(wanted, world))
             with open(self.path("p")) as lines:
                 results.append([json.loads(line) for line in lines])
             self.assertEqual(sorted(os.listdir(self.folder)), ["c", "p"])
@@ -163,8 +163,8 @@ class PreemptionTest(ProgramCase):
         steps = set()
         for number, rank in enumerate(ranks):
             self.assertEqual(rank.code, PREEMPTED, rank.err)
-            match = re.match(r"dslaunch-train: rank %d: stopped after step (\d+) of \d+: (.*); what was trained is saved in %s, "
-                             r"start again to go on\n$" % (number, re.escape(self.path("c"))), rank.err)
+            match = re.match(r"dslaunch-train: rank %d: stopped after step (\d+) of \d+: (.*); the checkpoint is saved in %s, "
+                             r"start again to continue\n$" % (number, re.escape(self.path("c"))), rank.err)
             self.assertTrue(match, rank.err)
             self.assertRegex(match[2], reason)
             steps.add(int(match[1]))
@@ -274,7 +274,7 @@ class TrainingTest(ProgramCase):
         self.assertEqual([int(step) for step in re.findall(r"(?m)^step (\d+) was skipped: .*loss scale", out)], skipped)
         self.assertEqual(self.metrics()[0]["loss_scale"], 2 ** 30)
 
-    def test_memory_is_foretold(self):
+    def test_memory_is_estimated(self):
         small = {"reduce_bucket_size": 3000, "stage3_param_persistence_threshold": 100}
         for engine in ({}, {"bf16": {"enabled": True}}, {"gradient_accumulation_steps": 2},
                        *({"bf16": {"enabled": True}, "zero_optimization": {"stage": stage, **small}} for stage in (1, 2, 3))):

@@ -22,7 +22,7 @@ THEIRS = {"F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1, "C64": 8}  # and som
 
 # What the header of trainer/checkpoint/safetensors.h says is refused although the format's own library accepts it.
 STRICTER = {
-    "header cap": r"promises a header of \d+ bytes; at most 16777216 are read",
+    "header cap": r"declares a header of \d+ bytes; at most 16777216 are read",
     "space before the header": r"its header is not a JSON object",
     "key twice": r"the key .* is given twice",
     "levels": r"nested more than 64 levels deep",

@@ -65,7 +65,7 @@ class TraceTest(unittest.TestCase):
     def test_a_run_too_short_to_trace_says_so(self):
         out, traces = self.trace(True, steps=2)
         self.assertEqual(traces, [None, None])
-        self.assertIn("no profile: it begins at step 3 of a run", out)
+        self.assertIn("no profile: profiling starts at step 3, after the last step of this run", out)
         _, traces = self.trace(True, steps=3)
         self.assertTrue(all(traces))
 

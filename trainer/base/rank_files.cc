@@ -22,8 +22,8 @@ void WriteRankFile(const std::string& name, const std::string& text) {
   stream << text << "\n";
   stream.close();
   if (stream) return;
-  PrintLine("the job's report will lack " + file +
-            ", which cannot be written: " + std::strerror(errno));
+  PrintLine("the job's report will not contain " + file +
+            ": cannot write it: " + std::strerror(errno));
 }
 
 }  // namespace dslaunch

@@ -10,7 +10,7 @@ constexpr double kRefused = -2;
 
 std::string Description(const SeenCheckpoint& seen) {
   if (seen.step == kFresh) return "none";
-  if (seen.step == kRefused) return "none that is whole";
+  if (seen.step == kRefused) return "no complete checkpoint";
   return TagOf(static_cast<int64_t>(seen.step));
 }
 

@@ -81,7 +81,7 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
 }
 
 std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
-  return skipped.empty() ? reason : reason + "; passed over " + Joined(skipped, "; ");
+  return skipped.empty() ? reason : reason + "; skipped " + Joined(skipped, "; ");
 }
 
 std::vector<std::string> Described(const std::vector<CheckpointFolder::Damaged>& damaged) {
@@ -131,8 +131,8 @@ void VerifyFile(const Checkpoint& checkpoint, const FileRecord& record,
     const auto found = file.tensors().find(tensor->name);
     if (found == file.tensors().end() || found->second.dtype != tensor->dtype ||
         NumElements(found->second.shape) != slice->end - slice->start) {
-      throw TrainError(ExitCode::kBadInput, path + ": tensor " + tensor->name + " is not what " +
-                                                kManifestFile + " says");
+      throw TrainError(ExitCode::kBadInput, path + ": tensor " + tensor->name +
+                                                " differs from its record in " + kManifestFile);
     }
   }
 }
@@ -220,14 +220,14 @@ ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
   if (request.kind == Kind::kTag) {
     return {ResumeDecision::Kind::kRefused,
             {},
-            with_skipped("--resume " + request.tag + ": no such checkpoint that is whole in " +
-                         path_ + " (there: " + TagsOf(listing.whole) + ")")};
+            with_skipped("--resume " + request.tag + ": no complete checkpoint of this name in " +
+                         path_ + " (complete: " + TagsOf(listing.whole) + ")")};
   }
   if (request.kind == Kind::kAuto && !skipped.empty()) {
     return {ResumeDecision::Kind::kRefused,
             {},
             with_skipped("no checkpoint in " + path_ +
-                         " is whole; to start afresh give --resume none")};
+                         " is complete; to start at step 1 give --resume none")};
   }
   return {ResumeDecision::Kind::kFresh,
           {},
@@ -255,9 +255,9 @@ ResumeDecision CheckpointFolder::ChooseTag(const std::string& tag) {
   if (tag.empty() && skipped.empty()) {
     return {ResumeDecision::Kind::kFresh, {}, "no checkpoint in " + path_ + " yet"};
   }
-  const std::string what = tag.empty() ? "no checkpoint in " + path_ + " is whole"
-                                       : "no checkpoint " + tag + " that is whole in " + path_ +
-                                             " (there: " + TagsOf(listing.whole) + ")";
+  const std::string what = tag.empty() ? "no checkpoint in " + path_ + " is complete"
+                                       : "no complete checkpoint " + tag + " in " + path_ +
+                                             " (complete: " + TagsOf(listing.whole) + ")";
   return {ResumeDecision::Kind::kRefused, {}, WithSkipped(what, skipped)};
 }
 

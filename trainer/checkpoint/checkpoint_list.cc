@@ -40,7 +40,7 @@ std::vector<ListedCheckpoint> FindCheckpoints(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::is_directory(path, error)) {
     throw TrainError(ExitCode::kBadInput,
-                     path + ": is no folder of checkpoints: " +
+                     path + ": is not a folder of checkpoints: " +
                          (error ? error.message() : std::string("not a folder")));
   }
   const CheckpointFolder folder(path);

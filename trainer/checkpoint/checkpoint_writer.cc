@@ -104,9 +104,11 @@ class SaveRound {
     try {
       folder.Settle(tag, run_id, keep);
     } catch (const TrainError& error) {
-      throw TrainError(error.code(),
-                       "the checkpoint " + tag +
-                           " is saved, but not all of its folder is in order: " + error.what());
+      throw TrainError(
+          error.code(),
+          "the checkpoint " + tag +
+              " is saved, but `latest` is not updated or old checkpoints are not removed: " +
+              error.what());
     }
   }
 
@@ -126,7 +128,7 @@ AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomi
              const std::vector<std::string>& keys) {
     milliseconds pause(1);
     while (!keys.empty() && !store->check(keys)) {
-      if (gives_up) throw TrainError(ExitCode::kInternal, "the save was given up");
+      if (gives_up) throw TrainError(ExitCode::kInternal, "the save was cancelled");
       if (deadline.Expired()) {
         throw TrainError(ExitCode::kTimedOut,
                          "a checkpoint is not saved: a rank has not written its part within " +

@@ -45,7 +45,7 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t t
   decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
   if (recipe.run.load_module_only) TakeWeightsOnly();
   for (const std::string& name : removed) {
-    decision_.reason += "; removed " + name + ", left by a save that was cut short";
+    decision_.reason += "; removed " + name + ", left by an interrupted save";
   }
   saved_step_ = start().step;
   run_id_ = goes_on() ? decision_.checkpoint->manifest.run_id : NewRunId();
@@ -69,7 +69,7 @@ void Checkpointer::TakeWeightsOnly() {
   if (env_.attempt > 1 && decision_.checkpoint->manifest.job_id == env_.job_id) return;
   weights_only_ = true;
   decision_.reason.replace(0, decision_.reason.find(" from "),
-                           "starting at step 1 with the weights alone");
+                           "starting at step 1 with the weights only");
 }
 
 // What would make the position mean other samples than those it stands for.
@@ -88,13 +88,13 @@ void Checkpointer::CheckFits() const {
   if (found.manifest.train_samples != *train_samples_) {
     differ(std::to_string(found.manifest.train_samples) + " training samples, " +
                recipe_.data.path + " has " + std::to_string(*train_samples_),
-           "give the data it was trained on");
+           "give the same data");
   }
   const std::string optimizer = OptimizerType(recipe_);
   if (!optimizer.empty() && !found.manifest.optimizer.empty() &&
       found.manifest.optimizer != optimizer) {
     differ("the optimizer " + found.manifest.optimizer + ", this run has " + optimizer,
-           "give that one");
+           "use that optimizer");
   }
 }
 

@@ -27,7 +27,7 @@ std::string AgreedTag(const EngineCore& engine, const std::string& own) {
     throw TrainError(ExitCode::kUsage, problem + " (checkpoint.tag_validation is Fail)");
   }
   if (engine.group().rank() == 0) {
-    PrintError("dslaunch: warning: " + problem + "; rank 0's is taken");
+    PrintError("dslaunch: warning: " + problem + "; the tag of rank 0 is used");
   }
   return tags[0];
 }

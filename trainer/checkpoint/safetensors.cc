@@ -123,7 +123,7 @@ SafetensorsFile::SafetensorsFile(std::string path)
       Fail(
           "is a pickle (torch.save), which can run code and is never read; save it as safetensors");
     }
-    Fail("promises a header of " + std::to_string(header_bytes) + " bytes; at most " +
+    Fail("declares a header of " + std::to_string(header_bytes) + " bytes; at most " +
          std::to_string(kMaxSafetensorsHeaderBytes) + " are read");
   }
   if (header_bytes > file_bytes - kLengthBytes) Fail("ends inside its header");
@@ -140,7 +140,7 @@ void SafetensorsFile::Read(const Tensor& tensor, uint64_t first, size_t bytes, v
   const uint64_t size = tensor.end - tensor.begin;
   if (first > size || bytes > size - first) {
     throw TrainError(ExitCode::kInternal,
-                     "internal error: " + path_ + " is read beyond the end of a tensor");
+                     "internal error: " + path_ + " is read past the end of a tensor");
   }
   ReadAt(tensor.begin + first, out, bytes);
 }
@@ -235,7 +235,7 @@ void SafetensorsFile::ParseHeader(const std::string& header, uint64_t data_begin
     at = item->second.end;
   }
   if (at != file_bytes) {
-    Fail("goes on for " + std::to_string(file_bytes - at) + " bytes after its last tensor");
+    Fail("has " + std::to_string(file_bytes - at) + " extra bytes after its last tensor");
   }
 }
 

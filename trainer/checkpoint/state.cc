@@ -58,7 +58,8 @@ at::Tensor StoredTensors::ReadWhole(const TensorRecord& tensor) {
   const std::optional<at::ScalarType> type = ScalarTypeOf(tensor.dtype);
   if (!type) {
     throw TrainError(ExitCode::kBadInput, checkpoint_.folder + ": tensor " + tensor.name + " is " +
-                                              tensor.dtype + ", which no model here has");
+                                              tensor.dtype +
+                                              ", a type that dslaunch does not support");
   }
   const at::Tensor whole = at::empty(tensor.shape, at::dtype(*type));
   Read(tensor, 0, whole);
@@ -175,7 +176,7 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
     const int64_t elements = NumElements(records[i].shape).value();
     if (wanted[i] >= static_cast<double>(std::max<int64_t>(elements, 1))) continue;
     throw TrainError(ExitCode::kBadInput,
-                     checkpoint.folder + ": holds a tensor that this run has not: " +
+                     checkpoint.folder + ": holds a tensor that this run does not have: " +
                          records[i].name + "; it was saved with another model or optimizer");
   }
 }

@@ -61,7 +61,7 @@ std::string DescribeStuck(const std::vector<CollectiveProgress>& places,
   for (const CollectiveProgress& place : places) {
     waits.push_back(place.awaited ? "waiting for " + place.awaited->what : "still computing");
   }
-  return "the ranks have gone different ways and would wait for each other forever (" +
+  return "the ranks run different operations and would wait for each other forever (" +
          ByRank(
              waits, [](const std::string& wait) { return wait; }, names) +
          "); " + kRule;
@@ -78,11 +78,11 @@ std::string DescribeLate(const std::vector<CollectiveProgress>& places, size_t r
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(waited).count()) + " s";
   if (missing.empty()) {
     return "waited " + seconds + " for " + awaited.what +
-           ", which every rank has begun to send: the network between them does not deliver it";
+           ", which every rank has started: the network between the ranks does not deliver it";
   }
-  return "waited " + seconds + " for " + awaited.what + ", to which " +
+  return "waited " + seconds + " for " + awaited.what + ", which " +
          RankList(Named(missing, names)) + (missing.size() == 1 ? " has" : " have") +
-         " not come; " + kRule;
+         " not started; " + kRule;
 }
 
 }  // namespace dslaunch

@@ -54,12 +54,15 @@ void CheckReduction(const char* call, const at::Tensor& tensor, ReduceOp op, c10
     case at::kInt:
     case at::kLong:
       if (op != ReduceOp::kAverage) return;
-      Refuse(call, c10::str("the average of ", tensor.scalar_type(),
-                            " values need not be one; take the sum, or floating-point values"));
+      Refuse(call,
+             c10::str("the average of ", tensor.scalar_type(),
+                      " values may not be a whole number; use the sum, or floating-point values"));
     default:
-      Refuse(call, c10::str("values of ", tensor.scalar_type(),
-                            " cannot be reduced; float, double, half, bfloat16, uint8, int8, int32 "
-                            "and int64 can"));
+      Refuse(call,
+             c10::str(
+                 "values of ", tensor.scalar_type(),
+                 " cannot be reduced; supported: float, double, half, bfloat16, uint8, int8, int32 "
+                 "and int64"));
   }
 }
 
@@ -141,7 +144,7 @@ c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
     const std::string what = error.what_without_backtrace();
     const bool late = ClassifyCommFailure(what) == CommFailure::kTimedOut;
     throw TrainError(late ? ExitCode::kTimedOut : ExitCode::kUnavailable,
-                     "the ranks cannot meet at " + env.master_addr + ":" +
+                     "the ranks cannot connect at " + env.master_addr + ":" +
                          std::to_string(env.master_port) +
                          ", where rank 0 listens (MASTER_ADDR and MASTER_PORT): " +
                          what.substr(0, what.find('\n')));

@@ -29,12 +29,12 @@ CommunicationConfig ParseCommunication(JsonObject& object) {
   }
   if (communication.sum && (communication.prescale || predivides)) {
     object.Fail("gradient_allreduce_op",
-                std::string("is sum, which divides by nothing; take ") +
-                    (predivides ? "gradient_predivide_factor" : "prescale_gradients") + " out");
+                std::string("is sum, which does not divide; remove ") +
+                    (predivides ? "gradient_predivide_factor" : "prescale_gradients"));
   }
   if (communication.prescale && predivides) {
     object.Fail("gradient_predivide_factor",
-                "has no effect with prescale_gradients; take one of them out");
+                "has no effect with prescale_gradients; remove one of them");
   }
   return communication;
 }
@@ -44,8 +44,7 @@ constexpr const char* kLogLevels[] = {"debug", "info", "warning", "error", "crit
 constexpr const char* kTagValidations[] = {"ignore", "warn", "fail"};
 
 TagValidation ParseCheckpoint(JsonObject object) {
-  const std::string why =
-      "checkpoints of dslaunch have their own rules (--checkpoint_dir); leave it out";
+  const std::string why = "dslaunch configures checkpoints by --checkpoint_dir; leave it out";
   for (const auto& [key, standard] :
        {std::pair("checkpoint_serialization", nlohmann::json(true)),
         std::pair("load_universal", nlohmann::json(false)),
@@ -74,14 +73,15 @@ EngineLogLevel ParseLogLevel(JsonObject& object) {
 std::string CudaGraphProblem(const EngineConfig& engine) {
   using Type = OptimizerConfig::Type;
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
-  if (engine.zero.stage == 3) return "zero_optimization.stage 3, which decides what to gather";
+  if (engine.zero.stage == 3)
+    return "zero_optimization.stage 3, which decides at run time what to gather";
   if (engine.zero.offload_optimizer.device != OffloadDevice::kNone) {
     return "zero_optimization.offload_optimizer, which computes on the CPU";
   }
-  if (engine.precision.loss_scaler) return "a loss scale, which each step decides on; take bf16";
+  if (engine.precision.loss_scaler) return "a loss scale, which is checked in each step; use bf16";
   if (engine.optimizer && engine.optimizer->type != Type::kAdam &&
       engine.optimizer->type != Type::kAdamW) {
-    return "the optimizer " + engine.optimizer->name + "; take Adam or AdamW";
+    return "the optimizer " + engine.optimizer->name + "; use Adam or AdamW";
   }
   if (ScheduledMomentum(engine.scheduler.schedule, 0)) {
     return "the scheduler " + engine.scheduler.name + ", which changes betas";
@@ -92,11 +92,11 @@ std::string CudaGraphProblem(const EngineConfig& engine) {
 bool ParseCudaGraph(JsonObject& object, const EngineConfig& engine) {
   if (!object.Bool("cuda_graph").value_or(false)) return false;
   const std::string problem = CudaGraphProblem(engine);
-  if (!problem.empty()) object.Fail("cuda_graph", "cannot be had with " + problem);
+  if (!problem.empty()) object.Fail("cuda_graph", "cannot be combined with " + problem);
   const std::optional<FlopsProfilerConfig>& flops = engine.monitors.flops_profiler;
   if (flops && flops->profile_step > kGraphWarmUpSteps) {
     object.Fail("cuda_graph", "replays the step " + std::to_string(flops->profile_step) +
-                                  " that flops_profiler.profile_step asks for, and a replay runs "
+                                  " that flops_profiler.profile_step selects, and a replay runs "
                                   "no operators to count; profile one of the first " +
                                   std::to_string(kGraphWarmUpSteps));
   }

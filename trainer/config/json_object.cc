@@ -168,11 +168,10 @@ void JsonObject::FailWhole(const std::string& said) const {
 
 void JsonObject::FailType(const std::string& key, const json& value,
                           const std::string& wanted) const {
-  Fail(key,
-       "is " + Shown(value) + ", " + wanted +
-           (value == "auto" ? "; Hugging Face's Trainer puts a value in place of \"auto\", and "
-                              "here is none: write the value, or leave the key out"
-                            : ""));
+  Fail(key, "is " + Shown(value) + ", " + wanted +
+                (value == "auto" ? "; only Hugging Face's Trainer replaces \"auto\" by a value: "
+                                   "write the value, or leave the key out"
+                                 : ""));
 }
 
 std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {

@@ -26,7 +26,7 @@ std::optional<FlopsProfilerConfig> ParseFlopsProfiler(JsonObject object) {
   config.detailed = object.Bool("detailed").value_or(config.detailed);
   config.output_file = object.String("output_file").value_or("");
   object.RefuseUnlessStandard("recompute_fwd_factor", 0,
-                              "what is recomputed is never counted here; leave it out");
+                              "dslaunch never counts recomputation; leave it out");
   object.RefuseUnknown();
   if (!enabled) return std::nullopt;
   return config;
@@ -39,7 +39,8 @@ std::optional<CommsLoggerConfig> ParseCommsLogger(JsonObject object) {
   const bool all = object.Bool("prof_all").value_or(true);
   const std::vector<std::string> operations = object.Strings("prof_ops", JsonLists::kMayBeEmpty);
   object.RefuseUnlessStandard(
-      "debug", false, "it names the Python function that called, and here is none; leave it out");
+      "debug", false,
+      "it prints the calling Python function, which dslaunch does not have; leave it out");
   object.RefuseUnknown();
   const std::set<std::string> known(std::begin(kCommunicationKinds), std::end(kCommunicationKinds));
   for (const std::string& name : operations) {

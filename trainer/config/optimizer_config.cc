@@ -20,20 +20,19 @@ const std::map<std::string, Type> kOptimizers = {
     {"Lion", Type::kLion}};
 
 constexpr char kCompresses[] =
-    "compresses what the ranks send each other and corrects the error later, which dslaunch does "
-    "not do; ";
-constexpr char kNeedsMup[] =
-    "needs a model that is parametrized for it by the Python library mup; ";
+    "compresses messages between ranks with error feedback, which dslaunch does "
+    "not support; ";
+constexpr char kNeedsMup[] = "needs a model that the Python library mup has parametrized; ";
 const std::map<std::string, std::string> kRefusedOptimizers = {
-    {"OneBitAdam", std::string(kCompresses) + "take Adam"},
-    {"ZeroOneAdam", std::string(kCompresses) + "take Adam"},
-    {"OneBitLamb", std::string(kCompresses) + "take Lamb"},
-    {"MuAdam", std::string(kNeedsMup) + "take Adam"},
-    {"MuAdamW", std::string(kNeedsMup) + "take AdamW"},
-    {"MuSGD", std::string(kNeedsMup) + "take SGD"},
+    {"OneBitAdam", std::string(kCompresses) + "use Adam"},
+    {"ZeroOneAdam", std::string(kCompresses) + "use Adam"},
+    {"OneBitLamb", std::string(kCompresses) + "use Lamb"},
+    {"MuAdam", std::string(kNeedsMup) + "use Adam"},
+    {"MuAdamW", std::string(kNeedsMup) + "use AdamW"},
+    {"MuSGD", std::string(kNeedsMup) + "use SGD"},
     {"Muon",
-     "needs every parameter to be marked for it or against it, for which a configuration "
-     "has no key; take AdamW"}};
+     "needs a flag on every parameter, for which a configuration "
+     "has no key; use AdamW"}};
 
 template <typename Map>
 auto FindIgnoringCase(const Map& map, const std::string& name) {
@@ -61,7 +60,7 @@ Type ParseType(JsonObject& object, std::string& name) {
 // PyTorch's keywords that choose how, not what, to compute; and the one that turns the sign.
 void RefuseTorchKeywords(JsonObject& params) {
   params.RefuseUnlessOff({"foreach", "fused", "capturable", "differentiable"},
-                         "is PyTorch's choice among its own implementations; dslaunch always takes "
+                         "selects one of PyTorch's implementations; dslaunch always uses "
                          "the fused ones; leave it out");
   params.RefuseUnlessOff({"maximize"}, "is not supported by dslaunch; negate the loss instead");
 }
@@ -94,7 +93,7 @@ void ParseAdam(JsonObject& params, OptimizerConfig& optimizer) {
   ParseEps(params, optimizer);
   const bool adam_w_mode = params.Bool("adam_w_mode").value_or(true);
   if (optimizer.type == Type::kAdamW && !adam_w_mode) {
-    params.Fail("adam_w_mode", "is false, which AdamW contradicts; use the type Adam for that");
+    params.Fail("adam_w_mode", "is false, which contradicts AdamW; use the type Adam");
   }
   if (adam_w_mode) optimizer.type = Type::kAdamW;
   if (params.Bool("torch_adam").value_or(false)) {
@@ -156,7 +155,7 @@ void ParseLion(JsonObject& params, OptimizerConfig& optimizer) {
 
 void ParseParams(JsonObject params, OptimizerConfig& optimizer) {
   params.RefuseUnlessOff({"max_grad_norm"},
-                         "is no setting of an optimizer; use engine.gradient_clipping");
+                         "is not an optimizer setting; use engine.gradient_clipping");
   switch (optimizer.type) {
     case Type::kAdam:
     case Type::kAdamW:
@@ -191,7 +190,7 @@ ParameterGroupConfig ParseGroup(JsonObject object) {
   group.weight_decay = object.Number("weight_decay", 0);
   object.RefuseUnknown();
   if (group.names.empty() && !group.max_dims) {
-    object.Fail("", "takes every parameter; it needs names or max_dims");
+    object.Fail("", "matches every parameter; it needs names or max_dims");
   }
   if (!group.lr && !group.weight_decay) {
     object.Fail("", "changes nothing; it needs lr or weight_decay");
@@ -203,7 +202,8 @@ ParameterGroupConfig ParseGroup(JsonObject object) {
 // a checkpoint says it.
 void AcceptStart(JsonObject& params, const char* key) {
   if (params.Int(key, -1).value_or(-1) != -1) {
-    params.Fail(key, "is not -1; where a run goes on is read from its checkpoint; leave it out");
+    params.Fail(key,
+                "is not -1; the position of a resumed run comes from its checkpoint; leave it out");
   }
 }
 
@@ -267,8 +267,8 @@ OneCycle ParseOneCycle(JsonObject& params, const OptimizerConfig& optimizer) {
   cycle.decay_lr_rate = params.Number("decay_lr_rate", 0).value_or(0);
   const std::optional<bool> cycle_momentum = params.Bool("cycle_momentum");
   if (cycle_momentum.value_or(false) && !optimizer.HasBetas()) {
-    params.Fail("cycle_momentum", "is true, but " + optimizer.name +
-                                      " has no betas, which are what it moves; leave it out");
+    params.Fail("cycle_momentum",
+                "is true, but " + optimizer.name + " has no betas to cycle; leave it out");
   }
   cycle.cycle_momentum = cycle_momentum.value_or(optimizer.HasBetas());
   cycle.min_momentum = params.Number("cycle_min_mom", 0, 1).value_or(cycle.min_momentum);
@@ -338,7 +338,8 @@ OptimizerConfig ParseOptimizer(JsonObject object) {
   for (const JsonObject& group : object.Objects("param_groups")) {
     optimizer.groups.push_back(ParseGroup(group));
   }
-  object.RefuseUnlessOff({"legacy_fusion"}, "is Apex's, which dslaunch does not use; leave it out");
+  object.RefuseUnlessOff({"legacy_fusion"},
+                         "is an option of Apex, which dslaunch does not use; leave it out");
   object.RefuseUnknown();
   return optimizer;
 }
@@ -360,7 +361,7 @@ SchedulerConfig ParseScheduler(JsonObject object, const OptimizerConfig& optimiz
   if (groups_have_lr && !UsesOptimizersLr(scheduler.schedule)) {
     object.Fail("",
                 "gives all parameters one learning rate, so the lr of a group in "
-                "engine.optimizer.param_groups would be lost; take one of them out");
+                "engine.optimizer.param_groups would be lost; remove one of them");
   }
   return scheduler;
 }

@@ -25,7 +25,7 @@ bool Takes(const ParameterGroupConfig& group, const ParameterInfo& parameter) {
   }
   throw TrainError(ExitCode::kBadInput,
                    "engine.optimizer.param_groups[" + std::to_string(group) +
-                       "] takes no parameter that an earlier group has left; the model has " +
+                       "] matches no parameter that is not in an earlier group; the model has " +
                        names + (parameters.size() > kShown ? ", ..." : ""));
 }
 

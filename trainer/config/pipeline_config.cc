@@ -40,7 +40,7 @@ std::string ParsePartition(JsonObject& object) {
   try {
     const std::regex regex(partition.substr(prefix.size()), std::regex::icase);
   } catch (const std::regex_error&) {
-    object.Fail("partition", "is \"" + partition + "\", which is no regular expression");
+    object.Fail("partition", "is \"" + partition + "\", which is not a valid regular expression");
   }
   return partition;
 }
@@ -85,13 +85,13 @@ PipelineConfig ParsePipeline(JsonObject object, int64_t ranks, int64_t program_s
       object.Int("virtual_stages", 1, kMostStages).value_or(interleaved ? 2 : 1);
   if (pipeline.virtual_stages > 1 && !interleaved) {
     object.Fail("virtual_stages", "is " + std::to_string(pipeline.virtual_stages) +
-                                      ", which only the schedule interleaved can use");
+                                      ", which only the schedule interleaved supports");
   }
   if (object.Word("rank_order", {"pipe_data", "data_pipe"}).value_or("pipe_data") == "data_pipe") {
     pipeline.rank_order = RankOrder::kDataPipe;
   }
   for (const char* key : {"pipe_partitioned", "grad_partitioned"}) {
-    object.RefuseUnlessStandard(key, true, "there is no tensor parallelism here; leave it out");
+    object.RefuseUnlessStandard(key, true, "tensor parallelism is not supported; leave it out");
   }
   object.RefuseUnknown();
   if (ranks > 0 && ranks % pipeline.stages != 0) {

@@ -72,13 +72,13 @@ void ParseFp16(JsonObject fp16, PrecisionConfig& precision, std::vector<std::str
   const bool auto_cast = fp16.Bool("auto_cast").value_or(false);
   fp16.RefuseUnlessOff({"fp16_master_weights_and_grads"},
                        "would keep the master weights in fp16, where small updates are lost; leave "
-                       "it out, or take amp with opt_level O3, which has no master weights");
+                       "it out, or use amp with opt_level O3, which has no master weights");
   fp16.RefuseUnknown();
   if (!on) return;
   if (auto_cast) {
     fp16.Fail("auto_cast",
-              "is true, but casting its inputs is a model's own work here: dslaunch's models do it "
-              "without being asked; leave it out");
+              "is true, but in dslaunch a model casts its own inputs: dslaunch's models do it "
+              "without this key; leave it out");
   }
   enabled.push_back("fp16");
   precision.model = Dtype::kFloat16;
@@ -93,7 +93,7 @@ void ParseBf16(JsonObject bf16, PrecisionConfig& precision, std::vector<std::str
   // When gradients are added to their fp32 sums; always at once here, with the same result.
   bf16.Bool("immediate_grad_update");
   bf16.RefuseUnlessOff({"bf16_master_weights_and_grads", "bf16_optimizer_states"},
-                       "would keep in bf16 what is added up over many steps, where small updates "
+                       "would accumulate in bf16 over many steps, where small updates "
                        "are lost; leave it out");
   bf16.RefuseUnknown();
   if (!on) return;
@@ -107,9 +107,10 @@ void ParseAutocast(JsonObject autocast, PrecisionConfig& precision,
                    std::vector<std::string>& enabled) {
   const bool on = autocast.Bool("enabled").value_or(false);
   const std::optional<Dtype> dtype = ParseDtype(autocast, "dtype");
-  autocast.RefuseUnlessOff({"lower_precision_safe_modules"},
-                           "names Python classes, which are not here; leave it out, and PyTorch's "
-                           "own list of operators counts");
+  autocast.RefuseUnlessOff(
+      {"lower_precision_safe_modules"},
+      "names Python classes, which dslaunch does not have; leave it out to use PyTorch's "
+      "own list of operators");
   autocast.RefuseUnknown();
   if (!on) return;
   if (!dtype || *dtype == Dtype::kFloat32) {
@@ -166,7 +167,7 @@ void ParseDataTypes(JsonObject types, PrecisionConfig& precision) {
     const std::optional<Dtype> dtype = ParseDtype(types, key);
     if (dtype && *dtype != precision.model) {
       types.Fail(key, std::string("is ") + DtypeName(*dtype) + ", but parameters and buffers are " +
-                          model + ", as the sections fp16, bf16 and amp say; leave it out");
+                          model + ", according to the sections fp16, bf16 and amp; leave it out");
     }
   }
   types.RefuseUnknown();
@@ -188,7 +189,7 @@ PrecisionConfig ParsePrecision(JsonObject& engine) {
   ParseFp16(engine.ObjectOrEmpty("fp16"), precision, enabled);
   const char* const bf16 = engine.Object("bf16") ? "bf16" : "bfloat16";
   if (engine.Object("bf16") && engine.Object("bfloat16")) {
-    engine.Fail("bfloat16", "is the older name of bf16, which is there too; keep one");
+    engine.Fail("bfloat16", "is the older name of bf16, which is also set; keep one");
   }
   ParseBf16(engine.ObjectOrEmpty(bf16), precision, enabled);
   ParseAutocast(engine.ObjectOrEmpty("torch_autocast"), precision, enabled);

@@ -25,7 +25,7 @@ int64_t ParseClasses(JsonObject& object) {
 // Refuses keys that mean nothing beside the value of another key.
 void RefuseElsewhere(JsonObject& object, const std::set<std::string>& keys,
                      const std::string& where) {
-  object.RefuseUnlessOff(keys, "is a setting of " + where + "; take it out");
+  object.RefuseUnlessOff(keys, "is a setting of " + where + "; remove it");
 }
 
 Gpt2Config ParseGpt2(JsonObject& object) {
@@ -54,7 +54,8 @@ Gpt2Config ParseGpt2(JsonObject& object) {
 PluginConfig ParsePlugin(JsonObject& object) {
   PluginConfig plugin;
   plugin.path = object.String("path").value_or("");
-  if (plugin.path.empty()) object.Fail("path", "is missing; it is the plugin's shared library");
+  if (plugin.path.empty())
+    object.Fail("path", "is missing; give the path of the plugin's shared library");
   plugin.params = object.ObjectText("params");
   return plugin;
 }
@@ -72,7 +73,7 @@ ModelConfig ParseModelOfType(const std::string& type, JsonObject& object) {
 ModelConfig ParseModel(JsonObject object) {
   const std::optional<std::string> type =
       object.Word("type", {"mlp", "cnn", "resnet18", "gpt2", "plugin"});
-  if (!type) object.Fail("type", "is missing; it is mlp, cnn, resnet18, gpt2 or plugin");
+  if (!type) object.Fail("type", "is missing; known: mlp, cnn, resnet18, gpt2 and plugin");
   const ModelConfig model = ParseModelOfType(*type, object);
   object.RefuseUnknown();
   return model;
@@ -91,7 +92,7 @@ DataConfig::Type ParseDataType(JsonObject& object) {
                                                      {"text", Type::kText}};
   const std::optional<std::string> type =
       object.Word("type", {"idx", "cifar", "csv", "tokens", "text"});
-  if (!type) object.Fail("type", "is missing; it is idx, cifar, csv, tokens or text");
+  if (!type) object.Fail("type", "is missing; known: idx, cifar, csv, tokens and text");
   return kTypes.at(*type);
 }
 
@@ -104,7 +105,7 @@ void ParseValidation(JsonObject& object, DataConfig& data) {
   }
   data.val_path = object.String("val_path").value_or("");
   data.val_fraction = object.Number("val_fraction", 0, 1).value_or(0);
-  if (data.val_fraction == 1) object.Fail("val_fraction", "is 1, which leaves nothing to train on");
+  if (data.val_fraction == 1) object.Fail("val_fraction", "is 1, which leaves no training data");
   if (!data.val_path.empty() && data.val_fraction > 0) {
     object.Fail("val_fraction", "and val_path exclude each other; keep one of them");
   }
@@ -205,10 +206,10 @@ void ParseCheckpoints(JsonObject& object, RunConfig& run) {
   if (run.resume.empty() || run.resume.front() == '.' ||
       run.resume.find('/') != std::string::npos) {
     object.Fail("resume", "is \"" + run.resume +
-                              "\"; it is auto, none or the name of a checkpoint (step_000120)");
+                              "\"; give auto, none or the name of a checkpoint (step_000120)");
   }
   if (run.load_module_only && run.resume == "none") {
-    object.Fail("load_module_only", "takes a checkpoint's weights, and resume none takes none");
+    object.Fail("load_module_only", "needs a checkpoint's weights, but run.resume is none");
   }
   run.keep_checkpoints = keep.value_or(run.keep_checkpoints);
 }
@@ -218,9 +219,9 @@ void ParsePrediction(JsonObject& object, const ModelConfig& model, RunConfig& ru
   run.predictions = object.String("predictions").value_or("");
   if (!std::holds_alternative<Gpt2Config>(model)) {
     RefuseElsewhere(object, {"prompt", "max_new_tokens", "temperature", "top_k"},
-                    "the model gpt2, which writes text");
+                    "the model gpt2, which can generate text");
     RefuseElsewhere(object, {"export_hf"},
-                    "the model gpt2, which Hugging Face has too; a checkpoint (--checkpoint_dir) "
+                    "the model gpt2, which Hugging Face supports; a checkpoint (--checkpoint_dir) "
                     "holds the weights of any model as safetensors");
     return;
   }
@@ -279,7 +280,7 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
       run.mode == RunConfig::Mode::kEvaluate || run.mode == RunConfig::Mode::kPredict;
   for (const auto& [key, given] :
        {std::pair("trace", !run.trace.empty()), std::pair("profile", run.profile.has_value())}) {
-    if (works_only && given) object.Fail(key, "is of training steps; take it out");
+    if (works_only && given) object.Fail(key, "applies to training only; remove it");
   }
   run.time_limit_s = object.Number("time_limit_s", 0);
   if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
@@ -288,7 +289,7 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   run.normalize_by_tokens =
       object.Word("loss_normalization", {"micro_batch", "tokens"}).value_or("") == "tokens";
   if (run.normalize_by_tokens && !HoldsTokens(data.type)) {
-    object.Fail("loss_normalization", "is \"tokens\", which this data has none of; take it out");
+    object.Fail("loss_normalization", "is \"tokens\", but this data has no tokens; remove it");
   }
   ParsePrediction(object, model, run);
   object.RefuseUnknown();
@@ -308,7 +309,7 @@ EngineConfig ParseEngine(const nlohmann::json& recipe, JsonObject& object, int64
   const std::optional<std::string> file = object.String("engine_source");
   if (object.HasString("engine")) {
     object.Fail("engine",
-                "is the path of a file; `dslaunch train` reads it, but here must be the "
+                "is the path of a file, which only `dslaunch train` reads; put here the "
                 "configuration itself");
   }
   const std::optional<JsonObject> section = object.Object("engine");
@@ -367,7 +368,7 @@ Recipe ParseRecipe(const std::string& json_text, const std::string& source, int6
   const bool writes_text =
       recipe.run.mode == RunConfig::Mode::kPredict && !recipe.run.prompt.empty();
   if (recipe.data.path.empty() && !writes_text) {
-    section("data").Fail("path", "is missing; it says where the data is (--data)");
+    section("data").Fail("path", "is missing; give the path of the data (--data)");
   }
   const bool needs_batches =
       recipe.run.mode != RunConfig::Mode::kEvaluate && recipe.run.mode != RunConfig::Mode::kPredict;

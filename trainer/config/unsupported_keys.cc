@@ -14,25 +14,25 @@ struct UnsupportedKey {
 
 // Accepted as null, false, {} and {"enabled": false}.
 const UnsupportedKey kUnsupported[] = {
-    {"aio", "tunes the offload to NVMe, which dslaunch does not have; take it out"},
-    {"autotuning", "is a search of DeepSpeed's own launcher; take it out"},
-    {"compression_training", "is not supported; take it out"},
-    {"curriculum_learning", "is not supported; order the data beforehand and take it out"},
-    {"data_efficiency", "is not supported; order the data beforehand and take it out"},
+    {"aio", "tunes the offload to NVMe, which dslaunch does not have; remove it"},
+    {"autotuning", "is a search of DeepSpeed's own launcher; remove it"},
+    {"compression_training", "is not supported; remove it"},
+    {"curriculum_learning", "is not supported; order the data beforehand and remove it"},
+    {"data_efficiency", "is not supported; order the data beforehand and remove it"},
     {"datastates_ckpt", "is not supported; dslaunch train writes checkpoints of its own"},
-    {"eigenvalue", "is not supported; take it out"},
+    {"eigenvalue", "is not supported; remove it"},
     {"elasticity",
      "is not supported; give --nnodes MIN:MAX to dslaunch and a batch size that the "
      "numbers of ranks divide"},
-    {"expert_parallel", "is not supported; take it out"},
+    {"expert_parallel", "is not supported; remove it"},
     {"hybrid_engine", "is for inference inside the training loop, which is not supported"},
-    {"nebula", "is a service for checkpoints on Azure; use --checkpoint_dir"},
-    {"progressive_layer_drop", "is not supported; take it out"},
-    {"quantize_training", "is not supported; take it out"},
-    {"sparse_attention", "is not supported; take it out"},
-    {"sparse_gradients", "is not supported: gradients are dense here; take it out"},
-    {"tensor_parallel", "is not supported; take it out"},
-    {"weight_quantization", "is for inference, which is not supported; take it out"},
+    {"nebula", "writes checkpoints to a service on Azure; use --checkpoint_dir"},
+    {"progressive_layer_drop", "is not supported; remove it"},
+    {"quantize_training", "is not supported; remove it"},
+    {"sparse_attention", "is not supported; remove it"},
+    {"sparse_gradients", "is not supported: gradients are always dense in dslaunch; remove it"},
+    {"tensor_parallel", "is not supported; remove it"},
+    {"weight_quantization", "is for inference, which is not supported; remove it"},
 };
 
 struct StandardKey {
@@ -41,10 +41,10 @@ struct StandardKey {
   const char* why;       // follows "is VALUE, but "
 };
 
-constexpr char kNoRecompute[] = "activations are always kept here; leave it out";
+constexpr char kNoRecompute[] = "dslaunch always keeps activations; leave it out";
 constexpr char kMonitor[] =
-    "it is a service outside; leave it out and use tensorboard, csv_monitor or --metrics_jsonl";
-constexpr char kSpeed[] = "it only changes how DeepSpeed does the work; leave it out";
+    "it is an external service; leave it out and use tensorboard, csv_monitor or --metrics_jsonl";
+constexpr char kSpeed[] = "it only changes DeepSpeed's implementation; leave it out";
 
 // Accepted with DeepSpeed's default; sections with "enabled": false with any other value.
 const StandardKey kStandard[] = {
@@ -70,19 +70,19 @@ const StandardKey kStandard[] = {
     {"disable_allgather", "false", kSpeed},
     {"graph_harvesting", "false", kSpeed},
     {"managed_gradient_accumulation", "true",
-     "the engine always knows itself when a step ends; leave it out"},
+     "the engine always finds step boundaries itself; leave it out"},
     {"seq_parallel_communication_data_type", R"("fp32")",
      "sequence parallelism is not supported; leave it out"},
     {"sequence_parallel_size", "1", "sequence parallelism is not supported; leave it out"},
     {"timers", R"({"throughput": {"enabled": true, "synchronized": true}})",
-     "throughput is always measured, which costs nothing here; leave it out"},
+     "throughput is always measured at no cost; leave it out"},
     {"use_data_before_expert_parallelism", "false",
      "expert parallelism is not supported; leave it out"},
-    {"vocabulary_size", "null", "only the model's vocab_size counts; leave it out"},
+    {"vocabulary_size", "null", "only the model's vocab_size has an effect; leave it out"},
     {"wandb", R"({"enabled": false, "group": null, "team": null, "project": "deepspeed"})",
      kMonitor},
     {"zero_force_ds_cpu_optimizer", "true",
-     "there is only one kind of optimizer here; leave it out"},
+     "dslaunch has only one kind of optimizer; leave it out"},
 };
 
 }  // namespace

@@ -20,14 +20,14 @@ const std::vector<FixedKey>& FixedKeys() {
   static const char* const kZeroPlusPlus = "ZeRO++ is not supported; leave it out";
   static const char* const kMics = "MiCS is not supported; leave it out";
   static const char* const kInternal =
-      "it chooses among implementations that only DeepSpeed has; leave it out";
+      "it selects an implementation that only DeepSpeed has; leave it out";
   static const std::vector<FixedKey> kKeys = {
       {"cpu_offload", false, kOldName},
       {"cpu_offload_param", false, kOldName},
       {"cpu_offload_use_pin_memory", false, kOldName},
       {"stage3_gather_fp16_weights_on_model_save", false,
        "this is an older name; write stage3_gather_16bit_weights_on_model_save"},
-      {"legacy_stage1", false, "DeepSpeed itself does not have it any more; leave it out"},
+      {"legacy_stage1", false, "DeepSpeed has removed it; leave it out"},
       {"elastic_checkpoint", false,
        "every checkpoint of dslaunch can be read on another number of ranks; leave it out"},
       {"load_from_fp32_weights", true,
@@ -51,14 +51,15 @@ const std::vector<FixedKey>& FixedKeys() {
       {"log_trace_cache_warnings", false, kInternal},
       {"enable_sanity_checks", false, kInternal},
       {"save_muon_momentum_buffer_in_memory", false, "Muon is not supported; leave it out"},
-      {"leaf_module", nullptr, "it names Python classes, which are not here; leave it out"}};
+      {"leaf_module", nullptr,
+       "it names Python classes, which dslaunch does not have; leave it out"}};
   return kKeys;
 }
 
 ZeroConfig::Offload ParseOffload(JsonObject object, bool optimizer) {
   ZeroConfig::Offload offload;
   const std::string device = object.Word("device", {"cpu", "none", "nvme"}).value_or("none");
-  if (device == "nvme") object.Fail("device", "is nvme, which dslaunch does not use; take cpu");
+  if (device == "nvme") object.Fail("device", "is nvme, which dslaunch does not support; use cpu");
   if (device == "cpu") offload.device = OffloadDevice::kCpu;
   offload.pin_memory = object.Bool("pin_memory").value_or(true);
   // Only nvme uses these.
@@ -110,13 +111,14 @@ ZeroConfig ParseZero(JsonObject object) {
   const bool offloads_optimizer = zero.offload_optimizer.device != OffloadDevice::kNone;
   const bool offloads_parameters = zero.offload_param.device != OffloadDevice::kNone;
   if (zero.stage == 0 && (offloads_optimizer || offloads_parameters)) {
-    object.Fail("stage",
-                "is 0, which offloads nothing; take offload_optimizer and offload_param out, or "
-                "take stage 1, 2 or 3");
+    object.Fail(
+        "stage",
+        "is 0, at which nothing is offloaded; remove offload_optimizer and offload_param, or "
+        "use stage 1, 2 or 3");
   }
   if (zero.stage < 3 && offloads_parameters) {
     object.Fail("offload_param", "needs stage 3: at stage " + std::to_string(zero.stage) +
-                                     " every rank computes with all parameters; leave it out");
+                                     " every rank holds all parameters; leave it out");
   }
   return zero;
 }

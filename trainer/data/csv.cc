@@ -138,8 +138,9 @@ size_t LabelIndex(const CsvReader& reader, const std::vector<Field>& first_line,
   const char* end = label_column.data() + label_column.size();
   const auto [stop, error] = std::from_chars(label_column.data(), end, index);
   if (error != std::errc() || stop != end) {
-    reader.Fail("has no column named " + Shown(label_column) + "; set data.label_column" +
-                (header ? "" : " to a number counted from 0, for the file names no columns"));
+    reader.Fail(
+        "has no column named " + Shown(label_column) + "; set data.label_column" +
+        (header ? "" : " to a column number (the first is 0), because the file names no columns"));
   }
   if (index >= first_line.size()) {
     reader.Fail("has " + std::to_string(first_line.size()) +
@@ -158,7 +159,7 @@ CsvTable ReadCsv(const std::string& file, const std::string& label_column, int64
   const size_t columns = fields.size();
   if (columns < 2) {
     reader.Fail(
-        "has one column only; a label and at least one feature are wanted, separated by a "
+        "has only one column; it needs a label and at least one feature, separated by a "
         "comma");
   }
   const bool header = IsHeader(reader, fields);
@@ -166,7 +167,7 @@ CsvTable ReadCsv(const std::string& file, const std::string& label_column, int64
   CsvTable table;
   table.num_features = static_cast<int64_t>(columns) - 1;
   if (header && !reader.Next(fields)) {
-    throw TrainError(ExitCode::kBadInput, file + ": has no line after the one with the names");
+    throw TrainError(ExitCode::kBadInput, file + ": has no line after the column names");
   }
   do {
     if (fields.size() != columns) {

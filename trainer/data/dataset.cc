@@ -108,7 +108,7 @@ class TokenDataset : public Dataset {
       throw TrainError(ExitCode::kBadInput,
                        stream_->path() + ": " + std::to_string(tokens) + " tokens from token " +
                            std::to_string(first) + " on are fewer than data.block_size + 1, " +
-                           std::to_string(block + 1) + ", so they make no sample");
+                           std::to_string(block + 1) + ", so they do not make a sample");
     }
   }
 
@@ -241,7 +241,7 @@ DataSplits OpenData(const DataConfig& data, const ModelConfig& model) {
   }
   if (splits.test && splits.train->input_shape() != splits.test->input_shape()) {
     throw TrainError(ExitCode::kBadInput,
-                     data.path + ": samples to train and to evaluate on differ in size");
+                     data.path + ": training samples and evaluation samples differ in size");
   }
   return splits;
 }

@@ -84,7 +84,7 @@ IdxArray ReadIdx(const std::string& file, size_t num_dims) {
     RefuseDataFile(file, "an IDX file of type " + std::to_string(header[2]) + " with " +
                              std::to_string(header[3]) +
                              " dimensions; unsigned bytes (type 8) with " +
-                             std::to_string(num_dims) + " dimensions are wanted");
+                             std::to_string(num_dims) + " dimensions are required");
   }
   if (got < header.size()) RefuseDataFile(file, "ends inside its header; fetch the file again");
 
@@ -94,7 +94,7 @@ IdxArray ReadIdx(const std::string& file, size_t num_dims) {
     const uint32_t dim = BigEndian(&header[4 + 4 * i]);
     if (dim == 0) RefuseDataFile(file, "dimension " + std::to_string(i) + " is 0");
     if (dim > kMaxBytes / size)
-      RefuseDataFile(file, "its header promises more than 16 GiB; it is damaged");
+      RefuseDataFile(file, "its header declares more than 16 GiB; it is damaged");
     size *= dim;
     array.dims.push_back(dim);
   }
@@ -105,14 +105,14 @@ IdxArray ReadIdx(const std::string& file, size_t num_dims) {
     const size_t read = reader.Read(&array.bytes[start], want);
     if (read < want) {
       RefuseDataFile(file, "holds " + std::to_string(start + read) +
-                               " bytes where its header promises " + std::to_string(size) +
+                               " bytes, but its header declares " + std::to_string(size) +
                                "; fetch the file again");
     }
   }
   uint8_t extra;
   if (reader.Read(&extra, 1) != 0) {
-    RefuseDataFile(file,
-                   "goes on after the " + std::to_string(size) + " bytes that its header promises");
+    RefuseDataFile(
+        file, "has data after the " + std::to_string(size) + " bytes that its header declares");
   }
   return array;
 }

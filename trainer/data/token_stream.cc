@@ -29,15 +29,16 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   const std::span<const uint8_t> bytes = file.bytes();
   if (bytes.size() < kMegatronHeaderBytes ||
       std::memcmp(bytes.data(), kMegatronMagic.data(), kMegatronMagic.size()) != 0) {
-    RefuseDataFile(file.path(),
-                   "is not the index of a Megatron data set (MMIDIDX); give the .bin file a folder "
-                   "without a .idx of its name if it is of another kind");
+    RefuseDataFile(
+        file.path(),
+        "is not the index of a Megatron data set (MMIDIDX); if the .bin file is of another "
+        "kind, move it to a folder without a .idx file of its name");
   }
   const uint8_t* at = bytes.data() + kMegatronMagic.size();
   const auto version = LittleEndianAt<uint64_t>(at);
   if (version != kMegatronVersion) {
     RefuseDataFile(file.path(), "is a Megatron index of version " + std::to_string(version) +
-                                    "; version 1 is wanted");
+                                    "; version 1 is required");
   }
   MegatronIndex index;
   index.type_code = at[8];
@@ -48,16 +49,16 @@ MegatronIndex ParseMegatronIndex(const MappedFile& file) {
   const uint64_t sequence_bytes = sizeof(int32_t) + sizeof(int64_t);
   if (index.sequences > rest / sequence_bytes || documents > rest / sizeof(int64_t) ||
       index.sequences * sequence_bytes + documents * sizeof(int64_t) > rest) {
-    RefuseDataFile(file.path(), "promises " + std::to_string(index.sequences) + " sequences and " +
+    RefuseDataFile(file.path(), "declares " + std::to_string(index.sequences) + " sequences and " +
                                     std::to_string(documents) +
-                                    " documents, but ends before them, at " +
+                                    " documents, but ends before them: it has " +
                                     std::to_string(bytes.size()) + " bytes; copy the file again");
   }
   // What may follow are the modes of multimodal data, a byte for each sequence.
   const uint64_t after = rest - index.sequences * sequence_bytes - documents * sizeof(int64_t);
   if (after != 0 && after != index.sequences) {
-    RefuseDataFile(file.path(), "goes on for " + std::to_string(after) +
-                                    " bytes after its documents; the file is damaged");
+    RefuseDataFile(file.path(), "has " + std::to_string(after) +
+                                    " extra bytes after its documents; the file is damaged");
   }
   index.lengths = bytes.data() + kMegatronHeaderBytes;
   index.pointers = index.lengths + index.sequences * sizeof(int32_t);
@@ -127,12 +128,12 @@ TokenStream TokenStream::OpenTokens(const std::string& path) {
       if (magic != known_magic) continue;
       if (version != known_version) {
         RefuseDataFile(path, "is an llm.c file of version " + std::to_string(version) +
-                                 "; version " + std::to_string(known_version) + " is wanted");
+                                 "; version " + std::to_string(known_version) + " is required");
       }
       const size_t there = (bytes.size() - kLlmcHeaderBytes) / BytesOf(type);
       if (tokens < 0 || static_cast<size_t>(tokens) != there ||
           (bytes.size() - kLlmcHeaderBytes) % BytesOf(type) != 0) {
-        RefuseDataFile(path, "promises " + std::to_string(tokens) + " tokens where its size of " +
+        RefuseDataFile(path, "declares " + std::to_string(tokens) + " tokens, but its size of " +
                                  std::to_string(bytes.size()) + " bytes gives " +
                                  std::to_string(there) + "; write the file again");
       }
@@ -142,10 +143,10 @@ TokenStream TokenStream::OpenTokens(const std::string& path) {
     }
   }
   if (bytes.size() % sizeof(uint16_t) != 0) {
-    RefuseDataFile(path,
-                   "has " + std::to_string(bytes.size()) +
-                       " bytes, which is not a number of uint16 tokens; take data.type text for a "
-                       "file of text");
+    RefuseDataFile(
+        path, "has " + std::to_string(bytes.size()) +
+                  " bytes, which is not a multiple of 2 (uint16 tokens); use data.type text for a "
+                  "text file");
   }
   TokenStream stream(std::move(file), Type::kUint16);
   stream.AddRun(0, static_cast<int64_t>(stream.file_.bytes().size() / sizeof(uint16_t)));
@@ -167,7 +168,7 @@ TokenStream TokenStream::OpenMegatron(const std::string& index_path, const std::
         return Type::kUint16;
     }
     RefuseDataFile(index_path, "its tokens are of type " + std::to_string(index.type_code) +
-                                   "; 1 (uint8), 4 (int32), 5 (int64) and 8 (uint16) are read");
+                                   "; supported: 1 (uint8), 4 (int32), 5 (int64) and 8 (uint16)");
   };
   TokenStream stream(MappedFile(data_path), type_of());
   const uint64_t data_bytes = stream.file_.bytes().size();

@@ -28,7 +28,7 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
 
 constexpr char kOnDeferred[] = "on a tensor that has no memory yet";
-constexpr char kEngineMoves[] = "; the engine moves the model there";
+constexpr char kEngineMoves[] = "; the engine moves the model to its device";
 constexpr char kNoAddress[] = "data_ptr() of a tensor that has no memory yet";
 
 struct StorageHash {
@@ -215,7 +215,7 @@ void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     });
     if (value.isGenerator() && value.toGenerator().defined() &&
         value.toGenerator() != at::detail::getDefaultCPUGenerator()) {
-      RefuseOp(op, "with a random generator of its own, whose numbers nobody can draw again");
+      RefuseOp(op, "with its own random generator, whose numbers cannot be drawn again");
     }
   }
   const bool view =
@@ -236,7 +236,8 @@ void Recorder::Handle(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     return;
   }
   if (writes_real) {
-    RefuseOp(op, "to change a tensor that it did not make, with values that are not there yet");
+    RefuseOp(op,
+             "to change a tensor from outside the constructor with values that do not exist yet");
   }
   for (const c10::Argument& result : schema.returns()) {
     if (!IsTensors(*result.type())) {
@@ -359,7 +360,7 @@ std::vector<c10::IValue> Recorder::ResultShapes(const c10::OperatorHandle& op,
 at::Tensor Recorder::WithoutMemory(const c10::OperatorHandle& op, const at::Tensor& shape) {
   if (shape.layout() != at::kStrided || shape.storage_offset() != 0 ||
       shape.storage().use_count() != 1) {
-    RefuseOp(op, "whose result is no ordinary tensor with memory of its own");
+    RefuseOp(op, "whose result is not an ordinary tensor with its own memory");
   }
   c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(BytesOf(shape)),
                        c10::DataPtr(nullptr, c10::Device(c10::kCPU)));
@@ -389,7 +390,7 @@ void Recorder::CheckGenerator() const {
   const std::lock_guard lock(generator.mutex());
   const c10::impl::ExcludeDispatchKeyGuard not_here(kKey);
   if (!at::equal(generator.get_state(), untouched_)) {
-    Refuse("seeds the random generator, or draws from it past the tensors' operations");
+    Refuse("seeds the random generator, or draws from it without a tensor operation");
   }
 }
 
@@ -432,7 +433,7 @@ void Recorder::Run(const Op& op, std::unordered_map<size_t, c10::Storage>& memor
     ForTensors(stack[i], [&](const at::Tensor& result) { tensors.push_back(result); });
   }
   if (!std::equal(tensors.begin(), tensors.end(), foreseen.begin(), foreseen.end(), SameLayout)) {
-    RefuseOp(op.op, "whose result has another shape or dtype than could be foreseen");
+    RefuseOp(op.op, "whose result has another shape or dtype than was inferred");
   }
   for (size_t i = 0; i < op.results.size(); ++i) {
     memory[value_of(op.results[i])] = tensors[tensors.size() - op.results.size() + i].storage();

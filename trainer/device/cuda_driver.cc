@@ -41,7 +41,7 @@ CudaDevices CountCudaDevices(const char* driver_path) {
   const auto init = reinterpret_cast<InitFunction>(dlsym(driver, "cuInit"));
   const auto count_devices = reinterpret_cast<CountFunction>(dlsym(driver, "cuDeviceGetCount"));
   if (init == nullptr || count_devices == nullptr) {
-    return {0, std::string(driver_path) + " is no NVIDIA driver"};
+    return {0, std::string(driver_path) + " is not an NVIDIA driver"};
   }
   int count = 0;
   int error = init(0);

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMaxStamp = 200;  // of another version's, which may be anything
 
 [[noreturn]] void Refuse(const std::string& problem) {
-  throw TrainError(ExitCode::kUnavailable, problem + ", or take --device cpu");
+  throw TrainError(ExitCode::kUnavailable, problem + ", or use --device cpu");
 }
 
 std::filesystem::path OwnFolder() {
@@ -33,11 +33,11 @@ Accelerator& LoadCudaPlugin(const std::string& path) {
   void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) {
     Refuse("CUDA cannot be used: " + SanitizeForTerminal(dlerror()) +
-           "; dslaunch must be built against a LibTorch whose CUDA libraries this machine has "
+           "; dslaunch must be built with a LibTorch whose CUDA libraries are on this machine "
            "(dslaunch help training)");
   }
   const auto* symbol = static_cast<const AcceleratorSymbol*>(dlsym(library, "dslaunch_cuda"));
-  if (symbol == nullptr) Refuse(path + " is not dslaunch's; build dslaunch again");
+  if (symbol == nullptr) Refuse(path + " is not a plugin of dslaunch; build dslaunch again");
   if (std::strcmp(symbol->stamp, DSLAUNCH_PLUGIN_STAMP) != 0) {
     Refuse(path + " was built for " +
            SanitizeForTerminal({symbol->stamp, strnlen(symbol->stamp, kMaxStamp)}) +

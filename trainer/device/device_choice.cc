@@ -4,7 +4,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kNoPlugin[] =
-    "this dslaunch-train was built without CUDA (libdslaunch_cuda.so is not beside it)";
+    "this dslaunch-train was built without CUDA (libdslaunch_cuda.so is not next to it)";
 
 Error Unavailable(const std::string& problem) { return {ExitCode::kUnavailable, problem}; }
 
@@ -15,22 +15,21 @@ Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaIn
   const bool must = asked == DeviceKind::kCuda;
   if (info.plugin.empty()) {
     if (must) {
-      return Unavailable(
-          std::string("--device cuda: ") + kNoPlugin +
-          "; build it against a LibTorch with CUDA (dslaunch help training), or take "
-          "--device cpu");
+      return Unavailable(std::string("--device cuda: ") + kNoPlugin +
+                         "; build it against a LibTorch with CUDA (dslaunch help training), or use "
+                         "--device cpu");
     }
     if (info.devices == 0) return ChosenDevice{};
-    return ChosenDevice{.notice = std::string(kNoPlugin) + ", so the CPU computes and not the GPU"};
+    return ChosenDevice{.notice = std::string(kNoPlugin) + "; training runs on the CPU"};
   }
   if (info.devices == 0) {
     if (!must) return ChosenDevice{};
-    return Unavailable("--device cuda: " + info.none_reason + "; take --device cpu");
+    return Unavailable("--device cuda: " + info.none_reason + "; use --device cpu");
   }
   if (local_rank >= info.devices) {
     return Unavailable("local rank " + std::to_string(local_rank) +
                        " has no GPU: the process sees " + std::to_string(info.devices) +
-                       "; start fewer ranks (--num_gpus), or take --device cpu");
+                       "; start fewer ranks (--num_gpus), or use --device cpu");
   }
   return ChosenDevice{.cuda = true, .index = local_rank};
 }

@@ -21,7 +21,7 @@ EngineConfig ReadWholeConfig(const std::string& text, const InitializeOptions& o
   EngineConfig config = ReadConfig(text, options, ranks);
   if (config.pipeline.wanted()) {
     RefuseInput(
-        "the configuration's pipeline needs a model that can be cut into layers: call "
+        "the configuration's pipeline needs a model with a list of layers: call "
         "InitializePipeline, or leave the section out");
   }
   return config;

@@ -18,7 +18,7 @@ namespace {
 const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
   if (!config.optimizer) {
     RefuseInput(
-        "the configuration has no \"optimizer\" and the program gives none; add for example "
+        "the configuration has no \"optimizer\" and the program sets none; add for example "
         "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}, or set "
         "InitializeOptions::optimizer");
   }
@@ -126,7 +126,7 @@ void EngineCore::Impl::CheckBackward(const at::Tensor& loss) const {
 void EngineCore::Impl::CheckLoss(const at::Tensor& loss) const {
   if (loss.numel() != 1) {
     RefuseInput("Backward needs a scalar, but the loss has " + std::to_string(loss.numel()) +
-                " elements: take its mean");
+                " elements: use its mean");
   }
   if (!loss.requires_grad()) {
     RefuseInput(

@@ -14,8 +14,8 @@ namespace {
 int64_t Choose(const at::Tensor& logits, const GenerateOptions& options, at::Generator& random) {
   if (!at::isfinite(logits).all().item<bool>()) {
     throw TrainError(ExitCode::kBadInput,
-                     "the model's logits are not finite; its weights are not those of a model "
-                     "that was trained well");
+                     "the model's logits are not finite; its weights are damaged or training "
+                     "diverged");
   }
   if (options.temperature == 0) return logits.argmax().item<int64_t>();
   const int64_t count =

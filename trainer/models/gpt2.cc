@@ -114,11 +114,11 @@ class BlockImpl : public torch::nn::Module {
 const Gpt2Config& Checked(const Gpt2Config& config, const std::vector<int64_t>& input_shape) {
   if (config.n_embd % config.n_head != 0) {
     RefuseInput("model.n_embd is " + std::to_string(config.n_embd) +
-                ", which is no multiple of model.n_head, " + std::to_string(config.n_head));
+                ", which is not a multiple of model.n_head, " + std::to_string(config.n_head));
   }
   if (input_shape.size() != 1) {
     RefuseInput(
-        "model.type gpt2 takes text, and this data is images; use data of type tokens or text");
+        "model.type gpt2 takes text, but the data is images; use data of type tokens or text");
   }
   if (input_shape[0] > config.n_positions) {
     RefuseInput("the samples have " + std::to_string(input_shape[0]) +

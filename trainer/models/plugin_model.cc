@@ -33,7 +33,7 @@ const PluginSymbol& Load(const std::string& path) {
   }
   const auto* symbol = static_cast<const PluginSymbol*>(dlsym(library, "dslaunch_plugin"));
   if (symbol == nullptr)
-    Refuse(path, "has no model: write DSLAUNCH_PLUGIN(YourModel) into it (dslaunch/plugin.h)");
+    Refuse(path, "defines no model: write DSLAUNCH_PLUGIN(YourModel) into it (dslaunch/plugin.h)");
   if (std::strcmp(symbol->stamp, DSLAUNCH_PLUGIN_STAMP) != 0) {
     Refuse(path, "was built for " +
                      SanitizeForTerminal({symbol->stamp, strnlen(symbol->stamp, kMaxStamp)}) +
@@ -58,13 +58,13 @@ std::shared_ptr<Model> LoadPluginModel(const PluginConfig& config,
   try {
     model = plugin.make(input);
   } catch (const c10::Error& error) {
-    Refuse(path, std::string("makes no model: ") + error.what_without_backtrace());
+    Refuse(path, std::string("cannot make the model: ") + error.what_without_backtrace());
   } catch (const std::exception& error) {
-    Refuse(path, std::string("makes no model: ") + error.what());
+    Refuse(path, std::string("cannot make the model: ") + error.what());
   } catch (...) {
-    Refuse(path, "makes no model: it throws what is no std::exception");
+    Refuse(path, "cannot make the model: it throws an exception that is not a std::exception");
   }
-  if (model == nullptr) Refuse(path, "makes no model: its function returns none");
+  if (model == nullptr) Refuse(path, "cannot make the model: its function returns null");
   return model;
 }
 

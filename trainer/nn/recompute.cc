@@ -142,8 +142,10 @@ class Run {
         continue;
       }
       if (node->sequence_nr() < first) {
-        Fail("what it runs reads a tensor that was computed elsewhere and needs a gradient (" +
-             node->name() + "); make that one of the inputs");
+        Fail(
+            "the recomputed function reads a tensor that was computed outside it and needs a "
+            "gradient (" +
+            node->name() + "); pass that tensor as an input");
       }
       for (const autograd::Edge& edge : node->next_edges()) ahead.push_back(edge.function);
     }
@@ -210,10 +212,10 @@ class RecomputeNode : public autograd::Node {
   autograd::variable_list apply(autograd::variable_list&& gradients) override {
     autograd::variable_list results(num_outputs());
     if (at::GradMode::is_enabled()) {
-      Fail("it has no gradients of gradients; run the backward pass without create_graph");
+      Fail("gradients of gradients are not supported; run the backward pass without create_graph");
     }
     if (!forward_) {
-      Fail("a second backward pass ran through it; let the first one keep the graph");
+      Fail("a second backward pass ran through it; run the first one with retain_graph");
     }
     const size_t inputs = inputs_.size();
     for (size_t i = 0; i < inputs; ++i) {
@@ -270,8 +272,9 @@ class RecomputeNode : public autograd::Node {
     for (const auto& parameter : again.parameters()) same &= known.contains(parameter.get());
     if (!same) {
       Fail(
-          "what it runs computed something else in the backward pass than in the forward pass; it "
-          "must do the same each time");
+          "the function computed different results in the backward pass than in the forward pass; "
+          "it "
+          "must be deterministic");
     }
     return again;
   }
@@ -292,8 +295,8 @@ Tensors Recompute(const Forward& forward, const Tensors& inputs, const Tensors& 
   const Run run(forward, kept);
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i].changed()) {
-      Fail("what it runs changes its input " + std::to_string(i) +
-           " in place, and could not compute the same again; let it change a copy");
+      Fail("the function changes its input " + std::to_string(i) +
+           " in place, so the results cannot be recomputed; change a copy instead");
     }
   }
   autograd::edge_list edges;

@@ -50,10 +50,11 @@ void GradientArrivals::AllowAny() { once_ = false; }
 void GradientArrivals::Arrive(size_t parameter) {
   if (once_) {
     if (arrived_[parameter]) {
-      throw TrainError(ExitCode::kBadInput,
-                       "the parameter " + parameters_[parameter].name +
-                           " got a second gradient after the ranks had exchanged the first; call "
-                           "Backward once for each Forward, and Step after it");
+      throw TrainError(
+          ExitCode::kBadInput,
+          "the parameter " + parameters_[parameter].name +
+              " got a second gradient after the first was exchanged between ranks; call "
+              "Backward once for each Forward, and Step after it");
     }
     arrived_[parameter] = true;
     order_.push_back(parameter);

@@ -57,7 +57,7 @@ void CheckSameOnAllRanks(const ProcessGroup& group, const std::vector<NamedTenso
     std::vector<std::string> here;
     for (const std::vector<std::string>& list : lists) {
       here.push_back(i < list.size() ? list[i]
-                                     : "nothing, as there are " + std::to_string(list.size()));
+                                     : "no such tensor: there are " + std::to_string(list.size()));
     }
     if (GroupRanks(here).size() == 1) continue;
     throw TrainError(

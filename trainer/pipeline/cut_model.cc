@@ -32,8 +32,8 @@ StageParts CutModel(std::shared_ptr<Model> model, InitRecording deferred,
   const std::vector<ModelLayer> layers = model->Layers();
   if (layers.empty()) {
     throw TrainError(ExitCode::kBadInput,
-                     "the model cannot be cut into pipeline stages, because it does not say what "
-                     "its layers are; give it Layers() (dslaunch/model.h), or leave out pipeline");
+                     "the model cannot be cut into pipeline stages, because it does not list "
+                     "its layers; implement Layers() (dslaunch/model.h), or leave out pipeline");
   }
   const std::vector<LayerReads> reads = ReadsOf(layers, *model);
   const StageCut cut(InfoOf(layers, reads, *model), seconds, config.stages, config.virtual_stages,

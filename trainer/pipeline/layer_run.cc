@@ -20,11 +20,11 @@ bool OfOtherRanks(const std::string& what) {
 }
 
 void CheckOutputs(const Tensors& outputs) {
-  if (outputs.empty()) RefuseInput("returns no tensor; a layer gives the next one at least one");
+  if (outputs.empty()) RefuseInput("returns no tensor; a layer must return at least one");
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (outputs[i].defined()) continue;
     RefuseInput("output " + std::to_string(i + 1) + " of " + std::to_string(outputs.size()) +
-                " is an undefined tensor; a layer gives the next one tensors with values");
+                " is an undefined tensor; a layer must return defined tensors");
   }
 }
 

@@ -46,8 +46,8 @@ std::string TypeName(const std::type_info& type) {
 
 void FailInputs(const std::string& layer, size_t taken, size_t given) {
   throw TrainError(ExitCode::kBadInput,
-                   layer + " takes " + Count(taken) + " and is given " + Count(given) +
-                       "; a layer takes each of the tensors that the one before it returns, or "
+                   layer + " takes " + Count(taken) + " but gets " + Count(given) +
+                       "; a layer must take each tensor that the layer before it returns, or "
                        "all of them as dslaunch::Tensors");
 }
 

@@ -24,7 +24,7 @@ void CheckComplete(const Model& model, const std::vector<LayerReads>& layers) {
   for (const NamedTensor& item : ParametersAndBuffers(model)) {
     if (all.Has(item.tensor)) continue;
     RefuseInput("no layer of the model reads " + item.name +
-                "; list the module that it belongs to in one of those that Layers() returns");
+                "; list its module in one of the layers that Layers() returns");
   }
 }
 
@@ -67,8 +67,8 @@ std::vector<LayerReads> ReadsOf(const std::vector<ModelLayer>& layers, const Mod
     for (const std::shared_ptr<Module>& listed : layers[i].modules) {
       if (!known.contains(listed.get())) {
         RefuseInput(LayerText(i, layers[i].name) +
-                    " lists a module that is not registered in the model; Layers() may list those "
-                    "only that register_module has been given");
+                    " lists a module that is not registered in the model; list only modules that "
+                    "were passed to register_module");
       }
       for (const std::shared_ptr<Module>& module : listed->modules()) {
         reads.modules.insert(module.get());

@@ -67,8 +67,9 @@ std::vector<double> MatchWeights(const std::vector<LayerInfo>& layers, size_t pa
   try {
     regex = std::regex(pattern, std::regex::icase);
   } catch (const std::regex_error&) {
-    throw TrainError(ExitCode::kBadInput, "pipeline.partition is \"type:" + pattern +
-                                              "\", which is no regular expression after type:");
+    throw TrainError(ExitCode::kBadInput,
+                     "pipeline.partition is \"type:" + pattern +
+                         "\", whose part after type: is not a valid regular expression");
   }
   std::vector<double> weights;
   std::set<std::string> types;
@@ -82,7 +83,7 @@ std::vector<double> MatchWeights(const std::vector<LayerInfo>& layers, size_t pa
     for (const std::string& type : types) known += (known.empty() ? "" : ", ") + type;
     FailTooFew(found, parts,
                Counted(found, "layer") + " whose type pipeline.partition \"type:" + pattern +
-                   "\" finds (there are " + known + ")",
+                   "\" matches (known: " + known + ")",
                "change the expression");
   }
   return weights;

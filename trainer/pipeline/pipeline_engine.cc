@@ -273,7 +273,7 @@ PipelineEngine InitializePipeline(const std::string& config, const PipelineModul
                                   const ProcessGroup& group, const InitializeOptions& options) {
   if (options.deferred != nullptr) {
     RefuseInput(
-        "InitializeOptions::deferred is for a whole model; a pipeline builds its layers itself");
+        "InitializeOptions::deferred is not supported in a pipeline, which builds its own layers");
   }
   return {ReadConfig(config, options, group.world_size(), module.num_stages), module, group};
 }

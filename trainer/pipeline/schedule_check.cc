@@ -79,17 +79,17 @@ class StageCheck {
     const bool last = part(c) == last_part_;
     switch (action.kind) {
       case ActionKind::kReceiveActivation:
-        if (!input_comes(c)) return "its input comes from no other stage";
+        if (!input_comes(c)) return "its input does not come from another stage";
         return Transfer(action, stage_before(), kInput, 0);
       case ActionKind::kForward:
         if (input_comes(c) || first) return Set(m, c, kForward, first ? 0 : kInput);
         if (!(done(m, c - 1) & kForward)) return "the chunk before has no output yet";
         return Set(m, c, kForward, 0);
       case ActionKind::kSendActivation:
-        if (!output_goes(c)) return "its output goes to no other stage";
+        if (!output_goes(c)) return "its output does not go to another stage";
         return Transfer(action, stage_after(), kOutputSent, kForward);
       case ActionKind::kReceiveGradient:
-        if (!output_goes(c)) return "its gradient comes from no other stage";
+        if (!output_goes(c)) return "its gradient does not come from another stage";
         return Transfer(action, stage_after(), kGradient, kForward);
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput: {
@@ -102,10 +102,10 @@ class StageCheck {
       case ActionKind::kBackwardWeight:
         return Set(m, c, kWeightGradient, kInputGradient);
       case ActionKind::kSendGradient:
-        if (!input_comes(c)) return "its gradient goes to no other stage";
+        if (!input_comes(c)) return "its gradient does not go to another stage";
         return Transfer(action, stage_before(), kGradientSent, kInputGradient);
       default:
-        return "is no action of a schedule";
+        return "is not an action of a schedule";
     }
   }
 
@@ -115,14 +115,15 @@ class StageCheck {
   }
 
   std::string Transfer(const Action& action, int peer, unsigned sets, unsigned needs) {
-    if (action.peer != peer) return "its other stage is " + std::to_string(peer);
+    if (action.peer != peer) return "its peer must be stage " + std::to_string(peer);
     return Set(action.micro_batch, action.chunk, sets, needs);
   }
 
   std::string Set(int micro_batch, int chunk, unsigned sets, unsigned needs) {
     unsigned& flags = done(micro_batch, chunk);
-    if (flags & sets) return "is done already";
-    if ((flags & needs) != needs) return std::string(NameOf(needs & ~flags)) + " is not there yet";
+    if (flags & sets) return "is already done";
+    if ((flags & needs) != needs)
+      return std::string(NameOf(needs & ~flags)) + " is not available yet";
     flags |= sets;
     return "";
   }
@@ -184,7 +185,7 @@ class WaitCheck {
           if (!Match(stage, *mine, *theirs)) {
             return "stage " + std::to_string(stage) + " is at " + ActionName(*mine) +
                    " and stage " + std::to_string(mine->peer) + " at " + ActionName(*theirs) +
-                   ": these do not match, and neither stage goes on";
+                   ": these do not match, and neither stage can continue";
           }
           Advance(mine->peer);
           Advance(stage);
@@ -198,7 +199,7 @@ class WaitCheck {
       waiting += (waiting.empty() ? "stage " : ", stage ") + std::to_string(stage) + " at " +
                  ActionName(*At(stage));
     }
-    return waiting.empty() ? "" : "stages wait for ever: " + waiting;
+    return waiting.empty() ? "" : "stages wait forever: " + waiting;
   }
 
  private:

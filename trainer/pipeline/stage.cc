@@ -37,7 +37,7 @@ std::vector<size_t> Owners(const std::vector<PipelineLayer>& layers) {
 std::shared_ptr<Module> Build(const PipelineLayer& layer, const std::string& where) {
   try {
     std::shared_ptr<Module> module = layer.build();
-    if (!module) RefuseInput("its constructor gives no module");
+    if (!module) RefuseInput("its constructor returns no module");
     return module;
   } catch (...) {
     RethrowFrom(where);

@@ -141,8 +141,8 @@ Tensors StageBatch::InputsFor(const Action& action) {
   }
   MicroBatch batch = Next(action);
   if (batch.inputs.empty()) {
-    RefuseInput(Where("the source has no inputs", action) +
-                "; it must give a micro-batch each time that it is called");
+    RefuseInput(Where("the source returned no inputs", action) +
+                "; it must return a micro-batch on each call");
   }
   for (at::Tensor& input : batch.inputs) input = stage_.core.ToModelDtype(input);
   if (plan_.schedule.stages == 1) targets_[action.micro_batch] = std::move(batch.targets);
@@ -228,7 +228,7 @@ at::Tensor StageBatch::Loss(const Tensors& outputs, const Tensors& targets) cons
   const AutocastScope autocast = stage_.core.Autocast();
   if (stage_.loss) return stage_.loss(outputs, targets);
   if (targets.empty())
-    RefuseInput("the source has given no targets, of which the default loss needs one");
+    RefuseInput("the source returned no targets, but the default loss needs one");
   return CrossEntropy(outputs[0], targets[0]);
 }
 

@@ -219,15 +219,14 @@ class StageLink::Impl {
     if (header.micro_batches != expected.micro_batches) {
       throw TrainError(ExitCode::kBadInput,
                        peer + " has a batch of " + std::to_string(header.micro_batches) +
-                           " micro-batches, and " + own + " one of " +
+                           " micro-batches, but " + own + " has a batch of " +
                            std::to_string(expected.micro_batches) +
                            "; all ranks must make the same calls with the same number");
     }
     if (header.micro_batch != expected.micro_batch) {
-      throw TrainError(ExitCode::kInternal, peer + " sent micro-batch " +
-                                                std::to_string(header.micro_batch + 1) + " where " +
-                                                own + " expects " +
-                                                std::to_string(expected.micro_batch + 1));
+      throw TrainError(ExitCode::kInternal,
+                       peer + " sent micro-batch " + std::to_string(header.micro_batch + 1) +
+                           ", but " + own + " expects " + std::to_string(expected.micro_batch + 1));
     }
   }
 

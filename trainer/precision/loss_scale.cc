@@ -18,13 +18,13 @@ LossScalerConfig ToConfig(const LossScaleOptions& options) {
     if (!good) throw TrainError(ExitCode::kBadInput, "LossScaleOptions::" + problem);
   };
   check(std::isfinite(options.loss_scale) && options.loss_scale >= 0,
-        "loss_scale has to be 0 (dynamic) or a positive number");
+        "loss_scale must be 0 (dynamic) or a positive number");
   check(options.initial_scale_power >= 0 && options.initial_scale_power <= 126,
-        "initial_scale_power has to be from 0 to 126");
-  check(options.loss_scale_window > 0, "loss_scale_window has to be positive");
-  check(options.hysteresis > 0, "hysteresis has to be positive");
+        "initial_scale_power must be from 0 to 126");
+  check(options.loss_scale_window > 0, "loss_scale_window must be positive");
+  check(options.hysteresis > 0, "hysteresis must be positive");
   check(std::isfinite(options.min_loss_scale) && options.min_loss_scale > 0,
-        "min_loss_scale has to be a positive number");
+        "min_loss_scale must be a positive number");
   LossScalerConfig config;
   config.dynamic = options.loss_scale == 0;
   config.static_scale = options.loss_scale;

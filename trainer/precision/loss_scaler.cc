@@ -26,7 +26,7 @@ LossScaleDecision AfterOverflow(const LossScalerConfig& config, LossScalerState 
     decision.reason = scale + " stays for " + std::to_string(state.hysteresis) + " more";
   } else if (state.scale == config.min_loss_scale && config.raise_error_at_min_scale) {
     decision.give_up = true;
-    decision.reason = scale + " is the smallest allowed; try bf16, or a lower learning rate";
+    decision.reason = scale + " is the minimum; try bf16, or a lower learning rate";
   } else {
     state.scale = std::max(state.scale / kFactor, config.min_loss_scale);
     decision.reason = scale + " -> " + Printed(state.scale);

@@ -7,7 +7,7 @@ namespace dslaunch {
 std::string CommsTable(const CommsRows& rows, int ranks) {
   if (rows.empty()) return "communication: none";
   std::string text = Format("%-16s %12s %8s %14s %14s %12s %12s", "communication", "size", "calls",
-                            "together", "mean", "GB/s", "bus GB/s");
+                            "total", "mean", "GB/s", "bus GB/s");
   for (const auto& [key, row] : rows) {
     const auto& [kind, bytes] = key;
     const double mean_s = row.seconds / static_cast<double>(row.calls);

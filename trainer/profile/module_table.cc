@@ -116,7 +116,7 @@ std::string FlopsProfileText(const FlopsProfile& profile, const FlopsProfilerCon
       "operations of step %lld on rank 0 of %d, in %lld micro-%s of this rank:\n"
       "parameters of this rank's model  %s\n"
       "forward passes                   %sFLOP (%sMACs) in %.3f ms, %sFLOPS\n"
-      "backward passes                  %sFLOP, taken as twice the forward passes\n"
+      "backward passes                  %sFLOP, estimated as twice the forward passes\n"
       "the whole step                   %sFLOP in %.3f ms, %sFLOPS",
       static_cast<long long>(profile.step), profile.ranks,
       static_cast<long long>(profile.micro_batches),

@@ -22,11 +22,11 @@ void MakeFolder(const char* key, const std::string& folder) {
   fs::create_directories(folder, error);
   if (!error) return;
   throw TrainError(ExitCode::kIo, std::string("engine.") + key + ".output_path: " + folder +
-                                      " cannot be made: " + error.message());
+                                      ": cannot create the folder: " + error.message());
 }
 
 [[noreturn]] void FailWrite(const std::string& file) {
-  throw TrainError(ExitCode::kIo, file + " cannot be written: " + std::strerror(errno));
+  throw TrainError(ExitCode::kIo, file + ": cannot be written: " + std::strerror(errno));
 }
 
 double WallTimeS() {

@@ -41,7 +41,7 @@ std::string MemoryText(const ProfileResult& result) {
     sum += bytes;
     if (bytes > 0) text += Format(" %s %s,", category.name, BytesText(bytes).c_str());
   }
-  return text + Format(" together %s of %s that were allocated", BytesText(sum).c_str(),
+  return text + Format(" total %s of %s allocated", BytesText(sum).c_str(),
                        BytesText(result.allocated).c_str());
 }
 

@@ -73,8 +73,8 @@ StepProfiler::StepProfiler(Options options) : options_(std::move(options)) {
   std::error_code error;
   fs::create_directories(options_.trace_folder, error);
   if (error) {
-    throw TrainError(ExitCode::kIo,
-                     "run.trace: " + options_.trace_folder + " cannot be made: " + error.message());
+    throw TrainError(ExitCode::kIo, "run.trace: " + options_.trace_folder +
+                                        ": cannot create the folder: " + error.message());
   }
 }
 
@@ -107,14 +107,14 @@ void StepProfiler::Finish() {
   if (recording_) Stop();
   if (options_.rank != 0) return;
   if (!result_) {
-    PrintLine(Format("no profile: it begins at step %lld of a run",
+    PrintLine(Format("no profile: profiling starts at step %lld, after the last step of this run",
                      static_cast<long long>(options_.steps.wait + options_.steps.warmup + 1)));
     return;
   }
   if (options_.table) PrintLine(ProfileText(*result_, options_.steps.rows));
   if (!options_.trace_folder.empty()) {
     PrintLine("the trace of rank 0 is " + options_.trace_folder +
-              "/rank_0.json, those of the other ranks are beside it");
+              "/rank_0.json, the traces of the other ranks are in the same folder");
   }
 }
 
@@ -177,7 +177,7 @@ void StepProfiler::SaveTrace(profiler::ProfilerResult& recorded) const {
     fs::copy_file(file, in_rank_dir, fs::copy_options::overwrite_existing, error);
   }
   if (!options_.rank_dir.empty() && (!saved || error)) {
-    PrintLine("the job's report will lack " + in_rank_dir + ", which cannot be written");
+    PrintLine("the job's report will not contain " + in_rank_dir + ": cannot write it");
   }
 }
 

@@ -26,7 +26,7 @@ bool IsCheckpoint(const std::string& path) {
 }
 
 void List(const std::string& dir, bool json) {
-  if (IsCheckpoint(dir)) RefuseInput(dir + " is a checkpoint; give the folder that it is in");
+  if (IsCheckpoint(dir)) RefuseInput(dir + " is a checkpoint; give the folder that contains it");
   const std::vector<ListedCheckpoint> list = FindCheckpoints(dir);
   PrintText(json ? CheckpointsJson(list) : CheckpointTable(list));
 }
@@ -63,7 +63,7 @@ void Verify(const std::string& path) {
     for (const std::string& problem : problems) PrintLine("damaged: " + problem);
     if (!problems.empty()) continue;
     const Manifest manifest = ReadCheckpoint(folder).manifest;
-    PrintLine("whole: " + folder + " (" + std::to_string(manifest.files.size()) + " files, " +
+    PrintLine("complete: " + folder + " (" + std::to_string(manifest.files.size()) + " files, " +
               BytesText(BytesOf(manifest)) + ")");
   }
   if (damaged > 0) {
@@ -87,8 +87,8 @@ at::ScalarType ExportType(at::ScalarType saved, const std::optional<at::ScalarTy
 void Export(const std::string& folder, const std::string& out,
             const std::optional<at::ScalarType>& wanted) {
   if (!IsCheckpoint(folder)) {
-    RefuseInput(folder + " is no checkpoint: it holds no " + kManifestFile +
-                "; give one of the folders that dslaunch checkpoint ls names");
+    RefuseInput(folder + " is not a checkpoint: it contains no " + kManifestFile +
+                "; give one of the folders that dslaunch checkpoint ls lists");
   }
   const Checkpoint checkpoint = ReadCheckpoint(folder);
   VerifyCheckpoint(checkpoint);
@@ -107,8 +107,8 @@ void Export(const std::string& folder, const std::string& out,
   std::optional<ModelConfig> config;
   if (!model.empty()) config = ParseModelSection(model, folder + "/" + kManifestFile);
   ExportHuggingFace(tensors, whole, config, out);
-  PrintLine(std::to_string(tensors.size()) + " tensors of " + folder + " are in " + out +
-            (config ? "" : "; without config.json, because no recipe made this checkpoint"));
+  PrintLine(std::to_string(tensors.size()) + " tensors of " + folder + " are written to " + out +
+            (config ? "" : "; no config.json, because the checkpoint is not from a recipe"));
 }
 
 }  // namespace

@@ -41,10 +41,11 @@ RecipeText ReadRecipe(int argc, char** argv) {
     return {text.str(), argv[1]};
   }
   if (const char* json = std::getenv(dslaunch::kRecipeVariable)) return {json, "recipe"};
-  throw TrainError(ExitCode::kUsage,
-                   std::string("no recipe: give a JSON file, or start it with `dslaunch train`, "
-                               "which sets ") +
-                       dslaunch::kRecipeVariable);
+  throw TrainError(
+      ExitCode::kUsage,
+      std::string("no recipe: give a JSON file, or start dslaunch-train with `dslaunch train`, "
+                  "which sets ") +
+          dslaunch::kRecipeVariable);
 }
 
 int CheckpointMain(const std::vector<std::string>& words) {

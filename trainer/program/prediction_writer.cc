@@ -48,7 +48,7 @@ void PredictionWriter::Finish() {
   }
   file_->Finish();
   if (std::rename(temporary_.c_str(), path_.c_str()) < 0) {
-    throw TrainError(ExitCode::kIo, path_ + ": cannot be made: " + std::strerror(errno));
+    throw TrainError(ExitCode::kIo, path_ + ": cannot be created: " + std::strerror(errno));
   }
   temporary_.clear();
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();

@@ -36,7 +36,7 @@ std::optional<Checkpointer> FindWeights(const Recipe& recipe, const WorkerEnv& e
   if (recipe.run.init_weights.empty() && !(found && found->found())) {
     throw TrainError(ExitCode::kBadInput,
                      found ? found->reason() + ", and no run.init_weights (--init_weights)"
-                           : "there are no weights to work with; give --checkpoint_dir or "
+                           : "there are no weights; give --checkpoint_dir or "
                              "--init_weights");
   }
   return found;
@@ -88,8 +88,8 @@ void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& de
 void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   if (recipe.data.type != DataConfig::Type::kText) {
     throw TrainError(ExitCode::kBadInput,
-                     "run.prompt needs data.type text, whose tokens are bytes; only who made other "
-                     "tokens knows what text they stand for");
+                     "run.prompt needs data.type text, whose tokens are bytes; dslaunch cannot "
+                     "translate other tokens to text");
   }
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
   const at::Tensor sample = at::zeros({1, gpt2.n_positions}, at::kLong);
@@ -189,21 +189,22 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
   std::string line = what.substr(0, what.find('\n'));
   if (line.starts_with('[')) line.erase(0, line.find("] ") + 2);  // the library's file and line
   if (IsOutOfMemory(what)) {
-    throw TrainError(ExitCode::kUnavailable,
-                     "out of memory: " + line +
-                         " (--plan_memory says what a rank needs for the model; more ranks at a "
-                         "higher ZeRO stage divide it, and smaller micro-batches take less beside "
-                         "it)");
+    throw TrainError(
+        ExitCode::kUnavailable,
+        "out of memory: " + line +
+            " (--plan_memory estimates what a rank needs for the model; to reduce it, use more "
+            "ranks, a higher ZeRO stage or smaller micro-batches)"
+            "it)");
   }
   switch (ClassifyCommFailure(what)) {
     case CommFailure::kPeerLost:
       throw TrainError(
           ExitCode::kUnavailable,
-          "another rank was lost, so this one stops too; the cause is there, not here (" + line +
+          "another rank was lost, so this rank stops too; see the error of that rank (" + line +
               ")");
     case CommFailure::kTimedOut:
       throw TrainError(ExitCode::kTimedOut,
-                       "another rank did not answer in time (meeting point " + env.master_addr +
+                       "another rank did not answer in time (rank 0 listens at " + env.master_addr +
                            ":" + std::to_string(env.master_port) + "; " + line + ")");
     case CommFailure::kNone:
       throw TrainError(ExitCode::kInternal, "internal error: " + line);

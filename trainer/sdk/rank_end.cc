@@ -31,17 +31,17 @@ TrainError SpawnError(const std::vector<RankEnd>& ends) {
   const std::string rank = "rank " + std::to_string(cause->rank) + " ";
   if (WIFSIGNALED(cause->wait_status)) {
     return {ExitCode{CodeOf(*cause)},
-            rank + "was ended by " + SignalName(WTERMSIG(cause->wait_status))};
+            rank + "was killed by " + SignalName(WTERMSIG(cause->wait_status))};
   }
   if (CodeOf(*cause) != 0) {
     return {ExitCode{CodeOf(*cause)}, rank + "ended with exit code " +
                                           std::to_string(CodeOf(*cause)) +
-                                          "; what it says about it is on stderr"};
+                                          "; its error message is on stderr"};
   }
   return {ExitCode::kUsage,
           rank +
-              "ended before it came to its Spawn call: a process with several threads starts ranks "
-              "by running main() anew, which must take the same way again; or call Spawn before "
+              "ended before its Spawn call: a process with several threads starts ranks "
+              "by running main() again, which must reach the same call; or call Spawn before "
               "anything that starts threads"};
 }
 

@@ -58,9 +58,8 @@ struct Place {
     Place place;
     if (std::sscanf(text, "%d %d %d %d %d", &place.call, &place.rank, &place.ranks, &place.port,
                     &place.came_fd) != 5) {
-      throw TrainError(ExitCode::kUsage,
-                       std::string(kPlaceVariable) + " is '" + text +
-                           "'; Spawn sets it for programs that it starts: unset it");
+      throw TrainError(ExitCode::kUsage, std::string(kPlaceVariable) + " is '" + text +
+                                             "'; only Spawn sets this variable: unset it");
     }
     return place;
   }
@@ -111,7 +110,7 @@ TrainError Explained() {
   } catch (const std::exception& error) {
     return explained(error.what());
   } catch (...) {
-    return {ExitCode{1}, "an exception that is no std::exception"};
+    return {ExitCode{1}, "an exception that is not a std::exception"};
   }
 }
 
@@ -155,12 +154,12 @@ void TakePlace(const Place& place, int call, int ranks, const std::function<void
   UniqueFd came(place.came_fd);
   if (ranks != place.ranks) {
     throw TrainError(ExitCode::kUsage, "Spawn is called for " + std::to_string(ranks) +
-                                           " ranks here and for " + std::to_string(place.ranks) +
-                                           " in the process that started this one, which must "
-                                           "have come the same way");
+                                           " ranks here, but for " + std::to_string(place.ranks) +
+                                           " in the parent process; both must reach the same "
+                                           "Spawn call with the same arguments");
   }
   if (write(came.get(), &place.rank, sizeof place.rank) != sizeof place.rank)
-    throw SystemError("telling that rank " + std::to_string(place.rank) + " has come");
+    throw SystemError("reporting that rank " + std::to_string(place.rank) + " has started");
   came.Reset();
   RunRank(place, fn);
 }

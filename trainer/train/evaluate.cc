@@ -105,7 +105,7 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
 }
 
 std::string NoTestData(const DataConfig& data) {
-  return data.path + " has nothing to evaluate on; give data.val_path or data.val_fraction";
+  return data.path + " has no evaluation data; give data.val_path or data.val_fraction";
 }
 
 }  // namespace dslaunch

@@ -134,7 +134,7 @@ std::string PlanText(const MemoryPlan& plan) {
 }
 
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual) {
-  std::string text = Format("%-26s %12s %12s", "memory of one rank", "predicted", "at most");
+  std::string text = Format("%-26s %12s %12s", "memory of one rank", "estimated", "at most");
   const auto add = [&text](const char* what, int64_t predicted, int64_t was) {
     text +=
         Format("\n  %-24s %12s %12s", what, BytesText(predicted).c_str(), BytesText(was).c_str());

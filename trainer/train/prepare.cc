@@ -58,21 +58,20 @@ void CheckDevice(const EngineConfig& engine, const ProcessGroup& group) {
         "the ranks do not compute on the same kind of device (" +
             ByRank(
                 kinds, [](const std::string& kind) { return kind; }, group.job_ranks()) +
-            "); give --device cpu, or look why some see no GPU");
+            "); give --device cpu, or check why some ranks see no GPU");
   }
   if (engine.cuda_graph && group.rank_device().accelerator == nullptr) {
-    throw TrainError(
-        ExitCode::kBadInput,
-        "engine.cuda_graph needs a GPU, and these ranks compute on CPUs; leave it out");
+    throw TrainError(ExitCode::kBadInput,
+                     "engine.cuda_graph needs a GPU, but the ranks run on CPUs; leave it out");
   }
   if (group.device().is_cpu()) return;
   const char* const only_cpu = engine.pipeline.wanted() ? "engine.pipeline"
                                : engine.zero.stage == 3 ? "engine.zero_optimization.stage 3"
                                                         : nullptr;
   if (only_cpu == nullptr) return;
-  throw TrainError(ExitCode::kBadInput,
-                   std::string(only_cpu) +
-                       " is for CPUs only in this version; leave it out, or take --device cpu");
+  throw TrainError(
+      ExitCode::kBadInput,
+      std::string(only_cpu) + " is supported on CPUs only; leave it out, or use --device cpu");
 }
 
 // The model's weights as they would be had it been cast after it was given them.

@@ -45,7 +45,7 @@ std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int6
   }
   return who + " after step " + std::to_string(step) + ", and were equal after step " +
          std::to_string(good_step) +
-         ": a defective machine or a bug; go on from a checkpoint that is not later than that "
+         ": a hardware fault or a bug; resume from a checkpoint of that step or an earlier one "
          "(--resume TAG)";
 }
 

@@ -76,9 +76,10 @@ std::optional<Checkpointer> Trainer::MakeCheckpointer(const Recipe& recipe, cons
 std::optional<Clock::time_point> Trainer::Deadline(const Recipe& recipe) {
   if (!recipe.run.time_limit_s) return std::nullopt;
   if (recipe.run.checkpoint_dir.empty()) {
-    throw TrainError(ExitCode::kBadInput,
-                     "run.time_limit_s needs run.checkpoint_dir (--checkpoint_dir), or what was "
-                     "trained until then would be lost");
+    throw TrainError(
+        ExitCode::kBadInput,
+        "run.time_limit_s needs run.checkpoint_dir (--checkpoint_dir), or the training "
+        "until then would be lost");
   }
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(
                             std::chrono::duration<double>(*recipe.run.time_limit_s));
@@ -171,7 +172,7 @@ void Trainer::Announce(const TrainRun& run) const {
   }
   if (checkpointer_) log_.Info(checkpointer_->reason());
   if (schedule_.first_step >= schedule_.total_steps) {
-    log_.Info(Format("nothing left to train: %lld of %lld steps are done",
+    log_.Info(Format("nothing to train: %lld of %lld steps are done",
                      static_cast<long long>(schedule_.first_step),
                      static_cast<long long>(schedule_.total_steps)));
   }
@@ -183,8 +184,8 @@ void Trainer::LeaveIfStopped(TrainRun& run, int64_t step) const {
   run.group.Finish();
   throw TrainError(
       ExitCode::kPreempted,
-      Format("stopped after step %lld of %lld: %s; what was trained is saved in %s, start again to "
-             "go on",
+      Format("stopped after step %lld of %lld: %s; the checkpoint is saved in %s; start again to "
+             "continue",
              static_cast<long long>(step), static_cast<long long>(schedule_.total_steps),
              StopReason(run.stop).c_str(), recipe_.run.checkpoint_dir.c_str()));
 }
@@ -194,7 +195,7 @@ void Trainer::Export(const TrainRun& run) const {
   if (folder.empty()) return;
   const DeferredModel whole = DeferModel(recipe_, data_.train->input_shape());
   ExportWeights(run.training_model, *whole.model, run.group, recipe_.model, folder);
-  log_.Result("the weights in Hugging Face's layout are in " + folder);
+  log_.Result("the weights in Hugging Face's format are in " + folder);
 }
 
 }  // namespace

@@ -67,12 +67,13 @@ Gpt2Config ReadHuggingFaceConfig(const std::string& folder) {
   const std::string path = folder + "/" + kHuggingFaceConfigFile;
   const json parsed = ReadJsonFile(path);
   JsonObject object(parsed, path, "");
-  if (!object.Word("model_type", {"gpt2"})) object.Fail("model_type", "is missing; it is gpt2");
+  if (!object.Word("model_type", {"gpt2"}))
+    object.Fail("model_type", "is missing; supported: gpt2");
   object.Word("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   const auto refuse_unless = [&](const char* key, bool value) {
     if (object.Bool(key).value_or(value) != value) {
       object.Fail(key,
-                  value ? "is false; only true is computed" : "is true; only false is computed");
+                  value ? "is false; only true is supported" : "is true; only false is supported");
     }
   };
   refuse_unless("tie_word_embeddings", true);

@@ -120,14 +120,13 @@ std::map<std::string, Source> FindSources(const Model& model, const std::string&
           gpt2 != nullptr && !wanted.contains(name) ? kGpt2Prefix + name : name;
       const auto target = wanted.find(known);
       if (target != wanted.end()) {
-        if (!sources.emplace(known, source).second) RefuseInput(source.place + " is there twice");
+        if (!sources.emplace(known, source).second) RefuseInput(source.place + " is given twice");
         CheckFits(source, target->second);
       } else if (gpt2 != nullptr && name == kGpt2Head) {
         CheckFits(source, wanted.at(kGpt2Embedding));
         head = source;
       } else if (gpt2 == nullptr || !IsMask(name)) {
-        RefuseInput(source.place +
-                    " is none of the model's; these are the weights of another model");
+        RefuseInput(source.place + " is not in the model; these are the weights of another model");
       }
     }
   }
@@ -135,7 +134,8 @@ std::map<std::string, Source> FindSources(const Model& model, const std::string&
     if (!sources.contains(name)) RefuseInput(path + ": holds no tensor " + name);
   }
   if (head && !Same(*head, sources.at(kGpt2Embedding), wanted.at(kGpt2Embedding).scalar_type())) {
-    RefuseInput(head->place + " differs from the embedding; models whose head is not tied to it " +
+    RefuseInput(head->place +
+                " differs from the embedding; models whose head is not tied to the embedding " +
                 "cannot be loaded");
   }
   return sources;
@@ -150,7 +150,7 @@ void Replace(const std::string& folder, const std::string& name, const Write& wr
   write(temporary);
   const std::string path = folder + "/" + name;
   if (rename(temporary.c_str(), path.c_str()) < 0) {
-    throw TrainError(ExitCode::kIo, path + ": cannot be made: " + std::strerror(errno));
+    throw TrainError(ExitCode::kIo, path + ": cannot be created: " + std::strerror(errno));
   }
 }
 
@@ -191,7 +191,7 @@ void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
                        const std::optional<ModelConfig>& config, const std::string& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) throw TrainError(ExitCode::kIo, folder + ": cannot be made: " + error.message());
+  if (error) throw TrainError(ExitCode::kIo, folder + ": cannot be created: " + error.message());
 
   std::vector<TensorHeader> headers;
   for (const ExportedTensor& tensor : tensors) {
@@ -203,8 +203,8 @@ void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
     for (size_t i = 0; i < tensors.size(); ++i) {
       const at::Tensor values = whole(i).detach().cpu().contiguous();
       if (values.scalar_type() != tensors[i].dtype || values.sizes() != tensors[i].shape) {
-        throw TrainError(ExitCode::kInternal,
-                         "internal error: " + tensors[i].name + " is exported as what it is not");
+        throw TrainError(ExitCode::kInternal, "internal error: " + tensors[i].name +
+                                                  " is exported with a wrong shape or dtype");
       }
       file.Write(values.const_data_ptr());
     }

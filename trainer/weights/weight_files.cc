@@ -60,9 +60,8 @@ std::vector<std::string> WeightFiles(const std::string& path) {
     if (kPickles.contains(entry.path().extension())) RefusePickle(entry.path());
   }
   if (fs::exists(path + "/" + kManifestFile, error)) {
-    RefuseInput(
-        path + " is a checkpoint in parts; dslaunch checkpoint export makes whole tensors of it, " +
-        "--load_module_only starts from it as it is");
+    RefuseInput(path + " is a checkpoint of several ranks; dslaunch checkpoint export merges it, " +
+                "--load_module_only starts from it directly");
   }
   RefuseInput(path + ": holds neither " + kWeightsFile + " nor " + kIndexFile);
 }

@@ -362,7 +362,7 @@ TEST_F(SshConnectTest, SshConfigIsFollowed) {
       {"PubkeyAuthentication no", "keys tried: none"},
       {"Ciphers aes256-ctr\n  MACs hmac-sha2-512\n  KexAlgorithms ecdh-sha2-nistp256", ""},
       {"KexAlgorithms sntrup761x25519-sha512@openssh.com",
-       "of ssh_config's KexAlgorithms dslaunch knows none"},
+       "dslaunch supports none of ssh_config's KexAlgorithms"},
       {"Compression yes", ""},
       {"RekeyLimit 1M 1h", ""},
       {"ProxyCommand echo no way >&2; exit 1", "no way"},

@@ -210,8 +210,8 @@ TEST_F(AcceptorTest, AnotherJobsCertificateIsRefused) {
   const auto client = Come(foreign);
   EXPECT_TRUE(IsTurnedAway(*client));
   EXPECT_THAT(Record(),
-              ElementsAre(StartsWith("refused a connection from 127.0.0.1: its certificate "
-                                     "is none of this job (")));
+              ElementsAre(StartsWith(
+                  "refused a connection from 127.0.0.1: its certificate is not from this job (")));
   ExpectNodeGetsIn();
 }
 
@@ -219,9 +219,8 @@ TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
   Start();
   const auto client = Come(*authority_.Issue(1, "node2", std::chrono::seconds(-1)));
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Record(),
-              ElementsAre("refused a connection from 127.0.0.1: its certificate is none of "
-                          "this job (certificate has expired)"));
+  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: its certificate is not "
+                                    "from this job (certificate has expired)"));
   ExpectNodeGetsIn();
 }
 
@@ -229,8 +228,10 @@ TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
   Start();
   const auto client = Come(*authority_.Issue(2, "node3"));
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: its certificate names no "
-                                    "node of this job"));
+  EXPECT_THAT(
+      Record(),
+      ElementsAre(
+          "refused a connection from 127.0.0.1: its certificate does not name a node of this job"));
   ExpectNodeGetsIn();
 }
 
@@ -255,8 +256,8 @@ TEST_F(AcceptorTest, ASlowHandshakeIsCutOff) {
   ASSERT_GT(send(slow.get(), "\x16\x03\x01\x02", 4, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(silent));
   EXPECT_TRUE(IsClosed(slow));
-  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: it did not prove in time "
-                                    "who it is"));
+  EXPECT_THAT(Record(),
+              ElementsAre("refused a connection from 127.0.0.1: it did not authenticate in time"));
   ExpectNodeGetsIn();
 }
 
@@ -277,9 +278,10 @@ TEST_F(AcceptorTest, TenThousandIdleConnectionsTakeABoundedNumberOfDescriptors) 
   }
   EXPECT_LE(most, before + kHeld + kMaxUnproven + 4);
   ExpectNodeGetsIn();
-  EXPECT_THAT(Record(),
-              Contains("refused a connection from 127.0.0.1: too many wait here that have "
-                       "not proved who they are"));
+  EXPECT_THAT(
+      Record(),
+      Contains(
+          "refused a connection from 127.0.0.1: too many unauthenticated connections are pending"));
   idle.clear();
 }
 

@@ -140,7 +140,7 @@ TEST(TokenTlsTest, SilenceHasALimitAndMayBeCutShort) {
   auto [client, server] = TcpPair();
   EXPECT_EQ(
       ErrorOf(Wrap(tls, TokenTls::Role::kServer, std::move(server), milliseconds(50))).message,
-      "it did not prove in time who it is");
+      "it did not authenticate in time");
 
   std::promise<Error> said;
   auto [other_client, other_server] = TcpPair();
@@ -148,7 +148,7 @@ TEST(TokenTlsTest, SilenceHasALimitAndMayBeCutShort) {
                                    [&](Result<UniqueFd> plain) { said.set_value(plain.error()); });
   tls.Cancel(number);
   tls.Cancel(number);
-  EXPECT_EQ(said.get_future().get().message, "it was not waited for");
+  EXPECT_EQ(said.get_future().get().message, "it was not needed any longer");
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ TEST_F(ElasticTest, ItGoesOnWithFewerNodesThenWaitsForOneThenGivesUp) {
   EXPECT_EQ(coordinator_->phase(), Phase::kWaiting);
   EXPECT_THAT(PassWith(29'500, {0}), IsEmpty());
   const std::vector<Outgoing> end = PassWith(1'000, {0});
-  EXPECT_THAT(Notices(end), HasSubstr("only 1 of at least 2 nodes can be had"));
+  EXPECT_THAT(Notices(end), HasSubstr("only 1 of at least 2 nodes are available"));
   EXPECT_TRUE(To(0, end, Case::kStop).has_stop());
   EXPECT_EQ(To(0, end, Case::kStop).stop().cause().kind(), pb::Cause::NODE_LOST);
   EXPECT_EQ(To(0, end, Case::kStop).stop().cause().node_index(), 2u);
@@ -180,11 +180,11 @@ TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
   Start();
   Finished(0);
   const std::vector<Outgoing> suspect = PassWith(3'500, {0, 2, 3});
-  EXPECT_EQ(Notices(suspect), "node1 is silent for 3 s; after 6 s it counts as lost\n");
+  EXPECT_EQ(Notices(suspect), "no heartbeat from node1 for 3 s; after 6 s it counts as lost\n");
   const std::vector<Outgoing> lost = PassWith(3'500, {0, 2, 3});
   EXPECT_TRUE(To(1, lost, Case::kRefused).has_refused());
   EXPECT_THAT(To(1, lost, Case::kRefused).refused().cause().message(),
-              HasSubstr("node1 was lost: it was silent for 6 s; it is no longer part of the job"));
+              HasSubstr("node1 was lost: no heartbeat for 6 s; it is no longer part of the job"));
   EXPECT_TRUE(To(0, lost, Case::kHalt).has_halt());
   for (const auto& say : {Finished(1), TornDown(1), Halted(1), Beat(1)}) {
     ASSERT_EQ(say.size(), 1u);
@@ -204,7 +204,7 @@ TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
 TEST_F(ElasticTest, ASuspectThatIsHeardAgainIsTold) {
   Start();
   PassWith(3'500, {0, 2, 3});
-  EXPECT_EQ(Notices(Beat(1)), "node1 is heard again, after 3 s\n");
+  EXPECT_EQ(Notices(Beat(1)), "node1 sends heartbeats again, after 3 s\n");
 }
 
 TEST_F(ElasticTest, AMachineThatStoodStillSuspectsNobody) {
@@ -245,7 +245,7 @@ TEST_F(ElasticTest, AnAgentThatSpeaksOfRanksThatAreNotItsOwnIsLost) {
   const Case refused = To(1, Failed(1, 9, 7), Case::kRefused);
   EXPECT_EQ(refused.refused().cause().kind(), pb::Cause::NODE_LOST);
   EXPECT_THAT(refused.refused().cause().message(),
-              HasSubstr("its agent spoke of rank 9, which is not its own"));
+              HasSubstr("its agent sent a message about rank 9, which is not its own"));
   EXPECT_EQ(coordinator_->phase(), Phase::kHalting);
 }
 
@@ -273,7 +273,7 @@ TEST_F(ElasticTest, ANodeWithProcessesLeftGetsNoRanks) {
   left.mutable_halted()->add_left()->set_pid(77);
   const std::vector<Outgoing> form = Log(left);
   EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
-  EXPECT_THAT(Notices(form), HasSubstr("node1 gets no ranks any more"));
+  EXPECT_THAT(Notices(form), HasSubstr("node1 gets no more ranks"));
 }
 
 TEST_F(ElasticTest, TheBackOffPassesBeforeTheNextAttempt) {
@@ -318,10 +318,10 @@ TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
   PassWith(2'000, {0, 2, 3});
   EXPECT_EQ(To(0, Failed(0, 1, 7, /*victim=*/true), Case::kHalt).halt().cause().rank(), 1);
   for (const uint32_t node : {0, 2, 3}) Halted(node);
-  EXPECT_THAT(Notices(PassWith(2'000, {0, 2, 3})), HasSubstr("node1 is silent"));
+  EXPECT_THAT(Notices(PassWith(2'000, {0, 2, 3})), HasSubstr("no heartbeat from node1"));
   const std::vector<Outgoing> form = PassWith(4'000, {0, 2, 3});
   EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
-  EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: it was silent for 6 s"));
+  EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: no heartbeat for 6 s"));
 }
 
 // A switch fails: one restart, whichever of them had halted already.
@@ -344,9 +344,9 @@ TEST_F(ElasticTest, OfNodesThatFallSilentTogetherTheFirstIsTheCause) {
   while (coordinator_->phase() == Phase::kRunning && now_ < kLate) out = PassWith(500, {0, 3});
   const pb::Cause cause = To(0, out, Case::kHalt).halt().cause();
   EXPECT_EQ(cause.node_index(), 2u);
-  EXPECT_EQ(cause.message(), "node2 was lost: it was silent for 6 s; node1 too");
+  EXPECT_EQ(cause.message(), "node2 was lost: no heartbeat for 6 s; node1 too");
   EXPECT_EQ(To(1, out, Case::kRefused).refused().cause().message(),
-            "node1 was lost: it was silent for 6 s; it is no longer part of the job");
+            "node1 was lost: no heartbeat for 6 s; it is no longer part of the job");
   for (const uint32_t node : {0, 3}) out = Halted(node);
   EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
 }
@@ -412,7 +412,8 @@ TEST_F(ElasticTest, TheUsersWordEndsAJobThatIsBeingRestarted) {
 
 TEST_F(ElasticTest, ASpareThatIsLostChangesNothingButIsTold) {
   Start();
-  EXPECT_THAT(Notices(Vanish(3)), HasSubstr("node3 was lost: its agent vanished; it had no ranks"));
+  EXPECT_THAT(Notices(Vanish(3)),
+              HasSubstr("node3 was lost: its agent disconnected; it had no ranks"));
   for (uint32_t node = 0; node < 3; ++node) Finished(node);
   TornDown(0);
   TornDown(1);

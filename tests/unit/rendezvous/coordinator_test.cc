@@ -134,7 +134,7 @@ TEST_F(CoordinatorTest, SilenceIsDeathButAHeartbeatIsEnoughToLive) {
   const std::vector<Outgoing> out = coordinator_->OnTick(now_);
   ASSERT_FALSE(out.empty());
   EXPECT_EQ(out[0].message.stop().cause().node_index(), 1u);
-  EXPECT_THAT(out[0].message.stop().cause().message(), HasSubstr("silent for 6 s"));
+  EXPECT_THAT(out[0].message.stop().cause().message(), HasSubstr("no heartbeat for 6 s"));
   EXPECT_EQ(out[0].session, 1u);
 }
 

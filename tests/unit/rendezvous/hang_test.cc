@@ -37,7 +37,7 @@ TEST(HangTest, TheRankThatIsBehindIsNamed) {
   EXPECT_EQ(decision.kind, Kind::kHang);
   EXPECT_THAT(decision.ranks, ElementsAre(1u));
   EXPECT_EQ(decision.reason,
-            "no rank made a step for 60 s: rank 1 stands at step 7, others are at step 8");
+            "no rank made a step for 60 s: rank 1 is stuck at step 7, others are at step 8");
 }
 
 TEST(HangTest, WhenAllWaitAtOneStepItMayBeAnyOfThem) {

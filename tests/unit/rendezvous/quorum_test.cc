@@ -146,7 +146,7 @@ TEST(QuorumTest, TooFewNodesWaitForAnother) {
   EXPECT_EQ(wait.reason, "waiting for another node");
   const QuorumDecision fail = DecideQuorum(At(1000), Members({2}), options);
   EXPECT_EQ(fail.verdict, Verdict::kFail);
-  EXPECT_EQ(fail.reason, "only 1 of at least 2 nodes can be had, and no other joined in time");
+  EXPECT_EQ(fail.reason, "only 1 of at least 2 nodes are available, and no other joined in time");
 }
 
 TEST(RanksTest, WithoutTheRendezvousNodeTheMasterIsWhereItCameFrom) {

@@ -217,7 +217,7 @@ TEST_F(ServerTest, AnotherJobsAgentIsNotLetInAndHearsWhy) {
   ASSERT_FALSE(route.ok());
   EXPECT_EQ(route.error().code, ExitCode::kTimedOut);
   EXPECT_THAT(route.error().message,
-              HasSubstr(server_->endpoints()[0] + " (its certificate is none of this job"));
+              HasSubstr(server_->endpoints()[0] + " (its certificate is not from this job"));
 }
 
 TEST_F(ServerTest, OneNodeIsNotTakenForAnother) {
@@ -226,7 +226,7 @@ TEST_F(ServerTest, OneNodeIsNotTakenForAnother) {
   Agent liar(route->channel, "job", 0);
   liar.Join();
   EXPECT_TRUE(liar.Ends());
-  EXPECT_THAT(log(), ElementsAre("node 1 spoke for node 0 and was cut off"));
+  EXPECT_THAT(log(), ElementsAre("node 1 spoke for node 0 and was disconnected"));
   Agent honest(route->channel, "job", 1);
   Agent first(server_->InProcessChannel(), "job", 0);
   honest.Join();

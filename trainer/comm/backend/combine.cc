@@ -53,7 +53,7 @@ void Combine(const std::vector<at::Tensor>& parts, c10d::ReduceOp::RedOpType op,
     case c10d::ReduceOp::PRODUCT:
       return FromTheLeft(parts, result, [](const auto& a, const auto& b) { return at::mul(a, b); });
     default:
-      TORCH_CHECK(false, "ranks of one host reduce by sum, minimum, maximum and product only");
+      TORCH_CHECK(false, "shm: reductions support sum, minimum, maximum and product only");
   }
 }
 

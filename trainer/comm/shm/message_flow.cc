@@ -145,9 +145,9 @@ bool MessageReceiver::Read(const std::function<void(uint64_t id)>& received) {
     const auto place = asked_.find(header.request);
     if (place == asked_.end() || place->second.bytes != header.bytes) {
       throw std::runtime_error(
-          "a message of " + std::to_string(header.bytes) + " bytes has come where " +
-          (place == asked_.end() ? "none was asked for"
-                                 : std::to_string(place->second.bytes) + " bytes are awaited"));
+          "received a message of " + std::to_string(header.bytes) + " bytes, but " +
+          (place == asked_.end() ? "no receive is pending for it"
+                                 : std::to_string(place->second.bytes) + " bytes are expected"));
     }
     incoming_ = header.request;
     read_bytes_ = 0;

@@ -78,7 +78,7 @@ void ProgressThread::GiveUp(uint64_t id) {
   Submit([=, this](uint64_t) {
     const auto found = operations_.find(id);
     if (found == operations_.end()) return;
-    const std::string why = "was given up";
+    const std::string why = "was cancelled";
     if (const std::optional<size_t> peer = found->second.peer) {
       FailPeer(*peer, why);  // what has begun to travel cannot be taken back
     } else {
@@ -113,7 +113,7 @@ void ProgressThread::Run() {
   Own().has_left.store(1);
   for (size_t rank = 0; rank < layout_.ranks(); ++rank) layout_.words(rank).bell.Ring();
   TakeSubmitted();
-  while (!operations_.empty()) End(operations_.begin()->first, "this rank has left");
+  while (!operations_.empty()) End(operations_.begin()->first, "this rank has left the group");
 }
 
 bool ProgressThread::TakeSubmitted() {
@@ -166,7 +166,7 @@ bool ProgressThread::AdvanceMessages(size_t peer) {
     const bool sent = peers_[peer].sender->Advance(done);
     return peers_[peer].receiver->Advance(done) || sent;
   } catch (const std::exception& error) {
-    FailPeer(peer, "between this rank and " + NameOf(peer) + ": " + error.what());
+    FailPeer(peer, "exchange with " + NameOf(peer) + ": " + error.what());
     return true;
   }
 }
@@ -175,7 +175,7 @@ void ProgressThread::LookAtPeers(bool processes_too) {
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
     if (rank == rank_ || !peer.lost.empty()) continue;
-    if (layout_.words(rank).has_left.load() != 0) peer.lost = NameOf(rank) + " has left";
+    if (layout_.words(rank).has_left.load() != 0) peer.lost = NameOf(rank) + " has left the group";
     pollfd process = {peer.process.get(), POLLIN, 0};
     if (processes_too && poll(&process, 1, 0) > 0) peer.lost = NameOf(rank) + " has ended";
   }

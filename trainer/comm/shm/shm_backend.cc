@@ -73,7 +73,7 @@ class ShmBackend : public c10d::Backend {
     Check(input);
     Check(output);
     TORCH_CHECK(input.numel() == output.numel() * getSize() && input.dtype() == output.dtype(),
-                "shm: reduce-scatter takes an input of as many outputs as there are ranks");
+                "shm: reduce-scatter needs an input of world_size times the size of the output");
     return Begin(ReduceScatterChunks(engine_->own(), input, output, options.reduceOp),
                  c10d::OpType::_REDUCE_SCATTER_BASE, "shm:reduce_scatter", {input, output});
   }
@@ -89,10 +89,11 @@ class ShmBackend : public c10d::Backend {
                                            const c10d::AllgatherOptions&) override {
     const at::Tensor& input = TheOne(inputs);
     TORCH_CHECK(outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(getSize()),
-                "shm: all-gather takes an output for each rank");
+                "shm: all-gather needs one output for each rank");
     for (const at::Tensor& output : outputs[0]) {
       Check(output);
-      TORCH_CHECK(output.nbytes() == input.nbytes(), "shm: all-gather's outputs are as its input");
+      TORCH_CHECK(output.nbytes() == input.nbytes(),
+                  "shm: all-gather's outputs must have the size of its input");
     }
     Tensors held = outputs[0];
     held.push_back(input);
@@ -104,7 +105,7 @@ class ShmBackend : public c10d::Backend {
                                                  const c10d::AllgatherOptions& options) override {
     Check(output);
     TORCH_CHECK(output.numel() == input.numel() * getSize() && input.dtype() == output.dtype(),
-                "shm: all-gather takes an output of as many inputs as there are ranks");
+                "shm: all-gather needs an output of world_size times the size of the input");
     std::vector<Tensors> outputs = {output.view({getSize(), input.numel()}).unbind(0)};
     Tensors inputs = {input};
     return allgather(outputs, inputs, options);
@@ -118,7 +119,7 @@ class ShmBackend : public c10d::Backend {
     Check(output);
     TORCH_CHECK(output_sizes.empty() && input_sizes.empty() && input.nbytes() == output.nbytes() &&
                     input.numel() % getSize() == 0,
-                "shm: all-to-all takes equal parts");
+                "shm: all-to-all needs parts of equal size");
     return Begin(AllToAllChunks(engine_->own(), input, output), c10d::OpType::ALLTOALL_BASE,
                  "shm:all_to_all", {input, output});
   }
@@ -154,18 +155,18 @@ class ShmBackend : public c10d::Backend {
 
   static void Check(const at::Tensor& tensor) {
     TORCH_CHECK(tensor.device().is_cpu() && tensor.is_contiguous(),
-                "shm: takes contiguous tensors on the CPU");
+                "shm: tensors must be contiguous and on the CPU");
   }
 
   static const at::Tensor& TheOne(const Tensors& tensors) {
-    TORCH_CHECK(tensors.size() == 1, "shm: takes one tensor");
+    TORCH_CHECK(tensors.size() == 1, "shm: exactly one tensor is supported");
     Check(tensors[0]);
     return tensors[0];
   }
 
   size_t PeerOf(int rank) const {
     TORCH_CHECK(rank >= 0 && rank < getSize() && rank != getRank(), "shm: rank ", rank,
-                " is none of the others");
+                " is not another rank of the group");
     return static_cast<size_t>(rank);
   }
 

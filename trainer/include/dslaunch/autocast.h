@@ -9,9 +9,10 @@
 
 namespace dslaunch {
 
-// While one lives, operators of this thread that gain from it (matrix products, convolutions) run
-// in `dtype` and those that need it (losses, norms) in fp32, on the CPU and on GPUs. nullopt
-// changes nothing. The last one to end clears the cache of weights in 16 bit.
+// While an object of this class is alive, matrix products and convolutions of this thread run in
+// `dtype`, and numerically sensitive operators (losses, norms) in fp32, on the CPU and on GPUs.
+// nullopt changes nothing. The destructor of the outermost scope clears the cache of 16-bit
+// weights.
 class AutocastScope {
  public:
   explicit AutocastScope(std::optional<at::ScalarType> dtype);

@@ -1,4 +1,5 @@
-// Models that are too large to be built: their parameters get no memory until each is asked for.
+// Deferred initialization: constructs models that do not fit in memory. Parameters get memory only
+// when Replay materializes them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +12,7 @@
 
 namespace dslaunch {
 
-// What operations a constructor ran on tensors that have no memory yet. It belongs to the thread
+// The recorded operations of a constructor on tensors without memory. Use it only in the thread
 // that made it.
 class InitRecording {
  public:
@@ -20,17 +21,16 @@ class InitRecording {
   InitRecording(InitRecording&&) noexcept;
   InitRecording& operator=(InitRecording&&) noexcept;
 
-  // Whether `tensor` was made while recording and is still without memory.
+  // True if `tensor` was made during the recording and has no memory yet.
   bool deferred(const at::Tensor& tensor) const;
 
-  // Runs what was recorded, in its order, with the default generator seeded as it was when the
-  // recording began: every tensor gets exactly the bits that it would have got without a recording,
-  // on any number of ranks, and the generator is left as it would have been. What `wanted` does not
-  // depend on is passed over, but for random numbers. `take` is called for each of `wanted`, those
-  // that were not deferred first and then in the order in which they become complete, with the
-  // values, which it may keep or copy from; memory that nobody keeps is freed before the next one.
-  // At the end nothing is recorded any more. Throws TrainError kBadInput, naming it, for an
-  // operation that fails.
+  // Runs the recorded operations in order, with the default generator seeded as it was at the start
+  // of the recording. Every tensor gets the same bits as without deferral, on any number of ranks,
+  // and the generator ends in the same state. Operations that `wanted` does not depend on are
+  // skipped, except for their random numbers. `take` is called once for each tensor of `wanted`:
+  // first for those that were not deferred, then in the order in which they are complete. It may
+  // keep `values` or copy from it; otherwise the memory is freed before the next call. Afterwards
+  // the recording is empty. Throws TrainError kBadInput, naming the operation, if one fails.
   void Replay(const std::vector<at::Tensor>& wanted,
               const std::function<void(size_t index, const at::Tensor& values)>& take);
 
@@ -40,16 +40,16 @@ class InitRecording {
   std::unique_ptr<Impl> impl_;
 };
 
-// Seeds the default generator and runs `construct`, while every tensor that it makes in this thread
-// gets shape, dtype and autograd state, but no memory. They are ordinary CPU tensors, whose data is
-// missing: who takes its address gets a c10::Error until set_data gives them another. Operations on
-// none but tensors that have memory run at once. (Where LibTorch cannot tell the shape of a result
-// without computing it, it is computed once from zeros, and forgotten.)
+// Seeds the default generator and runs `construct`. Every tensor that it makes in this thread gets
+// a shape, a dtype and autograd state, but no memory. These are ordinary CPU tensors without data:
+// taking their address throws c10::Error until set_data gives them data. Operations on tensors that
+// all have memory run at once. (If LibTorch cannot infer the shape of a result, the operation is
+// run once on zeros and its result is discarded.)
 //
-// Throws TrainError kBadInput, naming it, for an operation that cannot wait: one that looks at
-// values (item(), printing, data_ptr()), draws from a generator that is not the default one or
-// seeds that, changes a tensor that is older than the recording, or is for another device. Other
-// exceptions are those of `construct`. One recording at a time in a thread.
+// Throws TrainError kBadInput, naming the operation, if it cannot be deferred: if it reads values
+// (item(), printing, data_ptr()), draws from a generator other than the default one or seeds that
+// one, changes a tensor from before the recording, or is for another device. Other exceptions are
+// those of `construct`. Only one recording at a time per thread.
 InitRecording DeferInit(uint64_t seed, const std::function<void()>& construct);
 
 }  // namespace dslaunch

@@ -31,112 +31,119 @@ namespace dslaunch {
 struct EngineConfig;
 struct EngineRanks;
 
-// A scalar of a model's output and what it should have been.
+// Loss of a batch: takes the model's output and the target, returns a scalar tensor.
 using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
 
-// The mean of the cross entropy of logits [..., classes] and classes int64 [...], in fp32.
+// Mean cross entropy in fp32. output: logits [..., classes], any floating-point type; target: class
+// indices, int64 [...]. Returns a scalar.
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
 
 struct InitializeOptions {
-  // For configurations without an "optimizer" section: that section as JSON, for example
-  // {"type": "AdamW", "params": {"lr": 0.001}}. With one, the configuration's counts.
+  // The "optimizer" section as JSON, for example {"type": "AdamW", "params": {"lr": 0.001}}. Used
+  // only if the configuration has no such section.
   std::string optimizer;
-  // Of a model that was constructed under DeferInit; used up. At ZeRO stage 3 each rank then keeps
-  // its part of a parameter at a time, and no rank ever holds the whole model.
+  // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it.
+  // The caller owns it. At ZeRO stage 3 each rank then materializes one parameter at a time and
+  // keeps its shard, so no rank ever holds the whole model.
   InitRecording* deferred = nullptr;
 };
 
-// Bytes of live tensors of one rank.
+// Bytes of live tensors on one rank.
 struct MemoryUse {
   int64_t parameters = 0;
-  int64_t gradients = 0;  // accumulated, at their largest
-  int64_t buckets = 0;    // what travels between the ranks beside them, at its largest
-  int64_t optimizer = 0;  // its state, and the fp32 master weights
-  int64_t buffers = 0;    // of the model
-  // What a forward pass has left to its backward pass, at its largest; with "memory_breakdown"
-  // only.
+  int64_t gradients = 0;  // accumulated gradients, at their largest
+  int64_t buckets = 0;    // communication buffers besides the gradients, at their largest
+  int64_t optimizer = 0;  // optimizer state and fp32 master weights
+  int64_t buffers = 0;    // buffers of the model
+  // Tensors that the forward pass keeps for the backward pass, at their largest. Measured only if
+  // the configuration has "memory_breakdown".
   int64_t activations = 0;
-  // All that the allocator had given out, of what this thread allocated since it was first
-  // measured; of memory_at_backward() only.
+  // Bytes that this thread has allocated and not freed since its first measurement. Set only by
+  // memory_at_backward().
   int64_t allocated = 0;
 };
 
-// Where a run is, besides its tensors.
+// The position of a training run, without its tensors.
 struct EngineProgress {
   int64_t steps = 0;              // optimizer steps, skipped ones included
-  int64_t skipped = 0;            // of them
-  int64_t updates = 0;            // that the optimizer's state has seen
-  int64_t scheduled_updates = 0;  // that the learning rate counts: the same but for partial loads
-  // Of the loss scaler, where there is one: trainer/precision/loss_scaler.h.
+  int64_t skipped = 0;            // skipped steps
+  int64_t updates = 0;            // updates that the optimizer state has seen
+  int64_t scheduled_updates = 0;  // updates that the schedule has seen; differs after partial loads
+  // State of the loss scaler, if there is one; see trainer/precision/loss_scaler.h.
   double loss_scale = 1;
   int64_t scaler_iteration = 0, scaler_last_overflow = -1, scaler_hysteresis = 0;
 };
 
-// A program's own words in a checkpoint, as UTF-8.
+// Data of the program that a checkpoint stores. Keys and values are UTF-8.
 using ClientState = std::map<std::string, std::string>;
 
-// As DeepSpeed's load_checkpoint has them.
+// The options of DeepSpeed's load_checkpoint.
 struct LoadCheckpointOptions {
-  bool load_module_only = false;         // weights and buffers, and nothing of the following
-  bool load_optimizer_states = true;     // else they start anew
-  bool load_lr_scheduler_states = true;  // else the schedule starts anew
+  bool load_module_only = false;         // weights and buffers only
+  bool load_optimizer_states = true;     // false: the state starts at zero
+  bool load_lr_scheduler_states = true;  // false: the schedule starts at step 1
 };
 
 struct LoadedCheckpoint {
-  std::string folder;  // of this checkpoint
-  std::string reason;  // one line: what was loaded, and what was passed over because of damage
+  std::string folder;  // path of the checkpoint
+  std::string reason;  // one line: what was loaded, and which damaged checkpoints were skipped
   ClientState client_state;
-  // EngineCore::micro_steps() when it was saved. A step that had begun then begins anew: a
-  // checkpoint holds no gradients.
+  // EngineCore::micro_steps() at the time of the save. A partly accumulated step restarts at its
+  // first micro-batch, because a checkpoint holds no gradients.
   int64_t micro_steps = 0;
 };
 
-// What the engine does whatever the model's type. One thread. Errors are TrainError (what a user
-// can mend) or c10::Error.
+// The part of the engine that does not depend on the model's type. Not thread-safe: use it from one
+// thread. Throws TrainError for errors that the user can correct, and c10::Error otherwise.
 class EngineCore {
  public:
-  // Trains those parameters of `module` that require a gradient, and casts parameters and buffers
-  // as the configuration says. Throws on every rank, naming the parameter and a rank, where the
-  // ranks' models differ. All ranks leave with rank 0's values. `module` and `group` must outlive
-  // this.
+  // Trains the parameters of `module` that require a gradient. Casts parameters and buffers to the
+  // dtypes of the configuration and copies rank 0's values to all ranks. Collective: every rank
+  // must call it. Throws on every rank if the ranks' models differ, naming a parameter and a rank.
+  // `module` and `group` must outlive this object.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
              InitRecording* deferred = nullptr);
-  // Of one stage of a pipeline: `module` has its parameters only, and this is to be used through an
-  // EngineBatch (trainer/engine/engine_batch.h). Throws on every rank of all stages, naming ranks
-  // and what they have, where their configurations or the models of a stage's replicas differ.
+  // For one stage of a pipeline: `module` holds the parameters of this stage only. Use the object
+  // through an EngineBatch (trainer/engine/engine_batch.h). Throws on every rank of all stages if
+  // their configurations differ, or if the models of a stage's replicas differ; the message names
+  // the ranks and their values.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
              InitRecording* deferred = nullptr);
-  // `config` is the path of a DeepSpeed configuration, or JSON text, which begins with '{'.
+  // `config` is the path of a DeepSpeed configuration, or JSON text that begins with '{'.
   EngineCore(const std::string& config, torch::nn::Module& module, const ProcessGroup& group,
              const InitializeOptions& options);
   ~EngineCore();
   EngineCore(EngineCore&&) noexcept;
 
-  // What the forward pass and the loss are to run under.
+  // The autocast scope for the forward pass and the loss. Keep it alive while they run.
   AutocastScope Autocast() const;
-  // An input of the model, in the model's dtype where that is a 16-bit one.
+  // Casts a floating-point input to the model's dtype if that is a 16-bit type; returns any other
+  // input unchanged.
   at::Tensor ToModelDtype(const at::Tensor& input) const;
 
-  // Around the model's forward pass. In evaluation (mode, or without gradients) they do nothing.
+  // Call before and after the model's forward pass. In evaluation mode or without gradients they do
+  // nothing.
   void BeforeForward();
   void AfterForward(const std::vector<at::Tensor>& outputs);
 
-  // Gradients of loss / gradient_accumulation_steps (of loss itself without `scale_by_steps`),
-  // averaged over the ranks on the last micro-batch of a step. Throws for a loss that is no scalar
-  // or depends on nothing that is trained, in evaluation mode, without a forward pass through the
-  // engine, and a second time without Step.
+  // Computes the gradients of loss / gradient_accumulation_steps (of `loss` itself if
+  // `scale_by_steps` is false). On the last micro-batch of a step the gradients are averaged over
+  // the ranks. Throws if the loss is not a scalar or depends on no trained parameter, in evaluation
+  // mode, without a preceding forward pass through the engine, and if called twice without Step.
   void Backward(const at::Tensor& loss, bool scale_by_steps = true);
 
-  // Ends a micro-batch; on the last one of a step clips, updates and clears the gradients, and
-  // returns true. Throws without Backward; naming it, where a parameter got no gradient; and,
-  // naming step, parameter and, where its loss was not finite, rank, for gradients that are not
-  // finite: in fp32, or where the loss scale cannot be lowered any more.
+  // Ends a micro-batch. On the last micro-batch of a step it clips the gradients, updates the
+  // weights, clears the gradients and returns true; otherwise it returns false. Throws without a
+  // preceding Backward; if a parameter got no gradient (the message names it); and if gradients are
+  // not finite in fp32 or at the minimum loss scale (the message names the step, the parameter and,
+  // if a loss was not finite, the rank).
   bool Step();
 
   void SetTrain(bool on);
 
-  // At ZeRO stage 3 every forward pass gathers parameters from all ranks, and in a pipeline it goes
-  // over all stages: all ranks must run the same ones, in evaluation too.
+  // True if a forward pass needs all ranks: at ZeRO stage 3 it gathers parameters from all ranks,
+  // and in a pipeline it runs through all stages. All ranks must then run the same forward passes,
+  // in evaluation too.
   bool ForwardIsCollective() const;
 
   bool IsGradientAccumulationBoundary() const;
@@ -146,67 +153,72 @@ class EngineCore {
 
   int64_t micro_steps() const;    // engine.Step() calls
   int64_t global_steps() const;   // optimizer steps, skipped ones included
-  int64_t skipped_steps() const;  // those whose gradients were not finite
-  bool skipped() const;           // whether the last step was one
-  // Why, for people: "the gradient of fc1.weight is not finite; loss scale 65536 -> 32768". Empty
-  // where it was not.
+  int64_t skipped_steps() const;  // steps whose gradients were not finite
+  bool skipped() const;           // true if the last step was skipped
+  // Why the last step was skipped, for example "the gradient of fc1.weight is not finite; loss
+  // scale 65536 -> 32768". Empty if it was not skipped.
   const std::string& skip_reason() const;
-  double lr() const;       // of the next step, as DeepSpeed's get_lr() has it after engine.step()
+  double lr() const;       // of the next step, like DeepSpeed's get_lr() after engine.step()
   double step_lr() const;  // of the last step
-  // Of the last step: L2 of the averaged gradient, before clipping. Not finite where skipped.
+  // L2 norm of the averaged gradient of the last step, before clipping. Not finite if the step was
+  // skipped.
   double grad_norm() const;
-  // The same as a scalar in fp64 where it was computed, for who does not want to wait for a GPU.
+  // The same as an fp64 scalar on the device that computed it. Reading it from a GPU does not block
+  // the host.
   at::Tensor grad_norm_on_device() const;
   double loss_scale() const;       // of the next step; 1 without a scaler
   double step_loss_scale() const;  // of the last step
-  // Of the step so far, or of the last one: seconds from the start of each forward pass until the
-  // last gradient of this rank was there. What follows in backward waits for other ranks. 0 in a
-  // pipeline.
+  // Compute time of the current step, or of the last one, in seconds: from the start of each
+  // forward pass to the last gradient of this rank. The rest of the backward pass is time spent
+  // waiting for other ranks. 0 in a pipeline.
   double compute_s() const;
   MemoryUse memory() const;
-  // What there was at the same time, when a backward pass began with the largest activations. With
-  // "memory_breakdown" only.
+  // Memory at the start of the backward pass that had the largest activations. All values are from
+  // that moment. Measured only with "memory_breakdown".
   const MemoryUse& memory_at_backward() const;
 
-  // What this rank holds of everything that training changes: weights (fp32 masters where there
-  // are) and buffers by their module path, then "optimizer/<kind>/<parameter>"; of one stage of a
-  // pipeline its own. The tensors themselves, not copies.
+  // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
+  // stage). ModelState: weights (fp32 master weights if there are any) and buffers, named by module
+  // path. OptimizerState: names are "optimizer/<kind>/<parameter>". The tensors are not copies:
+  // writing to them changes the run.
   std::vector<TensorPart> ModelState() const;
   std::vector<TensorPart> OptimizerState() const;
   EngineProgress progress() const;
   const EngineConfig& config() const;  // as resolved
   const ProcessGroup& group() const;   // all ranks of the job
-  const EngineRanks& ranks() const;    // for who knows trainer/parallel/engine_ranks.h
+  const EngineRanks& ranks() const;    // see trainer/parallel/engine_ranks.h
 
-  // Where the engine does not wait for a GPU it does not know whether a step's gradient was finite:
-  // who reads grad_norm_on_device() tells it, of each step and in their order, before a checkpoint
-  // is saved. Returns what skip_reason() would have said.
+  // On a GPU without host synchronization the engine does not know whether a step's gradient was
+  // finite. The caller then reads grad_norm_on_device() and passes each value here, once per step,
+  // in order, and before a checkpoint is saved. Returns the text that skip_reason() would have.
   std::string ObserveGradNorm(double norm);
 
-  // For a step that is recorded and replayed ("cuda_graph"). The first before each step, however it
-  // is made; the second in place of the calls of a step whose work a replay has done. Its
-  // gradient's norm is what grad_norm_on_device() gave in the recording.
+  // For steps that are recorded once and replayed ("cuda_graph"). Call PrepareStep before every
+  // step. Call StepReplayed after a replay, in place of Forward, Backward and Step; `grad_norm` is
+  // the tensor that grad_norm_on_device() returned in the recording.
   void PrepareStep();
   void StepReplayed(const at::Tensor& grad_norm);
 
-  // Call it after ModelState() was overwritten, on every rank: makes the model follow it. The
-  // second also takes up where a run was.
+  // WeightsChanged: call it on every rank after the tensors of ModelState() were overwritten; it
+  // copies them to the model's weights. Resume does the same and also restores the position of the
+  // run.
   void WeightsChanged();
   void Resume(const EngineProgress& progress);
 
-  // Collective. Every rank writes its part of the checkpoint `dir`/`tag`; a checkpoint that had the
-  // tag is replaced, whatever is killed when. Without a tag it is "global_step<N>". The file
-  // `dir`/latest then names it. All nodes must share `dir`. Where ranks give different tags, the
-  // configuration's checkpoint.tag_validation says whether to ignore it, to warn or to throw; rank
-  // 0's counts. Throws on every rank where one of them fails, naming it.
+  // Collective. Every rank writes its part of the checkpoint `dir`/`tag`. An existing checkpoint of
+  // that tag is replaced atomically: a kill at any time leaves the old one or the new one. The
+  // default tag is "global_step<N>". The file `dir`/latest then names the checkpoint. `dir` must be
+  // shared by all nodes. If ranks pass different tags, the configuration's
+  // checkpoint.tag_validation selects ignore, warn or fail; the tag of rank 0 is used. If one rank
+  // fails, every rank throws and the message names it.
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
                       const ClientState& client_state = {}) const;
-  // Collective. Loads a checkpoint that any number of ranks has saved, at any ZeRO stage and in any
-  // precision; without a tag that which `latest` names, or the newest other one where that one is
-  // damaged. nullopt where there is none at all. Each rank's default CPU generator goes on where it
-  // was if as many ranks have saved, and is left alone otherwise. Throws on every rank where the
-  // tag, or any whole checkpoint, is missing, and where it is of another model or optimizer; then
-  // the state is partly loaded.
+  // Collective. Loads a checkpoint of any number of ranks, ZeRO stage and precision. Without a tag
+  // it loads the one that `latest` names, or the newest intact one if that is damaged. Returns
+  // nullopt if `dir` has no checkpoint. The default CPU generator of each rank is restored if the
+  // number of ranks is the same, and unchanged otherwise. Throws on every rank if the tag or every
+  // intact checkpoint is missing, or if the checkpoint belongs to another model or optimizer; the
+  // state is then partly loaded.
   std::optional<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
                                                  const std::string& tag = "",
                                                  const LoadCheckpointOptions& options = {});
@@ -218,15 +230,16 @@ class EngineCore {
   std::unique_ptr<Impl> impl_;
 };
 
-// Makes parameters of an engine's model whole, and writable, while it lives: at ZeRO stage 3 a rank
-// holds its part of each only, and what reads one elsewhere than in a forward or backward pass is
-// refused. At the other stages they always are. Collective: every rank must make it of the same
-// parameters, and end it; of a pipeline every rank of the stage.
+// Gathers parameters of an engine's model for the lifetime of this object and makes them writable.
+// At ZeRO stage 3 each rank holds only its shard, and reads outside of the forward and backward
+// pass throw; at the other stages parameters are always complete. Collective: every rank (in a
+// pipeline: every rank of the stage) must construct and destroy it with the same parameters.
 class GatheredParameters {
  public:
-  // With `modifier_rank`, that rank may change the values, which then become all ranks', optimizer
-  // weights included; without, changes are lost or not the same on all ranks. In a pipeline it
-  // counts this stage's ranks, and what stages share must be changed alike on all of them.
+  // With `modifier_rank`, that rank may change the values; they are sent to all ranks when the
+  // object is destroyed, including the master weights. Without it, changes are lost or differ
+  // between ranks. In a pipeline the rank counts within this stage, and tied weights must be
+  // changed identically in all stages that share them.
   GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                      std::optional<int> modifier_rank = {});
   ~GatheredParameters() noexcept(false);
@@ -239,8 +252,9 @@ class GatheredParameters {
   std::optional<int> modifier_rank_;
 };
 
-// M is any torch::nn::Module; Forward takes and returns what its forward does. Tensors among its
-// arguments that are of floating point get the model's dtype where that is a 16-bit one.
+// An engine with the model's type. M is any torch::nn::Module. Forward takes the arguments of
+// M::forward and returns its result; floating-point tensor arguments are cast to the model's dtype
+// if that is a 16-bit type. The engine shares ownership of the model.
 template <class M>
 class Engine {
  public:
@@ -268,7 +282,7 @@ class Engine {
   }
   bool Step() { return core_.Step(); }
 
-  // EngineCore has these.
+  // See EngineCore.
   void SaveCheckpoint(const std::string& dir, const std::string& tag = "",
                       const ClientState& client_state = {}) const {
     core_.SaveCheckpoint(dir, tag, client_state);
@@ -306,7 +320,8 @@ class Engine {
   EngineCore core_;
 };
 
-// `config` is what EngineCore's constructors take.
+// Creates an engine for `model`. `config`: see the constructors of EngineCore. Collective. `group`
+// must outlive the engine.
 template <class M>
 Engine<M> Initialize(const EngineConfig& config, std::shared_ptr<M> model,
                      const ProcessGroup& group, LossFunction loss = CrossEntropy,

@@ -1,4 +1,4 @@
-// What dslaunch throws at those who use it.
+// The exception of the public API.
 #pragma once
 
 #include <stdexcept>
@@ -6,10 +6,10 @@
 
 namespace dslaunch {
 
-// Of a program that ends because of an error; docs/troubleshooting.md has them all.
+// Exit code of a program that ends with an error; docs/troubleshooting.md lists them.
 enum class ExitCode : int;
 
-// `what()` is one sentence for a user: what, where (file, key) and the way out.
+// `what()` is one sentence for the user: what is wrong, where (file, key), and a hint.
 class TrainError : public std::runtime_error {
  public:
   TrainError(ExitCode code, const std::string& message)

@@ -1,4 +1,4 @@
-// fp16 training in a loop of one's own, with torch::optim: the loss scale that the engine uses.
+// The engine's loss scale for custom fp16 training loops with torch::optim.
 //
 //   dslaunch::LossScale scale;
 //   scale.ScaleLoss(loss).backward();
@@ -17,35 +17,35 @@ namespace dslaunch {
 
 // The keys of DeepSpeed's section "fp16".
 struct LossScaleOptions {
-  double loss_scale = 0;             // 0: dynamic; else it stays as it is
-  int64_t initial_scale_power = 16;  // the rest: dynamic only
-  int64_t loss_scale_window = 1000;  // updates without overflow after which the scale doubles
-  int64_t hysteresis = 2;            // overflows in a row of which only the last halves the scale
-  bool consecutive_hysteresis = false;  // any good update restores the hysteresis, not only growth
+  double loss_scale = 0;                // 0: dynamic; otherwise static
+  int64_t initial_scale_power = 16;     // this and the following: dynamic only
+  int64_t loss_scale_window = 1000;     // updates without overflow after which the scale doubles
+  int64_t hysteresis = 2;               // number of overflows after which the scale is halved
+  bool consecutive_hysteresis = false;  // every update without overflow resets it
   double min_loss_scale = 1;
 };
 
-// One thread. Its state does not leave this process: gradients of several ranks have to be reduced
-// before Unscale, so that all ranks see the same.
+// Not thread-safe. The state is local to this process: reduce gradients over the ranks before
+// Unscale, so that all ranks make the same decision.
 class LossScale {
  public:
   // Throws TrainError for options out of range.
   explicit LossScale(const LossScaleOptions& options = {});
   ~LossScale();
 
-  // loss * scale, in at least fp32.
+  // Returns loss * scale, in fp32 or a wider type.
   at::Tensor ScaleLoss(const at::Tensor& loss) const;
 
-  // Divides the gradients of `parameters` by the scale, in place and in their dtype; parameters
-  // without one are passed over. False where some gradient is not finite: then the optimizer must
-  // not make its step. May be called for several sets of parameters before Update. Waits for the
-  // device.
+  // Divides the gradients of `parameters` by the scale, in place and in their dtype; skips
+  // parameters without a gradient. Returns false if a gradient is not finite: the optimizer must
+  // then skip its step. May be called for several sets of parameters before Update. Blocks until
+  // the device is done.
   bool Unscale(const torch::OrderedDict<std::string, at::Tensor>& parameters);
-  // The first parameter since the last Update whose gradient was not finite; empty: none.
+  // Name of the first parameter since the last Update whose gradient was not finite; empty if none.
   const std::string& not_finite() const;
 
-  // Once per step, skipped or not: raises or lowers the scale. Throws TrainError, naming that
-  // parameter, where the scale is too high but cannot be lowered any more.
+  // Call once per step, skipped or not. Raises or lowers the scale. Throws TrainError, naming the
+  // parameter, if gradients overflow at the minimum scale.
   void Update();
 
   double scale() const;

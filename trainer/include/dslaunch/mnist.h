@@ -1,4 +1,4 @@
-// MNIST and data sets of its format (Fashion-MNIST, KMNIST), for examples and first steps.
+// MNIST and data sets of its format (Fashion-MNIST, KMNIST), for examples.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +12,9 @@ struct LabeledTensors {
   at::Tensor targets;  // int64 [N]
 };
 
-// The training images of `folder`, or with `train` false the test images. It must hold both: the
-// files {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz. Throws TrainError,
-// naming the file.
+// Reads the training images of `folder`, or the test images if `train` is false. The folder must
+// hold both sets: {train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz. Throws
+// TrainError, naming the file.
 LabeledTensors ReadMnist(const std::string& folder, bool train = true);
 
 }  // namespace dslaunch

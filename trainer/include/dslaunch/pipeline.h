@@ -31,19 +31,20 @@ namespace dslaunch {
 
 struct StageParts;
 
-// What goes from one layer to the next: any number of tensors of any dtype. Of those that hold
-// integers or booleans, and of those that need none, no gradient comes back.
+// Tensors that one layer passes to the next: any number, any dtype. Integer and boolean tensors,
+// and tensors that do not require a gradient, get none.
 using Tensors = std::vector<at::Tensor>;
 
-// A layer that is not built yet: it is where its stage is, and nowhere else.
+// Description of a layer. Only the ranks of its stage build it.
 struct PipelineLayer {
-  std::string type;     // "torch::nn::LinearImpl": what partition type:REGEX looks at
+  std::string type;     // "torch::nn::LinearImpl": matched by partition type:REGEX
   std::string tie_key;  // layers with the same key are one module; empty: this layer's own
-  // Null: a function without parameters.
+  // Makes the module. Null: the layer is a function without parameters.
   std::function<std::shared_ptr<torch::nn::Module>()> build;
-  // `module` is what `build` gave, or null. Must return at least one tensor, all of them defined.
+  // `module` is the result of `build`, or null. Must return at least one tensor; all must be
+  // defined.
   std::function<Tensors(torch::nn::Module* module, const Tensors& inputs)> forward;
-  bool forwards_module = true;  // whether that is the module's own forward
+  bool forwards_module = true;  // false: `forward` does not call the module's own forward
 };
 
 namespace pipeline_detail {
@@ -74,7 +75,7 @@ template <class F, size_t... i>
 Tensors CallWith(F& forward, const Tensors& inputs, std::index_sequence<i...>) {
   return ToTensors(forward(inputs[i]...));
 }
-// Whether `forward` takes so many tensors.
+// True if `forward` takes this many tensors.
 template <class F, size_t... i>
 constexpr bool Takes(std::index_sequence<i...>) {
   return std::is_invocable_v<F&, decltype((void(i), std::declval<const at::Tensor&>()))...>;
@@ -89,8 +90,8 @@ Tensors CallFrom(F& forward, const Tensors& inputs, const std::string& layer) {
     return CallWith(forward, inputs, std::make_index_sequence<n>());
   }
 }
-// A layer's forward takes a tensor for each of the last layer's outputs, or all of them as Tensors,
-// and returns a tensor, a tuple of these, or Tensors.
+// Calls a layer's forward. It takes one tensor for each output of the previous layer, or all of
+// them as Tensors. It returns a tensor, a tuple of tensors, or Tensors.
 template <class F>
 Tensors Call(F&& forward, const Tensors& inputs, const std::string& layer) {
   if constexpr (std::is_invocable_v<F&, const Tensors&> &&
@@ -103,7 +104,8 @@ Tensors Call(F&& forward, const Tensors& inputs, const std::string& layer) {
 
 }  // namespace pipeline_detail
 
-// M is a module, or a holder of one, that is made from `arguments`, which are copied.
+// A layer that is the module M, or the module in the holder M (torch::nn::Linear), constructed from
+// copies of `arguments`.
 template <class M, class... Args>
 PipelineLayer LayerSpec(Args... arguments) {
   using Module = typename pipeline_detail::ModuleOf<M>::Type;
@@ -122,8 +124,9 @@ PipelineLayer LayerSpec(Args... arguments) {
   return layer;
 }
 
-// The same, of layers whose parameters are the same: an embedding, and the head that reads it. All
-// layers of a `key` must be made of the same arguments. The gradients of all add up.
+// A layer that shares its parameters with all layers of the same `key`, for example an embedding
+// and the output head. All layers of a key must have the same type and arguments. Their gradients
+// are summed.
 template <class M, class... Args>
 PipelineLayer TiedLayerSpec(std::string key, Args... arguments) {
   PipelineLayer layer = LayerSpec<M>(std::move(arguments)...);
@@ -131,7 +134,8 @@ PipelineLayer TiedLayerSpec(std::string key, Args... arguments) {
   return layer;
 }
 
-// With a function of its own in the place of M's forward: (M& module, const at::Tensor& input ...).
+// As TiedLayerSpec, but runs `forward(M& module, const at::Tensor& input ...)` instead of M's
+// forward.
 template <class M, class F, class... Args>
 PipelineLayer TiedLayerSpecWith(std::string key, F forward, Args... arguments) {
   using Module = typename pipeline_detail::ModuleOf<M>::Type;
@@ -147,7 +151,7 @@ PipelineLayer TiedLayerSpecWith(std::string key, F forward, Args... arguments) {
   return layer;
 }
 
-// A function of the outputs of the layer before, without parameters.
+// A layer without parameters: a function of the previous layer's outputs.
 template <class F>
 PipelineLayer LayerFunction(F forward) {
   PipelineLayer layer;
@@ -160,7 +164,7 @@ PipelineLayer LayerFunction(F forward) {
   return layer;
 }
 
-// A scalar of the last layer's outputs and the micro-batch's targets.
+// Loss of a micro-batch: takes the last layer's outputs and the targets, returns a scalar tensor.
 using PipelineLoss = std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)>;
 
 struct PipelineModule {
@@ -175,17 +179,18 @@ struct PipelineModule {
   Tensors sample = {};
 };
 
-// What one forward pass of a pipeline takes.
+// Data of one forward pass of a pipeline.
 struct MicroBatch {
-  Tensors inputs = {};   // of the first layer. Read on ranks of the first stage only
-  Tensors targets = {};  // of the loss. Read on ranks of the last stage only
+  Tensors inputs = {};   // of the first layer; read only on the first stage
+  Tensors targets = {};  // of the loss; read only on the last stage
 };
 
-// Gives the micro-batches of this rank's replica, one for each call. It is called on ranks of the
+// Returns the next micro-batch of this rank's replica. Called once per micro-batch on ranks of the
 // first and the last stage, in the same order on both.
 using MicroBatchSource = std::function<MicroBatch()>;
 
-// One thread. Every rank must make the same calls. Errors are those of EngineCore.
+// Trains a pipeline. Not thread-safe: use it from one thread. Every rank must make the same calls
+// in the same order. Errors: as EngineCore.
 class PipelineEngine {
  public:
   PipelineEngine(const EngineConfig& config, const PipelineModule& module,
@@ -193,15 +198,16 @@ class PipelineEngine {
   ~PipelineEngine();
   PipelineEngine(PipelineEngine&&) noexcept;
 
-  // One optimizer step of accumulation_steps() micro-batches. The mean of their losses, over all
-  // replicas; the same on all ranks. Micro-batches may differ in shape.
+  // Runs one optimizer step of accumulation_steps() micro-batches. Returns the mean loss over all
+  // micro-batches and replicas, the same value on all ranks. Micro-batches may differ in shape.
   double TrainBatch(const MicroBatchSource& next);
 
-  // The same without gradients and in evaluation mode, which it leaves as it was.
+  // Returns the mean loss of `micro_batches` micro-batches, in evaluation mode and without
+  // gradients. Restores the mode afterwards.
   double EvalBatch(const MicroBatchSource& next, int64_t micro_batches);
 
-  // The last layer's outputs for these inputs, without gradients, on all ranks of this replica.
-  // `inputs` counts on the first stage. In the mode that was last set.
+  // Returns the last layer's outputs for `inputs`, without gradients, on all ranks of this replica.
+  // Only the first stage reads `inputs`. Uses the mode of the last SetTrain.
   Tensors Infer(const Tensors& inputs);
 
   void SetTrain(bool on);
@@ -210,12 +216,12 @@ class PipelineEngine {
   bool is_last_stage() const;
   int stage() const;
   int num_stages() const;
-  // This rank's place among those that train the same stage, and how many there are.
+  // Index of this rank among the replicas of its stage, and their number.
   int replica() const;
   int num_replicas() const;
-  const ProcessGroup& replicas() const;  // these
+  const ProcessGroup& replicas() const;  // the ranks that train this stage
 
-  // Of this rank: only its own stage's parameters, under the names that they have in the whole.
+  // The parameters of this rank's stage, under the names that they have in the whole model.
   const torch::nn::Module& module() const;
   const EngineCore& core() const;  // steps, learning rate, norm, memory, checkpoints
   EngineCore& core();
@@ -234,7 +240,8 @@ class PipelineEngine {
   std::unique_ptr<Impl> impl_;
 };
 
-// `config` is what EngineCore's constructor takes.
+// Creates a pipeline engine. `config`: see the constructors of EngineCore. Collective. `group` must
+// outlive the engine.
 PipelineEngine InitializePipeline(const std::string& config, const PipelineModule& module,
                                   const ProcessGroup& group, const InitializeOptions& options = {});
 

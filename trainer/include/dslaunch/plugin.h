@@ -26,24 +26,25 @@
 
 namespace dslaunch {
 
-// What a plugin's model is made from. Throw any std::exception if it cannot be: its what() is shown
-// to the user.
+// Input of a plugin's model constructor. If the model cannot be made, throw a std::exception; the
+// user sees its what().
 struct PluginInput {
-  std::vector<int64_t> input_shape;       // of one sample: {C, H, W}, {F} or {T}
-  std::string params_json;                // model.params of the recipe: an object
-  std::map<std::string, double> numbers;  // those of its values that are numbers, by name
+  std::vector<int64_t> input_shape;       // shape of one sample: {C, H, W}, {F} or {T}
+  std::string params_json;                // model.params of the recipe, a JSON object
+  std::map<std::string, double> numbers;  // the numeric values of params, by name
 
   double Number(const std::string& name) const {
     const auto found = numbers.find(name);
     if (found == numbers.end())
-      throw std::invalid_argument("model.params." + name + " is missing, or no number");
+      throw std::invalid_argument("model.params." + name + " is missing or not a number");
     return found->second;
   }
 };
 
-// The one symbol of a plugin.
+// The only exported symbol of a plugin.
 struct PluginSymbol {
-  // What it was compiled with; the rest is used only where the trainer has the same.
+  // Versions that the plugin was compiled with. The trainer reads the other fields only if its own
+  // stamp is equal.
   const char* stamp;
   std::shared_ptr<Model> (*make)(const PluginInput& input);
 };
@@ -54,7 +55,7 @@ struct PluginSymbol {
   "dslaunch " DSLAUNCH_VERSION ", LibTorch " TORCH_VERSION \
   ", _GLIBCXX_USE_CXX11_ABI=" DSLAUNCH_PLUGIN_TEXT(_GLIBCXX_USE_CXX11_ABI)
 
-// For DSLAUNCH_PLUGIN: M is a class or F a function.
+// For DSLAUNCH_PLUGIN: M is a class, F is a function.
 template <class M>
 std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
   return std::make_shared<M>(input);
@@ -66,8 +67,9 @@ std::shared_ptr<Model> MakePluginModel(const PluginInput& input) {
 
 }  // namespace dslaunch
 
-// Once in a library, in no namespace: `class_or_function` is a class derived from dslaunch::Model
-// with a constructor from PluginInput, or a function from it to a std::shared_ptr of one.
+// Use it once per library, outside of any namespace. `class_or_function` is a class derived from
+// dslaunch::Model with a constructor that takes a PluginInput, or a function from PluginInput to a
+// std::shared_ptr of such a class.
 #define DSLAUNCH_PLUGIN(class_or_function)                      \
   extern "C" __attribute__((visibility("default"), used))       \
   const ::dslaunch::PluginSymbol dslaunch_plugin;               \

@@ -1,5 +1,5 @@
-// The ranks of the job as one c10d process group: over memory that they share where all are on one
-// host (unless one has DSLAUNCH_SHM_DISABLE=1 in its environment), else over Gloo.
+// The ranks of the job as one c10d process group. It uses shared memory if all ranks are on one
+// host (and none has DSLAUNCH_SHM_DISABLE=1 in its environment), and Gloo otherwise.
 #pragma once
 
 #include <chrono>
@@ -18,66 +18,67 @@ struct WorkerEnv;
 // kAverage is the sum divided by the number of ranks.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 
-// Collectives must be called by every rank in the same order, from one thread, with tensors on the
-// CPU or on device(), of the same shape and dtype; memory may be laid out in any way, and autograd
-// sees nothing of it. They return when the result is there; of tensors on a GPU, when the current
-// stream will have it. What a caller can mend is thrown as TrainError before anything is sent: a
-// rank out of range, a tensor that is not dense or on another device, a dtype that cannot be
-// reduced. What happens on the way is an exception of c10 or std. Every wait ends after
-// kConnectTimeout or kCollectiveTimeout.
+// Communication between ranks. Every rank must call the same collectives in the same order, from
+// one thread, with tensors of the same shape and dtype. Tensors are dense, on the CPU or on
+// device(), with any strides; autograd does not record the operations. CPU operations return when
+// the result is complete; GPU operations return when the result is ordered on the current stream.
+// Invalid arguments throw TrainError before anything is sent: a rank out of range, a tensor that is
+// not dense or on another device, a dtype that cannot be reduced. Failures of the communication
+// throw exceptions of c10 or std. Every wait ends after kConnectTimeout or kCollectiveTimeout.
 class ProcessGroup {
  public:
   static constexpr std::chrono::minutes kConnectTimeout{5};
   static constexpr std::chrono::minutes kCollectiveTimeout{10};
   static constexpr std::chrono::minutes kFinishTimeout{1};
 
-  // Meets the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 listens (or torchrun's agent).
-  // From then on the process ignores SIGPIPE, unless it has a handler for it.
+  // Connects to the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 (or torchrun's agent)
+  // listens. Makes the process ignore SIGPIPE unless it has a handler for it.
   explicit ProcessGroup(const WorkerEnv& env);
   // The same for ranks that compute on `device` (trainer/device/accelerator.h).
   ProcessGroup(const WorkerEnv& env, const RankDevice& device);
-  // Finish(); nothing for a subgroup. While an exception is passing it waits for nobody: the others
-  // may be stuck or gone.
+  // Calls Finish(), except for a subgroup. During stack unwinding it does not wait for other ranks,
+  // which may hang or have exited.
   ~ProcessGroup();
   ProcessGroup(ProcessGroup&&) noexcept;
   ProcessGroup& operator=(ProcessGroup&&) = delete;
 
-  // Some of the ranks as a group of their own, in which each is what its place in `ranks` says;
-  // this rank must be among them. To be called by these ranks, of several such groups in the same
-  // order, with a name that no other group of theirs has. Its connections and messages are its own;
-  // they stay until this is finished, so that ranks may leave it at different times. It must not
-  // outlive this, and needs no Finish.
+  // Creates a group of some of the ranks, numbered by their position in `ranks`. This rank must be
+  // in the list. Collective over these ranks; if they create several groups, all must do so in the
+  // same order. `name` must be unique among their groups. The group has its own connections, which
+  // stay open until this object is finished, so ranks may destroy it at different times. It must
+  // not outlive this object and needs no Finish.
   ProcessGroup Subgroup(const std::vector<int>& ranks, const std::string& name) const;
 
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
-  c10::Device device() const;  // that this rank computes on
+  c10::Device device() const;  // the device of this rank
   const RankDevice& rank_device() const { return *device_; }
-  // Whether all ranks are on one host, where CPU tensors go through its memory.
+  // True if all ranks are on one host and exchange CPU tensors through shared memory.
   bool shares_memory() const { return shares_memory_; }
-  // What each rank of this is called in messages: its rank among all of the job.
+  // For each rank of this group: its rank in the whole job, which messages use.
   const std::vector<size_t>& job_ranks() const { return job_ranks_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& c10d_group() const { return group_; }
-  // Shared by all ranks: small values by key.
+  // Key-value store for small values, shared by all ranks.
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
-  // A beginning for keys of the store that no other call gives; the same on all ranks, where they
-  // call it as often.
+  // Returns a unique key prefix for the store. All ranks get the same prefix if they make the same
+  // number of calls.
   std::string NewKey(const std::string& purpose) const;
 
-  // Knows what this rank waits for, for those who exchange tensors through c10d_group() themselves.
+  // Tracks what this rank waits for. For code that exchanges tensors through c10d_group() directly.
   DesyncDetector& desync_detector() const { return *desync_detector_; }
 
-  // Reductions take float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage only the
-  // first four. The rest takes any dtype.
+  // Reductions support float, double, half, bfloat16, uint8, int8, int32 and int64; kAverage
+  // supports only the first four. The other collectives support any dtype.
 
   void AllReduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;  // in place
   void Broadcast(at::Tensor& tensor, int root) const;                      // in place
-  // [...] of each rank -> [world_size, ...] on all.
+  // Gathers tensors of shape [...] from all ranks; returns [world_size, ...] on every rank.
   at::Tensor AllGather(const at::Tensor& tensor) const;
-  // [world_size, ...] of each rank -> [...]: the reduction of every rank's part for this one.
+  // Takes [world_size, ...] on each rank; returns [...]: the reduction over all ranks of their part
+  // for this rank.
   at::Tensor ReduceScatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
-  // To and from another rank; messages between two ranks arrive in order.
+  // Send to and receive from another rank. Messages between two ranks arrive in order.
   void Send(const at::Tensor& tensor, int to) const;
   void Recv(at::Tensor& tensor, int from) const;
   void Barrier() const;
@@ -85,8 +86,8 @@ class ProcessGroup {
   // Replaces each value by its sum over all ranks.
   void AllReduceSum(std::vector<double>& values) const;
 
-  // Leaves the group: returns once no rank needs another one any more, so that nobody sees a
-  // connection break, or after kFinishTimeout. Nothing else may be called after it.
+  // Leaves the group. Returns when no rank needs another one any more, so that no rank sees a
+  // broken connection, or after kFinishTimeout. No other call may follow.
   void Finish();
 
  private:
@@ -106,8 +107,8 @@ class ProcessGroup {
   std::unique_ptr<DesyncDetector> desync_detector_;
 };
 
-// This process's place as its launcher says it (RANK, WORLD_SIZE, MASTER_ADDR ...); without one, a
-// world of one. Throws TrainError.
+// Creates the group from the launcher's environment variables (RANK, WORLD_SIZE, MASTER_ADDR ...);
+// without them, a group of one rank. Throws TrainError.
 ProcessGroup InitProcessGroup();
 
 }  // namespace dslaunch

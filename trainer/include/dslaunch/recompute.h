@@ -1,5 +1,5 @@
-// Memory for time: what a part of a model computes is not kept for its backward pass, but computed
-// again (Chen et al. 2016, "Training deep nets with sublinear memory cost").
+// Activation recomputation: the results of a part of a model are not kept for the backward pass,
+// but computed again (Chen et al. 2016, "Training deep nets with sublinear memory cost").
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,19 +9,19 @@
 
 namespace dslaunch {
 
-// forward(inputs), of whose results only the inputs are kept. The backward pass runs it again, with
-// the default generators of CPU and GPU (and autocast, and gradient mode) as it was, so that
-// dropout repeats, and leaves the generator as the rest of the backward pass found it. The same
-// values and gradients as without, to the bit, but where autocast's copy of a weight has several
-// readers: their gradients then add up in fp32. `inputs` may hold integers; parameters that
-// `forward` reads get their gradients also where no input needs one. What `forward` refers to must
-// live until the backward pass, and stay as it is. `buffers` are tensors that `forward` changes
-// (running statistics): they change once. Without gradients it is just forward(inputs). Works in
-// data parallel, at every ZeRO stage and in pipelines; may be nested.
+// Returns forward(inputs) and keeps only the inputs. The backward pass runs `forward` again with
+// the same state of the default CPU and GPU generators, autocast and gradient mode, so dropout
+// repeats; it restores the generators afterwards. Values and gradients are bitwise the same as
+// without recomputation, with one exception: gradients of a weight whose autocast copy has several
+// readers are summed in fp32. `inputs` may include integer tensors. Parameters that `forward` reads
+// get gradients even if no input requires one. Everything that `forward` refers to must stay alive
+// and unchanged until the backward pass. `buffers` are tensors that `forward` changes (running
+// statistics); they are updated once. Without gradients it only calls forward(inputs). Works in
+// data parallel training, at every ZeRO stage and in pipelines; calls may be nested.
 //
-// Throws TrainError kBadInput where `forward` changes an input in place, reads a tensor that was
-// computed elsewhere and needs a gradient, or does something else the second time; and for
-// gradients of gradients (create_graph).
+// Throws TrainError kBadInput if `forward` changes an input in place, reads a tensor that was
+// computed outside it and requires a gradient, or computes different results the second time; and
+// for gradients of gradients (create_graph).
 std::vector<at::Tensor> Recompute(
     const std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>& forward,
     const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& buffers = {});

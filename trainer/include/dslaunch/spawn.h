@@ -1,4 +1,4 @@
-// Ranks from inside a program, for those who start it without a launcher.
+// Starts ranks from inside a program, without a launcher.
 //
 //   int main() {
 //     dslaunch::Spawn(4, [](int rank) { Train(rank); });
@@ -9,22 +9,21 @@
 
 namespace dslaunch {
 
-// Runs fn(rank) in `ranks` processes of this machine, with the environment that a launcher would
-// give them (InitProcessGroup reads it), and returns when all have ended well. Nothing that they
-// change in memory comes back, and none outlives the caller, however it ends.
+// Runs fn(rank) in `ranks` processes on this machine, with the environment that a launcher sets
+// (InitProcessGroup reads it). Returns when all have succeeded. Their changes in memory are not
+// visible to the caller. No process outlives the caller, however it ends.
 //
-// The first rank that fails ends the others: SIGTERM, and SIGKILL 5 s later. It is thrown as
-// TrainError, naming the rank and its exit code, or the signal that ended it (then 128 + signal is
-// the code). A rank fails by an exception out of fn: it says it on stderr and exits with the code
-// of a TrainError, 1 for anything else.
+// If a rank fails, the others are ended: SIGTERM, and SIGKILL 5 s later. Spawn then throws
+// TrainError, naming the rank and its exit code or signal (code 128 + signal). A rank fails if fn
+// throws: it prints the message to stderr and exits with the code of the TrainError, or 1 for any
+// other exception.
 //
-// While this process has only one thread, the ranks are forked from it. Afterwards that is not
-// safe, so each is this program started anew with the same arguments: it does again what main()
-// did so far, and leaves it at this call (counting them) to run fn. With InitProcessGroup called or
-// large tensors computed before, that is so.
+// While this process has only one thread, the ranks are forked from it. With several threads (after
+// InitProcessGroup or the computation of large tensors) forking is not safe: each rank then starts
+// this program again with the same arguments, repeats main() up to the same Spawn call (calls are
+// counted) and runs fn there.
 //
-// In a process that has its place from a launcher already (RANK or WORLD_SIZE is set) this throws
-// TrainError.
+// Throws TrainError if a launcher has started this process (RANK or WORLD_SIZE is set).
 void Spawn(int ranks, const std::function<void(int rank)>& fn);
 
 }  // namespace dslaunch

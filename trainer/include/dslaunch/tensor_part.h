@@ -8,19 +8,20 @@
 
 namespace dslaunch {
 
-// What this rank holds of a tensor that may be spread over the ranks: the elements [start, start +
-// tensor.numel()) of the whole, which is laid out row-major and taken as one row.
+// The part of a tensor that this rank holds: elements [start, start + tensor.numel()) of the whole
+// tensor, flattened in row-major order.
 struct TensorPart {
   std::string name;            // module path, "fc1.weight"
-  at::Tensor tensor;           // the one that is used: writing into it changes the run. Contiguous
-  std::vector<int64_t> shape;  // of the whole
+  at::Tensor tensor;           // contiguous; not a copy: writing to it changes the run
+  std::vector<int64_t> shape;  // of the whole tensor
   int64_t start = 0;
-  // All ranks (of a pipeline: of the stage) hold the whole, and the same. Else the ranks' parts are
-  // together the whole, each element once.
+  // True: all ranks (in a pipeline: of the stage) hold the whole tensor with the same values.
+  // False: the parts of the ranks cover the whole, each element once.
   bool replicated = true;
-  // Of a replicated one: ranks do have values of their own (running means), and rank 0's count.
+  // For replicated tensors: the values differ between ranks (running means), and those of rank 0
+  // are saved.
   bool rank0_authoritative = false;
-  // False: ranks of another pipeline stage hold the same, and save it (tied weights).
+  // False: ranks of another pipeline stage hold the same tensor and save it (tied weights).
   bool is_canonical = true;
 };
 

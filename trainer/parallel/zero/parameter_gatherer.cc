@@ -220,10 +220,10 @@ class Gatherer {
     throw TrainError(
         ExitCode::kBadInput,
         open_ ? what +
-                    " during a pass, of which ZeRO stage 3 keeps nothing: change parameters "
+                    " during a pass, but ZeRO stage 3 discards such writes: change parameters "
                     "between steps, while a dslaunch::GatheredParameters holds them"
               : what +
-                    ", but ZeRO stage 3 has them whole only during the engine's forward and "
+                    ", but ZeRO stage 3 gathers them only during the engine's forward and "
                     "backward passes: run the model through engine.Forward, or make a "
                     "dslaunch::GatheredParameters of them first, on all ranks");
   }

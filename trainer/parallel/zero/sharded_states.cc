@@ -418,7 +418,7 @@ const ShardedStates::Unit* ShardedStates::UnitOf(const at::Tensor& parameter) co
     return places_[i].unit == kNoUnit ? nullptr : &units_[places_[i].unit];
   }
   throw TrainError(ExitCode::kUsage,
-                   "GatheredParameters: the tensor is no parameter of this engine's model");
+                   "GatheredParameters: the tensor is not a parameter of this engine's model");
 }
 
 void ShardedStates::Unshard(const std::vector<at::Tensor>& parameters) {

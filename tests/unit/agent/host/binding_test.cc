@@ -171,7 +171,7 @@ TEST(BindingTest, AGpuBesideNoUsableCpuIsRefused) {
   CpuTopology topology = Machine(2, 1, 1, 1);
   Forbid(topology, {1});
   EXPECT_THAT(Refusal(topology, Numa(pb::RankOptions::NUMA_NODE, 2, {0, 1})),
-              HasSubstr("the GPU of local rank 1 is beside NUMA node 1"));
+              HasSubstr("the GPU of local rank 1 is on NUMA node 1"));
 }
 
 TEST(BindingTest, GpusAreKnownByNumberOrUuid) {

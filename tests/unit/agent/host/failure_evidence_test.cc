@@ -92,7 +92,7 @@ TEST(FailureEvidenceTest, TorchsRankTagsAndFurtherLinesOfAnExceptionAreUnderstoo
 }
 
 TEST(FailureEvidenceTest, OurTrainersOwnCodesSayThatAnotherRankWasLost) {
-  const std::string line = "dslaunch-train: rank 3: another rank was lost, so this one stops too";
+  const std::string line = "dslaunch-train: rank 3: another rank was lost, so this rank stops too";
   EXPECT_TRUE(OfLines(line + "\n", 69).victim);
   EXPECT_TRUE(OfLines(line + "\n", 75).victim);
   EXPECT_EQ(OfLines(line + "\n", 69).line, line);

@@ -39,7 +39,8 @@ TEST(PidFileTest, OnlyWhatIsLeftIsReplaced) {
   const auto taken = PidFile::Create(path, 1);
   ASSERT_FALSE(taken.ok());
   EXPECT_EQ(taken.error().code, ExitCode::kIo);
-  EXPECT_THAT(taken.error().message, HasSubstr("--save_pid: " + path + ": it is there already"));
+  EXPECT_THAT(taken.error().message,
+              HasSubstr("--save_pid: " + path + ": the file exists, and its process"));
   dir.Write("f", "999999999");  // more than any pid
   EXPECT_TRUE(PidFile::Create(path, 1).ok());
   const std::string victim = dir.Write("victim", "999999999");

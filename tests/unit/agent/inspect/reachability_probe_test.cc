@@ -137,7 +137,7 @@ TEST_F(ReachabilityProbeTest, NobodyIsWaitedForLongerThanAsked) {
   const auto before = Clock::now();
   const pb::ReachReply reply = Reach({endpoint, "127.0.0.1:1", "nonsense"}, 300);
   EXPECT_LT(Clock::now() - before, milliseconds(2000));
-  EXPECT_EQ(reply.results(0).trouble(), "it takes the connection but says nothing");
+  EXPECT_EQ(reply.results(0).trouble(), "it accepts the connection but does not answer");
   EXPECT_EQ(reply.results(1).trouble(), "Connection refused");
   EXPECT_NE(reply.results(2).trouble(), "");
 }

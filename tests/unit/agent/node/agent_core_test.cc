@@ -637,7 +637,8 @@ TEST_F(AgentCoreTest, WithoutRestartsALostRendezvousIsTheEnd) {
   Take(core_.OnRendezvousEnd("reset", now_));
   EXPECT_EQ(core_.outcome().kind(), pb::Cause::NODE_LOST);
   EXPECT_EQ(core_.outcome().node_index(), 0u);
-  EXPECT_EQ(core_.outcome().message(), "node1 was lost: its rendezvous broke off (reset)");
+  EXPECT_EQ(core_.outcome().message(),
+            "node1 was lost: the connection to its rendezvous broke (reset)");
   Reaped();
   ASSERT_EQ(Count<agent_action::EndEvents>(), 1u);
   EXPECT_FALSE(All<agent_action::EndEvents>()[0].done.teardown_complete());
@@ -651,7 +652,7 @@ TEST_F(AgentCoreTest, ASilentRendezvousIsLostUnlessThisProcessStoodStill) {
   Pass(milliseconds(5'900));
   EXPECT_EQ(core_.phase(), Phase::kWorking);
   Pass(milliseconds(100));
-  EXPECT_THAT(core_.outcome().message(), HasSubstr("it was silent"));
+  EXPECT_THAT(core_.outcome().message(), HasSubstr("no heartbeat"));
 }
 
 TEST_F(AgentCoreTest, ANodeHaltsAndWaitsForTheFrontEndToNameAnotherRendezvous) {
@@ -691,7 +692,7 @@ TEST_F(AgentCoreTest, ANodeThatIsEmptyAlreadyOpensTheNextRendezvousAndJoinsIt) {
   EXPECT_TRUE(core_.hosts_rendezvous());
   ASSERT_EQ(Count<agent_action::JoinRendezvous>(), 1u);
   EXPECT_TRUE(All<agent_action::JoinRendezvous>()[0].in_process);
-  EXPECT_THAT(Logged(), HasSubstr("node2 decides from now on"));
+  EXPECT_THAT(Logged(), HasSubstr("node2 hosts the rendezvous from now on"));
 }
 
 TEST_F(AgentCoreTest, WithoutAnotherRendezvousInTimeTheNodeEnds) {

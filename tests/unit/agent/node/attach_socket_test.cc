@@ -49,7 +49,7 @@ TEST_F(AttachSocketTest, AFolderThatIsMissingIsMadeForTheUserAlone) {
 }
 
 TEST_F(AttachSocketTest, AFolderThatOthersCanEnterOrChangeIsRefused) {
-  EXPECT_THAT(Refusal(Folder("open", 0755)), HasSubstr("is not this user's alone"));
+  EXPECT_THAT(Refusal(Folder("open", 0755)), HasSubstr("is not private to this user"));
   Folder("shared", 0777);
   EXPECT_THAT(Refusal(dir_ / "shared/dslaunch"), HasSubstr("may be changed by others"));
   Folder("sticky", 01777);

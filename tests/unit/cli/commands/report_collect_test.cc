@@ -52,7 +52,7 @@ TEST(RankFilePartsTest, ANodeThatSendsTooMuchIsNotHeardAnyMore) {
   EXPECT_FALSE(parts.Take(Part(0, pb::RankFilePart::METRICS, "")));
   const RankFileParts::Files files = parts.Finish();
   EXPECT_EQ(files.ranks.at(0).metrics->points.size(), 1u) << "what came before stays";
-  EXPECT_THAT(files.troubles, ElementsAre(HasSubstr("node1: it sent more than it was asked for")));
+  EXPECT_THAT(files.troubles, ElementsAre(HasSubstr("node1: it sent more than requested")));
 }
 
 TEST(RankFilePartsTest, WhatIsNotThereIsSaid) {
@@ -65,7 +65,7 @@ TEST(RankFilePartsTest, WhatIsNotThereIsSaid) {
   parts.Take(large);
   EXPECT_THAT(parts.Finish().troubles,
               ElementsAre(HasSubstr("the metrics of 1 rank are long"),
-                          HasSubstr("1 file could not"), HasSubstr("the connection broke off")));
+                          HasSubstr("1 file could not"), HasSubstr("the connection broke")));
 }
 
 }  // namespace

@@ -55,7 +55,8 @@ TEST(HostfileCommandTest, RefusalsSayTheHint) {
   EXPECT_THAT(Refusal({"hostfile", "wirte"}), HasSubstr("did you mean write?"));
   EXPECT_THAT(Refusal({"hostfile", "zzzzz"}), HasSubstr("give write or check"));
   EXPECT_THAT(Refusal({"hostfile", "write"}), HasSubstr("--hosts a,b,c, --slurm or --ssh_config"));
-  EXPECT_THAT(Refusal({"hostfile", "write", "--slurm", "--hosts", "a"}), HasSubstr("say once"));
+  EXPECT_THAT(Refusal({"hostfile", "write", "--slurm", "--hosts", "a"}),
+              HasSubstr("in exactly one way"));
   EXPECT_THAT(Refusal({"hostfile", "write", "--slurm", "--force"}), HasSubstr("--output FILE"));
   EXPECT_THAT(Refusal({"hostfile", "write", "--slrum"}), HasSubstr("did you mean --slurm?"));
   EXPECT_THAT(Refusal({"hostfile", "write", "--hosts"}), HasSubstr("--hosts"));

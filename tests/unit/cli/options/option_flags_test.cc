@@ -101,7 +101,7 @@ const std::vector<Case>& Cases() {
        {""},
        [](const Options& o) {
          EXPECT_FALSE(o.include);
-         EXPECT_THAT(o.notices, ElementsAre("--include is empty, as if it were not given"));
+         EXPECT_THAT(o.notices, ElementsAre("--include is empty and is ignored"));
        }},
       {"--exclude", {"w1:0"}, [](const Options& o) { EXPECT_EQ(o.exclude, "w1:0"); }},
       {"--num_nodes", {"3"}, [](const Options& o) { EXPECT_EQ(o.num_nodes, 3); }},
@@ -146,7 +146,7 @@ const std::vector<Case>& Cases() {
       {"--nproc_per_node",
        {"gpu"},
        [](const Options& o) { EXPECT_EQ(o.slots_from, SlotsFrom::kGpu); }},
-      {"--nproc_per_node", {"xpu"}, nullptr, "xpu is not supported: dslaunch knows no XPUs"},
+      {"--nproc_per_node", {"xpu"}, nullptr, "xpu is not supported: dslaunch cannot detect XPUs"},
       {"--master_addr", {"w0"}, [](const Options& o) { EXPECT_EQ(o.master_addr, "w0"); }},
       {"--master_addr", {""}, [](const Options& o) { EXPECT_FALSE(o.master_addr); }},
       {"--master_port", {"6000"}, [](const Options& o) { EXPECT_EQ(o.master_port, 6000); }},
@@ -211,8 +211,8 @@ const std::vector<Case>& Cases() {
        [](const Options& o) {
          EXPECT_EQ(o.per_node->host, "w0");
          EXPECT_FALSE(o.master_addr);
-         EXPECT_THAT(o.notices,
-                     testing::Contains("--master_addr is not used: --rdzv_endpoint says where"));
+         EXPECT_THAT(o.notices, testing::Contains(
+                                    "--master_addr is not used: --rdzv_endpoint has the address"));
        },
        "",
        {"--nnodes=2", "--master_addr=other"}},
@@ -255,10 +255,10 @@ const std::vector<Case>& Cases() {
        {"keep_alive_max_attempt=4"},
        [](const Options& o) { EXPECT_EQ(o.dead_ms, 20'000); }},
       {"--rdzv_conf", {"close_timeout=5"}, nullptr, "close_timeout is not supported"},
-      {"--rdzv_conf", {"heartbeat_timeout=9"}, nullptr, "--dead_s says how long"},
+      {"--rdzv_conf", {"heartbeat_timeout=9"}, nullptr, "--dead_s sets how long"},
       {"--rdzv_conf", {"read_timeout=5"}, nullptr, "read_timeout is not supported"},
       {"--rdzv_conf", {"store_type=file"}, nullptr, "store_type is not supported"},
-      {"--rdzv_conf", {"rank=1"}, nullptr, "--node_rank says it"},
+      {"--rdzv_conf", {"rank=1"}, nullptr, "--node_rank sets it"},
       {"--rdzv_conf", {"cacert=/x"}, nullptr, "cacert is not supported"},
       {"--rdzv_conf", {"join_timout=5"}, nullptr, "did you mean join_timeout?"},
       {"--rdzv_conf", {"join_timeout"}, nullptr, "must be KEY=VALUE"},
@@ -364,7 +364,10 @@ const std::vector<Case>& Cases() {
       {"--monitor_interval", {"0.1"}, [](const Options& o) { EXPECT_EQ(o.heartbeat_ms, 1000); }},
       {"--monitor_interval", {"0"}, nullptr, "--monitor_interval must be a number"},
       {"--event_log_handler", {"null"}, [](const Options& o) { EXPECT_FALSE(o.json); }},
-      {"--event_log_handler", {"console"}, nullptr, "events.jsonl beside the logs has every event"},
+      {"--event_log_handler",
+       {"console"},
+       nullptr,
+       "events.jsonl next to the logs has every event"},
       {"--signals_to_handle",
        {"SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGUSR2"},
        [](const Options& o) { EXPECT_EQ(o.grace_ms, 10'000); }},

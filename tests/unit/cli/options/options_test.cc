@@ -300,7 +300,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--num_nodes", "2"}, "nothing to run"},
       {{"--"}, "nothing to run"},
       {{""}, "the program's name is empty"},
-      {{"run.yaml"}, "'run.yaml' is no program; a run file is started with --run_file run.yaml"},
+      {{"run.yaml"}, "'run.yaml' is not a program; start a launch file with --run_file run.yaml"},
       {{"--num_nodes", "0", "p"}, "--num_nodes must be a whole number from 1 to 1000000, not '0'"},
       {{"--num_nodes", "-1", "p"},
        "--num_nodes must be a whole number from 1 to 1000000, not '-1'"},
@@ -335,7 +335,8 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--nnodes", "0", "p"}, "--nnodes must be a whole number from 1"},
       {{"--nnodes", "2", "--num_nodes", "2", "p"}, "--nnodes and --num_nodes exclude each other"},
       {{"--nnodes", "2:3", "--min_elastic_nodes", "2", "p"}, "exclude each other"},
-      {{"--num_nodes", "2", "--max_elastic_nodes", "3", "p"}, "both say how many nodes"},
+      {{"--num_nodes", "2", "--max_elastic_nodes", "3", "p"},
+       "both set the greatest number of nodes"},
       {{"--min_elastic_nodes", "3", "--num_nodes", "2", "p"},
        "--min_elastic_nodes 3 is more than the 2 nodes there may be"},
       {{"--heartbeat_s", "3", "p"}, "--heartbeat_s (3 s) must be less than --suspect_s (3 s)"},
@@ -375,8 +376,8 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--env", "=1", "p"}, "--env must be NAME=VALUE, not '=1'"},
       {{"--ssh_port", "0", "p"}, "--ssh_port must be a whole number from 1 to 65535, not '0'"},
       {{"--ssh_command", "", "p"}, "--ssh_command needs a value that is not empty"},
-      {{"--ssh_command", "ssh -o 'A b'", "p"}, "is cut at blanks, and no shell reads it"},
-      {{"--launcher_args", "$(id)", "p"}, "is cut at blanks, and no shell reads it"},
+      {{"--ssh_command", "ssh -o 'A b'", "p"}, "is split at blanks, without a shell"},
+      {{"--launcher_args", "$(id)", "p"}, "is split at blanks, without a shell"},
       {{"--ssh_port", "22", "--launcher", "local", "p"}, "--ssh_port is for SSH"},
       {{"-i", "a", "-e", "b", "p"}, "--include and --exclude exclude each other"},
       {{"-i", "a", "--num_nodes", "2", "p"}, "--include and --num_nodes exclude each other"},
@@ -398,19 +399,20 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--no_ssh", "--launcher", "local", "p"}, "--no_ssh and --launcher exclude each other"},
       {{"--no_ssh", "--ssh_port", "22", "p"}, "--no_ssh and --ssh_port exclude each other"},
       {{"--node_rank", "1", "-H", "hf", "p"}, "add --no_ssh for that"},
-      {{"--node_rank", "1", "p"}, "there is one node, which is 0; say how many"},
+      {{"--node_rank", "1", "p"}, "there is one node, which is 0; give their number"},
       {{"--node_rank", "2", "--nnodes", "2", "--master_addr", "h", "p"}, "is 1; nodes are counted"},
-      {{"--node_rank", "0", "--nnodes", "2", "p"}, "where to meet: add --master_addr HOST"},
+      {{"--node_rank", "0", "--nnodes", "2", "p"},
+       "the address of the rendezvous is missing: add --master_addr HOST"},
       {{"--nnodes", "2", "--rdzv_endpoint", "h:0", "p"}, "port 0 is any port"},
       {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--ssh_command", "ssh", "p"},
-       "--ssh_command is of a job that is started over SSH, and --rdzv_endpoint"},
+       "--ssh_command is for a job that is started over SSH, and --rdzv_endpoint"},
       {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--detach", "p"}, "--detach is of a job"},
       {{"--rdzv_endpoint", "a b:1", "p"}, "--rdzv_endpoint must be HOST:PORT"},
       {{"--rdzv_endpoint", "fe80::1", "p"}, "such as node1:29400 or [fe80::1]:0"},
       {{"--rdzv_endpoint", ":29400", "p"}, "--rdzv_endpoint must be HOST:PORT"},
       {{"--rdzv_endpoint", "h:65536", "p"}, "--rdzv_endpoint: the port must be a whole number"},
       {{"--rdzv_endpoint", "h:", "p"}, "--rdzv_endpoint: the port must be a whole number"},
-      {{"--local_addr", "10.0.0.1", "--nnodes", "2", "p"}, "--local_addr is of a job whose nodes"},
+      {{"--local_addr", "10.0.0.1", "--nnodes", "2", "p"}, "--local_addr is for a job without SSH"},
       {{"--tee", "0:4", "p"}, "--tee must be 0 (no stream), 1 (stdout), 2 (stderr) or 3 (both)"},
       {{"-t", "all", "p"}, "--tee all is not supported: as torchrun's, it names streams"},
       {{"-t", "both", "p"}, "--tee must be 0 (no stream)"},
@@ -418,7 +420,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--local_ranks_filter", "0,x", "p"}, "--local_ranks_filter: each rank must be"},
       {{"--detach", "--json", "p"}, "dslaunch ps --all --json"},
       {{"-q=1", "p"}, "--quiet takes no value"},
-      {{"--num_gpus", "2", "doctor"}, "options of 'doctor' come behind it"},
+      {{"--num_gpus", "2", "doctor"}, "options of 'doctor' come after it"},
       {{"train", "--time_limit", "0"}, "--time_limit must be a number, 0.001 to 1e+09, not '0'"},
       {{"train", "--eval_only", "--plan_memory"}, "exclude each other"},
       {{"train", "--plan_pipeline", "--plan_memory"}, "exclude each other"},
@@ -510,7 +512,7 @@ TEST(ParseOptions, OneNodeInTheWordsOfSeveralIsThisMachine) {
   EXPECT_FALSE(any_port.per_node);
   EXPECT_EQ(any_port.master_port, 0);
   EXPECT_EQ(any_port.num_gpus, 1);
-  EXPECT_THAT(any_port.notices, ElementsAre(HasSubstr("1 rank per node, as torchrun")));
+  EXPECT_THAT(any_port.notices, ElementsAre(HasSubstr("1 rank per node, as in torchrun")));
   const LaunchOptions standalone =
       Good({"--standalone", "--nnodes=1:1", "--nproc_per_node=2", "--rdzv_id", "x", "p"});
   EXPECT_EQ(standalone.launcher, Launcher::kLocal);

@@ -45,11 +45,11 @@ TEST(SummaryText, SuccessIsOneLine) {
   summary.duration_s = 12.34;
   summary.logs = "node1:/state/job";
   EXPECT_EQ(SummaryText(summary),
-            "dslaunch: 4 ranks on 2 nodes ended well in 12.3 s; logs: node1:/state/job\n");
+            "dslaunch: 4 ranks on 2 nodes succeeded in 12.3 s; logs: node1:/state/job\n");
   summary.num_nodes = summary.world_size = 1;
   summary.logs.clear();
   summary.duration_s = 3725;
-  EXPECT_EQ(SummaryText(summary), "dslaunch: 1 rank on 1 node ended well in 62 min 05 s\n");
+  EXPECT_EQ(SummaryText(summary), "dslaunch: 1 rank on 1 node succeeded in 62 min 05 s\n");
 }
 
 TEST(SummaryText, AnExitNamesRankNodeCodeLinesLogAndTheOthers) {
@@ -107,7 +107,7 @@ TEST(SummaryText, ASuccessKeepsItsRemarks) {
   summary.restarts = 1;
   summary.remarks = {"node2 was lost: cable pulled"};
   EXPECT_EQ(SummaryText(summary),
-            "dslaunch: 1 rank on 1 node ended well in 1.0 s with 1 restart\n"
+            "dslaunch: 1 rank on 1 node succeeded in 1.0 s with 1 restart\n"
             "  node2 was lost: cable pulled\n");
 }
 
@@ -120,7 +120,7 @@ TEST(SummaryText, EndsAreGroupedByKind) {
   EXPECT_THAT(
       SummaryText(summary),
       HasSubstr(
-          "\n  ranks 0-1, 5 ended well; rank 2 was stopped (SIGKILL); rank 6 exited with code 1; "
+          "\n  ranks 0-1, 5 succeeded; rank 2 was stopped (SIGKILL); rank 6 exited with code 1; "
           "rank 7 was killed by SIGSEGV; others ended in other ways\n"));
   summary.workers = {lost, End(8, 3, 0, true), End(3, 7)};
   EXPECT_THAT(
@@ -133,7 +133,7 @@ TEST(SummaryText, ManyScatteredRanksStayOneLine) {
   summary.workers.clear();
   for (int rank = 0; rank < 1000; rank += 2) summary.workers.push_back(End(rank, 0));
   EXPECT_THAT(SummaryText(summary),
-              HasSubstr("\n  ranks 0, 2, 4, 6, 8, 10, 12, 14 and 492 more ended well\n"));
+              HasSubstr("\n  ranks 0, 2, 4, 6, 8, 10, 12, 14 and 492 more succeeded\n"));
 }
 
 TEST(SummaryText, OnlyTheLastFiftyLines) {
@@ -162,14 +162,14 @@ TEST(SummaryText, OtherCausesBeginWithTheirMessage) {
   summary.cause.message = "node2 has not answered for 6 s";
   summary.logs = "node1:/state/job";
   summary.left = {{"node2", 4711, "python3", "D", "nfs_wait"}, {"node2", 4712, "", "", ""}};
-  summary.remarks = {"node3 was lost: its agent vanished"};
+  summary.remarks = {"node3 was lost: its agent disconnected"};
   EXPECT_EQ(SummaryText(summary),
             "dslaunch: node2 has not answered for 6 s\n"
             "  logs: node1:/state/job\n"
             "  node2: could not end process 4711 (python3, state D, waits in nfs_wait); look at it "
             "there with ps\n"
             "  node2: could not end process 4712; look at it there with ps\n"
-            "  node3 was lost: its agent vanished\n"
+            "  node3 was lost: its agent disconnected\n"
             "  exit code 69\n");
   summary.cause.message.clear();
   EXPECT_THAT(SummaryText(summary), StartsWith("dslaunch: the job failed on node2 after 0.0 s\n"));
@@ -200,7 +200,7 @@ TEST(SummaryText, Interrupted) {
 TEST(SummaryText, AnIncompleteTeardownIsNoSuccess) {
   JobSummary summary;
   summary.exit_code = 70;
-  EXPECT_THAT(SummaryText(summary), testing::Not(HasSubstr("ended well in")));
+  EXPECT_THAT(SummaryText(summary), testing::Not(HasSubstr("succeeded in")));
   EXPECT_THAT(SummaryText(summary), HasSubstr("exit code 70"));
 }
 

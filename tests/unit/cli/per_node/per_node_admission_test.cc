@@ -89,7 +89,7 @@ TEST(AdmissionTest, GivesUpWhenTooFewCame) {
   EXPECT_EQ(waits.wake, kStart + milliseconds(600'000));
   const Admission::Decision over = admission.Decide(waits.wake);
   EXPECT_EQ(over.verdict, Verdict::kGiveUp);
-  EXPECT_THAT(over.reason, HasSubstr("only 2 of 3 nodes are here after 600 s, missing: node1"));
+  EXPECT_THAT(over.reason, HasSubstr("only 2 of 3 nodes have joined after 600 s, missing: node1"));
 }
 
 TEST(AdmissionTest, OnceTheLeastNumberIsThereALastCallFollows) {
@@ -135,10 +135,10 @@ TEST(AdmissionTest, RefusesWhoHasNoPlace) {
   Admission admission(Options(), kStart);
   EXPECT_FALSE(admission.Admit(1, Ranked(1), "a", kStart));
   EXPECT_THAT(admission.Admit(2, Ranked(1), "b", kStart)->message,
-              HasSubstr("node 1 is here already, from a; b has the same --node_rank"));
+              HasSubstr("node 1 has joined already, from a; b has the same --node_rank"));
   EXPECT_FALSE(admission.Admit(3, Request(3, 3), "c", kStart));
   const std::optional<Error> full = admission.Admit(4, Request(3, 3), "d", kStart);
-  EXPECT_THAT(full->message, HasSubstr("all 3 nodes are here already, d is one too many"));
+  EXPECT_THAT(full->message, HasSubstr("all 3 nodes have joined already, d is one too many"));
   EXPECT_EQ(full->code, ExitCode::kUnavailable);
 }
 
@@ -148,7 +148,7 @@ TEST(AdmissionTest, AHostfileSaysHowManySlotsANodeHas) {
   options.slots = {2, 4, 2};
   Admission admission(options, kStart);
   EXPECT_THAT(admission.Admit(1, Ranked(1), "h", kStart)->message,
-              HasSubstr("h has 2 slots for b, node 0 knows it with 4"));
+              HasSubstr("h has 2 slots for b, node 0 expects 4"));
   EXPECT_FALSE(admission.Admit(2, Ranked(2), "h", kStart));
 }
 
@@ -169,7 +169,7 @@ TEST(AdmissionTest, LateOnlyWhereTheJobTakesIt) {
     EXPECT_TRUE(admission.Admit(3, late, "c", kStart));
     late.set_node_rank(1);
     EXPECT_THAT(admission.Admit(4, late, "c", kStart)->message,
-                HasSubstr("a node that comes later brings as many"));
+                HasSubstr("a node that joins later must have as many"));
   }
 }
 

@@ -54,7 +54,7 @@ TEST(EnvFileTest, WhatAShellWouldHaveChangedIsSaid) {
   EXPECT_EQ(file->variables[0].second, "/opt/x:$PATH");
   EXPECT_THAT(
       file->notices,
-      ElementsAre(HasSubstr("f:1: PATH is taken as it is written"), HasSubstr("f:2: A"),
+      ElementsAre(HasSubstr("f:1: PATH is used literally"), HasSubstr("f:2: A"),
                   HasSubstr("f:3: B"), HasSubstr("f:4: C"),
                   HasSubstr("f:6: E: the quotes are part of its value"), HasSubstr("f:7: F")));
   EXPECT_THAT(file->notices[0], HasSubstr("--venv_script"));

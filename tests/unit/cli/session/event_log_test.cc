@@ -71,7 +71,7 @@ TEST_F(EventLogTest, AFolderThatCannotBeMadeIsSaidOnceAndCostsNothingElse) {
   EventLog log = Open(folder_ / "file/job");
   log.Connected("node1", "/d");
   log.Connected("node1", "/d");
-  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("no events are kept: ")));
+  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("events are not recorded: ")));
 }
 
 TEST_F(EventLogTest, AFullDiskIsSaidOnceAndLaterLinesAreWhole) {

@@ -110,7 +110,8 @@ TEST(JobStateTest, WithoutRestartsAnyNodesWordIsTheEnd) {
 TEST(JobStateTest, ANodeCutOffFromTheOthersDoesNotEndAJobThatGoesOn) {
   JobState job_state = Elastic();
   job_state.OnEvent(0, Started(1, {0, 1, 2}));
-  job_state.OnEvent(2, Outcome(1, LostCause(0, "node1 was lost: its rendezvous broke off")));
+  job_state.OnEvent(
+      2, Outcome(1, LostCause(0, "node1 was lost: the connection to its rendezvous broke")));
   EXPECT_FALSE(job_state.ending());
   job_state.OnEvent(0, Outcome(1, {}));
   EXPECT_TRUE(job_state.ending());
@@ -121,11 +122,13 @@ TEST(JobStateTest, WithoutTheNodeThatDecidesAnElasticJobGoesOnWithAnother) {
   job_state.OnEvent(0, Started(1, {0, 1, 2}));
   job_state.OnDisconnected(0);
   EXPECT_FALSE(job_state.ending());
-  EXPECT_EQ(job_state.OnFailedOver(1, LostCause(0, "node1 was lost: its agent vanished")),
-            "attempt 1 ended: node1 was lost: its agent vanished; node2 decides from now on");
+  EXPECT_EQ(job_state.OnFailedOver(1, LostCause(0, "node1 was lost: its agent disconnected")),
+            "attempt 1 ended: node1 was lost: its agent disconnected; node2 hosts the rendezvous "
+            "from now on");
   EXPECT_EQ(job_state.restarts(), 1u);
   EXPECT_TRUE(job_state.IsGivenUp(0));
-  job_state.OnEvent(2, Outcome(1, LostCause(1, "node2 was lost: its rendezvous broke off")));
+  job_state.OnEvent(
+      2, Outcome(1, LostCause(1, "node2 was lost: the connection to its rendezvous broke")));
   EXPECT_FALSE(job_state.ending()) << "only a node that was cut off from node2 says so";
   job_state.OnEvent(1, Outcome(2, {}));
   EXPECT_TRUE(job_state.ending());
@@ -160,10 +163,10 @@ TEST(JobStateTest, ALateNodeIsAPartOnceItHasRanks) {
 TEST(JobStateTest, ANodeThatCameBackLeavesARemark) {
   JobState job_state = Elastic();
   job_state.OnDisconnected(2);
-  job_state.OnLost(2, "the connection to it broke off", "");
+  job_state.OnLost(2, "the connection to it broke", "");
   job_state.OnConnected(2);
   const JobInfo info = job_state.Info();
-  EXPECT_THAT(info.losses, ElementsAre("node3 was lost: the connection to it broke off"));
+  EXPECT_THAT(info.losses, ElementsAre("node3 was lost: the connection to it broke"));
   EXPECT_TRUE(info.nodes[2].lost_reason.empty());
 }
 

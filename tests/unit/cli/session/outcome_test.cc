@@ -102,10 +102,10 @@ TEST(OutcomeTest, ANodeThatLostUsIsALostNode) {
 }
 
 TEST(OutcomeTest, ALostNodeIsExplainedByItsOwnLastOutput) {
-  const pb::Cause seen =
-      MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "b was lost: its agent vanished");
-  std::vector<NodeEnd> nodes = {Done("a", seen), Lost("b", "the connection broke off")};
-  EXPECT_EQ(Decide(nodes).cause.message(), "b was lost: its agent vanished");
+  const pb::Cause seen = MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable,
+                                   "b was lost: its agent disconnected");
+  std::vector<NodeEnd> nodes = {Done("a", seen), Lost("b", "the connection broke")};
+  EXPECT_EQ(Decide(nodes).cause.message(), "b was lost: its agent disconnected");
   nodes[1].last_output = "agent (pid 5) was killed by SIGKILL";
   const JobEnd end = Decide(nodes);
   EXPECT_EQ(end.exit_code, 69);

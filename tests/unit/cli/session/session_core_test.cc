@@ -48,8 +48,8 @@ pb::NodeEvent Done(const std::vector<uint32_t>& members) {
 pb::NodeEvent RendezvousLost(uint64_t attempt, uint32_t host) {
   pb::NodeEvent event;
   event.mutable_rendezvous_lost()->set_attempt(attempt);
-  *event.mutable_rendezvous_lost()->mutable_cause() =
-      MakeCause(pb::Cause::NODE_LOST, host, ExitCode::kUnavailable, "its rendezvous broke off");
+  *event.mutable_rendezvous_lost()->mutable_cause() = MakeCause(
+      pb::Cause::NODE_LOST, host, ExitCode::kUnavailable, "the connection to its rendezvous broke");
   return event;
 }
 
@@ -217,7 +217,7 @@ TEST_F(SessionCoreTest, StartsWithoutANodeThatMayComeBackAndTriesItAgain) {
   EXPECT_THAT(NodesOf<action::Prepare>(), ElementsAre(0));
   Prepare(0);
   EXPECT_THAT(NodesOf<action::Run>(), ElementsAre(0));
-  EXPECT_THAT(Said(), HasSubstr("node0 is here now"));
+  EXPECT_THAT(Said(), HasSubstr("node0 is connected now"));
 }
 
 TEST_F(SessionCoreTest, ANodeThatRefusesUsFailsTheStartButOthersAreNamedToo) {
@@ -234,7 +234,7 @@ TEST_F(SessionCoreTest, ANodeThatRefusesUsFailsTheStartButOthersAreNamedToo) {
   EXPECT_EQ(end.kind, SessionEnd::Kind::kNotStarted);
   EXPECT_EQ(end.job.exit_code, ToInt(ExitCode::kNoPermission));
   EXPECT_THAT(end.lines, ElementsAre("node0, node2 (2 nodes): no way there",
-                                     "not known yet, for they had not answered so far: node1 "
+                                     "no answer so far from: node1 "
                                      "(1 node)",
                                      "nothing was started (2 of 4 nodes failed)"));
 }
@@ -405,7 +405,7 @@ TEST_F(SessionCoreTest, OfASilentNodeTheOthersDecide) {
   EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
   core().OnListening(1, now_);
   Watch();
-  EXPECT_THAT(Said(), HasSubstr("node1 is heard again"));
+  EXPECT_THAT(Said(), HasSubstr("node1 sends heartbeats again"));
 }
 
 TEST_F(SessionCoreTest, WhenAllAreSilentNobodyIsLeftToDecide) {
@@ -450,7 +450,7 @@ TEST_F(SessionCoreTest, ANodeThatTheOthersLostIsAbandonedAndTriedAgain) {
   Connect(2);
   Prepare(2);
   EXPECT_THAT(NodesOf<action::Run>(), ElementsAre(2));
-  EXPECT_THAT(Said(), HasSubstr("node2 is back"));
+  EXPECT_THAT(Said(), HasSubstr("node2 is connected again"));
 }
 
 TEST_F(SessionCoreTest, ALinkThatComesWhenTheJobEndsIsDropped) {
@@ -495,7 +495,7 @@ TEST_F(LostHostCoreTest, AnotherDecidesOnceItsSupervisorHasEnded) {
   ASSERT_THAT(NodesOf<action::Failover>(), ElementsAre(2));
   EXPECT_THAT(All<action::Failover>()[0].request.rendezvous_endpoints(), ElementsAre("10.0.0.2:2"));
   EXPECT_THAT(NodesOf<action::Connect>(), ElementsAre(0));
-  EXPECT_THAT(Said(), HasSubstr("node1 decides from now on"));
+  EXPECT_THAT(Said(), HasSubstr("node1 hosts the rendezvous from now on"));
   Take(core().OnFailoverAnswered(2, 1, Error{ExitCode::kUnavailable, "node2: gone"}));
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(2));
 }

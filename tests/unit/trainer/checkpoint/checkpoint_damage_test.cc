@@ -67,7 +67,7 @@ class CheckpointDamageTest : public testing::Test {
     const ResumeDecision decision = CheckpointFolder(temp_.path()).Choose({});
     ASSERT_TRUE(decision.checkpoint.has_value()) << decision.reason;
     ASSERT_EQ(decision.checkpoint->tag, "step_000001");
-    ASSERT_THAT(decision.reason, HasSubstr("passed over step_000002: " + file));
+    ASSERT_THAT(decision.reason, HasSubstr("skipped step_000002: " + file));
     ASSERT_THAT(decision.reason, HasSubstr(cause));
   }
 

@@ -124,7 +124,7 @@ TEST_F(CheckpointFolderTest, DamageIsPassedOverByName) {
     const ResumeDecision decision = Choose();
     ASSERT_EQ(decision.kind, DecisionKind::kResume) << decision.reason;
     EXPECT_EQ(decision.checkpoint->tag, "step_000001");
-    EXPECT_THAT(decision.reason, HasSubstr("passed over step_000002"));
+    EXPECT_THAT(decision.reason, HasSubstr("skipped step_000002"));
     EXPECT_THAT(decision.reason, HasSubstr(name));
   }
 }
@@ -181,7 +181,9 @@ TEST(DisagreementTest, NamesRanksAndWhatTheySee) {
   EXPECT_EQ(Disagreement("/c", {{-1, 0}, {-1, 0}}), "");
   EXPECT_EQ(Disagreement("/c", {{10, 5}, {10, 5}}), "");
   const std::string split = Disagreement("/c", {{-1, 0}, {10, 5}, {10, 5}, {-2, 0}});
-  EXPECT_THAT(split, HasSubstr("/c (rank 0: none; ranks 1, 2: step_000010; rank 3: none that is"));
+  EXPECT_THAT(
+      split,
+      HasSubstr("/c (rank 0: none; ranks 1, 2: step_000010; rank 3: no complete checkpoint"));
   EXPECT_THAT(Disagreement("/c", {{10, 5}, {10, 6}}), HasSubstr("rank 0: step_000010; rank 1"));
   std::vector<SeenCheckpoint> many(20, {10, 5});
   many.push_back({-1, 0});
@@ -200,9 +202,9 @@ TEST_F(CheckpointFolderTest, ByTagLatestAndWhatIsNone) {
   EXPECT_EQ(latest().checkpoint->tag, "step_000001");
   fs::resize_file(File(1, "w.safetensors"), 5);
   EXPECT_EQ(latest().checkpoint->tag, "step_000002");
-  EXPECT_THAT(latest().reason, HasSubstr("passed over step_000001: "));
+  EXPECT_THAT(latest().reason, HasSubstr("skipped step_000001: "));
   EXPECT_EQ(folder_.ChooseTag("step_000001").kind, DecisionKind::kRefused);
-  EXPECT_THAT(folder_.ChooseTag("best").reason, HasSubstr("(there: step_000001, step_000002)"));
+  EXPECT_THAT(folder_.ChooseTag("best").reason, HasSubstr("(complete: step_000001, step_000002)"));
   fs::resize_file(File(2, "w.safetensors"), 5);
   EXPECT_EQ(latest().kind, DecisionKind::kRefused) << "there are some, so this is no fresh start";
 }

@@ -174,13 +174,13 @@ TEST(EngineCheckpointTest, TagsLatestAndWhatIsNotThere) {
     group.Barrier();
     const auto older = engine.LoadCheckpoint(folder / "new/folder");
     ASSERT_TRUE(older);
-    EXPECT_THAT(older->reason, AllOf(HasSubstr("folder/best"), HasSubstr("passed over last: ")));
+    EXPECT_THAT(older->reason, AllOf(HasSubstr("folder/best"), HasSubstr("skipped last: ")));
   });
   for (const std::string tag : {"worst", "last"}) {
     for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
            MakeEngine(group).LoadCheckpoint(folder / "new/folder", tag);
          })) {
-      EXPECT_THAT(TextOf(error), HasSubstr("no checkpoint " + tag + " that is whole"));
+      EXPECT_THAT(TextOf(error), HasSubstr("no complete checkpoint " + tag));
     }
   }
   for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {

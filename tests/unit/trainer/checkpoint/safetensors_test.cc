@@ -157,14 +157,14 @@ TEST(SafetensorsTest, WrongFilesAreRefused) {
   } cases[] = {
       {"", "too few"},
       {"1234567", "too few"},
-      {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "promises a header of"},
+      {std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "declares a header of"},
       {std::string("\x00\x01\x00\x00\x00\x00\x00\x00{}", 10), "ends inside its header"},
       {std::string("PK\x03\x04 and more of it"), "pickle"},
       {std::string("\x80\x02}q\x00(X\x01\x00", 9), "pickle"},
       {WithHeader("[]", ""), "not a JSON object"},
       {WithHeader("{\"a\"", ""), "not valid JSON"},
       {WithHeader(good, "1234567"), "cut off"},
-      {WithHeader(good, "123456789"), "goes on for 1 bytes"},
+      {WithHeader(good, "123456789"), "has 1 extra bytes"},
       {WithHeader(
            "{" + Entry("a", "U8", "[1]", "[0,1]") + "," + Entry("a", "U8", "[1]", "[1,2]") + "}",
            "xy"),

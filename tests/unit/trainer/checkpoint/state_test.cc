@@ -188,7 +188,7 @@ TEST(StateTest, ACopyThatAnotherStageSavesIsLoadedOnly) {
   EXPECT_EQ(LoadFailure(checkpoint, read), "");
   for (const TensorPart& part : read) EXPECT_TRUE((part.tensor == 1).all().item<bool>());
   EXPECT_THAT(LoadFailure(checkpoint, {read[0], read[2], copy}),
-              HasSubstr("holds a tensor that this run has not: shared"))
+              HasSubstr("holds a tensor that this run does not have: shared"))
       << "a copy is not the tensor";
 }
 
@@ -197,7 +197,7 @@ TEST(StateTest, AnotherModelIsRefusedByTensor) {
   const Checkpoint checkpoint =
       Saved(folder, {{Whole("w", at::ones({2})), Whole("b", at::ones({1}))}});
   const TensorPart w = Whole("w", at::zeros({2})), b = Whole("b", at::zeros({1}));
-  EXPECT_THAT(LoadFailure(checkpoint, {w}), HasSubstr("this run has not: b"));
+  EXPECT_THAT(LoadFailure(checkpoint, {w}), HasSubstr("this run does not have: b"));
   EXPECT_THAT(LoadFailure(checkpoint, {w, b, Whole("c", b.tensor)}), HasSubstr("no tensor c"));
   EXPECT_THAT(LoadFailure(checkpoint, {Whole("w", at::zeros({3})), b}),
               HasSubstr("w is F32 [2], not F32 [3]"));

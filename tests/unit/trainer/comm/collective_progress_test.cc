@@ -141,12 +141,12 @@ TEST(CollectiveProgressTest, NamesWhoHasNotCome) {
                     Computes({{"the parameters of fc2", 1}})},
                    1, seconds(570));
   EXPECT_THAT(one,
-              HasSubstr("waited 570 s for the parameters of fc2, to which rank 2 has not come"));
+              HasSubstr("waited 570 s for the parameters of fc2, which rank 2 has not started"));
   EXPECT_THAT(DescribeLate({Waits("a", 1), Computes()}, 0, seconds(1), {2, 5}),
-              HasSubstr("to which rank 5 has not come"));
+              HasSubstr("which rank 5 has not started"));
   const std::string none = DescribeLate({Waits("a", 2), Computes({{"a", 3}})}, 0, seconds(570));
   EXPECT_THAT(none, HasSubstr("network"));
-  EXPECT_THAT(none, Not(HasSubstr("not come")));
+  EXPECT_THAT(none, Not(HasSubstr("not started")));
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ TEST(DesyncDetectorTest, RankThatNeverComesIsNamedAtTheLimit) {
   });
   for (size_t rank : {0, 1}) {
     ExpectError(errors[rank], ExitCode::kTimedOut,
-                HasSubstr("for the parameters of fc2, to which rank 2 has not come"));
+                HasSubstr("for the parameters of fc2, which rank 2 has not started"));
   }
 }
 

@@ -224,7 +224,7 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("fp16": {"enabled": true}, "data_types": {"buffer_dtype": "fp32"})",
        "data_types.buffer_dtype is fp32, but parameters and buffers are fp16"},
       {R"("gradient_allreduce_op": "sum", "prescale_gradients": true)",
-       "gradient_allreduce_op is sum, which divides by nothing; take prescale_gradients out"},
+       "gradient_allreduce_op is sum, which does not divide; remove prescale_gradients"},
       {R"("gradient_allreduce_op": "sum", "gradient_predivide_factor": 2)",
        "gradient_allreduce_op is sum"},
       {R"("prescale_gradients": true, "gradient_predivide_factor": 2)",
@@ -262,21 +262,21 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("gradient_clipping": -1)", "gradient_clipping is -1"},
       {R"("steps_per_print": 0)", "steps_per_print is 0"},
       {R"("cuda_graph": true, "zero_optimization": {"stage": 3})",
-       "cuda_graph cannot be had with zero_optimization.stage 3"},
+       "cuda_graph cannot be combined with zero_optimization.stage 3"},
       {R"("cuda_graph": true, "zero_optimization":
           {"stage": 1, "offload_optimizer": {"device": "cpu"}})",
-       "cuda_graph cannot be had with zero_optimization.offload_optimizer"},
+       "cuda_graph cannot be combined with zero_optimization.offload_optimizer"},
       {R"("cuda_graph": true, "fp16": {"enabled": true})", "a loss scale"},
       {R"("cuda_graph": true, "optimizer": {"type": "SGD", "params": {"lr": 1}})",
-       "cuda_graph cannot be had with the optimizer SGD"},
+       "cuda_graph cannot be combined with the optimizer SGD"},
       {R"("cuda_graph": true, "scheduler": {"type": "OneCycle",
           "params": {"cycle_min_lr": 0.1, "cycle_max_lr": 0.2}})",
-       "cuda_graph cannot be had with the scheduler OneCycle"},
+       "cuda_graph cannot be combined with the scheduler OneCycle"},
       {R"("cuda_graph": true, "flops_profiler": {"enabled": true, "profile_step": 12})",
        "cuda_graph replays the step 12"},
       {R"("cuda_graph": "yes")", "cuda_graph"},
       {R"("log_level": "loud")", "log_level is \"loud\""},
-      {R"("steps_per_print": "auto")", "Hugging Face's Trainer puts a value in place of \"auto\""},
+      {R"("steps_per_print": "auto")", "only Hugging Face's Trainer replaces \"auto\" by a value"},
       {R"("zero_optimization": {"reduce_bucket_size": -1})",
        "zero_optimization.reduce_bucket_size is -1"},
       {R"("zero_optimization": {"stage": 4})", "zero_optimization.stage is 4"},
@@ -285,7 +285,7 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("zero_optimization": {"offload_optimizer": {"device": "nvme"}})",
        "zero_optimization.offload_optimizer.device is nvme"},
       {R"("zero_optimization": {"offload_optimizer": {"device": "cpu"}})",
-       "zero_optimization.stage is 0, which offloads nothing"},
+       "zero_optimization.stage is 0, at which nothing is offloaded"},
       {R"("zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}})",
        "zero_optimization.offload_param needs stage 3"},
       {R"("zero_optimization": {"cpu_offload": true})",
@@ -320,10 +320,10 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
        "activation_checkpointing.cpu_checkpointing is true, but"},
       {R"("pipeline": {"stages": 3})", "pipeline.stages is 3, which does not divide"},
       {R"("pipeline": {"partition": "evenly"})", "pipeline.partition is \"evenly\"; it must be"},
-      {R"("pipeline": {"partition": "type:("})", "which is no regular expression"},
+      {R"("pipeline": {"partition": "type:("})", "which is not a valid regular expression"},
       {R"("pipeline": {"schedule": "1f1"})", "did you mean \"1f1b\"?"},
-      {R"("pipeline": {"virtual_stages": 2})", "which only the schedule interleaved can use"},
-      {R"("pipeline": {"pipe_partitioned": false})", "there is no tensor parallelism here"},
+      {R"("pipeline": {"virtual_stages": 2})", "which only the schedule interleaved supports"},
+      {R"("pipeline": {"pipe_partitioned": false})", "tensor parallelism is not supported"},
       {R"("checkpoint": {"load_universal": true})", "checkpoint.load_universal is true, but"},
       {R"("timers": {"throughput": {"enabled": false}})",
        "timers.throughput.enabled is false, but"},
@@ -332,7 +332,7 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("sparse_attention": {"mode": "fixed"})", "sparse_attention is not supported"},
       {R"("elasticity": {"enabled": true})", "elasticity is not supported; give --nnodes MIN:MAX"},
       {R"("autotuning": {"enabled": true})", "autotuning is a search"},
-      {R"("nebula": {"enabled": true})", "nebula is a service"},
+      {R"("nebula": {"enabled": true})", "nebula writes checkpoints to a service"},
       {R"("tensor_parallel": {"autotp_size": 2})", "tensor_parallel is not supported"},
   };
   for (const auto& c : cases) {
@@ -343,7 +343,7 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
   EXPECT_THAT(Refusal(With(R"("cuda_graph": true, "pipeline": {"stages": 2})"), /*ranks=*/2),
-              HasSubstr("cuda_graph cannot be had with a pipeline"));
+              HasSubstr("cuda_graph cannot be combined with a pipeline"));
 }
 
 TEST(EngineConfigTest, TheProgramMaySayHowManyStagesThereAre) {

@@ -85,9 +85,9 @@ TEST(OptimizerConfigTest, TorchAdamIsPyTorchsOwn) {
 
 TEST(OptimizerConfigTest, OthersOptimizersAreRefusedByName) {
   EXPECT_THAT(OptimizerRefusal("OneBitAdam", {}), HasSubstr("compresses"));
-  EXPECT_THAT(OptimizerRefusal("onebitlamb", {}), HasSubstr("take Lamb"));
+  EXPECT_THAT(OptimizerRefusal("onebitlamb", {}), HasSubstr("use Lamb"));
   EXPECT_THAT(OptimizerRefusal("MuSGD", {}), HasSubstr("mup"));
-  EXPECT_THAT(OptimizerRefusal("Muon", {}), HasSubstr("take AdamW"));
+  EXPECT_THAT(OptimizerRefusal("Muon", {}), HasSubstr("use AdamW"));
   EXPECT_EQ(OptimizerRefusal("Adan", {}),
             "c: optimizer.type is \"Adan\"; did you mean \"Adam\"? Known: Adagrad, Adam, AdamW, "
             "Lamb, Lion, RMSprop, SGD");
@@ -102,7 +102,7 @@ TEST(OptimizerConfigTest, WrongParametersAreRefused) {
   EXPECT_THAT(OptimizerRefusal("Lamb", {{"min_coeff", 11}}), HasSubstr("above max_coeff"));
   EXPECT_THAT(OptimizerRefusal("SGD", {{"nesterov", true}}), HasSubstr("nesterov"));
   EXPECT_THAT(OptimizerRefusal("SGD", {{"maximize", true}}), HasSubstr("negate the loss"));
-  EXPECT_THAT(OptimizerRefusal("Adagrad", {{"fused", true}}), HasSubstr("always takes the fused"));
+  EXPECT_THAT(OptimizerRefusal("Adagrad", {{"fused", true}}), HasSubstr("always uses the fused"));
   EXPECT_THAT(OptimizerRefusal("Lion", {{"eps", 1e-8}}), HasSubstr("eps is not a known key"));
   EXPECT_THAT(OptimizerRefusal("Lion", {{"set_grad_none", false}}), HasSubstr("set_grad_none"));
   EXPECT_EQ(OptimizerRefusal("SGD", {{"fused", false}}), "accepted");
@@ -128,7 +128,8 @@ TEST(OptimizerConfigTest, ParameterGroups) {
   };
   EXPECT_EQ(refusal({{{"max_dim", 1}, {"weight_decay", 0}}}),
             "c: optimizer.param_groups[0].max_dim is not a known key; did you mean \"max_dims\"?");
-  EXPECT_THAT(refusal({{{"weight_decay", 0}}}), HasSubstr("param_groups[0] takes every parameter"));
+  EXPECT_THAT(refusal({{{"weight_decay", 0}}}),
+              HasSubstr("param_groups[0] matches every parameter"));
   EXPECT_THAT(refusal({{{"max_dims", 1}}}), HasSubstr("param_groups[0] changes nothing"));
   EXPECT_THAT(refusal({{{"names", "head.*"}, {"lr", 1}}}), HasSubstr("must be a list of texts"));
   EXPECT_THAT(refusal({{"max_dims", 1}}), HasSubstr("must be a list of objects"));

@@ -47,7 +47,7 @@ TEST(ParameterGroupsTest, AGroupThatTakesNothingIsRefused) {
     AssignParameterGroups({UpTo(1), Named({"*.biass"})}, kModel);
     FAIL() << "accepted";
   } catch (const TrainError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("engine.optimizer.param_groups[1] takes no parameter"));
+    EXPECT_THAT(error.what(), HasSubstr("engine.optimizer.param_groups[1] matches no parameter"));
     EXPECT_THAT(error.what(), HasSubstr("h.0.attn.bias"));
   }
 }

@@ -258,7 +258,7 @@ TEST(RecipeTest, WhereNothingIsTrainedBatchesNeedNotFit) {
     recipe["run"] = {{"mode", mode}};
     EXPECT_GE(Parse(recipe).engine.batch.micro_batch_size, 1);
     recipe["run"]["trace"] = "/t";
-    EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.trace is of training steps"));
+    EXPECT_THAT(Refusal(recipe), testing::HasSubstr("run.trace applies to training only"));
   }
 }
 
@@ -304,7 +304,8 @@ TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
       {With("/data/prefetch", -1), "data.prefetch is -1"},
       {With("/run/mode", "pedict"), "did you mean \"predict\"?"},
       {With("/run/device", "gpu"), "run.device is \"gpu\""},
-      {With("/run/loss_normalization", "tokens"), "run.loss_normalization is \"tokens\", which"},
+      {With("/run/loss_normalization", "tokens"),
+       "run.loss_normalization is \"tokens\", but this data has no tokens"},
       {With("/run/prompt", "x"), "run.prompt is a setting of the model gpt2"},
       {With("/run/export_hf", "/x"), "run.export_hf is a setting of the model gpt2"},
       {With("/run/time_limit_s", 0), "run.time_limit_s is 0"},

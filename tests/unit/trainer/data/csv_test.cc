@@ -67,7 +67,7 @@ TEST_F(CsvTest, ErrorsNameFileAndLine) {
   Refused("a,b\n\n1,2,3\n", 3, "has 3 fields where the first line has 2");
   Refused("1,2\n3\n", 2, "has 1 fields");
   Refused("1,2,x\n1,2,3\n", 1, "both numbers and other text");
-  Refused("1;2;3\n", 1, "one column only");
+  Refused("1;2;3\n", 1, "only one column");
   Refused("1,2\n\"3,4\n", 2, "not closed");
   Refused("1,2\n\"3\"4,5\n", 2, "after the closing quote");
   Refused("1,2\nnan,2\n", 2, "not finite");

@@ -70,8 +70,8 @@ TEST_F(IdxTest, RefusesWhatIsNotTheWantedArray) {
   refused(Header(8, {1, 2}) + "ab", "2 dimensions");
   refused(Header(8, {2}).substr(0, 6), "inside its header");
   refused(Header(8, {0}), "is 0");
-  refused(Header(8, {3}) + "ab", "holds 2 bytes where its header promises 3");
-  refused(Header(8, {3}) + "abcd", "goes on after the 3 bytes");
+  refused(Header(8, {3}) + "ab", "holds 2 bytes, but its header declares 3");
+  refused(Header(8, {3}) + "abcd", "has data after the 3 bytes");
 }
 
 TEST_F(IdxTest, ALyingHeaderCostsNoMemory) {

@@ -89,16 +89,16 @@ TEST_F(TokenStreamTest, LlmcTellsItsTypeInItsHeader) {
 TEST_F(TokenStreamTest, RefusesAnLlmcFileThatIsNotWhole) {
   const std::string tokens = Bytes<uint16_t>({1, 2, 3});
   folder_.Write("a.bin", LlmcHeader(20240520, 2, 3) + tokens);
-  Refused("a.bin", HasSubstr("version 2; version 1 is wanted"));
+  Refused("a.bin", HasSubstr("version 2; version 1 is required"));
   for (const int32_t promised : {-1, 0, 2, 4, INT32_MAX}) {
     folder_.Write("a.bin", LlmcHeader(20240520, 1, promised) + tokens);
-    Refused("a.bin", AllOf(HasSubstr("promises " + std::to_string(promised) + " tokens"),
+    Refused("a.bin", AllOf(HasSubstr("declares " + std::to_string(promised) + " tokens"),
                            HasSubstr("gives 3")));
   }
   folder_.Write("a.bin", LlmcHeader(20240520, 1, 3) + tokens + "x");
-  Refused("a.bin", HasSubstr("promises 3"));
+  Refused("a.bin", HasSubstr("declares 3"));
   folder_.Write("a.bin", LlmcHeader(20240801, 7, 1) + tokens);
-  Refused("a.bin", HasSubstr("promises 1"));
+  Refused("a.bin", HasSubstr("declares 1"));
 }
 
 TEST_F(TokenStreamTest, MegatronsSequencesInTheOrderOfTheIndex) {
@@ -146,7 +146,7 @@ TEST_F(TokenStreamTest, RefusesAMegatronIndexThatDoesNotFitItsData) {
     change(index);
     return index;
   };
-  refused(changed([](Index& i) { i.version = 2; }), "version 2; version 1 is wanted");
+  refused(changed([](Index& i) { i.version = 2; }), "version 2; version 1 is required");
   refused(changed([](Index& i) { i.lengths[1] = 5; }), "sequence 1, 5 tokens from byte 4");
   refused(changed([](Index& i) { i.lengths[0] = -1; }), "sequence 0, -1 tokens");
   refused(changed([](Index& i) { i.lengths[0] = INT32_MAX; }), "is not in");
@@ -159,12 +159,12 @@ TEST_F(TokenStreamTest, RefusesAMegatronIndexThatDoesNotFitItsData) {
   refused(changed([](Index& i) { i.documents = {1, 1, 2}; }), "document boundary 0 is 1");
   refused(changed([](Index& i) { i.documents = {0, 1, 1}; }), "end at sequence 1 of 2");
   refused(changed([](Index& i) { i.documents = {}; }), "end at sequence 0 of 2");
-  refused(changed([](Index& i) { i.more_sequences = 1; }), "promises 3 sequences");
-  refused(changed([](Index& i) { i.more_documents = 1; }), "promises 2 sequences and 4 documents");
-  refused(changed([](Index& i) { i.more_sequences = UINT64_MAX - 2; }), "promises");
-  refused(changed([](Index& i) { i.more_sequences = uint64_t{1} << 62; }), "promises");
-  refused(changed([](Index& i) { i.more_documents = uint64_t{1} << 61; }), "promises");
-  refused(changed([](Index& i) { i.modes = "m"; }), "goes on for 1 bytes");
+  refused(changed([](Index& i) { i.more_sequences = 1; }), "declares 3 sequences");
+  refused(changed([](Index& i) { i.more_documents = 1; }), "declares 2 sequences and 4 documents");
+  refused(changed([](Index& i) { i.more_sequences = UINT64_MAX - 2; }), "declares");
+  refused(changed([](Index& i) { i.more_sequences = uint64_t{1} << 62; }), "declares");
+  refused(changed([](Index& i) { i.more_documents = uint64_t{1} << 61; }), "declares");
+  refused(changed([](Index& i) { i.modes = "m"; }), "has 1 extra bytes");
   const std::string whole = good.Write();
   for (const size_t size : {size_t{0}, size_t{8}, size_t{33}}) {
     folder_.Write("a.idx", whole.substr(0, size));

@@ -355,7 +355,7 @@ TEST(DeferredInitTest, WhatCannotBeDrawnAgainIsRefusedByName) {
                 at::Generator generator = at::detail::createCPUGenerator(5);
                 torch::empty({3}).normal_(0, 1, generator);
               }),
-              HasSubstr("aten::normal_ with a random generator of its own"));
+              HasSubstr("aten::normal_ with its own random generator"));
   EXPECT_EQ(Refusal([] { torch::empty({3}).normal_(0, 1, at::detail::getDefaultCPUGenerator()); }),
             "");
   EXPECT_THAT(Refusal([] { torch::manual_seed(1); }), HasSubstr("seeds the random generator"));

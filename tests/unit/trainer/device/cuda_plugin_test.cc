@@ -30,7 +30,7 @@ TEST(LoadCudaPlugin, RefusesWhatIsNotOfThisBuild) {
                     HasSubstr("--device cpu"), Not(HasSubstr("\x1b"))));
   EXPECT_THAT(Refusal("/no/such/libdslaunch_cuda.so"),
               AllOf(HasSubstr("/no/such/libdslaunch_cuda.so"), HasSubstr("--device cpu")));
-  EXPECT_THAT(Refusal("libm.so.6"), HasSubstr("is not dslaunch's"));
+  EXPECT_THAT(Refusal("libm.so.6"), HasSubstr("is not a plugin of dslaunch"));
 }
 
 #ifdef DSLAUNCH_CUDA_PLUGIN

@@ -84,7 +84,7 @@ TEST_F(CountCudaDevicesTest, SaysWhyThereIsNone) {
   EXPECT_THAT(broken.none_reason, HasSubstr("the fake driver's words for 803"));
   EXPECT_THAT(CountCudaDevices("libno-such-driver.so.1").none_reason,
               HasSubstr("no NVIDIA driver (libno-such-driver.so.1)"));
-  EXPECT_THAT(CountCudaDevices("libm.so.6").none_reason, HasSubstr("is no NVIDIA driver"));
+  EXPECT_THAT(CountCudaDevices("libm.so.6").none_reason, HasSubstr("is not an NVIDIA driver"));
 }
 
 }  // namespace

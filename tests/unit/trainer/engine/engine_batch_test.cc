@@ -581,7 +581,7 @@ TEST(EngineBatchTest, AGroupOfParametersMayBeOnAnotherStage) {
       if (known) {
         EXPECT_EQ(TextOf(error), "");
       } else {
-        EXPECT_THAT(TextOf(error), HasSubstr("takes no parameter"));
+        EXPECT_THAT(TextOf(error), HasSubstr("matches no parameter"));
       }
     }
   }

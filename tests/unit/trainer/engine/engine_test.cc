@@ -222,7 +222,7 @@ TEST(EngineTest, TheProgramMayGiveTheOptimizer) {
   EngineConfig config = Sgd(1, 0);
   config.optimizer.reset();
   EXPECT_THAT(Failure([&] { Initialize(config, std::make_shared<Scale>(), World()); }),
-              HasSubstr("has no \"optimizer\" and the program gives none"));
+              HasSubstr("has no \"optimizer\" and the program sets none"));
 }
 
 struct Exponential : torch::nn::Module {

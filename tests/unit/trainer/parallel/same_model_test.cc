@@ -84,13 +84,13 @@ TEST(CheckSameOnAllRanksTest, EveryRankIsToldWhichTensorDiffersAndHow) {
 }
 
 TEST(CheckSameOnAllRanksTest, ARankMayHaveMoreOrNone) {
-  ExpectDifference(2, "in tensor 6 (rank 0: p5 Float [33]; rank 1: nothing, as there are 5)",
+  ExpectDifference(2, "in tensor 6 (rank 0: p5 Float [33]; rank 1: no such tensor: there are 5)",
                    [](int rank) {
                      Parameters parameters = MakeParameters(at::kFloat, 1);
                      if (rank == 1) parameters.pop_back();
                      return parameters;
                    });
-  ExpectDifference(2, "in tensor 1 (rank 0: nothing, as there are 0; rank 1: p0 Float [3])",
+  ExpectDifference(2, "in tensor 1 (rank 0: no such tensor: there are 0; rank 1: p0 Float [3])",
                    [](int rank) {
                      Parameters parameters = MakeParameters(at::kFloat, 1);
                      if (rank == 0) parameters.clear();

@@ -157,7 +157,8 @@ TEST(PartitionTest, UnknownMethodsAreRefused) {
       [] {
         CutLayers(Layers({1, 1}), 2, "type:(");
       },
-      ExitCode::kBadInput, AllOf(HasSubstr("\"type:(\""), HasSubstr("no regular expression")));
+      ExitCode::kBadInput,
+      AllOf(HasSubstr("\"type:(\""), HasSubstr("is not a valid regular expression")));
 }
 
 }  // namespace

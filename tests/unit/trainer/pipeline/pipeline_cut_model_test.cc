@@ -249,7 +249,7 @@ TEST(PipelineCutModelTest, WhatForwardRefusesLayersRefuse) {
         stages[1].parts.chunks[0][0].forward({x, x});
       },
       ExitCode::kBadInput,
-      AllOf(StartsWith("stage 1, layer "), HasSubstr("takes 1 tensor and is given 2")));
+      AllOf(StartsWith("stage 1, layer "), HasSubstr("takes 1 tensor but gets 2")));
 }
 
 TEST(PipelineCutModelTest, MoreStagesThanLayersAreRefused) {
@@ -341,7 +341,7 @@ struct Whole : Model {
 
 TEST(PipelineCutModelTest, ModelsThatDoNotSayWhatTheirLayersAreAreRefused) {
   ExpectRefused([] { CutOne([] { return std::make_shared<Whole>(); }, Stages(1), 0); },
-                ExitCode::kBadInput, HasSubstr("give it Layers()"));
+                ExitCode::kBadInput, HasSubstr("implement Layers()"));
   ExpectRefused(
       [] {
         CutOne(

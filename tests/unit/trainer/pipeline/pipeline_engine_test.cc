@@ -833,7 +833,7 @@ TEST(PipelineEngineMistakeTest, RanksWithDifferentNumbersOfMicroBatches) {
     engine.EvalBatch(Source(0, 0, /*ragged=*/false), group.rank() == 0 ? 2 : 3);
   });
   EXPECT_THAT(errors[1], AllOf(HasSubstr("stage 0 (rank 0: layers 0 to 3) has a batch of 2"),
-                               HasSubstr("stage 1 (rank 1: layers 4 to 7) one of 3")));
+                               HasSubstr("stage 1 (rank 1: layers 4 to 7) has a batch of 3")));
 
   errors = ErrorsOf(2, /*all=*/true,
                     [](ProcessGroup& group) {  // of replicas that need not meet in between
@@ -869,7 +869,7 @@ TEST(PipelineEngineMistakeTest, TheDefaultLossNeedsATarget) {
     engine.TrainBatch([] { return MicroBatch{Vectors().inputs, {}}; });
   });
   EXPECT_THAT(errors[2], AllOf(HasSubstr("stage 2, the loss of micro-batch 1 of 4"),
-                               HasSubstr("has given no targets")));
+                               HasSubstr("returned no targets")));
 }
 
 TEST(PipelineEngineMistakeTest, TrainingInEvaluationMode) {

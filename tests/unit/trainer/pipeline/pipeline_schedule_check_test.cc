@@ -299,11 +299,11 @@ TEST(CheckScheduleTest, SaysWhatIsWrongAndWhere) {
     return CheckSchedule(bad);
   };
   EXPECT_EQ(mutated([](auto& bad) { std::swap(bad.actions[0][4], bad.actions[0][5]); }),
-            "stage 0, action 4 (B0): its gradient is not there yet");
+            "stage 0, action 4 (B0): its gradient is not available yet");
   EXPECT_EQ(mutated([](auto& bad) { bad.actions[0].erase(bad.actions[0].begin() + 3); }),
             "stage 0: of micro-batch 1 in chunk 0 the sending of its output is missing");
   EXPECT_EQ(mutated([](auto& bad) { bad.actions[1][2].micro_batch = 1; }),
-            "stage 1, action 3 (B0): its forward pass is not there yet");
+            "stage 1, action 3 (B0): its forward pass is not available yet");
   EXPECT_EQ(mutated([](auto& bad) { bad.actions[1][2].chunk = 1; }),
             "stage 1, action 2 (F0/1): the stage has no such chunk");
   EXPECT_EQ(mutated([](auto& bad) { bad.actions.pop_back(); }),
@@ -323,8 +323,8 @@ TEST(CheckScheduleTest, FindsSendsThatCross) {
   second.insert(second.begin() + 4, receive);
   ASSERT_EQ(ActionName(second[3]), "SG0>0");
   EXPECT_EQ(CheckSchedule(crossing),
-            "stage 0 is at SA1>1 and stage 1 at SG0>0: these do not match, and neither stage goes "
-            "on");
+            "stage 0 is at SA1>1 and stage 1 at SG0>0: these do not match, and neither stage "
+            "can continue");
 }
 
 TEST(CheckScheduleTest, FindsARingOfWaits) {
@@ -347,7 +347,7 @@ TEST(CheckScheduleTest, FindsARingOfWaits) {
     actions = lazy;
   }
   EXPECT_EQ(CheckSchedule(ring),
-            "stages wait for ever: stage 0 at SA2>1, stage 1 at SA1>2, stage 2 at SA0>0");
+            "stages wait forever: stage 0 at SA2>1, stage 1 at SA1>2, stage 2 at SA0>0");
 }
 
 }  // namespace

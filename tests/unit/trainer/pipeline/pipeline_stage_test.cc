@@ -303,7 +303,7 @@ TEST(PipelineStageTest, ALayerThatReturnsNoTensorIsNamed) {
     BuildStage(module, Stages(2), 1).chunks[0][0].forward({at::ones({1})});
   };
   ExpectRefused([&] { run(Returning({})); }, ExitCode::kBadInput,
-                "stage 1, layer 1 (function): returns no tensor; a layer gives the next one at "
+                "stage 1, layer 1 (function): returns no tensor; a layer must return at "
                 "least one");
   ExpectRefused(
       [&] {
@@ -314,7 +314,7 @@ TEST(PipelineStageTest, ALayerThatReturnsNoTensorIsNamed) {
   ExpectRefused(
       [&] { run(LayerFunction([](const at::Tensor& a, const at::Tensor&) { return a; })); },
       ExitCode::kBadInput,
-      StartsWith("stage 1, layer 1 (function): function takes 2 tensors and is given 1"));
+      StartsWith("stage 1, layer 1 (function): function takes 2 tensors but gets 1"));
 }
 
 TEST(PipelineStageTest, ALinearLayerTakesOneTensor) {
@@ -327,7 +327,7 @@ TEST(PipelineStageTest, ALinearLayerTakesOneTensor) {
       },
       ExitCode::kBadInput,
       StartsWith("stage 0, layer 0 (torch::nn::LinearImpl): torch::nn::LinearImpl takes "
-                 "1 tensor and is given 2"));
+                 "1 tensor but gets 2"));
 }
 
 TEST(PipelineStageTest, MoreStagesThanLayersAreRefused) {

@@ -260,8 +260,8 @@ void ExpectDisagreement(const LinkMessage& sent, const LinkMessage& expected,
 
 TEST(StageLinkOnGlooTest, StagesThatDoNotAgreeOnTheBatchAreNamed) {
   ExpectDisagreement({0, 4}, {0, 8},
-                     "stage 0 has a batch of 4 micro-batches, and stage 1 one of 8;");
-  ExpectDisagreement({1, 4}, {2, 4}, "stage 0 sent micro-batch 2 where stage 1 expects 3");
+                     "stage 0 has a batch of 4 micro-batches, but stage 1 has a batch of 8;");
+  ExpectDisagreement({1, 4}, {2, 4}, "stage 0 sent micro-batch 2, but stage 1 expects 3");
 }
 
 TEST(StageLinkOnGlooTest, ALostRankIsNamed) {

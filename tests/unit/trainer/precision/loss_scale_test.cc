@@ -110,15 +110,15 @@ TEST(LossScaleTest, GivesUpNamingTheParameter) {
     scale.Update();
     FAIL() << "went on";
   } catch (const TrainError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("fc.weight is not finite; loss scale 1 is the smallest"));
+    EXPECT_THAT(error.what(), HasSubstr("fc.weight is not finite; loss scale 1 is the minimum"));
     EXPECT_THAT(error.what(), HasSubstr("bf16"));
   }
 }
 
 TEST(LossScaleTest, OptionsOutOfRangeAreNamed) {
   const std::pair<LossScaleOptions, const char*> cases[] = {
-      {{.loss_scale = -1}, "::loss_scale has"},
-      {{.loss_scale = kInf}, "::loss_scale has"},
+      {{.loss_scale = -1}, "::loss_scale must"},
+      {{.loss_scale = kInf}, "::loss_scale must"},
       {{.initial_scale_power = 200}, "initial_scale_power"},
       {{.loss_scale_window = 0}, "loss_scale_window"},
       {{.hysteresis = 0}, "hysteresis"},

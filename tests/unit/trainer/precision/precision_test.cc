@@ -266,7 +266,7 @@ TEST(PrecisionTest, GivesUpNamingTheParameter) {
   TrainOn(engine, 1);
   EXPECT_EQ(Failure([&] { TrainOn(engine, -kInf); }),
             "step 2: the loss of rank 0 is -inf in micro-batch 1, so the gradient of weight is not "
-            "finite; loss scale 1 is the smallest allowed; try bf16, or a lower learning rate");
+            "finite; loss scale 1 is the minimum; try bf16, or a lower learning rate");
 }
 
 TEST(PrecisionTest, AStaticScaleStays) {

@@ -38,8 +38,8 @@ TEST(ProfileResultTest, ForPeople) {
   EXPECT_THAT(text, HasSubstr("aten::mm"));
   EXPECT_THAT(text, HasSubstr("communication 200.000 ms, 75% of it while this rank computed: "
                               "all_reduce 4 x 1.0 MiB"));
-  EXPECT_THAT(text, HasSubstr("parameters 3.0 MiB, gradients 1.0 MiB, together 4.0 MiB of 5.0 MiB "
-                              "that were allocated"));
+  EXPECT_THAT(text, HasSubstr("parameters 3.0 MiB, gradients 1.0 MiB, total 4.0 MiB of 5.0 MiB "
+                              "allocated"));
   ProfileResult alone = Result();
   alone.communication = {};
   alone.allocated = 0;

@@ -16,7 +16,7 @@ TEST(RankEndTest, ARankIsNamedWithItsCodeOrSignal) {
   EXPECT_THAT(code.what(), HasSubstr("rank 1 ended with exit code 7"));
   EXPECT_EQ(code.exit_code(), 7);
   const TrainError signal = SpawnError({{.rank = 2, .wait_status = SIGKILL}});
-  EXPECT_THAT(signal.what(), HasSubstr("rank 2 was ended by SIGKILL"));
+  EXPECT_THAT(signal.what(), HasSubstr("rank 2 was killed by SIGKILL"));
   EXPECT_EQ(signal.exit_code(), 137);
 }
 
@@ -24,7 +24,7 @@ TEST(RankEndTest, ARankThatOnlyLostAnotherIsNotTheCause) {
   const TrainError error = SpawnError({{.rank = 0, .wait_status = Exited(69)},
                                        {.rank = 2, .wait_status = SIGTERM, .stopped = true},
                                        {.rank = 1, .wait_status = SIGSEGV}});
-  EXPECT_THAT(error.what(), HasSubstr("rank 1 was ended by SIGSEGV"));
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 was killed by SIGSEGV"));
   EXPECT_EQ(SpawnError({{.rank = 3, .wait_status = Exited(75)},
                         {.rank = 1, .wait_status = SIGTERM, .stopped = true}})
                 .exit_code(),
@@ -35,7 +35,7 @@ TEST(RankEndTest, ARankThatOnlyLostAnotherIsNotTheCause) {
 TEST(RankEndTest, ARankThatNeverCameHasFailed) {
   const RankEnd end = {.rank = 1, .came = false};
   EXPECT_TRUE(Failed(end));
-  EXPECT_THAT(SpawnError({end}).what(), HasSubstr("rank 1 ended before it came"));
+  EXPECT_THAT(SpawnError({end}).what(), HasSubstr("rank 1 ended before its Spawn call"));
 }
 
 }  // namespace

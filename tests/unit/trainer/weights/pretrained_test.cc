@@ -126,7 +126,7 @@ TEST(PretrainedTest, EveryDifferenceNamesItsTensor) {
   EXPECT_THAT(refusal([](auto& state) {
                 state.push_back({"fc3.bias", at::zeros({1})});
               }),
-              HasSubstr("tensor fc3.bias is none of the model's"));
+              HasSubstr("tensor fc3.bias is not in the model"));
   EXPECT_THAT(refusal([](auto& state) {
                 state[0].tensor = at::zeros({4, 3});
               }),
@@ -261,7 +261,7 @@ TEST(PretrainedTest, ATensorInTwoShardsIsRefused) {
   Save(folder / "1.safetensors", state);
   Save(folder / "2.safetensors", {state.back()});
   EXPECT_THAT(Refusal(*model, folder.path()),
-              HasSubstr("2.safetensors: tensor fc2.bias is there twice"));
+              HasSubstr("2.safetensors: tensor fc2.bias is given twice"));
   Save(folder / "1.safetensors", {state.begin(), state.end() - 1});
   EXPECT_EQ(Refusal(*model, folder.path()), "");
 }
@@ -284,7 +284,7 @@ TEST(PretrainedTest, Gpt2sOtherNames) {
   EXPECT_THAT(Refusal(*model, folder / "w"), HasSubstr("lm_head.weight differs"));
   state.back().name = "transformer.wte.weight";
   Save(folder / "w", state);
-  EXPECT_THAT(Refusal(*model, folder / "w"), HasSubstr("wte.weight is there twice"));
+  EXPECT_THAT(Refusal(*model, folder / "w"), HasSubstr("wte.weight is given twice"));
 }
 
 // It is compared a part at a time.

@@ -253,10 +253,11 @@ TEST(ShmBackend, AMessageOfAnotherSizeIsRefused) {
       what = error.what();
     }
     if (group.rank() == 1) {
-      Expect(what ==
-                 "shared memory of the ranks: between this rank and rank 0: a message of 16 bytes "
-                 "has come where 24 bytes are awaited",
-             what);
+      Expect(
+          what ==
+              "shared memory of the ranks: exchange with rank 0: received a message of 16 bytes, "
+              "but 24 bytes are expected",
+          what);
     }
     _exit(0);
   }));
