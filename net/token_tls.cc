@@ -12,13 +12,12 @@
 #include <asio/post.hpp>
 #include <asio/ssl/stream.hpp>
 #include <atomic>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.h"
 #include "base/socket_pair.h"
 #include "net/openssl_ptr.h"
 #include "net/tls_relay.h"
@@ -125,8 +124,9 @@ class TokenTls::Loop {
   }
 
   bool Flush(Deadline deadline) {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline.when(), [this] { return num_relays_ == 0; });
+    const MutexLock lock(mutex_);
+    return changed_.WaitUntil(mutex_, deadline.when(),
+                              [this]() DSL_REQUIRES(mutex_) { return num_relays_ == 0; });
   }
 
  private:
@@ -184,9 +184,9 @@ class TokenTls::Loop {
   }
 
   void CountRelays(int change) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     num_relays_ += change;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
 
   TokenKey key_;
@@ -195,9 +195,9 @@ class TokenTls::Loop {
   asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
   std::atomic<uint64_t> last_number_ = 0;
   std::map<uint64_t, Handshake> handshakes_;
-  std::mutex mutex_;  // guards num_relays_
-  std::condition_variable changed_;
-  int num_relays_ = 0;
+  Mutex mutex_;
+  CondVar changed_;
+  int num_relays_ DSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -1,10 +1,9 @@
 #include "rendezvous/client.h"
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "proto/rendezvous.grpc.pb.h"
 
 namespace dslaunch {
@@ -23,12 +22,13 @@ class RendezvousClient::Stream final
 
   ~Stream() override {
     context_.TryCancel();
-    std::unique_lock lock(mutex_);
-    done_changed_.wait(lock, [this] { return done_; });  // bounded: a cancelled call ends
+    const MutexLock lock(mutex_);
+    // Bounded: a cancelled call ends.
+    done_changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_; });
   }
 
   void Send(pb::AgentMessage message) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;
     queue_.push_back(std::move(message));
     if (queue_.size() == 1) StartWrite(&queue_.front());
@@ -40,7 +40,7 @@ class RendezvousClient::Stream final
       // stream open.
       context_.TryCancel();
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         closed_ = true;
       }
       RemoveHold();
@@ -52,7 +52,7 @@ class RendezvousClient::Stream final
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     queue_.pop_front();
     if (!ok) {
       closed_ = true;
@@ -64,9 +64,9 @@ class RendezvousClient::Stream final
 
   void OnDone(const grpc::Status& status) override {
     on_end_(status.ok() ? "it ended" : status.error_message());
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = done_ = true;
-    done_changed_.notify_all();
+    done_changed_.NotifyAll();
   }
 
  private:
@@ -75,11 +75,11 @@ class RendezvousClient::Stream final
   const OnEnd on_end_;
   grpc::ClientContext context_;
   pb::RendezvousMessage incoming_;
-  std::mutex mutex_;
-  std::condition_variable done_changed_;
-  std::deque<pb::AgentMessage> queue_;  // front() is being written
-  bool closed_ = false;
-  bool done_ = false;
+  Mutex mutex_;
+  CondVar done_changed_;
+  std::deque<pb::AgentMessage> queue_ DSL_GUARDED_BY(mutex_);  // front() is being written
+  bool closed_ DSL_GUARDED_BY(mutex_) = false;
+  bool done_ DSL_GUARDED_BY(mutex_) = false;
 };
 
 RendezvousClient::RendezvousClient(std::shared_ptr<grpc::Channel> channel, OnMessage on_message,

@@ -1,9 +1,9 @@
 #include "rendezvous/server.h"
 
 #include <deque>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "net/acceptor.h"
 #include "net/addresses.h"
 #include "proto/rendezvous.grpc.pb.h"
@@ -39,34 +39,33 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
 
   // Who is behind a descriptor that is going to be served.
   void SetNodeBehind(int fd, uint32_t node_index) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     node_behind_[PeerOfFd(fd)] = node_index;
   }
 
   void Tick() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Deliver(coordinator_.OnTick(Clock::now()));
   }
 
   // From now on nobody is told anything.
   void FallSilent() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     silent_ = true;
   }
 
  private:
   class Session;
 
-  // The following need mutex_ held.
-  void Deliver(std::vector<Outgoing> messages);
+  void Deliver(std::vector<Outgoing> messages) DSL_REQUIRES(mutex_);
 
   const Log log_;
-  std::mutex mutex_;
-  std::map<std::string, uint32_t> node_behind_;  // by gRPC's name
-  Coordinator coordinator_;
-  bool silent_ = false;
-  SessionId next_session_ = 1;
-  std::map<SessionId, Session*> sessions_;
+  Mutex mutex_;
+  std::map<std::string, uint32_t> node_behind_ DSL_GUARDED_BY(mutex_);  // by gRPC's name
+  Coordinator coordinator_ DSL_GUARDED_BY(mutex_);
+  bool silent_ DSL_GUARDED_BY(mutex_) = false;
+  SessionId next_session_ DSL_GUARDED_BY(mutex_) = 1;
+  std::map<SessionId, Session*> sessions_ DSL_GUARDED_BY(mutex_);
 };
 
 // One agent's stream. gRPC owns its life: OnDone deletes it. All state is guarded by the service's
@@ -79,7 +78,9 @@ class RendezvousServer::Service::Session final
     StartRead(&incoming_);
   }
 
+  // By the service, with its mutex held.
   void Queue(pb::RendezvousMessage message, bool end) {
+    service_->mutex_.AssertHeld();
     if (finished_) return;
     if (queue_.size() >= kMaxQueuedMessages)
       return End(grpc::Status(grpc::RESOURCE_EXHAUSTED, "agent does not read"));
@@ -89,7 +90,7 @@ class RendezvousServer::Service::Session final
   }
 
   void OnReadDone(bool ok) override {
-    const std::lock_guard lock(service_->mutex_);
+    const MutexLock lock(service_->mutex_);
     if (!ok) {
       service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
       return End(grpc::Status::OK);
@@ -105,7 +106,7 @@ class RendezvousServer::Service::Session final
   }
 
   void OnWriteDone(bool ok) override {
-    const std::lock_guard lock(service_->mutex_);
+    const MutexLock lock(service_->mutex_);
     if (finished_) return;
     queue_.pop_front();
     if (!ok) return End(grpc::Status::OK);
@@ -115,7 +116,7 @@ class RendezvousServer::Service::Session final
 
   void OnDone() override {
     {
-      const std::lock_guard lock(service_->mutex_);
+      const MutexLock lock(service_->mutex_);
       service_->sessions_.erase(id_);
       service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
     }
@@ -123,7 +124,7 @@ class RendezvousServer::Service::Session final
   }
 
  private:
-  void End(const grpc::Status& status) {
+  void End(const grpc::Status& status) DSL_REQUIRES(service_->mutex_) {
     if (std::exchange(finished_, true)) return;
     Finish(status);
   }
@@ -131,15 +132,16 @@ class RendezvousServer::Service::Session final
   Service* const service_;
   const SessionId id_;
   const uint32_t node_index_;  // has been proved
-  pb::AgentMessage incoming_;
-  std::deque<pb::RendezvousMessage> queue_;  // front() is being written
-  bool end_after_queue_ = false;
-  bool finished_ = false;
+  pb::AgentMessage incoming_;  // gRPC's until OnReadDone
+  // front() is being written.
+  std::deque<pb::RendezvousMessage> queue_ DSL_GUARDED_BY(service_->mutex_);
+  bool end_after_queue_ DSL_GUARDED_BY(service_->mutex_) = false;
+  bool finished_ DSL_GUARDED_BY(service_->mutex_) = false;
 };
 
 grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServer::Service::Attend(
     grpc::CallbackServerContext* context) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto behind = node_behind_.find(context->peer());
   const SessionId id = next_session_++;
   auto* session = new Session(this, id, behind == node_behind_.end() ? kNoNode : behind->second);

@@ -1,8 +1,9 @@
 #include "agent/logs/event_writer.h"
 
 #include <asio/post.hpp>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace dslaunch {
 
@@ -12,21 +13,21 @@ class EventWriter::Sink final : public EventSink {
  public:
   explicit Sink(EventWriter* writer) : writer_(writer) {}
   void Write(pb::NodeEvent event) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (writer_ != nullptr) writer_->WriteEvent(std::move(event));
   }
   void Finish() override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (writer_ != nullptr) writer_->FinishOnce();
   }
   void Part() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     writer_ = nullptr;
   }
 
  private:
-  std::mutex mutex_;
-  EventWriter* writer_;
+  Mutex mutex_;
+  EventWriter* writer_ DSL_GUARDED_BY(mutex_);
 };
 
 EventWriter::EventWriter(asio::io_context& loop, OnWritten on_written, OnOver on_over)

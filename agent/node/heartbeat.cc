@@ -12,26 +12,26 @@ Heartbeat::Heartbeat(milliseconds interval, milliseconds patience, Beat beat)
 
 Heartbeat::~Heartbeat() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     end_ = true;
   }
-  ended_.notify_all();
+  ended_.NotifyAll();
   thread_.join();
 }
 
 void Heartbeat::LoopTurned() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   loop_.turned_at = Clock::now();
 }
 
 void Heartbeat::Run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!end_) {
     const bool loop_lives = loop_.Lives(Clock::now());
-    lock.unlock();
+    lock.Unlock();
     beat_(loop_lives);
-    lock.lock();
-    ended_.wait_for(lock, interval_, [this] { return end_; });
+    lock.Lock();
+    ended_.WaitFor(mutex_, interval_, [this]() DSL_REQUIRES(mutex_) { return end_; });
   }
 }
 

@@ -3,12 +3,11 @@
 // the heartbeat thread reports that.
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
 #include "base/deadline.h"
+#include "base/mutex.h"
 
 namespace dslaunch {
 
@@ -38,10 +37,10 @@ class Heartbeat {
 
   const milliseconds interval_;
   const Beat beat_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool end_ = false;
-  LoopWatch loop_;
+  Mutex mutex_;
+  CondVar ended_;
+  bool end_ DSL_GUARDED_BY(mutex_) = false;
+  LoopWatch loop_ DSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

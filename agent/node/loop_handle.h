@@ -3,8 +3,9 @@
 
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace dslaunch {
 
@@ -16,18 +17,18 @@ class LoopHandle {
   // Void after Close.
   template <class Act>
   void Post(Act act) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loop_ != nullptr) asio::post(*loop_, std::move(act));
   }
   // The owner is about to be destroyed.
   void Close() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     loop_ = nullptr;
   }
 
  private:
-  std::mutex mutex_;
-  asio::io_context* loop_;
+  Mutex mutex_;
+  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dslaunch

@@ -133,7 +133,7 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
                                              log_.Write(LogLevel::kInfo, line);
                                            });
                                          }));
-  const std::lock_guard lock(server_mutex_);
+  const MutexLock lock(server_mutex_);
   server_ = std::move(server);
   return {};
 }
@@ -259,7 +259,7 @@ void NodeAgent::OnSupervisorGone() {
 void NodeAgent::Beat(bool loop_lives) {
   std::shared_ptr<RendezvousServer> server;
   {
-    const std::lock_guard lock(server_mutex_);
+    const MutexLock lock(server_mutex_);
     server = server_;
   }
   // Time passes for the rendezvous even if this node's own part is dead: it is to find that out.

@@ -10,7 +10,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +27,7 @@
 #include "agent/node/rendezvous_link.h"
 #include "agent/node/worker_end.h"
 #include "base/log/log_file.h"
+#include "base/mutex.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/supervisor.pb.h"
@@ -133,7 +133,9 @@ class NodeAgent {
   std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
   std::optional<std::chrono::system_clock::time_point> ended_at_;
 
-  std::mutex server_mutex_;  // guards server_ against the heart
+  Mutex server_mutex_;
+  // Written with server_mutex_ held, by the loop's thread alone, which so reads it without; the
+  // heart holds it.
   std::shared_ptr<RendezvousServer> server_;
   std::unique_ptr<Heartbeat> heart_;  // last: its thread uses all above
 };

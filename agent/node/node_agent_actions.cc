@@ -83,7 +83,7 @@ void NodeAgent::Do(agent_action::JoinRendezvous& action) {
 void NodeAgent::Do(agent_action::LeaveRendezvous&) {
   std::shared_ptr<RendezvousServer> server;
   {
-    const std::lock_guard lock(server_mutex_);
+    const MutexLock lock(server_mutex_);
     server.swap(server_);
   }
   server.reset();

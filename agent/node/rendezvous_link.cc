@@ -50,14 +50,14 @@ void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join) {
   *message.mutable_join() = std::move(join);
   client->Send(WithSender(0, std::move(message)));  // before any beat
   SetBeat(0, {});
-  const std::lock_guard lock(beat_mutex_);
+  const MutexLock lock(beat_mutex_);
   client_ = std::move(client);
 }
 
 void RendezvousLink::Leave() {
   ++attendance_;
   std::unique_ptr<RendezvousClient> client;  // destroyed without the lock: it waits for its end
-  const std::lock_guard lock(beat_mutex_);
+  const MutexLock lock(beat_mutex_);
   client.swap(client_);
 }
 
@@ -77,12 +77,12 @@ void RendezvousLink::SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ran
   pb::Heartbeat& heartbeat = *message.mutable_heartbeat();
   for (pb::RankProgress& rank : ranks) *heartbeat.add_ranks() = std::move(rank);
   message = WithSender(attempt, std::move(message));
-  const std::lock_guard lock(beat_mutex_);
+  const MutexLock lock(beat_mutex_);
   next_beat_ = std::move(message);
 }
 
 void RendezvousLink::Beat() {
-  const std::lock_guard lock(beat_mutex_);
+  const MutexLock lock(beat_mutex_);
   if (!client_) return;
   next_beat_.mutable_heartbeat()->set_sent_us(NowUs());
   client_->Send(next_beat_);

@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/mutex.h"
 #include "net/tunnel.h"
 #include "proto/rendezvous.pb.h"
 #include "rendezvous/client.h"
@@ -59,8 +59,9 @@ class RendezvousLink {
   uint64_t attendance_ = 0;  // counts Join and Leave: what comes of an older one is void
   std::string address_;
   std::atomic<uint64_t> round_trip_us_ = 0;
-  std::mutex beat_mutex_;  // guards next_beat_, and client_ against Beat
-  pb::AgentMessage next_beat_;
+  Mutex beat_mutex_;
+  pb::AgentMessage next_beat_ DSL_GUARDED_BY(beat_mutex_);
+  // Written with beat_mutex_ held, by the loop's thread alone, which so reads it without.
   std::unique_ptr<RendezvousClient> client_;
 };
 

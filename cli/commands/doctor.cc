@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/count.h"
+#include "base/mutex.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/transport/hello.h"
 
@@ -32,18 +32,18 @@ int64_t UnixUs() {
 class StepLog {
  public:
   void Begin(SshStep step) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::erase(begun_, step);
     begun_.push_back(step);
   }
   std::vector<SshStep> Begun() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return begun_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<SshStep> begun_;
+  mutable Mutex mutex_;
+  std::vector<SshStep> begun_ DSL_GUARDED_BY(mutex_);
 };
 
 // What one node has to do with, owned by whoever asks it: threads may be late.

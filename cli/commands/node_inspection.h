@@ -4,10 +4,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +13,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "cli/commands/job_view.h"
 #include "cli/session/job_record.h"
 #include "cli/transport/agent_binary.h"
@@ -89,25 +88,25 @@ template <class T>
 std::vector<std::optional<T>> AskAll(size_t count, Deadline deadline,
                                      const std::function<T(size_t)>& ask) {
   struct Shared {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::vector<std::optional<T>> answers;
-    size_t missing = 0;
+    explicit Shared(size_t count) : answers(count), missing(count) {}
+    Mutex mutex;
+    CondVar changed;
+    std::vector<std::optional<T>> answers DSL_GUARDED_BY(mutex);
+    size_t missing DSL_GUARDED_BY(mutex);
   };
-  auto shared = std::make_shared<Shared>();
-  shared->answers.resize(count);
-  shared->missing = count;
+  auto shared = std::make_shared<Shared>(count);
   for (size_t i = 0; i < count; ++i) {
     std::thread([shared, ask, i] {
       T answer = ask(i);
-      const std::lock_guard lock(shared->mutex);
+      const MutexLock lock(shared->mutex);
       shared->answers[i] = std::move(answer);
       --shared->missing;
-      shared->changed.notify_all();
+      shared->changed.NotifyAll();
     }).detach();
   }
-  std::unique_lock lock(shared->mutex);
-  shared->changed.wait_until(lock, deadline.when(), [&] { return shared->missing == 0; });
+  const MutexLock lock(shared->mutex);
+  shared->changed.WaitUntil(shared->mutex, deadline.when(),
+                            [&]() DSL_REQUIRES(shared->mutex) { return shared->missing == 0; });
   return shared->answers;
 }
 

@@ -71,14 +71,14 @@ void Peer::Send(const pb::NodeMessage& message) {
 }
 
 Peer::Stage Peer::stage() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stage_;
 }
 
 void Peer::SetStage(Stage stage) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stage_ = stage;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 // --- What it says ---
@@ -101,20 +101,20 @@ void Peer::OnMessage(std::string_view bytes) {
       break;
     case pb::NodeMessage::kAgentFailed: {
       EndStream();
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       failure_ = Error{static_cast<ExitCode>(
                            FailureCode(message.agent_failed().exit_code(), ExitCode::kUnavailable)),
                        message.agent_failed().message()};
       stage_ = Stage::kWaiting;
-      changed_.notify_all();
+      changed_.NotifyAll();
       break;
     }
     case pb::NodeMessage::kAgentEnded: {
       EndStream();
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       words_ = message.agent_ended().words();
       stage_ = Stage::kWaiting;
-      changed_.notify_all();
+      changed_.NotifyAll();
       break;
     }
     case pb::NodeMessage::kStream:
@@ -180,7 +180,7 @@ void Peer::EndStream() {
 Result<UniqueFd> Peer::StartAgent(const pb::AdmissionAccepted& accepted, Deadline deadline) {
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
   auto local = std::make_shared<UniqueFd>(std::move(pair.theirs));
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (stage_ != Stage::kWaiting) {
     return Error{ExitCode::kUnavailable,
                  accepted.name() + (stage_ == Stage::kGone ? ": its command has ended"
@@ -196,12 +196,13 @@ Result<UniqueFd> Peer::StartAgent(const pb::AdmissionAccepted& accepted, Deadlin
     *message.mutable_accepted() = accepted;
     self->Send(message);
   });
-  const bool in_time =
-      changed_.wait_until(lock, deadline.when(), [this] { return stage_ != Stage::kStarting; });
+  const bool in_time = changed_.WaitUntil(mutex_, deadline.when(), [this]() DSL_REQUIRES(mutex_) {
+    return stage_ != Stage::kStarting;
+  });
   if (stage_ == Stage::kUp) return std::move(pair.ours);
   if (failure_) return *failure_;
   const std::string what = in_time ? "its command has ended" : "it did not start its agent in time";
-  lock.unlock();
+  lock.Unlock();
   if (!in_time) AbortStream();
   return Error{in_time ? ExitCode::kUnavailable : ExitCode::kTimedOut,
                accepted.name() + ": " + what};
@@ -218,19 +219,20 @@ void Peer::AbortStream() {
 }
 
 bool Peer::WaitAgentEnd(Deadline deadline) const {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline.when(), [this] {
+  const MutexLock lock(mutex_);
+  return changed_.WaitUntil(mutex_, deadline.when(), [this]() DSL_REQUIRES(mutex_) {
     return stage_ == Stage::kWaiting || stage_ == Stage::kGone;
   });
 }
 
 bool Peer::WaitGone(Deadline deadline) const {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_until(lock, deadline.when(), [this] { return stage_ == Stage::kGone; });
+  const MutexLock lock(mutex_);
+  return changed_.WaitUntil(mutex_, deadline.when(),
+                            [this]() DSL_REQUIRES(mutex_) { return stage_ == Stage::kGone; });
 }
 
 std::string Peer::words() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return words_;
 }
 

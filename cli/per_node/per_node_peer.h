@@ -3,15 +3,14 @@
 
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "cli/per_node/per_node_stream.h"
 #include "net/token_tls.h"
 #include "proto/wire/framed_socket.h"
@@ -80,11 +79,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Handlers handlers_;
   std::shared_ptr<CarriedStream> stream_;
 
-  mutable std::mutex mutex_;  // guards what follows
-  mutable std::condition_variable changed_;
-  Stage stage_ = Stage::kAsking;
-  std::optional<Error> failure_;  // of its agent's start
-  std::string words_;
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  Stage stage_ DSL_GUARDED_BY(mutex_) = Stage::kAsking;
+  std::optional<Error> failure_ DSL_GUARDED_BY(mutex_);  // of its agent's start
+  std::string words_ DSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dslaunch

@@ -229,12 +229,12 @@ void InboundTransport::Serve(Log say) {
 }
 
 void InboundTransport::Publish() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (size_t place = 1; place < at_place_.size(); ++place) {
     const std::optional<PeerId> id = admission_.PeerAt(place);
     at_place_[place] = id ? peers_.at(*id) : nullptr;
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 Result<std::unique_ptr<NodeLink>> InboundTransport::Connect(const NodeTarget& target,
@@ -244,9 +244,10 @@ Result<std::unique_ptr<NodeLink>> InboundTransport::Connect(const NodeTarget& ta
   if (place == 0) return own_->Connect(target, deadline);
   std::shared_ptr<Peer> peer;
   {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!asked_for_.insert(target.name).second)
-      changed_.wait_until(lock, deadline.when(), [&] { return at_place_[place] != nullptr; });
+      changed_.WaitUntil(mutex_, deadline.when(),
+                         [&]() DSL_REQUIRES(mutex_) { return at_place_[place] != nullptr; });
     peer = at_place_[place];
   }
   if (!peer) return Error{ExitCode::kUnavailable, target.name + " has not joined"};
@@ -264,7 +265,7 @@ void InboundTransport::Conclude(int exit_code, const std::string& text) {
   message.mutable_job_ended()->set_message(text);
   std::vector<std::shared_ptr<Peer>> told;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const std::shared_ptr<Peer>& peer : at_place_) {
       if (peer) told.push_back(peer);
     }

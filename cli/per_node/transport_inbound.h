@@ -12,17 +12,16 @@
 #include <asio/io_context.hpp>
 #include <asio/posix/stream_descriptor.hpp>
 #include <asio/steady_timer.hpp>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cli/per_node/per_node_admission.h"
 #include "cli/per_node/per_node_peer.h"
 #include "cli/transport/transport.h"
@@ -93,10 +92,10 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
 
   std::thread thread_;  // Serve's
 
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  std::vector<std::shared_ptr<Peer>> at_place_;  // null: nobody
-  std::set<std::string> asked_for_;              // by Connect, once at least
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<std::shared_ptr<Peer>> at_place_ DSL_GUARDED_BY(mutex_);  // null: nobody
+  std::set<std::string> asked_for_ DSL_GUARDED_BY(mutex_);              // by Connect, once at least
 };
 
 }  // namespace dslaunch

@@ -4,8 +4,9 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <memory>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace dslaunch {
 
@@ -17,7 +18,7 @@ class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
   // `act` is called on the loop's thread. Once the poster is closed it is destroyed instead.
   template <class Act>
   void Post(Act act) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (loop_ == nullptr) return;
     asio::post(*loop_, [self = shared_from_this(), act = std::move(act)]() mutable {
       if (self->is_open()) act();
@@ -27,18 +28,18 @@ class LoopPoster : public std::enable_shared_from_this<LoopPoster> {
   // To be called before the loop, or what the acts use, is destroyed; on the loop's thread. Acts
   // that are still to come are destroyed when the loop polls, or with it.
   void Close() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     loop_ = nullptr;
   }
 
  private:
   bool is_open() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return loop_ != nullptr;
   }
 
-  mutable std::mutex mutex_;
-  asio::io_context* loop_;  // null: closed
+  mutable Mutex mutex_;
+  asio::io_context* loop_ DSL_GUARDED_BY(mutex_);  // null: closed
 };
 
 }  // namespace dslaunch

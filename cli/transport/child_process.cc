@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <condition_variable>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -44,19 +43,19 @@ bool IsProgram(const std::string& path) {
 // follows.
 SpawnResult SpawnForLife(const SpawnSpec& spec) {
   struct Spawner {
-    std::mutex mutex;
-    std::condition_variable wanted;
-    std::deque<std::packaged_task<SpawnResult()>> tasks;
+    Mutex mutex;
+    CondVar wanted;
+    std::deque<std::packaged_task<SpawnResult()>> tasks DSL_GUARDED_BY(mutex);
 
     void Run() {
-      std::unique_lock lock(mutex);
+      MutexLock lock(mutex);
       while (true) {
-        wanted.wait(lock, [this] { return !tasks.empty(); });
+        wanted.Wait(mutex, [this]() DSL_REQUIRES(mutex) { return !tasks.empty(); });
         std::packaged_task<SpawnResult()> task = std::move(tasks.front());
         tasks.pop_front();
-        lock.unlock();
+        lock.Unlock();
         task();
-        lock.lock();
+        lock.Lock();
       }
     }
   };
@@ -68,10 +67,10 @@ SpawnResult SpawnForLife(const SpawnSpec& spec) {
   std::packaged_task<SpawnResult()> task([&spec] { return Spawn(spec); });
   std::future<SpawnResult> result = task.get_future();
   {
-    const std::lock_guard lock(spawner->mutex);
+    const MutexLock lock(spawner->mutex);
     spawner->tasks.push_back(std::move(task));
   }
-  spawner->wanted.notify_one();
+  spawner->wanted.NotifyOne();
   return result.get();
 }
 
@@ -135,7 +134,7 @@ ChildProcess::~ChildProcess() {
 }
 
 void ChildProcess::ShutStream() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!watchdog_) return;
   ::shutdown(watchdog_.get(), SHUT_RDWR);
   watchdog_.Reset();
@@ -148,18 +147,18 @@ std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
     polled = ::poll(&ended, 1, deadline.PollMs());
   } while (polled < 0 && errno == EINTR);
   if (polled <= 0) return std::nullopt;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!reaped_) reaped_ = ::waitpid(pid_, &status_, 0) == pid_;
   return status_;
 }
 
 void ChildProcess::Signal(int signal_number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!reaped_) PidfdSendSignal(pidfd_.get(), signal_number);
 }
 
 void ChildProcess::SignalGroup(int signal_number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!reaped_) ::kill(-pid_, signal_number);  // its session leads its own group
 }
 

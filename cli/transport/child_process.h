@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
@@ -61,14 +61,14 @@ class ChildProcess {
  private:
   ChildProcess(pid_t pid, UniqueFd stream, UniqueFd stderr_file);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   const pid_t pid_;
   std::atomic<bool> left_running_ = false;
-  bool reaped_ = false;  // guarded by mutex_
-  int status_ = 0;       // guarded by mutex_, once reaped_
+  bool reaped_ DSL_GUARDED_BY(mutex_) = false;
+  int status_ DSL_GUARDED_BY(mutex_) = 0;  // once reaped_
   const UniqueFd pidfd_;
   UniqueFd stream_;
-  UniqueFd watchdog_;  // the stream again; guarded by mutex_
+  UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // the stream again
   const UniqueFd stderr_file_;
 };
 

@@ -10,7 +10,7 @@ LoginGate& LoginGate::Shared() {
 }
 
 std::optional<LoginGate::Turn> LoginGate::Enter(const std::string& sshd, Deadline deadline) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   while (true) {
     const Clock::time_point now = Clock::now();
     Clock::time_point look_again = deadline.when();
@@ -29,17 +29,17 @@ std::optional<LoginGate::Turn> LoginGate::Enter(const std::string& sshd, Deadlin
       return std::make_optional<Turn>(this, id);
     }
     if (deadline.Expired()) return std::nullopt;
-    changed_.wait_until(lock, look_again);
+    changed_.WaitUntil(mutex_, look_again);
   }
 }
 
 void LoginGate::OnTurnedAway(const std::string& sshd) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   limits_[sshd] = std::max<size_t>(1, LimitLocked(sshd) / 2);
 }
 
 size_t LoginGate::LimitFor(const std::string& sshd) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return LimitLocked(sshd);
 }
 
@@ -50,10 +50,10 @@ size_t LoginGate::LimitLocked(const std::string& sshd) const {
 
 void LoginGate::Leave(uint64_t id) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     logins_.erase(id);
   }
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 }  // namespace dslaunch

@@ -2,15 +2,14 @@
 // and a bastion is one sshd for many nodes.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/deadline.h"
+#include "base/mutex.h"
 
 namespace dslaunch {
 
@@ -58,14 +57,13 @@ class LoginGate {
   };
 
   void Leave(uint64_t id);
-  size_t LimitLocked(const std::string& sshd) const;
+  size_t LimitLocked(const std::string& sshd) const DSL_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // Guarded by mutex_.
-  std::map<uint64_t, Login> logins_;
-  std::map<std::string, size_t> limits_;  // where it is not kPerSshd
-  uint64_t next_id_ = 0;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::map<uint64_t, Login> logins_ DSL_GUARDED_BY(mutex_);
+  std::map<std::string, size_t> limits_ DSL_GUARDED_BY(mutex_);  // where it is not kPerSshd
+  uint64_t next_id_ DSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace dslaunch

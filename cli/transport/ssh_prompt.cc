@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
@@ -17,10 +18,11 @@ namespace {
 constexpr size_t kLongestAnswer = 1024;
 
 // Guards the terminal's settings, for the end of the process may meet an open question.
-std::mutex settings_mutex;
-UniqueFd changed_terminal;  // guarded by settings_mutex
-termios settings_before{};  // guarded by settings_mutex
+Mutex settings_mutex;
+UniqueFd changed_terminal DSL_GUARDED_BY(settings_mutex);
+termios settings_before DSL_GUARDED_BY(settings_mutex){};
 
+// The standard library's own, because taking it has a deadline.
 std::timed_mutex& OneQuestion() {
   static auto* const mutex = new std::timed_mutex;  // for threads that outlive main()
   return *mutex;
@@ -45,7 +47,7 @@ void Show(int terminal, const std::string& text) {
 }
 
 void SwitchEchoOff(int terminal) {
-  const std::lock_guard lock(settings_mutex);
+  const MutexLock lock(settings_mutex);
   if (::tcgetattr(terminal, &settings_before) != 0) return;
   termios quiet = settings_before;
   quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO | ECHOE | ECHOK | ECHONL);
@@ -104,7 +106,7 @@ void ForgetAnswer(const std::string& what) {
 }
 
 void LeaveTerminalAsItWas() {
-  const std::lock_guard lock(settings_mutex);
+  const MutexLock lock(settings_mutex);
   if (!changed_terminal) return;
   ::tcsetattr(changed_terminal.get(), TCSADRAIN, &settings_before);
   changed_terminal.Reset();

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "cli/transport/ssh_known_hosts.h"
 #include "cli/transport/ssh_session.h"
 
@@ -128,8 +128,8 @@ Result<void> SshSession::CheckHostKey() {
 
 // Many nodes may meet the key of one bastion at once: it is written once.
 Result<void> SshSession::AcceptNewHostKey(const std::string& fingerprint) {
-  static std::mutex* const mutex = new std::mutex;
-  const std::lock_guard lock(*mutex);
+  static Mutex* const mutex = new Mutex;
+  const MutexLock lock(*mutex);
   if (config_.user_known_hosts.empty()) return {};
   const std::string& path = config_.user_known_hosts.front();
   if (LookUp(session_.get(), path) == SSH_KNOWN_HOSTS_OK) return {};

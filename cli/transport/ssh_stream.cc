@@ -5,14 +5,14 @@
 namespace dslaunch {
 
 void TailBuffer::Append(std::string_view bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (bytes.size() > kMaxBytes) bytes.remove_prefix(bytes.size() - kMaxBytes);
   tail_.append(bytes);
   if (tail_.size() > kMaxBytes) tail_.erase(0, tail_.size() - kMaxBytes);
 }
 
 std::string TailBuffer::Get() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return tail_;
 }
 

@@ -5,10 +5,11 @@
 #include <libssh/libssh.h>
 
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "base/mutex.h"
 
 namespace dslaunch {
 
@@ -21,8 +22,8 @@ class TailBuffer {
   static constexpr size_t kMaxBytes = 4096;
 
  private:
-  mutable std::mutex mutex_;
-  std::string tail_;
+  mutable Mutex mutex_;
+  std::string tail_ DSL_GUARDED_BY(mutex_);
 };
 
 // Owns a channel. Belongs to the thread of its session and must die before it. All that libssh

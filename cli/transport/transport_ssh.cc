@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/mutex.h"
 #include "cli/transport/child_process.h"
 #include "cli/transport/ssh_bootstrap.h"
 #include "cli/transport/transport_ssh_command.h"
@@ -35,12 +36,11 @@ struct SshLink::State {
   UniqueFd outer;  // TakeFd()'s
   TailBuffer stderr_tail;
 
-  mutable std::mutex mutex;
-  std::condition_variable changed;
-  // Guarded by mutex.
-  std::optional<Result<void>> opened;
-  std::string address;
-  std::optional<PumpEnd> end;
+  mutable Mutex mutex;
+  CondVar changed;
+  std::optional<Result<void>> opened DSL_GUARDED_BY(mutex);
+  std::string address DSL_GUARDED_BY(mutex);
+  std::optional<PumpEnd> end DSL_GUARDED_BY(mutex);
 
   Deadline By() const { return Deadline::At(deadline.when() + milliseconds(control.granted_ms)); }
   void RequestStop() {
@@ -48,15 +48,15 @@ struct SshLink::State {
     [[maybe_unused]] const ssize_t n = ::write(stop.get(), &one, sizeof one);
   }
   void SetOpened(Result<void> result, const std::string& reached) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     opened = std::move(result);
     address = reached;
-    changed.notify_all();
+    changed.NotifyAll();
   }
   void SetEnd(PumpEnd how) {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     end = std::move(how);
-    changed.notify_all();
+    changed.NotifyAll();
   }
 };
 
@@ -90,15 +90,15 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
   state->control.outer = outer;
   std::unique_ptr<SshLink> link(new SshLink(state, std::thread([state] { Run(state); })));
 
-  std::unique_lock lock(state->mutex);
-  const auto has_answer = [&] { return state->opened.has_value(); };
+  MutexLock lock(state->mutex);
+  const auto has_answer = [&]() DSL_REQUIRES(state->mutex) { return state->opened.has_value(); };
   while (!has_answer()) {
     if (outer != nullptr) {
-      state->changed.wait(lock, has_answer);
+      state->changed.Wait(state->mutex, has_answer);
       break;
     }
     const Deadline by = state->By();
-    state->changed.wait_until(lock, by.when() + kMessageGrace, has_answer);
+    state->changed.WaitUntil(state->mutex, by.when() + kMessageGrace, has_answer);
     if (has_answer() || state->By().when() > by.when()) continue;
     link->thread_.detach();  // the destructor tells it to stop
     return Error{ExitCode::kUnavailable, SubjectOf(target, options) + " (" + target.host +
@@ -106,10 +106,10 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
   }
   if (!state->opened->ok()) {
     const Error error = state->opened->error();
-    lock.unlock();
+    lock.Unlock();
     return error;
   }
-  lock.unlock();
+  lock.Unlock();
   return link;
 }
 
@@ -138,20 +138,22 @@ UniqueFd SshLink::TakeFd() { return std::move(state_->outer); }
 void SshLink::Abort(const std::string&) { ::shutdown(state_->inner.get(), SHUT_RDWR); }
 
 bool SshLink::WaitEnd(Deadline deadline) {
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait_until(lock, deadline.when(), [this] { return state_->end.has_value(); });
+  const MutexLock lock(state_->mutex);
+  state_->changed.WaitUntil(state_->mutex, deadline.when(), [this]() DSL_REQUIRES(state_->mutex) {
+    return state_->end.has_value();
+  });
   return state_->end.has_value() && state_->end->closed_by_node;
 }
 
 std::string SshLink::StderrTail() const { return state_->stderr_tail.Get(); }
 
 std::string SshLink::Address() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->address;
 }
 
 std::optional<PumpEnd> SshLink::End() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->end;
 }
 

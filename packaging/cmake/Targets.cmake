@@ -13,6 +13,8 @@ target_compile_options(dslaunch_flags INTERFACE
 target_compile_options(dslaunch_flags INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-maybe-uninitialized
                            -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
+# What base/mutex.h guards, which GCC does not check.
+target_compile_options(dslaunch_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 target_link_libraries(dslaunch_flags INTERFACE Threads::Threads)
 
 if(DSLAUNCH_SANITIZE)

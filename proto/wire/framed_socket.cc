@@ -9,8 +9,9 @@
 #include <asio/post.hpp>
 #include <cerrno>
 #include <cstdint>
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace dslaunch {
 namespace {
@@ -54,7 +55,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   bool Send(const google::protobuf::MessageLite& message) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_ || close_posted_ || write_failed_) return false;
     const size_t bytes = message.ByteSizeLong();
     if (bytes > kMaxFrameBytes) {
@@ -72,22 +73,21 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   size_t queued_bytes() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return Queued();
   }
 
   // Without a word: the owner is gone.
   void Abandon() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closed_ = true;
     std::error_code ignored;
     socket_.close(ignored);
   }
 
  private:
-  // These two need mutex_ held.
-  size_t Queued() const { return queue_.size() - written_; }
-  void Write() {
+  size_t Queued() const DSL_REQUIRES(mutex_) { return queue_.size() - written_; }
+  void Write() DSL_REQUIRES(mutex_) {
     while (written_ < queue_.size()) {
       const ssize_t count = send(socket_.native_handle(), queue_.data() + written_, Queued(),
                                  MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -111,7 +111,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   void AwaitRoom() {
     if (closed_) return;
     socket_.async_wait(socket_.wait_write, [self = shared_from_this()](std::error_code) {
-      const std::lock_guard lock(self->mutex_);
+      const MutexLock lock(self->mutex_);
       self->awaits_room_ = false;
       if (!self->closed_) self->Write();
     });
@@ -146,7 +146,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
     on_closed_(reason);
   }
 
-  void CloseLater(std::string reason) {
+  void CloseLater(std::string reason) DSL_REQUIRES(mutex_) {
     if (close_posted_) return;
     close_posted_ = true;
     asio::post(socket_.get_executor(),
@@ -159,14 +159,17 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
   OnClosed on_closed_;
   std::array<char, kReadBytes> chunk_;
   std::string partial_;  // what was read of the next message
-  bool closed_ = false;  // written with mutex_ held, by the loop's thread alone
+  // Written with mutex_ held, by the loop's thread alone, which so reads it without.
+  bool closed_ = false;
 
-  mutable std::mutex mutex_;  // guards what follows
-  std::string queue_;         // to be written, but for the first `written_` bytes
-  size_t written_ = 0;
-  bool awaits_room_ = false;  // Write is called again when the socket takes more
-  bool close_posted_ = false;
-  bool write_failed_ = false;
+  mutable Mutex mutex_;
+  // To be written, but for the first `written_` bytes.
+  std::string queue_ DSL_GUARDED_BY(mutex_);
+  size_t written_ DSL_GUARDED_BY(mutex_) = 0;
+  // Write is called again when the socket takes more.
+  bool awaits_room_ DSL_GUARDED_BY(mutex_) = false;
+  bool close_posted_ DSL_GUARDED_BY(mutex_) = false;
+  bool write_failed_ DSL_GUARDED_BY(mutex_) = false;
 };
 
 FramedSocket::FramedSocket(asio::io_context& io, UniqueFd fd, OnMessage on_message,

@@ -19,13 +19,13 @@ BootClock::time_point BootClock::now() {
 }
 
 void Lease::SetTerms(const Terms& terms) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   terms_ = terms;
   renewed_ = std::min(renewed_, last_seen_ + terms.prompt);
 }
 
 uint64_t Lease::Renew(std::optional<uint64_t> last_seen_us, Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Time heard =
       last_seen_us ? std::min(Time(ReportedMicroseconds(*last_seen_us)), now) : begun_;
   last_seen_ = std::max(last_seen_, heard);
@@ -38,7 +38,7 @@ uint64_t Lease::Renew(std::optional<uint64_t> last_seen_us, Time now) {
 }
 
 std::optional<milliseconds> Lease::Left(Time now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const bool is_late = now - std::exchange(looked_, now) > terms_.look_every + kStall;
   if (terms_.length.count() == 0) return std::nullopt;
   const Time end = renewed_ + terms_.length;

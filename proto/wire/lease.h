@@ -5,10 +5,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
 #include "base/deadline.h"
+#include "base/mutex.h"
 
 namespace dslaunch {
 
@@ -53,14 +53,15 @@ class Lease {
   static constexpr milliseconds kCatchUp{3'000};
 
  private:
-  std::mutex mutex_;
-  Terms terms_;
+  Mutex mutex_;
+  Terms terms_ DSL_GUARDED_BY(mutex_);
   const Time begun_;
-  Time last_seen_;  // by the front end, as its words said: the newest
-  Time renewed_;
-  Time looked_;
-  Time catch_up_until_;
-  bool caught_up_ = false;  // since the newest word
+  // By the front end, as its words said: the newest.
+  Time last_seen_ DSL_GUARDED_BY(mutex_);
+  Time renewed_ DSL_GUARDED_BY(mutex_);
+  Time looked_ DSL_GUARDED_BY(mutex_);
+  Time catch_up_until_ DSL_GUARDED_BY(mutex_);
+  bool caught_up_ DSL_GUARDED_BY(mutex_) = false;  // since the newest word
 };
 
 }  // namespace dslaunch

@@ -15,21 +15,21 @@ namespace {
 class CollectiveEnd {
  public:
   void Set(bool done) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!done_) done_ = done;
-    changed_.notify_all();
+    changed_.NotifyAll();
   }
   // Whether the collective is done, or else its wait was interrupted.
   bool Wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return done_.has_value(); });
+    const MutexLock lock(mutex_);
+    changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return done_.has_value(); });
     return *done_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<bool> done_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<bool> done_ DSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -57,13 +57,13 @@ void DesyncDetector::Watch(const Patience& patience) {
 }
 
 void DesyncDetector::Stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
-  stop_called_.notify_all();
+  stop_called_.NotifyAll();
 }
 
 Exchange DesyncDetector::Begin(const std::string& what) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return {what, ++begun_[what]};
 }
 
@@ -94,20 +94,20 @@ void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>&
 void DesyncDetector::Wait(const Exchange& exchange, const std::function<void()>& wait,
                           std::function<void()> interrupt) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (ends_) throw TrainError(*verdict_);
     waiting_ = {exchange, Clock::now(), std::move(interrupt)};
   }
   try {
     wait();
   } catch (const std::exception&) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting_.reset();
     // Where another rank has ended first, because of the same, connections break here.
     if (verdict_) throw TrainError(*verdict_);
     throw;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   waiting_.reset();
   if (ends_) throw TrainError(*verdict_);
 }
@@ -118,7 +118,7 @@ void DesyncDetector::Run() {
     CollectiveProgress place;
     std::optional<Waiting> waiting;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (waiting_ && Clock::now() - waiting_->since >= patience_.quiet) {
         waiting = waiting_;
         place = {.awaited = waiting->exchange, .begun = begun_};
@@ -131,7 +131,7 @@ void DesyncDetector::Run() {
       std::optional<TrainError> verdict = Judge(Ask(place), *waiting);
       if (!verdict) continue;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         if (!waiting->SameAs(waiting_)) continue;  // it came at the last moment
         verdict_ = std::move(verdict);
       }
@@ -139,7 +139,7 @@ void DesyncDetector::Run() {
     } catch (const std::exception&) {
       // The store has gone, and rank 0 with it: connections break, which ends the wait too.
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!verdict_) return;
     ends_ = true;
     if (waiting_) waiting_->interrupt();
@@ -176,8 +176,9 @@ void DesyncDetector::LetOthersSee(CollectiveProgress place) {
 }
 
 bool DesyncDetector::Sleep(milliseconds duration) {
-  std::unique_lock lock(mutex_);
-  return !stop_called_.wait_for(lock, duration, [this] { return stopped_; });
+  const MutexLock lock(mutex_);
+  return !stop_called_.WaitFor(mutex_, duration,
+                               [this]() DSL_REQUIRES(mutex_) { return stopped_; });
 }
 
 std::string DesyncDetector::KeyOf(int rank) const { return std::to_string(rank); }

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/mutex.h"
 #include "dslaunch/process_group.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/collective_progress.h"
@@ -82,13 +81,14 @@ class DesyncDetector {
   Patience patience_;
   bool watched_ = false;
 
-  std::mutex mutex_;  // of all below
-  std::condition_variable stop_called_;
-  bool stopped_ = false;
-  std::map<std::string, int64_t> begun_;
-  std::optional<Waiting> waiting_;
-  std::optional<TrainError> verdict_;
-  bool ends_ = false;  // `verdict_` is to be thrown, even if nothing else fails
+  Mutex mutex_;
+  CondVar stop_called_;
+  bool stopped_ DSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, int64_t> begun_ DSL_GUARDED_BY(mutex_);
+  std::optional<Waiting> waiting_ DSL_GUARDED_BY(mutex_);
+  std::optional<TrainError> verdict_ DSL_GUARDED_BY(mutex_);
+  // `verdict_` is to be thrown, even if nothing else fails.
+  bool ends_ DSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;
 };

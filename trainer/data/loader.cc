@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
+
+#include "base/mutex.h"
 
 namespace dslaunch {
 namespace {
@@ -89,10 +89,10 @@ class BatchLoader::Impl {
   ~Impl() {
     if (!thread_.joinable()) return;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stop_ = true;
     }
-    changed_.notify_all();
+    changed_.NotifyAll();
     thread_.join();
   }
 
@@ -109,14 +109,14 @@ class BatchLoader::Impl {
 
  private:
   Batch TakeReady() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     // Ends: the thread gives a batch or an error for each that is asked for here.
-    changed_.wait(lock, [&] { return !ready_.empty() || error_; });
+    changed_.Wait(mutex_, [&]() DSL_REQUIRES(mutex_) { return !ready_.empty() || error_; });
     if (ready_.empty()) std::rethrow_exception(error_);
     Batch batch = std::move(ready_.front());
     ready_.pop_front();
-    lock.unlock();
-    changed_.notify_all();
+    lock.Unlock();
+    changed_.NotifyAll();
     return batch;
   }
 
@@ -125,19 +125,20 @@ class BatchLoader::Impl {
     try {
       for (int64_t batch = first_batch; batch < read_ahead_end_; ++batch) {
         {
-          std::unique_lock lock(mutex_);
-          changed_.wait(lock, [&] { return ready_.size() < capacity_ || stop_; });
+          const MutexLock lock(mutex_);
+          changed_.Wait(mutex_,
+                        [&]() DSL_REQUIRES(mutex_) { return ready_.size() < capacity_ || stop_; });
           if (stop_) return;
         }
         Batch read = reader_.Read(batch);
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         ready_.push_back(std::move(read));
-        changed_.notify_all();
+        changed_.NotifyAll();
       }
     } catch (...) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       error_ = std::current_exception();
-      changed_.notify_all();
+      changed_.NotifyAll();
     }
   }
 
@@ -147,11 +148,11 @@ class BatchLoader::Impl {
   size_t capacity_;
   double waited_s_ = 0;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Batch> ready_;
-  std::exception_ptr error_;
-  bool stop_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Batch> ready_ DSL_GUARDED_BY(mutex_);
+  std::exception_ptr error_ DSL_GUARDED_BY(mutex_);
+  bool stop_ DSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -10,8 +10,8 @@
 namespace dslaunch {
 namespace {
 
-std::mutex current_logger_mutex;  // an exchange may end while the logger does
-CommsLogger* current_logger = nullptr;
+Mutex current_logger_mutex;  // an exchange may end while the logger does
+CommsLogger* current_logger DSL_GUARDED_BY(current_logger_mutex) = nullptr;
 
 struct Context : at::ObserverContext {
   std::string kind;
@@ -40,14 +40,14 @@ struct CommsLogger::Hooks {
     const auto* context = static_cast<Context*>(observed);
     if (context == nullptr) return;
     const double seconds = std::chrono::duration<double>(Clock::now() - context->start).count();
-    const std::lock_guard lock(current_logger_mutex);
+    const MutexLock lock(current_logger_mutex);
     if (current_logger != nullptr) current_logger->Add(context->kind, context->bytes, seconds);
   }
 };
 
 CommsLogger::CommsLogger(const CommsLoggerConfig& config, int rank, int ranks)
     : config_(config), rank_(rank), ranks_(ranks) {
-  const std::lock_guard lock(current_logger_mutex);
+  const MutexLock lock(current_logger_mutex);
   current_logger = this;
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(Hooks::Begin, Hooks::End)
                                       .needsInputs(true)
@@ -56,14 +56,14 @@ CommsLogger::CommsLogger(const CommsLoggerConfig& config, int rank, int ranks)
 
 CommsLogger::~CommsLogger() {
   at::removeCallback(handle_);
-  const std::lock_guard lock(current_logger_mutex);
+  const MutexLock lock(current_logger_mutex);
   current_logger = nullptr;
 }
 
 void CommsLogger::Add(const std::string& kind, int64_t bytes, double seconds) {
   if (config_.operations && !config_.operations->contains(kind)) return;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     CommsRow& row = rows_[{kind, bytes}];
     ++row.calls;
     row.seconds += seconds;
@@ -72,7 +72,7 @@ void CommsLogger::Add(const std::string& kind, int64_t bytes, double seconds) {
 }
 
 std::string CommsLogger::Table() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return CommsTable(rows_, ranks_);
 }
 

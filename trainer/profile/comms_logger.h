@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/mutex.h"
 #include "trainer/config/monitor_config.h"
 
 namespace dslaunch {
@@ -41,8 +41,8 @@ class CommsLogger {
   const CommsLoggerConfig config_;
   const int rank_;
   const int ranks_;
-  mutable std::mutex mutex_;  // of the rows: a backend's threads end what they have done
-  CommsRows rows_;
+  mutable Mutex mutex_;  // a backend's threads end what they have done
+  CommsRows rows_ DSL_GUARDED_BY(mutex_);
   uint64_t handle_ = 0;
 };
 

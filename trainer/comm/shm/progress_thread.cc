@@ -44,7 +44,7 @@ ProgressThread::~ProgressThread() {
 }
 
 uint64_t ProgressThread::Submit(std::function<void(uint64_t id)> begin) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const uint64_t id = next_id_++;
   submitted_.push_back([begin = std::move(begin), id] { begin(id); });
   Own().bell.Ring();
@@ -119,7 +119,7 @@ void ProgressThread::Run() {
 bool ProgressThread::TakeSubmitted() {
   std::vector<std::function<void()>> submitted;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     submitted.swap(submitted_);
   }
   for (const auto& begin : submitted) begin();

@@ -10,13 +10,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "trainer/comm/shm/chunk_flow.h"
 #include "trainer/comm/shm/collective.h"
@@ -99,9 +99,9 @@ class ProgressThread {
   std::deque<uint64_t> collectives_;  // the first one is in `flow_`
   std::string collectives_failed_;    // why
 
-  std::mutex mutex_;  // of the next two
-  std::vector<std::function<void()>> submitted_;
-  uint64_t next_id_ = 0;
+  Mutex mutex_;
+  std::vector<std::function<void()>> submitted_ DSL_GUARDED_BY(mutex_);
+  uint64_t next_id_ DSL_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: uses the rest
 };
