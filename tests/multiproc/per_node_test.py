@@ -360,7 +360,7 @@ class Token(PerNodeCase):
         self.wait_for_output(none, "it closed the connection; if it has a --rdzv_token_file, give it here too")
         none.signal(signal.SIGINT)
         self.assert_code(130, self.wait(none, 20), none)
-        self.assert_says(first, r"refused an unknown connection from 127\.0\.0\.1 away: it has another token")
+        self.assert_says(first, r"refused an unknown connection from 127\.0\.0\.1: it has another token")
         self.assertFalse((self.folder / "started").exists(), "a program was started")
         first.signal(signal.SIGINT)
         self.ends_with(130, first)

@@ -23,11 +23,12 @@ ORACLE_PYTHON = pathlib.Path(os.environ.get("DSLAUNCH_ORACLE_PYTHON", ROOT / ".d
 RANKS = 2
 TORCHRUN_ATTEMPTS = 5
 STREAMS = ("stdout", "stderr")
-SCRIPT = """import os, sys
-for name in ("stdout", "stderr"):
+# A line is one write: ranks whose streams torchrun does not tee share its own.
+SCRIPT = """import os
+rank = os.environ["LOCAL_RANK"]
+for fd, name in (1, "stdout"), (2, "stderr"):
     for line in range(40):
-        print("line", line, "of", name, "of rank", os.environ["LOCAL_RANK"], "\\u00f6 [x]", file=getattr(sys, name))
-    print(end="", file=getattr(sys, name), flush=True)
+        os.write(fd, f"line {line} of {name} of rank {rank} \\u00f6 [x]\\n".encode())
 """
 LINE = re.compile(r"(?m)^(.*?)(line \d+ of std\w+ of rank \d .*)$")
 CASES = (
@@ -78,7 +79,7 @@ class TorchrunOutput(LauncherCase):
         """What torchrun shows. A thread for each rank writes there, so lines of two ranks may mix; then it is run again."""
         for attempt in range(TORCHRUN_ATTEMPTS):
             *theirs, files = self.torchrun(options, self.folder / f"torchrun{number}.{attempt}", env)
-            if not any(re.search(r"line \d+ of .*line \d+ of ", text) for text in theirs):
+            if all(text.count("[x]") == len(LINE.findall(text)) for text in theirs):
                 return *theirs, files
         self.fail(f"torchrun mixed lines {TORCHRUN_ATTEMPTS} times")
 

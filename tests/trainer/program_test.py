@@ -163,7 +163,7 @@ class PreemptionTest(ProgramCase):
         steps = set()
         for number, rank in enumerate(ranks):
             self.assertEqual(rank.code, PREEMPTED, rank.err)
-            match = re.match(r"dslaunch-train: rank %d: stopped after step (\d+) of \d+: (.*); the checkpoint is saved in %s, "
+            match = re.match(r"dslaunch-train: rank %d: stopped after step (\d+) of \d+: (.*); the checkpoint is saved in %s; "
                              r"start again to continue\n$" % (number, re.escape(self.path("c"))), rank.err)
             self.assertTrue(match, rank.err)
             self.assertRegex(match[2], reason)

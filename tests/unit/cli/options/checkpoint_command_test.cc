@@ -40,7 +40,7 @@ TEST(CheckpointCommandTest, MistakesAreNamed) {
       {{}, "Give ls, verify or export"},
       {{"verfy", "d"}, "no 'verfy', did you mean verify?"},
       {{"ls"}, "ls: which folder?"},
-      {{"verify"}, "verify: what?"},
+      {{"verify"}, "verify: which checkpoint?"},
       {{"export", "a"}, "export: where to?"},
       {{"ls", "a", "b"}, "ls takes no further argument 'b'"},
       {{"ls", "--jsn", "a"}, "unknown option '--jsn', did you mean --json?"},

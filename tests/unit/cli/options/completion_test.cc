@@ -75,7 +75,7 @@ TEST(CompletionText, ScriptsAndErrors) {
   }
   EXPECT_EQ(*CompletionText({"completion", "complete", "--", "--device", "cp"}), "none\ncpu\n");
   EXPECT_THAT(*CompletionText({"completion", "complete", "--", "--help_"}),
-              HasSubstr("none\n--help_all\tevery option"));
+              HasSubstr("none\n--help_all\tprint every option"));
   EXPECT_THAT(*CompletionText({"completion", "--help"}), HasSubstr("source <(dslaunch"));
   for (const auto& [words, message] :
        {std::pair<std::vector<std::string>, std::string>({"completion"}, "for which shell?"),

@@ -406,7 +406,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--nnodes", "2", "--rdzv_endpoint", "h:0", "p"}, "port 0 is any port"},
       {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--ssh_command", "ssh", "p"},
        "--ssh_command is for a job that is started over SSH, and --rdzv_endpoint"},
-      {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--detach", "p"}, "--detach is of a job"},
+      {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--detach", "p"}, "--detach is for a job"},
       {{"--rdzv_endpoint", "a b:1", "p"}, "--rdzv_endpoint must be HOST:PORT"},
       {{"--rdzv_endpoint", "fe80::1", "p"}, "such as node1:29400 or [fe80::1]:0"},
       {{"--rdzv_endpoint", ":29400", "p"}, "--rdzv_endpoint must be HOST:PORT"},

@@ -337,7 +337,7 @@ TEST(MakeLaunchPlan, SlotsAreCountedOnThisMachineOnly) {
   options.hostfile = "hf";
   plan = MakeLaunchPlan(options, Hosts({2, 2}), info);
   ASSERT_FALSE(plan.ok());
-  EXPECT_THAT(plan.error().message, HasSubstr("--nproc_per_node auto: the slots in hf say"));
+  EXPECT_THAT(plan.error().message, HasSubstr("--nproc_per_node auto: the slots in hf set"));
 }
 
 TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {

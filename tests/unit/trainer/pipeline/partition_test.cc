@@ -143,7 +143,7 @@ TEST(PartitionTest, TooFewLayersAreRefused) {
         CutLayers(Typed({"Embedding", "Block", "Linear"}), 2, "type:block");
       },
       ExitCode::kBadInput,
-      AllOf(HasSubstr("1 layer whose type pipeline.partition \"type:block\" finds"),
+      AllOf(HasSubstr("1 layer whose type pipeline.partition \"type:block\" matches"),
             HasSubstr("Block, Embedding, Linear"), HasSubstr("too few for 2 pipeline stages")));
 }
 

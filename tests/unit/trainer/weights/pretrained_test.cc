@@ -138,7 +138,7 @@ TEST(PretrainedTest, EveryDifferenceNamesItsTensor) {
   EXPECT_THAT(refusal([](auto& state) {
                 state.push_back({"lm_head.weight", at::zeros({1})});
               }),
-              HasSubstr("lm_head.weight is none"));
+              HasSubstr("tensor lm_head.weight is not in the model"));
   EXPECT_THAT(Refusal(*model, folder / "absent.safetensors"), HasSubstr("No such file"));
   folder.Write("weights.pt", "PK");
   EXPECT_THAT(Refusal(*model, folder / "weights.pt"), HasSubstr("pickle"));
