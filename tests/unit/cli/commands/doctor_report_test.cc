@@ -161,7 +161,8 @@ TEST_F(DoctorReportTest, AnotherInstalledVersionIsAWarning) {
 
 TEST_F(DoctorReportTest, TwoNamesOfOneMachineFail) {
   Report(1).set_identity("node1");
-  EXPECT_THAT(TheBad(), HasSubstr("node2 fail same machine: it is the same machine as node1 -> keep one"));
+  EXPECT_THAT(TheBad(),
+              HasSubstr("node2 fail same machine: it is the same machine as node1 -> keep one"));
 }
 
 TEST_F(DoctorReportTest, FewerCoresThanSlotsAndLittleMemoryWarn) {
