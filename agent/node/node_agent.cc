@@ -14,7 +14,7 @@ namespace dslaunch {
 
 NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve)
     : loop_(loop),
-      loop_handle_(std::make_shared<LoopHandle>(loop)),
+      poster_(std::make_shared<LoopPoster>(loop)),
       tick_timer_(loop),
       core_(AgentCoreOptions(), BootClock::now()),
       supervisor_(
@@ -26,7 +26,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(
   Tick();
 }
 
-NodeAgent::~NodeAgent() { loop_handle_->Close(); }
+NodeAgent::~NodeAgent() { poster_->Close(); }
 
 // --- The front end's calls ---
 

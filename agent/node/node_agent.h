@@ -22,12 +22,12 @@
 #include "agent/node/agent_core.h"
 #include "agent/node/attach_socket.h"
 #include "agent/node/heartbeat.h"
-#include "agent/node/loop_handle.h"
 #include "agent/node/node_program.h"
 #include "agent/node/rendezvous_link.h"
 #include "agent/node/worker_end.h"
 #include "base/log/log_file.h"
 #include "base/mutex.h"
+#include "net/loop_poster.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/supervisor.pb.h"
@@ -108,7 +108,7 @@ class NodeAgent {
   void Tick();
 
   asio::io_context& loop_;
-  const std::shared_ptr<LoopHandle> loop_handle_;  // of threads that may outlive this
+  const std::shared_ptr<LoopPoster> poster_;  // of threads that may outlive this
   asio::steady_timer tick_timer_;
   AgentCore core_;
   std::deque<AgentAction> actions_;  // that are still to be carried out

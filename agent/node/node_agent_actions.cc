@@ -59,12 +59,12 @@ void NodeAgent::Do(agent_action::SendToRendezvous& action) {
 
 void NodeAgent::Do(agent_action::FindRendezvous& action) {
   // It blocks for as long as it may take, and nothing ends it: it may outlive this agent.
-  std::thread([this, action, loop = loop_handle_, job_id = core_.prepare().job_id(),
+  std::thread([this, action, poster = poster_, job_id = core_.prepare().job_id(),
                credentials = core_.prepare().credentials(),
                deadline = Deadline::After(action.limit)] {
     Result<RendezvousRoute> route =
         FindRendezvous(action.endpoints, job_id, action.node_index, credentials, deadline);
-    loop->Post([this, route = std::move(route)] {
+    poster->Post([this, route = std::move(route)] {
       if (route.ok()) route_ = *route;
       const Result<std::string> address =
           route.ok() ? Result<std::string>(route->address) : route.error();

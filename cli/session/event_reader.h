@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 
-#include "cli/session/loop_poster.h"
+#include "net/loop_poster.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {

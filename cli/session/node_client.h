@@ -9,9 +9,9 @@
 #include <string>
 
 #include "cli/session/event_reader.h"
-#include "cli/session/loop_poster.h"
 #include "cli/session/open_calls.h"
 #include "cli/transport/transport.h"
+#include "net/loop_poster.h"
 #include "proto/agent.grpc.pb.h"
 
 namespace dslaunch {

@@ -7,8 +7,8 @@
 #include <map>
 #include <memory>
 
-#include "cli/session/loop_poster.h"
 #include "cli/transport/transport.h"
+#include "net/loop_poster.h"
 
 namespace dslaunch {
 

@@ -15,13 +15,13 @@
 #include "base/log/log_file.h"
 #include "cli/output/job_output.h"
 #include "cli/session/event_log.h"
-#include "cli/session/loop_poster.h"
 #include "cli/session/node_client.h"
 #include "cli/session/node_connector.h"
 #include "cli/session/session_core.h"
 #include "cli/session/session_options.h"
 #include "cli/transport/transport.h"
 #include "net/certificate_authority.h"
+#include "net/loop_poster.h"
 
 namespace dslaunch {
 
