@@ -10,6 +10,10 @@ namespace dslaunch {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+// A timer that expires this much later than it should: the process could not run, because it was
+// stopped or the machine was suspended. Silence that it finds then may not be the other side's.
+inline constexpr milliseconds kStall{500};
+
 // For records that people read; nothing is decided by it.
 inline int64_t UnixMs(
     std::chrono::system_clock::time_point time = std::chrono::system_clock::now()) {

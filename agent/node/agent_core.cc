@@ -14,7 +14,6 @@ constexpr milliseconds kSupervisorTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kUnpreparedLease(10'000);
-constexpr milliseconds kStall(500);  // a tick this late means that this process stood still
 
 }  // namespace
 

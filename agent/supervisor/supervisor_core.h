@@ -116,8 +116,6 @@ class SupervisorCore {
     bool plant_early_reaped = false;
   };
 
-  // A timer this late means that this machine stood still.
-  static constexpr milliseconds kStall{500};
   // For the agent to end by itself, and then to die of SIGKILL.
   static constexpr milliseconds kAgentEndLimit{2'000};
   // For the agent's last bytes, when the front end reads slowly.

@@ -14,7 +14,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTeardownSlack(5'000);  // beyond what a node allows itself
 constexpr milliseconds kLongestWatch(500);     // between two looks at the nodes' silence
 constexpr milliseconds kNotYetDecided(2'000);  // after which a silence is worth a word
 constexpr milliseconds kSameInterrupt(100);
@@ -36,6 +35,12 @@ std::string SessionCore::SinceStart(Clock::time_point now) const {
 
 std::string SessionCore::JobFolderOf(size_t index) const {
   return nodes_[index].info ? nodes_[index].info->job_dir() : "";
+}
+
+milliseconds SessionCore::teardown_limit() const {
+  constexpr milliseconds kSlack(5'000);  // beyond what a node allows itself
+  return milliseconds(options_.timeouts.grace_ms()) +
+         milliseconds(options_.timeouts.teardown_ms()) + kSlack;
 }
 
 milliseconds SessionCore::watch_every() const { return std::min(dead_after() / 4, kLongestWatch); }
@@ -87,8 +92,7 @@ SessionCore::Actions SessionCore::OnStreamEnd(size_t index, Clock::time_point no
   // that cannot do without the node is about to end.
   if (!job_state_.restartable() || job_state_.ending()) ArmTeardownTimer(now);
   SayGoodbye(index);
-  Do(action::AwaitEnd{index, milliseconds(options_.timeouts.grace_ms()) +
-                                 milliseconds(options_.timeouts.teardown_ms()) + kTeardownSlack});
+  Do(action::AwaitEnd{index, teardown_limit()});
   return Take();
 }
 

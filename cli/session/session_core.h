@@ -208,6 +208,8 @@ class SessionCore {
   std::string SinceStart(Clock::time_point now) const;
   const std::string& NameOf(size_t index) const { return names_[index]; }
   milliseconds dead_after() const { return milliseconds(options_.timeouts.dead_ms()); }
+  // Within which a node tears itself down.
+  milliseconds teardown_limit() const;
   milliseconds watch_every() const;
 
   const SessionOptions& options_;

@@ -11,7 +11,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kTeardownSlack(5'000);  // beyond what the nodes allow themselves
 constexpr milliseconds kSilentNodeWait(
     2'000);  // for a supervisor that has just noticed a stopped agent
 
@@ -53,9 +52,7 @@ SessionCore::Actions SessionCore::OnDetached(const Result<void>& result, Clock::
 void SessionCore::ArmTeardownTimer(Clock::time_point now) {
   if (std::exchange(teardown_armed_, true)) return;
   teardown_is_brief_ = false;
-  Do(action::SetTimer{SessionTimer::kTeardown, now + milliseconds(options_.timeouts.grace_ms()) +
-                                                   milliseconds(options_.timeouts.teardown_ms()) +
-                                                   dead_after() + kTeardownSlack});
+  Do(action::SetTimer{SessionTimer::kTeardown, now + teardown_limit() + dead_after()});
 }
 
 SessionCore::Actions SessionCore::OnTeardownTimer(bool terminal_is_slow, Clock::time_point now) {

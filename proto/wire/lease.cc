@@ -5,12 +5,6 @@
 #include <utility>
 
 namespace dslaunch {
-namespace {
-
-constexpr milliseconds kStall(500);  // a look that is so late
-
-}  // namespace
-
 BootClock::time_point BootClock::now() {
   timespec time{};
   clock_gettime(CLOCK_BOOTTIME, &time);
