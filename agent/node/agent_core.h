@@ -78,9 +78,9 @@ class AgentCore {
   // The job no longer needs its front end; `socket_path` is where it can be attached to.
   AgentActions OnDetach(const std::string& socket_path, Clock::time_point now);
   // Refused: kUnavailable when this node waits for no other rendezvous.
-  Result<void> CheckMove(const pb::FailoverRequest& request) const;
-  // After CheckMove; where this node is to decide, its rendezvous is open.
-  AgentActions OnMove(const pb::FailoverRequest& request, Clock::time_point now);
+  Result<void> CheckFailover(const pb::FailoverRequest& request) const;
+  // After CheckFailover; where this node is to decide, its rendezvous is open.
+  AgentActions OnFailover(const pb::FailoverRequest& request, Clock::time_point now);
   // The Run stream is over, because all was said or because it broke. Then the supervisor tells
   // that the front end is gone, or is gone itself; when it tells nothing in time, the front end is
   // silent and counts as gone.

@@ -149,7 +149,7 @@ void AgentCore::LeaveRendezvous() {
   Do(agent_action::LeaveRendezvous());
 }
 
-Result<void> AgentCore::CheckMove(const pb::FailoverRequest& request) const {
+Result<void> AgentCore::CheckFailover(const pb::FailoverRequest& request) const {
   if (!failover_by_ || stopping())
     return Error{ExitCode::kUnavailable, "this node does not wait for another rendezvous"};
   if (request.rendezvous_node() >= static_cast<uint32_t>(prepare_.nodes_size()))
@@ -157,7 +157,7 @@ Result<void> AgentCore::CheckMove(const pb::FailoverRequest& request) const {
   return {};
 }
 
-AgentActions AgentCore::OnMove(const pb::FailoverRequest& request, Clock::time_point now) {
+AgentActions AgentCore::OnFailover(const pb::FailoverRequest& request, Clock::time_point now) {
   failover_by_.reset();
   prepare_.set_rendezvous_node(request.rendezvous_node());
   hosts_rendezvous_ = prepare_.node_index() == request.rendezvous_node();

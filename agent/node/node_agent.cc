@@ -169,9 +169,9 @@ pb::FailoverReply NodeAgent::Failover(const pb::FailoverRequest& request) {
 }
 
 Result<void> NodeAgent::TryFailover(const pb::FailoverRequest& request) {
-  DSL_TRY(core_.CheckMove(request));
+  DSL_TRY(core_.CheckFailover(request));
   if (request.rendezvous_node() == core_.prepare().node_index()) DSL_TRY(OpenRendezvous(request));
-  Feed([&](Clock::time_point now) { return core_.OnMove(request, now); });
+  Feed([&](Clock::time_point now) { return core_.OnFailover(request, now); });
   return {};
 }
 

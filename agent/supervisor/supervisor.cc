@@ -175,7 +175,7 @@ class Supervisor {
     CarryOut(core_.OnCgroup(cgroup));
   }
 
-  void Do(const supervisor_action::StartGuard& start) {
+  void Do(const supervisor_action::StartWatchdog& start) {
     watchdog_.Start({.job_id = start.job_id, .session = getsid(0), .cgroup = cgroup_},
                     start.graceful_kill);
   }

@@ -76,8 +76,8 @@ void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
   }
   // Only now, so that a job that starts nothing pays nothing.
   if (!has_cgroup_) Act(action::MakeCgroup{job_id_}, "the workers have no cgroup");
-  if (!std::exchange(guard_started_, true))
-    Act(action::StartGuard{job_id_, graceful_kill_options_}, "the first workers start");
+  if (!std::exchange(watchdog_started_, true))
+    Act(action::StartWatchdog{job_id_, graceful_kill_options_}, "the first workers start");
   for (pb::WorkerSpec& spec : *spawn.mutable_workers()) {
     const uint32_t local_rank = spec.local_rank();
     const auto [worker, is_new] = workers_.try_emplace(local_rank, WorkerState::kPending);

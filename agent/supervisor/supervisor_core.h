@@ -41,7 +41,7 @@ struct SendToAgent {
 struct MakeCgroup {
   std::string job_id;
 };
-struct StartGuard {
+struct StartWatchdog {
   std::string job_id;
   GracefulKillOptions graceful_kill;
 };
@@ -55,7 +55,7 @@ struct SignalWorkers {
   int signal = 0;
 };
 // Reap what has ended, then count what is left of what descends from the supervisor or is in the
-// workers' cgroup, but for agent and guard. Answer: OnLeft.
+// workers' cgroup, but for agent and watchdog. Answer: OnLeft.
 struct CountLeft {};
 // SIGTERM, then SIGCONT, to all that CountLeft counts.
 struct TermAll {};
@@ -82,7 +82,7 @@ struct Finish {
 
 struct SupervisorAction {
   std::variant<supervisor_action::SendToAgent, supervisor_action::MakeCgroup,
-               supervisor_action::StartGuard, supervisor_action::StartWorker,
+               supervisor_action::StartWatchdog, supervisor_action::StartWorker,
                supervisor_action::SignalWorkers, supervisor_action::CountLeft,
                supervisor_action::TermAll, supervisor_action::KillAll, supervisor_action::ListLeft,
                supervisor_action::ForgetWorkers, supervisor_action::CloseInbound,
@@ -204,7 +204,7 @@ class SupervisorCore {
   milliseconds agent_dead_{0};
   std::map<uint32_t, WorkerState> workers_;  // by local_rank
   bool has_cgroup_ = false;
-  bool guard_started_ = false;
+  bool watchdog_started_ = false;
 
   std::optional<GracefulKillState> graceful_kill_;
   std::optional<Clock::time_point> graceful_kill_wake_;

@@ -157,10 +157,11 @@ void LaunchSession::Do(const action::Renew& renew) {
                               });
 }
 
-void LaunchSession::Do(const action::Failover& move) {
-  clients_[move.node]->Failover(
-      move.request, [this, index = move.node, host = size_t{move.request.rendezvous_node()}](
-                        const Result<pb::RendezvousOpened>& opened) {
+void LaunchSession::Do(const action::Failover& failover) {
+  clients_[failover.node]->Failover(
+      failover.request,
+      [this, index = failover.node, host = size_t{failover.request.rendezvous_node()}](
+          const Result<pb::RendezvousOpened>& opened) {
         Carry(core_.OnFailoverAnswered(index, host, opened));
       });
 }

@@ -77,7 +77,7 @@ class LaunchSession {
   void Do(action::Prepare& prepare);
   void Do(action::Run& run);
   void Do(const action::Renew& renew);
-  void Do(const action::Failover& move);
+  void Do(const action::Failover& failover);
   void Do(const action::Stop& stop) { clients_[stop.node]->Stop(stop.cause, stop.kill_now); }
   void Do(const action::Signal& signal) { clients_[signal.node]->Signal(signal.signal_number); }
   void Do(const action::Detach& detach);

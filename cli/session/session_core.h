@@ -229,8 +229,8 @@ class SessionCore {
   std::optional<Clock::time_point> watch_due_;
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest attempt that lost it
   bool failing_over_ = false;                          // the new host's answer is awaited
-  pb::FailoverRequest move_;                           // the newest
-  uint64_t begun_attempt_ = 0;                         // the newest that a move was to begin
+  pb::FailoverRequest failover_;                       // the newest
+  uint64_t begun_attempt_ = 0;                         // the newest that a failover was to begin
   bool teardown_armed_ = false;
   bool teardown_is_brief_ = false;  // the timer was set for silent nodes alone
   bool was_interrupted_ = false;

@@ -62,14 +62,14 @@ void SessionCore::FailOverIfHostIsGone(Clock::time_point now) {
 
 void SessionCore::FailOverTo(size_t host, Clock::time_point now) {
   failing_over_ = true;
-  move_ = MakeFailoverRequest(host, {.lost = *rendezvous_lost_,
-                                     .attempt = std::max(job_state_.attempt(), begun_attempt_),
-                                     .restarts = job_state_.restarts(),
-                                     .max_restarts = options_.policy.max_restarts(),
-                                     .min_nodes = static_cast<size_t>(options_.plan.min_nodes),
-                                     .nodes = FailoverViews(now)});
-  begun_attempt_ = move_.attempt() + 1;
-  Do(action::Failover{host, move_});
+  failover_ = MakeFailoverRequest(host, {.lost = *rendezvous_lost_,
+                                         .attempt = std::max(job_state_.attempt(), begun_attempt_),
+                                         .restarts = job_state_.restarts(),
+                                         .max_restarts = options_.policy.max_restarts(),
+                                         .min_nodes = static_cast<size_t>(options_.plan.min_nodes),
+                                         .nodes = FailoverViews(now)});
+  begun_attempt_ = failover_.attempt() + 1;
+  Do(action::Failover{host, failover_});
 }
 
 SessionCore::Actions SessionCore::OnFailoverAnswered(size_t index, size_t host,
@@ -93,13 +93,13 @@ void SessionCore::OnFailedOver() {
   const pb::Cause cause = rendezvous_lost_->cause();
   rendezvous_lost_.reset();
   const size_t lost = prepare_.rendezvous_node();
-  const size_t host = move_.rendezvous_node();
+  const size_t host = failover_.rendezvous_node();
   prepare_.set_rendezvous_node(static_cast<uint32_t>(host));
   if (nodes_[lost].ended) Reconnect(lost);
   Log(LogLevel::kWarning, job_state_.OnFailedOver(host, cause));
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!std::exchange(nodes_[i].awaits_failover, false) || i == host) continue;
-    action::Failover follow{i, move_};
+    action::Failover follow{i, failover_};
     const std::vector<std::string> endpoints = EndpointsFor(i);
     *follow.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
     Do(std::move(follow));

@@ -76,11 +76,11 @@ void NodeIncarnation::Stop(const pb::Cause& cause, bool kill_now) {
 }
 
 bool NodeIncarnation::Failover(const pb::FailoverRequest& request, Rendezvous* rendezvous) {
-  if (!core_.CheckMove(request).ok()) return false;
+  if (!core_.CheckFailover(request).ok()) return false;
   if (request.rendezvous_node() == node_)
     OpenRendezvous(request, core_.prepare().rendezvous_node());
   target_ = rendezvous;
-  Feed([&](Clock::time_point now) { return core_.OnMove(request, now); });
+  Feed([&](Clock::time_point now) { return core_.OnFailover(request, now); });
   return true;
 }
 

@@ -74,7 +74,7 @@ class Supervisor {
   void Reap();
   void Do(const supervisor_action::SendToAgent& send);
   void Do(const supervisor_action::MakeCgroup& make);
-  void Do(const supervisor_action::StartGuard&) {}
+  void Do(const supervisor_action::StartWatchdog&) {}
   void Do(const supervisor_action::StartWorker& start);
   void Do(const supervisor_action::SignalWorkers&) {}
   void Do(const supervisor_action::CountLeft&);

@@ -666,18 +666,18 @@ TEST_F(AgentCoreTest, ANodeHaltsAndWaitsForTheFrontEndToNameAnotherRendezvous) {
   EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
   pb::FailoverRequest move;
   move.set_rendezvous_node(9);
-  EXPECT_EQ(core_.CheckMove(move).error().code, ExitCode::kInternal);
+  EXPECT_EQ(core_.CheckFailover(move).error().code, ExitCode::kInternal);
   move.set_rendezvous_node(2);
   move.add_rendezvous_endpoints("10.0.0.3:40");
-  ASSERT_TRUE(core_.CheckMove(move).ok());
-  Take(core_.OnMove(move, now_));
+  ASSERT_TRUE(core_.CheckFailover(move).ok());
+  Take(core_.OnFailover(move, now_));
   EXPECT_EQ(Count<agent_action::FindRendezvous>(), 0u);  // not before its ranks are reaped
   Reaped();
   ASSERT_EQ(Count<agent_action::FindRendezvous>(), 1u);
   EXPECT_THAT(All<agent_action::FindRendezvous>()[0].endpoints, ElementsAre("10.0.0.3:40"));
   EXPECT_EQ(core_.prepare().rendezvous_node(), 2u);
   EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
-  EXPECT_FALSE(core_.CheckMove(move).ok());
+  EXPECT_FALSE(core_.CheckFailover(move).ok());
 }
 
 TEST_F(AgentCoreTest, ANodeThatIsEmptyAlreadyOpensTheNextRendezvousAndJoinsIt) {
@@ -687,8 +687,8 @@ TEST_F(AgentCoreTest, ANodeThatIsEmptyAlreadyOpensTheNextRendezvousAndJoinsIt) {
   Reaped();
   pb::FailoverRequest move;
   move.set_rendezvous_node(1);
-  ASSERT_TRUE(core_.CheckMove(move).ok());
-  Take(core_.OnMove(move, now_));
+  ASSERT_TRUE(core_.CheckFailover(move).ok());
+  Take(core_.OnFailover(move, now_));
   EXPECT_TRUE(core_.hosts_rendezvous());
   ASSERT_EQ(Count<agent_action::JoinRendezvous>(), 1u);
   EXPECT_TRUE(All<agent_action::JoinRendezvous>()[0].in_process);
@@ -718,7 +718,7 @@ TEST_F(AgentCoreTest, ANodeThatIsNotEmptyDoesNotGoToAnotherRendezvous) {
   EXPECT_EQ(core_.outcome().kind(), pb::Cause::INTERNAL);
   EXPECT_THAT(core_.outcome().message(), HasSubstr("processes are left"));
   pb::FailoverRequest move;
-  EXPECT_EQ(core_.CheckMove(move).error().code, ExitCode::kUnavailable);
+  EXPECT_EQ(core_.CheckFailover(move).error().code, ExitCode::kUnavailable);
 }
 
 // --- Detached ---

@@ -131,7 +131,7 @@ class SupervisorCoreTest : public testing::Test {
     EXPECT_EQ(make.job_id, "job");
     Do(core_.OnCgroup(cgroup_));
   }
-  void Do(const supervisor_action::StartGuard& start) { Note("guard of " + start.job_id); }
+  void Do(const supervisor_action::StartWatchdog& start) { Note("watchdog of " + start.job_id); }
   void Do(const supervisor_action::StartWorker& start) {
     EXPECT_EQ(start.cwd, "/home");
     const uint32_t rank = start.spec.local_rank();
@@ -194,7 +194,7 @@ TEST_F(SupervisorCoreTest, TheFirstStartMakesTheCgroupAndTheGuard) {
   EXPECT_EQ(Done(), Words());
   Spawn({0, 1});
   EXPECT_EQ(Done(),
-            Words({"cgroup /cgroup", "guard of job", "spawned 0 as 101", "spawned 1 as 102"}));
+            Words({"cgroup /cgroup", "watchdog of job", "spawned 0 as 101", "spawned 1 as 102"}));
   Spawn({2});
   EXPECT_EQ(Done(), Words({"spawned 2 as 103"}));
   EXPECT_EQ(counts_, 0);
@@ -204,7 +204,7 @@ TEST_F(SupervisorCoreTest, WithoutACgroupTheNextStartTriesAgain) {
   Configure();
   cgroup_ = Error{ExitCode::kUnavailable, "no cgroup v2"};
   Spawn({0});
-  EXPECT_EQ(Done(), Words({"cgroup no cgroup v2", "guard of job", "spawned 0 as 101"}));
+  EXPECT_EQ(Done(), Words({"cgroup no cgroup v2", "watchdog of job", "spawned 0 as 101"}));
   Spawn({1});
   EXPECT_EQ(Done(), Words({"cgroup no cgroup v2", "spawned 1 as 102"}));
 }
