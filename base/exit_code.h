@@ -21,8 +21,8 @@ enum class ExitCode : int {
 
 constexpr int ToInt(ExitCode code) { return static_cast<int>(code); }
 
-// What somebody else told as the code of a failure, if a process can end with it and does not seem
-// to have succeeded then; else `instead`.
+// `code`, which another process reported for a failure, if a process can end with it and it is not
+// success; else `instead`.
 constexpr int FailureCode(int code, ExitCode instead) {
   return code >= 1 && code <= 255 ? code : ToInt(instead);
 }

@@ -1,4 +1,4 @@
-// For how long no heartbeat from a node, told apart from the time in which nobody listened.
+// For how long a node has sent nothing, without the time in which nothing was read from it.
 // Pure: time comes in.
 #pragma once
 
@@ -10,25 +10,25 @@ namespace dslaunch {
 
 class SilenceWatch {
  public:
-  // From now on the next word of the node is awaited: it has just been heard, or its output is
-  // taken again.
+  // From now on the node's next message is awaited: it has just sent one, or its output is read
+  // again.
   void Listen(Clock::time_point now) { since_ = last_seen_ = now; }
 
-  // Our own side does not read what the node says, because the terminal does not take it.
+  // This side does not read from the node, because the terminal takes no output.
   void Hold() { since_.reset(); }
 
-  // This process stood still until now; what was said meanwhile is yet to be read.
+  // This process could not run until now; messages of that time are still unread.
   void ResetDeadline(Clock::time_point now) {
     last_seen_ = now;
     if (since_) since_ = now;
   }
 
-  // Nothing while nobody listens.
+  // Zero while nothing is read from the node.
   Clock::duration SilentFor(Clock::time_point now) const {
     return since_ ? now - *since_ : Clock::duration::zero();
   }
 
-  // Since it was last heard, also while nobody listens any more.
+  // Since its last message, also while nothing is read from it.
   Clock::duration SinceLastSeen(Clock::time_point now) const { return now - last_seen_; }
 
  private:

@@ -528,8 +528,8 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
   return std::exchange(out_, {});
 }
 
-// A tick that is late by half of a limit means that this machine stood still: what the agents said
-// meanwhile still waits to be read, and nobody is blamed.
+// A tick that is late by half of a limit means that this process could not run: the messages of the
+// agents are still unread, and no node is suspected.
 void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_point now) {
   const milliseconds dead(options_.timeouts.dead_ms());
   const milliseconds suspect(options_.timeouts.suspect_ms());

@@ -148,7 +148,7 @@ RankAssignment AssignRanks(std::vector<Member> members) {
   const Member& first = members.front();
   if (!first.reached_at.empty()) assignment.master_addr = first.address;
   if (assignment.master_addr.empty())
-    assignment.master_addr = "127.0.0.1";  // nobody comes from elsewhere
+    assignment.master_addr = "127.0.0.1";  // all nodes are this machine
   assignment.master_port = first.master_port;
   return assignment;
 }

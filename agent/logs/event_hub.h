@@ -1,5 +1,5 @@
-// Everybody who is told what happens on a node: the front end that started the job, and viewers
-// that attached later. Each has an EventStream of its own, so that none waits for another.
+// The receivers of a node's events: the front end that started the job, and viewers that attached
+// later. Each has an EventStream of its own, so that none waits for another.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -29,20 +29,20 @@ class EventHub {
   // It has been sent the last event.
   bool ended() const { return front_end_.ended(); }
 
-  // A viewer: is told how the job stands, and then what happens. Its sink names it.
+  // Adds a viewer, which gets the state of the job and then its events. Its sink names it.
   void AddViewer(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
   void OnViewerWritten(const EventSink* sink, bool ok);
   void RemoveViewer(const EventSink* sink);
   // Some viewer has not got the last event yet.
   bool HasViewers() const;
 
-  // To everybody.
+  // To all receivers.
   void Emit(pb::NodeEvent event);
   void EmitAlive();
   void EmitStatus(uint32_t rank, std::string line);
   // The ranks followed so far write no more.
   void EndAttempt();
-  // A rank writes to FOLDER/stdout.log and FOLDER/stderr.log: whoever wants it gets it.
+  // A rank writes to FOLDER/stdout.log and FOLDER/stderr.log: receivers that selected it get it.
   void FollowRank(uint64_t attempt, uint32_t rank, uint32_t local_rank, const std::string& folder);
   void End(const pb::NodeDone& done);
 

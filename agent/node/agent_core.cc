@@ -11,7 +11,7 @@ namespace {
 
 constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kSupervisorTellsWithin(1000);
-constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that heard that all is done
+constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that knows that all is done
 constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
 constexpr milliseconds kUnpreparedLease(10'000);
 

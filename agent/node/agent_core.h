@@ -32,8 +32,8 @@
 namespace dslaunch {
 
 struct AgentCoreOptions {
-  // For tests of the simulator alone, which is to find this bug: a node that is told to halt says
-  // at once that it has, before its supervisor has reaped the ranks.
+  // Test only: a planted bug that the simulator must find. A node reports that it has halted before
+  // its supervisor has reaped the ranks.
   bool plant_early_halted = false;
 };
 
@@ -169,7 +169,7 @@ class AgentCore {
   void TornDown(Clock::time_point now);
   // Ends this node's part; the first call's cause counts, an empty one is success.
   void BeginStop(const pb::Cause& cause, bool kill_now = false);
-  // The same, and the other nodes hear of it.
+  // The same, and notifies the other nodes.
   void StopJob(const pb::Cause& cause, bool kill_now = false);
   void NotifyStop(const pb::Cause& cause);
   void OnFrontEndGone(Clock::time_point now);
@@ -230,7 +230,7 @@ class AgentCore {
   bool front_end_gone_ = false;
   std::optional<Clock::time_point> stream_over_at_;
   std::optional<Clock::time_point> detached_at_;
-  std::optional<Clock::time_point> quit_at_;  // whether or not the others have heard of our end
+  std::optional<Clock::time_point> quit_at_;  // whether or not the other nodes know of our end
   bool result_written_ = false;
   bool quits_ = false;
 };

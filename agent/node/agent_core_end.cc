@@ -1,4 +1,4 @@
-// How a node's part of the job ends, whoever is lost, and who has to hear of it.
+// How a node's part of the job ends, whichever peer is lost, and which peers it notifies.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@ namespace {
 
 using LeftProcesses = google::protobuf::RepeatedPtrField<pb::LeftProcess>;
 
-constexpr milliseconds kQuitWait(1000);      // for the other nodes to hear of our end
+constexpr milliseconds kQuitWait(1000);      // for the other nodes to be notified of our end
 constexpr milliseconds kClosedTravels(500);  // what the rendezvous said last, to the others
 constexpr milliseconds kViewersWait(2000);   // for viewers to take their last events
 
@@ -86,7 +86,7 @@ AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time
 void AgentCore::TornDown(Clock::time_point now) {
   phase_ = Phase::kEmpty;
   Do(agent_action::EndRankOutput{.others_follow = false});
-  // Without a front end the job's last word is this node's to keep, so it waits for the others as
+  // Without a front end this node keeps the final status of the job, so it waits for the others as
   // long as they may take.
   const pb::Timeouts& timeouts = prepare_.timeouts();
   // An empty node has nothing to lose, and does not wait for as long.
@@ -128,7 +128,8 @@ AgentActions AgentCore::OnSupervisorGone(Clock::time_point now) {
     QuitIfIdle(now);
     return Take();
   }
-  // Whoever decides is no longer here: the other nodes need another, if they may have one.
+  // This node no longer hosts the rendezvous: the other nodes need a failover, if policy allows
+  // one.
   if (hosts_rendezvous_ && prepare_.policy().max_restarts() > 0 && prepare_.nodes_size() > 1)
     LeaveRendezvous();
   StopJob(OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
@@ -142,7 +143,8 @@ AgentActions AgentCore::OnOrphansSwept(const LeftProcesses& left, Clock::time_po
   return Take();
 }
 
-// With nobody left to serve the agent goes: once this node is empty and the rendezvous knows it.
+// The agent exits once no front end or viewer is left, the node is torn down and the rendezvous has
+// been notified of it.
 void AgentCore::QuitIfIdle(Clock::time_point now) {
   if (!front_end_gone_ || quits_) return;
   if (prepared_) {

@@ -1,4 +1,5 @@
-// A node and its rendezvous: joins it, hears it, and waits for another when it is lost.
+// A node and its rendezvous: joins it, handles its messages, and waits for a failover when it is
+// lost.
 #include <utility>
 
 #include "agent/node/agent_core.h"
@@ -124,7 +125,7 @@ bool AgentCore::MayFailOver() const {
 }
 
 // The front end first makes sure that the lost node has ended its ranks, which takes the node as
-// long as its lease if it cannot be told.
+// long as its lease if it cannot be notified.
 void AgentCore::AwaitFailover(const pb::Cause& cause, Clock::time_point now) {
   const pb::Timeouts& timeouts = prepare_.timeouts();
   Log(CauseText(cause) + "; waiting for the front end to name another");

@@ -1,4 +1,4 @@
-// A node's ranks in the current attempt, from their assignment to their last word.
+// A node's ranks in the current attempt, from their assignment to their end.
 #include <algorithm>
 #include <cstring>
 #include <utility>

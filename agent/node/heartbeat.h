@@ -1,5 +1,5 @@
 // Sends the agent's heartbeats from a thread of its own, because an agent whose loop waits for a
-// slow disk is busy, not dead. When the loop has stood still for too long it counts as dead, and
+// slow disk is busy, not dead. A loop that has not turned for too long counts as dead, and
 // the heartbeat thread reports that.
 #pragma once
 
@@ -20,7 +20,7 @@ struct LoopWatch {
 
 class Heartbeat {
  public:
-  // On the heart's thread; `loop_lives` is false from when the loop has not turned for `patience`
+  // On the heartbeat thread; `loop_lives` is false from when the loop has not turned for `patience`
   // until it turns again.
   using Beat = std::function<void(bool loop_lives)>;
 

@@ -103,7 +103,7 @@ class NodeAgent {
   void OnSupervisorMessage(std::string_view bytes);
   void OnSupervisorGone();
   void Notify(std::string text);
-  // On the heart's thread.
+  // On the heartbeat thread.
   void Beat(bool loop_lives);
   void Tick();
 

@@ -39,8 +39,8 @@ class RendezvousLink {
   // Void before Join and when the stream has ended.
   void Send(uint64_t attempt, pb::AgentMessage message);
 
-  // What the next beats tell, until this is called again: of a loop that stands still the ranks
-  // must not seem to do so too.
+  // The content of the next heartbeats, until this is called again: while the loop is blocked, the
+  // ranks must not look blocked too.
   void SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks);
   // Sends a heartbeat; void before Join. Thread-safe.
   void Beat();

@@ -1,5 +1,5 @@
-// Processes that do not end after SIGKILL, as they are told about: nobody can end them, but who
-// knows the pid and what it waits for can find the broken disk or file server.
+// Processes that do not end after SIGKILL, as they are reported: they cannot be ended, but the pid
+// and what it waits for lead to the broken disk or file server.
 #pragma once
 
 #include <google/protobuf/repeated_ptr_field.h>

@@ -251,7 +251,7 @@ class Supervisor {
   }
 
   size_t CountLeft() const {
-    // Whoever loses its parent becomes our child, so no child means no descendant.
+    // This process is a sub-reaper: orphans become its children, so no child means no descendant.
     std::vector<pid_t> children = OwnChildren();
     for (const pid_t companion : Companions()) std::erase(children, companion);
     if (!children.empty() || cgroup_.empty()) return children.size();

@@ -111,7 +111,7 @@ class SupervisorCore {
  public:
   struct Options {
     pid_t agent_pid = 0;  // for the sentence about its end
-    // For tests of the simulator alone, which is to find this bug: once SIGTERM is sent, everything
+    // Test only: a planted bug that the simulator must find. Once SIGTERM is sent, everything
     // counts as ended.
     bool plant_early_reaped = false;
   };
@@ -177,7 +177,8 @@ class SupervisorCore {
   void Step(uint32_t local_rank, WorkerState& state, const WorkerChange& change);
   void ReportFailure(uint32_t local_rank, const SpawnFailure& failure, const char* reason);
 
-  // The agent, and the front end's lease: the agent acts when it is over, unless it stands still.
+  // Watches the agent and the front end's lease. The agent acts when the lease is over; the
+  // supervisor does where the agent is stopped.
   void WatchAgent();
   void OnWatch(Clock::time_point now);
   void OnLeaseOver(Clock::time_point now);
@@ -215,7 +216,7 @@ class SupervisorCore {
 
   Clock::time_point last_seen_;
   std::optional<Clock::time_point> watch_at_;
-  std::optional<Clock::time_point> lease_end_;  // as the agent told; none: nothing ends then
+  std::optional<Clock::time_point> lease_end_;  // as the agent reported; none: no lease
   bool lease_is_over_ = false;
   bool detached_ = false;
 

@@ -1,5 +1,5 @@
-// The worker processes as the supervisor holds them, by local_rank. What becomes of them is decided
-// in agent/supervisor/supervisor_core.h.
+// The supervisor's worker processes, by local_rank: their pids, groups and status pipes.
+// SupervisorCore decides about them.
 #pragma once
 
 #include <sys/resource.h>
@@ -48,8 +48,8 @@ class SupervisorWorkers {
     uint32_t local_rank = 0;
     WorkerChange change;
   };
-  // What waitid() told about a child; nullopt when it is no worker. The last status lines of one
-  // that has ended are told before this returns.
+  // What waitid() reported of a child; nullopt when it is no worker. The last status lines of one
+  // that has ended are passed on before this returns.
   std::optional<Change> OnChild(const siginfo_t& child);
 
   // The process groups that workers were started in and that may still have members.

@@ -86,7 +86,7 @@ void Watchdog::AddGroup(pid_t group) { Notify(group); }
 
 void Watchdog::ForgetGroups() { Notify(kForget); }
 
-// What a dead watchdog does not read (EPIPE), or a stopped one (EAGAIN), is lost; the job goes on.
+// A message to a dead watchdog (EPIPE) or a stopped one (EAGAIN) is lost; the job continues.
 void Watchdog::Notify(pid_t group) {
   if (pid_ <= 0) return;
   ssize_t written = 0;

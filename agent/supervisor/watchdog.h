@@ -22,7 +22,7 @@ class Watchdog {
   void HoldFromAgent();
 
   // Forks the watchdog, once, from a process with one thread. Without one (fork failed) the other
-  // calls do nothing. It knows of `orphans` what is known now; of groups it is told below.
+  // calls do nothing. `orphans` is as known now; AddGroup and ForgetGroups update its groups.
   void Start(Orphans orphans, const GracefulKillOptions& graceful_kill);
 
   // A worker was started in a group of its own; nothing of any worker is left any more.

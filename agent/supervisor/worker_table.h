@@ -1,4 +1,4 @@
-// The life of one worker process as a table: state x event -> next state and what is told about it.
+// The life of one worker process as a table: state x event -> next state and report.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ enum class WorkerEvent {
 };
 inline constexpr size_t kWorkerEvents = 8;
 
-// What the agent is told.
+// The report to the agent.
 enum class WorkerReport {
   kNone,
   kSpawned,

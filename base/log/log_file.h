@@ -1,4 +1,4 @@
-// What a process of dslaunch did and why, for whoever looks into a job afterwards: the front end's
+// Log files with the actions of dslaunch's own processes and their reasons: the front end's
 // dslaunch.log and each agent's agent.log, in the job's folders.
 #pragma once
 

@@ -22,14 +22,14 @@ struct FailoverView {
   bool silent = false;   // for so long that it counts as lost
 };
 
-// A node that has been silent for so long has surely ended its ranks: its lease, which is renewed
-// until it counts as lost, is over, what an agent that stood still may add to it too, and so is all
-// that follows from its end.
+// A node that has sent no heartbeat for so long has surely ended its ranks: its lease, which is
+// renewed until the node counts as lost, has run out, with what a stopped agent may add to it and
+// with the teardown that follows.
 milliseconds GoneAfter(const pb::Timeouts& timeouts);
 
 // Who hosts the next rendezvous, once `lost_host` is surely gone: a node that waits for it, rather
-// no spare. nullopt: nobody does, or not all that can still be heard have noticed the loss; one of
-// them would go on in the old attempt.
+// no spare. nullopt: no node waits, or not all nodes that are still connected have noticed the
+// loss; one of them would continue the old attempt.
 std::optional<size_t> DecideFailover(const std::vector<FailoverView>& nodes, size_t lost_host);
 
 struct FailoverInfo {
@@ -42,9 +42,9 @@ struct FailoverInfo {
 };
 
 // The new rendezvous gives no attempt's number a second time. The lost one may have begun attempts
-// of which nobody here has heard: with nodes that do not wait for another, and with idle ones, to
-// which its word did not come. As many numbers are left out as those may be; where all these nodes
-// are too few to go on there are none.
+// that no node here knows of: with nodes that do not wait for a failover, and with idle ones that
+// its message did not reach. As many numbers are left out as there may be such attempts; none where
+// these nodes are too few for an attempt.
 pb::FailoverRequest MakeFailoverRequest(size_t host, const FailoverInfo& info);
 
 }  // namespace dslaunch

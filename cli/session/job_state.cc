@@ -111,7 +111,7 @@ void JobState::OnOutcome(size_t node, const pb::Outcome& outcome) {
 
 void JobState::OnDisconnected(size_t node) {
   connected_.erase(node);
-  // Nobody can decide on another attempt, unless the other nodes wait for another rendezvous.
+  // No rendezvous can decide on another attempt, unless the other nodes wait for a failover.
   ending_ = ending_ || (node == rendezvous_ && !restartable_);
 }
 

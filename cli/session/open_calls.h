@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// gRPC must not drop the last reference to a channel on a thread of its own, which ends a call: so
-// whoever owns a channel waits here for its calls before it lets go of it. Thread-safe.
+// gRPC must not drop the last reference to a channel on a thread of its own, such as one that ends
+// a call. So the owner of a channel waits here for its calls before it releases it. Thread-safe.
 class OpenCalls {
  public:
   // A call is in progress until the last copy of the returned value is destroyed.

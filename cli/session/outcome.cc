@@ -34,9 +34,9 @@ std::vector<uint32_t> Members(const JobInfo& info, const pb::NodeDone* final_sta
   return members;
 }
 
-// How much a node's word for the cause is worth; 0 is nothing. One that only lost its rendezvous
-// knows less than one that heard the decision, and one that lost the front end knows nothing, for
-// we are here.
+// How much a node's report of the cause is worth; 0 is nothing. A node that only lost its
+// rendezvous knows less than one that received the decision. One that lost the front end knows
+// nothing, since this front end is alive.
 int Worth(const NodeEnd& node) {
   if (!node.outcome || !IsBad(*node.outcome)) return 0;
   if (node.outcome->kind() == pb::Cause::FRONT_END_LOST) return 0;
@@ -51,7 +51,7 @@ pb::Cause Explained(const pb::Cause& cause, const std::vector<NodeEnd>& nodes) {
   return lost_with_words ? Lost(nodes, index) : cause;
 }
 
-// A node that is cut off takes the others for lost; we, who hear those and not it, know better.
+// A node that is cut off reports the others as lost; this front end is connected to those.
 bool IsWordOfCutOff(const pb::Cause& cause, const std::vector<NodeEnd>& nodes,
                     const std::vector<uint32_t>& members) {
   const uint32_t accused = cause.node_index();

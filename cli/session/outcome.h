@@ -14,8 +14,8 @@ namespace dslaunch {
 struct NodeEnd {
   std::string name;
   bool absent = false;               // it was never reached, so nothing was started there
-  std::optional<pb::NodeDone> done;  // its last word
-  std::optional<pb::Cause> outcome;  // as its agent heard it; kind NONE for success
+  std::optional<pb::NodeDone> done;  // its final status
+  std::optional<pb::Cause> outcome;  // as its agent received it; kind NONE for success
   std::string lost_reason;           // when not done
   std::string last_output;           // of its supervisor, when not done; often empty
 };

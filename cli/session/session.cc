@@ -53,9 +53,9 @@ int LaunchSession::Run() {
   }
   loop_.run();
   const int exit_code = Conclude();
-  // It succeeded before it could be left alone: whoever wants its id gets it all the same.
+  // The job succeeded before the session could detach: its id is printed all the same.
   if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
-  signals_.clear();  // whoever does not want to wait for a slow terminal can interrupt that
+  signals_.clear();  // from here on Ctrl-C ends the wait for a slow terminal
   output_.Drain();
   return exit_code;
 }

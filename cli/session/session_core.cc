@@ -208,8 +208,8 @@ SessionCore::Actions SessionCore::OnRenewTimer(Clock::time_point now) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const NodeState& node = nodes_[i];
     if (!node.is_reached || node.goodbye_said) continue;
-    // A node that we do not hear may hear us all the same: its lease is not to outlast us who wait
-    // for its end.
+    // A silent node may still receive our messages: its lease must not outlast our wait for its
+    // end.
     if (!node.is_preparing && node.silence.SilentFor(now) >= dead_after()) continue;
     Do(action::Renew{i, node.last_seen_us, node.is_preparing ? dead_after() : kCallTimeout});
   }
@@ -231,7 +231,7 @@ SessionCore::Actions SessionCore::OnRenewed(size_t index, std::optional<uint64_t
 
 SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
   if (finished_) return {};
-  // When this process stood still, what the nodes said meanwhile is yet to be read.
+  // When this process could not run, the messages of the nodes are still unread.
   if (watch_due_ && now - *watch_due_ > dead_after() / 4) {
     for (NodeState& node : nodes_) node.silence.ResetDeadline(now);
   }
@@ -243,8 +243,8 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
   return Take();
 }
 
-// Of a node that is silent to us the others know more: they decide, as long as any of them can be
-// heard.
+// The other nodes know more about a node that is silent to us: they decide, as long as any of them
+// sends heartbeats.
 void SessionCore::WatchSilence(Clock::time_point now) {
   bool any_seen = false;
   bool any_silent = false;

@@ -40,7 +40,7 @@ struct SessionEnd {
   enum class Kind {
     kNotStarted,   // a node could not be reached or prepared
     kInterrupted,  // by the user, before anything was started
-    kDetached,     // the job goes on; nothing is known of its end
+    kDetached,     // the job continues without this front end
     kEnded,
   };
   Kind kind = Kind::kEnded;
@@ -58,8 +58,7 @@ class SessionCore {
   // nothing at all.
   enum class PlantedBug {
     kNone,
-    // Another node decides as soon as the loss is told, though the lost node's lease may not be
-    // over.
+    // The failover begins as soon as the loss is reported, before the lost node's lease is over.
     kFailsOverTooEarly,
   };
 
@@ -86,7 +85,7 @@ class SessionCore {
                       Clock::time_point now);
   // `host`: the node that the request named.
   Actions OnFailoverAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
-  // nullopt: not within the action's time-out. Other failures need not be told.
+  // nullopt: not within the action's time-out. Other failures need not be reported.
   Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us);
   // From now on the node's next event is awaited; or it is not, because our own terminal holds up
   // what the node said.

@@ -1,5 +1,5 @@
-// How a session ends: bounded, whatever the nodes do, and with everything said. Or it leaves its
-// job alone.
+// How a session ends: in bounded time, whatever the nodes do, and with a full report. Or how it
+// detaches from its job.
 #include <utility>
 
 #include "base/count.h"

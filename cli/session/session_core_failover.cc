@@ -1,10 +1,10 @@
-// How a session goes on when the node that hosts the rendezvous is lost: it names another.
+// Failover: when the node that hosts the rendezvous is lost, the session names another host.
 //
 // Only the front end may: the nodes cannot tell a dead node from a cut network, and two halves that
-// both go on would write over each other. It sees both sides, and waits until the lost node has
-// surely ended its ranks: its supervisor has ended, or it has been silent for as long as its own
-// lease and all that follows from its end take. That its link is over says nothing: a cut network
-// ends our side of it, and the node's side goes on.
+// both continue would write over each other. It sees both sides, and waits until the lost node has
+// surely ended its ranks: its supervisor has ended, or the node has been silent for as long as its
+// own lease and the teardown after it take. A closed link proves nothing: a cut network closes our
+// side of it, while the node's side stays open.
 #include <algorithm>
 #include <utility>
 
@@ -49,7 +49,7 @@ std::vector<FailoverView> SessionCore::FailoverViews(Clock::time_point now) cons
   return views;
 }
 
-// Only OnWatchTimer asks: it knows when this process stood still and silence means nothing.
+// Only OnWatchTimer asks: it knows when this process could not run, so that silence means nothing.
 void SessionCore::FailOverIfHostIsGone(Clock::time_point now) {
   if (!rendezvous_lost_ || failing_over_ || job_state_.ending() || !IsHostGone(now)) return;
   const std::optional<size_t> next = DecideFailover(FailoverViews(now), prepare_.rendezvous_node());

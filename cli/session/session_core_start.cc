@@ -97,7 +97,7 @@ void SessionCore::OnAllConnected() {
     job_state_.OnAbsent(i);
     prepare_.add_absent_nodes(static_cast<uint32_t>(i));
   }
-  // Whoever decides should not be a node that has nothing else to do in the job.
+  // Rather a node with ranks than a spare hosts the rendezvous.
   auto host = std::ranges::find_if(
       nodes_, [](const NodeState& node) { return node.is_reached && !node.planned->spare; });
   if (host == nodes_.end()) host = std::ranges::find_if(nodes_, &NodeState::is_reached);

@@ -1,4 +1,4 @@
-// How a job ended, for whoever asks later: result.json in a node's job folder.
+// How a job ended: result.json in a node's job folder.
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
-// For how long a node goes on without a word of its front end. Time comes in, by a clock that goes
-// on while the machine is suspended: what others conclude from this node's silence must hold here.
-// Thread-safe: words are counted when they come, also while the agent's loop waits for a disk.
+// For how long a node works without a renewal by its front end. Time comes in, by a clock that runs
+// while the machine is suspended: what others conclude from this node's silence must hold here.
+// Thread-safe: renewals count when they arrive, also while the agent's loop waits for a disk.
 #pragma once
 
 #include <chrono>
@@ -29,25 +29,26 @@ class Lease {
   struct Terms {
     milliseconds length{0};  // 0: it never ends
     milliseconds look_every{500};
-    // No word is worth more than this beyond what the front end had heard of this node when it said
-    // it.
+    // No renewal extends the lease by more than this beyond the newest answer of this node that the
+    // front end had when it sent the renewal.
     milliseconds prompt{0};
   };
 
   // Begins anew at `now`.
   Lease(const Terms& terms, Time now)
       : terms_(terms), begun_(now), last_seen_(now), renewed_(now), looked_(now) {}
-  // Also for the words that came before.
+  // Also for the renewals that came before.
   void SetTerms(const Terms& terms);
 
-  // A word of the front end came. `last_seen_us` is the newest answer that it had got to such a
-  // word; none: it knows no more than that this lease began. However long the word was on its way,
-  // the lease ends in time. Returns the answer.
+  // A renewal by the front end arrived. `last_seen_us` is the newest answer to a renewal that it
+  // had; none: it knows only that this lease began. However long the renewal was on its way, the
+  // lease ends in time. Returns the answer.
   uint64_t Renew(std::optional<uint64_t> last_seen_us, Time now);
 
   // To be called every `look_every`, from whatever thread. nullopt: it never ends; 0: it is over.
-  // Who finds it over and looks late stood still: the front end's words may wait to be read, or it
-  // stood still on the same machine. Then there is kCatchUp left, once after each word.
+  // A caller that finds it over and looks later than kStall could not run: renewals may be unread,
+  // or the front end on the same machine could not run either. Then kCatchUp is left, once after
+  // each renewal.
   std::optional<milliseconds> Left(Time now);
 
   static constexpr milliseconds kCatchUp{3'000};

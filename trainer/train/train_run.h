@@ -1,4 +1,4 @@
-// A training run once its ranks have met: what the loop over the steps and its hooks work on.
+// A training run once its ranks are connected: the state that the train loop and its hooks share.
 #pragma once
 
 #include <optional>
