@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/split_lines.h"
 #include "cli/options/option_table.h"
 
 namespace dslaunch {
@@ -107,13 +108,9 @@ std::string CommandHelpText(std::string_view family) {
   for (const CommandSpec* command : CommandsOf(family)) {
     text += (text.empty() ? "" : "\n") + UsageOf(*command) + "\n";
     text += Wrapped(std::string(command->help) + ".", kIndent);
-    std::string_view details = command->details;
-    while (!details.empty()) {
-      const size_t end = std::min(details.find('\n'), details.size());
-      const std::string_view line = details.substr(0, end);
+    for (const std::string_view line : SplitLines(command->details)) {
       text += line.starts_with(' ') ? std::string(kIndent, ' ') + std::string(line) + "\n"
                                     : Wrapped(line, kIndent);
-      details.remove_prefix(std::min(end + 1, details.size()));
     }
     if (command->options != &LaunchOptionTable()) text += Groups(*command->options, true);
   }

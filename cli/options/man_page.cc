@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/exit_code_meanings.h"
+#include "base/split_lines.h"
 #include "cli/options/option_table.h"
 
 namespace dslaunch {
@@ -56,12 +57,8 @@ std::string Options(const OptionTable& table) {
 // What `command` does, in paragraphs.
 std::string Description(const CommandSpec& command) {
   std::string text = Roff(command.help) + ".\n";
-  std::string_view details = command.details;
-  while (!details.empty()) {
-    const size_t end = std::min(details.find('\n'), details.size());
-    text += ".br\n" + Roff(details.substr(0, end)) + "\n";
-    details.remove_prefix(std::min(end + 1, details.size()));
-  }
+  for (const std::string_view line : SplitLines(command.details))
+    text += ".br\n" + Roff(line) + "\n";
   return text;
 }
 

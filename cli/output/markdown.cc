@@ -4,22 +4,14 @@
 #include <cctype>
 #include <vector>
 
+#include "base/split_lines.h"
+
 namespace dslaunch {
 namespace {
 
 constexpr size_t kBlockIndent = 4;
 constexpr size_t kColumnGap = 2;
 constexpr size_t kLeastColumn = 8;
-
-std::vector<std::string_view> SplitLines(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    lines.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
 
 std::string_view Trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(' ');

@@ -11,6 +11,7 @@
 #include "base/rank_list.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
+#include "base/split_lines.h"
 
 namespace dslaunch {
 namespace {
@@ -48,16 +49,6 @@ std::string EndWords(const WorkerEnd& end, bool many) {
   if (end.exit_code == 0) return "succeeded";
   return "exited with code " + std::to_string(end.exit_code) +
          (end.stopping ? " when stopped" : "");
-}
-
-std::vector<std::string_view> SplitLines(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    lines.push_back(text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
 }
 
 // A message; should it have several lines, the others are indented.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/sanitize.h"
+#include "base/split_lines.h"
 #include "cli/transport/child_process.h"
 
 namespace dslaunch {
@@ -202,10 +203,7 @@ Result<SshConfig> ParseSshConfig(std::string_view dump, const NodeTarget& target
       {"passwordauthentication", &config.password_authentication},
       {"kbdinteractiveauthentication", &config.kbd_interactive_authentication},
       {"compression", &config.compression}};
-  while (!dump.empty()) {
-    const size_t end = std::min(dump.find('\n'), dump.size());
-    const std::string_view line = dump.substr(0, end);
-    dump.remove_prefix(std::min(dump.size(), end + 1));
+  for (const std::string_view line : SplitLines(dump)) {
     const size_t space = std::min(line.find(' '), line.size());
     const std::string_view name = line.substr(0, space);
     const std::string value(line.substr(std::min(line.size(), space + 1)));

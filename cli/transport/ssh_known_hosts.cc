@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/split_lines.h"
+
 namespace dslaunch {
 namespace {
 
@@ -99,10 +101,9 @@ bool HostFieldMatches(std::string_view field, std::string_view name) {
 int FindRevocation(std::string_view known_hosts, const std::vector<std::string>& names,
                    std::string_view key_base64) {
   if (key_base64.empty()) return 0;
-  for (int number = 1; !known_hosts.empty(); ++number) {
-    const size_t end = std::min(known_hosts.find('\n'), known_hosts.size());
-    std::string_view line = known_hosts.substr(0, end);
-    known_hosts.remove_prefix(std::min(known_hosts.size(), end + 1));
+  int number = 0;
+  for (std::string_view line : SplitLines(known_hosts)) {
+    ++number;
     if (TakeField(line) != "@revoked") continue;
     const std::string_view hosts = TakeField(line);
     TakeField(line);  // the key's type, which the key repeats
