@@ -18,9 +18,7 @@ class ProfileHook : public TrainHook {
                    .rank = env.rank,
                    .world_size = env.world_size,
                    .backend = [this] { return Backend(); },
-                   .add_memory = [this](ProfileResult& result) { AddMemory(result); }}) {
-    meter_.emplace();
-  }
+                   .add_memory = [this](ProfileResult& result) { AddMemory(result); }}) {}
 
   void AtStart(TrainRun& run) override { run_ = &run; }
   void BeforeStep(TrainRun& run, int64_t step) override { profiler_.BeforeStep(Index(run, step)); }
@@ -47,7 +45,7 @@ class ProfileHook : public TrainHook {
   }
 
   const TrainRun* run_ = nullptr;
-  std::optional<ActivationMeter> meter_;  // from before the model on
+  ActivationMeter meter_;  // from before the model on
   StepProfiler profiler_;
 };
 

@@ -27,20 +27,21 @@ AllWindows TrainRun::Exchange(const RankWindow& own) const {
 
 void TrainRun::Save(int64_t step) {
   if (checkpointer == nullptr) return;
-  try {
+  LeaveOnFailure([&] {
     checkpointer->Save(training_model.core(), schedule.PositionAfter(step), progress.samples());
-  } catch (const TrainError&) {
-    group.Finish();  // all ranks throw; none is to take another's leaving for a loss
-    throw;
-  }
+  });
 }
 
 void TrainRun::WaitForSave() {
   if (checkpointer == nullptr) return;
+  LeaveOnFailure([&] { checkpointer->Wait(); });
+}
+
+void TrainRun::LeaveOnFailure(const std::function<void()>& action) {
   try {
-    checkpointer->Wait();
+    action();
   } catch (const TrainError&) {
-    group.Finish();
+    group.Finish();  // all ranks throw; none is to take another's leaving for a loss
     throw;
   }
 }

@@ -1,6 +1,7 @@
 // A training run once its ranks are connected: the state that the train loop and its hooks share.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -49,6 +50,10 @@ struct TrainRun {
   // Prints the result after `prefix`. Leaves the model in evaluation mode. A request to stop ends
   // it early, without a result.
   void EvaluateOnTestData(const std::string& prefix);
+
+ private:
+  // Leaves the group before what `action` throws goes on.
+  void LeaveOnFailure(const std::function<void()>& action);
 };
 
 }  // namespace dslaunch
