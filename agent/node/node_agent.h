@@ -7,7 +7,6 @@
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "agent/logs/filtered_log.h"
 #include "agent/logs/job_folder.h"
 #include "agent/logs/log_keeping.h"
+#include "agent/node/agent_action_queue.h"
 #include "agent/node/agent_core.h"
 #include "agent/node/attach_socket.h"
 #include "agent/node/heartbeat.h"
@@ -111,8 +111,7 @@ class NodeAgent {
   const std::shared_ptr<LoopPoster> poster_;  // of threads that may outlive this
   asio::steady_timer tick_timer_;
   AgentCore core_;
-  std::deque<AgentAction> actions_;  // that are still to be carried out
-  bool carrying_out_ = false;
+  AgentActionQueue actions_;
   FramedSocket supervisor_;
 
   std::optional<NodeProgram> program_;

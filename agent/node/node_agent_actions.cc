@@ -18,16 +18,8 @@ constexpr size_t kMaxThreadLines = 8;  // for each rank that hangs
 
 }  // namespace
 
-// What follows from an action comes after all that was wanted before it.
 void NodeAgent::CarryOut(AgentActions actions) {
-  for (AgentAction& action : actions) actions_.push_back(std::move(action));
-  if (std::exchange(carrying_out_, true)) return;
-  while (!actions_.empty()) {
-    AgentAction action = std::move(actions_.front());
-    actions_.pop_front();
-    std::visit([this](auto& one) { Do(one); }, action);
-  }
-  carrying_out_ = false;
+  if (!actions_.CarryOut(std::move(actions), [this](auto& one) { Do(one); })) return;
   if (core_.phase() == AgentCore::Phase::kEmpty && !ended_at_)
     ended_at_ = std::chrono::system_clock::now();
 }

@@ -33,14 +33,7 @@ Machine& NodeIncarnation::machine() const { return world_.machines[node_]; }
 std::string NodeIncarnation::name() const { return world_.NameOf(node_); }
 
 void NodeIncarnation::CarryOut(AgentActions actions) {
-  for (AgentAction& action : actions) actions_.push_back(std::move(action));
-  if (std::exchange(carrying_out_, true)) return;
-  while (!actions_.empty()) {
-    AgentAction action = std::move(actions_.front());
-    actions_.pop_front();
-    std::visit([this](auto& one) { Do(one); }, action);
-  }
-  carrying_out_ = false;
+  actions_.CarryOut(std::move(actions), [this](auto& one) { Do(one); });
 }
 
 // --- The front end's calls ---

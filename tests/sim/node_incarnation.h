@@ -4,11 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "agent/node/agent_action_queue.h"
 #include "agent/node/agent_core.h"
 #include "agent/node/heartbeat.h"
 #include "proto/agent.pb.h"
@@ -145,8 +145,7 @@ class NodeIncarnation {
 
   // The agent's.
   AgentCore core_;
-  std::deque<AgentAction> actions_;  // that are still to be carried out
-  bool carrying_out_ = false;
+  AgentActionQueue actions_;
   Rendezvous* server_ = nullptr;
   Rendezvous* target_ = nullptr;    // where to go
   Rendezvous* attended_ = nullptr;  // the stream's other end
