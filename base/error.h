@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 // What went wrong, where, and the exit code it leads to. `message` is one sentence for a user:
-// what, where (file:line, node, rank) and the way out.
+// what, where (file:line, node, rank) and a hint.
 struct Error {
   ExitCode code = ExitCode::kInternal;
   std::string message;

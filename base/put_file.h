@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// Puts `text` into the file at `path` in one step, so that nobody ever sees a part of it. Without
+// Puts `text` into the file at `path` in one step: a reader sees all of it or nothing. Without
 // `overwrite` a file that is there stays: FileExists. kIo.
 Result<void> PutFile(const std::string& path, const std::string& text, bool overwrite);
 

@@ -1,6 +1,9 @@
 #include "base/sanitize.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "base/split_lines.h"
 
 namespace dslaunch {
 namespace {
@@ -47,16 +50,39 @@ size_t EscapeSize(std::string_view text) {
   return i < text.size() && At(text, i) >= 0x30 && At(text, i) <= 0x7e ? i + 1 : i;
 }
 
-// Of a UTF-8 character of more than one byte: whether it is a control character, or one that
-// reorders or breaks lines.
-bool IsSteering(std::string_view character) {
-  const unsigned char lead = At(character, 0);
-  const unsigned char second = At(character, 1);
-  if (lead == 0xc2) return second < 0xa0;  // U+0080 to U+009F
-  if (lead != 0xe2) return false;
-  const unsigned char third = At(character, 2);
-  return (second == 0x80 && third >= 0xa8 && third <= 0xae) ||  // U+2028 to U+202E
-         (second == 0x81 && third >= 0xa6 && third <= 0xa9);    // U+2066 to U+2069
+// The number of a UTF-8 character of more than one byte, which is valid.
+uint32_t CodePoint(std::string_view character, size_t size) {
+  uint32_t point = At(character, 0) & (0xffu >> (size + 1));
+  for (size_t i = 1; i < size; ++i) point = point << 6 | (At(character, i) & 0x3fu);
+  return point;
+}
+
+// Whether the character is a control character, or an invisible one: it reorders or breaks
+// lines, or makes texts differ that look the same.
+bool IsInvisible(uint32_t point) {
+  struct Range {
+    uint32_t first, last;
+  };
+  static constexpr Range kRanges[] = {
+      {0x80, 0x9f},        // C1 controls
+      {0xad, 0xad},        // soft hyphen
+      {0x34f, 0x34f},      // combining grapheme joiner
+      {0x61c, 0x61c},      // Arabic letter mark
+      {0x115f, 0x1160},    // Hangul fillers
+      {0x17b4, 0x17b5},    // Khmer inherent vowels
+      {0x180b, 0x180f},    // Mongolian selectors and the vowel separator
+      {0x200b, 0x200f},    // zero-width space and joiners, left-to-right and right-to-left marks
+      {0x2028, 0x202e},    // line and paragraph separators, embeddings, overrides
+      {0x2060, 0x206f},    // word joiner, invisible operators, isolates
+      {0x3164, 0x3164},    // Hangul filler
+      {0xfeff, 0xfeff},    // byte order mark
+      {0xffa0, 0xffa0},    // half-width Hangul filler
+      {0xfff9, 0xfffb},    // interlinear annotations
+      {0x1d173, 0x1d17a},  // musical controls
+      {0xe0000, 0xe0fff},  // tags and selectors
+  };
+  return std::ranges::any_of(
+      kRanges, [&](const Range& range) { return point >= range.first && point <= range.last; });
 }
 
 }  // namespace
@@ -74,10 +100,20 @@ std::string SanitizeForTerminal(std::string_view line) {
       size = EscapeSize(line);
     } else if (c == '\t' || (c >= 0x20 && c < 0x7f)) {
       out += line[0];
-    } else if (size > 1 && !IsSteering(line)) {
+    } else if (size > 1 && !IsInvisible(CodePoint(line, size))) {
       out += line.substr(0, size);
     }
     line.remove_prefix(size);
+  }
+  return out;
+}
+
+std::string SanitizeMessage(std::string_view text) {
+  std::string out;
+  for (const std::string_view line : SplitLines(text)) {
+    const std::string shown = SanitizeForTerminal(line);
+    if (!out.empty()) out += shown.starts_with("  ") ? "\n" : "\n  ";
+    out += shown;
   }
   return out;
 }

@@ -9,9 +9,14 @@ namespace dslaunch {
 
 // `line` without what could steer a terminal: escape sequences (ECMA-48, with the strings of OSC,
 // DCS, SOS, PM and APC) and control characters go (U+0000 to U+001F but tabs, U+007F to U+009F),
-// and so does what makes text read otherwise than it is written (bidirectional embeddings,
-// overrides and isolates, the separators U+2028 and U+2029). Bytes that are no UTF-8 become U+FFFD.
+// and so do invisible characters, which make text read otherwise than it is written or look
+// like another (bidirectional marks, embeddings, overrides and isolates, zero-width spaces and
+// joiners, fillers, tags, the separators U+2028 and U+2029). Bytes that are no UTF-8 become U+FFFD.
 std::string SanitizeForTerminal(std::string_view line);
+
+// A message that may have several lines, each SanitizeForTerminal. All but the first begin with two
+// blanks, so that no text from elsewhere can look like a message of its own. No newline at the end.
+std::string SanitizeMessage(std::string_view text);
 
 // `line` without escape sequences. All other bytes stay as they are, UTF-8 or not.
 std::string WithoutEscapes(std::string_view line);

@@ -27,6 +27,7 @@ enum Step : int {
   kSetsid,
   kSetpgid,
   kDeathSignal,
+  kNoNewPrivileges,
   kCpus,
   kMemory,
   kChdir,
@@ -35,9 +36,17 @@ enum Step : int {
   kMask,
   kExecve
 };
-constexpr const char* kStepNames[] = {
-    "setsid", "setpgid", "prctl(PR_SET_PDEATHSIG)", "bind to CPUs", "bind to memory",
-    "chdir",  "dup2",    "keep descriptor open",    "sigprocmask",  "execve"};
+constexpr const char* kStepNames[] = {"setsid",
+                                      "setpgid",
+                                      "prctl(PR_SET_PDEATHSIG)",
+                                      "prctl(PR_SET_NO_NEW_PRIVS)",
+                                      "bind to CPUs",
+                                      "bind to memory",
+                                      "chdir",
+                                      "dup2",
+                                      "keep descriptor open",
+                                      "sigprocmask",
+                                      "execve"};
 struct ChildError {
   int error_number;
   int step;
@@ -74,6 +83,7 @@ struct ChildPlan {
   int error_fd;
   int max_fd;  // for kernels without close_range
   int parent_death_signal;
+  bool no_new_privileges;
   bool own_session;
   bool own_group;
   pid_t parent;
@@ -126,6 +136,8 @@ void CloseAllBut(int a, int b, int max_fd) {
     if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) < 0) Fail(plan, kDeathSignal);
     if (getppid() != plan.parent) _exit(127);  // it died before the line above
   }
+  if (plan.no_new_privileges && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    Fail(plan, kNoNewPrivileges);
   if (plan.cpus.bytes() > 0 &&
       syscall(SYS_sched_setaffinity, 0, plan.cpus.bytes(), plan.cpus.words()) < 0) {
     Fail(plan, kCpus);
@@ -266,6 +278,7 @@ SpawnResult Spawn(const SpawnSpec& spec) {
       .error_fd = error_write.get(),
       .max_fd = MaxFd(),
       .parent_death_signal = spec.parent_death_signal,
+      .no_new_privileges = spec.no_new_privileges,
       .own_session = spec.own_session,
       .own_group = spec.own_group,
       .parent = getpid(),

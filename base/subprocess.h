@@ -31,6 +31,7 @@ struct SpawnSpec {
   bool own_group = false;    // setpgid(0, 0): can be killed as a group
   int cgroup_fd = -1;  // folder of a cgroup v2 to start in if the kernel lets it; -1: the caller's
   int parent_death_signal = 0;         // sent to it when the *thread* that spawns it ends; 0: none
+  bool no_new_privileges = false;      // neither it nor what it starts gains rights by setuid files
   std::vector<int> cpus = {};          // where it may run; empty: where the caller may
   std::vector<int> memory_nodes = {};  // where its memory comes from; empty: as the caller's
   bool memory_preferred = false;       // from elsewhere too, once those are full

@@ -21,8 +21,6 @@ using asio::ip::tcp;
 
 // After an error that is not the newcomer's, such as too many open files.
 constexpr milliseconds kAcceptPause(100);
-// A node has one; when it comes anew its last one may not have ended yet.
-constexpr size_t kMaxConnectionsOfNode = 4;
 constexpr size_t kMaxRefusalsReported = 100;
 
 std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
@@ -36,6 +34,14 @@ std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
     listener.close(ignored);
   }
   return error;
+}
+
+// An IPv4 address stays one on a socket that takes both families.
+std::string NumericAddress(const tcp::endpoint& endpoint) {
+  const asio::ip::address address = endpoint.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  return address.to_string();
 }
 
 }  // namespace
@@ -63,11 +69,9 @@ class Acceptor::Loop {
       error = Listen(listener_, {tcp::v4(), port});  // a machine without IPv6
     }
     if (error) {
-      return Error{ExitCode::kUnavailable,
-                   "cannot open TCP port " +
-                       (port == 0 ? std::string("for the rendezvous")
-                                  : std::to_string(port) + " for the rendezvous") +
-                       ": " + error.message()};
+      return Error{ExitCode::kUnavailable, "cannot open TCP port " +
+                                               (port == 0 ? "" : std::to_string(port) + " ") +
+                                               "for " + options_.purpose + ": " + error.message()};
     }
     port_ = listener_.local_endpoint().port();
     Accept();
@@ -82,6 +86,7 @@ class Acceptor::Loop {
   struct Newcomer {
     std::shared_ptr<TlsStream> stream;
     std::string address;
+    std::string own_address;
   };
 
   void Accept() {
@@ -100,16 +105,16 @@ class Acceptor::Loop {
     std::error_code error;
     const tcp::endpoint peer = socket.remote_endpoint(error);
     if (error) return;  // gone already
-    asio::ip::address address = peer.address();
-    if (address.is_v6() && address.to_v6().is_v4_mapped())
-      address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+    const tcp::endpoint own = socket.local_endpoint(error);
+    if (error) return;
+    const std::string address = NumericAddress(peer);
     SetConnectionOptions(socket.native_handle());
     const uint64_t id = ++last_id_;
     std::shared_ptr<TlsStream> stream = BeginHandshake(
         std::move(socket), tls_, asio::ssl::stream_base::server, options_.handshake_timeout,
         [this, id](std::error_code failed) { OnHandshake(id, failed); });
-    newcomers_.emplace(id, Newcomer{std::move(stream), address.to_string()});
-    if (const auto pushed_out = room_.Enter(id, address.to_string()))
+    newcomers_.emplace(id, Newcomer{std::move(stream), address, NumericAddress(own)});
+    if (const auto pushed_out = room_.Enter(id, address))
       Refuse(*pushed_out, "too many unauthenticated connections are pending");
   }
 
@@ -122,16 +127,16 @@ class Acceptor::Loop {
     if (!node || *node >= options_.num_nodes)
       return Refuse(id, "its certificate does not name a node of this job");
     auto& relays = relays_[*node];
-    if (relays.size() >= kMaxConnectionsOfNode)
+    if (relays.size() >= options_.max_of_node)
       return Refuse(id, "node " + std::to_string(*node) + " has enough connections already");
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return Refuse(id, pair.error().message);
-    Take(id);
+    const Newcomer newcomer = Take(id);
     const auto relay = std::make_shared<TlsRelay>(stream, std::move(pair->ours),
                                                   [&relays, id] { relays.erase(id); });
     relays.emplace(id, relay);
     relay->Start();
-    on_node_(*node, std::move(pair->theirs));
+    on_node_({*node, newcomer.address, newcomer.own_address}, std::move(pair->theirs));
   }
 
   // It no longer waits; whoever it was.

@@ -1,4 +1,4 @@
-// The one open port of a job.
+// An open port of a job: that of its rendezvous, and one on each node for connections of ranks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,19 @@ struct AcceptorOptions {
   bool loopback_only = false;
   int port = 0;  // 0: any that is free
   milliseconds handshake_timeout{5'000};
+  // Of one node. A node has one to the rendezvous; when it comes anew its last one may not have
+  // ended yet.
+  size_t max_of_node = 4;
+  std::string purpose = "the rendezvous";  // for messages
   size_t max_unproven = 512;  // connections in all that have not proved yet which node they are
+};
+
+// Who has proved to be a node of the job.
+struct AcceptedNode {
+  uint32_t index = 0;
+  // Numeric, of this connection: the node's, and this machine's as the node reached it.
+  std::string address = {};
+  std::string own_address = {};
 };
 
 // Takes TCP connections from anywhere, and lets in those that prove, by mutual TLS 1.3 and within
@@ -29,7 +41,7 @@ class Acceptor {
  public:
   // Both are called on the acceptor's thread. `plain` carries what the node sends and gets,
   // decrypted; closing it ends the connection, and so does the node.
-  using OnNode = std::function<void(uint32_t node_index, UniqueFd plain)>;
+  using OnNode = std::function<void(const AcceptedNode& node, UniqueFd plain)>;
   // One line: who was refused and why.
   using OnRefused = std::function<void(const std::string& line)>;
 

@@ -7,6 +7,7 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <string_view>
 #include <utility>
 
 #include "net/node_host_name.h"
@@ -76,14 +77,58 @@ std::string ToPem(EVP_PKEY* key) {
   return TakePem(bio);
 }
 
-}  // namespace
-
-struct CertificateAuthority::State {
+struct AuthorityKeys {
   std::string job_id;
   Key key;
   Certificate certificate;
   std::string certificate_pem;
 };
+
+Result<pb::Credentials> Sign(const AuthorityKeys& authority, uint32_t node_index, EVP_PKEY* key,
+                             std::chrono::seconds valid_for) {
+  const std::string name = HostNameOfNode(node_index, authority.job_id);
+  const Certificate certificate =
+      NewCertificate(key, "node " + std::to_string(node_index), valid_for);
+  X509* const issuer = authority.certificate.get();
+  if (!certificate || X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer)) != 1 ||
+      !AddExtension(certificate.get(), issuer, NID_subject_alt_name, "DNS:" + name) ||
+      !AddExtension(certificate.get(), issuer, NID_ext_key_usage, "serverAuth,clientAuth") ||
+      X509_sign(certificate.get(), authority.key.get(), EVP_sha256()) == 0) {
+    return OpenSslError("certificate");
+  }
+  pb::Credentials credentials;
+  credentials.set_ca_cert(authority.certificate_pem);
+  credentials.set_cert(ToPem(certificate.get()));
+  return credentials;
+}
+
+// Null where it is none.
+Key ReadPublicKey(const std::string& der) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(der.data());
+  const unsigned char* const end = bytes + der.size();
+  Key key(d2i_PUBKEY(nullptr, &bytes, static_cast<long>(der.size())));
+  char group[32] = "";
+  const bool is_ours = key && bytes == end &&
+                       EVP_PKEY_get_group_name(key.get(), group, sizeof group, nullptr) == 1 &&
+                       std::string_view(group) == "prime256v1";
+  return is_ours ? std::move(key) : nullptr;
+}
+
+}  // namespace
+
+Result<NodeKey> MakeNodeKey() {
+  const Key key(EVP_EC_gen("P-256"));
+  unsigned char* der = nullptr;
+  const int size = key ? i2d_PUBKEY(key.get(), &der) : -1;
+  if (size <= 0) return OpenSslError("key");
+  NodeKey made = {ToPem(key.get()), {reinterpret_cast<char*>(der), static_cast<size_t>(size)}};
+  OPENSSL_free(der);
+  return made;
+}
+
+bool IsPublicKey(const std::string& public_key) { return ReadPublicKey(public_key) != nullptr; }
+
+struct CertificateAuthority::State : AuthorityKeys {};
 
 CertificateAuthority::CertificateAuthority(std::unique_ptr<State> state)
     : state_(std::move(state)) {}
@@ -111,27 +156,19 @@ Result<CertificateAuthority> CertificateAuthority::Create(const std::string& job
 }
 
 Result<pb::Credentials> CertificateAuthority::Issue(uint32_t node_index,
-                                                    const std::string& node_name,
                                                     std::chrono::seconds valid_for) {
-  Key key(EVP_EC_gen("P-256"));
+  const Key key(EVP_EC_gen("P-256"));
   if (!key) return OpenSslError("key");
-  // X.509 allows 64 characters here; the name is for people, the checks use the alternative name.
-  Certificate certificate = NewCertificate(key.get(), node_name.substr(0, 64), valid_for);
-  if (!certificate ||
-      X509_set_issuer_name(certificate.get(), X509_get_subject_name(state_->certificate.get())) !=
-          1 ||
-      !AddExtension(certificate.get(), state_->certificate.get(), NID_subject_alt_name,
-                    "DNS:" + HostNameOfNode(node_index, state_->job_id)) ||
-      !AddExtension(certificate.get(), state_->certificate.get(), NID_ext_key_usage,
-                    "serverAuth,clientAuth") ||
-      X509_sign(certificate.get(), state_->key.get(), EVP_sha256()) == 0) {
-    return OpenSslError("certificate");
-  }
-  pb::Credentials credentials;
-  credentials.set_ca_cert(state_->certificate_pem);
-  credentials.set_cert(ToPem(certificate.get()));
+  DSL_TRY_ASSIGN(pb::Credentials credentials, Sign(*state_, node_index, key.get(), valid_for));
   credentials.set_private_key(ToPem(key.get()));
   return credentials;
+}
+
+Result<pb::Credentials> CertificateAuthority::IssueFor(uint32_t node_index,
+                                                       const std::string& public_key) {
+  const Key key = ReadPublicKey(public_key);
+  if (!key) return OpenSslError("a node's key");
+  return Sign(*state_, node_index, key.get(), kCertificatesAreValidFor);
 }
 
 }  // namespace dslaunch

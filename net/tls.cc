@@ -32,7 +32,7 @@ bool IsTlsError(const std::error_code& error, int reason) {
 void SetTlsRules(asio::ssl::context& context) {
   SSL_CTX* const native = context.native_handle();
   SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
-  SSL_CTX_set_num_tickets(native, 0);  // nobody resumes
+  SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
 }
 

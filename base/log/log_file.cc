@@ -3,6 +3,8 @@
 #include <spdlog/logger.h>
 #include <spdlog/sinks/basic_file_sink.h>
 
+#include "base/sanitize.h"
+
 namespace dslaunch {
 namespace {
 
@@ -41,7 +43,7 @@ Result<void> LogFile::Open(const std::string& path) {
 }
 
 void LogFile::Write(LogLevel level, const std::string& line) {
-  if (logger_) logger_->log(ToSpdlog(level), "{}", line);
+  if (logger_) logger_->log(ToSpdlog(level), "{}", SanitizeMessage(line));
 }
 
 }  // namespace dslaunch

@@ -1,0 +1,15 @@
+// A node's name and the way to it.
+#pragma once
+
+#include <string>
+
+namespace dslaunch {
+
+struct NodeTarget {
+  std::string name;  // as the user wrote it; in every message
+  std::string host;  // host name, alias in ssh_config, or address; no brackets
+  int port = 0;      // 0: not given; ssh_config's or 22
+  std::string user;  // empty: not given; ssh_config's or the caller's
+};
+
+}  // namespace dslaunch

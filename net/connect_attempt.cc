@@ -1,0 +1,76 @@
+#include "net/connect_attempt.h"
+
+#include <asio/ip/tcp.hpp>
+#include <utility>
+
+#include "base/backoff.h"
+#include "net/addresses.h"
+#include "net/connection.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr milliseconds kFirstPause(50);
+constexpr milliseconds kLongestPause(500);
+// For connecting and proving; the other end gives a newcomer as long.
+constexpr milliseconds kConnectLimit(5'000);
+
+}  // namespace
+
+void ConnectAttempt::Start() {
+  std::error_code error;
+  const asio::ip::address address = asio::ip::make_address(HostOfEndpoint(endpoint_), error);
+  if (error) {
+    last_output_ = "no numeric address";
+    return;
+  }
+  const auto stream = std::make_shared<TlsStream>(search_.loop, search_.tls);
+  stream_ = stream;
+  timer_.expires_after(kConnectLimit);
+  timer_.async_wait([self = shared_from_this(), stream](std::error_code cancelled) {
+    if (!cancelled && stream == self->stream_) self->Retry("no answer");
+  });
+  stream->lowest_layer().async_connect({address, static_cast<uint16_t>(PortOfEndpoint(endpoint_))},
+                                       [self = shared_from_this(), stream](std::error_code failed) {
+                                         if (stream == self->stream_) self->OnConnected(failed);
+                                       });
+}
+
+void ConnectAttempt::Stop() {
+  stopped_ = true;
+  timer_.cancel();
+  Drop();
+}
+
+void ConnectAttempt::OnConnected(std::error_code failed) {
+  if (failed) return Retry(failed.message());
+  SetConnectionOptions(stream_->lowest_layer().native_handle());
+  stream_->async_handshake(asio::ssl::stream_base::client,
+                           [self = shared_from_this(), stream = stream_](std::error_code bad) {
+                             if (stream == self->stream_) self->OnHandshake(bad);
+                           });
+}
+
+void ConnectAttempt::OnHandshake(std::error_code failed) {
+  if (failed) return Retry(WhyNoHandshake(*stream_, failed));
+  if (!search_.is_wanted(*stream_)) return Retry("it is another node of the job");
+  timer_.cancel();
+  search_.on_found(std::exchange(stream_, nullptr), HostOfEndpoint(endpoint_));
+}
+
+void ConnectAttempt::Drop() {
+  const std::shared_ptr<TlsStream> stream = std::exchange(stream_, nullptr);
+  std::error_code ignored;
+  if (stream) stream->lowest_layer().close(ignored);
+}
+
+void ConnectAttempt::Retry(const std::string& why) {
+  Drop();
+  last_output_ = why;
+  timer_.expires_after(PauseAfter(tries_++, kFirstPause, kLongestPause, RandomPart()));
+  timer_.async_wait([self = shared_from_this()](std::error_code cancelled) {
+    if (!cancelled && !self->stopped_) self->Start();
+  });
+}
+
+}  // namespace dslaunch

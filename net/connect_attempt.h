@@ -1,0 +1,53 @@
+// The way to a node of the job at one of its endpoints.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/ssl/context.hpp>
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <system_error>
+
+#include "net/tls.h"
+
+namespace dslaunch {
+
+// Connects, takes TLS up and looks whether it is the node that is wanted; tries again, with pauses
+// that grow, until it is found or stopped. On the loop's thread.
+class ConnectAttempt : public std::enable_shared_from_this<ConnectAttempt> {
+ public:
+  // Outlives the attempt.
+  struct Search {
+    asio::io_context& loop;
+    asio::ssl::context& tls;
+    std::function<bool(TlsStream&)> is_wanted;  // after the handshake
+    std::function<void(std::shared_ptr<TlsStream>, const std::string& address)> on_found;
+  };
+
+  // `endpoint`: "address:port".
+  ConnectAttempt(const Search& search, std::string endpoint)
+      : search_(search), endpoint_(std::move(endpoint)), timer_(search.loop) {}
+
+  void Start();
+  // Without effect once it is found.
+  void Stop();
+  // "10.0.0.1:4711 (Connection refused)"
+  std::string Words() const { return endpoint_ + " (" + last_output_ + ")"; }
+
+ private:
+  void OnConnected(std::error_code failed);
+  void OnHandshake(std::error_code failed);
+  void Drop();
+  void Retry(const std::string& why);
+
+  const Search& search_;
+  const std::string endpoint_;
+  asio::steady_timer timer_;
+  std::shared_ptr<TlsStream> stream_;  // what is under way; handlers of another are void
+  bool stopped_ = false;
+  int tries_ = 0;
+  std::string last_output_ = "no answer";
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,117 @@
+#include "net/node_dialer.h"
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "base/socket_pair.h"
+#include "net/connect_attempt.h"
+#include "net/tls_relay.h"
+
+namespace dslaunch {
+
+class NodeDialer::Loop {
+ public:
+  Loop(std::string job_id, asio::ssl::context tls)
+      : job_id_(std::move(job_id)), tls_(std::move(tls)), thread_([this] { context_.run(); }) {}
+
+  ~Loop() {
+    context_.stop();
+    thread_.join();
+  }
+
+  void Dial(std::vector<std::string> endpoints, uint32_t node_index, milliseconds limit,
+            OnDone on_done) {
+    asio::post(context_, [this, endpoints = std::move(endpoints), node_index, limit,
+                          on_done = std::move(on_done)]() mutable {
+      const auto call = std::make_shared<Call>(*this, node_index, std::move(on_done));
+      for (const std::string& endpoint : endpoints)
+        call->attempts.push_back(std::make_shared<ConnectAttempt>(call->search, endpoint));
+      calls_.emplace(call.get(), call);
+      call->limit.expires_after(limit);
+      call->limit.async_wait([this, key = call.get()](std::error_code cancelled) {
+        if (!cancelled) OnLate(key);
+      });
+      for (const auto& attempt : call->attempts) attempt->Start();
+    });
+  }
+
+ private:
+  struct Call {
+    Call(Loop& loop, uint32_t node_index, OnDone done)
+        : search{loop.context_, loop.tls_,
+                 [&loop, node_index](TlsStream& stream) {
+                   return PeerNode(stream, loop.job_id_) == node_index;
+                 },
+                 [&loop, this](std::shared_ptr<TlsStream> stream, const std::string&) {
+                   loop.OnFound(this, std::move(stream));
+                 }},
+          limit(loop.context_),
+          on_done(std::move(done)) {}
+
+    const ConnectAttempt::Search search;
+    asio::steady_timer limit;
+    std::vector<std::shared_ptr<ConnectAttempt>> attempts;
+    OnDone on_done;
+  };
+
+  // It is over; its attempts may be on the stack, and use it until they return.
+  std::shared_ptr<Call> Take(Call* key) {
+    const auto found = calls_.find(key);
+    if (found == calls_.end()) return nullptr;
+    std::shared_ptr<Call> call = std::move(found->second);
+    calls_.erase(found);
+    call->limit.cancel();
+    for (const auto& attempt : call->attempts) attempt->Stop();
+    asio::post(context_, [call] {});
+    return call;
+  }
+
+  void OnFound(Call* key, std::shared_ptr<TlsStream> stream) {
+    const std::shared_ptr<Call> call = Take(key);
+    if (!call) return;  // another endpoint was faster
+    Result<SocketPair> pair = MakeSocketPair();
+    if (!pair.ok()) return call->on_done(pair.error());
+    std::make_shared<TlsRelay>(std::move(stream), std::move(pair->ours), nullptr)->Start();
+    call->on_done(std::move(pair->theirs));
+  }
+
+  void OnLate(Call* key) {
+    const std::shared_ptr<Call> call = Take(key);
+    if (!call) return;
+    std::string list;
+    for (const auto& attempt : call->attempts)
+      list += (list.empty() ? "" : ", ") + attempt->Words();
+    call->on_done(Error{ExitCode::kTimedOut,
+                        "no connection to its node at " + (list.empty() ? "no address" : list) +
+                            "; check that a firewall lets the nodes reach each other"});
+  }
+
+  const std::string job_id_;
+  asio::ssl::context tls_;
+  asio::io_context context_{1};
+  const asio::executor_work_guard<asio::io_context::executor_type> work_{context_.get_executor()};
+  std::map<Call*, std::shared_ptr<Call>> calls_;  // of the thread
+  std::thread thread_;                            // last: uses all above
+};
+
+NodeDialer::NodeDialer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+NodeDialer::~NodeDialer() = default;
+
+Result<std::unique_ptr<NodeDialer>> NodeDialer::Start(const std::string& job_id,
+                                                      const pb::Credentials& credentials) {
+  DSL_TRY_ASSIGN(asio::ssl::context tls, MakeTlsContext(credentials));
+  return std::unique_ptr<NodeDialer>(
+      new NodeDialer(std::make_unique<Loop>(job_id, std::move(tls))));
+}
+
+void NodeDialer::Dial(std::vector<std::string> endpoints, uint32_t node_index, milliseconds limit,
+                      OnDone on_done) {
+  loop_->Dial(std::move(endpoints), node_index, limit, std::move(on_done));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,40 @@
+#include "net/node_host_name.h"
+
+#include <openssl/sha.h>
+
+#include <array>
+#include <charconv>
+
+namespace dslaunch {
+namespace {
+
+constexpr std::string_view kPrefix = "node-";
+constexpr size_t kShownBytes = 8;  // of the digest
+
+std::string DigestOf(const std::string& job_id) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256(reinterpret_cast<const unsigned char*>(job_id.data()), job_id.size(), digest.data());
+  std::string text;
+  for (size_t i = 0; i < kShownBytes; ++i) {
+    for (const int digit : {digest[i] >> 4, digest[i] & 15}) text += "0123456789abcdef"[digit];
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string HostNameOfNode(uint32_t node_index, const std::string& job_id) {
+  return std::string(kPrefix) + std::to_string(node_index) + "." + DigestOf(job_id) +
+         ".dslaunch.invalid";
+}
+
+std::optional<uint32_t> NodeOfHostName(std::string_view host_name, const std::string& job_id) {
+  if (!host_name.starts_with(kPrefix)) return std::nullopt;
+  uint32_t node_index = 0;
+  std::from_chars(host_name.data() + kPrefix.size(), host_name.data() + host_name.size(),
+                  node_index);
+  if (host_name != HostNameOfNode(node_index, job_id)) return std::nullopt;
+  return node_index;
+}
+
+}  // namespace dslaunch
