@@ -9,15 +9,12 @@ namespace dslaunch {
 
 inline constexpr char kCudaPluginFile[] = "libdslaunch_cuda.so";
 
-// `bin` is the folder of dslaunch and dslaunch-train: of a build tree, where it lies beside them,
-// or of an installation. Empty: it is in neither place, so this dslaunch was built without CUDA.
+// `bin` is the folder of dslaunch and dslaunch-train, in a build tree or an installed one. Empty:
+// there is no such library, so this dslaunch was built without CUDA.
 inline std::string FindCudaPlugin(const std::filesystem::path& bin) {
-  for (const std::filesystem::path& folder : {bin, bin / "../lib/dslaunch"}) {
-    std::error_code ignored;
-    const std::filesystem::path path = (folder / kCudaPluginFile).lexically_normal();
-    if (std::filesystem::exists(path, ignored)) return path.string();
-  }
-  return "";
+  std::error_code ignored;
+  const std::filesystem::path path = (bin / "../lib/dslaunch" / kCudaPluginFile).lexically_normal();
+  return std::filesystem::exists(path, ignored) ? path.string() : "";
 }
 
 }  // namespace dslaunch

@@ -37,14 +37,30 @@ int Bind(int fd, int family, int port) {
                                   : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
+// Listens at `port`, or at any free one; as Bind. A socket whose port the kernel has chosen would
+// lose it when it stops listening, so another one chooses.
+int Listen(const UniqueFd& socket_fd, int family, int port) {
+  UniqueFd chooser;
+  if (port == 0) {
+    chooser.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (chooser) port = Bind(chooser.get(), family, 0);
+    if (port == 0) return 0;
+  }
+  port = Bind(socket_fd.get(), family, port);
+  chooser.Reset();
+  return port != 0 && listen(socket_fd.get(), 1) == 0 ? port : 0;
+}
+
 }  // namespace
+
+void PortReservation::LetOthersListen() const { shutdown(socket.get(), SHUT_RDWR); }
 
 Result<PortReservation> ReservePort(int port) {
   int error = 0;
   for (const int family : {AF_INET6, AF_INET}) {  // the second for kernels without IPv6
     PortReservation reservation;
     reservation.socket.Reset(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (reservation.socket) reservation.port = Bind(reservation.socket.get(), family, port);
+    if (reservation.socket) reservation.port = Listen(reservation.socket, family, port);
     if (reservation.port != 0) return reservation;
     error = errno;
     if (error == EADDRINUSE) break;
@@ -52,6 +68,24 @@ Result<PortReservation> ReservePort(int port) {
   return Error{ExitCode::kUnavailable,
                "port " + std::to_string(port) + " for MASTER_PORT: " + strerror(error) +
                    "; choose another with --master_port, or leave it out to take a free one"};
+}
+
+Result<PortReservation> ListenOnLoopback() {
+  PortReservation reservation;
+  reservation.socket.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const int fd = reservation.socket.get();
+  if (!reservation.socket || bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(fd, SOMAXCONN) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return Error{ExitCode::kUnavailable,
+                 std::string("a port of 127.0.0.1 for MASTER_PORT: ") + strerror(errno)};
+  }
+  reservation.port = ntohs(address.sin_port);
+  return reservation;
 }
 
 }  // namespace dslaunch

@@ -34,6 +34,9 @@ inline constexpr VariableMeaning kRankVariables[] = {
     {"DSLAUNCH_EPOCH", "the same, under its former name; it goes with the next version"},
     {"DSLAUNCH_RANK_DIR",
      "a private folder of this rank in this attempt, for files that a report reads"},
+    {"DSLAUNCH_RANK_SOCKET",
+     "the Unix socket of its node's agent, which gives connections to other ranks; empty: there is "
+     "none"},
     {"DSLAUNCH_STATUS_FD", "a descriptor that takes status lines"},
     {"CUDA_VISIBLE_DEVICES", "the node's devices that the job uses, where it uses GPUs"},
     {"OMP_NUM_THREADS", "default: the node's cores divided by its ranks"},
@@ -73,8 +76,11 @@ inline constexpr VariableMeaning kNodeVariables[] = {
 // What the trainer and programs on the SDK read, besides what every rank gets.
 inline constexpr VariableMeaning kTrainerVariables[] = {
     {"DSLAUNCH_RECIPE", "the recipe as JSON; dslaunch sets it"},
-    {"DSLAUNCH_SHM_DISABLE", "1: ranks of one host use Gloo in place of shared memory"},
-    {"GLOO_SOCKET_IFNAME", "the network interface of Gloo"},
+    {"DSLAUNCH_STORE_FD", "a descriptor that listens at MASTER_PORT; Spawn sets it for rank 0"},
+    {"DSLAUNCH_SHM_DISABLE", "1: ranks of one host do not share memory"},
+    {"GLOO_SOCKET_IFNAME", "the network interface over which ranks of other nodes connect"},
+    {"SLURM_JOB_ID, SLURM_RESTART_COUNT",
+     "a requeued job takes its checkpoint folder over at once"},
     {"OMP_NUM_THREADS", "threads of a rank that Spawn starts"},
     {"TORCH_CPP_LOG_LEVEL", "how much LibTorch itself logs; by default errors only"},
 };

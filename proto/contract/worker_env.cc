@@ -62,6 +62,7 @@ std::vector<std::pair<std::string, std::string>> WorkerEnv::Required() const {
       {kAttemptVariable, number(attempt)},
       {kAttemptAlias, number(attempt)},
       {kRankDirVariable, rank_dir},
+      {kRankSocketVariable, rank_socket},
   };
   if (status_fd >= 0) env.emplace_back(kStatusFdVariable, number(status_fd));
   if (omp_required) env.emplace_back(kOmpVariable, number(omp_num_threads));
@@ -87,8 +88,12 @@ Result<WorkerEnv> WorkerEnv::FromEnviron(const Getenv& getenv) {
   WorkerEnv env;
   if (const char* job_id = getenv(kJobIdVariable)) env.job_id = job_id;
   if (const char* rank_dir = getenv(kRankDirVariable)) env.rank_dir = rank_dir;
+  if (const char* rank_socket = getenv(kRankSocketVariable)) env.rank_socket = rank_socket;
   if (getenv(kStatusFdVariable) != nullptr) {
     DSL_TRY_ASSIGN(env.status_fd, ReadInt(getenv, kStatusFdVariable, 3, 1 << 20));
+  }
+  if (getenv(kStoreFdVariable) != nullptr) {
+    DSL_TRY_ASSIGN(env.store_fd, ReadInt(getenv, kStoreFdVariable, 3, 1 << 20));
   }
   const char* const attempt_name =
       getenv(kAttemptVariable) != nullptr ? kAttemptVariable : kAttemptAlias;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "proto/contract/rank_link.h"
 
 namespace dslaunch {
 
@@ -19,6 +20,9 @@ inline constexpr char kJobIdVariable[] = "DSLAUNCH_JOB_ID";
 inline constexpr char kAttemptVariable[] = "DSLAUNCH_ATTEMPT";
 inline constexpr char kAttemptAlias[] = "DSLAUNCH_EPOCH";  // the same, under its former name
 inline constexpr char kStatusFdVariable[] = "DSLAUNCH_STATUS_FD";
+// Only in the environment of rank 0 of SDK's Spawn: a descriptor that listens at MASTER_PORT
+// already.
+inline constexpr char kStoreFdVariable[] = "DSLAUNCH_STORE_FD";
 inline constexpr char kRecipeVariable[] =
     "DSLAUNCH_RECIPE";  // the recipe as JSON text, for dslaunch-train
 
@@ -37,8 +41,11 @@ struct WorkerEnv {
   int max_restarts = 0;
   bool agent_store = false;  // a TCPStore listens at master_port already (torchrun's agent)
   int status_fd = -1;        // -1: no status pipe
+  int store_fd = -1;         // read only: of kStoreFdVariable; -1: rank 0 listens itself
   std::string error_file;    // where torchelastic's @record writes its error.json
-  std::string rank_dir;  // for what dslaunch report reads (rank_files.h); empty: nobody collects it
+  std::string rank_dir;      // for what dslaunch report reads (rank_files.h); empty: there is none
+  std::string rank_socket;   // for connections to other ranks (rank_link.h); empty: there is no
+                             // agent for them
   std::optional<std::string> cuda_visible_devices;  // nullopt: leave as inherited
   std::optional<std::string> socket_ifname;  // for GLOO_ and NCCL_SOCKET_IFNAME; nullopt: leave
   std::string role = "default";              // ROLE_NAME

@@ -1,6 +1,7 @@
 #include "proto/wire/channel.h"
 
 #include <fcntl.h>
+#include <grpc/grpc.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/server_posix.h>
 
@@ -17,13 +18,17 @@ constexpr int kNodeSilentMs = 30'000;
 // gRPC expects it of a descriptor it is given, and hangs otherwise.
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
+// gRPC shuts down with its last channel, and sometimes waits ten seconds for a thread of its own
+// then. So it stays initialized until the process ends.
+void KeepGrpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
+
 }  // namespace
 
 grpc::ChannelArguments CommonChannelArguments() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMaxPeerMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   return arguments;
 }
@@ -37,6 +42,7 @@ void SetCommonServerOptions(grpc::ServerBuilder& builder) {
 }
 
 std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd) {
+  KeepGrpc();
   SetNonBlocking(fd.get());
   grpc::ChannelArguments arguments = CommonChannelArguments();
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);

@@ -10,12 +10,16 @@
 
 namespace dslaunch {
 
+// Of what a node of a job says: its largest message is what one of many ranks wrote, or a list of
+// ranks. A larger one ends the call.
+inline constexpr int kMaxPeerMessageBytes = 2 << 20;
+
 // No proxy from the environment, no shared connections, message and ping limits.
 grpc::ChannelArguments CommonChannelArguments();
 void SetCommonServerOptions(grpc::ServerBuilder& builder);
 
-// gRPC over a connected stream socket, which both take. It needs no credentials: whoever holds the
-// other end was authenticated before.
+// gRPC over a connected stream socket, which both take. It needs no credentials: a process that
+// holds the other end was authenticated before.
 std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd);
 void ServeFd(grpc::Server& server, UniqueFd fd);
 

@@ -95,6 +95,7 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
         written_ += static_cast<size_t>(count);
       } else if (errno == EAGAIN) {
         awaits_room_ = true;
+        DropWritten();
         return asio::post(socket_.get_executor(),
                           [self = shared_from_this()] { self->AwaitRoom(); });
       } else if (errno != EINTR) {
@@ -105,6 +106,14 @@ class FramedSocket::Impl : public std::enable_shared_from_this<Impl> {
       }
     }
     queue_.clear();
+    written_ = 0;
+  }
+
+  // A queue that is never empty must not keep what was written of it. Each byte moves once or less
+  // on average.
+  void DropWritten() DSL_REQUIRES(mutex_) {
+    if (written_ <= queue_.size() / 2) return;
+    queue_.erase(0, written_);
     written_ = 0;
   }
 

@@ -6,15 +6,15 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
+#include "base/ownership.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr char kFileName[] = "/result.json";
+constexpr size_t kMaxResultBytes = 64 << 20;
 
 bool WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -31,7 +31,7 @@ pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
                             const pb::NodeDone& done) {
   pb::JobResult result;
   result.set_job_id(job_id);
-  *result.mutable_cause() = done.closed() ? done.cause() : outcome;
+  *result.mutable_cause() = done.completed() ? done.cause() : outcome;
   *result.mutable_done() = done;
   if (result.cause().kind() != pb::Cause::NONE)
     result.set_exit_code(result.cause().exit_code());
@@ -61,13 +61,17 @@ Result<void> WriteJobResult(const std::string& folder, const pb::JobResult& resu
 }
 
 std::optional<pb::JobResult> ReadJobResult(const std::string& folder) {
-  std::ifstream file(folder + kFileName, std::ios::binary);
-  if (!file) return std::nullopt;
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const UniqueFd opened(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!opened) return std::nullopt;
+  const std::string path = folder + kFileName;
+  const Result<UniqueFd> file = OpenOwnFile(opened, kFileName + 1, path, ::geteuid());
+  if (!file.ok() || !file->valid()) return std::nullopt;
+  const Result<std::string> text = ReadAll(*file, path, kMaxResultBytes);
+  if (!text.ok()) return std::nullopt;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // of a newer version
   pb::JobResult result;
-  if (!google::protobuf::util::JsonStringToMessage(text, &result, options).ok())
+  if (!google::protobuf::util::JsonStringToMessage(*text, &result, options).ok())
     return std::nullopt;
   return result;
 }

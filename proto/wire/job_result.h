@@ -18,7 +18,7 @@ pb::JobResult MakeJobResult(const std::string& job_id, const pb::Cause& outcome,
 // FOLDER/result.json, complete on the disk before it has its name (0600).
 Result<void> WriteJobResult(const std::string& folder, const pb::JobResult& result);
 
-// nullopt when there is none, or none that can be understood.
+// nullopt when there is none, none that can be understood, or none of this user's own.
 std::optional<pb::JobResult> ReadJobResult(const std::string& folder);
 
 }  // namespace dslaunch

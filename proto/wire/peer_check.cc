@@ -1,0 +1,364 @@
+#include "proto/wire/peer_check.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/status_line.h"
+
+namespace dslaunch {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+constexpr std::string_view kMark = "...";  // in place of what was cut
+constexpr size_t kMaxAddressBytes = 128;
+constexpr uint32_t kMaxPort = 65'535;
+constexpr int kMaxSignal = 64;
+constexpr int kMaxExitCode = 255;
+constexpr uint32_t kMaxGpus = 4'096;
+constexpr int kMaxEndpoints = 64;
+constexpr uint32_t kMaxDelayMs = 24 * 3'600 * 1'000;
+
+// --- Texts ---
+
+size_t TextLimit(const FieldDescriptor& field) {
+  if (field.name() == "data") return SIZE_MAX;
+  return field.name() == "last_lines" ? kMaxLastLinesBytes : kMaxPeerTextBytes;
+}
+
+// Keeps the beginning, up to a whole UTF-8 character.
+void CutEnd(std::string& text, size_t max_bytes) {
+  size_t end = max_bytes - kMark.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  text.resize(end);
+  text += kMark;
+}
+
+bool Cut(const FieldDescriptor& field, std::string& text) {
+  const size_t limit = TextLimit(field);
+  if (text.size() <= limit) return false;
+  if (field.name() == "last_lines")
+    text.replace(0, text.size() - limit + kMark.size(), kMark);
+  else
+    CutEnd(text, limit);
+  return true;
+}
+
+void CutField(Message& message, const FieldDescriptor& field) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool is_text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
+  if (field.is_map() || (!is_text && field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)) return;
+  if (!field.is_repeated()) {
+    if (!is_text) return CutTexts(*reflection.MutableMessage(&message, &field));
+    std::string text = reflection.GetString(message, &field);
+    if (Cut(field, text)) reflection.SetString(&message, &field, std::move(text));
+    return;
+  }
+  while (reflection.FieldSize(message, &field) > kMaxPeerEntries)
+    reflection.RemoveLast(&message, &field);
+  for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
+    if (!is_text) {
+      CutTexts(*reflection.MutableRepeatedMessage(&message, &field, i));
+      continue;
+    }
+    std::string text = reflection.GetRepeatedString(message, &field, i);
+    if (Cut(field, text)) reflection.SetRepeatedString(&message, &field, i, std::move(text));
+  }
+}
+
+// --- Numbers ---
+
+// The first rule that is broken counts.
+class Rules {
+ public:
+  void InRange(std::string_view what, int64_t value, int64_t low, int64_t high) {
+    if (value >= low && value <= high) return;
+    Break(std::string(what) + " = " + std::to_string(value) + ", which is not from " +
+          std::to_string(low) + " to " + std::to_string(high));
+  }
+  void AtMost(std::string_view what, uint64_t value, uint64_t most) {
+    if (value > most) {
+      Break(std::string(what) + " = " + std::to_string(value) + ", which is above " +
+            std::to_string(most));
+    }
+  }
+  void Below(std::string_view what, uint64_t value, uint64_t bound) {
+    if (value >= bound) {
+      Break(std::string(what) + " = " + std::to_string(value) + ", which is not below " +
+            std::to_string(bound));
+    }
+  }
+  void Holds(bool holds, std::string_view otherwise) {
+    if (!holds) Break(std::string(otherwise));
+  }
+
+  Result<void> result() const { return result_; }
+
+ private:
+  void Break(std::string message) {
+    if (result_.ok()) result_ = Error{ExitCode::kUnavailable, std::move(message)};
+  }
+
+  Result<void> result_;
+};
+
+// Of a node or an interface: what numeric addresses, host names and interfaces consist of.
+bool IsAddress(std::string_view text) {
+  return text.size() <= kMaxAddressBytes && std::ranges::all_of(text, [](unsigned char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  std::string_view(".:%_-[]").find(static_cast<char>(c)) != std::string_view::npos;
+         });
+}
+
+// "address:port".
+bool IsEndpoint(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (!IsAddress(text) || colon == std::string_view::npos || colon == 0) return false;
+  const std::string_view port = text.substr(colon + 1);
+  constexpr size_t kMostDigits = 5;
+  if (port.empty() || port.size() > kMostDigits ||
+      port.find_first_not_of("0123456789") != std::string_view::npos)
+    return false;
+  const int number = std::stoi(std::string(port));
+  return number >= 1 && number <= static_cast<int>(kMaxPort);
+}
+
+void CheckFailure(Rules& rules, const pb::Failure& failure) {
+  rules.InRange("exit code of a failure", failure.exit_code(), 1, kMaxExitCode);
+}
+
+void CheckEndpoints(Rules& rules, const google::protobuf::RepeatedPtrField<std::string>& list) {
+  rules.InRange("number of endpoints", list.size(), 0, kMaxEndpoints);
+  rules.Holds(std::ranges::all_of(list, IsEndpoint), "an endpoint that is no address and port");
+}
+
+void CheckCause(Rules& rules, const pb::Cause& cause, const PeerLimits& limits) {
+  rules.Holds(pb::Cause::Kind_IsValid(cause.kind()), "a cause of an unknown kind");
+  const bool failed = cause.kind() != pb::Cause::NONE;
+  rules.InRange("exit code of a failure", cause.exit_code(), failed ? 1 : 0, kMaxExitCode);
+  rules.InRange("signal", cause.signal(), 0, kMaxSignal);
+  rules.Below("node of a cause", cause.node_index(), limits.nodes);
+  rules.InRange("rank of a cause", cause.rank(), -1, int64_t{limits.ranks} - 1);
+  rules.InRange("local rank of a cause", cause.local_rank(), -1, int64_t{limits.ranks} - 1);
+  rules.AtMost("attempt", cause.attempt(), limits.attempts);
+}
+
+void CheckNodes(Rules& rules, const pb::NodeSet& nodes, const PeerLimits& limits) {
+  rules.AtMost("number of runs of nodes", static_cast<uint64_t>(nodes.bounds_size()),
+               2 * uint64_t{limits.nodes});
+  uint32_t before = 0;
+  for (const uint32_t bound : nodes.bounds()) {
+    rules.Holds(bound >= before, "nodes that are not ascending");
+    rules.AtMost("node", bound, limits.nodes);
+    before = bound;
+  }
+}
+
+void CheckVictims(Rules& rules, const google::protobuf::RepeatedField<uint32_t>& victims,
+                  const PeerLimits& limits) {
+  rules.AtMost("number of victims", static_cast<uint64_t>(victims.size()), limits.ranks);
+  for (const uint32_t rank : victims) rules.Below("rank of a victim", rank, limits.ranks);
+}
+
+void CheckStarted(Rules& rules, const pb::Started& started, const PeerLimits& limits) {
+  const auto own = static_cast<uint64_t>(started.pids_size());
+  rules.AtMost("attempt", started.attempt(), limits.attempts);
+  rules.AtMost("world size", started.world_size(), limits.ranks);
+  rules.AtMost("number of ranks", own, limits.slots);
+  rules.AtMost("last rank + 1", started.first_rank() + own, started.world_size());
+  for (const int pid : started.pids()) rules.InRange("pid", pid, 0, INT32_MAX);
+  rules.Holds(IsAddress(started.master_addr()), "a MASTER_ADDR that is no address");
+  rules.AtMost("MASTER_PORT", started.master_port(), kMaxPort);
+  rules.AtMost("number of restarts", started.restart_count(), limits.attempts);
+  CheckNodes(rules, started.members(), limits);
+}
+
+void CheckPlace(Rules& rules, uint64_t attempt, uint32_t rank, uint32_t local_rank,
+                const PeerLimits& limits) {
+  rules.AtMost("attempt", attempt, limits.attempts);
+  rules.Below("rank", rank, limits.ranks);
+  rules.Below("local rank", local_rank, limits.slots);
+}
+
+void CheckDone(Rules& rules, const pb::NodeDone& done, const PeerLimits& limits) {
+  CheckCause(rules, done.cause(), limits);
+  CheckNodes(rules, done.members(), limits);
+  CheckVictims(rules, done.victims(), limits);
+}
+
+}  // namespace
+
+void CutTexts(Message& message) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) CutField(message, *field);
+}
+
+Result<void> CheckPrepareReply(pb::PrepareReply& reply) {
+  CutTexts(reply);
+  Rules rules;
+  rules.Holds(reply.outcome_case() != pb::PrepareReply::OUTCOME_NOT_SET, "an empty answer");
+  if (reply.has_failure()) CheckFailure(rules, reply.failure());
+  if (reply.has_info()) {
+    rules.Holds(reply.info().job_dir().starts_with('/'), "a job folder that is no absolute path");
+    rules.AtMost("number of GPUs", reply.info().gpus(), kMaxGpus);
+    CheckEndpoints(rules, reply.info().rendezvous_endpoints());
+  }
+  return rules.result();
+}
+
+Result<void> CheckFailoverReply(pb::FailoverReply& reply) {
+  CutTexts(reply);
+  Rules rules;
+  rules.Holds(reply.outcome_case() != pb::FailoverReply::OUTCOME_NOT_SET, "an empty answer");
+  if (reply.has_failure()) CheckFailure(rules, reply.failure());
+  CheckEndpoints(rules, reply.opened().rendezvous_endpoints());
+  return rules.result();
+}
+
+Result<void> CheckNodeEvent(pb::NodeEvent& event, const PeerLimits& limits) {
+  Rules rules;
+  if (!event.has_log()) CutTexts(event);
+  switch (event.event_case()) {
+    case pb::NodeEvent::kStarted:
+      CheckStarted(rules, event.started(), limits);
+      break;
+    case pb::NodeEvent::kWorkerEnded: {
+      const pb::WorkerEnded& ended = event.worker_ended();
+      CheckPlace(rules, ended.attempt(), ended.rank(), ended.local_rank(), limits);
+      rules.InRange("exit code", ended.exit_code(), 0, kMaxExitCode);
+      rules.InRange("signal", ended.signal(), 0, kMaxSignal);
+      break;
+    }
+    case pb::NodeEvent::kLog:
+      CheckPlace(rules, event.log().attempt(), event.log().rank(), event.log().local_rank(),
+                 limits);
+      break;
+    case pb::NodeEvent::kStatus:
+      rules.Below("rank", event.status().rank(), limits.ranks);
+      rules.AtMost("bytes of a status line", event.status().line().size(), kMaxStatusLineBytes);
+      break;
+    case pb::NodeEvent::kOutcome:
+      rules.AtMost("attempt", event.outcome().attempt(), limits.attempts);
+      CheckCause(rules, event.outcome().cause(), limits);
+      break;
+    case pb::NodeEvent::kDone:
+      CheckDone(rules, event.done(), limits);
+      break;
+    case pb::NodeEvent::kRunning:
+      rules.AtMost("attempt", event.running().attempt(), limits.attempts);
+      break;
+    case pb::NodeEvent::kRestarting:
+      rules.AtMost("attempt", event.restarting().attempt(), limits.attempts);
+      CheckCause(rules, event.restarting().cause(), limits);
+      break;
+    case pb::NodeEvent::kRendezvousLost:
+      rules.AtMost("attempt", event.rendezvous_lost().attempt(), limits.attempts);
+      CheckCause(rules, event.rendezvous_lost().cause(), limits);
+      rules.Holds(event.rendezvous_lost().cause().kind() != pb::Cause::NONE,
+                  "a lost rendezvous without a cause");
+      break;
+    default:  // a notice, a heartbeat, or what a later version sends
+      break;
+  }
+  return rules.result();
+}
+
+Result<void> CheckJobSight(pb::JobSight& sight) {
+  CutTexts(sight);
+  Rules rules;
+  const pb::JobResult& result = sight.result();
+  const bool failed = result.cause().kind() != pb::Cause::NONE;
+  rules.InRange(failed ? "exit code of a failure" : "exit code", result.exit_code(), failed ? 1 : 0,
+                kMaxExitCode);
+  CheckDone(rules, result.done(), {});
+  CheckCause(rules, result.cause(), {});
+  CheckCause(rules, sight.status().cause(), {});
+  CheckNodes(rules, sight.status().members(), {});
+  rules.AtMost("world size", sight.status().world_size(), kMaxJobRanks);
+  return rules.result();
+}
+
+Result<void> CheckAgentMessage(pb::AgentMessage& message, const PeerLimits& limits) {
+  CutTexts(message);
+  Rules rules;
+  switch (message.message_case()) {
+    case pb::AgentMessage::kJoin:
+      rules.AtMost("port", message.join().master_port(), kMaxPort);
+      rules.AtMost("port", message.join().link_port(), kMaxPort);
+      rules.Holds(IsAddress(message.join().address()) && IsAddress(message.join().reached_at()),
+                  "an address that is none");
+      break;
+    case pb::AgentMessage::kWorkerFailed:
+      CheckCause(rules, message.worker_failed().cause(), limits);
+      break;
+    case pb::AgentMessage::kStop:
+      CheckCause(rules, message.stop().cause(), limits);
+      break;
+    case pb::AgentMessage::kDrained:
+      rules.AtMost("port", message.drained().master_port(), kMaxPort);
+      break;
+    case pb::AgentMessage::kHeartbeat:
+      rules.AtMost("number of ranks in a heartbeat",
+                   static_cast<uint64_t>(message.heartbeat().ranks_size()), limits.slots);
+      break;
+    default:
+      break;
+  }
+  return rules.result();
+}
+
+Result<void> CheckRendezvousMessage(pb::RendezvousMessage& message, const PeerLimits& limits) {
+  CutTexts(message);
+  Rules rules;
+  rules.AtMost("attempt", message.attempt(), limits.attempts);
+  switch (message.message_case()) {
+    case pb::RendezvousMessage::kAssignment: {
+      const pb::Assignment& ranks = message.assignment();
+      rules.InRange("world size", ranks.world_size(), 1, limits.ranks);
+      rules.AtMost("last rank + 1", uint64_t{ranks.first_rank()} + limits.slots,
+                   ranks.world_size());
+      rules.InRange("number of nodes", ranks.num_nodes(), 1, limits.nodes);
+      rules.Below("node", ranks.node_rank(), ranks.num_nodes());
+      rules.Holds(IsAddress(ranks.master_addr()), "a MASTER_ADDR that is no address");
+      rules.AtMost("MASTER_PORT", ranks.master_port(), kMaxPort);
+      rules.AtMost("port", ranks.link_port(), kMaxPort);
+      CheckNodes(rules, ranks.members(), limits);
+      break;
+    }
+    case pb::RendezvousMessage::kStop:
+      CheckCause(rules, message.stop().cause(), limits);
+      break;
+    case pb::RendezvousMessage::kCompleted:
+      CheckCause(rules, message.completed().cause(), limits);
+      CheckNodes(rules, message.completed().members(), limits);
+      CheckVictims(rules, message.completed().victims(), limits);
+      rules.AtMost("number of missing nodes",
+                   static_cast<uint64_t>(message.completed().missing_nodes_size()), limits.nodes);
+      break;
+    case pb::RendezvousMessage::kRefused:
+      CheckCause(rules, message.refused().cause(), limits);
+      rules.Holds(message.refused().cause().kind() != pb::Cause::NONE, "a refusal without a cause");
+      break;
+    case pb::RendezvousMessage::kDrain:
+      CheckCause(rules, message.drain().cause(), limits);
+      rules.AtMost("delay in ms", message.drain().delay_ms(), kMaxDelayMs);
+      break;
+    case pb::RendezvousMessage::kInspect:
+      rules.AtMost("number of ranks", static_cast<uint64_t>(message.inspect().ranks_size()),
+                   limits.ranks);
+      break;
+    default:
+      break;
+  }
+  return rules.result();
+}
+
+}  // namespace dslaunch
