@@ -11,6 +11,10 @@ namespace {
 
 constexpr size_t kMostNamed = 5;  // nodes in a sentence
 
+// From the first victim to the end of the attempt. A Python program that leaves the process group
+// before it ends needs up to about a second for the rest of its end.
+constexpr milliseconds kSettle(2'000);
+
 std::string Seconds(Clock::duration duration) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
@@ -60,8 +64,8 @@ bool Coordinator::IsAwaited(const Participant& participant) const {
       return participant.in_attempt && !participant.ready;
     case Phase::kRunning:
       return participant.in_attempt && !participant.finished;
-    case Phase::kHalting:
-      return !participant.lost_in && !participant.IsEmptied();
+    case Phase::kDraining:
+      return !participant.lost_in && !participant.IsDrained();
     case Phase::kStopping:
       return !participant.lost_in && !participant.torn_down;
     default:
@@ -112,7 +116,7 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
   Participant& participant = participants_[index];
   if (participant.has_joined && !participant.lost_in)
     return refuse(NodeName(index) + ": it has joined already");
-  if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) {
+  if (phase_ == Phase::kStopping || phase_ == Phase::kCompleted) {
     return Refuse(session, !IsSuccess(*cause_)
                                ? *cause_
                                : MakeCause(pb::Cause::START_FAILED, index, ExitCode::kTimedOut,
@@ -134,7 +138,8 @@ void Coordinator::Join(SessionId session, const pb::AgentMessage& message, Clock
                         message.join().identity(),
                         message.join().reached_at(),
                         message.join().master_port(),
-                        message.join().address()};
+                        message.join().address(),
+                        message.join().link_port()};
   participant.session = session;
   participant.last_seen = now;
   const bool is_twin = !identities_.insert(participant.member.identity).second;
@@ -154,7 +159,7 @@ void Coordinator::OnLateJoin(uint32_t node_index, Clock::time_point now) {
       Joined(), [](const Participant& other) { return other.in_attempt && other.finished; });
   if (options_.policy.on_join() == pb::Policy::AT_ONCE && has_room && !near_end) {
     ended_.push_back({pb::Cause(), now, BestStep()});
-    return Halt(pb::Cause(), NodeName(node_index) + " joined", milliseconds(0), now);
+    return Drain(pb::Cause(), NodeName(node_index) + " joined", milliseconds(0), now);
   }
   if (!options_.nodes[node_index].spare())
     Notify(NodeName(node_index) + " joined; it may get ranks at the next restart");
@@ -182,15 +187,15 @@ void Coordinator::Handle(Participant& participant, const pb::AgentMessage& messa
       *failed.mutable_cause() = CauseReportedBy(participant, failed.cause());
       return OnWorkerFailed(participant, failed, now);
     }
-    case pb::AgentMessage::kHalted:
-      return OnHalted(participant, message, now);
+    case pb::AgentMessage::kDrained:
+      return OnDrained(participant, message, now);
     case pb::AgentMessage::kStop:
       return OnStopJob(participant, CauseReportedBy(participant, message.stop().cause()), now);
     case pb::AgentMessage::kTornDown:
       Update(participant,
              [&] { participant.torn_down = participant.leaving || phase_ == Phase::kStopping; });
-      WaitIfAllHalted(now);
-      return CloseIfTornDown(now);
+      WaitIfAllDrained(now);
+      return CompleteIfTornDown(now);
     default:
       return;
   }
@@ -204,7 +209,7 @@ bool Coordinator::IsOutdated(const Participant& participant,
     case pb::AgentMessage::kFinished:
     case pb::AgentMessage::kWorkerFailed:
       return true;
-    case pb::AgentMessage::kHalted:
+    case pb::AgentMessage::kDrained:
       return participant.in_attempt;  // a spare has no attempt that it could name
     default:
       return false;
@@ -243,17 +248,17 @@ void Coordinator::OnHeartbeat(Participant& participant, const pb::AgentMessage& 
   }
 }
 
-void Coordinator::OnHalted(Participant& participant, const pb::AgentMessage& message,
-                           Clock::time_point now) {
-  if (participant.halted) return;
-  Update(participant, [&] { participant.halted = true; });
-  participant.member.master_port = message.halted().master_port();
-  participant.has_left_processes = message.halted().left_size() > 0;
+void Coordinator::OnDrained(Participant& participant, const pb::AgentMessage& message,
+                            Clock::time_point now) {
+  if (participant.drained) return;
+  Update(participant, [&] { participant.drained = true; });
+  participant.member.master_port = message.drained().master_port();
+  participant.has_left_processes = message.drained().left_size() > 0;
   if (participant.has_left_processes) {
     Notify(NodeName(participant.member.node_index) +
            " gets no more ranks: processes are left there that could not be ended");
   }
-  WaitIfAllHalted(now);
+  WaitIfAllDrained(now);
 }
 
 void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFailed& failed,
@@ -269,12 +274,23 @@ void Coordinator::OnWorkerFailed(Participant& participant, const pb::WorkerFaile
   }
   if (cause_is_final_) return;
   reports_.push_back(ReportOf(failed, participant.member.node_index, now));
-  if (phase_ == Phase::kStarting || phase_ == Phase::kRunning) EndAttempt(now);
+  if (phase_ != Phase::kStarting && phase_ != Phase::kRunning) return;
+  // What a victim is a victim of may be about to be reported.
+  if (!failed.cause().victim() || reports_.size() >= CountRunning()) return EndAttempt(now);
+  if (!settle_by_) settle_by_ = now + kSettle;
+}
+
+size_t Coordinator::CountRunning() const {
+  size_t ranks = 0;
+  for (const Participant& participant : Joined()) {
+    if (participant.in_attempt && !participant.finished) ranks += participant.member.slots;
+  }
+  return ranks;
 }
 
 void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
                             Clock::time_point now) {
-  if (phase_ == Phase::kClosed || (cause_ && IsSuccess(*cause_))) return;
+  if (phase_ == Phase::kCompleted || (cause_ && IsSuccess(*cause_))) return;
   const uint32_t index = participant.member.node_index;
   const pb::Cause::Kind kind = cause.kind();
   // Without the rendezvous' own node there is no rendezvous. Another node that cannot go on leaves,
@@ -288,7 +304,7 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   pb::WorkerFailed told;
   *told.mutable_cause() = cause;
   const FailureReport report = ReportOf(told, index, now);
-  if (ends_job && (phase_ == Phase::kHalting || phase_ == Phase::kWaiting)) {
+  if (ends_job && (phase_ == Phase::kDraining || phase_ == Phase::kWaiting)) {
     // What ended the last attempt was about to be repaired.
     reports_.clear();
     cause_is_final_ = true;
@@ -302,10 +318,19 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
 }
 
 std::vector<Outgoing> Coordinator::OnDisconnect(SessionId session, Clock::time_point now) {
+  return Disconnect(session, "its agent disconnected", now);
+}
+
+std::vector<Outgoing> Coordinator::OnBrokenRules(SessionId session, const std::string& what,
+                                                 Clock::time_point now) {
+  return Disconnect(session, "its agent sent " + what, now);
+}
+
+std::vector<Outgoing> Coordinator::Disconnect(SessionId session, const std::string& why,
+                                              Clock::time_point now) {
   fenced_.erase(session);
   const auto known = sessions_.find(session);
-  if (known != sessions_.end())
-    Lose(participants_[known->second], "its agent disconnected", Fence::kNo, now);
+  if (known != sessions_.end()) Lose(participants_[known->second], why, Fence::kNo, now);
   return std::exchange(out_, {});
 }
 
@@ -333,31 +358,30 @@ void Coordinator::Form(QuorumDecision decision, Clock::time_point now) {
   ++attempt_;
   barrier_deadline_ = now + milliseconds(options_.timeouts.ready_ms());
   reports_.clear();
+  settle_by_.reset();
   members_.clear();
   hang_is_reported_ = false;
   for (Participant& participant : Joined()) {
     participant.in_attempt = participant.ready = participant.finished = false;
     participant.progress.clear();
   }
-  const RankAssignment ranks = AssignRanks(std::move(decision.members));
-  for (const RankBlock& block : ranks.blocks) members_.push_back(block.node_index);
+  const RankAssignment assigned = AssignRanks(std::move(decision.members));
+  for (const RankBlock& block : assigned.ranks.blocks) members_.push_back(block.node_index);
   const auto regular =
       std::ranges::count_if(options_.nodes, [](const pb::Node& node) { return !node.spare(); });
   if (attempt_ > 1 || std::cmp_less(members_.size(), regular))
     Notify("attempt " + std::to_string(attempt_) + ": " + decision.reason);
   const pb::NodeSet members = ToNodeSet(members_);
-  for (const RankBlock& block : ranks.blocks) {
+  for (const RankBlock& block : assigned.ranks.blocks) {
     Participant& participant = participants_[block.node_index];
     participant.in_attempt = true;
     participant.first_rank = block.first_rank;
     pb::RendezvousMessage message;
     pb::Assignment& assignment = *message.mutable_assignment();
-    assignment.set_first_rank(block.first_rank);
-    assignment.set_world_size(ranks.world_size);
-    assignment.set_node_rank(block.node_rank);
-    assignment.set_num_nodes(static_cast<uint32_t>(ranks.blocks.size()));
-    assignment.set_master_addr(ranks.master_addr);
-    assignment.set_master_port(ranks.master_port);
+    assignment = AssignmentOf(assigned.ranks, block);
+    assignment.set_master_addr(assigned.master_addr);
+    assignment.set_master_port(assigned.master_port);
+    assignment.set_link_port(assigned.link_port);
     assignment.set_restart_count(CountFailed(ended_));
     *assignment.mutable_members() = members;
     Send(participant.session, std::move(message));
@@ -376,34 +400,35 @@ void Coordinator::AdvanceIfAllReady(Clock::time_point now) {
 }
 
 void Coordinator::EndAttempt(Clock::time_point now) {
+  settle_by_.reset();
   const pb::Cause cause = ChooseFirstCause(reports_).cause;
   ended_.push_back({cause, now, BestStep()});
   const RestartDecision decision =
       DecideRestart(now, cause, ended_, options_.policy, options_.nodes);
-  if (decision.restart) return Halt(cause, decision.reason, decision.delay, now);
+  if (decision.restart) return Drain(cause, decision.reason, decision.delay, now);
   if (options_.policy.max_restarts() > 0) Notify("no restart: " + decision.reason);
   Stop(cause, now);
 }
 
-void Coordinator::Halt(const pb::Cause& cause, const std::string& reason, milliseconds delay,
-                       Clock::time_point now) {
+void Coordinator::Drain(const pb::Cause& cause, const std::string& reason, milliseconds delay,
+                        Clock::time_point now) {
   delay_ = delay;
   barrier_deadline_ = now + EmptyingLimit(options_.timeouts);
   pb::RendezvousMessage message;
-  *message.mutable_halt()->mutable_cause() = cause;
-  message.mutable_halt()->set_reason(reason);
-  message.mutable_halt()->set_delay_ms(static_cast<uint32_t>(delay.count()));
+  *message.mutable_drain()->mutable_cause() = cause;
+  message.mutable_drain()->set_reason(reason);
+  message.mutable_drain()->set_delay_ms(static_cast<uint32_t>(delay.count()));
   for (Participant& participant : Joined()) {
     if (participant.lost_in || participant.leaving) continue;
-    participant.halted = false;
+    participant.drained = false;
     Send(participant.session, message);
   }
-  EnterPhase(Phase::kHalting);
-  WaitIfAllHalted(now);
+  EnterPhase(Phase::kDraining);
+  WaitIfAllDrained(now);
 }
 
-void Coordinator::WaitIfAllHalted(Clock::time_point now) {
-  if (phase_ != Phase::kHalting || awaited_ > 0) return;
+void Coordinator::WaitIfAllDrained(Clock::time_point now) {
+  if (phase_ != Phase::kDraining || awaited_ > 0) return;
   EnterPhase(Phase::kWaiting);
   // What was reported since may say better whose fault it was.
   pb::Cause& cause = ended_.back().cause;
@@ -416,32 +441,32 @@ void Coordinator::WaitIfAllHalted(Clock::time_point now) {
 // --- The end ---
 
 void Coordinator::Stop(const pb::Cause& cause, Clock::time_point now) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kClosed) return;
+  if (phase_ == Phase::kStopping || phase_ == Phase::kCompleted) return;
   EnterPhase(Phase::kStopping);
   cause_ = cause;
   barrier_deadline_ = now + EmptyingLimit(options_.timeouts);
   pb::RendezvousMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   Broadcast(message);
-  CloseIfTornDown(now);
+  CompleteIfTornDown(now);
 }
 
-void Coordinator::CloseIfTornDown(Clock::time_point now) {
+void Coordinator::CompleteIfTornDown(Clock::time_point now) {
   if (phase_ != Phase::kStopping || (awaited_ > 0 && now < barrier_deadline_)) return;
-  EnterPhase(Phase::kClosed);
+  EnterPhase(Phase::kCompleted);
   pb::RendezvousMessage message;
-  pb::Closed& closed = *message.mutable_closed();
+  pb::Completed& completed = *message.mutable_completed();
   const FirstCause first = ResolveCause(*cause_);
-  *closed.mutable_cause() = first.cause;
-  closed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
-  *closed.mutable_members() = ToNodeSet(members_);
+  *completed.mutable_cause() = first.cause;
+  completed.mutable_victims()->Add(first.victims.begin(), first.victims.end());
+  *completed.mutable_members() = ToNodeSet(members_);
   for (const Participant& participant : Joined()) {
     const bool had_part = participant.in_attempt || attempt_ == 0;
     const bool lost_before = participant.lost_in && !(had_part && *participant.lost_in == attempt_);
     if (!participant.torn_down && !lost_before)
-      closed.add_missing_nodes(participant.member.node_index);
+      completed.add_missing_nodes(participant.member.node_index);
   }
-  closed.set_complete(closed.missing_nodes_size() == 0);
+  completed.set_teardown_complete(completed.missing_nodes_size() == 0);
   for (const Participant& participant : Joined()) {
     if (!participant.lost_in) Send(participant.session, message, /*end_session=*/true);
   }
@@ -465,7 +490,7 @@ void Coordinator::LoseTogether(std::vector<Participant*> lost, const std::string
                                Clock::time_point now) {
   std::erase_if(lost,
                 [](const Participant* participant) { return participant->lost_in.has_value(); });
-  if (lost.empty() || phase_ == Phase::kClosed) return;
+  if (lost.empty() || phase_ == Phase::kCompleted) return;
   std::vector<Participant*> missed;
   std::vector<std::pair<SessionId, pb::Cause>> fenced;
   for (Participant* const participant : lost) {
@@ -488,8 +513,8 @@ void Coordinator::LoseTogether(std::vector<Participant*> lost, const std::string
     fenced_.emplace(session, std::move(cause));
   }
   TryToForm(now);
-  WaitIfAllHalted(now);
-  CloseIfTornDown(now);
+  WaitIfAllDrained(now);
+  CompleteIfTornDown(now);
 }
 
 void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::string& why,
@@ -521,7 +546,7 @@ void Coordinator::OnLoss(const std::vector<Participant*>& lost, const std::strin
 
 std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
   const Clock::duration since_last_tick = now - std::exchange(last_tick_, now);
-  if (phase_ == Phase::kClosed) return {};
+  if (phase_ == Phase::kCompleted) return {};
   CheckSilence(since_last_tick, now);
   CheckBarrierTimes(now);
   if (since_last_tick < milliseconds(options_.policy.hang_ms()) / 2) CheckProgress(now);
@@ -555,9 +580,11 @@ void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_poin
 
 void Coordinator::CheckBarrierTimes(Clock::time_point now) {
   TryToForm(now);
-  CloseIfTornDown(now);
+  CompleteIfTornDown(now);
+  const bool in_attempt = phase_ == Phase::kStarting || phase_ == Phase::kRunning;
+  if (in_attempt && settle_by_ && now >= *settle_by_) return EndAttempt(now);
   if (now < barrier_deadline_) return;
-  if (phase_ == Phase::kHalting) return LoseWhoDidNotHalt(now);
+  if (phase_ == Phase::kDraining) return LoseNodesNotDrained(now);
   if (phase_ != Phase::kStarting) return;
   std::string late;
   uint32_t first_late = 0;
@@ -573,10 +600,10 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
   EndAttempt(now);
 }
 
-void Coordinator::LoseWhoDidNotHalt(Clock::time_point now) {
+void Coordinator::LoseNodesNotDrained(Clock::time_point now) {
   std::vector<Participant*> late;
   for (Participant& participant : Joined()) {
-    if (!participant.IsEmptied()) late.push_back(&participant);
+    if (!participant.IsDrained()) late.push_back(&participant);
   }
   LoseTogether(std::move(late), "it did not end its ranks in time", Fence::kYes, now);
 }

@@ -1,13 +1,13 @@
 // The rendezvous without a network: its answers to each message, disconnection and tick. Pure:
 // no clock, no threads, no I/O; the gRPC server, tests and simulators drive it.
 //
-//   joining -> starting -> running -> stopping -> closed      when nothing fails, or nothing may
+//   joining -> starting -> running -> stopping -> completed   when nothing fails, or nothing may
 //                 ^          |
-//              waiting <- halting                             when policy allows another attempt
+//              waiting <- draining                             when policy allows another attempt
 //
 // Whatever ends an attempt goes through EndAttempt, which asks DecideRestart; whoever gets ranks in
 // the next one is picked by DecideQuorum. Ranks are given in Form alone, once for each attempt.
-// Participants without ranks are spares: they halt and tear down with the others, but nothing else
+// Participants without ranks are spares: they drain and tear down with the others, but nothing else
 // waits for them.
 #pragma once
 
@@ -63,14 +63,20 @@ class Coordinator {
   std::vector<Outgoing> OnMessage(SessionId session, const pb::AgentMessage& message,
                                   Clock::time_point now);
   std::vector<Outgoing> OnDisconnect(SessionId session, Clock::time_point now);
+  // Its agent sent `what`, which no agent sends, and is disconnected.
+  std::vector<Outgoing> OnBrokenRules(SessionId session, const std::string& what,
+                                      Clock::time_point now);
   // Call it at least as often as half a heartbeat.
   std::vector<Outgoing> OnTick(Clock::time_point now);
 
-  enum class Phase { kJoining, kStarting, kRunning, kHalting, kWaiting, kStopping, kClosed };
+  enum class Phase { kJoining, kStarting, kRunning, kDraining, kWaiting, kStopping, kCompleted };
   Phase phase() const { return phase_; }
   uint64_t attempt() const { return attempt_; }
 
  private:
+  std::vector<Outgoing> Disconnect(SessionId session, const std::string& why,
+                                   Clock::time_point now);
+
   struct Progress {
     RankSteps steps;
     uint64_t first_step = 0;  // heard of in this attempt
@@ -85,7 +91,7 @@ class Coordinator {
     bool leaving = false;             // it cannot go on, and tears down by itself
     bool has_left_processes = false;  // that could not be ended: no place for new ranks
     bool torn_down = false;
-    bool halted = true;  // false from Halt to its answer
+    bool drained = true;  // false from Drain to its answer
     // Of the current attempt:
     bool in_attempt = false;  // has ranks
     bool ready = false;
@@ -95,8 +101,8 @@ class Coordinator {
     // Last, so that what every message and barrier looks at lies close together.
     Member member;
 
-    // Once it has to halt.
-    bool IsEmptied() const { return leaving ? torn_down : halted; }
+    // Once it has to drain.
+    bool IsDrained() const { return leaving ? torn_down : drained; }
     bool IsUsable() const { return !lost_in && !leaving && !has_left_processes; }
   };
 
@@ -121,7 +127,7 @@ class Coordinator {
   void RefuseOutdated(SessionId session, const pb::AgentMessage& message);
   void OnHeartbeat(Participant& participant, const pb::AgentMessage& message,
                    Clock::time_point now);
-  void OnHalted(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
+  void OnDrained(Participant& participant, const pb::AgentMessage& message, Clock::time_point now);
   void OnWorkerFailed(Participant& participant, const pb::WorkerFailed& failed,
                       Clock::time_point now);
   void OnStopJob(Participant& participant, const pb::Cause& cause, Clock::time_point now);
@@ -129,13 +135,15 @@ class Coordinator {
   void TryToForm(Clock::time_point now);
   void Form(QuorumDecision decision, Clock::time_point now);
   void AdvanceIfAllReady(Clock::time_point now);
+  // The ranks of the attempt on nodes where not all have succeeded.
+  size_t CountRunning() const;
   // With what failed in it (reports_).
   void EndAttempt(Clock::time_point now);
-  void Halt(const pb::Cause& cause, const std::string& reason, milliseconds delay,
-            Clock::time_point now);
-  void WaitIfAllHalted(Clock::time_point now);
+  void Drain(const pb::Cause& cause, const std::string& reason, milliseconds delay,
+             Clock::time_point now);
+  void WaitIfAllDrained(Clock::time_point now);
   void Stop(const pb::Cause& cause, Clock::time_point now);
-  void CloseIfTornDown(Clock::time_point now);
+  void CompleteIfTornDown(Clock::time_point now);
   // The first cause among all reports; the user gets a notice when it differs from `so_far`.
   FirstCause ResolveCause(const pb::Cause& so_far);
 
@@ -149,7 +157,7 @@ class Coordinator {
   void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
-  void LoseWhoDidNotHalt(Clock::time_point now);
+  void LoseNodesNotDrained(Clock::time_point now);
   void CheckProgress(Clock::time_point now);
   void OnHang(const HangDecision& decision, Clock::time_point now);
 
@@ -181,11 +189,12 @@ class Coordinator {
   std::unordered_map<SessionId, uint32_t> sessions_;  // of participants that are not lost
   std::map<SessionId, pb::Cause> fenced_;  // sessions of lost ones that may still be open, and why
   std::vector<FailureReport> reports_;     // of this attempt, in order of arrival
-  bool cause_is_final_ = false;            // what fails from now on is no cause of the job's end
-  std::optional<pb::Cause> cause_;         // set when stopping; kind NONE for success
-  bool hang_is_reported_ = false;          // since the last step
+  std::optional<Clock::time_point> settle_by_;  // only victims have failed; then the attempt ends
+  bool cause_is_final_ = false;     // what fails from now on is no cause of the job's end
+  std::optional<pb::Cause> cause_;  // set when stopping; kind NONE for success
+  bool hang_is_reported_ = false;   // since the last step
   Clock::time_point last_tick_;
-  Clock::time_point barrier_deadline_;  // of kStarting, kHalting and kStopping
+  Clock::time_point barrier_deadline_;  // of kStarting, kDraining and kStopping
   milliseconds delay_{0};               // of kWaiting
   Clock::time_point not_before_;        // may the next attempt begin: kWaiting
   std::vector<Outgoing> out_;

@@ -1,6 +1,7 @@
 #include "rendezvous/first_cause.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -48,11 +49,15 @@ FailureReport ReportSince(const pb::Cause& cause, uint32_t node, Clock::time_poi
 
 FirstCause ChooseFirstCause(const std::vector<FailureReport>& reports) {
   std::vector<FailureReport> candidates;
-  for (const FailureReport& report : reports) {
-    if (!report.cause.victim()) candidates.push_back(report);
-  }
+  const auto take = [&](auto wanted) {
+    if (candidates.empty()) std::ranges::copy_if(reports, std::back_inserter(candidates), wanted);
+  };
+  take([](const FailureReport& report) {
+    return !report.cause.victim() && !report.cause.while_stopping();
+  });
+  take([](const FailureReport& report) { return !report.cause.victim(); });
   const size_t own = candidates.size();
-  if (candidates.empty()) candidates = reports;
+  take([](const FailureReport&) { return true; });
   UseOrderOfEachNode(candidates);
 
   // Whatever ended before all others is first; what began later than that end is not.

@@ -35,7 +35,9 @@ struct FirstCause {
 
 // `reports` are in order of arrival and not empty. The first cause is, in this order:
 // 1. no victim (Cause.victim), unless all are: the cause of a victim may be reported later than the
-//    victim, because a lost node is noticed only after seconds without a heartbeat;
+//    victim, because a lost node is noticed only after seconds without a heartbeat, and a program
+//    may close its connections long before it ends;
+//    nor a rank that failed while it was being stopped, unless all others are victims;
 // 2. not later than any other: one whose interval lies before another's came before it, and so did
 //    what one and the same node reported before;
 // 3. the one that arrived first.

@@ -73,7 +73,7 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
   return decision;
 }
 
-// Compared like with like: computing time only when every rank says it.
+// Compares computing time only when every rank reports it, else the time of whole steps.
 bool AllReportCompute(const std::vector<RankSteps>& ranks) {
   return std::all_of(ranks.begin(), ranks.end(),
                      [](const RankSteps& rank) { return rank.median_compute.count() > 0; });

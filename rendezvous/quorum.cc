@@ -134,22 +134,32 @@ QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& me
                   std::to_string(bounds.min) + " nodes are available, and no other joined in time");
 }
 
+pb::Assignment AssignmentOf(const RankNumbering& ranks, const RankBlock& block) {
+  pb::Assignment assignment;
+  assignment.set_first_rank(block.first_rank);
+  assignment.set_world_size(ranks.world_size);
+  assignment.set_node_rank(block.node_rank);
+  assignment.set_num_nodes(static_cast<uint32_t>(ranks.blocks.size()));
+  return assignment;
+}
+
 RankAssignment AssignRanks(std::vector<Member> members) {
   std::ranges::sort(members, {}, &Member::node_index);
   RankAssignment assignment;
+  std::vector<NodeSlots> with_ranks;
+  with_ranks.reserve(members.size());
   for (const Member& member : members) {
-    const auto node_rank = static_cast<uint32_t>(assignment.blocks.size());
-    assignment.blocks.push_back(
-        {member.node_index, node_rank, assignment.world_size, member.slots});
-    assignment.world_size += member.slots;
+    with_ranks.push_back({member.node_index, member.slots});
     if (assignment.master_addr.empty()) assignment.master_addr = member.reached_at;
   }
+  assignment.ranks = NumberRanks(std::move(with_ranks));
   // The others know the rendezvous' own node by how they reached it, and any other by how it came.
   const Member& first = members.front();
   if (!first.reached_at.empty()) assignment.master_addr = first.address;
   if (assignment.master_addr.empty())
     assignment.master_addr = "127.0.0.1";  // all nodes are this machine
   assignment.master_port = first.master_port;
+  assignment.link_port = first.link_port;
   return assignment;
 }
 

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "proto/contract/rank_numbering.h"
 #include "proto/job.pb.h"
+#include "proto/rendezvous.pb.h"
 
 namespace dslaunch {
 
@@ -19,7 +21,8 @@ struct Member {
   std::string reached_at;  // the rendezvous' address as this node sees it; empty on the rendezvous'
                            // own node
   uint32_t master_port = 0;
-  std::string address;  // of this node, as it reaches the rendezvous; empty on its own node
+  std::string address;     // of this node, as it reaches the rendezvous; empty on its own node
+  uint32_t link_port = 0;  // where its agent takes connections for its ranks
 };
 
 struct QuorumOptions {
@@ -62,20 +65,16 @@ std::vector<Member> PickMembers(const std::vector<Member>& members, const Quorum
 QuorumDecision DecideQuorum(Clock::time_point now, const std::vector<Member>& members,
                             const QuorumOptions& options);
 
-// A node's place in the job.
-struct RankBlock {
-  uint32_t node_index = 0;
-  uint32_t node_rank = 0;
-  uint32_t first_rank = 0;
-  uint32_t slots = 0;
-};
-
+// The ranks of an attempt, and the address of rank 0's store.
 struct RankAssignment {
-  std::vector<RankBlock> blocks;  // in hostfile order
-  uint32_t world_size = 0;
+  RankNumbering ranks;
   std::string master_addr;  // of the first block's node, as the others reach it
   uint32_t master_port = 0;
+  uint32_t link_port = 0;  // of the first block's node
 };
+
+// One node's assignment, without rank 0's address and port and the number of restarts.
+pb::Assignment AssignmentOf(const RankNumbering& ranks, const RankBlock& block);
 
 // Ranks follow hostfile order, whatever the order of joining. `members` is not empty.
 RankAssignment AssignRanks(std::vector<Member> members);

@@ -20,7 +20,7 @@ struct EndedAttempt {
 
 struct RestartDecision {
   bool restart = false;
-  milliseconds delay{0};            // before the next attempt, after all nodes have halted
+  milliseconds delay{0};            // before the next attempt, after all nodes have drained
   std::string reason;               // always given; for the user
   std::vector<uint32_t> set_aside;  // nodes that should get no ranks now
 };

@@ -8,11 +8,13 @@
 #include "net/addresses.h"
 #include "proto/rendezvous.grpc.pb.h"
 #include "proto/wire/channel.h"
+#include "rendezvous/agent_gate.h"
+#include "rendezvous/join_addresses.h"
 
 namespace dslaunch {
 namespace {
 
-// An agent that does not read its messages is as good as gone.
+// An agent with this many unread messages is disconnected.
 constexpr size_t kMaxQueuedMessages = 1000;
 
 // The largest is a heartbeat with the progress of a node's ranks, of which each takes some 50
@@ -25,22 +27,38 @@ std::string PeerOfFd(int fd) { return "fd:" + std::to_string(fd); }
 
 constexpr uint32_t kNoNode = UINT32_MAX;
 
+// Of one connection; an agent needs one.
+constexpr int kMaxStreams = 8;
+
+// What the agent of a node may say.
+PeerLimits LimitsOf(const std::vector<pb::Node>& nodes, uint32_t node_index) {
+  PeerLimits limits;
+  limits.nodes = static_cast<uint32_t>(nodes.size());
+  limits.ranks = 0;
+  for (const pb::Node& node : nodes) limits.ranks += node.slots();
+  limits.slots = node_index < nodes.size() ? nodes[node_index].slots() : 0;
+  return limits;
+}
+
 }  // namespace
 
 class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
  public:
-  Service(CoordinatorOptions options, Log log, Clock::time_point now)
+  Service(CoordinatorOptions options, std::string advertised_address, Log log,
+          Clock::time_point now)
       : log_(std::move(log)),
-        node_behind_{{kThisProcess, options.rendezvous_node}},
+        advertised_address_(std::move(advertised_address)),
+        nodes_(options.nodes),
+        node_behind_{{kThisProcess, AcceptedNode{.index = options.rendezvous_node}}},
         coordinator_(std::move(options), now) {}
 
   grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* Attend(
       grpc::CallbackServerContext*) override;
 
-  // Who is behind a descriptor that is going to be served.
-  void SetNodeBehind(int fd, uint32_t node_index) {
+  // The node whose agent uses a descriptor that will be served.
+  void SetNodeBehind(int fd, const AcceptedNode& node) {
     const MutexLock lock(mutex_);
-    node_behind_[PeerOfFd(fd)] = node_index;
+    node_behind_[PeerOfFd(fd)] = node;
   }
 
   void Tick() {
@@ -48,7 +66,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
     Deliver(coordinator_.OnTick(Clock::now()));
   }
 
-  // From now on nobody is told anything.
+  // Sends nothing from now on.
   void FallSilent() {
     const MutexLock lock(mutex_);
     silent_ = true;
@@ -60,8 +78,10 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
   void Deliver(std::vector<Outgoing> messages) DSL_REQUIRES(mutex_);
 
   const Log log_;
+  const std::string advertised_address_;
+  const std::vector<pb::Node> nodes_;
   Mutex mutex_;
-  std::map<std::string, uint32_t> node_behind_ DSL_GUARDED_BY(mutex_);  // by gRPC's name
+  std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);  // by gRPC's name
   Coordinator coordinator_ DSL_GUARDED_BY(mutex_);
   bool silent_ DSL_GUARDED_BY(mutex_) = false;
   SessionId next_session_ DSL_GUARDED_BY(mutex_) = 1;
@@ -73,8 +93,11 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
 class RendezvousServer::Service::Session final
     : public grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
  public:
-  Session(Service* service, SessionId id, uint32_t node_index)
-      : service_(service), id_(id), node_index_(node_index) {
+  Session(Service* service, SessionId id, AcceptedNode node)
+      : service_(service),
+        id_(id),
+        node_(std::move(node)),
+        gate_(LimitsOf(service->nodes_, node_.index)) {
     StartRead(&incoming_);
   }
 
@@ -95,11 +118,23 @@ class RendezvousServer::Service::Session final
       service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
       return End(grpc::Status::OK);
     }
-    if (incoming_.node_index() != node_index_) {
-      service_->log_("node " + std::to_string(node_index_) + " spoke for node " +
+    if (incoming_.node_index() != node_.index) {
+      service_->log_("node " + std::to_string(node_.index) + " spoke for node " +
                      std::to_string(incoming_.node_index()) + " and was disconnected");
       service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
       return End(grpc::Status(grpc::PERMISSION_DENIED, "its certificate is another node's"));
+    }
+    if (const Result<void> taken = gate_.OnMessage(incoming_, Clock::now()); !taken.ok()) {
+      const std::string& what = taken.error().message;
+      service_->log_("node " + std::to_string(node_.index) + " sent " + what +
+                     " and was disconnected");
+      service_->Deliver(service_->coordinator_.OnBrokenRules(id_, what, Clock::now()));
+      return End(grpc::Status(grpc::INVALID_ARGUMENT, "it sent " + what));
+    }
+    if (incoming_.has_join()) {
+      for (const std::string& line :
+           CorrectAddresses(*incoming_.mutable_join(), node_, service_->advertised_address_))
+        service_->log_(line);
     }
     service_->Deliver(service_->coordinator_.OnMessage(id_, incoming_, Clock::now()));
     if (!finished_) StartRead(&incoming_);
@@ -131,7 +166,8 @@ class RendezvousServer::Service::Session final
 
   Service* const service_;
   const SessionId id_;
-  const uint32_t node_index_;  // has been proved
+  const AcceptedNode node_;  // has been proved
+  AgentGate gate_;
   pb::AgentMessage incoming_;  // gRPC's until OnReadDone
   // front() is being written.
   std::deque<pb::RendezvousMessage> queue_ DSL_GUARDED_BY(service_->mutex_);
@@ -144,7 +180,8 @@ grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServ
   const MutexLock lock(mutex_);
   const auto behind = node_behind_.find(context->peer());
   const SessionId id = next_session_++;
-  auto* session = new Session(this, id, behind == node_behind_.end() ? kNoNode : behind->second);
+  auto* session = new Session(
+      this, id, behind == node_behind_.end() ? AcceptedNode{.index = kNoNode} : behind->second);
   sessions_.emplace(id, session);
   return session;
 }
@@ -167,11 +204,13 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
   door.num_nodes = static_cast<uint32_t>(options.nodes.size());
   door.loopback_only = listen.loopback_only;
   door.port = listen.port;
-  self->service_ = std::make_unique<Service>(std::move(options), log, Clock::now());
+  self->service_ =
+      std::make_unique<Service>(std::move(options), listen.advertised_address, log, Clock::now());
 
   grpc::ServerBuilder builder;
   SetCommonServerOptions(builder);
   builder.SetMaxReceiveMessageSize(kMaxAgentMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   builder.RegisterService(self->service_.get());
   self->server_ = builder.BuildAndStart();
   if (!self->server_) return Error{ExitCode::kInternal, "gRPC cannot start a server"};
@@ -180,8 +219,8 @@ Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(
                  Acceptor::Start(
                      door, credentials,
                      [service = self->service_.get(), server = self->server_.get()](
-                         uint32_t node_index, UniqueFd plain) {
-                       service->SetNodeBehind(plain.get(), node_index);
+                         const AcceptedNode& node, UniqueFd plain) {
+                       service->SetNodeBehind(plain.get(), node);
                        ServeFd(*server, std::move(plain));
                      },
                      log));

@@ -17,9 +17,10 @@ namespace dslaunch {
 class Acceptor;
 
 struct ListenOptions {
-  bool loopback_only = false;     // all nodes are this machine
-  int port = 0;                   // 0: any that is free
-  std::string network_interface;  // whose addresses the others are told; empty: all
+  bool loopback_only = false;      // all nodes are this machine
+  int port = 0;                    // 0: any that is free
+  std::string network_interface;   // whose addresses the others are told; empty: all
+  std::string advertised_address;  // at which the others may reach this machine too; empty: none
 };
 
 // Runs in the agent of options.rendezvous_node. Thread-safe.
