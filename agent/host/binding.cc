@@ -49,7 +49,7 @@ void BindMemory(const CpuTopology& topology, RankBinding& binding) {
       continue;
     }
     with_cpus.push_back(node.id);
-    // Several nodes of the same CPUs are one that the kernel was told to cut (numa=fake).
+    // NUMA nodes with the same CPUs: one node that the kernel splits (boot option numa=fake).
     if (std::ranges::includes(node.cpus, binding.cpus)) binding.memory_nodes.push_back(node.id);
   }
   if (memory_alone.size() != with_cpus.size()) return;

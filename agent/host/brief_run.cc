@@ -43,6 +43,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv, Deadline deadline) {
   spec.stderr_fd = writer.get();
   spec.own_group = true;
   spec.parent_death_signal = SIGKILL;
+  spec.no_new_privileges = true;
   const SpawnResult spawned = Spawn(spec);
   writer.Reset();
   if (spawned.pid < 0) return {BriefRun::End::kNotStarted, spawned.failure.error_number, ""};
@@ -61,7 +62,7 @@ BriefRun RunBriefly(const std::vector<std::string>& argv, Deadline deadline) {
   int status = 0;
   while (::waitpid(spawned.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  // What was written before the end and is still in the pipe; nobody waits for more.
+  // Reads what the program wrote before its end and is still in the pipe. Does not wait for more.
   while (reading && run.output.size() < kMaxOutputBytes) {
     const size_t before = run.output.size();
     reading = TakeOutput(reader.get(), run.output) && run.output.size() > before;

@@ -17,7 +17,7 @@ struct BriefRun {
 
 // Runs argv[0], an absolute path, with this process's environment, and waits for its end until
 // `deadline`, when it and what it has started in its process group are killed. It is killed too
-// when the calling thread ends.
+// when the calling thread ends. It gains no rights by setuid files.
 BriefRun RunBriefly(const std::vector<std::string>& argv, Deadline deadline);
 
 }  // namespace dslaunch

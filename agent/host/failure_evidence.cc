@@ -16,9 +16,11 @@ namespace {
 
 constexpr size_t kMaxEvidenceBytes = 400;
 constexpr std::string_view kTraceback = "Traceback (most recent call last):";
+// Of a worker process of a data loader, below the exception that passes it on.
+constexpr std::string_view kOriginal = "Original Traceback (most recent call last):";
 constexpr std::string_view kTrainer = "dslaunch-train: rank ";
 
-// Say by themselves that a peer is gone or does not answer.
+// Each of these texts means that a peer is gone or does not answer.
 constexpr std::string_view kPeerLost[] = {
     "remote process exited or there was a network error",  // NCCL
     "ncclRemoteError",
@@ -66,6 +68,10 @@ std::string_view WithoutRankTag(std::string_view line) {
   return end == std::string_view::npos ? line : line.substr(end + 3);
 }
 
+// What a signal that asks a program to end raises in it.
+constexpr std::string_view kInterrupts[] = {"KeyboardInterrupt", "SignalException", "SystemExit",
+                                            "SIGTERM", "SIGINT"};
+
 bool IsBlank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
@@ -83,6 +89,10 @@ std::vector<std::string_view> RootException(std::string_view text) {
       in_frames = true;
       collecting = false;
       if (!std::exchange(chained, false)) exception.clear();
+    } else if (line.starts_with(kOriginal)) {
+      in_frames = true;
+      collecting = false;
+      exception.clear();
     } else if (line.starts_with("During handling of the above exception") ||
                line.starts_with("The above exception was the direct cause")) {
       chained = true;
@@ -156,6 +166,16 @@ FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last
     if (from_trainer) evidence.line = EvidenceLine(line);
   }
   return evidence;
+}
+
+std::optional<std::string> ErrorBeforeStop(std::string_view last_lines,
+                                           std::string_view error_message) {
+  const std::vector<std::string_view> error =
+      IsBlank(error_message) ? RootException(last_lines) : Lines(error_message);
+  if (error.empty() || HasAny(error.front(), kInterrupts)) return std::nullopt;
+  FailureEvidence evidence = Judge(error);
+  if (evidence.victim) return std::nullopt;
+  return std::move(evidence.line);
 }
 
 }  // namespace dslaunch

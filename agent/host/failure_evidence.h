@@ -29,4 +29,10 @@ std::optional<std::string> ReadErrorFile(std::string_view json);
 FailureEvidence ClassifyFailure(int exit_code, int signal, std::string_view last_lines,
                                 std::string_view error_message);
 
+// The error of a program that ended while it was being stopped, where it had failed by itself: its
+// error file's message, or the first exception of its last Python traceback. nullopt: it gave none,
+// or one that follows from the stop (an interrupt) or from another rank's end.
+std::optional<std::string> ErrorBeforeStop(std::string_view last_lines,
+                                           std::string_view error_message);
+
 }  // namespace dslaunch

@@ -83,7 +83,7 @@ std::string StateWord(char state) {
   }
 }
 
-// What is told first: what is wrong for certain, then who works.
+// The order of the lines: threads that are certainly wrong first, then those that run.
 int Urgency(char state) {
   constexpr std::string_view kOrder = "DTtR";
   const size_t at = kOrder.find(state);

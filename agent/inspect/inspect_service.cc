@@ -32,11 +32,21 @@ namespace {
 constexpr milliseconds kAgentAnswers(2000);
 constexpr milliseconds kLookForNewFiles(500);
 
-// Empty when the place is none that a job could have.
-std::string FolderOf(const pb::JobPlace& place) {
+bool IsPlace(const pb::JobPlace& place) {
   const std::string& name = place.node_name();
-  if (!IsJobId(place.job_id()) || name.empty() || name == "." || name == "..") return "";
-  return JobFolder::PathFor(place.log_dir(), place.job_id(), name, NodeEnvironment());
+  return IsJobId(place.job_id()) && !name.empty() && name != "." && name != "..";
+}
+
+// Empty when the job has none, or the place is none that a job could have. The error: it may be
+// another user's, and nothing in it is to be read.
+Result<std::string> FindFolder(const pb::JobPlace& place) {
+  if (!IsPlace(place)) return std::string();
+  return JobFolder::Find(place.log_dir(), place.job_id(), place.node_name(), NodeEnvironment());
+}
+
+std::string FolderOf(const pb::JobPlace& place) {
+  const Result<std::string> found = FindFolder(place);
+  return found.ok() ? *found : "";
 }
 
 std::vector<std::string> OwnSocketFolders() {
@@ -65,10 +75,10 @@ int64_t UnixUs() {
 
 pb::JobSight LookAtJob(const pb::JobPlace& place) {
   pb::JobSight sight;
+  if (!IsPlace(place)) return sight;
   const std::string folder = FolderOf(place);
-  if (folder.empty()) return sight;
   // The result first: it is written while the agent still listens.
-  if (std::optional<pb::JobResult> result = ReadJobResult(folder)) {
+  if (std::optional<pb::JobResult> result = folder.empty() ? std::nullopt : ReadJobResult(folder)) {
     sight.set_state(pb::JobSight::ENDED);
     *sight.mutable_result() = *std::move(result);
     return sight;
@@ -79,10 +89,9 @@ pb::JobSight LookAtJob(const pb::JobPlace& place) {
   }
   for (const ProcessInfo& process : ProcessesWithVariable(kJobIdVariable, place.job_id()))
     sight.add_pids(process.id.pid);
-  std::error_code error;
   if (sight.pids_size() > 0)
     sight.set_state(pb::JobSight::STRAY);
-  else if (std::filesystem::is_directory(folder, error))
+  else if (!folder.empty())
     sight.set_state(pb::JobSight::LOST);
   return sight;
 }
@@ -99,10 +108,15 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
     reply.set_refusal(where + " has ended but processes of it run");
     return reply;
   }
-  const std::filesystem::path folder = FolderOf(place);
-  if (folder.empty()) return reply;
+  if (!IsPlace(place)) return reply;
+  const Result<std::string> found = FindFolder(place);
+  if (!found.ok()) {
+    reply.set_refusal(where + ": " + found.error().message);
+    return reply;
+  }
+  const std::filesystem::path folder = *found;
   std::error_code error;
-  std::filesystem::remove_all(folder, error);
+  if (!folder.empty()) std::filesystem::remove_all(folder, error);
   if (error) {
     reply.set_refusal(where + ": cannot remove " + folder.string() + ": " + error.message());
     return reply;
@@ -110,7 +124,7 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
   // Of an agent that was killed; and what is above, unless other nodes or the front end use it.
   for (const std::string& sockets : OwnSocketFolders())
     ::unlink((sockets + "/" + SocketName(place.job_id(), place.node_index())).c_str());
-  if (::rmdir(folder.parent_path().c_str()) == 0)
+  if (!folder.empty() && ::rmdir(folder.parent_path().c_str()) == 0)
     ::rmdir(folder.parent_path().parent_path().c_str());
   return reply;
 }
@@ -161,7 +175,7 @@ class InspectService::Reading {
 
 namespace {
 
-// One Collect, on gRPC's threads alone: what it reads is nobody else's. Deletes itself.
+// One Collect call. Runs on gRPC's threads only; it shares no state. Deletes itself.
 class Collecting final : public grpc::ServerWriteReactor<pb::RankFilePart> {
  public:
   explicit Collecting(const pb::CollectRequest& request)

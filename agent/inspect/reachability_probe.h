@@ -18,10 +18,10 @@ class ReachabilityProbe {
  public:
   // `loop` outlives it.
   explicit ReachabilityProbe(asio::io_context& loop) : acceptor_(loop), timer_(loop) {}
-  // Puts it out.
+  // Closes it.
   ~ReachabilityProbe() { Stop(); }
 
-  // One that is lit is put out first. Goes out by itself when the request's time is over.
+  // One that is open is closed first. Closes by itself when the request's time is over.
   pb::ListenReply Start(const pb::ListenRequest& request);
 
   // Closes the port and removes the markers.

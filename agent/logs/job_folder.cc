@@ -3,40 +3,56 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
+#include "base/ownership.h"
 #include "proto/contract/job_paths.h"
 
 namespace dslaunch {
 namespace {
 
-Result<void> MakeFolders(const std::string& path, const std::string& node_name) {
-  std::string failed;
-  const int error_number = MakePrivateFolders(path, failed);
-  if (error_number == 0) return {};
-  return Error{ExitCode::kIo, node_name + ": cannot make the log folder " + failed + ": " +
-                                  strerror(error_number) + "; choose another with --log_dir"};
+// JOB_ID/nodes/NODE.
+std::string FolderOfNode(const std::string& job_id, const std::string& node_name) {
+  std::string node_folder = node_name;
+  std::replace(node_folder.begin(), node_folder.end(), '/', '_');
+  return job_id + "/nodes/" + node_folder;
+}
+
+// A folder that the user named may be shared with others; the state folder may not.
+Result<UniqueFd> Open(const std::string& base, const std::string& state_folder,
+                      const std::string& below, IfMissing if_missing) {
+  return base.empty() ? OpenOwnFolder(state_folder + "/" + below, ::geteuid(), if_missing)
+                      : OpenOwnFolderIn(base, below, ::geteuid(), if_missing);
+}
+
+std::string StateFolder(const Environment& environment) {
+  return JobsFolder(FindVariable(environment, "XDG_STATE_HOME"), FindVariable(environment, "HOME"),
+                    ::geteuid());
 }
 
 }  // namespace
 
-std::string JobFolder::PathFor(const std::string& base, const std::string& job_id,
-                               const std::string& node_name, const Environment& environment) {
-  std::string path = base;
-  if (path.empty()) {
-    path = JobsFolder(FindVariable(environment, "XDG_STATE_HOME"),
-                      FindVariable(environment, "HOME"), geteuid());
-  }
-  std::string node_folder = node_name;
-  std::replace(node_folder.begin(), node_folder.end(), '/', '_');
-  return path + "/" + job_id + "/nodes/" + node_folder;
-}
-
 Result<JobFolder> JobFolder::Create(const std::string& base, const std::string& job_id,
                                     const std::string& node_name, const Environment& environment) {
-  std::string path = PathFor(base, job_id, node_name, environment);
-  DSL_TRY(MakeFolders(path, node_name));
-  return JobFolder(std::move(path), node_name);
+  JobFolder folder(base, base.empty() ? StateFolder(environment) : "",
+                   FolderOfNode(job_id, node_name), node_name);
+  DSL_TRY(folder.Make(folder.below_));
+  return folder;
+}
+
+Result<std::string> JobFolder::Find(const std::string& base, const std::string& job_id,
+                                    const std::string& node_name, const Environment& environment) {
+  const std::string state_folder = base.empty() ? StateFolder(environment) : "";
+  const std::string below = FolderOfNode(job_id, node_name);
+  DSL_TRY_ASSIGN(const UniqueFd folder, Open(base, state_folder, below, IfMissing::kFail));
+  return folder ? (base.empty() ? state_folder : base) + "/" + below : "";
+}
+
+Result<void> JobFolder::Make(const std::string& below) const {
+  const Result<UniqueFd> made = Open(base_, state_folder_, below, IfMissing::kMake);
+  if (made.ok()) return {};
+  return Error{ExitCode::kIo, node_name_ + ": cannot make the log folder: " + made.error().message +
+                                  "; choose another with --log_dir"};
 }
 
 std::string JobFolder::AttemptFolder(uint64_t attempt) const {
@@ -44,9 +60,9 @@ std::string JobFolder::AttemptFolder(uint64_t attempt) const {
 }
 
 Result<std::string> JobFolder::MakeRankFolder(uint64_t attempt, uint32_t rank) const {
-  std::string folder = AttemptFolder(attempt) + "/rank_" + std::to_string(rank);
-  DSL_TRY(MakeFolders(folder, node_name_));
-  return folder;
+  const std::string below = "/attempt_" + std::to_string(attempt) + "/rank_" + std::to_string(rank);
+  DSL_TRY(Make(below_ + below));
+  return path_ + below;
 }
 
 }  // namespace dslaunch

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "agent/host/program.h"
 #include "base/error.h"
@@ -13,12 +14,14 @@ namespace dslaunch {
 // attempt; nodes may share the base folder.
 class JobFolder {
  public:
-  // BASE/JOB_ID/nodes/NODE, which need not be there.
-  static std::string PathFor(const std::string& base, const std::string& job_id,
-                             const std::string& node_name, const Environment& environment);
+  // The path of a BASE/JOB_ID/nodes/NODE that is there; empty when it is not. kIo: another user may
+  // have made it or may change it (base/ownership.h), so nothing in it is to be read.
+  static Result<std::string> Find(const std::string& base, const std::string& job_id,
+                                  const std::string& node_name, const Environment& environment);
 
   // Makes BASE/JOB_ID/nodes/NODE, private to the user (0700). An empty `base` is the user's state
-  // folder, $XDG_STATE_HOME/dslaunch/jobs. kIo names the folder, the node and the way out.
+  // folder, $XDG_STATE_HOME/dslaunch/jobs, which no other user may be able to change; a base that
+  // the user named may be shared. kIo names the folder, the node and a hint.
   static Result<JobFolder> Create(const std::string& base, const std::string& job_id,
                                   const std::string& node_name, const Environment& environment);
 
@@ -30,8 +33,19 @@ class JobFolder {
   const std::string& path() const { return path_; }  // BASE/JOB_ID/nodes/NODE
 
  private:
-  explicit JobFolder(std::string path, std::string node_name)
-      : path_(std::move(path)), node_name_(std::move(node_name)) {}
+  JobFolder(std::string base, std::string state_folder, std::string below, std::string node_name)
+      : base_(std::move(base)),
+        state_folder_(std::move(state_folder)),
+        below_(std::move(below)),
+        path_((base_.empty() ? state_folder_ : base_) + "/" + below_),
+        node_name_(std::move(node_name)) {}
+
+  // Makes a folder of the base.
+  Result<void> Make(const std::string& below) const;
+
+  std::string base_;          // that the user named; empty: the state folder
+  std::string state_folder_;  // where `base_` is empty
+  std::string below_;         // JOB_ID/nodes/NODE
   std::string path_;
   std::string node_name_;
 };

@@ -27,7 +27,7 @@ std::vector<FilePiece> PiecesToRead(uint64_t file_bytes, uint64_t max_bytes);
 // line is left out, and in any case what is behind the last one.
 std::string WholeLines(std::string piece, bool begins_with_line);
 
-// Tells of all files part by part. Takes regular files only, never follows a link, and never waits
+// Reads all files part by part. Takes regular files only, never follows a link, and never waits
 // for a writer. Blocks for the disk. Thread-compatible.
 class RankFileReader {
  public:

@@ -30,7 +30,7 @@ bool AgentCore::OnOwn(const pb::OwnPart& part) {
   return true;
 }
 
-// Where this node's own command has said what may run here, the front end has no say in it.
+// Where this node's own command decides what runs here, nothing of it comes from the front end.
 Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request) const {
   if (!own_) return {};
   // Both become parts of paths.
@@ -48,6 +48,8 @@ Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request) const {
   request.clear_devices();
   request.set_save_pid(own_->save_pid());
   request.set_detachable(false);
+  request.set_description(own_->description());
+  request.mutable_credentials()->set_private_key(own_->private_key());
   return {};
 }
 
@@ -153,12 +155,12 @@ milliseconds AgentCore::tick_interval() const {
 
 void AgentCore::CheckSilence(Clock::time_point now, BootClock::time_point boot_now, bool was_late) {
   if (was_late) last_seen_ = now;  // what was sent meanwhile still waits to be read
-  if (joined_ && !closed_ && now - last_seen_ >= milliseconds(prepare_.timeouts().dead_ms()))
+  if (joined_ && !completed_ && now - last_seen_ >= milliseconds(prepare_.timeouts().dead_ms()))
     LoseRendezvous("no heartbeat", now);
   if (failover_by_ && now >= *failover_by_) {
     failover_by_.reset();
     BeginStop(lost_by_);
-    OnClosed({}, now);
+    OnCompleted({}, now);
   }
   CheckLease(now, boot_now);
   const milliseconds patience =
@@ -187,7 +189,7 @@ void AgentCore::Notify(std::string text) {
 }
 
 void AgentCore::SendToRendezvous(pb::AgentMessage message) {
-  if (!joined_ || closed_) return;
+  if (!joined_ || completed_) return;
   message.set_attempt(attempt_);
   Do(agent_action::SendToRendezvous{std::move(message)});
 }

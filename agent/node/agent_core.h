@@ -2,10 +2,10 @@
 // front end, message of the rendezvous or the supervisor, and tick. Pure: no clock, no threads, no
 // I/O; NodeAgent, tests and simulators drive it.
 //
-//   idle -> working -> halting -> idle ...       when another attempt follows
+//   idle -> working -> draining -> idle ...       when another attempt follows
 //     \________|__________|
 //              v
-//           stopping -> empty                    when the job ends, or this node's part of it
+//           stopping -> torn down                when the job ends, or this node's part of it
 //
 // Whatever ends this node's part goes through BeginStop, whose first cause is kept. A node is empty
 // only when its supervisor has reported so, or has ended itself and the processes it left have been
@@ -32,9 +32,9 @@
 namespace dslaunch {
 
 struct AgentCoreOptions {
-  // Test only: a planted bug that the simulator must find. A node reports that it has halted before
-  // its supervisor has reaped the ranks.
-  bool plant_early_halted = false;
+  // Test only: a planted bug that the simulator must find. A node reports that it has drained
+  // before its supervisor has reaped the ranks.
+  bool plant_early_drained = false;
 };
 
 // Every OnX takes what has happened and returns what to do, in order. One thread, but for Renew and
@@ -44,9 +44,9 @@ class AgentCore {
   enum class Phase {
     kIdle,      // no ranks: before the first assignment, between two attempts, or a spare
     kWorking,   // an attempt's ranks run, or have succeeded
-    kHalting,   // the supervisor ends all ranks before the next attempt
+    kDraining,  // the supervisor ends all ranks before the next attempt
     kStopping,  // the supervisor tears the node down
-    kEmpty,     // torn down
+    kTornDown,  // torn down
   };
 
   // How much of the events their receivers have got.
@@ -65,6 +65,7 @@ class AgentCore {
 
   // This node's own command sends what may run here. False: the job is already prepared.
   bool OnOwn(const pb::OwnPart& part);
+  const std::optional<pb::OwnPart>& own() const { return own_; }
   // Sets prepare(), with the values of this node's own command in place of the front end's.
   // Refused: kInternal for an incomplete job or a second one, kNoPermission
   // for one that is not this node's.
@@ -148,9 +149,9 @@ class AgentCore {
   void AwaitFailover(const pb::Cause& cause, Clock::time_point now);
   void LeaveRendezvous();
   void OnAssignment(const pb::RendezvousMessage& message);
-  void OnHalt(uint64_t attempt, const pb::Halt& halt);
+  void OnDrain(uint64_t attempt, const pb::Drain& drain);
   void OnInspect(const pb::Inspect& inspect);
-  void OnClosed(const pb::Closed& word, Clock::time_point now);
+  void OnCompleted(const pb::Completed& word, Clock::time_point now);
 
   // The workers.
   void OnSpawned(const pb::WorkerSpawned& spawned);
@@ -165,7 +166,7 @@ class AgentCore {
   // The end.
   void OnAllReaped(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
                    Clock::time_point now);
-  void Halted();
+  void Drained();
   void TornDown(Clock::time_point now);
   // Ends this node's part; the first call's cause counts, an empty one is success.
   void BeginStop(const pb::Cause& cause, bool kill_now = false);
@@ -223,8 +224,8 @@ class AgentCore {
   std::string workers_cgroup_;  // empty: they have none
   pb::NodeDone done_;           // what is known of it so far
   pb::Cause outcome_;
-  bool closed_ = false;  // the rendezvous has nothing more to say
-  std::optional<Clock::time_point> closed_at_;
+  bool completed_ = false;  // the rendezvous has nothing more to say
+  std::optional<Clock::time_point> completed_at_;
 
   bool supervisor_gone_ = false;
   bool front_end_gone_ = false;

@@ -11,9 +11,9 @@ namespace {
 
 using LeftProcesses = google::protobuf::RepeatedPtrField<pb::LeftProcess>;
 
-constexpr milliseconds kQuitWait(1000);      // for the other nodes to be notified of our end
-constexpr milliseconds kClosedTravels(500);  // what the rendezvous said last, to the others
-constexpr milliseconds kViewersWait(2000);   // for viewers to take their last events
+constexpr milliseconds kQuitWait(1000);         // for the other nodes to be notified of our end
+constexpr milliseconds kCompletedTravels(500);  // what the rendezvous said last, to the others
+constexpr milliseconds kViewersWait(2000);      // for viewers to take their last events
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void AgentCore::NotifyStop(const pb::Cause& cause) {
   pb::AgentMessage message;
   *message.mutable_stop()->mutable_cause() = cause;
   SendToRendezvous(std::move(message));
-  if (!joined_) closed_ = true;
+  if (!joined_) completed_ = true;
 }
 
 void AgentCore::BeginStop(const pb::Cause& cause, bool kill_now) {
@@ -47,18 +47,18 @@ void AgentCore::BeginStop(const pb::Cause& cause, bool kill_now) {
 void AgentCore::OnAllReaped(const LeftProcesses& left, Clock::time_point now) {
   Log(left.empty() ? "every process is reaped" : "processes are left that could not be ended");
   *done_.mutable_left() = left;
-  if (phase_ == Phase::kHalting) return Halted();
+  if (phase_ == Phase::kDraining) return Drained();
   if (phase_ == Phase::kStopping) TornDown(now);
 }
 
-// The node counts as halted once it has a port to offer for the next attempt.
-void AgentCore::Halted() {
+// The node counts as drained once it has a port to offer for the next attempt.
+void AgentCore::Drained() {
   Do(agent_action::EndRankOutput{.others_follow = true});
   Do(agent_action::ReservePort());
 }
 
 AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time_point now) {
-  if (phase_ != Phase::kHalting) return {};
+  if (phase_ != Phase::kDraining) return {};
   phase_ = Phase::kIdle;
   if (!port.ok()) {
     StopJob(OwnCause(pb::Cause::START_FAILED, port.error().code,
@@ -66,7 +66,7 @@ AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time
     return Take();
   }
   if ((failover_by_ || join_when_empty_) && done_.left_size() > 0) {
-    closed_ = true;
+    completed_ = true;
     BeginStop(OwnCause(pb::Cause::INTERNAL, ExitCode::kTimedOut,
                        node_name() + ": processes are left that could not be ended"));
     return Take();
@@ -76,15 +76,15 @@ AgentActions AgentCore::OnPortReserved(const Result<uint32_t>& port, Clock::time
     return Take();
   }
   pb::AgentMessage message;
-  pb::Halted& halted = *message.mutable_halted();
-  *halted.mutable_left() = done_.left();
-  halted.set_master_port(*port);
+  pb::Drained& drained = *message.mutable_drained();
+  *drained.mutable_left() = done_.left();
+  drained.set_master_port(*port);
   SendToRendezvous(std::move(message));
   return Take();
 }
 
 void AgentCore::TornDown(Clock::time_point now) {
-  phase_ = Phase::kEmpty;
+  phase_ = Phase::kTornDown;
   Do(agent_action::EndRankOutput{.others_follow = false});
   // Without a front end this node keeps the final status of the job, so it waits for the others as
   // long as they may take.
@@ -148,8 +148,8 @@ AgentActions AgentCore::OnOrphansSwept(const LeftProcesses& left, Clock::time_po
 void AgentCore::QuitIfIdle(Clock::time_point now) {
   if (!front_end_gone_ || quits_) return;
   if (prepared_) {
-    const bool told = closed_ || (quit_at_ && now >= *quit_at_);
-    if (phase_ != Phase::kEmpty || !told) return;
+    const bool told = completed_ || (quit_at_ && now >= *quit_at_);
+    if (phase_ != Phase::kTornDown || !told) return;
     // A front end that detaches does not listen, even when the end was on its way to it.
     if (detached() || !readers_.front_end_has_all) WriteResult();
     if (!MayQuit(now)) return;
@@ -160,10 +160,10 @@ void AgentCore::QuitIfIdle(Clock::time_point now) {
 
 bool AgentCore::MayQuit(Clock::time_point now) const {
   // The answer to Detach is on its way.
-  if (detached() && now - *detached_at_ < kClosedTravels) return false;
-  if (!closed_at_ || !detached()) return true;
-  const Clock::duration passed = now - *closed_at_;
-  if (hosts_rendezvous_ && passed < kClosedTravels) return false;
+  if (detached() && now - *detached_at_ < kCompletedTravels) return false;
+  if (!completed_at_ || !detached()) return true;
+  const Clock::duration passed = now - *completed_at_;
+  if (hosts_rendezvous_ && passed < kCompletedTravels) return false;
   return !readers_.has_viewers || passed >= kViewersWait;
 }
 
@@ -174,7 +174,7 @@ void AgentCore::WriteResult() {
 }
 
 void AgentCore::EndIfAllIsReported() {
-  if (phase_ == Phase::kEmpty && closed_) Do(agent_action::EndEvents{done_});
+  if (phase_ == Phase::kTornDown && completed_) Do(agent_action::EndEvents{done_});
 }
 
 }  // namespace dslaunch

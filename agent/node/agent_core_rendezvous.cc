@@ -23,7 +23,7 @@ AgentActions AgentCore::OnRendezvousFound(const Result<std::string>& address,
                                           Clock::time_point now) {
   if (stopping()) return {};
   if (!address.ok()) {
-    closed_ = true;
+    completed_ = true;
     BeginStop(OwnCause(pb::Cause::TIMED_OUT, address.error().code,
                        node_name() + ": " + address.error().message));
     return Take();
@@ -49,8 +49,8 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
     case pb::RendezvousMessage::kAssignment:
       OnAssignment(message);
       break;
-    case pb::RendezvousMessage::kHalt:
-      OnHalt(message.attempt(), message.halt());
+    case pb::RendezvousMessage::kDrain:
+      OnDrain(message.attempt(), message.drain());
       break;
     case pb::RendezvousMessage::kInspect:
       OnInspect(message.inspect());
@@ -74,11 +74,11 @@ AgentActions AgentCore::OnRendezvousMessage(const pb::RendezvousMessage& message
       break;
     case pb::RendezvousMessage::kRefused:
       BeginStop(message.refused().cause());
-      OnClosed({}, now);
+      OnCompleted({}, now);
       break;
-    case pb::RendezvousMessage::kClosed:
-      done_.set_closed(true);
-      OnClosed(message.closed(), now);
+    case pb::RendezvousMessage::kCompleted:
+      done_.set_completed(true);
+      OnCompleted(message.completed(), now);
       break;
     default:
       break;
@@ -92,7 +92,7 @@ AgentActions AgentCore::OnRendezvousEnd(const std::string& why, Clock::time_poin
 }
 
 void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
-  if (closed_) return;
+  if (completed_) return;
   const uint32_t host = prepare_.rendezvous_node();
   pb::Cause cause = MakeCause(
       pb::Cause::NODE_LOST, host, ExitCode::kUnavailable,
@@ -100,15 +100,15 @@ void AgentCore::LoseRendezvous(const std::string& why, Clock::time_point now) {
   cause.set_attempt(attempt_);
   if (MayFailOver()) return AwaitFailover(cause, now);
   BeginStop(cause);
-  OnClosed({}, now);
+  OnCompleted({}, now);
 }
 
-void AgentCore::OnClosed(const pb::Closed& word, Clock::time_point now) {
-  if (std::exchange(closed_, true)) return;
-  closed_at_ = now;
-  Log(word.complete() ? "every node confirmed its teardown"
-                      : "not every node confirmed its teardown");
-  done_.set_teardown_complete(word.complete());
+void AgentCore::OnCompleted(const pb::Completed& word, Clock::time_point now) {
+  if (std::exchange(completed_, true)) return;
+  completed_at_ = now;
+  Log(word.teardown_complete() ? "every node confirmed its teardown"
+                               : "not every node confirmed its teardown");
+  done_.set_teardown_complete(word.teardown_complete());
   *done_.mutable_cause() = word.cause();
   *done_.mutable_members() = word.members();
   *done_.mutable_victims() = word.victims();
@@ -140,7 +140,7 @@ void AgentCore::AwaitFailover(const pb::Cause& cause, Clock::time_point now) {
   *event.mutable_rendezvous_lost()->mutable_cause() = cause;
   Emit(std::move(event));
   if (phase_ > Phase::kWorking) return;
-  phase_ = Phase::kHalting;
+  phase_ = Phase::kDraining;
   StopWorkers();
 }
 
@@ -165,7 +165,7 @@ AgentActions AgentCore::OnFailover(const pb::FailoverRequest& request, Clock::ti
   rendezvous_endpoints_.assign(request.rendezvous_endpoints().begin(),
                                request.rendezvous_endpoints().end());
   Log(NodeAt(request.rendezvous_node()).name() + " hosts the rendezvous from now on");
-  join_when_empty_ = phase_ == Phase::kHalting;
+  join_when_empty_ = phase_ == Phase::kDraining;
   if (!join_when_empty_) GoToRendezvous(now);
   return Take();
 }

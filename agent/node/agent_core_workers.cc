@@ -40,23 +40,23 @@ AgentActions AgentCore::OnWorkersPlanned(uint64_t attempt, Result<pb::SpawnWorke
   return Take();
 }
 
-// This node's part of the attempt ends, or what it would have been: a spare halts too, so that the
+// This node's part of the attempt ends, or what it would have been: a spare drains too, so that the
 // next attempt finds every node empty.
-void AgentCore::OnHalt(uint64_t attempt, const pb::Halt& halt) {
+void AgentCore::OnDrain(uint64_t attempt, const pb::Drain& drain) {
   if (phase_ > Phase::kWorking || attempt < attempt_) return;
-  phase_ = Phase::kHalting;
+  phase_ = Phase::kDraining;
   attempt_ = attempt;
-  Log("attempt " + std::to_string(attempt) + " ends: " + CauseText(halt.cause()) + "; " +
-      halt.reason());
+  Log("attempt " + std::to_string(attempt) + " ends: " + CauseText(drain.cause()) + "; " +
+      drain.reason());
   pb::NodeEvent event;
   pb::Restarting& restarting = *event.mutable_restarting();
   restarting.set_attempt(attempt);
-  *restarting.mutable_cause() = halt.cause();
-  restarting.set_reason(halt.reason());
-  restarting.set_delay_ms(halt.delay_ms());
+  *restarting.mutable_cause() = drain.cause();
+  restarting.set_reason(drain.reason());
+  restarting.set_delay_ms(drain.delay_ms());
   Emit(std::move(event));
   StopWorkers();
-  if (options_.plant_early_halted) Halted();
+  if (options_.plant_early_drained) Drained();
 }
 
 void AgentCore::OnInspect(const pb::Inspect& inspect) {
@@ -152,7 +152,7 @@ AgentActions AgentCore::OnWorkerDescribed(const agent_action::DescribeWorker& as
                                           uint64_t round_trip_us, Clock::time_point now) {
   if (!end.note.empty()) Log(end.note);
   pb::AgentMessage message;
-  if (IsFailure(asked.exited)) {
+  if (end.failed) {
     pb::WorkerFailed& failed = *message.mutable_worker_failed();
     *failed.mutable_cause() = CauseOfFailure(end.event, prepare_.node_index());
     failed.set_age_us(static_cast<uint64_t>(

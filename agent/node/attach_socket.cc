@@ -1,6 +1,5 @@
 #include "agent/node/attach_socket.h"
 
-#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+
+#include "base/ownership.h"
 
 namespace dslaunch {
 namespace {
@@ -33,21 +34,6 @@ bool IsNetworkFileSystem(int fd) {
     if (static_cast<unsigned long>(info.f_type) == type) return true;
   }
   return false;
-}
-
-// One step down from the open folder `parent`; links are not followed.
-Result<UniqueFd> Enter(const UniqueFd& parent, const std::string& name, const std::string& path,
-                       uid_t user) {
-  UniqueFd folder(
-      ::openat(parent.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!folder) return Refuse(path, std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat status {};
-  if (::fstat(folder.get(), &status) != 0) return Refuse(path, "cannot be read");
-  if (status.st_uid != 0 && status.st_uid != user) return Refuse(path, "is another user's");
-  const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-  if (others_write && (status.st_mode & S_ISVTX) == 0)
-    return Refuse(path, "may be changed by others; chmod go-w " + path);
-  return folder;
 }
 
 // False when the path is too long for the kernel.
@@ -98,14 +84,7 @@ std::string SocketName(const std::string& job_id, uint32_t node_index) {
 Result<void> CheckSocketFolder(const std::string& folder, uid_t user) {
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return Refuse(folder, std::string("cannot be made: ") + std::strerror(errno));
-  UniqueFd at(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  for (size_t begin = 1; begin <= folder.size();) {
-    const size_t end = std::min(folder.find('/', begin), folder.size());
-    if (end > begin) {
-      DSL_TRY_ASSIGN(at, Enter(at, folder.substr(begin, end - begin), folder.substr(0, end), user));
-    }
-    begin = end + 1;
-  }
+  DSL_TRY_ASSIGN(const UniqueFd at, OpenOwnFolder(folder, user, IfMissing::kFail));
   struct stat status {};
   if (::fstat(at.get(), &status) != 0 || status.st_uid != user || (status.st_mode & 0777) != 0700)
     return Refuse(folder, "is not private to this user; chmod 700 it or remove it");
@@ -116,7 +95,8 @@ Result<void> CheckSocketFolder(const std::string& folder, uid_t user) {
 Result<std::unique_ptr<AttachSocket>> AttachSocket::Listen(asio::io_context& loop,
                                                            const std::vector<std::string>& folders,
                                                            const std::string& name,
-                                                           OnConnection on_connection) {
+                                                           OnConnection on_connection,
+                                                           const SocketPurpose& purpose) {
   std::string refusals;
   for (const std::string& folder : folders) {
     std::string path = folder + "/" + name;
@@ -127,8 +107,8 @@ Result<std::unique_ptr<AttachSocket>> AttachSocket::Listen(asio::io_context& loo
     }
     refusals += (refusals.empty() ? "" : "; ") + listener.error().message;
   }
-  return Error{ExitCode::kIo, "no folder for the socket of a detached job: " + refusals +
-                                  "; make one of them right, or leave out --detach"};
+  return Error{ExitCode::kIo,
+               "no folder for the socket " + purpose.name + ": " + refusals + "; " + purpose.hint};
 }
 
 AttachSocket::AttachSocket(asio::io_context& loop, UniqueFd listener, std::string path,

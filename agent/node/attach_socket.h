@@ -1,4 +1,5 @@
-// The Unix socket by which a running job is reached once its front end is gone.
+// The Unix sockets of an agent: one by which a running job is reached once its front end is gone,
+// and one for its ranks.
 #pragma once
 
 #include <sys/types.h>
@@ -22,11 +23,16 @@ std::vector<std::string> SocketFolders(const char* xdg_runtime_dir, uid_t user);
 // JOB.NODE.sock: several nodes of a job may be one machine.
 std::string SocketName(const std::string& job_id, uint32_t node_index);
 
-// Makes `folder` if it is missing, and checks that nobody but the user (and root) can change or
-// enter it: it is the user's own with mode 0700, no link, and not on a network file system, where a
-// socket could not be connected to; everything above it belongs to root or the user and lets nobody
-// else rename things. The error says what is wrong.
+// Makes `folder` if it is missing, and checks that only the user and root can change or enter it:
+// OpenOwnFolder (base/ownership.h) accepts it, its mode is 0700, and it is not on a network file
+// system, where a socket could not be connected to. The error says what is wrong.
 Result<void> CheckSocketFolder(const std::string& folder, uid_t user);
+
+// What a socket is for, as its error says it.
+struct SocketPurpose {
+  std::string name = "of a detached job";
+  std::string hint = "make one of them right, or leave out --detach";
+};
 
 // Listens in the first folder that passes the check. On the loop's thread.
 class AttachSocket {
@@ -38,7 +44,8 @@ class AttachSocket {
   static Result<std::unique_ptr<AttachSocket>> Listen(asio::io_context& loop,
                                                       const std::vector<std::string>& folders,
                                                       const std::string& name,
-                                                      OnConnection on_connection);
+                                                      OnConnection on_connection,
+                                                      const SocketPurpose& purpose = {});
   // Removes the socket.
   ~AttachSocket();
 

@@ -11,6 +11,19 @@
 #include "agent/node/rendezvous_options.h"
 
 namespace dslaunch {
+namespace {
+
+// What the rendezvous of this job may say to this node.
+PeerLimits LimitsOf(const pb::PrepareRequest& request) {
+  PeerLimits limits;
+  limits.nodes = static_cast<uint32_t>(request.nodes_size());
+  limits.ranks = 0;
+  for (const pb::Node& node : request.nodes()) limits.ranks += node.slots();
+  limits.slots = request.nodes(static_cast<int>(request.node_index())).slots();
+  return limits;
+}
+
+}  // namespace
 
 NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(UniqueFd)> serve)
     : loop_(loop),
@@ -72,6 +85,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   }
   DSL_TRY(CheckNetworkInterface(request));
   DSL_TRY(ReserveMasterPort());
+  OpenRankLinks();
   if (request.node_index() == request.rendezvous_node()) {
     pb::FailoverRequest nothing_before;
     *nothing_before.mutable_absent_nodes() = request.absent_nodes();
@@ -81,7 +95,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   }
   DSL_TRY(SavePid());
   link_ = std::make_unique<RendezvousLink>(
-      loop_, request.job_id(), request.node_index(),
+      loop_, request.job_id(), request.node_index(), LimitsOf(request),
       [this](const pb::RendezvousMessage& message) {
         Feed([&](Clock::time_point now) { return core_.OnRendezvousMessage(message, now); });
       },
@@ -120,12 +134,32 @@ Result<void> NodeAgent::ReserveMasterPort() {
   return {};
 }
 
+void NodeAgent::OpenRankLinks() {
+  const pb::PrepareRequest& prepare = core_.prepare();
+  // Without certificates an agent cannot tell the job's nodes from strangers.
+  if (prepare.nodes_size() > 1 && prepare.credentials().cert().empty()) return;
+  Result<std::unique_ptr<RankLinkHub>> hub =
+      RankLinkHub::Open(loop_, prepare, folder_->path(),
+                        [this](const std::string& line) { log_.Write(LogLevel::kInfo, line); });
+  if (hub.ok()) {
+    rank_links_ = *std::move(hub);
+    rank_socket_ = rank_links_->socket_path();
+    return;
+  }
+  // Programs that do without them run. Ranks that want them fail: they must not do it in clear
+  // text.
+  rank_socket_ = folder_->path() + "/no-ranks.sock";
+  Notify(core_.node_name() +
+         ": ranks of dslaunch train cannot connect to others here: " + hub.error().message);
+}
+
 Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   const pb::PrepareRequest& prepare = core_.prepare();
   ListenOptions listen;
   listen.loopback_only = prepare.local();
   listen.port = static_cast<int>(prepare.rdzv_port());
   listen.network_interface = prepare.network_interface();
+  if (prepare.node_index() == 0) listen.advertised_address = prepare.advertised_address();
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
                  RendezvousServer::Start(RendezvousOptions(prepare, last), listen,
                                          prepare.credentials(), [this](const std::string& line) {
@@ -141,8 +175,9 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
 void NodeAgent::Run(const pb::RunRequest& request, std::shared_ptr<EventSink> sink) {
   run_ = request;
   events_.Attach(RankSelection(request.shown()), std::move(sink));
-  if (request.filtered().stdout_texts_size() + request.filtered().stderr_texts_size() > 0)
-    filtered_log_.emplace(loop_, core_.node_name(), request.filtered());
+  const pb::FilteredLogs& filtered = core_.own() ? core_.own()->filtered() : request.filtered();
+  if (filtered.stdout_texts_size() + filtered.stderr_texts_size() > 0)
+    filtered_log_.emplace(loop_, core_.node_name(), filtered);
   Feed([&](Clock::time_point now) {
     return core_.OnRun(
         {request.rendezvous_endpoints().begin(), request.rendezvous_endpoints().end()}, now);
@@ -215,10 +250,10 @@ pb::JobStatus NodeAgent::Status() const {
   status.set_job_id(prepare.job_id());
   status.set_attempt(core_.attempt());
   status.set_restart_count(assignment.restart_count());
-  status.set_phase(core_.phase() == Phase::kEmpty      ? pb::JobStatus::ENDED
+  status.set_phase(core_.phase() == Phase::kTornDown   ? pb::JobStatus::ENDED
                    : core_.phase() == Phase::kStopping ? pb::JobStatus::STOPPING
                    : events_.running()                 ? pb::JobStatus::RUNNING
-                   : core_.attempt() > 1 || core_.phase() == Phase::kHalting
+                   : core_.attempt() > 1 || core_.phase() == Phase::kDraining
                        ? pb::JobStatus::RESTARTING
                        : pb::JobStatus::JOINING);
   *status.mutable_cause() = core_.outcome();

@@ -23,6 +23,7 @@
 #include "agent/node/attach_socket.h"
 #include "agent/node/heartbeat.h"
 #include "agent/node/node_program.h"
+#include "agent/node/rank_link_hub.h"
 #include "agent/node/rendezvous_link.h"
 #include "agent/node/worker_end.h"
 #include "base/log/log_file.h"
@@ -97,7 +98,9 @@ class NodeAgent {
   // This node hosts the rendezvous from now on; `last` is the state of the one before.
   Result<void> OpenRendezvous(const pb::FailoverRequest& last);
   Result<void> TryFailover(const pb::FailoverRequest& request);
+  RankLinkPlan PlanRankLinks(const agent_action::PlanWorkers& plan) const;
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan) const;
+  void OpenRankLinks();
   // Releases the port held so far.
   Result<void> ReserveMasterPort();
   void OnSupervisorMessage(std::string_view bytes);
@@ -119,6 +122,8 @@ class NodeAgent {
   std::optional<LogKeeping> log_keeping_;
   LogFile log_;
   PortReservation master_port_;
+  std::unique_ptr<RankLinkHub> rank_links_;  // null: there are no connections between ranks
+  std::string rank_socket_;                  // DSLAUNCH_RANK_SOCKET of this node's ranks
   std::optional<PidFile> pid_file_;
   pb::RunRequest run_;
   RendezvousRoute route_;  // that was found last

@@ -9,7 +9,9 @@
 #include "agent/host/thread_states.h"
 #include "agent/node/node_agent.h"
 #include "agent/supervisor/orphan_sweep.h"
+#include "net/addresses.h"
 #include "proto/wire/job_result.h"
+#include "proto/wire/node_set.h"
 
 namespace dslaunch {
 namespace {
@@ -20,7 +22,7 @@ constexpr size_t kMaxThreadLines = 8;  // for each rank that hangs
 
 void NodeAgent::CarryOut(AgentActions actions) {
   if (!actions_.CarryOut(std::move(actions), [this](auto& one) { Do(one); })) return;
-  if (core_.phase() == AgentCore::Phase::kEmpty && !ended_at_)
+  if (core_.phase() == AgentCore::Phase::kTornDown && !ended_at_)
     ended_at_ = std::chrono::system_clock::now();
 }
 
@@ -68,6 +70,7 @@ void NodeAgent::Do(agent_action::FindRendezvous& action) {
 void NodeAgent::Do(agent_action::JoinRendezvous& action) {
   action.join.set_identity(NodeIdentity());
   action.join.set_master_port(static_cast<uint32_t>(master_port_.port));
+  if (rank_links_) action.join.set_link_port(static_cast<uint32_t>(rank_links_->port()));
   if (action.in_process) route_ = {server_->InProcessChannel(), ""};
   link_->Join(route_, std::move(action.join));
 }
@@ -90,10 +93,30 @@ Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& pla
   place.assignment = plan.assignment;
   place.use_cuda = run_.use_cuda();
   place.rendezvous_address = link_->address();
+  place.rank_socket = rank_socket_;
   return program_->Plan(core_.prepare(), place, *folder_);
 }
 
+RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) const {
+  const pb::Assignment& assignment = plan.assignment;
+  const std::vector<uint32_t> members =
+      IndexesOf(assignment.members(), static_cast<size_t>(core_.prepare().nodes_size()));
+  RankLinkPlan links;
+  links.attempt = plan.attempt;
+  links.first_rank = assignment.first_rank();
+  links.slots = core_.own_node().slots();
+  links.world_size = assignment.world_size();
+  if (!members.empty()) links.rank_0_node = members.front();
+  if (assignment.link_port() != 0) {
+    links.rank_0_endpoint =
+        JoinHostPort(assignment.master_addr(), static_cast<int>(assignment.link_port()));
+  }
+  return links;
+}
+
 void NodeAgent::Do(agent_action::PlanWorkers& action) {
+  if (rank_links_) rank_links_->BeginAttempt(PlanRankLinks(action));
+  if (action.assignment.first_rank() == 0) master_port_.LetOthersListen();
   Result<PlannedWorkers> planned = PlanRanks(action);
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
@@ -160,6 +183,7 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
 
 void NodeAgent::Do(agent_action::Quit&) {
   attach_socket_.reset();
+  rank_links_.reset();
   pid_file_.reset();
   loop_.stop();
 }

@@ -54,6 +54,7 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, cons
   plan.device = prepare.device();
   plan.use_cuda = place.use_cuda;
   plan.rendezvous_address = place.rendezvous_address;
+  plan.rank_socket = place.rank_socket;
   plan.network_interface = prepare.network_interface();
   plan.cores = static_cast<int>(std::thread::hardware_concurrency());
   plan.max_restarts = static_cast<int>(prepare.policy().max_restarts());

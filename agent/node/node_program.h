@@ -20,6 +20,7 @@ struct RankPlace {
   pb::Assignment assignment;
   bool use_cuda = false;
   std::string rendezvous_address;  // as this node reaches it; empty: in this process
+  std::string rank_socket;         // DSLAUNCH_RANK_SOCKET
 };
 
 struct PlannedWorkers {

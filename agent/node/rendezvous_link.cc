@@ -19,10 +19,11 @@ uint64_t NowUs() {
 }  // namespace
 
 RendezvousLink::RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
-                               OnMessage on_message, OnEnd on_end)
+                               const PeerLimits& limits, OnMessage on_message, OnEnd on_end)
     : loop_(loop),
       job_id_(std::move(job_id)),
       node_index_(node_index),
+      limits_(limits),
       on_message_(std::move(on_message)),
       on_end_(std::move(on_end)) {}
 
@@ -35,8 +36,12 @@ void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join) {
         // Taken here, where the message arrives: the loop may be busy.
         if (message.heartbeat().sent_us() != 0)
           round_trip_us_ = NowUs() - message.heartbeat().sent_us();
-        asio::post(loop_, [this, attendance, message = std::move(message)] {
-          if (attendance == attendance_) on_message_(message);
+        const Result<void> checked = CheckRendezvousMessage(message, limits_);
+        asio::post(loop_, [this, attendance, checked, message = std::move(message)] {
+          if (attendance != attendance_) return;
+          if (checked.ok()) return on_message_(message);
+          ++attendance_;  // nothing that comes after it counts
+          on_end_("it sent " + checked.error().message);
         });
       },
       [this, attendance](std::string why) {

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "net/tunnel.h"
 #include "proto/rendezvous.pb.h"
+#include "proto/wire/peer_check.h"
 #include "rendezvous/client.h"
 
 namespace dslaunch {
@@ -25,8 +26,9 @@ class RendezvousLink {
   using OnMessage = std::function<void(const pb::RendezvousMessage&)>;
   using OnEnd = std::function<void(const std::string& why)>;
 
+  // A message that does not keep `limits` (proto/wire/peer_check.h) counts as the stream's end.
   RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
-                 OnMessage on_message, OnEnd on_end);
+                 const PeerLimits& limits, OnMessage on_message, OnEnd on_end);
 
   // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once, or
   // again after Leave.
@@ -54,6 +56,7 @@ class RendezvousLink {
   asio::io_context& loop_;
   const std::string job_id_;
   const uint32_t node_index_;
+  const PeerLimits limits_;
   const OnMessage on_message_;
   const OnEnd on_end_;
   uint64_t attendance_ = 0;  // counts Join and Leave: what comes of an older one is void

@@ -19,6 +19,8 @@ namespace {
 // The clock of the kernel's log drifts from ours by some seconds a month.
 constexpr milliseconds kClockSlack(60'000);
 
+constexpr int kUncaughtException = 1;  // Python's exit code after one
+
 void AddLastLines(const AttemptWorker& worker, pb::WorkerEnded& ended) {
   std::string log = worker.folder + "/stderr.log";
   std::string last_lines = LastLines(log);
@@ -81,7 +83,19 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
   ended.set_signal(exited.signal());
   ended.set_core_dumped(exited.core_dumped());
   ended.set_stopping(exited.stopping());
-  if (!IsFailure(exited)) return end;
+  if (exited.signal() == 0 && exited.exit_code() == 0) return end;
+  if (exited.stopping()) {
+    AddLastLines(worker, ended);
+    if (auto error = ErrorBeforeStop(ended.last_lines(), ErrorMessage(worker, end.note))) {
+      ended.set_failed_before_stop(true);
+      ended.set_evidence(*std::move(error));
+      end.failed = true;
+    } else {
+      ended.clear_last_lines();
+    }
+    return end;
+  }
+  end.failed = true;
   AddLastLines(worker, ended);
   const FailureEvidence said = ClassifyFailure(ended.exit_code(), ended.signal(),
                                                ended.last_lines(), ErrorMessage(worker, end.note));
@@ -98,14 +112,17 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
 }
 
 pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
-  pb::Cause cause =
-      MakeCause(ended.signal() != 0 ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT, node_index,
-                ExitCode::kInternal, "");
+  // The signal that ended a worker with an error of its own came from the stop.
+  const bool by_signal = ended.signal() != 0 && !ended.failed_before_stop();
+  const int exit_code = ended.signal() != 0 ? kUncaughtException : ended.exit_code();
+  pb::Cause cause = MakeCause(by_signal ? pb::Cause::WORKER_SIGNAL : pb::Cause::WORKER_EXIT,
+                              node_index, ExitCode::kInternal, "");
   cause.set_attempt(ended.attempt());
   cause.set_rank(static_cast<int>(ended.rank()));
   cause.set_local_rank(static_cast<int>(ended.local_rank()));
-  cause.set_signal(ended.signal());
-  cause.set_exit_code(ended.signal() != 0 ? ExitCodeForSignal(ended.signal()) : ended.exit_code());
+  cause.set_signal(by_signal ? ended.signal() : 0);
+  cause.set_exit_code(by_signal ? ExitCodeForSignal(ended.signal()) : exit_code);
+  cause.set_while_stopping(ended.stopping());
   cause.set_core_dumped(ended.core_dumped());
   cause.set_out_of_memory(ended.out_of_memory());
   cause.set_victim(ended.victim());

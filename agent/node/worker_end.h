@@ -24,12 +24,15 @@ struct WorkerLife {
 
 struct WorkerEnd {
   pb::WorkerEnded event;
-  std::string note;  // for the agent's log; empty: nothing to note
+  bool failed = false;  // to be reported to the rendezvous: CauseOfFailure(event)
+  std::string note;     // for the agent's log; empty: nothing to note
 };
 
 // For a failure with the last lines of what it wrote (its stderr, or its stdout when that is empty)
 // and with what is to be found out about it: whether it is a victim, whether memory ran out, where
-// its core dump is. Reads its files and the kernel's; takes some milliseconds.
+// its core dump is. A worker that ended badly while it was being stopped has failed too, where its
+// output has an error of its own: a program whose last act is to leave the process group ends later
+// than the ranks that it leaves behind. Reads its files and the kernel's; takes some milliseconds.
 WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker& worker,
                             const WorkerLife& life);
 

@@ -130,6 +130,7 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
     DSL_TRY_ASSIGN(const std::string rank_folder, folder.MakeRankFolder(plan.attempt, rank));
     DSL_TRY_ASSIGN(WorkerEnv worker, MakeWorkerEnv(plan, environment, local_rank));
     worker.socket_ifname = interface;
+    worker.rank_socket = plan.rank_socket;
     worker.error_file = rank_folder + "/error.json";
     worker.rank_dir = rank_folder;
     const RankBinding binding =

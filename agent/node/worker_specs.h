@@ -23,6 +23,7 @@ struct WorkerPlan {
   bool use_cuda = false;
   std::string rendezvous_address;  // as this node reaches it, for the choice of network interface;
                                    // empty: local
+  std::string rank_socket = {};    // DSLAUNCH_RANK_SOCKET; empty: there is none
   std::string network_interface = {};  // that was chosen; empty: none was
   int cores = 1;                       // of this node
   int max_restarts = 0;

@@ -44,7 +44,7 @@ namespace {
 
 constexpr milliseconds kHelloLimit{10'000};  // a front end that does not read its hello is gone
 constexpr std::array kHandledSignals = {SIGCHLD, SIGTERM, SIGINT, SIGHUP};
-constexpr size_t kStatusQueueBytes = 1 << 20;  // an agent this far behind misses status lines
+constexpr size_t kStatusQueueBytes = 1 << 20;  // see Supervisor::Forward
 
 void LogLine(const std::string& text) {
   char host[256] = "?";
@@ -164,7 +164,9 @@ class Supervisor {
     });
   }
 
-  void Do(const supervisor_action::SendToAgent& send) { Send(send.event); }
+  void Do(const supervisor_action::SendToAgent& send) {
+    send.event.has_stopped() ? Forward(send.event) : Send(send.event);
+  }
 
   void Do(const supervisor_action::MakeCgroup& make) {
     const Result<std::string> cgroup = CreateWorkerCgroup(make.job_id);
@@ -230,9 +232,10 @@ class Supervisor {
     if (control_) control_->Send(event);
   }
 
-  // A status line; an agent that is far behind misses some.
-  void Forward(const pb::SupervisorEvent& status) {
-    if (control_ && control_->queued_bytes() <= kStatusQueueBytes) control_->Send(status);
+  // What a rank can cause as often as it likes: a status line, or that it was stopped or continued.
+  // An agent that is far behind misses some.
+  void Forward(const pb::SupervisorEvent& event) {
+    if (control_ && control_->queued_bytes() <= kStatusQueueBytes) control_->Send(event);
   }
 
   void DropCgroup() {
@@ -349,6 +352,9 @@ InheritedLimits ChangeProcess() {
   getrlimit(RLIMIT_CORE, &inherited.core);
   const rlimit no_core = {0, inherited.core.rlim_max};
   setrlimit(RLIMIT_CORE, &no_core);
+  // Keys of the job are in the memory of supervisor and agent, and ranks run as the same user. A
+  // worker becomes readable again as it becomes its program.
+  prctl(PR_SET_DUMPABLE, 0);
   std::signal(SIGPIPE, SIG_IGN);
   setsid();  // fails when we lead a session or a group already
   return inherited;

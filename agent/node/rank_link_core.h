@@ -1,0 +1,103 @@
+// Decides which ranks the connections that ranks ask for are given to (proto/contract/rank_link.h).
+// Pure: it passes descriptors on, and does nothing with them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/unique_fd.h"
+#include "proto/contract/rank_link.h"
+
+namespace dslaunch {
+
+// Where the ranks of an attempt are.
+struct RankLinkPlan {
+  uint64_t attempt = 0;
+  uint32_t first_rank = 0;  // of this node
+  uint32_t slots = 0;       // ranks of this node
+  uint32_t world_size = 0;
+  uint32_t rank_0_node = 0;  // index in the hostfile
+  std::string
+      rank_0_endpoint;  // where its agent takes connections; empty: no other node takes part
+};
+
+namespace rank_link_action {
+
+// To the process that said hello as session `session`; with a descriptor where `fd` is one.
+struct Send {
+  uint64_t session = 0;
+  RankLinkMessage message;
+  UniqueFd fd;
+};
+// Make two ends of a stream within this node: OnConnected(session, message, one end), then
+// OnIncoming(message, the other).
+struct ConnectHere {
+  uint64_t session = 0;
+  RankLinkMessage message;
+};
+// Connect to `message.node` at the endpoints of `message.text`, send `message` first, then call
+// OnConnected or OnFailed.
+struct ConnectTo {
+  uint64_t session = 0;
+  RankLinkMessage message;
+};
+// End the session; `why` is for the agent's log.
+struct Close {
+  uint64_t session = 0;
+  std::string why;
+};
+
+}  // namespace rank_link_action
+
+using RankLinkAction = std::variant<rank_link_action::Send, rank_link_action::ConnectHere,
+                                    rank_link_action::ConnectTo, rank_link_action::Close>;
+using RankLinkActions = std::vector<RankLinkAction>;
+
+class RankLinkCore {
+ public:
+  // Connections that wait for their rank to say hello; more are closed.
+  static constexpr size_t kMaxWaiting = 65'536;
+
+  explicit RankLinkCore(uint32_t node) : node_(node) {}
+
+  // Sessions and connections of earlier attempts end.
+  RankLinkActions OnAttempt(RankLinkPlan plan);
+
+  // A message of a local process. `endpoints`: where other nodes reach this agent, on the network
+  // interfaces that the rank names.
+  RankLinkActions OnMessage(uint64_t session, const RankLinkMessage& message,
+                            const std::string& endpoints);
+  void OnSessionEnd(uint64_t session);
+
+  // The first message of a connection from another node, or from a rank of this one.
+  RankLinkActions OnIncoming(const RankLinkMessage& message, UniqueFd fd);
+  // What has become of ConnectHere and ConnectTo.
+  RankLinkActions OnConnected(uint64_t session, const RankLinkMessage& message, UniqueFd fd);
+  RankLinkActions OnFailed(uint64_t session, const RankLinkMessage& message, std::string why);
+
+ private:
+  struct Waiting {
+    RankLinkMessage message;
+    UniqueFd fd;
+  };
+
+  bool IsLocal(uint32_t rank) const {
+    return rank >= plan_.first_rank && rank - plan_.first_rank < plan_.slots;
+  }
+  RankLinkActions OnHello(uint64_t session, const RankLinkMessage& message,
+                          const std::string& endpoints);
+  RankLinkActions OnDial(uint64_t session, RankLinkMessage message);
+
+  const uint32_t node_;
+  RankLinkPlan plan_;
+  std::map<uint64_t, uint32_t> rank_of_;     // by session
+  std::map<uint32_t, uint64_t> session_of_;  // by rank: its newest
+  std::deque<Waiting> waiting_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,323 @@
+#include "agent/node/rank_link_hub.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <asio/buffer.hpp>
+#include <asio/local/stream_protocol.hpp>
+#include <asio/read.hpp>
+#include <asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <deque>
+#include <sstream>
+#include <utility>
+
+#include "base/pass_fd.h"
+#include "base/socket_pair.h"
+#include "net/addresses.h"
+
+namespace dslaunch {
+namespace {
+
+using LocalSocket = asio::local::stream_protocol::socket;
+
+// Of another node's agent: to connect, and to send the first message on a connection.
+constexpr milliseconds kConnectLimit(60'000);
+constexpr milliseconds kFirstMessageLimit(10'000);
+// Messages that a rank has not read; more end its session.
+constexpr size_t kMaxUnsent = 65'536;
+// Connections of ranks from one other node: two for each pair of ranks and group of ranks.
+constexpr size_t kMaxOfNode = 65'536;
+
+std::string SocketNameOf(const pb::PrepareRequest& prepare) {
+  return prepare.job_id() + "." + std::to_string(prepare.node_index()) + ".ranks.sock";
+}
+
+// Each connection to another node takes three descriptors, until its rank has it. The ranks keep
+// their own limit: they are the supervisor's children.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+// A process of this node that uses the Unix socket.
+class RankLinkHub::Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(RankLinkHub& hub, uint64_t id, UniqueFd connection)
+      : hub_(&hub),
+        id_(id),
+        socket_(hub.loop_, asio::local::stream_protocol(), connection.Release()) {
+    std::error_code ignored;  // a socket can always be made so
+    socket_.native_non_blocking(true, ignored);
+  }
+
+  void Start() {
+    asio::async_read(
+        socket_, asio::buffer(bytes_), [self = shared_from_this()](std::error_code error, size_t) {
+          if (self->hub_ == nullptr) return;
+          if (error) return self->hub_->OnSessionEnd(self->id_, "");
+          self->hub_->OnMessage(self->id_, std::string(self->bytes_.begin(), self->bytes_.end()));
+          if (self->hub_ != nullptr) self->Start();
+        });
+  }
+  // False when the process is gone, or has not read for long.
+  bool Send(const RankLinkMessage& message, UniqueFd fd) {
+    if (unsent_.size() >= kMaxUnsent) return false;
+    unsent_.push_back({EncodeRankLink(message), std::move(fd)});
+    return unsent_.size() > 1 || Flush();
+  }
+  void Close() {
+    hub_ = nullptr;
+    std::error_code ignored;
+    socket_.close(ignored);
+  }
+
+ private:
+  struct Unsent {
+    std::string bytes;
+    UniqueFd fd;
+  };
+
+  // What the socket takes now; the rest when it takes more. False when the process is gone.
+  bool Flush() {
+    while (!unsent_.empty()) {
+      Unsent& first = unsent_.front();
+      const long sent = SendSomeWithFd(socket_.native_handle(), first.bytes, first.fd.get());
+      if (sent < 0 && errno != EAGAIN) return false;
+      if (sent < 0) break;
+      first.fd.Reset();
+      first.bytes.erase(0, static_cast<size_t>(sent));
+      if (first.bytes.empty()) unsent_.pop_front();
+    }
+    if (unsent_.empty()) return true;
+    socket_.async_wait(LocalSocket::wait_write, [self = shared_from_this()](std::error_code error) {
+      if (self->hub_ == nullptr) return;
+      if (error || !self->Flush()) self->hub_->OnSessionEnd(self->id_, "");
+    });
+    return true;
+  }
+
+  RankLinkHub* hub_;  // null: closed
+  const uint64_t id_;
+  LocalSocket socket_;
+  std::deque<Unsent> unsent_;  // not empty: a write is awaited
+  std::array<char, kRankLinkMessageBytes> bytes_;
+};
+
+// A connection from another node's agent, whose first message is to come.
+class RankLinkHub::Arrival : public std::enable_shared_from_this<Arrival> {
+ public:
+  Arrival(RankLinkHub& hub, uint64_t id, UniqueFd plain)
+      : hub_(&hub),
+        id_(id),
+        socket_(hub.loop_, asio::local::stream_protocol(), plain.Release()),
+        limit_(hub.loop_, kFirstMessageLimit) {}
+
+  void Start() {
+    limit_.async_wait([self = shared_from_this()](std::error_code cancelled) {
+      std::error_code ignored;
+      if (!cancelled) self->socket_.close(ignored);
+    });
+    asio::async_read(
+        socket_, asio::buffer(bytes_), [self = shared_from_this()](std::error_code error, size_t) {
+          self->limit_.cancel();
+          if (self->hub_ == nullptr) return;
+          std::error_code failed = error;
+          UniqueFd plain(failed ? -1 : self->socket_.release(failed));
+          self->hub_->OnFirstMessage(
+              self->id_, std::string(self->bytes_.begin(), self->bytes_.end()), std::move(plain));
+        });
+  }
+  void Close() {
+    hub_ = nullptr;
+    std::error_code ignored;
+    limit_.cancel();
+    socket_.close(ignored);
+  }
+
+ private:
+  RankLinkHub* hub_;  // null: closed
+  const uint64_t id_;
+  LocalSocket socket_;
+  asio::steady_timer limit_;
+  std::array<char, kRankLinkMessageBytes> bytes_;
+};
+
+RankLinkHub::RankLinkHub(asio::io_context& loop, const pb::PrepareRequest& prepare,
+                         std::function<void(const std::string&)> on_line)
+    : loop_(loop),
+      poster_(std::make_shared<LoopPoster>(loop)),
+      is_local_(prepare.local()),
+      network_interface_(prepare.network_interface()),
+      on_line_(std::move(on_line)),
+      core_(prepare.node_index()) {}
+
+RankLinkHub::~RankLinkHub() {
+  poster_->Close();
+  for (const auto& [id, session] : sessions_) session->Close();
+  for (const auto& [id, arrival] : arrivals_) arrival->Close();
+}
+
+Result<std::unique_ptr<RankLinkHub>> RankLinkHub::Open(
+    asio::io_context& loop, const pb::PrepareRequest& prepare, const std::string& job_folder,
+    std::function<void(const std::string&)> on_line) {
+  std::unique_ptr<RankLinkHub> hub(new RankLinkHub(loop, prepare, std::move(on_line)));
+  DSL_TRY(hub->OpenSocket(prepare, job_folder));
+  if (prepare.nodes_size() > 1) DSL_TRY(hub->OpenPort(prepare));
+  return hub;
+}
+
+Result<void> RankLinkHub::OpenSocket(const pb::PrepareRequest& prepare,
+                                     const std::string& job_folder) {
+  const auto on_rank = [this](UniqueFd connection) { OnRank(std::move(connection)); };
+  const SocketPurpose purpose = {"for connections between ranks", "make one of them right"};
+  Result<std::unique_ptr<AttachSocket>> socket =
+      AttachSocket::Listen(loop_, {job_folder}, "ranks.sock", on_rank, purpose);
+  if (!socket.ok()) {
+    const std::string why = socket.error().message;
+    socket = AttachSocket::Listen(loop_, SocketFolders(std::getenv("XDG_RUNTIME_DIR"), ::geteuid()),
+                                  SocketNameOf(prepare), on_rank, purpose);
+    if (!socket.ok()) return Error{socket.error().code, why + "; " + socket.error().message};
+  }
+  socket_ = *std::move(socket);
+  return {};
+}
+
+Result<void> RankLinkHub::OpenPort(const pb::PrepareRequest& prepare) {
+  RaiseDescriptorLimit();
+  AcceptorOptions options;
+  options.job_id = prepare.job_id();
+  options.num_nodes = static_cast<uint32_t>(prepare.nodes_size());
+  options.loopback_only = prepare.local();
+  options.max_of_node = kMaxOfNode;
+  options.purpose = "connections between ranks";
+  DSL_TRY_ASSIGN(dialer_, NodeDialer::Start(prepare.job_id(), prepare.credentials()));
+  DSL_TRY_ASSIGN(
+      acceptor_,
+      Acceptor::Start(
+          options, prepare.credentials(),
+          [this, poster = poster_](const AcceptedNode&, UniqueFd plain) {
+            poster->Post([this, shared = std::make_shared<UniqueFd>(std::move(plain))] {
+              OnNode(std::move(*shared));
+            });
+          },
+          [this, poster = poster_](const std::string& line) {
+            poster->Post([this, line] { on_line_("connections between ranks: " + line); });
+          }));
+  return {};
+}
+
+void RankLinkHub::OnRank(UniqueFd connection) {
+  const uint64_t id = ++last_id_;
+  const auto session = std::make_shared<Session>(*this, id, std::move(connection));
+  sessions_.emplace(id, session);
+  session->Start();
+}
+
+void RankLinkHub::OnMessage(uint64_t session, const std::string& bytes) {
+  const Result<RankLinkMessage> message = DecodeRankLink(bytes);
+  if (!message.ok()) return OnSessionEnd(session, message.error().message);
+  const bool is_hello = message->kind == RankLinkMessage::Kind::kHello;
+  CarryOut(core_.OnMessage(session, *message, is_hello ? EndpointsOn(message->text) : ""));
+}
+
+void RankLinkHub::OnSessionEnd(uint64_t session, const std::string& why) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  if (!why.empty()) on_line_("connections between ranks: a local process was refused: " + why);
+  const std::shared_ptr<Session> ended = found->second;
+  sessions_.erase(found);
+  ended->Close();
+  core_.OnSessionEnd(session);
+}
+
+void RankLinkHub::OnNode(UniqueFd plain) {
+  const uint64_t id = ++last_id_;
+  const auto arrival = std::make_shared<Arrival>(*this, id, std::move(plain));
+  arrivals_.emplace(id, arrival);
+  arrival->Start();
+}
+
+void RankLinkHub::OnFirstMessage(uint64_t arrival, const std::string& bytes, UniqueFd plain) {
+  arrivals_.erase(arrival);
+  if (!plain) return;
+  const Result<RankLinkMessage> message = DecodeRankLink(bytes);
+  if (!message.ok()) {
+    on_line_("connections between ranks: refused one of another node: " + message.error().message);
+    return;
+  }
+  CarryOut(core_.OnIncoming(*message, std::move(plain)));
+}
+
+// What a rank names goes before what the job was given, as far as it has addresses.
+std::string RankLinkHub::EndpointsOn(const std::string& interfaces) const {
+  if (port() == 0) return "";
+  std::vector<std::string> addresses;
+  std::istringstream names(interfaces.empty() ? network_interface_ : interfaces);
+  for (std::string name; std::getline(names, name, ',');) {
+    for (std::string& address : ReachableAddresses(name)) addresses.push_back(std::move(address));
+  }
+  if (addresses.empty()) addresses = ReachableAddresses(network_interface_);
+  if (is_local_ || addresses.empty()) addresses = {"127.0.0.1"};
+  std::string endpoints;
+  for (const std::string& address : addresses) {
+    const std::string endpoint = JoinHostPort(address, port());
+    if (endpoints.size() + 1 + endpoint.size() > kMaxRankLinkText) break;
+    endpoints += (endpoints.empty() ? "" : " ") + endpoint;
+  }
+  return endpoints;
+}
+
+void RankLinkHub::CarryOut(RankLinkActions actions) {
+  for (RankLinkAction& action : actions) std::visit([this](auto& one) { Do(one); }, action);
+}
+
+void RankLinkHub::Do(rank_link_action::Send& action) {
+  const auto found = sessions_.find(action.session);
+  if (found == sessions_.end()) return;
+  if (!found->second->Send(action.message, std::move(action.fd)))
+    OnSessionEnd(action.session, "it does not read what it asked for");
+}
+
+void RankLinkHub::Do(rank_link_action::ConnectHere& action) {
+  Result<SocketPair> pair = MakeSocketPair();
+  if (!pair.ok())
+    return CarryOut(core_.OnFailed(action.session, action.message, pair.error().message));
+  CarryOut(core_.OnConnected(action.session, action.message, std::move(pair->ours)));
+  CarryOut(core_.OnIncoming(action.message, std::move(pair->theirs)));
+}
+
+void RankLinkHub::Do(rank_link_action::ConnectTo& action) {
+  if (!dialer_) {
+    return CarryOut(
+        core_.OnFailed(action.session, action.message, "the job has no other node than this"));
+  }
+  std::vector<std::string> endpoints;
+  std::istringstream list(action.message.text);
+  for (std::string endpoint; list >> endpoint;) endpoints.push_back(endpoint);
+  dialer_->Dial(std::move(endpoints), action.message.node, kConnectLimit,
+                [this, poster = poster_, session = action.session,
+                 message = action.message](Result<UniqueFd> plain) {
+                  const auto shared = std::make_shared<Result<UniqueFd>>(std::move(plain));
+                  poster->Post([this, session, message, shared] {
+                    if (!shared->ok()) {
+                      return CarryOut(core_.OnFailed(session, message, shared->error().message));
+                    }
+                    UniqueFd fd = std::move(**shared);
+                    if (!SendWithFd(fd.get(), EncodeRankLink(message), -1)) {
+                      return CarryOut(core_.OnFailed(session, message, "the connection broke"));
+                    }
+                    CarryOut(core_.OnConnected(session, message, std::move(fd)));
+                  });
+                });
+}
+
+void RankLinkHub::Do(rank_link_action::Close& action) { OnSessionEnd(action.session, action.why); }
+
+}  // namespace dslaunch

@@ -1,0 +1,79 @@
+// RankLinkCore's edge: the Unix socket for this node's ranks, and the port for other nodes' agents.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/node/attach_socket.h"
+#include "agent/node/rank_link_core.h"
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "net/acceptor.h"
+#include "net/loop_poster.h"
+#include "net/node_dialer.h"
+#include "proto/agent.pb.h"
+
+namespace dslaunch {
+
+// Gives the ranks of this node their connections to other ranks. On the loop's thread.
+class RankLinkHub {
+ public:
+  // The Unix socket is in `job_folder`, or else where the attach socket would be. No port is opened
+  // for a job of one node. `on_line`: for the agent's log.
+  static Result<std::unique_ptr<RankLinkHub>> Open(asio::io_context& loop,
+                                                   const pb::PrepareRequest& prepare,
+                                                   const std::string& job_folder,
+                                                   std::function<void(const std::string&)> on_line);
+  ~RankLinkHub();
+  RankLinkHub(const RankLinkHub&) = delete;
+  RankLinkHub& operator=(const RankLinkHub&) = delete;
+
+  // DSLAUNCH_RANK_SOCKET of this node's ranks.
+  const std::string& socket_path() const { return socket_->path(); }
+  // Where other nodes' agents connect; 0: none may.
+  int port() const { return acceptor_ ? acceptor_->port() : 0; }
+
+  void BeginAttempt(RankLinkPlan plan) { CarryOut(core_.OnAttempt(std::move(plan))); }
+
+ private:
+  class Session;
+  class Arrival;
+
+  RankLinkHub(asio::io_context& loop, const pb::PrepareRequest& prepare,
+              std::function<void(const std::string&)> on_line);
+  Result<void> OpenSocket(const pb::PrepareRequest& prepare, const std::string& job_folder);
+  Result<void> OpenPort(const pb::PrepareRequest& prepare);
+  void OnRank(UniqueFd connection);
+  void OnMessage(uint64_t session, const std::string& bytes);
+  void OnSessionEnd(uint64_t session, const std::string& why);
+  void OnNode(UniqueFd plain);
+  void OnFirstMessage(uint64_t arrival, const std::string& bytes, UniqueFd plain);
+  std::string EndpointsOn(const std::string& interfaces) const;
+
+  void CarryOut(RankLinkActions actions);
+  void Do(rank_link_action::Send& action);
+  void Do(rank_link_action::ConnectHere& action);
+  void Do(rank_link_action::ConnectTo& action);
+  void Do(rank_link_action::Close& action);
+
+  asio::io_context& loop_;
+  const std::shared_ptr<LoopPoster> poster_;
+  const bool is_local_;
+  const std::string network_interface_;  // that was chosen for the job; empty: none was
+  const std::function<void(const std::string&)> on_line_;
+  RankLinkCore core_;
+  uint64_t last_id_ = 0;
+  std::map<uint64_t, std::shared_ptr<Session>> sessions_;
+  std::map<uint64_t, std::shared_ptr<Arrival>> arrivals_;
+  std::unique_ptr<AttachSocket> socket_;
+  // Their threads only post.
+  std::unique_ptr<NodeDialer> dialer_;
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+}  // namespace dslaunch
