@@ -63,6 +63,7 @@ struct PerNode {
   std::string id = "none";       // two jobs that meet at one place are told apart by it
   std::optional<bool> is_host;  // of rdzv_conf: whether this command is node 0's; nullopt: find out
   std::optional<std::string> token_file;  // a secret that all have (per_node_token.h)
+  bool insecure = false;                  // no token is needed, wherever the nodes are
   int64_t join_timeout_ms = 600'000;
   int64_t last_call_ms = 30'000;  // for more nodes, once the least number is there
   bool operator==(const PerNode&) const = default;
@@ -164,7 +165,9 @@ struct LaunchOptions {
   ProgramForm form = ProgramForm::kAuto;
   bool no_local_rank = false;       // no --local_rank=N for a script that takes it
   bool virtual_local_rank = false;  // each rank sees one device and LOCAL_RANK 0
-  std::vector<std::string> env;     // NAME=VALUE, in the order given; the last of a name counts
+  // NAME=VALUE, or NAME for the variable of this process; in the order given, the last of a name
+  // counts.
+  std::vector<std::string> env;
   std::optional<std::string> venv_script;  // on the nodes, sourced before the program
   std::optional<NumaBinding> numa_binding;
   bool bind_cores_to_rank = false;

@@ -1,5 +1,6 @@
 // dslaunch: parse, plan, run, exit code.
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,8 +140,8 @@ Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
   if (asked == DeviceChoice::kCuda) {
     return Error{
         ExitCode::kUsage,
-        "train --device cuda: this dslaunch was built without CUDA (" +
-            std::string(kCudaPluginFile) + " is not beside it); build it against a " +
+        "train --device cuda: this dslaunch was built without CUDA (it has no " +
+            std::string(kCudaPluginFile) + "); build it against a " +
             "LibTorch with CUDA (dslaunch help training), or leave --device out to train on CPUs"};
   }
   return DeviceChoice::kCpu;
@@ -163,8 +164,7 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   if (const std::optional<ProcessInfo> self = ReadProcess(getpid()))
     record.start_ticks = self->id.start_ticks;
   record.launcher = session.plan.launcher;
-  for (const PlannedNode& node : session.plan.nodes)
-    record.nodes.push_back({node.name, node.host, node.port, node.user});
+  record.nodes.assign(session.plan.nodes.begin(), session.plan.nodes.end());
   record.argv = MaskedArguments(arguments);
   record.cwd = session.program.cwd();
   record.log_dir = session.log_dir;
@@ -194,6 +194,7 @@ void ShowNotices(const LaunchOptions& options, Terminal& terminal) {
 
 Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>& arguments,
                    Terminal& terminal) {
+  prctl(PR_SET_DUMPABLE, 0);  // the job's keys are in this process's memory
   ShowNotices(options, terminal);
   SessionOptions session;
   std::optional<PerNodeInfo> per_node;

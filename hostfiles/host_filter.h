@@ -19,7 +19,7 @@ enum class FilterKind { kInclude, kExclude };
 
 // The chosen ones of `hosts`, in their order; those of which slots were named with `devices`, and
 // `slots` to match. Pure, linear in hosts and filter. Errors are kUsage, begin with the option, and
-// name the token and the way out; `source`, the hostfile, only appears in them. That nothing is
+// name the token and a hint; `source`, the hostfile, only appears in them. That nothing is
 // left is an error. An empty filter takes all.
 Result<std::vector<Host>> FilterHosts(const std::vector<Host>& hosts, FilterKind kind,
                                       std::string_view filter, std::string_view source);

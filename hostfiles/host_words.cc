@@ -91,7 +91,7 @@ Result<void> ParseAddress(std::string_view address, std::string_view token, cons
   return {};
 }
 
-// Two hosts that lead to the same SSH server have the same key, whoever logs in.
+// Two hosts that lead to the same SSH server have the same key, for all accounts.
 std::string ServerKey(const Host& host) {
   std::string key = host.host;
   std::transform(key.begin(), key.end(), key.begin(),

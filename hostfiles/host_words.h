@@ -17,7 +17,7 @@ struct Place {
   const std::string& path;
   int line;  // 0: `path` is no file, but an option
 
-  // "path:line: 'token': what; way out", kBadInput; a long or unprintable token is made short and
+  // "path:line: 'token': what; hint", kBadInput; a long or unprintable token is made short and
   // printable.
   Error Bad(std::string_view token, const std::string& what_and_fix) const;
 };

@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShownBytes = 60;  // of a name in a way out
+constexpr size_t kMaxShownBytes = 60;  // of a name in a hint
 constexpr std::string_view kSlotsKey = "slots=";
 
 bool IsBlank(char c) { return c == ' ' || c == '\t'; }

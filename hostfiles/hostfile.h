@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/node_target.h"
 
 namespace dslaunch {
 
@@ -21,24 +22,22 @@ inline constexpr int kMaxSlots = 4096;                  // of one node
 inline constexpr size_t kMaxHostfileBytes = 16u << 20;  // of a whole file
 inline constexpr size_t kMaxHostLineBytes = 1024;
 
-struct Host {
-  std::string name;  // as the user wrote it; in every message
-  std::string user;  // empty: not given
-  std::string host;  // host name, alias in ssh_config, or address; no brackets
-  int port = 0;      // 0: not given
-  int slots = 0;     // 1 .. kMaxSlots
-  int line = 0;      // in the file, from 1
-  bool spare = false;
+// A node that a job may use: the one form that a node has in the front end, from the hostfile's
+// line to the job's last report.
+struct Host : NodeTarget {
+  int slots = 0;       // 1 .. kMaxSlots
+  int line = 0;        // in the file, from 1; 0: from no file
+  bool spare = false;  // takes ranks only in place of a node that was lost
   // Of the YAML form.
   std::vector<std::pair<std::string, std::string>> env = {};  // for the ranks of this node
   std::vector<std::pair<std::string, std::string>> labels =
       {};  // shown with the node; nothing acts on them
-  // Chosen by a filter (host_filter.h) of the devices 0 .. slots - 1, ascending; empty: all.
+  // One per slot, ascending, chosen by a filter (host_filter.h); empty: the first ones.
   std::vector<int> devices = {};
 };
 
 // Parses a whole hostfile; `path` only appears in messages. Pure, linear in the size of `text`.
-// Every error is kBadInput and reads "path:line: 'token': what; way out". A file without any host
+// Every error is kBadInput and reads "path:line: 'token': what; hint". A file without any host
 // is an error.
 Result<std::vector<Host>> ParseHostfile(std::string_view text, const std::string& path);
 

@@ -1,7 +1,6 @@
 #include "cli/commands/attach_session.h"
 
 #include <algorithm>
-#include <asio/post.hpp>
 #include <csignal>
 #include <thread>
 #include <utility>
@@ -17,7 +16,11 @@ namespace {
 constexpr milliseconds kConnectTimeout(20'000);
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kReconnectDelay(500);
-constexpr milliseconds kReconnectFor(60'000);  // since the node was heard last
+constexpr milliseconds kReconnectFor(60'000);  // since the last event of the node
+
+void EndInspection(const NodeStream& stream) {
+  if (stream.inspection() != nullptr) stream.inspection()->End();
+}
 
 }  // namespace
 
@@ -26,10 +29,20 @@ AttachSession::AttachSession(JobRecord record, AgentBinary agent, ShownRanks sho
     : record_(std::move(record)),
       agent_(std::move(agent)),
       shown_{std::move(shown_ranks), std::nullopt, {}},
+      nodes_(record_.nodes.size()),
+      poster_(std::make_shared<LoopPoster>(loop_)),
       output_(loop_, terminal),
       signals_(loop_),
-      limit_(loop_),
-      nodes_(record_.nodes.size()) {}
+      limit_(loop_) {}
+
+AttachSession::~AttachSession() {
+  poster_->Close();
+  // All at once: each may take a moment.
+  for (const auto& stream : old_streams_) EndInspection(*stream);
+  for (const Node& node : nodes_) {
+    if (node.stream) EndInspection(*node.stream);
+  }
+}
 
 int AttachSession::Attach() {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal_number);
@@ -116,7 +129,11 @@ void AttachSession::Open(size_t index) {
     OnLog(index, chunk, std::move(go_on));
   };
   handlers.over = [this, index](const Result<void>& result) { OnStreamOver(index, result); };
-  node.stream = std::make_unique<NodeStream>(loop_, std::move(handlers));
+  handlers.broke_rules = [this, index](const std::string& what) {
+    nodes_[index].lost = record_.nodes[index].name + " was lost: its agent sent " + what;
+    EndIfAllOver();
+  };
+  node.stream = std::make_unique<NodeStream>(poster_, std::move(handlers));
   node.stream->Open(record_, index, AgentRole::Kind::kAttach, agent_,
                     Deadline::After(kConnectTimeout));
 }
@@ -164,14 +181,13 @@ void AttachSession::OnLog(size_t index, const pb::LogChunk& chunk, std::function
   output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
 }
 
-// Either the job has ended there, or the way to it broke off: the node's files tell.
+// Either the job has ended there, or the connection broke: the node's files show which.
 void AttachSession::OnStreamOver(size_t index, const Result<void>& result) {
   if (nodes_[index].over()) return;
   if (!result.ok()) return Lost(index, result.error().message);
-  std::thread([this, index] {
-    auto sight = std::make_shared<Result<pb::JobSight>>(
-        LookAtNode(record_, index, agent_, Deadline::After(kLookTimeout)));
-    asio::post(loop_, [this, index, sight] { OnSight(index, *sight); });
+  std::thread([this, poster = poster_, record = record_, agent = agent_, index] {
+    Result<pb::JobSight> sight = LookAtNode(record, index, agent, Deadline::After(kLookTimeout));
+    poster->Post([this, index, sight = std::move(sight)] { OnSight(index, sight); });
   }).detach();
 }
 
@@ -193,15 +209,18 @@ void AttachSession::OnSight(size_t index, const Result<pb::JobSight>& sight) {
   EndIfAllOver();
 }
 
-// A node that was reached before is tried for a while.
+// A node that was reached before is tried again, for kReconnectFor.
 void AttachSession::Lost(size_t index, const std::string& why) {
   Node& node = nodes_[index];
   if (!node.reached || Clock::now() - node.last_seen >= kReconnectFor) {
     node.lost = why;
     return EndIfAllOver();
   }
-  auto timer = std::make_shared<asio::steady_timer>(loop_, kReconnectDelay);
-  timer->async_wait([this, index, timer](const asio::error_code&) { Open(index); });
+  asio::steady_timer& retry = retries_.try_emplace(index, loop_).first->second;
+  retry.expires_after(kReconnectDelay);
+  retry.async_wait([this, index](const asio::error_code& error) {
+    if (!error) Open(index);
+  });
 }
 
 void AttachSession::SendStop(size_t index) {
@@ -209,7 +228,9 @@ void AttachSession::SendStop(size_t index) {
                               ExitCode::kInterrupted, "stopped by dslaunch stop");
   cause.set_signal(SIGTERM);
   cause.set_exit_code(ExitCodeForSignal(SIGTERM));
-  dslaunch::SendStop(*pb::Agent::NewStub(nodes_[index].stream->channel()), cause, kill_now_);
+  NodeInspection& inspection = *nodes_[index].stream->inspection();
+  dslaunch::SendStop(*pb::Agent::NewStub(inspection.channel()), cause, kill_now_,
+                     inspection.BeginCall());
 }
 
 void AttachSession::EndIfAllOver() {
@@ -221,9 +242,9 @@ void AttachSession::DecideEnd() {
   for (const Node& node : nodes_) {
     if (node.result) results.push_back(&*node.result);
   }
-  // A node that cannot be reached takes nothing from the last word that another heard.
+  // A final status that one node has counts, even if another node cannot be reached.
   const pb::JobResult* const chosen = ChooseResult(results);
-  if (chosen == nullptr || (results.size() < nodes_.size() && !chosen->done().closed())) return;
+  if (chosen == nullptr || (results.size() < nodes_.size() && !chosen->done().completed())) return;
   const pb::JobResult& result = *chosen;
   JobView view;
   view.record = record_;

@@ -19,34 +19,39 @@
 #include "cli/output/terminal.h"
 #include "cli/session/job_record.h"
 #include "cli/transport/agent_binary.h"
+#include "net/loop_poster.h"
 
 namespace dslaunch {
 
-// Runs on the caller's thread; other threads only post to its loop and may outlive it: end the
-// process by _exit.
+// Runs on the caller's thread. Nodes are reached by threads of their own, which own what they use
+// and may outlive the session, each until its deadline. Destroying a session ends its connections
+// and nothing of the job.
 class AttachSession {
  public:
+  // The terminal outlives the session.
   AttachSession(JobRecord record, AgentBinary agent, ShownRanks shown_ranks, Terminal& terminal);
+  ~AttachSession();
+  AttachSession(const AttachSession&) = delete;
 
-  // Shows the job until it has ended, and returns its exit code, or 130 when the user leaves. A
-  // connection that breaks off is made anew, and output goes on where it was.
+  // Once, this or Stop. Shows the job until it has ended, and returns its exit code, or 130 when
+  // the user leaves. A connection that breaks is made anew, and the output continues where it was.
   int Attach();
 
-  // Ends the job and waits until every node says that it is empty: 0. Else, or after `within`, 69
-  // or 75, and the nodes are named. `now`: without grace.
+  // Ends the job and waits until every node reports that no process is left: 0. Else, or after
+  // `within`, 69 or 75, and the nodes are named. `now`: without grace.
   int Stop(bool now, milliseconds within);
 
-  // How the job ended, once every node has said so.
+  // How the job ended, once every node has reported it.
   const std::optional<JobView>& end() const { return end_; }
 
  private:
   using FileKey = std::tuple<uint64_t, uint32_t, bool>;  // attempt, rank, is_stderr
   struct Node {
     std::unique_ptr<NodeStream> stream;
-    std::map<FileKey, uint64_t> offsets;  // where to go on
+    std::map<FileKey, uint64_t> offsets;  // from where each file is to be read
     std::optional<pb::Cause> outcome;
     std::optional<pb::JobResult> result;  // it has ended
-    std::string lost;                     // or why nothing more will come
+    std::string lost;                     // or why nothing more is expected from it
     Clock::time_point last_seen = Clock::now();
     bool reached = false;
     bool stop_sent = false;
@@ -68,16 +73,19 @@ class AttachSession {
   const JobRecord record_;
   const AgentBinary agent_;
   const ShownOutput shown_;
+  // Before the loop, because streams outlive it (node_stream.h). Those that are over are kept too:
+  // acts that they posted may still be in the loop.
+  std::vector<std::unique_ptr<NodeStream>> old_streams_;
+  std::vector<Node> nodes_;
   asio::io_context loop_{1};
+  const std::shared_ptr<LoopPoster> poster_;
   JobOutput output_;
   asio::signal_set signals_;
   asio::steady_timer limit_;
-  // Never shrinks: streams that are through are kept, as they must be.
-  std::vector<std::unique_ptr<NodeStream>> old_streams_;
-  std::vector<Node> nodes_;
+  std::map<size_t, asio::steady_timer> retries_;  // by node
   bool stopping_ = false;
   bool kill_now_ = false;
-  bool left_ = false;  // the user has had enough
+  bool left_ = false;  // the user leaves
   std::optional<JobView> end_;
 };
 

@@ -46,14 +46,17 @@ class StepLog {
   std::vector<SshStep> begun_ DSL_GUARDED_BY(mutex_);
 };
 
-// What one node has to do with, owned by whoever asks it: threads may be late.
+// How one node is asked. The thread that asks owns it, because it may be late.
 struct Patient {
   NodeWay way;
   std::shared_ptr<StepLog> steps = std::make_shared<StepLog>();
 };
 
+// By node; null where it was not reached.
+using Inspections = std::vector<std::shared_ptr<NodeInspection>>;
+
 struct NodeAnswer {
-  NodeInspection* inspection = nullptr;  // never destroyed
+  std::shared_ptr<NodeInspection> inspection;  // null: it was not reached
   std::optional<pb::NodeInfo> report;
   int64_t clock_ahead_us = 0;
   int64_t clock_error_us = 0;
@@ -64,22 +67,23 @@ struct NodeAnswer {
 NodeAnswer AskPatient(const Patient& patient, const AgentBinary& agent,
                       const pb::NodeInfoRequest& request, Deadline connected) {
   NodeAnswer answer;
-  const Result<NodeInspection*> inspection = NodeInspection::Open(patient.way, agent, connected);
+  Result<std::unique_ptr<NodeInspection>> inspection =
+      NodeInspection::Open(patient.way, agent, connected);
   if (!inspection.ok()) {
     answer.failure = inspection.error().message;
     return answer;
   }
-  answer.inspection = *inspection;
+  answer.inspection = *std::move(inspection);
   const int64_t asked = UnixUs();
-  Result<pb::NodeInfo> report = RequestNodeInfo(**inspection, patient.way.target.name, request,
-                                                Deadline::After(kNodeInfoTimeout));
+  Result<pb::NodeInfo> report = RequestNodeInfo(*answer.inspection, patient.way.target.name,
+                                                request, Deadline::After(kNodeInfoTimeout));
   const int64_t heard = UnixUs();
   if (!report.ok()) {
     answer.failure = report.error().message;
     answer.failed_to_answer = true;
     return answer;
   }
-  // As NTP does it: the way there and the way back are taken to last alike.
+  // As NTP does it: both directions are assumed to take equally long.
   const int64_t there = report->received_unix_us() - asked;
   const int64_t back = report->answered_unix_us() - heard;
   answer.clock_ahead_us = (there + back) / 2;
@@ -93,7 +97,7 @@ void TakeSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
   const bool on_the_way = !answer.report && !answer.failed_to_answer;
   if (on_the_way && !begun.empty()) {
     node.failed_step = StepName(begun.back());
-    // A start that finds no agent is not done.
+    // A start that finds no agent counts as not done.
     if (begun.back() == SshStep::kCopyAgent) std::erase(begun, SshStep::kStartAgent);
     begun.pop_back();
   } else if (on_the_way) {
@@ -107,8 +111,7 @@ void TakeSteps(const StepLog& log, const NodeAnswer& answer, DoctorNode& node) {
 }
 
 // Asks the node that a job's rendezvous would be on to listen, and the others to reach it.
-void TryNetwork(const DoctorRequest& request, const std::vector<NodeInspection*>& inspections,
-                DoctorInfo& info) {
+void TryNetwork(const DoctorRequest& request, const Inspections& inspections, DoctorInfo& info) {
   for (size_t i = 0; i < inspections.size() && !info.rendezvous; ++i) {
     if (inspections[i] != nullptr && !info.nodes[i].spare) info.rendezvous = i;
   }
@@ -153,10 +156,10 @@ void TryNetwork(const DoctorRequest& request, const std::vector<NodeInspection*>
 
 // Ends the inspections and waits until the inspectors are gone, so that nothing of the doctor is
 // left.
-void Leave(const std::vector<NodeInspection*>& inspections) {
-  std::vector<NodeInspection*> open = inspections;
+void Leave(const Inspections& inspections) {
+  Inspections open = inspections;
   std::erase(open, nullptr);
-  for (NodeInspection* const inspection : open) inspection->End();
+  for (const auto& inspection : open) inspection->End();
   const Deadline deadline = Deadline::After(kLeave);
   (void)AskAll<bool>(open.size(), deadline,
                      [open, deadline](size_t i) { return open[i]->WaitEnd(deadline); });
@@ -169,10 +172,10 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   info.build_id = agent.build_id;
   info.cwd = request.cwd;
   info.device = request.device;
-  info.world_size = request.plan.world_size;
+  info.world_size = request.plan.world_size();
   info.has_trainer = ::access((request.bin_dir + "/dslaunch-train").c_str(), X_OK) == 0;
   info.trainer_needed = request.trains;
-  for (const PlannedNode& planned : request.plan.nodes) {
+  for (const Host& planned : request.plan.nodes) {
     DoctorNode node;
     node.name = planned.name;
     node.slots = planned.slots;
@@ -182,7 +185,7 @@ DoctorInfo InfoBefore(const DoctorRequest& request, const AgentBinary& agent) {
   if (info.launcher == Launcher::kLocal) {  // all of them are this machine
     info.nodes.resize(1);
     info.nodes.front().name = "localhost";
-    info.nodes.front().slots = request.plan.world_size;
+    info.nodes.front().slots = request.plan.world_size();
   }
   return info;
 }
@@ -191,10 +194,8 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
   DoctorInfo info = InfoBefore(request, agent);
   std::vector<Patient> patients(info.nodes.size());
   for (size_t i = 0; i < patients.size(); ++i) {
-    const PlannedNode& planned = request.plan.nodes[i];
     Patient& patient = patients[i];
-    patient.way = {
-        info.launcher, {planned.name, planned.host, planned.port, planned.user}, request.ssh};
+    patient.way = {info.launcher, request.plan.nodes[i], request.ssh};
     patient.way.ssh.on_step = [steps = patient.steps](SshStep step) { steps->Begin(step); };
   }
   pb::NodeInfoRequest question;
@@ -207,7 +208,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
         return AskPatient(patients[i], agent, question, connected);
       });
 
-  std::vector<NodeInspection*> inspections(patients.size(), nullptr);
+  Inspections inspections(patients.size());
   for (size_t i = 0; i < patients.size(); ++i) {
     NodeAnswer late;
     late.failure = "it did not answer in time; check that the node is not overloaded";
@@ -220,7 +221,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
     TakeSteps(*patients[i].steps, answer, node);
     inspections[i] = answer.inspection;
   }
-  std::vector<NodeInspection*> able = inspections;
+  Inspections able = inspections;
   for (size_t i = 0; i < able.size(); ++i) {
     if (!info.nodes[i].report) able[i] = nullptr;
   }

@@ -104,7 +104,7 @@ const pb::ReachResult* FirstReached(const pb::ReachReply& reply) {
   return nullptr;
 }
 
-// What most nodes say; the first of equally many. Empty answers do not count.
+// The most frequent answer; the first of equally frequent ones. Empty answers do not count.
 std::string Majority(const std::vector<std::string>& answers) {
   std::string best;
   std::ptrdiff_t most = 0;
@@ -141,8 +141,7 @@ class Diagnosis {
       trainers.push_back(TrainerVersion(*node.report));
       has_gpus_ = has_gpus_ || node.report->gpus().visible() > 0;
     }
-    // Of two clocks that differ nobody can tell which is right; the nearer to this machine's is
-    // taken.
+    // Of two clocks that differ either may be right; the one nearer to this machine's is taken.
     std::ranges::sort(clocks);
     const int64_t low = clocks[(clocks.size() - 1) / 2], high = clocks[clocks.size() / 2];
     clock_us_ = std::abs(low) <= std::abs(high) ? low : high;
@@ -319,7 +318,7 @@ class Diagnosis {
     Ok("trainer", "not installed");
   }
 
-  // Against what most clocks say.
+  // Against most clocks.
   void JudgeClock(int64_t ahead_us, int64_t error_us) {
     const int64_t off_us = ahead_us - clock_us_;
     const int64_t surely_us = std::max<int64_t>(0, std::abs(off_us) - error_us);
@@ -650,7 +649,7 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
   for (const DoctorNode& node : info.nodes) {
     const bool has_findings = add_findings(node.name);
     if (!has_findings) rows.push_back({node.name, LevelName(Level::kOk), Describe(info, node)});
-    // How far the way to it went.
+    // Which step to it was reached.
     if (!node.failed_step.empty() && !node.steps.empty())
       rows.push_back({"", "", "done before: " + Join(node.steps, ", ")});
   }

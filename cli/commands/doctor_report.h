@@ -1,4 +1,4 @@
-// What `dslaunch doctor` makes of what the nodes said. Pure.
+// The findings of `dslaunch doctor` from the nodes' answers. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace dslaunch {
 
-// One node, as far as the doctor came.
+// What is known of one node.
 struct DoctorNode {
   std::string name;
   int slots = 0;
   bool spare = false;
 
-  // The way to its agent: what was done, in order, and what then failed; empty: nothing.
+  // The steps to its agent: those that were done, in order, and the one that failed; empty: none.
   std::vector<std::string> steps;
   std::string failed_step;
   std::string failure;
@@ -59,15 +59,15 @@ std::vector<Finding> Diagnose(const DoctorInfo& info);
 
 bool AnyFails(const std::vector<Finding>& findings);
 
-// Lines for people: one for each healthy node, one for each check that warns or fails with its way
-// out below it, and a last one that sums up.
+// Lines for people: one for each healthy node, one for each check that warns or fails with its hint
+// below it, and a summary.
 std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& findings);
 
 // For programs; docs/reference/json.md has its fields.
 std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings);
 
-// "what; hint" taken apart, without the "node 'x' (where): " in front. What a node said, and a
-// question, is not a hint.
+// "what; hint" taken apart, without the "node 'x' (where): " in front. A node's own
+// output, and a question, is not a hint.
 struct SplitMessage {
   std::string seen;
   std::string hint;

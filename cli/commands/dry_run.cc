@@ -19,6 +19,7 @@
 #include "cli/plan/secrets.h"
 #include "proto/contract/rank_files.h"
 #include "proto/contract/worker_env.h"
+#include "rendezvous/quorum.h"
 
 namespace dslaunch {
 namespace {
@@ -83,31 +84,33 @@ pb::Device DeviceOf(DeviceChoice choice) {
 }
 
 // "2,3"; "0-7" without a choice.
-std::string DevicesText(const PlannedNode& node) {
+std::string DevicesText(const Host& node) {
   if (node.devices.empty()) return node.slots == 1 ? "0" : "0-" + std::to_string(node.slots - 1);
   std::string text;
   for (const int device : node.devices) text += (text.empty() ? "" : ",") + std::to_string(device);
   return text;
 }
 
-std::string RankRange(const PlannedNode& node) {
-  if (node.spare) return "spare";
-  const std::string first = std::to_string(node.first_rank);
-  return node.slots == 1 ? first : first + "-" + std::to_string(node.first_rank + node.slots - 1);
+// nullptr: of a spare.
+std::string RankRange(const RankBlock* block) {
+  if (block == nullptr) return "spare";
+  const std::string first = std::to_string(block->first_rank);
+  return block->slots == 1 ? first
+                           : first + "-" + std::to_string(block->first_rank + block->slots - 1);
 }
 
-std::string AddressOf(const PlannedNode& node) {
+std::string AddressOf(const Host& node) {
   return (node.user.empty() ? "" : node.user + "@") + node.host +
          (node.port == 0 ? "" : " port " + std::to_string(node.port));
 }
 
-std::string WayTo(const PlannedNode& node, Launcher launcher) {
+std::string WayTo(const Host& node, Launcher launcher) {
   return launcher == Launcher::kLocal     ? "this machine"
          : launcher == Launcher::kPerNode ? "its own command"
                                           : AddressOf(node);
 }
 
-std::string LabelsOf(const PlannedNode& node) {
+std::string LabelsOf(const Host& node) {
   std::string text;
   for (const auto& [name, value] : node.labels)
     text +=
@@ -115,7 +118,7 @@ std::string LabelsOf(const PlannedNode& node) {
   return text;
 }
 
-// What the recipe says of a key: its text where it is none of a secret.
+// What the recipe says of a key: its text without secrets.
 Json WithoutSecrets(const Json& value, const std::string& name = "") {
   if (value.is_object()) {
     Json masked = Json::object();
@@ -128,7 +131,7 @@ Json WithoutSecrets(const Json& value, const std::string& name = "") {
     return masked;
   }
   if (!value.is_string()) return value;
-  return MaskedValue(name, value.get<std::string>());
+  return MaskedSetting(name, value.get<std::string>());
 }
 
 // The recipe as the ranks get it; null for another program, or where it is no JSON.
@@ -177,6 +180,7 @@ std::map<std::string, std::string> ChosenAtStart(const SessionOptions& session,
       {kJobIdVariable, "the job's id, made at the start"},
       {"TORCHELASTIC_ERROR_FILE", "error.json in the rank's log folder"},
       {kRankDirVariable, "the rank's log folder"},
+      {kRankSocketVariable, "the agent's socket for connections between ranks, made at the start"},
       {kStatusFdVariable, "a pipe to the agent, made at the start"},
   };
   if (session.ranks.run_id().empty())
@@ -263,11 +267,8 @@ Result<DryRun> DryRun::Make(DryRunRequest request) {
   // What is wrong with the program or the devices is found with the ranks of a node. Those without
   // variables of their own are alike.
   const SessionOptions& session = run.request_.session;
-  uint32_t node_rank = 0;
-  for (const PlannedNode& node : session.plan.nodes)
-    run.node_ranks_.push_back(node.spare ? 0 : node_rank++);
   for (size_t i = 0; i < session.plan.nodes.size(); ++i) {
-    const PlannedNode& node = session.plan.nodes[i];
+    const Host& node = session.plan.nodes[i];
     if (node.spare || (run.command_ && node.env.empty())) continue;
     if (node.env.empty()) {
       DSL_TRY_ASSIGN(run.command_,
@@ -297,7 +298,7 @@ Result<void> DryRun::DecideDevices() {
     return {};
   }
   std::vector<NodeGpus> gpus;
-  for (const PlannedNode& node : session.plan.nodes) {
+  for (const Host& node : session.plan.nodes) {
     const Environment base = BaseOf(ProgramOn(node, session.program));
     const char* const visible = node.devices.empty() ? FindVariable(base, kCudaVariable) : nullptr;
     gpus.push_back({node.name, node.slots, CountVisibleGpus(visible),
@@ -311,7 +312,7 @@ Result<void> DryRun::DecideDevices() {
 }
 
 // On this machine all of it can be found, but for what a sourced script changes.
-Result<ResolvedProgram> DryRun::CommandOn(const PlannedNode& node, const pb::Program& program,
+Result<ResolvedProgram> DryRun::CommandOn(const Host& node, const pb::Program& program,
                                           const Environment& environment) const {
   if (command_ && node.env.empty()) return *command_;
   const bool is_here = request_.session.plan.launcher == Launcher::kLocal;
@@ -322,7 +323,7 @@ Result<ResolvedProgram> DryRun::CommandOn(const PlannedNode& node, const pb::Pro
 
 Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   const SessionOptions& session = request_.session;
-  const PlannedNode& node = session.plan.nodes[index];
+  const Host& node = session.plan.nodes[index];
   const bool is_local = session.plan.launcher == Launcher::kLocal;
   const pb::Program program = ProgramOn(node, session.program);
   const Environment given =
@@ -330,10 +331,8 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   const Environment base = BaseOf(program);
 
   WorkerPlan plan;
-  plan.assignment.set_first_rank(static_cast<uint32_t>(node.first_rank));
-  plan.assignment.set_world_size(static_cast<uint32_t>(session.plan.world_size));
-  plan.assignment.set_node_rank(node_ranks_[index]);
-  plan.assignment.set_num_nodes(static_cast<uint32_t>(session.plan.max_nodes));
+  const RankBlock& block = *session.plan.ranks.BlockOf(static_cast<uint32_t>(index));
+  plan.assignment = AssignmentOf(session.plan.ranks, block);
   plan.assignment.set_master_addr("127.0.0.1");
   plan.assignment.set_master_port(static_cast<uint32_t>(session.master_port));
   plan.slots = static_cast<uint32_t>(node.slots);
@@ -343,7 +342,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   plan.max_restarts = static_cast<int>(session.policy.max_restarts());
   plan.node_name = node.name;
   plan.options = session.ranks;
-  const uint32_t first_device = is_local ? static_cast<uint32_t>(node.first_rank) : 0;
+  const uint32_t first_device = is_local ? block.first_rank : 0;
   plan.devices_given = !node.devices.empty() || (use_cuda_ && first_device > 0);
   const google::protobuf::RepeatedField<uint32_t> chosen(node.devices.begin(), node.devices.end());
   plan.devices = DevicesOf(chosen, FindVariable(base, kCudaVariable), first_device, plan.slots);
@@ -381,7 +380,7 @@ Result<std::vector<PlannedRank>> DryRun::RanksOf(size_t index) const {
   return ranks;
 }
 
-// Calls `see` with the ranks of each node that has some. That it has them Make has found.
+// Calls `see` with the ranks of each node that has some; Make has resolved them.
 void DryRun::ForEachNode(const std::function<void(const std::vector<PlannedRank>&)>& see) const {
   for (size_t i = 0; i < request_.session.plan.nodes.size(); ++i) {
     if (request_.session.plan.nodes[i].spare) continue;
@@ -403,11 +402,13 @@ std::string DryRun::Summary() const {
 std::string DryRun::Nodes() const {
   const LaunchPlan& plan = request_.session.plan;
   const bool has_labels =
-      std::ranges::any_of(plan.nodes, [](const PlannedNode& node) { return !node.labels.empty(); });
+      std::ranges::any_of(plan.nodes, [](const Host& node) { return !node.labels.empty(); });
   std::vector<std::vector<std::string>> rows = {{"NODE", "REACHED AT", "RANKS", "DEVICES"}};
   if (has_labels) rows.front().push_back("LABELS");
-  for (const PlannedNode& node : plan.nodes) {
-    std::vector<std::string> row = {node.name, WayTo(node, plan.launcher), RankRange(node),
+  for (size_t i = 0; i < plan.nodes.size(); ++i) {
+    const Host& node = plan.nodes[i];
+    std::vector<std::string> row = {node.name, WayTo(node, plan.launcher),
+                                    RankRange(plan.ranks.BlockOf(static_cast<uint32_t>(i))),
                                     DevicesText(node)};
     if (has_labels) row.push_back(LabelsOf(node));
     rows.push_back(std::move(row));
@@ -477,7 +478,7 @@ std::string DryRun::Training() const {
   std::string text = "\nTraining\n";
   text += kIndent + ("recipe: " + SanitizeForTerminal(request_.recipe_source)) + "\n";
   const EngineRanks engine = EngineRanksOf(RecipeOf(request_.session.program));
-  const int world_size = request_.session.plan.world_size;
+  const int world_size = request_.session.plan.world_size();
   text += kIndent + ("engine: " + Count(static_cast<size_t>(world_size), "rank") + ", ZeRO stage " +
                      std::to_string(engine.zero_stage));
   if (engine.stages == 1) return text + ", all of them replicas of the data\n";
@@ -550,7 +551,7 @@ std::string DryRun::ToJson() const {
   add("launcher", launcher);
   add("device", device_known_ ? Json(use_cuda_ ? "cuda" : "cpu") : Json());
   add("device_reason", device_reason_);
-  add("world_size", plan.world_size);
+  add("world_size", plan.world_size());
   add("min_nodes", plan.min_nodes);
   add("max_nodes", plan.max_nodes);
   add("slots_note", plan.slots_note);
@@ -583,14 +584,15 @@ std::string DryRun::ToJson() const {
   text += ",\n\"nodes\": [";
   std::map<std::string, std::string> described;
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
-    const PlannedNode& node = plan.nodes[i];
+    const Host& node = plan.nodes[i];
+    const RankBlock* const block = plan.ranks.BlockOf(static_cast<uint32_t>(i));
     Json object = {{"name", node.name},
                    {"host", node.host},
                    {"port", node.port == 0 ? Json() : Json(node.port)},
                    {"user", node.user.empty() ? Json() : Json(node.user)},
                    {"slots", node.slots},
                    {"spare", node.spare},
-                   {"first_rank", node.spare ? Json() : Json(node.first_rank)},
+                   {"first_rank", block == nullptr ? Json() : Json(block->first_rank)},
                    {"devices", node.devices.empty() ? Json() : Json(node.devices)},
                    {"labels", Json::object()},
                    {"env", variables(node.env)}};

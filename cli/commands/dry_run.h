@@ -1,5 +1,5 @@
-// `--dry_run`: all that a job would do, and nothing of it done. What only the start decides (a free
-// port, the job's id) is said to be decided then.
+// `--dry_run`: shows all that a job would do, and does none of it. What only the start decides (a
+// free port, the job's id) is described.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct DryRunRequest {
 struct Setting {
   std::string name;
   std::string value;
-  bool is_described = false;  // `value` says how it comes about: only the start decides it
+  bool is_described = false;  // `value` is a description: only the start decides the value
 
   bool operator==(const Setting&) const = default;
 };
@@ -39,7 +39,7 @@ struct PlannedRank {
   std::vector<Setting> env;  // beyond what its node gives to programs; by name
 };
 
-// Values of secrets are masked in all that it says. Opens no connection and starts no process;
+// Values of secrets are masked in all of its output. Opens no connection and starts no process;
 // reads the program's files on this machine.
 class DryRun {
  public:
@@ -59,7 +59,7 @@ class DryRun {
 
   Result<void> DecideDevices();
   Environment BaseOf(const pb::Program& program) const;
-  Result<ResolvedProgram> CommandOn(const PlannedNode& node, const pb::Program& program,
+  Result<ResolvedProgram> CommandOn(const Host& node, const pb::Program& program,
                                     const Environment& environment) const;
   void ForEachNode(const std::function<void(const std::vector<PlannedRank>&)>& see) const;
   std::string Summary() const;
@@ -70,7 +70,6 @@ class DryRun {
   std::string Limits() const;
 
   DryRunRequest request_;
-  std::vector<uint32_t> node_ranks_;  // of each node that is no spare
   bool use_cuda_ = false;
   bool device_known_ = false;
   std::string device_reason_;

@@ -28,8 +28,9 @@ AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const 
               Deadline connected) {
   AskedHost asked;
   asked.host = host;
-  const NodeWay way{launcher, {host.name, host.host, host.port, host.user}, ssh};
-  const Result<NodeInspection*> inspection = NodeInspection::Open(way, agent, connected);
+  const NodeWay way{launcher, host, ssh};
+  const Result<std::unique_ptr<NodeInspection>> inspection =
+      NodeInspection::Open(way, agent, connected);
   if (!inspection.ok()) {
     asked.failure = inspection.error();
     return asked;
@@ -77,7 +78,7 @@ Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts, millisec
   return asked;
 }
 
-// Says all failures, and returns the exit code of the first, 0 without one.
+// Shows all failures, and returns the exit code of the first, 0 without one.
 int PrintFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
   int exit_code = ToInt(ExitCode::kOk);
   std::vector<NodeFailure> failures;
@@ -112,7 +113,7 @@ Result<std::vector<Host>> FindHosts(const HostfileCommand& command) {
 
 Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<Host> hosts, FindHosts(command));
-  // Before the nodes are asked for nothing.
+  // First, so that no node is asked in vain.
   if (!command.output.empty() && !command.force && ::access(command.output.c_str(), F_OK) == 0)
     return FileExists(command.output);
   DSL_TRY_ASSIGN(std::vector<AskedHost> asked,

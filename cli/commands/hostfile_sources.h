@@ -20,7 +20,7 @@ Result<std::vector<Host>> HostsFromNames(const std::vector<std::string>& names,
                                          const std::string& source);
 
 // SLURM's list of nodes, in its order: "login,gpu[001-003,007]-ib[0-1]". Pure. The error is a
-// fragment that says what is wrong with the list.
+// fragment: what is wrong with the list.
 Result<std::vector<std::string>> ExpandNodeList(std::string_view list);
 
 // The nodes of the allocation that this process runs in. `getenv` as the C function. kUsage.

@@ -6,12 +6,12 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <thread>
 #include <utility>
 
 #include "base/count.h"
+#include "base/ownership.h"
 #include "base/process_tree.h"
 #include "base/put_file.h"
 #include "base/sanitize.h"
@@ -33,10 +33,10 @@ constexpr milliseconds kFindTimeout(20'000);     // for the nodes of one job
 constexpr milliseconds kRemoveTimeout(60'000);   // files may be many
 constexpr milliseconds kCollectTimeout(60'000);  // for the files of a report from all nodes
 constexpr milliseconds kStopSlack(10'000);
-constexpr milliseconds kFrontEndEnds(300'000);  // a front end that was told to stop
+constexpr milliseconds kFrontEndEnds(300'000);  // for a front end that was signalled to stop
 constexpr size_t kMaxEventsBytes = 64 << 20;
 constexpr milliseconds kPoll(50);
-constexpr milliseconds kBetweenInterrupts(300);  // so that two are two
+constexpr milliseconds kBetweenInterrupts(300);  // so that they do not count as one
 
 std::optional<ProcessId> FrontEnd(const JobRecord& record) {
   const auto pid = static_cast<pid_t>(record.pid);
@@ -82,13 +82,13 @@ std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const Age
   return views;
 }
 
-// What is known of the end is kept, so that nobody need be asked again.
+// Keeps how the job ended in its record, so that its nodes need not be asked again.
 void KeepEnd(const JobView& view) {
   if (view.state != JobView::State::kEnded || view.record.ended_unix_ms != 0) return;
   JobRecord record = view.record;
   record.ended_unix_ms = view.ended_unix_ms;
   record.exit_code = view.exit_code;
-  (void)WriteJobRecord(OwnJobsFolder(), record);  // else it is asked again
+  (void)WriteJobRecord(OwnJobsFolder(), record);  // else the nodes are asked again
 }
 
 void Print(Terminal& terminal, const std::string& text) {
@@ -172,7 +172,7 @@ Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bo
   return ToInt(ExitCode::kOk);
 }
 
-// Before anything is done with a job: that it runs, or else why not.
+// For a job that does not run: shows why, and returns the command's exit code.
 Result<int> NotRunning(const JobView& view, Terminal& terminal, bool stop) {
   const std::string job = "job " + view.record.job_id;
   switch (view.state) {
@@ -198,8 +198,7 @@ Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBi
                                        view.record.cwd + "); dslaunch logs -f shows its output"};
   }
   if (view.state != JobView::State::kRunning) return NotRunning(view, terminal, false);
-  // Never destroyed: threads that still try to reach a node use it until the process ends.
-  auto& session = *new AttachSession(view.record, agent, command.shown_ranks, terminal);
+  AttachSession session(view.record, agent, command.shown_ranks, terminal);
   const int exit_code = session.Attach();
   if (session.end()) KeepEnd(*session.end());
   return exit_code;
@@ -210,20 +209,30 @@ Result<int> Stop(const JobCommand& command, const JobView& view, const AgentBina
   if (const std::optional<ProcessId> front_end = FrontEnd(view.record))
     return StopFrontEnd(view.record, *front_end, command.now, terminal);
   if (view.state != JobView::State::kRunning) return NotRunning(view, terminal, true);
-  auto& session = *new AttachSession(view.record, agent, {false, {}}, terminal);
+  AttachSession session(view.record, agent, {false, {}}, terminal);
   const int exit_code =
       session.Stop(command.now, milliseconds(view.stop_within_ms) + kFindTimeout + kStopSlack);
   if (session.end()) KeepEnd(*session.end());
   return exit_code;
 }
 
-// What the front end kept; empty where nothing is.
+// The front end's event log; empty where there is none.
 std::string EventsText(const JobRecord& record) {
-  const std::string folder = record.log_dir.empty() ? OwnJobsFolder() : record.log_dir;
-  std::ifstream file(folder + "/" + record.job_id + "/events.jsonl", std::ios::binary);
+  const bool in_log_dir = !record.log_dir.empty();
+  const std::string path = (in_log_dir ? record.log_dir : OwnJobsFolder()) + "/" + record.job_id;
+  const Result<UniqueFd> folder = OpenFrontEndFolder(path, in_log_dir, IfMissing::kFail);
+  if (!folder.ok() || !folder->valid()) return "";
+  const Result<UniqueFd> file =
+      OpenOwnFile(*folder, "events.jsonl", path + "/events.jsonl", ::geteuid());
+  if (!file.ok() || !file->valid()) return "";
   std::string text(kMaxEventsBytes, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count = ::read(file->get(), text.data() + size, text.size() - size);
+    if (count <= 0) break;
+    size += static_cast<size_t>(count);
+  }
+  text.resize(size);
   return text;
 }
 
@@ -239,7 +248,7 @@ ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
   data.started_unix_ms = view.record.started_unix_ms;
   data.ended_unix_ms = view.ended_unix_ms;
   data.made_unix_ms = UnixMs();
-  for (const JobRecord::Node& node : view.record.nodes) data.nodes.push_back(node.name);
+  for (const NodeTarget& node : view.record.nodes) data.nodes.push_back(node.name);
   data.events = ReadJobEvents(EventsText(view.record));
   data.ranks = std::move(files.ranks);
   data.troubles = std::move(files.troubles);
@@ -249,7 +258,7 @@ ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
 Result<int> Report(const JobCommand& command, const JobView& view, const AgentBinary& agent,
                    Terminal& terminal) {
   const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
-  // Before the nodes send for nothing.
+  // First, so that no node sends in vain.
   if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileExists(path);
   CollectedFiles collected = CollectRankFiles(view.record, agent, kCollectTimeout);
   for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);
@@ -262,7 +271,7 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
 }  // namespace
 
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
-  const std::vector<JobRecord> records = ListJobRecords(OwnJobsFolder());
+  DSL_TRY_ASSIGN(const std::vector<JobRecord> records, ListJobRecords(OwnJobsFolder()));
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   if (command.kind == JobCommand::Kind::kPs) {
     std::vector<JobView> views = LookAtJobs(records, agent, kAskTimeout);
@@ -272,7 +281,7 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   }
   DSL_TRY_ASSIGN(const JobRecord record, FindJob(records, command.job));
   if (command.kind == JobCommand::Kind::kLogs)
-    return (new LogsSession(record, agent, command, terminal))->Run();
+    return LogsSession(record, agent, command, terminal).Run();
   const JobView view = LookAtJobs({record}, agent, kFindTimeout).front();
   KeepEnd(view);
   if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);

@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Returns the exit code. Afterwards the process must end by _exit: threads may still wait for
-// nodes that do not answer.
+// Returns the exit code. Afterwards the process ends by _exit: threads may still wait for nodes
+// that do not answer.
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal);
 
 }  // namespace dslaunch

@@ -86,7 +86,7 @@ Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::stri
 const pb::JobResult* ChooseResult(const std::vector<const pb::JobResult*>& results) {
   const pb::JobResult* best = nullptr;
   const auto rank = [](const pb::JobResult& result) {
-    return (result.done().closed() ? 2 : 0) + (result.exit_code() != 0 ? 1 : 0);
+    return (result.done().completed() ? 2 : 0) + (result.exit_code() != 0 ? 1 : 0);
   };
   for (const pb::JobResult* result : results) {
     if (best == nullptr || rank(*result) > rank(*best)) best = result;
@@ -128,7 +128,7 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
     }
   }
   const pb::JobResult* const result = ChooseResult(results);
-  const bool is_final_status = result != nullptr && result->done().closed();
+  const bool is_final_status = result != nullptr && result->done().completed();
   if (running) {
     view.state = JobView::State::kRunning;
   } else if (!stray.empty()) {
@@ -181,7 +181,7 @@ std::string JobsJson(const std::vector<JobView>& views) {
   Json jobs = Json::array();
   for (const JobView& view : views) {
     Json nodes = Json::array();
-    for (const JobRecord::Node& node : view.record.nodes) nodes.push_back(node.name);
+    for (const NodeTarget& node : view.record.nodes) nodes.push_back(node.name);
     Json job = {{"job", view.record.job_id},  {"state", kStates[static_cast<size_t>(view.state)]},
                 {"detail", view.detail},      {"nodes", std::move(nodes)},
                 {"ranks", nullptr},           {"step", nullptr},

@@ -1,4 +1,4 @@
-// What `dslaunch ps` makes of a job's record and of what its nodes say about it. Pure.
+// The state of a job for `dslaunch ps`, from its record and its nodes' answers. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace dslaunch {
 
-// What came of asking one node.
+// One node's answer.
 struct NodeAnswer {
   std::optional<pb::JobSight> sight;  // nullopt: the node could not be asked
   std::string reason;                 // why
@@ -24,7 +24,7 @@ struct JobView {
     kRunning,      // detached
     kEnded,        // exit_code
     kStray,        // no agent, but processes
-    kUnreachable,  // no node says that it runs, and not every node could be asked
+    kUnreachable,  // no node reports that it runs, and not every node could be asked
     kLost,         // nothing runs, and there is no record of how it ended
   };
   JobRecord record;
@@ -39,11 +39,11 @@ struct JobView {
 };
 
 // The job that the user means: its id, the beginning of only one, or "last" (the newest). kUsage
-// says what is near and how to see all.
+// names the nearest id, and the command that lists all.
 Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::string& text);
 
-// Of the results of a job's nodes the one that counts: of a node that heard the last word, else of
-// one that knows of a failure. Null for none.
+// Of the results of a job's nodes the one that counts: of a node that received the final status,
+// else of one that knows of a failure. Null for none.
 const pb::JobResult* ChooseResult(const std::vector<const pb::JobResult*>& results);
 
 // `answers` by node; unused when the record has the end or the front end is alive.

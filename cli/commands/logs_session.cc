@@ -15,8 +15,16 @@ LogsSession::LogsSession(JobRecord record, AgentBinary agent, JobCommand command
     : record_(std::move(record)),
       agent_(std::move(agent)),
       command_(std::move(command)),
+      poster_(std::make_shared<LoopPoster>(loop_)),
       output_(loop_, terminal),
       signals_(loop_) {}
+
+LogsSession::~LogsSession() {
+  poster_->Close();
+  for (const auto& stream : streams_) {  // all at once: each may take a moment
+    if (stream->inspection() != nullptr) stream->inspection()->End();
+  }
+}
 
 int LogsSession::Run() {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal_number);
@@ -54,10 +62,13 @@ void LogsSession::Open(size_t index) {
   handlers.log = [this, index](const pb::LogChunk& chunk, std::function<void()> go_on) {
     output_.Log(record_.nodes[index].name, chunk, std::move(go_on));
   };
+  handlers.broke_rules = [this, index](const std::string& what) {
+    output_.PrintMessage("dslaunch: " + record_.nodes[index].name + ": its agent sent " + what);
+  };
   handlers.over = [this, index, complete](const Result<void>& result) {
     OnOver(index, result, *complete);
   };
-  streams_.push_back(std::make_unique<NodeStream>(loop_, std::move(handlers)));
+  streams_.push_back(std::make_unique<NodeStream>(poster_, std::move(handlers)));
   streams_.back()->Open(record_, index, AgentRole::Kind::kRead, agent_,
                         Deadline::After(kConnectTimeout));
 }

@@ -13,17 +13,21 @@
 #include "cli/output/terminal.h"
 #include "cli/session/job_record.h"
 #include "cli/transport/agent_binary.h"
+#include "net/loop_poster.h"
 
 namespace dslaunch {
 
-// Runs on the caller's thread; other threads only post to its loop and may outlive it: end the
-// process by _exit.
+// Runs on the caller's thread. Nodes are reached by threads of their own, which own what they use
+// and may outlive the session, each until its deadline.
 class LogsSession {
  public:
+  // The terminal outlives the session.
   LogsSession(JobRecord record, AgentBinary agent, JobCommand command, Terminal& terminal);
+  ~LogsSession();
+  LogsSession(const LogsSession&) = delete;
 
-  // Shows everything that was asked for; 0, 69 when a node could not be reached (it is named), 130
-  // when the user interrupts it.
+  // Once. Shows everything that was asked for; 0, 69 when a node could not be reached (it is
+  // named), 130 when the user interrupts it.
   int Run();
 
  private:
@@ -33,10 +37,11 @@ class LogsSession {
   const JobRecord record_;
   const AgentBinary agent_;
   const JobCommand command_;
+  std::vector<std::unique_ptr<NodeStream>> streams_;  // outlive the loop (node_stream.h)
   asio::io_context loop_{1};
+  const std::shared_ptr<LoopPoster> poster_;
   JobOutput output_;
   asio::signal_set signals_;
-  std::vector<std::unique_ptr<NodeStream>> streams_;
   size_t open_ = 0;
   int exit_code_ = 0;
 };

@@ -6,9 +6,12 @@
 #include "cli/transport/transport_local.h"
 #include "cli/transport/transport_ssh.h"
 #include "proto/wire/channel.h"
+#include "proto/wire/peer_check.h"
 
 namespace dslaunch {
 namespace {
+
+constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
 
 // Waits for a call until `deadline`; later than that it is aborted, because a gRPC deadline can be
 // missed while a write blocks.
@@ -16,12 +19,14 @@ template <class Request, class Reply, class Start>
 Result<Reply> CallWithin(NodeInspection& inspection, const std::string& node,
                          const Request& request, Deadline deadline, Start start) {
   struct Call {
+    std::shared_ptr<const void> counted;  // released last
     grpc::ClientContext context;
     Request request;
     Reply reply;
     std::promise<grpc::Status> status;
   };
   auto call = std::make_shared<Call>();
+  call->counted = inspection.BeginCall();
   call->request = request;
   std::future<grpc::Status> status = call->status.get_future();
   start(&call->context, &call->request, &call->reply,
@@ -31,14 +36,24 @@ Result<Reply> CallWithin(NodeInspection& inspection, const std::string& node,
     return Error{ExitCode::kTimedOut, node + ": its agent did not answer in time"};
   }
   const grpc::Status result = status.get();
-  if (result.ok()) return std::move(call->reply);
+  if (result.ok()) {
+    CutTexts(call->reply);
+    return std::move(call->reply);
+  }
   return Error{ExitCode::kUnavailable, node + ": " + result.error_message()};
 }
 
 }  // namespace
 
-Result<NodeInspection*> NodeInspection::Open(const NodeWay& way, const AgentRole& role,
-                                             const AgentBinary& agent, Deadline deadline) {
+NodeInspection::~NodeInspection() {
+  End();
+  calls_.AwaitNone(Deadline::After(kCallsEndWithin));
+}
+
+Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
+                                                             const AgentRole& role,
+                                                             const AgentBinary& agent,
+                                                             Deadline deadline) {
   std::unique_ptr<NodeLink> link;
   if (way.launcher != Launcher::kSsh) {
     DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(way.target, deadline));
@@ -46,13 +61,14 @@ Result<NodeInspection*> NodeInspection::Open(const NodeWay& way, const AgentRole
     DSL_TRY_ASSIGN(link, SshTransport(agent, way.ssh, role).Connect(way.target, deadline));
   }
   std::shared_ptr<grpc::Channel> channel = ChannelFromFd(way.target.name, link->TakeFd());
-  return new NodeInspection(std::move(link), std::move(channel));
+  return std::unique_ptr<NodeInspection>(new NodeInspection(std::move(link), std::move(channel)));
 }
 
-Result<NodeInspection*> NodeInspection::Open(const JobRecord& record, size_t node,
-                                             AgentRole::Kind kind, const AgentBinary& agent,
-                                             Deadline deadline) {
-  const JobRecord::Node& at = record.nodes[node];
+Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const JobRecord& record, size_t node,
+                                                             AgentRole::Kind kind,
+                                                             const AgentBinary& agent,
+                                                             Deadline deadline) {
+  const NodeTarget& at = record.nodes[node];
   if (record.launcher == Launcher::kPerNode && node > 0) {
     return Error{ExitCode::kUnavailable,
                  at.name +
@@ -60,12 +76,13 @@ Result<NodeInspection*> NodeInspection::Open(const JobRecord& record, size_t nod
                      "from here; look at that machine's log files"};
   }
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(record.ssh_command));
-  const NodeWay way{record.launcher, {at.name, at.host, at.port, at.user}, std::move(ssh)};
+  const NodeWay way{record.launcher, at, std::move(ssh)};
   return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
 }
 
-Result<NodeInspection*> NodeInspection::Open(const NodeWay& way, const AgentBinary& agent,
-                                             Deadline deadline) {
+Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
+                                                             const AgentBinary& agent,
+                                                             Deadline deadline) {
   return Open(way, AgentRole{AgentRole::Kind::kRead, "", 0}, agent, deadline);
 }
 
@@ -80,25 +97,28 @@ pb::JobPlace PlaceOf(const JobRecord& record, size_t node) {
 
 Result<pb::JobSight> LookAtNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                                 Deadline deadline) {
-  DSL_TRY_ASSIGN(NodeInspection* const inspection,
+  DSL_TRY_ASSIGN(const std::unique_ptr<NodeInspection> inspection,
                  NodeInspection::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
   const auto stub = pb::Inspection::NewStub(inspection->channel());
   Result<pb::JobSight> sight = CallWithin<pb::JobPlace, pb::JobSight>(
       *inspection, record.nodes[node].name, PlaceOf(record, node), deadline,
       [&](auto... arguments) { stub->async()->Look(arguments...); });
-  inspection->End();
+  if (!sight.ok()) return sight;
+  if (const Result<void> checked = CheckJobSight(*sight); !checked.ok()) {
+    return Error{checked.error().code,
+                 record.nodes[node].name + ": its agent sent " + checked.error().message};
+  }
   return sight;
 }
 
 Result<void> RemoveFromNode(const JobRecord& record, size_t node, const AgentBinary& agent,
                             Deadline deadline) {
-  DSL_TRY_ASSIGN(NodeInspection* const inspection,
+  DSL_TRY_ASSIGN(const std::unique_ptr<NodeInspection> inspection,
                  NodeInspection::Open(record, node, AgentRole::Kind::kRead, agent, deadline));
   const auto stub = pb::Inspection::NewStub(inspection->channel());
   const Result<pb::RemoveReply> reply = CallWithin<pb::JobPlace, pb::RemoveReply>(
       *inspection, record.nodes[node].name, PlaceOf(record, node), deadline,
       [&](auto... arguments) { stub->async()->Remove(arguments...); });
-  inspection->End();
   if (!reply.ok()) return reply.error();
   if (!reply->refusal().empty()) return Error{ExitCode::kUnavailable, reply->refusal()};
   return {};

@@ -16,6 +16,7 @@
 #include "base/mutex.h"
 #include "cli/commands/job_view.h"
 #include "cli/session/job_record.h"
+#include "cli/session/open_calls.h"
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/agent_role.h"
 #include "cli/transport/ssh_session.h"
@@ -31,20 +32,28 @@ struct NodeWay {
   SshOptions ssh;
 };
 
-// Thread-compatible. Never destroyed, but by the end of the process: gRPC's threads may still be
-// busy with a call whose answer is here.
+// Thread-compatible. Destroying it ends every call over it and waits for those that BeginCall
+// counts: 10 s at most. Not on a thread of gRPC's.
 class NodeInspection {
  public:
-  // `kind` is kAttach or kRead. Blocks until `deadline` at most. Errors name the node and the way
-  // out.
-  static Result<NodeInspection*> Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
-                                      const AgentBinary& agent, Deadline deadline);
+  // `kind` is kAttach or kRead. Blocks until `deadline` at most. Errors name the node and what to
+  // do.
+  static Result<std::unique_ptr<NodeInspection>> Open(const JobRecord& record, size_t node,
+                                                      AgentRole::Kind kind,
+                                                      const AgentBinary& agent, Deadline deadline);
 
   // The same for a node that no job has yet, in the role kRead.
-  static Result<NodeInspection*> Open(const NodeWay& way, const AgentBinary& agent,
-                                      Deadline deadline);
+  static Result<std::unique_ptr<NodeInspection>> Open(const NodeWay& way, const AgentBinary& agent,
+                                                      Deadline deadline);
+
+  ~NodeInspection();
+  NodeInspection(const NodeInspection&) = delete;
 
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+  // For each asynchronous call over the channel. The owner of the call's state keeps the returned
+  // value as long as that state, and releases it last.
+  std::shared_ptr<const void> BeginCall() { return calls_.Begin(); }
 
   // Ends every call over it, and with them the inspector on the node.
   void End() { link_->Abort("the inspection is over"); }
@@ -53,14 +62,15 @@ class NodeInspection {
   bool WaitEnd(Deadline deadline) { return link_->WaitEnd(deadline); }
 
  private:
-  static Result<NodeInspection*> Open(const NodeWay& way, const AgentRole& role,
-                                      const AgentBinary& agent, Deadline deadline);
+  static Result<std::unique_ptr<NodeInspection>> Open(const NodeWay& way, const AgentRole& role,
+                                                      const AgentBinary& agent, Deadline deadline);
 
   NodeInspection(std::unique_ptr<NodeLink> link, std::shared_ptr<grpc::Channel> channel)
       : link_(std::move(link)), channel_(std::move(channel)) {}
 
-  std::unique_ptr<NodeLink> link_;
-  std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<NodeLink> link_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  OpenCalls calls_;
 };
 
 // Where a node keeps the job.
@@ -82,8 +92,7 @@ Result<pb::ReachReply> ReachFromNode(NodeInspection& inspection, const std::stri
                                      const pb::ReachRequest& request, Deadline deadline);
 
 // Asks `count` things at once, each on a thread of its own, and returns what was answered by
-// `deadline`. A thread that is late goes on: `ask` must own what it uses, and the process must end
-// by _exit.
+// `deadline`. A thread that is late continues until its own deadline, so `ask` owns what it uses.
 template <class T>
 std::vector<std::optional<T>> AskAll(size_t count, Deadline deadline,
                                      const std::function<T(size_t)>& ask) {

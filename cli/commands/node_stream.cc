@@ -1,32 +1,37 @@
 #include "cli/commands/node_stream.h"
 
-#include <asio/post.hpp>
 #include <thread>
 #include <utility>
 
 namespace dslaunch {
 
-NodeStream::NodeStream(asio::io_context& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)) {}
-NodeStream::~NodeStream() = default;
+NodeStream::NodeStream(std::shared_ptr<LoopPoster> poster, Handlers handlers)
+    : poster_(std::move(poster)), handlers_(std::move(handlers)) {}
+
+NodeStream::~NodeStream() {
+  if (reader_) std::exchange(reader_, nullptr)->Cancel();
+}
 
 void NodeStream::Open(const JobRecord& record, size_t node, AgentRole::Kind kind,
                       const AgentBinary& agent, Deadline deadline) {
-  std::thread([this, record, node, kind, agent, deadline] {
-    const Result<NodeInspection*> inspection =
+  std::thread([this, poster = poster_, record, node, kind, agent, deadline] {
+    Result<std::unique_ptr<NodeInspection>> inspection =
         NodeInspection::Open(record, node, kind, agent, deadline);
-    asio::post(loop_, [this, inspection] { OnOpened(inspection); });
+    poster->Post(
+        [this, inspection = std::move(inspection)]() mutable { OnOpened(std::move(inspection)); });
   }).detach();
 }
 
-void NodeStream::OnOpened(const Result<NodeInspection*>& inspection) {
+void NodeStream::OnOpened(Result<std::unique_ptr<NodeInspection>> inspection) {
   if (!inspection.ok()) return handlers_.over(inspection.error());
-  channel_ = (*inspection)->channel();
+  inspection_ = *std::move(inspection);
   reader_ = EventReader::Start(
-      std::make_shared<LoopPoster>(loop_),
-      EventReader::Handlers{handlers_.event, handlers_.log, [this] { handlers_.over({}); }},
-      [this](grpc::ClientContext* context, EventReader* reader) {
-        handlers_.start(channel_, context, reader);
+      poster_,
+      EventReader::Handlers{handlers_.event, handlers_.log, [this] { handlers_.over({}); },
+                            handlers_.broke_rules},
+      [this, counted = inspection_->BeginCall()](grpc::ClientContext* context,
+                                                 EventReader* reader) {
+        handlers_.start(inspection_->channel(), context, reader);
       });
 }
 

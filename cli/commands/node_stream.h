@@ -1,17 +1,19 @@
 // A stream of events from an inspection to one node.
 #pragma once
 
-#include <asio/io_context.hpp>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "cli/commands/node_inspection.h"
 #include "cli/session/event_reader.h"
+#include "net/loop_poster.h"
 
 namespace dslaunch {
 
-// Opened on a thread of its own; everything else happens on the loop's thread. Never destroyed:
-// its calls and its thread use it until the process ends.
+// On the loop's thread. The node is reached by a thread of its own, which owns what it uses: a
+// stream that is destroyed does not wait for a host that never answers. To be destroyed after the
+// poster is closed and the loop is gone: it then ends its call and waits for that, 10 s at most.
 class NodeStream {
  public:
   using Reactor = grpc::ClientReadReactor<pb::NodeEvent>;
@@ -22,11 +24,13 @@ class NodeStream {
     std::function<void(const pb::NodeEvent&)> event;  // all but output
     // The next event is read once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
-    // Nothing more will come; an error when the node could not be reached.
+    // The stream has ended; an error when the node could not be reached.
     std::function<void(Result<void>)> over;
+    // Its agent sent `what`, which no agent sends; `over` follows.
+    std::function<void(const std::string& what)> broke_rules;
   };
 
-  NodeStream(asio::io_context& loop, Handlers handlers);
+  NodeStream(std::shared_ptr<LoopPoster> poster, Handlers handlers);
   NodeStream(const NodeStream&) = delete;
   ~NodeStream();
 
@@ -35,14 +39,14 @@ class NodeStream {
             Deadline deadline);
 
   // Null until it is open.
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  NodeInspection* inspection() const { return inspection_.get(); }
 
  private:
-  void OnOpened(const Result<NodeInspection*>& inspection);
+  void OnOpened(Result<std::unique_ptr<NodeInspection>> inspection);
 
-  asio::io_context& loop_;
+  const std::shared_ptr<LoopPoster> poster_;
   const Handlers handlers_;
-  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<NodeInspection> inspection_;
   std::shared_ptr<EventReader> reader_;
 };
 

@@ -26,7 +26,7 @@ bool IsSameFile(const pb::RankFilePart& a, const pb::RankFilePart& b) {
 Result<RankFileParts::Files> CollectFromNode(const JobRecord& record, size_t node,
                                              const AgentBinary& agent, uint64_t max_bytes,
                                              Deadline deadline) {
-  DSL_TRY_ASSIGN(NodeInspection* const inspection,
+  DSL_TRY_ASSIGN(const std::unique_ptr<NodeInspection> inspection,
                  NodeInspection::Open(record, node, AgentRole::Kind::kRead, agent,
                                       deadline.Earlier(Deadline::After(kConnectTimeout))));
   const std::string& name = record.nodes[node].name;
@@ -42,7 +42,6 @@ Result<RankFileParts::Files> CollectFromNode(const JobRecord& record, size_t nod
   }
   context.TryCancel();  // where it is not over
   const grpc::Status status = reader->Finish();
-  inspection->End();
   RankFileParts::Files files = parts.Finish();
   if (!parts.complete() && files.ranks.empty())
     return Error{ExitCode::kUnavailable, name + ": " + Truncate(status.error_message())};

@@ -24,17 +24,17 @@ class RankFileParts {
   RankFileParts(std::string node, uint64_t max_bytes)
       : node_(std::move(node)), bytes_left_(max_bytes) {}
 
-  // False once it has sent too much: it need not be heard any more.
+  // False once it has sent too much: the rest is not read.
   bool Take(const pb::RankFilePart& part);
 
-  // Whether it has told all.
+  // Whether the node has sent everything.
   bool complete() const { return complete_; }
 
   struct Files {
     std::vector<RankFiles> ranks;       // by attempt and rank
     std::vector<std::string> troubles;  // sentences: what is not there
   };
-  // All that it has told. Once.
+  // All that the node has sent. Once.
   Files Finish();
 
  private:
@@ -58,7 +58,7 @@ struct CollectedFiles {
   RankFileParts::Files files;
   bool all_answered = true;
 };
-// Afterwards the process must end by _exit: threads may still wait for nodes.
+// Afterwards the process ends by _exit: threads may still wait for nodes.
 CollectedFiles CollectRankFiles(const JobRecord& record, const AgentBinary& agent,
                                 milliseconds timeout);
 

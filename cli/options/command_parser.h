@@ -19,7 +19,7 @@ namespace dslaunch {
 struct LinePart {
   struct Other {
     const OptionTable& table;
-    std::string place;  // goes on after "option '--x' belongs ": "after 'train'"
+    std::string place;  // follows "option '--x' belongs ": "after 'train'"
   };
   const OptionTable& table;
   std::vector<Other> others = {};  // where options belong that are not of this part

@@ -7,6 +7,7 @@
 #include "base/sanitize.h"
 #include "base/suggest.h"
 #include "cli/options/option_values.h"
+#include "cli/plan/env_file.h"
 #include "cli/plan/recipe.h"
 #include "cli/plan/yaml_document.h"
 
@@ -65,7 +66,7 @@ Result<void> AddFlag(const Entry& entry, OptionLayer& layer) {
 // A list of NAME=VALUE, or a map.
 Result<void> AddAll(const Entry& entry, OptionLayer& layer) {
   const auto wrong = [&] {
-    return BadInput(entry.name + " is a list of NAME=VALUE, or a map of names to values");
+    return BadInput(entry.name + " is a list of NAME=VALUE or NAME, or a map of names to values");
   };
   if (!entry.value.is_array() && !entry.value.is_object()) return wrong();
   for (const auto& [key, value] : entry.value.items()) {
@@ -117,6 +118,24 @@ Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& sou
       return BadInput(place + ": " + key + " is given twice, in two spellings; keep one");
     }
     DSL_TRY(AddEntry({*spec, place + ": " + key, value}, file.launch));
+  }
+  return file;
+}
+
+Result<LaunchFile> ReadUnnamedLaunchFile(const std::string& path, const OptionTable& table) {
+  DSL_TRY_ASSIGN(const std::string text, ReadUnnamedTextFile(path));
+  DSL_TRY_ASSIGN(LaunchFile file, ParseLaunchFile(text, Truncate(path), table));
+  for (const auto& [spec, values] : file.launch.values) {
+    for (const FlagValue& given : values) {
+      const size_t equals = given.text.find('=');  // without it the value is this environment's
+      const bool is_variable = NameOf(*spec) == "--env" && equals != std::string::npos;
+      const std::string variable = is_variable ? given.text.substr(0, equals) : "";
+      if (!spec->runs_code && !LoadsCode(variable)) continue;
+      return BadInput(given.name + (is_variable ? " " + Truncate(variable) : "") +
+                      " runs code, so it is not taken from a file that the command line does not "
+                      "name; give " +
+                      std::string(NameOf(*spec)) + " there, or --run_file " + Truncate(path));
+    }
   }
   return file;
 }

@@ -4,7 +4,7 @@
 //     hostfile: hosts
 //     num_gpus: 8
 //     detach: true              # flags
-//     env: {LR: 0.1, MODE: a}   # or a list of NAME=VALUE
+//     env: {LR: 0.1, MODE: a}   # or a list of NAME=VALUE or NAME
 //   model: ...
 // Relative paths start at the current folder, as on the command line.
 #pragma once
@@ -29,5 +29,10 @@ Result<LaunchFile> ParseLaunchFile(std::string_view text, const std::string& sou
                                    const OptionTable& table);
 
 Result<LaunchFile> ReadLaunchFile(const std::string& path, const OptionTable& table);
+
+// A file that the command line does not name, such as ./dslaunch.yaml: it is also refused where
+// another user may have written it, and where it names code to run (ssh_command, venv_script, env
+// of LD_PRELOAD ...). kBadInput, with how to name the file.
+Result<LaunchFile> ReadUnnamedLaunchFile(const std::string& path, const OptionTable& table);
 
 }  // namespace dslaunch

@@ -248,9 +248,9 @@ OptionTable MakeTable() {
        .torchrun = true,
        .pet = true},
       {.names = "--env",
-       .value = "NAME=VALUE",
+       .value = "NAME[=VALUE]",
        .group = Group::kProgram,
-       .help = "variable of the ranks, passed unchanged; may be repeated",
+       .help = "variable of the ranks; NAME alone takes this shell's value",
        .target =
            [](const FlagValue& given, ParsedFlags& flags) {
              flags.options.env.push_back(ReadVariable(given.name, given.text));
@@ -262,7 +262,8 @@ OptionTable MakeTable() {
        .group = Group::kProgram,
        .help = "script that each node sources before PROGRAM",
        .target = kFile<&LaunchOptions::venv_script>,
-       .deepspeed = true},
+       .deepspeed = true,
+       .runs_code = true},
       {.names = "--no_local_rank",
        .group = Group::kProgram,
        .help = "do not pass --local_rank=N to the script",
@@ -488,7 +489,8 @@ OptionTable MakeTable() {
              if (!flags.options.ssh_command.empty()) return;
              throw ValidationError(given.name + " needs a value that is not empty");
            },
-       .common = true},
+       .common = true,
+       .runs_code = true},
       {.names = "--launcher_args",
        .value = "'...'",
        .group = Group::kSsh,
@@ -498,7 +500,8 @@ OptionTable MakeTable() {
              flags.launcher_args = ReadWords(given.name, given.text);
            },
        .deepspeed = true,
-       .may_be_empty = true},
+       .may_be_empty = true,
+       .runs_code = true},
       {.names = "--connect_timeout",
        .value = "S",
        .group = Group::kSsh,
@@ -550,9 +553,13 @@ OptionTable MakeTable() {
       {.names = "--rdzv_token_file",
        .value = "FILE",
        .group = Group::kPerNode,
-       .help =
-           "file with a secret of all nodes; only nodes with it may join, and connections use TLS",
+       .help = "file with a secret of all nodes; only nodes with it may join, and connections use "
+               "TLS; needed unless node 0 is at localhost",
        .target = kFile<&ParsedFlags::rdzv_token_file>},
+      {.names = "--insecure_rdzv",
+       .group = Group::kPerNode,
+       .help = "join without a token: anyone on the network may take part, and read the output",
+       .target = kFlag<&ParsedFlags::insecure_rdzv>},
       {.names = "--rdzv_backend",
        .group = Group::kPerNode,
        .help = "both values: node 0 hosts the rendezvous",
@@ -681,6 +688,7 @@ const std::vector<Exclusion>& LaunchExclusions() {
         {"--launcher", "--node_rank", kWhyPerNode},
         {"--launcher", "--rdzv_endpoint", kWhyPerNode},
         {"--no_ssh", "--standalone", "a job on this machine needs no SSH"},
+        {"--rdzv_token_file", "--insecure_rdzv", "a token protects the nodes' connections"},
     };
     for (const char* filter : {"--include", "--exclude"}) {
       for (const char* number :

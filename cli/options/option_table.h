@@ -81,6 +81,7 @@ struct OptionSpec {
   bool repeatable = false;         // each one counts
   bool may_be_empty = false;       // an empty value is as none: the original's default is that
   bool line_only = false;          // launch options: not in a run file
+  bool runs_code = false;          // its value is run; not in a run file that was not named
 };
 
 // "--hostfile", or "-t" where there is no long name.
@@ -121,7 +122,7 @@ const std::vector<Exclusion>& LaunchExclusions();
 struct Requirement {
   const char* option;
   const char* needs;
-  const char* why;  // goes on after the option's name: "overwrites a file; add --output FILE"
+  const char* why;  // follows the option's name: "overwrites a file; add --output FILE"
 };
 
 // A word of a command that is no option, such as JOB.

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/suggest.h"
+#include "cli/plan/secrets.h"
 
 namespace dslaunch {
 namespace {
@@ -194,7 +195,7 @@ std::vector<std::string> ReadWords(const std::string& option, const std::string&
     throw ValidationError(option +
                           " is split at blanks, without a shell; put what needs quotes or "
                           "a shell into ssh_config, instead of " +
-                          Quoted(text));
+                          Quoted(MaskedText(text)));
   }
   std::vector<std::string> words = Split(text, " \t\n");
   std::erase(words, "");
@@ -217,8 +218,12 @@ std::string ReadCoreList(const std::string& option, const std::string& text) {
 
 std::string ReadVariable(const std::string& option, const std::string& text) {
   const size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) {
-    throw ValidationError(option + " must be NAME=VALUE, not " + Quoted(text));
+  const bool is_name =
+      std::ranges::all_of(text, [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  // What was given is not quoted: it may be a secret.
+  if (text.empty() || equals == 0 || (equals == std::string::npos && !is_name)) {
+    throw ValidationError(option +
+                          " must be NAME=VALUE, or NAME for a variable of this environment");
   }
   return text;
 }

@@ -80,7 +80,7 @@ std::vector<std::string> ReadWords(const std::string& option, const std::string&
 // "1,3-5": returned as it is.
 std::string ReadCoreList(const std::string& option, const std::string& text);
 
-// NAME=VALUE, returned as it is.
+// NAME=VALUE, or NAME alone; returned as it is.
 std::string ReadVariable(const std::string& option, const std::string& text);
 
 // Names of signals that dslaunch handles whatever is asked for.

@@ -22,18 +22,24 @@ constexpr char kVersionText[] = "dslaunch " DSLAUNCH_VERSION "\n";
 
 Error Usage(const std::string& what) { return UsageError(what, "dslaunch --help"); }
 
-// The file whose `launch` counts: the one that --run_file names, else the recipe, else
-// ./dslaunch.yaml. Empty: none.
-std::string LaunchFilePath(const OptionLayer& line, const std::optional<std::string>& recipe,
-                           const ParseContext& context) {
+// The file whose `launch` counts.
+struct LaunchFileChoice {
+  std::string path;       // empty: none
+  bool is_named = false;  // on the command line, as a file
+};
+
+// The one that --run_file names, else the recipe, else ./dslaunch.yaml.
+LaunchFileChoice ChooseLaunchFile(const OptionLayer& line, const std::optional<std::string>& recipe,
+                                  const ParseContext& context) {
   for (const auto& [spec, values] : line.values) {
-    if (NameOf(*spec) == "--run_file" && !values.empty()) return values.back().text;
+    if (NameOf(*spec) == "--run_file" && !values.empty()) return {values.back().text, true};
   }
-  if (context.folder.empty()) return "";
+  if (context.folder.empty()) return {};
   const std::filesystem::path path =
       std::filesystem::path(context.folder) / recipe.value_or(kDefaultRecipeFile);
   std::error_code error;
-  return std::filesystem::is_regular_file(path, error) ? path.string() : "";
+  if (!std::filesystem::is_regular_file(path, error)) return {};
+  return {path.string(), recipe && NamesRecipeFile(*recipe)};
 }
 
 // What the user did not type and should know of.
@@ -168,10 +174,11 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   }
   if (const std::optional<LaunchOptions> text = AskedForText(line, task, first)) return *text;
 
-  const std::string path = LaunchFilePath(line, options.train.recipe, context);
+  const auto [path, is_named] = ChooseLaunchFile(line, options.train.recipe, context);
   LaunchFile file;
   if (!path.empty()) {
-    DSL_TRY_ASSIGN(file, ReadLaunchFile(path, table));
+    DSL_TRY_ASSIGN(file,
+                   is_named ? ReadLaunchFile(path, table) : ReadUnnamedLaunchFile(path, table));
   }
   DSL_TRY_ASSIGN(const OptionLayer variables, EnvironmentLayer(table, context.environment));
   const CommandSpec& launch = Commands().front();

@@ -56,7 +56,7 @@ void OneNodeHere(LaunchOptions& options) {
   options.max_nodes.reset();
 }
 
-// torchrun starts one process on each node unless it is told how many.
+// torchrun starts one process on each node by default.
 void CountAsTorchrun(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   const char* word = FirstGiven(flags, {"--standalone", "--rdzv_endpoint", "--rdzv_backend",
@@ -67,7 +67,7 @@ void CountAsTorchrun(ParsedFlags& flags) {
                             " starts it; --nproc_per_node auto starts one per GPU or core");
 }
 
-// Where the ranks' own rendezvous is, where nobody else decides it.
+// Where the ranks' own rendezvous is, unless another option decides it.
 void TakeEndpoint(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (!flags.rdzv_endpoint) return;
@@ -145,6 +145,7 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
   }
   node.id = flags.rdzv_id;
   node.token_file = flags.rdzv_token_file;
+  node.insecure = flags.insecure_rdzv;
   node.is_host = flags.rdzv_conf.is_host;
   if (flags.rdzv_conf.join_timeout_ms) node.join_timeout_ms = *flags.rdzv_conf.join_timeout_ms;
   if (flags.rdzv_conf.last_call_ms) node.last_call_ms = *flags.rdzv_conf.last_call_ms;
@@ -163,10 +164,10 @@ Result<void> DecidePlace(ParsedFlags& flags) {
     if (most == 1 || (!most && !unknown)) return AloneHere(flags);
     return OnePerNode(flags, most);
   }
-  if (flags.rdzv_token_file && most.value_or(2) != 1) {
-    return Usage(
-        "--rdzv_token_file is for a job without SSH; over SSH the nodes get certificates without "
-        "it");
+  const char* const token = FirstGiven(flags, {"--rdzv_token_file", "--insecure_rdzv"});
+  if (token != nullptr && most.value_or(2) != 1) {
+    return Usage(std::string(token) +
+                 " is for a job without SSH; over SSH the nodes get certificates without it");
   }
   if (options.local_addr) {
     if (most.value_or(1) != 1 || options.hostfile || options.launcher == Launcher::kSsh) {

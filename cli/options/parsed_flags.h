@@ -35,6 +35,7 @@ struct ParsedFlags {
   bool rdzv_c10d = false;
   std::string rdzv_id = "none";
   std::optional<std::string> rdzv_token_file;
+  bool insecure_rdzv = false;
   RdzvConf rdzv_conf;
 
   std::vector<std::string> launcher_args;

@@ -28,11 +28,7 @@ JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
 
 void JobOutput::PrintMessage(const std::string& text) {
   ShowHeld();
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size());
-    terminal_.Err(std::string_view(text).substr(start, end - start));
-    start = end + 1;
-  }
+  terminal_.Err(text);
   Flush();
 }
 
@@ -56,7 +52,7 @@ void JobOutput::Show(int rank, bool is_stderr, const std::string& tag, std::stri
 
 void JobOutput::Put(bool is_stderr, std::string_view tag, std::string_view line) {
   tagged_.assign(tag).append(line);
-  is_stderr ? terminal_.Err(tagged_) : terminal_.Out(tagged_);
+  is_stderr ? terminal_.ErrLine(tagged_) : terminal_.Out(tagged_);
 }
 
 LineFolder::Sink JobOutput::FolderSink() {

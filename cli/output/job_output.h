@@ -25,7 +25,7 @@ namespace dslaunch {
 // the loop's thread.
 //
 // On a terminal a line that several ranks write at about the same time is shown once (LineFolder).
-// Pipes and files get every line, and at once: whoever reads them may count, compare, or search for
+// Pipes and files get every line, and at once: their readers may count, compare, or search for
 // a rank's tag. Nothing is folded under a template for the tags either: each line is to look as it
 // says.
 class JobOutput {

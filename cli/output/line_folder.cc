@@ -24,7 +24,7 @@ void LineFolder::Add(TimePoint now, int rank, bool is_stderr, std::string_view t
   held.members.push_back({rank, chain.first + chain.held.size()});
   held_bytes_ += sizeof held.members[0];
   chain.held.push_back(&held);
-  // What comes later comes after a line of all ranks: nobody can share what is before it any more.
+  // Later lines come after a line of all ranks: no rank can share what is before it any more.
   if (held.members.size() >= num_ranks_) Emit(held, sink);
   while (held_bytes_ > kMaxBytes) Emit(held_.front(), sink);
 }

@@ -14,7 +14,7 @@ Result<void> PrintText(std::string_view text) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EAGAIN) {  // whoever gave it to us made it so
+    } else if (errno == EAGAIN) {  // the parent process made it non-blocking
       pollfd stdout_ready{STDOUT_FILENO, POLLOUT, 0};
       ::poll(&stdout_ready, 1, -1);
     } else if (errno == EPIPE) {

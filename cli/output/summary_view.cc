@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kMaxLastLines = 50;
 constexpr size_t kMaxGroups = 4;
+constexpr size_t kMaxVictimsQuoted = 8;
 
 // "12.3 s", "5 min 02 s", "2 h 05 min".
 std::string Duration(double seconds) {
@@ -67,7 +68,27 @@ std::string LastLinesText(const EndCause& cause) {
   return text.empty() ? "" : "  its last lines:\n" + text;
 }
 
+// The error of each rank, where nothing but victims is known: together they may show the culprit.
+std::string VictimsErrors(const JobSummary& summary) {
+  std::vector<const WorkerEnd*> ends;
+  for (const WorkerEnd& end : summary.workers) {
+    if (!end.evidence.empty() && end.rank != summary.cause.rank) ends.push_back(&end);
+  }
+  std::ranges::sort(ends, {}, &WorkerEnd::rank);
+  std::string text =
+      "  it looks like the effect of another rank's end, and so do all other failures; the rank "
+      "that "
+      "failed first left no error\n";
+  for (size_t i = 0; i < std::min(ends.size(), kMaxVictimsQuoted); ++i)
+    text +=
+        "    rank " + std::to_string(ends[i]->rank) + ": " + MessageText(ends[i]->evidence) + "\n";
+  if (ends.size() > kMaxVictimsQuoted)
+    text += "    and " + Count(ends.size() - kMaxVictimsQuoted, "other rank") + "\n";
+  return text;
+}
+
 std::string VictimsLine(const JobSummary& summary) {
+  if (summary.cause.victim) return VictimsErrors(summary);
   std::vector<int> victims;
   for (const WorkerEnd& end : summary.workers) {
     if (end.victim) victims.push_back(end.rank);
@@ -99,7 +120,8 @@ std::string Remarks(const JobSummary& summary) {
 std::string OthersLine(const JobSummary& summary) {
   std::vector<const WorkerEnd*> ends;
   for (const WorkerEnd& end : summary.workers) {
-    if (end.rank != summary.cause.rank && !end.victim) ends.push_back(&end);
+    if (end.rank == summary.cause.rank || (end.victim && !summary.cause.victim)) continue;
+    ends.push_back(&end);
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });

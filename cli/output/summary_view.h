@@ -30,7 +30,8 @@ struct EndCause {
   int signal = 0;     // for kWorkerSignal and kInterrupted
   bool core_dumped = false;
   bool out_of_memory = false;
-  std::string evidence;    // what says so, or the program's own word for its error; empty: none
+  bool victim = false;     // it looks like the effect of another failure, which left no trace
+  std::string evidence;    // of the cause, or the program's own word for its error; empty: none
   std::string message;     // one sentence; the first line for all kinds but the two of workers
   std::string last_lines;  // of that rank's output, as it wrote them
   std::string log_path;    // of that rank, on its node; empty: unknown
@@ -38,11 +39,12 @@ struct EndCause {
 
 struct WorkerEnd {
   int rank = 0;
-  bool reported = true;  // false: nobody said how it ended
+  bool reported = true;  // false: its end was not reported
   int exit_code = 0;     // when signal is 0
   int signal = 0;
-  bool stopping = false;  // after its node was told to stop
-  bool victim = false;    // it failed because of the first cause
+  bool stopping = false;      // after its node was told to stop
+  bool victim = false;        // it failed because of the first cause
+  std::string evidence = {};  // the line that says why it failed; empty: none
 };
 
 // A process that could not be ended.

@@ -106,6 +106,8 @@ void Terminal::AddLine(Stream& stream, std::string_view line) {
   stream.text += '\n';
 }
 
+void Terminal::Err(std::string_view message) { ErrLine(SanitizeMessage(message)); }
+
 void Terminal::EraseLive() {
   if (!live_drawn_) return;
   (same_ ? out_ : err_).text += kEraseLine;

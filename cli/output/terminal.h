@@ -19,7 +19,7 @@ void OpenStandardFds();
 // to kMaxPendingBytes, and then dropped by whole lines, which is said once the reader is back. A
 // reader that went away (EPIPE, EBADF, full disk) makes that stream silent.
 //
-// Whoever wrote them, lines that go to a terminal are made SanitizeForTerminal here. Pipes and
+// All lines that go to a terminal are made SanitizeForTerminal here. Pipes and
 // files get them WithoutEscapes: a `| shown_ranks` ends at a terminal too, but what reads other
 // bytes may want them all. So there are no colours, with or without NO_COLOR. Not thread-safe.
 class Terminal {
@@ -40,7 +40,10 @@ class Terminal {
 
   // Adds a line (its newline is added here), or several. Shown at the next Flush.
   void Out(std::string_view line) { AddLine(out_, line); }
-  void Err(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
+  // Adds a line of a program's stderr.
+  void ErrLine(std::string_view line) { AddLine(same_ ? out_ : err_, line); }
+  // Adds a message of dslaunch to stderr, as SanitizeMessage.
+  void Err(std::string_view message);
 
   // Replaces the live line; empty removes it. Nothing happens without one. Shown at the next Flush.
   void SetLive(const std::string& text);

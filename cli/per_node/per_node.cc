@@ -26,6 +26,7 @@
 #include "cli/plan/secrets.h"
 #include "cli/transport/transport_local.h"
 #include "net/addresses.h"
+#include "net/certificate_authority.h"
 #include "proto/contract/worker_env.h"
 
 namespace dslaunch {
@@ -33,7 +34,7 @@ namespace {
 
 constexpr size_t kMaxShownBytes = 256;
 constexpr int kBacklog = 1024;
-constexpr milliseconds kEndSlack(10'000);  // for node 0 to give up the others, and to say so
+constexpr milliseconds kEndSlack(10'000);  // for node 0 to give up the others, and to report it
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -84,8 +85,8 @@ bool IsOwnHost(const std::string& host) {
   return false;
 }
 
-// Only what is spelt as this machine alone is meant for it alone: a Debian machine has its own name
-// at 127.0.1.1, and the others come by another address.
+// By its spelling only: on Debian a machine's own name is 127.0.1.1, and the other nodes reach that
+// name at another address.
 bool IsForThisMachineAlone(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == "::1";
 }
@@ -140,9 +141,12 @@ std::string FormOf(const pb::Program& program) {
   return Digest(bytes);
 }
 
+// Without secrets: a short text can be found from its digest by trying all.
 std::string ArgumentsOf(const pb::Program& program) {
+  const std::vector<std::string> arguments =
+      MaskedArguments({program.argv().begin(), program.argv().end()});
   std::string bytes;
-  for (int i = 1; i < program.argv_size(); ++i) bytes += program.argv(i) + '\0';
+  for (size_t i = 1; i < arguments.size(); ++i) bytes += arguments[i] + '\0';
   return Digest(bytes);
 }
 
@@ -169,13 +173,22 @@ Result<int> OwnSlots(const LaunchOptions& options, const PerNodeInfo& info) {
 
 std::vector<int> SlotsOf(const LaunchPlan& plan) {
   std::vector<int> slots;
-  for (const PlannedNode& node : plan.nodes) slots.push_back(node.slots);
+  for (const Host& node : plan.nodes) slots.push_back(node.slots);
   return slots;
 }
 
-// As the draft has it; where nodes have no numbers yet, it has the same of all.
-const PlannedNode& OwnNode(const LaunchOptions& options, const LaunchPlan& flags) {
+// As the draft has it; while nodes have no numbers, all are alike.
+const Host& OwnNode(const LaunchOptions& options, const LaunchPlan& flags) {
   return flags.nodes[static_cast<size_t>(options.per_node->node_rank.value_or(0))];
+}
+
+Error NoToken(const std::string& host, int port) {
+  return Usage("node 0 at " + Truncate(JoinHostPort(host, port)) +
+               ": without a token anyone on the network could join the job or pose as node 0; make "
+               "one with " +
+               kMakeToken +
+               ", copy it to every node, and add --rdzv_token_file FILE to each node's command; on "
+               "a network that you trust add --insecure_rdzv instead");
 }
 
 // For the end of a job, once it has begun, as its nodes see it.
@@ -203,6 +216,7 @@ Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options) {
   if (!info.hostfile.empty()) {
     DSL_TRY_ASSIGN(info.hosts, ReadHostfile(info.hostfile));
   }
+  info.has_token_descriptor = std::getenv(kTokenFdVariable) != nullptr;
   return info;
 }
 
@@ -217,7 +231,7 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
   if (info.hosts) {
     LaunchOptions by_hosts = options;
     by_hosts.per_node.reset();
-    by_hosts.shown_ranks = {true, {}};  // looked at when all have come
+    by_hosts.shown_ranks = {true, {}};  // checked when all have joined
     by_hosts.launcher = Launcher::kSsh;
     by_hosts.hostfile = info.hostfile;
     DSL_TRY_ASSIGN(plan, MakeLaunchPlan(by_hosts, info.hosts, info.plan));
@@ -230,7 +244,7 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
     plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
     DSL_TRY_ASSIGN(const int slots, OwnSlots(options, info));
     for (int i = 0; i < plan.max_nodes; ++i) {
-      PlannedNode& node = plan.nodes.emplace_back();
+      Host& node = plan.nodes.emplace_back();
       node.name = "node" + std::to_string(i);
       node.slots = slots;
     }
@@ -240,6 +254,11 @@ Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeI
     return Usage("--node_rank " + std::to_string(*place.node_rank) + ": the job has " +
                  Count(plan.nodes.size(), "node") + ", 0 to " +
                  std::to_string(plan.nodes.size() - 1));
+  }
+  if (plan.nodes.size() > 1 && !place.token_file && !info.has_token_descriptor && !place.insecure) {
+    const std::string host =
+        place.host.empty() && info.hosts ? info.hosts->front().host : place.host;
+    if (!IsForThisMachineAlone(host)) return NoToken(host, place.port);
   }
   LaunchOptions any_shown = options;
   any_shown.shown_ranks = {true, {}};
@@ -262,7 +281,9 @@ pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const Pe
   request.mutable_program()->set_name(path.substr(path.rfind('/') + 1));
   request.mutable_program()->set_form(FormOf(program));
   request.mutable_program()->set_arguments(ArgumentsOf(program));
-  request.mutable_program()->set_shown(ShownCommand(program));
+  // What is only for messages is not sent in the clear.
+  request.mutable_program()->set_shown(place.insecure ? request.program().name()
+                                                      : ShownCommand(program));
   return request;
 }
 
@@ -270,7 +291,7 @@ AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNod
                                       const LaunchPlan& flags, const pb::AdmissionRequest& own) {
   AdmissionOptions admission;
   admission.own = own;
-  for (const PlannedNode& node : flags.nodes) {
+  for (const Host& node : flags.nodes) {
     admission.names.push_back(node.name);
     if (info.hosts) admission.slots.push_back(node.slots);
   }
@@ -282,20 +303,14 @@ AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNod
 
 Result<LaunchPlan> FinishPerNodePlan(LaunchPlan flags, const std::vector<int>& slots,
                                      const LaunchOptions& options) {
-  flags.world_size = 0;
-  for (size_t i = 0; i < flags.nodes.size(); ++i) {
-    PlannedNode& node = flags.nodes[i];
-    node.slots = slots[i];
-    if (node.spare) continue;
-    node.first_rank = flags.world_size;
-    flags.world_size += node.slots;
-  }
+  for (size_t i = 0; i < flags.nodes.size(); ++i) flags.nodes[i].slots = slots[i];
+  flags.ranks = NumberRanksOf(flags.nodes);
   if (!options.shown_ranks.all && !options.shown_ranks.ranks.empty() &&
-      options.shown_ranks.ranks.back() >= flags.world_size) {
+      options.shown_ranks.ranks.back() >= flags.world_size()) {
     return Usage("--show " + std::to_string(options.shown_ranks.ranks.back()) +
                  ": no such rank, this job has " +
-                 Count(static_cast<size_t>(flags.world_size), "rank") + ", 0 to " +
-                 std::to_string(flags.world_size - 1));
+                 Count(static_cast<size_t>(flags.world_size()), "rank") + ", 0 to " +
+                 std::to_string(flags.world_size() - 1));
   }
   return flags;
 }
@@ -307,7 +322,7 @@ Result<UniqueFd> ListenIfNodeZero(const PerNode& place) {
   UniqueFd listener;
   const int error_number = Listen(listener, place);
   if (error_number == 0) return listener;
-  if (!must && error_number == EADDRINUSE) return UniqueFd();  // by node 0's, if all is well
+  if (!must && error_number == EADDRINUSE) return UniqueFd();  // probably by node 0's command
   return Error{ExitCode::kUnavailable,
                "node 0 cannot listen on port " + std::to_string(place.port) + ": " +
                    std::strerror(error_number) +
@@ -323,7 +338,7 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
                                            Terminal& terminal) {
   PerNode place = *options.per_node;
   if (place.host.empty()) place.host = info.hosts->front().host;
-  // The ranks cannot have the port by which the commands meet.
+  // The ranks cannot use the port on which node 0's command listens.
   if (session.master_port == place.port) session.master_port = 0;
   DSL_TRY_ASSIGN(const std::optional<std::string> token,
                  ReadToken(place.token_file, std::getenv(kTokenFdVariable)));
@@ -342,17 +357,25 @@ Result<std::optional<int>> EnterPerNodeJob(const LaunchOptions& options, const P
     member.agent_timeout = session.connect_timeout;
     member.end_timeout = EndTimeout(session.timeouts);
     member.request = own;
+    DSL_TRY_ASSIGN(const NodeKey key, MakeNodeKey());
+    member.request.set_public_key(key.public_key);
+    member.own.set_private_key(key.private_key);
     *member.own.mutable_program() = ProgramOn(OwnNode(options, flags), session.program);
     member.own.set_log_dir(session.log_dir);
     member.own.set_slots(own.slots());
     *member.own.mutable_ranks() = session.ranks;
     member.own.set_save_pid(session.save_pid);
+    member.own.set_description(session.description);
+    *member.own.mutable_filtered() = FilteredLogsOf(session);
     member.shown = session.shown;
     member.tags = session.tags;
     member.log_level = session.log_level;
-    // Never destroyed: its agent's calls and threads use it until the process ends.
-    auto& command = *new MemberSession(std::move(member), agent, terminal);
-    return std::optional(command.Run());
+    member.start_agent = [agent](const NodeTarget& target, int command_fd, Deadline deadline) {
+      AgentRole role;
+      role.command_fd = command_fd;
+      return LocalTransport(agent, role).Connect(target, deadline);
+    };
+    return std::optional(MemberSession(std::move(member), terminal).Run());
   }
   transport = std::make_unique<InboundTransport>(std::move(listener),
                                                  MakeAdmissionOptions(options, info, flags, own),

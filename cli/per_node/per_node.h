@@ -1,7 +1,7 @@
-// The per-node style, as torchrun's and as `deepspeed --no_ssh`: one command on each node, nobody
-// uses SSH. Node 0's command is the front end (cli/session/session.h) and reaches the others'
-// agents through the connections that their commands make (cli/per_node/transport_inbound.h);
-// theirs are MemberSessions.
+// The per-node style, as torchrun's and as `deepspeed --no_ssh`: one command on each node,
+// without SSH. Node 0's command is the front end (cli/session/session.h) and reaches the other
+// agents through the connections that their commands make (cli/per_node/transport_inbound.h). Each
+// other command is a MemberSession.
 #pragma once
 
 #include <optional>
@@ -20,22 +20,24 @@
 
 namespace dslaunch {
 
-// What is true of this machine.
+// What this machine has.
 struct PerNodeInfo {
   std::string host_name;
   PlanInfo plan;
-  std::optional<std::vector<Host>> hosts;  // of the hostfile, if the job goes by one
+  std::optional<std::vector<Host>> hosts;  // of the hostfile, if the job has one
   std::string hostfile;                    // its path
+  bool has_token_descriptor = false;       // kTokenFdVariable is set
 };
 
 // Errors are kUsage or kBadInput.
 Result<PerNodeInfo> ReadPerNodeInfo(const LaunchOptions& options);
 
-// The nodes as they are known before any has come: names, and slots as a hostfile has them, or as
-// this node's. Errors are kUsage.
+// The nodes as they are known before any has joined: names, and slots as a hostfile has them, or as
+// this node's. Errors are kUsage; one is that several nodes have no token to prove who they are,
+// and do not meet at this machine's loopback address.
 Result<LaunchPlan> DraftPerNodePlan(const LaunchOptions& options, const PerNodeInfo& info);
 
-// What this command's node asks for.
+// The request by which this command's node joins.
 pb::AdmissionRequest MakeAdmissionRequest(const LaunchOptions& options, const PerNodeInfo& info,
                                           const LaunchPlan& flags, const pb::Program& program);
 
@@ -47,8 +49,8 @@ AdmissionOptions MakeAdmissionOptions(const LaunchOptions& options, const PerNod
 Result<LaunchPlan> FinishPerNodePlan(LaunchPlan flags, const std::vector<int>& slots,
                                      const LaunchOptions& options);
 
-// A listening socket if this command is node 0's, an invalid one if another is. kUnavailable: it
-// must be, but the port cannot be had.
+// A listening socket if this command is node 0's, an invalid one if another command is.
+// kUnavailable: this command must be node 0's, but cannot listen on the port.
 Result<UniqueFd> ListenIfNodeZero(const PerNode& place);
 
 // `session` is complete but for its plan, which is the draft. Where this command is node 0's: waits

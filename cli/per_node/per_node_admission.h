@@ -1,5 +1,5 @@
-// Who of those that come to node 0's command gets which place in the job, and when it starts. Pure:
-// no clock, no network.
+// Which of the nodes that connect to node 0's command gets which place in the job, and when the job
+// starts. Pure: no clock, no network.
 #pragma once
 
 #include <cstdint>
@@ -22,40 +22,40 @@ using PeerId = uint64_t;
 struct AdmissionOptions {
   pb::AdmissionRequest own;             // node 0's, as it would ask itself
   std::vector<std::string> names = {};  // of all nodes that may have a place, node 0 first
-  std::vector<int> slots = {};  // of each as a hostfile has it; empty: each node says it itself
+  std::vector<int> slots = {};  // of each as a hostfile has it; empty: as each node reports it
   milliseconds join_timeout{600'000};
-  milliseconds last_call{30'000};  // for more, once the least number is there
-  bool takes_late = false;         // a node may come, or come again, while the job runs
+  milliseconds last_call{30'000};  // for more nodes, once the least number has joined
+  bool takes_late = false;         // a node may join, or rejoin, while the job runs
 };
 
 class Admission {
  public:
   Admission(AdmissionOptions options, Clock::time_point now);
 
-  // A node's command came, from `where` ("worker-1 (10.0.0.2)"). nullopt: it has a place, or will
-  // get one when the job starts. Else why not, in words for both sides.
+  // A node's command asks to join, from `where` ("worker-1 (10.0.0.2)"). nullopt: it has a place,
+  // or gets one when the job starts. Else the reason, for the users of both commands.
   std::optional<Error> Admit(PeerId peer, const pb::AdmissionRequest& request,
                              const std::string& where, Clock::time_point now);
-  // It is gone. Its place is free again.
+  // It has disconnected. Its place is free again.
   void Leave(PeerId peer);
 
   struct Decision {
     enum class Verdict { kWait, kStart, kGiveUp };
     Verdict verdict = Verdict::kWait;
-    std::string reason;      // for a person
-    Clock::time_point wake;  // when kWait: time alone changes it then
+    std::string reason;      // for the user
+    Clock::time_point wake;  // when kWait: decide again then, if nothing happens before
   };
   Decision Decide(Clock::time_point now) const;
 
-  // Numbers the places: those who came without a node rank take what is free, in the order in which
-  // they came. Once.
+  // Numbers the places: nodes without a node rank take those that are free, in the order in which
+  // they joined. Once.
   void Start();
 
   // Of a place: 1 to names().size() - 1, for place 0 is node 0's own.
   std::optional<PeerId> PeerAt(size_t place) const;
   // Of a peer, once its place has a number.
   std::optional<size_t> PlaceOf(PeerId peer) const;
-  // How many ranks it starts. A place that nobody has taken yet has as many as node 0.
+  // How many ranks it starts. A place that is still free has as many as node 0.
   int SlotsOf(size_t place) const;
 
   size_t present() const { return 1 + peers_.size(); }
@@ -75,13 +75,14 @@ class Admission {
 
   const AdmissionOptions options_;
   const Clock::time_point join_deadline_;
-  std::map<PeerId, Peer> peers_;                     // in the order in which they came
-  std::optional<Clock::time_point> last_call_ends_;  // the least number is there
+  std::map<PeerId, Peer> peers_;                     // in the order in which they joined
+  std::optional<Clock::time_point> last_call_ends_;  // set while the least number has joined
   std::vector<int> slots_;                           // by place, once the job has started
   bool started_ = false;
 };
 
-// Whether a node that says `other`, from `where`, can be part of node 0's job; nullopt: it can.
+// Why a node with the request `other`, from `where`, cannot be part of node 0's job; nullopt: it
+// can.
 std::optional<Error> WhyAnotherJob(const pb::AdmissionRequest& own,
                                    const pb::AdmissionRequest& other, const std::string& where);
 

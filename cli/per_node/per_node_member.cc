@@ -1,8 +1,10 @@
 #include "cli/per_node/per_node_member.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <asio/connect.hpp>
-#include <asio/post.hpp>
 #include <csignal>
 #include <future>
 #include <random>
@@ -14,8 +16,6 @@
 #include "base/signal_name.h"
 #include "base/socket_pair.h"
 #include "cli/session/agent_call.h"
-#include "cli/transport/agent_role.h"
-#include "cli/transport/transport_local.h"
 #include "net/addresses.h"
 #include "net/connection.h"
 #include "proto/wire/cause.h"
@@ -25,26 +25,41 @@ namespace dslaunch {
 namespace {
 
 constexpr milliseconds kDialTimeout(10'000);
-constexpr milliseconds kMaxWait(2'000);  // between two tries
+constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
+constexpr milliseconds kMaxWait(2'000);          // between two tries
 constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kLookAgain(20);           // whether all output is shown
 constexpr milliseconds kFinalStatusWait(5'000);  // of a node 0 that seems to be lost
-constexpr milliseconds kFlushWait(1'000);        // for what was said last to be sent
+constexpr milliseconds kFlushWait(1'000);        // for the last messages to be sent
 constexpr milliseconds kShowAtLeast(3'000);  // what the ranks wrote last, once the job has ended
 
 }  // namespace
 
-MemberSession::MemberSession(MemberOptions options, AgentBinary agent, Terminal& terminal)
+MemberSession::Agent::~Agent() {
+  if (events) std::exchange(events, nullptr)->Cancel();
+  shutdown(command.get(), SHUT_RDWR);
+  calls.AwaitNone(Deadline::After(kCallsEndWithin));
+}
+
+MemberSession::MemberSession(MemberOptions options, Terminal& terminal)
     : options_(std::move(options)),
-      agent_binary_(std::move(agent)),
       join_deadline_(Deadline::After(options_.join_timeout)),
+      poster_(std::make_shared<LoopPoster>(loop_)),
       output_(loop_, terminal, options_.tags),
       signals_(loop_),
-      resolver_(loop_),
       dialed_(loop_),
       dial_timer_(loop_),
       goodbye_timer_(loop_),
       limit_(loop_) {}
+
+MemberSession::~MemberSession() {
+  poster_->Close();
+  // The streams are of the loop, which is destroyed before the agents.
+  for (const auto& past : past_) past->stream.reset();
+  if (!agent_) return;
+  agent_->stream.reset();
+  agent_->link->LeaveRunning();
+}
 
 int MemberSession::Run() {
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
@@ -76,22 +91,28 @@ std::string MemberSession::NodeZero() const {
 
 void MemberSession::Dial() {
   received_ = false;
+  const uint64_t dial = ++dial_;
   dial_timer_.expires_after(kDialTimeout);
-  dial_timer_.async_wait([this](const asio::error_code& error) {
-    if (error) return;
-    resolver_.cancel();
+  dial_timer_.async_wait([this, dial](const asio::error_code& error) {
+    if (error || dial != dial_) return;
+    if (!dialed_.is_open()) return Reconnect("cannot resolve the name: no answer");
     asio::error_code ignored;
     dialed_.close(ignored);
   });
-  resolver_.async_resolve(
-      options_.host, std::to_string(options_.port),
-      [this](const asio::error_code& error, const asio::ip::tcp::resolver::results_type& found) {
-        OnResolved(error, found);
-      });
+  // By a thread of our own: asio's resolver would keep its loop from being destroyed until a name
+  // server answers.
+  std::thread([this, poster = poster_, dial, host = options_.host, port = options_.port] {
+    asio::io_context unused;
+    asio::error_code error;
+    const Endpoints found =
+        asio::ip::tcp::resolver(unused).resolve(host, std::to_string(port), error);
+    poster->Post([this, dial, error, found] {
+      if (dial == dial_) OnResolved(error, found);
+    });
+  }).detach();
 }
 
-void MemberSession::OnResolved(const asio::error_code& error,
-                               asio::ip::tcp::resolver::results_type found) {
+void MemberSession::OnResolved(const asio::error_code& error, const Endpoints& found) {
   if (error) return Reconnect("cannot resolve the name: " + error.message());
   asio::async_connect(
       dialed_, found,
@@ -99,6 +120,7 @@ void MemberSession::OnResolved(const asio::error_code& error,
 }
 
 void MemberSession::OnDialed(const asio::error_code& error) {
+  ++dial_;
   dial_timer_.cancel();
   if (error)
     return Reconnect(error == asio::error::operation_aborted ? "no answer" : error.message());
@@ -106,9 +128,9 @@ void MemberSession::OnDialed(const asio::error_code& error) {
   SetConnectionOptions(fd.get());
   if (!options_.tls) return Open(std::move(fd));
   options_.tls->Wrap(
-      TokenTls::Role::kClient, std::move(fd), kDialTimeout, [this](Result<UniqueFd> plain) {
-        asio::post(loop_,
-                   [this, plain = std::move(plain)]() mutable { OnWrapped(std::move(plain)); });
+      TokenTls::Role::kClient, std::move(fd), kDialTimeout,
+      [this, poster = poster_](Result<UniqueFd> plain) {
+        poster->Post([this, plain = std::move(plain)]() mutable { OnWrapped(std::move(plain)); });
       });
 }
 
@@ -132,6 +154,7 @@ void MemberSession::Open(UniqueFd fd) {
 }
 
 void MemberSession::Reconnect(const std::string& why) {
+  ++dial_;
   dial_timer_.cancel();
   if (join_deadline_.Expired()) {
     return End(ToInt(ExitCode::kTimedOut),
@@ -140,7 +163,7 @@ void MemberSession::Reconnect(const std::string& why) {
   }
   const std::string text = "waiting for " + NodeZero() + ": " + why;
   if (std::exchange(last_logged_, text) != text) Log(text);
-  // Many nodes wait for one: not all at once.
+  // Many nodes wait for one: they must not all come at once.
   const auto jitter = milliseconds(std::random_device()() % 100);
   dial_timer_.expires_after(std::min(next_wait_ + jitter, join_deadline_.Left() + jitter));
   next_wait_ = std::min(next_wait_ * 2, kMaxWait);
@@ -150,7 +173,7 @@ void MemberSession::Reconnect(const std::string& why) {
 }
 
 void MemberSession::SendToNodeZero(const pb::NodeMessage& message) {
-  if (socket_) (void)socket_->Send(message);  // one that is closed tells so by itself
+  if (socket_) (void)socket_->Send(message);  // OnClosed follows where it fails
 }
 
 void MemberSession::OnMessage(std::string_view bytes) {
@@ -222,27 +245,27 @@ void MemberSession::StartAgent(const pb::AdmissionAccepted& accepted) {
   name_ = SanitizeForTerminal(accepted.name());
   front_end_ = SanitizeForTerminal(accepted.front_end());
   starting_ = true;
-  std::thread([this] {
-    auto agent = std::make_shared<Result<std::unique_ptr<Agent>>>(MakeAgent());
-    asio::post(loop_, [this, agent] { OnAgent(std::move(*agent)); });
+  std::thread([this, poster = poster_, start_agent = options_.start_agent, own = options_.own,
+               name = name_, timeout = options_.agent_timeout] {
+    Result<std::unique_ptr<Agent>> agent =
+        MakeAgent(start_agent, own, name, Deadline::After(timeout));
+    poster->Post([this, agent = std::move(agent)]() mutable { OnAgent(std::move(agent)); });
   }).detach();
 }
 
-// On a thread of its own. The agent hears what may run here before it hears anything from afar.
-Result<std::unique_ptr<MemberSession::Agent>> MemberSession::MakeAgent() {
+// On a thread of its own. The agent learns what may run here before any message of node 0's reaches
+// it.
+Result<std::unique_ptr<MemberSession::Agent>> MemberSession::MakeAgent(
+    const StartAgentFn& start_agent, const pb::OwnPart& own, const std::string& name,
+    Deadline deadline) {
   DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
-  AgentRole role;
-  role.command_fd = pair.theirs.get();
-  const Deadline deadline = Deadline::After(options_.agent_timeout);
   auto agent = std::make_unique<Agent>();
-  DSL_TRY_ASSIGN(
-      agent->link,
-      LocalTransport(agent_binary_, role).Connect({name_, "localhost", 0, ""}, deadline));
+  DSL_TRY_ASSIGN(agent->link, start_agent({name, "localhost", 0, ""}, pair.theirs.get(), deadline));
   pair.theirs.Reset();
-  agent->channel = ChannelFromFd("command", std::move(pair.ours));
-  agent->stub = pb::Agent::NewStub(agent->channel);
-  auto call = std::make_shared<AgentCall<pb::OwnPart>>(deadline.Left());
-  call->request = options_.own;
+  agent->command.Reset(fcntl(pair.ours.get(), F_DUPFD_CLOEXEC, 0));
+  agent->stub = pb::Agent::NewStub(ChannelFromFd("command", std::move(pair.ours)));
+  auto call = std::make_shared<AgentCall<pb::OwnPart>>(deadline.Left(), agent->calls.Begin());
+  call->request = own;
   auto done = std::make_shared<std::promise<grpc::Status>>();
   std::future<grpc::Status> answer = done->get_future();
   agent->stub->async()->Own(&call->context, &call->request, &call->reply,
@@ -252,7 +275,7 @@ Result<std::unique_ptr<MemberSession::Agent>> MemberSession::MakeAgent() {
       in_time ? answer.get() : grpc::Status(grpc::DEADLINE_EXCEEDED, "no answer");
   if (!status.ok()) {
     return Error{ExitCode::kUnavailable,
-                 name_ + ": cannot send the job to its agent: " + status.error_message()};
+                 name + ": cannot send the job to its agent: " + status.error_message()};
   }
   return agent;
 }
@@ -273,7 +296,7 @@ void MemberSession::OnAgent(Result<std::unique_ptr<Agent>> made) {
         SendToNodeZero(piece);
         if (piece.has_stream_end() && agent == agent_.get()) AwaitAgentEnd();
       });
-  if (!socket_ || interrupted_by_ != 0) {  // meanwhile
+  if (!socket_ || interrupted_by_ != 0) {  // while the agent was started
     agent_->stream->Close();
     return AwaitAgentEnd();
   }
@@ -294,11 +317,11 @@ void MemberSession::ShowEvents() {
     output_.Log(name_, chunk, std::move(go_on));
   };
   handlers.ended = [agent] { agent->is_shown = true; };
-  agent->events =
-      EventReader::Start(std::make_shared<LoopPoster>(loop_), std::move(handlers),
-                         [agent, request](grpc::ClientContext* context, EventReader* reader) {
-                           agent->stub->async()->Attach(context, request.get(), reader);
-                         });
+  agent->events = EventReader::Start(poster_, std::move(handlers),
+                                     [agent, request, counted = agent->calls.Begin()](
+                                         grpc::ClientContext* context, EventReader* reader) {
+                                       agent->stub->async()->Attach(context, request.get(), reader);
+                                     });
 }
 
 void MemberSession::OnEvent(const pb::NodeEvent& event) {
@@ -339,8 +362,8 @@ std::string MemberSession::StartedLine(const pb::Started& started) const {
          (shown ? "" : "; --show all shows their output here");
 }
 
-// The agent goes when node 0 says so, but not before its ranks' output is on this terminal. Its
-// lease is renewed meanwhile.
+// The agent ends when node 0 no longer needs it, but not before its ranks' output is on this
+// terminal. Its lease is renewed meanwhile.
 void MemberSession::SayGoodbyeWhenShown() {
   if (!agent_ || agent_->ending) return;
   const bool need_not_wait = !agent_->started || agent_->is_shown;
@@ -350,7 +373,8 @@ void MemberSession::SayGoodbyeWhenShown() {
     agent_->stream->DeliverEnd();
     return AwaitAgentEnd();
   }
-  auto call = std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>();
+  auto call = std::make_shared<AgentCall<pb::RenewRequest, pb::RenewReply>>(kCallTimeout,
+                                                                            agent_->calls.Begin());
   agent_->stub->async()->Renew(&call->context, &call->request, &call->reply,
                                [call](const grpc::Status&) {});
   goodbye_timer_.expires_after(kLookAgain);
@@ -362,11 +386,13 @@ void MemberSession::SayGoodbyeWhenShown() {
 void MemberSession::AwaitAgentEnd() {
   if (!agent_ || std::exchange(agent_->ending, true)) return;
   ArmLimit(options_.end_timeout);
-  std::thread([this, link = agent_->link.get(), deadline = Deadline::After(options_.end_timeout)] {
+  std::thread([this, poster = poster_, link = agent_->link, name = name_,
+               deadline = Deadline::After(options_.end_timeout)]() mutable {
     const bool ended = link->WaitEnd(deadline);
-    std::string words = ended ? link->StderrTail() : name_ + "'s supervisor did not end in time";
+    std::string words = ended ? link->StderrTail() : name + "'s supervisor did not end in time";
+    link.reset();
     while (!words.empty() && words.back() == '\n') words.pop_back();
-    asio::post(loop_, [this, words = std::move(words)] { OnAgentEnded(words); });
+    poster->Post([this, words = std::move(words)] { OnAgentEnded(words); });
   }).detach();
 }
 
@@ -391,14 +417,14 @@ void MemberSession::OnSignal(int signal_number) {
     return Log("cannot be suspended, because the ranks would continue; Ctrl-C ends the job");
   if (signal_number != SIGUSR1 && signal_number != SIGUSR2) return Interrupt(signal_number);
   if (!agent_) return;
-  auto call = std::make_shared<AgentCall<pb::SignalRequest>>();
+  auto call = std::make_shared<AgentCall<pb::SignalRequest>>(kCallTimeout, agent_->calls.Begin());
   call->request.set_signal(signal_number);
   agent_->stub->async()->Signal(&call->context, &call->request, &call->reply,
                                 [call](const grpc::Status&) {});
 }
 
 void MemberSession::Interrupt(int signal_number) {
-  // timeout(1) and some job systems signal the process and its group: that is one wish, not two.
+  // timeout(1) and some job systems signal the process and its group: that is one request, not two.
   const Clock::time_point now = Clock::now();
   if (now - std::exchange(interrupted_at_, now) < kSameInterrupt) return;
   const bool again = std::exchange(interrupted_by_, signal_number) != 0;
@@ -415,9 +441,9 @@ void MemberSession::Interrupt(int signal_number) {
                                 name_ + "'s command was interrupted by " + name);
     cause.set_exit_code(ExitCodeForSignal(signal_number));
     cause.set_signal(signal_number);
-    return SendStop(*agent_->stub, cause, again);
+    return SendStop(*agent_->stub, cause, again, agent_->calls.Begin());
   }
-  // The job has not started here yet: node 0 hears why it cannot.
+  // The job has not started here yet: this command tells node 0 why it cannot.
   pb::NodeMessage message;
   message.mutable_agent_ended()->set_words("its command was interrupted by " + name);
   SendToNodeZero(message);
@@ -431,7 +457,7 @@ void MemberSession::ArmLimit(milliseconds limit) {
     if (error) return;
     limit_.expires_at(Clock::time_point());
     if (output_.SlowReaderMakesProgress()) return ArmLimit(options_.end_timeout);
-    // A node that waits for another start has nothing to end.
+    // A node that waits for another attempt has nothing to end.
     if (!agent_ && !starting_ && !outcome_ && !job_ended_ && interrupted_by_ == 0) return;
     if (job_ended_) return End(job_ended_->exit_code(), SanitizeForTerminal(job_ended_->message()));
     if (interrupted_by_ == 0 && IsNodeZeroLost()) {
@@ -443,7 +469,7 @@ void MemberSession::ArmLimit(milliseconds limit) {
   });
 }
 
-// As this node's agent knows, which hears what a cut cable tells nobody.
+// As this node's agent reports: it notices a cut cable, which closes no connection of this command.
 bool MemberSession::IsNodeZeroLost() const {
   return outcome_ && ((outcome_->kind() == pb::Cause::NODE_LOST && outcome_->node_index() == 0) ||
                       outcome_->kind() == pb::Cause::FRONT_END_LOST);

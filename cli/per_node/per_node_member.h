@@ -1,11 +1,12 @@
-// The per-node style on all nodes but node 0: this command is its node's supervisor's parent and
-// the way between its agent and node 0's command; it shows its own ranks, and ends as the job ends.
+// The per-node style on all nodes but node 0: this command starts its node's supervisor, carries
+// the bytes between its agent and node 0's command, shows its own ranks, and ends as the job ends.
 #pragma once
 
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,13 +19,19 @@
 #include "cli/output/shown_output.h"
 #include "cli/per_node/per_node_stream.h"
 #include "cli/session/event_reader.h"
-#include "cli/transport/agent_binary.h"
+#include "cli/session/open_calls.h"
 #include "cli/transport/transport.h"
+#include "net/loop_poster.h"
 #include "net/token_tls.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/wire/framed_socket.h"
 
 namespace dslaunch {
+
+// Starts this node's agent, to which `command_fd` is the command's own connection. Blocks until the
+// deadline at most.
+using StartAgentFn = std::function<Result<std::unique_ptr<NodeLink>>(
+    const NodeTarget& target, int command_fd, Deadline deadline)>;
 
 struct MemberOptions {
   std::string host;  // where node 0's command listens
@@ -35,38 +42,50 @@ struct MemberOptions {
   milliseconds end_timeout{30'000};    // for the end of the job, once it has begun
   pb::AdmissionRequest request;
   pb::OwnPart own;  // what may run here
+  StartAgentFn start_agent;
   ShownOutput shown;
   TagStyle tags;
   LogLevel log_level = LogLevel::kInfo;
 };
 
-// Runs on the caller's thread; other threads only post to its loop and may outlive it: end the
-// process by _exit.
+// Runs on the caller's thread. Names are resolved, the agent is started and its end is awaited by
+// threads of their own, which own what they use and may outlive the session, each until its
+// deadline. An agent that has not ended when the session is destroyed ends its ranks by itself.
 class MemberSession {
  public:
-  MemberSession(MemberOptions options, AgentBinary agent, Terminal& terminal);
+  // The terminal outlives the session.
+  MemberSession(MemberOptions options, Terminal& terminal);
+  ~MemberSession();
+  MemberSession(const MemberSession&) = delete;
 
-  // Blocks until the job has ended and this node is empty. Returns node 0's exit code; 69 when node
-  // 0 was lost, 75 when it never came, 128 + n when signal n ended this command.
+  // Once. Blocks until the job has ended and no process of it is left on this node. Returns node
+  // 0's exit code; 69 when node 0 was lost, 75 when it was never reached, 128 + n when signal n
+  // ended this command.
   int Run();
 
  private:
-  // This node's agent, and this command's own connection to it.
+  // This node's agent, and this command's own connection to it. Destroying it ends the connection
+  // and waits for its calls, 10 s at most. Not on a thread of gRPC's.
   struct Agent {
-    std::unique_ptr<NodeLink> link;
-    std::shared_ptr<grpc::Channel> channel;
+    std::shared_ptr<NodeLink> link;  // shared with the thread that awaits its end
+    UniqueFd command;  // a second descriptor of the command's connection, to end it with
     std::unique_ptr<pb::Agent::Stub> stub;
+    OpenCalls calls;
     std::shared_ptr<CarriedStream> stream;  // to node 0
     std::shared_ptr<EventReader> events;
-    Clock::time_point goodbye_at;  // node 0 needs it no more
+    Clock::time_point goodbye_at;  // node 0 no longer needs it
     bool started = false;          // its ranks, once at least
     bool is_shown = false;         // its events are over
     bool ending = false;           // its supervisor's end is awaited
+
+    ~Agent();
   };
+
+  using Endpoints = asio::ip::tcp::resolver::results_type;
 
   // Reaching node 0.
   void Dial();
-  void OnResolved(const asio::error_code& error, asio::ip::tcp::resolver::results_type found);
+  void OnResolved(const asio::error_code& error, const Endpoints& found);
   void OnDialed(const asio::error_code& error);
   void OnWrapped(Result<UniqueFd> plain);
   void Open(UniqueFd fd);
@@ -76,7 +95,9 @@ class MemberSession {
 
   // The agent.
   void StartAgent(const pb::AdmissionAccepted& accepted);
-  Result<std::unique_ptr<Agent>> MakeAgent();
+  static Result<std::unique_ptr<Agent>> MakeAgent(const StartAgentFn& start_agent,
+                                                  const pb::OwnPart& own, const std::string& name,
+                                                  Deadline deadline);
   void OnAgent(Result<std::unique_ptr<Agent>> agent);
   void ShowEvents();
   void OnEvent(const pb::NodeEvent& event);
@@ -101,28 +122,29 @@ class MemberSession {
   std::string NodeZero() const;
 
   const MemberOptions options_;
-  const AgentBinary agent_binary_;
   const Deadline join_deadline_;
+  // Before the loop, because what the loop still holds keeps their calls from ending.
+  std::unique_ptr<Agent> agent_;
+  std::vector<std::unique_ptr<Agent>> past_;  // acts that they posted may still be in the loop
   asio::io_context loop_{1};
+  const std::shared_ptr<LoopPoster> poster_;
   JobOutput output_;
   asio::signal_set signals_;
-  asio::ip::tcp::resolver resolver_;
+  uint64_t dial_ = 0;  // the number of the try; answers to earlier ones are ignored
   asio::ip::tcp::socket dialed_;
   asio::steady_timer dial_timer_;
   asio::steady_timer goodbye_timer_;
   asio::steady_timer limit_;  // of the end
   milliseconds next_wait_{100};
   std::unique_ptr<FramedSocket> socket_;  // to node 0, once connected
-  bool received_ = false;                 // something, on this connection
+  bool received_ = false;                 // a message, on this connection
   std::string last_logged_;
   bool wait_logged_ = false;
 
   std::string name_;       // of this node in the job; empty: no place yet
   std::string front_end_;  // host name of node 0
   bool starting_ = false;
-  std::unique_ptr<Agent> agent_;
-  std::vector<std::unique_ptr<Agent>> past_;  // calls may still use them
-  std::optional<pb::Cause> outcome_;          // as this node's agent heard it
+  std::optional<pb::Cause> outcome_;  // as this node's agent reported it
   std::optional<pb::JobEnded> job_ended_;
   bool node_zero_lost_ = false;
   int interrupted_by_ = 0;

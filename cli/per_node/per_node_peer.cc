@@ -67,7 +67,7 @@ void Peer::Open(UniqueFd fd) {
 }
 
 void Peer::Send(const pb::NodeMessage& message) {
-  if (socket_) (void)socket_->Send(message);  // one that is closed tells so by itself
+  if (socket_) (void)socket_->Send(message);  // OnClosed follows where it fails
 }
 
 Peer::Stage Peer::stage() const {
@@ -81,10 +81,10 @@ void Peer::SetStage(Stage stage) {
   changed_.NotifyAll();
 }
 
-// --- What it says ---
+// --- Its messages ---
 
 void Peer::OnMessage(std::string_view bytes) {
-  const std::shared_ptr<Peer> self = shared_from_this();  // a handler may let go of it
+  const std::shared_ptr<Peer> self = shared_from_this();  // a handler may release it
   pb::NodeMessage message;
   const bool is_message = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (stage() == Stage::kAsking) {
@@ -130,6 +130,10 @@ void Peer::OnMessage(std::string_view bytes) {
 
 void Peer::OnRequest(const pb::AdmissionRequest& request) {
   limit_.cancel();
+  {
+    const MutexLock lock(mutex_);
+    public_key_ = request.public_key();
+  }
   SetStage(Stage::kWaiting);
   std::exchange(handlers_.asks, nullptr)(request);
 }
@@ -229,6 +233,11 @@ bool Peer::WaitGone(Deadline deadline) const {
   const MutexLock lock(mutex_);
   return changed_.WaitUntil(mutex_, deadline.when(),
                             [this]() DSL_REQUIRES(mutex_) { return stage_ == Stage::kGone; });
+}
+
+std::string Peer::public_key() const {
+  const MutexLock lock(mutex_);
+  return public_key_;
 }
 
 std::string Peer::words() const {

@@ -1,4 +1,5 @@
-// A node's command that has come to node 0's: what it asks for, its wait, and the way to its agent.
+// A node's command that has connected to node 0's: its request, its wait, and the stream to its
+// agent.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -17,27 +18,28 @@
 
 namespace dslaunch {
 
-// One accepted connection. On the loop's thread but for what says otherwise.
+// One accepted connection. On the loop's thread, except where noted.
 class Peer : public std::enable_shared_from_this<Peer> {
  public:
   struct Handlers {
     std::function<void(const pb::AdmissionRequest&)> asks;  // once, first
-    std::function<void(const std::string& why)> strange;    // it is none of ours; instead of `asks`
+    std::function<void(const std::string& why)> strange;    // not a node's command; no `asks` then
     std::function<void()> gone;                             // after `asks`
   };
 
-  // `fd` is the connected TCP socket. With `tls`, which outlives it, it has to know the token.
+  // `fd` is the connected TCP socket. With `tls`, which outlives it, the other end must prove that
+  // it knows the token.
   Peer(asio::io_context& loop, UniqueFd fd, TokenTls* tls);
 
-  // It has `limit` to say who it is.
+  // Its request must arrive within `limit`.
   void Start(milliseconds limit, Handlers handlers);
 
   void Send(const pb::NodeMessage& message);
   void Refuse(const Error& error);
-  // Ends the connection; the handlers are called no more.
+  // Ends the connection; no handler is called afterwards.
   void Drop();
 
-  // Numeric addresses: of its machine, and of this one as it reached it.
+  // Numeric addresses of the connection: the other end's, and this end's.
   const std::string& address() const { return address_; }
   const std::string& own_address() const { return own_address_; }
 
@@ -50,9 +52,11 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void AbortStream();
   // False when the deadline came first.
   bool WaitAgentEnd(Deadline deadline) const;
-  // What it said last, for error messages.
+  // The last output of its supervisor, for error messages.
   std::string words() const;
-  // It has closed its end, which it does when it has heard all.
+  // AdmissionRequest.public_key.
+  std::string public_key() const;
+  // Waits until it has closed its end, as it does once it has received everything.
   bool WaitGone(Deadline deadline) const;
 
  private:
@@ -74,7 +78,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   uint64_t handshake_ = 0;  // number of TokenTls
   std::string address_;
   std::string own_address_;
-  std::unique_ptr<FramedSocket> socket_;  // once it has proved what it has to
+  std::unique_ptr<FramedSocket> socket_;  // once it is authenticated
   asio::steady_timer limit_;
   Handlers handlers_;
   std::shared_ptr<CarriedStream> stream_;
@@ -84,6 +88,7 @@ class Peer : public std::enable_shared_from_this<Peer> {
   Stage stage_ DSL_GUARDED_BY(mutex_) = Stage::kAsking;
   std::optional<Error> failure_ DSL_GUARDED_BY(mutex_);  // of its agent's start
   std::string words_ DSL_GUARDED_BY(mutex_);
+  std::string public_key_ DSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// A connection to an agent that travels as messages: one side's socket.
+// A connection to an agent, carried as messages between two commands: one command's socket.
 #pragma once
 
 #include <array>
@@ -14,11 +14,11 @@
 
 namespace dslaunch {
 
-// Of a message, whoever sends it.
+// Of a message, in either direction.
 inline constexpr size_t kMaxNodeMessageBytes = 128 << 10;
 
-// Passes end of file on in each direction by itself. What it holds is bounded by HTTP/2's windows,
-// for the bytes are gRPC's. On the loop's thread.
+// Passes end of file on, in each direction separately. What it holds is bounded by HTTP/2's
+// windows, because the bytes are gRPC's. On the loop's thread.
 class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
  public:
   using Send = std::function<void(const pb::NodeMessage&)>;
@@ -32,7 +32,8 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
   void Deliver(std::string bytes);
   void DeliverEnd();
 
-  // Nothing is sent any more. What was delivered still reaches the local socket, and then its end.
+  // Sends nothing from now on. What was delivered is still written to the local socket, which is
+  // shut down then.
   void Close();
 
  private:
@@ -43,7 +44,7 @@ class CarriedStream : public std::enable_shared_from_this<CarriedStream> {
   Send send_;
   std::array<char, 64 << 10> chunk_;
   std::deque<std::string> queue_;  // front() is being written
-  bool ends_ = false;              // behind the queue
+  bool ends_ = false;              // end of file follows the queue
 };
 
 }  // namespace dslaunch

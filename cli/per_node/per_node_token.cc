@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <set>
 #include <string_view>
 
 #include "base/sanitize.h"
@@ -22,7 +23,7 @@ Result<UniqueFd> OpenTokenFile(const std::string& file) {
   struct stat status {};
   if (!fd || fstat(fd.get(), &status) != 0) {
     return Bad("--rdzv_token_file " + Truncate(file) + ": " + std::strerror(errno) +
-               "; make one with: (umask 077; openssl rand -hex 32 > FILE)");
+               "; make one with: " + kMakeToken);
   }
   if (!S_ISREG(status.st_mode))
     return Bad("--rdzv_token_file " + Truncate(file) + ": it is not a file");
@@ -41,6 +42,17 @@ Result<UniqueFd> OpenTokenDescriptor(std::string_view text) {
     return Bad(std::string(kTokenFdVariable) + ": no open descriptor above 2 has that number");
   }
   return UniqueFd(number);
+}
+
+// Of 32 random hex digits fewer are different once in ten million times.
+constexpr size_t kMinDistinct = 8;
+
+// Whether it is a shorter text several times.
+bool RepeatsItself(std::string_view token) {
+  for (size_t period = 1; period <= token.size() / 2; ++period) {
+    if (token.substr(period) == token.substr(0, token.size() - period)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -66,7 +78,11 @@ Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& f
     return Bad(where + ": a token has " + std::to_string(kMinTokenBytes) + " to " +
                std::to_string(kMaxTokenBytes) + " characters, this one " +
                (token.size() > kMaxTokenBytes ? "more" : std::to_string(token.size())) +
-               "; make one with: (umask 077; openssl rand -hex 32 > FILE)");
+               "; make one with: " + kMakeToken);
+  }
+  if (std::set<char>(token.begin(), token.end()).size() < kMinDistinct || RepeatsItself(token)) {
+    return Bad(where + ": the token is not random enough, it could be guessed; make one with: " +
+               kMakeToken);
   }
   return std::optional(std::move(token));
 }

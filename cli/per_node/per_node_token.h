@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-inline constexpr size_t kMinTokenBytes = 16;
+inline constexpr size_t kMinTokenBytes = 32;  // 128 random bits as hex digits
 inline constexpr size_t kMaxTokenBytes = 4096;
 
 // Names a descriptor that this process was started with, for those who want no file.
@@ -16,8 +16,12 @@ inline constexpr char kTokenFdVariable[] = "DSLAUNCH_RDZV_TOKEN_FD";
 
 // What is in `file`, without the line's end; or, without one, in the descriptor that
 // `fd_variable`, the value of kTokenFdVariable, names, which is closed then. Neither: no token.
-// kBadInput when it cannot be read, is too short, or others may read the file.
+// kBadInput when it cannot be read, could be guessed, or others may read the file. Its digest
+// travels in the clear, so a token that could be guessed could be found by trying all.
 Result<std::optional<std::string>> ReadToken(const std::optional<std::string>& file,
                                              const char* fd_variable);
+
+// A command that makes a good token in FILE, for messages.
+inline constexpr char kMakeToken[] = "(umask 077; openssl rand -hex 32 > FILE)";
 
 }  // namespace dslaunch

@@ -13,15 +13,16 @@
 #include "base/count.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
+#include "net/certificate_authority.h"
 #include "net/connection.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kRequestLimit(5'000);  // to say who one is
-constexpr size_t kMaxAsking = 32;             // at once; a real node says it with its first packet
+constexpr milliseconds kRequestLimit(5'000);  // until a connection's request has arrived
+constexpr size_t kMaxAsking = 32;             // at once; a node's first packet is its request
 constexpr size_t kMaxRefusalsLogged = 20;
-constexpr milliseconds kAcceptAgain(1'000);  // when there is no descriptor left
+constexpr milliseconds kAcceptAgain(1'000);  // when no descriptor is free
 constexpr milliseconds kFinalStatusWait(3'000);
 
 class InboundLink : public NodeLink {
@@ -37,6 +38,7 @@ class InboundLink : public NodeLink {
   std::string StderrTail() const override { return peer_->words(); }
   std::string Address() const override { return peer_->address(); }
   std::string OwnAddress() const override { return peer_->own_address(); }
+  std::string PublicKey() const override { return peer_->public_key(); }
 
  private:
   const std::shared_ptr<const void> owner_;
@@ -72,7 +74,7 @@ InboundTransport::~InboundTransport() {
   if (thread_.joinable()) thread_.join();
 }
 
-// --- Who comes ---
+// --- Connections ---
 
 void InboundTransport::Accept() {
   listener_.async_wait(listener_.wait_read, [this](const asio::error_code& error) {
@@ -116,6 +118,9 @@ std::string InboundTransport::WhereOf(PeerId id) const {
 void InboundTransport::OnRequest(PeerId id, const pb::AdmissionRequest& request) {
   std::erase(asking_, id);
   host_names_[id] = Truncate(request.host_name());
+  if (!IsPublicKey(request.public_key())) {
+    return Refuse(id, {ExitCode::kUsage, WhereOf(id) + " sent no public key for its certificate"});
+  }
   if (const std::optional<Error> why = admission_.Admit(id, request, WhereOf(id), Clock::now()))
     return Refuse(id, *why);
   const std::optional<size_t> place = admission_.PlaceOf(id);

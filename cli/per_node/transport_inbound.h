@@ -1,12 +1,13 @@
-// Nodes whose commands come to this one by TCP: node 0's side of the per-node style.
+// Nodes whose commands connect to this one by TCP: node 0's side of the per-node style.
 //
-// With a token (per_node_token.h) only those who know it are heard, by TLS. Without one the network
-// is trusted, as torchrun trusts it: nothing here is secret, and no TLS. Whoever reaches the port
-// and knows --rdzv_id, program and number of nodes can take a node's place: it then gets what this
-// job's ranks are told, and the keys with which its agents know each other. Whoever answers in node
-// 0's place can have a node run that node's *own* command, for its agent takes program, environment
-// and folders from that command alone (Agent.Own): when, with which rank and peers, and it can see
-// that node's output and stop it. It cannot have another program run.
+// With a token (per_node_token.h) only commands that know it are answered, by TLS. Without one
+// (loopback, or --insecure_rdzv) nothing here is secret, and there is no TLS. An attacker who
+// reaches the port and knows --rdzv_id, the program's name and the number of nodes can take a
+// node's place: he gets the names, ranks and addresses of the nodes and a certificate for the
+// rendezvous. One who answers in node 0's place can start a node's *own* command, because its agent
+// takes program, environment, folders and key from that command alone (Agent.Own): he chooses when,
+// with which rank and peers, sees that node's output and can stop it. He cannot have another
+// program run.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -40,21 +41,23 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
 
   ~InboundTransport() override;
 
-  // Waits on the caller's thread until the job can start; who comes is said. kTimedOut when too few
-  // came; 128 + n when signal n (INT, TERM, HUP) came. Then nobody waits here any more.
+  // Waits on the caller's thread until the job can start; each node that joins is reported to
+  // `say`. kTimedOut when too few joined; 128 + n when signal n (INT, TERM, HUP) arrived. After an
+  // error all that had joined are dismissed.
   Result<void> Gather(const Log& say);
   // After Gather: the job will not start after all.
   void Dismiss(const Error& error);
   // Ranks that a node starts. After Gather.
   int SlotsOf(size_t node) const { return admission_.SlotsOf(node); }
 
-  // From now on a thread of its own serves those who are here and those who come. `say` is called
-  // on it until this is destroyed.
+  // From now on a thread of its own serves the nodes that have joined and those that connect later.
+  // `say` is called on it until this is destroyed.
   void Serve(Log say);
-  // By NodeTarget.name. A node that has not come is kUnavailable: at once the first time, later
-  // after it was waited for until the deadline.
+  // By NodeTarget.name. A node that has not joined is kUnavailable: at once the first time, later
+  // after a wait until the deadline.
   Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
-  // Tells every node's command how the job ended, and waits until they have heard it.
+  // Sends every node's command how the job ended, and waits until they have received it, 3 s at
+  // most.
   void Conclude(int exit_code, const std::string& message);
 
  private:
@@ -66,7 +69,7 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   void Refuse(PeerId id, const Error& error);
   void Reconsider();
   void NotifyWaiting();
-  // Lets Connect know who sits where.
+  // Lets Connect know which peer has which place.
   void Publish();
   // "worker-1 (10.0.0.2)".
   std::string WhereOf(PeerId id) const;
@@ -84,7 +87,7 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
   PeerId next_peer_ = 1;
   std::map<PeerId, std::shared_ptr<Peer>> peers_;
   std::map<PeerId, std::string> host_names_;
-  std::deque<PeerId> asking_;  // have not said who they are, oldest first
+  std::deque<PeerId> asking_;  // have not sent their request yet, oldest first
   bool stranger_said_ = false;
   std::set<std::string> refusals_logged_;
   bool gathering_ = true;
@@ -94,7 +97,7 @@ class InboundTransport : public Transport, public std::enable_shared_from_this<I
 
   Mutex mutex_;
   CondVar changed_;
-  std::vector<std::shared_ptr<Peer>> at_place_ DSL_GUARDED_BY(mutex_);  // null: nobody
+  std::vector<std::shared_ptr<Peer>> at_place_ DSL_GUARDED_BY(mutex_);  // null: none
   std::set<std::string> asked_for_ DSL_GUARDED_BY(mutex_);              // by Connect, once at least
 };
 

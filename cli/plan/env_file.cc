@@ -1,14 +1,19 @@
 #include "cli/plan/env_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 
+#include "base/ownership.h"
 #include "base/sanitize.h"
+#include "cli/plan/secrets.h"
 
 namespace dslaunch {
 namespace {
@@ -39,6 +44,15 @@ bool IsQuoted(std::string_view value) {
          value.back() == value.front();
 }
 
+// "'NAME': "; empty where it may be a part of a secret: only capitals, digits and '_' are quoted.
+std::string QuotedName(std::string_view name) {
+  const bool is_plain =
+      name.size() <= kMaxQuotedBytes && std::ranges::all_of(name, [](char c) {
+        return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == ' ';
+      });
+  return is_plain ? "'" + std::string(name) + "': " : "";
+}
+
 // Whether a shell would replace something in it.
 bool HasExpansion(std::string_view value) {
   for (size_t i = 0; i < value.size(); ++i) {
@@ -50,17 +64,62 @@ bool HasExpansion(std::string_view value) {
   return false;
 }
 
-Result<std::string> ReadText(const std::filesystem::path& path) {
+// Where a file was found says what it may hold.
+enum class Found { kNamed, kInHome, kInFolder };
+
+struct FileText {
+  std::string text;
+  struct stat status {};
+};
+
+Result<FileText> ReadText(const std::filesystem::path& path, Found found) {
   const auto bad = [&](const std::string& what) {
     return Error{ExitCode::kBadInput, Truncate(path.string()) + ": " + what};
   };
-  std::error_code error;
-  if (std::filesystem::file_size(path, error) > kMaxEnvFileBytes)
+  UniqueFd file;
+  if (found == Found::kNamed) {
+    file.Reset(::open(path.c_str(), O_RDONLY | O_NOCTTY | O_CLOEXEC));
+    if (!file) return bad(std::string(std::strerror(errno)) + "; make it readable or remove it");
+  } else {
+    Result<UniqueFd> trusted = OpenTrustedFile(path.string(), ::geteuid());
+    if (!trusted.ok()) {
+      return Error{trusted.error().code,
+                   trusted.error().message +
+                       "; to use it all the same, name it: DS_ENV_FILE=" + Truncate(path.string())};
+    }
+    file = *std::move(trusted);
+  }
+  FileText read;
+  if (::fstat(file.get(), &read.status) != 0) return bad(std::strerror(errno));
+  if (read.status.st_size > static_cast<off_t>(kMaxEnvFileBytes))
     return bad("larger than 1 MiB; this is not a file of variables");
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return bad(std::string(std::strerror(errno)) + "; make it readable or remove it");
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  return stream.bad() ? Result<std::string>(bad("cannot be read")) : std::move(text);
+  DSL_TRY_ASSIGN(read.text, ReadAll(file, path.string(), kMaxEnvFileBytes));
+  return read;
+}
+
+// The current folder may be anything; its file brings no code.
+Result<void> CheckForCode(const EnvFile& file, const std::filesystem::path& path) {
+  for (const auto& [name, value] : file.variables) {
+    if (!LoadsCode(name)) continue;
+    return Error{ExitCode::kBadInput,
+                 file.path + ": " + name +
+                     " makes programs run other code, so it is not taken from a file that was "
+                     "found in the current folder; give --env " +
+                     name + "=VALUE, put it into ~/" + kEnvFileName +
+                     ", or name the file: DS_ENV_FILE=" + Truncate(path.string())};
+  }
+  return {};
+}
+
+// Others can read a secret; empty: none.
+std::string ReadableSecret(const EnvFile& file, const struct stat& status) {
+  if (!OthersMayRead(status, ::geteuid())) return "";
+  const auto secret = std::ranges::find_if(file.variables, [](const auto& variable) {
+    return NamesSecret(variable.first) || MaskedText(variable.second) != variable.second;
+  });
+  if (secret == file.variables.end()) return "";
+  return file.path + " can be read by other users and holds " + secret->first + "; chmod 600 " +
+         file.path;
 }
 
 }  // namespace
@@ -76,14 +135,13 @@ Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path) {
     ++number;
     if (line.empty() || line.front() == '#') continue;
     const std::string place = path + ":" + std::to_string(number) + ": ";
-    const auto bad = [&](std::string_view token, const std::string& what) {
-      return Error{
-          ExitCode::kBadInput,
-          place + "'" + SanitizeForTerminal(token.substr(0, kMaxQuotedBytes)) + "': " + what};
+    const auto bad = [&](std::string_view name, const std::string& what) {
+      return Error{ExitCode::kBadInput, place + QuotedName(name) + what};
     };
     const size_t equals = line.find('=');
     if (equals == std::string_view::npos) {
-      return bad(line, "there is no '='; a line is NAME=VALUE, or begins with '#'");
+      return bad(line.substr(0, line.find_first_of(" \t")),
+                 "there is no '='; a line is NAME=VALUE, or begins with '#'");
     }
     std::string_view name = Trimmed(line.substr(0, equals));
     if (name.starts_with(kExport) && name.size() > kExport.size() && IsBlank(name[kExport.size()]))
@@ -117,7 +175,8 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
   const char* const home = FindIn(environment, "HOME");
   std::vector<EnvFile> files;
   std::vector<std::filesystem::path> seen;
-  for (const std::string& folder : {std::string(home == nullptr ? "" : home), cwd}) {
+  for (const bool in_home : {true, false}) {
+    const std::string folder = !in_home ? cwd : home == nullptr ? "" : home;
     if (folder.empty() || name.empty()) continue;
     const std::filesystem::path path = std::filesystem::path(folder) / name;
     std::error_code error;
@@ -125,8 +184,14 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
     if (error || std::ranges::find(seen, real) != seen.end()) continue;
     if (!std::filesystem::is_regular_file(real, error)) continue;
     seen.push_back(real);
-    DSL_TRY_ASSIGN(const std::string text, ReadText(path));
-    DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(text, Truncate(path.string())));
+    const Found found = name.starts_with('/') ? Found::kNamed
+                        : in_home             ? Found::kInHome
+                                              : Found::kInFolder;
+    DSL_TRY_ASSIGN(const FileText read, ReadText(path, found));
+    DSL_TRY_ASSIGN(EnvFile file, ParseEnvFile(read.text, Truncate(path.string())));
+    if (found == Found::kInFolder) DSL_TRY(CheckForCode(file, path));
+    if (const std::string notice = ReadableSecret(file, read.status); !notice.empty())
+      file.notices.push_back(notice);
     files.push_back(std::move(file));
   }
   if (chosen != nullptr && !name.empty() && files.empty()) {
@@ -135,6 +200,38 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
                                           Truncate(cwd) + "; make it, or unset the variable"};
   }
   return files;
+}
+
+bool LoadsCode(std::string_view variable) {
+  static constexpr std::string_view kNames[] = {"PATH",
+                                                "BASH_ENV",
+                                                "ENV",
+                                                "SHELL",
+                                                "PYTHONPATH",
+                                                "PYTHONHOME",
+                                                "PYTHONSTARTUP",
+                                                "PYTHONUSERBASE",
+                                                "PYTHONBREAKPOINT",
+                                                "PYTHON_EXEC",
+                                                "VIRTUAL_ENV",
+                                                "CONDA_PREFIX",
+                                                "PERL5LIB",
+                                                "PERL5OPT",
+                                                "RUBYLIB",
+                                                "RUBYOPT",
+                                                "NODE_OPTIONS",
+                                                "NODE_PATH",
+                                                "GCONV_PATH",
+                                                "CC",
+                                                "CXX",
+                                                "TRITON_PTXAS_PATH",
+                                                "CUDA_INJECTION64_PATH",
+                                                "NCCL_NET_PLUGIN",
+                                                "NCCL_TUNER_PLUGIN",
+                                                "NCCL_PROFILER_PLUGIN",
+                                                "OMP_TOOL_LIBRARIES",
+                                                "HSA_TOOLS_LIB"};
+  return variable.starts_with("LD_") || std::ranges::find(kNames, variable) != std::end(kNames);
 }
 
 const char* FindIn(const std::vector<std::string>& environment, std::string_view name) {

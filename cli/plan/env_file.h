@@ -22,15 +22,23 @@ struct EnvFile {
 // Blank lines and those that begin with '#' are skipped; blanks around name and value go, and so
 // does `export` before a name. All else of a value is literal, since no shell ever reads it. So `$`
 // and '`', which DeepSpeed has a shell on the node expand, and quotes around a value each get a
-// notice with a hint. kBadInput reads "path:line: 'token': what; hint". Pure.
+// notice with a hint. kBadInput reads "path:line: 'NAME': what; hint", and quotes nothing that may
+// be a secret. Pure.
 Result<EnvFile> ParseEnvFile(std::string_view text, const std::string& path);
 
 // Reads the file in HOME and then that in `cwd`, as far as they are there: later ones override
 // earlier ones. One that is there twice over (both are one folder, or DS_ENV_FILE is absolute) is
 // read once. `environment` is this process's, as NAME=VALUE; when DS_ENV_FILE names a file that is
 // nowhere, that is an error.
+// A file that the user did not name by an absolute DS_ENV_FILE is refused where another user may
+// have written it, and the one in `cwd` also where a variable LoadsCode. A file with secrets that
+// others may read gets a notice.
 Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& environment,
                                           const std::string& cwd);
+
+// Whether the value of the variable is code that programs load or run, or where they look for it:
+// LD_PRELOAD, PATH, PYTHONPATH, BASH_ENV ... Pure.
+bool LoadsCode(std::string_view variable);
 
 // The value of NAME in NAME=VALUE strings, or nullptr; points into `environment`.
 const char* FindIn(const std::vector<std::string>& environment, std::string_view name);

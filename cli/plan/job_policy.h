@@ -1,4 +1,4 @@
-// From the options to what the nodes are told about failures and times. Pure.
+// The options become the nodes' policy on failures and their timeouts. Pure.
 #pragma once
 
 #include "base/error.h"

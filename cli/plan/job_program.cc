@@ -68,7 +68,7 @@ void AddChosen(Variables& variables, std::string_view name, std::string_view val
 
 // Of what the hostfile gives to its nodes.
 void NoteLeftOut(const LaunchPlan& plan, std::vector<std::string>& notices) {
-  for (const PlannedNode& node : plan.nodes) {
+  for (const Host& node : plan.nodes) {
     for (const auto& [name, value] : node.env) {
       if (IsPlaceVariable(name)) notices.push_back(LeftOut(node.name + " in the hostfile", name));
     }
@@ -86,7 +86,9 @@ void AddExported(const ProgramInfo& info, Variables& variables) {
     Add(variables, name, text.substr(equals + 1));
   }
   const char* python_path = FindIn(info.environment, kPythonPath);
-  Add(variables, kPythonPath, python_path == nullptr ? info.cwd : info.cwd + ":" + python_path);
+  // No empty element: Python would take it for whatever folder it runs in.
+  const bool more = python_path != nullptr && *python_path != '\0';
+  Add(variables, kPythonPath, more ? info.cwd + ":" + python_path : info.cwd);
 }
 
 // The interpreter that `python3` is here, where the user chose an environment for it: what
@@ -99,20 +101,26 @@ std::string FrontPython(const std::vector<std::string>& environment) {
   return "";
 }
 
-Result<void> AddFromOptions(const LaunchOptions& options, JobProgram& job) {
+Result<void> AddFromOptions(const LaunchOptions& options, const ProgramInfo& info,
+                            JobProgram& job) {
   for (const std::string& entry : options.env) {
-    const size_t equals = entry.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      return Error{ExitCode::kUsage,
-                   "--env " + Quoted(entry) + ": no NAME=VALUE; as in --env MODE=fast"};
+    const size_t equals = std::min(entry.find('='), entry.size());
+    const std::string name = entry.substr(0, equals);
+    if (name.empty())
+      return Error{ExitCode::kUsage, "--env: a variable without a name; as in --env MODE=fast"};
+    const char* const own = FindIn(info.environment, name);
+    if (equals == entry.size() && own == nullptr) {
+      return Error{ExitCode::kUsage, "--env " + Truncate(name) +
+                                         ": this environment has no such variable; export it, or "
+                                         "give NAME=VALUE"};
     }
-    if (entry.size() >= kMaxStringBytes) {
-      return Error{ExitCode::kUsage, "--env " + Truncate(entry.substr(0, equals)) +
+    const std::string value = equals == entry.size() ? own : entry.substr(equals + 1);
+    if (name.size() + 1 + value.size() >= kMaxStringBytes) {
+      return Error{ExitCode::kUsage, "--env " + Truncate(name) +
                                          ": the value is too long for one variable (128 KiB); put "
                                          "it in a file"};
     }
-    AddChosen(*job.program.mutable_chosen_env(), std::string_view(entry).substr(0, equals),
-              std::string_view(entry).substr(equals + 1), "--env", job.notices);
+    AddChosen(*job.program.mutable_chosen_env(), name, value, "--env", job.notices);
   }
   return {};
 }
@@ -177,18 +185,18 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   if (over_ssh) AddExported(info, *job.program.mutable_env());
   DSL_TRY(AddFromFiles(info, job));
   NoteLeftOut(plan, job.notices);
-  DSL_TRY(AddFromOptions(options, job));
+  DSL_TRY(AddFromOptions(options, info, job));
   if (options.venv_script) job.program.set_venv_script(*options.venv_script);
   if (trainer != nullptr) {
     job.program.add_argv(trainer->path);
     Add(*job.program.mutable_chosen_env(), kRecipeVariable, trainer->recipe_json);
     return job;
   }
-  for (const std::string& argument : options.program) {
-    if (argument.size() >= kMaxStringBytes) {
-      return Error{ExitCode::kUsage, "the argument '" + argument.substr(0, 40) +
-                                         "...' is too long for a program (128 KiB); put it in a "
-                                         "file"};
+  for (size_t i = 0; i < options.program.size(); ++i) {
+    const std::string& argument = options.program[i];
+    if (argument.size() >= kMaxStringBytes) {  // not quoted: it may be a secret
+      return Error{ExitCode::kUsage, "argument " + std::to_string(i) +
+                                         " is too long for a program (128 KiB); put it in a file"};
     }
     job.program.add_argv(argument);
   }
@@ -198,7 +206,7 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
   return job;
 }
 
-pb::Program ProgramOn(const PlannedNode& node, pb::Program program) {
+pb::Program ProgramOn(const Host& node, pb::Program program) {
   for (const auto& [name, value] : node.env) {
     if (!IsPlaceVariable(name)) Add(*program.mutable_env(), name, value);
   }

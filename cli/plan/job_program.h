@@ -3,7 +3,7 @@
 //
 // A rank's environment, each layer overriding those after it:
 //   the rank's place    proto/contract/worker_env.h; some of it gives way to a user's choice
-//   --env NAME=VALUE    of two of one name the last
+//   --env NAME=VALUE    of two of one name the last; NAME alone: this process's variable
 //   the hostfile        `env` of the node, for this node's ranks only
 //   environment file    DeepSpeed's .deepspeed_env (env_file.h): that of the working directory,
 //                       then that of the home folder
@@ -49,8 +49,8 @@ struct JobProgram {
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
                                   const ProgramInfo& info, const TrainerProgram* trainer);
 
-// What `node` is told to run: the job's program, with the node's variables of the hostfile.
-pb::Program ProgramOn(const PlannedNode& node, pb::Program program);
+// The program of `node`: the job's, with the node's variables of the hostfile.
+pb::Program ProgramOn(const Host& node, pb::Program program);
 
 // Errors are kUsage.
 Result<pb::RankOptions> MakeRankOptions(const LaunchOptions& options);

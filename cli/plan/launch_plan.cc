@@ -16,12 +16,12 @@ std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
 // Like DeepSpeed, a hostfile's only node that is this machine needs no SSH, unless something is
 // said about SSH.
 Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool has_hosts,
-                     const std::vector<PlannedNode>& nodes) {
+                     const std::vector<Host>& nodes) {
   if (options.launcher) return *options.launcher;
   if (options.force_multi) return Launcher::kSsh;
   if (!has_hosts) return Launcher::kLocal;
   const bool about_ssh = options.ssh_port != 0 || !options.ssh_command.empty();
-  const PlannedNode& first = nodes.front();
+  const Host& first = nodes.front();
   const bool is_here =
       !about_ssh && nodes.size() == 1 && IsThisMachine(first.host, first.port, first.user, info);
   return is_here ? Launcher::kLocal : Launcher::kSsh;
@@ -83,8 +83,8 @@ Result<int> LocalSlots(const LaunchOptions& options, const PlanInfo& info, int n
   return 1;
 }
 
-PlannedNode LocalNode(std::string name, int slots) {
-  PlannedNode node;
+Host LocalNode(std::string name, int slots) {
+  Host node;
   node.name = std::move(name);
   node.host = "localhost";
   node.slots = slots;
@@ -121,7 +121,7 @@ Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanI
   return plan;
 }
 
-// Nodes that nobody named: all on this machine.
+// Nodes without a hostfile: all on this machine.
 Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo& info) {
   const int num_nodes =
       options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
@@ -180,16 +180,10 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
                    " has slots=" + std::to_string(host.slots) + " (" + hostfile + ":" +
                    std::to_string(host.line) + "); raise slots there or ask for fewer");
     }
-    PlannedNode node;
-    node.name = host.name;
-    node.host = host.host;
-    node.port = host.port != 0 ? host.port : options.ssh_port;
-    node.user = host.user;
+    Host node = host;
+    if (node.port == 0) node.port = options.ssh_port;
     node.slots = options.num_gpus.value_or(host.slots);
     node.spare = host.spare || beyond;
-    node.devices = host.devices;
-    node.env = host.env;
-    node.labels = host.labels;
     if (!node.spare) ++with_ranks;
     plan.nodes.push_back(std::move(node));
   }
@@ -227,35 +221,39 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
   DSL_TRY_ASSIGN(LaunchPlan plan,
                  hosts ? PlanFromFile(options, *hosts) : PlanWithoutHosts(options, info));
   plan.launcher = LauncherFor(options, info, hosts.has_value(), plan.nodes);
-  plan.max_nodes = 0;
-  for (PlannedNode& node : plan.nodes) {
-    if (node.spare) continue;
-    ++plan.max_nodes;
-    node.first_rank = plan.world_size;
-    plan.world_size += node.slots;
-  }
+  plan.ranks = NumberRanksOf(plan.nodes);
+  plan.max_nodes = static_cast<int>(plan.ranks.blocks.size());
   plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
   if (!options.shown_ranks.all && !options.shown_ranks.ranks.empty() &&
-      options.shown_ranks.ranks.back() >= plan.world_size) {
+      options.shown_ranks.ranks.back() >= plan.world_size()) {
     return Usage("--show " + std::to_string(options.shown_ranks.ranks.back()) +
                  ": no such rank, this job has " +
-                 (plan.world_size == 1 ? "rank 0 only"
-                                       : "ranks 0 to " + std::to_string(plan.world_size - 1)));
+                 (plan.world_size() == 1 ? "rank 0 only"
+                                         : "ranks 0 to " + std::to_string(plan.world_size() - 1)));
   }
   return plan;
 }
 
+RankNumbering NumberRanksOf(const std::vector<Host>& nodes) {
+  std::vector<NodeSlots> with_ranks;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].spare) continue;
+    with_ranks.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(nodes[i].slots)});
+  }
+  return NumberRanks(std::move(with_ranks));
+}
+
 int CertainRanks(const LaunchPlan& plan) {
-  return plan.min_nodes == plan.max_nodes ? plan.world_size : 0;
+  return plan.min_nodes == plan.max_nodes ? plan.world_size() : 0;
 }
 
 std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
-  const bool equal =
-      std::all_of(plan.nodes.begin(), plan.nodes.end(),
-                  [&](const PlannedNode& node) { return node.slots == plan.nodes.front().slots; });
+  const bool equal = std::all_of(plan.nodes.begin(), plan.nodes.end(), [&](const Host& node) {
+    return node.slots == plan.nodes.front().slots;
+  });
   std::vector<std::string> names;
   std::vector<std::string> spares;
-  for (const PlannedNode& node : plan.nodes) {
+  for (const Host& node : plan.nodes) {
     (node.spare ? spares : names)
         .push_back(equal ? node.name : node.name + "(" + std::to_string(node.slots) + ")");
   }
@@ -265,7 +263,7 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
   const auto slots = static_cast<size_t>(plan.nodes.front().slots);
   line += equal ? " x " + Count(slots, "slot") : " with unequal slots";
   line += std::string(" = ") + (elastic ? "up to " : "") +
-          Count(static_cast<size_t>(plan.world_size), "rank");
+          Count(static_cast<size_t>(plan.world_size()), "rank");
   line += plan.launcher == Launcher::kSsh     ? " (ssh, "
           : plan.launcher == Launcher::kLocal ? " (local, "
                                               : " (a command each, ";

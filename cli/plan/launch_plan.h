@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "cli/launch_options.h"
 #include "hostfiles/hostfile.h"
+#include "proto/contract/rank_numbering.h"
 
 namespace dslaunch {
 
@@ -27,27 +27,19 @@ struct PlanInfo {
   std::string user = {};
 };
 
-struct PlannedNode {
-  std::string name;  // in every message
-  std::string host;  // with port and user: where to connect; unused by the local launcher
-  int port = 0;      // 0: not given
-  std::string user;  // empty: not given
-  int slots = 0;
-  int first_rank = 0;  // ranks first_rank .. first_rank + slots - 1, unless it is a spare
-  bool spare = false;  // takes ranks only in place of a node that was lost
-  std::vector<int> devices = {};  // of the node, one per slot; empty: the first ones
-  std::vector<std::pair<std::string, std::string>> env = {};  // for its ranks
-  std::vector<std::pair<std::string, std::string>> labels = {};
-};
-
 struct LaunchPlan {
   Launcher launcher = Launcher::kLocal;
-  std::vector<PlannedNode> nodes;  // in hostfile order
-  int min_nodes = 1;               // with ranks, below which the job cannot go on
-  int max_nodes = 1;               // with ranks: as many as are no spares
-  int world_size = 0;              // with all of those; fewer nodes have fewer ranks
-  std::string slots_note;          // how slots or devices that nobody gave were chosen; else empty
+  std::vector<Host> nodes;  // in hostfile order; the local launcher uses no host, port and user
+  int min_nodes = 1;        // with ranks, below which the job ends
+  int max_nodes = 1;        // with ranks: as many as are no spares
+  RankNumbering ranks;      // of all of those; with fewer nodes there are fewer ranks
+  std::string slots_note;   // how slots or devices were chosen that no option gave; else empty
+
+  int world_size() const { return static_cast<int>(ranks.world_size); }
 };
+
+// Numbers the ranks of the nodes that are no spares.
+RankNumbering NumberRanksOf(const std::vector<Host>& nodes);
 
 // Whether a node of this name, port (0: not given) and user (empty: not given) is this machine.
 // Like DeepSpeed, dslaunch needs no SSH where it is the only one.

@@ -6,6 +6,7 @@
 
 #include "base/sanitize.h"
 #include "base/suggest.h"
+#include "cli/plan/secrets.h"
 #include "trainer/config/recipe_check.h"
 
 namespace dslaunch {
@@ -53,7 +54,7 @@ Result<void> SetPath(Json& recipe, const std::string& path, Json value, const st
 }
 
 Result<void> ApplySet(Json& recipe, const std::string& set, KeyOrigins& origins) {
-  const std::string option = "--set " + Truncate(set);
+  const std::string option = "--set " + Truncate(MaskedArguments({set}).front());
   const size_t equals = set.find('=');
   if (equals == std::string::npos) {
     return Error{ExitCode::kUsage,
@@ -238,10 +239,11 @@ std::optional<fs::path> FindBuiltIn(const std::string& name, const std::vector<s
   return std::nullopt;
 }
 
-// Which file, and what to tell the user when nobody chose it.
+// Which file, and the notice for the user when no option chose it.
 struct Choice {
   fs::path path;
   std::string notice;
+  bool is_named = true;  // or built in
 };
 
 Result<Choice> ChooseFile(const RecipeRequest& request) {
@@ -251,10 +253,11 @@ Result<Choice> ChooseFile(const RecipeRequest& request) {
     name = *request.options.recipe;
     const fs::path path = fs::path(request.cwd) / name;
     if (!name.empty() && fs::exists(path, error) && !fs::is_directory(path, error))
-      return Choice{path, ""};
+      return Choice{path, "", NamesRecipeFile(name)};
   } else {
     const fs::path path = fs::path(request.cwd) / kDefaultRecipeFile;
-    if (fs::exists(path, error)) return Choice{path, "no recipe named: taking ./dslaunch.yaml"};
+    if (fs::exists(path, error))
+      return Choice{path, "no recipe named: taking ./dslaunch.yaml", false};
     name = kDefaultRecipe;
   }
   if (const auto path = FindBuiltIn(name, request.recipe_dirs)) {
@@ -267,7 +270,26 @@ Result<Choice> ChooseFile(const RecipeRequest& request) {
                                         BuiltInNames(request.recipe_dirs)};
 }
 
+// A library is code; a recipe that the user did not name brings none.
+Result<void> CheckForPlugin(const LoadedRecipe& recipe) {
+  const Json json = Json::parse(recipe.json, nullptr, false);
+  const auto model = json.find("model");
+  if (model == json.end() || !model->is_object() || model->value("type", Json()) != "plugin")
+    return {};
+  const KeyOrigin origin = recipe.origins.Of("model.path");
+  if (origin.code == ExitCode::kUsage) return {};  // an option gave it
+  return Error{ExitCode::kBadInput,
+               origin.place +
+                   ": model.type plugin loads a library, so it is not taken from a recipe that the "
+                   "command line does not name; give --plugin, or name the recipe: train ./" +
+                   fs::path(recipe.source).filename().string()};
+}
+
 }  // namespace
+
+bool NamesRecipeFile(std::string_view recipe) {
+  return recipe.find_first_of("/.") != std::string_view::npos;
+}
 
 Result<void> CheckSections(const Json& recipe, const std::string& source) {
   if (!recipe.is_object()) {
@@ -323,9 +345,11 @@ Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source
 
 Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request) {
   DSL_TRY_ASSIGN(const Choice choice, ChooseFile(request));
-  DSL_TRY_ASSIGN(const std::string text, ReadTextFile(choice.path));
+  DSL_TRY_ASSIGN(const std::string text,
+                 choice.is_named ? ReadTextFile(choice.path) : ReadUnnamedTextFile(choice.path));
   DSL_TRY_ASSIGN(LoadedRecipe recipe,
                  ReadRecipe(text, Truncate(choice.path.string()), request.options, request.cwd));
+  if (!choice.is_named && !request.options.plugin) DSL_TRY(CheckForPlugin(recipe));
   recipe.notice = choice.notice;
   return recipe;
 }

@@ -37,6 +37,7 @@ struct LoadedRecipe {
 // Reads the recipe file and applies the options to it:
 //   no recipe named   ./dslaunch.yaml if there is one, else the built-in fashion_mnist
 //   a name            that file, else the built-in recipe of that name
+//   a file that was not named (NamesRecipeFile) must not be another user's, nor load a library
 //   engine: FILE      becomes what is in that file of DeepSpeed's JSON, which may have comments;
 //                     a relative path starts at the recipe's folder. --deepspeed_config FILE takes
 //                     the place of the section too. The file's name goes to engine_source.
@@ -48,6 +49,10 @@ struct LoadedRecipe {
 // Only the shape is checked here. Errors are kBadInput with file:line:column, or kUsage for a wrong
 // option.
 Result<LoadedRecipe> LoadRecipe(const RecipeRequest& request);
+
+// Whether a recipe's name on the command line can only be a file's: a path, or with a suffix. Any
+// other may be the name of a built-in recipe.
+bool NamesRecipeFile(std::string_view recipe);
 
 // The same of a recipe's text, which stood in the file `source`. Reads no file but the engine's.
 Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source,

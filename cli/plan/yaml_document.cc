@@ -1,5 +1,6 @@
 #include "cli/plan/yaml_document.h"
 
+#include <unistd.h>
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -17,6 +18,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/ownership.h"
 #include "base/sanitize.h"
 
 namespace dslaunch {
@@ -289,6 +291,16 @@ Result<std::string> ReadTextFile(const fs::path& path) {
   if (stream.bad()) return CannotRead(path, std::strerror(errno));
   if (text.size() > kMaxTextFileBytes) return CannotRead(path, "it is larger than 1 MiB");
   return text;
+}
+
+Result<std::string> ReadUnnamedTextFile(const fs::path& path) {
+  const Result<UniqueFd> file = OpenTrustedFile(path.string(), ::geteuid());
+  if (!file.ok()) {
+    return Error{file.error().code, file.error().message +
+                                        "; to use it all the same, name it: --run_file " +
+                                        Truncate(path.string())};
+  }
+  return ReadAll(*file, path.string(), kMaxTextFileBytes);
 }
 
 bool BeginsJsonObject(std::string_view text) {

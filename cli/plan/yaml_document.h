@@ -31,6 +31,10 @@ Result<nlohmann::json> ParseYaml(std::string_view text, const std::string& sourc
 // The text of a file of at most kMaxTextFileBytes. Errors are kBadInput.
 Result<std::string> ReadTextFile(const std::filesystem::path& path);
 
+// The same of a file that the user did not name, such as ./dslaunch.yaml. It is refused where
+// another user may have written it (OpenTrustedFile); the message says how to name it.
+Result<std::string> ReadUnnamedTextFile(const std::filesystem::path& path);
+
 // Whether it can only be meant as a JSON object.
 bool BeginsJsonObject(std::string_view text);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -11,9 +12,9 @@
 
 #include "base/signal_name.h"
 #include "cli/plan/secrets.h"
+#include "cli/session/job_record.h"
 #include "cli/session/job_summary.h"
 #include "cli/session/summary_json.h"
-#include "proto/contract/job_paths.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
@@ -71,26 +72,27 @@ Json WorkerJson(const pb::WorkerEnded& ended) {
 
 }  // namespace
 
-EventLog::EventLog(const std::string& folder, std::function<void(const std::string&)> complain)
+EventLog::EventLog(const std::string& folder, bool in_log_dir,
+                   std::function<void(const std::string&)> complain)
     : complain_(std::move(complain)) {
   if (folder.empty()) return;
   path_ = folder + "/events.jsonl";
-  std::string failed;
-  int error_number = MakePrivateFolders(folder, failed);
-  if (error_number == 0) {
-    file_.Reset(
-        ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const Result<UniqueFd> opened = OpenFrontEndFolder(folder, in_log_dir, IfMissing::kMake);
+  std::string why = opened.ok() ? "" : opened.error().message;
+  if (opened.ok()) {
+    file_.Reset(::openat(opened->get(), "events.jsonl",
+                         O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (file_) return;
-    error_number = errno;
+    why = path_ + ": " + std::strerror(errno);
   }
   complained_ = true;
-  complain_("events are not recorded: " + path_ + ": " + std::strerror(error_number));
+  complain_("events are not recorded: " + why);
 }
 
 void EventLog::Planned(const std::string& job_id, const LaunchPlan& plan,
                        const pb::Program& program) {
   Json nodes = Json::array();
-  for (const PlannedNode& node : plan.nodes)
+  for (const Host& node : plan.nodes)
     nodes.push_back({{"name", node.name}, {"slots", node.slots}, {"spare", node.spare}});
   Json environment = Json::object();
   for (const pb::EnvVar& variable : program.env())
@@ -99,7 +101,7 @@ void EventLog::Planned(const std::string& job_id, const LaunchPlan& plan,
                       {"nodes", std::move(nodes)},
                       {"min_nodes", plan.min_nodes},
                       {"max_nodes", plan.max_nodes},
-                      {"world_size", plan.world_size},
+                      {"world_size", plan.world_size()},
                       {"argv", MaskedArguments({program.argv().begin(), program.argv().end()})},
                       {"cwd", program.cwd()},
                       {"env", std::move(environment)}}));
@@ -126,7 +128,7 @@ void EventLog::Record(const std::vector<std::string>& names, size_t node,
   const auto write = [&](std::string_view what, Json fields) {
     Json json = {{"node", names[node]}};
     json.update(fields);
-    Write(what, Dump(json));
+    WriteOfNode(what, names[node], Dump(json), names.size());
   };
   switch (event.event_case()) {
     case pb::NodeEvent::kStarted:
@@ -154,6 +156,16 @@ void EventLog::Record(const std::vector<std::string>& names, size_t node,
 }
 
 void EventLog::Ended(std::string_view closing) { Write("end", std::string(closing)); }
+
+void EventLog::WriteOfNode(std::string_view event, const std::string& node,
+                           const std::string& fields, size_t nodes) {
+  const size_t share = std::max(kMaxBytes / nodes, kMinNodeBytes);
+  size_t& bytes = node_bytes_[node];
+  if (bytes > share) return;
+  bytes += fields.size();
+  if (bytes <= share) return Write(event, fields);
+  Write("events_left_out", Dump({{"node", node}, {"after_bytes", share}}));
+}
 
 void EventLog::Write(std::string_view event, const std::string& fields) {
   if (!file_) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,9 +19,16 @@ namespace dslaunch {
 // full or broken disk loses lines, but never ends the job. Not thread-safe.
 class EventLog {
  public:
-  // Appends to FOLDER/events.jsonl, and makes the folder (0700) if need be. `complain` gets one
-  // sentence, once, when that cannot be done. An empty folder: nothing is kept.
-  EventLog(const std::string& folder, std::function<void(const std::string&)> complain);
+  // Of the events of all nodes together; each node has an equal share, and kMinNodeBytes at least.
+  // What is beyond is left out, which one line for the node says ("events_left_out").
+  static constexpr size_t kMaxBytes = size_t{32} << 20;
+  static constexpr size_t kMinNodeBytes = size_t{64} << 10;
+
+  // Appends to FOLDER/events.jsonl, and makes the folder (0700) if need be. `in_log_dir`: as
+  // OpenFrontEndFolder has it. `complain` gets one sentence, once, when that cannot be done. An
+  // empty folder: nothing is kept.
+  EventLog(const std::string& folder, bool in_log_dir,
+           std::function<void(const std::string&)> complain);
 
   void Planned(const std::string& job_id, const LaunchPlan& plan, const pb::Program& program);
   void Connected(const std::string& node, const std::string& job_dir);
@@ -35,12 +43,16 @@ class EventLog {
  private:
   // `fields` is a JSON object.
   void Write(std::string_view event, const std::string& fields);
+  // The same for an event of one of the `nodes` nodes of the job, within its share.
+  void WriteOfNode(std::string_view event, const std::string& node, const std::string& fields,
+                   size_t nodes);
 
   std::function<void(const std::string&)> complain_;
   std::string path_;
   UniqueFd file_;
   bool complained_ = false;
-  bool line_is_open_ = false;  // the disk took only part of the last one
+  bool line_is_open_ = false;                 // the disk took only part of the last one
+  std::map<std::string, size_t> node_bytes_;  // written so far, by the node's name
 };
 
 }  // namespace dslaunch

@@ -21,9 +21,9 @@ class EventReader::Hold {
 };
 
 std::shared_ptr<EventReader> EventReader::Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
-                                                StartFn start) {
+                                                StartFn start, EventGate gate) {
   std::shared_ptr<EventReader> reader(
-      new EventReader(std::move(loop), std::move(handlers), std::move(start)));
+      new EventReader(std::move(loop), std::move(handlers), std::move(start), std::move(gate)));
   reader->self_ = reader;
   reader->start_(&reader->context_, reader.get());
   reader->ReadNext();
@@ -31,8 +31,12 @@ std::shared_ptr<EventReader> EventReader::Start(std::shared_ptr<LoopPoster> loop
   return reader;
 }
 
-EventReader::EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start)
-    : loop_(std::move(loop)), handlers_(std::move(handlers)), start_(std::move(start)) {}
+EventReader::EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start,
+                         EventGate gate)
+    : loop_(std::move(loop)),
+      handlers_(std::move(handlers)),
+      start_(std::move(start)),
+      gate_(std::move(gate)) {}
 
 void EventReader::OnReadDone(bool ok) {
   if (!ok) return;
@@ -43,34 +47,47 @@ void EventReader::OnReadDone(bool ok) {
   });
 }
 
-void EventReader::OnDone(const grpc::Status&) {
-  loop_->Post([self = std::move(self_)] {
+void EventReader::OnDone(const grpc::Status& status) {
+  const bool is_too_large = status.error_code() == grpc::RESOURCE_EXHAUSTED;
+  loop_->Post([self = std::move(self_), is_too_large] {
     if (self->handlers_.holding) self->handlers_.holding();
+    if (is_too_large && self->handlers_.broke_rules)
+      self->handlers_.broke_rules("an event that is too large");
     self->handlers_.ended();
   });
 }
 
 void EventReader::LetGo() {
-  let_go_ = true;
-  if (std::exchange(holds_, false)) RemoveHold();
+  if (std::exchange(let_go_, true) || !holds_) return;
+  event_ = std::make_shared<pb::NodeEvent>();
+  GoOn();
 }
 
 void EventReader::Cancel() {
   context_.TryCancel();
-  LetGo();
+  if (std::exchange(holds_, false)) RemoveHold();
 }
 
 void EventReader::Handle() {
   if (handlers_.holding) handlers_.holding();
-  if (event_.has_log()) {
-    handlers_.log(event_.log(), [self = weak_from_this()] {
-      if (const std::shared_ptr<EventReader> reader = self.lock()) reader->GoOn();
-    });
-    if (let_go_) LetGo();
-    return;
-  }
-  handlers_.event(event_);
-  GoOn();
+  const std::shared_ptr<pb::NodeEvent> event = event_;  // a handler may call LetGo
+  const Result<EventGate::Verdict> verdict = gate_.OnEvent(*event, Clock::now());
+  if (!verdict.ok()) return Break(verdict.error().message);
+  if (event->has_log() && !let_go_) return HandleLog(event);
+  if (!event->has_log() && *verdict == EventGate::Verdict::kTake) handlers_.event(*event);
+  if (event == event_) GoOn();
+}
+
+void EventReader::HandleLog(const std::shared_ptr<pb::NodeEvent>& event) {
+  handlers_.log(event->log(), [self = weak_from_this(), event] {
+    const std::shared_ptr<EventReader> reader = self.lock();
+    if (reader && reader->event_ == event) reader->GoOn();
+  });
+}
+
+void EventReader::Break(const std::string& what) {
+  Cancel();
+  if (handlers_.broke_rules) handlers_.broke_rules(what);
 }
 
 void EventReader::GoOn() {
@@ -81,7 +98,7 @@ void EventReader::GoOn() {
 
 void EventReader::ReadNext() {
   if (handlers_.listening) handlers_.listening();
-  StartRead(&event_);
+  StartRead(event_.get());
 }
 
 }  // namespace dslaunch

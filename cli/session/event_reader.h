@@ -6,15 +6,17 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
+#include "cli/session/event_gate.h"
 #include "net/loop_poster.h"
 #include "proto/agent.pb.h"
 
 namespace dslaunch {
 
 // The next event is read after the last one is handled. Until then the call does not end, unless
-// it is released. The reader keeps itself alive until its call has ended; its creator keeps it as
-// long as an event may still be handled.
+// it is released. What breaks a rule ends the call (EventGate). The reader keeps itself alive until
+// its call has ended; its creator keeps it as long as an event may still be handled.
 class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
                           public std::enable_shared_from_this<EventReader> {
  public:
@@ -24,6 +26,8 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
     // A piece of a rank's output. The next event is read once `go_on` was called.
     std::function<void(const pb::LogChunk&, std::function<void()> go_on)> log;
     std::function<void()> ended;
+    // The node sent what no agent sends, before `ended`; a sentence that names it. May be empty.
+    std::function<void(const std::string& what)> broke_rules = {};
     // The next event is awaited; or one has arrived and is being handled. May be empty.
     std::function<void()> listening = {};
     std::function<void()> holding = {};
@@ -32,10 +36,10 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   using StartFn = std::function<void(grpc::ClientContext* context, EventReader* reader)>;
 
   static std::shared_ptr<EventReader> Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
-                                            StartFn start);
+                                            StartFn start, EventGate gate = EventGate());
 
-  // Nothing more is expected from the call: it may end while an event is being handled. On
-  // the loop's thread.
+  // The other end has closed the connection. What it sent before that is still read to its end, but
+  // no output is waited for: output that comes from now on is left out. On the loop's thread.
   void LetGo();
   // Cancels the call. On the loop's thread, or once it is closed.
   void Cancel();
@@ -47,16 +51,20 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   // Keeps the call from ending. Dropped, wherever that is, it does so no more.
   class Hold;
 
-  EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start);
+  EventReader(std::shared_ptr<LoopPoster> loop, Handlers handlers, StartFn start, EventGate gate);
   void Handle();
+  void HandleLog(const std::shared_ptr<pb::NodeEvent>& event);
+  void Break(const std::string& what);
   void GoOn();
   void ReadNext();
 
   const std::shared_ptr<LoopPoster> loop_;
   const Handlers handlers_;
   const StartFn start_;  // released after the context
+  EventGate gate_;
   grpc::ClientContext context_;
-  pb::NodeEvent event_;
+  // Shared with output that is being handled, which LetGo does not wait for.
+  std::shared_ptr<pb::NodeEvent> event_ = std::make_shared<pb::NodeEvent>();
   std::shared_ptr<EventReader> self_;  // until OnDone
   // Of the loop's thread. While an event is dealt with no read is under way, and only a hold keeps
   // gRPC from ending the call under the next StartRead.

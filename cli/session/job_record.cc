@@ -9,13 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string_view>
 #include <tuple>
 
+#include "base/ownership.h"
 #include "base/sanitize.h"
 #include "base/unique_fd.h"
 #include "proto/contract/job_paths.h"
@@ -25,12 +24,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kFileName[] = "/job.json";
+constexpr char kFileName[] = "job.json";
+constexpr size_t kMaxRecordBytes = 256 << 20;
+constexpr char kChooseStateFolder[] = "; set XDG_STATE_HOME to a folder of your own";
 constexpr std::array<std::string_view, 3> kLauncherNames = {"local", "ssh", "per_node"};
 
 std::string ToText(const JobRecord& record) {
   Json nodes = Json::array();
-  for (const JobRecord::Node& node : record.nodes) {
+  for (const NodeTarget& node : record.nodes) {
     nodes.push_back(
         {{"name", node.name}, {"host", node.host}, {"port", node.port}, {"user", node.user}});
   }
@@ -69,7 +70,7 @@ JobRecord FromText(const std::string& text, const std::string& job_id) {
   record.launcher = static_cast<Launcher>(launcher - kLauncherNames.begin());
   record.ssh_command = json.value("ssh_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
-    JobRecord::Node& one = record.nodes.emplace_back();
+    NodeTarget& one = record.nodes.emplace_back();
     node.at("name").get_to(one.name);
     node.at("host").get_to(one.host);
     ReadWhole(node, "port", one.port);
@@ -85,8 +86,8 @@ JobRecord FromText(const std::string& text, const std::string& job_id) {
 }
 
 Error CannotWrite(const std::string& path, int error_number) {
-  return {ExitCode::kIo, "cannot write " + path + ": " + std::strerror(error_number) +
-                             "; set XDG_STATE_HOME to a folder that can be written"};
+  return {ExitCode::kIo,
+          "cannot write " + path + ": " + std::strerror(error_number) + kChooseStateFolder};
 }
 
 }  // namespace
@@ -95,36 +96,50 @@ std::string OwnJobsFolder() {
   return JobsFolder(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"), ::geteuid());
 }
 
+Result<UniqueFd> OpenFrontEndFolder(const std::string& path, bool in_log_dir,
+                                    IfMissing if_missing) {
+  if (!in_log_dir) return OpenOwnFolder(path, ::geteuid(), if_missing);
+  const size_t slash = path.rfind('/');
+  return OpenOwnFolderIn(path.substr(0, slash), path.substr(slash + 1), ::geteuid(), if_missing);
+}
+
 Result<void> WriteJobRecord(const std::string& jobs_folder, const JobRecord& record) {
-  const std::string folder = jobs_folder + "/" + record.job_id;
-  std::string failed;
-  if (const int error_number = MakePrivateFolders(folder, failed); error_number != 0)
-    return CannotWrite(failed, error_number);
-  const std::string path = folder + kFileName;
-  const std::string temporary = path + "." + std::to_string(::getpid());
+  const std::string path = jobs_folder + "/" + record.job_id + "/" + kFileName;
+  const Result<UniqueFd> folder =
+      OpenOwnFolder(jobs_folder + "/" + record.job_id, ::geteuid(), IfMissing::kMake);
+  if (!folder.ok()) return Error{folder.error().code, folder.error().message + kChooseStateFolder};
+  const std::string temporary = std::string(kFileName) + "." + std::to_string(::getpid());
   const std::string text = ToText(record);
-  const UniqueFd file(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file) return CannotWrite(temporary, errno);
+  const UniqueFd file(::openat(folder->get(), temporary.c_str(),
+                               O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) return CannotWrite(path, errno);
   const ssize_t written = ::write(file.get(), text.data(), text.size());
   if (written != static_cast<ssize_t>(text.size()) ||
-      ::rename(temporary.c_str(), path.c_str()) != 0) {
+      ::renameat(folder->get(), temporary.c_str(), folder->get(), kFileName) != 0) {
     const int error_number = written < 0 ? errno : written < ssize_t(text.size()) ? ENOSPC : errno;
-    ::unlink(temporary.c_str());
+    ::unlinkat(folder->get(), temporary.c_str(), 0);
     return CannotWrite(path, error_number);
   }
   return {};
 }
 
 Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::string& job_id) {
-  const std::string path = jobs_folder + "/" + job_id + kFileName;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || job_id.find('/') != std::string::npos) {
+  const std::string folder_path = jobs_folder + "/" + job_id;
+  const std::string path = folder_path + "/" + kFileName;
+  UniqueFd file;
+  if (job_id.find('/') == std::string::npos) {
+    DSL_TRY_ASSIGN(const UniqueFd folder,
+                   OpenOwnFolder(folder_path, ::geteuid(), IfMissing::kFail));
+    if (folder) {
+      DSL_TRY_ASSIGN(file, OpenOwnFile(folder, kFileName, path, ::geteuid()));
+    }
+  }
+  if (!file) {
     return Error{ExitCode::kBadInput, "no job " + job_id + " was started from this machine (" +
                                           path +
                                           " cannot be read); dslaunch ps lists those that were"};
   }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  DSL_TRY_ASSIGN(const std::string text, ReadAll(file, path, kMaxRecordBytes));
   try {
     return FromText(text, job_id);
   } catch (const std::exception& error) {
@@ -133,8 +148,10 @@ Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::strin
   }
 }
 
-std::vector<JobRecord> ListJobRecords(const std::string& jobs_folder) {
+Result<std::vector<JobRecord>> ListJobRecords(const std::string& jobs_folder) {
   std::vector<JobRecord> records;
+  const Result<UniqueFd> folder = OpenOwnFolder(jobs_folder, ::geteuid(), IfMissing::kFail);
+  if (!folder.ok()) return Error{folder.error().code, folder.error().message + kChooseStateFolder};
   std::error_code error;
   for (std::filesystem::directory_iterator entry(jobs_folder, error), end; !error && entry != end;
        entry.increment(error)) {

@@ -7,25 +7,20 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/node_target.h"
+#include "base/ownership.h"
+#include "base/unique_fd.h"
 #include "cli/launch_options.h"
 
 namespace dslaunch {
 
 struct JobRecord {
-  // How a node is reached; as in NodeTarget.
-  struct Node {
-    std::string name;
-    std::string host;
-    int port = 0;
-    std::string user;
-  };
-
   std::string job_id;
   int64_t pid = 0;           // of the front end
   uint64_t start_ticks = 0;  // when it started, by which a recycled pid is told from it
   Launcher launcher = Launcher::kLocal;
   std::vector<std::string> ssh_command;  // --ssh_command; often empty
-  std::vector<Node> nodes;               // in the order of the hostfile
+  std::vector<NodeTarget> nodes;         // in the order of the hostfile
   std::vector<std::string> argv;         // of the front end
   std::string cwd;
   std::string log_dir;  // as each node got it; empty: the user's state folder there
@@ -42,14 +37,20 @@ struct JobRecord {
 // This user's folder on this machine with a folder for each job, named by its job id.
 std::string OwnJobsFolder();
 
+// Opens the front end's folder of a job, which is `path`: for events.jsonl and dslaunch.log. In the
+// folder that the user named with --log_dir, or in his state folder.
+Result<UniqueFd> OpenFrontEndFolder(const std::string& path, bool in_log_dir, IfMissing if_missing);
+
 // Writes JOBS_FOLDER/JOB_ID/job.json (0600 in 0700 folders); a reader sees the old content or the
 // new, never half of one. Bytes that are no UTF-8 are replaced. kIo names the path.
 Result<void> WriteJobRecord(const std::string& jobs_folder, const JobRecord& record);
 
-// kBadInput when there is no such job or its record cannot be understood; kIo.
+// kBadInput when there is no such job or its record cannot be understood; kIo, also where the
+// record is not this user's own (base/ownership.h).
 Result<JobRecord> ReadJobRecord(const std::string& jobs_folder, const std::string& job_id);
 
-// Every job of the folder that can be read, oldest first. Other folders are passed over.
-std::vector<JobRecord> ListJobRecords(const std::string& jobs_folder);
+// Every job of the folder that can be read, oldest first. Other folders are passed over. kIo:
+// another user may have made the folder or may change it.
+Result<std::vector<JobRecord>> ListJobRecords(const std::string& jobs_folder);
 
 }  // namespace dslaunch

@@ -7,14 +7,21 @@
 #include "proto/wire/node_set.h"
 
 namespace dslaunch {
+namespace {
+
+// Of the last lines of failed ranks, from all nodes together; each node has an equal share.
+constexpr size_t kKeptLinesBytes = 64 << 20;
+
+}  // namespace
 
 JobState::JobState(const LaunchPlan& plan, const pb::Policy& policy)
     : restartable_(policy.max_restarts() > 0 || plan.min_nodes < plan.max_nodes),
       most_ranks_(std::accumulate(plan.nodes.begin(), plan.nodes.end(), 0u,
-                                  [](uint32_t ranks, const PlannedNode& node) {
+                                  [](uint32_t ranks, const Host& node) {
                                     return ranks + static_cast<uint32_t>(node.slots);
                                   })),
-      world_size_(plan.world_size) {
+      world_size_(plan.world_size()),
+      own_ranks_(plan.nodes.size()) {
   for (size_t i = 0; i < plan.nodes.size(); ++i) {
     NodeEnd node;
     node.name = plan.nodes[i].name;
@@ -31,6 +38,7 @@ void JobState::OnAbsent(size_t node) {
 }
 
 void JobState::OnConnected(size_t node) {
+  own_ranks_[node] = {};
   NodeEnd again;
   again.name = nodes_[node].name;
   if (!nodes_[node].absent && !nodes_[node].lost_reason.empty())
@@ -51,14 +59,14 @@ std::vector<std::string> JobState::OnEvent(size_t node, const pb::NodeEvent& eve
     case pb::NodeEvent::kNotice:
       return {event.notice().message()};
     case pb::NodeEvent::kWorkerEnded:
-      workers_ended_.push_back(event.worker_ended());
+      OnWorkerEnded(node, event.worker_ended());
       break;
     case pb::NodeEvent::kOutcome:
       OnOutcome(node, event.outcome());
       break;
     case pb::NodeEvent::kDone:
       nodes_[node].done = event.done();
-      ending_ = ending_ || event.done().closed();
+      ending_ = ending_ || event.done().completed();
       break;
     default:
       break;
@@ -69,6 +77,12 @@ std::vector<std::string> JobState::OnEvent(size_t node, const pb::NodeEvent& eve
 // Every node with ranks says it; the first counts.
 void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(node);
+  OwnRanks& own = own_ranks_[node];
+  if (started.attempt() > own.attempt) own = {.attempt = started.attempt()};
+  if (started.attempt() == own.attempt && own.count == 0) {
+    own.first = started.first_rank();
+    own.count = static_cast<uint32_t>(started.pids_size());
+  }
   if (started.attempt() <= attempt_) return;
   attempt_ = started.attempt();
   restarts_ = started.restart_count();
@@ -77,12 +91,42 @@ void JobState::OnStarted(size_t node, const pb::Started& started) {
   part_.insert(members_.begin(), members_.end());
 }
 
+// A rank may end before the last rank of its node has started, so before OnStarted.
+void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
+  OwnRanks& own = own_ranks_[node];
+  if (ended.attempt() > own.attempt) own = {.attempt = ended.attempt()};
+  if (ended.attempt() == own.attempt)
+    own.ended_well.emplace(ended.rank(), ended.exit_code() == 0 && ended.signal() == 0);
+
+  const auto [kept, is_new] =
+      workers_ended_.emplace(std::pair(ended.rank(), ended.attempt()), ended);
+  if (!is_new) return;
+  size_t& bytes = last_lines_bytes_[static_cast<uint32_t>(node)];
+  if (bytes + ended.last_lines().size() > kKeptLinesBytes / nodes_.size())
+    kept->second.clear_last_lines();  // they are in its log file
+  bytes += kept->second.last_lines().size();
+  const auto first = workers_ended_.lower_bound({ended.rank(), 0});
+  const auto end = workers_ended_.upper_bound({ended.rank(), UINT64_MAX});
+  if (static_cast<size_t>(std::distance(first, end)) <= kNewestAttempts) return;
+  bytes -= std::min(bytes, first->second.last_lines().size());
+  workers_ended_.erase(first);
+}
+
+std::vector<pb::WorkerEnded> JobState::workers_ended() const {
+  std::vector<pb::WorkerEnded> ended;
+  for (const auto& [place, one] : workers_ended_) ended.push_back(one);
+  return ended;
+}
+
 std::vector<std::string> JobState::OnRestarting(const pb::Restarting& restarting) {
   const pb::Cause& cause = restarting.cause();
   const uint32_t about = cause.node_index();
   if (restarting.attempt() <= ended_attempt_) return {};
   ended_attempt_ = restarting.attempt();
-  if (cause.kind() == pb::Cause::NODE_LOST && about < nodes_.size()) given_up_.insert(about);
+  // The nodes' streams may overtake each other: a node that has come back meanwhile, or has ranks
+  // in a later attempt, is not lost again.
+  if (cause.kind() == pb::Cause::NODE_LOST && part_.contains(about) && ended_attempt_ >= attempt_)
+    given_up_.insert(about);
   std::string line = "attempt " + std::to_string(ended_attempt_) + " ended: ";
   if (cause.kind() != pb::Cause::NONE)
     line += CauseText(cause, about < nodes_.size() ? nodes_[about].name : "") + "; ";
@@ -125,6 +169,12 @@ void JobState::OnLostAtStart(const pb::Cause& cause) {
   given_up_.insert(cause.node_index());
 }
 
+void JobState::OnBrokenRules(const pb::Cause& cause) {
+  ending_ = true;
+  given_up_.insert(cause.node_index());
+  if (!broke_rules_) broke_rules_ = cause;
+}
+
 void JobState::OnInterrupted(const pb::Cause& cause) {
   if (!ending_) interrupted_ = cause;
   ending_ = true;
@@ -135,6 +185,19 @@ bool JobState::IsMember(size_t node) const {
                           : std::ranges::count(members_, static_cast<uint32_t>(node)) > 0;
 }
 
-JobInfo JobState::Info() const { return {interrupted_, nodes_, members_, losses_}; }
+JobInfo JobState::Info() const {
+  JobInfo info = {interrupted_, nodes_, members_, losses_, broke_rules_, rendezvous_};
+  info.world_size = static_cast<uint32_t>(world_size_);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const OwnRanks& own = own_ranks_[i];
+    RankReports& reports = info.nodes[i].ranks;
+    reports = {.attempt = own.attempt, .count = own.count};
+    for (uint32_t rank = 0; rank < own.count; ++rank) {
+      const auto ended = own.ended_well.find(own.first + rank);
+      reports.succeeded += ended != own.ended_well.end() && ended->second ? 1 : 0;
+    }
+  }
+  return info;
+}
 
 }  // namespace dslaunch

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/plan/launch_plan.h"
@@ -36,6 +38,8 @@ class JobState {
   void OnLost(size_t node, const std::string& reason, const std::string& last_output);
   // A node was lost before any ranks ran, and the job ends.
   void OnLostAtStart(const pb::Cause& cause);
+  // Its node sent what no agent sends, and the job ends. The first such cause is the job's.
+  void OnBrokenRules(const pb::Cause& cause);
   // The user wants the job to end. What went wrong before stays the cause.
   void OnInterrupted(const pb::Cause& cause);
 
@@ -55,13 +59,24 @@ class JobState {
   uint32_t restarts() const { return restarts_; }  // before that one, for failures
   int world_size() const { return world_size_; }   // of the newest attempt
   JobInfo Info() const;
-  // Of all attempts, in the order in which they became known.
-  const std::vector<pb::WorkerEnded>& workers_ended() const { return workers_ended_; }
+  // By rank and attempt. Of each rank its newest attempts, kNewestAttempts of them.
+  std::vector<pb::WorkerEnded> workers_ended() const;
 
  private:
+  static constexpr size_t kNewestAttempts = 2;
+
+  // What a node reported of its own ranks in the newest attempt that it named.
+  struct OwnRanks {
+    uint64_t attempt = 0;
+    uint32_t first = 0;
+    uint32_t count = 0;                        // 0: not reported yet
+    std::map<uint32_t, bool> ended_well = {};  // by rank; the first report counts
+  };
+
   // Every node with ranks reports it; the first report counts.
   void OnStarted(size_t node, const pb::Started& started);
   std::vector<std::string> OnRestarting(const pb::Restarting& restarting);
+  void OnWorkerEnded(size_t node, const pb::WorkerEnded& ended);
   void OnOutcome(size_t node, const pb::Outcome& outcome);
 
   const bool restartable_;
@@ -79,7 +94,10 @@ class JobState {
   bool ending_ = false;
   std::optional<pb::Cause> interrupted_;
   std::vector<std::string> losses_;
-  std::vector<pb::WorkerEnded> workers_ended_;
+  std::optional<pb::Cause> broke_rules_;
+  std::vector<OwnRanks> own_ranks_;                                         // by node
+  std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;  // by rank and attempt
+  std::map<uint32_t, size_t> last_lines_bytes_;  // of those, by the node that reported them
 };
 
 }  // namespace dslaunch

@@ -18,6 +18,7 @@ void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobState& jo
   first.message = cause.message();
   first.core_dumped = cause.core_dumped();
   first.out_of_memory = cause.out_of_memory();
+  first.victim = cause.victim();
   first.evidence = cause.evidence();
   for (const pb::WorkerEnded& worker : job_state.workers_ended()) {
     const bool same_attempt = worker.attempt() == cause.attempt();
@@ -40,12 +41,13 @@ void AddWorkers(const JobEnd& end, const JobState& job_state, JobSummary& summar
     one.exit_code = worker.exit_code();
     one.signal = worker.signal();
     one.stopping = worker.stopping();
+    one.evidence = worker.evidence();
     one.victim = victims.contains(worker.rank()) && one.rank != summary.cause.rank;
     if (worker.rank() < reported.size()) reported[worker.rank()] = true;
   }
   for (size_t rank = 0; rank < reported.size(); ++rank) {
     if (reported[rank]) continue;
-    summary.workers.push_back({static_cast<int>(rank), false, 0, 0, false, false});
+    summary.workers.push_back({.rank = static_cast<int>(rank), .reported = false});
   }
 }
 

@@ -1,7 +1,6 @@
 #include "cli/session/node_client.h"
 
 #include <fcntl.h>
-#include <grpc/grpc.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -22,12 +21,12 @@ bool HasHungUp(int socket) {
   return poll(&other_end, 1, /*timeout=*/0) > 0;
 }
 
-// gRPC takes itself down with its last channel, and now and then waits ten seconds for a thread of
-// its own then: it stays until the process ends.
-void KeepGrpc() { [[maybe_unused]] static const bool kept = (grpc_init(), true); }
-
 Error ToError(const pb::Failure& failure) {
   return {static_cast<ExitCode>(failure.exit_code()), failure.message()};
+}
+
+Error BrokeRules(const std::string& node, const Result<void>& checked) {
+  return {checked.error().code, node + ": its agent sent " + checked.error().message};
 }
 
 }  // namespace
@@ -35,7 +34,6 @@ Error ToError(const pb::Failure& failure) {
 NodeClient::NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
                        std::unique_ptr<NodeLink> link)
     : poster_(std::move(poster)), name_(std::move(name)), link_(std::move(link)), watchdog_(loop) {
-  KeepGrpc();
   UniqueFd fd = link_->TakeFd();
   stream_.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   stub_ = pb::Agent::NewStub(ChannelFromFd(name_, std::move(fd)));
@@ -59,7 +57,7 @@ void NodeClient::Prepare(pb::PrepareRequest request,
   stub_->async()->Prepare(
       &call->context, &call->request, &call->reply,
       [this, call, then = std::move(then), poster = poster_](const grpc::Status& status) {
-        poster->Post([this, then, status, reply = std::move(call->reply)] {
+        poster->Post([this, then, status, reply = std::move(call->reply)]() mutable {
           watchdog_.cancel();
           if (!status.ok()) {
             const std::string words = LastOutput();
@@ -68,6 +66,8 @@ void NodeClient::Prepare(pb::PrepareRequest request,
                                   status.error_message() + ")" +
                                   (words.empty() ? "" : ": " + words)});
           }
+          if (const Result<void> checked = CheckPrepareReply(reply); !checked.ok())
+            return then(BrokeRules(name_, checked));
           if (reply.has_info()) return then(reply.info());
           then(ToError(reply.failure()));
         });
@@ -91,12 +91,15 @@ void NodeClient::Renew(std::optional<uint64_t> last_seen_us, milliseconds timeou
       });
 }
 
-void NodeClient::Run(pb::RunRequest request, EventReader::Handlers handlers) {
-  reader_ = EventReader::Start(poster_, std::move(handlers),
-                               [this, counted = calls_.Begin(), request = std::move(request)](
-                                   grpc::ClientContext* context, EventReader* reader) {
-                                 stub_->async()->Run(context, &request, reader);
-                               });
+void NodeClient::Run(pb::RunRequest request, EventReader::Handlers handlers,
+                     const PeerLimits& limits) {
+  reader_ = EventReader::Start(
+      poster_, std::move(handlers),
+      [this, counted = calls_.Begin(), request = std::move(request)](grpc::ClientContext* context,
+                                                                     EventReader* reader) {
+        stub_->async()->Run(context, &request, reader);
+      },
+      EventGate(limits));
 }
 
 void NodeClient::Failover(const pb::FailoverRequest& request,
@@ -107,9 +110,11 @@ void NodeClient::Failover(const pb::FailoverRequest& request,
   stub_->async()->Failover(
       &call->context, &call->request, &call->reply,
       [this, call, then = std::move(then), poster = poster_](const grpc::Status& status) {
-        poster->Post([this, then, status, reply = std::move(call->reply)] {
+        poster->Post([this, then, status, reply = std::move(call->reply)]() mutable {
           if (!status.ok())
             return then(Error{ExitCode::kUnavailable, name_ + ": " + status.error_message()});
+          if (const Result<void> checked = CheckFailoverReply(reply); !checked.ok())
+            return then(BrokeRules(name_, checked));
           if (reply.has_opened()) return then(reply.opened());
           then(ToError(reply.failure()));
         });

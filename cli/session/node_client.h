@@ -28,8 +28,8 @@ class NodeClient {
 
   // Once. Bounded; the error names the node.
   void Prepare(pb::PrepareRequest request, std::function<void(Result<pb::PreparedNode>)> then);
-  // Once, after Prepare.
-  void Run(pb::RunRequest request, EventReader::Handlers handlers);
+  // Once, after Prepare. `limits` of the job, which the node's events must keep.
+  void Run(pb::RunRequest request, EventReader::Handlers handlers, const PeerLimits& limits);
   // Renews the node's lease. nullopt: no answer came in time; other failures are not reported.
   void Renew(std::optional<uint64_t> last_seen_us, milliseconds timeout,
              std::function<void(std::optional<uint64_t> clock_us)> then);

@@ -14,10 +14,15 @@ pb::Cause Lost(const std::vector<NodeEnd>& nodes, uint32_t index) {
   return MakeCause(pb::Cause::NODE_LOST, index, ExitCode::kUnavailable, LostMessage(nodes[index]));
 }
 
-// What the rendezvous said when all was known; nullptr when no node could pass it on.
-const pb::NodeDone* FinalStatus(const std::vector<NodeEnd>& nodes) {
-  const auto told = std::ranges::find_if(
-      nodes, [](const NodeEnd& node) { return node.done && node.done->closed(); });
+bool HasFinalStatus(const NodeEnd& node) { return node.done && node.done->completed(); }
+
+// What the rendezvous said when all was known: best by its own node. nullptr when no node could
+// pass it on.
+const pb::NodeDone* FinalStatus(const JobInfo& info) {
+  const std::vector<NodeEnd>& nodes = info.nodes;
+  if (info.rendezvous_node < nodes.size() && HasFinalStatus(nodes[info.rendezvous_node]))
+    return &*nodes[info.rendezvous_node].done;
+  const auto told = std::ranges::find_if(nodes, HasFinalStatus);
   return told == nodes.end() ? nullptr : &*told->done;
 }
 
@@ -63,6 +68,7 @@ pb::Cause FirstCause(const JobInfo& info, const std::vector<uint32_t>& members,
                      const pb::NodeDone* final_status) {
   const std::vector<NodeEnd>& nodes = info.nodes;
   if (info.interrupted) return *info.interrupted;
+  if (info.broke_rules) return *info.broke_rules;
   if (final_status != nullptr && IsBad(final_status->cause()) &&
       !IsWordOfCutOff(final_status->cause(), nodes, members))
     return Explained(final_status->cause(), nodes);
@@ -84,13 +90,40 @@ pb::Cause FirstCause(const JobInfo& info, const std::vector<uint32_t>& members,
   return {};
 }
 
+// Success is no word of one node: each has reported that of its own ranks, and these are all.
+// Returns why it is not.
+std::optional<pb::Cause> MissingSuccess(const JobInfo& info, const std::vector<uint32_t>& members) {
+  const auto failure = [&](uint32_t index, const std::string& what) {
+    return MakeCause(pb::Cause::INTERNAL, index, ExitCode::kInternal,
+                     "the job was reported to have succeeded, but " + what +
+                         "; see agent.log in the job's folder on the nodes");
+  };
+  uint64_t attempt = 0;
+  for (const uint32_t index : members) attempt = std::max(attempt, info.nodes[index].ranks.attempt);
+  uint64_t ranks = 0;
+  for (const uint32_t index : members) {
+    const NodeEnd& node = info.nodes[index];
+    const RankReports& reports = node.ranks;
+    const uint32_t succeeded = reports.attempt == attempt ? reports.succeeded : 0;
+    if (succeeded == 0 || succeeded < reports.count) {
+      return failure(index, node.name + " reported the success of " + std::to_string(succeeded) +
+                                " of its " + std::to_string(reports.count) + " ranks in attempt " +
+                                std::to_string(attempt));
+    }
+    ranks += succeeded;
+  }
+  if (members.empty() || ranks == info.world_size) return std::nullopt;
+  return failure(members.front(), "the nodes reported the success of " + std::to_string(ranks) +
+                                      " of " + std::to_string(info.world_size) + " ranks");
+}
+
 // What a node's end adds to the cause; empty: nothing.
 std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   const bool is_cause = end.cause.kind() == pb::Cause::NODE_LOST && end.cause.node_index() == index;
   if (node.absent || is_cause) return "";
   if (!node.done) return LostMessage(node);
   const bool is_member = std::ranges::count(end.members, index) > 0;
-  const bool was_refused = !is_member && !node.done->closed() && node.outcome;
+  const bool was_refused = !is_member && !node.done->completed() && node.outcome;
   return was_refused && IsBad(*node.outcome) ? node.outcome->message() : "";
 }
 
@@ -103,7 +136,7 @@ std::string LostMessage(const NodeEnd& node) {
 
 JobEnd DecideJobEnd(const JobInfo& info) {
   JobEnd end;
-  const pb::NodeDone* final_status = FinalStatus(info.nodes);
+  const pb::NodeDone* final_status = FinalStatus(info);
   end.members = Members(info, final_status);
   end.cause = FirstCause(info, end.members, final_status);
   if (final_status != nullptr)
@@ -120,6 +153,10 @@ JobEnd DecideJobEnd(const JobInfo& info) {
   if (!IsBad(end.cause) && !(complete && !end.members.empty())) {
     end.cause = MakeCause(pb::Cause::TIMED_OUT, 0, ExitCode::kTimedOut,
                           "all ranks succeeded, but not every node confirmed its teardown");
+  }
+  if (!IsBad(end.cause)) {
+    if (std::optional<pb::Cause> missing = MissingSuccess(info, end.members))
+      end.cause = *std::move(missing);
   }
   end.exit_code = IsBad(end.cause) ? end.cause.exit_code() : 0;
   if (IsBad(end.cause))  // never 0 after a failure, nor what a shell sees as 0

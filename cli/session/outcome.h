@@ -10,6 +10,13 @@
 
 namespace dslaunch {
 
+// What a node reported of its own ranks.
+struct RankReports {
+  uint64_t attempt = 0;    // the newest that it started
+  uint32_t count = 0;      // ranks that it started there
+  uint32_t succeeded = 0;  // of which each ended with exit code 0
+};
+
 // What the front end knows about one node at the end of the job.
 struct NodeEnd {
   std::string name;
@@ -18,6 +25,7 @@ struct NodeEnd {
   std::optional<pb::Cause> outcome;  // as its agent received it; kind NONE for success
   std::string lost_reason;           // when not done
   std::string last_output;           // of its supervisor, when not done; often empty
+  RankReports ranks = {};
 };
 
 // What the front end knows about a job at its end.
@@ -28,6 +36,10 @@ struct JobInfo {
   // Those with ranks in the newest attempt that was seen to start; empty: all that are not absent.
   std::vector<uint32_t> members;
   std::vector<std::string> losses;  // of nodes that came back later, a sentence each
+  // A node sent what no agent sends.
+  std::optional<pb::Cause> broke_rules = {};
+  size_t rendezvous_node = 0;
+  uint32_t world_size = 0;  // of the newest attempt that was seen to start
 };
 
 struct JobEnd {
@@ -41,9 +53,11 @@ struct JobEnd {
 // "node2 was lost: " and why.
 std::string LostMessage(const NodeEnd& node);
 
-// The first cause is the user's interruption; else what the rendezvous reported at the end;
-// else what it decided before; else a node that was lost. 0 only when every node of the final
-// attempt is done and empty and the teardown was complete; nodes lost before are remarks.
+// The first cause is the user's interruption; else a node that broke the rules; else what the
+// rendezvous reported at the end; else what it decided before; else a node that was lost. 0 only
+// when every node of the final attempt has reported that each of its ranks succeeded, these are all
+// ranks, every one of the nodes is done and empty and the teardown was complete; nodes lost before
+// are remarks.
 JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

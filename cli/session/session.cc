@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "cli/session/job_record.h"
+
 namespace dslaunch {
 
 LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> transport,
@@ -15,7 +17,7 @@ LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> 
       connector_(loop_, poster_, std::move(transport), options_.connect_timeout,
                  options_.retry_wait),
       output_(loop_, terminal, options_.tags),
-      events_(options_.job_folder,
+      events_(options_.job_folder, !options_.log_dir.empty(),
               [this](const std::string& text) { Log(LogLevel::kWarning, text); }),
       signals_(loop_),
       clients_(options_.plan.nodes.size()) {}
@@ -32,6 +34,9 @@ LaunchSession::~LaunchSession() {
 
 void LaunchSession::OpenLog() {
   if (options_.job_folder.empty()) return;
+  const Result<UniqueFd> folder =
+      OpenFrontEndFolder(options_.job_folder, !options_.log_dir.empty(), IfMissing::kMake);
+  if (!folder.ok()) return Log(LogLevel::kWarning, "no log is kept: " + folder.error().message);
   const Result<void> opened = log_.Open(options_.job_folder + "/" + kFrontEndLogName);
   if (!opened.ok()) Log(LogLevel::kWarning, opened.error().message);
 }
@@ -83,9 +88,7 @@ void LaunchSession::Carry(SessionCore::Actions actions) {
 // --- Nodes ---
 
 void LaunchSession::Do(const action::Connect& connect) {
-  const PlannedNode& planned = options_.plan.nodes[connect.node];
-  connector_.Connect(connect.node, {planned.name, planned.host, planned.port, planned.user},
-                     connect.attempt,
+  connector_.Connect(connect.node, options_.plan.nodes[connect.node], connect.attempt,
                      [this, index = connect.node](Result<std::unique_ptr<NodeLink>> link) {
                        OnConnected(index, std::move(link));
                      });
@@ -103,8 +106,10 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
 Result<pb::PrepareRequest> LaunchSession::WithCredentials(size_t index,
                                                           pb::PrepareRequest request) {
   if (authority_) {
+    const std::string public_key = clients_[index]->link().PublicKey();
     DSL_TRY_ASSIGN(*request.mutable_credentials(),
-                   authority_->Issue(request.node_index(), NameOf(index)));
+                   public_key.empty() ? authority_->Issue(request.node_index())
+                                      : authority_->IssueFor(request.node_index(), public_key));
   }
   return request;
 }
@@ -130,13 +135,27 @@ void LaunchSession::Do(action::Run& run) {
   handlers.ended = [this, index, client] {
     if (IsNewest(index, client)) Carry(core_.OnStreamEnd(index, Clock::now()));
   };
+  handlers.broke_rules = [this, index, client](const std::string& what) {
+    if (IsNewest(index, client)) Carry(core_.OnBrokenRules(index, what, Clock::now()));
+  };
   handlers.listening = [this, index, client] {
     if (IsNewest(index, client)) core_.OnListening(index, Clock::now());
   };
   handlers.holding = [this, index, client] {
     if (IsNewest(index, client)) core_.OnHolding(index);
   };
-  client->Run(std::move(run.request), std::move(handlers));
+  client->Run(std::move(run.request), std::move(handlers), LimitsOf(index));
+}
+
+PeerLimits LaunchSession::LimitsOf(size_t index) const {
+  const LaunchPlan& plan = options_.plan;
+  PeerLimits limits;
+  limits.nodes = static_cast<uint32_t>(plan.nodes.size());
+  limits.ranks = 0;
+  for (const Host& node : plan.nodes) limits.ranks += static_cast<uint32_t>(node.slots);
+  limits.slots = static_cast<uint32_t>(plan.nodes[index].slots);
+  if (!core_.job_state().restartable()) limits.attempts = 1;
+  return limits;
 }
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {

@@ -60,6 +60,8 @@ class LaunchSession {
   void AwaitSignals();
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
   void OnEvent(size_t index, const pb::NodeEvent& event);
+  // What a node may say.
+  PeerLimits LimitsOf(size_t index) const;
   SessionCore::Actions OnTimer(SessionTimer timer, Clock::time_point now);
   Result<pb::PrepareRequest> WithCredentials(size_t index, pb::PrepareRequest request);
   // Handlers are of a connection that may have been followed by a newer one meanwhile.

@@ -22,7 +22,7 @@ constexpr milliseconds kSameInterrupt(100);
 
 SessionCore::SessionCore(const SessionOptions& options, Clock::time_point now, PlantedBug bug)
     : options_(options), bug_(bug), started_at_(now), job_state_(options.plan, options.policy) {
-  for (const PlannedNode& planned : options_.plan.nodes) {
+  for (const Host& planned : options_.plan.nodes) {
     nodes_.emplace_back().planned = &planned;
     names_.push_back(planned.name);
     most_slots_ = std::max(most_slots_, static_cast<size_t>(planned.slots));
@@ -96,6 +96,25 @@ SessionCore::Actions SessionCore::OnStreamEnd(size_t index, Clock::time_point no
   return Take();
 }
 
+SessionCore::Actions SessionCore::OnBrokenRules(size_t index, const std::string& what,
+                                                Clock::time_point now) {
+  if (finished_ || detached_) return {};
+  detaching_ = false;
+  const std::string why = "its agent sent " + what;
+  const pb::Cause cause = MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(index),
+                                    ExitCode::kUnavailable, NameOf(index) + " was lost: " + why);
+  job_state_.OnBrokenRules(cause);
+  job_state_.OnLost(index, why, /*last_output=*/"");
+  Record(action::Record::Kind::kLost, index, cause.message());
+  StopConnecting();
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i != index && nodes_[i].is_seen()) StopNode(i, cause);
+  }
+  Abort(index, why);
+  ArmTeardownTimer(now);
+  return Take();
+}
+
 SessionCore::Actions SessionCore::OnLinkEnded(size_t index, bool supervisor_ended,
                                               const std::string& last_output,
                                               Clock::time_point now) {
@@ -109,7 +128,7 @@ void SessionCore::EndLink(size_t index, bool is_empty, const std::string& last_o
   NodeState& node = nodes_[index];
   node.ended = true;
   node.is_empty = is_empty;
-  if (!job_state_.IsDone(index)) {
+  if (!job_state_.IsDone(index) && job_state_.node(index).lost_reason.empty()) {
     job_state_.OnLost(index, "the connection to it broke", last_output);
     Record(action::Record::Kind::kLost, index, LostMessage(job_state_.node(index)));
   }

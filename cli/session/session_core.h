@@ -36,6 +36,9 @@ struct NodeAddresses {
   std::string own;
 };
 
+// What the job's filtered log files are to have.
+pb::FilteredLogs FilteredLogsOf(const SessionOptions& options);
+
 struct SessionEnd {
   enum class Kind {
     kNotStarted,   // a node could not be reached or prepared
@@ -80,6 +83,9 @@ class SessionCore {
   // node.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
   Actions OnStreamEnd(size_t index, Clock::time_point now);
+  // The node's agent sent `what`, which no agent sends. Nothing that it says counts any more, and
+  // the job ends.
+  Actions OnBrokenRules(size_t index, const std::string& what, Clock::time_point now);
   // `last_output` of its supervisor; often empty.
   Actions OnLinkEnded(size_t index, bool supervisor_ended, const std::string& last_output,
                       Clock::time_point now);
@@ -119,7 +125,7 @@ class SessionCore {
 
  private:
   struct NodeState {
-    const PlannedNode* planned = nullptr;
+    const Host* planned = nullptr;
     bool is_reached = false;  // once at least; what follows is of its newest connection
     NodeAddresses addresses;
     SilenceWatch silence;                  // of its events
@@ -148,6 +154,10 @@ class SessionCore {
   void OnAllConnected();
   bool CanStartWithout(size_t failures) const;
   size_t Failures() const;
+  // Its own command tells it what to run (pb::OwnPart): nothing of that crosses the network.
+  bool HasOwnPart(size_t index) const {
+    return options_.plan.launcher == Launcher::kPerNode && index > 0;
+  }
   void Prepare(size_t index);
   void OnFirstPrepared(size_t index, Result<pb::PreparedNode> info, Clock::time_point now);
   void RunAll(Clock::time_point now);

@@ -138,7 +138,7 @@ SessionEnd SessionCore::StartFailure() const {
     end.lines.push_back("nothing was started (" + std::to_string(failures.size()) + " of " +
                         Count(nodes_.size(), "node") + " failed)");
   }
-  end.job.exit_code = end.job.cause.exit_code();
+  end.job.exit_code = FailureCode(end.job.cause.exit_code(), ExitCode::kInternal);
   return end;
 }
 

@@ -20,6 +20,16 @@ bool IsRetryable(const Error& error) {
 
 }  // namespace
 
+pb::FilteredLogs FilteredLogsOf(const SessionOptions& options) {
+  pb::FilteredLogs filtered;
+  *filtered.mutable_ranks() = options.shown.ToProto();
+  for (const std::string& text : options.stdout_filters) filtered.add_stdout_texts(text);
+  for (const std::string& text : options.stderr_filters) filtered.add_stderr_texts(text);
+  filtered.set_tag_template(options.tags.tag_template);
+  filtered.set_role(options.tags.role);
+  return filtered;
+}
+
 SessionCore::Actions SessionCore::Start(Clock::time_point now) {
   pending_ = nodes_.size();
   Log(LogLevel::kDebug, "job " + options_.job_id + ": connecting to " + NameList(names_, ", "));
@@ -42,12 +52,14 @@ void SessionCore::FillPrepare() {
   prepare_.set_rdzv_port(static_cast<uint32_t>(options_.rdzv_port));
   prepare_.set_network_interface(options_.network_interface);
   prepare_.set_detachable(options_.detach);
+  if (options_.plan.launcher == Launcher::kPerNode)
+    prepare_.set_advertised_address(options_.own_address);
   prepare_.set_local(options_.plan.launcher == Launcher::kLocal);
   prepare_.set_may_share_machine(options_.plan.launcher != Launcher::kSsh);
   prepare_.set_device(options_.device == DeviceChoice::kCuda  ? pb::DEVICE_CUDA
                       : options_.device == DeviceChoice::kCpu ? pb::DEVICE_CPU
                                                               : pb::DEVICE_AUTO);
-  for (const PlannedNode& planned : options_.plan.nodes) {
+  for (const Host& planned : options_.plan.nodes) {
     pb::Node& node = *prepare_.add_nodes();
     node.set_name(planned.name);
     node.set_slots(static_cast<uint32_t>(planned.slots));
@@ -125,6 +137,13 @@ void SessionCore::Prepare(size_t index) {
   node.is_preparing = true;
   action::Prepare prepare{index, prepare_};
   prepare.request.set_node_index(static_cast<uint32_t>(index));
+  if (HasOwnPart(index)) {
+    prepare.request.clear_ranks();
+    prepare.request.clear_save_pid();
+    prepare.request.clear_log_dir();
+    prepare.request.clear_description();
+    return Do(std::move(prepare));
+  }
   *prepare.request.mutable_program() = ProgramOn(*node.planned, options_.program);
   for (const int device : node.planned->devices)
     prepare.request.add_devices(static_cast<uint32_t>(device));
@@ -152,7 +171,7 @@ void SessionCore::RunAll(Clock::time_point now) {
   std::vector<NodeGpus> gpus;
   for (const NodeState& node : nodes_) {
     if (!node.info) continue;
-    const PlannedNode& planned = *node.planned;
+    const Host& planned = *node.planned;
     gpus.push_back({planned.name, planned.slots, static_cast<int>(node.info->gpus()),
                     planned.devices.empty() ? -1 : planned.devices.back()});
   }
@@ -169,13 +188,7 @@ void SessionCore::RunAll(Clock::time_point now) {
       "the rendezvous is on " + NameOf(prepare_.rendezvous_node()) + ": " +
           NameList({run_.rendezvous_endpoints().begin(), run_.rendezvous_endpoints().end()}, ", "));
   if (!options_.detach) *run_.mutable_shown() = options_.shown.ToProto();
-  *run_.mutable_filtered()->mutable_ranks() = options_.shown.ToProto();
-  for (const std::string& text : options_.stdout_filters)
-    run_.mutable_filtered()->add_stdout_texts(text);
-  for (const std::string& text : options_.stderr_filters)
-    run_.mutable_filtered()->add_stderr_texts(text);
-  run_.mutable_filtered()->set_tag_template(options_.tags.tag_template);
-  run_.mutable_filtered()->set_role(options_.tags.role);
+  *run_.mutable_filtered() = FilteredLogsOf(options_);
   run_.set_use_cuda(device->use_cuda);
   running_ = true;
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -189,8 +202,11 @@ void SessionCore::Run(size_t index) {
   action::Run run{index, run_};
   const std::vector<std::string> endpoints = EndpointsFor(index);
   *run.request.mutable_rendezvous_endpoints() = {endpoints.begin(), endpoints.end()};
-  // What another node's ranks write its own command shows.
-  if (options_.plan.launcher == Launcher::kPerNode && index > 0) run.request.clear_shown();
+  // Its own command shows what its ranks write.
+  if (HasOwnPart(index)) {
+    run.request.clear_shown();
+    run.request.clear_filtered();
+  }
   Do(std::move(run));
 }
 

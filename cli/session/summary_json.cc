@@ -29,6 +29,7 @@ Json CauseJson(const JobSummary& summary) {
           {"signal_name", SignalJson(cause.signal)},
           {"message", FirstCauseText(summary)},
           {"evidence", cause.evidence},
+          {"victim", cause.victim},
           {"out_of_memory", cause.out_of_memory},
           {"core_dumped", cause.core_dumped},
           {"last_lines", std::move(lines)},
@@ -41,7 +42,8 @@ Json RankJson(const WorkerEnd& end) {
           {"reported", true},
           {"exit_code", end.signal == 0 ? Json(end.exit_code) : Json(nullptr)},
           {"signal_name", SignalJson(end.signal)},
-          {"stopped", end.stopping}};
+          {"stopped", end.stopping},
+          {"evidence", end.evidence}};
 }
 
 Json NodeJson(const JobSummary& summary, const NodeSummary& node) {

@@ -12,7 +12,7 @@ struct AgentRole {
   enum class Kind {
     kJob,         // supervisor and agent of a new job
     kDetachable,  // the same for one that may outlive its front end and the user's login
-    kAttach,      // the way to a running job's agent
+    kAttach,      // passes bytes to a running job's agent
     kRead,        // serves the files of jobs that ran there
   };
   Kind kind = Kind::kJob;

@@ -18,7 +18,7 @@ ChildLink::~ChildLink() {
 }
 
 bool ChildLink::WaitEnd(Deadline deadline) {
-  child_->ShutStream();  // the held duplicate must not keep a closed stream open
+  child_->ShutStream();  // its duplicate would keep a closed stream open
   return child_->WaitEnd(deadline).has_value();
 }
 

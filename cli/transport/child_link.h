@@ -17,7 +17,7 @@ class ChildLink : public NodeLink {
   ChildLink(std::unique_ptr<ChildProcess> child, std::string address)
       : child_(std::move(child)), stream_(child_->TakeStream()), address_(std::move(address)) {}
 
-  // The supervisor empties its node when its stream ends; a program that is stuck is killed.
+  // The supervisor tears its node down when its stream ends; a program that is stuck is killed.
   ~ChildLink() override;
 
   UniqueFd TakeFd() override { return std::move(stream_); }

@@ -86,8 +86,8 @@ std::string FindProgram(const std::string& name) {
   while (!name.empty()) {
     const size_t colon = rest.find(':');
     const std::filesystem::path folder(rest.substr(0, colon));
-    const std::string candidate = std::filesystem::absolute(folder / name, ignored).string();
-    if (IsProgram(candidate)) return candidate;
+    const std::string candidate = (folder / name).string();
+    if (folder.is_absolute() && IsProgram(candidate)) return candidate;
     if (colon == std::string_view::npos) break;
     rest.remove_prefix(colon + 1);
   }

@@ -18,7 +18,8 @@
 namespace dslaunch {
 
 // The absolute path of a program: `name` itself where it has a slash, else as PATH says; empty when
-// there is none.
+// there is none. Elements of PATH that are relative, or empty, are left out: nothing is run because
+// of the folder that the user stands in.
 std::string FindProgram(const std::string& name);
 
 // In a session of its own: Ctrl-C at the terminal is for dslaunch alone. Thread-safe but for

@@ -1,5 +1,5 @@
-// How many SSH logins are under way at once. An sshd turns away what is more than its MaxStartups,
-// and a bastion is one sshd for many nodes.
+// Bounds the number of SSH logins at once. An sshd refuses logins beyond its MaxStartups, and a
+// bastion is one sshd for many nodes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class LoginGate {
  public:
   static constexpr size_t kPerSshd = 8;
   static constexpr size_t kInTotal = 64;
-  // A login that takes longer keeps nobody else waiting: a host that never answers costs the others
+  // A login that takes longer holds no other login up: a host that never answers costs the others
   // this much once, not its whole time-out.
   static constexpr milliseconds kCountsFor{3000};
 
@@ -44,7 +44,7 @@ class LoginGate {
   // `deadline` comes first.
   std::optional<Turn> Enter(const std::string& sshd, Deadline deadline);
 
-  // This sshd turned a login away: from now on half as many as before are tried at once.
+  // This sshd refused a login: from now on half as many as before are tried at once.
   void OnTurnedAway(const std::string& sshd);
 
   // How many are tried at once with this sshd.

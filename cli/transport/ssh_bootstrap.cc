@@ -26,9 +26,9 @@ constexpr std::string_view kStart =
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
     R"sh(exec "$a"%ARGUMENTS%')sh";
 
-// The agent's bytes come on stdin. Every folder above it must belong to the user or root and let
-// nobody else rename things in it; the file appears under its name only when it is complete, on
-// disk and known to run here.
+// The agent's bytes come on stdin. Every folder above it must belong to the user or root, and no
+// other user may be able to rename things in it; the file appears under its name only when it is
+// complete, on disk and known to run here.
 constexpr std::string_view kInstall =
     R"sh(/bin/sh -c ')sh"
     R"sh(umask 077; t=; )sh"
@@ -79,7 +79,7 @@ std::string Plain(std::string_view text, std::string_view also = "") {
   return plain;
 }
 
-// What a node said, for the end of a message.
+// A node's output, for the end of a message.
 std::string Said(const TailBuffer& stderr_tail, const std::string& noise) {
   std::string said = OneLine(stderr_tail.Get(), 512);
   if (!noise.empty()) said += (said.empty() ? "" : "; on stdout: ") + noise;

@@ -9,20 +9,21 @@
 
 namespace dslaunch {
 
-// True when somebody can be asked: stdin and stderr are a terminal and this process is in its
+// True when the user can be asked: stdin and stderr are a terminal and this process is in its
 // foreground.
 bool CanAskUser();
 
 // Shows `prompt` and reads a line from the terminal, without echo unless `echo`. One question at a
-// time, whoever asks. nullopt: end of file, the deadline, or nobody to ask. Thread-safe.
+// time, in the whole process. nullopt: end of file, the deadline, or no terminal. Thread-safe.
 std::optional<std::string> AskUser(const std::string& prompt, bool echo, Deadline deadline);
 
 // The same for a secret that may be needed again, for another node or another attempt: the answer
-// to the first question about `what` is everybody's, also an empty one and none. Thread-safe.
+// to the first question about `what` holds for all that ask, also an empty one and none.
+// Thread-safe.
 std::optional<std::string> AskUserOnce(const std::string& what, const std::string& prompt,
                                        Deadline deadline);
 
-// The answer about `what` was wrong: nobody gets it again, and nobody is asked again.
+// The answer about `what` was wrong: it is not given again, and the question is not asked again.
 void ForgetAnswer(const std::string& what);
 
 // Gives the terminal its echo back where a question is still open. Before a process ends.

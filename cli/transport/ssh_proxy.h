@@ -1,4 +1,4 @@
-// The way to a node through ssh_config's ProxyCommand.
+// The connection to a node through ssh_config's ProxyCommand.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ struct ProxyTokens {
 // a sentence.
 Result<std::string> ExpandProxyCommand(const std::string& command, const ProxyTokens& tokens);
 
-// True when an ssh program's last words say that an sshd ended the connection before it asked who
-// is there, which it does to part of many at once (MaxStartups). Whoever was refused is not meant.
+// True when an ssh program's last output shows that an sshd ended the connection before
+// authentication, as it does with some of many at once (MaxStartups). False after a refused login.
 bool IsTurnedAwayText(std::string_view ssh_stderr);
 
 // A running proxy command; its stdin and stdout lead to the node. Ended and reaped on destruction.

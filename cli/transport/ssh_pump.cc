@@ -73,7 +73,7 @@ bool SshPump::ToLocal() {
         error_ = "the node sends more than its window allows";
       return false;
     }
-    local_open_ = false;  // nobody listens: read on and drop, so that the far side is not held up
+    local_open_ = false;  // no reader is left: read and drop, so that the far side is not held up
     return true;
   }
   delivered_ += static_cast<size_t>(n);

@@ -128,7 +128,8 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
   }
 }
 
-// Who waits for a turn holds none: a host on the way has its own while its login is under way.
+// A login that waits for its turn holds no other turn: a host on the way has its own while its
+// login is in progress.
 Result<void> SshSession::Establish() {
   DSL_TRY(Configure());
   control_.Begin(SshStep::kConnect);
@@ -265,7 +266,7 @@ Error SshSession::HandshakeError() const {
   return Fail(ExitCode::kUnavailable, text);
 }
 
-// Not whom sshd refuses, but whom it has no time for.
+// Not a refused login: sshd ended the connection because it was overloaded.
 bool SshSession::WasTurnedAway() const {
   if (control_.step == SshStep::kLogin)  // the user's answer took longer than its LoginGraceTime
     return asked_ && ::ssh_is_connected(session_.get()) == 0;

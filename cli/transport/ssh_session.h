@@ -61,7 +61,7 @@ struct FreeSshKey {
 };
 using SshKey = std::unique_ptr<ssh_key_struct, FreeSshKey>;
 
-// What a connection attempt is told by and tells to other threads.
+// What a connection attempt shares with other threads.
 struct SshControl {
   int stop_fd = -1;  // readable: give up
   std::atomic<SshStep> step{SshStep::kResolve};
@@ -181,7 +181,7 @@ class SshSession {
     while (true) {
       const int status = step();
       if (status != SSH_AGAIN) return status;
-      // libssh goes on answering so when the server has ended the session with a message.
+      // libssh keeps returning this when the server has ended the session with a message.
       if (::ssh_is_connected(session_.get()) == 0) return SSH_ERROR;
       DSL_TRY(WaitIo(deadline));
     }
@@ -203,7 +203,7 @@ class SshSession {
   std::string where_;                // user@host port N
   std::string address_;              // numeric; behind a proxy as configured
   std::vector<std::string> tried_;   // keys that were offered to the server
-  std::vector<std::string> locked_;  // of these, those with a passphrase that nobody gave
+  std::vector<std::string> locked_;  // of these, those whose passphrase was not given
   bool asked_ = false;               // the user was asked for a secret
   std::unique_ptr<NodeLink> hop_;    // the connection that leads here
   std::unique_ptr<SshProxy> proxy_;  // likewise

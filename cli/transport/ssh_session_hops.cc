@@ -1,5 +1,5 @@
-// How a session reaches its host through those of ssh_config's ProxyJump. Not by `ssh -J`: whose
-// error it was, and which host's key is unknown, would have to be guessed from its words.
+// How a session reaches its host through those of ssh_config's ProxyJump. Not by `ssh -J`:
+// which host failed, and which host's key is unknown, would have to be guessed from its output.
 #include <fcntl.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How a session knows that it talks to the right host. libssh does not ask that by itself.
+// How a session checks that it is connected to the right host. libssh does not check it by itself.
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -126,7 +126,7 @@ Result<void> SshSession::CheckHostKey() {
                   config_.host_name + ", and compare the fingerprint");
 }
 
-// Many nodes may meet the key of one bastion at once: it is written once.
+// Many nodes may get the key of one bastion at once: it is written once.
 Result<void> SshSession::AcceptNewHostKey(const std::string& fingerprint) {
   static Mutex* const mutex = new Mutex;
   const MutexLock lock(*mutex);

@@ -38,7 +38,7 @@ std::string Join(const std::vector<std::string>& words) {
 }
 
 // Of FILE.pub, or of FILE itself where that is OpenSSH's own format or a public key. Null when
-// neither tells.
+// neither has it.
 SshKey ReadPublicKey(const std::string& path) {
   for (const std::string& file : {path + ".pub", path}) {
     ssh_key key = nullptr;
@@ -88,7 +88,7 @@ Result<void> SshSession::Login() {
   if (status == SSH_AUTH_SUCCESS) return {};
   if (::ssh_is_connected(session_.get()) != 0 &&
       ::ssh_userauth_list(session_.get(), nullptr) == 0) {
-    // No key was offered, so the server has not said yet what it takes.
+    // No key was offered, so the server has not listed yet what it accepts.
     DSL_TRY_ASSIGN(status,
                    DriveLogin([this] { return ::ssh_userauth_none(session_.get(), nullptr); }));
     if (status == SSH_AUTH_SUCCESS) return {};

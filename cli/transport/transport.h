@@ -7,17 +7,10 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "base/node_target.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
-
-// A node as the hostfile names it.
-struct NodeTarget {
-  std::string name;  // as the user wrote it; in every message
-  std::string host;  // host name, alias in ssh_config, or address
-  int port = 0;      // 0: ssh_config's or 22
-  std::string user;  // empty: ssh_config's or the caller's
-};
 
 // A running supervisor on a node. Thread-safe but for TakeFd.
 class NodeLink {
@@ -28,15 +21,15 @@ class NodeLink {
   // The connected stream socket to the agent's gRPC server, just behind the hello line. Once.
   virtual UniqueFd TakeFd() = 0;
 
-  // The watchdog's hand: shuts the stream at once, so that anything blocked on it returns. The
-  // supervisor sees end of file and empties its node. `why` is for the log.
+  // Shuts the stream at once, so that anything blocked on it returns. The supervisor sees end of
+  // file and tears its node down. `why` is for the log.
   virtual void Abort(const std::string& why) = 0;
 
   // After the stream was closed: waits until the supervisor has ended. False when the deadline came
   // first.
   virtual bool WaitEnd(Deadline deadline) = 0;
 
-  // The supervisor goes on without us: destroying the link ends nothing on the node.
+  // The supervisor continues without this link: destroying the link ends nothing on the node.
   virtual void LeaveRunning() {}
 
   // The last 4 KiB of what the far side wrote to stderr, for error messages.
@@ -47,6 +40,9 @@ class NodeLink {
 
   // The numeric address of this machine as that node reached it; empty: it did not.
   virtual std::string OwnAddress() const { return ""; }
+
+  // The public key of a node that made its own (net/certificate_authority.h); empty: it needs one.
+  virtual std::string PublicKey() const { return ""; }
 };
 
 class Transport {

@@ -8,7 +8,8 @@
 namespace dslaunch {
 
 // Thread-safe. The supervisor gets a session of its own and this process's environment; a
-// socketpair is its stdin and stdout, so the stream has no one in between.
+// socketpair is its stdin and stdout, so nothing is between the stream and the
+// supervisor.
 class LocalTransport : public Transport {
  public:
   explicit LocalTransport(AgentBinary agent, AgentRole role = {})

@@ -17,8 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// Beyond the deadline, for the session's own message to arrive: it is better than what is known
-// outside.
+// Beyond the deadline, for the session's own message to arrive: it is more precise than ours.
 constexpr milliseconds kMessageGrace{200};
 
 }  // namespace

@@ -28,9 +28,9 @@ class SshLink : public NodeLink {
   using StartFn = std::function<Result<std::unique_ptr<SshStream>>(
       SshSession&, TailBuffer& stderr_tail, Deadline)>;
 
-  // Blocks until `deadline`, moved by what the attempt grants itself. `outer` is of the connection
-  // that leads through this one; it must outlive the link, and its own deadline must bound the
-  // wait.
+  // Blocks until `deadline`, extended by what the attempt grants itself. `outer` is of the
+  // connection that leads through this one; it must outlive the link, and its own deadline must
+  // bound the wait.
   static Result<std::unique_ptr<SshLink>> Open(const NodeTarget& target, const SshOptions& options,
                                                StartFn start, Deadline deadline,
                                                SshControl* outer = nullptr);

@@ -39,7 +39,7 @@ bool HasFailedItself(int wait_status) {
   return !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) == kSshFailed;
 }
 
-// What a user must do something about, and no retry will help.
+// Failures that a user must act on, and that no retry can mend.
 bool IsRefusedText(const std::string& stderr_tail) {
   return stderr_tail.find("Permission denied") != std::string::npos ||
          stderr_tail.find("verification failed") != std::string::npos;
@@ -99,7 +99,7 @@ Error SshCommandTransport::Fail(const NodeTarget& target, ExitCode code,
                          "): " + text};
 }
 
-// Only what ssh_config says tells which nodes share a bastion.
+// Only ssh_config shows which nodes share a bastion.
 std::string SshCommandTransport::GateName(const NodeTarget& target, Deadline deadline) const {
   const Result<SshConfig> config =
       ReadSshConfig(target, "", options_.command, Deadline::After(kConfigLimit).Earlier(deadline));
@@ -119,7 +119,7 @@ Result<std::unique_ptr<NodeLink>> SshCommandTransport::Connect(const NodeTarget&
                 "complete; raise --connect_timeout");
   }
   const Deadline by = Deadline::After(limit);
-  // What ssh does before the command runs is one step: only its words could tell more.
+  // All that ssh does before the command runs is one step: only its output could show more.
   Begin(SshStep::kConnect);
   DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by));
   if (!link) {

@@ -16,8 +16,8 @@ namespace dslaunch {
 
 // One `PROGRAM OPTION... [-p PORT] [-l USER] -T HOST COMMAND` for each node, kept running as long
 // as the job; another before it where the agent must be copied. No shell reads it on this side, and
-// on the node only the constants of ssh_bootstrap.h. It has no terminal: it can ask for nothing.
-// Everything else of SSH, known_hosts too, is its own affair. Thread-safe.
+// on the node only the constants of ssh_bootstrap.h. It has no terminal, so it cannot ask
+// the user. Everything else of SSH, known_hosts too, is left to the program. Thread-safe.
 class SshCommandTransport : public Transport {
  public:
   // options.command is the program's absolute path and the user's options for it.
