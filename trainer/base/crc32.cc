@@ -77,4 +77,8 @@ uint32_t Crc32(const void* data, size_t bytes, uint32_t start) {
   return static_cast<uint32_t>(crc32_z(start, at, bytes));
 }
 
+uint32_t CombineCrc32(uint32_t first, uint32_t second, uint64_t second_bytes) {
+  return static_cast<uint32_t>(crc32_combine(first, second, static_cast<z_off_t>(second_bytes)));
+}
+
 }  // namespace dslaunch

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "trainer/base/train_error.h"
@@ -49,22 +50,31 @@ FileSum NewFile::Finish() {
 }
 
 FileSum SumFile(const std::string& path) {
-  // A pipe would be waited for, a device may never end.
+  const PartSum sum = SumPart(path, 0, std::numeric_limits<uint64_t>::max());
+  return {sum.file_bytes, sum.crc32};
+}
+
+PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end) {
+  // Opening a pipe without O_NONBLOCK would wait for its writer. A device may have no end.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd && errno == ENOENT) throw TrainError(ExitCode::kBadInput, path + " is missing");
   struct stat info;
   if (!fd || fstat(fd.get(), &info) < 0) Fail(path, "read");
   if (!S_ISREG(info.st_mode)) throw TrainError(ExitCode::kBadInput, path + " is not a file");
-  FileSum sum;
-  std::vector<char> chunk(kChunkBytes);
-  while (true) {
-    const ssize_t n = read(fd.get(), chunk.data(), chunk.size());
+  PartSum sum{.file_bytes = static_cast<uint64_t>(info.st_size)};
+  end = std::min(end, sum.file_bytes);
+  std::vector<char> chunk(
+      static_cast<size_t>(std::min<uint64_t>(kChunkBytes, end > begin ? end - begin : 0)));
+  while (begin < end) {
+    const auto wanted = static_cast<size_t>(std::min<uint64_t>(chunk.size(), end - begin));
+    const ssize_t n = pread(fd.get(), chunk.data(), wanted, static_cast<off_t>(begin));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) Fail(path, "read");
-    if (n == 0) return sum;
+    if (n == 0) throw TrainError(ExitCode::kBadInput, path + " became shorter while it was read");
     sum.crc32 = Crc32(chunk.data(), static_cast<size_t>(n), sum.crc32);
-    sum.bytes += static_cast<uint64_t>(n);
+    begin += static_cast<uint64_t>(n);
   }
+  return sum;
 }
 
 void SyncFolder(const std::string& path) {

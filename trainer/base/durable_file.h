@@ -31,8 +31,18 @@ class NewFile {
   FileSum sum_;
 };
 
-// Reads the whole file. kBadInput where it is missing or none, kIo where it cannot be read.
+// Reads the whole file. kBadInput if it is missing or no regular file, kIo if it cannot be read.
 FileSum SumFile(const std::string& path);
+
+// The checksum of a part of a file.
+struct PartSum {
+  uint64_t file_bytes = 0;  // size of the whole file
+  uint32_t crc32 = 0;       // of the bytes that were read
+};
+
+// Reads the bytes [begin, end) of a file, or up to its end if it is shorter, and no others. Errors
+// as SumFile.
+PartSum SumPart(const std::string& path, uint64_t begin, uint64_t end);
 
 // Makes the names in a folder durable. kIo.
 void SyncFolder(const std::string& path);

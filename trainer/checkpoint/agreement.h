@@ -1,4 +1,4 @@
-// Whether all ranks go on from the same checkpoint. They do not where the folder is not shared.
+// Whether all ranks resume from the same checkpoint. They do not if the folder is not shared. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace dslaunch {
 
-// One rank's decision as numbers, which a collective can carry.
+// The decision of one rank as numbers, which a collective can exchange.
 struct SeenCheckpoint {
   double step = 0;      // -1: would start afresh; -2: refuses
   double identity = 0;  // of the checkpoint, 0 for none
@@ -17,8 +17,8 @@ struct SeenCheckpoint {
 
 SeenCheckpoint Seen(const ResumeDecision& decision);
 
-// `seen` has an entry for each rank. Empty where they agree, else one sentence that names ranks,
-// what they see and the folder.
+// `seen` has an entry for each rank. Empty if they are equal, else one sentence that names the
+// ranks, what they see, and the folder.
 std::string Disagreement(const std::string& folder, const std::vector<SeenCheckpoint>& seen);
 
 }  // namespace dslaunch

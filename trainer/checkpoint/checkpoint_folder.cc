@@ -1,6 +1,7 @@
 #include "trainer/checkpoint/checkpoint_folder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,11 +9,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <random>
 #include <sstream>
 #include <tuple>
 
+#include "base/sanitize.h"
+#include "base/unique_fd.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -24,8 +26,12 @@ namespace fs = std::filesystem;
 constexpr uintmax_t kMaxManifestBytes = 64u << 20;  // some 200,000 tensors
 constexpr char kTagPrefix[] = "step_";
 constexpr char kTemporaryPrefix[] = "tmp-";
+// A checkpoint that was replaced by one of the same tag, until it is removed: its name is
+// tmp-.replaced-TAG-1234abcd. No tag begins with a dot, so no save has such a name.
+constexpr char kReplacedPrefix[] = "tmp-.replaced-";
 constexpr char kLatestFile[] = "latest";
 constexpr size_t kMaxTagBytes = 200;  // file names have 255, and temporary ones are longer
+constexpr size_t kSuffixBytes = 9;    // of a temporary name: "-1234abcd"
 
 [[noreturn]] void FailIo(const std::string& path, const char* what, const std::string& why) {
   throw TrainError(ExitCode::kIo, path + ": cannot be " + what + ": " + why);
@@ -80,8 +86,10 @@ std::string Joined(const std::vector<std::string>& parts, const char* between) {
   return text;
 }
 
+// Names in it may come from others: one line that does not steer a terminal.
 std::string WithSkipped(const std::string& reason, const std::vector<std::string>& skipped) {
-  return skipped.empty() ? reason : reason + "; skipped " + Joined(skipped, "; ");
+  return SanitizeForTerminal(skipped.empty() ? reason
+                                             : reason + "; skipped " + Joined(skipped, "; "));
 }
 
 std::vector<std::string> Described(const std::vector<CheckpointFolder::Damaged>& damaged) {
@@ -100,40 +108,41 @@ std::string WrongSize(const std::string& path, uint64_t bytes, const FileRecord&
   return path + " has " + std::to_string(bytes) + " bytes of " + std::to_string(record.sum.bytes);
 }
 
-struct SliceOfTensor {
-  const TensorRecord* tensor;
-  const TensorSlice* slice;
-};
-using SlicesByFile = std::map<std::string, std::vector<SliceOfTensor>>;
-
-SlicesByFile SlicesOf(const Checkpoint& checkpoint) {
-  SlicesByFile slices;
-  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
-    for (const TensorSlice& slice : tensor.slices) slices[slice.file].push_back({&tensor, &slice});
+// That all files of a save are in its folder with the sizes that their writers have reported. Does
+// not follow links: what is not in the folder itself is not part of the checkpoint. kIo.
+void CheckFilesThere(const std::string& folder, const Manifest& manifest) {
+  const UniqueFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) FailIo(folder, "read", std::strerror(errno));
+  for (const FileRecord& record : manifest.files) {
+    const std::string path = folder + "/" + record.name;
+    const UniqueFd file(
+        openat(fd.get(), record.name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    struct stat info;
+    if (!file || fstat(file.get(), &info) < 0) FailIo(path, "read", std::strerror(errno));
+    if (!S_ISREG(info.st_mode)) FailIo(path, "read", "it is not a file");
+    const auto bytes = static_cast<uint64_t>(info.st_size);
+    if (bytes != record.sum.bytes) {
+      throw TrainError(ExitCode::kIo, WrongSize(path, bytes, record) + " that were written");
+    }
   }
-  return slices;
 }
 
 void VerifyFile(const Checkpoint& checkpoint, const FileRecord& record,
-                const SlicesByFile& slices) {
-  const std::string path = checkpoint.folder + "/" + record.name;
-  const FileSum sum = SumFile(path);
-  if (sum.bytes != record.sum.bytes) {
-    throw TrainError(ExitCode::kBadInput, WrongSize(path, sum.bytes, record));
+                const CheckpointSlices& slices) {
+  if (CheckedPartSum(checkpoint, record, 0, record.sum.bytes) != record.sum.crc32) {
+    RefuseInput(WrongChecksum(checkpoint, record));
   }
-  if (sum != record.sum) {
-    throw TrainError(ExitCode::kBadInput, path + ": its checksum is wrong; it is damaged");
-  }
-  const SafetensorsFile file(path);
-  const auto own = slices.find(record.name);
-  if (own == slices.end()) return;
-  for (const auto& [tensor, slice] : own->second) {
-    const auto found = file.tensors().find(tensor->name);
-    if (found == file.tensors().end() || found->second.dtype != tensor->dtype ||
-        NumElements(found->second.shape) != slice->end - slice->start) {
-      throw TrainError(ExitCode::kBadInput, path + ": tensor " + tensor->name +
-                                                " differs from its record in " + kManifestFile);
-    }
+  slices.Check(record.name, SafetensorsFile(PathOf(checkpoint, record)));
+}
+
+// The judge of a process that decides for itself alone.
+std::string JudgeAlone(const ResumeDecision& decision) {
+  if (!decision.checkpoint) return "";
+  try {
+    VerifyCheckpoint(*decision.checkpoint);
+    return "";
+  } catch (const TrainError& damage) {
+    return damage.what();
   }
 }
 
@@ -148,7 +157,7 @@ std::string TagOf(int64_t step) {
 bool IsTag(const std::string& tag) {
   return !tag.empty() && tag.front() != '.' && tag.find('/') == std::string::npos &&
          tag.find('\0') == std::string::npos && tag.size() <= kMaxTagBytes &&
-         !tag.starts_with(kTemporaryPrefix) && tag != kLatestFile;
+         !tag.starts_with(kTemporaryPrefix) && tag != kLatestFile && tag != kLeaseFile;
 }
 
 std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
@@ -169,19 +178,37 @@ std::vector<Checkpoint> OrderCandidates(const ResumeRequest& request,
   return order;
 }
 
-std::vector<std::string> CheckpointFolder::Prepare() const {
+void CheckpointFolder::Make() const {
   MakeFolders(path_);
   if (access(path_.c_str(), R_OK | W_OK | X_OK) < 0) FailIo(path_, "used", std::strerror(errno));
+}
+
+std::vector<std::string> CheckpointFolder::RemoveLeftovers() const {
   std::error_code error;
   std::vector<fs::path> left;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     if (entry.path().filename().string().starts_with(kTemporaryPrefix)) left.push_back(entry);
   }
   std::vector<std::string> removed;
-  for (const fs::path& path : left) {  // what cannot be removed is in nobody's way
+  for (const fs::path& path : left) {
+    if (PutBack(path.filename())) continue;
+    // What cannot be removed does not disturb a later save.
     if (fs::remove_all(path, error) > 0 && !error) removed.push_back(path.filename());
   }
   return removed;
+}
+
+bool CheckpointFolder::PutBack(const std::string& name) const {
+  constexpr size_t kPrefixBytes = sizeof kReplacedPrefix - 1;
+  if (!name.starts_with(kReplacedPrefix) || name.size() <= kPrefixBytes + kSuffixBytes) {
+    return false;
+  }
+  const std::string tag = name.substr(kPrefixBytes, name.size() - kPrefixBytes - kSuffixBytes);
+  std::error_code error;
+  if (!IsTag(tag) || fs::exists(path_ + "/" + tag, error) || error) return false;
+  Rename(path_ + "/" + name, path_ + "/" + tag);
+  SyncFolder(path_);
+  return true;
 }
 
 CheckpointFolder::Listing CheckpointFolder::List() const {
@@ -210,35 +237,39 @@ CheckpointFolder::Listing CheckpointFolder::List() const {
 }
 
 ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request) {
-  using Kind = ResumeRequest::Kind;
-  const Listing listing = List();
-  std::vector<std::string> skipped = Described(listing.damaged);
-  const auto with_skipped = [&](const std::string& reason) { return WithSkipped(reason, skipped); };
-  if (auto chosen = FirstWhole(OrderCandidates(request, listing.whole), skipped)) {
-    return {ResumeDecision::Kind::kResume, chosen, with_skipped("resuming from " + chosen->folder)};
-  }
-  if (request.kind == Kind::kTag) {
-    return {ResumeDecision::Kind::kRefused,
-            {},
-            with_skipped("--resume " + request.tag + ": no complete checkpoint of this name in " +
-                         path_ + " (complete: " + TagsOf(listing.whole) + ")")};
-  }
-  if (request.kind == Kind::kAuto && !skipped.empty()) {
-    return {ResumeDecision::Kind::kRefused,
-            {},
-            with_skipped("no checkpoint in " + path_ +
-                         " is complete; to start at step 1 give --resume none")};
-  }
-  return {ResumeDecision::Kind::kFresh,
-          {},
-          with_skipped(request.kind == Kind::kNone
-                           ? "starting at step 1: --resume none"
-                           : "starting at step 1: no checkpoint in " + path_ + " yet")};
+  return Choose(request, List(), JudgeAlone);
 }
 
 ResumeDecision CheckpointFolder::ChooseTag(const std::string& tag) {
-  const Listing listing = List();
-  std::vector<std::string> skipped = Described(listing.damaged);
+  return ChooseTag(tag, List(), JudgeAlone);
+}
+
+ResumeDecision CheckpointFolder::Choose(const ResumeRequest& request, const Listing& listing,
+                                        const Judge& judge) {
+  using Kind = ResumeRequest::Kind;
+  const auto without = [&](const std::vector<std::string>& skipped) -> ResumeDecision {
+    if (request.kind == Kind::kTag) {
+      return {ResumeDecision::Kind::kRefused,
+              {},
+              "--resume " + request.tag + ": no complete checkpoint of this name in " + path_ +
+                  " (complete: " + TagsOf(listing.whole) + ")"};
+    }
+    if (request.kind == Kind::kAuto && !skipped.empty()) {
+      return {ResumeDecision::Kind::kRefused,
+              {},
+              "no checkpoint in " + path_ + " is complete; to start at step 1 give --resume none"};
+    }
+    return {ResumeDecision::Kind::kFresh,
+            {},
+            request.kind == Kind::kNone ? "starting at step 1: --resume none"
+                                        : "starting at step 1: no checkpoint in " + path_ + " yet"};
+  };
+  return FirstWhole(OrderCandidates(request, listing.whole), Described(listing.damaged),
+                    "resuming from ", judge, without);
+}
+
+ResumeDecision CheckpointFolder::ChooseTag(const std::string& tag, const Listing& listing,
+                                           const Judge& judge) {
   const std::string wanted = tag.empty() ? ReadLatest() : tag;
   std::vector<Checkpoint> order;
   for (const Checkpoint& one : OrderCandidates({}, listing.whole)) {
@@ -248,38 +279,46 @@ ResumeDecision CheckpointFolder::ChooseTag(const std::string& tag) {
       order.push_back(one);
     }
   }
-  if (auto chosen = FirstWhole(order, skipped)) {
-    return {ResumeDecision::Kind::kResume, chosen,
-            WithSkipped("loading " + chosen->folder, skipped)};
-  }
-  if (tag.empty() && skipped.empty()) {
-    return {ResumeDecision::Kind::kFresh, {}, "no checkpoint in " + path_ + " yet"};
-  }
-  const std::string what = tag.empty() ? "no checkpoint in " + path_ + " is complete"
-                                       : "no complete checkpoint " + tag + " in " + path_ +
-                                             " (complete: " + TagsOf(listing.whole) + ")";
-  return {ResumeDecision::Kind::kRefused, {}, WithSkipped(what, skipped)};
+  const auto without = [&](const std::vector<std::string>& skipped) -> ResumeDecision {
+    if (tag.empty() && skipped.empty()) {
+      return {ResumeDecision::Kind::kFresh, {}, "no checkpoint in " + path_ + " yet"};
+    }
+    return {ResumeDecision::Kind::kRefused,
+            {},
+            tag.empty() ? "no checkpoint in " + path_ + " is complete"
+                        : "no complete checkpoint " + tag + " in " + path_ +
+                              " (complete: " + TagsOf(listing.whole) + ")"};
+  };
+  return FirstWhole(order, Described(listing.damaged), "loading ", judge, without);
 }
 
-std::optional<Checkpoint> CheckpointFolder::FirstWhole(const std::vector<Checkpoint>& candidates,
-                                                       std::vector<std::string>& skipped) {
+ResumeDecision CheckpointFolder::FirstWhole(
+    const std::vector<Checkpoint>& candidates, std::vector<std::string> skipped,
+    const std::string& verb, const Judge& judge,
+    const std::function<ResumeDecision(const std::vector<std::string>&)>& without) {
   for (const Checkpoint& candidate : candidates) {
-    try {
-      VerifyCheckpoint(candidate);
+    const ResumeDecision decision = {ResumeDecision::Kind::kResume, candidate,
+                                     WithSkipped(verb + candidate.folder, skipped)};
+    const std::string damage = judge(decision);
+    if (damage.empty()) {
       known_whole_.insert(candidate.manifest.serial);
-      return candidate;
-    } catch (const TrainError& damage) {
-      skipped.push_back(candidate.tag + ": " + damage.what());
+      return decision;
     }
+    skipped.push_back(candidate.tag + ": " + damage);
   }
-  return std::nullopt;
+  ResumeDecision decision = without(skipped);
+  decision.reason = WithSkipped(decision.reason, skipped);
+  judge(decision);
+  return decision;
 }
 
 std::string CheckpointFolder::ReadLatest() const {
-  std::ifstream stream(path_ + "/" + kLatestFile, std::ios::binary);
-  std::string tag;
-  std::getline(stream, tag);  // people who edit it leave a line end
-  return tag;
+  const std::string file = path_ + "/" + kLatestFile;
+  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  char text[kMaxTagBytes + 1];
+  const ssize_t bytes = fd ? read(fd.get(), text, sizeof text) : 0;
+  const std::string tag(text, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  return tag.substr(0, tag.find('\n'));  // editors add a line end
 }
 
 std::string CheckpointFolder::TemporaryName(const std::string& tag) const {
@@ -288,13 +327,18 @@ std::string CheckpointFolder::TemporaryName(const std::string& tag) const {
   return path_ + "/" + kTemporaryPrefix + tag + "-" + random;
 }
 
-std::string CheckpointFolder::Begin(const std::string& tag) const {
-  const std::string folder = TemporaryName(tag);
+std::string CheckpointFolder::BegunPath(const std::string& tag, const std::string& save) const {
+  char suffix[kSuffixBytes + 1];
+  std::snprintf(suffix, sizeof suffix, "-%08x", Crc32(save.data(), save.size()));
+  return path_ + "/" + kTemporaryPrefix + tag + suffix;
+}
+
+void CheckpointFolder::Begin(const std::string& begun) const {
+  if (lease_) lease_->Confirm();
   std::error_code error;
-  if (!fs::create_directory(folder, error)) {
-    FailIo(folder, "made", error ? error.message() : "it exists");
+  if (!fs::create_directory(begun, error)) {
+    FailIo(begun, "made", error ? error.message() : "it exists");
   }
-  return folder;
 }
 
 void CheckpointFolder::Abandon(const std::string& begun) const {
@@ -308,10 +352,14 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
     manifest.serial = std::max(manifest.serial, other.manifest.serial + 1);
   }
   const std::string text = FormatManifest(manifest);
-  NewFile file(begun + "/" + kManifestFile);
+  const std::string manifest_file = begun + "/" + kManifestFile;
+  ParseManifest(text, manifest_file);  // what other ranks have reported may contradict itself
+  CheckFilesThere(begun, manifest);
+  NewFile file(manifest_file);
   file.Write(text.data(), text.size());
   file.Finish();
   SyncFolder(begun);
+  if (lease_) lease_->Confirm();
   Publish(begun, tag);
   known_whole_.insert(manifest.serial);
 }
@@ -329,8 +377,9 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     SyncFolder(path_);
     return;
   }
-  // Under one name there is always one of the two whole checkpoints. Network file systems cannot
-  // exchange; there a crash between two renames costs both, and an older checkpoint is taken.
+  // One of the two checkpoints always has the tag. Network file systems cannot exchange two names;
+  // if the process dies there between the two renames, RemoveLeftovers gives the old one its tag
+  // back.
   const auto exchange = [&] {
     return renameat2(AT_FDCWD, begun.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
   };
@@ -344,7 +393,7 @@ void CheckpointFolder::Publish(const std::string& begun, const std::string& tag)
     Abandon(begun);
     return;
   }
-  const std::string aside = TemporaryName(tag);
+  const std::string aside = TemporaryName(".replaced-" + tag);
   Rename(folder, aside);
   Rename(begun, folder);
   SyncFolder(path_);
@@ -390,13 +439,49 @@ Checkpoint ReadCheckpoint(const std::string& folder) {
           ReadManifest(folder)};
 }
 
+std::string PathOf(const Checkpoint& checkpoint, const FileRecord& record) {
+  return checkpoint.folder + "/" + record.name;
+}
+
+std::string WrongChecksum(const Checkpoint& checkpoint, const FileRecord& record) {
+  return PathOf(checkpoint, record) + ": its checksum is wrong; it is damaged";
+}
+
+uint32_t CheckedPartSum(const Checkpoint& checkpoint, const FileRecord& record, uint64_t begin,
+                        uint64_t end) {
+  const std::string path = PathOf(checkpoint, record);
+  const PartSum sum = SumPart(path, begin, end);
+  if (sum.file_bytes != record.sum.bytes) RefuseInput(WrongSize(path, sum.file_bytes, record));
+  return sum.crc32;
+}
+
+CheckpointSlices::CheckpointSlices(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+  for (const TensorRecord& tensor : checkpoint.manifest.tensors) {
+    for (const TensorSlice& slice : tensor.slices)
+      by_file_[slice.file].push_back({&tensor, &slice});
+  }
+}
+
+void CheckpointSlices::Check(const std::string& name, const SafetensorsFile& file) const {
+  const auto own = by_file_.find(name);
+  if (own == by_file_.end()) return;
+  for (const auto& [tensor, slice] : own->second) {
+    const auto found = file.tensors().find(tensor->name);
+    if (found == file.tensors().end() || found->second.dtype != tensor->dtype ||
+        NumElements(found->second.shape) != slice->end - slice->start) {
+      RefuseInput(checkpoint_.folder + "/" + name + ": tensor " + Truncate(tensor->name) +
+                  " differs from its record in " + kManifestFile);
+    }
+  }
+}
+
 void VerifyCheckpoint(const Checkpoint& checkpoint) {
-  const SlicesByFile slices = SlicesOf(checkpoint);
+  const CheckpointSlices slices(checkpoint);
   for (const FileRecord& file : checkpoint.manifest.files) VerifyFile(checkpoint, file, slices);
 }
 
 std::vector<std::string> FindDamage(const Checkpoint& checkpoint) {
-  const SlicesByFile slices = SlicesOf(checkpoint);
+  const CheckpointSlices slices(checkpoint);
   std::vector<std::string> problems;
   for (const FileRecord& file : checkpoint.manifest.files) {
     try {
@@ -411,7 +496,7 @@ std::vector<std::string> FindDamage(const Checkpoint& checkpoint) {
 std::vector<std::string> FindMissing(const Checkpoint& checkpoint) {
   std::vector<std::string> problems;
   for (const FileRecord& file : checkpoint.manifest.files) {
-    const std::string path = checkpoint.folder + "/" + file.name;
+    const std::string path = PathOf(checkpoint, file);
     std::error_code error;
     const uint64_t bytes = fs::file_size(path, error);
     if (error) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/sanitize.h"
 #include "trainer/base/format.h"
 #include "trainer/base/train_error.h"
 
@@ -25,7 +26,7 @@ std::string DateText(int64_t unix_ms) {
 }
 
 std::string StateText(const ListedCheckpoint& one) {
-  return one.problem.empty() ? "whole" : "damaged: " + one.problem;
+  return one.problem.empty() ? "whole" : "damaged: " + SanitizeForTerminal(one.problem);
 }
 
 }  // namespace
@@ -66,11 +67,12 @@ std::string CheckpointTable(const std::vector<ListedCheckpoint>& list) {
   for (const ListedCheckpoint& one : list) {
     const Manifest& m = one.manifest;
     const std::string latest = one.latest ? "latest" : "";
+    const std::string tag = SanitizeForTerminal(one.tag);  // any name that a folder can have
     if (m.world_size == 0) {
-      rows.push_back({one.tag, "-", "-", "-", "-", "-", "-", latest, StateText(one)});
+      rows.push_back({tag, "-", "-", "-", "-", "-", "-", latest, StateText(one)});
       continue;
     }
-    rows.push_back({one.tag, std::to_string(m.position.step), DateText(m.saved_ms),
+    rows.push_back({tag, std::to_string(m.position.step), DateText(m.saved_ms),
                     BytesText(BytesOf(m)), std::to_string(m.world_size),
                     m.dtype.empty() ? "-" : std::to_string(m.zero_stage),
                     m.dtype.empty() ? "-" : m.dtype, latest, StateText(one)});
@@ -108,7 +110,8 @@ std::string CheckpointsJson(const std::vector<ListedCheckpoint>& list) {
                    {"optimizer", or_null(!m.optimizer.empty(), m.optimizer)},
                    {"client_state", m.client_state}});
   }
-  return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  // In ASCII, because it may be shown on a terminal.
+  return all.dump(2, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// What is in a folder of checkpoints, for people and programs. Pure but for FindCheckpoints.
+// Lists the checkpoints of a folder, for people and programs. Pure except for FindCheckpoints.
 #pragma once
 
 #include <string>
@@ -10,23 +10,23 @@ namespace dslaunch {
 
 struct ListedCheckpoint {
   std::string tag;
-  std::string problem;  // empty: nothing is missing as far as has been looked
+  std::string problem;  // empty: none was found
   bool latest = false;  // the file `latest` names it
   Manifest manifest;    // empty where it cannot be read
 };
 
-// The oldest save first, those without a readable manifest at the end. Looks at manifests and the
-// sizes of files. Throws kBadInput where `path` is not a folder.
+// The oldest save first, those without a readable manifest last. Reads manifests and the sizes of
+// files. Throws kBadInput if `path` is not a folder.
 std::vector<ListedCheckpoint> FindCheckpoints(const std::string& path);
 
-// Columns, one line each, ended by '\n'; without a header where there is none. Dates are local
-// time.
+// A table with a header, each line ended by '\n'; empty for an empty list. Dates are local time.
+// Control characters of names are left out.
 std::string CheckpointTable(const std::vector<ListedCheckpoint>& list);
 
-// A JSON list of objects.
+// A JSON list of objects, in ASCII.
 std::string CheckpointsJson(const std::vector<ListedCheckpoint>& list);
 
-// Of all files that the manifest names.
+// The size of all files of the manifest.
 int64_t BytesOf(const Manifest& manifest);
 
 }  // namespace dslaunch

@@ -11,33 +11,33 @@
 namespace dslaunch {
 namespace {
 
-// Returns once the other ranks have set `keys` in the store. Every rank calls it as often, with or
-// without keys.
+// Returns when the other ranks have set `keys` in the store. Every rank calls it equally often,
+// with or without keys.
 using AwaitKeys = std::function<void(const std::vector<std::string>& keys)>;
 
-// One checkpoint, from one rank's view. The ranks tell each other by the store how far they are:
-// rank 0 the folder, each its record, rank 0 how it ended.
+// One checkpoint, as one rank sees it. The ranks report by the store: rank 0 that the folder is
+// there, each rank its record, rank 0 the result. No path is exchanged: every rank computes the
+// folder from its own --checkpoint_dir and the tag.
 class SaveRound {
  public:
   SaveRound(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size, std::string prefix,
-            AwaitKeys await)
+            const std::string& scope, AwaitKeys await)
       : store_(std::move(store)),
         rank_(rank),
         world_size_(world_size),
         prefix_(std::move(prefix)),
+        save_(prefix_ + scope),
         await_(std::move(await)) {}
 
   void Run(CheckpointFolder& folder, const CheckpointContent& content, const std::string& tag,
            int64_t keep) const {
-    const std::string begun = Agreed("folder", [&] { return folder.Begin(tag); });
+    const std::string begun = folder.BegunPath(tag, save_);
+    Agree("folder", [&] { folder.Begin(begun); });
     Put(RecordKey(rank_), Write(begun, content));
     std::vector<std::string> records;
     for (int rank = 0; rank < world_size_; ++rank) records.push_back(RecordKey(rank));
     await_(rank_ == 0 ? records : std::vector<std::string>{});
-    Agreed("end", [&] {
-      Commit(folder, begun, content.manifest, tag, keep, records);
-      return std::string();
-    });
+    Agree("end", [&] { Commit(folder, begun, content.manifest, tag, keep, records); });
   }
 
  private:
@@ -51,30 +51,28 @@ class SaveRound {
     return {value.begin(), value.end()};
   }
 
-  // What `make` returns on rank 0, on every rank; where it throws, every rank does.
-  std::string Agreed(const char* name, const std::function<std::string()>& make) const {
+  // Rank 0 runs `action`. If it throws, every rank throws the same.
+  void Agree(const char* name, const std::function<void()>& action) const {
     const std::string key = prefix_ + name;
     if (rank_ == 0) {
-      std::string made;
-      const std::string failure = FailureOf([&] { made = kGood + make(); });
-      const std::string& text = failure.empty() ? made : failure;
+      const std::string failure = FailureOf(action);
+      const std::string text = failure.empty() ? kGood : failure;
       Put(key, text);
       await_({});
-      return Told(text);
+      return ThrowUnlessGood(text);
     }
     await_({key});
-    return Told(Get(key));
+    ThrowUnlessGood(Get(key));
   }
-  std::string Told(const std::string& text) const {
-    if (text.starts_with(kGood)) return text.substr(sizeof kGood - 1);
-    // Rank 0 has the store, and leaves when all know why.
+  void ThrowUnlessGood(const std::string& text) const {
+    if (text == kGood) return;
+    // Rank 0 hosts the store, so it waits here until all ranks know the reason.
     const auto knows = [this](int rank) { return prefix_ + "knows_" + std::to_string(rank); };
     std::vector<std::string> all;
     for (int rank = 0; rank < world_size_; ++rank) all.push_back(knows(rank));
     Put(knows(rank_), kGood);
     await_(rank_ == 0 ? all : std::vector<std::string>{});
     ThrowFirstFailure({text});
-    return "";
   }
 
   // This rank's record, or why there is none.
@@ -118,11 +116,12 @@ class SaveRound {
   int rank_;
   int world_size_;
   std::string prefix_;
+  std::string save_;  // names this save: the same on all ranks
   AwaitKeys await_;
 };
 
-// For a thread beside the one that uses the process group. Asking again and again leaves the store
-// to others in between, which a wait for the keys would not.
+// For a thread beside the one that uses the process group. A wait for the keys would block the
+// store for other threads, so this one asks for them repeatedly.
 AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomic<bool>& gives_up) {
   return [store, &gives_up, deadline = Deadline::After(CheckpointWriter::kTimeout)](
              const std::vector<std::string>& keys) {
@@ -142,6 +141,10 @@ AwaitKeys Polling(const c10::intrusive_ptr<c10d::Store>& store, const std::atomi
 
 }  // namespace
 
+std::string SaveScope(const WorkerEnv& env) {
+  return env.job_id + "/" + std::to_string(env.attempt);
+}
+
 CheckpointWriter::~CheckpointWriter() {
   gives_up_ = true;
   if (under_way_.valid()) under_way_.wait();
@@ -151,7 +154,7 @@ void CheckpointWriter::Save(const CheckpointContent& content, const std::string&
                             int64_t keep) {
   Wait();
   // A barrier of the group, because it notices at once when a rank is lost.
-  SaveRound(group_.store(), group_.rank(), group_.world_size(), group_.NewKey("checkpoint"),
+  SaveRound(group_.store(), group_.rank(), group_.world_size(), group_.NewKey("checkpoint"), scope_,
             [this](const std::vector<std::string>&) { group_.Barrier(); })
       .Run(folder_, content, tag, keep);
 }
@@ -162,7 +165,7 @@ void CheckpointWriter::SaveInBackground(const CheckpointContent& content, const 
   CheckpointContent copy = content;
   for (StateFile& file : copy.files) file.parts = Snapshot(std::move(file.parts));
   const SaveRound round(group_.store(), group_.rank(), group_.world_size(),
-                        group_.NewKey("checkpoint"), Polling(group_.store(), gives_up_));
+                        group_.NewKey("checkpoint"), scope_, Polling(group_.store(), gives_up_));
   under_way_ = std::async(std::launch::async, [this, round, copy = std::move(copy), tag, keep] {
     try {
       round.Run(folder_, copy, tag, keep);

@@ -1,10 +1,15 @@
 #include "trainer/checkpoint/checkpointer.h"
 
 #include <cstdio>
+#include <functional>
 #include <random>
 
+#include "base/sanitize.h"
 #include "trainer/base/train_error.h"
+#include "trainer/checkpoint/choose_together.h"
 #include "trainer/checkpoint/engine_state.h"
+#include "trainer/comm/gather_texts.h"
+#include "trainer/comm/rank_failure.h"
 #include "trainer/optim/optimizer.h"
 
 namespace dslaunch {
@@ -33,31 +38,80 @@ std::string OptimizerType(const Recipe& recipe) {
   return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
 }
 
+// All ranks throw what `action` throws. They leave the group before, so that none takes the leaving
+// of another for a loss.
+void LeaveOnFailure(ProcessGroup& group, const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const TrainError&) {
+    group.Finish();
+    throw;
+  }
+}
+
 }  // namespace
 
-Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples)
+Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
+                           int64_t train_samples)
     : recipe_(recipe),
       env_(env),
+      group_(group),
       train_samples_(train_samples),
       folder_(recipe.run.checkpoint_dir) {
-  std::vector<std::string> removed;
-  if (env_.rank == 0) removed = folder_.Prepare();
-  decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
-  if (recipe.run.load_module_only) TakeWeightsOnly();
-  for (const std::string& name : removed) {
-    decision_.reason += "; removed " + name + ", left by an interrupted save";
-  }
+  LeaveOnFailure(group, [&] {
+    std::string notes;
+    Together([&] {
+      if (env_.rank == 0) notes = TakeFolder();
+    });
+    Choose();
+    Together([&] {
+      if (recipe_.run.load_module_only) TakeWeightsOnly();
+      CheckFits();
+    });
+    decision_.reason += notes;
+  });
   saved_step_ = start().step;
   run_id_ = goes_on() ? decision_.checkpoint->manifest.run_id : NewRunId();
-  CheckFits();
 }
 
-Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env)
-    : recipe_(recipe), env_(env), folder_(recipe.run.checkpoint_dir), weights_only_(true) {
-  decision_ = folder_.Choose(MakeRequest(recipe.run.resume, env));
+Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group)
+    : recipe_(recipe),
+      env_(env),
+      group_(group),
+      folder_(recipe.run.checkpoint_dir),
+      weights_only_(true) {
+  LeaveOnFailure(group, [&] { Choose(); });
 }
 
-// A job that is started again goes on from what it has saved itself.
+// On rank 0. Returns what people are told of it, as clauses that begin with "; ".
+std::string Checkpointer::TakeFolder() {
+  folder_.Make();
+  lease_ = std::make_shared<FolderLease>(
+      folder_.path(), ThisProcess(env_.job_id, static_cast<int64_t>(env_.attempt)));
+  folder_.UseLease(lease_);
+  std::string notes;
+  if (!lease_->taken_from().empty()) notes += "; took the folder over: " + lease_->taken_from();
+  for (const std::string& name : folder_.RemoveLeftovers()) {
+    notes += "; removed " + SanitizeForTerminal(name) + ", left by an interrupted save";
+  }
+  return notes;
+}
+
+void Checkpointer::Choose() {
+  decision_ = ChooseTogether(
+      folder_,
+      [&](const CheckpointFolder::Listing& listing, const CheckpointFolder::Judge& judge) {
+        return folder_.Choose(MakeRequest(recipe_.run.resume, env_), listing, judge);
+      },
+      group_);
+}
+
+// If the action fails on one rank, every rank throws.
+void Checkpointer::Together(const std::function<void()>& action) const {
+  ThrowFirstFailure(GatherTexts(group_, FailureOf(action)));
+}
+
+// A job whose ranks were started again resumes from its own checkpoints.
 void Checkpointer::TakeWeightsOnly() {
   if (!decision_.checkpoint) {
     if (decision_.kind == ResumeDecision::Kind::kFresh) {
@@ -72,7 +126,7 @@ void Checkpointer::TakeWeightsOnly() {
                            "starting at step 1 with the weights only");
 }
 
-// What would make the position mean other samples than those it stands for.
+// Refuses a run in which the position would mean other samples than in the one that saved it.
 void Checkpointer::CheckFits() const {
   if (!goes_on()) return;
   const Checkpoint& found = *decision_.checkpoint;
@@ -106,15 +160,6 @@ int64_t Checkpointer::samples_seen() const {
   return goes_on() ? decision_.checkpoint->manifest.samples_seen : 0;
 }
 
-void Checkpointer::Agree(ProcessGroup& group) const {
-  try {
-    AgreeOnChoice(decision_, folder_.path(), group);
-  } catch (const TrainError&) {
-    group.Finish();  // so that no rank takes another's leaving for a loss
-    throw;
-  }
-}
-
 void Checkpointer::Load(EngineCore& engine) const {
   if (!decision_.checkpoint) return;
   RestoreState(*decision_.checkpoint, {.weights_only = !goes_on()}, engine);
@@ -131,7 +176,9 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
   manifest.train_samples = *train_samples_;
   manifest.samples_seen = samples_seen;
   manifest.model = recipe_.model_text;
-  if (!writer_) writer_ = std::make_unique<CheckpointWriter>(engine.group(), folder_);
+  if (!writer_) {
+    writer_ = std::make_unique<CheckpointWriter>(engine.group(), folder_, SaveScope(env_));
+  }
   const std::string tag = TagOf(position.step);
   if (recipe_.run.async_save) {
     writer_->SaveInBackground(content, tag, recipe_.run.keep_checkpoints);
@@ -143,6 +190,13 @@ void Checkpointer::Save(const EngineCore& engine, const Position& position, int6
 
 void Checkpointer::Wait() {
   if (writer_) writer_->Wait();
+}
+
+void Checkpointer::Finish() {
+  Wait();
+  Together([&] {
+    if (lease_) lease_->Release();
+  });
 }
 
 }  // namespace dslaunch

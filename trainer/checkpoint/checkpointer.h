@@ -1,6 +1,7 @@
-// The checkpoints of one run: where it starts, and what it leaves behind.
+// The checkpoints of one run of `dslaunch train`.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,24 +19,23 @@ namespace dslaunch {
 // recipe and the checkpoint, kIo for the disk.
 class Checkpointer {
  public:
-  // Chooses what this rank would resume from; rank 0 makes the folder and clears it of what killed
-  // saves have left. `train_samples` is the size of the data set. Precondition: the recipe has a
-  // checkpoint_dir.
-  Checkpointer(const Recipe& recipe, const WorkerEnv& env, int64_t train_samples);
-  // For reading weights only: changes nothing in the folder, takes a checkpoint of any data and
-  // seed, and Load leaves the optimizer as it is.
-  Checkpointer(const Recipe& recipe, const WorkerEnv& env);
+  // Collective. Rank 0 makes the folder, takes its lease and removes what interrupted saves have
+  // left; then the ranks choose what to resume from. `train_samples` is the size of the data set.
+  // Throws on every rank, after it has left the group. `recipe` and `group` must outlive this.
+  // Precondition: the recipe has a checkpoint_dir.
+  Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
+               int64_t train_samples);
+  // For reading weights only: takes no lease, changes nothing in the folder, takes a checkpoint of
+  // any data and seed, and Load leaves the optimizer as it is.
+  Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group);
 
   // Whether there is a checkpoint to load.
   bool found() const { return decision_.checkpoint.has_value(); }
-  // Where the run starts; Load makes it true.
+  // Where the run starts, once Load was called.
   Position start() const;
   int64_t samples_seen() const;
   // One line: what was chosen and why.
   const std::string& reason() const { return decision_.reason; }
-
-  // Collective. Throws on every rank where the ranks chose differently, or chose to refuse.
-  void Agree(ProcessGroup& group) const;
 
   // Brings the engine to start(). On every rank.
   void Load(EngineCore& engine) const;
@@ -45,20 +45,27 @@ class Checkpointer {
   // what then fails is thrown by the next Save or Wait, as on every rank.
   void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
 
-  // Until no save is under way.
+  // Waits for a save in the background.
   void Wait();
-  // Whether one in the background has failed, which Wait will throw.
+  // Collective. Waits, and gives the lease back: nothing is saved any more. Throws on every rank.
+  void Finish();
+  // Whether a save in the background has failed; Wait will throw.
   bool failed() const { return writer_ && writer_->failed(); }
 
  private:
-  // Whether the run goes on where the checkpoint was made.
+  // Whether the run continues the one that saved the checkpoint.
   bool goes_on() const { return found() && !weights_only_; }
+  std::string TakeFolder();
+  void Choose();
+  void Together(const std::function<void()>& action) const;
   void TakeWeightsOnly();
   void CheckFits() const;
 
   const Recipe& recipe_;
   WorkerEnv env_;
+  const ProcessGroup& group_;
   std::optional<int64_t> train_samples_;  // nullopt: weights only
+  std::shared_ptr<FolderLease> lease_;    // of rank 0
   CheckpointFolder folder_;
   ResumeDecision decision_;
   bool weights_only_ = false;

@@ -1,11 +1,19 @@
 // The engine's own checkpoints, for programs; `dslaunch train` has its Checkpointer.
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/mutex.h"
 #include "dslaunch/engine.h"
+#include "proto/contract/worker_env.h"
 #include "trainer/base/by_rank.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
+#include "trainer/checkpoint/choose_together.h"
 #include "trainer/checkpoint/engine_state.h"
 #include "trainer/comm/gather_texts.h"
 #include "trainer/comm/rank_failure.h"
@@ -32,6 +40,18 @@ std::string AgreedTag(const EngineCore& engine, const std::string& own) {
   return tags[0];
 }
 
+// "; not in the checkpoint: head.weight; not in the model: old.weight, old.bias"
+std::string Summary(const PassedOver& passed_over) {
+  std::string text;
+  for (const auto& [where, names] : {std::pair("checkpoint", &passed_over.missing),
+                                     std::pair("model", &passed_over.unexpected)}) {
+    if (names->empty()) continue;
+    text += std::string("; not in the ") + where + ": ";
+    for (size_t i = 0; i < names->size(); ++i) text += (i == 0 ? "" : ", ") + (*names)[i];
+  }
+  return text;
+}
+
 // The manifest is JSON, hence UTF-8. Throws kUsage.
 void CheckIsText(const ClientState& state) {
   try {
@@ -40,6 +60,28 @@ void CheckIsText(const ClientState& state) {
     throw TrainError(ExitCode::kUsage,
                      "SaveCheckpoint: client_state has text that is not UTF-8; encode it");
   }
+}
+
+// Which job and attempt this is; without a launcher no job.
+WorkerEnv JobOfThisProcess() {
+  const Result<WorkerEnv> env = WorkerEnv::FromEnviron(std::getenv);
+  return env ? *env : WorkerEnv{};
+}
+
+// On rank 0. A program keeps the lease of a folder from its first save there until it ends.
+void TakeFolder(CheckpointFolder& folder) {
+  static Mutex mutex;
+  static std::map<std::string, std::shared_ptr<FolderLease>> leases;  // by the folder's real path
+  folder.Make();
+  const std::string path = std::filesystem::canonical(folder.path());
+  const MutexLock lock(mutex);
+  std::shared_ptr<FolderLease>& lease = leases[path];
+  if (lease) return folder.UseLease(lease);
+  const WorkerEnv env = JobOfThisProcess();
+  lease = std::make_shared<FolderLease>(path,
+                                        ThisProcess(env.job_id, static_cast<int64_t>(env.attempt)));
+  folder.UseLease(lease);
+  folder.RemoveLeftovers();
 }
 
 }  // namespace
@@ -57,27 +99,36 @@ void EngineCore::SaveCheckpoint(const std::string& dir, const std::string& tag,
   content.manifest.client_state = client_state;
   CheckpointFolder folder(dir);
   const std::string failure = FailureOf([&] {
-    if (group().rank() == 0) folder.Prepare();
+    if (group().rank() == 0) TakeFolder(folder);
   });
   ThrowFirstFailure(GatherTexts(group(), failure));
-  CheckpointWriter(group(), folder).Save(content, agreed, kKeepAll);
+  CheckpointWriter(group(), folder, SaveScope(JobOfThisProcess())).Save(content, agreed, kKeepAll);
 }
 
 std::optional<LoadedCheckpoint> EngineCore::LoadCheckpoint(const std::string& dir,
                                                            const std::string& tag,
                                                            const LoadCheckpointOptions& options) {
   CheckpointFolder folder(dir);
-  const ResumeDecision decision = folder.ChooseTag(tag);
-  AgreeOnChoice(decision, dir, group());
+  const ResumeDecision decision = ChooseTogether(
+      folder,
+      [&](const CheckpointFolder::Listing& listing, const CheckpointFolder::Judge& judge) {
+        return folder.ChooseTag(tag, listing, judge);
+      },
+      group());
   if (!decision.checkpoint) return std::nullopt;
-  RestoreState(*decision.checkpoint,
-               {.weights_only = options.load_module_only,
-                .optimizer = options.load_optimizer_states,
-                .schedule = options.load_lr_scheduler_states},
-               *this);
+  PassedOver passed_over = RestoreState(*decision.checkpoint,
+                                        {.strict = options.load_module_strict,
+                                         .weights_only = options.load_module_only,
+                                         .optimizer = options.load_optimizer_states,
+                                         .schedule = options.load_lr_scheduler_states},
+                                        *this);
   const Manifest& manifest = decision.checkpoint->manifest;
-  return LoadedCheckpoint{decision.checkpoint->folder, decision.reason, manifest.client_state,
-                          manifest.micro_steps};
+  return LoadedCheckpoint{.folder = decision.checkpoint->folder,
+                          .reason = decision.reason + Summary(passed_over),
+                          .client_state = manifest.client_state,
+                          .missing_keys = std::move(passed_over.missing),
+                          .unexpected_keys = std::move(passed_over.unexpected),
+                          .micro_steps = manifest.micro_steps};
 }
 
 }  // namespace dslaunch

@@ -3,12 +3,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
+#include <set>
 
 #include "base/deadline.h"
-#include "trainer/base/train_error.h"
-#include "trainer/checkpoint/agreement.h"
 #include "trainer/checkpoint/state.h"
+#include "trainer/comm/gather_texts.h"
 #include "trainer/config/engine_config.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/engine_ranks.h"
@@ -16,7 +17,7 @@
 namespace dslaunch {
 namespace {
 
-// Of this rank alone, hence under a name of its own.
+// Each rank has its own, so the name contains the rank.
 TensorPart GeneratorState(int rank) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -32,6 +33,42 @@ void SetGeneratorState(const at::Tensor& state) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
   generator.set_state(state);
+}
+
+// Whether a tensor of a checkpoint is one of the parameters or buffers `names`, or what the
+// optimizer keeps of one ("optimizer/exp_avg/fc1.weight").
+bool BelongsTo(const std::set<std::string>& names, const std::string& tensor) {
+  if (!tensor.starts_with(kOptimizerPrefix)) return names.contains(tensor);
+  const size_t kind_end = tensor.find('/', std::size(kOptimizerPrefix) - 1);
+  return kind_end != std::string::npos && names.contains(tensor.substr(kind_end + 1));
+}
+
+// Collective. Takes out of both what only one of them has of the model.
+PassedOver DropUnmatched(const ProcessGroup& group, const std::vector<TensorPart>& model,
+                         Manifest& manifest, std::vector<TensorPart>& state) {
+  std::string own;
+  for (const TensorPart& part : model) own += part.name + "\n";
+  std::set<std::string> ours, theirs;
+  for (const std::string& text : GatherTexts(group, own)) {
+    for (size_t start = 0; start < text.size();) {
+      const size_t end = text.find('\n', start);
+      ours.insert(text.substr(start, end - start));
+      start = end + 1;
+    }
+  }
+  for (const TensorRecord& tensor : manifest.tensors) {
+    if (IsOfModel(tensor)) theirs.insert(tensor.name);
+  }
+  PassedOver passed_over;
+  std::ranges::set_difference(ours, theirs, std::back_inserter(passed_over.missing));
+  std::ranges::set_difference(theirs, ours, std::back_inserter(passed_over.unexpected));
+  const std::set<std::string> missing(passed_over.missing.begin(), passed_over.missing.end());
+  const std::set<std::string> unexpected(passed_over.unexpected.begin(),
+                                         passed_over.unexpected.end());
+  std::erase_if(state, [&](const TensorPart& part) { return BelongsTo(missing, part.name); });
+  std::erase_if(manifest.tensors,
+                [&](const TensorRecord& tensor) { return BelongsTo(unexpected, tensor.name); });
+  return passed_over;
 }
 
 }  // namespace
@@ -68,25 +105,18 @@ CheckpointContent CaptureState(const EngineCore& engine) {
   return content;
 }
 
-void AgreeOnChoice(const ResumeDecision& own, const std::string& path, const ProcessGroup& group) {
-  // Each rank fills its own place, so the sum is everybody's.
-  const auto place = static_cast<size_t>(2 * group.rank());
-  std::vector<double> values(2 * static_cast<size_t>(group.world_size()));
-  const SeenCheckpoint seen = Seen(own);
-  values[place] = seen.step;
-  values[place + 1] = seen.identity;
-  group.AllReduceSum(values);
-  std::vector<SeenCheckpoint> all;
-  for (size_t i = 0; i < values.size(); i += 2) all.push_back({values[i], values[i + 1]});
-  const std::string problem = Disagreement(path, all);
-  if (!problem.empty()) throw TrainError(ExitCode::kBadInput, problem);
-  if (own.kind == ResumeDecision::Kind::kRefused) throw TrainError(ExitCode::kBadInput, own.reason);
-}
-
-void RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options, EngineCore& engine) {
+PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
+                        EngineCore& engine) {
   const Manifest& manifest = checkpoint.manifest;
   const ProcessGroup& group = engine.group();
   const bool with_optimizer = options.optimizer && !options.weights_only;
+  if (with_optimizer && !engine.config().optimizer) {
+    throw TrainError(ExitCode::kBadInput,
+                     checkpoint.folder +
+                         ": a checkpoint holds no state of an optimizer that the "
+                         "program gave (InitializeOptions::make_optimizer); set "
+                         "LoadCheckpointOptions::load_optimizer_states to false");
+  }
   const bool same_ranks =
       manifest.world_size == group.world_size() &&
       std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const TensorRecord& tensor) {
@@ -103,12 +133,16 @@ void RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options, E
   if (with_optimizer) {
     for (TensorPart& part : engine.OptimizerState()) state.push_back(std::move(part));
   }
+  PassedOver passed_over;
+  if (!options.strict) {
+    passed_over = DropUnmatched(group, engine.ModelState(), wanted.manifest, state);
+  }
   if (with_generator) state.push_back(GeneratorState(group.rank()));
   LoadState(wanted, state, group, engine.ranks().replicas->rank());
   if (with_generator) SetGeneratorState(state.back().tensor);
   if (options.weights_only) {
-    engine.WeightsChanged();
-    return;
+    engine.Resume(engine.progress());
+    return passed_over;
   }
   const EngineProgress fresh;
   const LossScalerState& scaler = manifest.loss_scaler;
@@ -121,6 +155,7 @@ void RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options, E
        .scaler_iteration = scaler.iteration,
        .scaler_last_overflow = scaler.last_overflow,
        .scaler_hysteresis = scaler.hysteresis});
+  return passed_over;
 }
 
 }  // namespace dslaunch

@@ -1,5 +1,8 @@
-// An engine's whole state on its way into a checkpoint and back, for whoever saves one.
+// The whole state of an engine, for a checkpoint and from one.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "dslaunch/engine.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
@@ -7,22 +10,26 @@
 
 namespace dslaunch {
 
-// What this rank writes: weights, optimizer and the state of the default CPU generator; and of the
-// manifest all that the engine knows. The tensors are the engine's own.
+// What this rank writes: weights, optimizer and the state of the default CPU generator. The
+// manifest has all that the engine knows. The tensors are not copies.
 CheckpointContent CaptureState(const EngineCore& engine);
 
-// Collective. Throws on every rank where the ranks chose differently in the folder at `path`, or
-// chose to refuse.
-void AgreeOnChoice(const ResumeDecision& own, const std::string& path, const ProcessGroup& group);
-
 struct RestoreOptions {
-  bool weights_only = false;  // and nothing of the following
+  bool strict = true;         // the model has exactly the tensors of the checkpoint
+  bool weights_only = false;  // without the following
   bool optimizer = true;      // what it keeps of each parameter, and how many updates it has made
   bool schedule = true;       // how many updates the learning rate counts
 };
 
-// Collective. Brings the engine to the checkpoint's state. The generator follows where as many
-// ranks as now have saved, and stays as it is otherwise. Throws as LoadState does.
-void RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options, EngineCore& engine);
+// What was ignored because only one side has it, in the order of the names.
+struct PassedOver {
+  std::vector<std::string> missing;     // of the model; they stay as they are
+  std::vector<std::string> unexpected;  // of the checkpoint
+};
+
+// Collective. Brings the engine to the checkpoint's state. The generator is restored if the number
+// of ranks is the same, and unchanged otherwise. Throws as LoadState does.
+PassedOver RestoreState(const Checkpoint& checkpoint, const RestoreOptions& options,
+                        EngineCore& engine);
 
 }  // namespace dslaunch

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/sanitize.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/json_object.h"
@@ -17,6 +19,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "dslaunch checkpoint 1";
 constexpr int64_t kMaxWorldSize = 1 << 24;
+// Of steps, samples and saves: a double holds every such number, and one more can be added.
+constexpr int64_t kMaxCount = int64_t{1} << 53;
+constexpr size_t kMaxFileNameBytes = 255;
+constexpr size_t kMaxTensorNameBytes = 4096;
+constexpr size_t kMaxWordBytes = 128;  // "AdamW", "bf16"
+constexpr size_t kMaxIdBytes = 1024;
+constexpr size_t kMaxDims = 64;
 
 std::string Hex(uint32_t value) {
   char text[9];
@@ -28,13 +37,17 @@ std::string FirstLine(const std::string& rest) {
   return "{\"crc32\":\"" + Hex(Crc32(rest.data(), rest.size())) + "\",\n";
 }
 
-// Files are made by us, so their names are plain; anything else may point out of the folder.
+bool IsPlainWord(const std::string& word) {
+  return std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+// dslaunch gives its files such names. Any other name may point out of the folder.
 bool IsPlainFileName(const std::string& name) {
-  return !name.empty() && name.front() != '.' && name != kManifestFile &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '.' || c == '_' || c == '-';
-         });
+  return !name.empty() && name.size() <= kMaxFileNameBytes && name.front() != '.' &&
+         name != kManifestFile && IsPlainWord(name);
 }
 
 template <class T>
@@ -44,7 +57,28 @@ T Required(std::optional<T> value, const JsonObject& object, const char* key) {
 }
 
 int64_t Count(JsonObject& object, const char* key) {
-  return Required(object.Int(key, 0), object, key);
+  return Required(object.Int(key, 0, kMaxCount), object, key);
+}
+
+int64_t CountOr(JsonObject& object, const char* key, int64_t other) {
+  return object.Int(key, 0, kMaxCount).value_or(other);
+}
+
+// A text that people are shown.
+std::string Word(JsonObject& object, const char* key) {
+  std::string word = object.String(key).value_or("");
+  if (word.size() > kMaxWordBytes || !IsPlainWord(word)) {
+    object.Fail(key, "is not a plain word of at most " + std::to_string(kMaxWordBytes) + " bytes");
+  }
+  return word;
+}
+
+std::string Id(JsonObject& object, const char* key) {
+  std::string id = Required(object.String(key), object, key);
+  if (id.size() > kMaxIdBytes) {
+    object.Fail(key, "is longer than " + std::to_string(kMaxIdBytes) + " bytes");
+  }
+  return id;
 }
 
 // Calls read(object) for each item of the list at `key`.
@@ -65,18 +99,23 @@ FileRecord ParseFile(JsonObject object) {
   FileRecord file;
   file.name = Required(object.String("name"), object, "name");
   if (!IsPlainFileName(file.name)) object.Fail("name", "is not a plain file name");
-  file.sum.bytes = static_cast<uint64_t>(Count(object, "bytes"));
+  file.sum.bytes = static_cast<uint64_t>(Required(object.Int("bytes", 0), object, "bytes"));
   file.sum.crc32 =
       static_cast<uint32_t>(Required(object.Int("crc32", 0, UINT32_MAX), object, "crc32"));
   return file;
 }
 
+// `files` are the sizes of the files by name.
 TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const std::string& source,
-                         const std::set<std::string>& files) {
+                         const std::map<std::string, uint64_t>& files) {
   TensorRecord tensor;
   tensor.name = Required(object.String("name"), object, "name");
+  if (tensor.name.size() > kMaxTensorNameBytes) {
+    object.Fail("name", "is longer than " + std::to_string(kMaxTensorNameBytes) + " bytes");
+  }
   tensor.dtype = Required(object.String("dtype"), object, "dtype");
-  if (!DtypeBytes(tensor.dtype)) object.Fail("dtype", "is unknown: " + tensor.dtype);
+  const std::optional<size_t> width = DtypeBytes(tensor.dtype);
+  if (!width) object.Fail("dtype", "is unknown: " + Truncate(tensor.dtype, kMaxWordBytes));
   const auto shape = json.find("shape");
   const auto is_dim = [](const nlohmann::json& dim) {
     return dim.is_number_unsigned() && dim.get<uint64_t>() <= INT64_MAX;
@@ -85,19 +124,29 @@ TensorRecord ParseTensor(const nlohmann::json& json, JsonObject object, const st
       !std::all_of(shape->begin(), shape->end(), is_dim)) {
     object.Fail("shape", "is not a list of sizes");
   }
+  if (shape->size() > kMaxDims) {
+    object.Fail("shape", "has more than " + std::to_string(kMaxDims) + " dimensions");
+  }
   tensor.shape = shape->get<std::vector<int64_t>>();
   const std::optional<int64_t> count = NumElements(tensor.shape);
   if (!count) object.Fail("shape", "is too large");
   int64_t at = 0;
-  ForEach(json, source, "tensor " + tensor.name + ": ", "slices",
+  std::set<std::string> used;
+  ForEach(json, source, "tensor " + Truncate(tensor.name) + ": ", "slices",
           [&](const nlohmann::json&, JsonObject item) {
             TensorSlice slice;
-            slice.start = Count(item, "start");
-            slice.end = Count(item, "end");
+            slice.start = Required(item.Int("start", 0), item, "start");
+            slice.end = Required(item.Int("end", 0), item, "end");
             slice.file = Required(item.String("file"), item, "file");
-            if (!files.contains(slice.file)) item.Fail("file", "is not among the files");
+            const auto file = files.find(slice.file);
+            if (file == files.end()) item.Fail("file", "is not among the files");
+            // Its bytes would be read several times, for a tensor larger than all files.
+            if (!used.insert(slice.file).second) item.Fail("file", "has two slices of the tensor");
             if (slice.start != at || slice.end < slice.start) {
               item.Fail("start", "leaves a hole or an overlap");
+            }
+            if (static_cast<uint64_t>(slice.end - slice.start) > file->second / *width) {
+              item.Fail("end", "is beyond the end of the file");
             }
             at = slice.end;
             tensor.slices.push_back(std::move(slice));
@@ -180,25 +229,25 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
   }
   Manifest m;
   m.serial = Count(object, "serial");
-  m.run_id = Required(object.String("run_id"), object, "run_id");
-  m.job_id = Required(object.String("job_id"), object, "job_id");
+  m.run_id = Id(object, "run_id");
+  m.job_id = Id(object, "job_id");
   m.position.step = Count(object, "step");
   m.position.epoch = Count(object, "epoch");
   m.position.samples_in_epoch = Count(object, "samples_in_epoch");
   m.optimizer_updates = Count(object, "optimizer_updates");
-  m.optimizer = object.String("optimizer").value_or("");
+  m.optimizer = Word(object, "optimizer");
   if (auto scaler = object.Object("loss_scaler")) m.loss_scaler = ParseLossScaler(*scaler);
-  m.seed = static_cast<uint64_t>(Count(object, "seed"));
+  m.seed = static_cast<uint64_t>(Required(object.Int("seed", 0), object, "seed"));
   m.train_samples = Count(object, "train_samples");
   m.samples_seen = Count(object, "samples_seen");
   m.world_size = Required(object.Int("world_size", 1, kMaxWorldSize), object, "world_size");
   m.train_batch_size = Count(object, "train_batch_size");
-  m.saved_ms = object.Int("saved_ms", 0).value_or(0);
-  m.micro_steps = object.Int("micro_steps", 0).value_or(0);
-  m.skipped_steps = object.Int("skipped_steps", 0).value_or(m.position.step - m.optimizer_updates);
-  m.scheduled_updates = object.Int("scheduled_updates", 0).value_or(m.optimizer_updates);
-  m.zero_stage = object.Int("zero_stage", 0).value_or(0);
-  m.dtype = object.String("dtype").value_or("");
+  m.saved_ms = CountOr(object, "saved_ms", 0);
+  m.micro_steps = CountOr(object, "micro_steps", 0);
+  m.skipped_steps = CountOr(object, "skipped_steps", m.position.step - m.optimizer_updates);
+  m.scheduled_updates = CountOr(object, "scheduled_updates", m.optimizer_updates);
+  m.zero_stage = CountOr(object, "zero_stage", 0);
+  m.dtype = Word(object, "dtype");
   m.model = object.String("model").value_or("");
   if (const auto state = json.find("client_state"); state != json.end()) {
     JsonObject texts(*state, source, "client_state");
@@ -206,10 +255,15 @@ Manifest ParseManifest(const std::string& text, const std::string& source) {
       m.client_state[key] = Required(texts.String(key.c_str()), texts, key.c_str());
     }
   }
-  std::set<std::string> files;
+  std::map<std::string, uint64_t> files;
+  int64_t total_bytes = 0;
   ForEach(json, source, "", "files", [&](const nlohmann::json&, JsonObject item) {
     m.files.push_back(ParseFile(item));
-    if (!files.insert(m.files.back().name).second) item.Fail("name", "is given twice");
+    const auto& [name, sum] = m.files.back();
+    if (!files.emplace(name, sum.bytes).second) item.Fail("name", "is given twice");
+    if (__builtin_add_overflow(total_bytes, static_cast<int64_t>(sum.bytes), &total_bytes)) {
+      item.Fail("bytes", "is too large");
+    }
   });
   std::set<std::string> names;
   ForEach(json, source, "", "tensors", [&](const nlohmann::json& tensor, JsonObject item) {

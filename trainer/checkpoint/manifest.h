@@ -1,5 +1,4 @@
-// What a checkpoint holds and where the run stood: manifest.json, which makes a folder of tensor
-// files a checkpoint.
+// manifest.json of a checkpoint: which tensors are in which files, and the position of the run.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +19,13 @@ struct TensorSlice {
   std::string file;
 };
 
-// A logical tensor: what it is called and how large it is does not depend on the number of ranks
-// that wrote it.
+// A logical tensor: its name and its size do not depend on the number of ranks that wrote it.
 struct TensorRecord {
   std::string name;  // "fc1.weight"; "optimizer/exp_avg/fc1.weight"
   std::string dtype;
   std::vector<int64_t> shape;
-  std::vector<TensorSlice> slices;  // by start; together all elements, each once
+  // By start; together all elements, each once. No file has two of them.
+  std::vector<TensorSlice> slices;
 };
 
 struct FileRecord {
@@ -34,7 +33,7 @@ struct FileRecord {
   FileSum sum;
 };
 
-// Where a run is. Counted in samples, so that it means the same on any number of ranks.
+// The position of a run. It is counted in samples, so it does not depend on the number of ranks.
 struct Position {
   int64_t step = 0;              // optimizer steps done
   int64_t epoch = 0;             // whole passes over the data
@@ -43,22 +42,22 @@ struct Position {
 
 struct Manifest {
   int64_t serial = 0;  // counts the saves into a folder: the highest is the newest
-  std::string run_id;  // of the training from its first step on, kept when it is resumed
+  std::string run_id;  // of the training; a resumed run keeps it
   std::string job_id;  // of the job that saved
   Position position;
   int64_t optimizer_updates = 0;  // that the optimizer's state has seen
-  std::string optimizer;          // its type, "AdamW"; empty in a manifest that does not say
-  LossScalerState loss_scaler;    // as at the start in a manifest that has none
+  std::string optimizer;          // its type, "AdamW"; empty if not known
+  LossScalerState loss_scaler;    // the initial state if not known
   uint64_t seed = 0;
   int64_t train_samples = 0;  // of the data set
   int64_t samples_seen = 0;   // since the first step
   int64_t world_size = 0;     // ranks that saved it
   int64_t train_batch_size = 0;
-  // Not in manifests of before they were there.
-  int64_t saved_ms = 0;           // Unix time; 0: not said
+  // Manifests of older versions lack the following.
+  int64_t saved_ms = 0;           // Unix time; 0: not known
   int64_t micro_steps = 0;        // EngineCore::micro_steps()
-  int64_t skipped_steps = 0;      // EngineProgress; without it those that are no updates
-  int64_t scheduled_updates = 0;  // EngineProgress; without it optimizer_updates
+  int64_t skipped_steps = 0;      // EngineProgress; if not known: steps that were no updates
+  int64_t scheduled_updates = 0;  // EngineProgress; if not known: optimizer_updates
   int64_t zero_stage = 0;         // for people
   std::string dtype;              // of the model in forward and backward, "bf16"; for people
   std::string model;              // the recipe's model section as JSON text; empty without a recipe
@@ -72,8 +71,9 @@ inline constexpr char kManifestFile[] = "manifest.json";
 // JSON whose first line holds the checksum of all that follows it.
 std::string FormatManifest(const Manifest& manifest);
 
-// The reverse, for text that is not trusted: checksum, every type and range, file names that stay
-// in the folder, slices that cover each tensor once. Throws kBadInput naming `source`.
+// The reverse, for text that is not trusted. Checks the checksum, every type and range, that file
+// names stay in the folder, that the slices cover each tensor once and that no slice is larger than
+// its file. Throws kBadInput, naming `source`.
 Manifest ParseManifest(const std::string& text, const std::string& source);
 
 }  // namespace dslaunch

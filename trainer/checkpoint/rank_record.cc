@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/sanitize.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace dslaunch {
@@ -12,8 +13,32 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void Fail(const TensorRecord& tensor, const std::string& problem) {
-  throw TrainError(ExitCode::kInternal,
-                   "internal error: the ranks' parts of tensor " + tensor.name + " " + problem);
+  throw TrainError(ExitCode::kInternal, "internal error: the ranks' parts of tensor " +
+                                            Truncate(tensor.name) + " " + problem);
+}
+
+// Throws where it is none; a conversion of any other number would be undefined.
+uint64_t WholeOf(const json& value) { return value.get_ref<const json::number_unsigned_t&>(); }
+
+RankRecord ParseGoodRecord(const std::string& text, int rank) {
+  ThrowIfFailure(text, rank);
+  const json parsed = json::parse(text);
+  RankRecord record;
+  for (const json& file : parsed.at("files")) {
+    record.files.push_back({file.at(0).get<std::string>(),
+                            {WholeOf(file.at(1)), static_cast<uint32_t>(WholeOf(file.at(2)))}});
+  }
+  for (const json& item : parsed.at("tensors")) {
+    TensorRecord tensor{item.at(0).get<std::string>(), item.at(1).get<std::string>(), {}, {}};
+    for (const json& dim : item.at(2)) tensor.shape.push_back(static_cast<int64_t>(WholeOf(dim)));
+    for (const json& slice : item.at(3)) {
+      tensor.slices.push_back({static_cast<int64_t>(WholeOf(slice.at(0))),
+                               static_cast<int64_t>(WholeOf(slice.at(1))),
+                               slice.at(2).get<std::string>()});
+    }
+    record.tensors.push_back(std::move(tensor));
+  }
+  return record;
 }
 
 }  // namespace
@@ -34,25 +59,14 @@ std::string FormatRecord(const RankRecord& record) {
 }
 
 RankRecord ParseRecord(const std::string& text, int rank) {
-  ThrowIfFailure(text, rank);
-  const json parsed = json::parse(text);
-  RankRecord record;
-  for (const json& file : parsed.at("files")) {
-    record.files.push_back(
-        {file[0].get<std::string>(), {file[1].get<uint64_t>(), file[2].get<uint32_t>()}});
+  try {
+    return ParseGoodRecord(text, rank);
+  } catch (const json::exception& error) {
+    throw TrainError(ExitCode::kInternal, "rank " + std::to_string(rank) +
+                                              ": its record of what it has written cannot be "
+                                              "read: " +
+                                              Truncate(error.what()));
   }
-  for (const json& item : parsed.at("tensors")) {
-    TensorRecord tensor{item[0].get<std::string>(),
-                        item[1].get<std::string>(),
-                        item[2].get<std::vector<int64_t>>(),
-                        {}};
-    for (const json& slice : item[3]) {
-      tensor.slices.push_back(
-          {slice[0].get<int64_t>(), slice[1].get<int64_t>(), slice[2].get<std::string>()});
-    }
-    record.tensors.push_back(std::move(tensor));
-  }
-  return record;
 }
 
 void EnterRecords(const std::vector<RankRecord>& ranks, Manifest& manifest) {

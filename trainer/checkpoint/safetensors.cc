@@ -31,8 +31,8 @@ uint64_t SizeOf(const TensorHeader& tensor) {
          DtypeBytes(tensor.dtype).value();
 }
 
-// A zip archive, as torch.save writes, or a bare pickle of protocol 2 and later. A header's length
-// may begin in the same way (640 is 80 02), but such a one is then a small number.
+// A zip archive, as torch.save writes, or a bare pickle of protocol 2 or later. The length of a
+// header may begin with the same bytes (640 is 80 02), but is then small.
 bool IsPickle(const unsigned char* head) {
   return std::memcmp(head, "PK\x03\x04", 4) == 0 || (head[0] == 0x80 && head[1] <= 5);
 }
@@ -103,7 +103,7 @@ FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>
 
 SafetensorsFile::SafetensorsFile(std::string path)
     : path_(std::move(path)),
-      fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // a pipe would be waited for
+      fd_(open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {  // does not wait for a pipe
   struct stat info;
   if (!fd_ || fstat(fd_.get(), &info) < 0) {
     throw TrainError(errno == ENOENT ? ExitCode::kBadInput : ExitCode::kIo,
@@ -146,7 +146,7 @@ void SafetensorsFile::Read(const Tensor& tensor, uint64_t first, size_t bytes, v
 }
 
 void SafetensorsFile::Fail(const std::string& problem) const {
-  // Names come from the file: they may be long, and hold what a terminal obeys.
+  // Names come from the file. They may be long, and contain control characters.
   throw TrainError(ExitCode::kBadInput,
                    path_ + ": " + SanitizeForTerminal(problem.substr(0, kMaxProblemBytes)));
 }

@@ -29,8 +29,8 @@ struct TensorHeader {
   std::vector<int64_t> shape;
 };
 
-// A file being written tensor by tensor, so that not all of them need to be in memory at once. It
-// must not exist yet. `metadata` is for other programs; the reader below passes over it. kIo.
+// A new file that is written tensor by tensor, so that not all of them must be in memory at once.
+// It must not exist yet. `metadata` is for other programs; the reader below ignores it. kIo.
 class NewSafetensorsFile {
  public:
   NewSafetensorsFile(const std::string& path, const std::vector<TensorHeader>& tensors,
@@ -53,17 +53,17 @@ struct TensorBytes {
   const void* data = nullptr;  // borrowed; as many bytes as shape and dtype say
 };
 
-// The same at once.
+// Writes all tensors of a new file.
 FileSum WriteSafetensors(const std::string& path, const std::vector<TensorBytes>& tensors,
                          const std::map<std::string, std::string>& metadata = {});
 
-// A file being read. It is not trusted: every length is checked against the file's before it is
-// used. Errors are TrainError, kBadInput or kIo, and name the file. What the format's own library
-// (safetensors 0.8) refuses is refused; of what it accepts, these are too:
+// A file that is read. It is not trusted: every length is checked against the size of the file
+// before it is used. Errors are TrainError, kBadInput or kIo, and name the file. Refuses what the
+// format's own library (safetensors 0.8) refuses, and besides:
 //   a header of more than kMaxSafetensorsHeaderBytes, or with a space before its {
 //   the same key twice, which the format forbids; more than 64 levels
 //   formats that DtypeBytes does not know; an entry with other keys than the format's three
-//   more than 2^63 - 1 elements or bytes, on the way to a product of 0 too
+//   more than 2^63 - 1 elements or bytes, also in a partial product of a shape that contains 0
 class SafetensorsFile {
  public:
   struct Tensor {
@@ -78,8 +78,8 @@ class SafetensorsFile {
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   // Reads all of a tensor into `out`, which has end - begin bytes.
   void Read(const Tensor& tensor, void* out) const;
-  // Reads only `bytes` of its bytes, from `first` on (0 is the tensor's own first one). kInternal
-  // where they are not all the tensor's.
+  // Reads `bytes` bytes of a tensor from its byte `first` on. kInternal if they are not all inside
+  // the tensor.
   void Read(const Tensor& tensor, uint64_t first, size_t bytes, void* out) const;
 
  private:

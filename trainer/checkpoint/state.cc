@@ -29,7 +29,8 @@ std::string RankFileName(const std::string& kind, int rank, int files) {
 
 }  // namespace
 
-StoredTensors::StoredTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+StoredTensors::StoredTensors(const Checkpoint& checkpoint)
+    : checkpoint_(checkpoint), slices_(checkpoint) {
   for (size_t i = 0; i < checkpoint.manifest.tensors.size(); ++i) {
     places_.emplace(checkpoint.manifest.tensors[i].name, i);
   }
@@ -88,7 +89,9 @@ void StoredTensors::Read(const TensorRecord& record, int64_t start, const at::Te
 const SafetensorsFile& StoredTensors::File(const std::string& name) {
   const auto found = files_.find(name);
   if (found != files_.end()) return found->second;
-  return files_.emplace(name, SafetensorsFile(checkpoint_.folder + "/" + name)).first->second;
+  SafetensorsFile file(checkpoint_.folder + "/" + name);
+  slices_.Check(name, file);  // another rank may have verified it, elsewhere than this one reads it
+  return files_.emplace(name, std::move(file)).first->second;
 }
 
 bool IsOfModel(const TensorRecord& tensor) {
@@ -160,7 +163,7 @@ void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& stat
                const ProcessGroup& group, int replica) {
   const at::NoGradGuard no_grad;
   const std::vector<TensorRecord>& records = checkpoint.manifest.tensors;
-  // How many elements of each there is a place for, over all ranks.
+  // How many elements of each tensor have a place, over all ranks.
   std::vector<double> wanted(records.size());
   const std::string failure = FailureOf([&] {
     StoredTensors stored(checkpoint);

@@ -1,4 +1,4 @@
-// Tensors of a run on their way into a checkpoint's files and back.
+// The tensors of a run, for the files of a checkpoint and from them.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-// How the names of what is not the model's own begin.
+// Prefixes of the names of tensors that are not the model's.
 inline constexpr char kOptimizerPrefix[] = "optimizer/";
 inline constexpr char kGeneratorPrefix[] = "generator/cpu/";
 
@@ -23,54 +23,55 @@ struct StateFile {
   std::vector<TensorPart> parts;  // none: no file
 };
 
-// What `rank` writes of `state`, as views: its own parts of what is spread over the ranks, its
-// share of what all hold (write_plan.h), and as rank 0 what only its values count of; nothing of
-// what other stages save. A tensor without elements is among everybody's. Ranks are those of one
-// stage. `kind` is what the name begins with: another one on each stage.
+// What `rank` writes of `state`, as views: its parts of tensors that are divided among the ranks,
+// its share of those that all ranks hold (write_plan.h), and on rank 0 those of which only its
+// values count. Nothing that other stages save. All ranks have a tensor without elements. Ranks are
+// those of one stage. The file's name begins with `kind`, which differs between stages.
 StateFile OwnFile(const std::string& kind, const std::vector<TensorPart>& state, int rank,
                   int world_size);
 
-// Copies in the CPU's memory, which later steps do not change.
+// Copies in CPU memory, which later steps do not change.
 std::vector<TensorPart> Snapshot(std::vector<TensorPart> parts);
 
 // Writes a new file of a begun checkpoint, waits until it is on the disk, and enters it into
-// `record`. A tensor that is there whole has its shape in the file, others are one row. No file
-// where there are no elements. kIo.
+// `record`. A whole tensor has its shape in the file, a part of one is one row. Without elements
+// there is no file. kIo.
 void WriteFile(const std::string& folder, const StateFile& file, RankRecord& record);
 
-// A checkpoint's tensors, in whatever files they are; those that are asked for stay open. Nothing
-// is known of their content: verify it before. `checkpoint` must outlive this.
+// The tensors of a checkpoint, in whatever files they are. Files that were read stay open. Verify
+// the checkpoint before: this checks headers, but no checksums. `checkpoint` must outlive this.
 class StoredTensors {
  public:
   explicit StoredTensors(const Checkpoint& checkpoint);
 
-  // Fills `part` from the bytes that it needs, rounding numbers of floating point to its dtype.
-  // Returns its place among the manifest's tensors. Throws kBadInput, naming the tensor, for one
-  // that is not there or has another shape or kind of numbers.
+  // Fills `part`, reading only the bytes that it needs; floating-point numbers are rounded to its
+  // dtype. Returns its index in the manifest's tensors. Throws kBadInput, naming the tensor, if it
+  // is missing or has another shape or kind of numbers.
   size_t Fill(const TensorPart& part);
-  // All of one of the manifest's tensors as it was saved.
+  // A whole tensor of the manifest, as it was saved.
   at::Tensor ReadWhole(const TensorRecord& tensor);
 
  private:
   [[noreturn]] void Fail(const std::string& problem) const;
-  // Elements from `start` on into all of `out`, which is contiguous and has the record's dtype.
+  // Fills `out`, which is contiguous and has the record's dtype, with the elements from `start` on.
   void Read(const TensorRecord& record, int64_t start, const at::Tensor& out);
   const SafetensorsFile& File(const std::string& name);
 
   const Checkpoint& checkpoint_;
+  const CheckpointSlices slices_;
   std::map<std::string, size_t> places_;
   std::map<std::string, SafetensorsFile> files_;
 };
 
-// Whether it belongs to the model: a weight or a buffer.
+// Whether the tensor is a weight or a buffer of the model.
 bool IsOfModel(const TensorRecord& tensor);
 
-// Collective. Fills the tensors of `state`, each rank its parts, however many ranks wrote them and
-// in which parts: only the bytes that are needed are read. Numbers of floating point are rounded to
-// the dtype that `state` has, so that a run may go on in another precision. `replica`: this rank's
-// place among those that hold the same replicated tensors. Throws on every rank, kBadInput naming
-// the tensor, unless checkpoint and ranks hold the same names, shapes and, apart from that, dtypes;
-// `state` is then partly filled.
+// Collective. Fills the tensors of `state`, on each rank its parts, whatever the number of ranks
+// that wrote them. Reads only the bytes that are needed. Floating-point numbers are rounded to the
+// dtypes of `state`, so a run can continue in another precision. `replica`: this rank's number
+// among those that hold the same replicated tensors. Throws kBadInput on every rank, naming the
+// tensor, if the names, the shapes or, except for rounding, the dtypes differ; `state` is then
+// partly filled.
 void LoadState(const Checkpoint& checkpoint, const std::vector<TensorPart>& state,
                const ProcessGroup& group, int replica);
 

@@ -1,4 +1,4 @@
-// What safetensors files call LibTorch's number formats.
+// The names of LibTorch's number formats in safetensors files.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -10,14 +10,14 @@
 
 namespace dslaunch {
 
-// "F32" of at::kFloat. A format that the trainer has no tensors of is kInternal.
+// "F32" for at::kFloat. kInternal for a format that the trainer does not use.
 const char* SafetensorsDtype(at::ScalarType type);
 
-// The other way; nullopt for a name that SafetensorsDtype does not give.
+// The reverse; nullopt for another name.
 std::optional<at::ScalarType> ScalarTypeOf(const std::string& dtype);
 
-// Whether numbers of a file's format may fill a tensor: those of the same format, and floating
-// point numbers any that are, which rounds them.
+// Whether numbers of the format `saved` can fill a tensor of the format `wanted`: if both are
+// equal, or if both are floating-point formats; the numbers are then rounded.
 bool CanFill(const std::optional<at::ScalarType>& saved, at::ScalarType wanted);
 
 // For messages: "F32 [2, 3]".

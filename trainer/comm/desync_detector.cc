@@ -34,6 +34,11 @@ class CollectiveEnd {
 
 }  // namespace
 
+DesyncDetector::Patience DesyncDetector::PatienceFor(milliseconds timeout) {
+  return {.quiet = std::min<milliseconds>(Patience().quiet, timeout / 4),
+          .limit = timeout - std::min<milliseconds>(std::chrono::seconds(30), timeout / 2)};
+}
+
 DesyncDetector::DesyncDetector(c10::intrusive_ptr<c10d::Store> store, int rank,
                                std::vector<size_t> names)
     : rank_(rank),

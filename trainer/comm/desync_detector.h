@@ -30,9 +30,10 @@ class DesyncDetector {
  public:
   struct Patience {
     std::chrono::milliseconds quiet{5'000};  // a wait that is shorter is nobody's business
-    // Before Gloo's own limit, which names nobody.
-    std::chrono::milliseconds limit = ProcessGroup::kCollectiveTimeout - std::chrono::seconds(30);
+    std::chrono::milliseconds limit{570'000};
   };
+  // For a group's timeout: the limit comes before it, because the group's own error names no rank.
+  static Patience PatienceFor(std::chrono::milliseconds timeout);
 
   // `names` are what the ranks are called in messages, by rank.
   DesyncDetector(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> names);

@@ -13,8 +13,13 @@ bool HasAny(std::string_view text, const std::array<std::string_view, n>& words)
   });
 }
 
-constexpr std::array<std::string_view, 6> kFromComm = {
-    "gloo", "c10d", "TCPStore", "socket", "store", "shared memory of the ranks"};
+constexpr std::array<std::string_view, 7> kFromComm = {"gloo",
+                                                       "c10d",
+                                                       "TCPStore",
+                                                       "socket",
+                                                       "store",
+                                                       "shared memory of the ranks",
+                                                       "connections of the ranks"};
 constexpr std::array<std::string_view, 3> kOutOfMemory = {"can't allocate memory", "bad_alloc",
                                                           "out of memory"};
 constexpr std::array<std::string_view, 3> kTimeOuts = {"imed out", "imeout ", "Socket Timeout"};

@@ -2,23 +2,39 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <numeric>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "proto/contract/worker_env.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/backend/gloo_backend.h"
+#include "trainer/comm/backend/socket_interfaces.h"
 #include "trainer/comm/desync_detector.h"
 #include "trainer/comm/explain.h"
+#include "trainer/comm/links/link_backend.h"
+#include "trainer/comm/links/link_store.h"
 #include "trainer/comm/shm/shm_backend.h"
 #include "trainer/device/accelerator.h"
 
 namespace dslaunch {
+
+// How the ranks of a group find each other.
+struct RankMeeting {
+  c10::intrusive_ptr<c10d::Store> store;  // the group's own, which takes it out of here
+  // Where there are agents that give connections to other ranks, else null.
+  std::shared_ptr<RankConnections> connections;
+  c10::intrusive_ptr<c10d::Store> places;  // of all ranks of the job (PlaceKey)
+  std::string label;                       // of the group's connections
+};
+
 namespace {
 
 constexpr char kDone[] = "done";
@@ -127,13 +143,46 @@ void SurviveBrokenPipes() {
   }
 }
 
-c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
-  SurviveBrokenPipes();
+// Over connections that only ranks of this job can have. The agent gives them.
+RankMeeting MeetByAgents(const WorkerEnv& env) {
+  // A process may make several groups of all ranks, one after the other.
+  static std::atomic<int> groups = 0;
+  const std::string label = "job." + std::to_string(groups++);
+  std::string interfaces;
+  for (const std::string& name : SocketInterfaces())
+    interfaces += (interfaces.empty() ? "" : ",") + name;
+  RankMeeting meeting;
+  meeting.label = label;
+  meeting.connections = RankConnections::Open(env.rank_socket, env.rank, env.attempt, interfaces,
+                                              Deadline::After(ProcessGroup::kConnectTimeout));
+  meeting.store =
+      ConnectStore(meeting.connections, label + "/store", ProcessGroup::kConnectTimeout);
+  meeting.places = meeting.store;
+  const std::string place = meeting.connections->place().ToText();
+  meeting.store->set(PlaceKey(static_cast<size_t>(env.rank)), place);
+  if (env.rank != 0) return meeting;
+  for (int rank = 1; rank < env.world_size; ++rank) {
+    try {
+      meeting.store->wait({PlaceKey(static_cast<size_t>(rank))}, ProcessGroup::kConnectTimeout);
+    } catch (const c10::Error&) {
+      throw TrainError(ExitCode::kTimedOut,
+                       "rank " + std::to_string(rank) + " did not connect to rank 0 within " +
+                           std::to_string(ProcessGroup::kConnectTimeout.count()) +
+                           " minutes; its log says what it does");
+    }
+  }
+  return meeting;
+}
+
+c10::intrusive_ptr<c10d::Store> MakeTcpStore(const WorkerEnv& env) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(env.master_port);  // 0, in a world of one: any free port
   options.isServer = env.rank == 0 && !env.agent_store;
   options.numWorkers = static_cast<size_t>(env.world_size);
   options.timeout = ProcessGroup::kConnectTimeout;
+  // The store closes its own copy, so that another group can follow.
+  if (options.isServer && env.store_fd >= 0)
+    options.masterListenFd = fcntl(env.store_fd, F_DUPFD_CLOEXEC, 3);
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(env.master_addr, options);
     if (!env.agent_store) return store;
@@ -151,6 +200,22 @@ c10::intrusive_ptr<c10d::Store> MakeStore(const WorkerEnv& env) {
   }
 }
 
+std::chrono::milliseconds CheckedTimeout(const ProcessGroupOptions& options) {
+  if (options.timeout >= std::chrono::seconds(1)) return options.timeout;
+  Refuse("ProcessGroup", "the timeout is " + std::to_string(options.timeout.count()) +
+                             " ms; it must be at least 1000 ms");
+}
+
+RankMeeting Meet(const WorkerEnv& env) {
+  SurviveBrokenPipes();
+  if (env.world_size == 1) {
+    SocketInterfaces();  // a wrong name is an error whatever the number of ranks
+    return {c10::make_intrusive<c10d::HashStore>(), nullptr, nullptr, ""};
+  }
+  if (!env.rank_socket.empty() && !env.agent_store) return MeetByAgents(env);
+  return {MakeTcpStore(env), nullptr, nullptr, ""};
+}
+
 std::vector<size_t> FromZero(int count) {
   std::vector<size_t> numbers(static_cast<size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -159,33 +224,41 @@ std::vector<size_t> FromZero(int count) {
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(const WorkerEnv& env) : ProcessGroup(env, RankDevice{}) {}
-ProcessGroup::ProcessGroup(const WorkerEnv& env, const RankDevice& device)
-    : ProcessGroup(MakeStore(env), env.rank, FromZero(env.world_size), "world",
-                   std::make_shared<RankDevice>(device)) {}
+ProcessGroup::ProcessGroup(const WorkerEnv& env, const ProcessGroupOptions& options)
+    : ProcessGroup(env, RankDevice{}, options) {}
+ProcessGroup::ProcessGroup(const WorkerEnv& env, const RankDevice& device,
+                           const ProcessGroupOptions& options)
+    : ProcessGroup(Meet(env), env.rank, FromZero(env.world_size), "world",
+                   std::make_shared<RankDevice>(device), CheckedTimeout(options)) {}
 
-ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
-                           std::vector<size_t> job_ranks, const std::string& name,
-                           std::shared_ptr<const RankDevice> device)
-    : rank_(rank),
+ProcessGroup::ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> job_ranks,
+                           const std::string& name, std::shared_ptr<const RankDevice> device,
+                           std::chrono::milliseconds timeout)
+    : meeting_(std::make_shared<RankMeeting>(
+          RankMeeting{nullptr, meeting.connections, meeting.places, meeting.label})),
+      rank_(rank),
       world_size_(static_cast<int>(job_ranks.size())),
       job_ranks_(std::move(job_ranks)),
       device_(std::move(device)),
-      store_(std::move(store)),
+      store_(std::move(meeting.store)),
       group_(c10::make_intrusive<c10d::ProcessGroup>(store_, rank_, world_size_)),
+      timeout_(timeout),
       desync_detector_(std::make_unique<DesyncDetector>(store_, rank_, job_ranks_)) {
   using Type = c10d::ProcessGroup::BackendType;
   Type type = Type::CUSTOM;
   c10::intrusive_ptr<c10d::Backend> backend;
   if (world_size_ > 1) {
     backend = MakeShmBackend(c10::make_intrusive<c10d::PrefixStore>("shm", store_), rank_,
-                             job_ranks_, kCollectiveTimeout);
+                             job_ranks_, timeout_);
   }
   shares_memory_ = backend.defined();
-  if (!shares_memory_) {
+  if (!shares_memory_ && (meeting_->connections || world_size_ == 1)) {
+    backend = MakeLinkBackend(meeting_->connections, meeting_->label, meeting_->places, rank_,
+                              job_ranks_, timeout_);
+  } else if (!shares_memory_) {
     type = Type::GLOO;
     backend = MakeGlooBackend(c10::make_intrusive<c10d::PrefixStore>("gloo", store_), rank_,
-                              world_size_, kCollectiveTimeout);
+                              world_size_, timeout_);
   }
   group_->setBackend(c10::DeviceType::CPU, type, backend);
   group_->setDefaultBackend(type);
@@ -193,7 +266,7 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank,
     group_->setBackend(device_->device.type(), Type::NCCL,
                        device_->accelerator->MakeBackend(
                            c10::make_intrusive<c10d::PrefixStore>("accelerator", store_), rank_,
-                           world_size_, kCollectiveTimeout));
+                           world_size_, timeout_));
   }
   group_->setGroupName(name);
 }
@@ -210,8 +283,11 @@ ProcessGroup ProcessGroup::Subgroup(const std::vector<int>& ranks, const std::st
   if (own == ranks.end()) {
     Refuse("Subgroup", "rank " + std::to_string(rank_) + " is not among those of " + name);
   }
-  ProcessGroup group(c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_),
-                     static_cast<int>(own - ranks.begin()), std::move(job_ranks), name, device_);
+  RankMeeting meeting = *meeting_;
+  meeting.store = c10::make_intrusive<c10d::PrefixStore>("group/" + name, store_);
+  meeting.label += "/" + name;
+  ProcessGroup group(std::move(meeting), static_cast<int>(own - ranks.begin()),
+                     std::move(job_ranks), name, device_, timeout_);
   group.is_subgroup_ = true;
   subgroups_.push_back(group.group_);
   return group;
@@ -226,6 +302,8 @@ ProcessGroup::~ProcessGroup() {
   // Their destructors wait for what is under way, which may never end. The process does.
   desync_detector_.release()->Stop();
   if (is_subgroup_) return;  // whoever it is part of has its connections too
+  [[maybe_unused]] const auto* const meeting =
+      new std::shared_ptr<const RankMeeting>(std::move(meeting_));
   group_.release();
   for (auto& subgroup : subgroups_) subgroup.release();
   store_.release();
@@ -289,7 +367,7 @@ at::Tensor ProcessGroup::ReduceScatter(const at::Tensor& tensor, ReduceOp op) co
   }
   const at::NoGradGuard no_grad;
   at::Tensor input = Dense(tensor);
-  if (shares_memory_) {
+  if (shares_memory_ || meeting_->connections) {
     at::Tensor part = at::empty(tensor.sizes().slice(1), input.options());
     c10d::ReduceScatterOptions options;
     options.reduceOp = ToC10d(op);
@@ -379,12 +457,13 @@ void ProcessGroup::Finish() {
   group_->shutdown();
   group_.reset();
   store_.reset();
+  meeting_.reset();
 }
 
-ProcessGroup InitProcessGroup() {
+ProcessGroup InitProcessGroup(const ProcessGroupOptions& options) {
   const auto env = WorkerEnv::FromEnviron(std::getenv);
   if (!env) throw TrainError(env.error().code, env.error().message);
-  return ProcessGroup(*env);
+  return ProcessGroup(*env, options);
 }
 
 }  // namespace dslaunch

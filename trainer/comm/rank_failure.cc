@@ -3,11 +3,27 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/sanitize.h"
 #include "trainer/base/by_rank.h"
 
 namespace dslaunch {
 
 using nlohmann::json;
+
+namespace {
+
+constexpr size_t kMaxReceivedBytes = 1900;
+
+// `failure` comes from another process: it does not decide that this one ends with success, and
+// its text does not steer a terminal.
+[[noreturn]] void ThrowReceived(const json& failure, const std::string& prefix) {
+  const json& code = failure.at("code");
+  throw TrainError(static_cast<ExitCode>(FailureCode(code.is_number_integer() ? code.get<int>() : 0,
+                                                     ExitCode::kInternal)),
+                   prefix + Truncate(failure.at("failure").get<std::string>(), kMaxReceivedBytes));
+}
+
+}  // namespace
 
 std::string FormatFailure(const TrainError& failure) {
   return json{{"code", failure.exit_code()}, {"failure", failure.what()}}.dump(
@@ -28,8 +44,7 @@ std::string FailureOf(const std::function<void()>& action) {
 void ThrowIfFailure(const std::string& text, int rank) {
   const json parsed = json::parse(text);
   if (!parsed.contains("failure")) return;
-  throw TrainError(static_cast<ExitCode>(parsed["code"].get<int>()),
-                   "rank " + std::to_string(rank) + ": " + parsed["failure"].get<std::string>());
+  ThrowReceived(parsed, "rank " + std::to_string(rank) + ": ");
 }
 
 void ThrowFirstFailure(const std::vector<std::string>& failures) {
@@ -39,9 +54,7 @@ void ThrowFirstFailure(const std::vector<std::string>& failures) {
   if (GroupRanks(failures).size() > 1) {
     ThrowIfFailure(*first, static_cast<int>(first - failures.begin()));
   }
-  const json parsed = json::parse(*first);
-  throw TrainError(static_cast<ExitCode>(parsed["code"].get<int>()),
-                   parsed["failure"].get<std::string>());
+  ThrowReceived(json::parse(*first), "");
 }
 
 }  // namespace dslaunch

@@ -226,9 +226,13 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"gradient_allreduce_op", communication.sum ? "sum" : "mean"},
       {"zero_optimization", Describe(config.zero, communication.overlap)},
       {"pipeline", Describe(config.pipeline)},
+      {"activation_checkpointing",
+       {{"number_checkpoints",
+         config.number_checkpoints > 0 ? Json(config.number_checkpoints) : Json()}}},
       {"gradient_clipping", config.gradient_clipping},
       {"steps_per_print", config.steps_per_print > 0 ? Json(config.steps_per_print) : Json()},
       {"dataloader_drop_last", config.dataloader_drop_last},
+      {"broadcast_buffers", config.broadcast_buffers},
       {"checkpoint", {{"tag_validation", TagValidationName(config.tag_validation)}}},
       {"csv_monitor", Describe(config.monitors.csv)},
       {"tensorboard", Describe(config.monitors.tensorboard)},
@@ -238,6 +242,7 @@ std::string DescribeEngineConfig(const EngineConfig& config) {
       {"dump_state", config.dump_state},
       {"memory_breakdown", config.memory_breakdown},
       {"cuda_graph", config.cuda_graph},
+      {"zero_allow_untested_optimizer", config.allow_untested_optimizer},
       {"log_level", EngineLogLevelName(config.log_level)}};
   return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

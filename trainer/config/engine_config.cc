@@ -61,6 +61,32 @@ TagValidation ParseCheckpoint(JsonObject object) {
       std::begin(kTagValidations));
 }
 
+// `pipeline` is the section of that name.
+int64_t ParseActivationCheckpointing(JsonObject object, const PipelineConfig& pipeline) {
+  const int64_t parts = object.Int("number_checkpoints", 1).value_or(0);
+  const std::string instead =
+      "choose number_checkpoints, or in a pipeline pipeline.activation_checkpoint_interval, which "
+      "compute activations again instead of keeping them";
+  object.RefuseUnlessStandard("partition_activations", false,
+                              "tensor parallelism is not supported; leave it out, and " + instead);
+  object.RefuseUnlessStandard(
+      "cpu_checkpointing", false,
+      "activations are not moved to the host; leave it out, and " + instead);
+  for (const char* key :
+       {"contiguous_memory_optimization", "synchronize_checkpoint_boundary", "profile"}) {
+    object.RefuseUnlessStandard(key, false,
+                                "it only changes DeepSpeed's implementation; leave it out");
+  }
+  object.RefuseUnknown();
+  if (parts > 0 && pipeline.wanted()) {
+    object.Fail("number_checkpoints",
+                "is " + std::to_string(parts) +
+                    ", but a pipeline computes activations again by "
+                    "pipeline.activation_checkpoint_interval; leave it out and set that");
+  }
+  return parts;
+}
+
 EngineLogLevel ParseLogLevel(JsonObject& object) {
   const auto word =
       object.WordInAnyCase("log_level", {std::begin(kLogLevels), std::end(kLogLevels)});
@@ -73,6 +99,9 @@ EngineLogLevel ParseLogLevel(JsonObject& object) {
 std::string CudaGraphProblem(const EngineConfig& engine) {
   using Type = OptimizerConfig::Type;
   if (engine.pipeline.wanted()) return "a pipeline, whose stages wait for each other";
+  if (engine.number_checkpoints > 0) {
+    return "activation_checkpointing.number_checkpoints, which sets generators in each step";
+  }
   if (engine.zero.stage == 3)
     return "zero_optimization.stage 3, which decides at run time what to gather";
   if (engine.zero.offload_optimizer.device != OffloadDevice::kNone) {
@@ -173,6 +202,8 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
   engine.communication = ParseCommunication(object);
   engine.zero = ParseZero(object.ObjectOrEmpty("zero_optimization"));
   engine.pipeline = ParsePipeline(object.ObjectOrEmpty("pipeline"), ranks, program_stages);
+  engine.number_checkpoints = ParseActivationCheckpointing(
+      object.ObjectOrEmpty("activation_checkpointing"), engine.pipeline);
   engine.monitors = ParseMonitors(object);
   engine.communication.overlap = engine.zero.overlap_comm.value_or(true);
   engine.tag_validation = ParseCheckpoint(object.ObjectOrEmpty("checkpoint"));
@@ -180,12 +211,12 @@ EngineConfig ParseEngineConfig(JsonObject object, int64_t ranks,
       object.Number("gradient_clipping", 0).value_or(engine.gradient_clipping);
   engine.steps_per_print = object.Int("steps_per_print", 1).value_or(0);
   engine.dataloader_drop_last = object.Bool("dataloader_drop_last").value_or(false);
+  engine.broadcast_buffers = object.Bool("broadcast_buffers").value_or(true);
   engine.dump_state = object.Bool("dump_state").value_or(false);
   engine.memory_breakdown = object.Bool("memory_breakdown").value_or(false);
   engine.log_level = ParseLogLevel(object);
   engine.cuda_graph = ParseCudaGraph(object, engine);
-  // Whether ZeRO may take an optimizer that nobody tried it with; here all were.
-  object.Bool("zero_allow_untested_optimizer");
+  engine.allow_untested_optimizer = object.Bool("zero_allow_untested_optimizer").value_or(false);
   RefuseUnsupportedKeys(object);
   object.RefuseUnknown();
   if (engine.optimizer && engine.optimizer->type == OptimizerConfig::Type::kLamb &&

@@ -1,7 +1,8 @@
 // The engine's configuration: DeepSpeed's JSON, with the names, defaults and meaning of DeepSpeed
 // 0.19.6. What is not implemented is refused by name (unsupported_keys.cc), unknown keys at every
-// depth with the nearest known one. Keys of our own: optimizer.param_groups (optimizer_config.h)
-// and amp.opt_level, which stands for Apex's presets (precision_config.h).
+// depth with the nearest known one. Keys of our own: optimizer.param_groups (optimizer_config.h),
+// amp.opt_level, which stands for Apex's presets (precision_config.h), broadcast_buffers and
+// cuda_graph.
 //
 // Where this program differs from DeepSpeed: gradients accumulate in fp32 by default also in fp16
 // and bf16; buffers have the model's dtype, because no batch norm on a CPU takes a mixture;
@@ -59,14 +60,23 @@ struct EngineConfig {
   CommunicationConfig communication;
   ZeroConfig zero;
   PipelineConfig pipeline;
+  // activation_checkpointing.number_checkpoints: of this many parts of the model, each some layers
+  // in a row, only the inputs are kept for the backward pass, which computes the rest again. 0: all
+  // is kept. Not with a pipeline.
+  int64_t number_checkpoints = 0;
   MonitorsConfig monitors;
   TagValidation tag_validation = TagValidation::kWarn;
   double gradient_clipping = 1.0;  // largest L2 norm of the gradient; 0: no limit
   int64_t steps_per_print = 0;     // 0: no line per step
   bool dataloader_drop_last = false;
+  // The model's buffers are rank 0's on all ranks, from the start and after each optimizer step.
+  // Otherwise each rank keeps its own.
+  bool broadcast_buffers = true;
   bool dump_state = false;        // print the resolved configuration at the start
   bool memory_breakdown = false;  // print memory by category at the start and the end
   bool cuda_graph = false;        // record a step once and replay it
+  // At ZeRO stages 1 to 3: the program's optimizer may be one that is not known to be element-wise.
+  bool allow_untested_optimizer = false;
   // Of what rank 0 tells besides results and errors.
   EngineLogLevel log_level = EngineLogLevel::kInfo;
 };

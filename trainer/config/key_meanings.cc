@@ -33,6 +33,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.zero_optimization.offload_param",
        "Keeps parameters in host memory; stage 3. Has no effect on CPUs."},
       {"engine.pipeline", "Pipeline parallelism: each stage runs on its own ranks."},
+      {"engine.activation_checkpointing",
+       "Computes activations again in the backward pass instead of keeping them, with the same "
+       "dropout; without a pipeline."},
       {"engine.csv_monitor", "Loss, learning rate and loss scale as CSV files."},
       {"engine.tensorboard", "The same for TensorBoard."},
       {"engine.flops_profiler", "FLOPs and time of each module in the forward passes of one step."},
@@ -116,6 +119,9 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"run.time_limit_s",
        "after this many seconds: finish the step, save a checkpoint and exit with code 85; above "
        "0"},
+      {"run.collective_timeout_s",
+       "seconds after which a collective, or another wait for a rank's message, fails; default "
+       "600"},
       {"run.deterministic", "use only algorithms whose results repeat bit by bit; default false"},
       {"run.check_replicas_every",
        "optimizer steps between comparisons of the ranks' weights; default: none"},
@@ -157,6 +163,10 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.gradient_clipping", "largest L2 norm of the gradient; 0: no limit; default 1.0"},
       {"engine.steps_per_print", "steps between two progress lines; default: none"},
       {"engine.dataloader_drop_last", "drop the last batch if it is smaller; default false"},
+      {"engine.broadcast_buffers",
+       "the model's buffers (running statistics, queues) become rank 0's at the start and after "
+       "each optimizer step; false: each rank keeps its own; as the option of PyTorch's "
+       "DistributedDataParallel; not a key of DeepSpeed; default true"},
       {"engine.dump_state", "print the resolved configuration at the start; default false"},
       {"engine.memory_breakdown",
        "print memory by category, as estimated and as used; default false"},
@@ -165,7 +175,10 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.cuda_graph",
        "record a step once and replay it; GPUs, Adam or AdamW; not a key of DeepSpeed; default "
        "false"},
-      {"engine.zero_allow_untested_optimizer", "accepted, no effect: every optimizer is allowed"},
+      {"engine.zero_allow_untested_optimizer",
+       "at ZeRO stages 1 to 3, take a program's own optimizer that is not known to be "
+       "element-wise; "
+       "every optimizer of the configuration is allowed anyway; default false"},
       {"engine.fp16.loss_scale", "0: dynamic; default 0"},
       {"engine.fp16.initial_scale_power",
        "the initial dynamic scale is 2 to this power; default 16"},
@@ -202,7 +215,10 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.zero_optimization.allgather_bucket_size",
        "parameter elements in flight at a time; one message has at most 25 MiB; default 500000000"},
       {"engine.zero_optimization.round_robin_gradients", "accepted, no effect"},
-      {"engine.zero_optimization.ignore_unused_parameters", "default true"},
+      {"engine.zero_optimization.ignore_unused_parameters",
+       "a parameter that got no gradient counts with zeros; false: it ends the run; at every "
+       "stage, "
+       "0 too; default true"},
       {"engine.zero_optimization.overlap_comm",
        "overlap communication with the backward pass; default true at every stage"},
       {"engine.zero_optimization.sub_group_size", "accepted, no effect"},
@@ -250,6 +266,10 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"engine.pipeline.rank_order",
        "which ranks have adjacent numbers: those of one stage (`pipe_data`) or those of one "
        "replica (`data_pipe`); default pipe_data; not a key of DeepSpeed"},
+
+      {"engine.activation_checkpointing.number_checkpoints",
+       "number of parts that the model's layers are divided into, of which only the inputs are "
+       "kept; in a pipeline set `pipeline.activation_checkpoint_interval`; default: none"},
 
       // Reports.
       {"*.output_path", "a folder; default: the current one"},

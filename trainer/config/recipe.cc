@@ -284,6 +284,9 @@ RunConfig ParseRun(JsonObject object, const ModelConfig& model, const DataConfig
   }
   run.time_limit_s = object.Number("time_limit_s", 0);
   if (run.time_limit_s == 0) object.Fail("time_limit_s", "is 0; leave it out for no limit");
+  constexpr double kLongestWaitS = 7 * 24 * 3600;
+  run.collective_timeout_s =
+      object.Number("collective_timeout_s", 1, kLongestWaitS).value_or(run.collective_timeout_s);
   run.deterministic = object.Bool("deterministic").value_or(false);
   run.check_replicas_every = object.Int("check_replicas_every", 1);
   run.normalize_by_tokens =

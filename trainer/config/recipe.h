@@ -112,6 +112,7 @@ struct RunConfig {
   std::string export_hf;               // a folder to write config.json and model.safetensors into
   std::string trace;                   // a folder for a Chrome trace of each rank; empty: none
   std::optional<double> time_limit_s;  // finish the step, save and exit 85 after this long
+  double collective_timeout_s = 600;   // after which a rank's wait for the others fails
   bool deterministic = false;          // only algorithms that repeat bit by bit
   // What one rank's hardware can do, for the metrics' mfu; nullopt: what is known of its name.
   std::optional<double> peak_tflops;

@@ -25,7 +25,8 @@ std::string SharedSettings(const EngineConfig& config) {
   for (const char* key :
        {"gradient_accumulation_steps", "pipeline", "precision", "zero_optimization",
         "gradient_clipping", "optimizer", "scheduler", "communication_data_type",
-        "prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op"}) {
+        "prescale_gradients", "gradient_predivide_factor", "gradient_allreduce_op",
+        "broadcast_buffers"}) {
     shared[key] = all.at(key);
   }
   return shared.flatten().dump();

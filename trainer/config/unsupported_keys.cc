@@ -41,18 +41,12 @@ struct StandardKey {
   const char* why;       // follows "is VALUE, but "
 };
 
-constexpr char kNoRecompute[] = "dslaunch always keeps activations; leave it out";
 constexpr char kMonitor[] =
     "it is an external service; leave it out and use tensorboard, csv_monitor or --metrics_jsonl";
 constexpr char kSpeed[] = "it only changes DeepSpeed's implementation; leave it out";
 
 // Accepted with DeepSpeed's default; sections with "enabled": false with any other value.
 const StandardKey kStandard[] = {
-    {"activation_checkpointing",
-     R"({"partition_activations": false, "number_checkpoints": null,
-         "contiguous_memory_optimization": false, "synchronize_checkpoint_boundary": false,
-         "cpu_checkpointing": false, "profile": false})",
-     kNoRecompute},
     {"comet",
      R"({"enabled": false, "samples_log_interval": 100, "project": null, "workspace": null,
          "api_key": null, "experiment_name": null, "experiment_key": null, "online": null,

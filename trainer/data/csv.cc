@@ -106,8 +106,8 @@ class CsvReader {
   size_t line_number_ = 0;
 };
 
-// A line with names is a header. One with some numbers too may as well be a typing error, unless
-// its quotes say otherwise.
+// A line with names is a header. One that also has numbers may be a typing error, unless the names
+// are quoted.
 bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line) {
   size_t numbers = 0;
   bool quoted = false;

@@ -110,7 +110,7 @@ class BatchLoader::Impl {
  private:
   Batch TakeReady() {
     MutexLock lock(mutex_);
-    // Ends: the thread gives a batch or an error for each that is asked for here.
+    // The wait ends: the thread delivers a batch or an error for each request.
     changed_.Wait(mutex_, [&]() DSL_REQUIRES(mutex_) { return !ready_.empty() || error_; });
     if (ready_.empty()) std::rethrow_exception(error_);
     Batch batch = std::move(ready_.front());

@@ -1,5 +1,4 @@
-// A rank's micro-batches, one after the other, read ahead so that a step never waits for data it
-// could have had.
+// A rank's micro-batches, in order, read ahead so that a step does not wait for the disk.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,7 +21,7 @@ class BatchLoader {
     int64_t batches_per_epoch = 0;  // the last one may be smaller
     int64_t first_batch = 0;        // micro-batches since the first epoch began
     int64_t last_batch = 0;         // one past the last that is read ahead
-    int64_t prefetch = 0;           // micro-batches kept ready; 0: read when asked for, no thread
+    int64_t prefetch = 0;  // micro-batches kept ready; 0: read on request, without a thread
     // Where batches are wanted. For a GPU they are read into pinned memory, from which the current
     // stream copies them: Next() does not wait for that.
     c10::Device device = c10::kCPU;

@@ -1,4 +1,4 @@
-// What the trainer asks of CUDA beyond LibTorch's general interfaces (c10::Stream, c10::Event,
+// What the trainer needs of CUDA beyond LibTorch's general interfaces (c10::Stream, c10::Event,
 // pinned tensors). trainer/cuda/ implements it in a library of its own; nothing else includes
 // CUDA's headers. Tests have an implementation for the CPU (tests/support/recorded_graph.h).
 #pragma once
@@ -19,8 +19,8 @@ namespace dslaunch {
 class StepGraph {
  public:
   virtual ~StepGraph() = default;
-  // Runs `work` so that what it asks of the device is recorded and not done. What `work` makes
-  // stays valid, and is written again by each replay. Throws c10::Error where something in it
+  // Runs `work` so that its device operations are recorded and not executed. Tensors that `work`
+  // makes stay valid, and each replay writes them again. Throws c10::Error where something in it
   // cannot be recorded, such as waiting for the device; the graph is then as if new. Once.
   virtual void Capture(const std::function<void()>& work) = 0;
   // Does what was recorded, in the order of the current stream. Does not wait for it.

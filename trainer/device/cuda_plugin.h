@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Before LibTorch is used for anything else, since it asks only once whether it has CUDA. Throws
-// TrainError kUnavailable with the way out; prints a notice where rank 0 may not expect its choice.
+// Call it before any other use of LibTorch, which checks only once whether it has CUDA. Throws
+// TrainError kUnavailable with a hint; rank 0 prints a notice if the choice may be unexpected.
 RankDevice SelectDevice(DeviceKind asked, const WorkerEnv& env);
 
 // The library at `path`. Throws TrainError kUnavailable where it cannot be loaded or is of another

@@ -4,7 +4,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kNoPlugin[] =
-    "this dslaunch-train was built without CUDA (libdslaunch_cuda.so is not next to it)";
+    "this dslaunch-train was built without CUDA (it has no libdslaunch_cuda.so)";
 
 Error Unavailable(const std::string& problem) { return {ExitCode::kUnavailable, problem}; }
 

@@ -23,7 +23,7 @@ struct ChosenDevice {
 
 // Each rank of a machine has a device of its own: the one with its local rank's number. With kAuto
 // a rank computes on the CPU where its process sees no device, or where this trainer was built
-// without CUDA. Errors are kUnavailable and say the way out.
+// without CUDA. Errors are kUnavailable and have a hint.
 Result<ChosenDevice> ChooseDevice(DeviceKind asked, int local_rank, const CudaInfo& info);
 
 }  // namespace dslaunch

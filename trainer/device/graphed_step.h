@@ -12,9 +12,10 @@
 
 namespace dslaunch {
 
-// One thread. The first steps run as ever, so that whatever is made once exists; the next is
-// recorded. A step whose inputs have other shapes runs as ever, and the graph stays for those that
-// follow; where such steps go on coming they get a graph, and the first is dropped.
+// One thread. The first steps run without a graph, so that everything that is allocated once
+// exists; the next step is recorded. A step whose inputs have other shapes runs without a graph,
+// and the graph is kept for later steps; if such steps continue, they are recorded and replace the
+// graph.
 class GraphedStep {
  public:
   // All that a step does to the device, given its inputs there; returns what it computed.

@@ -35,15 +35,17 @@ at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target) {
 
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
                        const ProcessGroup& group, InitRecording* deferred)
-    : impl_(std::make_unique<Impl>(config, module, EngineRanks{.world = &group, .replicas = &group},
+    : impl_(std::make_shared<Impl>(config, module, EngineRanks{.world = &group, .replicas = &group},
                                    Passes::kMicroBatches, deferred)) {}
 EngineCore::EngineCore(const EngineConfig& config, torch::nn::Module& module,
                        const EngineRanks& ranks, InitRecording* deferred)
-    : impl_(std::make_unique<Impl>(config, module, ranks, Passes::kBatches, deferred)) {}
+    : impl_(std::make_shared<Impl>(config, module, ranks, Passes::kBatches, deferred)) {}
 EngineCore::EngineCore(const std::string& config, torch::nn::Module& module,
                        const ProcessGroup& group, const InitializeOptions& options)
-    : EngineCore(ReadWholeConfig(config, options, group.world_size()), module, group,
-                 options.deferred) {}
+    : impl_(std::make_shared<Impl>(ReadWholeConfig(config, options, group.world_size()), module,
+                                   EngineRanks{.world = &group, .replicas = &group},
+                                   Passes::kMicroBatches, options.deferred,
+                                   options.make_optimizer)) {}
 EngineCore::~EngineCore() = default;
 EngineCore::EngineCore(EngineCore&&) noexcept = default;
 
@@ -58,32 +60,60 @@ at::Tensor EngineCore::ToModelDtype(const at::Tensor& input) const {
   return input.to(ToScalarType(dtype));
 }
 
+bool EngineCore::recomputes() const { return impl_->recomputes(); }
+at::Tensor EngineCore::ForwardRecomputed(const at::Tensor& input) const {
+  return impl_->ForwardRecomputed(input);
+}
+
 void EngineCore::BeforeForward() {
   if (impl_->passes_ == Passes::kBatches) {
     RefuseInput(
         "this engine has one stage of a pipeline: train with PipelineEngine::TrainBatch, which "
         "runs all of them");
   }
+  const bool trains = impl_->Trains();
+  if (!trains && impl_->in_pass_) {  // as a part of it
+    ++impl_->nested_passes_;
+    return;
+  }
+  if (trains) impl_->CheckFrozen();
+  if (trains && impl_->gives_up_) impl_->GiveUp();
   impl_->states_->Begin(impl_->CurrentPass());
-  if (!impl_->Trains()) return;
+  if (!trains) return;
+  impl_->in_pass_ = true;
+  impl_->nested_passes_ = 0;
+  impl_->unsynced_ = impl_->no_sync_scopes_ > 0;
+  impl_->graph_retained_ = false;
   impl_->MeterBegin();
   if (impl_->micro_steps_ % impl_->config_.batch.accumulation_steps == 0) impl_->compute_s_ = 0;
   impl_->forward_start_ = Clock::now();
 }
 
 void EngineCore::AfterForward(const std::vector<at::Tensor>&) {
-  if (impl_->Trains()) {
+  if (impl_->nested_passes_ > 0) {
+    --impl_->nested_passes_;
+  } else if (impl_->in_pass_) {
     impl_->forward_done_ = true;
   } else {
     impl_->states_->End();
   }
 }
 
-void EngineCore::Backward(const at::Tensor& loss, bool scale_by_steps) {
+// What is open at stage 3 is ended by the next pass: that may wait for other ranks, and no
+// exception should.
+void EngineCore::AbandonForward() {
+  if (impl_->nested_passes_ > 0) {
+    --impl_->nested_passes_;
+  } else {
+    impl_->in_pass_ = impl_->forward_done_ = false;
+  }
+}
+
+void EngineCore::Backward(const at::Tensor& loss, const BackwardOptions& options) {
   impl_->CheckBackward(loss);
   impl_->MeterBackward();
   const at::Tensor root =
-      impl_->ScaledLoss(loss, scale_by_steps ? impl_->config_.batch.accumulation_steps : 1);
+      impl_->ScaledLoss(loss, options.scale_by_steps ? impl_->config_.batch.accumulation_steps : 1);
   // Callbacks run when all gradients are there, in the order they were queued. Ours is queued at
   // the root, hence before the reducer's, which waits for the other ranks.
   root.register_hook([impl = impl_.get()](const at::Tensor&) {
@@ -92,22 +122,89 @@ void EngineCore::Backward(const at::Tensor& loss, bool scale_by_steps) {
           std::chrono::duration<double>(Clock::now() - impl->forward_start_).count();
     });
   });
-  impl_->states_->BeforeBackward(/*last=*/impl_->Boundary());
-  root.backward();
-  impl_->states_->AfterBackward();
-  impl_->states_->End();
-  impl_->forward_done_ = false;
-  impl_->backward_done_ = true;
+  impl_->graph_retained_ = options.retain_graph;
+  impl_->OrStartStepOver([&] {
+    impl_->states_->BeforeBackward(
+        /*last=*/impl_->Boundary() && !impl_->unsynced_ && !options.retain_graph);
+    root.backward(/*gradient=*/{}, options.retain_graph);
+    impl_->states_->AfterBackward();
+    if (!options.retain_graph) impl_->states_->End();
+  });
+  if (options.retain_graph) {  // another backward pass follows
+    impl_->forward_start_ = Clock::now();
+    return;
+  }
+  impl_->in_pass_ = impl_->forward_done_ = false;
+  impl_->backward_done_ = !impl_->unsynced_;
+}
+
+void EngineCore::ZeroGrad() {
+  if (!impl_->gives_up_) impl_->states_->DropGradients();
+  impl_->backward_done_ = false;
+  impl_->losses_.clear();
 }
 
 bool EngineCore::Step() {
-  if (!impl_->backward_done_)
-    RefuseInput("Step was called without Backward: call Backward(loss) before it");
+  if (impl_->no_sync_scopes_ > 0) {
+    RefuseInput(
+        "Step was called within NoSync, where gradients are not averaged over the ranks: leave its "
+        "scope and run Forward and Backward once more before Step");
+  }
+  if (impl_->graph_retained_) {
+    RefuseInput(
+        "Step was called after a Backward with retain_graph, which announces another Backward of "
+        "the same forward pass: call the last one without retain_graph");
+  }
+  if (!impl_->backward_done_) {
+    RefuseInput(
+        "Step was called without Backward: call Backward(loss) before it; one within NoSync does "
+        "not count");
+  }
   impl_->backward_done_ = false;
   const bool boundary = impl_->Boundary();
+  if (boundary) impl_->OrStartStepOver([&] { impl_->EndStep(); });
   ++impl_->micro_steps_;
-  if (boundary) impl_->EndStep();
   return boundary;
+}
+
+NoSyncScope EngineCore::NoSync() { return NoSyncScope(*this); }
+
+NoSyncScope::NoSyncScope(EngineCore& core) : engine_(core.impl_) {
+  if (core.impl_->passes_ == Passes::kBatches) {
+    RefuseInput("NoSync has no meaning in a pipeline: TrainBatch exchanges gradients once a batch");
+  }
+  ++core.impl_->no_sync_scopes_;
+}
+
+NoSyncScope::~NoSyncScope() {
+  if (const auto engine = engine_.lock()) --engine->no_sync_scopes_;
+}
+
+std::vector<double> EngineCore::GetLearningRates() const { return impl_->optimizer_->lrs(); }
+
+void EngineCore::SetLearningRate(double lr) {
+  SetLearningRates(std::vector<double>(GetLearningRates().size(), lr));
+}
+
+void EngineCore::SetLearningRates(const std::vector<double>& lrs) {
+  const size_t groups = GetLearningRates().size();
+  if (lrs.size() != groups) {
+    RefuseInput("SetLearningRates: " + std::to_string(lrs.size()) + " values for " +
+                std::to_string(groups) +
+                " groups; give one for each of optimizer.param_groups and one for all other "
+                "parameters, as GetLearningRates returns them");
+  }
+  for (const double lr : lrs) {
+    if (std::isfinite(lr) && lr >= 0) continue;
+    RefuseInput("SetLearningRates: " + std::to_string(lr) +
+                " is not a learning rate; it must be finite and not negative");
+  }
+  if (impl_->optimizer_->has_schedule()) {
+    RefuseInput("SetLearningRates: the scheduler " + impl_->config_.scheduler.name +
+                " sets the learning rate of each step; leave \"scheduler\" out of the "
+                "configuration");
+  }
+  impl_->optimizer_->SetLrs(lrs);
 }
 
 void EngineCore::SetTrain(bool on) { impl_->module_.train(on); }
@@ -209,6 +306,8 @@ void EngineCore::StepReplayed(const at::Tensor& grad_norm) {
 void EngineCore::WeightsChanged() { impl_->states_->CopyMasterToModel(); }
 
 void EngineCore::Resume(const EngineProgress& progress) {
+  impl_->StartStepOver();
+  impl_->GiveUp();
   impl_->global_steps_ = progress.steps;
   impl_->micro_steps_ = progress.steps * impl_->config_.batch.accumulation_steps;
   impl_->skipped_steps_ = progress.skipped;
@@ -227,14 +326,22 @@ void EngineCore::Resume(const EngineProgress& progress) {
 
 GatheredParameters::GatheredParameters(EngineCore& core, std::vector<at::Tensor> parameters,
                                        std::optional<int> modifier_rank)
-    : core_(core), parameters_(std::move(parameters)), modifier_rank_(modifier_rank) {
-  core_.impl_->states_->Unshard(parameters_);
+    : engine_(core.impl_), parameters_(std::move(parameters)), modifier_rank_(modifier_rank) {
+  core.impl_->states_->Unshard(parameters_);
 }
 
 GatheredParameters::~GatheredParameters() noexcept(false) {
   // While an exception is passing the other ranks may never come.
   if (std::uncaught_exceptions() > 0) return;
-  core_.impl_->states_->Reshard(parameters_, modifier_rank_);
+  if (const auto engine = engine_.lock()) {
+    engine->states_->Reshard(parameters_, modifier_rank_);
+  } else if (modifier_rank_) {
+    throw TrainError(ExitCode::kUsage,
+                     "GatheredParameters was destroyed after its engine, so what "
+                     "rank " +
+                         std::to_string(*modifier_rank_) +
+                         " wrote is lost; destroy it before the engine");
+  }
 }
 
 }  // namespace dslaunch

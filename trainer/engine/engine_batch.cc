@@ -5,6 +5,11 @@
 namespace dslaunch {
 
 void EngineBatch::Begin(bool trains) {
+  if (trains) {
+    core_.impl_->CheckFrozen();
+    if (core_.impl_->gives_up_) core_.impl_->GiveUp();  // the batch before has thrown
+    core_.impl_->StartStepOver();
+  }
   core_.impl_->states_->Begin(trains ? Pass::kSync : Pass::kInference);
   if (trains) core_.impl_->MeterBegin();
 }
@@ -24,8 +29,9 @@ void EngineBatch::AfterBackward() { core_.impl_->states_->AfterBackward(); }
 void EngineBatch::End() { core_.impl_->states_->End(); }
 
 void EngineBatch::Step() {
-  core_.impl_->micro_steps_ += core_.impl_->config_.batch.accumulation_steps;
   core_.impl_->EndStep();
+  core_.impl_->micro_steps_ += core_.impl_->config_.batch.accumulation_steps;
+  core_.impl_->gives_up_ = false;
 }
 
 }  // namespace dslaunch

@@ -18,6 +18,7 @@ class EngineBatch {
   explicit EngineBatch(EngineCore& core) : core_(core) {}
 
   // From here on parameters may be gathered as they are read. `trains`: backward passes follow.
+  // Gradients of a batch that has thrown are dropped.
   void Begin(bool trains);
 
   // What the backward pass of a micro-batch starts from where its loss is: the loss, in fp32 at

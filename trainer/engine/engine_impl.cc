@@ -7,9 +7,13 @@
 #include <cstdio>
 #include <limits>
 
+#include "dslaunch/recompute.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/gather_texts.h"
+#include "trainer/optim/torch_optimizer.h"
+#include "trainer/parallel/gradient_arrivals.h"
 #include "trainer/parallel/module_tensors.h"
+#include "trainer/parallel/zero/parameter_gatherer.h"
 #include "trainer/precision/gradients.h"
 
 namespace dslaunch {
@@ -20,14 +24,55 @@ const OptimizerConfig& OptimizerOf(const EngineConfig& config) {
     RefuseInput(
         "the configuration has no \"optimizer\" and the program sets none; add for example "
         "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}}, or set "
-        "InitializeOptions::optimizer");
+        "InitializeOptions::optimizer or make_optimizer");
   }
   return *config.optimizer;
+}
+
+// Throws where the configuration has what cannot go with the program's own optimizer.
+const EngineConfig& CheckedConfig(const EngineConfig& config,
+                                  const OptimizerFactory& make_optimizer) {
+  if (!make_optimizer) return config;
+  const std::string problem =
+      config.optimizer ? "the configuration, or InitializeOptions::optimizer, gives one too; leave "
+                         "one of them out"
+      : !config.scheduler.name.empty()
+          ? "the configuration's scheduler " + config.scheduler.name +
+                " cannot set its learning rate; leave \"scheduler\" out, and step a "
+                "torch::optim::LRScheduler of the optimizer"
+      : config.cuda_graph ? "\"cuda_graph\" can record the configuration's Adam and AdamW only; "
+                            "leave one of them out"
+                          : "";
+  if (problem.empty()) return config;
+  RefuseInput("the program gives an optimizer (InitializeOptions::make_optimizer), but " + problem);
 }
 
 // Whoever waits for a step's gradients keeps a GPU idle, and cannot be recorded.
 bool WaitingCosts(const EngineConfig& config, const EngineRanks& ranks) {
   return config.cuda_graph || !ranks.world->device().is_cpu();
+}
+
+// `module`, which no other engine holds.
+torch::nn::Module& Unowned(torch::nn::Module& module) {
+  using Owner = ParameterGatherer::Owner;
+  const std::vector<NamedTensor> parameters = Unique(module.named_parameters());
+  CheckHooksAreFree(parameters);
+  for (const auto& [name, tensor] : parameters) {
+    const Owner owner = ParameterGatherer::OwnerOf(tensor);
+    if (owner == Owner::kOther) continue;
+    RefuseInput("the parameter " + name + " is sharded by another engine (ZeRO stage 3)" +
+                (owner == Owner::kGatherer
+                     ? "; destroy that engine first, or give each engine a model of its own"
+                     : ", which was destroyed, so its values are lost; construct the model anew, "
+                       "and load a checkpoint"));
+  }
+  return module;
+}
+
+std::vector<NamedTensor> FrozenParameters(const torch::nn::Module& module) {
+  std::vector<NamedTensor> parameters = Unique(module.named_parameters());
+  std::erase_if(parameters, [](const NamedTensor& item) { return item.tensor.requires_grad(); });
+  return parameters;
 }
 
 PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& module,
@@ -40,24 +85,30 @@ PipelinePeers ExchangeInfo(const EngineConfig& config, const torch::nn::Module& 
 }  // namespace
 
 EngineCore::Impl::Impl(const EngineConfig& config, torch::nn::Module& module,
-                       const EngineRanks& ranks, Passes passes, InitRecording* deferred)
-    : config_(config),
-      module_(module),
+                       const EngineRanks& ranks, Passes passes, InitRecording* deferred,
+                       const OptimizerFactory& make_optimizer)
+    : config_(CheckedConfig(config, make_optimizer)),
+      module_(Unowned(module)),
       ranks_(ranks),
       passes_(passes),
       others_(ExchangeInfo(config, module, ranks, passes)),
+      parts_(CutForRecompute(module, config.number_checkpoints)),
       states_(MakeModelStates(config, module, ranks, passes, deferred)),
       parameters_(TrainableParameters(module)),
-      optimizer_(MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
-                               states_->parts(), SumOfShards(), others_.trained)) {
+      frozen_(FrozenParameters(module)),
+      optimizer_(make_optimizer
+                     ? WrapTorchOptimizer(make_optimizer, parameters_, states_->parts(),
+                                          !states_->sharded() || config.allow_untested_optimizer)
+                     : MakeOptimizer(OptimizerOf(config), config.scheduler.schedule, parameters_,
+                                     states_->parts(), SumOfShards(), others_.trained)) {
   if (config.memory_breakdown || ActivationMeter::AnyInThisThread()) meter_.emplace();
   if (config.precision.loss_scaler) {
     scaler_ = InitialLossScalerState(*config.precision.loss_scaler);
   }
   TieParameters();
-  const OptimizerConfig::Type type = OptimizerOf(config).type;
   const bool is_adam =
-      type == OptimizerConfig::Type::kAdam || type == OptimizerConfig::Type::kAdamW;
+      config.optimizer && (config.optimizer->type == OptimizerConfig::Type::kAdam ||
+                           config.optimizer->type == OptimizerConfig::Type::kAdamW);
   if (is_adam && WaitingCosts(config, ranks)) optimizer_->MakeReplayable();
 }
 
@@ -82,7 +133,16 @@ void EngineCore::Impl::TieParameters() {
 
 Pass EngineCore::Impl::CurrentPass() const {
   if (!Trains()) return Pass::kInference;
-  return Boundary() ? Pass::kSync : Pass::kAccumulate;
+  return Boundary() && no_sync_scopes_ == 0 ? Pass::kSync : Pass::kAccumulate;
+}
+
+at::Tensor EngineCore::Impl::ForwardRecomputed(at::Tensor input) const {
+  const std::vector<at::Tensor> buffers = module_.buffers();
+  for (size_t i = 0; i < parts_->size(); ++i) {
+    input = Recompute([parts = parts_, i](const at::Tensor& x) { return (*parts)[i](x); }, input,
+                      buffers);
+  }
+  return input;
 }
 
 // Memory without parameters, which a pass gathers and releases.
@@ -101,9 +161,22 @@ void EngineCore::Impl::MeterBackward() {
 }
 
 at::Tensor EngineCore::Impl::ScaledLoss(const at::Tensor& loss, int64_t parts) {
-  losses_.push_back(loss.detach());
+  if (graph_retained_ && !losses_.empty()) {  // another loss of the same micro-batch
+    losses_.back() = losses_.back() + loss.detach();
+  } else {
+    losses_.push_back(loss.detach());
+  }
   return loss.to(at::promote_types(loss.scalar_type(), at::kFloat)) *
          (loss_scale() / static_cast<double>(parts));
+}
+
+void EngineCore::Impl::CheckFrozen() const {
+  for (const auto& [name, tensor] : frozen_) {
+    if (!tensor.requires_grad()) continue;
+    RefuseInput("the parameter " + name +
+                " requires a gradient, but was frozen when the engine was made, so it would not "
+                "be trained; unfreeze it before Initialize, or make a new engine");
+  }
 }
 
 void EngineCore::Impl::CheckBackward(const at::Tensor& loss) const {
@@ -113,7 +186,9 @@ void EngineCore::Impl::CheckBackward(const at::Tensor& loss) const {
   if (backward_done_) {
     RefuseInput(
         "Backward was called twice without Step: call Step after each Backward; it makes an "
-        "update on the last micro-batch of a step only");
+        "update on the last micro-batch of a step only. For several losses of one forward pass "
+        "set BackwardOptions::retain_graph in all calls but the last; for several forward passes "
+        "of one micro-batch run all but the last within NoSync()");
   }
   if (!forward_done_) {
     RefuseInput(
@@ -170,6 +245,27 @@ SumOverRanks EngineCore::Impl::SumOfShards() const {
     tensor.copy_(all[0]);
     for (int64_t i = 1; i < all.size(0); ++i) tensor.add_(all[i]);
   };
+}
+
+void EngineCore::Impl::StartStepOver() {
+  in_pass_ = forward_done_ = backward_done_ = graph_retained_ = false;
+  gives_up_ = true;
+  losses_.clear();
+  micro_steps_ -= micro_steps_ % config_.batch.accumulation_steps;
+}
+
+void EngineCore::Impl::GiveUp() {
+  states_->GiveUp();
+  gives_up_ = false;
+}
+
+void EngineCore::Impl::OrStartStepOver(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (...) {
+    StartStepOver();
+    throw;
+  }
 }
 
 bool EngineCore::Impl::NeverWaits() const {
@@ -256,7 +352,8 @@ std::vector<at::Tensor> EngineCore::Impl::OwnGradients() {
     at::Tensor& gradient = gradients.at(i);
     if (!gradient.defined()) {
       RefuseInput("the parameter " + parameters_[parts[i].parameter].name +
-                  " got no gradient: the model's output does not depend on it");
+                  " got no gradient: the model's output does not depend on it; leave it out of the "
+                  "model, or set zero_optimization.ignore_unused_parameters");
     }
     gradient =
         gradient.to(at::promote_types(gradient.scalar_type(), parts[i].weight.scalar_type()));

@@ -2,6 +2,7 @@
 // step, which is the same for both.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/engine/activation_meter.h"
 #include "trainer/engine/pipeline_peers.h"
+#include "trainer/engine/recomputed_parts.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/engine_ranks.h"
 #include "trainer/parallel/model_states.h"
@@ -23,7 +25,7 @@ namespace dslaunch {
 class EngineCore::Impl {
  public:
   Impl(const EngineConfig& config, torch::nn::Module& module, const EngineRanks& ranks,
-       Passes passes, InitRecording* deferred);
+       Passes passes, InitRecording* deferred, const OptimizerFactory& make_optimizer = nullptr);
 
   bool Trains() const { return at::GradMode::is_enabled() && module_.is_training(); }
   bool Boundary() const { return (micro_steps_ + 1) % config_.batch.accumulation_steps == 0; }
@@ -35,12 +37,20 @@ class EngineCore::Impl {
   // Whether this stage's copy of the parameter is the one that counts.
   bool Counts(const std::string& name) const { return !others_.counted_elsewhere.contains(name); }
 
+  // Throws where a parameter that was frozen when the engine was made requires a gradient now.
+  void CheckFrozen() const;
+
   // Throw where Backward must not be called (with this loss).
   void CheckLoss(const at::Tensor& loss) const;
   void CheckBackward(const at::Tensor& loss) const;
   // What the backward pass of one of `parts` micro-batches starts from. Keeps the loss for
   // messages.
   at::Tensor ScaledLoss(const at::Tensor& loss, int64_t parts);
+
+  // Whether a training pass computes parts of the model again.
+  bool recomputes() const { return parts_ != nullptr && Trains(); }
+  // The model's forward pass, of which only the inputs of its parts are kept.
+  at::Tensor ForwardRecomputed(at::Tensor input) const;
 
   // At the start of a pass, and of its backward pass.
   void MeterBegin();
@@ -50,6 +60,28 @@ class EngineCore::Impl {
   // What belongs to a part of a parameter.
   TensorPart StatePart(const std::string& prefix, size_t part, const at::Tensor& tensor) const;
 
+  // For the full tensors of a parameter; `call` is for messages. The names throw for a tensor that
+  // is not one of the model's parameters, the first also for a frozen one.
+  const std::string& TrainedName(const std::string& call, const at::Tensor& parameter) const;
+  const std::string& NameOf(const std::string& call, const at::Tensor& parameter) const;
+  // Of what the optimizer keeps under `key`; throws where it keeps no such thing.
+  std::string StateKey(const std::string& call, const at::Tensor& parameter,
+                       const std::string& key) const;
+  // This rank's parts of the gradients; throws where they are not those of all ranks.
+  std::vector<TensorPart> GradientState(const std::string& call) const;
+  // Collective: the tensor `name` of the ranks' `state`, in at least fp32, in the parameter's
+  // shape; zeros where no rank has it. And the reverse, which is not collective.
+  at::Tensor Whole(const std::vector<TensorPart>& state, const std::string& name,
+                   const at::Tensor& parameter) const;
+  void SetWhole(const std::vector<TensorPart>& state, const std::string& name,
+                const at::Tensor& value) const;
+
+  // The step's next micro-batch is its first again. Its gradients, and the pass that is open, are
+  // given up by GiveUp, which may wait for other ranks: before the next training pass.
+  void StartStepOver();
+  void GiveUp();
+  // Calls StartStepOver where `action` throws.
+  void OrStartStepOver(const std::function<void()>& action);
   // Of an optimizer step: what is known before its gradients are, and all of it. Collective.
   void BeginUpdate();
   void EndStep();
@@ -59,12 +91,21 @@ class EngineCore::Impl {
   const EngineRanks ranks_;
   const Passes passes_;
   const PipelinePeers others_;
+  // number_checkpoints of the configuration: what each computes. Null: nothing is recomputed.
+  const std::shared_ptr<const std::vector<LayerRun>> parts_;
   std::unique_ptr<ModelStates> states_;
   std::vector<NamedTensor> parameters_;  // those that are trained
+  std::vector<NamedTensor> frozen_;      // the others
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<LossScalerState> scaler_;
+  bool in_pass_ = false;       // from a training forward pass to the end of its Backward
+  int64_t nested_passes_ = 0;  // forward passes of inference that run in it
   bool forward_done_ = false;
   bool backward_done_ = false;
+  int no_sync_scopes_ = 0;
+  bool unsynced_ = false;        // the last training pass began in a NoSyncScope
+  bool graph_retained_ = false;  // its last Backward says that another one follows
+  bool gives_up_ = false;        // before the next training pass
   int64_t micro_steps_ = 0;
   int64_t global_steps_ = 0;
   int64_t skipped_steps_ = 0;

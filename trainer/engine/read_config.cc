@@ -6,9 +6,10 @@
 #include "trainer/base/train_error.h"
 
 namespace dslaunch {
+namespace {
 
-EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options, int ranks,
-                        int64_t stages) {
+EngineConfig Parse(const std::string& config, const InitializeOptions& options, int ranks,
+                   int64_t stages) {
   const size_t start = config.find_first_not_of(" \t\r\n");
   if (start != std::string::npos && config[start] == '{') {
     return ParseEngineConfig(config, "the configuration", ranks, options.optimizer, stages);
@@ -21,6 +22,15 @@ EngineConfig ReadConfig(const std::string& config, const InitializeOptions& opti
                          "; give the path of a DeepSpeed configuration, or JSON text");
   }
   return ParseEngineConfig(text.str(), config, ranks, options.optimizer, stages);
+}
+
+}  // namespace
+
+EngineConfig ReadConfig(const std::string& config, const InitializeOptions& options, int ranks,
+                        int64_t stages) {
+  EngineConfig engine = Parse(config, options, ranks, stages);
+  if (!options.broadcast_buffers) engine.broadcast_buffers = false;
+  return engine;
 }
 
 }  // namespace dslaunch

@@ -123,7 +123,7 @@ class Run {
   // `first`: nodes of this graph have that number or a greater one.
   void FindParameters(uint64_t first) {
     std::unordered_set<const autograd::Node*> seen = {nullptr};
-    std::vector<std::shared_ptr<autograd::Node>> own;  // which nobody else holds for long
+    std::vector<std::shared_ptr<autograd::Node>> own;  // keeps them alive
     for (const at::Tensor& input : inputs_) {
       if (!input.requires_grad()) continue;
       own.push_back(autograd::impl::gradient_edge(input).function);
@@ -176,9 +176,9 @@ class HooksAside {
 };
 
 // Stands in a graph in the place of all operations of `forward`: its next edges are the inputs',
-// then the parameters'. So parameters get their gradients from the graph's own backward pass, each
-// once however often and wherever else they are read, and whoever waits for them sees no
-// difference. (A backward pass inside that accumulated them itself would come once for each part.)
+// then the parameters'. So the graph's own backward pass accumulates each parameter's gradient
+// once, however often the parameter is read, and its hooks run as without recomputation. (A nested
+// backward pass that accumulated gradients itself would run the hooks once for each part.)
 class RecomputeNode : public autograd::Node {
  public:
   RecomputeNode(Forward forward, std::vector<KeptInput> inputs, Tensors buffers,

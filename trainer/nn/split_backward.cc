@@ -79,11 +79,11 @@ struct Product {
   }
 };
 
-// The gradients of one layer's weight and bias, once it is their turn. A node of its own, so that
-// they take the way that autograd gives gradients: added up, accumulated, and told to hooks.
+// The deferred gradients of one layer's weight and bias. A node of its own, so that autograd
+// handles them as it does all gradients: it sums and accumulates them and runs hooks.
 class WeightNode : public autograd::Node {
  public:
-  // `place`: the sequence number of the node that puts them off.
+  // `place`: the sequence number of the node that defers them.
   WeightNode(uint64_t place, autograd::edge_list edges, const Product& product, at::Tensor x,
              at::Tensor gradient)
       : Node(place, std::move(edges)),
@@ -94,7 +94,7 @@ class WeightNode : public autograd::Node {
   }
 
   std::string name() const override { return "dslaunch::WeightGradient"; }
-  // What it is called with, which says nothing.
+  // Its input, which carries no data.
   at::Tensor Signal() const { return at::empty({0}, gradient_.options()); }
   void release_variables() override {
     x_.reset();
@@ -163,7 +163,7 @@ class ProductNode : public autograd::Node {
 
 bool IsParameter(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
-// Whether there is anything to put off, and nothing that at::linear does otherwise.
+// Whether there is a gradient to defer, and at::linear would compute the same.
 bool Defers(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   return at::GradMode::is_enabled() && IsParameter(weight) &&
          (!bias.defined() || (bias.dim() == 1 && (!bias.requires_grad() || bias.is_leaf()))) &&

@@ -1,4 +1,4 @@
-// Weight gradients that wait until they are asked for (zero bubble: Qi et al. 2023, section 3.1).
+// Weight gradients that are computed later, on request (zero bubble: Qi et al. 2023, section 3.1).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -52,8 +52,8 @@ class FusedAdam : public Optimizer {
                               : std::vector<std::string>{"exp_avg", "exp_avg_sq"}) {}
 
  private:
-  // The correction of the averages' start from zero vanishes as updates go by, so a kernel that is
-  // told infinitely many makes none.
+  // The bias correction converges to 1 with the number of updates, so an infinite number turns it
+  // off.
   double UpdateNumber(int64_t update) const override {
     return config_.bias_correction ? static_cast<double>(update)
                                    : std::numeric_limits<double>::infinity();
@@ -355,6 +355,17 @@ std::vector<Optimizer::State> Optimizer::States() const {
   return states;
 }
 
+std::vector<double> Optimizer::lrs() const {
+  std::vector<double> lrs;
+  for (const Group& group : groups_) lrs.push_back(group.lr);
+  return lrs;
+}
+
+void Optimizer::SetLrs(const std::vector<double>& lrs) {
+  for (size_t i = 0; i < groups_.size(); ++i) groups_[i].configured_lr = lrs.at(i);
+  ApplySchedule();
+}
+
 void Optimizer::SetUpdates(int64_t updates, int64_t scheduled_updates) {
   updates_ = updates;
   scheduled_updates_ = scheduled_updates;
@@ -367,7 +378,6 @@ void Optimizer::SetUpdates(int64_t updates, int64_t scheduled_updates) {
 void Optimizer::ApplySchedule() {
   for (Group& group : groups_)
     group.lr = ScheduledLr(schedule_, group.configured_lr, scheduled_updates_);
-  lr_ = groups_.back().lr;
   if (const std::optional<double> momentum = ScheduledMomentum(schedule_, scheduled_updates_)) {
     config_.beta1 = *momentum;
     config_.beta2 = kOneCycleBeta2;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "dslaunch/named_tensor.h"
@@ -64,11 +65,19 @@ class Optimizer {
   // An update that was counted was not made. Until then the schedule has counted it.
   void Skipped();
 
-  // Of the parameters outside of all groups, for the next update.
-  double lr() const { return lr_; }
+  // For the next update, of each group of the configuration in its order, and at last of the
+  // parameters outside of them, which is also lr().
+  virtual std::vector<double> lrs() const;
+  double lr() const { return lrs().back(); }
+  // From the next update on. Preconditions: as many as lrs(), and no schedule.
+  virtual void SetLrs(const std::vector<double>& lrs);
+  bool has_schedule() const { return !std::holds_alternative<ConstantLr>(schedule_); }
+
+  // The names that a State may have.
+  const std::vector<std::string>& state_names() const { return state_names_; }
 
   // The whole state is States() and two numbers: of updates made, and of those that the schedule
-  // counts, which are the same unless SetUpdates says other.
+  // counts, which are equal unless SetUpdates changed them.
   std::vector<State> States() const;
   int64_t updates() const { return updates_; }
   int64_t scheduled_updates() const { return scheduled_updates_; }
@@ -109,7 +118,6 @@ class Optimizer {
   bool replayable_ = false;
   int64_t updates_ = 0;
   int64_t scheduled_updates_ = 0;
-  double lr_ = 0;
 };
 
 // `parts` are of `parameters`, whose names and dimensions choose their groups; their values are not
@@ -126,7 +134,7 @@ std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const Lr
 std::unique_ptr<Optimizer> MakeOptimizer(const OptimizerConfig& config, const LrSchedule& schedule,
                                          const std::vector<NamedTensor>& parameters);
 
-// "AdamW": tells optimizers apart whose states mean different things.
+// "AdamW". Optimizers whose states have different meanings have different names.
 const char* OptimizerTypeName(OptimizerConfig::Type type);
 
 }  // namespace dslaunch

@@ -22,6 +22,22 @@ class Hook : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
+void CheckHooksAreFree(const std::vector<NamedTensor>& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (torch::autograd::impl::get_autograd_meta(tensor) == nullptr) continue;
+    const auto& hook = torch::autograd::impl::post_acc_grad_hooks(tensor);
+    if (hook == nullptr) continue;
+    const bool of_engine = dynamic_cast<const Hook*>(hook.get()) != nullptr;
+    throw TrainError(ExitCode::kBadInput,
+                     "the parameter " + name +
+                         (of_engine ? " belongs to another engine, and only one may train it; "
+                                      "destroy that engine first, or give each engine a model of "
+                                      "its own"
+                                    : " has a post-accumulate-grad hook of the program, which the "
+                                      "engine needs itself; remove the hook before Initialize"));
+  }
+}
+
 GradientArrivals::GradientArrivals(std::vector<NamedTensor> parameters,
                                    std::function<void(size_t)> arrived)
     : parameters_(std::move(parameters)),
@@ -48,6 +64,12 @@ void GradientArrivals::ExpectOnce() {
 void GradientArrivals::AllowAny() { once_ = false; }
 
 void GradientArrivals::Arrive(size_t parameter) {
+  if (parameters_[parameter].tensor.grad().layout() != at::kStrided) {
+    throw TrainError(ExitCode::kBadInput,
+                     "the gradient of the parameter " + parameters_[parameter].name +
+                         " is sparse, but the ranks exchange dense gradients; construct the "
+                         "embedding with sparse(false)");
+  }
   if (once_) {
     if (arrived_[parameter]) {
       throw TrainError(

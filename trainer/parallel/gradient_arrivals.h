@@ -8,12 +8,17 @@
 
 namespace dslaunch {
 
+// Throws TrainError kBadInput, naming the parameter, where the hook that GradientArrivals needs is
+// taken: by another engine, or by the program.
+void CheckHooksAreFree(const std::vector<NamedTensor>& parameters);
+
 // One thread, in which the backward passes run too.
 class GradientArrivals {
  public:
   // In a backward pass `arrived` is called with the index of a parameter whenever its gradient has
   // been added to its .grad(). This is the tensors' post-accumulate hook, of which PyTorch keeps
-  // one: it must be free, and is until this is destroyed taken.
+  // one: it must be free (CheckHooksAreFree), and is until this is destroyed taken. A gradient that
+  // is not dense throws TrainError out of the backward pass, naming the parameter.
   GradientArrivals(std::vector<NamedTensor> parameters, std::function<void(size_t)> arrived);
   ~GradientArrivals();
   GradientArrivals(const GradientArrivals&) = delete;

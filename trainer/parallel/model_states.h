@@ -33,7 +33,8 @@ enum class Passes {
 };
 
 // Calls of a pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
-// backward passes; End. A Begin gives up what is still open. With Passes::kBatches gradients may
+// backward passes; End. A Begin ends a forward pass that is still open; a training pass whose
+// backward pass has begun and not ended needs GiveUp first. With Passes::kBatches gradients may
 // also come outside of backward passes, by the parameters' post-accumulate hooks. All ranks that
 // hold the same parameters must make the same calls. One thread.
 class ModelStates {
@@ -59,6 +60,15 @@ class ModelStates {
   // Makes the model's parameters follow the weights of parts(). Collective where they are sharded.
   virtual void CopyMasterToModel() = 0;
   virtual void Clear() = 0;  // the step is over, on all ranks
+
+  // Drops the gradients of this step so far. An open pass stays open. Not to be called in a
+  // backward pass.
+  virtual void DropGradients() = 0;
+  // Ends the pass that is open, in the middle of a backward pass too, and drops the gradients of
+  // this step. Where some of them have begun to travel, NaN travels in place of the rest: so no
+  // rank waits, and one that has not given up sees that the sums are not to be used. Collective
+  // then, and at stage 3; it is made where all ranks come to (the next training pass).
+  virtual void GiveUp() = 0;
 
   // What GatheredParameters does.
   virtual void Unshard(const std::vector<at::Tensor>& parameters) = 0;

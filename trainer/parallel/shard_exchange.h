@@ -22,8 +22,8 @@ class PendingExchange {
 
   bool pending() const { return !work_.empty() || sum_.defined(); }
   // Until all of it is there. Throws std::runtime_error, naming the rank that it waited for, after
-  // ProcessGroup::kCollectiveTimeout or when that rank is lost; TrainError where the ranks have
-  // gone different ways and somebody watches (trainer/comm/desync_detector.h).
+  // ProcessGroup::timeout() or when that rank is lost; TrainError where the ranks have gone
+  // different ways and somebody watches (trainer/comm/desync_detector.h).
   void Wait();
 
  private:

@@ -3,18 +3,35 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/nn/module_dtype.h"
 #include "trainer/parallel/grad_sync.h"
+#include "trainer/parallel/module_tensors.h"
 
 namespace dslaunch {
 
-// What an engine's configuration says about adding up the ranks' gradients.
-inline GradSyncOptions SyncOptions(const EngineConfig& config) {
+// The configuration knows no wider dtype than fp32, and leaves a model in fp64 as it is: `dtype`,
+// or fp64 where `module` trains parameters of it.
+inline at::ScalarType WidenedFor(const torch::nn::Module& module, const EngineConfig& config,
+                                 Dtype dtype) {
+  const bool casts = config.precision.model != Dtype::kFloat32;
+  if (casts) return ToScalarType(dtype);
+  for (const NamedTensor& parameter : TrainableParameters(module)) {
+    if (parameter.tensor.scalar_type() == at::kDouble) return at::kDouble;
+  }
+  return ToScalarType(dtype);
+}
+
+// What an engine's configuration says about adding up the ranks' gradients of `module`.
+inline GradSyncOptions SyncOptions(const EngineConfig& config, const torch::nn::Module& module) {
   GradSyncOptions options;
-  options.accumulation_dtype = ToScalarType(config.precision.grad_accumulation);
-  options.communication_dtype = ToScalarType(TravelDtype(config));
+  options.accumulation_dtype = WidenedFor(module, config, config.precision.grad_accumulation);
+  options.communication_dtype = config.communication.dtype
+                                    ? ToScalarType(*config.communication.dtype)
+                                    : WidenedFor(module, config, TravelDtype(config));
+  options.keeps_parameter_dtype = !config.communication.dtype;
   options.prescale = config.communication.prescale;
   options.predivide_factor = config.communication.predivide_factor;
   options.sum = config.communication.sum;
   options.overlap = config.communication.overlap;
+  options.broadcast_buffers = config.broadcast_buffers;
   return options;
 }
 

@@ -275,6 +275,11 @@ PipelineEngine InitializePipeline(const std::string& config, const PipelineModul
     RefuseInput(
         "InitializeOptions::deferred is not supported in a pipeline, which builds its own layers");
   }
+  if (options.make_optimizer) {
+    RefuseInput(
+        "InitializeOptions::make_optimizer is not supported in a pipeline; choose the "
+        "configuration's \"optimizer\"");
+  }
   return {ReadConfig(config, options, group.world_size(), module.num_stages), module, group};
 }
 

@@ -52,9 +52,9 @@ struct Transfer {
   c10::intrusive_ptr<c10d::Work> work;  // reads or writes them, and ends first
   std::string what;                     // "sending the activations ... to stage 1 (rank 3)"
 
-  void Wait() const {
-    WithContext(what, [this] {
-      if (!work->wait(ProcessGroup::kCollectiveTimeout)) throw std::runtime_error("it was aborted");
+  void Wait(std::chrono::milliseconds timeout) const {
+    WithContext(what, [this, timeout] {
+      if (!work->wait(timeout)) throw std::runtime_error("it was aborted");
     });
   }
 };
@@ -148,7 +148,7 @@ class StageLink::Impl {
     Inbox& inbox = inboxes_.at(channel);
     Arrival arrival = std::move(inbox.arrivals.at(0));
     inbox.arrivals.pop_front();
-    if (arrival.transfer.work) arrival.transfer.Wait();
+    if (arrival.transfer.work) arrival.transfer.Wait(world_.timeout());
     if (channel.gradient) return Unpack(arrival.layout, arrival.transfer.bytes);
     Header header;
     std::memcpy(&header, arrival.transfer.bytes.const_data_ptr(), sizeof header);
@@ -158,7 +158,7 @@ class StageLink::Impl {
       return Unpack(arrival.layout, AfterHeader(arrival.transfer.bytes));
     }
     arrival.transfer = Receive(channel, arrival.message, header.rest_bytes);
-    arrival.transfer.Wait();
+    arrival.transfer.Wait(world_.timeout());
     auto [layout, tensors] = UnpackRest(arrival.transfer.bytes);
     inbox.settled = std::move(layout);
     return tensors;
@@ -167,7 +167,7 @@ class StageLink::Impl {
   void Drain() {
     for (auto& [channel, outbox] : outboxes_) {
       for (; !outbox.transfers.empty(); outbox.transfers.pop_front()) {
-        outbox.transfers.front().Wait();
+        outbox.transfers.front().Wait(world_.timeout());
       }
     }
   }
@@ -196,7 +196,7 @@ class StageLink::Impl {
   void Post(const LinkChannel& channel, Outbox& outbox, const at::Tensor& bytes,
             const std::string& what) {
     if (outbox.transfers.size() == kMostInFlight) {
-      outbox.transfers.front().Wait();
+      outbox.transfers.front().Wait(world_.timeout());
       outbox.transfers.pop_front();
     }
     std::vector<at::Tensor> tensors = {bytes};

@@ -36,8 +36,8 @@ struct LinkMessage {
 // that is: deferred_sends.h.
 //
 // One thread. Errors while waiting are std::runtime_error, naming the other rank and the message,
-// also after ProcessGroup::kCollectiveTimeout and where that rank is lost; TrainError where the two
-// do not agree on the batch.
+// also after ProcessGroup::timeout() and where that rank is lost; TrainError where the two do not
+// agree on the batch.
 class StageLink {
  public:
   // `name_of` a world rank, for messages: "stage 1 (rank 3)".

@@ -18,7 +18,7 @@ std::optional<std::string> CommunicationKind(std::string_view event);
 
 struct Exchanged {
   std::string kind;
-  int64_t bytes = 0;  // of the tensor that this rank gave
+  int64_t bytes = 0;  // of this rank's input tensor
   Interval time;      // from its start until the result was there
 };
 

@@ -1,4 +1,4 @@
-// What csv_monitor and tensorboard of an engine configuration ask for. Rank 0's.
+// The files of csv_monitor and tensorboard of an engine configuration. On rank 0 only.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,12 @@ struct Scalar {
   double value = 0;
 };
 
-// Writes each scalar into all files that the configuration asks for:
-//   csv          FOLDER/Train_Samples_train_loss.csv, with a line "step,Train_Samples_train_loss"
-//   at
-//                its head; appended to
+// Writes each scalar into all files that the configuration names:
+//   csv          FOLDER/Train_Samples_train_loss.csv, whose first line is
+//                "step,Train_Samples_train_loss"; appended to
 //   tensorboard  FOLDER/events.out.tfevents.TIME.HOST.PID
-// Every write ends in the file, so that what was trained shows while it goes on. Throws kIo, naming
-// the key and the file.
+// Every write is flushed to the file, so that the values can be read during training. Throws kIo,
+// naming the key and the file.
 class Monitors {
  public:
   explicit Monitors(const MonitorsConfig& config);

@@ -9,12 +9,11 @@
 
 namespace dslaunch {
 
-// Floating point operations a second of one device, which calls itself `name` ("NVIDIA H100 80GB
-// HBM3"). fp32 is that of its plain units, which PyTorch uses unless told otherwise. nullopt: not
-// known, as of every CPU.
+// Floating point operations per second of one device with this `name` ("NVIDIA H100 80GB HBM3").
+// fp32 is the rate without TF32, which is PyTorch's default. nullopt: unknown, as for all CPUs.
 std::optional<double> PeakFlops(const std::string& name, Dtype dtype);
 
-// The name of this machine's first NVIDIA GPU, as its driver says; empty without one.
+// The name of this machine's first NVIDIA GPU, from its driver; empty if there is none.
 std::string GpuName();
 
 }  // namespace dslaunch

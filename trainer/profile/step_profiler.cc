@@ -169,7 +169,7 @@ void StepProfiler::SaveTrace(profiler::ProfilerResult& recorded) const {
   const std::string file =
       asked_for ? options_.trace_folder + "/rank_" + std::to_string(options_.rank) + ".json"
                 : in_rank_dir;
-  recorded.save(file);  // which can be done once, and tells nobody of errors
+  recorded.save(file);  // possible once only; it does not report errors
   std::error_code error;
   const bool saved = fs::file_size(file, error) > 0 && !error;
   if (asked_for && !saved) throw TrainError(ExitCode::kIo, "run.trace: cannot write " + file);

@@ -50,7 +50,8 @@ class StepProfiler {
 
   void BeforeStep(int64_t index);
   void AfterStep(int64_t index);
-  // Training has ended, maybe before the last step to record. Says on rank 0 what there is.
+  // Call it at the end of training, which may come before the last step to record. Rank 0 prints
+  // the result.
   void Finish();
 
  private:

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 
+#include "base/sanitize.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpoint_list.h"
@@ -19,6 +20,9 @@ namespace dslaunch {
 namespace {
 
 namespace fs = std::filesystem;
+
+// A line with names from folders and files that may come from others.
+void PrintNames(const std::string& line) { PrintLine(SanitizeForTerminal(line)); }
 
 bool IsCheckpoint(const std::string& path) {
   std::error_code ignored;
@@ -60,11 +64,11 @@ void Verify(const std::string& path) {
   for (const std::string& folder : folders) {
     const std::vector<std::string> problems = FindDamageIn(folder);
     damaged += problems.empty() ? 0 : 1;
-    for (const std::string& problem : problems) PrintLine("damaged: " + problem);
+    for (const std::string& problem : problems) PrintNames("damaged: " + problem);
     if (!problems.empty()) continue;
     const Manifest manifest = ReadCheckpoint(folder).manifest;
-    PrintLine("complete: " + folder + " (" + std::to_string(manifest.files.size()) + " files, " +
-              BytesText(BytesOf(manifest)) + ")");
+    PrintNames("complete: " + folder + " (" + std::to_string(manifest.files.size()) + " files, " +
+               BytesText(BytesOf(manifest)) + ")");
   }
   if (damaged > 0) {
     RefuseInput(std::to_string(damaged) + " of " + std::to_string(folders.size()) +
@@ -107,8 +111,8 @@ void Export(const std::string& folder, const std::string& out,
   std::optional<ModelConfig> config;
   if (!model.empty()) config = ParseModelSection(model, folder + "/" + kManifestFile);
   ExportHuggingFace(tensors, whole, config, out);
-  PrintLine(std::to_string(tensors.size()) + " tensors of " + folder + " are written to " + out +
-            (config ? "" : "; no config.json, because the checkpoint is not from a recipe"));
+  PrintNames(std::to_string(tensors.size()) + " tensors of " + folder + " are written to " + out +
+             (config ? "" : "; no config.json, because the checkpoint is not from a recipe"));
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
 void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const DataSplits data = OpenData(recipe.data, recipe.model);
   StatusPipe status(env.status_fd);
-  ProcessGroup group(env, device);
+  ProcessGroup group(env, device, GroupOptions(recipe.run));
   status.Ready();
   std::vector<PrecisionResult> results;
   for (const EngineConfig& engine : recipe.engines) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitize.h"
 #include "dslaunch/version.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
@@ -23,6 +24,7 @@ namespace {
 using dslaunch::ExitCode;
 using dslaunch::PrintError;
 using dslaunch::PrintLine;
+using dslaunch::SanitizeForTerminal;
 using dslaunch::TrainError;
 
 struct RecipeText {
@@ -53,16 +55,18 @@ int CheckpointMain(const std::vector<std::string>& words) {
     dslaunch::RunCheckpointTool(words);
     return ToInt(ExitCode::kOk);
   } catch (const TrainError& error) {
-    PrintError(std::string("dslaunch: checkpoint: ") + error.what());
+    PrintError(SanitizeForTerminal(std::string("dslaunch: checkpoint: ") + error.what()));
     return error.exit_code();
   } catch (const std::exception& error) {
-    PrintError(std::string("dslaunch: checkpoint: internal error: ") + error.what());
+    PrintError(
+        SanitizeForTerminal(std::string("dslaunch: checkpoint: internal error: ") + error.what()));
     return ToInt(ExitCode::kInternal);
   }
 }
 
+// `message` may quote names from files.
 [[noreturn]] void Fail(int rank, ExitCode code, const std::string& message) {
-  PrintError("dslaunch-train: rank " + std::to_string(rank) + ": " + message);
+  PrintError("dslaunch-train: rank " + std::to_string(rank) + ": " + SanitizeForTerminal(message));
   // Not exit(): destructors of a broken process group may wait for peers that are gone.
   std::_Exit(ToInt(code));
 }

@@ -1,4 +1,4 @@
-// What a model says of test data, in one file.
+// A model's predictions for test data, in one file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace dslaunch {
 
 // Collective: each sample of `data` once, each replica its share, in rounds that bound memory
 // whatever the number of samples. Rank 0 writes JSON lines in the order of the samples to `file`,
-// which is there only when all of them are, or where `file` is empty to stdout:
+// which gets its name once it is complete, or to stdout if `file` is empty:
 //   {"index": 0, "prediction": 7, "probability": 0.98}
 // The prediction is the likeliest class, of a text the likeliest token after it; where the model
 // gives one number a sample, that number, without a probability. Throws kIo.

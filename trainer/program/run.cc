@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
+#include <sys/prctl.h>
 
 #include <cstdlib>
 
@@ -29,27 +30,29 @@ namespace {
 
 constexpr int kPlanColumns = 120;
 
-// The weights of a checkpoint, for modes that train nothing; nullopt: run.init_weights has them.
-std::optional<Checkpointer> FindWeights(const Recipe& recipe, const WorkerEnv& env) {
-  std::optional<Checkpointer> found;
-  if (!recipe.run.checkpoint_dir.empty()) found.emplace(recipe, env);
-  if (recipe.run.init_weights.empty() && !(found && found->found())) {
-    throw TrainError(ExitCode::kBadInput,
-                     found ? found->reason() + ", and no run.init_weights (--init_weights)"
-                           : "there are no weights; give --checkpoint_dir or "
-                             "--init_weights");
-  }
-  return found;
+// Chooses the weights of a checkpoint, for modes that train nothing; none if the recipe gives no
+// folder. Throws on every rank if there are no weights at all. Collective.
+void FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
+                 std::optional<Checkpointer>& checkpointer) {
+  if (recipe.run.checkpoint_dir.empty()) return;
+  checkpointer.emplace(recipe, env, group);
+  if (!recipe.run.init_weights.empty() || checkpointer->found()) return;
+  group.Finish();
+  throw TrainError(ExitCode::kBadInput,
+                   checkpointer->reason() + ", and no run.init_weights (--init_weights)");
 }
 
 // What evaluating and predicting have in common: trained weights in evaluation mode.
 template <class Work>
 void WithWeights(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device,
                  const at::Tensor& sample, Work work) {
-  const std::optional<Checkpointer> checkpointer = FindWeights(recipe, env);
+  if (recipe.run.checkpoint_dir.empty() && recipe.run.init_weights.empty()) {
+    RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
+  }
   StatusPipe status(env.status_fd);
-  ProcessGroup group(env, device);
-  if (checkpointer) checkpointer->Agree(group);
+  ProcessGroup group(env, device, GroupOptions(recipe.run));
+  std::optional<Checkpointer> checkpointer;
+  FindWeights(recipe, env, group, checkpointer);
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe, sample, group, checkpointer ? &*checkpointer : nullptr);
   training_model->SetTrain(false);
@@ -193,8 +196,7 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
         ExitCode::kUnavailable,
         "out of memory: " + line +
             " (--plan_memory estimates what a rank needs for the model; to reduce it, use more "
-            "ranks, a higher ZeRO stage or smaller micro-batches)"
-            "it)");
+            "ranks, a higher ZeRO stage or smaller micro-batches)");
   }
   switch (ClassifyCommFailure(what)) {
     case CommFailure::kPeerLost:
@@ -204,8 +206,11 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
               ")");
     case CommFailure::kTimedOut:
       throw TrainError(ExitCode::kTimedOut,
-                       "another rank did not answer in time (rank 0 listens at " + env.master_addr +
-                           ":" + std::to_string(env.master_port) + "; " + line + ")");
+                       "another rank did not answer in time (" +
+                           (env.rank_socket.empty() ? "rank 0 listens at " + env.master_addr + ":" +
+                                                          std::to_string(env.master_port) + "; "
+                                                    : std::string()) +
+                           line + ")");
     case CommFailure::kNone:
       throw TrainError(ExitCode::kInternal, "internal error: " + line);
   }
@@ -215,14 +220,17 @@ void RunMode(const Recipe& recipe, const WorkerEnv& env, const RankDevice& devic
 }  // namespace
 
 void Run(const Recipe& recipe, const WorkerEnv& env) {
-  // The libraries' warnings take many lines, with stack traces, for what a rank's own message says
-  // in one.
+  // The libraries' warnings repeat a rank's own one-line message in many lines with stack traces.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
   c10::initLogging();
   try {
     const bool plans = recipe.run.mode == RunConfig::Mode::kPlanMemory ||
                        recipe.run.mode == RunConfig::Mode::kPlanPipeline;
-    RunMode(recipe, env, SelectDevice(plans ? DeviceKind::kCpu : recipe.run.device, env));
+    const RankDevice device = SelectDevice(plans ? DeviceKind::kCpu : recipe.run.device, env);
+    // A plugin gains no rights by setuid files. Not earlier: CUDA may start nvidia-modprobe, which
+    // is one.
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    RunMode(recipe, env, device);
   } catch (const TrainError&) {
     throw;
   } catch (const c10::DistError& error) {

@@ -1,4 +1,4 @@
-// One rank's whole life.
+// The run of one rank.
 #pragma once
 
 #include "proto/contract/worker_env.h"
@@ -6,8 +6,8 @@
 
 namespace dslaunch {
 
-// Does what run.mode says: trains, evaluates, predicts or plans. Throws TrainError only; one of
-// another rank's death is kUnavailable and says that this rank is not the cause.
+// Trains, evaluates, predicts or plans, by run.mode. Throws TrainError only; the error for the loss
+// of another rank is kUnavailable and states that this rank is not the cause.
 void Run(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

@@ -46,18 +46,19 @@ struct Place {
   int rank = 0;
   int ranks = 0;
   int port = 0;
-  int came_fd = -1;  // a pipe that takes the rank's number once it has come to the call; -1: none
+  int came_fd = -1;   // a pipe that takes the rank's number once it has come to the call; -1: none
+  int store_fd = -1;  // of rank 0: listens at the port; -1: of another rank
 
   std::string ToText() const {
     std::string text;
-    for (const int number : {call, rank, ranks, port, came_fd})
+    for (const int number : {call, rank, ranks, port, came_fd, store_fd})
       text += std::to_string(number) + " ";
     return text;
   }
   static Place FromText(const char* text) {
     Place place;
-    if (std::sscanf(text, "%d %d %d %d %d", &place.call, &place.rank, &place.ranks, &place.port,
-                    &place.came_fd) != 5) {
+    if (std::sscanf(text, "%d %d %d %d %d %d", &place.call, &place.rank, &place.ranks, &place.port,
+                    &place.came_fd, &place.store_fd) != 6) {
       throw TrainError(ExitCode::kUsage, std::string(kPlaceVariable) + " is '" + text +
                                              "'; only Spawn sets this variable: unset it");
     }
@@ -128,6 +129,11 @@ TrainError Explained() {
   env.job_id = "spawn-" + std::to_string(getppid());
   for (const auto& [name, value] : env.Required()) setenv(name.c_str(), value.c_str(), 1);
   for (const auto& [name, value] : env.Defaults()) setenv(name.c_str(), value.c_str(), 0);
+  unsetenv(kStoreFdVariable);
+  if (place.store_fd >= 0) {
+    fcntl(place.store_fd, F_SETFD, FD_CLOEXEC);
+    setenv(kStoreFdVariable, std::to_string(place.store_fd).c_str(), 1);
+  }
 
   int code = 0;
   try {
@@ -176,7 +182,7 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
 
   void Start(const std::function<void(int)>& fn) {
-    Result<PortReservation> port = ReservePort(0);
+    Result<PortReservation> port = ListenOnLoopback();
     if (!port) throw TrainError(port.error().code, "Spawn: " + port.error().message);
     port_ = std::move(*port);
     std::cout.flush();
@@ -184,7 +190,12 @@ class Ranks {
     const bool fork_only = IsSingleThreaded();
     if (!fork_only) OpenCamePipe();
     for (int rank = 0; rank < ranks_; ++rank) {
-      const Place place{call_, rank, ranks_, port_.port, fork_only ? -1 : came_write_.get()};
+      const Place place{call_,
+                        rank,
+                        ranks_,
+                        port_.port,
+                        fork_only ? -1 : came_write_.get(),
+                        rank == 0 ? port_.socket.get() : -1};
       const pid_t pid = fork_only ? Fork(place, fn) : StartAnew(place);
       if (pid < 0) throw SystemError("cannot start rank " + std::to_string(rank));
       UniqueFd pidfd(PidfdOpen(pid));
@@ -262,6 +273,7 @@ class Ranks {
     // Async-signal-safe calls only: other threads may have held any lock.
     DieWith(parent);
     fcntl(place.came_fd, F_SETFD, 0);
+    if (place.store_fd >= 0) fcntl(place.store_fd, F_SETFD, 0);
     execve("/proc/self/exe", argv.data(), envp.data());
     _exit(ToInt(ExitCode::kCannotExecute));
   }
@@ -303,7 +315,7 @@ class Ranks {
 
   const int call_;
   const int ranks_;
-  PortReservation port_;  // held until the end: rank 0 may bind it later than others look for one
+  PortReservation port_;  // held until the end: rank 0 may take it later than others look for one
   UniqueFd came_read_, came_write_;  // where ranks are started anew
   std::vector<bool> came_;
   std::vector<Process> alive_;

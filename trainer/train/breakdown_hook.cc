@@ -14,7 +14,7 @@ class BreakdownHook : public TrainHook {
   }
 
   void AfterStep(TrainRun& run, int64_t step) override {
-    constexpr int64_t kEvery = 10;  // where steps_per_print says nothing
+    constexpr int64_t kEvery = 10;  // if steps_per_print is 0
     const int64_t every = run.schedule.print_every > 0 ? run.schedule.print_every : kEvery;
     if (step % every != 0) return;
     run.log.Result(BreakdownLine(step, sum_.times, sum_.compute_s, sum_.seconds, sum_.steps));

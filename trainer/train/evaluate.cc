@@ -95,7 +95,7 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
     result.sums.loss += one[0];
     result.sums.targets += static_cast<int64_t>(one[1]);
     result.sums.correct += static_cast<int64_t>(one[2]);
-    // Whoever has no sample has no kind.
+    // A rank without samples has no kind.
     if (one[1] > 0) result.sums.kind = static_cast<EvaluationSums::Kind>(one[3]);
     const auto requested = static_cast<StopRequest>(one[4]);
     if (requested == StopRequest::kNone || result.stop) continue;

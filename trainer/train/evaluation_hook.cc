@@ -8,7 +8,7 @@ class EvaluationHook : public TrainHook {
  public:
   explicit EvaluationHook(int64_t every) : every_(every) {}
 
-  // The evaluation after the last step is no hook's: every run has one.
+  // Not after the last step: every run ends with an evaluation (train.cc).
   void AfterStep(TrainRun& run, int64_t step) override {
     if (step % every_ != 0 || step == run.schedule.total_steps) return;
     if (run.stop || run.data.test == nullptr) return;

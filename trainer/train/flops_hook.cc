@@ -89,7 +89,7 @@ class FlopsHook : public TrainHook {
 
 std::unique_ptr<TrainHook> MakeFlopsHook(const Recipe& recipe, const WorkerEnv& env) {
   const std::optional<FlopsProfilerConfig>& report = recipe.engine.monitors.flops_profiler;
-  // A file that cannot be written is to show before training does.
+  // An output file that cannot be written is an error before training starts.
   if (report && env.rank == 0 && !report->output_file.empty()) WriteFile(*report, "");
   return std::make_unique<FlopsHook>(report);
 }

@@ -76,9 +76,12 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     if (precision.master_weights) plan.master_weights += 4 * n;
     plan.optimizer += OptimizerStates(*config.optimizer) * std::min(n, unit.elements) *
                       (precision.master_weights ? 4 : bytes);
-    const bool own_message = zero.stage > 1 || message_bytes != accumulated_bytes;
-    const int64_t sent = own_message ? ranks * n * message_bytes : 0;
-    const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * message_bytes : 0;
+    // Parameters of a wider dtype keep it on the way, unless the configuration names one.
+    const int64_t sent_bytes =
+        config.communication.dtype ? message_bytes : std::max(message_bytes, bytes);
+    const bool own_message = zero.stage > 1 || sent_bytes != accumulated_bytes;
+    const int64_t sent = own_message ? ranks * n * sent_bytes : 0;
+    const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * sent_bytes : 0;
     const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
     const Bucket bucket = {sent, received + (own_sum ? n * accumulated_bytes : 0)};
     if (zero.stage == 3 && unit.persistent) {
@@ -109,7 +112,11 @@ MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config) {
   const int64_t ranks = config.batch.train_batch_size /
                         (config.batch.micro_batch_size * config.batch.accumulation_steps);
   if (travels_in != precision.grad_accumulation && ranks > 1) {
-    plan.buckets += model.trained * BytesOf(travels_in);
+    // Gradients of fp32 batch norms travel as they accumulate, unless the configuration names a
+    // dtype.
+    const bool norms_as_they_are = precision.batch_norm_float32 && !config.communication.dtype;
+    plan.buckets +=
+        (model.trained - (norms_as_they_are ? model.batch_norm_trained : 0)) * BytesOf(travels_in);
   }
   plan.master_weights = precision.master_weights ? model.trained * 4 : 0;
   plan.optimizer = OptimizerStates(*config.optimizer) *

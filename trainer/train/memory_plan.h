@@ -1,4 +1,4 @@
-// How much memory training takes on one rank, foretold from sizes alone. Pure.
+// How much memory training takes on one rank, estimated from sizes alone. Pure.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct ModelSizes {
 //                   without master weights x bytes of the model's dtype
 //   master_weights  trained elements x 4 where there are any
 // At ZeRO stages 1 to 3 what is sharded is divided by the number of ranks N (ZeRO paper, section
-// 5), and rounded up as flat_parameter.h says:
+// 5), and rounded up as in flat_parameter.h:
 //   optimizer, master_weights   from stage 1 on
 //   gradients                   from stage 2 on
 //   parameters                  at stage 3, but for those that stay whole; what is gathered at a
@@ -57,10 +57,10 @@ struct MemoryPlan {
   }
 };
 
-// Precondition: config.optimizer is there.
+// Precondition: config.optimizer has a value.
 MemoryPlan PlanMemory(const ModelSizes& model, const EngineConfig& config);
 
-// Lines for people, with a unit that suits. The second says besides it what was really there.
+// Lines for people, with suitable units. The second has the measured bytes besides the plan.
 std::string PlanText(const MemoryPlan& plan);
 std::string ComparisonText(const MemoryPlan& plan, const MemoryBytes& actual);
 

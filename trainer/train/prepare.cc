@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <string>
@@ -89,6 +90,11 @@ void RoundToModel(TrainingModel& training_model) {
 }
 
 }  // namespace
+
+ProcessGroupOptions GroupOptions(const RunConfig& run) {
+  return {.timeout =
+              std::chrono::milliseconds(static_cast<int64_t>(run.collective_timeout_s * 1000))};
+}
 
 DeferredModel DeferModel(const Recipe& recipe, const std::vector<int64_t>& input_shape) {
   DeferredModel result;

@@ -15,6 +15,9 @@
 
 namespace dslaunch {
 
+// How the ranks of a run meet.
+ProcessGroupOptions GroupOptions(const RunConfig& run);
+
 struct DeferredModel {
   std::shared_ptr<Model> model;
   InitRecording recording;

@@ -15,18 +15,14 @@ double Progress::Span::seconds() const {
 Progress::Progress(const Options& options)
     : options_(options),
       status_(options.status_fd),
-      status_line_{.event = StatusLine::Event::kStep,
-                   .total_steps = options.schedule.total_steps,
-                   .loss = {},
-                   .samples_per_s = {}},
-      samples_(options.samples_before) {
+      status_line_{.event = StatusLine::Event::kStep, .loss = {}, .samples_per_s = {}} {
   if (options.rank == 0 && !options.metrics_jsonl.empty()) {
     metrics_.emplace(options.metrics_jsonl, "run.metrics_jsonl");
   }
   if (!options.rank_dir.empty()) OpenRankMetrics();
 }
 
-// A report is not worth the training.
+// Training continues if a report cannot be written.
 void Progress::OpenRankMetrics() {
   try {
     rank_metrics_.emplace(options_.rank_dir + "/" + kMetricsFileName, kRankDirVariable);
@@ -35,7 +31,10 @@ void Progress::OpenRankMetrics() {
   }
 }
 
-void Progress::Start() {
+void Progress::Start(const Schedule& schedule, int64_t samples_before) {
+  schedule_ = schedule;
+  status_line_.total_steps = schedule.total_steps;
+  samples_ = samples_before;
   window_ = Span{};
   epoch_ = Span{};
   start_ = Clock::now();
@@ -77,9 +76,9 @@ void Progress::EndWindow(const AllWindows& all) {
   status_line_.loss = loss;
   status_line_.samples_per_s = samples_per_s;
   if (metrics_ || rank_metrics_) WriteMetrics(Metrics(loss, all.memory));
-  const int64_t every = options_.schedule.print_every;
+  const int64_t every = schedule_.print_every;
   if (every > 0 && last_.step % every == 0) PrintStep(loss, samples_per_s);
-  if (options_.schedule.EndsEpoch(last_.step)) {
+  if (schedule_.EndsEpoch(last_.step)) {
     PrintEpoch();
     epoch_ = Span{};
   }
@@ -101,7 +100,7 @@ StepMetrics Progress::Metrics(double loss, const MemoryBytes& memory) const {
   const double seconds = window_.seconds();
   StepMetrics metrics = {.step = last_.step,
                          .attempt = options_.attempt,
-                         .epoch = options_.schedule.EpochOf(last_.step),
+                         .epoch = schedule_.EpochOf(last_.step),
                          .loss = loss,
                          .lr = last_.lr,
                          .grad_norm = last_.grad_norm,
@@ -133,17 +132,15 @@ void Progress::WriteMetrics(const StepMetrics& metrics) {
 }
 
 void Progress::PrintStep(double loss, double samples_per_s) const {
-  options_.log.Result(Format("step %lld/%lld: loss %.4f, lr %g, %s",
-                             static_cast<long long>(last_.step),
-                             static_cast<long long>(options_.schedule.total_steps), loss, last_.lr,
-                             Rate(samples_per_s).c_str()));
+  options_.log.Result(Format(
+      "step %lld/%lld: loss %.4f, lr %g, %s", static_cast<long long>(last_.step),
+      static_cast<long long>(schedule_.total_steps), loss, last_.lr, Rate(samples_per_s).c_str()));
 }
 
 void Progress::PrintEpoch() const {
-  const Schedule& schedule = options_.schedule;
   options_.log.Info(Format("epoch %lld/%lld: loss %.4f, %s",
-                           static_cast<long long>(schedule.EpochOf(last_.step)),
-                           static_cast<long long>(schedule.EpochOf(schedule.total_steps)),
+                           static_cast<long long>(schedule_.EpochOf(last_.step)),
+                           static_cast<long long>(schedule_.EpochOf(schedule_.total_steps)),
                            epoch_.loss / static_cast<double>(epoch_.losses),
                            Rate(static_cast<double>(epoch_.samples) / epoch_.seconds()).c_str()));
 }

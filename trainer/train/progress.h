@@ -1,4 +1,4 @@
-// What training tells people and programs while it goes on: lines, metrics and the status pipe.
+// The reports of a running training: printed lines, metrics and the status pipe.
 #pragma once
 
 #include <cstdint>
@@ -36,15 +36,14 @@ class Progress {
     std::string rank_dir;  // every rank writes its metrics here; empty: nowhere
     int64_t attempt = 1;
     int64_t tokens_per_sample = 0;
-    int64_t samples_before = 0;  // this run
-    Schedule schedule;
   };
-  // Throws kIo where the file of metrics_jsonl cannot be opened. The one in rank_dir, which nobody
-  // asked for, is given up with a warning.
+  // Throws kIo if the file of metrics_jsonl cannot be opened. Without the one in rank_dir, which is
+  // no option of the user, training continues with a warning.
   explicit Progress(const Options& options);
 
   void Ready() { status_.Ready(); }
-  void Start();  // training begins now
+  // Training begins now. `samples_before` are those of this run up to the first step of `schedule`.
+  void Start(const Schedule& schedule, int64_t samples_before);
   void AddStep(const StepInfo& info);
   // The steps since the last exchange, without stop and memory.
   RankWindow Window() const;
@@ -52,8 +51,8 @@ class Progress {
   // After the exchange that followed the last step.
   void EndWindow(const AllWindows& all);
   void WriteStatus() { status_.Step(status_line_); }  // once per step
-  // Over all ranks: floating point operations of an optimizer step, and what the hardware could do
-  // of them in a second (0: not known, and there is no mfu).
+  // Over all ranks: floating point operations of an optimizer step, and the peak rate of the
+  // hardware per second (0: unknown, then there is no mfu).
   void SetFlops(double per_step, double peak_per_s) {
     flops_per_step_ = per_step;
     peak_flops_ = peak_per_s;
@@ -83,7 +82,8 @@ class Progress {
   void PrintEpoch() const;
   std::string Rate(double samples_per_s) const;  // "5120 samples/s", of text "81920 tokens/s"
 
-  Options options_;
+  const Options options_;
+  Schedule schedule_;
   StatusPipe status_;
   std::optional<MetricsFile> metrics_;
   std::optional<MetricsFile> rank_metrics_;
@@ -94,7 +94,7 @@ class Progress {
   std::optional<BadLoss> bad_;
   StepInfo last_;
   StatusLine status_line_;
-  int64_t samples_;
+  int64_t samples_ = 0;
   Clock::time_point start_ = Clock::now();
 };
 

@@ -8,12 +8,12 @@
 
 namespace dslaunch {
 
-// Goes on from `hash` with these bytes. Any change of a single byte changes the result; it is not
-// made against forgery.
+// Continues `hash` with these bytes. Any change of a single byte changes the result; the hash does
+// not resist forgery.
 uint64_t HashBytes(const void* data, size_t bytes, uint64_t hash);
 
 // `hashes` has an entry for each rank. Empty where they are all equal, else one sentence that names
-// the ranks that differ from the majority, the step and the way out. `good_step` is the last step
+// the ranks that differ from the majority, the step and a hint. `good_step` is the last step
 // at which they were equal.
 std::string DriftMessage(const std::vector<uint64_t>& hashes, int64_t step, int64_t good_step);
 

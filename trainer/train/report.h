@@ -1,4 +1,4 @@
-// What a rank tells the outside: the status pipe, the metrics file and the lines that people read.
+// What a rank reports: the status pipe, the metrics file and the lines that people read.
 #pragma once
 
 #include <cstdint>
@@ -49,13 +49,13 @@ struct StepMetrics {
   MemoryBytes memory = {};         // of each category the maximum over the ranks
 };
 
-// One JSON object without a line's end: everything, and what each rank knows of itself
+// One JSON object without a newline: all fields, and those that each rank measures itself
 // (proto/contract/rank_files.h).
 std::string MetricsJson(const StepMetrics& metrics);
 std::string OwnMetricsJson(const StepMetrics& metrics);
 
-// Appends lines. Throws kIo when the file cannot be opened or written; `option` names in messages
-// what asked for it.
+// Appends lines. Throws kIo if the file cannot be opened or written; messages begin with `option`,
+// the option that named the file.
 class MetricsFile {
  public:
   MetricsFile(const std::string& file, const std::string& option);
@@ -83,10 +83,10 @@ std::string EvaluationLine(const std::string& prefix, const EvaluationSums& sums
 // "step 12 was skipped: <reason>"
 std::string SkippedLine(int64_t step, const std::string& reason);
 
-// What to say of `waited_s`, which training spent waiting for its data; empty where it is little.
+// A line about `waited_s`, the time for which training waited for its data; empty if it is short.
 std::string DataWaitLine(double waited_s, double training_s);
 
-// The most memory that this process has had so far. 0 where the system does not say.
+// The peak resident memory of this process. 0 if the system does not report it.
 int64_t PeakRssBytes();
 
 }  // namespace dslaunch

@@ -9,8 +9,8 @@
 
 namespace dslaunch {
 
-// Steps and epochs count from 1. A resumed run goes on at the micro-batch where the last one
-// stopped, whatever the number of ranks or their batch size is now. Micro-batches run on from one
+// Steps and epochs count from 1. A resumed run continues at the micro-batch where the last one
+// stopped, for any number of ranks and any batch size. Micro-batches run on from one
 // epoch into the next, so a step that accumulates several may begin in one epoch and end in the
 // following; it belongs to the one it ends in.
 struct Schedule {

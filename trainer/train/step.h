@@ -21,8 +21,8 @@ struct StepOutcome {
 StepOutcome TrainStep(TrainingModel& training_model, BatchLoader& batches, const RunConfig& run,
                       int64_t step);
 
-// With loss and grad_norm, in the same order. Waits for the device, once, and tells the engine what
-// came of the steps.
+// With loss and grad_norm, in the same order. Waits for the device once, and passes the gradient
+// norms to the engine.
 std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
                                 const std::vector<StepOutcome>& outcomes);
 

@@ -1,4 +1,4 @@
-// Ending a run early, because somebody asks for it, its time is up or it cannot be saved.
+// Ending a run early: on SIGTERM, at its time limit, or because it cannot be saved.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,7 @@ struct StopDecision {
   explicit operator bool() const { return request != StopRequest::kNone; }
 };
 
-// "SIGTERM (rank 3)"; "run.time_limit_s". A save that failed says itself why.
+// "SIGTERM (rank 3)"; "run.time_limit_s". A failed save has an error of its own.
 std::string StopReason(const StopDecision& stop);
 
 }  // namespace dslaunch

@@ -41,15 +41,14 @@ MemoryPlan LargestPlan(const MemoryPlan& own, const ProcessGroup& group) {
 
 class Trainer {
  public:
-  // Whatever can be wrong with the input shows here, before this rank makes others wait.
+  // Throws for most of what can be wrong with the input, before this rank makes others wait.
   Trainer(const Recipe& recipe, const WorkerEnv& env);
 
   void Run(const WorkerEnv& env, const RankDevice& device);
 
  private:
-  static std::optional<Checkpointer> MakeCheckpointer(const Recipe& recipe, const WorkerEnv& env,
-                                                      int64_t train_samples);
   static std::optional<Clock::time_point> Deadline(const Recipe& recipe);
+  Schedule ScheduleFrom(const Position& start, const WorkerEnv& env) const;
   Progress::Options ProgressOptions(const WorkerEnv& env) const;
 
   std::string WhoTrains(const TrainingModel& training_model) const;
@@ -60,18 +59,10 @@ class Trainer {
   const Recipe& recipe_;
   const TrainLog log_;
   DataSplits data_;
-  std::optional<Checkpointer> checkpointer_;
-  Schedule schedule_;
   Progress progress_;
   std::optional<Clock::time_point> deadline_;
   TrainHooks hooks_;
 };
-
-std::optional<Checkpointer> Trainer::MakeCheckpointer(const Recipe& recipe, const WorkerEnv& env,
-                                                      int64_t train_samples) {
-  if (recipe.run.checkpoint_dir.empty()) return std::nullopt;
-  return std::make_optional<Checkpointer>(recipe, env, train_samples);
-}
 
 std::optional<Clock::time_point> Trainer::Deadline(const Recipe& recipe) {
   if (!recipe.run.time_limit_s) return std::nullopt;
@@ -89,13 +80,16 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
     : recipe_(recipe),
       log_(env.rank, recipe.engine.log_level),
       data_(OpenData(recipe.data, recipe.model)),
-      checkpointer_(MakeCheckpointer(recipe, env, data_.train->size())),
-      schedule_(MakeSchedule(recipe, data_.train->size(),
-                             env.world_size / recipe.engine.pipeline.stages,
-                             checkpointer_ ? checkpointer_->start() : Position{})),
       progress_(ProgressOptions(env)),
       deadline_(Deadline(recipe)),
-      hooks_(MakeTrainHooks(recipe, env)) {}
+      hooks_(MakeTrainHooks(recipe, env)) {
+  ScheduleFrom({}, env);  // which throws if there are too few samples, wherever the run starts
+}
+
+Schedule Trainer::ScheduleFrom(const Position& start, const WorkerEnv& env) const {
+  return MakeSchedule(recipe_, data_.train->size(), env.world_size / recipe_.engine.pipeline.stages,
+                      start);
+}
 
 Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
   return {.rank = env.rank,
@@ -104,21 +98,24 @@ Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
           .metrics_jsonl = recipe_.run.metrics_jsonl,
           .rank_dir = RankDir(),
           .attempt = static_cast<int64_t>(env.attempt),
-          .tokens_per_sample = data_.train->tokens_per_sample(),
-          .samples_before = checkpointer_ ? checkpointer_->samples_seen() : 0,
-          .schedule = schedule_};
+          .tokens_per_sample = data_.train->tokens_per_sample()};
 }
 
 void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
-  Checkpointer* const checkpointer = checkpointer_ ? &*checkpointer_ : nullptr;
-  ProcessGroup group(env, device);
-  if (checkpointer != nullptr) checkpointer->Agree(group);
+  ProcessGroup group(env, device, GroupOptions(recipe_.run));
+  std::optional<Checkpointer> own_checkpointer;
+  if (!recipe_.run.checkpoint_dir.empty()) {
+    own_checkpointer.emplace(recipe_, env, group, data_.train->size());
+  }
+  Checkpointer* const checkpointer = own_checkpointer ? &*own_checkpointer : nullptr;
+  const Schedule schedule =
+      ScheduleFrom(checkpointer == nullptr ? Position{} : checkpointer->start(), env);
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe_, OneSample(*data_.train), group, checkpointer);
   TrainRun run = {
       .recipe = recipe_,
       .data = data_,
-      .schedule = schedule_,
+      .schedule = schedule,
       .log = log_,
       .group = group,
       .training_model = *training_model,
@@ -135,7 +132,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   LeaveIfStopped(run, last);
   run.EvaluateOnTestData("test");
   LeaveIfStopped(run, last);
-  run.WaitForSave();
+  run.FinishSaving();
   Export(run);
 
   group.Barrier();  // which waits longer for rank 0 than Finish would
@@ -162,7 +159,8 @@ void Trainer::Announce(const TrainRun& run) const {
       "lr %g%s",
       ModelTypeName(recipe_.model), static_cast<long long>(run.training_model.total_parameters()),
       recipe_.data.path.c_str(), static_cast<long long>(data_.train->size()),
-      static_cast<long long>(schedule_.total_steps), static_cast<long long>(batch.train_batch_size),
+      static_cast<long long>(run.schedule.total_steps),
+      static_cast<long long>(batch.train_batch_size),
       static_cast<long long>(batch.micro_batch_size),
       static_cast<long long>(batch.accumulation_steps), WhoTrains(run.training_model).c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
@@ -170,23 +168,23 @@ void Trainer::Announce(const TrainRun& run) const {
   if (const Accelerator* accelerator = run.group.rank_device().accelerator) {
     log_.Info("rank 0 computes on " + accelerator->Name(run.group.device().index()));
   }
-  if (checkpointer_) log_.Info(checkpointer_->reason());
-  if (schedule_.first_step >= schedule_.total_steps) {
+  if (run.checkpointer != nullptr) log_.Info(run.checkpointer->reason());
+  if (run.schedule.first_step >= run.schedule.total_steps) {
     log_.Info(Format("nothing to train: %lld of %lld steps are done",
-                     static_cast<long long>(schedule_.first_step),
-                     static_cast<long long>(schedule_.total_steps)));
+                     static_cast<long long>(run.schedule.first_step),
+                     static_cast<long long>(run.schedule.total_steps)));
   }
 }
 
 void Trainer::LeaveIfStopped(TrainRun& run, int64_t step) const {
   if (!run.stop) return;
-  run.WaitForSave();
+  run.FinishSaving();
   run.group.Finish();
   throw TrainError(
       ExitCode::kPreempted,
       Format("stopped after step %lld of %lld: %s; the checkpoint is saved in %s; start again to "
              "continue",
-             static_cast<long long>(step), static_cast<long long>(schedule_.total_steps),
+             static_cast<long long>(step), static_cast<long long>(run.schedule.total_steps),
              StopReason(run.stop).c_str(), recipe_.run.checkpoint_dir.c_str()));
 }
 

@@ -14,7 +14,8 @@ namespace dslaunch {
 
 // One concern of a run. The loop (train_loop.h) calls every hook at each of these points, in the
 // order of the list, on all ranks: a hook may run collectives, the same on each rank. Steps count
-// from 1 and go on where a resumed run's checkpoint ends. What a hook throws ends the run.
+// from 1; a resumed run continues after the step of its checkpoint. An exception of a hook ends the
+// run.
 class TrainHook {
  public:
   virtual ~TrainHook() = default;
@@ -25,12 +26,12 @@ class TrainHook {
   virtual void BeforeStep(TrainRun&, int64_t /*step*/) {}
   // The step's work has been given to the device; on a CPU it is done.
   virtual void AfterSubmit(TrainRun&, int64_t /*step*/, const StepOutcome&) {}
-  // With the steps that have become known: on a CPU this one; on a GPU none, which may still be at
-  // work, or all since the last time.
+  // With the steps whose results are available: on a CPU this step; on a GPU none, because it may
+  // still be busy, or all steps since the last call with results.
   virtual void AfterResults(TrainRun&, int64_t /*step*/, const std::vector<StepInfo>&) {}
 
-  // Now and then, after the same steps on all ranks, they exchange what they know (window.h). The
-  // first adds this rank's part, the second has what all know of the last `steps` steps.
+  // After some steps, the same on all ranks, the ranks exchange their windows (window.h). The first
+  // adds this rank's part, the second gets the combined result of the last `steps` steps.
   virtual void BeforeExchange(TrainRun&, RankWindow& /*own*/) {}
   virtual void AfterExchange(TrainRun&, const AllWindows&, int64_t /*steps*/) {}
 
@@ -43,9 +44,8 @@ class TrainHook {
 
 using TrainHooks = std::vector<std::unique_ptr<TrainHook>>;
 
-// Those that the recipe asks for, in the order in which their effects come. Throws where what one
-// is to write cannot be written, or the recipe contradicts itself, before this rank meets the
-// others.
+// The hooks of this recipe, in the order in which they are called. Throws if a file of one cannot
+// be written, or if the recipe contradicts itself, before this rank connects to the others.
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env);
 
 }  // namespace dslaunch

@@ -14,7 +14,7 @@ class TrainLog {
   // `level` is the engine configuration's log_level.
   TrainLog(int rank, EngineLogLevel level) : rank_(rank), level_(level) {}
 
-  // What somebody asked for, at any level.
+  // A result that the recipe requests, at any level.
   void Result(const std::string& line) const {
     if (rank_ == 0) PrintLine(line);
   }

@@ -15,7 +15,7 @@ void Call(const TrainHooks& hooks, void (TrainHook::*event)(Parameters...), Trai
   for (const std::unique_ptr<TrainHook>& hook : hooks) (hook.get()->*event)(run, arguments...);
 }
 
-// Makes the ranks' losses one number, and their stop requests one decision.
+// Combines the ranks' losses to one number, and their stop requests to one decision.
 AllWindows ExchangeWindows(TrainRun& run, const TrainHooks& hooks, int64_t steps) {
   RankWindow own;
   own.stop = run.OwnStopRequest();
@@ -36,9 +36,9 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
   run.training_model.SetTrain(true);
   Call(hooks, &TrainHook::AtStart, run);
 
-  std::vector<StepOutcome> unread;  // of steps that a GPU may still be at work on
+  std::vector<StepOutcome> unread;  // of steps that a GPU may not have finished
   int64_t step = schedule.first_step;
-  int64_t exchanged = step;  // the step after which the ranks last exchanged what they know
+  int64_t exchanged = step;  // the step after which the ranks last exchanged their windows
   int64_t interval = 0;      // steps until they do so again
   while (step < schedule.total_steps && !run.stop) {
     ++step;
@@ -48,7 +48,7 @@ int64_t TrainSteps(TrainRun& run, TrainHooks hooks) {
 
     const bool exchanges = schedule.ExchangesAfter(step) || step >= exchanged + interval;
     std::vector<StepInfo> results;
-    // A GPU that somebody waits for has nothing to do next.
+    // Waiting for a GPU leaves it idle, so its results are read only where they are needed.
     if (exchanges || on_cpu) results = ReadSteps(run.training_model, std::exchange(unread, {}));
     Call(hooks, &TrainHook::AfterResults, run, step, results);
 

@@ -32,16 +32,16 @@ void TrainRun::Save(int64_t step) {
   });
 }
 
-void TrainRun::WaitForSave() {
+void TrainRun::FinishSaving() {
   if (checkpointer == nullptr) return;
-  LeaveOnFailure([&] { checkpointer->Wait(); });
+  LeaveOnFailure([&] { checkpointer->Finish(); });
 }
 
 void TrainRun::LeaveOnFailure(const std::function<void()>& action) {
   try {
     action();
   } catch (const TrainError&) {
-    group.Finish();  // all ranks throw; none is to take another's leaving for a loss
+    group.Finish();  // all ranks throw; none must report another as lost
     throw;
   }
 }

@@ -46,13 +46,13 @@ struct TrainRun {
   // The following are collective. Where a save fails all ranks throw, after they have left the
   // group.
   void Save(int64_t step);  // the state after it, if there is a checkpointer
-  void WaitForSave();
-  // Prints the result after `prefix`. Leaves the model in evaluation mode. A request to stop ends
-  // it early, without a result.
+  void FinishSaving();      // waits for a save in the background; nothing is saved any more
+  // Prints the result after `prefix`. Leaves the model in evaluation mode. A stop request ends the
+  // evaluation without a result.
   void EvaluateOnTestData(const std::string& prefix);
 
  private:
-  // Leaves the group before what `action` throws goes on.
+  // Leaves the group before an exception of `action` is passed on.
   void LeaveOnFailure(const std::function<void()>& action);
 };
 

@@ -59,7 +59,7 @@ class WholeTrainingModel : public TrainingModel {
     const at::Tensor loss = Loss(step, batch);
     {
       const Phase phase("backward", step.times->backward);
-      engine_.Backward(loss, /*scale_by_steps=*/!step.target_weight);
+      engine_.Backward(loss, {.scale_by_steps = !step.target_weight});
     }
     const Phase phase("update", step.times->update);
     engine_.Step();
@@ -75,7 +75,7 @@ class WholeTrainingModel : public TrainingModel {
     return engine_.model().Loss(output, batch.targets, at::Reduction::Sum) * *step.target_weight;
   }
 
-  // Random numbers go on from the first micro-batch's seed: a seed cannot be part of a recording.
+  // The first micro-batch's seed counts for the whole step: a seed cannot be part of a recording.
   at::Tensor TrainGraphed(const Step& step, const std::function<Batch()>& next) {
     std::vector<at::Tensor> inputs;
     for (int64_t part = 0; part < engine_.core().accumulation_steps(); ++part) {

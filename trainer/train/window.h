@@ -1,4 +1,4 @@
-// What ranks tell each other every now and then while they train, and what becomes of it. Pure.
+// What the ranks exchange after some of the steps, and how it is combined. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct BadLoss {
   double loss = 0;
 };
 
-// One rank's word on the steps since the last exchange.
+// One rank's report on the steps since the last exchange.
 struct RankWindow {
   double loss = 0;             // sum over the steps
   double seconds = 0;          // that the steps took
@@ -33,7 +33,7 @@ struct RankWindow {
   static RankWindow FromNumbers(const double* numbers, int rank);
 };
 
-// What all ranks know after the exchange, the same bit by bit on each.
+// The combined result of an exchange, bit by bit the same on all ranks.
 struct AllWindows {
   double loss = 0;             // sum over the steps of the mean over the ranks
   double seconds = 0;          // rank 0's
@@ -49,9 +49,9 @@ AllWindows Combine(const std::vector<RankWindow>& ranks);
 // "the loss of rank 1 is nan at step 3; try a lower learning rate"
 std::string BadLossMessage(const BadLoss& bad);
 
-// Steps until the ranks next tell each other, so that they do about every 100 ms: each exchange
-// costs a round trip, but a request to stop waits for it. `last` is the number before, which at
-// most doubles, because one measurement may mislead; `step_s` is what a step took since.
+// Steps until the next exchange, so that there is one about every 100 ms: each costs a round trip,
+// and a stop request waits for the next one. `last` is the previous number of steps, which at most
+// doubles, because a single measurement may be wrong; `step_s` is the mean time of a step since.
 int64_t StepsUntilExchange(int64_t last, double step_s);
 
 }  // namespace dslaunch

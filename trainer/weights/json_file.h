@@ -5,8 +5,8 @@
 
 namespace dslaunch {
 
-// A JSON file that came with a model. Throws kBadInput, naming it, where it is missing, malformed
-// or larger than any that is meant.
+// Reads a JSON file of a folder of weights. Throws kBadInput, naming it, if it is missing,
+// malformed or larger than 16 MiB.
 nlohmann::json ReadJsonFile(const std::string& path);
 
 }  // namespace dslaunch

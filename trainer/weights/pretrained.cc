@@ -26,8 +26,8 @@ constexpr char kGpt2Prefix[] = "transformer.";
 constexpr char kGpt2Head[] = "lm_head.weight";
 constexpr char kGpt2Embedding[] = "transformer.wte.weight";
 
-// What no tensor's shape tells: with another number of heads the same weights compute something
-// else.
+// The number of heads is in no tensor's shape, but the same weights compute something else with
+// another number.
 void CheckSameGpt2(const Gpt2Config& config, const std::string& folder) {
   const Gpt2Config saved = ReadHuggingFaceConfig(folder);
   const std::string file = folder + "/" + kHuggingFaceConfigFile;
@@ -60,7 +60,7 @@ void CheckFits(const Source& source, const at::Tensor& target) {
   }
 }
 
-// Elements [start, start + count), in the file's format.
+// The elements [start, start + count), in the format of the file.
 at::Tensor ReadElements(const Source& source, int64_t start, int64_t count) {
   const at::Tensor elements = at::empty({count}, *ScalarTypeOf(source.tensor.dtype));
   const size_t size = elements.element_size();
@@ -69,7 +69,7 @@ at::Tensor ReadElements(const Source& source, int64_t start, int64_t count) {
   return elements;
 }
 
-// Calls of `use(start, count)` that together cover `elements`.
+// Calls use(start, count) for consecutive chunks of `elements`.
 template <class Use>
 void InChunks(int64_t elements, const Use& use) {
   constexpr int64_t kChunkElements = 1 << 20;
@@ -85,7 +85,7 @@ void Fill(const TensorPart& part, const Source& source) {
   });
 }
 
-// Whether both have the same elements in the format `dtype`. Of the same shape.
+// Whether both have the same elements after conversion to `dtype`. Both have the same shape.
 bool Same(const Source& a, const Source& b, at::ScalarType dtype) {
   bool same = true;
   InChunks(*NumElements(a.tensor.shape), [&](int64_t start, int64_t count) {
@@ -102,7 +102,7 @@ std::map<std::string, at::Tensor> TensorsOf(const Model& model) {
   return tensors;
 }
 
-// Where each of the model's tensors is, after all checks.
+// Finds the source of each tensor of the model, and makes all checks.
 std::map<std::string, Source> FindSources(const Model& model, const std::string& path) {
   const auto* gpt2 = dynamic_cast<const Gpt2*>(&model);
   std::error_code error;
@@ -141,12 +141,12 @@ std::map<std::string, Source> FindSources(const Model& model, const std::string&
   return sources;
 }
 
-// `write` makes a new file of the name it is given; then it gets its own.
+// Calls write(path) with a temporary path, and renames the file that it makes to `name`.
 template <class Write>
 void Replace(const std::string& folder, const std::string& name, const Write& write) {
   const std::string temporary = folder + "/tmp-" + name;
   std::error_code ignored;
-  fs::remove(temporary, ignored);  // what a killed export has left
+  fs::remove(temporary, ignored);  // of a killed export
   write(temporary);
   const std::string path = folder + "/" + name;
   if (rename(temporary.c_str(), path.c_str()) < 0) {
@@ -198,7 +198,7 @@ void ExportHuggingFace(const std::vector<ExportedTensor>& tensors,
     headers.push_back({tensor.name, SafetensorsDtype(tensor.dtype), tensor.shape});
   }
   Replace(folder, kWeightsFile, [&](const std::string& path) {
-    // transformers wants to know which framework's layout this is.
+    // transformers requires the format of the framework here.
     NewSafetensorsFile file(path, headers, {{"format", "pt"}});
     for (size_t i = 0; i < tensors.size(); ++i) {
       const at::Tensor values = whole(i).detach().cpu().contiguous();

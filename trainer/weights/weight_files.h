@@ -1,4 +1,4 @@
-// Where the weights of a model are.
+// The files that hold the weights of a model.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace dslaunch {
 
 inline constexpr char kWeightsFile[] = "model.safetensors";
 
-// The safetensors files that `path` stands for: itself, or in a folder model.safetensors or what
-// model.safetensors.index.json names. Throws kBadInput, naming the file; pickles (.bin, .pt, .pth)
-// are refused by their names.
+// The safetensors files of `path`: the file itself; of a folder model.safetensors, or the files
+// that model.safetensors.index.json names. Throws kBadInput, naming the file. Pickles (.bin, .pt,
+// .pth) are refused by name.
 std::vector<std::string> WeightFiles(const std::string& path);
 
 }  // namespace dslaunch

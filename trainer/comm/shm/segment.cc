@@ -12,6 +12,10 @@
 namespace dslaunch {
 namespace {
 
+// A process that touches memory beyond the end of a file is killed by SIGBUS, so no process may
+// change the size.
+constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+
 [[noreturn]] void Throw(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
@@ -19,9 +23,10 @@ namespace {
 }  // namespace
 
 SharedSegment SharedSegment::Make(size_t bytes) {
-  UniqueFd fd(memfd_create("dslaunch-ranks", MFD_CLOEXEC));
+  UniqueFd fd(memfd_create("dslaunch-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) Throw("memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) Throw("ftruncate");
+  if (fcntl(fd.get(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) Throw("F_ADD_SEALS");
   return SharedSegment(std::move(fd), bytes);
 }
 
@@ -31,7 +36,9 @@ SharedSegment SharedSegment::Open(pid_t pid, int fd, size_t bytes) {
   if (!own) Throw(path);
   struct stat status = {};
   if (fstat(own.get(), &status) != 0) Throw(path);
-  if (status.st_size != static_cast<off_t>(bytes)) {
+  const int seals = fcntl(own.get(), F_GET_SEALS);
+  const bool is_sealed = seals >= 0 && (seals & kSizeSeals) == kSizeSeals;
+  if (!is_sealed || status.st_size != static_cast<off_t>(bytes)) {
     errno = EINVAL;
     Throw(path);
   }

@@ -11,13 +11,13 @@ namespace dslaunch {
 
 // It has no name anywhere, so nothing is left of it when the last process that has it is gone,
 // however that ended; and a small /dev/shm, as containers have it, does not matter. Pages take
-// memory once they are written to.
+// memory once they are written to. Its size is sealed: no process that has it can change that.
 class SharedSegment {
  public:
   // Of zeros. Both throw std::system_error.
   static SharedSegment Make(size_t bytes);
   // The one that process `pid` has as its descriptor `fd`, which needs the same user and the same
-  // /proc.
+  // /proc. EINVAL: it has another size, or its size is not sealed.
   static SharedSegment Open(pid_t pid, int fd, size_t bytes);
 
   SharedSegment() = default;

@@ -23,8 +23,13 @@
 
 #include "dslaunch/autocast.h"
 #include "dslaunch/deferred_init.h"
+#include "dslaunch/named_tensor.h"
 #include "dslaunch/process_group.h"
 #include "dslaunch/tensor_part.h"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace dslaunch {
 
@@ -38,14 +43,44 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at
 // indices, int64 [...]. Returns a scalar.
 at::Tensor CrossEntropy(const at::Tensor& output, const at::Tensor& target);
 
+// Makes the program's own optimizer of `weights`, which are what the engine updates on this rank:
+// - at ZeRO stage 0 each trained parameter whole, in its shape: the parameter itself, or its fp32
+//   master weight;
+// - at stages 1 to 3 this rank's slice of each, as one dimension, or none of a parameter.
+// It must take all of `weights` and nothing else, in any groups. Names are module paths. Called
+// once by Initialize. The program may keep a copy of the result, for example for a torch::optim::
+// LRScheduler, which it steps itself after a Step that returned true.
+using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(
+    const std::vector<NamedTensor>& weights)>;
+
 struct InitializeOptions {
   // The "optimizer" section as JSON, for example {"type": "AdamW", "params": {"lr": 0.001}}. Used
   // only if the configuration has no such section.
-  std::string optimizer;
+  std::string optimizer = {};
+  // The program's own optimizer. The engine accumulates, averages, unscales and clips gradients as
+  // with its own, then calls the optimizer's step(). Null: the configuration's. Initialize throws
+  // if the configuration has "optimizer", "scheduler" or "cuda_graph" as well, for an optimizer
+  // that needs a closure (LBFGS), in a pipeline, and at stages 1 to 3 for one that may not be
+  // element-wise: all but torch::optim's Adam, AdamW, SGD, RMSprop and Adagrad, unless the
+  // configuration has "zero_allow_untested_optimizer": true. Its state is not part of a checkpoint,
+  // so LoadCheckpoint needs load_optimizer_states = false.
+  OptimizerFactory make_optimizer = {};
   // The recording of a model that was constructed under DeferInit, or null. Initialize consumes it.
   // The caller owns it. At ZeRO stage 3 each rank then materializes one parameter at a time and
   // keeps its shard, so no rank ever holds the whole model.
   InitRecording* deferred = nullptr;
+  // False: as "broadcast_buffers": false in the configuration. Each rank then keeps its own buffers
+  // (queues, running statistics); a checkpoint holds those of rank 0. True: all ranks have rank 0's
+  // from the start and after each optimizer step.
+  bool broadcast_buffers = true;
+};
+
+struct BackwardOptions {
+  // False: gradients of the loss itself, not of loss / gradient_accumulation_steps.
+  bool scale_by_steps = true;
+  // Keeps the graph: another Backward of the same forward pass follows. The gradients of all of
+  // them add up, and the ranks exchange them in the last one, which must not set this.
+  bool retain_graph = false;
 };
 
 // Bytes of live tensors on one rank.
@@ -79,6 +114,10 @@ using ClientState = std::map<std::string, std::string>;
 
 // The options of DeepSpeed's load_checkpoint.
 struct LoadCheckpointOptions {
+  // False: the model's parameters and buffers that the checkpoint does not hold stay as they are,
+  // and those of the checkpoint that the model does not have are passed over, both with what the
+  // optimizer keeps of them. True: both throw. A tensor of another shape always does.
+  bool load_module_strict = true;
   bool load_module_only = false;         // weights and buffers only
   bool load_optimizer_states = true;     // false: the state starts at zero
   bool load_lr_scheduler_states = true;  // false: the schedule starts at step 1
@@ -88,10 +127,15 @@ struct LoadedCheckpoint {
   std::string folder;  // path of the checkpoint
   std::string reason;  // one line: what was loaded, and which damaged checkpoints were skipped
   ClientState client_state;
+  // Without load_module_strict, in the order of their names, the same on all ranks: the model's
+  // parameters and buffers that the checkpoint does not hold, and those that only it has.
+  std::vector<std::string> missing_keys, unexpected_keys;
   // EngineCore::micro_steps() at the time of the save. A partly accumulated step restarts at its
   // first micro-batch, because a checkpoint holds no gradients.
   int64_t micro_steps = 0;
 };
+
+class NoSyncScope;
 
 // The part of the engine that does not depend on the model's type. Not thread-safe: use it from one
 // thread. Throws TrainError for errors that the user can correct, and c10::Error otherwise.
@@ -99,8 +143,9 @@ class EngineCore {
  public:
   // Trains the parameters of `module` that require a gradient. Casts parameters and buffers to the
   // dtypes of the configuration and copies rank 0's values to all ranks. Collective: every rank
-  // must call it. Throws on every rank if the ranks' models differ, naming a parameter and a rank.
-  // `module` and `group` must outlive this object.
+  // must call it. Throws on every rank if the ranks' models differ, naming a parameter and a rank,
+  // and if another engine holds a parameter. `module` and `group` must outlive this object. At ZeRO
+  // stage 3 the parameters' values are lost with this object.
   EngineCore(const EngineConfig& config, torch::nn::Module& module, const ProcessGroup& group,
              InitRecording* deferred = nullptr);
   // For one stage of a pipeline: `module` holds the parameters of this stage only. Use the object
@@ -121,22 +166,51 @@ class EngineCore {
   // input unchanged.
   at::Tensor ToModelDtype(const at::Tensor& input) const;
 
-  // Call before and after the model's forward pass. In evaluation mode or without gradients they do
-  // nothing.
+  // Call before and after the model's forward pass. In evaluation mode or without gradients they
+  // leave the training pass alone: such a forward pass may lie anywhere, also inside another one,
+  // or between a forward pass and its Backward. At ZeRO stage 3 forward and backward passes must
+  // run in the thread that constructed this object. Throws if a parameter that was frozen at
+  // construction requires a gradient now.
   void BeforeForward();
   void AfterForward(const std::vector<at::Tensor>& outputs);
+  // Call in place of AfterForward if the forward pass threw. Gradients of earlier micro-batches
+  // stay; the micro-batch may be left out, or run again.
+  void AbandonForward();
+  // True if the configuration's activation_checkpointing.number_checkpoints applies to the next
+  // forward pass. ForwardRecomputed then is the model's forward: it keeps only the inputs of that
+  // many parts of the model, each some layers in a row (see Recompute). The layers are those of a
+  // torch::nn::Sequential, or Model::Layers(); for any other model the constructor throws.
+  bool recomputes() const;
+  at::Tensor ForwardRecomputed(const at::Tensor& input) const;
 
-  // Computes the gradients of loss / gradient_accumulation_steps (of `loss` itself if
-  // `scale_by_steps` is false). On the last micro-batch of a step the gradients are averaged over
-  // the ranks. Throws if the loss is not a scalar or depends on no trained parameter, in evaluation
-  // mode, without a preceding forward pass through the engine, and if called twice without Step.
-  void Backward(const at::Tensor& loss, bool scale_by_steps = true);
+  // Computes the gradients of loss / gradient_accumulation_steps. On the last micro-batch of a step
+  // the gradients are averaged over the ranks. Throws if the loss is not a scalar or depends on no
+  // trained parameter, in evaluation mode, without a preceding forward pass through the engine, and
+  // if called twice without Step.
+  // If the backward pass itself throws (out of memory, for example), the gradients of this step are
+  // dropped and the step starts over: the next micro-batch is its first. A program may catch the
+  // exception and continue if it came on all ranks in the same micro-batch, or, at ZeRO stages 0
+  // and 1, on one rank in a micro-batch that is not the last of its step.
+  void Backward(const at::Tensor& loss, const BackwardOptions& options = {});
+
+  // As DistributedDataParallel's no_sync: forward passes that run while the result lives, and their
+  // backward passes, are not a micro-batch of their own. Their gradients add up on this rank, and
+  // are averaged over the ranks together with those of the next pass outside of it. Step throws
+  // within it. (At ZeRO stages 2 and 3 each backward pass still exchanges gradients, because no
+  // rank has room for all of them.) Throws in a pipeline.
+  NoSyncScope NoSync();
+
+  // Drops the gradients of this step so far, as DeepSpeed's zero_grad does: micro-batches stay
+  // counted. A Backward that was not followed by Step does not count. Not collective.
+  void ZeroGrad();
 
   // Ends a micro-batch. On the last micro-batch of a step it clips the gradients, updates the
   // weights, clears the gradients and returns true; otherwise it returns false. Throws without a
-  // preceding Backward; if a parameter got no gradient (the message names it); and if gradients are
-  // not finite in fp32 or at the minimum loss scale (the message names the step, the parameter and,
-  // if a loss was not finite, the rank).
+  // preceding Backward; if a parameter got no gradient and
+  // zero_optimization.ignore_unused_parameters is false (the message names it); and if gradients
+  // are not finite in fp32 or at the minimum loss scale (the message names the step, the parameter
+  // and, if a loss was not finite, the rank). The step's gradients are then dropped, and the step
+  // starts over.
   bool Step();
 
   void SetTrain(bool on);
@@ -160,6 +234,15 @@ class EngineCore {
   const std::string& skip_reason() const;
   double lr() const;       // of the next step, like DeepSpeed's get_lr() after engine.step()
   double step_lr() const;  // of the last step
+  // Learning rates of the next step: one for each of the configuration's optimizer.param_groups, in
+  // their order, and at last that of all other parameters, which is lr().
+  std::vector<double> GetLearningRates() const;
+  // Sets them, all to one value or each to its own, until they are set again. Every rank must set
+  // the same. They are not part of a checkpoint: set them again after LoadCheckpoint. Throw if the
+  // configuration has a scheduler, which sets them in each step, and for a value that is negative
+  // or not finite.
+  void SetLearningRate(double lr);
+  void SetLearningRates(const std::vector<double>& lrs);
   // L2 norm of the averaged gradient of the last step, before clipping. Not finite if the step was
   // skipped.
   double grad_norm() const;
@@ -176,6 +259,25 @@ class EngineCore {
   // Memory at the start of the backward pass that had the largest activations. All values are from
   // that moment. Measured only with "memory_breakdown".
   const MemoryUse& memory_at_backward() const;
+
+  // DeepSpeed's safe_get_full_* and safe_set_full_*: one whole parameter, its gradient, or what the
+  // optimizer keeps of it, whatever the ZeRO stage. `parameter` is one of the model's; frozen ones
+  // have neither gradient nor state, and throw. Collective: every rank (in a pipeline: every rank
+  // of the stage) makes the same calls. Results are copies in the parameter's shape and on its
+  // device, fp32 (fp64 for a parameter in fp64). Set* take the same value on all ranks, of any
+  // dtype.
+  //
+  // The fp32 master weight, or the parameter itself if there is none. Set changes both.
+  at::Tensor GetFullFp32Parameter(const at::Tensor& parameter) const;
+  void SetFullFp32Parameter(const at::Tensor& parameter, const at::Tensor& value);
+  // Averaged over the ranks, without the loss scale, before clipping; zeros if there is none. Only
+  // between the last Backward of a step and its Step; throw elsewhere.
+  at::Tensor GetFullGradient(const at::Tensor& parameter) const;
+  void SetFullGradient(const at::Tensor& parameter, const at::Tensor& value);
+  // `key` is PyTorch's name, for example "exp_avg"; throw for one that the optimizer does not keep.
+  at::Tensor GetFullOptimizerState(const at::Tensor& parameter, const std::string& key) const;
+  void SetFullOptimizerState(const at::Tensor& parameter, const at::Tensor& value,
+                             const std::string& key);
 
   // The tensors that training changes, as far as this rank holds them (in a pipeline: those of its
   // stage). ModelState: weights (fp32 master weights if there are any) and buffers, named by module
@@ -201,7 +303,7 @@ class EngineCore {
 
   // WeightsChanged: call it on every rank after the tensors of ModelState() were overwritten; it
   // copies them to the model's weights. Resume does the same and also restores the position of the
-  // run.
+  // run: a partly accumulated step is dropped with its gradients, which are those of other weights.
   void WeightsChanged();
   void Resume(const EngineProgress& progress);
 
@@ -218,7 +320,8 @@ class EngineCore {
   // nullopt if `dir` has no checkpoint. The default CPU generator of each rank is restored if the
   // number of ranks is the same, and unchanged otherwise. Throws on every rank if the tag or every
   // intact checkpoint is missing, or if the checkpoint belongs to another model or optimizer; the
-  // state is then partly loaded.
+  // state is then partly loaded. A partly accumulated step of this run is dropped with its
+  // gradients.
   std::optional<LoadedCheckpoint> LoadCheckpoint(const std::string& dir,
                                                  const std::string& tag = "",
                                                  const LoadCheckpointOptions& options = {});
@@ -226,14 +329,28 @@ class EngineCore {
  private:
   friend class EngineBatch;
   friend class GatheredParameters;
+  friend class NoSyncScope;
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;  // its only owner; guards know by it whether the engine still exists
+};
+
+// See EngineCore::NoSync. Scopes may be nested. One thread, the engine's.
+class [[nodiscard]] NoSyncScope {
+ public:
+  explicit NoSyncScope(EngineCore& core);
+  ~NoSyncScope();
+  NoSyncScope(const NoSyncScope&) = delete;
+  NoSyncScope& operator=(const NoSyncScope&) = delete;
+
+ private:
+  std::weak_ptr<EngineCore::Impl> engine_;
 };
 
 // Gathers parameters of an engine's model for the lifetime of this object and makes them writable.
 // At ZeRO stage 3 each rank holds only its shard, and reads outside of the forward and backward
-// pass throw; at the other stages parameters are always complete. Collective: every rank (in a
-// pipeline: every rank of the stage) must construct and destroy it with the same parameters.
+// pass throw, torch::save of the model among them; at the other stages parameters are always
+// complete. Collective: every rank (in a pipeline: every rank of the stage) must construct and
+// destroy it with the same parameters, before the engine is destroyed.
 class GatheredParameters {
  public:
   // With `modifier_rank`, that rank may change the values; they are sent to all ranks when the
@@ -247,7 +364,7 @@ class GatheredParameters {
   GatheredParameters& operator=(const GatheredParameters&) = delete;
 
  private:
-  EngineCore& core_;
+  std::weak_ptr<EngineCore::Impl> engine_;
   std::vector<at::Tensor> parameters_;
   std::optional<int> modifier_rank_;
 };
@@ -265,21 +382,28 @@ class Engine {
   auto Forward(Args&&... args) {
     const AutocastScope autocast = core_.Autocast();
     core_.BeforeForward();
-    auto output = model_->forward(Input(std::forward<Args>(args))...);
-    if constexpr (std::is_same_v<decltype(output), at::Tensor>) {
-      core_.AfterForward({output});
-    } else {
-      core_.AfterForward({});
+    try {
+      auto output = Run(Input(std::forward<Args>(args))...);
+      if constexpr (std::is_same_v<decltype(output), at::Tensor>) {
+        core_.AfterForward({output});
+      } else {
+        core_.AfterForward({});
+      }
+      return output;
+    } catch (...) {
+      core_.AbandonForward();
+      throw;
     }
-    return output;
   }
   at::Tensor Loss(const at::Tensor& output, const at::Tensor& target) const {
     const AutocastScope autocast = core_.Autocast();
     return loss_(output, target);
   }
-  void Backward(const at::Tensor& loss, bool scale_by_steps = true) {
-    core_.Backward(loss, scale_by_steps);
+  void Backward(const at::Tensor& loss, const BackwardOptions& options = {}) {
+    core_.Backward(loss, options);
   }
+  NoSyncScope NoSync() { return core_.NoSync(); }
+  void ZeroGrad() { core_.ZeroGrad(); }
   bool Step() { return core_.Step(); }
 
   // See EngineCore.
@@ -299,6 +423,8 @@ class Engine {
   int64_t global_steps() const { return core_.global_steps(); }
   int64_t skipped_steps() const { return core_.skipped_steps(); }
   double lr() const { return core_.lr(); }
+  std::vector<double> GetLearningRates() const { return core_.GetLearningRates(); }
+  void SetLearningRate(double lr) { core_.SetLearningRate(lr); }
   double loss_scale() const { return core_.loss_scale(); }
 
   const M& model() const { return *model_; }
@@ -306,6 +432,16 @@ class Engine {
   EngineCore& core() { return core_; }
 
  private:
+  template <class... Args>
+  auto Run(Args&&... args) {
+    using Output = decltype(model_->forward(std::forward<Args>(args)...));
+    if constexpr (std::is_same_v<Output, at::Tensor> && sizeof...(Args) == 1 &&
+                  (std::is_same_v<std::remove_cvref_t<Args>, at::Tensor> && ...)) {
+      if (core_.recomputes()) return core_.ForwardRecomputed(args...);
+    }
+    return model_->forward(std::forward<Args>(args)...);
+  }
+
   template <class T>
   decltype(auto) Input(T&& argument) const {
     if constexpr (std::is_same_v<std::remove_cvref_t<T>, at::Tensor>) {

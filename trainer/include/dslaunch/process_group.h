@@ -1,5 +1,6 @@
 // The ranks of the job as one c10d process group. It uses shared memory if all ranks are on one
-// host (and none has DSLAUNCH_SHM_DISABLE=1 in its environment), and Gloo otherwise.
+// host (and none has DSLAUNCH_SHM_DISABLE=1 in its environment), otherwise connections that the
+// nodes' agents give it and protect, or Gloo where there are no agents.
 #pragma once
 
 #include <chrono>
@@ -13,10 +14,17 @@ namespace dslaunch {
 
 class DesyncDetector;
 struct RankDevice;
+struct RankMeeting;
 struct WorkerEnv;
 
 // kAverage is the sum divided by the number of ranks.
 enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
+
+struct ProcessGroupOptions {
+  // After this every collective, and every wait for a message of another rank, fails on the ranks
+  // that wait. At least a second.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+};
 
 // Communication between ranks. Every rank must call the same collectives in the same order, from
 // one thread, with tensors of the same shape and dtype. Tensors are dense, on the CPU or on
@@ -24,18 +32,19 @@ enum class ReduceOp { kSum, kAverage, kMin, kMax, kProduct };
 // the result is complete; GPU operations return when the result is ordered on the current stream.
 // Invalid arguments throw TrainError before anything is sent: a rank out of range, a tensor that is
 // not dense or on another device, a dtype that cannot be reduced. Failures of the communication
-// throw exceptions of c10 or std. Every wait ends after kConnectTimeout or kCollectiveTimeout.
+// throw exceptions of c10 or std. Every wait ends after kConnectTimeout or timeout().
 class ProcessGroup {
  public:
   static constexpr std::chrono::minutes kConnectTimeout{5};
-  static constexpr std::chrono::minutes kCollectiveTimeout{10};
   static constexpr std::chrono::minutes kFinishTimeout{1};
 
-  // Connects to the other ranks at MASTER_ADDR:MASTER_PORT, where rank 0 (or torchrun's agent)
-  // listens. Makes the process ignore SIGPIPE unless it has a handler for it.
-  explicit ProcessGroup(const WorkerEnv& env);
+  // Connects to the other ranks through the node's agent (DSLAUNCH_RANK_SOCKET), which only ranks
+  // of the job can reach; without one at MASTER_ADDR:MASTER_PORT, where rank 0 (or torchrun's
+  // agent) listens. Makes the process ignore SIGPIPE unless it has a handler for it.
+  explicit ProcessGroup(const WorkerEnv& env, const ProcessGroupOptions& options = {});
   // The same for ranks that compute on `device` (trainer/device/accelerator.h).
-  ProcessGroup(const WorkerEnv& env, const RankDevice& device);
+  ProcessGroup(const WorkerEnv& env, const RankDevice& device,
+               const ProcessGroupOptions& options = {});
   // Calls Finish(), except for a subgroup. During stack unwinding it does not wait for other ranks,
   // which may hang or have exited.
   ~ProcessGroup();
@@ -53,6 +62,7 @@ class ProcessGroup {
   int world_size() const { return world_size_; }
   c10::Device device() const;  // the device of this rank
   const RankDevice& rank_device() const { return *device_; }
+  std::chrono::milliseconds timeout() const { return timeout_; }  // as in ProcessGroupOptions
   // True if all ranks are on one host and exchange CPU tensors through shared memory.
   bool shares_memory() const { return shares_memory_; }
   // For each rank of this group: its rank in the whole job, which messages use.
@@ -91,15 +101,18 @@ class ProcessGroup {
   void Finish();
 
  private:
-  ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, std::vector<size_t> job_ranks,
-               const std::string& name, std::shared_ptr<const RankDevice> device);
+  ProcessGroup(RankMeeting meeting, int rank, std::vector<size_t> job_ranks,
+               const std::string& name, std::shared_ptr<const RankDevice> device,
+               std::chrono::milliseconds timeout);
 
+  std::shared_ptr<const RankMeeting> meeting_;
   int rank_;
   int world_size_;
   std::vector<size_t> job_ranks_;
   std::shared_ptr<const RankDevice> device_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::chrono::milliseconds timeout_;
   bool is_subgroup_ = false;
   bool shares_memory_ = false;
   mutable std::vector<c10::intrusive_ptr<c10d::ProcessGroup>> subgroups_;
@@ -109,6 +122,6 @@ class ProcessGroup {
 
 // Creates the group from the launcher's environment variables (RANK, WORLD_SIZE, MASTER_ADDR ...);
 // without them, a group of one rank. Throws TrainError.
-ProcessGroup InitProcessGroup();
+ProcessGroup InitProcessGroup(const ProcessGroupOptions& options = {});
 
 }  // namespace dslaunch

@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <map>
 #include <numeric>
 
 #include "trainer/parallel/buckets.h"
@@ -39,15 +43,12 @@ void BucketSync::MakeBuckets(const std::vector<size_t>& order) {
   bucket_of_.assign(parameters_.size(), 0);
   filled_.assign(parameters_.size(), false);
 
-  std::vector<int64_t> bytes;
-  for (const NamedTensor& parameter : parameters_) {
-    bytes.push_back(parameter.tensor.numel() * ElementSize(options_.communication_dtype));
-  }
-  for (const std::vector<size_t>& members : AssignBuckets(bytes, order, options_.bucket_bytes)) {
+  for (const std::vector<size_t>& members : BucketMembers(order)) {
     int64_t elements = 0;
     for (const size_t i : members) elements += parameters_[i].tensor.numel();
     Bucket bucket;
     bucket.parameters = members.size();
+    bucket.dtype = MessageDtypeOf(members[0]);
     bucket.sum = at::empty({elements}, at::TensorOptions(parameters_[members[0]].tensor.device())
                                            .dtype(options_.accumulation_dtype));
     int64_t start = 0;
@@ -59,6 +60,33 @@ void BucketSync::MakeBuckets(const std::vector<size_t>& order) {
     }
     buckets_.push_back(std::move(bucket));
   }
+}
+
+at::ScalarType BucketSync::MessageDtypeOf(size_t parameter) const {
+  return MessageDtype(options_, parameters_[parameter].tensor.scalar_type());
+}
+
+// A bucket's message has one dtype. Buckets are in the order in which they become complete where
+// gradients come in `order`.
+std::vector<std::vector<size_t>> BucketSync::BucketMembers(const std::vector<size_t>& order) const {
+  std::vector<int64_t> bytes;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    bytes.push_back(parameters_[i].tensor.numel() * ElementSize(MessageDtypeOf(i)));
+  }
+  std::map<at::ScalarType, std::vector<size_t>> by_dtype;
+  std::vector<size_t> arrival(parameters_.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    by_dtype[MessageDtypeOf(order[i])].push_back(order[i]);
+    arrival[order[i]] = i;
+  }
+  std::vector<std::vector<size_t>> buckets;
+  for (const auto& [dtype, members] : by_dtype) {
+    std::ranges::move(AssignBuckets(bytes, members, options_.bucket_bytes),
+                      std::back_inserter(buckets));
+  }
+  std::ranges::sort(buckets, {},
+                    [&](const std::vector<size_t>& members) { return arrival[members.back()]; });
+  return buckets;
 }
 
 void BucketSync::Begin(bool sync) {
@@ -90,13 +118,29 @@ void BucketSync::Accumulate(size_t parameter) {
 }
 
 void BucketSync::AfterBackward() {
-  if (last_ && arrivals_.complete()) SendComplete();
+  if (!last_) return;
+  if (options_.ignore_unused) {
+    FillUnused();
+  } else if (!arrivals_.complete()) {
+    return;
+  }
+  SendComplete();
+}
+
+// After the last backward pass: nothing comes any more.
+void BucketSync::FillUnused() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (arrivals_.arrived(i)) continue;
+    if (!filled_[i]) accumulators_[i].zero_();
+    --buckets_[bucket_of_[i]].awaited;
+  }
 }
 
 void BucketSync::End() {
   if (!sync_) return;
   if (!last_) SendAll();
-  if (last_ && !arrivals_.complete()) return;  // Gradients() says so
+  if (last_ && !options_.ignore_unused && !arrivals_.complete()) return;  // Gradients() says so
   AwaitAll();
 }
 
@@ -120,7 +164,7 @@ void BucketSync::SendComplete() {
 void BucketSync::Send(Bucket& bucket, int channel) {
   const int64_t elements = bucket.sum.numel();
   const int64_t ranks = group_.world_size();
-  if (options_.communication_dtype == options_.accumulation_dtype) {
+  if (bucket.dtype == options_.accumulation_dtype) {
     bucket.message = bucket.sum;
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     std::vector<at::Tensor> messages = {bucket.message};
@@ -128,8 +172,7 @@ void BucketSync::Send(Bucket& bucket, int channel) {
     return;
   }
   const int64_t part = (elements + ranks - 1) / ranks;
-  bucket.message =
-      at::empty({ranks * part}, bucket.sum.options().dtype(options_.communication_dtype));
+  bucket.message = at::empty({ranks * part}, bucket.sum.options().dtype(bucket.dtype));
   bucket.message.narrow(0, 0, elements).copy_(bucket.sum);
   if (scale_.before != 1) bucket.message.mul_(scale_.before);
   bucket.part = at::empty({part}, bucket.message.options());
@@ -159,30 +202,56 @@ void BucketSync::AwaitAll() {
     bucket.message.reset();
     if (scale_.after != 1) bucket.sum.mul_(scale_.after);
   }
+  sent_ = 0;
 }
 
 std::vector<at::Tensor> BucketSync::Gradients() {
   std::vector<at::Tensor> gradients;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const bool there = last_ ? arrivals_.arrived(i) : filled_[i];
+    const bool there = options_.ignore_unused || (last_ ? arrivals_.arrived(i) : filled_[i]);
     gradients.push_back(there ? accumulators_[i] : at::Tensor());
   }
   return gradients;
 }
 
 void BucketSync::Clear() {
-  filled_.assign(parameters_.size(), false);
-  last_ = false;
-  arrivals_.AllowAny();
-  if (!reordered_ && arrivals_.complete()) {
+  const bool reorders = !reordered_ && last_;  // the same on all ranks
+  DropGradients();
+  if (reorders) {
+    std::vector<size_t> arrived = arrivals_.order();
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      if (!arrivals_.arrived(i)) arrived.push_back(i);
+    }
     at::Tensor order = at::empty({static_cast<int64_t>(parameters_.size())}, at::kLong);
-    std::copy(arrivals_.order().begin(), arrivals_.order().end(), order.data_ptr<int64_t>());
+    std::copy(arrived.begin(), arrived.end(), order.data_ptr<int64_t>());
     group_.Broadcast(order, 0);
     const int64_t* first = order.const_data_ptr<int64_t>();
     MakeBuckets({first, first + order.numel()});
     reordered_ = true;
   }
   BroadcastFromRank0(group_, buffers_);
+}
+
+void BucketSync::DropGradients() {
+  // Where a hook has thrown.
+  for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+  filled_.assign(parameters_.size(), false);
+  last_ = false;
+  arrivals_.AllowAny();
+}
+
+void BucketSync::GiveUp() {
+  if (sent_ > 0) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = sent_; i < buckets_.size(); ++i) {
+      buckets_[i].sum.fill_(std::numeric_limits<double>::quiet_NaN());
+      buckets_[i].awaited = 0;
+    }
+    SendComplete();
+    AwaitAll();
+  }
+  sync_ = false;
+  DropGradients();
 }
 
 int64_t BucketSync::gradient_bytes() const {
@@ -192,11 +261,13 @@ int64_t BucketSync::gradient_bytes() const {
 }
 
 int64_t BucketSync::bucket_bytes() const {
-  if (options_.communication_dtype == options_.accumulation_dtype || group_.world_size() == 1) {
-    return 0;
+  if (group_.world_size() == 1) return 0;
+  int64_t bytes = 0;
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.dtype == options_.accumulation_dtype) continue;
+    bytes += bucket.sum.numel() * ElementSize(bucket.dtype);
   }
-  return gradient_bytes() / ElementSize(options_.accumulation_dtype) *
-         ElementSize(options_.communication_dtype);
+  return bytes;
 }
 
 }  // namespace dslaunch

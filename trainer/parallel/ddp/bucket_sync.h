@@ -13,7 +13,7 @@ namespace dslaunch {
 
 // As soon as a backward pass has a parameter's gradient, it is added to that parameter's part of a
 // bucket and freed. In the last backward pass a bucket that has all its gradients is cast to
-// communication_dtype and sent on its way to be added up over the ranks, while the backward pass
+// its message's dtype and sent on its way to be added up over the ranks, while the backward pass
 // goes on. In End whatever has not been sent follows, and all sums are awaited and written back.
 // Buckets are sent in the same order on all ranks, whatever the order in which they become
 // complete: that is how the ranks' messages find each other.
@@ -31,17 +31,20 @@ class BucketSync : public GradSync {
   void End() override;
   std::vector<at::Tensor> Gradients() override;
   void Clear() override;
+  void DropGradients() override;
+  void GiveUp() override;
   int64_t gradient_bytes() const override;
   int64_t bucket_bytes() const override;
 
  private:
   struct Bucket {
     size_t parameters = 0;
+    at::ScalarType dtype = at::kFloat;  // of its message
     at::Tensor sum;      // flat, accumulation_dtype: over micro-batches, then over ranks
     size_t awaited = 0;  // gradients of the last backward pass that are not there yet
-    // On its way in communication_dtype: `sum` itself where dtypes are equal; else padded so that
-    // it falls into equal parts, one for each rank, which adds that part up in fp32. (An all-reduce
-    // in 16 bit would round with each addend.)
+    // On its way in `dtype`: `sum` itself where dtypes are equal; else padded so that it falls into
+    // equal parts, one for each rank, which adds that part up in fp32. (An all-reduce in 16 bit
+    // would round with each addend.)
     at::Tensor message;
     at::Tensor part;
     c10::intrusive_ptr<c10d::Work> work;
@@ -49,7 +52,10 @@ class BucketSync : public GradSync {
   };
 
   void MakeBuckets(const std::vector<size_t>& order);  // frees what accumulated
-  void Accumulate(size_t parameter);                   // the hook
+  at::ScalarType MessageDtypeOf(size_t parameter) const;
+  std::vector<std::vector<size_t>> BucketMembers(const std::vector<size_t>& order) const;
+  void Accumulate(size_t parameter);  // the hook
+  void FillUnused();
   void SendAll();
   void SendComplete();
   void Send(Bucket& bucket, int channel);
@@ -70,7 +76,7 @@ class BucketSync : public GradSync {
 
   bool sync_ = false;  // this pass
   bool last_ = false;  // the last backward pass has begun
-  size_t sent_ = 0;    // buckets
+  size_t sent_ = 0;    // buckets that are under way
   bool reordered_ = false;
   GradientArrivals arrivals_;  // last: its hooks use the rest
 };

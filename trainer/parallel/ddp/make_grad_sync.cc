@@ -13,6 +13,7 @@ std::unique_ptr<GradSync> MakeGradSync(const ProcessGroup& group,
                                        std::vector<at::Tensor> buffers,
                                        const GradSyncOptions& options) {
   CheckSameModel(group, parameters, buffers, /*may_be_empty=*/options.batches);
+  if (!options.broadcast_buffers) buffers.clear();
   GradSyncOptions chosen = options;
   // Nothing travels in a world of one, so nothing is to be rounded for it.
   if (group.world_size() == 1) chosen.communication_dtype = chosen.accumulation_dtype;

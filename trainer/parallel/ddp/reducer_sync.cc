@@ -1,5 +1,7 @@
 #include "trainer/parallel/ddp/reducer_sync.h"
 
+#include <torch/csrc/autograd/autograd.h>
+
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -15,13 +17,21 @@ namespace {
 // them are done before the backward pass ends.
 constexpr int64_t kSharedBucketBytes = 2 << 20;
 
+}  // namespace
+
 // One bucket of the reducer: scaled, added up over the ranks in the dtype of communication, scaled.
-class ScaledSum : public c10d::CommHookInterface {
+class ReducerSync::ScaledSum : public c10d::CommHookInterface {
  public:
   ScaledSum(c10::intrusive_ptr<c10d::ProcessGroup> group, at::ScalarType dtype, GradientScale scale)
       : group_(std::move(group)), dtype_(dtype), scale_(scale) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    if (alone_) {
+      works_.emplace_back();
+      auto own = c10::make_intrusive<c10::ivalue::Future>(c10::TensorType::get());
+      own->markCompleted(bucket.getBuffer());
+      return own;
+    }
     std::vector<at::Tensor> messages = {bucket.getBuffer().to(dtype_)};
     if (scale_.before != 1) messages[0].mul_(scale_.before);
     works_.push_back(group_->allreduce(messages));
@@ -32,21 +42,31 @@ class ScaledSum : public c10d::CommHookInterface {
   // reducer copies the result into its bucket where that is another tensor.
   at::Tensor parseHookResult(const c10::IValue& result) override {
     // A backend may end a work, and with it the event of a profiler, only after its future.
-    works_.front()->wait();
+    if (works_.front()) works_.front()->wait();
     works_.pop_front();
     at::Tensor sum = c10d::detail::parseCppCommHookResult(result);
     if (scale_.after != 1) sum.mul_(scale_.after);
     return sum;
   }
 
+  bool under_way() const { return !works_.empty(); }
+  // Until they are all there, without looking at the results.
+  void Await() {
+    for (const auto& work : works_) {
+      if (work) work->wait();
+    }
+    works_.clear();
+  }
+  // From now on nothing travels: this rank's own numbers are the sum.
+  void SetAlone(bool alone) { alone_ = alone; }
+
  private:
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   at::ScalarType dtype_;
   GradientScale scale_;
   std::deque<c10::intrusive_ptr<c10d::Work>> works_;  // whose results were not taken yet
+  bool alone_ = false;
 };
-
-}  // namespace
 
 // What torch.nn.parallel.DistributedDataParallel does around the reducer, in the same order.
 ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> parameters,
@@ -89,8 +109,10 @@ ReducerSync::ReducerSync(const ProcessGroup& group, std::vector<NamedTensor> par
       /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/true, std::move(names),
       first_bucket_bytes, /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<int64_t>());
-  reducer_->register_comm_hook(std::make_unique<ScaledSum>(
-      group_.c10d_group(), options_.communication_dtype, ScaleOf(options_, group_.world_size())));
+  auto sum = std::make_unique<ScaledSum>(group_.c10d_group(), options_.communication_dtype,
+                                         ScaleOf(options_, group_.world_size()));
+  sum_ = sum.get();
+  reducer_->register_comm_hook(std::move(sum));
 }
 
 void ReducerSync::Begin(bool sync) {
@@ -104,8 +126,28 @@ void ReducerSync::BeforeBackward(bool last) {
     return;
   }
   arrivals_.ExpectOnce();
+  reduces_ = true;
   // Left out, backward would raise no error and each rank would train apart.
   reducer_->prepare_for_backward({});
+}
+
+void ReducerSync::AfterBackward() {
+  if (!reduces_) return;
+  if (!arrivals_.complete()) {
+    if (!options_.ignore_unused) return;  // Gradients() says so
+    Supply(0);
+  }
+  reduces_ = false;
+}
+
+void ReducerSync::Supply(double value) {
+  torch::autograd::variable_list unused, gradients;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (arrivals_.arrived(i)) continue;
+    unused.push_back(parameters_[i].tensor);
+    gradients.push_back(at::full_like(parameters_[i].tensor.detach(), value));
+  }
+  torch::autograd::backward(unused, gradients);
 }
 
 std::vector<at::Tensor> ReducerSync::Gradients() {
@@ -117,9 +159,26 @@ std::vector<at::Tensor> ReducerSync::Gradients() {
 }
 
 void ReducerSync::Clear() {
+  DropGradients();
+  BroadcastFromRank0(group_, buffers_);
+}
+
+void ReducerSync::DropGradients() {
   for (const NamedTensor& parameter : parameters_) parameter.tensor.mutable_grad().reset();
   arrivals_.AllowAny();
-  BroadcastFromRank0(group_, buffers_);
+}
+
+void ReducerSync::GiveUp() {
+  if (reduces_ && !arrivals_.complete()) {
+    sum_->SetAlone(!sum_->under_way());
+    Supply(std::numeric_limits<double>::quiet_NaN());
+    sum_->SetAlone(false);
+  } else if (reduces_) {  // the backward pass has thrown after its last gradient
+    sum_->Await();
+    reducer_->reset_state();
+  }
+  reduces_ = false;
+  DropGradients();
 }
 
 int64_t ReducerSync::gradient_bytes() const {

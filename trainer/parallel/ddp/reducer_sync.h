@@ -18,20 +18,30 @@ class ReducerSync : public GradSync {
 
   void Begin(bool sync) override;
   void BeforeBackward(bool last) override;
-  void AfterBackward() override {}  // the backward pass has waited for the sums
+  void AfterBackward() override;  // the backward pass has waited for the sums
   void End() override {}
   std::vector<at::Tensor> Gradients() override;
   void Clear() override;
+  void DropGradients() override;
+  void GiveUp() override;
   int64_t gradient_bytes() const override;
   int64_t bucket_bytes() const override;
 
  private:
+  class ScaledSum;
+
+  // Gives every parameter that got no gradient in the last backward pass one of this value, which
+  // ends the exchange. Collective as that is.
+  void Supply(double value);
+
   const ProcessGroup& group_;
   const std::vector<NamedTensor> parameters_;
   const std::vector<at::Tensor> buffers_;
   const GradSyncOptions options_;
   GradientArrivals arrivals_;
   std::unique_ptr<c10d::Reducer> reducer_;
+  ScaledSum* sum_ = nullptr;  // the reducer's
+  bool reduces_ = false;      // the last backward pass has begun, and the sums are not there yet
   bool accumulates_ = false;  // over more than one micro-batch
 };
 

@@ -7,9 +7,11 @@
 namespace dslaunch {
 namespace {
 
-GradSyncOptions OptionsFor(const EngineConfig& config, Passes passes) {
-  GradSyncOptions options = SyncOptions(config);
+GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
+                           Passes passes) {
+  GradSyncOptions options = SyncOptions(config, module);
   options.batches = passes == Passes::kBatches;
+  options.ignore_unused = config.zero.ignore_unused_parameters;
   return options;
 }
 
@@ -20,7 +22,7 @@ ReplicatedStates::ReplicatedStates(const EngineConfig& config, torch::nn::Module
     : module_(module),
       group_(*ranks.replicas),
       grad_sync_(MakeGradSync(group_, TrainableParameters(module), module.buffers(),
-                              OptionsFor(config, passes))),
+                              OptionsFor(config, module, passes))),
       masters_(TrainableParameters(module), config.precision.master_weights) {
   for (size_t i = 0; i < masters_.weights().size(); ++i) {
     parts_.push_back({i, masters_.weights()[i].tensor, 0});
@@ -34,6 +36,11 @@ void ReplicatedStates::Begin(Pass pass) {
 
 void ReplicatedStates::End() {
   if (trains_) grad_sync_->End();
+}
+
+void ReplicatedStates::GiveUp() {
+  grad_sync_->GiveUp();
+  trains_ = false;
 }
 
 void ReplicatedStates::Reshard(const std::vector<at::Tensor>& parameters,

@@ -24,6 +24,8 @@ class ReplicatedStates : public ModelStates {
   std::vector<at::Tensor> Gradients() override { return grad_sync_->Gradients(); }
   void CopyMasterToModel() override { masters_.CopyToModel(); }
   void Clear() override { grad_sync_->Clear(); }
+  void DropGradients() override { grad_sync_->DropGradients(); }
+  void GiveUp() override;
   void Unshard(const std::vector<at::Tensor>&) override {}
   void Reshard(const std::vector<at::Tensor>& parameters,
                std::optional<int> modifier_rank) override;

@@ -15,6 +15,7 @@
 #include <array>
 #include <deque>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "trainer/base/train_error.h"
@@ -36,6 +37,14 @@ thread_local bool in_autocast = false;
 
 // Both marks a storage and frees nothing: memory belongs to the unit.
 void KeepMemory(void*) {}
+
+// Marks the storage of a unit whose gatherer was destroyed.
+void LostMemory(void*) {}
+
+// A storage without memory says that it lies on this device. So torch::save, which writes the bytes
+// of a storage on the CPU without an operation, copies it to the CPU first, which RunOperation
+// sees.
+constexpr c10::DeviceType kNoDevice = c10::DeviceType::Meta;
 
 class Gatherer;
 
@@ -90,13 +99,28 @@ class Gatherer {
     if (--gatherers == 0) c10::impl::tls_set_dispatch_key_included(kMode, false);
     for (UnitState& unit : units_) {
       unit.arriving = {};  // before its memory
-      unit.storage().set_data_ptr_noswap({nullptr, unit.flat.device()});
-      unit.storage().set_nbytes(0);
+      unit.storage().set_data_ptr_noswap({nullptr, nullptr, &LostMemory, unit.flat.device()});
+      // With bytes, views can be made; what reads their values throws this.
+      unit.storage().set_nbytes(unit.flat.nbytes());
+      unit.storage().release_data_and_set_meta_custom_data_ptr_error_msg_(
+          "the parameters of " + unit.name +
+          " were sharded by an engine (ZeRO stage 3) that was destroyed, so their values are lost; "
+          "read them before that in a dslaunch::GatheredParameters, or save a checkpoint");
     }
     RestoreAutocastCache();
   }
 
+  void CheckThread() const {
+    if (std::this_thread::get_id() == thread_) return;
+    throw TrainError(
+        ExitCode::kBadInput,
+        "ZeRO stage 3 gathers parameters, for example those of " + units_.front().name +
+            ", only in the thread that made the engine, but another thread needs them; call "
+            "Initialize, Forward, Backward and GatheredParameters in one thread");
+  }
+
   void Begin(bool trains) {
+    CheckThread();
     End();
     const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
     open_ = true;
@@ -122,6 +146,7 @@ class Gatherer {
   }
 
   void Unshard(const std::vector<size_t>& units) {
+    CheckThread();
     const c10::impl::ExcludeDispatchKeyGuard no_mode(kMode);
     for (const size_t index : units) {
       UnitState& unit = units_.at(index);
@@ -201,7 +226,8 @@ class Gatherer {
   static void SetMemory(UnitState& unit, c10::DataPtr memory) {
     c10::StorageImpl& storage = unit.storage();
     unit.live = memory.get() != nullptr;
-    storage.set_data_ptr_noswap({memory.get(), &unit, &KeepMemory, unit.flat.device()});
+    storage.set_data_ptr_noswap({memory.get(), &unit, &KeepMemory,
+                                 unit.live ? unit.flat.device() : c10::Device(kNoDevice)});
     // Without bytes, views and kernels throw where they would read from a null pointer.
     storage.set_nbytes(unit.live ? unit.flat.nbytes() : 0);
     unit.memory = std::move(memory);
@@ -311,6 +337,7 @@ class Gatherer {
   const ShardExchange& exchange_;
   const GatherLimits limits_;
   const int64_t reuse_distance_;
+  const std::thread::id thread_ = std::this_thread::get_id();
   std::deque<UnitState> units_;  // never moved: storages point to them
 
   bool open_ = false;
@@ -350,6 +377,20 @@ void AddUnit(const c10::IValue& value, const c10::Argument& argument,
   inputs.push_back({unit, writes, alias != nullptr});
 }
 
+// Of an operation that takes a storage itself, as torch::save's does.
+void CheckHasMemory(const c10::Storage& storage) {
+  const c10::DataPtr& data = storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  if (data.get_deleter() != &KeepMemory || data.get() != nullptr) return;
+  throw TrainError(
+      ExitCode::kBadInput,
+      "torch::save would write the parameters of " +
+          static_cast<const UnitState*>(data.get_context())->name +
+          " without their values, because ZeRO stage 3 keeps a part of them on each rank: save "
+          "with engine.SaveCheckpoint (`dslaunch checkpoint export` makes one file of it), or "
+          "make a dslaunch::GatheredParameters of all parameters, on all ranks, and call "
+          "torch::save while it lives");
+}
+
 c10::SmallVector<UnitInput, 4> FindUnits(const c10::OperatorHandle& op,
                                          const torch::jit::Stack& stack) {
   c10::SmallVector<UnitInput, 4> inputs;
@@ -359,6 +400,8 @@ c10::SmallVector<UnitInput, 4> FindUnits(const c10::OperatorHandle& op,
     const c10::IValue& value = stack[first + i];
     if (value.isTensor()) {
       AddUnit(value, arguments[i], inputs);
+    } else if (value.isStorage()) {
+      CheckHasMemory(value.toStorage());
     } else if (value.isList()) {
       for (const c10::IValue& element : value.toListRef()) {
         if (element.isTensor()) {
@@ -386,23 +429,29 @@ bool IsComposite(const c10::OperatorHandle& op, const UnitState& unit) {
          !op.hasKernelForDispatchKey(c10::legacyExtractDispatchKey(unit.flat.key_set()));
 }
 
-// Lets views of released units be made: they check that they lie within the storage.
+// Lets views of released units be made: they check that they lie within the storage, and take their
+// device from it.
 class ViewScope {
  public:
   explicit ViewScope(c10::ArrayRef<UnitInput> inputs) {
     for (const UnitInput& input : inputs) {
       if (input.unit->live) continue;
-      input.unit->storage().set_nbytes(input.unit->flat.nbytes());
+      SetSize(*input.unit, input.unit->flat.nbytes(), input.unit->flat.device());
       units_.push_back(input.unit);
     }
   }
   ~ViewScope() {
-    for (const UnitState* unit : units_) unit->storage().set_nbytes(0);
+    for (const UnitState* unit : units_) SetSize(*unit, 0, kNoDevice);
   }
   ViewScope(const ViewScope&) = delete;
   ViewScope& operator=(const ViewScope&) = delete;
 
  private:
+  static void SetSize(const UnitState& unit, size_t bytes, c10::Device device) {
+    unit.storage().set_nbytes(bytes);
+    unit.storage()._mutable_data_ptr_no_checks().unsafe_set_device(device);
+  }
+
   c10::SmallVector<const UnitState*, 4> units_;
 };
 
@@ -512,8 +561,20 @@ at::Tensor ParameterGatherer::MakeFlat(int64_t elements, const at::TensorOptions
   return at::empty({0}, options).set_(storage, 0, {elements}, {1});
 }
 
+ParameterGatherer::Owner ParameterGatherer::OwnerOf(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return Owner::kOther;
+  const auto deleter = tensor.unsafeGetTensorImpl()
+                           ->unsafe_storage()
+                           .unsafeGetStorageImpl()
+                           ->_mutable_data_ptr_no_checks()
+                           .get_deleter();
+  if (deleter == &KeepMemory) return Owner::kGatherer;
+  return deleter == &LostMemory ? Owner::kGoneGatherer : Owner::kOther;
+}
+
 void ParameterGatherer::Begin(bool trains) { impl_->Begin(trains); }
 void ParameterGatherer::End() { impl_->End(); }
+void ParameterGatherer::CheckThread() const { impl_->CheckThread(); }
 void ParameterGatherer::Unshard(const std::vector<size_t>& units) { impl_->Unshard(units); }
 void ParameterGatherer::Reshard(const std::vector<size_t>& units, bool keep) {
   impl_->Reshard(units, keep);

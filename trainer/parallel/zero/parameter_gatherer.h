@@ -31,7 +31,8 @@ struct GatherCounts {
 // dispatch mode of this thread sees the inputs of every operation, in backward passes too, knows
 // units by their storage, and has them gathered and held while the operation runs. A model needs no
 // change for it. What looks at memory without an operation (data_ptr()) must do so while the units
-// are held by Unshard; else it throws, for released memory is not there. So does an operation that
+// are held by Unshard; else it throws, for released memory is not there (torch::save throws
+// TrainError kBadInput, naming the unit). So does an operation that
 // writes to a parameter: the value would be lost. A view of a parameter (t(), narrow(), detach())
 // gathers nothing.
 //
@@ -67,24 +68,36 @@ class ParameterGatherer {
   // [elements], to make views of, though there is no memory behind it yet.
   static at::Tensor MakeFlat(int64_t elements, const at::TensorOptions& options);
 
+  // Whose the memory of a parameter is.
+  enum class Owner {
+    kOther,         // of no gatherer
+    kGatherer,      // of one
+    kGoneGatherer,  // of one that was destroyed: the values are lost
+  };
+  static Owner OwnerOf(const at::Tensor& tensor);
+
   // Takes the memory of every `flat` that has some. `exchange` must outlive this; unit i travels on
   // channel first_channel + i.
   ParameterGatherer(const ShardExchange& exchange, int first_channel, std::vector<Unit> units,
                     const GatherLimits& limits);
-  // In the thread that made it. What still refers to the units' storage finds no memory there.
+  // In the thread that made it. What still refers to the units' storage finds no memory there:
+  // whatever reads it throws, naming the unit.
   ~ParameterGatherer();
   ParameterGatherer(const ParameterGatherer&) = delete;
   ParameterGatherer& operator=(const ParameterGatherer&) = delete;
 
   // A forward pass (and the backward pass after it, where `trains`) begins; it ends with End, after
   // which nothing is live but what Unshard holds. Begin while one is open ends that first; an
-  // exception in the middle of one, if it comes on all ranks, asks for no more.
+  // exception in the middle of one, if it comes on all ranks, asks for no more. Throws TrainError
+  // kBadInput in another thread than the one that made this.
   void Begin(bool trains);
   void End();
+  // Throws as Begin does.
+  void CheckThread() const;
 
   // Collective: makes these units whole and writable until as many calls of Reshard, the last of
-  // which frees them. Where `keep`, a Reshard takes this rank's part of what was written into its
-  // shard.
+  // which frees them. Throws as Begin does. Where `keep`, a Reshard takes this rank's part of what
+  // was written into its shard.
   void Unshard(const std::vector<size_t>& units);
   void Reshard(const std::vector<size_t>& units, bool keep);
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -16,12 +17,12 @@
 namespace dslaunch {
 namespace {
 
-GradSyncOptions OptionsFor(const EngineConfig& config, const ProcessGroup& group,
-                           bool accumulates_whole) {
-  GradSyncOptions options = SyncOptions(config);
-  if (!accumulates_whole) {  // a message holds the gradients of one micro-batch
-    options.communication_dtype =
-        ToScalarType(config.communication.dtype.value_or(config.precision.model));
+GradSyncOptions OptionsFor(const EngineConfig& config, const torch::nn::Module& module,
+                           const ProcessGroup& group, bool accumulates_whole) {
+  GradSyncOptions options = SyncOptions(config, module);
+  // A message holds the gradients of one micro-batch.
+  if (!accumulates_whole && !config.communication.dtype) {
+    options.communication_dtype = WidenedFor(module, config, config.precision.model);
   }
   // Nothing travels in a world of one, so nothing is to be rounded for it.
   if (group.world_size() == 1) options.communication_dtype = options.accumulation_dtype;
@@ -42,9 +43,9 @@ ShardedStates::ShardedStates(const EngineConfig& config, torch::nn::Module& modu
       buffers_(Unique(module.named_buffers())),
       zero_(config.zero),
       accumulates_whole_(zero_.stage == 1 || passes == Passes::kBatches),
-      options_(OptionsFor(config, group_, accumulates_whole_)),
+      options_(OptionsFor(config, module, group_, accumulates_whole_)),
       sum_dtype_(group_.world_size() == 1 ? options_.accumulation_dtype
-                                          : ToScalarType(TravelDtype(config))),
+                                          : SyncOptions(config, module).communication_dtype),
       scale_(ScaleOf(options_, group_.world_size())),
       exchange_(group_),
       parameters_(Unique(module.named_parameters())),
@@ -151,7 +152,7 @@ void ShardedStates::MakeWeights(bool master_weights) {
 
 void ShardedStates::MakeGatherer() {
   if (zero_.stage < 3) return;
-  group_.desync_detector().Watch({});
+  group_.desync_detector().Watch(DesyncDetector::PatienceFor(group_.timeout()));
   std::vector<ParameterGatherer::Unit> released;
   for (Unit& unit : units_) {
     if (unit.layout.persistent) continue;
@@ -167,7 +168,7 @@ void ShardedStates::MakeGatherer() {
 }
 
 void ShardedStates::TakeFromModel() {
-  BroadcastFromRank0(group_, TensorsOf(buffers_));
+  if (options_.broadcast_buffers) BroadcastFromRank0(group_, TensorsOf(buffers_));
   BroadcastFromRank0(group_, TensorsOf(parameters_));
   for (size_t i = 0; i < parameters_.size(); ++i) Take(i, parameters_[i].tensor);
 }
@@ -209,10 +210,13 @@ void ShardedStates::Take(size_t index, const at::Tensor& values) {
 }
 
 void ShardedStates::Begin(Pass pass) {
-  pass_ = pass;
-  sends_ = false;
-  if (pass != Pass::kInference && accumulates_whole_) MakeWhole();
-  if (gatherer_) gatherer_->Begin(pass != Pass::kInference);
+  infers_ = pass == Pass::kInference;
+  if (!infers_) {
+    pass_ = pass;
+    sends_ = false;
+    if (accumulates_whole_) MakeWhole();
+  }
+  if (gatherer_) gatherer_->Begin(!infers_);
 }
 
 void ShardedStates::MakeWhole() {
@@ -225,8 +229,10 @@ void ShardedStates::MakeWhole() {
 }
 
 void ShardedStates::BeforeBackward(bool last) {
+  if (gatherer_) gatherer_->CheckThread();
   sends_ = last || !accumulates_whole_;
   if (!sends_) return;
+  AwaitSent();  // of an earlier backward pass since Begin
   arrivals_->ExpectOnce();
   ExpectAll();
 }
@@ -254,15 +260,21 @@ void ShardedStates::Accumulate(size_t parameter) {
 
 // Where a gradient is put when it comes.
 at::Tensor ShardedStates::GradientPlace(size_t parameter) {
-  Unit& unit = units_[places_[parameter].unit];
-  if (!accumulates_whole_ && !unit.message.defined()) {
+  const at::Tensor& tensor = parameters_[parameter].tensor;
+  return WholeGradient(units_[places_[parameter].unit])
+      .narrow(0, places_[parameter].offset, tensor.numel())
+      .view(tensor.sizes());
+}
+
+// [ranks * n]: where a unit's gradients are put when they come.
+const at::Tensor& ShardedStates::WholeGradient(Unit& unit) {
+  if (accumulates_whole_) return unit.whole;
+  if (!unit.message.defined()) {
     unit.message = at::empty({unit.layout.shard_elements * group_.world_size()},
-                             unit.gradient.options().dtype(options_.communication_dtype));
+                             unit.gradient.options().dtype(MessageDtypeOf(unit)));
     CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
   }
-  const at::Tensor& flat = accumulates_whole_ ? unit.whole : unit.message;
-  const at::Tensor& tensor = parameters_[parameter].tensor;
-  return flat.narrow(0, places_[parameter].offset, tensor.numel()).view(tensor.sizes());
+  return unit.message;
 }
 
 void ShardedStates::SendComplete() {
@@ -277,7 +289,7 @@ void ShardedStates::Send(size_t index) {
   Unit& unit = units_[index];
   const int64_t ranks = group_.world_size();
   if (accumulates_whole_) {
-    unit.message = unit.whole.to(options_.communication_dtype);
+    unit.message = unit.whole.to(MessageDtypeOf(unit));
     if (!unit.message.is_same(unit.whole)) {
       CountBucket(unit, static_cast<int64_t>(unit.message.nbytes()));
     }
@@ -299,6 +311,10 @@ void ShardedStates::Send(size_t index) {
                                           "the gradients of " + unit.layout.name);
 }
 
+void ShardedStates::AwaitSent() {
+  while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
+}
+
 void ShardedStates::Await(Unit& unit) {
   const at::NoGradGuard no_grad;
   if (unit.all_reduce) {
@@ -309,16 +325,30 @@ void ShardedStates::Await(Unit& unit) {
   } else {
     unit.exchange.Wait();
   }
-  // As at stage 0, where the sum travels back.
-  if (sum_dtype_ != options_.accumulation_dtype) unit.sum.copy_(unit.sum.to(sum_dtype_));
+  const at::ScalarType sum_dtype = SumDtypeOf(unit);
+  if (sum_dtype != options_.accumulation_dtype) unit.sum.copy_(unit.sum.to(sum_dtype));
   if (scale_.after != 1) unit.sum.mul_(scale_.after);
   if (!accumulates_whole_ && unit.filled) unit.gradient.add_(unit.sum);
   unit.filled = true;
   if (zero_.stage > 1) unit.whole.reset();
+  FreeBucket(unit);
+}
+
+void ShardedStates::FreeBucket(Unit& unit) {
   unit.message.reset();
   unit.sum.reset();
   live_bucket_bytes_ -= unit.bucket_bytes;
   unit.bucket_bytes = 0;
+}
+
+at::ScalarType ShardedStates::MessageDtypeOf(const Unit& unit) const {
+  return MessageDtype(options_, unit.flat.scalar_type());
+}
+
+// As at stage 0, where the sum travels back in the message's dtype.
+at::ScalarType ShardedStates::SumDtypeOf(const Unit& unit) const {
+  if (!options_.keeps_parameter_dtype) return sum_dtype_;
+  return at::promote_types(sum_dtype_, unit.flat.scalar_type());
 }
 
 void ShardedStates::CountBucket(Unit& unit, int64_t bytes) {
@@ -334,12 +364,17 @@ void ShardedStates::AfterBackward() {
 }
 
 void ShardedStates::End() {
+  if (infers_) {
+    infers_ = false;
+    if (gatherer_) gatherer_->End();
+    return;
+  }
   if (pass_ == Pass::kSync && !sends_) {  // no backward pass was the last
     ExpectAll();
     FillUnused();
     SendComplete();
   }
-  while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
+  AwaitSent();
   sends_ = false;
   pass_ = Pass::kInference;
   if (gatherer_) gatherer_->End();
@@ -396,10 +431,35 @@ void ShardedStates::CopyMasterToModel() {
 }
 
 void ShardedStates::Clear() {
+  DropGradients();
+  if (options_.broadcast_buffers) BroadcastFromRank0(group_, TensorsOf(buffers_));
+}
+
+void ShardedStates::DropGradients() {
+  while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
+  // Where a hook has thrown.
+  for (const size_t i : trained_) parameters_[i].tensor.mutable_grad().reset();
   for (Unit& unit : units_) unit.filled = false;
   has_gradient_.assign(has_gradient_.size(), false);
   arrivals_->AllowAny();
-  BroadcastFromRank0(group_, TensorsOf(buffers_));
+}
+
+void ShardedStates::GiveUp() {
+  const at::NoGradGuard no_grad;
+  if (sends_ && sent_ > 0) {
+    for (size_t i = sent_; i < trained_units_.size(); ++i) {
+      Unit& unit = units_[trained_units_[i]];
+      WholeGradient(unit).fill_(std::numeric_limits<double>::quiet_NaN());
+      unit.awaited = 0;
+    }
+    SendComplete();
+    while (awaited_ < sent_) Await(units_[trained_units_[awaited_++]]);
+  }
+  for (const size_t i : trained_units_) FreeBucket(units_[i]);
+  infers_ = sends_ = false;
+  pass_ = Pass::kInference;
+  if (gatherer_) gatherer_->End();
+  DropGradients();
 }
 
 // Those of `parameters` that are not always whole, each once.

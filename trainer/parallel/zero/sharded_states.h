@@ -47,6 +47,8 @@ class ShardedStates : public ModelStates {
   std::vector<at::Tensor> Gradients() override;
   void CopyMasterToModel() override;
   void Clear() override;
+  void DropGradients() override;
+  void GiveUp() override;
   void Unshard(const std::vector<at::Tensor>& parameters) override;
   void Reshard(const std::vector<at::Tensor>& parameters,
                std::optional<int> modifier_rank) override;
@@ -66,7 +68,7 @@ class ShardedStates : public ModelStates {
     bool filled = false;  // whether `gradient` holds anything of this step
     // Of this reduction:
     size_t awaited = 0;  // gradients that are not there yet
-    at::Tensor message;  // [ranks * n], communication dtype
+    at::Tensor message;  // [ranks * n], MessageDtypeOf
     at::Tensor sum;      // [n], accumulation dtype
     c10::intrusive_ptr<c10d::Work> all_reduce;
     Exchange all_reduce_exchange;
@@ -91,20 +93,25 @@ class ShardedStates : public ModelStates {
   std::vector<size_t> ReleasedUnits(const std::vector<at::Tensor>& parameters) const;
   void Accumulate(size_t parameter);  // the hook
   at::Tensor GradientPlace(size_t parameter);
+  const at::Tensor& WholeGradient(Unit& unit);
   void MakeWhole();
   void ExpectAll();
   void FillUnused();
   void SendComplete();
   void Send(size_t unit);
   void Await(Unit& unit);
+  void AwaitSent();
   void CountBucket(Unit& unit, int64_t bytes);
+  at::ScalarType MessageDtypeOf(const Unit& unit) const;
+  at::ScalarType SumDtypeOf(const Unit& unit) const;
+  void FreeBucket(Unit& unit);
 
   const ProcessGroup& group_;
   const std::vector<NamedTensor> buffers_;
   const ZeroConfig zero_;
   const bool accumulates_whole_;
   const GradSyncOptions options_;
-  const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded
+  const at::ScalarType sum_dtype_;  // to which sums over the ranks are rounded, or a wider one
   const GradientScale scale_;
   const ShardExchange exchange_;
   std::vector<NamedTensor> parameters_;  // all of the module
@@ -118,7 +125,8 @@ class ShardedStates : public ModelStates {
   std::vector<Place> gradient_places_;  // of each part, in this rank's part of its unit
   std::optional<ParameterGatherer> gatherer_;
 
-  Pass pass_ = Pass::kInference;
+  bool infers_ = false;            // an inference pass is open
+  Pass pass_ = Pass::kInference;   // the training pass that is open
   bool sends_ = false;             // this backward pass' gradients go to the other ranks
   size_t sent_ = 0, awaited_ = 0;  // of trained_units_, in this reduction
   int64_t live_bucket_bytes_ = 0, peak_bucket_bytes_ = 0;

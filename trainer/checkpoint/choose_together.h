@@ -1,0 +1,22 @@
+// All ranks choose the checkpoint to resume from together: they check that they see the same one,
+// and each reads a part of its files.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "dslaunch/process_group.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
+
+namespace dslaunch {
+
+// CheckpointFolder::Choose or ChooseTag with the wish of the caller, the same on all ranks.
+using ChooseFrom = std::function<ResumeDecision(const CheckpointFolder::Listing& listing,
+                                                const CheckpointFolder::Judge& judge)>;
+
+// Collective. `folder` is this rank's view of it. Throws on every rank if the ranks see different
+// checkpoints, if one cannot read the folder, or if the decision is kRefused.
+ResumeDecision ChooseTogether(const CheckpointFolder& folder, const ChooseFrom& choose,
+                              const ProcessGroup& group);
+
+}  // namespace dslaunch

@@ -1,0 +1,315 @@
+#include "trainer/checkpoint/folder_lease.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/deadline.h"
+#include "base/proc_text.h"
+#include "base/sanitize.h"
+#include "base/unique_fd.h"
+#include "trainer/base/log.h"
+#include "trainer/base/train_error.h"
+
+namespace dslaunch {
+namespace {
+
+[[noreturn]] void FailLease(const std::string& path, const char* what) {
+  throw TrainError(ExitCode::kIo, path + ": cannot be " + what + ": " + std::strerror(errno));
+}
+
+void WriteAll(int fd, const std::string& text, const std::string& path) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = pwrite(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailLease(path, "written");
+    done += static_cast<size_t>(n);
+  }
+}
+
+// Network file systems report a failed write when the file is closed.
+void CloseWritten(UniqueFd& fd, const std::string& path) {
+  if (close(fd.Release()) < 0) FailLease(path, "written");
+}
+
+std::string ReadLeaseText(int fd, const std::string& path) {
+  struct stat info;
+  if (fstat(fd, &info) < 0) FailLease(path, "read");
+  if (!S_ISREG(info.st_mode)) {
+    throw TrainError(ExitCode::kBadInput, path + " is not a file; remove it");
+  }
+  std::string text(kLeaseBytes, '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = pread(fd, text.data() + done, text.size() - done, static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) FailLease(path, "read");
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+// nullopt: there is no such file. It is opened for each look, because network file systems fetch
+// what other hosts have written only when a file is opened.
+std::optional<std::string> ReadLeaseFile(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return std::nullopt;
+  if (!fd) FailLease(path, "read");
+  return ReadLeaseText(fd.get(), path);
+}
+
+void RemoveLeaseFile(const std::string& path) {
+  if (unlink(path.c_str()) < 0 && errno != ENOENT) FailLease(path, "removed");
+}
+
+void MakeLeaseFile(const std::string& path, const std::string& text) {
+  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd) FailLease(path, "made");
+  WriteAll(fd.get(), text, path);
+  CloseWritten(fd, path);
+}
+
+std::string ThisMachine() {
+  std::optional<std::string> boot = ReadWhole("/proc/sys/kernel/random/boot_id");
+  char pids[64];
+  const ssize_t n = readlink("/proc/self/ns/pid", pids, sizeof pids);
+  if (!boot || n <= 0) return "";
+  std::string_view text = *boot;
+  return std::string(TakeLine(text)) + " " + std::string(pids, static_cast<size_t>(n));
+}
+
+OwnerProcess StateOf(const HeldLease& lease, const LeaseOwner& self) {
+  const LeaseOwner& owner = lease.owner;
+  if (self.machine.empty() || owner.machine != self.machine || owner.process.pid <= 0) {
+    return OwnerProcess::kUnknown;
+  }
+  if (const std::optional<ProcessInfo> process = ReadProcess(owner.process.pid)) {
+    return process->id == owner.process && !process->ended ? OwnerProcess::kAlive
+                                                           : OwnerProcess::kGone;
+  }
+  // Where /proc hides the processes of other users, only the signal tells whether there is one.
+  const bool none = kill(owner.process.pid, 0) < 0 && errno == ESRCH;
+  return none ? OwnerProcess::kGone : OwnerProcess::kUnknown;
+}
+
+std::string RandomHex() {
+  std::random_device random;
+  char text[17];
+  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  return text;
+}
+
+// How long ago the owner renewed its lease, as far as one clock tells.
+std::string AgeText(const std::optional<std::string>& text, const LeaseOwner& self) {
+  const std::optional<HeldLease> lease = text ? ParseLease(*text) : std::nullopt;
+  if (!lease) return "";
+  if (lease->owner.machine != self.machine) return ", and its heartbeat goes on";
+  const int64_t age_ms = std::max<int64_t>(0, UnixMs() - lease->renewed_ms);
+  return ", with a heartbeat " + std::to_string(age_ms / 1000) + " s ago";
+}
+
+int64_t NumberIn(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? 0 : std::max(0LL, std::atoll(text));
+}
+
+}  // namespace
+
+LeaseOwner ThisProcess(const std::string& job_id, int64_t attempt) {
+  LeaseOwner self;
+  self.token = RandomHex();
+  self.job_id = job_id;
+  self.attempt = attempt;
+  if (const char* slurm = std::getenv("SLURM_JOB_ID"); slurm != nullptr && *slurm != '\0') {
+    self.batch_job = std::string("slurm ") + slurm;
+    self.requeues = NumberIn("SLURM_RESTART_COUNT");
+  }
+  char host[256] = {};
+  if (gethostname(host, sizeof host - 1) == 0) self.host = host;
+  self.machine = ThisMachine();
+  if (const std::optional<ProcessInfo> own = ReadProcess(getpid())) self.process = own->id;
+  return self;
+}
+
+FolderLease::FolderLease(std::string folder, LeaseOwner self, LeaseTimes times)
+    : folder_(std::move(folder)),
+      path_(folder_ + "/" + kLeaseFile),
+      self_(std::move(self)),
+      times_(times) {
+  Take();
+  renewer_ = std::thread([this] { KeepRenewing(); });
+}
+
+FolderLease::~FolderLease() {
+  try {
+    Release();
+  } catch (const TrainError&) {
+    // What stays is a lease whose owner is dead, which the next job takes over.
+  }
+}
+
+void FolderLease::Take() {
+  const MutexLock lock(mutex_);
+  LeaseWatch watch(self_, times_.dead_after);
+  // Others may take turns in being the first, but not for so long.
+  const Deadline deadline = Deadline::After(2 * times_.dead_after + milliseconds(10'000));
+  bool said = false;
+  while (true) {
+    std::optional<std::string> text;
+    const LeaseDecision decision = Look(watch, text);
+    switch (decision.kind) {
+      case LeaseDecision::Kind::kRefuse:
+        throw TrainError(ExitCode::kBadInput,
+                         folder_ + ": " + decision.reason + AgeText(text, self_) +
+                             "; stop that job, wait until it has ended, or give another folder");
+      case LeaseDecision::Kind::kTake:
+        if (IsOwn(text)) return;
+        if ((!text || RemoveDead(*text)) && Create()) {
+          taken_from_ = decision.reason;
+          return;
+        }
+        break;
+      case LeaseDecision::Kind::kWait:
+        if (!std::exchange(said, true)) {
+          PrintLine(folder_ + ": " + decision.reason + " has the lease (" + kLeaseFile +
+                    "); waiting up to " + std::to_string(times_.dead_after.count() / 1000) +
+                    " s to see whether it still renews it");
+        }
+        break;
+    }
+    if (deadline.Expired()) {
+      throw TrainError(ExitCode::kTimedOut,
+                       folder_ + ": its lease (" + kLeaseFile +
+                           ") could not be taken, because other jobs try the same; start the jobs "
+                           "one after the other, or give them different folders");
+    }
+    std::this_thread::sleep_for(times_.look_every);
+  }
+}
+
+LeaseDecision FolderLease::Look(LeaseWatch& watch, std::optional<std::string>& text) const {
+  text = ReadLeaseFile(path_);
+  const std::optional<HeldLease> lease = text ? ParseLease(*text) : std::nullopt;
+  return watch.OnLook(text, lease ? StateOf(*lease, self_) : OwnerProcess::kUnknown, Clock::now());
+}
+
+// Whether the file is now this process's. A link appears with all of its content or not at all.
+bool FolderLease::Create() {
+  const std::string temporary = NewTemporary();
+  const std::string text = TextNow();
+  MakeLeaseFile(temporary, text);
+  const bool made = link(temporary.c_str(), path_.c_str()) == 0;
+  const int why = made ? 0 : errno;
+  RemoveLeaseFile(temporary);
+  switch (why) {
+    case 0:
+      return true;
+    case EEXIST:  // a network file system may say so of a link that it has just made
+      return IsOwn(ReadLeaseFile(path_));
+    case ENOENT:  // the owner has removed the temporary file with its leftovers
+      return false;
+    case EPERM:  // a file system without links
+    case EOPNOTSUPP:
+    case ENOSYS:
+      MakeLeaseFile(path_, text);
+      return true;
+    default:
+      errno = why;
+      FailLease(path_, "made");
+  }
+}
+
+// Whether the file with this content, whose owner is dead, is out of the way. Only one of several
+// processes that try it removes that file.
+bool FolderLease::RemoveDead(const std::string& text) const {
+  if (ReadLeaseFile(path_) != text) return false;
+  const std::string aside = NewTemporary();
+  if (rename(path_.c_str(), aside.c_str()) < 0) {
+    if (errno == ENOENT) return true;
+    FailLease(path_, "removed");
+  }
+  const bool is_dead = ReadLeaseFile(aside) == text;
+  // Else it is the lease of a process that was faster, which gets it back.
+  if (!is_dead && link(aside.c_str(), path_.c_str()) < 0 && errno != EEXIST) {
+    FailLease(path_, "made");
+  }
+  RemoveLeaseFile(aside);
+  return is_dead;
+}
+
+void FolderLease::Confirm() {
+  const MutexLock lock(mutex_);
+  if (!ReadLeaseFile(path_) && Create()) return;  // somebody has removed it
+  Renew();
+}
+
+void FolderLease::Renew() {
+  UniqueFd fd(open(path_.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd) FailLease(path_, "read");
+  const std::string text = ReadLeaseText(fd.get(), path_);
+  if (!IsOwn(text)) {
+    const std::optional<HeldLease> taken = ParseLease(text);
+    throw TrainError(ExitCode::kBadInput,
+                     folder_ + ": this job no longer has the lease of the folder; " +
+                         (taken ? Describe(taken->owner) : "something else") + " has taken it (" +
+                         kLeaseFile +
+                         "), because this job was not seen to renew it; this job saves nothing "
+                         "more there");
+  }
+  ++renewals_;
+  WriteAll(fd.get(), TextNow(), path_);
+  CloseWritten(fd, path_);
+}
+
+void FolderLease::KeepRenewing() {
+  while (true) {
+    const MutexLock lock(mutex_);
+    if (stop_changed_.WaitFor(mutex_, times_.renew_every,
+                              [this]() DSL_REQUIRES(mutex_) { return stops_; })) {
+      return;
+    }
+    try {
+      Renew();
+    } catch (const TrainError&) {
+      // Training goes on. The next Confirm, before something is saved, reports what is still wrong.
+    }
+  }
+}
+
+void FolderLease::Release() {
+  {
+    const MutexLock lock(mutex_);
+    stops_ = true;
+  }
+  stop_changed_.NotifyAll();
+  if (!renewer_.joinable()) return;
+  renewer_.join();
+  if (IsOwn(ReadLeaseFile(path_))) RemoveLeaseFile(path_);
+}
+
+std::string FolderLease::TextNow() const {
+  return FormatLease({.owner = self_, .renewals = renewals_, .renewed_ms = UnixMs()});
+}
+
+bool FolderLease::IsOwn(const std::optional<std::string>& text) const {
+  const std::optional<HeldLease> lease = text ? ParseLease(*text) : std::nullopt;
+  return lease && lease->owner.token == self_.token;
+}
+
+std::string FolderLease::NewTemporary() const {
+  return folder_ + "/tmp-lease-" + RandomHex().substr(0, 8);
+}
+
+}  // namespace dslaunch

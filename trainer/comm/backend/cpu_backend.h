@@ -1,0 +1,84 @@
+// What the backends between ranks on CPUs have in common: c10d's calls, and the checks of their
+// arguments. How bytes move is for each backend to say.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "trainer/comm/backend/queued_work.h"
+
+namespace dslaunch {
+
+class CpuBackend : public c10d::Backend {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  template <class Value>
+  using Ref = c10::intrusive_ptr<Value>;
+
+  // `name` is in messages and in the profiler's titles: "shm:all_reduce".
+  CpuBackend(std::string name, int rank, int ranks)
+      : Backend(rank, ranks), name_(std::move(name)) {}
+
+  const std::string getBackendName() const final { return name_; }
+
+  // As c10d has them; tensors must be contiguous and on the CPU. Throw c10::Error for arguments
+  // that do not fit.
+  Ref<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) final;
+  Ref<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                       const c10d::ReduceScatterOptions& options) final;
+  Ref<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) final;
+  Ref<c10d::Work> allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                            const c10d::AllgatherOptions& options) final;
+  Ref<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                  const c10d::AllgatherOptions& options) final;
+  Ref<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                std::vector<int64_t>& output_sizes,
+                                std::vector<int64_t>& input_sizes,
+                                const c10d::AllToAllOptions& options) final;
+  Ref<c10d::Work> barrier(const c10d::BarrierOptions& options) final;
+  Ref<c10d::Work> send(Tensors& tensors, int to, int tag) final;
+  Ref<c10d::Work> recv(Tensors& tensors, int from, int tag) final;
+
+ protected:
+  // Begins an operation, which ends `work`. Called at once.
+  using Start = std::function<void(const Ref<QueuedWork>& work)>;
+
+  // What the calls above do, with arguments that fit: reduce-scatter's `parts` is as large as one
+  // `result` for each rank, and so on; `root` and `peer` are ranks of the group, `peer` another
+  // one.
+  virtual Start AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) = 0;
+  virtual Start ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
+                              c10d::ReduceOp::RedOpType op) = 0;
+  virtual Start Broadcast(const at::Tensor& tensor, size_t root) = 0;
+  virtual Start AllGather(const at::Tensor& input, const Tensors& outputs) = 0;
+  virtual Start AllToAll(const at::Tensor& input, const at::Tensor& output) = 0;
+  virtual Start Barrier() = 0;
+  virtual Start Send(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
+  virtual Start Receive(size_t peer, uint64_t tag, const at::Tensor& tensor) = 0;
+
+  static std::byte* BytesOf(const at::Tensor& tensor) {
+    return static_cast<std::byte*>(tensor.data_ptr());
+  }
+  // What ends `work`, for an engine that calls back.
+  static std::function<void(const std::exception_ptr&)> EndOf(const Ref<QueuedWork>& work) {
+    return [work](const std::exception_ptr& error) { work->End(error); };
+  }
+
+ private:
+  void Check(const at::Tensor& tensor) const;
+  const at::Tensor& TheOne(const Tensors& tensors) const;
+  size_t PeerOf(int rank) const;
+  // `what` is the title's second part. `held` are kept until the end.
+  Ref<c10d::Work> Begin(c10d::OpType type, const char* what, Tensors held, const Start& start);
+
+  const std::string name_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,51 @@
+// An operation of a backend that has a thread of its own, as c10d sees it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+#include <vector>
+
+namespace dslaunch {
+
+// Holds its tensors until it is done; then only an all-reduce still has them, in its future, so
+// that what a caller lets go of after wait() is free.
+class QueuedWork : public c10d::Work {
+ public:
+  QueuedWork(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> held)
+      : Work(rank, type, title, held),
+        held_(std::move(held)),
+        future_(c10::make_intrusive<c10::ivalue::Future>(
+            c10::ListType::create(c10::TensorType::get()))) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  void abort() override {
+    if (give_up_) give_up_();
+  }
+
+  // What abort() calls, from any thread, maybe after the end. Before the work is given to others.
+  void SetGiveUp(std::function<void()> give_up) { give_up_ = std::move(give_up); }
+
+  // Once; null for success.
+  void End(const std::exception_ptr& error) {
+    std::vector<at::Tensor> results;
+    if (opType_ == c10d::OpType::ALLREDUCE) results = held_;
+    held_.clear();
+    // Ends the event of a profiler that records; who waits for the future may then stop it.
+    finish(error);
+    if (error) {
+      future_->setError(error);
+    } else {
+      future_->markCompleted(c10::IValue(std::move(results)));
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> held_;
+  const c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::function<void()> give_up_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,207 @@
+#include "trainer/comm/links/link_backend.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+#include "trainer/comm/backend/cpu_backend.h"
+#include "trainer/comm/links/link_collectives.h"
+#include "trainer/comm/links/link_engine.h"
+
+namespace dslaunch {
+namespace {
+
+// Runs what it is given, one after the other, on a thread of its own.
+class Sequence {
+ public:
+  Sequence() : thread_([this] { Run(); }) {}
+  // Runs what it was given before.
+  ~Sequence() {
+    {
+      const MutexLock lock(mutex_);
+      stop_ = true;
+    }
+    changed_.NotifyAll();
+    thread_.join();
+  }
+  void Add(std::function<void()> act) {
+    {
+      const MutexLock lock(mutex_);
+      acts_.push_back(std::move(act));
+    }
+    changed_.NotifyAll();
+  }
+
+ private:
+  void Run() {
+    pthread_setname_np(pthread_self(), "dslaunch-coll");
+    const at::NoGradGuard no_grad;
+    // Each rank has its part of a reduction already, and its other threads are computing.
+    const c10::ParallelGuard sequential(true);
+    while (true) {
+      std::function<void()> act;
+      {
+        const MutexLock lock(mutex_);
+        changed_.Wait(mutex_, [this]() DSL_REQUIRES(mutex_) { return stop_ || !acts_.empty(); });
+        if (acts_.empty()) return;
+        act = std::move(acts_.front());
+        acts_.pop_front();
+      }
+      act();
+    }
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> acts_ DSL_GUARDED_BY(mutex_);
+  bool stop_ DSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: uses the rest
+};
+
+class LinkBackend : public CpuBackend {
+ public:
+  LinkBackend(std::shared_ptr<RankConnections> connections, std::string label,
+              c10::intrusive_ptr<c10d::Store> places, int rank, std::vector<size_t> job_ranks,
+              std::chrono::milliseconds timeout)
+      : CpuBackend("links", rank, static_cast<int>(job_ranks.size())),
+        connections_(std::move(connections)),
+        label_(std::move(label)),
+        timeout_(timeout) {
+    engine_ = std::make_shared<LinkEngine>(
+        static_cast<size_t>(rank), job_ranks,
+        [connections = connections_, label = label_, places = std::move(places),
+         job_ranks](size_t peer) {
+          const size_t to = job_ranks[peer];
+          connections->Dial(label, to, RankPlace::FromText(places->get_to_str(PlaceKey(to))));
+        });
+    if (!connections_) return;  // a group of one rank
+    const auto group_rank = [job_ranks](size_t job_rank) {
+      return static_cast<size_t>(std::ranges::find(job_ranks, job_rank) - job_ranks.begin());
+    };
+    const auto to_engine = [engine = engine_, group_rank](auto act) {
+      return [engine, group_rank, act](size_t job_rank, auto&& what) {
+        const size_t peer = group_rank(job_rank);
+        if (peer < engine->ranks() && peer != engine->rank())
+          act(*engine, peer, std::forward<decltype(what)>(what));
+      };
+    };
+    connections_->Listen(
+        label_, {.on_dialed = to_engine([](LinkEngine& engine, size_t peer, UniqueFd fd) {
+                   engine.AdoptDialed(peer, std::move(fd));
+                 }),
+                 .on_link = to_engine([](LinkEngine& engine, size_t peer, UniqueFd fd) {
+                   engine.AdoptIncoming(peer, std::move(fd));
+                 }),
+                 .on_failed = to_engine([](LinkEngine& engine, size_t peer,
+                                           const std::string& why) { engine.Fail(peer, why); })});
+  }
+
+  ~LinkBackend() override { shutdown(); }
+
+  void shutdown() override {
+    if (!engine_) return;
+    if (connections_) connections_->Unlisten(label_);
+    engine_->FailAll("this rank has left the group");
+    sequence_.reset();
+    engine_.reset();
+  }
+
+ private:
+  Start AllReduce(const at::Tensor& tensor, c10d::ReduceOp::RedOpType op) override {
+    return InTurn(
+        [tensor, op](LinkCollective& collective) { collective.AllReduce(tensor.view(-1), op); });
+  }
+  Start ReduceScatter(const at::Tensor& parts, const at::Tensor& result,
+                      c10d::ReduceOp::RedOpType op) override {
+    return InTurn([parts, result, op](LinkCollective& collective) {
+      collective.ReduceScatter(parts, result, op);
+    });
+  }
+  Start Broadcast(const at::Tensor& tensor, size_t root) override {
+    return InTurn(
+        [tensor, root](LinkCollective& collective) { collective.Broadcast(tensor, root); });
+  }
+  Start AllGather(const at::Tensor& input, const Tensors& outputs) override {
+    return InTurn(
+        [input, outputs](LinkCollective& collective) { collective.AllGather(input, outputs); });
+  }
+  Start AllToAll(const at::Tensor& input, const at::Tensor& output) override {
+    return InTurn(
+        [input, output](LinkCollective& collective) { collective.AllToAll(input, output); });
+  }
+  Start Barrier() override {
+    return InTurn([](LinkCollective& collective) { collective.Barrier(); });
+  }
+
+  Start Send(size_t peer, uint64_t tag, const at::Tensor& tensor) override {
+    return [=, this](const Ref<QueuedWork>& work) {
+      GiveUpWithPeer(*work, peer);
+      engine_->Send(peer, tag, BytesOf(tensor), tensor.nbytes(), Deadline::After(timeout_),
+                    EndOf(work));
+    };
+  }
+  Start Receive(size_t peer, uint64_t tag, const at::Tensor& tensor) override {
+    return [=, this](const Ref<QueuedWork>& work) {
+      GiveUpWithPeer(*work, peer);
+      engine_->Receive(peer, tag, BytesOf(tensor), tensor.nbytes(), Deadline::After(timeout_),
+                       EndOf(work));
+    };
+  }
+
+  void GiveUpWithPeer(QueuedWork& work, size_t peer) const {
+    work.SetGiveUp([weak = std::weak_ptr<LinkEngine>(engine_), peer] {
+      if (const auto engine = weak.lock()) engine->Fail(peer, "the exchange was cancelled");
+    });
+  }
+
+  // Runs `run` after all collectives that were begun before.
+  Start InTurn(std::function<void(LinkCollective&)> run) {
+    return [this, run = std::move(run)](const Ref<QueuedWork>& work) {
+      work->SetGiveUp([weak = std::weak_ptr<LinkEngine>(engine_)] {
+        if (const auto engine = weak.lock()) engine->FailAll("the exchange was cancelled");
+      });
+      const Deadline deadline = Deadline::After(timeout_);
+      sequence_->Add([engine = engine_, work, number = collectives_++, deadline, run]() mutable {
+        std::exception_ptr failure;
+        LinkCollective collective(*engine, number, deadline);
+        try {
+          run(collective);
+        } catch (const std::exception& error) {
+          failure = std::current_exception();
+          // Nothing is touched when this has returned, and later collectives fail too.
+          engine->FailAll(error.what());
+        }
+        run = nullptr;  // which has tensors
+        work->End(failure);
+      });
+    };
+  }
+
+  const std::shared_ptr<RankConnections> connections_;
+  const std::string label_;
+  const std::chrono::milliseconds timeout_;
+  std::shared_ptr<LinkEngine> engine_;
+  uint64_t collectives_ = 0;
+  std::unique_ptr<Sequence> sequence_ = std::make_unique<Sequence>();
+};
+
+}  // namespace
+
+std::string PlaceKey(size_t job_rank) { return "place/" + std::to_string(job_rank); }
+
+c10::intrusive_ptr<c10d::Backend> MakeLinkBackend(
+    const std::shared_ptr<RankConnections>& connections, const std::string& label,
+    c10::intrusive_ptr<c10d::Store> places, int rank, const std::vector<size_t>& job_ranks,
+    std::chrono::milliseconds timeout) {
+  return c10::make_intrusive<LinkBackend>(connections, label, std::move(places), rank, job_ranks,
+                                          timeout);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,53 @@
+// StoreCore's edge: rank 0 serves the store to the ranks that connect.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/unique_fd.h"
+#include "trainer/comm/links/store_core.h"
+
+namespace dslaunch {
+
+// Serves on a thread of its own, which no client holds up. Thread-safe.
+class StoreServer {
+ public:
+  StoreServer();
+  // Ends all connections.
+  ~StoreServer();
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+
+  // A connected stream socket of a rank.
+  void Adopt(UniqueFd client);
+
+ private:
+  struct Client {
+    UniqueFd fd;
+    std::string read;  // not yet a message
+    std::string unsent;
+  };
+
+  void Run();
+  void Ring();
+  // False when the client is gone, or sends what is no request.
+  bool Read(uint64_t id, Client& client);
+  bool Write(Client& client);
+
+  UniqueFd doorbell_;  // an eventfd
+  // Of the thread.
+  StoreCore core_;
+  uint64_t last_id_ = 0;
+  std::map<uint64_t, Client> clients_;
+
+  Mutex mutex_;
+  std::vector<UniqueFd> adopted_ DSL_GUARDED_BY(mutex_);
+  bool stop_ DSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: uses the rest
+};
+
+}  // namespace dslaunch
