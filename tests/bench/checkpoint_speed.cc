@@ -63,10 +63,11 @@ double Save(const std::string& path, const std::vector<std::vector<float>>& tens
   const auto file = [](int of) { return "model-" + std::to_string(of) + ".safetensors"; };
   const auto share = [&](size_t tensor) { return static_cast<int>(tensor) % ranks; };
   CheckpointFolder folder(path);
-  const std::string begun = path + "/tmp-shared";
+  const std::string begun = folder.BegunPath(TagOf(1), "bench");
   if (rank == 0) {
-    folder.Prepare();
-    if (rename(folder.Begin(TagOf(1)).c_str(), begun.c_str()) != 0) std::abort();
+    folder.Make();
+    folder.RemoveLeftovers();
+    folder.Begin(begun);
   }
   std::vector<TensorBytes> own;
   for (size_t i = 0; i < tensors.size(); ++i) {

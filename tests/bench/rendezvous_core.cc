@@ -110,7 +110,7 @@ class Job {
       bytes_ += bytes.size();
       pb::RendezvousMessage arrived;
       arrived.ParseFromString(bytes);
-      if (arrived.has_closed()) ++closed_;
+      if (arrived.has_completed()) ++closed_;
       std::optional<pb::AgentMessage> answer = AnswerTo(arrived);
       if (!answer) continue;
       SetSender(*answer, static_cast<uint32_t>(session - 1), arrived.attempt());

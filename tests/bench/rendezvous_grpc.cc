@@ -108,6 +108,7 @@ class Agent {
     join.set_identity("machine " + std::to_string(node_));
     join.set_master_port(29'500);
     join.set_reached_at(reached_at);
+    join.set_address(reached_at);  // both are loopback
     join.set_address(reached_at);
     Send(std::move(message), 0);
   }
@@ -115,12 +116,12 @@ class Agent {
  private:
   void OnMessage(const pb::RendezvousMessage& message) {
     if (message.has_refused()) Fail(message.refused().cause().message());
-    if (message.has_closed() && !message.closed().complete())
+    if (message.has_completed() && !message.completed().teardown_complete())
       Fail("the job ended without some of its agents");
     if (message.has_assignment()) milestones_->assigned.Reach();
     if (std::optional<pb::AgentMessage> answer = AnswerTo(message))
       Send(*std::move(answer), message.attempt());
-    if (message.has_closed()) milestones_->closed.Reach();
+    if (message.has_completed()) milestones_->closed.Reach();
   }
 
   void Send(pb::AgentMessage message, uint64_t attempt) {
@@ -342,7 +343,7 @@ int BeTheRendezvous(uint32_t agents) {
   Result<CertificateAuthority> authority = CertificateAuthority::Create(kJobId);
   if (!authority.ok()) Fail(authority.error().message);
   const auto issue = [&](uint32_t node) {
-    Result<pb::Credentials> credentials = authority->Issue(node, "node" + std::to_string(node));
+    Result<pb::Credentials> credentials = authority->Issue(node);
     if (!credentials.ok()) Fail(credentials.error().message);
     return *std::move(credentials);
   };

@@ -22,6 +22,7 @@
 
 #include "agent/logs/rank_selection.h"
 #include "agent/node/attempt_workers.h"
+#include "agent/node/rank_link_core.h"
 #include "agent/node/worker_specs.h"
 #include "agent/supervisor/supervisor_core.h"
 #include "agent/supervisor/supervisor_workers.h"
@@ -30,14 +31,18 @@
 #include "cli/output/summary_view.h"
 #include "cli/per_node/per_node_admission.h"
 #include "cli/per_node/per_node_peer.h"
+#include "cli/session/event_gate.h"
 #include "cli/session/event_log.h"
 #include "cli/session/event_text.h"
 #include "cli/session/job_state.h"
 #include "cli/session/job_summary.h"
 #include "cli/session/outcome.h"
+#include "cli/session/session_core.h"
 #include "cli/session/summary_json.h"
+#include "proto/wire/cause.h"
 #include "proto/wire/framed_socket.h"
 #include "proto/wire/node_set.h"
+#include "proto/wire/peer_check.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/first_cause.h"
 #include "rendezvous/hang.h"
@@ -225,8 +230,8 @@ class Rendezvous {
         FillHeartbeat(*message.mutable_heartbeat());
         break;
       case 7:
-        message.mutable_halted()->set_master_port(input_.Number32());
-        if (input_.Below(4) == 1) message.mutable_halted()->add_left()->set_pid(7);
+        message.mutable_drained()->set_master_port(input_.Number32());
+        if (input_.Below(4) == 1) message.mutable_drained()->add_left()->set_pid(7);
         break;
       default:
         if (auto any = TakeMessage<pb::AgentMessage>(input_)) message.MergeFrom(*any);
@@ -264,7 +269,7 @@ class Rendezvous {
   // Nobody says anything any more, and everything has an end.
   void End() {
     for (size_t place = 0; place < kSessions; ++place) Disconnect(place);
-    for (int second = 0; coordinator_->phase() != Phase::kClosed; ++second) {
+    for (int second = 0; coordinator_->phase() != Phase::kCompleted; ++second) {
       Require(second < kLongestEnd_s, "a job does not end");
       Pass(1'000);
     }
@@ -274,7 +279,7 @@ class Rendezvous {
     Require(coordinator_->attempt() >= attempt_, "an attempt is older than the last");
     if (coordinator_->attempt() != std::exchange(attempt_, coordinator_->attempt()))
       finished_.clear();
-    Require(phase_ != Phase::kClosed || coordinator_->phase() == Phase::kClosed,
+    Require(phase_ != Phase::kCompleted || coordinator_->phase() == Phase::kCompleted,
             "a closed job goes on");
     Require(phase_ != Phase::kStopping || coordinator_->phase() >= Phase::kStopping,
             "a job that ends goes on");
@@ -330,16 +335,15 @@ LaunchPlan SomePlan() {
   LaunchPlan plan;
   plan.launcher = Launcher::kSsh;
   for (int i = 0; i < 3; ++i) {
-    PlannedNode node;
+    Host node;
     node.name = node.host = "node" + std::to_string(i);
     node.slots = 2;
-    node.first_rank = 2 * i;
     node.spare = i == 2;
     plan.nodes.push_back(std::move(node));
   }
   plan.min_nodes = 1;
   plan.max_nodes = 2;
-  plan.world_size = 4;
+  plan.ranks = NumberRanksOf(plan.nodes);
   return plan;
 }
 
@@ -391,7 +395,7 @@ bool DecidesQuorum(const std::string& bytes) {
   Require(decision.members.size() >= bounds.min && decision.members.size() <= bounds.max &&
               !decision.members.empty(),
           "too few or too many nodes get ranks");
-  const RankAssignment ranks = AssignRanks(decision.members);
+  const RankNumbering ranks = AssignRanks(decision.members).ranks;
   uint32_t next = 0;
   for (const RankBlock& block : ranks.blocks) {
     Require(block.first_rank == next, "ranks have a hole or overlap");
@@ -586,9 +590,13 @@ bool ParsesNodeEvents(const std::string& bytes) {
   pb::Policy policy;
   policy.set_max_restarts(input.Flag() ? 3 : 0);
   JobState job_state(plan, policy);
+  constexpr PeerLimits kLimits = {.nodes = 3, .ranks = 6, .slots = 2};
+  std::vector<EventGate> gates(names.size(), EventGate(kLimits));
+  Clock::time_point now(seconds(1'000));
   bool any = false;
   {
-    EventLog log(folder.path(), [](const std::string&) { Require(false, "no event is kept"); });
+    EventLog log(folder.path(), /*in_log_dir=*/false,
+                 [](const std::string&) { Require(false, "no event is kept"); });
     while (!input.empty()) {
       const size_t node = input.Below(names.size());
       switch (input.Below(8)) {
@@ -602,7 +610,15 @@ bool ParsesNodeEvents(const std::string& bytes) {
           job_state.OnConnected(node);
           break;
         default:
-          if (const auto event = TakeMessage<pb::NodeEvent>(input)) {
+          now += milliseconds(10);
+          if (auto event = TakeMessage<pb::NodeEvent>(input)) {
+            const Result<EventGate::Verdict> verdict = gates[node].OnEvent(*event, now);
+            if (!verdict.ok()) {
+              RequireOneLine(verdict.error().message);
+              job_state.OnBrokenRules(MakeCause(pb::Cause::NODE_LOST, static_cast<uint32_t>(node),
+                                                ExitCode::kUnavailable, verdict.error().message));
+              continue;
+            }
             any = true;
             job_state.OnEvent(node, *event);
             log.Record(names, node, *event);
@@ -616,6 +632,14 @@ bool ParsesNodeEvents(const std::string& bytes) {
             "an exit code does not say how the job ended");
     for (const uint32_t member : end.members)
       Require(member < names.size(), "a node is a member that is not there");
+    if (end.exit_code == 0) {
+      const JobInfo info = job_state.Info();
+      uint32_t succeeded = 0;
+      for (const uint32_t member : end.members) succeeded += info.nodes[member].ranks.succeeded;
+      Require(succeeded > 0 && succeeded == info.world_size, "a rank's success was never reported");
+    }
+    Require(job_state.workers_ended().size() <= 2 * size_t{kLimits.ranks},
+            "more ends of ranks are kept than there are");
     const JobSummary summary =
         SummarizeJob("job", plan, job_state, end, {"/state/job", "", ""}, seconds(3));
     SummaryText(summary);
@@ -627,6 +651,97 @@ bool ParsesNodeEvents(const std::string& bytes) {
   std::ifstream lines(events);
   for (std::string line; std::getline(lines, line);) RequireJsonObject(line);
   return any;
+}
+
+namespace {
+
+// What passes a check passes it again, and as it is.
+template <class Message, class Check>
+bool PassesTwice(std::string_view bytes, Check check) {
+  Message message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return false;
+  const Result<void> checked = check(message);
+  if (!checked.ok()) {
+    RequireOneLine(checked.error().message);
+    return false;
+  }
+  const std::string once = message.SerializeAsString();
+  Require(check(message).ok(), "what was taken is refused");
+  Require(message.SerializeAsString() == once, "what was cut is cut again");
+  return true;
+}
+
+}  // namespace
+
+bool ChecksPeers(const std::string& bytes) {
+  [[maybe_unused]] static auto* const former = google::protobuf::SetLogHandler(nullptr);
+  Input input(bytes);
+  static constexpr PeerLimits kLimits = {.nodes = 3, .ranks = 6, .slots = 2, .attempts = 4};
+  const size_t kind = input.Below(7);
+  const std::string_view rest = input.Rest();
+  switch (kind) {
+    case 0:
+      return PassesTwice<pb::PrepareReply>(rest, CheckPrepareReply);
+    case 1:
+      return PassesTwice<pb::FailoverReply>(rest, CheckFailoverReply);
+    case 2:
+      return PassesTwice<pb::NodeEvent>(
+          rest, [](pb::NodeEvent& event) { return CheckNodeEvent(event, kLimits); });
+    case 3:
+      return PassesTwice<pb::JobSight>(rest, CheckJobSight);
+    case 4:
+      return PassesTwice<pb::AgentMessage>(
+          rest, [](pb::AgentMessage& message) { return CheckAgentMessage(message, kLimits); });
+    case 5:
+      return PassesTwice<pb::RendezvousMessage>(rest, [](pb::RendezvousMessage& message) {
+        return CheckRendezvousMessage(message, kLimits);
+      });
+    default:
+      return PassesTwice<pb::NodeInfo>(rest, [](pb::NodeInfo& info) {
+        CutTexts(info);
+        return Result<void>();
+      });
+  }
+}
+
+// Three nodes answer once each, in any order; what one breaks is its failure.
+bool PreparesNodes(const std::string& bytes) {
+  Input input(bytes);
+  SessionOptions options;
+  options.plan = SomePlan();
+  if (input.Flag()) options.plan.launcher = Launcher::kPerNode;
+  options.job_id = "job";
+  options.timeouts.set_dead_ms(6'000);
+  const Clock::time_point now(seconds(1'000));
+  SessionCore core(options, now);
+  core.Start(now);
+  for (size_t node = 0; node < options.plan.nodes.size(); ++node)
+    core.OnConnected(node, NodeAddresses{"10.0.0.1", "10.0.0.2"}, now);
+  bool any_runs = false;
+  bool is_finished = false;
+  for (size_t node = 0; node < options.plan.nodes.size(); ++node) {
+    auto reply = TakeMessage<pb::PrepareReply>(input);
+    Result<pb::PreparedNode> info = Error{ExitCode::kUnavailable, "the connection broke"};
+    if (reply) {
+      const Result<void> checked = CheckPrepareReply(*reply);
+      if (!checked.ok())
+        info = checked.error();
+      else if (reply->has_info())
+        info = reply->info();
+      else
+        info = Error{static_cast<ExitCode>(reply->failure().exit_code()), "it failed"};
+    }
+    for (const SessionAction& action : core.OnPrepared(node, std::move(info), now)) {
+      any_runs = any_runs || std::holds_alternative<action::Run>(action);
+      is_finished = is_finished || std::holds_alternative<action::Finish>(action);
+    }
+  }
+  Require(any_runs != is_finished, "a job neither starts nor ends");
+  if (is_finished) {
+    const int exit_code = core.End().job.exit_code;
+    Require(exit_code >= 1 && exit_code <= 255, "a job that did not start ended well");
+  }
+  return any_runs;
 }
 
 bool ParsesSupervisorMessages(const std::string& bytes) {
@@ -859,6 +974,46 @@ bool ParsesNodeInfo(const std::string& bytes) {
   Require(!findings.empty(), "nothing is found");
   RequireSanitizedLines(DoctorTable(info, findings));
   RequireJsonObject(DoctorJson(info, findings));
+  return any;
+}
+
+bool ConnectsRanks(const std::string& bytes) {
+  bool any = IsTaken(DecodeRankLink(bytes));
+  Input input(bytes);
+  const uint32_t slots = 2;
+  RankLinkCore core(1);
+  core.OnAttempt({1, slots, slots, 2 * slots, 0, "10.0.0.1:99"});
+  while (!input.empty()) {
+    const uint64_t session = input.Below(4);
+    RankLinkMessage sent;
+    sent.kind = static_cast<RankLinkMessage::Kind>(1 + input.Below(5));
+    sent.from = static_cast<uint32_t>(input.Below(6));
+    sent.to = static_cast<uint32_t>(input.Below(6));
+    sent.node = static_cast<uint32_t>(input.Below(3));
+    sent.attempt = input.Below(3);
+    sent.text = input.Text();
+    Require(DecodeRankLink(EncodeRankLink(sent)).ok(), "a message cannot be read again");
+    RankLinkActions actions;
+    switch (input.Below(4)) {
+      case 0:
+        actions = core.OnIncoming(sent, UniqueFd());
+        break;
+      case 1:
+        core.OnSessionEnd(session);
+        break;
+      default:
+        actions = core.OnMessage(session, sent, "10.0.0.2:5");
+    }
+    for (const RankLinkAction& action : actions) {
+      any = true;
+      if (const auto* to = std::get_if<rank_link_action::ConnectTo>(&action))
+        Require(to->message.node != 1 && to->message.attempt == 1, "it connects to itself");
+      if (const auto* here = std::get_if<rank_link_action::ConnectHere>(&action)) {
+        Require(here->message.to - slots < slots && here->message.from - slots < slots,
+                "a rank of another node is connected here");
+      }
+    }
+  }
   return any;
 }
 

@@ -5,14 +5,19 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/requirement.h"
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
+#include "trainer/checkpoint/lease_core.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/rank_record.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/shared_check.h"
+#include "trainer/comm/links/store_core.h"
 #include "trainer/config/json_object.h"
 #include "trainer/weights/huggingface_config.h"
 #include "trainer/weights/weight_files.h"
@@ -88,6 +93,36 @@ bool ReadsManifest(const std::string& text) {
   });
 }
 
+bool ReadsLease(const std::string& text) {
+  const std::optional<HeldLease> lease = ParseLease(text);
+  if (!lease) return false;
+  RequireOneLine(Describe(lease->owner));
+  Require(lease->owner.process.pid >= 0, "a pid is negative");
+  const std::string again = FormatLease(*lease);
+  Require(again.size() == kLeaseBytes, "a lease has another length");
+  Require(ParseLease(again).has_value(), "a lease cannot be read again");
+  return true;
+}
+
+bool ReadsRankReport(const std::string& text) {
+  const auto accepts = [](const auto& read) {
+    try {
+      read();
+      return true;
+    } catch (const TrainError& error) {
+      Require(error.exit_code() > 0 && error.exit_code() < 256, "a failure looks like success");
+      RequireOneLine(error.what());
+      return false;
+    }
+  };
+  const bool is_report = accepts([&] { FormatReport(ParseReport(text, 3)); });
+  const bool is_record = accepts([&] {
+    Manifest manifest;
+    EnterRecords({ParseRecord(text, 3)}, manifest);
+  });
+  return is_report || is_record;
+}
+
 bool ReadsJson(const std::string& text) {
   return Accepts([&] {
     const nlohmann::json json = ParseJson(text, "j");
@@ -111,6 +146,38 @@ bool ReadsWeightIndex(const std::string& text) {
               "a file of weights lies outside of its folder");
     }
   });
+}
+
+// What one rank sends, while another waits for a key; whether a message was taken.
+bool ServesStore(const std::string& bytes) {
+  StoreCore core;
+  Require(core.OnRequest(2, {StoreRequest::Op::kGet, 7, 0, {"key"}, {}}).empty(),
+          "what is not there is answered");
+  std::string buffer = bytes;
+  size_t waits = 1;
+  bool any = false;
+  try {
+    while (const std::optional<std::string> message = TakeStoreMessage(buffer)) {
+      DecodeReply(*message);
+      const std::optional<StoreRequest> request = DecodeRequest(*message);
+      if (!request) return any;
+      any = true;
+      Require(DecodeRequest(EncodeRequest(*request).substr(4)) == request, "a request changes");
+      const std::vector<StoreCore::Answer> answers = core.OnRequest(1, *request);
+      ++waits;
+      Require(answers.size() <= waits, "a request is answered twice");
+      waits -= answers.size();
+      for (const StoreCore::Answer& answer : answers) {
+        Require(answer.client == 1 || answer.reply.id == 7, "somebody else is answered");
+        Require(DecodeReply(EncodeReply(answer.reply).substr(4)) == answer.reply,
+                "a reply changes");
+      }
+    }
+  } catch (const std::runtime_error& error) {
+    RequireOneLine(error.what());
+  }
+  core.OnClientGone(1);
+  return any;
 }
 
 }  // namespace dslaunch

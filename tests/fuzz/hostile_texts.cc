@@ -136,11 +136,11 @@ bool IsPlanned(const LaunchOptions& options) {
   const Result<LaunchPlan> plan = MakeLaunchPlan(options, hosts, info);
   if (!IsTaken(plan)) return false;
   int ranks = 0;
-  for (const PlannedNode& node : plan->nodes) {
+  for (const Host& node : plan->nodes) {
     Require(node.slots >= 1, "a node without slots is planned");
     if (!node.spare) ranks += node.slots;
   }
-  Require(plan->world_size == ranks && ranks >= 1, "the plan miscounts its ranks");
+  Require(plan->world_size() == ranks && ranks >= 1, "the plan miscounts its ranks");
   Require(plan->min_nodes >= 1 && plan->min_nodes <= plan->max_nodes, "the plan wants no nodes");
   const std::string line = PlanLine(*plan, "cpu");
   Require(line == SanitizeForTerminal(line), "the plan could steer a terminal");

@@ -103,7 +103,8 @@ class TorchrunStyle(DropIn):
     def test_two_commands(self):
         commands = []
         for rank, node in enumerate(self.hosts.nodes):
-            words = [DSLAUNCH, "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=2",
+            token = node.write_file("token", "7d0f5c1be9a24863b1d7f02c95ae6e38", mode=0o600)
+            words = [DSLAUNCH, "--nnodes=2", f"--node-rank={rank}", "--nproc-per-node=2", f"--rdzv_token_file={token}",
                      "--rdzv-endpoint=node1:29455", "--rdzv-id=77", "--role=trainer", str(self.script),
                      "--out", str(self.folder), "--note", "x y"]
             commands.append(node.popen(words, env=VENV, cwd=str(self.folder)))

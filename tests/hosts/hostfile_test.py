@@ -66,14 +66,14 @@ class Jobs(HostsCase):
 
     def test_a_dry_run_opens_no_connection(self):
         hosts = self.hostfile(
-            "hosts:\n- {name: node1, slots: 4, env: {HF_TOKEN: s3cret, MODE: fast}}\n"
+            "hosts:\n- {name: node1, slots: 4, env: {HF_TOKEN: s3cret, MODE: hidden, NCCL_DEBUG: INFO}}\n"
             "- {name: node2, slots: 4, labels: {rack: a7}}\n- {name: no-such-host, slots: 4, spare: true}\n")
         before = [node.sshd_log() for node in self.hosts.nodes]
         arguments = [*hosts, "--include", "node1:2,3@node2:0@no-such-host", "--dry_run"]
         program = ["/bin/echo", "two words", "--api_key=hidden"]
         code, job = self.run_job(*arguments, *program)
         self.assert_code(0, code, job)
-        for said in ("3 ranks", "node1", "2,3", "no-such-host", "spare", "rack=a7", "MODE=fast", "'two words'",
+        for said in ("3 ranks", "node1", "2,3", "no-such-host", "spare", "rack=a7", "MODE='***'", "NCCL_DEBUG=INFO", "'two words'",
                      "MASTER_PORT", "start"):
             self.assertIn(said, job.stdout)
         code, job = self.run_job(*arguments, "--json", *program)
@@ -81,7 +81,8 @@ class Jobs(HostsCase):
         plan = json.loads(job.stdout)
         self.assertEqual(["node1", "node1", "node2"], [rank["node"] for rank in plan["ranks"]])
         self.assertEqual([[2, 3], [0]], [node["devices"] for node in plan["nodes"][:2]])
-        self.assertEqual("fast", plan["ranks"][0]["env"]["MODE"])
+        self.assertEqual("INFO", plan["ranks"][0]["env"]["NCCL_DEBUG"])
+        self.assertEqual("***", plan["ranks"][0]["env"]["MODE"])
         self.assertNotIn("MODE", plan["ranks"][2]["env"])
         self.assertEqual(["/bin/echo", "two words"], plan["ranks"][2]["argv"][:2])
         self.assertIsNone(plan["ranks"][1]["env"]["MASTER_PORT"])

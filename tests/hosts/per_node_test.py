@@ -11,6 +11,7 @@ from hosts_case import ORACLE_PYTHON, HostsCase, main  # noqa: E402
 from launcher_case import DSLAUNCH, Job, bash  # noqa: E402
 
 SCRIPT = pathlib.Path(__file__).with_name("ddp_script.py")
+TOKEN = "7d0f5c1be9a24863b1d7f02c95ae6e38"
 PLACE = 'echo "rank=$RANK world=$WORLD_SIZE host=$(hostname) at=$MASTER_ADDR."'
 WAITS = 'touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done'
 
@@ -21,23 +22,25 @@ class PerNodeCase(HostsCase):
         for node in self.hosts.nodes:
             node.stop_sshd()
 
-    def on(self, node, *arguments):
-        argv = [str(word) for words in ([DSLAUNCH], *arguments)
+    def on(self, node, *arguments, trust=None):
+        if trust is None:
+            trust = ["--rdzv_token_file", node.write_file("token", TOKEN, mode=0o600)]
+        argv = [str(word) for words in ([DSLAUNCH], trust, *arguments)
                 for word in (words if isinstance(words, list) else [words])]
         job = Job(lambda **files: node.popen(argv, {"FOLDER": str(self.folder)}, str(self.folder),
                                              stdin=subprocess.DEVNULL, **files), self.folder)
         self.last_job = job
         return job
 
-    def on_all(self, *arguments):
+    def on_all(self, *arguments, trust=None):
         """The same on every host, but for its node rank, which stands for {rank}."""
         return [self.on(node, *[[str(word).replace("{rank}", str(rank)) for word in
-                                 (words if isinstance(words, list) else [words])] for words in arguments])
+                                 (words if isinstance(words, list) else [words])] for words in arguments], trust=trust)
                 for rank, node in enumerate(self.hosts.nodes)]
 
-    def torchrun(self, *arguments, endpoint="node1:29500"):
+    def torchrun(self, *arguments, endpoint="node1:29500", trust=None):
         return self.on_all(["--nnodes", "2", "--node-rank", "{rank}", "--nproc-per-node", "2",
-                            "--rdzv-endpoint", endpoint], *arguments)
+                            "--rdzv-endpoint", endpoint], *arguments, trust=trust)
 
     def end_with(self, code, *jobs, timeout_s=60):
         for job in jobs:
@@ -58,6 +61,18 @@ class TwoHosts(PerNodeCase):
     def test_torchrun_with_node_ranks(self):
         # node1's own name is 127.0.1.1 on node1 itself, which is of no use to node2.
         self.assert_two_by_two(self.torchrun("--show", "all", bash(PLACE)), ("10.66.0.1", "fd66::1"))
+
+    def test_without_a_token_nothing_is_started(self):
+        for job in self.torchrun(bash('touch "$FOLDER/up"'), trust=[]):
+            self.assert_code(64, self.wait(job, 20), job)
+            self.assert_says(job, "node 0 at node1:29500: without a token", r"openssl rand -hex 32 > FILE",
+                             "add --rdzv_token_file FILE to each node's command", "add --insecure_rdzv instead")
+        self.assertFalse((self.folder / "up").exists(), "a program was started")
+        self.assert_nothing_left()
+
+    def test_without_a_token_on_a_network_that_is_trusted(self):
+        jobs = self.torchrun("--show", "all", bash(PLACE), trust=["--insecure_rdzv"])
+        self.assert_two_by_two(jobs, ("10.66.0.1", "fd66::1"))
 
     def test_torchrun_first_come(self):
         jobs = self.on_all(["--nnodes=2", "--nproc_per_node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=node1",

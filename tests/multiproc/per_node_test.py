@@ -5,6 +5,7 @@ import re
 import signal
 import socket
 import sys
+import threading
 import time
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
@@ -297,6 +298,66 @@ class SentAway(PerNodeCase):
             self.assertEqual(b"", stranger.recv(1), "it was answered")
             self.assertLess(time.monotonic() - begin, 8)
         self.ends_with(0, first, self.node(1, "true", slots=1))
+
+
+class Recorder:
+    """Carries bytes between whoever connects and `port`, and keeps them."""
+
+    def __init__(self, port):
+        self.bytes = bytearray()
+        self._to = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                here, _ = self._server.accept()
+                there = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:
+                return
+            for a, b in ((here, there), (there, here)):
+                threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
+
+    def _carry(self, source, target):
+        try:
+            while data := source.recv(65536):
+                self.bytes += data
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def close(self):
+        self._server.close()
+
+
+class InTheClear(PerNodeCase):
+    """Without a token the commands speak in the clear: nothing of node 0's is sent that a node has itself."""
+
+    def test_no_secret_is_sent(self):
+        recorder = Recorder(self.port)
+        self.addCleanup(recorder.close)
+        secrets = [f"{name}-{os.urandom(8).hex()}" for name in ("variable", "plain", "argument", "folder")]
+        jobs = []
+        for rank, port in ((0, self.port), (1, recorder.port)):
+            self.port = port
+            own = [f"{secret}-of-{rank}" for secret in secrets]
+            folder = self.folder / own[3]
+            folder.mkdir()
+            script = folder / "run.sh"
+            script.write_text('#!/bin/bash\n[ "$HF_TOKEN" = "$2" ] && echo "rank $RANK has its own"\n')
+            script.chmod(0o755)
+            jobs.append(self.node(rank, "--insecure_rdzv", "--show", "all", "--env", f"HF_TOKEN={own[0]}", script, f"--api_key={own[2]}",
+                                  own[0], slots=1, cwd=str(folder), env={**self.env, "NAME_IN_ENVIRONMENT": own[1]}))
+        self.ends_with(0, *jobs)
+        self.assert_says(jobs[1], "rank 1 has its own")
+        sent = bytes(recorder.bytes)
+        self.assertIn(b"run.sh", sent, "nothing was recorded")
+        for secret in [secrets[0], secrets[1], secrets[2], "PRIVATE KEY"]:
+            self.assertNotIn(secret.encode(), sent)
+        self.assertNotIn(f"{secrets[3]}-of-0".encode(), sent, "node 0's folder is no member's business")
 
 
 class Token(PerNodeCase):

@@ -131,7 +131,7 @@ class EnvironmentFile(ProgramCase):
         (self.folder / ".deepspeed_env").write_text("A=1\nNCCL_DEBUG INFO\n")
         code, job = self.run_job(ONE, bash("touch started"))
         self.assert_code(65, code, job)
-        self.assert_says(job, r"\.deepspeed_env:2: 'NCCL_DEBUG INFO': there is no '='")
+        self.assert_says(job, r"\.deepspeed_env:2: 'NCCL_DEBUG': there is no '='")
         self.assertFalse((self.folder / "started").exists())
 
     def test_no_shell_expands_it_and_the_user_hears_so(self):

@@ -1,4 +1,4 @@
-"""The open port of a running job, as those find it who do not belong to it."""
+"""The open ports of a running job, as those find them who do not belong to it."""
 
 import os
 import pathlib
@@ -25,14 +25,27 @@ def listening_ports(pid):
     return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
-class OpenPort(LauncherCase):
+class OpenPorts(LauncherCase):
     def setUp(self):
         super().setUp()
         self.job = self.start(TWO_BY_TWO, bash(WAITS), env={"FOLDER": str(self.folder)})
         self.wait_for_files(self.job, "up.*", 4)
         _, agents = supervisors_and_agents(self.leftovers())
-        ports = {agent.pid: listening_ports(agent.pid) for agent in agents}
-        (self.agent_pid, (self.port,)), = [(pid, found) for pid, found in ports.items() if found]
+        # The rendezvous' of one agent, and one of each for connections between ranks. What only holds a MASTER_PORT
+        # for later accepts nothing.
+        self.ports = [(agent.pid, port) for agent in agents for port in sorted(listening_ports(agent.pid))
+                      if self.answers(port)]
+        self.assertEqual(3, len(self.ports))
+
+    @staticmethod
+    def answers(port):
+        """Whether garbage makes the other side close the connection."""
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as stranger:
+            stranger.sendall(b"x" * 100)
+            try:
+                return not stranger.recv(1)
+            except TimeoutError:
+                return False
 
     def end(self):
         (self.folder / "go").touch()
@@ -43,25 +56,31 @@ class OpenPort(LauncherCase):
         return "".join(path.read_text() for path in self.folder.rglob("agent.log"))
 
     def test_strangers_do_no_harm_and_are_told_of_once(self):
-        before = len(os.listdir(f"/proc/{self.agent_pid}/fd"))
+        for pid, port in self.ports:
+            with self.subTest(port=port):
+                self.besiege(pid, port)
+        self.end()
+        log = self.agent_log()
+        self.assertEqual(len(self.ports), log.count("refused a connection from 127.0.0.1: it does not speak TLS"), log)
+        self.assertEqual(len(self.ports), log.count("too many unauthenticated connections are pending"), log)
+
+    def besiege(self, pid, port):
+        """Garbage, and more silent connections than an agent takes."""
+        before = len(os.listdir(f"/proc/{pid}/fd"))
         for _ in range(10):
-            with socket.create_connection(("127.0.0.1", self.port), timeout=10) as stranger:
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
                 stranger.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 while stranger.recv(4096):
                     pass
-        idle = [socket.create_connection(("127.0.0.1", self.port), timeout=10) for _ in range(900)]
+        idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(900)]
         # The last connection is accepted once an answer to one after it is here.
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as stranger:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as stranger:
             stranger.sendall(b"x" * 100)
             while stranger.recv(4096):
                 pass
-        self.assertLess(len(os.listdir(f"/proc/{self.agent_pid}/fd")), before + 550)
+        self.assertLess(len(os.listdir(f"/proc/{pid}/fd")), before + 550)
         for connection in idle:
             connection.close()
-        self.end()
-        log = self.agent_log()
-        self.assertEqual(1, log.count("refused a connection from 127.0.0.1: it does not speak TLS"), log)
-        self.assertEqual(1, log.count("too many unauthenticated connections are pending"), log)
 
     def test_its_keys_are_nowhere_to_be_read(self):
         self.assert_secret_nowhere(*PRIVATE_KEYS)

@@ -63,6 +63,30 @@ class Training(LauncherCase):
         self.assertEqual((checkpoints / "latest").read_text(), "step_001500")
         self.assert_nothing_left()
 
+    def test_one_job_at_a_time_saves_into_a_folder(self):
+        import os
+        import signal
+        checkpoints = self.folder / "checkpoints"
+        jobs = [self.start(LOCAL, "--num_gpus", 1, "--max_restarts", 2, "train", "fashion_mnist", "--steps", 1000000,
+                           "--checkpoint_dir", checkpoints, "--save_every", 50) for _ in range(4)]
+        wait_until(lambda: sum(job.running() for job in jobs) == 1, 120)
+        trains, = [job for job in jobs if job.running()]
+        for job in jobs:
+            if job is not trains:
+                self.assert_code(65, self.wait(job), job)
+                self.assert_says(job, r"checkpoints: job \S+ on \S+ \(pid \d+\) saves there, with a heartbeat \d+ s ago",
+                                 "stop that job, wait until it has ended, or give another folder")
+                self.assert_presentable(job)
+        wait_until(lambda: (checkpoints / "latest").exists(), 60)
+        rank, = [process for process in self.leftovers() if process.name == "dslaunch-train"]
+        os.kill(rank.pid, signal.SIGKILL)
+        self.assert_says(trains, "training mlp")
+        wait_until(lambda: "took the folder over: attempt 1 of this job had it" in trains.output, 60)
+        trains.signal(signal.SIGTERM)
+        self.wait(trains, 60)
+        self.assertTrue((checkpoints / (checkpoints / "latest").read_text()).is_dir())
+        self.assert_nothing_left()
+
     def test_a_job_that_was_stopped_on_request_is_not_restarted(self):
         import os
         import signal

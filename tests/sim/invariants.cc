@@ -82,6 +82,14 @@ void Invariants::OnCause(const pb::Cause& cause) {
     Fail("a cause without a sentence: " + cause.ShortDebugString());
 }
 
+void Invariants::OnDecidedSuccess(uint64_t attempt) {
+  for (const Owner& owner : owners_) {
+    if (owner.attempt != attempt) continue;
+    if (std::ranges::count(finished_, Part{attempt, owner.node}) == 0)
+      Fail("the rendezvous decided success, but " + Name(owner.node) + " has not finished");
+  }
+}
+
 void Invariants::OnExit(const JobEnd& end) {
   OnCause(end.cause);
   if (end.exit_code == 0) CheckSuccess(end);

@@ -30,7 +30,7 @@ class Invariants {
   // cannot be ended, of which the node tells.
   void OnEmpty(size_t incarnation, bool left);
 
-  // "a node says that it has halted, or is torn down, only when no rank of its runs": up to that
+  // "a node says that it has drained, or is torn down, only when no rank of its runs": up to that
   // attempt, and but for what cannot be ended.
   void OnSaidEmpty(uint64_t attempt, uint32_t node, size_t incarnation);
 
@@ -42,6 +42,10 @@ class Invariants {
   void OnFormedAfterFailover(uint64_t attempt, uint32_t lost_node);
   // "whatever ends an attempt or a job has a sentence for the user".
   void OnCause(const pb::Cause& cause);
+
+  // "the rendezvous decides success only when every node with ranks has finished": the front end
+  // checks that too, so it would not show in the exit code.
+  void OnDecidedSuccess(uint64_t attempt);
 
   // "exit code 0 means that every rank of the final attempt succeeded and its nodes are empty".
   void OnExit(const JobEnd& end);

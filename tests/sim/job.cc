@@ -52,11 +52,10 @@ Job DrawJob(Random& random) {
     node.set_name("node" + std::to_string(index));
     node.set_slots(static_cast<uint32_t>(random.Between(1, 3)));
     node.set_spare(index >= regular);
-    PlannedNode& planned = job.plan.nodes.emplace_back();
+    Host& planned = job.plan.nodes.emplace_back();
     planned.name = node.name();
     planned.slots = static_cast<int>(node.slots());
     planned.spare = node.spare();
-    if (!planned.spare) job.plan.world_size += planned.slots;
     if (random.OneIn(12)) job.absent.push_back(index);
   }
   *job.prepare.mutable_timeouts() = DrawTimeouts(random);
@@ -65,6 +64,7 @@ Job DrawJob(Random& random) {
   if (!random.OneIn(6)) *job.prepare.mutable_policy() = DrawPolicy(random, regular);
   const std::vector<pb::Node> nodes(job.prepare.nodes().begin(), job.prepare.nodes().end());
   const NodeBounds bounds = BoundsOf(nodes, job.policy().min_nodes(), job.policy().max_nodes());
+  job.plan.ranks = NumberRanksOf(job.plan.nodes);
   job.plan.launcher = Launcher::kSsh;
   job.plan.min_nodes = static_cast<int>(bounds.min);
   job.plan.max_nodes = static_cast<int>(bounds.max);

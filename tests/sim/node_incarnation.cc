@@ -22,7 +22,7 @@ NodeIncarnation::NodeIncarnation(World& world, size_t index, uint32_t node)
       node_(node),
       supervisor_(world, *this),
       renewal_sent_(world.timeline.now()),
-      core_({.plant_early_halted = world.bug == PlantedBug::kEarlyHalted}, BootTime(Now())) {
+      core_({.plant_early_drained = world.bug == PlantedBug::kEarlyDrained}, BootTime(Now())) {
   tick_expiry_ = Now();
   Tick();
 }
@@ -121,7 +121,8 @@ void NodeIncarnation::Do(agent_action::DescribeWorker& action) {
   end.event.set_exit_code(action.exited.exit_code());
   end.event.set_signal(action.exited.signal());
   end.event.set_stopping(action.exited.stopping());
-  if (IsFailure(action.exited)) end.event.set_victim(random.OneIn(4));
+  end.failed = IsFailure(action.exited);
+  if (end.failed) end.event.set_victim(random.OneIn(4));
   const auto round_trip_us = static_cast<uint64_t>(random.Between(0, 100'000));
   Feed([&](Clock::time_point now) {
     return core_.OnWorkerDescribed(action, std::move(end), round_trip_us, now + taken);

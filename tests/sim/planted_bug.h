@@ -6,9 +6,9 @@ namespace dslaunch::sim {
 
 enum class PlantedBug {
   kNone,
-  kNoFence,      // what an agent says of an older attempt, or after it counts as lost, is heard
-  kEarlyReaped,  // a supervisor takes everything for ended once it has sent SIGTERM
-  kEarlyHalted,  // an agent says that its ranks have ended before the supervisor has said so
+  kNoFence,       // what an agent says of an older attempt, or after it counts as lost, is heard
+  kEarlyReaped,   // a supervisor takes everything for ended once it has sent SIGTERM
+  kEarlyDrained,  // an agent says that its ranks have ended before the supervisor has said so
   kFailsOverTooEarly,  // the front end names another rendezvous before the lease of the lost one is
                        // over
 };

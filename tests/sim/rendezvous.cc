@@ -52,7 +52,7 @@ void Rendezvous::Hear(SessionId id, const pb::AgentMessage& message) {
   if (!message.has_heartbeat())
     Note([&] { return "hears session " + std::to_string(id) + ": " + message.ShortDebugString(); });
   At(id).leaves |= message.has_stop();
-  if (message.has_halted() || message.has_torn_down()) {
+  if (message.has_drained() || message.has_torn_down()) {
     const NodeIncarnation& agent = *At(id).agent;
     world_.invariants.OnSaidEmpty(message.attempt(), agent.node(), agent.index());
   }
@@ -153,23 +153,27 @@ void Rendezvous::Check(const std::vector<Outgoing>& messages) {
 }
 
 void Rendezvous::CheckReason(const pb::RendezvousMessage& message) {
-  if (message.has_halt()) {
-    halted_attempt_ = message.attempt();
-    world_.invariants.OnCause(message.halt().cause());
-    if (message.halt().reason().empty()) world_.invariants.Fail("a restart without a reason");
+  if (message.has_drain()) {
+    drained_attempt_ = message.attempt();
+    world_.invariants.OnCause(message.drain().cause());
+    if (message.drain().reason().empty()) world_.invariants.Fail("a restart without a reason");
   }
-  if (message.has_stop()) world_.invariants.OnCause(message.stop().cause());
+  if (message.has_stop()) {
+    world_.invariants.OnCause(message.stop().cause());
+    if (message.stop().cause().kind() == pb::Cause::NONE)
+      world_.invariants.OnDecidedSuccess(message.attempt());
+  }
   if (message.has_refused()) world_.invariants.OnCause(message.refused().cause());
-  if (message.has_closed()) world_.invariants.OnCause(message.closed().cause());
+  if (message.has_completed()) world_.invariants.OnCause(message.completed().cause());
 }
 
 void Rendezvous::CheckNewAttempt(uint64_t attempt, const std::vector<Outgoing>& messages) {
-  const bool is_first = known_attempt_ == 0 || (lost_node_ && !halted_attempt_);
+  const bool is_first = known_attempt_ == 0 || (lost_node_ && !drained_attempt_);
   // Whoever has left, or has said so, need not be told.
-  const bool was_to_be_halted = std::ranges::any_of(
+  const bool was_to_be_drained = std::ranges::any_of(
       members_, [this](SessionId id) { return At(id).server_open && !At(id).leaves; });
-  if (!is_first && was_to_be_halted && halted_attempt_ != known_attempt_)
-    world_.invariants.Fail("attempt " + std::to_string(known_attempt_) + " was never halted");
+  if (!is_first && was_to_be_drained && drained_attempt_ != known_attempt_)
+    world_.invariants.Fail("attempt " + std::to_string(known_attempt_) + " was never drained");
   known_attempt_ = attempt;
   members_.clear();
   std::vector<std::pair<uint32_t, pb::Assignment>> assignments;

@@ -77,7 +77,7 @@ class Rendezvous {
   std::vector<Received> received_;
   uint64_t known_attempt_;
   std::vector<SessionId> members_;  // of that attempt
-  std::optional<uint64_t> halted_attempt_;
+  std::optional<uint64_t> drained_attempt_;
 };
 
 }  // namespace dslaunch::sim

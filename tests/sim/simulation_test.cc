@@ -123,7 +123,7 @@ TEST(SimulationTest, NoticesWhenTheSupervisorSaysTooEarlyThatNothingIsLeft) {
 }
 
 TEST(SimulationTest, NoticesWhenAnAgentSaysTooEarlyThatItsRanksHaveEnded) {
-  ExpectFound(PlantedBug::kEarlyHalted, "with an agent that does not wait for its supervisor");
+  ExpectFound(PlantedBug::kEarlyDrained, "with an agent that does not wait for its supervisor");
 }
 
 TEST(SimulationTest, NoticesWhenAnotherNodeDecidesTooEarly) {

@@ -230,6 +230,11 @@ int renameat(int from_folder, const char* from, int to_folder, const char* to) {
 
 int rename(const char* from, const char* to) { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
+int link(const char* from, const char* to) {
+  return Named("link", PathAt(AT_FDCWD, from), PathAt(AT_FDCWD, to),
+               [&] { return Next<int(const char*, const char*)>("link")(from, to); });
+}
+
 int mkdirat(int folder, const char* path, mode_t mode) {
   return Named("mkdir", PathAt(folder, path), "",
                [&] { return Next<int(int, const char*, mode_t)>("mkdirat")(folder, path, mode); });

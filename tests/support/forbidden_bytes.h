@@ -28,9 +28,10 @@ inline std::string FindForbidden(std::string_view shown) {
       return "bad UTF-8" + where;
     const bool ends_line = point == '\n' || (point == '\r' && byte(i + 1) == '\n');
     const bool is_control = (point < 0x20 && point != '\t') || (point >= 0x7f && point < 0xa0);
-    const bool is_bidi =
-        (point >= 0x2028 && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);
-    if ((is_control && !ends_line) || is_bidi) return "U+" + std::to_string(point) + where;
+    const bool is_unseen = (point >= 0x200b && point <= 0x200f) || point == 0x61c ||
+                           (point >= 0x2028 && point <= 0x202e) ||
+                           (point >= 0x2060 && point <= 0x206f) || point == 0xfeff;
+    if ((is_control && !ends_line) || is_unseen) return "U+" + std::to_string(point) + where;
     i += size;
   }
   return "";
@@ -59,6 +60,9 @@ inline const std::string_view kHostilePieces[] = {"\x1b[2J\x1b[H",
                                                   "2J",
                                                   "\xe2\x80\xae",
                                                   "\xe2\x81\xa6",
+                                                  "\xe2\x80\x8b",
+                                                  "\xe2\x80\x8f",
+                                                  "\xef\xbb\xbf",
                                                   "\xff\xfe",
                                                   "\xe2\x82",
                                                   "\xf0\x9f",

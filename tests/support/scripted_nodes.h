@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -35,10 +36,14 @@ class Signpost {
 class AgentScript {
  public:
   AgentScript(grpc::ServerContext& context, grpc::ServerWriter<pb::NodeEvent>& writer,
-              int connection)
-      : context_(context), writer_(writer), connection_(connection) {}
+              uint32_t node_index, int connection)
+      : context_(context), writer_(writer), node_index_(node_index), connection_(connection) {}
+
+  uint32_t node_index() const { return node_index_; }
 
   void Send(const pb::NodeEvent& event) { writer_.Write(event); }
+  // False when nobody reads any more.
+  bool TrySend(const pb::NodeEvent& event) { return writer_.Write(event); }
 
   // These two send heartbeats meanwhile.
   void LiveFor(milliseconds duration) {
@@ -60,6 +65,8 @@ class AgentScript {
 
   // The connection breaks.
   void BreakOff() { ::shutdown(connection_, SHUT_RDWR); }
+  // Of the connection, while the session lasts: for a break after the script's end.
+  int connection() const { return connection_; }
 
  private:
   void Live(const std::function<bool()>& is_over) {
@@ -73,6 +80,7 @@ class AgentScript {
 
   grpc::ServerContext& context_;
   grpc::ServerWriter<pb::NodeEvent>& writer_;
+  const uint32_t node_index_;
   const int connection_;
 };
 
@@ -91,6 +99,10 @@ class ScriptedNode : public pb::Agent::Service {
     if (attempts_ < scripts_.size()) current_ = scripts_[attempts_];
     return attempts_++ < scripts_.size() && current_;
   }
+  void SetPrepareReply(const pb::PrepareReply& reply) {
+    const std::lock_guard lock(mutex_);
+    prepare_reply_ = reply;
+  }
   void SetConnection(int fd) {
     const std::lock_guard lock(mutex_);
     connection_ = fd;
@@ -100,6 +112,10 @@ class ScriptedNode : public pb::Agent::Service {
                        pb::PrepareReply* reply) override {
     const std::lock_guard lock(mutex_);
     prepared_.push_back(*request);
+    if (prepare_reply_) {
+      *reply = *prepare_reply_;
+      return grpc::Status::OK;
+    }
     reply->mutable_info()->set_job_dir("/jobs/" + std::to_string(request->node_index()));
     reply->mutable_info()->add_rendezvous_endpoints("127.0.0.1:1");
     return grpc::Status::OK;
@@ -107,14 +123,16 @@ class ScriptedNode : public pb::Agent::Service {
   grpc::Status Run(grpc::ServerContext* context, const pb::RunRequest* request,
                    grpc::ServerWriter<pb::NodeEvent>* writer) override {
     Script script;
+    uint32_t node_index;
     int connection;
     {
       const std::lock_guard lock(mutex_);
       ran_.push_back(*request);
       script = current_;
+      node_index = prepared_.back().node_index();
       connection = connection_;
     }
-    AgentScript agent(*context, *writer, connection);
+    AgentScript agent(*context, *writer, node_index, connection);
     script(agent);
     return grpc::Status::OK;
   }
@@ -148,6 +166,7 @@ class ScriptedNode : public pb::Agent::Service {
   size_t attempts_ = 0;
   Script current_;
   int connection_ = -1;  // of the last attempt; the link's
+  std::optional<pb::PrepareReply> prepare_reply_;
   std::vector<pb::PrepareRequest> prepared_;
   std::vector<pb::RunRequest> ran_;
   std::vector<pb::FailoverRequest> failovers_;
@@ -185,6 +204,10 @@ class ScriptedTransport : public Transport {
  public:
   void Add(const std::string& name, std::vector<ScriptedNode::Script> scripts) {
     nodes_.emplace(name, std::make_unique<ScriptedNode>(std::move(scripts)));
+  }
+  // What it answers to Prepare from now on.
+  void SetPrepareReply(const std::string& name, const pb::PrepareReply& reply) {
+    nodes_.at(name)->SetPrepareReply(reply);
   }
   const ScriptedNode& node(const std::string& name) const { return *nodes_.at(name); }
   // The connections to it end without a word on the supervisors' ends.

@@ -99,6 +99,9 @@ class PowerCut:
                 problem = "%s is removed before the name of %s is synced" % (path, sorted(self.published()))
             if is_published(os.path.dirname(path)):
                 problem = path + " is removed while it stands under its name"
+        elif name == "link":
+            self.contents |= {to} if path in self.contents else set()
+            self.names.add(to)
         else:  # open with O_CREAT, mkdir
             self.names.add(path)
         return problem

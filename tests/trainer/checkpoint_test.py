@@ -1,11 +1,13 @@
 """A run that is stopped and resumed computes what an uninterrupted one does, and no kill leaves a checkpoint that lies."""
 
+import contextlib
 import json
 import os
 import random
 import re
 import shutil
 import signal
+import socket
 import struct
 import tempfile
 import time
@@ -312,6 +314,59 @@ class CheckpointTest(unittest.TestCase):
         empty = self.recipe(3, checkpoint_dir=os.path.join(self.folder, "empty"), load_module_only=True)
         self.refused(empty, BAD_INPUT, "--load_module_only", "no checkpoint")
         self.refused(self.saving(3, load_module_only=True, resume="none"), BAD_INPUT, "load_module_only")
+
+    def test_one_of_several_jobs_saves_into_a_folder(self):
+        """The same command four times at once: one trains, and three say who does."""
+        with contextlib.ExitStack() as stack:
+            jobs = [stack.enter_context(Job(self.saving(1_000_000, save_every=5), 2)) for _ in range(4)]
+            ended = lambda: [job for job in jobs if all(process.poll() is not None for process in job.processes)]
+            jobs[0].wait_for(lambda: len(ended()) == 3 and self.latest_step() >= 5, 120, "three have ended, one has saved")
+            trains, = [job for job in jobs if job not in ended()]
+            for job in ended():
+                for rank in job.finish():
+                    self.assertEqual(rank.code, BAD_INPUT, rank.err)
+                    self.assertEqual(rank.err.count("\n"), 1, rank.err)
+                    self.assertIn("%s: a program on %s (pid %d) saves there" % (
+                        self.dir, socket.gethostname(), trains.processes[0].pid), rank.err)
+                    self.assertIn("give another folder", rank.err)
+            step = self.latest_step()
+            trains.wait_for(lambda: self.latest_step() > step, 60, "it goes on")
+            trains.processes[1].send_signal(signal.SIGTERM)
+            self.assertEqual([rank.code for rank in trains.finish()], [PREEMPTED, PREEMPTED])
+        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith(("tmp-", "lease"))])
+
+    def test_the_folder_of_a_killed_job_is_taken_over(self):
+        """Also where its rank 0 was stopped in the middle of a save."""
+        with Job(self.saving(1_000_000, save_every=1), 2) as job:
+            job.wait_for(lambda: self.latest_step() >= 3, 60, "some saves are done")
+            for process in job.processes:
+                process.kill()
+            job.finish()
+        self.assertIn("lease.json", os.listdir(self.dir))
+        os.mkdir(self.path("tmp-step_000099-01234567"))
+        step = self.latest_step()
+        out, metrics = self.good(self.saving(step + 3), 2)
+        self.assertRegex(out, r"resuming from \S+step_\d+.*; took the folder over: a program on \S+ \(pid %d\) has ended"
+                         % job.processes[0].pid)
+        self.assertIn("removed tmp-step_000099-01234567, left by an interrupted save", out)
+        self.assertGreaterEqual(metrics[0]["step"], step + 1)
+        self.assertEqual(self.latest_step(), step + 3)
+        self.assertFalse([name for name in os.listdir(self.dir) if name.startswith(("tmp-", "lease"))])
+
+    def test_a_job_that_lost_its_folder_saves_nothing_more(self):
+        env = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "1"} for rank in range(2)}
+        newer = {rank: {"DSLAUNCH_JOB_ID": "4f2a", "DSLAUNCH_ATTEMPT": "2"} for rank in range(2)}
+        with Job(self.saving(1_000_000, save_every=5), 2, env_of_rank=env) as old:
+            old.wait_for(lambda: self.latest_step() >= 5, 60, "a checkpoint is there")
+            with Job(self.saving(1_000_000, save_every=5), 2, env_of_rank=newer) as new:
+                for rank in old.finish(60):
+                    self.assertEqual(rank.code, BAD_INPUT, rank.err)
+                    self.assertIn("no longer has the lease", rank.err)
+                    self.assertIn("job 4f2a on ", rank.err)
+                step = self.latest_step()
+                new.wait_for(lambda: self.latest_step() > step, 60, "the newer attempt goes on")
+                new.processes[0].send_signal(signal.SIGTERM)
+                self.assertEqual([rank.code for rank in new.finish(60)], [PREEMPTED, PREEMPTED])
 
     def test_killed_while_it_saves(self):
         """Whatever the moment, the next run resumes at the newest whole checkpoint; every step is accounted for."""

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import zlib
 
 import torch
 import transformers
@@ -112,6 +113,52 @@ class CheckpointToolTest(unittest.TestCase):
         os.unlink(self.path("step_000003", "manifest.json"))
         self.assertIn("manifest.json", self.tool("verify", self.path("step_000003"), code=BAD_INPUT).stdout)
         self.assertIn("holds no checkpoint", self.tool("verify", self.folder, code=BAD_INPUT).stderr)
+
+    def forge(self, tag, change):
+        """Gives a manifest other content, with the right checksum."""
+        with open(self.path(tag, "manifest.json"), "rb") as file:
+            manifest = json.loads(file.read())
+        del manifest["crc32"]
+        change(manifest)
+        rest = json.dumps(manifest, ensure_ascii=False)[1:].encode() + b"\n"
+        with open(self.path(tag, "manifest.json"), "wb") as file:
+            file.write(b'{"crc32":"%08x",\n' % zlib.crc32(rest) + rest)
+
+    def test_a_hostile_checkpoint(self):
+        escape, reverse = "\x1b]0;title\x07\x1b[31m", "\u202e"
+
+        def rename_tensor(manifest):
+            manifest["tensors"][0]["name"] = "a" + escape + reverse + "\nforged: line"
+
+        def outside(manifest):
+            manifest["files"][0]["name"] = "../step_000006/" + manifest["files"][0]["name"]
+
+        def bomb(manifest):
+            tensor = manifest["tensors"][0]
+            tensor["shape"] = [1 << 40]
+            tensor["slices"] = [dict(tensor["slices"][0], start=0, end=1 << 40)]
+
+        changes = {
+            "dtype": (lambda m: m.update(dtype="bf16" + escape), "dtype is not a plain word"),
+            "tensor": (rename_tensor, "differs from its record"),
+            "tensor dtype": (lambda m: m["tensors"][0].update(dtype=escape), "dtype is unknown"),
+            "file": (outside, "is not a plain file name"),
+            "bomb": (bomb, "is beyond the end of the file"),
+            "serial": (lambda m: m.update(serial=(1 << 63) - 1), "serial is"),
+        }
+        os.rename(self.path("step_000006"), self.path("step_6" + escape + reverse + "\nforged"))
+        for name, (change, words) in changes.items():
+            with self.subTest(name):
+                shutil.copytree(os.path.join(self.trained, "c", "step_000003"), self.path("step_000003"), dirs_exist_ok=True)
+                self.forge("step_000003", change)
+                verified = self.tool("verify", self.dir, code=BAD_INPUT)
+                exported = self.tool("export", self.path("step_000003"), os.path.join(self.folder, "hf"), code=BAD_INPUT)
+                for done in (self.tool("ls", self.dir), self.tool("ls", self.dir, "--json"), verified, exported):
+                    for text in (done.stdout, done.stderr):
+                        self.assertNotRegex(text, "[\x00-\x09\x0b-\x1f\x7f\u202e]")
+                        self.assertNotRegex(text, "(?m)^forged")
+                self.assertIn(words, verified.stdout)
+                self.assertIn(words, exported.stderr)
 
     def test_export_is_read_by_transformers(self):
         for dtype, wanted in ((None, torch.float32), ("fp32", torch.float32), ("bf16", torch.bfloat16),

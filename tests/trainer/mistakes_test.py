@@ -42,8 +42,11 @@ class MistakesTest(unittest.TestCase):
         for engine in ({}, {"bf16": {"enabled": True}, "gradient_accumulation_steps": 2}):
             for world in (1, 2):
                 with self.subTest(engine=engine, world=world):
-                    self.check(run(self.mistaken({"ignores_spare": 1}, engine), world),
+                    strict = dict(engine, zero_optimization={"ignore_unused_parameters": False})
+                    self.check(run(self.mistaken({"ignores_spare": 1}, strict), world),
                                "the parameter spare.weight got no gradient", "does not depend on it")
+                    for rank in run(self.mistaken({"ignores_spare": 1}, engine), world):
+                        self.assertEqual((rank.code, rank.err), (0, ""))
 
     def test_loss_that_is_nan_at_step_3(self):
         self.check(run(self.mistaken({"nan_step": 3, "nan_rank": 1}), 2), "step 3", "nan", "rank 1")

@@ -221,6 +221,12 @@ class PreemptionTest(ProgramCase):
             job.processes[0].send_signal(signal.SIGTERM)
             self.assertEqual(self.check_stopped(job.finish(8), "SIGTERM"), 1)
 
+    def test_ranks_gain_no_rights(self):
+        with Job(recipe(run={"steps": 100_000_000, "seed": 1}), 1) as job:
+            job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
+            with open("/proc/%d/status" % job.processes[0].pid) as file:
+                self.assertIn("NoNewPrivs:\t1\n", file.read())
+
     def test_time_limit(self):
         ranks = run(self.saving(100_000_000, time_limit_s=1), 2, timeout_s=60)
         self.check_stopped(ranks, r"^run.time_limit_s$")

@@ -45,8 +45,13 @@ TEST(SanitizeForTerminal, NothingSteersTheTerminal) {
       {"\xe2\x80\xae"
        "drowssap\xe2\x80\xac \xe2\x81\xa7x\xe2\x81\xa9 \xe2\x80\xa8y",
        "drowssap x y"},
-      {"marks \xe2\x80\x8e\xe2\x80\x8f\xd8\x9c\xe2\x80\xaf",
-       "marks \xe2\x80\x8e\xe2\x80\x8f\xd8\x9c\xe2\x80\xaf"},
+      {"marks \xe2\x80\x8e\xe2\x80\x8f\xd8\x9c\xe2\x80\xaf", "marks \xe2\x80\xaf"},
+      {"no\xe2\x80\x8b"
+       "de\xe2\x80\x8c\xe2\x80\x8d\xef\xbb\xbf\xe2\x81\xa0"
+       "1\xc2\xad\xe3\x85\xa4\xf3\xa0\x81\x81",
+       "node1"},
+      {"\xe2\x80\x8a\xe2\x80\x90\xef\xbb\xbe\xc2\xac\xc2\xae\xef\xb8\x8f",
+       "\xe2\x80\x8a\xe2\x80\x90\xef\xbb\xbe\xc2\xac\xc2\xae\xef\xb8\x8f"},
       {"surrogate \xed\xa0\x80", "surrogate \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
   };
   for (const auto& c : cases) EXPECT_EQ(SanitizeForTerminal(c.in), c.out);
@@ -79,6 +84,17 @@ TEST(SanitizeForTerminal, ProperTextStaysAsItIs) {
   EXPECT_EQ(FindForbidden(text), "");
   EXPECT_EQ(SanitizeForTerminal(text), text);
   EXPECT_EQ(WithoutEscapes(text), text);
+}
+
+TEST(SanitizeMessage, NoLineCanBeginAnotherMessage) {
+  EXPECT_EQ(SanitizeMessage(""), "");
+  EXPECT_EQ(SanitizeMessage("one\x1b[2J"), "one");
+  EXPECT_EQ(SanitizeMessage("one\n"), "one");
+  EXPECT_EQ(SanitizeMessage("one\ndslaunch: two\n  three\n\x1b[0mfour\n"),
+            "one\n  dslaunch: two\n  three\n  four");
+  EXPECT_EQ(SanitizeMessage("a\rdslaunch: b\v\xe2\x80\xa8"
+                            "c"),
+            "adslaunch: bc");
 }
 
 TEST(WithoutEscapes, TakesEscapeSequencesAndNothingElse) {

@@ -1,7 +1,6 @@
 // Attacks on the one open port of a job, over loopback.
 #include "net/acceptor.h"
 
-#include <dirent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -22,6 +21,7 @@
 
 #include "net/certificate_authority.h"
 #include "net/tls.h"
+#include "tests/support/own_process.h"
 
 namespace dslaunch {
 namespace {
@@ -35,14 +35,6 @@ using ::testing::StartsWith;
 
 constexpr milliseconds kWait(10'000);
 constexpr size_t kMaxUnproven = 64;
-
-size_t OpenDescriptors() {
-  size_t count = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  while (readdir(folder) != nullptr) ++count;
-  closedir(folder);
-  return count;
-}
 
 // A plain connection to a port of loopback.
 UniqueFd Connect(int port) {
@@ -76,10 +68,12 @@ class AcceptorTest : public ::testing::Test {
 
   void Start() {
     acceptor_ = *Acceptor::Start(
-        options_, *authority_.Issue(0, "node1"),
-        [this](uint32_t node_index, UniqueFd plain) {
+        options_, *authority_.Issue(0),
+        [this](const AcceptedNode& node, UniqueFd plain) {
           const std::lock_guard lock(mutex_);
-          nodes_[node_index].push_back(std::move(plain));
+          EXPECT_EQ(node.address, "127.0.0.1");
+          EXPECT_EQ(node.own_address, "127.0.0.1");
+          nodes_[node.index].push_back(std::move(plain));
           changed_.notify_all();
         },
         [this](const std::string& line) {
@@ -130,7 +124,7 @@ class AcceptorTest : public ::testing::Test {
   // The acceptor is still there for those who belong here.
   void ExpectNodeGetsIn() {
     const size_t before = nodes_[1].size();
-    const std::unique_ptr<Client> node = Come(*authority_.Issue(1, "node2"));
+    const std::unique_ptr<Client> node = Come(*authority_.Issue(1));
     ASSERT_FALSE(node->error) << node->error.message();
     const int fd = Admitted(1, before);
     ASSERT_GE(fd, 0);
@@ -160,13 +154,13 @@ TEST_F(AcceptorTest, ANodeGetsInAndItsBytesCrossBothWays) {
 
 TEST_F(AcceptorTest, EitherSideEndsAConnection) {
   Start();
-  std::unique_ptr<Client> node = Come(*authority_.Issue(1, "node2"));
+  std::unique_ptr<Client> node = Come(*authority_.Issue(1));
   const int fd = Admitted(1);
   node.reset();
   char byte;
   EXPECT_EQ(recv(fd, &byte, 1, 0), 0);
 
-  node = Come(*authority_.Issue(1, "node2"));
+  node = Come(*authority_.Issue(1));
   ASSERT_GE(Admitted(1, 1), 0);
   nodes_[1].clear();
   EXPECT_TRUE(IsTurnedAway(*node));
@@ -202,11 +196,61 @@ TEST_F(AcceptorTest, WithoutACertificateNobodyGetsIn) {
   ExpectNodeGetsIn();
 }
 
+// TLS shows the certificate to every peer, before the peer is authenticated.
+TEST_F(AcceptorTest, AStrangerLearnsNoNames) {
+  CertificateAuthority authority = *CertificateAuthority::Create("20260314-job-of-alice");
+  options_.job_id = "20260314-job-of-alice";
+  const auto acceptor = *Acceptor::Start(
+      options_, *authority.Issue(0), [](const AcceptedNode&, UniqueFd) {},
+      [](const std::string&) {});
+  asio::ssl::context tls(asio::ssl::context::tls);
+  Client client(std::move(tls));
+  client.stream.lowest_layer().connect(
+      {asio::ip::address_v4::loopback(), static_cast<uint16_t>(acceptor->port())}, client.error);
+  client.stream.handshake(asio::ssl::stream_base::client, client.error);
+  ASSERT_FALSE(client.error) << client.error.message();
+  std::string seen;
+  const STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(client.stream.native_handle());
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    unsigned char* der = nullptr;
+    const int size = i2d_X509(sk_X509_value(chain, i), &der);
+    seen.append(reinterpret_cast<char*>(der), static_cast<size_t>(size));
+    OPENSSL_free(der);
+  }
+  EXPECT_THAT(seen, HasSubstr("node-0."));
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  for (const std::string& name : {std::string("alice"), std::string("20260314"), std::string(host)})
+    EXPECT_EQ(seen.find(name), std::string::npos) << name;
+}
+
+TEST_F(AcceptorTest, ANodeThatMadeItsOwnKeyGetsIn) {
+  Start();
+  const NodeKey key = *MakeNodeKey();
+  ASSERT_TRUE(IsPublicKey(key.public_key));
+  pb::Credentials credentials = *authority_.IssueFor(1, key.public_key);
+  EXPECT_EQ(credentials.private_key(), "");
+  EXPECT_FALSE(MakeTlsContext(credentials).ok());
+  credentials.set_private_key(key.private_key);
+  const auto client = Come(credentials);
+  EXPECT_FALSE(client->error) << client->error.message();
+  EXPECT_GE(Admitted(1), 0);
+}
+
+TEST_F(AcceptorTest, WhatIsNoPublicKeyGetsNoCertificate) {
+  const NodeKey key = *MakeNodeKey();
+  for (const std::string& bad : {std::string(), std::string("x"), key.private_key,
+                                 key.public_key + "x", key.public_key.substr(1)}) {
+    EXPECT_FALSE(IsPublicKey(bad));
+    EXPECT_FALSE(authority_.IssueFor(1, bad).ok());
+  }
+}
+
 TEST_F(AcceptorTest, AnotherJobsCertificateIsRefused) {
   Start();
   CertificateAuthority other = *CertificateAuthority::Create("job");  // same names, other keys
-  pb::Credentials foreign = *other.Issue(1, "node2");
-  foreign.set_ca_cert(authority_.Issue(1, "node2")->ca_cert());  // it would take ours
+  pb::Credentials foreign = *other.Issue(1);
+  foreign.set_ca_cert(authority_.Issue(1)->ca_cert());  // it would take ours
   const auto client = Come(foreign);
   EXPECT_TRUE(IsTurnedAway(*client));
   EXPECT_THAT(Record(),
@@ -217,7 +261,7 @@ TEST_F(AcceptorTest, AnotherJobsCertificateIsRefused) {
 
 TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
   Start();
-  const auto client = Come(*authority_.Issue(1, "node2", std::chrono::seconds(-1)));
+  const auto client = Come(*authority_.Issue(1, std::chrono::seconds(-1)));
   EXPECT_TRUE(IsTurnedAway(*client));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: its certificate is not "
                                     "from this job (certificate has expired)"));
@@ -226,7 +270,7 @@ TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
 
 TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
   Start();
-  const auto client = Come(*authority_.Issue(2, "node3"));
+  const auto client = Come(*authority_.Issue(2));
   EXPECT_TRUE(IsTurnedAway(*client));
   EXPECT_THAT(
       Record(),
@@ -237,7 +281,7 @@ TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
 
 TEST_F(AcceptorTest, AnOlderTlsIsRefused) {
   Start();
-  asio::ssl::context tls = *MakeTlsContext(*authority_.Issue(1, "node2"));
+  asio::ssl::context tls = *MakeTlsContext(*authority_.Issue(1));
   SSL_CTX_set_min_proto_version(tls.native_handle(), TLS1_2_VERSION);
   SSL_CTX_set_max_proto_version(tls.native_handle(), TLS1_2_VERSION);
   const auto client = ComeWith(std::move(tls));
@@ -289,10 +333,10 @@ TEST_F(AcceptorTest, ANodeHasAFewConnectionsAtMost) {
   Start();
   std::vector<std::unique_ptr<Client>> clients;
   for (size_t i = 0; i < 4; ++i) {
-    clients.push_back(Come(*authority_.Issue(1, "node2")));
+    clients.push_back(Come(*authority_.Issue(1)));
     ASSERT_GE(Admitted(1, i), 0);
   }
-  const auto one_more = Come(*authority_.Issue(1, "node2"));
+  const auto one_more = Come(*authority_.Issue(1));
   EXPECT_TRUE(IsTurnedAway(*one_more));
   EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: node 1 has enough "
                                     "connections already"));
@@ -329,7 +373,7 @@ TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
 TEST_F(AcceptorTest, APortThatIsTakenIsNamed) {
   Start();
   options_.port = acceptor_->port();
-  const auto second = Acceptor::Start(options_, *authority_.Issue(0, "node1"), nullptr, nullptr);
+  const auto second = Acceptor::Start(options_, *authority_.Issue(0), nullptr, nullptr);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, ExitCode::kUnavailable);
   EXPECT_EQ(second.error().message, "cannot open TCP port " + std::to_string(options_.port) +

@@ -116,7 +116,7 @@ TEST(TokenTlsTest, AServerWithACertificateInsteadIsRefused) {
   auto [client, server] = TcpPair();
   auto at_client = Wrap(tls, TokenTls::Role::kClient, std::move(client));
   CertificateAuthority authority = *CertificateAuthority::Create("job");
-  asio::ssl::context context = *MakeTlsContext(*authority.Issue(0, "node1"));
+  asio::ssl::context context = *MakeTlsContext(*authority.Issue(0));
   context.set_verify_mode(asio::ssl::verify_none);
   ShakeHands(std::move(server), context, asio::ssl::stream_base::server);
   const Error error = ErrorOf(std::move(at_client));

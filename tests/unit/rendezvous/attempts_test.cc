@@ -61,18 +61,18 @@ class ElasticTest : public CoordinatorFixture {
   }
 };
 
-TEST_F(ElasticTest, AFailedRankHaltsAllAndANewAttemptFollows) {
+TEST_F(ElasticTest, AFailedRankDrainsAllAndANewAttemptFollows) {
   Start();
   PassWith(500, {0, 1, 2, 3});
-  const std::vector<Outgoing> halt = Failed(1, 3, 7);
-  ASSERT_EQ(halt.size(), 4u);  // the spare too
-  for (const Outgoing& one : halt) {
+  const std::vector<Outgoing> drain = Failed(1, 3, 7);
+  ASSERT_EQ(drain.size(), 4u);  // the spare too
+  for (const Outgoing& one : drain) {
     EXPECT_EQ(one.message.attempt(), 1u);
-    EXPECT_EQ(one.message.halt().cause().rank(), 3);
-    EXPECT_EQ(one.message.halt().reason(), "restart 1 of 2");
+    EXPECT_EQ(one.message.drain().cause().rank(), 3);
+    EXPECT_EQ(one.message.drain().reason(), "restart 1 of 2");
   }
-  for (const uint32_t node : {3, 2, 1}) EXPECT_TRUE(Halted(node).empty());
-  const std::vector<Outgoing> form = Halted(0, 31'000);
+  for (const uint32_t node : {3, 2, 1}) EXPECT_TRUE(Drained(node).empty());
+  const std::vector<Outgoing> form = Drained(0, 31'000);
   EXPECT_THAT(Assigned(form), ElementsAre(0, 1, 2));
   EXPECT_EQ(coordinator_->attempt(), 2u);
   const Case own = To(0, form, Case::kAssignment);
@@ -82,35 +82,35 @@ TEST_F(ElasticTest, AFailedRankHaltsAllAndANewAttemptFollows) {
   for (uint32_t node = 0; node < 3; ++node) EXPECT_TRUE(TornDown(node).empty());
   const std::vector<Outgoing> closed = TornDown(3);
   ASSERT_EQ(closed.size(), 4u);
-  EXPECT_TRUE(closed[0].message.closed().complete());
-  EXPECT_EQ(closed[0].message.closed().cause().kind(), pb::Cause::NONE);
+  EXPECT_TRUE(closed[0].message.completed().teardown_complete());
+  EXPECT_EQ(closed[0].message.completed().cause().kind(), pb::Cause::NONE);
 }
 
 TEST_F(ElasticTest, ALostNodeIsReplacedByASpareAndIsNotMissedAtTheEnd) {
   Start();
-  EXPECT_EQ(To(0, Vanish(1), Case::kHalt).halt().cause().kind(), pb::Cause::NODE_LOST);
-  Halted(0);
-  Halted(2);
-  const std::vector<Outgoing> form = Halted(3);
+  EXPECT_EQ(To(0, Vanish(1), Case::kDrain).drain().cause().kind(), pb::Cause::NODE_LOST);
+  Drained(0);
+  Drained(2);
+  const std::vector<Outgoing> form = Drained(3);
   EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
   EXPECT_THAT(Notices(form), HasSubstr("attempt 2: node0, node2, node3 get ranks; without node1"));
   for (const uint32_t node : {0, 2, 3}) Finished(node);
   TornDown(0);
   TornDown(2);
   const std::vector<Outgoing> closed = TornDown(3);
-  EXPECT_TRUE(closed[0].message.closed().complete());
-  EXPECT_EQ(closed[0].message.closed().cause().kind(), pb::Cause::NONE);
-  EXPECT_THAT(IndexesOf(closed[0].message.closed().members()), ElementsAre(0, 2, 3));
+  EXPECT_TRUE(closed[0].message.completed().teardown_complete());
+  EXPECT_EQ(closed[0].message.completed().cause().kind(), pb::Cause::NONE);
+  EXPECT_THAT(IndexesOf(closed[0].message.completed().members()), ElementsAre(0, 2, 3));
 }
 
 TEST_F(ElasticTest, ItGoesOnWithFewerNodesThenWaitsForOneThenGivesUp) {
   Start();
   Vanish(1);
   Vanish(3);
-  Halted(0);
-  EXPECT_THAT(Assigned(Halted(2)), ElementsAre(0, 2));
+  Drained(0);
+  EXPECT_THAT(Assigned(Drained(2)), ElementsAre(0, 2));
   Vanish(2);
-  EXPECT_THAT(Halted(0), IsEmpty());
+  EXPECT_THAT(Drained(0), IsEmpty());
   EXPECT_EQ(coordinator_->phase(), Phase::kWaiting);
   EXPECT_THAT(PassWith(29'500, {0}), IsEmpty());
   const std::vector<Outgoing> end = PassWith(1'000, {0});
@@ -125,7 +125,7 @@ TEST_F(ElasticTest, ANodeThatComesBackOnANewConnectionIsTaken) {
   Vanish(1);
   Vanish(2);
   Vanish(3);
-  Halted(0);
+  Drained(0);
   EXPECT_THAT(Assigned(Rejoin(2, 20)), ElementsAre(0, 2));
 }
 
@@ -139,12 +139,12 @@ TEST_F(ElasticTest, AJoiningNodeWaitsForTheNextRestart) {
   EXPECT_THAT(Notices(form), HasSubstr("without node1"));
   EXPECT_THAT(Notices(Join(1)), HasSubstr("node1 joined; it may get ranks at the next restart"));
   Failed(2, 2, 7);
-  Halted(0);
-  Halted(1);
-  EXPECT_THAT(Assigned(Halted(2)), ElementsAre(0, 1, 2));
+  Drained(0);
+  Drained(1);
+  EXPECT_THAT(Assigned(Drained(2)), ElementsAre(0, 1, 2));
 }
 
-TEST_F(ElasticTest, AJoiningNodeMayHaltTheAttemptAtOnceAndCostsNoRestart) {
+TEST_F(ElasticTest, AJoiningNodeMayDrainTheAttemptAtOnceAndCostsNoRestart) {
   CoordinatorOptions options = Options();
   options.absent_nodes = {1, 3};
   options.policy.set_on_join(pb::Policy::AT_ONCE);
@@ -153,18 +153,18 @@ TEST_F(ElasticTest, AJoiningNodeMayHaltTheAttemptAtOnceAndCostsNoRestart) {
   Join(2);
   Ready(0);
   Ready(2);
-  const std::vector<Outgoing> halt = Join(1);
-  EXPECT_EQ(To(0, halt, Case::kHalt).halt().reason(), "node1 joined");
-  EXPECT_EQ(To(0, halt, Case::kHalt).halt().cause().kind(), pb::Cause::NONE);
-  Halted(0);
-  Halted(1);
-  const std::vector<Outgoing> form = Halted(2);
+  const std::vector<Outgoing> drain = Join(1);
+  EXPECT_EQ(To(0, drain, Case::kDrain).drain().reason(), "node1 joined");
+  EXPECT_EQ(To(0, drain, Case::kDrain).drain().cause().kind(), pb::Cause::NONE);
+  Drained(0);
+  Drained(1);
+  const std::vector<Outgoing> form = Drained(2);
   EXPECT_THAT(Assigned(form), ElementsAre(0, 1, 2));
   EXPECT_EQ(To(0, form, Case::kAssignment).assignment().restart_count(), 0u);
   EXPECT_THAT(Join(3), IsEmpty());  // three are enough
 }
 
-TEST_F(ElasticTest, NobodyIsHaltedForAJoinerWhenANodeIsDone) {
+TEST_F(ElasticTest, NoNodeIsDrainedForAJoinerWhenANodeIsDone) {
   CoordinatorOptions options = Options();
   options.absent_nodes = {1, 3};
   options.policy.set_on_join(pb::Policy::AT_ONCE);
@@ -173,7 +173,7 @@ TEST_F(ElasticTest, NobodyIsHaltedForAJoinerWhenANodeIsDone) {
   Join(2);
   Ready(0);
   Finished(2);
-  EXPECT_FALSE(To(0, Join(1), Case::kHalt).has_halt());
+  EXPECT_FALSE(To(0, Join(1), Case::kDrain).has_drain());
 }
 
 TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
@@ -185,8 +185,8 @@ TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
   EXPECT_TRUE(To(1, lost, Case::kRefused).has_refused());
   EXPECT_THAT(To(1, lost, Case::kRefused).refused().cause().message(),
               HasSubstr("node1 was lost: no heartbeat for 6 s; it is no longer part of the job"));
-  EXPECT_TRUE(To(0, lost, Case::kHalt).has_halt());
-  for (const auto& say : {Finished(1), TornDown(1), Halted(1), Beat(1)}) {
+  EXPECT_TRUE(To(0, lost, Case::kDrain).has_drain());
+  for (const auto& say : {Finished(1), TornDown(1), Drained(1), Beat(1)}) {
     ASSERT_EQ(say.size(), 1u);
     EXPECT_TRUE(say[0].message.has_refused());
     EXPECT_TRUE(say[0].end_session);
@@ -194,9 +194,9 @@ TEST_F(ElasticTest, AFencedNodeIsRefusedWhateverItSays) {
   }
   // Connected anew it takes part again.
   Rejoin(1, 20);
-  Halted(0);
-  Halted(2);
-  EXPECT_THAT(Assigned(Halted(3)), ElementsAre(0, 1, 2));
+  Drained(0);
+  Drained(2);
+  EXPECT_THAT(Assigned(Drained(3)), ElementsAre(0, 1, 2));
   EXPECT_EQ(coordinator_->OnDisconnect(2, now_).size(), 0u);  // the old connection ends at last
   EXPECT_EQ(coordinator_->phase(), Phase::kStarting);
 }
@@ -220,7 +220,7 @@ TEST_F(ElasticTest, WhatWasAnsweredToAnOlderAttemptDoesNotCount) {
   pb::AgentMessage old = From(0);
   old.mutable_worker_failed()->mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
   Failed(1, 3, 7);
-  for (uint32_t node = 0; node < 4; ++node) Halted(node);
+  for (uint32_t node = 0; node < 4; ++node) Drained(node);
   ASSERT_EQ(coordinator_->attempt(), 2u);
   for (uint32_t node = 0; node < 3; ++node) Ready(node);
   std::vector<Outgoing> answers = Log(old);
@@ -246,15 +246,15 @@ TEST_F(ElasticTest, AnAgentThatSpeaksOfRanksThatAreNotItsOwnIsLost) {
   EXPECT_EQ(refused.refused().cause().kind(), pb::Cause::NODE_LOST);
   EXPECT_THAT(refused.refused().cause().message(),
               HasSubstr("its agent sent a message about rank 9, which is not its own"));
-  EXPECT_EQ(coordinator_->phase(), Phase::kHalting);
+  EXPECT_EQ(coordinator_->phase(), Phase::kDraining);
 }
 
-TEST_F(ElasticTest, ANodeThatDoesNotHaltInTimeIsLost) {
+TEST_F(ElasticTest, ANodeThatDoesNotDrainInTimeIsLost) {
   Start();
   Failed(1, 3, 7);
-  Halted(0);
-  Halted(1);
-  Halted(3);
+  Drained(0);
+  Drained(1);
+  Drained(3);
   EXPECT_THAT(PassWith(20'500, {0, 1, 2, 3}), IsEmpty());
   const std::vector<Outgoing> late = PassWith(1'000, {0, 1, 2, 3});
   EXPECT_THAT(Assigned(late), ElementsAre(0, 1, 3));
@@ -266,11 +266,11 @@ TEST_F(ElasticTest, ANodeThatDoesNotHaltInTimeIsLost) {
 TEST_F(ElasticTest, ANodeWithProcessesLeftGetsNoRanks) {
   Start();
   Failed(1, 3, 7);
-  Halted(0);
-  Halted(2);
-  Halted(3);
+  Drained(0);
+  Drained(2);
+  Drained(3);
   pb::AgentMessage left = From(1);
-  left.mutable_halted()->add_left()->set_pid(77);
+  left.mutable_drained()->add_left()->set_pid(77);
   const std::vector<Outgoing> form = Log(left);
   EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
   EXPECT_THAT(Notices(form), HasSubstr("node1 gets no more ranks"));
@@ -281,8 +281,8 @@ TEST_F(ElasticTest, TheBackOffPassesBeforeTheNextAttempt) {
   options.policy.set_backoff_ms(2'000);
   Begin(options);
   Start();
-  EXPECT_EQ(To(0, Failed(1, 3, 7), Case::kHalt).halt().delay_ms(), 2'000u);
-  for (uint32_t node = 0; node < 4; ++node) EXPECT_THAT(Halted(node), IsEmpty());
+  EXPECT_EQ(To(0, Failed(1, 3, 7), Case::kDrain).drain().delay_ms(), 2'000u);
+  for (uint32_t node = 0; node < 4; ++node) EXPECT_THAT(Drained(node), IsEmpty());
   EXPECT_THAT(PassWith(1'500, {0, 1, 2, 3}), IsEmpty());
   EXPECT_THAT(Assigned(PassWith(500, {0, 1, 2, 3})), ElementsAre(0, 1, 2));
 }
@@ -291,7 +291,7 @@ TEST_F(ElasticTest, WhenRestartsAreUsedUpTheJobEndsWithItsCause) {
   Start();
   for (int restart = 0; restart < 2; ++restart) {
     Failed(1, 3, 7);
-    for (uint32_t node = 0; node < 4; ++node) Halted(node);
+    for (uint32_t node = 0; node < 4; ++node) Drained(node);
   }
   const std::vector<Outgoing> end = Failed(1, 2, 7);
   EXPECT_EQ(Notices(end), "no restart: restart 2 of 2 was the last (--max_restarts)\n");
@@ -303,32 +303,74 @@ TEST_F(ElasticTest, TheResolvedCauseNamesTheRealOneAndItsVictims) {
   options.policy.set_max_restarts(0);
   Begin(options);
   Start();
-  EXPECT_EQ(To(0, Failed(0, 1, 7, /*victim=*/true), Case::kStop).stop().cause().rank(), 1);
+  Failed(0, 1, 7, /*victim=*/true);
+  EXPECT_EQ(To(0, PassWith(2'000, {0, 1, 2, 3}), Case::kStop).stop().cause().rank(), 1);
   Failed(2, 4, 7);
   for (uint32_t node = 0; node < 3; ++node) TornDown(node);
   const std::vector<Outgoing> closed = TornDown(3);
-  const Case own = To(0, closed, Case::kClosed);
-  EXPECT_EQ(own.closed().cause().rank(), 4);
-  EXPECT_THAT(own.closed().victims(), ElementsAre(1));
+  const Case own = To(0, closed, Case::kCompleted);
+  EXPECT_EQ(own.completed().cause().rank(), 4);
+  EXPECT_THAT(own.completed().victims(), ElementsAre(1));
   EXPECT_EQ(Notices(closed), "first cause: rank 4 (node2) (the others look like its victims)\n");
+}
+
+// Like Python programs that leave the process group before they end: the victims end first.
+TEST_F(ElasticTest, AVictimsReportWaitsForTheRealOne) {
+  Start();
+  EXPECT_THAT(Failed(0, 1, 1, /*victim=*/true), IsEmpty());
+  EXPECT_THAT(Failed(1, 2, 1, /*victim=*/true), IsEmpty());
+  EXPECT_FALSE(To(0, PassWith(1'000, {0, 1, 2, 3}), Case::kDrain).has_drain());
+  const std::vector<Outgoing> drain = Failed(2, 4, 1);
+  EXPECT_EQ(To(0, drain, Case::kDrain).drain().cause().rank(), 4);
+}
+
+TEST_F(ElasticTest, OnceEveryRankHasFailedNothingIsWaitedFor) {
+  Start();
+  for (int rank = 0; rank < 5; ++rank)
+    EXPECT_THAT(Failed(static_cast<uint32_t>(rank / 2), rank, 1, /*victim=*/true), IsEmpty());
+  EXPECT_EQ(To(0, Failed(2, 5, 1, /*victim=*/true), Case::kDrain).drain().cause().rank(), 0);
+}
+
+// Its output had an error of its own when the stop reached it.
+TEST_F(ElasticTest, AnErrorOfARankThatWasBeingStoppedCountsWhereOnlyVictimsAreKnown) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(0);
+  Begin(options);
+  Start();
+  Failed(0, 1, 1, /*victim=*/true);
+  EXPECT_EQ(To(0, PassWith(2'000, {0, 1, 2, 3}), Case::kStop).stop().cause().rank(), 1);
+  Failed(2, 4, 1, /*victim=*/false, /*while_stopping=*/true);
+  for (uint32_t node = 0; node < 3; ++node) TornDown(node);
+  EXPECT_EQ(To(0, TornDown(3), Case::kCompleted).completed().cause().rank(), 4);
+}
+
+TEST_F(ElasticTest, AnErrorOfARankThatWasBeingStoppedIsNotBeforeAFailure) {
+  CoordinatorOptions options = Options();
+  options.policy.set_max_restarts(0);
+  Begin(options);
+  Start();
+  EXPECT_EQ(To(0, Failed(0, 1, 7), Case::kStop).stop().cause().rank(), 1);
+  Failed(2, 4, 1, /*victim=*/false, /*while_stopping=*/true);
+  for (uint32_t node = 0; node < 3; ++node) TornDown(node);
+  EXPECT_EQ(To(0, TornDown(3), Case::kCompleted).completed().cause().rank(), 1);
 }
 
 TEST_F(ElasticTest, ANodeThatFallsSilentIsFoundBehindItsVictims) {
   Start();
-  PassWith(2'000, {0, 2, 3});
-  EXPECT_EQ(To(0, Failed(0, 1, 7, /*victim=*/true), Case::kHalt).halt().cause().rank(), 1);
-  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  Failed(0, 1, 7, /*victim=*/true);
+  EXPECT_EQ(To(0, PassWith(2'000, {0, 2, 3}), Case::kDrain).drain().cause().rank(), 1);
+  for (const uint32_t node : {0, 2, 3}) Drained(node);
   EXPECT_THAT(Notices(PassWith(2'000, {0, 2, 3})), HasSubstr("no heartbeat from node1"));
   const std::vector<Outgoing> form = PassWith(4'000, {0, 2, 3});
   EXPECT_THAT(Assigned(form), ElementsAre(0, 2, 3));
   EXPECT_THAT(Notices(form), HasSubstr("first cause: node1 was lost: no heartbeat for 6 s"));
 }
 
-// A switch fails: one restart, whichever of them had halted already.
+// A switch fails: one restart, whichever of them had drained already.
 TEST_F(ElasticTest, NodesThatFallSilentTogetherAreLostTogether) {
   Start();
   Failed(0, 1, 7);
-  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  for (const uint32_t node : {0, 2, 3}) Drained(node);
   std::vector<Outgoing> out;
   while (Assigned(out).empty() && now_ < kLate) out = PassWith(500, {0, 3});
   EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
@@ -342,19 +384,19 @@ TEST_F(ElasticTest, OfNodesThatFallSilentTogetherTheFirstIsTheCause) {
   for (const uint32_t node : {0, 1, 3}) Beat(node);
   std::vector<Outgoing> out;
   while (coordinator_->phase() == Phase::kRunning && now_ < kLate) out = PassWith(500, {0, 3});
-  const pb::Cause cause = To(0, out, Case::kHalt).halt().cause();
+  const pb::Cause cause = To(0, out, Case::kDrain).drain().cause();
   EXPECT_EQ(cause.node_index(), 2u);
   EXPECT_EQ(cause.message(), "node2 was lost: no heartbeat for 6 s; node1 too");
   EXPECT_EQ(To(1, out, Case::kRefused).refused().cause().message(),
             "node1 was lost: no heartbeat for 6 s; it is no longer part of the job");
-  for (const uint32_t node : {0, 3}) out = Halted(node);
+  for (const uint32_t node : {0, 3}) out = Drained(node);
   EXPECT_THAT(Assigned(out), ElementsAre(0, 3));
 }
 
 TEST_F(ElasticTest, ANodeThatIsAboutToBeLostIsWaitedForBeforeARestart) {
   Start();
   Failed(0, 1, 7);
-  for (const uint32_t node : {0, 2, 3}) Halted(node);
+  for (const uint32_t node : {0, 2, 3}) Drained(node);
   Pass(1'000);
   Beat(2);
   std::vector<Outgoing> out;
@@ -366,12 +408,12 @@ TEST_F(ElasticTest, ANodeThatIsAboutToBeLostIsWaitedForBeforeARestart) {
 
 TEST_F(ElasticTest, ANodeWhoseSupervisorWasKilledLeavesAndTheOthersGoOn) {
   Start();
-  const std::vector<Outgoing> halt = StopJob(1, pb::Cause::NODE_LOST);
-  EXPECT_FALSE(To(1, halt, Case::kHalt).has_halt());  // it tears down already
-  EXPECT_TRUE(To(0, halt, Case::kHalt).has_halt());
-  Halted(0);
-  Halted(2);
-  EXPECT_THAT(Halted(3), IsEmpty());
+  const std::vector<Outgoing> drain = StopJob(1, pb::Cause::NODE_LOST);
+  EXPECT_FALSE(To(1, drain, Case::kDrain).has_drain());  // it tears down already
+  EXPECT_TRUE(To(0, drain, Case::kDrain).has_drain());
+  Drained(0);
+  Drained(2);
+  EXPECT_THAT(Drained(3), IsEmpty());
   EXPECT_THAT(Assigned(TornDown(1)), ElementsAre(0, 2, 3));
   EXPECT_THAT(Vanish(1), IsEmpty());
 }
@@ -379,7 +421,7 @@ TEST_F(ElasticTest, ANodeWhoseSupervisorWasKilledLeavesAndTheOthersGoOn) {
 TEST_F(ElasticTest, WithoutTheRendezvousNodeThereIsNoOtherAttempt) {
   Start();
   Failed(1, 3, 7);
-  for (uint32_t node = 1; node < 4; ++node) Halted(node);
+  for (uint32_t node = 1; node < 4; ++node) Drained(node);
   EXPECT_THAT(PassWith(20'500, {0, 1, 2, 3}), IsEmpty());
   const std::vector<Outgoing> end = PassWith(1'000, {0, 1, 2, 3});
   EXPECT_EQ(To(1, end, Case::kStop).stop().cause().rank(), 3);
@@ -407,7 +449,8 @@ TEST_F(ElasticTest, TheUsersWordEndsAJobThatIsBeingRestarted) {
   EXPECT_TRUE(To(0, stop, Case::kStop).has_stop());
   Failed(1, 2, 7);  // of the attempt that was about to be repaired
   for (uint32_t node = 0; node < 3; ++node) TornDown(node);
-  EXPECT_EQ(To(0, TornDown(3), Case::kClosed).closed().cause().kind(), pb::Cause::INTERRUPTED);
+  EXPECT_EQ(To(0, TornDown(3), Case::kCompleted).completed().cause().kind(),
+            pb::Cause::INTERRUPTED);
 }
 
 TEST_F(ElasticTest, ASpareThatIsLostChangesNothingButIsTold) {
@@ -418,8 +461,8 @@ TEST_F(ElasticTest, ASpareThatIsLostChangesNothingButIsTold) {
   TornDown(0);
   TornDown(1);
   const std::vector<Outgoing> closed = TornDown(2);
-  EXPECT_TRUE(To(0, closed, Case::kClosed).closed().complete());
-  EXPECT_EQ(To(0, closed, Case::kClosed).closed().cause().kind(), pb::Cause::NONE);
+  EXPECT_TRUE(To(0, closed, Case::kCompleted).completed().teardown_complete());
+  EXPECT_EQ(To(0, closed, Case::kCompleted).completed().cause().kind(), pb::Cause::NONE);
 }
 
 TEST_F(ElasticTest, AHeartbeatComesBackWithItsTime) {
@@ -453,8 +496,8 @@ TEST_F(ElasticTest, AHangIsInspectedOnceAndThenDealtWith) {
       EXPECT_EQ(To(0, hang, Case::kStop).stop().cause().exit_code(), 75);
       EXPECT_EQ(To(0, hang, Case::kStop).stop().cause().node_index(), 1u);
     } else {
-      EXPECT_TRUE(To(0, hang, Case::kHalt).has_halt());
-      EXPECT_EQ(To(0, hang, Case::kHalt).halt().cause().kind(), pb::Cause::HANG);
+      EXPECT_TRUE(To(0, hang, Case::kDrain).has_drain());
+      EXPECT_EQ(To(0, hang, Case::kDrain).drain().cause().kind(), pb::Cause::HANG);
     }
   }
 }
@@ -493,7 +536,7 @@ TEST_F(ElasticTest, ANodeThatFailsOftenGivesItsPlaceToASpareUntilItHasCooledDown
   const auto restart = [&](uint32_t node, int rank) {
     Failed(node, rank, 7);
     std::vector<Outgoing> form;
-    for (uint32_t halted = 0; halted < 4; ++halted) form = Halted(halted);
+    for (uint32_t drained = 0; drained < 4; ++drained) form = Drained(drained);
     return Assigned(form);
   };
   EXPECT_THAT(restart(1, 3), ElementsAre(0, 1, 2));
@@ -512,7 +555,7 @@ TEST_F(ElasticTest, AttemptsWithoutANewStepEndTheJob) {
     const std::vector<Outgoing> out = Failed(1, 3, 7);
     EXPECT_EQ(To(0, out, Case::kStop).has_stop(), ends);
     EXPECT_EQ(Notices(out).find("restart loop without a new step") != std::string::npos, ends);
-    for (uint32_t node = 0; node < 4; ++node) Halted(node);
+    for (uint32_t node = 0; node < 4; ++node) Drained(node);
   }
 }
 
@@ -550,8 +593,8 @@ TEST_F(FailoverTest, RestartsAreCountedOn) {
   for (uint32_t node = 1; node < 4; ++node) Join(node);
   for (uint32_t node = 1; node < 4; ++node) Ready(node);
   Failed(1, 0, 9);
-  EXPECT_EQ(coordinator_->phase(), Phase::kHalting);
-  for (uint32_t node = 1; node < 4; ++node) Halted(node, 30'000);
+  EXPECT_EQ(coordinator_->phase(), Phase::kDraining);
+  for (uint32_t node = 1; node < 4; ++node) Drained(node, 30'000);
   PassWith(60'000, {1, 2, 3});
   ASSERT_EQ(coordinator_->attempt(), 6u);
   for (uint32_t node = 1; node < 4; ++node) Ready(node);

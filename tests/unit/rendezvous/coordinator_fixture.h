@@ -86,18 +86,20 @@ class CoordinatorFixture : public ::testing::Test {
     message.mutable_torn_down();
     return Log(message);
   }
-  std::vector<Outgoing> Halted(uint32_t node, uint32_t port = 0) {
+  std::vector<Outgoing> Drained(uint32_t node, uint32_t port = 0) {
     pb::AgentMessage message = From(node);
-    message.mutable_halted()->set_master_port(port);
+    message.mutable_drained()->set_master_port(port);
     return Log(message);
   }
-  std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false) {
+  std::vector<Outgoing> Failed(uint32_t node, int rank, int exit_code, bool victim = false,
+                               bool while_stopping = false) {
     pb::AgentMessage message = From(node);
     pb::Cause& cause = *message.mutable_worker_failed()->mutable_cause();
     cause = MakeCause(pb::Cause::WORKER_EXIT, node, ExitCode::kInternal, "");
     cause.set_rank(rank);
     cause.set_exit_code(exit_code);
     cause.set_victim(victim);
+    cause.set_while_stopping(while_stopping);
     return Log(message);
   }
   std::vector<Outgoing> StopJob(uint32_t node, pb::Cause::Kind kind) {

@@ -51,10 +51,10 @@ TEST_F(CoordinatorTest, EachBarrierCostsOneMessageEachWayPerAgent) {
   const std::vector<Outgoing> closed = TornDown(2);
   ASSERT_EQ(closed.size(), 3u);
   for (const Outgoing& one : closed) {
-    EXPECT_TRUE(one.message.closed().complete());
+    EXPECT_TRUE(one.message.completed().teardown_complete());
     EXPECT_TRUE(one.end_session);
   }
-  EXPECT_EQ(coordinator_->phase(), Phase::kClosed);
+  EXPECT_EQ(coordinator_->phase(), Phase::kCompleted);
 }
 
 TEST_F(CoordinatorTest, ARankThatEndsBeforeTheOthersAreReadyIsNoProblem) {
@@ -75,7 +75,7 @@ TEST_F(CoordinatorTest, TheFirstFailureIsTheCauseForAll) {
   TornDown(0);
   TornDown(1);
   const std::vector<Outgoing> closed = TornDown(2);
-  EXPECT_EQ(closed[0].message.closed().cause().rank(), 3);
+  EXPECT_EQ(closed[0].message.completed().cause().rank(), 3);
 }
 
 TEST_F(CoordinatorTest, AFailureAfterSuccessOnOtherNodesStopsAll) {
@@ -95,8 +95,8 @@ TEST_F(CoordinatorTest, AVanishedAgentIsTheCauseAndNobodyWaitsForIt) {
   TornDown(0);
   const std::vector<Outgoing> closed = TornDown(2);
   ASSERT_EQ(closed.size(), 2u);
-  EXPECT_FALSE(closed[0].message.closed().complete());
-  EXPECT_EQ(closed[0].message.closed().missing_nodes(0), 1u);
+  EXPECT_FALSE(closed[0].message.completed().teardown_complete());
+  EXPECT_EQ(closed[0].message.completed().missing_nodes(0), 1u);
 }
 
 TEST_F(CoordinatorTest, AnAgentLostBeforeItIsEmptySpoilsSuccess) {
@@ -106,8 +106,8 @@ TEST_F(CoordinatorTest, AnAgentLostBeforeItIsEmptySpoilsSuccess) {
   TornDown(1);
   const std::vector<Outgoing> closed = coordinator_->OnDisconnect(3, now_);
   ASSERT_EQ(closed.size(), 2u);
-  EXPECT_FALSE(closed[0].message.closed().complete());
-  EXPECT_EQ(closed[0].message.closed().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_FALSE(closed[0].message.completed().teardown_complete());
+  EXPECT_EQ(closed[0].message.completed().cause().kind(), pb::Cause::NODE_LOST);
 }
 
 TEST_F(CoordinatorTest, AnAgentThatLeavesAfterTheEndIsNotLost) {
@@ -183,7 +183,7 @@ TEST_F(CoordinatorTest, TheTeardownBarrierHasADeadlineThatLeavesNodesTheirOwn) {
   }
   const std::vector<Outgoing> closed = coordinator_->OnTick(now_);
   ASSERT_EQ(closed.size(), 3u);
-  EXPECT_EQ(closed[0].message.closed().missing_nodes_size(), 2);
+  EXPECT_EQ(closed[0].message.completed().missing_nodes_size(), 2);
 }
 
 TEST_F(CoordinatorTest, RefusesWhoDoesNotBelong) {

@@ -150,26 +150,33 @@ TEST(QuorumTest, TooFewNodesWaitForAnother) {
 }
 
 TEST(RanksTest, WithoutTheRendezvousNodeTheMasterIsWhereItCameFrom) {
-  const RankAssignment ranks = AssignRanks(
-      {{2, 1, "c", "10.0.0.1", 29502, "10.0.0.4"}, {1, 1, "b", "10.0.0.1", 29501, "10.0.0.2"}});
-  EXPECT_EQ(ranks.master_addr, "10.0.0.2");
-  EXPECT_EQ(ranks.master_port, 29501u);
+  const RankAssignment assigned = AssignRanks({{2, 1, "c", "10.0.0.1", 29502, "10.0.0.4"},
+                                               {1, 1, "b", "10.0.0.1", 29501, "10.0.0.2", 4711}});
+  EXPECT_EQ(assigned.master_addr, "10.0.0.2");
+  EXPECT_EQ(assigned.master_port, 29501u);
+  EXPECT_EQ(assigned.link_port, 4711u);
 }
 
 TEST(RanksTest, FollowHostfileOrderWhateverTheOrderOfJoining) {
-  const RankAssignment ranks = AssignRanks({{2, 1, "c", "10.0.0.7", 0, "10.0.0.4"},
-                                            {0, 3, "a", "", 29500, ""},
-                                            {1, 2, "b", "10.0.0.1", 0, "10.0.0.2"}});
-  ASSERT_EQ(ranks.blocks.size(), 3u);
-  EXPECT_EQ(ranks.world_size, 6u);
+  const RankAssignment assigned = AssignRanks({{2, 1, "c", "10.0.0.7", 0, "10.0.0.4"},
+                                               {0, 3, "a", "", 29500, ""},
+                                               {1, 2, "b", "10.0.0.1", 0, "10.0.0.2"}});
+  ASSERT_EQ(assigned.ranks.blocks.size(), 3u);
+  EXPECT_EQ(assigned.ranks.world_size, 6u);
   const uint32_t first_ranks[] = {0, 3, 5};
   for (uint32_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(ranks.blocks[i].node_index, i);
-    EXPECT_EQ(ranks.blocks[i].node_rank, i);
-    EXPECT_EQ(ranks.blocks[i].first_rank, first_ranks[i]);
+    const RankBlock& block = assigned.ranks.blocks[i];
+    EXPECT_EQ(block.node_index, i);
+    EXPECT_EQ(block.node_rank, i);
+    EXPECT_EQ(block.first_rank, first_ranks[i]);
+    const pb::Assignment assignment = AssignmentOf(assigned.ranks, block);
+    EXPECT_EQ(assignment.first_rank(), first_ranks[i]);
+    EXPECT_EQ(assignment.node_rank(), i);
+    EXPECT_EQ(assignment.world_size(), 6u);
+    EXPECT_EQ(assignment.num_nodes(), 3u);
   }
-  EXPECT_EQ(ranks.master_port, 29500u);
-  EXPECT_EQ(ranks.master_addr, "10.0.0.1");  // as the first other node reaches it
+  EXPECT_EQ(assigned.master_port, 29500u);
+  EXPECT_EQ(assigned.master_addr, "10.0.0.1");  // as the first other node reaches it
 }
 
 TEST(RanksTest, AloneTheMasterIsLoopback) {

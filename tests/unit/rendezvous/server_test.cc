@@ -53,10 +53,11 @@ class Agent {
     message.set_attempt(attempt_);
     client_.Send(std::move(message));
   }
-  void Join() {
+  void Join(const std::string& claimed = "127.0.0.1") {
     pb::AgentMessage message;
     message.mutable_join()->set_slots(1);
-    message.mutable_join()->set_reached_at("127.0.0.1");
+    message.mutable_join()->set_address(claimed);
+    message.mutable_join()->set_reached_at(claimed);
     Send(std::move(message));
   }
   // The next message; empty when none comes or the stream has ended.
@@ -104,7 +105,7 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<RendezvousServer> Start(CoordinatorOptions options) {
     ListenOptions listen;
     listen.loopback_only = true;
-    auto server = RendezvousServer::Start(std::move(options), listen, *authority_.Issue(0, "node1"),
+    auto server = RendezvousServer::Start(std::move(options), listen, *authority_.Issue(0),
                                           [this](const std::string& line) { Log(line); });
     EXPECT_TRUE(server.ok());
     return *std::move(server);
@@ -113,8 +114,7 @@ class ServerTest : public ::testing::Test {
   Result<RendezvousRoute> Find(CertificateAuthority& authority,
                                const std::vector<std::string>& endpoints,
                                milliseconds limit = kWait) {
-    return FindRendezvous(endpoints, "job", 0, *authority.Issue(1, "node2"),
-                          Deadline::After(limit));
+    return FindRendezvous(endpoints, "job", 0, *authority.Issue(1), Deadline::After(limit));
   }
   void Log(const std::string& line) {
     const std::lock_guard lock(log_mutex_);
@@ -153,8 +153,8 @@ TEST_F(ServerTest, AJobFromJoinToTeardown) {
   torn_down.mutable_torn_down();
   first.Send(torn_down);
   second.Send(torn_down);
-  EXPECT_TRUE(first.Next().closed().complete());
-  EXPECT_TRUE(second.Next().closed().complete());
+  EXPECT_TRUE(first.Next().completed().teardown_complete());
+  EXPECT_TRUE(second.Next().completed().teardown_complete());
   EXPECT_TRUE(first.Ends());
   EXPECT_TRUE(second.Ends());
 }
@@ -200,12 +200,12 @@ TEST_F(ServerTest, ASilentAgentIsRefusedAndMayJoinAnew) {
   }
   pb::RendezvousMessage message = first.Next();
   while (message.has_heartbeat()) message = first.Next();
-  EXPECT_EQ(message.halt().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_EQ(message.drain().cause().kind(), pb::Cause::NODE_LOST);
   Agent anew(route.channel, "job", 1);
   anew.Join();
-  pb::AgentMessage halted;
-  halted.mutable_halted();
-  first.Send(halted);
+  pb::AgentMessage drained;
+  drained.mutable_drained();
+  first.Send(drained);
   message = anew.Next();
   EXPECT_TRUE(message.has_assignment());
   EXPECT_EQ(message.attempt(), 2u);
@@ -234,12 +234,50 @@ TEST_F(ServerTest, OneNodeIsNotTakenForAnother) {
   EXPECT_TRUE(honest.Next().has_assignment());
 }
 
+// The ranks of all nodes would connect there.
+TEST_F(ServerTest, ANodeCannotChooseMasterAddr) {
+  const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
+  ASSERT_TRUE(route.ok());
+  Agent first(server_->InProcessChannel(), "job", 0);
+  Agent liar(route->channel, "job", 1);
+  pb::AgentMessage join;
+  join.mutable_join()->set_slots(1);
+  first.Send(join);
+  liar.Join("192.0.2.66");
+  EXPECT_EQ(first.Next().assignment().master_addr(), "127.0.0.1");
+  EXPECT_THAT(log(), ElementsAre("node 1 claims '192.0.2.66' as its address; 127.0.0.1 is used",
+                                 "node 1 claims '192.0.2.66' as this machine's address; "
+                                 "127.0.0.1 is used"));
+}
+
 TEST_F(ServerTest, ANodeThatIsNotTheRendezvousIsNotTakenForIt) {
-  const Result<RendezvousRoute> route =
-      FindRendezvous(server_->endpoints(), "job", 1, *authority_.Issue(1, "node2"),
-                     Deadline::After(milliseconds(500)));
+  const Result<RendezvousRoute> route = FindRendezvous(
+      server_->endpoints(), "job", 1, *authority_.Issue(1), Deadline::After(milliseconds(500)));
   ASSERT_FALSE(route.ok());
   EXPECT_THAT(route.error().message, HasSubstr("(it is another node of the job)"));
+}
+
+TEST_F(ServerTest, AnAgentThatBreaksTheRulesIsLostAndNamed) {
+  const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
+  ASSERT_TRUE(route.ok());
+  Agent second(route->channel, "job", 1);
+  Agent first(server_->InProcessChannel(), "job", 0);
+  first.Join();
+  second.Join();
+  EXPECT_TRUE(first.Next().has_assignment());
+  EXPECT_TRUE(second.Next().has_assignment());
+  pb::AgentMessage failed;
+  failed.mutable_worker_failed()->mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
+  failed.mutable_worker_failed()->mutable_cause()->set_rank(1);
+  failed.mutable_worker_failed()->mutable_cause()->set_exit_code(256);
+  second.Send(failed);
+  EXPECT_TRUE(second.Ends());
+  const pb::Cause cause = first.Next().stop().cause();
+  EXPECT_EQ(cause.kind(), pb::Cause::NODE_LOST);
+  EXPECT_EQ(cause.exit_code(), 69);
+  EXPECT_EQ(cause.message(),
+            "node2 was lost: its agent sent exit code of a failure = 256, which is not from 1 to "
+            "255");
 }
 
 TEST_F(ServerTest, AMessageBeyondAllBoundsEndsItsConnectionOnly) {

@@ -23,6 +23,10 @@ TEST(BriefRunTest, SaysHowItEndedAndWhatItWroteToEither) {
   EXPECT_EQ(run.output, "out\nerr\n");
 }
 
+TEST(BriefRunTest, ItGainsNoRights) {
+  EXPECT_EQ(Shell("grep NoNewPrivs /proc/self/status").output, "NoNewPrivs:\t1\n");
+}
+
 TEST(BriefRunTest, ASignalIsOne) {
   const BriefRun run = Shell("kill -SEGV $$");
   EXPECT_EQ(run.end, End::kSignalled);

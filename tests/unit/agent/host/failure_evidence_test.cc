@@ -82,6 +82,28 @@ TEST(FailureEvidenceTest, OfAChainTheFirstExceptionCounts) {
   EXPECT_FALSE(OfLines(Raised(peer) + "trying again\n" + Raised("KeyError: 'x'")).victim);
 }
 
+TEST(FailureEvidenceTest, TheExceptionOfADataLoadersWorkerIsTheOneBelow) {
+  const FailureEvidence evidence =
+      ClassifyFailure(1, 0,
+                      "Traceback (most recent call last):\n  File \"t.py\"\n"
+                      "OSError: Caught OSError in DataLoader worker process 0.\n"
+                      "Original Traceback (most recent call last):\n  File \"worker.py\"\n"
+                      "OSError: shard 3 is truncated\n\n",
+                      "");
+  EXPECT_FALSE(evidence.victim);
+  EXPECT_EQ(evidence.line, "OSError: shard 3 is truncated");
+}
+
+TEST(FailureEvidenceTest, ErrorsOfAStoppedProgramAreItsOwnOrNone) {
+  const std::string head = "Traceback (most recent call last):\n  File \"t.py\"\n";
+  EXPECT_EQ(ErrorBeforeStop(head + "ValueError: bad\n", ""), "ValueError: bad");
+  EXPECT_EQ(ErrorBeforeStop("", "KeyError: 'lr'"), "KeyError: 'lr'");
+  EXPECT_EQ(ErrorBeforeStop(head + "KeyboardInterrupt\n", ""), std::nullopt);
+  EXPECT_EQ(ErrorBeforeStop(head + "RuntimeError: [gloo] Connection closed by peer\n", ""),
+            std::nullopt);
+  EXPECT_EQ(ErrorBeforeStop("Terminated\n", ""), std::nullopt);
+}
+
 TEST(FailureEvidenceTest, TorchsRankTagsAndFurtherLinesOfAnExceptionAreUnderstood) {
   const FailureEvidence evidence = OfLines(
       "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line 1\n"

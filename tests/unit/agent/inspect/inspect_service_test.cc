@@ -46,7 +46,7 @@ TEST_F(InspectServiceTest, AJobThatNobodyKnowsIsGoneAndOneWithoutAnEndIsLost) {
 TEST_F(InspectServiceTest, TheResultIsReadAsItWasWrittenByItsUserAlone) {
   const std::string folder = MakeFolder();
   pb::NodeDone done;
-  done.set_closed(true);
+  done.set_completed(true);
   done.mutable_cause()->set_kind(pb::Cause::WORKER_SIGNAL);
   done.mutable_cause()->set_exit_code(137);
   done.add_left()->set_pid(99);
@@ -93,7 +93,7 @@ TEST_F(InspectServiceTest, NamesThatLeadElsewhereLeadNowhere) {
 TEST(JobResultTest, SuccessIsThatEveryRankEndedWellAndEveryNodeIsEmpty) {
   pb::NodeDone done;
   EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 75) << "nobody said that all are empty";
-  done.set_closed(true);
+  done.set_completed(true);
   done.set_teardown_complete(true);
   EXPECT_EQ(MakeJobResult("j", {}, done).exit_code(), 0);
   done.add_left();
@@ -106,7 +106,7 @@ TEST(JobResultTest, TheResolvedCauseReplacesTheFirst) {
   first.set_exit_code(1);
   pb::NodeDone done;
   EXPECT_EQ(MakeJobResult("j", first, done).exit_code(), 1);
-  done.set_closed(true);
+  done.set_completed(true);
   done.mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
   done.mutable_cause()->set_exit_code(9);
   EXPECT_EQ(MakeJobResult("j", first, done).exit_code(), 9);

@@ -32,6 +32,32 @@ TEST(JobFolderTest, DefaultsToTheUsersStateFolder) {
   EXPECT_EQ(xdg->path(), dir.path() + "/s/dslaunch/jobs/job/nodes/n");
 }
 
+TEST(JobFolderTest, IsFoundWhereItIsTheUsersOwnOnly) {
+  const TempDir dir;
+  const std::string base = dir / "logs";
+  EXPECT_EQ(*JobFolder::Find(base, "job", "n", {}), "") << "there is none";
+  ASSERT_TRUE(JobFolder::Create(base, "job", "n", {}).ok());
+  ASSERT_EQ(chmod(base.c_str(), 0777), 0);
+  EXPECT_EQ(*JobFolder::Find(base, "job", "n", {}), base + "/job/nodes/n") << "as others share it";
+  ASSERT_EQ(chmod((base + "/job/nodes").c_str(), 0777), 0);
+  const auto planted = JobFolder::Find(base, "job", "n", {});
+  ASSERT_FALSE(planted.ok());
+  EXPECT_NE(planted.error().message.find("/job/nodes may be changed by others"), std::string::npos);
+  const auto again = JobFolder::Create(base, "job", "n", {});
+  ASSERT_FALSE(again.ok());
+  EXPECT_NE(again.error().message.find("choose another with --log_dir"), std::string::npos);
+}
+
+TEST(JobFolderTest, NobodyElseMayChangeTheStateFolder) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "state");
+  ASSERT_EQ(chmod((dir / "state").c_str(), 0777), 0);
+  const auto refused = JobFolder::Create("", "job", "n", {"XDG_STATE_HOME=" + (dir / "state")});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("/state may be changed by others; chmod go-w"),
+            std::string::npos);
+}
+
 TEST(JobFolderTest, AFolderThatCannotBeMadeIsNamedWithTheHint) {
   const TempDir dir;
   const auto folder = JobFolder::Create(dir.Write("file", ""), "job", "node1", {});

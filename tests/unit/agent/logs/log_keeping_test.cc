@@ -141,6 +141,18 @@ TEST_F(LogKeepingTest, AFolderThatIsGoneIsNoError) {
   EXPECT_THAT(keeping_.Turn(1000), IsEmpty());
 }
 
+TEST(LogFileTest, WhatANodeSaysCannotLookLikeALineOfTheLog) {
+  const TempDir dir;
+  LogFile log;
+  ASSERT_TRUE(log.Open(dir / "log").ok());
+  log.Write(LogLevel::kInfo, "node1: a\x1b[2J\n2026-01-01T00:00:00.000+0000 info: forged");
+  std::ifstream file(dir / "log");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_NE(text.find(" info: node1: a\n  2026-01-01T00:00:00.000+0000 info: forged\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(LogFileTest, AFullDiskCostsLinesAndNoMore) {
   LogFile log;
   ASSERT_TRUE(log.Open("/dev/full").ok());

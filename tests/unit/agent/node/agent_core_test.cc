@@ -88,11 +88,11 @@ class AgentCoreTest : public ::testing::Test {
       *assignment.mutable_members() = ToNodeSet({0, 1, 2});
     });
   }
-  void Halt(uint64_t attempt) {
+  void Drain(uint64_t attempt) {
     Hear(attempt, [](pb::RendezvousMessage& message) {
-      *message.mutable_halt()->mutable_cause() =
+      *message.mutable_drain()->mutable_cause() =
           MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node3 was lost");
-      message.mutable_halt()->set_reason("1 restart of 3");
+      message.mutable_drain()->set_reason("1 restart of 3");
     });
   }
   void StopAll(uint64_t attempt, const pb::Cause& cause = {}) {
@@ -100,8 +100,9 @@ class AgentCoreTest : public ::testing::Test {
          [&](pb::RendezvousMessage& message) { *message.mutable_stop()->mutable_cause() = cause; });
   }
   void Close(uint64_t attempt) {
-    Hear(attempt,
-         [](pb::RendezvousMessage& message) { message.mutable_closed()->set_complete(true); });
+    Hear(attempt, [](pb::RendezvousMessage& message) {
+      message.mutable_completed()->set_teardown_complete(true);
+    });
   }
   void Supervisor(const std::function<void(pb::SupervisorEvent&)>& fill) {
     pb::SupervisorEvent event;
@@ -163,6 +164,7 @@ class AgentCoreTest : public ::testing::Test {
     end.event.set_local_rank(exited.local_rank());
     end.event.set_exit_code(exited.exit_code());
     end.event.set_stopping(exited.stopping());
+    end.failed = IsFailure(exited);
     return end;
   }
 
@@ -249,13 +251,18 @@ TEST_F(AgentCoreTest, TheNodesOwnCommandSaysWhatRuns) {
   own.mutable_program()->add_argv("mine");
   own.set_log_dir("/mine");
   own.set_slots(2);
+  own.set_private_key("my key");
+  own.set_description("my command");
   EXPECT_TRUE(core_.OnOwn(own));
   EXPECT_FALSE(core_.OnOwn(own));
   pb::PrepareRequest foreign = prepare_;
   foreign.mutable_nodes(1)->set_slots(9);
   EXPECT_EQ(core_.OnPrepare(foreign).error().code, ExitCode::kNoPermission);
   prepare_.set_detachable(true);
+  prepare_.clear_program();
   Prepare();
+  EXPECT_EQ(core_.prepare().credentials().private_key(), "my key");
+  EXPECT_EQ(core_.prepare().description(), "my command");
   EXPECT_EQ(core_.prepare().program().argv(0), "mine");
   EXPECT_EQ(core_.prepare().log_dir(), "/mine");
   EXPECT_FALSE(core_.prepare().detachable());
@@ -325,7 +332,7 @@ TEST_F(AgentCoreTest, RanksOfAnOldOrRunningAttemptAreRefused) {
   Assign(2);
   Assign(3);
   EXPECT_THAT(Logged(), HasSubstr("ranks for attempt 3 are refused: this node is in attempt 2"));
-  Halt(2);
+  Drain(2);
   Reaped();
   Assign(2);
   Assign(1);
@@ -364,7 +371,7 @@ TEST_F(AgentCoreTest, AProgramThatCannotBeStartedEndsTheJob) {
 TEST_F(AgentCoreTest, AStartThatIsRefusedWhileTheNodeIsEmptiedIsNoFailure) {
   Join();
   Assign(1);
-  Halt(1);
+  Drain(1);
   actions_.clear();
   Supervisor([](pb::SupervisorEvent& event) { event.mutable_spawn_failed(); });
   EXPECT_THAT(actions_, IsEmpty());
@@ -429,13 +436,13 @@ TEST_F(AgentCoreTest, OnlyRanksThatRunAreInspected) {
   EXPECT_EQ(inspected[0].text, "rank 3 (node2, pid 101) seems to hang: no step for 60 s");
 }
 
-// --- Halt, and another attempt ---
+// --- Drain, and another attempt ---
 
-TEST_F(AgentCoreTest, ANodeHasHaltedOnceItsRanksAreReapedAndItHasAnotherPort) {
+TEST_F(AgentCoreTest, ANodeHasDrainedOnceItsRanksAreReapedAndItHasAnotherPort) {
   Start();
   answers_ = false;
-  Halt(1);
-  EXPECT_EQ(core_.phase(), Phase::kHalting);
+  Drain(1);
+  EXPECT_EQ(core_.phase(), Phase::kDraining);
   EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop));
   EXPECT_EQ(Record(pb::NodeEvent::kRestarting).restarting().reason(), "1 restart of 3");
   EXPECT_EQ(Count<agent_action::ReservePort>(), 0u);
@@ -446,59 +453,59 @@ TEST_F(AgentCoreTest, ANodeHasHaltedOnceItsRanksAreReapedAndItHasAnotherPort) {
   EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
   Take(core_.OnPortReserved(kPort, now_));
   EXPECT_EQ(core_.phase(), Phase::kIdle);
-  const pb::AgentMessage halted = Said(pb::AgentMessage::kHalted);
-  EXPECT_EQ(halted.attempt(), 1u);
-  EXPECT_EQ(halted.halted().master_port(), kPort);
+  const pb::AgentMessage drained = Said(pb::AgentMessage::kDrained);
+  EXPECT_EQ(drained.attempt(), 1u);
+  EXPECT_EQ(drained.drained().master_port(), kPort);
 }
 
-TEST_F(AgentCoreTest, ThePlantedBugSaysHaltedBeforeTheRanksAreReaped) {
-  AgentCore planted({.plant_early_halted = true}, boot_now_);
+TEST_F(AgentCoreTest, ThePlantedBugSaysDrainedBeforeTheRanksAreReaped) {
+  AgentCore planted({.plant_early_drained = true}, boot_now_);
   ASSERT_TRUE(planted.OnPrepare(prepare_).ok());
   planted.OnPrepared();
   planted.OnRun({}, now_);
   planted.OnRendezvousFound(std::string("10.0.0.1"), now_);
-  pb::RendezvousMessage halt;
-  halt.set_attempt(1);
-  halt.mutable_halt();
-  Take(planted.OnRendezvousMessage(halt, now_));
+  pb::RendezvousMessage drain;
+  drain.set_attempt(1);
+  drain.mutable_drain();
+  Take(planted.OnRendezvousMessage(drain, now_));
   EXPECT_EQ(Count<agent_action::ReservePort>(), 1u);
 }
 
-TEST_F(AgentCoreTest, LeftProcessesAreToldWhenTheNodeHasHalted) {
+TEST_F(AgentCoreTest, LeftProcessesAreToldWhenTheNodeHasDrained) {
   Start();
-  Halt(1);
+  Drain(1);
   Reaped(/*all=*/false);
-  EXPECT_EQ(Said(pb::AgentMessage::kHalted).halted().left(0).pid(), 77);
+  EXPECT_EQ(Said(pb::AgentMessage::kDrained).drained().left(0).pid(), 77);
   EXPECT_THAT(Logged(), HasSubstr("processes are left that could not be ended"));
 }
 
-TEST_F(AgentCoreTest, ASpareHaltsTooAndTakesTheAttemptsNumber) {
+TEST_F(AgentCoreTest, ASpareDrainsTooAndTakesTheAttemptsNumber) {
   Join();
-  Halt(4);
+  Drain(4);
   Reaped();
-  EXPECT_EQ(Said(pb::AgentMessage::kHalted).attempt(), 4u);
-  Halt(3);  // of an attempt before
+  EXPECT_EQ(Said(pb::AgentMessage::kDrained).attempt(), 4u);
+  Drain(3);  // of an attempt before
   EXPECT_EQ(core_.phase(), Phase::kIdle);
 }
 
 TEST_F(AgentCoreTest, WithoutAPortForTheNextAttemptTheNodeEndsTheJob) {
   Start();
   answers_ = false;
-  Halt(1);
+  Drain(1);
   Reaped();
   Take(core_.OnPortReserved(Error{ExitCode::kUnavailable, "no port is free"}, now_));
   EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().message(), "node2: no port is free");
   EXPECT_EQ(core_.phase(), Phase::kStopping);
 }
 
-TEST_F(AgentCoreTest, AStopWhileHaltingEndsTheNodesPart) {
+TEST_F(AgentCoreTest, AStopWhileDrainingEndsTheNodesPart) {
   Start();
-  Halt(1);
+  Drain(1);
   StopAll(1);
   EXPECT_THAT(Requests(), ElementsAre(pb::SupervisorRequest::kStop, pb::SupervisorRequest::kStop));
   Reaped();
-  EXPECT_EQ(core_.phase(), Phase::kEmpty);
-  EXPECT_EQ(Said(pb::AgentMessage::kHalted).attempt(), 0u);
+  EXPECT_EQ(core_.phase(), Phase::kTornDown);
+  EXPECT_EQ(Said(pb::AgentMessage::kDrained).attempt(), 0u);
   EXPECT_EQ(Said(pb::AgentMessage::kTornDown).attempt(), 1u);
 }
 
@@ -527,7 +534,7 @@ TEST_F(AgentCoreTest, TheLastEventNeedsAnEmptyNodeAndTheLastWordOfTheRendezvous)
   Reaped();
   ASSERT_EQ(Count<agent_action::EndEvents>(), 1u);
   const pb::NodeDone done = All<agent_action::EndEvents>()[0].done;
-  EXPECT_TRUE(done.closed());
+  EXPECT_TRUE(done.completed());
   EXPECT_TRUE(done.teardown_complete());
   EXPECT_EQ(Count<agent_action::Quit>(), 0u);  // the front end still reads
 }
@@ -541,7 +548,7 @@ TEST_F(AgentCoreTest, ARefusedNodeEndsByItself) {
   Reaped();
   EXPECT_EQ(core_.outcome().message(), "too late");
   ASSERT_EQ(Count<agent_action::EndEvents>(), 1u);
-  EXPECT_FALSE(All<agent_action::EndEvents>()[0].done.closed());
+  EXPECT_FALSE(All<agent_action::EndEvents>()[0].done.completed());
 }
 
 TEST_F(AgentCoreTest, AFrontEndThatIsGoneEndsTheJobAndTheResultIsKept) {
@@ -587,7 +594,7 @@ TEST_F(AgentCoreTest, ALeaseThatIsNotRenewedEndsTheJob) {
   Pass(milliseconds(29'000));
   Hear(1, [](pb::RendezvousMessage& message) { message.mutable_heartbeat(); });
   EXPECT_EQ(core_.Alive(boot_now_).lease_left_ms(), 1'000u);
-  EXPECT_EQ(core_.phase(), Phase::kHalting);  // only the rendezvous was silent for too long
+  EXPECT_EQ(core_.phase(), Phase::kDraining);  // only the rendezvous was silent for too long
   Pass(milliseconds(1'000));
   EXPECT_EQ(core_.phase(), Phase::kStopping);
   EXPECT_EQ(core_.outcome().kind(), pb::Cause::FRONT_END_LOST);
@@ -655,10 +662,10 @@ TEST_F(AgentCoreTest, ASilentRendezvousIsLostUnlessThisProcessStoodStill) {
   EXPECT_THAT(core_.outcome().message(), HasSubstr("no heartbeat"));
 }
 
-TEST_F(AgentCoreTest, ANodeHaltsAndWaitsForTheFrontEndToNameAnotherRendezvous) {
+TEST_F(AgentCoreTest, ANodeDrainsAndWaitsForTheFrontEndToNameAnotherRendezvous) {
   Start();
   Take(core_.OnRendezvousEnd("reset", now_));
-  EXPECT_EQ(core_.phase(), Phase::kHalting);
+  EXPECT_EQ(core_.phase(), Phase::kDraining);
   EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
   const pb::RendezvousLost lost = Record(pb::NodeEvent::kRendezvousLost).rendezvous_lost();
   EXPECT_EQ(lost.attempt(), 1u);
@@ -778,7 +785,7 @@ TEST_F(AgentCoreTest, WithoutItsSupervisorANodeSweepsWhatIsLeftAndLeavesTheJob) 
             "node2 was lost: its supervisor process was killed");
   ASSERT_EQ(Count<agent_action::SweepOrphans>(), 1u);
   EXPECT_THAT(All<agent_action::SweepOrphans>()[0].groups, ElementsAre(100, 101));
-  EXPECT_EQ(core_.phase(), Phase::kEmpty);
+  EXPECT_EQ(core_.phase(), Phase::kTornDown);
   EXPECT_EQ(Said(pb::AgentMessage::kTornDown).attempt(), 1u);
   EXPECT_THAT(Requests(), IsEmpty());
   EXPECT_THAT(core_.OnSupervisorGone(now_), IsEmpty());

@@ -56,10 +56,14 @@ TEST_F(AttachSocketTest, AFolderThatOthersCanEnterOrChangeIsRefused) {
   EXPECT_EQ(Refusal(dir_ / "sticky/dslaunch"), "") << "as /tmp is";
 }
 
-TEST_F(AttachSocketTest, ALinkIsNotFollowed) {
+TEST_F(AttachSocketTest, ALinkLeadsOnlyWhereTheUserMayBeAlone) {
   std::filesystem::create_directory_symlink(Folder("real", 0700), dir_ / "link");
-  EXPECT_THAT(Refusal(dir_ / "link"), HasSubstr("cannot be opened"));
-  EXPECT_THAT(Refusal(dir_ / "link/below"), HasSubstr("cannot be opened"));
+  EXPECT_EQ(Refusal(dir_ / "link"), "") << "the link is the user's own";
+  std::filesystem::create_directory_symlink(Folder("wide", 0755), dir_ / "other");
+  EXPECT_THAT(Refusal(dir_ / "other"), HasSubstr("is not private to this user"));
+  Folder("shared", 0777);
+  std::filesystem::create_directory_symlink(Folder("shared/below", 0700), dir_ / "third");
+  EXPECT_THAT(Refusal(dir_ / "third"), HasSubstr("may be changed by others"));
 }
 
 TEST_F(AttachSocketTest, ListensInTheFirstFolderThatWillDoAndCleansUp) {

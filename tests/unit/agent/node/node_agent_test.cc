@@ -42,7 +42,7 @@ class ScriptedRendezvous final : public pb::Rendezvous::CallbackService {
     options.loopback_only = true;
     acceptor_ = *Acceptor::Start(
         options, credentials,
-        [this](uint32_t, UniqueFd plain) { ServeFd(*server_, std::move(plain)); },
+        [this](const AcceptedNode&, UniqueFd plain) { ServeFd(*server_, std::move(plain)); },
         [](const std::string& line) { ADD_FAILURE() << line; });
   }
   ~ScriptedRendezvous() override {
@@ -215,8 +215,7 @@ class FrontEnd : public EventSink {
 class NodeAgentTest : public ::testing::Test {
  protected:
   NodeAgentTest()
-      : authority_(*CertificateAuthority::Create("b0b")),
-        rendezvous_(*authority_.Issue(0, "node1")) {
+      : authority_(*CertificateAuthority::Create("b0b")), rendezvous_(*authority_.Issue(0)) {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     supervisor_ = std::make_unique<ScriptedSupervisor>(loop_, UniqueFd(fds[0]));
@@ -234,7 +233,7 @@ class NodeAgentTest : public ::testing::Test {
     prepare_.mutable_timeouts()->set_dead_ms(30'000);
     prepare_.mutable_timeouts()->set_join_ms(20'000);
     prepare_.mutable_policy()->set_max_restarts(5);
-    *prepare_.mutable_credentials() = *authority_.Issue(1, "node2");
+    *prepare_.mutable_credentials() = *authority_.Issue(1);
     prepare_.set_log_dir(dir_.path());
   }
 
@@ -282,11 +281,12 @@ class NodeAgentTest : public ::testing::Test {
       *assignment.mutable_members() = ToNodeSet({0, 1});
     });
   }
-  void Halt(uint64_t attempt) {
+  void Drain(uint64_t attempt) {
     SendFromRendezvous(attempt, [](pb::RendezvousMessage& message) {
-      message.mutable_halt()->set_reason("1 restart of 5");
-      message.mutable_halt()->set_delay_ms(100);
-      message.mutable_halt()->mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
+      message.mutable_drain()->set_reason("1 restart of 5");
+      message.mutable_drain()->set_delay_ms(100);
+      message.mutable_drain()->mutable_cause()->set_kind(pb::Cause::WORKER_EXIT);
+      message.mutable_drain()->mutable_cause()->set_exit_code(7);
     });
   }
   void StopAll(uint64_t attempt) {
@@ -294,11 +294,11 @@ class NodeAgentTest : public ::testing::Test {
   }
   void Close(uint64_t attempt) {
     SendFromRendezvous(attempt, [](pb::RendezvousMessage& message) {
-      pb::Closed& closed = *message.mutable_closed();
-      closed.set_complete(true);
-      closed.mutable_cause()->set_message("the first cause");
-      *closed.mutable_members() = ToNodeSet({1});
-      closed.add_victims(3);
+      pb::Completed& completed = *message.mutable_completed();
+      completed.set_teardown_complete(true);
+      completed.mutable_cause()->set_message("the first cause");
+      *completed.mutable_members() = ToNodeSet({1});
+      completed.add_victims(3);
     });
   }
   std::string EnvOf(const pb::SpawnWorkers& spawn, int local_rank, const std::string& name) {
@@ -337,6 +337,8 @@ TEST_F(NodeAgentTest, AFrontEndHasNoSayInWhatRunsWhereTheNodesOwnCommandSaidIt) 
   variable.set_value("yes");
   own.set_log_dir(dir_.path() + "/own");
   own.set_slots(2);
+  own.set_private_key(prepare_.credentials().private_key());
+  prepare_.mutable_credentials()->clear_private_key();  // it stays on its node
   EXPECT_TRUE(agent_->Own(own));
   EXPECT_FALSE(agent_->Own(own));
   pb::EnvVar& foreign = *prepare_.mutable_program()->add_env();
@@ -383,11 +385,11 @@ TEST_F(NodeAgentTest, AnAttemptThatFailsIsFollowedByAnother) {
   EXPECT_EQ(failed.worker_failed().cause().exit_code(), 7);
   EXPECT_EQ(failed.worker_failed().cause().attempt(), 1u);
 
-  Halt(1);
-  const pb::AgentMessage halted = Hear();
-  ASSERT_TRUE(halted.has_halted());
-  EXPECT_EQ(halted.attempt(), 1u);
-  EXPECT_GT(halted.halted().master_port(), 0u);
+  Drain(1);
+  const pb::AgentMessage drained = Hear();
+  ASSERT_TRUE(drained.has_drained());
+  EXPECT_EQ(drained.attempt(), 1u);
+  EXPECT_GT(drained.drained().master_port(), 0u);
   EXPECT_EQ(supervisor_->stops, 1);
 
   Assign(2);
@@ -425,7 +427,7 @@ TEST_F(NodeAgentTest, AnAttemptThatFailsIsFollowedByAnother) {
   EXPECT_THAT(IndexesOf(started->started().members()), ElementsAre(0u, 1u));
   EXPECT_THAT(started->started().pids(), ElementsAre(1'000'000'002, 1'000'000'003));
   const pb::NodeDone& done = front_end_->events.back().done();
-  EXPECT_TRUE(done.closed());
+  EXPECT_TRUE(done.completed());
   EXPECT_TRUE(done.teardown_complete());
   EXPECT_EQ(done.cause().message(), "the first cause");
   EXPECT_THAT(IndexesOf(done.members()), ElementsAre(1u));
@@ -436,8 +438,8 @@ TEST_F(NodeAgentTest, WhatTheOldAttemptWroteComesBeforeTheNewAttemptsOutput) {
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
-  Halt(1);
-  EXPECT_TRUE(Hear().has_halted());
+  Drain(1);
+  EXPECT_TRUE(Hear().has_drained());
   Assign(2);
   EXPECT_TRUE(Hear().has_ready());
   const auto output = [&] {
@@ -456,9 +458,9 @@ TEST_F(NodeAgentTest, RanksOfAnOldOrRunningAttemptAreRefused) {
   EXPECT_TRUE(Hear().has_ready());
   Assign(2);
   Assign(1);
-  Assign(3);  // not before the running one has halted
-  Halt(2);
-  EXPECT_TRUE(Hear().has_halted());
+  Assign(3);  // not before the running one has drained
+  Drain(2);
+  EXPECT_TRUE(Hear().has_drained());
   Assign(2);
   Assign(1);
   Assign(3);
@@ -468,12 +470,12 @@ TEST_F(NodeAgentTest, RanksOfAnOldOrRunningAttemptAreRefused) {
   EXPECT_EQ(supervisor_->spawned.size(), 2u);
 }
 
-TEST_F(NodeAgentTest, AStopWhileHaltingEndsTheJob) {
+TEST_F(NodeAgentTest, AStopWhileDrainingEndsTheJob) {
   Join();
   Assign(1);
   EXPECT_TRUE(Hear().has_ready());
   supervisor_->answers_stop = false;
-  Halt(1);
+  Drain(1);
   ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 1; }));
   StopAll(1);
   ASSERT_TRUE(RunUntil([&] { return supervisor_->stops == 2; }));
@@ -488,10 +490,10 @@ TEST_F(NodeAgentTest, AStopWhileHaltingEndsTheJob) {
 TEST_F(NodeAgentTest, ASpareWaitsWithoutRanksAndEndsWithTheOthers) {
   Join();
   ASSERT_TRUE(RunUntil([&] { return rendezvous_.beats() > 5; }));
-  Halt(1);  // an attempt of others
-  const pb::AgentMessage halted = Hear();
-  EXPECT_TRUE(halted.has_halted());
-  EXPECT_EQ(halted.attempt(), 1u);
+  Drain(1);  // an attempt of others
+  const pb::AgentMessage drained = Hear();
+  EXPECT_TRUE(drained.has_drained());
+  EXPECT_EQ(drained.attempt(), 1u);
   StopAll(2);
   EXPECT_TRUE(Hear().has_torn_down());
   Close(2);
@@ -606,7 +608,7 @@ TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
   supervisor_->Exit(0, 9);
   ASSERT_TRUE(RunUntil([&] { return front_end_->finished; }));
   const pb::NodeDone& done = front_end_->events.back().done();
-  EXPECT_TRUE(done.closed());
+  EXPECT_TRUE(done.completed());
   EXPECT_EQ(done.cause().exit_code(), 9);
   EXPECT_EQ(done.cause().attempt(), 2u);
   EXPECT_THAT(IndexesOf(done.members()), ElementsAre(0u));

@@ -112,6 +112,38 @@ TEST_F(WorkerEndTest, AnEndInAGracefulKillIsNoFailure) {
   EXPECT_TRUE(ended.stopping());
   EXPECT_EQ(ended.last_lines(), "");
   EXPECT_EQ(Exited(0).event.last_lines(), "");
+  EXPECT_FALSE(Exited(0, SIGTERM, /*stopping=*/true).failed);
+  EXPECT_FALSE(Exited(0).failed);
+  EXPECT_TRUE(Exited(1).failed);
+}
+
+// Its connections were closed, and the victims reported, before it had ended.
+TEST_F(WorkerEndTest, AnErrorOfItsOwnFromBeforeTheGracefulKillIsAFailure) {
+  dir_.Write("stderr.log",
+             "Traceback (most recent call last):\n  File \"t.py\"\nValueError: bad\n");
+  for (const int signal : {SIGTERM, SIGKILL, 0}) {
+    const WorkerEnd end = Exited(signal == 0 ? 1 : 0, signal, /*stopping=*/true);
+    EXPECT_TRUE(end.failed);
+    EXPECT_TRUE(end.event.stopping());
+    EXPECT_EQ(end.event.evidence(), "ValueError: bad");
+    EXPECT_THAT(end.event.last_lines(), HasSubstr("ValueError: bad"));
+    const pb::Cause cause = CauseOfFailure(end.event, 3);
+    EXPECT_EQ(cause.kind(), pb::Cause::WORKER_EXIT);
+    EXPECT_EQ(cause.exit_code(), 1);
+    EXPECT_EQ(cause.signal(), 0);
+    EXPECT_TRUE(cause.while_stopping());
+    EXPECT_FALSE(cause.victim());
+  }
+  EXPECT_FALSE(Exited(0, 0, /*stopping=*/true).failed);
+}
+
+TEST_F(WorkerEndTest, WhatTheStopOrAnotherRankRaisedIsNoFailure) {
+  for (const char* error : {"KeyboardInterrupt", "torch.SignalException: got signal: 15",
+                            "RuntimeError: [gloo] Connection closed by peer"}) {
+    dir_.Write("stderr.log",
+               std::string("Traceback (most recent call last):\n  File \"t.py\"\n") + error + "\n");
+    EXPECT_FALSE(Exited(1, 0, /*stopping=*/true).failed) << error;
+  }
 }
 
 }  // namespace

@@ -57,6 +57,13 @@ TEST_F(WorkerSpecsTest, PlacesEachRank) {
             folder_.AttemptFolder(plan_.attempt) + "/rank_3");
 }
 
+TEST_F(WorkerSpecsTest, ARankHasTheSocketOfItsAgentAndNoOther) {
+  EXPECT_STREQ(
+      FindVariable(Of(0, {"DSLAUNCH_RANK_SOCKET=/of/another/job"}), "DSLAUNCH_RANK_SOCKET"), "");
+  plan_.rank_socket = "/job/ranks.sock";
+  EXPECT_STREQ(FindVariable(Of(0, {}), "DSLAUNCH_RANK_SOCKET"), "/job/ranks.sock");
+}
+
 TEST_F(WorkerSpecsTest, TheUsersChoicesStayButThePlaceIsOurs) {
   const Environment env =
       Of(0, {"OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=eth7", "RANK=99", "HOME=/h"});

@@ -1,6 +1,7 @@
 #include "agent/supervisor/supervisor.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -44,6 +45,29 @@ TEST(Supervisor, AgentIsInAGroupOfItsOwnAndDumpsNoCore) {
   rlimit core = {};
   ASSERT_EQ(prlimit(supervisor.agent(), RLIMIT_CORE, nullptr, &core), 0);
   EXPECT_EQ(core.rlim_cur, 0u);
+}
+
+// Ranks run as the same user, and keys of the job are in its memory.
+TEST(Supervisor, NoProcessOfTheSameUserReadsTheAgentsMemory) {
+  const TempDir dir;
+  const std::string path = dir / "dumpable";
+  SupervisorHarness supervisor(SupervisorHarness::Setup{.run_agent = [path](int, int) {
+    std::ofstream(path) << prctl(PR_GET_DUMPABLE);
+    return 0;
+  }});
+  EXPECT_TRUE(supervisor.WaitEnd());
+  std::ifstream file(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "0");
+}
+
+TEST(Supervisor, ItsWorkersAreAsReadableAsAnyProcess) {
+  SupervisorHarness supervisor;
+  const std::vector<pid_t> workers = supervisor.StartWorkers(1, kPolite);
+  ASSERT_EQ(workers.size(), 1u);
+  struct stat status {};
+  const std::string path = "/proc/" + std::to_string(workers[0]) + "/environ";
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_uid, geteuid());
 }
 
 // --- workers ---

@@ -71,7 +71,7 @@ class DryRunTest : public ::testing::Test {
 };
 
 TEST_F(DryRunTest, EveryRankAsItWillBe) {
-  options_.env = {"GREETING=$(x) `y`"};
+  options_.env = {"GREETING=$(x) `y`", "LR=0.1"};
   options_.master_port = 29500;
   const Json plan = Json::parse(Make().ToJson());
   EXPECT_EQ(plan["dry_run"], true);
@@ -98,9 +98,10 @@ TEST_F(DryRunTest, EveryRankAsItWillBe) {
                                                 {"GROUP_RANK", "0"},
                                                 {"LOCAL_WORLD_SIZE", "2"},
                                                 {"GROUP_WORLD_SIZE", "2"},
-                                                {"MODE", "fast"},
+                                                {"MODE", "***"},
                                                 {"HF_TOKEN", "***"},
-                                                {"GREETING", "$(x) `y`"},
+                                                {"GREETING", "***"},
+                                                {"LR", "0.1"},
                                                 {"NCCL_DEBUG", "INFO"},
                                                 {"MASTER_PORT", "29500"},
                                                 {"MASTER_ADDR", nullptr},

@@ -37,7 +37,7 @@ NodeAnswer Ended(int exit_code, bool closed) {
   pb::JobResult& result = *answer.sight->mutable_result();
   result.set_exit_code(exit_code);
   result.set_ended_unix_ms(2'000'000);
-  result.mutable_done()->set_closed(closed);
+  result.mutable_done()->set_completed(closed);
   if (exit_code != 0) {
     result.mutable_cause()->set_kind(pb::Cause::WORKER_SIGNAL);
     result.mutable_cause()->set_node_index(1);

@@ -372,8 +372,9 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--top_k", "1", "predict"}, "option '--top_k' belongs after 'predict'"},
       {{"predict", "a", "b"}, "predict takes one recipe, but got 'a' and 'b'"},
       {{"predict", "--temperature", "-1"}, "--temperature must be a number, 0 to 1e+06, not '-1'"},
-      {{"--env", "X", "p"}, "--env must be NAME=VALUE, not 'X'"},
-      {{"--env", "=1", "p"}, "--env must be NAME=VALUE, not '=1'"},
+      {{"--env", "s3cret!", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
+      {{"--env", "=1", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
+      {{"--env", "", "p"}, "--env must be NAME=VALUE, or NAME for a variable of this"},
       {{"--ssh_port", "0", "p"}, "--ssh_port must be a whole number from 1 to 65535, not '0'"},
       {{"--ssh_command", "", "p"}, "--ssh_command needs a value that is not empty"},
       {{"--ssh_command", "ssh -o 'A b'", "p"}, "is split at blanks, without a shell"},
@@ -404,6 +405,10 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--node_rank", "0", "--nnodes", "2", "p"},
        "the address of the rendezvous is missing: add --master_addr HOST"},
       {{"--nnodes", "2", "--rdzv_endpoint", "h:0", "p"}, "port 0 is any port"},
+      {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--rdzv_token_file", "f", "--insecure_rdzv",
+        "p"},
+       "--rdzv_token_file and --insecure_rdzv exclude each other"},
+      {{"--num_nodes", "2", "--insecure_rdzv", "p"}, "--insecure_rdzv is for a job without SSH"},
       {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--ssh_command", "ssh", "p"},
        "--ssh_command is for a job that is started over SSH, and --rdzv_endpoint"},
       {{"--nnodes", "2", "--rdzv_endpoint", "h:1", "--detach", "p"}, "--detach is for a job"},
@@ -651,6 +656,43 @@ TEST_F(LaunchFileOptions, BesideARecipe) {
   EXPECT_EQ(built_in->train.recipe, "fashion_mnist");
 }
 
+TEST_F(LaunchFileOptions, CodeIsRunFromANamedFileOnly) {
+  for (const std::string entry :
+       {"ssh_command: ./evil", "launcher_args: -oProxyCommand=./evil", "venv_script: ./evil",
+        "env: {LD_PRELOAD: ./evil.so}", "env: [A=1, PYTHONPATH=.]"}) {
+    SCOPED_TRACE(entry);
+    const std::string path = folder_.Write("dslaunch.yaml", "launch:\n  " + entry + "\n");
+    for (const char* program : {"p", "train"}) {
+      const auto found = ParseHere({program});
+      ASSERT_FALSE(found.ok());
+      EXPECT_EQ(found.error().code, ExitCode::kBadInput);
+      EXPECT_THAT(found.error().message, HasSubstr(path + ":2:3: " + entry.substr(0, 3)));
+      EXPECT_THAT(found.error().message, HasSubstr(" runs code, so it is not taken from a file "));
+      EXPECT_THAT(found.error().message, HasSubstr("--run_file " + path));
+    }
+    const auto named = ParseHere({"--run_file", path, "p"});
+    EXPECT_TRUE(named.ok()) << named.error().message;
+    const auto recipe = ParseHere({"train", "./dslaunch.yaml"});
+    EXPECT_TRUE(recipe.ok()) << recipe.error().message;
+  }
+}
+
+TEST_F(LaunchFileOptions, AVariableOfThisEnvironmentIsTheUsersOwn) {
+  folder_.Write("dslaunch.yaml", "launch: {env: [PATH, HF_TOKEN]}\n");
+  EXPECT_THAT(ParseHere({"p"})->env, ElementsAre("PATH", "HF_TOKEN"));
+}
+
+TEST_F(LaunchFileOptions, AFileThatOthersMayWriteIsTakenOnlyIfItIsNamed) {
+  const std::string path = folder_.Write("dslaunch.yaml", "launch: {num_gpus: 3}\n");
+  std::filesystem::permissions(path, std::filesystem::perms(0666));
+  const auto found = ParseHere({"p"});
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, ExitCode::kBadInput);
+  EXPECT_THAT(found.error().message, HasSubstr(path + " may be changed by others (mode 0666)"));
+  EXPECT_THAT(found.error().message, HasSubstr("name it: --run_file " + path));
+  EXPECT_TRUE(ParseHere({"--run_file", path, "p"}).ok());
+}
+
 TEST_F(LaunchFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
   const std::string path = folder_ / "dslaunch.yaml";
   const struct {
@@ -665,8 +707,8 @@ TEST_F(LaunchFileOptions, ErrorsNameTheFileThePlaceAndTheKey) {
       {"launch:\n  detach: 1\n", ":2:3: detach is true or false, not '1'"},
       {"launch:\n  num_gpus: 1\n  num-accelerators: 2\n",
        ": num_gpus is given twice, in two spellings"},
-      {"launch:\n  env: X\n", ":2:3: env is a list of NAME=VALUE"},
-      {"launch:\n  env: [X]\n", ":2:3: env must be NAME=VALUE, not 'X'"},
+      {"launch:\n  env: X\n", ":2:3: env is a list of NAME=VALUE or NAME"},
+      {"launch:\n  env: [a b]\n", ":2:3: env must be NAME=VALUE, or NAME"},
       {"launch:\n  help: true\n", ":2:3: help belongs on the command line"},
       {"launch:\n  include: a\n  exclude: b\n", ":2:3: include and "},
       {"launch:\n  tee: none\n", ":2:3: tee none is not supported: as torchrun's"},

@@ -5,6 +5,8 @@
 
 #include <csignal>
 
+#include "base/sanitize.h"
+
 namespace dslaunch {
 namespace {
 
@@ -98,6 +100,30 @@ TEST(SummaryText, OutOfMemoryEvidenceAndVictimsAreSaid) {
             "  ranks 0-1 failed because of it\n"
             "  rank 2 was stopped (SIGTERM)\n"
             "  exit code 137\n");
+}
+
+TEST(SummaryText, WhereOnlyVictimsAreKnownEachErrorIsShown) {
+  JobSummary summary = Failed();
+  summary.cause.kind = EndCause::Kind::kWorkerExit;
+  summary.cause.exit_code = 1;
+  summary.cause.victim = true;
+  summary.cause.evidence = "RuntimeError: Connection closed by peer";
+  summary.cause.last_lines.clear();
+  summary.workers = {End(0, 1), End(1, 0), End(2, 0, SIGTERM, true), End(3, 1)};
+  summary.workers[0].victim = true;
+  summary.workers[0].evidence = "DistNetworkError: \x1b[2J reset";
+  summary.exit_code = 1;
+  EXPECT_EQ(SummaryText(summary),
+            "dslaunch: rank 3 (node2, local rank 1) exited with code 1 after 1.2 s\n"
+            "  RuntimeError: Connection closed by peer\n"
+            "  its log: node2:/state/job/stderr.log\n"
+            "  it looks like the effect of another rank's end, and so do all other failures; the "
+            "rank that failed first left no error\n"
+            "    rank 0: " +
+                SanitizeForTerminal("DistNetworkError: \x1b[2J reset") +
+                "\n"
+                "  rank 0 exited with code 1; rank 1 succeeded; rank 2 was stopped (SIGTERM)\n"
+                "  exit code 1\n");
 }
 
 TEST(SummaryText, ASuccessKeepsItsRemarks) {

@@ -138,8 +138,19 @@ TEST(Terminal, NothingThatSteersReachesATerminal) {
       "2J\r");
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()),
-            "red \xc3\xb6\tx\ntwo\nlines\xef\xbf\xbd"
+            "red \xc3\xb6\tx\ntwo\n  lines\xef\xbf\xbd"
             "2J\n");
+}
+
+TEST(Terminal, AMessageCannotForgeAnother) {
+  Pipe out, err;
+  Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
+  terminal.Err("dslaunch: node1: it said\rdslaunch: a\ndslaunch: 2 ranks succeeded\n  indented\n");
+  terminal.ErrLine("a rank's own\r\xff");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(err.reader.get()),
+            "dslaunch: node1: it saiddslaunch: a\n  dslaunch: 2 ranks succeeded\n  indented\n"
+            "a rank's own\r\xff\n");
 }
 
 TEST(Terminal, TheLiveLineIsSanitizedToo) {

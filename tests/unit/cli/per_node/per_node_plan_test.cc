@@ -49,13 +49,13 @@ TEST(PerNodePlanTest, EachNodeIsTakenToBeLikeThisOneUntilItHasCome) {
   EXPECT_EQ(flags->launcher, Launcher::kPerNode);
   EXPECT_EQ(flags->min_nodes, 1);
   EXPECT_EQ(flags->max_nodes, 3);
-  EXPECT_EQ(flags->world_size, 9);
+  EXPECT_EQ(flags->world_size(), 9);
   EXPECT_EQ(flags->nodes[2].name, "node2");
   const Result<LaunchPlan> plan = FinishPerNodePlan(*flags, {3, 1, 2}, options);
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->world_size, 6);
-  EXPECT_EQ(plan->nodes[1].first_rank, 3);
-  EXPECT_EQ(plan->nodes[2].first_rank, 4);
+  EXPECT_EQ(plan->world_size(), 6);
+  EXPECT_EQ(plan->ranks.BlockOf(1)->first_rank, 3u);
+  EXPECT_EQ(plan->ranks.BlockOf(2)->first_rank, 4u);
   EXPECT_EQ(PlanLine(*plan, "cpu"),
             "1 to 3 nodes with unequal slots = up to 6 ranks (a command each, cpu): node0(3) "
             "node1(1) node2(2)");
@@ -74,7 +74,7 @@ TEST(PerNodePlanTest, AHostfileNamesTheNodes) {
   const Result<LaunchPlan> flags = DraftPerNodePlan(options, info);
   ASSERT_TRUE(flags.ok()) << flags.error().message;
   EXPECT_EQ(flags->nodes[1].name, "b");
-  EXPECT_EQ(flags->world_size, 6);
+  EXPECT_EQ(flags->world_size(), 6);
   EXPECT_EQ(MakeAdmissionRequest(options, info, *flags, Program("x")).slots(), 4u);
   options.per_node->node_rank.reset();
   EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("--node_rank N"));
@@ -101,6 +101,47 @@ TEST(PerNodePlanTest, SlotsAreCountedOnEachNode) {
   EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("here has no NVIDIA GPU"));
 }
 
+TEST(PerNodePlanTest, BeyondThisMachineATokenIsNeeded) {
+  LaunchOptions options = Options();
+  options.per_node->port = 29'400;
+  for (const char* host : {"localhost", "127.0.0.1", "::1"}) {
+    options.per_node->host = host;
+    EXPECT_TRUE(DraftPerNodePlan(options, {}).ok()) << host;
+  }
+  for (const char* host : {"w0", "10.0.0.1", "0.0.0.0", "127.0.1.1", "fe80::1"}) {
+    options.per_node->host = host;
+    const Result<LaunchPlan> plan = DraftPerNodePlan(options, {});
+    ASSERT_FALSE(plan.ok()) << host;
+    EXPECT_EQ(plan.error().code, ExitCode::kUsage);
+    for (const char* says : {"without a token", "(umask 077; openssl rand -hex 32 > FILE)",
+                             "--rdzv_token_file FILE", "--insecure_rdzv", ":29400"})
+      EXPECT_THAT(plan.error().message, HasSubstr(says)) << host;
+  }
+  PerNodeInfo with_descriptor;
+  with_descriptor.has_token_descriptor = true;
+  EXPECT_TRUE(DraftPerNodePlan(options, with_descriptor).ok());
+  LaunchOptions with_file = options;
+  with_file.per_node->token_file = "token";
+  EXPECT_TRUE(DraftPerNodePlan(with_file, {}).ok());
+  LaunchOptions insecure = options;
+  insecure.per_node->insecure = true;
+  EXPECT_TRUE(DraftPerNodePlan(insecure, {}).ok());
+  LaunchOptions alone = options;
+  alone.num_nodes = 1;
+  alone.per_node->node_rank = 0;
+  EXPECT_TRUE(DraftPerNodePlan(alone, {}).ok());
+}
+
+TEST(PerNodePlanTest, TheFirstNodeOfAHostfileIsElsewhereToo) {
+  LaunchOptions options = Options();
+  options.num_nodes.reset();
+  options.num_gpus.reset();
+  options.per_node->host.clear();
+  PerNodeInfo info;
+  info.hosts = Hosts();
+  EXPECT_THAT(DraftPerNodePlan(options, info).error().message, HasSubstr("node 0 at a:29500"));
+}
+
 TEST(PerNodePlanTest, AnEndOfCommandsEndsTheJobSoItCannotBeDetached) {
   LaunchOptions options = Options();
   options.detach = true;
@@ -120,6 +161,10 @@ TEST(PerNodePlanTest, TheSameProgramInAnotherFolderAndWithOtherArgumentsIsTheSam
   EXPECT_NE(own.program().arguments(),
             MakeAdmissionRequest(options, {}, flags, failed_over).program().arguments());
   EXPECT_THAT(own.program().shown(), HasSubstr("/a/train.py --lr=0.1 --hf_token=***"));
+  pb::Program other_secret = Program("/a/train.py");
+  *other_secret.mutable_argv(2) = "--hf_token=another";
+  EXPECT_EQ(own.program().arguments(),  // the digest does not depend on it
+            MakeAdmissionRequest(options, {}, flags, other_secret).program().arguments());
   pb::Program module = Program("/a/train.py");
   module.set_form(pb::Program::MODULE);
   EXPECT_TRUE(WhyAnotherJob(own, MakeAdmissionRequest(options, {}, flags, module), "w"));

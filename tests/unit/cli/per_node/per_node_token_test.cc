@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kGood[] = "0123456789abcdef";
+constexpr char kGood[] = "5f0c9a317be84d2612aa7ee3c0d8b946";
 
 class TokenTest : public ::testing::Test {
  protected:
@@ -46,7 +46,7 @@ TEST_F(TokenTest, ADescriptorIsReadAndClosed) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   UniqueFd in(ends[1]);
-  ASSERT_EQ(write(in.get(), "0123456789abcdef\n", 17), 17);
+  ASSERT_EQ(write(in.get(), kGood, sizeof kGood - 1), 32);
   in.Reset();
   EXPECT_EQ(*ReadToken(std::nullopt, std::to_string(ends[0]).c_str()), kGood);
   EXPECT_EQ(fcntl(ends[0], F_GETFD), -1);
@@ -71,9 +71,23 @@ TEST_F(TokenTest, WhatIsNoFile) {
 }
 
 TEST_F(TokenTest, TooShortAndTooLong) {
-  EXPECT_THAT(Refusal(Write("")), HasSubstr("16 to 4096 characters, this one 0"));
-  EXPECT_THAT(Refusal(Write("0123456789abcde\n")), HasSubstr("this one 15"));
+  EXPECT_THAT(Refusal(Write("")), HasSubstr("32 to 4096 characters, this one 0"));
+  EXPECT_THAT(Refusal(Write(std::string(kGood, 31) + "\n")), HasSubstr("this one 31"));
   EXPECT_THAT(Refusal(Write(std::string(5000, 'x'))), HasSubstr("this one more"));
+}
+
+TEST_F(TokenTest, OneThatCouldBeGuessed) {
+  for (const std::string& weak :
+       {std::string(64, 'x'), std::string("secretsecretsecretsecretsecretsecret"),
+        std::string("0123456789abcdef0123456789abcdef"),
+        std::string("01101001100101101001011001101001"),
+        std::string("password-password-password-password")}) {
+    const std::string refusal = Refusal(Write(weak));
+    EXPECT_THAT(refusal, HasSubstr("it could be guessed")) << weak;
+    EXPECT_THAT(refusal, HasSubstr("openssl rand -hex 32")) << weak;
+    EXPECT_EQ(refusal.find(weak), std::string::npos);
+  }
+  EXPECT_TRUE(ReadToken(Write("Qk3vX0b1pZ8mT5yLr9sWj2uC7nEa4dHf"), nullptr).ok());
 }
 
 TEST_F(TokenTest, DescriptorsThatAreNone) {

@@ -13,6 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::Pair;
 
 TEST(EnvFileTest, LinesAreNamesAndLiteralValues) {
@@ -34,16 +35,20 @@ TEST(EnvFileTest, BytesThatAreNoTextStay) {
 
 TEST(EnvFileTest, WhatIsNoVariableIsNamedWithItsLine) {
   const std::pair<std::string, const char*> bad[] = {
-      {"A=1\nNCCL_DEBUG INFO\n", "f:2: 'NCCL_DEBUG INFO': there is no '='"},
+      {"A=1\nNCCL_DEBUG INFO\n", "f:2: 'NCCL_DEBUG': there is no '='"},
       {"=x", "f:1: '': no name"},
       {"2A=x", "f:1: '2A': no name"},
       {"\n\nA B=x", "f:3: 'A B': no name"},
+      {"TOKEN s3cret", "f:1: 'TOKEN': there is no '='"},
+      {"KEY=-----BEGIN\nMIIEpAIBs3cret", "f:2: there is no '='"},
+      {"KEY=-----BEGIN\nMIIEs3cret+/==", "f:2: no name"},
       {std::string("A=x\0y", 5), "f:1: 'A': its value has a NUL"}};
   for (const auto& [text, message] : bad) {
     const auto file = ParseEnvFile(text, "f");
     ASSERT_FALSE(file.ok()) << text;
     EXPECT_EQ(file.error().code, ExitCode::kBadInput);
     EXPECT_THAT(file.error().message, HasSubstr(message));
+    EXPECT_THAT(file.error().message, Not(HasSubstr("s3cret")));
   }
 }
 
@@ -102,6 +107,50 @@ TEST_F(ReadEnvFilesTest, AnErrorNamesTheFile) {
   EXPECT_THAT(Read().error().message, HasSubstr(path + ":2: 'B'"));
   dir_.Write("cwd/.deepspeed_env", std::string(kMaxEnvFileBytes + 1, '#'));
   EXPECT_THAT(Read().error().message, HasSubstr("larger than 1 MiB"));
+}
+
+TEST_F(ReadEnvFilesTest, AFileThatOthersMayWriteIsTakenOnlyIfItIsNamed) {
+  for (const char* folder : {"cwd", "home"}) {
+    const std::string path = dir_.Write(std::string(folder) + "/.deepspeed_env", "A=1\n");
+    std::filesystem::permissions(path, std::filesystem::perms(0666));
+    const auto found = Read();
+    ASSERT_FALSE(found.ok()) << folder;
+    EXPECT_EQ(found.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(found.error().message, HasSubstr(path + " may be changed by others (mode 0666)"));
+    EXPECT_THAT(found.error().message, HasSubstr("name it: DS_ENV_FILE=" + path));
+    EXPECT_TRUE(Read({"DS_ENV_FILE=" + path}).ok());
+    std::filesystem::remove(path);
+  }
+}
+
+TEST_F(ReadEnvFilesTest, TheWorkingDirectoryBringsNoCode) {
+  for (const char* name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "BASH_ENV"}) {
+    const std::string line = std::string(name) + "=./evil\n";
+    const std::string path = dir_.Write("cwd/.deepspeed_env", line);
+    const auto found = Read();
+    ASSERT_FALSE(found.ok()) << name;
+    EXPECT_EQ(found.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(found.error().message, HasSubstr(path + ": " + name + " makes programs run other"));
+    EXPECT_THAT(found.error().message, HasSubstr("DS_ENV_FILE=" + path));
+    EXPECT_FALSE(Read({"DS_ENV_FILE=.deepspeed_env"}).ok()) << "found there too";
+    EXPECT_TRUE(Read({"DS_ENV_FILE=" + path}).ok());
+    std::filesystem::remove(path);
+    dir_.Write("home/.deepspeed_env", line);
+    EXPECT_TRUE(Read().ok()) << "the home folder is the user's own";
+    std::filesystem::remove(dir_ / "home/.deepspeed_env");
+  }
+}
+
+TEST_F(ReadEnvFilesTest, ASecretThatOthersCanReadIsReported) {
+  const std::string path = dir_.Write("cwd/.deepspeed_env", "NCCL_DEBUG=INFO\nHF_TOKEN=x\n");
+  std::filesystem::permissions(path, std::filesystem::perms(0644));
+  EXPECT_THAT((*Read()).at(0).notices,
+              ElementsAre(HasSubstr("can be read by other users and holds HF_TOKEN; chmod 600")));
+  std::filesystem::permissions(path, std::filesystem::perms(0600));
+  EXPECT_THAT((*Read()).at(0).notices, IsEmpty());
+  dir_.Write("cwd/.deepspeed_env", "NCCL_DEBUG=INFO\n");
+  std::filesystem::permissions(path, std::filesystem::perms(0644));
+  EXPECT_THAT((*Read()).at(0).notices, IsEmpty());
 }
 
 TEST_F(ReadEnvFilesTest, OneFolderIsReadOnce) {

@@ -79,6 +79,8 @@ TEST_F(JobProgramTest, WhatDeepSpeedExportsIsExported) {
 TEST_F(JobProgramTest, PythonPathBeginsWithTheWorkingDirectory) {
   info_.environment = {"PYTHONPATH=/lib:/more"};
   EXPECT_EQ(OnNode().at("PYTHONPATH"), "/work:/lib:/more");
+  info_.environment = {"PYTHONPATH="};
+  EXPECT_EQ(OnNode().at("PYTHONPATH"), "/work");
 }
 
 TEST_F(JobProgramTest, NodesThatInheritGetNothingExported) {
@@ -124,6 +126,18 @@ TEST_F(JobProgramTest, ValuesAreLiteral) {
   options_.env = {"A=$(id) \"x\"\n=\xff", "B="};
   EXPECT_EQ(OnNode().at("A"), "$(id) \"x\"\n=\xff");
   EXPECT_EQ(OnNode().at("B"), "");
+}
+
+TEST_F(JobProgramTest, ANameAloneTakesTheVariableOfThisProcess) {
+  info_.environment = {"HF_TOKEN=from here", "EMPTY="};
+  options_.env = {"HF_TOKEN", "EMPTY"};
+  EXPECT_EQ(OnNode().at("HF_TOKEN"), "from here");
+  EXPECT_EQ(OnNode().at("EMPTY"), "");
+  options_.env = {"HF_TOKEN", "HF_TOKEN=given"};
+  EXPECT_EQ(OnNode().at("HF_TOKEN"), "given");
+  options_.env = {"NOT_SET"};
+  EXPECT_EQ(Refusal().code, ExitCode::kUsage);
+  EXPECT_THAT(Refusal().message, HasSubstr("--env NOT_SET: this environment has no such variable"));
 }
 
 TEST_F(JobProgramTest, APlaceInTheJobIsNobodysToGive) {

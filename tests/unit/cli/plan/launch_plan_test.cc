@@ -24,7 +24,7 @@ std::vector<Host> Hosts(const std::vector<int>& slots) {
   for (size_t i = 0; i < slots.size(); ++i) {
     const int line = static_cast<int>(i) + 1;
     const std::string host = "node" + std::to_string(line);
-    hosts.push_back({"u@" + host, "u", host, 2200 + line, slots[i], line});
+    hosts.push_back({{"u@" + host, host, 2200 + line, "u"}, slots[i], line});
   }
   return hosts;
 }
@@ -141,12 +141,12 @@ TEST(MakeLaunchPlan, PlanLines) {
 TEST(MakeLaunchPlan, RanksFollowTheHostfile) {
   const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), Hosts({2, 4, 1}), {});
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->world_size, 7);
+  EXPECT_EQ(plan->world_size(), 7);
   EXPECT_EQ(plan->launcher, Launcher::kSsh);
   ASSERT_EQ(plan->nodes.size(), 3u);
-  EXPECT_EQ(plan->nodes[0].first_rank, 0);
-  EXPECT_EQ(plan->nodes[1].first_rank, 2);
-  EXPECT_EQ(plan->nodes[2].first_rank, 6);
+  EXPECT_EQ(plan->ranks.BlockOf(0)->first_rank, 0u);
+  EXPECT_EQ(plan->ranks.BlockOf(1)->first_rank, 2u);
+  EXPECT_EQ(plan->ranks.BlockOf(2)->first_rank, 6u);
   EXPECT_EQ(plan->nodes[2].name, "u@node3");
   EXPECT_EQ(plan->nodes[2].host, "node3");
   EXPECT_EQ(plan->nodes[2].user, "u");
@@ -156,12 +156,12 @@ TEST(MakeLaunchPlan, RanksFollowTheHostfile) {
 TEST(MakeLaunchPlan, SparesHaveNoRanksAndCountForNothing) {
   const auto plan = MakeLaunchPlan(Options({}, {}, {}, "hf"), HostsWithSpare({2, 4, 1}, 1), {});
   ASSERT_TRUE(plan.ok());
-  EXPECT_EQ(plan->world_size, 3);
+  EXPECT_EQ(plan->world_size(), 3);
   EXPECT_EQ(plan->min_nodes, 2);
   EXPECT_EQ(plan->max_nodes, 2);
   ASSERT_EQ(plan->nodes.size(), 3u);
   EXPECT_TRUE(plan->nodes[1].spare);
-  EXPECT_EQ(plan->nodes[2].first_rank, 2);
+  EXPECT_EQ(plan->ranks.BlockOf(2)->first_rank, 2u);
 }
 
 TEST(MakeLaunchPlan, AnElasticJobRunsLocallyWithItsMostNodes) {
@@ -239,10 +239,10 @@ TEST(MakeLaunchPlan, AFilterChoosesNodesSlotsAndDevices) {
             "2 nodes with unequal slots = 5 ranks (ssh, cuda): u@node1(3) u@node3(2)");
   EXPECT_THAT(plan->nodes[0].devices, testing::ElementsAre(0, 1, 3));
   EXPECT_THAT(plan->nodes[1].devices, testing::IsEmpty());
-  EXPECT_EQ(plan->nodes[1].first_rank, 3);
+  EXPECT_EQ(plan->ranks.BlockOf(1)->first_rank, 3u);
   plan = MakeLaunchPlan(Filtered("", "node1@node3:0"), Hosts({4, 4, 2}), {});
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  EXPECT_EQ(plan->world_size, 5);
+  EXPECT_EQ(plan->world_size(), 5);
   EXPECT_THAT(plan->nodes[1].devices, testing::ElementsAre(1));
   plan = MakeLaunchPlan(Filtered("node9", ""), Hosts({4}), {});
   ASSERT_FALSE(plan.ok());
@@ -271,7 +271,7 @@ TEST(MakeLaunchPlan, AFilterWithoutAHostfileChoosesOfThisMachine) {
   no_gpus.cores = 4;
   plan = MakeLaunchPlan(Filtered("", "localhost:0", {}), std::nullopt, no_gpus);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
-  EXPECT_EQ(plan->world_size, 3);
+  EXPECT_EQ(plan->world_size(), 3);
   EXPECT_EQ(plan->slots_note, "of the 4 cores of this machine, as it has no GPU");
 }
 
@@ -280,7 +280,7 @@ TEST(MakeLaunchPlan, CudaVisibleDevicesIsWhatThereIs) {
   info.installed_gpus = 8;
   info.local_gpus = 2;
   info.visible_devices = "4,5";
-  EXPECT_EQ(MakeLaunchPlan(Options({}, {}), std::nullopt, info)->world_size, 2);
+  EXPECT_EQ(MakeLaunchPlan(Options({}, {}), std::nullopt, info)->world_size(), 2);
   EXPECT_TRUE(MakeLaunchPlan(Options({}, 2), std::nullopt, info).ok());
   auto plan = MakeLaunchPlan(Options({}, 4), std::nullopt, info);
   ASSERT_FALSE(plan.ok());

@@ -367,6 +367,30 @@ TEST_F(LoadRecipeTest, WithoutANameTheFolderComesFirst) {
   EXPECT_EQ(recipe->notice, "no recipe named: taking ./dslaunch.yaml");
 }
 
+TEST_F(LoadRecipeTest, ARecipeThatNobodyNamedBringsNoCodeAndIsNobodyElses) {
+  Write("cwd/dslaunch.yaml", "model: {type: plugin, path: /x.so}\n");
+  const auto plugin = Load(std::nullopt);
+  ASSERT_FALSE(plugin.ok());
+  EXPECT_EQ(plugin.error().code, ExitCode::kBadInput);
+  EXPECT_THAT(plugin.error().message,
+              HasSubstr("dslaunch.yaml:1:23: model.type plugin loads a library"));
+  EXPECT_THAT(plugin.error().message, HasSubstr("train ./dslaunch.yaml"));
+  EXPECT_TRUE(Load("./dslaunch.yaml").ok());
+  request_.options.plugin = "/own.so";
+  EXPECT_TRUE(Load(std::nullopt).ok());
+  request_.options.plugin.reset();
+  for (const char* name : {"dslaunch.yaml", "fashion_mnist"}) {
+    Write(std::string("cwd/") + name, "model: {type: mine}\n");
+    fs::permissions(root_ / "cwd" / name, fs::perms(0666));
+    const auto shared =
+        Load(name == std::string("dslaunch.yaml") ? std::nullopt : std::optional(name));
+    ASSERT_FALSE(shared.ok()) << name;
+    EXPECT_THAT(shared.error().message, HasSubstr("may be changed by others (mode 0666)"));
+    EXPECT_THAT(shared.error().message, HasSubstr("name it: --run_file "));
+    EXPECT_TRUE(Load(std::string("./") + name).ok());
+  }
+}
+
 TEST_F(LoadRecipeTest, ANameIsAFileFirstThenABuiltIn) {
   auto recipe = Load("tiny");
   ASSERT_TRUE(recipe.ok()) << recipe.error().message;

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -27,7 +28,8 @@ std::vector<nlohmann::json> Lines(const std::string& path) {
 class EventLogTest : public testing::Test {
  protected:
   EventLog Open(const std::string& folder) {
-    return EventLog(folder, [this](const std::string& text) { complaints_.push_back(text); });
+    return EventLog(folder, /*in_log_dir=*/false,
+                    [this](const std::string& text) { complaints_.push_back(text); });
   }
 
   TempDir folder_;
@@ -64,6 +66,38 @@ TEST_F(EventLogTest, EveryLineIsAnObjectWithTimeAndName) {
   ASSERT_EQ(stat((folder_ / "a/job").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0700u);
   EXPECT_THAT(complaints_, IsEmpty());
+}
+
+TEST_F(EventLogTest, AFolderThatOthersMayChangeGetsNoEvents) {
+  std::filesystem::create_directory(folder_ / "shared");
+  ASSERT_EQ(chmod((folder_ / "shared").c_str(), 0777), 0);
+  Open(folder_ / "shared/job");
+  EXPECT_THAT(complaints_, ElementsAre(HasSubstr("/shared may be changed by others")));
+  EventLog named(folder_ / "shared/job", /*in_log_dir=*/true,
+                 [this](const std::string& text) { complaints_.push_back(text); });
+  EXPECT_EQ(complaints_.size(), 1u) << "a folder that the user named may be shared";
+}
+
+TEST_F(EventLogTest, ANodeHasItsShareOfTheFileAndTheOthersHaveTheirs) {
+  EventLog log = Open(folder_ / "job");
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(std::string(8'000, 'x'));
+  const std::vector<std::string> names = {"node1", "node2"};
+  for (int i = 0; i < 10'000; ++i) log.Record(names, 1, event);
+  log.Record(names, 0, event);
+  log.Ended(R"({"exit_code":0})");
+  struct stat status {};
+  ASSERT_EQ(stat((folder_ / "job/events.jsonl").c_str(), &status), 0);
+  EXPECT_LT(static_cast<size_t>(status.st_size), EventLog::kMaxBytes / 2 + (1 << 20));
+  const std::vector<nlohmann::json> lines = Lines(folder_ / "job/events.jsonl");
+  const auto left_out = std::ranges::count_if(
+      lines, [](const nlohmann::json& line) { return line.at("event") == "events_left_out"; });
+  EXPECT_EQ(left_out, 1);
+  ASSERT_GE(lines.size(), 3u);
+  EXPECT_EQ(lines[lines.size() - 3].at("event"), "events_left_out");
+  EXPECT_EQ(lines[lines.size() - 3].at("node"), "node2");
+  EXPECT_EQ(lines[lines.size() - 2].at("node"), "node1");
+  EXPECT_EQ(lines.back().at("event"), "end");
 }
 
 TEST_F(EventLogTest, AFolderThatCannotBeMadeIsSaidOnceAndCostsNothingElse) {

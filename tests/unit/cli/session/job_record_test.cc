@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/support/temp_dir.h"
 
@@ -65,14 +66,16 @@ TEST(JobRecordTest, OnlyTheUserMayReadIt) {
 
 TEST(JobRecordTest, ListsOldestFirstAndPassesOverWhatIsNoJob) {
   const TempDir folder;
-  EXPECT_TRUE(ListJobRecords(folder / "jobs").empty());
+  EXPECT_TRUE(ListJobRecords(folder / "jobs")->empty());
   for (const auto& [name, started] : {std::pair("b", 3000), {"c", 1000}, {"a", 2000}})
     ASSERT_TRUE(WriteJobRecord(folder / "jobs", Sample(name, started)).ok());
   std::filesystem::create_directory(folder / "jobs/empty");
   std::filesystem::create_directory(folder / "jobs/broken");
   folder.Write("jobs/broken/job.json", R"({"job": 7)");
   std::vector<std::string> names;
-  for (const JobRecord& record : ListJobRecords(folder / "jobs")) names.push_back(record.job_id);
+  const auto records = ListJobRecords(folder / "jobs");
+  ASSERT_TRUE(records.ok()) << records.error().message;
+  for (const JobRecord& record : *records) names.push_back(record.job_id);
   EXPECT_THAT(names, ElementsAre("c", "a", "b"));
 }
 
@@ -87,6 +90,31 @@ TEST(JobRecordTest, WhatCannotBeReadIsNamedWithAHint) {
   const Result<JobRecord> broken = ReadJobRecord(folder / "jobs", "j1");
   ASSERT_FALSE(broken.ok());
   EXPECT_THAT(broken.error().message, HasSubstr("jobs/j1/job.json: not the record"));
+}
+
+// `dslaunch ps` starts the ssh_command of a record.
+TEST(JobRecordTest, WhatAnotherUserMayHavePlantedIsNotRead) {
+  const TempDir folder;
+  ASSERT_TRUE(WriteJobRecord(folder / "jobs", Sample("j1", 1000)).ok());
+  const auto refusal = [&] {
+    const Result<JobRecord> read = ReadJobRecord(folder / "jobs", "j1");
+    return read.ok() ? "" : read.error().message;
+  };
+  const std::string path = folder / "jobs/j1/job.json";
+  EXPECT_EQ(refusal(), "");
+  ASSERT_EQ(chmod(path.c_str(), 0622), 0);
+  EXPECT_THAT(refusal(), HasSubstr("j1/job.json may be changed by others (mode 0622)"));
+  ASSERT_EQ(rename(path.c_str(), (folder / "real").c_str()), 0);
+  ASSERT_EQ(symlink((folder / "real").c_str(), path.c_str()), 0);
+  EXPECT_THAT(refusal(), HasSubstr("j1/job.json cannot be opened"));
+  ASSERT_EQ(chmod((folder / "jobs/j1").c_str(), 0777), 0);
+  EXPECT_THAT(refusal(), HasSubstr("/jobs/j1 may be changed by others"));
+  ASSERT_EQ(chmod((folder / "jobs").c_str(), 0777), 0);
+  const auto records = ListJobRecords(folder / "jobs");
+  ASSERT_FALSE(records.ok());
+  EXPECT_THAT(records.error().message, HasSubstr("/jobs may be changed by others"));
+  EXPECT_THAT(records.error().message, HasSubstr("set XDG_STATE_HOME"));
+  EXPECT_FALSE(WriteJobRecord(folder / "jobs", Sample("j2", 1000)).ok());
 }
 
 TEST(JobRecordTest, AFolderThatCannotBeMadeIsNamed) {

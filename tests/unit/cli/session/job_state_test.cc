@@ -18,13 +18,14 @@ using testing::IsEmpty;
 LaunchPlan ThreeNodes(int min_nodes) {
   LaunchPlan plan;
   for (const char* name : {"node1", "node2", "node3"}) {
-    PlannedNode node;
+    Host node;
     node.name = name;
     node.slots = 1;
     plan.nodes.push_back(node);
   }
   plan.min_nodes = min_nodes;
-  plan.max_nodes = plan.world_size = 3;
+  plan.max_nodes = 3;
+  plan.ranks = NumberRanksOf(plan.nodes);
   return plan;
 }
 
@@ -64,7 +65,7 @@ pb::NodeEvent Outcome(uint64_t attempt, const pb::Cause& cause) {
 
 pb::NodeEvent ClosedDone() {
   pb::NodeEvent event;
-  event.mutable_done()->set_closed(true);
+  event.mutable_done()->set_completed(true);
   return event;
 }
 

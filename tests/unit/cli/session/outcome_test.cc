@@ -13,11 +13,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// With one rank, which succeeded unless `cause` says otherwise.
 NodeEnd Done(const std::string& name, const pb::Cause& cause = {}) {
   NodeEnd end;
   end.name = name;
   end.done.emplace().set_teardown_complete(true);
   end.outcome = cause;
+  end.ranks = {1, 1, cause.kind() == pb::Cause::NONE ? 1u : 0u};
   return end;
 }
 
@@ -25,7 +27,7 @@ NodeEnd Done(const std::string& name, const pb::Cause& cause = {}) {
 NodeEnd Closed(const std::string& name, const pb::Cause& cause,
                const std::vector<uint32_t>& members) {
   NodeEnd end = Done(name, cause);
-  end.done->set_closed(true);
+  end.done->set_completed(true);
   *end.done->mutable_cause() = cause;
   *end.done->mutable_members() = ToNodeSet(members);
   return end;
@@ -38,8 +40,16 @@ NodeEnd Absent(const std::string& name) {
   return end;
 }
 
+JobInfo Info(std::vector<NodeEnd> nodes, std::vector<uint32_t> members = {}) {
+  JobInfo info;
+  info.world_size = static_cast<uint32_t>(members.empty() ? nodes.size() : members.size());
+  info.nodes = std::move(nodes);
+  info.members = std::move(members);
+  return info;
+}
+
 JobEnd Decide(std::vector<NodeEnd> nodes, std::vector<uint32_t> members = {}) {
-  return DecideJobEnd({std::nullopt, std::move(nodes), std::move(members), {}});
+  return DecideJobEnd(Info(std::move(nodes), std::move(members)));
 }
 
 NodeEnd Lost(const std::string& name, const std::string& reason) {
@@ -167,10 +177,48 @@ TEST(OutcomeTest, AJobOfWhichNothingWasReachedIsNoSuccess) {
 }
 
 TEST(OutcomeTest, EarlierLossesOfANodeThatCameBackAreRemarks) {
-  const JobEnd end =
-      DecideJobEnd({std::nullopt, {Closed("a", {}, {0})}, {0}, {"a was lost: power cut"}});
+  JobInfo info = Info({Closed("a", {}, {0})}, {0});
+  info.losses = {"a was lost: power cut"};
+  const JobEnd end = DecideJobEnd(info);
   EXPECT_EQ(end.exit_code, 0);
   EXPECT_THAT(end.remarks, ElementsAre("a was lost: power cut"));
+}
+
+TEST(OutcomeTest, SuccessNeedsTheWordOfEveryNodeOfEachOfItsRanks) {
+  const auto decide = [](const RankReports& reports, uint32_t world_size) {
+    JobInfo info = Info({Closed("a", {}, {0, 1}), Closed("b", {}, {0, 1})}, {0, 1});
+    info.nodes[1].ranks = reports;
+    info.world_size = world_size;
+    return DecideJobEnd(info);
+  };
+  EXPECT_EQ(decide({.attempt = 1, .count = 1, .succeeded = 1}, 2).exit_code, 0);
+  // It reported nothing; a rank without an end; another attempt; other ranks.
+  EXPECT_EQ(decide({}, 2).exit_code, 70);
+  EXPECT_EQ(decide({.attempt = 1, .count = 2, .succeeded = 1}, 3).exit_code, 70);
+  EXPECT_EQ(decide({.attempt = 2, .count = 1, .succeeded = 1}, 2).exit_code, 70);
+  EXPECT_EQ(decide({.attempt = 1, .count = 1, .succeeded = 1}, 3).exit_code, 70);
+  const JobEnd end = decide({.attempt = 1, .count = 2, .succeeded = 1}, 3);
+  EXPECT_EQ(end.cause.kind(), pb::Cause::INTERNAL);
+  EXPECT_EQ(end.cause.node_index(), 1u);
+  EXPECT_THAT(end.cause.message(), HasSubstr("b reported the success of 1 of its 2 ranks"));
+}
+
+// A node that is not the rendezvous' own says that the job is well and consists of itself.
+TEST(OutcomeTest, AnotherNodeCannotSpeakForTheRendezvous) {
+  pb::Cause failed = Exit7();
+  failed.set_node_index(0);
+  JobInfo info = Info({Closed("liar", {}, {0}), Closed("host", failed, {0, 1})}, {0, 1});
+  info.rendezvous_node = 1;
+  EXPECT_EQ(DecideJobEnd(info).exit_code, 7);
+}
+
+TEST(OutcomeTest, ANodeThatBrokeTheRulesIsTheCause) {
+  JobInfo info = Info({Closed("a", {}, {0, 1}), Closed("b", {}, {0, 1})}, {0, 1});
+  info.broke_rules =
+      MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "b was lost: its agent sent x");
+  const JobEnd end = DecideJobEnd(info);
+  EXPECT_EQ(end.exit_code, 69);
+  EXPECT_EQ(end.cause.message(), "b was lost: its agent sent x");
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ pb::NodeEvent Outcome(const pb::Cause& cause = {}) {
 
 pb::NodeEvent Done(const std::vector<uint32_t>& members) {
   pb::NodeEvent event;
-  event.mutable_done()->set_closed(true);
+  event.mutable_done()->set_completed(true);
   event.mutable_done()->set_teardown_complete(true);
   *event.mutable_done()->mutable_members() = ToNodeSet(members);
   return event;
@@ -60,14 +60,14 @@ class SessionCoreTest : public testing::Test {
   void PlanFor(size_t nodes, int min_nodes, uint32_t max_restarts) {
     LaunchPlan& plan = options_.plan;
     for (size_t i = 0; i < nodes; ++i) {
-      PlannedNode& node = plan.nodes.emplace_back();
+      Host& node = plan.nodes.emplace_back();
       node.name = "node" + std::to_string(i);
       node.slots = 1;
-      node.first_rank = static_cast<int>(i);
     }
     plan.launcher = Launcher::kSsh;
     plan.min_nodes = min_nodes;
-    plan.max_nodes = plan.world_size = static_cast<int>(nodes);
+    plan.max_nodes = static_cast<int>(nodes);
+    plan.ranks = NumberRanksOf(plan.nodes);
     options_.policy.set_max_restarts(max_restarts);
     options_.job_id = "job1";
     options_.timeouts.set_grace_ms(1'000);
@@ -127,6 +127,17 @@ class SessionCoreTest : public testing::Test {
     core().OnListening(index, now_);
     Take(core().OnEvent(index, event, now_));
     core().OnListening(index, now_);
+  }
+  // The node's rank of attempt 1 is started and succeeds.
+  void HearThatRanksSucceed(size_t index, const std::vector<uint32_t>& members) {
+    pb::NodeEvent started = Started(1, members);
+    started.mutable_started()->set_first_rank(static_cast<uint32_t>(index));
+    started.mutable_started()->add_pids(4'711);
+    Hear(index, started);
+    pb::NodeEvent ended;
+    ended.mutable_worker_ended()->set_attempt(1);
+    ended.mutable_worker_ended()->set_rank(static_cast<uint32_t>(index));
+    Hear(index, ended);
   }
   // The stream of a node ends, and its link.
   void Lose(size_t index, bool supervisor_ended) {
@@ -269,6 +280,7 @@ TEST_F(SessionCoreTest, EndsOnceAllNodesAreDone) {
   PlanFor(2, 2, 0);
   StartAll();
   for (const size_t index : {0, 1}) {
+    HearThatRanksSucceed(index, {0, 1});
     Hear(index, Outcome());
     Hear(index, Done({0, 1}));
     EXPECT_FALSE(IsFinished());
@@ -278,6 +290,59 @@ TEST_F(SessionCoreTest, EndsOnceAllNodesAreDone) {
   EXPECT_EQ(core().End().kind, SessionEnd::Kind::kEnded);
   EXPECT_EQ(core().End().job.exit_code, 0);
   EXPECT_THAT(core().OnStreamEnd(0, now_), IsEmpty());  // nothing follows
+}
+
+TEST_F(SessionCoreTest, ANodeThatBreaksTheRulesEndsTheJobAndIsNamed) {
+  PlanFor(3, 1, 3);
+  StartAll();
+  Take(core().OnBrokenRules(1, "exit code = 256, which is not from 0 to 255", now_));
+  EXPECT_THAT(NodesOf<action::Stop>(), ElementsAre(0, 2));
+  EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(1));
+  EXPECT_EQ(All<action::StopConnecting>().size(), 1u);
+  ASSERT_NE(Timer(SessionTimer::kTeardown), std::nullopt);
+  Lose(1, /*supervisor_ended=*/true);
+  EXPECT_THAT(NodesOf<action::Connect>(), IsEmpty());
+  for (const size_t index : {0, 2}) {
+    Hear(index, Outcome());
+    Hear(index, Done({0, 1, 2}));
+    Take(core().OnStreamEnd(index, now_));
+  }
+  EXPECT_TRUE(IsFinished());
+  EXPECT_EQ(core().End().job.exit_code, 69);
+  EXPECT_EQ(core().End().job.cause.message(),
+            "node1 was lost: its agent sent exit code = 256, which is not from 0 to 255");
+}
+
+// Its loss is reported late, when it has come back already.
+TEST_F(SessionCoreTest, ANodeThatHasComeBackIsNotAbandonedForItsLossBefore) {
+  PlanFor(2, 2, 3);
+  StartAll();
+  Lose(1, /*supervisor_ended=*/true);
+  Connect(1);
+  Prepare(1);
+  ASSERT_THAT(NodesOf<action::Run>(), ElementsAre(1));
+  pb::NodeEvent restarting;
+  restarting.mutable_restarting()->set_attempt(1);
+  *restarting.mutable_restarting()->mutable_cause() =
+      MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node1 was lost: x");
+  Hear(0, restarting);
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+}
+
+TEST_F(SessionCoreTest, ANodeWithRanksInALaterAttemptIsNotAbandonedForItsLossBefore) {
+  PlanFor(2, 2, 3);
+  StartAll();
+  Lose(1, /*supervisor_ended=*/true);
+  Connect(1);
+  Prepare(1);
+  Hear(1, Started(2, {0, 1}));
+  pb::NodeEvent restarting;
+  restarting.mutable_restarting()->set_attempt(1);
+  *restarting.mutable_restarting()->mutable_cause() =
+      MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node1 was lost: x");
+  Hear(0, restarting);
+  EXPECT_THAT(NodesOf<action::Abort>(), IsEmpty());
+  EXPECT_THAT(Said(), HasSubstr("attempt 1 ended: node1 was lost: x"));
 }
 
 TEST_F(SessionCoreTest, TheEndHasABound) {
@@ -466,6 +531,42 @@ TEST_F(SessionCoreTest, ALinkThatComesWhenTheJobEndsIsDropped) {
 }
 
 // Three nodes, of which the first decides and is lost to the others.
+// The other nodes have commands of their own, which know all of it.
+TEST_F(SessionCoreTest, ANodeWithAnOwnCommandIsSentNothingThatItKnows) {
+  PlanFor(2, 2, 0);
+  options_.plan.launcher = Launcher::kPerNode;
+  options_.program.add_argv("train.py");
+  options_.program.add_argv("--password");
+  options_.program.add_env()->set_value("a secret");
+  options_.program.set_cwd("/home/alice");
+  options_.ranks.set_role("a role");
+  options_.log_dir = "/home/alice/logs";
+  options_.description = "dslaunch train.py --password";
+  options_.save_pid = 7;
+  options_.stdout_filters = {"a filter"};
+  Take(core().Start(now_));
+  Connect(0);
+  Connect(1);
+  const auto prepares = All<action::Prepare>();
+  ASSERT_EQ(prepares.size(), 2u);
+  EXPECT_EQ(prepares[0].request.program().argv(0), "train.py");
+  EXPECT_EQ(prepares[0].request.ranks().role(), "a role");
+  const pb::PrepareRequest& request = prepares[1].request;
+  EXPECT_FALSE(request.has_program());
+  EXPECT_FALSE(request.has_ranks());
+  EXPECT_EQ(request.log_dir(), "");
+  EXPECT_EQ(request.description(), "");
+  EXPECT_EQ(request.save_pid(), 0u);
+  EXPECT_EQ(request.nodes_size(), 2);
+  Prepare(0);
+  Prepare(1);
+  const auto runs = All<action::Run>();
+  ASSERT_EQ(runs.size(), 2u);
+  EXPECT_EQ(runs[0].request.filtered().stdout_texts(0), "a filter");
+  EXPECT_FALSE(runs[1].request.has_filtered());
+  EXPECT_FALSE(runs[1].request.has_shown());
+}
+
 class LostHostCoreTest : public SessionCoreTest {
  protected:
   void LoseHost(bool supervisor_ended) {

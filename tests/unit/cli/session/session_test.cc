@@ -24,12 +24,32 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-pb::NodeEvent Started(uint64_t attempt, const std::vector<uint32_t>& members) {
+// The rank of a node that has one; nullopt: it has none.
+std::optional<uint32_t> RankOf(uint32_t node, const std::vector<uint32_t>& members) {
+  const auto found = std::ranges::find(members, node);
+  if (found == members.end()) return std::nullopt;
+  return static_cast<uint32_t>(found - members.begin());
+}
+
+void Start(AgentScript& agent, uint64_t attempt, const std::vector<uint32_t>& members) {
   pb::NodeEvent event;
-  event.mutable_started()->set_attempt(attempt);
-  event.mutable_started()->set_world_size(static_cast<uint32_t>(members.size()));
-  event.mutable_started()->set_restart_count(static_cast<uint32_t>(attempt - 1));
-  *event.mutable_started()->mutable_members() = ToNodeSet(members);
+  pb::Started& started = *event.mutable_started();
+  started.set_attempt(attempt);
+  started.set_world_size(static_cast<uint32_t>(members.size()));
+  started.set_restart_count(static_cast<uint32_t>(attempt - 1));
+  *started.mutable_members() = ToNodeSet(members);
+  if (const std::optional<uint32_t> rank = RankOf(agent.node_index(), members)) {
+    started.set_first_rank(*rank);
+    started.add_pids(4'711);
+  }
+  agent.Send(event);
+}
+
+pb::NodeEvent WorkerEnded(uint64_t attempt, uint32_t rank, int exit_code) {
+  pb::NodeEvent event;
+  event.mutable_worker_ended()->set_attempt(attempt);
+  event.mutable_worker_ended()->set_rank(rank);
+  event.mutable_worker_ended()->set_exit_code(exit_code);
   return event;
 }
 
@@ -62,13 +82,15 @@ pb::NodeEvent Notice(const std::string& text) {
 
 pb::NodeEvent Done(const std::vector<uint32_t>& members) {
   pb::NodeEvent event;
-  event.mutable_done()->set_closed(true);
+  event.mutable_done()->set_completed(true);
   event.mutable_done()->set_teardown_complete(true);
   *event.mutable_done()->mutable_members() = ToNodeSet(members);
   return event;
 }
 
 void EndWell(AgentScript& agent, uint64_t attempt, const std::vector<uint32_t>& members) {
+  if (const std::optional<uint32_t> rank = RankOf(agent.node_index(), members))
+    agent.Send(WorkerEnded(attempt, *rank, 0));
   agent.Send(Outcome(attempt));
   agent.Send(Done(members));
 }
@@ -99,13 +121,13 @@ class SessionTest : public testing::Test {
   void PlanFor(size_t nodes, int min_nodes, uint32_t max_restarts) {
     LaunchPlan& plan = options_.plan;
     for (size_t i = 0; i < nodes; ++i) {
-      PlannedNode& node = plan.nodes.emplace_back();
+      Host& node = plan.nodes.emplace_back();
       node.name = "node" + std::to_string(i);
       node.slots = 1;
-      node.first_rank = static_cast<int>(i);
     }
     plan.min_nodes = min_nodes;
-    plan.max_nodes = plan.world_size = static_cast<int>(nodes);
+    plan.max_nodes = static_cast<int>(nodes);
+    plan.ranks = NumberRanksOf(plan.nodes);
     options_.policy.set_max_restarts(max_restarts);
   }
 
@@ -147,7 +169,7 @@ TEST_F(SessionTest, AJobThatEndsWell) {
   PlanFor(2, 2, 0);
   for (const char* name : {"node0", "node1"}) {
     transport_->Add(name, {[](AgentScript& agent) {
-                      agent.Send(Started(1, {0, 1}));
+                      Start(agent, 1, {0, 1});
                       EndWell(agent, 1, {0, 1});
                     }});
   }
@@ -166,7 +188,7 @@ TEST_F(SessionTest, AJobThatEndsWell) {
 TEST_F(SessionTest, SaysAsMuchAsItIsAskedTo) {
   PlanFor(1, 1, 0);
   const ScriptedNode::Script script = [](AgentScript& agent) {
-    agent.Send(Started(1, {0}));
+    Start(agent, 1, {0});
     agent.Send(Step(10, 10));
     agent.Send(Notice("rank 0 was stopped"));
     EndWell(agent, 1, {0});
@@ -198,7 +220,7 @@ TEST_F(SessionTest, AFailureIsShownHoweverQuiet) {
   PlanFor(1, 1, 0);
   options_.log_level = LogLevel::kError;
   transport_->Add("node0", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0}));
+                    Start(agent, 1, {0});
                     agent.BeSilent();
                   }});
   EXPECT_EQ(Run(), 69);
@@ -211,7 +233,7 @@ TEST_F(SessionTest, ANodeIsLostThoughNobodyReadsItsOutput) {
   PlanFor(1, 1, 0);
   options_.shown = {{true, {}}, {}, {}};
   transport_->Add("node0", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0}));
+                    Start(agent, 1, {0});
                     std::string lines;
                     for (int i = 0; i < 64; ++i) lines += std::string(1023, 'x') + "\n";
                     pb::NodeEvent output;
@@ -240,6 +262,161 @@ TEST_F(SessionTest, ANodeIsLostThoughNobodyReadsItsOutput) {
   EXPECT_THAT(said(), HasSubstr("node0 was lost: the connection to it broke"));
 }
 
+// The job has ended well and its node has gone, while a pager that nobody scrolls holds up the
+// output before the node's last report.
+TEST_F(SessionTest, AJobThatEndedWellStaysSoThoughItsNodeGoesBeforeItsOutputIsRead) {
+  PlanFor(1, 1, 0);
+  options_.shown = {{true, {}}, {}, {}};
+  static std::atomic<int> connection = -1;
+  transport_->Add("node0", {[](AgentScript& agent) {
+                    Start(agent, 1, {0});
+                    std::string lines;
+                    for (int i = 0; i < 64; ++i) lines += std::string(1023, 'x') + "\n";
+                    pb::NodeEvent output;
+                    output.mutable_log()->set_data(lines);
+                    for (int i = 0; i < 6; ++i) agent.Send(output);
+                    EndWell(agent, 1, {0});
+                    connection = agent.connection();
+                  }});
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+  const UniqueFd reader(ends[0]);
+  std::atomic<bool> over = false;
+  std::thread pager([&] {
+    const Deadline deadline = Deadline::After(milliseconds(10'000));
+    while (connection < 0 && !deadline.Expired()) usleep(20'000);
+    usleep(300'000);  // what it said last is here
+    ::shutdown(connection, SHUT_RDWR);
+    usleep(1'200'000);  // two renewals of the lease
+    while (!over) {
+      char some[65536];
+      if (::read(reader.get(), some, sizeof some) < 0) usleep(1'000);
+    }
+  });
+  EXPECT_EQ(Run(transport_, UniqueFd(ends[1])), 0) << said();
+  over = true;
+  pager.join();
+  EXPECT_THAT(said(), Not(HasSubstr("lost")));
+}
+
+// --- Nodes that break the rules ---
+
+class HostileNodeTest : public SessionTest {
+ protected:
+  // Two nodes with a rank each. node0 keeps the rules; node1 follows `script`.
+  int RunWith(const ScriptedNode::Script& script) {
+    PlanFor(2, 2, 0);
+    transport_->Add("node0", {[](AgentScript& agent) {
+                      Start(agent, 1, {0, 1});
+                      EndWell(agent, 1, {0, 1});
+                    }});
+    transport_->Add("node1", {script});
+    return Run();
+  }
+  uintmax_t EventBytes() const {
+    return std::filesystem::file_size(folder_ / "events/events.jsonl");
+  }
+};
+
+pb::NodeEvent FailedOutcome(int exit_code) {
+  pb::NodeEvent event = Outcome(1);
+  pb::Cause& cause = *event.mutable_outcome()->mutable_cause();
+  cause = MakeCause(pb::Cause::WORKER_EXIT, 1, ExitCode::kInternal, "");
+  cause.set_rank(1);
+  cause.set_exit_code(exit_code);
+  return event;
+}
+
+TEST_F(HostileNodeTest, AFailureThatSaysSuccessIsNone) {
+  for (const int exit_code : {0, 256, -1}) {
+    transport_ = std::make_shared<ScriptedTransport>();
+    options_.plan = {};
+    EXPECT_EQ(RunWith([exit_code](AgentScript& agent) {
+                Start(agent, 1, {0, 1});
+                agent.Send(FailedOutcome(exit_code));
+                pb::NodeEvent done = Done({0, 1});
+                *done.mutable_done()->mutable_cause() = FailedOutcome(exit_code).outcome().cause();
+                agent.Send(done);
+              }),
+              69)
+        << said();
+    EXPECT_THAT(said(), HasSubstr("node1 was lost: its agent sent exit code of a failure = " +
+                                  std::to_string(exit_code) + ", which is not from 1 to 255"));
+  }
+}
+
+TEST_F(HostileNodeTest, SuccessOfRanksThatItDidNotReportIsNone) {
+  EXPECT_EQ(RunWith([](AgentScript& agent) {
+              Start(agent, 1, {0, 1});
+              agent.Send(Outcome(1));
+              agent.Send(Done({0, 1}));
+            }),
+            70)
+      << said();
+  EXPECT_THAT(said(), HasSubstr("node1 reported the success of 0 of its 1 ranks"));
+}
+
+TEST_F(HostileNodeTest, AFloodOfMessagesFillsNeitherTheDiskNorTheTerminal) {
+  EXPECT_EQ(RunWith([](AgentScript& agent) {
+              Start(agent, 1, {0, 1});
+              for (int i = 0; i < 3'000; ++i)
+                agent.Send(Notice(std::to_string(i) + std::string(100'000, 'x')));
+              EndWell(agent, 1, {0, 1});
+            }),
+            0)
+      << said().substr(0, 10'000);
+  EXPECT_THAT(said(), HasSubstr("this node sends too many messages; some are left out"));
+  EXPECT_LT(said().size(), size_t{4} << 20);
+  EXPECT_LT(EventBytes(), size_t{4} << 20);
+}
+
+TEST_F(HostileNodeTest, AFloodOfOtherEventsIsALoss) {
+  EXPECT_EQ(RunWith([](AgentScript& agent) {
+              Start(agent, 1, {0, 1});
+              for (int i = 0; i < 10'000; ++i) {
+                pb::NodeEvent event = WorkerEnded(1, 1, 1);
+                event.mutable_worker_ended()->set_last_lines(std::string(50'000, 'x'));
+                agent.Send(event);
+              }
+            }),
+            69)
+      << said();
+  EXPECT_THAT(said(), HasSubstr("node1 was lost: its agent sent more events than any job has"));
+  EXPECT_LT(EventBytes(), size_t{4} << 20);
+}
+
+TEST_F(HostileNodeTest, AnEventBeyondAllBoundsIsALoss) {
+  EXPECT_EQ(RunWith([](AgentScript& agent) {
+              Start(agent, 1, {0, 1});
+              agent.Send(Notice(std::string(8 << 20, 'x')));
+            }),
+            69)
+      << said();
+  EXPECT_THAT(said(), HasSubstr("node1 was lost: its agent sent an event that is too large"));
+}
+
+TEST_F(HostileNodeTest, AnAnswerToPrepareThatNoAgentGivesIsAFailureToStart) {
+  const auto run = [&](const pb::PrepareReply& reply) {
+    transport_ = std::make_shared<ScriptedTransport>();
+    options_.plan = {};
+    PlanFor(2, 2, 0);
+    for (const char* name : {"node0", "node1"})
+      transport_->Add(name, {[](AgentScript&) { ADD_FAILURE() << "it was run"; }});
+    transport_->SetPrepareReply("node1", reply);
+    return Run();
+  };
+  pb::PrepareReply reply;
+  EXPECT_EQ(run(reply), 69) << said();
+  EXPECT_THAT(said(), HasSubstr("node1: its agent sent an empty answer"));
+  reply.mutable_failure()->set_exit_code(0);
+  EXPECT_EQ(run(reply), 69) << said();
+  EXPECT_THAT(said(), HasSubstr("node1: its agent sent exit code of a failure = 0"));
+  reply.mutable_info()->set_job_dir("/jobs");
+  reply.mutable_info()->add_rendezvous_endpoints("nowhere");
+  EXPECT_EQ(run(reply), 69) << said();
+  EXPECT_THAT(said(), HasSubstr("node1: its agent sent an endpoint that is no address and port"));
+}
+
 TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {
   PlanFor(1, 1, 0);
   options_.log_level = LogLevel::kError;
@@ -251,7 +428,7 @@ TEST_F(SessionTest, AFailureToStartIsShownHoweverQuiet) {
 TEST_F(SessionTest, NodesSendOnlyWhatIsShown) {
   PlanFor(1, 1, 0);
   const ScriptedNode::Script script = [](AgentScript& agent) {
-    agent.Send(Started(1, {0}));
+    Start(agent, 1, {0});
     EndWell(agent, 1, {0});
   };
   transport_->Add("node0", {script, script});
@@ -278,7 +455,7 @@ TEST_F(SessionTest, StartsWithoutANodeThatIsNotThereIfTheRestIsEnough) {
   transport_->Add("node0", {});
   for (const char* name : {"node1", "node2"}) {
     transport_->Add(name, {[](AgentScript& agent) {
-                      agent.Send(Started(1, {1, 2}));
+                      Start(agent, 1, {1, 2});
                       EndWell(agent, 1, {1, 2});
                     }});
   }
@@ -309,17 +486,17 @@ TEST_F(SessionTest, AJobOutlivesALostNode) {
   for (const char* name : {"node0", "node1"}) {
     transport_->Add(
         name, {[](AgentScript& agent) {
-          agent.Send(Started(1, {0, 1, 2}));
+          Start(agent, 1, {0, 1, 2});
           EXPECT_TRUE(agent.LiveUntil(*lost));
           agent.Send(Restarting(
               1, MakeCause(pb::Cause::NODE_LOST, 2, ExitCode::kUnavailable, "node2 was lost: x"),
               "restart 1 of 3"));
-          agent.Send(Started(2, {0, 1}));
+          Start(agent, 2, {0, 1});
           EndWell(agent, 2, {0, 1});
         }});
   }
   transport_->Add("node2", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0, 1, 2}));
+                    Start(agent, 1, {0, 1, 2});
                     lost->Set();
                   }});
   EXPECT_EQ(Run(), 0) << said();
@@ -337,15 +514,15 @@ TEST_F(SessionTest, ANodeThatComesLaterIsPreparedAndRun) {
   PlanFor(2, 1, 3);
   static Signpost* came = new Signpost;
   transport_->Add("node0", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0}));
+                    Start(agent, 1, {0});
                     EXPECT_TRUE(agent.LiveUntil(*came));
                     agent.Send(Restarting(1, {}, "node1 joined"));
-                    agent.Send(Started(2, {0, 1}));
+                    Start(agent, 2, {0, 1});
                     EndWell(agent, 2, {0, 1});
                   }});
   transport_->Add("node1", {nullptr, nullptr, [](AgentScript& agent) {
                               came->Set();
-                              agent.Send(Started(2, {0, 1}));
+                              Start(agent, 2, {0, 1});
                               EndWell(agent, 2, {0, 1});
                             }});
   EXPECT_EQ(Run(), 0) << said();
@@ -361,7 +538,7 @@ TEST_F(SessionTest, ALateNodeThatGotNoRanksIsNoneThatWasLost) {
   static Signpost* came = new Signpost;
   static Signpost* over = new Signpost;
   transport_->Add("node0", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0}));
+                    Start(agent, 1, {0});
                     EXPECT_TRUE(agent.LiveUntil(*came));
                     EndWell(agent, 1, {0});
                     over->Set();
@@ -381,18 +558,18 @@ TEST_F(SessionTest, ALostNodeIsReachedAgain) {
   PlanFor(2, 1, 3);
   static Signpost* back = new Signpost;
   transport_->Add("node0", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0, 1}));
+                    Start(agent, 1, {0, 1});
                     EXPECT_TRUE(agent.LiveUntil(*back));
-                    agent.Send(Started(2, {0, 1}));
+                    Start(agent, 2, {0, 1});
                     EndWell(agent, 2, {0, 1});
                   }});
   transport_->Add("node1", {[](AgentScript& agent) {
-                              agent.Send(Started(1, {0, 1}));
+                              Start(agent, 1, {0, 1});
                             },
                             nullptr,
                             [](AgentScript& agent) {
                               back->Set();
-                              agent.Send(Started(2, {0, 1}));
+                              Start(agent, 2, {0, 1});
                               EndWell(agent, 2, {0, 1});
                             }});
   EXPECT_EQ(Run(), 0) << said();
@@ -420,7 +597,7 @@ class LostHostTest : public SessionTest {
               agent.LiveFor(milliseconds(20));
             failed_over_at_ = Clock::now();
             agent.LiveFor(milliseconds(300));
-            agent.Send(Started(2, {1, 2}));
+            Start(agent, 2, {1, 2});
             EndWell(agent, 2, {1, 2});
           }});
     }
@@ -430,7 +607,7 @@ class LostHostTest : public SessionTest {
   std::atomic<Clock::time_point> failed_over_at_;
 };
 
-void StartAndBreakOff(AgentScript& agent) { agent.Send(Started(1, {0, 1, 2})); }
+void StartAndBreakOff(AgentScript& agent) { Start(agent, 1, {0, 1, 2}); }
 
 TEST_F(LostHostTest, ItComesBackOnceAnotherDecides) {
   const auto comes_back = [](AgentScript& agent) { agent.LiveFor(milliseconds(5'000)); };
@@ -452,7 +629,7 @@ TEST_F(LostHostTest, WithoutAWordOnItsSupervisorsEndItsLeaseIsWaitedFor) {
 TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
   PlanFor(1, 1, 0);
   transport_->Add("node0", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0}));
+                    Start(agent, 1, {0});
                     agent.BeSilent();
                   }});
   const Clock::time_point start = Clock::now();
@@ -466,7 +643,7 @@ TEST_F(SessionTest, ANodeThatIsAloneAndSilentIsNamed) {
 TEST_F(SessionTest, ANodeThatIsBusyButAliveIsWaitedFor) {
   PlanFor(1, 1, 0);
   transport_->Add("node0", {[](AgentScript& agent) {
-                    agent.Send(Started(1, {0}));
+                    Start(agent, 1, {0});
                     agent.LiveFor(milliseconds(3'000));
                     EndWell(agent, 1, {0});
                   }});
@@ -477,12 +654,12 @@ TEST_F(SessionTest, OfANodeThatIsSilentHereTheOthersDecide) {
   PlanFor(2, 1, 3);
   transport_->Add(
       "node0", {[](AgentScript& agent) {
-        agent.Send(Started(1, {0, 1}));
+        Start(agent, 1, {0, 1});
         agent.LiveFor(milliseconds(5'000));
         agent.Send(Restarting(
             1, MakeCause(pb::Cause::NODE_LOST, 1, ExitCode::kUnavailable, "node1 was lost: silent"),
             "restart 1 of 3"));
-        agent.Send(Started(2, {0}));
+        Start(agent, 2, {0});
         EndWell(agent, 2, {0});
       }});
   transport_->Add("node1", {[](AgentScript& agent) { agent.BeSilent(); }});
@@ -524,13 +701,13 @@ TEST_F(SessionTest, TwoInOneProcessLeaveNothingBehind) {
     transport_ = std::make_shared<ScriptedTransport>();
     const std::weak_ptr<Transport> watched = transport_;
     transport_->Add("node0", {[](AgentScript& agent) {
-                      agent.Send(Started(1, {0, 1}));
+                      Start(agent, 1, {0, 1});
                       agent.LiveFor(milliseconds(300));
-                      agent.Send(Started(2, {0}));
+                      Start(agent, 2, {0});
                       EndWell(agent, 2, {0});
                     }});
     transport_->Add("node1", {[](AgentScript& agent) {
-                      agent.Send(Started(1, {0, 1}));
+                      Start(agent, 1, {0, 1});
                       agent.BreakOff();
                     }});
     transport_->Add("node2", {});

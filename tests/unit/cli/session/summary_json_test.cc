@@ -26,7 +26,7 @@ TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
   summary.cause.log_path = "/logs/1/stderr.log";
   summary.workers = {{2, false, 0, 0, false, false},
                      {1, true, 0, SIGKILL, false, false},
-                     {0, true, 1, 0, false, true}};
+                     {0, true, 1, 0, false, true, "Connection closed by peer"}};
   summary.left = {{"node1", 77, "python3", "D", "nfs_wait"}};
   summary.restarts = 2;
   summary.attempts = 3;
@@ -38,11 +38,13 @@ TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
     "cause": {"kind": "worker_signal", "node": "node1", "rank": 1, "local_rank": 1, "exit_code": 0,
               "signal": 9, "signal_name": "SIGKILL",
               "message": "rank 1 (node1, local rank 1) was killed by SIGKILL, out of memory, after 1.5 s",
-              "evidence": "oom_kill 1", "out_of_memory": true, "core_dumped": false,
+              "evidence": "oom_kill 1", "victim": false, "out_of_memory": true, "core_dumped": false,
               "last_lines": ["a", "\ufffd\"b\""], "log": "/logs/1/stderr.log"},
     "victims": [0],
-    "ranks": [{"rank": 0, "reported": true, "exit_code": 1, "signal_name": null, "stopped": false},
-              {"rank": 1, "reported": true, "exit_code": null, "signal_name": "SIGKILL", "stopped": false},
+    "ranks": [{"rank": 0, "reported": true, "exit_code": 1, "signal_name": null, "stopped": false,
+               "evidence": "Connection closed by peer"},
+              {"rank": 1, "reported": true, "exit_code": null, "signal_name": "SIGKILL", "stopped": false,
+               "evidence": ""},
               {"rank": 2, "reported": false}],
     "nodes": [{"name": "node1", "state": "done", "had_ranks": true, "log_dir": "/logs/1",
                "left": [{"pid": 77, "command": "python3", "state": "D", "waits_in": "nfs_wait"}]},

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
 namespace dslaunch {
 namespace {
 
@@ -17,6 +21,26 @@ TEST(FindProgramTest, AsAShellFindsIt) {
   EXPECT_EQ(FindProgram("/etc/passwd"), "");
   EXPECT_EQ(FindProgram("/etc"), "");
   EXPECT_EQ(FindProgram(""), "");
+}
+
+TEST(FindProgramTest, NotInTheCurrentFolder) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::string path = std::getenv("PATH");
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "downloaded";
+  std::filesystem::create_directories(folder / "bin");
+  for (const char* name : {"ours", "bin/ours"}) {
+    std::filesystem::copy_file("/bin/sh", folder / name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  std::filesystem::current_path(folder);
+  for (const char* elements : {":/bin", "/bin:", "/bin::/usr/bin", ".", "bin"}) {
+    setenv("PATH", elements, 1);
+    EXPECT_EQ(FindProgram("ours"), "") << elements;
+  }
+  setenv("PATH", (folder / "bin").c_str(), 1);
+  EXPECT_EQ(FindProgram("ours"), folder / "bin/ours");
+  setenv("PATH", path.c_str(), 1);
+  std::filesystem::current_path(before);
 }
 
 TEST(RunForOutputTest, GivesWhatItPrints) {

@@ -24,14 +24,36 @@ TEST(PortReservationTest, RankZeroCanListenOnTheHeldPort) {
   const auto reservation = ReservePort(0);
   ASSERT_TRUE(reservation.ok());
   EXPECT_GT(reservation->port, 0);
+  reservation->LetOthersListen();
   const UniqueFd server = NewSocket();
   EXPECT_TRUE(CanListen(server, reservation->port, /*reuse=*/true));
+}
+
+TEST(PortReservationTest, NobodyCanListenOnTheHeldPortBefore) {
+  const auto reservation = ReservePort(0);
+  ASSERT_TRUE(reservation.ok());
+  const UniqueFd stranger = NewSocket();
+  EXPECT_FALSE(CanListen(stranger, reservation->port, /*reuse=*/true));
+}
+
+TEST(PortReservationTest, APortOfLoopbackIsListenedOnByNobodyElse) {
+  const auto reservation = ListenOnLoopback();
+  ASSERT_TRUE(reservation.ok());
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(getsockname(reservation->socket.get(), reinterpret_cast<sockaddr*>(&address), &size),
+            0);
+  EXPECT_EQ(ntohl(address.sin_addr.s_addr), INADDR_LOOPBACK);
+  EXPECT_EQ(ntohs(address.sin_port), reservation->port);
+  const UniqueFd stranger = NewSocket();
+  EXPECT_FALSE(CanListen(stranger, reservation->port, /*reuse=*/true));
 }
 
 TEST(PortReservationTest, NobodyElseIsGivenTheHeldPort) {
   const auto reservation = ReservePort(0);
   ASSERT_TRUE(reservation.ok());
   const UniqueFd stranger = NewSocket();
+  reservation->LetOthersListen();
   EXPECT_FALSE(CanListen(stranger, reservation->port, /*reuse=*/false));
   for (int i = 0; i < 200; ++i) EXPECT_NE(ReservePort(0)->port, reservation->port);
 }

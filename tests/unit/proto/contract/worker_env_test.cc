@@ -29,6 +29,7 @@ WorkerEnv Example() {
   env.job_id = "job";
   env.status_fd = 5;
   env.rank_dir = "/jobs/rank_3";
+  env.rank_socket = "/jobs/ranks.sock";
   env.attempt = 3;
   return env;
 }
@@ -47,6 +48,7 @@ TEST(WorkerEnvTest, BothDirectionsAgree) {
   EXPECT_EQ(back->status_fd, 5);
   EXPECT_EQ(back->attempt, Example().attempt);
   EXPECT_EQ(back->rank_dir, "/jobs/rank_3");
+  EXPECT_EQ(back->rank_socket, "/jobs/ranks.sock");
 }
 
 TEST(WorkerEnvTest, TheAttemptIsReadUnderItsFormerNameToo) {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <optional>
 #include <random>
 #include <thread>
@@ -52,6 +54,15 @@ struct Pair {
     return got;
   }
 };
+
+// Of this process.
+size_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t total = 0;
+  size_t resident = 0;
+  statm >> total >> resident;
+  return resident * static_cast<size_t>(getpagesize());
+}
 
 std::string Frame(const std::string& payload) {
   const auto n = static_cast<uint32_t>(payload.size());
@@ -213,6 +224,22 @@ TEST(FramedSocket, ThreadsSendWholeMessagesToASlowReader) {
   EXPECT_TRUE(pair.Take(all.size()) == all);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pair.framed->queued_bytes(), 0u);
+}
+
+// The reader is always behind, so the queue is never empty: what was written of it is given back.
+TEST(FramedSocketTest, AQueueThatIsNeverEmptyDoesNotGrow) {
+  Pair pair;
+  pb::SupervisorEvent event;
+  event.mutable_status()->set_data(std::string(4'000, 'x'));
+  while (pair.framed->queued_bytes() < 1 << 20) ASSERT_TRUE(pair.framed->Send(event));
+  const size_t before = ResidentBytes();
+  size_t taken = 0;
+  while (taken < size_t{256} << 20) {
+    while (pair.framed->queued_bytes() < 1 << 20) ASSERT_TRUE(pair.framed->Send(event));
+    taken += pair.Take(64 << 10).size();
+    ASSERT_GT(pair.framed->queued_bytes(), 0u);
+  }
+  EXPECT_LT(ResidentBytes(), before + (size_t{64} << 20));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-namespace dslaunch {
+namespace dslaunch::by_rank_test {
 namespace {
 
 TEST(ByRankTest, RanksThatSayTheSameAreOneGroup) {
@@ -27,4 +27,4 @@ TEST(ByRankTest, OfManyRanksTheFirstAreNamed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::by_rank_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::crc32_test {
 namespace {
 
 TEST(Crc32Test, IsTheOneOfZlib) {
@@ -29,8 +29,11 @@ TEST(Crc32Test, PartsGiveTheSumOfTheWhole) {
   for (size_t cut = 0; cut <= data.size(); cut += 7) {
     ASSERT_EQ(Crc32(data.data() + cut, data.size() - cut, Crc32(data.data(), cut)),
               Crc32(data.data(), data.size()));
+    ASSERT_EQ(CombineCrc32(Crc32(data.data(), cut), Crc32(data.data() + cut, data.size() - cut),
+                           data.size() - cut),
+              Crc32(data.data(), data.size()));
   }
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::crc32_test

@@ -14,7 +14,7 @@
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace dslaunch {
+namespace dslaunch::checkpoint_damage_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -48,7 +48,8 @@ class CheckpointDamageTest : public testing::Test {
       m.job_id = "job";
       m.position.step = step;
       m.world_size = 2;
-      const std::string begun = folder.Begin(TagOf(step));
+      const std::string begun = folder.BegunPath(TagOf(step), "save");
+      folder.Begin(begun);
       const std::vector<float> weight = {1.0f * step, 2.0f * step};
       for (const int64_t part : {0, 1}) {
         const std::string name = part == 0 ? "a.safetensors" : "b.safetensors";
@@ -128,4 +129,4 @@ TEST_F(CheckpointDamageTest, FilesThatAreShorterLongerMissingOrAnotherOne) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::checkpoint_damage_test

@@ -2,19 +2,22 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/agreement.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace dslaunch {
+namespace dslaunch::checkpoint_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -24,7 +27,7 @@ using RequestKind = ResumeRequest::Kind;
 
 class CheckpointFolderTest : public testing::Test {
  protected:
-  CheckpointFolderTest() { folder_.Prepare(); }
+  CheckpointFolderTest() { folder_.Make(); }
 
   void Save(int64_t step, const std::string& run = "run", const std::string& job = "job") {
     Manifest m;
@@ -32,7 +35,8 @@ class CheckpointFolderTest : public testing::Test {
     m.job_id = job;
     m.position.step = step;
     m.world_size = 1;
-    const std::string begun = folder_.Begin(TagOf(step));
+    const std::string begun = folder_.BegunPath(TagOf(step), "save");
+    folder_.Begin(begun);
     const auto weight = static_cast<float>(step);
     m.files = {{"w.safetensors",
                 WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
@@ -85,11 +89,114 @@ TEST_F(CheckpointFolderTest, ATagThatExistsIsReplaced) {
 
 TEST_F(CheckpointFolderTest, WhatAKilledSaveLeftIsNeverTakenAndIsRemoved) {
   Save(1);
-  const std::string begun = folder_.Begin("step_000002");
+  const std::string begun = folder_.BegunPath("step_000002", "save");
+  folder_.Begin(begun);
   std::ofstream(begun + "/w.safetensors") << "half";
   EXPECT_EQ(Choose().checkpoint->tag, "step_000001");
-  EXPECT_THAT(folder_.Prepare(), ElementsAre(fs::path(begun).filename().string()));
+  EXPECT_THAT(folder_.RemoveLeftovers(), ElementsAre(fs::path(begun).filename().string()));
   EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
+}
+
+// Where names cannot be exchanged, a replaced checkpoint is out of its place for a moment.
+TEST_F(CheckpointFolderTest, AReplacedCheckpointIsPutBackUnlessTheNewOneIsThere) {
+  Save(1);
+  Save(2);
+  fs::rename(folder_.path() + "/step_000002",
+             folder_.path() + "/tmp-.replaced-step_000002-0123abcd");
+  EXPECT_THAT(folder_.RemoveLeftovers(), IsEmpty());
+  EXPECT_EQ(Choose().checkpoint->tag, "step_000002");
+  fs::copy(folder_.path() + "/step_000002", folder_.path() + "/tmp-.replaced-step_000002-0123abcd",
+           fs::copy_options::recursive);
+  EXPECT_THAT(folder_.RemoveLeftovers(), ElementsAre("tmp-.replaced-step_000002-0123abcd"));
+  EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001", "step_000002"));
+  fs::create_directory(folder_.path() + "/tmp-.replaced-..-0123abcd");
+  EXPECT_THAT(folder_.RemoveLeftovers(), ElementsAre("tmp-.replaced-..-0123abcd"));
+}
+
+// A rank that wrote elsewhere, or not all that it reported.
+TEST_F(CheckpointFolderTest, NothingIsPublishedUnlessAllFilesAreThere) {
+  const std::vector<std::pair<std::string, void (*)(const std::string&)>> mistakes = {
+      {"No such file", [](const std::string& file) { fs::remove(file); }},
+      {"bytes of", [](const std::string& file) { fs::resize_file(file, 20); }},
+      {"cannot be read",
+       [](const std::string& file) {
+         fs::rename(file, file + ".elsewhere");
+         fs::create_symlink(file + ".elsewhere", file);
+       }},
+      {"cannot be read",
+       [](const std::string& file) {
+         fs::remove(file);
+         fs::create_directory(file);
+       }},
+  };
+  Save(1);
+  for (const auto& [words, mistake] : mistakes) {
+    SCOPED_TRACE(words);
+    const std::string begun = folder_.BegunPath("step_000002", "save");
+    folder_.Begin(begun);
+    const float weight = 2;
+    Manifest m;
+    m.world_size = 1;
+    m.files = {{"w.safetensors",
+                WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
+    m.tensors = {{"w", "F32", {1}, {{0, 1, "w.safetensors"}}}};
+    mistake(begun + "/w.safetensors");
+    try {
+      folder_.Commit(begun, "step_000002", m);
+      ADD_FAILURE() << "a broken checkpoint is published";
+    } catch (const TrainError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kIo);
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("w.safetensors"), HasSubstr(words)));
+    }
+    folder_.Abandon(begun);
+    EXPECT_THAT(Names(), UnorderedElementsAre("latest", "step_000001"));
+  }
+}
+
+TEST_F(CheckpointFolderTest, AFolderOfASaveThatIsALinkIsRefused) {
+  Manifest m;
+  m.world_size = 1;
+  fs::create_directory(temp_ / "elsewhere");
+  const std::string begun = folder_.BegunPath("step_000001", "save");
+  fs::create_directory_symlink(temp_ / "elsewhere", begun);
+  EXPECT_THROW(folder_.Begin(begun), TrainError);
+  EXPECT_THROW(folder_.Commit(begun, "step_000001", m), TrainError);
+}
+
+TEST_F(CheckpointFolderTest, RecordsThatContradictEachOtherAreNotPublished) {
+  const std::string begun = folder_.BegunPath("step_000001", "save");
+  folder_.Begin(begun);
+  const float weight = 2;
+  Manifest m;
+  m.world_size = 1;
+  m.files = {
+      {"w.safetensors", WriteSafetensors(begun + "/w.safetensors", {{"w", "F32", {1}, &weight}})}};
+  m.files.push_back(m.files[0]);
+  EXPECT_THROW(folder_.Commit(begun, "step_000001", m), TrainError);
+  m.files.pop_back();
+  m.files[0].name = "../w.safetensors";
+  EXPECT_THROW(folder_.Commit(begun, "step_000001", m), TrainError);
+  EXPECT_FALSE(fs::exists(folder_.path() + "/step_000001"));
+}
+
+TEST_F(CheckpointFolderTest, SavesNeedTheLeaseThatTheFolderWasGiven) {
+  const auto lease = std::make_shared<FolderLease>(folder_.path(), ThisProcess("job", 1));
+  folder_.UseLease(lease);
+  Save(1);
+  const FolderLease later(folder_.path(), ThisProcess("job", 2));
+  EXPECT_THROW(Save(2), TrainError);
+  EXPECT_THAT(Names(), UnorderedElementsAre("latest", "lease.json", "step_000001"));
+}
+
+TEST_F(CheckpointFolderTest, LatestMayBeAnything) {
+  Save(1);
+  const std::string latest = folder_.path() + "/latest";
+  fs::remove(latest);
+  ASSERT_EQ(mkfifo(latest.c_str(), 0600), 0);
+  EXPECT_EQ(folder_.ReadLatest(), "") << "a pipe is not waited for";
+  fs::remove(latest);
+  std::ofstream(latest) << std::string(100'000, 'a');
+  EXPECT_LT(folder_.ReadLatest().size(), 1000u);
 }
 
 TEST_F(CheckpointFolderTest, WhatCannotBeListedIsNotTakenForEmpty) {
@@ -211,7 +318,8 @@ TEST_F(CheckpointFolderTest, ByTagLatestAndWhatIsNone) {
 
 TEST_F(CheckpointFolderTest, TagsAreAnyPlainNames) {
   for (const std::string tag : {"global_step5", "best", "step_1", "a b"}) EXPECT_TRUE(IsTag(tag));
-  for (const std::string tag : {"", ".", "..", "a/b", "/a", "latest", "tmp-a", ".hidden"}) {
+  for (const std::string tag :
+       {"", ".", "..", "a/b", "/a", "latest", "lease.json", "tmp-a", ".hidden"}) {
     EXPECT_FALSE(IsTag(tag)) << tag;
   }
   EXPECT_FALSE(IsTag(std::string(250, 'a')));
@@ -223,4 +331,4 @@ TEST_F(CheckpointFolderTest, TagsAreAnyPlainNames) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::checkpoint_folder_test

@@ -11,7 +11,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/state.h"
 
-namespace dslaunch {
+namespace dslaunch::checkpoint_writer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -69,7 +69,7 @@ TEST(CheckpointWriterTest, EachRankWritesItsFileAndAnyNumberOfRanksReadsThem) {
   const TempDir folder;
   ExpectNoErrors(RunRanks(3, [&](const ProcessGroup& group) {
     CheckpointFolder target(folder.path());
-    CheckpointWriter writer(group, target);
+    CheckpointWriter writer(group, target, "job/1");
     writer.Save(ContentOf(group, 1), "a", 9);
     writer.Save(ContentOf(group, 2), "b", 9);
   }));
@@ -91,7 +91,7 @@ TEST(CheckpointWriterTest, TheBackgroundSavesWhatWasThereAtTheCall) {
   const TempDir folder;
   ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
     CheckpointFolder target(folder.path());
-    CheckpointWriter writer(group, target);
+    CheckpointWriter writer(group, target, "job/1");
     CheckpointContent content = ContentOf(group, 3);
     writer.Save(content, "sync", 9);
     writer.SaveInBackground(content, "async", 9);
@@ -115,7 +115,7 @@ TEST(CheckpointWriterTest, WhatOneRankFailsWithEveryRankThrows) {
     const TempDir folder;
     const auto errors = RunRanks(3, [&](const ProcessGroup& group) {
       CheckpointFolder target(folder.path());
-      CheckpointWriter writer(group, target);
+      CheckpointWriter writer(group, target, "job/1");
       writer.Save(ContentOf(group, 1), "good", 1);
       CheckpointContent content = ContentOf(group, 2);
       if (group.rank() == 1) content.files[0].name = "no/such";
@@ -135,11 +135,43 @@ TEST(CheckpointWriterTest, WhatOneRankFailsWithEveryRankThrows) {
   }
 }
 
+// Any process that reaches the store can write into it.
+TEST(CheckpointWriterTest, NoPathGoesThroughTheStore) {
+  const TempDir folder;
+  ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
+    CheckpointFolder target(folder.path());
+    CheckpointWriter writer(group, target, "job/1");
+    writer.Save(ContentOf(group, 1), "a", 9);
+    for (const std::string key : {"folder", "end"}) {
+      const std::vector<uint8_t> said = group.store()->get("checkpoint/0/" + key);
+      EXPECT_EQ(std::string(said.begin(), said.end()), "=") << key;
+    }
+    group.Barrier();
+  }));
+}
+
+TEST(CheckpointWriterTest, ARankThatWritesElsewhereFailsTheSave) {
+  const TempDir folder, elsewhere;
+  fs::create_directories(CheckpointFolder(elsewhere.path()).BegunPath("bad", "checkpoint/1/job/1"));
+  const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
+    CheckpointFolder good(folder.path()), bad(group.rank() == 1 ? elsewhere.path() : good.path());
+    CheckpointWriter(group, good, "job/1").Save(ContentOf(group, 1), "good", 9);
+    CheckpointWriter(group, bad, "job/1").Save(ContentOf(group, 2), "bad", 9);
+  });
+  for (const std::exception_ptr& error : errors) {
+    EXPECT_THAT(TextOf(error),
+                AllOf(HasSubstr("the checkpoint bad is not saved: "),
+                      HasSubstr("model-00002-of-00002.safetensors"), HasSubstr("No such file")));
+  }
+  EXPECT_THAT(Names(folder.path()), testing::ElementsAre("good", "latest"));
+  ExpectHolds(folder.path(), "", 2, 1);
+}
+
 TEST(CheckpointWriterTest, AFolderThatCannotBeMadeFailsOnEveryRank) {
   const TempDir folder;
   const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
     CheckpointFolder target(folder / "missing");
-    CheckpointWriter(group, target).Save(ContentOf(group, 1), "a", 1);
+    CheckpointWriter(group, target, "job/1").Save(ContentOf(group, 1), "a", 1);
   });
   for (const std::exception_ptr& error : errors) {
     EXPECT_THAT(TextOf(error), HasSubstr("missing/tmp-a-"));
@@ -147,4 +179,4 @@ TEST(CheckpointWriterTest, AFolderThatCannotBeMadeFailsOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::checkpoint_writer_test

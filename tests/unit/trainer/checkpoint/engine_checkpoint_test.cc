@@ -12,8 +12,9 @@
 #include "dslaunch/error.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
+#include "trainer/checkpoint/folder_lease.h"
 
-namespace dslaunch {
+namespace dslaunch::engine_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -309,6 +310,94 @@ TEST(EngineCheckpointTest, ALossScaleAndAStepThatHadBegun) {
   });
 }
 
+// Bytes that the calling thread has read so far, from files and all else.
+int64_t BytesRead() {
+  std::ifstream io("/proc/thread-self/io");
+  std::string key;
+  int64_t value = 0;
+  while (io >> key >> value && key != "rchar:") {
+  }
+  return value;
+}
+
+int64_t BytesIn(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    bytes += static_cast<int64_t>(entry.file_size());
+  }
+  return bytes;
+}
+
+TEST(EngineCheckpointTest, EachRankReadsItsPartOfTheCheckAndWhatItNeeds) {
+  if (BytesRead() == 0) GTEST_SKIP() << "this kernel does not count what threads read";
+  constexpr int kRanks = 4;
+  const TempDir folder;
+  std::vector<int64_t> read(kRanks);
+  InRanks(kRanks, [&](const ProcessGroup& group) {
+    const std::string config = Config(kRanks, R"(, "zero_optimization": {"stage": 3,
+                                           "stage3_param_persistence_threshold": 4})");
+    auto engine = Initialize(config, std::make_shared<Net>(100'000), group);
+    engine.SetTrain();
+    Train(engine, group, 1);
+    engine.SaveCheckpoint(folder.path());
+    const int64_t before = BytesRead();
+    ASSERT_TRUE(engine.LoadCheckpoint(folder.path()));
+    read[static_cast<size_t>(group.rank())] = BytesRead() - before;
+  });
+  const int64_t bytes = BytesIn(folder / "global_step1");
+  ASSERT_GT(bytes, 9'000'000);
+  for (const int64_t own : read) {
+    // A quarter is checked, a quarter is this rank's part of the state.
+    EXPECT_NEAR(static_cast<double>(own), static_cast<double>(bytes) / 2,
+                0.05 * static_cast<double>(bytes));
+  }
+}
+
+TEST(EngineCheckpointTest, AllRanksNameTheSameDamageWhereverItIs) {
+  constexpr int kRanks = 3;
+  const TempDir folder;
+  InRanks(kRanks, [&](const ProcessGroup& group) {
+    MakeEngine(group, R"(, "zero_optimization": {"stage": 2})").SaveCheckpoint(folder.path(), "t");
+  });
+  for (const auto& entry : fs::directory_iterator(folder / "t")) {
+    const std::string file = entry.path();
+    const auto size = static_cast<std::streamoff>(entry.file_size());
+    for (const std::streamoff at : {std::streamoff{10}, size / 2, size - 1}) {
+      const auto flip = [&] {
+        std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+        stream.seekg(at);
+        const int old = stream.get();
+        stream.seekp(at);
+        stream.put(static_cast<char>(old ^ 1));
+      };
+      flip();
+      const auto errors = RunRanks(kRanks, [&](const ProcessGroup& group) {
+        MakeEngine(group).LoadCheckpoint(folder.path(), "t");
+      });
+      for (const auto& error : errors) {
+        EXPECT_THAT(TextOf(error), AllOf(HasSubstr(file), HasSubstr("checksum is wrong")));
+        EXPECT_EQ(TextOf(error), TextOf(errors[0]));
+      }
+      flip();
+    }
+  }
+}
+
+TEST(EngineCheckpointTest, AFolderIntoWhichAnotherProgramSavesIsRefusedOnAllRanks) {
+  const TempDir folder;
+  LeaseOwner other = ThisProcess("", 1);
+  other.process = ReadProcess(getppid()).value().id;
+  folder.Write(kLeaseFile, FormatLease({.owner = other}));
+  folder.Write("tmp-global_step0-01234567", "of the other");
+  for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
+         MakeEngine(group).SaveCheckpoint(folder.path());
+       })) {
+    EXPECT_THAT(TextOf(error), AllOf(HasSubstr(folder.path() + ": a program on "),
+                                     HasSubstr("(pid " + std::to_string(getppid()) + ")")));
+  }
+  EXPECT_TRUE(fs::exists(folder / "tmp-global_step0-01234567"));
+}
+
 TEST(EngineCheckpointTest, AnotherModelOrTextThatIsNoneIsRefused) {
   const TempDir folder;
   InRanks(1, [&](const ProcessGroup& group) {
@@ -327,4 +416,4 @@ TEST(EngineCheckpointTest, AnotherModelOrTextThatIsNoneIsRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::engine_checkpoint_test

@@ -8,7 +8,7 @@
 #include "tests/unit/trainer/checkpoint/sample_manifest.h"
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::manifest_test {
 namespace {
 
 using testing::HasSubstr;
@@ -96,7 +96,23 @@ TEST(ManifestTest, ContradictionsAreRefused) {
          m.tensors[0].shape = {-2, 3};
        },
        "shape"},
+      {[](Manifest& m) { m.tensors[0].shape.assign(65, 1); }, "dimensions"},
       {[](Manifest& m) { m.position.step = -1; }, "step"},
+      {[](Manifest& m) { m.serial = INT64_MAX; }, "serial"},
+      {[](Manifest& m) { m.files[0].sum.bytes = m.files[1].sum.bytes = uint64_t{1} << 62; },
+       "bytes is too large"},
+      {[](Manifest& m) { m.files[0].name = std::string(300, 'a'); }, "plain file name"},
+      {[](Manifest& m) { m.tensors[0].name = std::string(5000, 'a'); }, "longer than"},
+      {[](Manifest& m) { m.dtype = "\x1b[31mbf16"; }, "dtype is not a plain word"},
+      {[](Manifest& m) { m.optimizer = std::string(200, 'a'); }, "optimizer is not a plain word"},
+      {[](Manifest& m) { m.run_id = std::string(2000, 'a'); }, "run_id"},
+      // A tensor that is larger than what the files hold.
+      {[](Manifest& m) { m.files[0].sum.bytes = 15; }, "beyond the end of the file"},
+      {[](Manifest& m) {
+         m.tensors[0].shape = {8};
+         m.tensors[0].slices = {{0, 4, "a.safetensors"}, {4, 8, "a.safetensors"}};
+       },
+       "two slices"},
       {[](Manifest& m) { m.world_size = 0; }, "world_size"},
       {[](Manifest& m) { m.loss_scaler.scale = 0; }, "loss_scaler.scale"},
   };
@@ -108,4 +124,4 @@ TEST(ManifestTest, ContradictionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::manifest_test

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-namespace dslaunch {
+namespace dslaunch::rank_record_test {
 namespace {
 
 using testing::HasSubstr;
@@ -62,6 +62,16 @@ TEST(RankRecordTest, PartsThatAreNotTheTensorAreABug) {
   EXPECT_THAT(entering(ranks), HasSubstr("tensor w differ"));
 }
 
+TEST(RankRecordTest, TextThatIsNoRecordNamesItsRank) {
+  for (const std::string text :
+       {"", "=", "[]", "{}", R"({"files":[[]],"tensors":[]})", R"({"files":[],"tensors":[[1]]})",
+        R"({"files":[],"tensors":[["w","F32",[1],[[0]]]]})"}) {
+    EXPECT_THAT(Failure(ExitCode::kInternal, [&] { ParseRecord(text, 3); }),
+                testing::StartsWith("rank 3: "))
+        << text;
+  }
+}
+
 TEST(RankRecordTest, AFailureKeepsItsCodeAndNamesItsRank) {
   const std::string full = FormatFailure(TrainError(ExitCode::kIo, "/c/f: no space"));
   EXPECT_EQ(Failure(ExitCode::kIo, [&] { ParseRecord(full, 3); }), "rank 3: /c/f: no space");
@@ -74,5 +84,15 @@ TEST(RankRecordTest, AFailureKeepsItsCodeAndNamesItsRank) {
   EXPECT_EQ(Failure(ExitCode::kOk, [&] { ThrowFirstFailure({"", ""}); }), "");
 }
 
+// Whoever reaches the store must not end a job as if it had succeeded.
+TEST(RankRecordTest, AFailureOfAnotherProcessIsNeverASuccess) {
+  for (const char* code : {"0", "256", "-1"}) {
+    const std::string forged =
+        std::string(R"({"code":)") + code + R"(,"failure":"a\u001b[31mb\nc"})";
+    EXPECT_EQ(Failure(ExitCode::kInternal, [&] { ParseRecord(forged, 3); }), "rank 3: abc");
+    EXPECT_EQ(Failure(ExitCode::kInternal, [&] { ThrowFirstFailure({forged}); }), "abc");
+  }
+}
+
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::rank_record_test

@@ -11,7 +11,7 @@
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::safetensors_test {
 namespace {
 
 using testing::HasSubstr;
@@ -231,4 +231,4 @@ TEST(SafetensorsTest, MutatedFilesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::safetensors_test

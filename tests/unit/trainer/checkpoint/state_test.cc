@@ -12,7 +12,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/safetensors.h"
 
-namespace dslaunch {
+namespace dslaunch::state_test {
 namespace {
 
 using testing::HasSubstr;
@@ -216,4 +216,4 @@ TEST(StateTest, ARunGoesOnInAnotherPrecision) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::state_test

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <random>
 
-namespace dslaunch {
+namespace dslaunch::write_plan_test {
 namespace {
 
 constexpr int64_t kMi = 1 << 20;
@@ -70,4 +70,4 @@ TEST(WritePlanTest, EveryElementOnceAndEqualShares) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::write_plan_test

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace dslaunch {
+namespace dslaunch::collective_progress_test {
 namespace {
 
 using testing::ElementsAre;
@@ -150,4 +150,4 @@ TEST(CollectiveProgressTest, NamesWhoHasNotCome) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::collective_progress_test

@@ -14,7 +14,7 @@
 #include "trainer/config/engine_config.h"
 #include "trainer/parallel/shard_exchange.h"
 
-namespace dslaunch {
+namespace dslaunch::desync_detector_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -154,4 +154,4 @@ TEST(DesyncDetectorTest, OneEvaluatesOnceMoreAtStage3) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::desync_detector_test

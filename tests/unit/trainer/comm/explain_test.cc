@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::explain_test {
 namespace {
 
 TEST(ExplainTest, PeerThatIsGone) {
@@ -36,4 +36,4 @@ TEST(ExplainTest, WhatIsNotCommunicationIsNotBlamedOnAPeer) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::explain_test

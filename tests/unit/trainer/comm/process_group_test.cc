@@ -7,13 +7,14 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 
 #include "dslaunch/spawn.h"
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::process_group_test {
 namespace {
 
 using testing::HasSubstr;
@@ -281,6 +282,36 @@ TEST(SubgroupTest, AnExceptionPassesWhileOthersWaitInASubgroup) {
   }
 }
 
+// A rank that never comes holds the others up no longer than the program allows.
+TEST(TimeoutTest, ACollectiveFailsAfterTheTimeThatTheProgramSets) {
+  using std::chrono::milliseconds, std::chrono::seconds;
+  for (const char* no_shared_memory : {"0", "1"}) {
+    setenv("DSLAUNCH_SHM_DISABLE", no_shared_memory, 1);
+    Spawn(2, [](int rank) {
+      const ProcessGroup group = InitProcessGroup({.timeout = milliseconds(1500)});
+      if (group.timeout() != milliseconds(1500)) throw std::runtime_error("another timeout");
+      if (rank == 1) return group.store()->wait({"rank 0 has waited"}, seconds(60));
+      const auto start = std::chrono::steady_clock::now();
+      bool failed = false;
+      try {
+        at::Tensor tensor = at::ones({3});
+        group.AllReduce(tensor);
+      } catch (const std::exception&) {
+        failed = true;
+      }
+      const auto waited = std::chrono::steady_clock::now() - start;
+      group.store()->set("rank 0 has waited", std::vector<uint8_t>{1});
+      if (!failed) throw std::runtime_error("the all-reduce returned");
+      if (waited < seconds(1) || waited > seconds(30)) throw std::runtime_error("not in time");
+    });
+  }
+  unsetenv("DSLAUNCH_SHM_DISABLE");
+  Spawn(1, [](int) {
+    ExpectRefused([] { InitProcessGroup({.timeout = milliseconds(999)}); },
+                  "the timeout is 999 ms; it must be at least 1000 ms");
+  });
+}
+
 TEST(SpawnTest, TheFirstRankThatFailsIsThrown) {
   try {
     Spawn(3, [](int rank) {
@@ -296,4 +327,4 @@ TEST(SpawnTest, TheFirstRankThatFailsIsThrown) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::process_group_test

@@ -8,7 +8,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::engine_config_test {
 namespace {
 
 using nlohmann::json;
@@ -318,6 +318,12 @@ TEST(EngineConfigTest, RefusalsNameTheKeyTheReasonAndTheWayOut) {
       {R"("wandb": {"enabled": true})", "wandb.enabled is true, but"},
       {R"("activation_checkpointing": {"cpu_checkpointing": true})",
        "activation_checkpointing.cpu_checkpointing is true, but"},
+      {R"("activation_checkpointing": {"partition_activations": true})",
+       "choose number_checkpoints, or in a pipeline pipeline.activation_checkpoint_interval"},
+      {R"("activation_checkpointing": {"number_checkpoints": 2},
+          "pipeline": {"activation_checkpoint_interval": 1})",
+       "activation_checkpointing.number_checkpoints is 2, but a pipeline computes activations "
+       "again by pipeline.activation_checkpoint_interval"},
       {R"("pipeline": {"stages": 3})", "pipeline.stages is 3, which does not divide"},
       {R"("pipeline": {"partition": "evenly"})", "pipeline.partition is \"evenly\"; it must be"},
       {R"("pipeline": {"partition": "type:("})", "which is not a valid regular expression"},
@@ -559,4 +565,4 @@ TEST(EngineConfigTest, AnyTextIsParsedOrRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::engine_config_test

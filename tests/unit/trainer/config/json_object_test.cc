@@ -5,7 +5,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::json_object_test {
 namespace {
 
 std::string Message(const std::function<void()>& read) {
@@ -127,4 +127,4 @@ TEST(JsonObjectTest, WholeNumbersMayBeWrittenAsFloats) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::json_object_test

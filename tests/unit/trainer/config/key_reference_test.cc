@@ -7,7 +7,7 @@
 
 #include "trainer/config/key_record.h"
 
-namespace dslaunch {
+namespace dslaunch::key_reference_test {
 namespace {
 
 using testing::ElementsAre;
@@ -57,4 +57,4 @@ TEST(KeyReferenceTest, NothingIsRecordedWithoutARecord) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::key_reference_test

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace dslaunch {
+namespace dslaunch::lr_schedule_test {
 namespace {
 
 constexpr double kBase = 0.1;
@@ -113,4 +113,4 @@ TEST(LrScheduleTest, Restarts) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::lr_schedule_test

@@ -8,7 +8,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
 
-namespace dslaunch {
+namespace dslaunch::optimizer_config_test {
 namespace {
 
 using nlohmann::json;
@@ -196,4 +196,4 @@ TEST(SchedulerConfigTest, AGroupsLearningRateIsNotLostInSilence) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::optimizer_config_test

@@ -8,7 +8,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/config/json_object.h"
 
-namespace dslaunch {
+namespace dslaunch::recipe_test {
 namespace {
 
 using nlohmann::json;
@@ -194,6 +194,7 @@ TEST(RecipeTest, RunKeys) {
                         {"predictions", "/p.jsonl"},
                         {"init_weights", "/w"},
                         {"time_limit_s", 1.5},
+                        {"collective_timeout_s", 90},
                         {"deterministic", true},
                         {"check_replicas_every", 10},
                         {"device", "cuda"},
@@ -203,6 +204,7 @@ TEST(RecipeTest, RunKeys) {
   EXPECT_EQ(run.predictions, "/p.jsonl");
   EXPECT_EQ(run.init_weights, "/w");
   EXPECT_EQ(run.time_limit_s, 1.5);
+  EXPECT_EQ(run.collective_timeout_s, 90);
   EXPECT_TRUE(run.deterministic);
   EXPECT_EQ(run.check_replicas_every, 10);
   EXPECT_EQ(run.device, DeviceKind::kCuda);
@@ -309,6 +311,7 @@ TEST(RecipeTest, WhatDoesNotBelongTogetherIsRefused) {
       {With("/run/prompt", "x"), "run.prompt is a setting of the model gpt2"},
       {With("/run/export_hf", "/x"), "run.export_hf is a setting of the model gpt2"},
       {With("/run/time_limit_s", 0), "run.time_limit_s is 0"},
+      {With("/run/collective_timeout_s", 0.5), "run.collective_timeout_s"},
       {With("/run/save_every", 5), "run.save_every needs run.checkpoint_dir"},
       {With("/run/check_replicas_every", 0), "run.check_replicas_every is 0"},
       {With("/run", {{"mode", "evaluate"}, {"steps", 1}, {"epochs", 1}}), "it has both"},
@@ -373,4 +376,4 @@ TEST(BatchTest, TheArithmeticIsShown) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::recipe_test

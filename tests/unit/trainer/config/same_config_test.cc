@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace dslaunch {
+namespace dslaunch::same_config_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -30,6 +30,8 @@ TEST(SameConfigTest, TheFirstDifferenceIsNamedWithRanksAndValues) {
               HasSubstr("differ in precision.loss_scaler (ranks 0, 2: null; rank 1: none)"));
   EXPECT_THAT(Said([](EngineConfig& config) { config.optimizer.reset(); }),
               HasSubstr("differ in optimizer"));
+  EXPECT_THAT(Said([](EngineConfig& config) { config.broadcast_buffers = false; }),
+              HasSubstr("differ in broadcast_buffers (ranks 0, 2: true; rank 1: false)"));
 }
 
 TEST(SameConfigTest, WhatEachRankPrintsIsItsOwnBusiness) {
@@ -42,4 +44,4 @@ TEST(SameConfigTest, WhatEachRankPrintsIsItsOwnBusiness) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::same_config_test

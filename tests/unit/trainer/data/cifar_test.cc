@@ -8,7 +8,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/expect_refused.h"
 
-namespace dslaunch {
+namespace dslaunch::cifar_test {
 namespace {
 
 using testing::AllOf;
@@ -82,4 +82,4 @@ TEST(CifarTest, LabelsAreCountedInTheirFile) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::cifar_test

@@ -9,7 +9,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/expect_refused.h"
 
-namespace dslaunch {
+namespace dslaunch::csv_test {
 namespace {
 
 using testing::AllOf;
@@ -122,4 +122,4 @@ TEST_F(CsvTest, ChangedFilesAreReadOrRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::csv_test

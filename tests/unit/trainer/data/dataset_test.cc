@@ -12,7 +12,7 @@
 #include "tests/unit/trainer/expect_refused.h"
 #include "trainer/data/loader.h"
 
-namespace dslaunch {
+namespace dslaunch::dataset_test {
 namespace {
 
 using testing::AllOf;
@@ -216,4 +216,4 @@ TEST_F(DatasetTest, ReadingAheadTakesOneThreadOnly) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::dataset_test

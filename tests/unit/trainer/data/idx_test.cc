@@ -12,7 +12,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/expect_refused.h"
 
-namespace dslaunch {
+namespace dslaunch::idx_test {
 namespace {
 
 using testing::AllOf;
@@ -125,4 +125,4 @@ TEST_F(IdxTest, LabelsBelongToImages) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::idx_test

@@ -13,7 +13,7 @@
 
 #include "tests/unit/trainer/expect_refused.h"
 
-namespace dslaunch {
+namespace dslaunch::loader_test {
 namespace {
 
 using testing::ElementsAre;
@@ -250,4 +250,4 @@ TEST(LoaderTest, SaysHowLongItKeptTheStepWaiting) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::loader_test

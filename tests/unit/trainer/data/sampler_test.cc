@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::sampler_test {
 namespace {
 
 using testing::ElementsAre;
@@ -46,4 +46,4 @@ TEST(SamplerTest, EvaluationCountsEverySampleOnce) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::sampler_test

@@ -10,7 +10,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/expect_refused.h"
 
-namespace dslaunch {
+namespace dslaunch::token_stream_test {
 namespace {
 
 using testing::AllOf;
@@ -262,4 +262,4 @@ TEST(TokensPerSampleTest, IsTheModelsLengthUnlessSaid) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::token_stream_test

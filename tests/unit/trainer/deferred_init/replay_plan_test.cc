@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::replay_plan_test {
 namespace {
 
 using Runs = std::vector<bool>;
@@ -48,4 +48,4 @@ TEST(ReplayPlanTest, WhatADrawDependsOnRuns) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::replay_plan_test

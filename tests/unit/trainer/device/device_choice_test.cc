@@ -5,7 +5,7 @@
 
 #include "trainer/device/cuda_driver.h"
 
-namespace dslaunch {
+namespace dslaunch::device_choice_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -88,4 +88,4 @@ TEST_F(CountCudaDevicesTest, SaysWhyThereIsNone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::device_choice_test

@@ -22,7 +22,7 @@
 #include "trainer/parallel/engine_ranks.h"
 #include "trainer/parallel/module_tensors.h"
 
-namespace dslaunch {
+namespace dslaunch::engine_batch_test {
 namespace {
 
 using ::testing::AllOf;
@@ -392,6 +392,43 @@ TEST(EngineBatchTest, WholeGradientsAreFreedWithTheBatch) {
   }
 }
 
+TEST(EngineBatchTest, ABatchThatThrowsLeavesNoGradients) {
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& world) {
+           const EngineRanks ranks{.world = &world, .replicas = &world};
+           const auto norm = [&](bool throws) {
+             auto net = std::make_shared<Net>(true, true);
+             EngineCore core(Config(zero, 2), *net, ranks);
+             EngineBatch batch(core);
+             bool armed = throws;
+             // Of the weight whose gradient comes last.
+             net->first->weight.register_hook([&](const at::Tensor&) {
+               if (armed) throw std::runtime_error("no memory left");
+             });
+             const auto train = [&](int64_t part) {
+               batch.BeforeBackward(part == 1);
+               batch.Root(CrossEntropy(net->forward(Inputs(0, part)), Targets())).backward();
+               batch.AfterBackward();
+             };
+             if (throws) {
+               batch.Begin(true);
+               EXPECT_THROW(train(1), std::runtime_error);
+               armed = false;
+             }
+             batch.Begin(true);
+             train(0);
+             train(1);
+             batch.End();
+             batch.Step();
+             return core.grad_norm();
+           };
+           EXPECT_EQ(norm(true), norm(false)) << "ZeRO " << zero;
+         })) {
+      EXPECT_EQ(TextOf(error), "");
+    }
+  }
+}
+
 TEST(EngineBatchTest, AnInferencePassGathersParametersToo) {
   at::Tensor wanted;
   {
@@ -738,4 +775,4 @@ TEST(EngineBatchTest, CheckpointsOfAnyLayoutLoadOnAnyOther) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::engine_batch_test

@@ -12,7 +12,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/config/engine_config.h"
 
-namespace dslaunch {
+namespace dslaunch::engine_test {
 namespace {
 
 using testing::ElementsAre;
@@ -101,9 +101,14 @@ std::string Failure(const std::function<void()>& act) {
 }
 
 TEST(EngineTest, AParameterThatTheOutputIgnoresIsNamed) {
-  auto engine = Initialize(Sgd(1, 0), std::make_shared<Scale>(/*with_unused=*/true), World());
-  engine.Backward(engine.Forward(at::full({1}, 1.0)).sum());
-  EXPECT_THAT(Failure([&] { engine.Step(); }), HasSubstr("the parameter unused got no gradient"));
+  EngineConfig config = Sgd(1, 0);
+  config.zero.ignore_unused_parameters = false;
+  auto engine = Initialize(config, std::make_shared<Scale>(/*with_unused=*/true), World());
+  for (int step = 0; step < 2; ++step) {
+    engine.Backward(engine.Forward(at::full({1}, 1.0)).sum());
+    EXPECT_THAT(Failure([&] { engine.Step(); }), HasSubstr("the parameter unused got no gradient"));
+  }
+  EXPECT_EQ(engine.core().micro_steps(), 0);
 }
 
 TEST(EngineTest, CallsOutOfOrderAreRefused) {
@@ -246,4 +251,4 @@ TEST(EngineTest, WhatAForwardPassLeavesIsMeasuredOnRequest) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::engine_test

@@ -12,7 +12,7 @@
 #include "dslaunch/spawn.h"
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::recompute_engine_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -172,4 +172,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& setting) { return setting.param.name; });
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::recompute_engine_test

@@ -4,16 +4,20 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
 
 #include <mutex>
 
 #include "dslaunch/engine.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/expect_refused.h"
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/config/engine_config.h"
 
-namespace dslaunch {
+namespace dslaunch::zero_engine_test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Sizes that no number of ranks divides, a weight that is used by two modules, one that is frozen,
@@ -142,7 +146,7 @@ TEST(ZeroEngineTest, BatchNormsInFp32AmongSixteenBit) {
 }
 
 TEST(ZeroEngineTest, AParameterWithoutGradientIsPassedOverOrRefused) {
-  for (const int stage : {1, 2, 3}) {
+  for (const int stage : {0, 1, 2, 3}) {
     EngineConfig config = Config(stage, 2);
     const Outcome outcome = TrainedBy(2, config, /*uses_all=*/false);
     EXPECT_TRUE(at::equal(outcome.weights.at("spare"), at::ones({11}, at::kDouble)))
@@ -210,6 +214,53 @@ TEST(ZeroEngineTest, ReadingAParameterElsewhereIsRefusedAtStage3) {
   }
 }
 
+std::map<std::string, at::Tensor> LoadedBy(const std::string& file) {
+  const std::shared_ptr<Net> model = MakeNet();
+  torch::load(model, file);
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& item : model->named_parameters()) {
+    weights[item.key()] = item.value().detach().to(at::kDouble);
+  }
+  return weights;
+}
+
+TEST(ZeroEngineTest, TorchSaveWritesAWholeModelOrNone) {
+  const TempDir folder;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
+           const std::string file = folder / ("model" + std::to_string(group.rank()));
+           auto model = MakeNet();
+           auto engine = Initialize(Config(stage, 2), model, group);
+           Train(engine, group, 1);
+           const auto wanted = Weights(engine);
+           const auto expect_saved = [&] {
+             torch::save(model, file);
+             for (const auto& [name, tensor] : LoadedBy(file)) {
+               EXPECT_TRUE(at::equal(tensor, wanted.at(name))) << name;
+             }
+           };
+           if (stage < 3) {
+             expect_saved();
+             return;
+           }
+           const auto refused =
+               AllOf(HasSubstr("torch::save"), HasSubstr("ZeRO stage 3"),
+                     HasSubstr("engine.SaveCheckpoint"), HasSubstr("dslaunch::GatheredParameters"));
+           ExpectRefused([&] { torch::save(model, file); }, ExitCode::kBadInput, refused);
+           ExpectRefused([&] { torch::save(model->last->weight, file); }, ExitCode::kBadInput,
+                         AllOf(refused, HasSubstr("parameters of last")));
+           {
+             const GatheredParameters gathered(engine.core(), engine.model().parameters());
+             expect_saved();
+           }
+           ExpectRefused([&] { torch::save(model, file); }, ExitCode::kBadInput, refused);
+           Train(engine, group, 1);
+         })) {
+      EXPECT_EQ(TextOf(error), "") << "stage " << stage;
+    }
+  }
+}
+
 TEST(ZeroEngineTest, ADeferredModelIsTheSame) {
   for (const int stage : {0, 2, 3}) {
     for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBFloat16}) {
@@ -243,4 +294,4 @@ TEST(ZeroEngineTest, ADeferredModelIsTheSame) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::zero_engine_test

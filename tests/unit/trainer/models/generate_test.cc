@@ -11,7 +11,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/models/models.h"
 
-namespace dslaunch {
+namespace dslaunch::generate_test {
 namespace {
 
 using testing::ElementsAre;
@@ -98,4 +98,4 @@ TEST(GenerateTest, AModelInTrainingGeneratesWithoutDropout) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::generate_test

@@ -5,7 +5,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::models_test {
 namespace {
 
 using testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(ModelsTest, Gpt2SeesNoLaterToken) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::models_test

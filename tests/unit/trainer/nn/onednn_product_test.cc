@@ -5,7 +5,7 @@
 
 #include "dslaunch/autocast.h"
 
-namespace dslaunch {
+namespace dslaunch::onednn_product_test {
 namespace {
 
 constexpr int64_t kRows = 96, kIn = 128, kOut = 160;
@@ -61,4 +61,4 @@ TEST(OneDnnProductTest, IsNotWhatAutogradIsToSee) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::onednn_product_test

@@ -16,7 +16,7 @@
 #include "tests/unit/trainer/expect_refused.h"
 #include "trainer/parallel/gradient_arrivals.h"
 
-namespace dslaunch {
+namespace dslaunch::recompute_test {
 namespace {
 
 using testing::HasSubstr;
@@ -435,4 +435,4 @@ TEST(RecomputeTest, KeepsInputsAndOnePart) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::recompute_test

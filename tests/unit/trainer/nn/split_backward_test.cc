@@ -11,7 +11,7 @@
 #include "dslaunch/recompute.h"
 #include "trainer/parallel/gradient_arrivals.h"
 
-namespace dslaunch {
+namespace dslaunch::split_backward_test {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
@@ -366,4 +366,4 @@ TEST(SplitBackwardTest, InAPartThatIsComputedAgain) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::split_backward_test

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <map>
 
-namespace dslaunch {
+namespace dslaunch::optimizer_test {
 namespace {
 
 using Type = OptimizerConfig::Type;
@@ -199,4 +199,4 @@ TEST(OptimizerTest, A16BitParameterIsUpdatedAsItsFp32Copy) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::optimizer_test

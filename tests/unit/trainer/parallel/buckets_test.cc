@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::buckets_test {
 namespace {
 
 using Buckets = std::vector<std::vector<size_t>>;
@@ -22,4 +22,4 @@ TEST(BucketsTest, AnEmptyParameterFitsAnywhere) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::buckets_test

@@ -11,7 +11,7 @@
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/config/engine_config.h"
 
-namespace dslaunch {
+namespace dslaunch::engine_ranks_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -113,4 +113,4 @@ TEST(EngineRanksTest, ALossThatIsNanIsSaidWithItsRankOnAll) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::engine_ranks_test

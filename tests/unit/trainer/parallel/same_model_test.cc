@@ -12,7 +12,7 @@
 #include "dslaunch/spawn.h"
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::same_model_test {
 namespace {
 
 using Parameters = std::vector<NamedTensor>;
@@ -99,4 +99,4 @@ TEST(CheckSameOnAllRanksTest, ARankMayHaveMoreOrNone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::same_model_test

@@ -11,7 +11,7 @@
 
 #include "tests/unit/trainer/ranks.h"
 
-namespace dslaunch {
+namespace dslaunch::shard_exchange_test {
 namespace {
 
 void ExpectNoErrors(const std::vector<std::exception_ptr>& errors) {
@@ -147,4 +147,4 @@ TEST(ShardExchange, ARankThatIsLostIsNamed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::shard_exchange_test

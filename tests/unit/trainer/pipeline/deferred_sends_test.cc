@@ -7,7 +7,7 @@
 
 #include "trainer/config/pipeline_config.h"
 
-namespace dslaunch {
+namespace dslaunch::deferred_sends_test {
 namespace {
 
 // Runs a schedule in which every message of activations has a rest, on a network where all that two
@@ -176,4 +176,4 @@ TEST(DeferredSendsTest, ARestFollowsWhatItsReceiverHasExchanged) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::deferred_sends_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/trainer/expect_refused.h"
 
-namespace dslaunch {
+namespace dslaunch::partition_test {
 namespace {
 
 using ::testing::AllOf;
@@ -162,4 +162,4 @@ TEST(PartitionTest, UnknownMethodsAreRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::partition_test

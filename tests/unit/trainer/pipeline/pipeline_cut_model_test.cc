@@ -12,7 +12,7 @@
 #include "trainer/models/models.h"
 #include "trainer/pipeline/stage.h"
 
-namespace dslaunch {
+namespace dslaunch::pipeline_cut_model_test {
 namespace {
 
 using testing::AllOf;
@@ -367,4 +367,4 @@ TEST(PipelineCutModelTest, ModelsThatDoNotSayWhatTheirLayersAreAreRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pipeline_cut_model_test

@@ -27,7 +27,7 @@
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/schedule_check.h"
 
-namespace dslaunch {
+namespace dslaunch::pipeline_engine_test {
 namespace {
 
 using testing::AllOf;
@@ -899,4 +899,4 @@ TEST(PipelineEngineLossTest, AStageThatIsKilledIsNamedByItsNeighbours) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pipeline_engine_test

@@ -22,6 +22,9 @@ static void PrintTo(const PipelineSchedule& schedule, std::ostream* out) {
   *out << Described(schedule);
 }
 
+}  // namespace dslaunch
+
+namespace dslaunch::pipeline_schedule_check_test {
 namespace {
 
 using Type = PipelineScheduleType;
@@ -351,4 +354,4 @@ TEST(CheckScheduleTest, FindsARingOfWaits) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pipeline_schedule_check_test

@@ -4,7 +4,7 @@
 
 #include "trainer/pipeline/schedule.h"
 
-namespace dslaunch {
+namespace dslaunch::pipeline_schedule_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -122,4 +122,4 @@ TEST(PipelineScheduleTest, EndsOfThePipeSendAndReceiveOneWayOnly) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pipeline_schedule_test

@@ -8,7 +8,7 @@
 #include "trainer/pipeline/schedule_check.h"
 #include "trainer/pipeline/schedule_simulation.h"
 
-namespace dslaunch {
+namespace dslaunch::pipeline_simulation_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -333,4 +333,4 @@ TEST(DrawSvgTest, StaysReadableAndSmallForAnyTimes) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pipeline_simulation_test

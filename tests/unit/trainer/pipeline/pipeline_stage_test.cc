@@ -16,7 +16,7 @@
 #include "trainer/comm/explain.h"
 #include "trainer/pipeline/stage.h"
 
-namespace dslaunch {
+namespace dslaunch::pipeline_stage_test {
 namespace {
 
 using testing::AllOf;
@@ -200,7 +200,8 @@ TEST(PipelineStageTest, LayersOfOtherStagesAreNotConstructed) {
         [&] {
           BuildStage(module, Stages(2, partition), 1, {1, 1, 1, 1});
         },
-        StartsWith("stage 1, layer 2 (dslaunch::Thrower): built on the wrong stage"));
+        StartsWith(
+            "stage 1, layer 2 (dslaunch::pipeline_stage_test::Thrower): built on the wrong stage"));
   }
 }
 
@@ -392,7 +393,7 @@ TEST(PipelineStageTest, LinearLayersComputeWhatTheyDo) {
 TEST(PipelineStageTest, TypesHaveTheNamesThatPeopleWrite) {
   using pipeline_detail::TypeName;
   EXPECT_EQ(TypeName(typeid(nn::LinearImpl)), "torch::nn::LinearImpl");
-  EXPECT_EQ(TypeName(typeid(Watched)), "dslaunch::Watched");
+  EXPECT_EQ(TypeName(typeid(Watched)), "dslaunch::pipeline_stage_test::Watched");
   EXPECT_EQ(TypeName(typeid(std::vector<std::vector<std::string>>)),
             "std::vector<std::vector<std::string>>");
   EXPECT_EQ(TypeName(typeid(std::map<std::string, int>)), "std::map<std::string, int>");
@@ -452,4 +453,4 @@ TEST(PipelineStageTest, ProfilingNeedsASampleAndNamesLayersThatFail) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pipeline_stage_test

@@ -15,7 +15,7 @@
 #include "trainer/comm/explain.h"
 #include "trainer/engine/activation_meter.h"
 
-namespace dslaunch {
+namespace dslaunch::stage_link_test {
 namespace {
 
 using testing::HasSubstr;
@@ -285,4 +285,4 @@ TEST(StageLinkOnGlooTest, ALostRankIsNamed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::stage_link_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace dslaunch {
+namespace dslaunch::topology_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -49,4 +49,4 @@ TEST(TopologyTest, EveryRankHasItsOwnPlace) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::topology_test

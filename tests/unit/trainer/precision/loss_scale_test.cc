@@ -11,7 +11,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::loss_scale_test {
 namespace {
 
 using testing::ElementsAre;
@@ -135,4 +135,4 @@ TEST(LossScaleTest, OptionsOutOfRangeAreNamed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::loss_scale_test

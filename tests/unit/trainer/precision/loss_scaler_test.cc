@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::loss_scaler_test {
 namespace {
 
 using testing::ElementsAre;
@@ -96,4 +96,4 @@ TEST(LossScalerTest, ChangesAreExplained) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::loss_scaler_test

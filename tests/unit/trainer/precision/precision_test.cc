@@ -14,7 +14,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/config/engine_config.h"
 
-namespace dslaunch {
+namespace dslaunch::precision_test {
 namespace {
 
 using testing::ElementsAre;
@@ -549,4 +549,4 @@ TEST(PrecisionTest, MemoryByCategory) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::precision_test

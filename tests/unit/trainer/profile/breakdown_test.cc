@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::breakdown_test {
 namespace {
 
 TEST(BreakdownTest, MeansOverTheSteps) {
@@ -19,4 +19,4 @@ TEST(BreakdownTest, APipelinesPassesInterleave) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::breakdown_test

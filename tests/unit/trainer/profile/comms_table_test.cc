@@ -3,7 +3,7 @@
 
 #include "trainer/profile/comms_logger.h"
 
-namespace dslaunch {
+namespace dslaunch::comms_table_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -24,4 +24,4 @@ TEST(CommsTableTest, OneOperation) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::comms_table_test

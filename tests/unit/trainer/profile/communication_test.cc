@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::communication_test {
 namespace {
 
 TEST(CommunicationTest, KindsByTheNamesOfBackends) {
@@ -51,4 +51,4 @@ TEST(CommunicationTest, Bandwidths) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::communication_test

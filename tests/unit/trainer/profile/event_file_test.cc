@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::event_file_test {
 namespace {
 
 // RFC 3720, appendix B.4.
@@ -37,4 +37,4 @@ TEST(EventFileTest, AScalar) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::event_file_test

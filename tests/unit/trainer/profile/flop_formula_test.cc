@@ -4,7 +4,7 @@
 
 #include "trainer/profile/peak_flops.h"
 
-namespace dslaunch {
+namespace dslaunch::flop_formula_test {
 namespace {
 
 TEST(FlopFormulaTest, Products) {
@@ -52,4 +52,4 @@ TEST(PeakFlopsTest, ByTheDevicesNameAndDtype) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::flop_formula_test

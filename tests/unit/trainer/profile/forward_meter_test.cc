@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
-namespace dslaunch {
+namespace dslaunch::forward_meter_test {
 namespace {
 
 namespace nn = torch::nn;
@@ -51,4 +51,4 @@ TEST(ForwardMeterTest, SeesNothingAfterItsEnd) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::forward_meter_test

@@ -5,7 +5,7 @@
 
 #include "tests/support/random_seed.h"
 
-namespace dslaunch {
+namespace dslaunch::intervals_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -49,4 +49,4 @@ TEST(IntervalsTest, AsSetsOfMomentsHaveIt) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::intervals_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace dslaunch {
+namespace dslaunch::module_table_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -69,4 +69,4 @@ TEST(ModuleTableTest, ForPeople) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::module_table_test

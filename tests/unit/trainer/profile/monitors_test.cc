@@ -8,7 +8,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::monitors_test {
 namespace {
 
 std::string ReadAll(const std::string& file) {
@@ -58,4 +58,4 @@ TEST_F(MonitorsTest, AFolderThatCannotBeMadeIsNamed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::monitors_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace dslaunch {
+namespace dslaunch::operator_table_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -84,4 +84,4 @@ TEST(OperatorTableTest, AsText) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::operator_table_test

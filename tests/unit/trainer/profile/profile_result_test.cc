@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace dslaunch {
+namespace dslaunch::profile_result_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -47,4 +47,4 @@ TEST(ProfileResultTest, ForPeople) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::profile_result_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::compare_table_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -34,4 +34,4 @@ TEST(PrecisionTableTest, AColumnEach) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::compare_table_test

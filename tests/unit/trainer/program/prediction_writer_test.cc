@@ -8,7 +8,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::prediction_writer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -55,4 +55,4 @@ TEST_F(PredictionWriterTest, AFolderThatDoesNotExist) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::prediction_writer_test

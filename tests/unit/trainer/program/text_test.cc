@@ -4,7 +4,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::text_test {
 namespace {
 
 TEST(TextTest, BytesAreTokens) {
@@ -16,4 +16,4 @@ TEST(TextTest, BytesAreTokens) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::text_test

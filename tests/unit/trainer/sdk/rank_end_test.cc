@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-namespace dslaunch {
+namespace dslaunch::rank_end_test {
 namespace {
 
 using testing::HasSubstr;
@@ -39,4 +39,4 @@ TEST(RankEndTest, ARankThatNeverCameHasFailed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::rank_end_test

@@ -5,7 +5,7 @@
 
 #include "trainer/base/format.h"
 
-namespace dslaunch {
+namespace dslaunch::memory_plan_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -67,6 +67,7 @@ TEST(MemoryPlanTest, BatchNormsMayStayFp32) {
   config.precision.batch_norm_float32 = true;
   const MemoryPlan plan = PlanMemory(model, config);
   EXPECT_EQ(plan.parameters, 900 * 2 + 100 * 4);
+  EXPECT_EQ(plan.buckets, 900 * 2) << "batch norms travel as their gradients accumulate";
   EXPECT_EQ(plan.buffers, 50 * 4);
 }
 
@@ -142,4 +143,4 @@ TEST(MemoryPlanTest, Text) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::memory_plan_test

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-namespace dslaunch {
+namespace dslaunch::progress_test {
 namespace {
 
 using ::testing::AllOf;
@@ -23,8 +23,6 @@ class ProgressTest : public ::testing::Test {
     Progress::Options options;
     options.metrics_jsonl = file_;
     options.tokens_per_sample = 8;
-    options.samples_before = 100;
-    options.schedule = {.batches_per_epoch = 10, .total_steps = 20, .exchange_each = true};
     return options;
   }
   std::vector<nlohmann::json> Metrics() const {
@@ -35,12 +33,13 @@ class ProgressTest : public ::testing::Test {
   }
   static AllWindows Alone(const Progress& progress) { return Combine({progress.Window()}); }
 
+  Schedule schedule_ = {.batches_per_epoch = 10, .total_steps = 20, .exchange_each = true};
   std::string file_ = testing::TempDir() + "/progress-XXXXXX";
 };
 
 TEST_F(ProgressTest, MetricsOfAStep) {
   Progress progress(Options());
-  progress.Start();
+  progress.Start(schedule_, 100);
   progress.AddStep(
       {.step = 1, .loss = 2.5, .samples = 4, .lr = 0.1, .grad_norm = 3, .loss_scale = 64});
   AllWindows all = Alone(progress);
@@ -60,7 +59,7 @@ TEST_F(ProgressTest, MetricsOfAStep) {
 
 TEST_F(ProgressTest, AWindowIsTheMeanOfItsSteps) {
   Progress progress(Options());
-  progress.Start();
+  progress.Start(schedule_, 100);
   progress.AddStep({.step = 1, .loss = 1, .samples = 4});
   progress.AddStep({.step = 2, .loss = 2, .samples = 4});
   EXPECT_EQ(progress.window_steps(), 2);
@@ -72,7 +71,7 @@ TEST_F(ProgressTest, AWindowIsTheMeanOfItsSteps) {
 
 TEST_F(ProgressTest, ModelFlopsUtilization) {
   Progress progress(Options());
-  progress.Start();
+  progress.Start(schedule_, 100);
   progress.AddStep({.step = 1, .loss = 1, .samples = 4});
   progress.EndWindow(Alone(progress));
   progress.SetFlops(/*per_step=*/6e9, /*peak_per_s=*/2e12);
@@ -92,7 +91,7 @@ TEST_F(ProgressTest, EveryRankLeavesItsTimesInItsFolder) {
   options.rank = 1;
   options.log = TrainLog(1, EngineLogLevel::kInfo);
   Progress progress(options);
-  progress.Start();
+  progress.Start(schedule_, 100);
   progress.AddStep({.step = 1, .loss = 1, .samples = 4, .compute_s = 0.5});
   progress.AddStep({.step = 2, .loss = 1, .samples = 4, .compute_s = 0.25});
   progress.EndWindow(Alone(progress));
@@ -111,7 +110,7 @@ TEST_F(ProgressTest, AFolderThatIsGoneCostsTheReportAndNotTheTraining) {
   testing::internal::CaptureStdout();
   Progress progress(options);
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("no metrics for the job's report"));
-  progress.Start();
+  progress.Start(schedule_, 100);
   progress.AddStep({.step = 1, .loss = 1, .samples = 4});
   progress.EndWindow(Alone(progress));
   EXPECT_EQ(Metrics().size(), 1u);
@@ -119,7 +118,7 @@ TEST_F(ProgressTest, AFolderThatIsGoneCostsTheReportAndNotTheTraining) {
 
 TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
   Progress progress(Options());
-  progress.Start();
+  progress.Start(schedule_, 100);
   testing::internal::CaptureStdout();
   progress.AddStep({.step = 3, .loss = NAN, .skipped = true, .skip_reason = "scale 8 -> 4"});
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "step 3 was skipped: scale 8 -> 4\n");
@@ -134,11 +133,10 @@ TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
 }
 
 TEST_F(ProgressTest, AnEpochsMeanLeavesSkippedStepsOut) {
-  Progress::Options options = Options();
-  options.schedule.total_steps = 2;
-  options.schedule.print_every = 2;
-  Progress progress(options);
-  progress.Start();
+  schedule_.total_steps = 2;
+  schedule_.print_every = 2;
+  Progress progress(Options());
+  progress.Start(schedule_, 100);
   testing::internal::CaptureStdout();
   progress.AddStep({.step = 1, .loss = NAN, .samples = 4, .skipped = true});
   progress.EndWindow(Alone(progress));
@@ -150,4 +148,4 @@ TEST_F(ProgressTest, AnEpochsMeanLeavesSkippedStepsOut) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::progress_test

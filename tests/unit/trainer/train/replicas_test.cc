@@ -5,7 +5,7 @@
 
 #include "trainer/train/step_seed.h"
 
-namespace dslaunch {
+namespace dslaunch::replicas_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -62,4 +62,4 @@ TEST(StepSeedTest, EveryMicroBatchHasItsOwn) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::replicas_test

@@ -9,7 +9,7 @@
 
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::report_test {
 namespace {
 
 std::string ReadAvailable(int fd) {
@@ -131,4 +131,4 @@ TEST(ReportTest, AFullDiskIsAnError) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::report_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/trainer/expect_refused.h"
 
-namespace dslaunch {
+namespace dslaunch::schedule_test {
 namespace {
 
 Recipe MakeRecipe(int64_t micro, int64_t accumulation, int64_t ranks) {
@@ -115,4 +115,4 @@ TEST(ScheduleTest, ADataSetBelowOneGlobalBatchIsRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::schedule_test

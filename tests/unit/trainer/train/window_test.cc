@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace dslaunch {
+namespace dslaunch::window_test {
 namespace {
 
 RankWindow OfLoss(double loss) {
@@ -79,4 +79,4 @@ TEST(WindowTest, RanksExchangeAboutEvery100Ms) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::window_test

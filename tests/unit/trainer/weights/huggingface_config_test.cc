@@ -8,7 +8,7 @@
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::huggingface_config_test {
 namespace {
 
 using nlohmann::json;
@@ -89,4 +89,4 @@ TEST(HuggingFaceConfigTest, RefusesWhatIsNotComputed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::huggingface_config_test

@@ -18,7 +18,7 @@
 #include "trainer/checkpoint/tensor_type.h"
 #include "trainer/models/models.h"
 
-namespace dslaunch {
+namespace dslaunch::pretrained_test {
 namespace {
 
 using testing::HasSubstr;
@@ -305,4 +305,4 @@ TEST(PretrainedTest, AHeadThatDiffersAtItsEnd) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pretrained_test

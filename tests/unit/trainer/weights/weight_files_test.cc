@@ -8,7 +8,7 @@
 #include "tests/support/temp_dir.h"
 #include "trainer/base/train_error.h"
 
-namespace dslaunch {
+namespace dslaunch::weight_files_test {
 namespace {
 
 using testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(WeightFilesTest, AnIndexNamesFilesOfItsFolderOnly) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::weight_files_test

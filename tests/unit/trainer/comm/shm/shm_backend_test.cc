@@ -22,7 +22,7 @@
 #include "trainer/comm/explain.h"
 #include "trainer/comm/shm/layout.h"
 
-namespace dslaunch {
+namespace dslaunch::shm_backend_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -264,4 +264,4 @@ TEST(ShmBackend, AMessageOfAnotherSizeIsRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::shm_backend_test

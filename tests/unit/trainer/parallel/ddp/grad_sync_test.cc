@@ -20,7 +20,7 @@
 #include "trainer/parallel/ddp/make_grad_sync.h"
 #include "trainer/parallel/gradient_scale.h"
 
-namespace dslaunch {
+namespace dslaunch::grad_sync_test {
 namespace {
 
 using testing::AllOf;
@@ -397,6 +397,126 @@ TEST_P(KindTest, AParameterThatOneRankIgnoresIsUndefinedThere) {
   EXPECT_EQ(ClassifyCommFailure(TextOf(errors[0])), CommFailure::kPeerLost) << TextOf(errors[0]);
 }
 
+TEST_P(KindTest, AParameterThatOneRankIgnoresCountsWithZerosThereOnRequest) {
+  ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
+    const std::vector<NamedTensor> parameters = Parameters();
+    const auto sync =
+        MakeGradSync(group, parameters, {}, {.bucket_bytes = kSmallBucket, .ignore_unused = true});
+    for (int step = 0; step < 4; ++step) {
+      for (const bool last : {false, true}) {
+        std::vector<size_t> use = {0, 1, 2, 3, 4};  // nobody uses p5
+        if (last && step % 2 == 0 && group.rank() == 1) use = {0, 1, 4};
+        sync->Begin(last);
+        const at::Tensor loss = Loss(parameters, Ones(), use);
+        sync->BeforeBackward(last);
+        Backward(loss);
+        EndPass(*sync);
+      }
+      const std::vector<at::Tensor> gradients = sync->Gradients();
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        const bool ignored = step % 2 == 0 && (i == 2 || i == 3);
+        const double wanted = i == 5 ? 0 : ignored ? 1.5 : 2;
+        EXPECT_TRUE((gradients[i] == wanted).all().item<bool>())
+            << "step " << step << ", " << i << ": " << gradients[i];
+      }
+      sync->Clear();
+    }
+  }));
+}
+
+// Backward passes that throw at the gradient of one parameter, where asked to.
+class Thrower {
+ public:
+  explicit Thrower(at::Tensor parameter) {
+    parameter.register_hook([this](const at::Tensor&) {
+      if (armed_) throw std::runtime_error("no memory left");
+    });
+  }
+  void Throw(const at::Tensor& loss) {
+    armed_ = true;
+    EXPECT_THROW(Backward(loss), std::runtime_error);
+    armed_ = false;
+  }
+
+ private:
+  bool armed_ = false;
+};
+
+// Each rank has sent other buckets when its backward pass throws.
+TEST_P(KindTest, AStepIsGivenUpWhileItsGradientsTravel) {
+  ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
+    const std::vector<NamedTensor> parameters = Parameters();
+    Thrower thrower(parameters[group.rank() == 0 ? 2 : 1].tensor);
+    const auto sync = MakeGradSync(group, parameters, {}, {.bucket_bytes = kSmallBucket});
+    for (int step = 0; step < 4; ++step) {
+      if (step > 0) {
+        sync->Begin(true);
+        const at::Tensor loss = Loss(parameters, Ones(), InOrder()) * 5;
+        sync->BeforeBackward(true);
+        thrower.Throw(loss);
+        sync->GiveUp();
+      }
+      sync->Begin(true);
+      const at::Tensor loss = Loss(parameters, Ones(), InOrder()) * (group.rank() + 1);
+      sync->BeforeBackward(true);
+      Backward(loss);
+      EndPass(*sync);
+      for (const at::Tensor& gradient : sync->Gradients()) {
+        EXPECT_TRUE((gradient == 1.5).all().item<bool>()) << "step " << step << ": " << gradient;
+      }
+      sync->Clear();
+    }
+  }));
+}
+
+TEST_P(KindTest, ARankThatAloneGivesUpWhatTravelsIsSeenByTheOthers) {
+  ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
+    const std::vector<NamedTensor> parameters = Parameters();
+    Thrower thrower(parameters[2].tensor);
+    const auto sync = MakeGradSync(group, parameters, {}, {.bucket_bytes = kSmallBucket});
+    for (int step = 0; step < 2; ++step) {
+      sync->Begin(true);
+      const at::Tensor loss = Loss(parameters, Ones(), InOrder());
+      sync->BeforeBackward(true);
+      if (step == 1 && group.rank() == 0) {
+        thrower.Throw(loss);
+        sync->GiveUp();
+        return;
+      }
+      Backward(loss);
+      EndPass(*sync);
+      EXPECT_EQ(sync->Gradients()[0].isnan().any().item<bool>(), step == 1);
+      sync->Clear();
+    }
+  }));
+}
+
+TEST_P(KindTest, ARankOfWhichNothingTravelsMayTryAgainAlone) {
+  ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
+    const std::vector<NamedTensor> parameters = Parameters();
+    Thrower thrower(parameters[5].tensor);
+    const auto sync = MakeGradSync(group, parameters, {}, {.bucket_bytes = kSmallBucket});
+    for (int step = 0; step < 3; ++step) {
+      if (step > 0 && group.rank() == 0) {
+        sync->Begin(true);
+        const at::Tensor loss = Loss(parameters, Ones(), InOrder()) * 5;
+        sync->BeforeBackward(true);
+        thrower.Throw(loss);
+        sync->GiveUp();
+      }
+      sync->Begin(true);
+      const at::Tensor loss = Loss(parameters, Ones(), InOrder()) * (group.rank() + 1);
+      sync->BeforeBackward(true);
+      Backward(loss);
+      EndPass(*sync);
+      for (const at::Tensor& gradient : sync->Gradients()) {
+        EXPECT_TRUE((gradient == 1.5).all().item<bool>()) << "step " << step << ": " << gradient;
+      }
+      sync->Clear();
+    }
+  }));
+}
+
 struct Chain : torch::nn::Module {
   explicit Chain(bool use_all) : all(use_all) {
     first = register_parameter("first", at::ones({4}));
@@ -413,6 +533,7 @@ TEST(EngineOnRanksTest, TheRankThatIgnoresAParameterNamesIt) {
     EngineConfig config;
     config.batch = {2, 1, 1};
     config.optimizer.emplace();
+    config.zero.ignore_unused_parameters = false;
     auto engine = Initialize(config, std::make_shared<Chain>(/*use_all=*/group.rank() == 0), group);
     engine.SetTrain();
     engine.Backward(engine.Forward(at::ones({4})).sum());
@@ -512,4 +633,4 @@ TEST(MakeGradSyncTest, AModelWithoutParametersIsRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::grad_sync_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::access_trace_test {
 namespace {
 
 using testing::ElementsAre;
@@ -93,4 +93,4 @@ TEST(AccessTrace, UnitsMayBeAddedInAPass) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::access_trace_test

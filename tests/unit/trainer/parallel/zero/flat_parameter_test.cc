@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace dslaunch {
+namespace dslaunch::flat_parameter_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -135,4 +135,4 @@ TEST(FlatParameterTest, AnEmptyParameterHasNoPiece) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::flat_parameter_test

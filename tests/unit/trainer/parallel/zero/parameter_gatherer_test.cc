@@ -16,7 +16,7 @@
 #include "tests/unit/trainer/expect_refused.h"
 #include "tests/unit/trainer/ranks.h"
 
-namespace dslaunch {
+namespace dslaunch::parameter_gatherer_test {
 namespace {
 
 using testing::AllOf;
@@ -549,4 +549,4 @@ TEST(Gatherer, ARankThatIsLostIsAnErrorThatNamesTheModule) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::parameter_gatherer_test

@@ -1,0 +1,158 @@
+"""A training on two hosts while others try every listening socket: from a third host, and as other users of the two."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+
+SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
+OTHER_USER = 65534
+STEPS = 600
+SSH_PORT = 22
+
+
+def listening(host):
+    """{(port, inode)} of TCP sockets that listen in a host's network."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{host.init_pid}/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                found.add((int(fields[1].rsplit(":", 1)[1], 16), fields[9]))
+    return found
+
+
+def owner(host, inode):
+    """The name of the process of a host that has the socket; None when it has gone."""
+    for process in host.processes():
+        try:
+            for fd in os.listdir(f"/proc/{process.pid}/fd"):
+                if os.readlink(f"/proc/{process.pid}/fd/{fd}") == f"socket:[{inode}]":
+                    return process.name
+        except OSError:
+            pass
+    return None
+
+
+class Watch(threading.Thread):
+    """Finds listening sockets while a job runs, records what clients send there, and tells the strangers."""
+
+    def __init__(self, nodes, strangers, recordings):
+        super().__init__(daemon=True)
+        self.nodes, self.strangers, self.recordings = nodes, strangers, recordings
+        self.owners = {}  # {(node name, port): process name}
+        self.told = {}  # {(node name, port): (inode, what was recorded)} that strangers know
+        self.over = threading.Event()
+
+    def run(self):
+        while not self.over.wait(0.2):
+            for node in self.nodes:
+                try:
+                    recorded = json.loads(self.recordings[node.name].read_text())
+                except OSError:
+                    recorded = {}
+                for port, inode in listening(node):
+                    replies = recorded.get(str(port), [])
+                    if port == SSH_PORT or self.told.get((node.name, port)) == (inode, len(replies)):
+                        continue
+                    name = owner(node, inode)
+                    if name is None:
+                        continue
+                    self.owners[node.name, port] = name
+                    self.told[node.name, port] = inode, len(replies)
+                    for stranger, address in self.strangers:
+                        order = {"host": address or node.address, "port": port, "recorded": replies}
+                        if address is None or stranger.node is node:
+                            stranger.stdin.write((json.dumps(order) + "\n").encode())
+                            stranger.stdin.flush()
+
+
+class Strangers(HostsCase):
+    host_options = {"count": 3}
+
+    def train(self, folder):
+        """(exit code, job, losses by step) of a training on node1 and node2."""
+        metrics = self.folder / folder / "metrics.jsonl"
+        metrics.parent.mkdir()
+        code, job = self.run_job("--hostfile", self.hosts.hostfile(text="node1 slots=2\nnode2 slots=2\n"),
+                                 "train", "fashion_mnist", "--steps", STEPS, "--metrics_jsonl", metrics, timeout_s=240)
+        losses = {}
+        if metrics.exists():
+            for line in metrics.read_text().splitlines():
+                entry = json.loads(line)
+                if "loss" in entry:
+                    losses[entry["step"]] = entry["loss"]
+        return code, job, losses
+
+    def start_stranger(self, node, uid):
+        argv = ["nsenter", f"--target={node.init_pid}", "--net", "--", "setpriv", f"--reuid={uid}", f"--regid={uid}",
+                "--clear-groups", sys.executable, str(self.folder / "stranger.py")]
+        stranger = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        stranger.node = node
+        self.addCleanup(stranger.kill)
+        return stranger
+
+    def test_strangers_change_nothing(self):
+        code, job, undisturbed = self.train("undisturbed")
+        self.assert_code(0, code, job)
+        self.assertEqual(STEPS, max(undisturbed))
+
+        node1, node2, third = self.hosts.nodes
+        # Where another user may read it.
+        (self.folder / "stranger.py").write_text((SUPPORT / "stranger.py").read_text())
+        os.chmod(self.folder / "stranger.py", 0o644)
+        recordings, sniffers = {}, []
+        for node in (node1, node2):
+            recordings[node.name] = self.folder / f"recorded.{node.name}"
+            sniffers.append(subprocess.Popen(
+                ["nsenter", f"--target={node.init_pid}", "--net", "--", sys.executable, str(SUPPORT / "sniffer.py"),
+                 str(recordings[node.name])], stdin=subprocess.PIPE))
+            self.addCleanup(sniffers[-1].kill)
+        strangers = [(self.start_stranger(third, 0), None)]
+        for node in (node1, node2):
+            strangers.append((self.start_stranger(node, OTHER_USER), "127.0.0.1"))
+        watch = Watch([node1, node2], strangers, recordings)
+        watch.start()
+        code, job, losses = self.train("disturbed")
+        watch.over.set()
+        watch.join()
+        reports = []
+        for stranger, _ in strangers:
+            output, _ = stranger.communicate(timeout=60)
+            reports.append([json.loads(line) for line in output.decode().splitlines()])
+        for sniffer in sniffers:
+            sniffer.communicate(timeout=10)
+
+        self.assert_code(0, code, job)
+        self.assertEqual(undisturbed, losses)
+        # Only agents listen, and each stranger has reached what listens there.
+        self.assertTrue(all(name.startswith(("dslaunch-agent", "agent-")) for name in watch.owners.values()), watch.owners)
+        for node in (node1, node2):
+            self.assertTrue(any(name == node.name for name, _ in watch.owners), watch.owners)
+        for report in reports:
+            self.assertTrue(report and all(port["connected"] for port in report), reports)
+            self.assertGreater(sum(port["connected"] for port in report), 50, reports)
+        self.assert_nothing_left()
+
+    def test_ranks_open_no_port_on_one_host(self):
+        node1 = self.hosts.nodes[0]
+        for slots in (1, 2):
+            job = self.start("--hostfile", self.hosts.hostfile(text=f"node1 slots={slots}\n"), "train", "fashion_mnist",
+                             "--steps", STEPS)
+            while_training = set()
+            while job.running():
+                if node1.named("dslaunch-train"):
+                    while_training |= {port for port, _ in listening(node1) if port != SSH_PORT}
+                time.sleep(0.1)
+            self.assert_code(0, self.wait(job), job)
+            self.assertEqual(set(), while_training, f"{slots} ranks")
+
+
+if __name__ == "__main__":
+    main()

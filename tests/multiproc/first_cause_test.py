@@ -1,0 +1,137 @@
+"""The first cause of failing PyTorch scripts whose culprit is known: one rank of four fails, the others are its victims.
+
+Scripts end as PyTorch advises, with `try: main() finally: dist.destroy_process_group()`: the culprit closes its
+connections before it ends, so its victims end first. Without DSLAUNCH_TEST_FULL=1, which runs all scripts 20 times,
+those of SHORT run once.
+"""
+
+import json
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import ROOT, TWO_BY_TWO, LauncherCase, main  # noqa: E402
+
+ORACLE_PYTHON = pathlib.Path(os.environ.get("DSLAUNCH_ORACLE_PYTHON", ROOT / ".deps" / "oracle" / "bin" / "python3"))
+FULL = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
+REPETITIONS = 20 if FULL else 1
+SHORT = {"an exception", "an exit code", "a data loader's worker that raises", "an exception and a slow end",
+         "an error file", "an abrupt exit", "NCCL's words"}
+CULPRIT = 2
+
+HEAD = """import atexit, os, signal, subprocess, sys, threading, time
+import torch
+import torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
+
+def step():
+    dist.all_reduce(torch.ones(10))
+
+def steps(count):
+    for _ in range(count):
+        step()
+        time.sleep(0.01)
+"""
+# The culprit runs {fails} after some steps, the others go on.
+FINALLY = HEAD + """
+def main():
+    steps(5)
+    if rank == 2:
+        {fails}
+    steps(1000)
+
+try:
+    main()
+finally:
+    dist.destroy_process_group()
+"""
+PLAIN = HEAD + """
+steps(5)
+if rank == 2:
+    {fails}
+steps(1000)
+"""
+# name: (script, what the evidence of the first cause contains, the exit code)
+CORPUS = {
+    "an exception": (FINALLY.format(fails='raise ValueError("bad batch 17")'), "bad batch 17", 1),
+    "an assertion": (FINALLY.format(fails='assert rank != 2, "loss is nan"'), "loss is nan", 1),
+    "a wrong shape": (FINALLY.format(fails="torch.ones(3, 4) @ torch.ones(3, 4)"), "mat1 and mat2", 1),
+    "a missing file": (FINALLY.format(fails='open("/nowhere/data.bin")'), "/nowhere/data.bin", 1),
+    "no memory": (FINALLY.format(fails="torch.empty(1 << 60)"), "memory", 1),
+    "a MemoryError": (FINALLY.format(fails='raise MemoryError("host")'), "MemoryError", 1),
+    "a chain of exceptions": (FINALLY.format(fails="""try:
+            {}["lr"]
+        except KeyError as error:
+            raise RuntimeError("training failed") from error"""), "KeyError", 1),
+    "a program that fails": (FINALLY.format(fails='subprocess.check_call(["false"])'), "CalledProcessError", 1),
+    "an exit code": (FINALLY.format(fails="sys.exit(3)"), "", 3),
+    "an interrupt": (FINALLY.format(fails="os.kill(os.getpid(), signal.SIGINT); time.sleep(1)"), "", 130),
+    "a data loader's worker that raises": (FINALLY.format(fails="""class Data(torch.utils.data.Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, i): raise OSError("shard 3 is truncated")
+        list(torch.utils.data.DataLoader(Data(), num_workers=1))"""), "shard 3 is truncated", 1),
+    "a data loader's worker that is killed": (FINALLY.format(fails="""class Data(torch.utils.data.Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, i): os.kill(os.getpid(), signal.SIGKILL)
+        list(torch.utils.data.DataLoader(Data(), num_workers=1))"""), "DataLoader worker", 1),
+    "an exception and a slow end": (FINALLY.format(
+        fails='atexit.register(time.sleep, 30); raise ValueError("bad batch 17")'), "bad batch 17", 1),
+    "an error file": (FINALLY.replace("\ntry:\n    main()", """
+from torch.distributed.elastic.multiprocessing.errors import record
+main = record(main)
+try:
+    main()""").format(fails='raise ValueError("bad batch 17")'), "bad batch 17", 1),
+    "an exception without finally": (PLAIN.format(fails='raise ValueError("bad batch 17")'), "bad batch 17", 1),
+    "an abrupt exit": (PLAIN.format(fails="os._exit(7)"), "", 7),
+    "a crash": (PLAIN.format(fails="os.kill(os.getpid(), signal.SIGSEGV)"), "", 139),
+    "an abort": (PLAIN.format(fails="os.abort()"), "", 134),
+    "a hang, then a kill": (PLAIN.format(fails="time.sleep(2); os.kill(os.getpid(), signal.SIGKILL)"), "", 137),
+    # As NCCL's ranks end; no GPU is needed for their words.
+    "NCCL's words": ("""import os, sys, time
+if os.environ["RANK"] == "2":
+    time.sleep(0.8)
+    raise ValueError("bad batch 17")
+time.sleep(0.2)
+sys.exit("torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error")
+""", "bad batch 17", 1),
+}
+
+
+class FirstCause(LauncherCase):
+    def setUp(self):
+        super().setUp()
+        if not ORACLE_PYTHON.exists():
+            self.skipTest(f"{ORACLE_PYTHON} is missing; packaging/fetch-oracle makes it")
+
+    def run_script(self, script):
+        path = self.folder / "script.py"
+        path.write_text(script)
+        code, job = self.run_job(*TWO_BY_TWO, "--json", ORACLE_PYTHON, path, timeout_s=120,
+                                 env={"OMP_NUM_THREADS": "1"})
+        self.assert_nothing_left()
+        return code, job, json.loads(job.stdout.strip().splitlines()[-1])
+
+    def test_the_culprit_is_named(self):
+        for name, (script, evidence, exit_code) in CORPUS.items():
+            if not FULL and name not in SHORT:
+                continue
+            for repetition in range(REPETITIONS):
+                with self.subTest(script=name, repetition=repetition):
+                    code, job, end = self.run_script(script)
+                    self.assertEqual(CULPRIT, end["cause"]["rank"], job.output)
+                    self.assertIn(evidence, end["cause"]["evidence"], job.output)
+                    self.assertFalse(end["cause"]["victim"], job.output)
+                    self.assertEqual(exit_code, code, job.output)
+
+    def test_where_only_victims_are_known_each_error_is_shown(self):
+        code, job, end = self.run_script(FINALLY.format(fails="return"))
+        self.assertEqual(1, code, job.output)
+        self.assertTrue(end["cause"]["victim"], job.output)
+        self.assertIn("it looks like the effect of another rank's end", job.stderr)
+        self.assertIn("rank 2 succeeded", job.stderr)
+
+
+if __name__ == "__main__":
+    main()

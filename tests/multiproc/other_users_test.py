@@ -1,0 +1,115 @@
+"""What other users of a machine could have left in folders is not obeyed, and what they could read holds no secrets."""
+
+import json
+import os
+import sys
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+
+BAD_INPUT, IO = 65, 74
+STRANGER = 54321
+JOB = "20260101-000000-abcdef"
+
+
+class Planted(LauncherCase):
+    def evil(self):
+        """A program that leaves a trace, and the trace."""
+        program = self.folder / "evil"
+        program.write_text(f"#!/bin/sh\ntouch {self.folder}/ran\n")
+        program.chmod(0o755)
+        return program, self.folder / "ran"
+
+    def plant_record(self):
+        program, trace = self.evil()
+        folder = self.folder / "state/dslaunch/jobs" / JOB
+        folder.mkdir(parents=True)
+        (folder / "job.json").write_text(json.dumps({
+            "job": JOB, "pid": 0, "start_ticks": 0, "launcher": "ssh", "ssh_command": [str(program)],
+            "nodes": [{"name": "w0", "host": "w0", "port": 0, "user": ""}], "argv": ["dslaunch"], "cwd": "/",
+            "log_dir": "", "started_unix_ms": 1, "ended_unix_ms": 0, "exit_code": 0}))
+        return folder, trace
+
+    def test_a_state_folder_that_others_may_write(self):
+        folder, trace = self.plant_record()
+        (self.folder / "state").chmod(0o777)
+        for command in (["ps"], ["logs", JOB], ["stop", JOB]):
+            code, job = self.run_job(command)
+            self.assert_code(IO, code, job)
+            self.assert_says(job, "/state may be changed by others; chmod go-w", "set XDG_STATE_HOME")
+        self.assertFalse(trace.exists(), "it was run")
+        code, job = self.run_job("--launcher", "local", "true")
+        self.assert_code(IO, code, job)
+        self.assert_says(job, "cannot make the log folder: .*/state may be changed by others", "--log_dir")
+
+    def test_a_state_folder_of_another_user(self):
+        folder, trace = self.plant_record()
+        try:
+            for path in (self.folder / "state", *(self.folder / "state").rglob("*")):
+                os.chown(path, STRANGER, STRANGER)
+        except PermissionError:
+            self.skipTest("needs root")
+        code, job = self.run_job("ps")
+        self.assert_code(IO, code, job)
+        self.assert_says(job, f"/state is another user's, uid {STRANGER}")
+        self.assertFalse(trace.exists(), "it was run")
+
+    def test_an_own_record_is_obeyed(self):
+        """Without this the two tests above would prove nothing."""
+        _, trace = self.plant_record()
+        code, job = self.run_job("ps")
+        self.assert_code(0, code, job)
+        self.assertTrue(trace.exists(), "it was not run")
+
+    def test_a_file_in_the_current_folder(self):
+        program, trace = self.evil()
+        hosts = self.folder / "hosts"
+        hosts.write_text("w0 slots=1\n")
+        file = self.folder / "dslaunch.yaml"
+        file.write_text(f"launch:\n  ssh_command: {program}\n")
+        code, job = self.run_job("--hostfile", hosts, "true")
+        self.assert_code(BAD_INPUT, code, job)
+        self.assert_says(job, r"dslaunch.yaml:2:3: ssh_command runs code.*--run_file")
+        file.write_text("launch:\n  num_gpus: 1\n")
+        file.chmod(0o666)
+        code, job = self.run_job("true")
+        self.assert_code(BAD_INPUT, code, job)
+        self.assert_says(job, r"dslaunch.yaml may be changed by others \(mode 0666\); .*--run_file")
+        file.unlink()
+        variables = self.folder / ".deepspeed_env"
+        variables.write_text("LD_PRELOAD=./evil.so\n")
+        code, job = self.run_job("--launcher", "local", "true")
+        self.assert_code(BAD_INPUT, code, job)
+        self.assert_says(job, r"\.deepspeed_env: LD_PRELOAD makes programs run other code.*DS_ENV_FILE=")
+        self.assertFalse(trace.exists(), "it was run")
+
+
+class Secrets(LauncherCase):
+    def test_no_file_of_a_job_holds_one(self):
+        shared = ["--env", "DATABASE_URL=postgres://u:s3cret@h/db", "--env", "MY_THING=s3cret", "--env", "FROM_HERE"]
+        program = [*bash("[ ${#FROM_HERE} = 6 ]"), "--apikey=s3cret", "--header", "Authorization: Bearer s3cret",
+                   "--password", "s3cret", "https://h/?token=s3cret"]
+        env = {"FROM_HERE": "s3cret"}
+        code, job = self.run_job(TWO_BY_TWO, "--log_level", "debug", *shared, *program, env=env)
+        self.assert_code(0, code, job)
+        report = self.folder / "report.html"
+        outputs = [job.output]
+        for command in (["ps", "--all"], ["ps", "--all", "--json"], ["report", "last", "-o", report]):
+            code, job = self.run_job(*command)
+            self.assert_code(0, code, job)
+            outputs.append(job.output)
+        for options in ([], ["--json"]):
+            code, job = self.run_job(TWO_BY_TWO, "--dry_run", *options, *shared, *program, env=env)
+            self.assert_code(0, code, job)
+            outputs.append(job.output)
+        for output in outputs:
+            self.assertNotIn("s3cret", output)
+        self.assertIn("***", outputs[-1])
+        files = [path for path in (self.folder / "state").rglob("*") if path.is_file()]
+        self.assertIn("events.jsonl", [path.name for path in files])
+        for path in (*files, report):
+            self.assertNotIn(b"s3cret", path.read_bytes(), f"{path} has a secret")
+
+
+if __name__ == "__main__":
+    main()

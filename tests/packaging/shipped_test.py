@@ -1,0 +1,148 @@
+"""Every file that is shipped: where its libraries come from, what it is hardened with, what it says of this machine, and
+what of others is inside it."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+BUILD = os.environ["DSLAUNCH_BUILD_DIR"]
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAMS = "dslaunch", "dslaunch-agent", "dslaunch-train"
+
+
+def output(*command, **options):
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=True,
+                          **options).stdout
+
+
+def files_below(folder):
+    """Regular files; links are not followed."""
+    paths = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
+    return sorted(path for path in paths if not os.path.islink(path))
+
+
+def is_elf(path):
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+class Elf:
+    def __init__(self, path):
+        self.dynamic = output("readelf", "--wide", "--dynamic", path)
+        self.segments = output("readelf", "--wide", "--file-header", "--segments", path)
+        self.symbols = output("readelf", "--wide", "--dyn-syms", path)
+
+    def run_path(self):
+        """The elements of all its run paths."""
+        return [element for paths in re.findall(r"\((?:RPATH|RUNPATH)\).*?\[(.*)\]", self.dynamic)
+                for element in paths.split(":")]
+
+    def needed(self):
+        return re.findall(r"\(NEEDED\).*?\[(.*)\]", self.dynamic)
+
+
+class ShippedTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="dslaunch-shipped-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.prefix = cls.folder + "/installed"
+        output("cmake", "--install", BUILD, "--prefix", cls.prefix)
+        cls.installed = [path for path in files_below(cls.prefix) if is_elf(path)]
+        built = [path for name in ("bin", "lib") for path in files_below(BUILD + "/" + name) if is_elf(path)]
+        cls.elves = {path: Elf(path) for path in cls.installed + built}
+        for name in PROGRAMS:
+            assert cls.prefix + "/bin/" + name in cls.elves and BUILD + "/bin/" + name in cls.elves, name
+
+    def test_no_library_is_taken_from_the_current_folder(self):
+        for path, elf in self.elves.items():
+            for element in elf.run_path():
+                self.assertRegex(element, r"^\$ORIGIN/.|^/.", "%s: %s" % (path, elf.dynamic))
+            for library in elf.needed():
+                self.assertTrue("/" not in library or library.startswith("/"), "%s: %s" % (path, elf.dynamic))
+
+    def test_a_planted_library_is_not_run(self):
+        here = self.folder + "/downloaded"
+        os.mkdir(here)
+        for library in {library for elf in self.elves.values() for library in elf.needed()}:
+            with open(here + "/" + library, "w") as file:
+                file.write("no library; who loads it fails\n")
+        kept = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+        for bin_folder in BUILD + "/bin", self.prefix + "/bin":
+            for name in PROGRAMS:
+                self.assertIn(name, output(bin_folder + "/" + name, "--version", cwd=here, env=kept))
+
+    def test_installed_files_find_libraries_beside_themselves_only(self):
+        for path in self.installed:
+            for element in self.elves[path].run_path():
+                self.assertTrue(element.startswith("$ORIGIN/"), "%s: %s" % (path, element))
+
+    def test_programs_are_hardened(self):
+        for path, elf in self.elves.items():
+            with self.subTest(path):
+                self.assertIn("Type:                              DYN", elf.segments)
+                self.assertIn("GNU_RELRO", elf.segments)
+                self.assertRegex(elf.segments, r"GNU_STACK +(0x\w+ +){5}RW +0x")
+                self.assertIn("__stack_chk_fail", elf.symbols)
+                if os.path.basename(path) not in PROGRAMS:
+                    continue
+                self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bPIE\b")
+                self.assertRegex(elf.dynamic, r"\(FLAGS_1\).*\bNOW\b")
+                self.assertRegex(elf.symbols, r"\b__(?!stack)\w+_chk\b")
+                # The agent has the C++ library inside, without names.
+                if os.path.basename(path) != "dslaunch-agent":
+                    self.assertIn("__glibcxx_assert_fail", elf.symbols)
+
+    def commands(self):
+        with open(BUILD + "/compile_commands.json") as file:
+            return [(entry["file"], entry["command"]) for entry in json.load(file)]
+
+    def test_every_object_is_hardened(self):
+        with open(BUILD + "/CMakeCache.txt") as file:
+            cache = file.read()
+        wanted = ["-fstack-protector-strong", "-D_GLIBCXX_ASSERTIONS", "-fPIE"]
+        for flag, variable in (("-fstack-clash-protection", "DSLAUNCH_HAS_fstack_clash_protection"),
+                               ("-fcf-protection=full", "DSLAUNCH_HAS_fcf_protection_full")):
+            if re.search(r"^%s:INTERNAL=1$" % variable, cache, re.MULTILINE):
+                wanted.append(flag)
+        commands = self.commands()
+        self.assertGreater(len(commands), 300)
+        for file, command in commands:
+            for flag in wanted:
+                self.assertIn(" %s " % flag, command, file)
+            if re.search(r" -O[1-3s] (?!.* -O0 )", command):
+                self.assertRegex(command, r" -D_FORTIFY_SOURCE=[23] (?!.* -U_FORTIFY_SOURCE )", file)
+
+    def test_nothing_says_where_it_was_built(self):
+        for path in files_below(self.prefix):
+            with open(path, "rb") as file:
+                content = file.read()
+            for place in SOURCE, BUILD:
+                self.assertNotIn(place.encode() + b"/", content, path)
+
+    def test_whose_code_is_inside(self):
+        with open(self.prefix + "/share/dslaunch/sbom.cdx.json") as file:
+            components = json.load(file)["components"]
+        inside = {}
+        for component in components:
+            self.assertRegex(component["version"], r"\d", component)
+            self.assertIn(component["version"].replace("+", "%2B"), component["purl"])
+            values = lambda kind: [p["value"] for p in component["properties"] if p["name"] == "dslaunch:" + kind]
+            for program in values("program"):
+                inside.setdefault(program, set()).update(values("file"))
+        for program in PROGRAMS:
+            link = output("ninja", "-C", BUILD, "-t", "commands", "bin/" + program).splitlines()[-1]
+            archives = {os.path.basename(word) for word in shlex.split(link)
+                        if word.startswith("/") and word.endswith(".a")}
+            self.assertEqual(archives - inside[program], set(), program)
+            self.assertIn("json.hpp", inside[program])
+        self.assertLessEqual({"libgrpc++.a", "libssl.a", "libcrypto.a", "libstdc++.a"}, inside["dslaunch-agent"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,164 @@
+#include "agent/node/rank_link_core.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Kind = RankLinkMessage::Kind;
+
+UniqueFd SomeFd() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+RankLinkMessage Hello(uint32_t rank, uint64_t attempt = 1) {
+  RankLinkMessage message;
+  message.kind = Kind::kHello;
+  message.from = rank;
+  message.attempt = attempt;
+  return message;
+}
+
+RankLinkMessage Dial(uint32_t to, const std::string& endpoints = "", uint32_t node = 0) {
+  RankLinkMessage message;
+  message.kind = Kind::kDial;
+  message.to = to;
+  message.node = node;
+  message.label = "label";
+  message.text = endpoints;
+  return message;
+}
+
+// As another agent sends it.
+RankLinkMessage From(uint32_t from, uint32_t to, uint64_t attempt = 1) {
+  RankLinkMessage message = Dial(to);
+  message.from = from;
+  message.attempt = attempt;
+  return message;
+}
+
+// Node 1, with ranks 2 and 3 of 4; rank 0 is on node 0.
+class RankLinkCoreTest : public ::testing::Test {
+ protected:
+  RankLinkCoreTest() { core_.OnAttempt(Plan(1)); }
+
+  static RankLinkPlan Plan(uint64_t attempt) { return {attempt, 2, 2, 4, 0, "10.0.0.1:99"}; }
+
+  template <class Action>
+  static Action Only(RankLinkActions actions) {
+    EXPECT_THAT(actions, SizeIs(1));
+    Action* const action = actions.empty() ? nullptr : std::get_if<Action>(&actions.front());
+    if (action == nullptr) throw std::runtime_error("another action");
+    return std::move(*action);
+  }
+
+  RankLinkCore core_{1};
+};
+
+TEST_F(RankLinkCoreTest, ARankIsToldWhereItsNodeIs) {
+  const auto sent =
+      Only<rank_link_action::Send>(core_.OnMessage(7, Hello(3), "10.0.0.2:5 10.0.1.2:5"));
+  EXPECT_EQ(sent.session, 7u);
+  EXPECT_EQ(sent.message.kind, Kind::kWelcome);
+  EXPECT_EQ(sent.message.node, 1u);
+  EXPECT_EQ(sent.message.text, "10.0.0.2:5 10.0.1.2:5");
+}
+
+TEST_F(RankLinkCoreTest, WhoIsNoRankOfThisNodeAndAttemptIsClosed) {
+  for (const RankLinkMessage& message : {Hello(1), Hello(4), Hello(2, 2), Hello(2, 0), Dial(3)}) {
+    const auto closed = Only<rank_link_action::Close>(core_.OnMessage(1, message, ""));
+    EXPECT_EQ(closed.session, 1u);
+    EXPECT_FALSE(closed.why.empty());
+  }
+}
+
+TEST_F(RankLinkCoreTest, RanksOfOneNodeAreConnectedWithinIt) {
+  core_.OnMessage(1, Hello(2), "");
+  core_.OnMessage(2, Hello(3), "");
+  const auto here = Only<rank_link_action::ConnectHere>(core_.OnMessage(1, Dial(3), ""));
+  EXPECT_EQ(here.message.from, 2u);
+  const auto own = Only<rank_link_action::Send>(core_.OnConnected(1, here.message, SomeFd()));
+  EXPECT_EQ(own.session, 1u);
+  EXPECT_EQ(own.message.kind, Kind::kLink);
+  EXPECT_TRUE(own.fd.valid());
+  const auto other = Only<rank_link_action::Send>(core_.OnIncoming(here.message, SomeFd()));
+  EXPECT_EQ(other.session, 2u);
+  EXPECT_EQ(other.message.from, 2u);
+  EXPECT_EQ(other.message.to, 3u);
+  EXPECT_EQ(other.message.label, "label");
+  EXPECT_TRUE(other.fd.valid());
+}
+
+TEST_F(RankLinkCoreTest, ARankOfAnotherNodeIsConnectedToWhereItSaysItIs) {
+  core_.OnMessage(1, Hello(2), "");
+  const auto to =
+      Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(1, "10.0.0.9:7", 5), ""));
+  EXPECT_EQ(to.message.node, 5u);
+  EXPECT_EQ(to.message.text, "10.0.0.9:7");
+  EXPECT_EQ(to.message.from, 2u);
+  EXPECT_EQ(to.message.attempt, 1u);
+}
+
+TEST_F(RankLinkCoreTest, Rank0IsWhereTheAssignmentSays) {
+  core_.OnMessage(1, Hello(2), "");
+  const auto to = Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(0), ""));
+  EXPECT_EQ(to.message.node, 0u);
+  EXPECT_EQ(to.message.text, "10.0.0.1:99");
+}
+
+TEST_F(RankLinkCoreTest, WhatCannotBeConnectedIsSaid) {
+  core_.OnMessage(1, Hello(2), "");
+  for (const auto& [message, why] :
+       std::vector<std::pair<RankLinkMessage, std::string>>{{Dial(4), "no other rank 4"},
+                                                            {Dial(2), "no other rank 2"},
+                                                            {Dial(1), "did not say where"}}) {
+    const auto failed = Only<rank_link_action::Send>(core_.OnMessage(1, message, ""));
+    EXPECT_EQ(failed.message.kind, Kind::kFailed);
+    EXPECT_EQ(failed.message.to, message.to);
+    EXPECT_THAT(failed.message.text, HasSubstr(why));
+  }
+}
+
+TEST_F(RankLinkCoreTest, AConnectionWaitsForItsRank) {
+  EXPECT_THAT(core_.OnIncoming(From(0, 3), SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnMessage(1, Hello(2), ""), SizeIs(1));
+  RankLinkActions actions = core_.OnMessage(2, Hello(3), "");
+  ASSERT_THAT(actions, SizeIs(2));
+  auto& link = std::get<rank_link_action::Send>(actions[1]);
+  EXPECT_EQ(link.message.kind, Kind::kLink);
+  EXPECT_EQ(link.message.from, 0u);
+  EXPECT_TRUE(link.fd.valid());
+}
+
+TEST_F(RankLinkCoreTest, AConnectionOfTheNextAttemptWaitsForItAndOneOfTheLastIsClosed) {
+  EXPECT_THAT(core_.OnIncoming(From(0, 3, 2), SomeFd()), IsEmpty());
+  core_.OnMessage(1, Hello(3), "");
+  const auto ended = Only<rank_link_action::Close>(core_.OnAttempt(Plan(2)));
+  EXPECT_EQ(ended.session, 1u);
+  EXPECT_THAT(core_.OnMessage(2, Hello(3, 2), ""), SizeIs(2)) << "welcome and connection";
+  EXPECT_THAT(core_.OnIncoming(From(0, 3, 1), SomeFd()), IsEmpty());
+}
+
+TEST_F(RankLinkCoreTest, WhatIsNotForThisNodeIsClosed) {
+  core_.OnMessage(1, Hello(2), "");
+  core_.OnMessage(2, Hello(3), "");
+  EXPECT_THAT(core_.OnIncoming(From(0, 1), SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(From(9, 2), SomeFd()), IsEmpty());
+  RankLinkMessage hello = Hello(2);
+  EXPECT_THAT(core_.OnIncoming(hello, SomeFd()), IsEmpty());
+}
+
+TEST_F(RankLinkCoreTest, NothingIsSentToAProcessThatHasEnded) {
+  core_.OnMessage(1, Hello(2), "");
+  const auto to = Only<rank_link_action::ConnectTo>(core_.OnMessage(1, Dial(0), ""));
+  core_.OnSessionEnd(1);
+  EXPECT_THAT(core_.OnConnected(1, to.message, SomeFd()), IsEmpty());
+  EXPECT_THAT(core_.OnFailed(1, to.message, "late"), IsEmpty());
+  EXPECT_THAT(core_.OnIncoming(From(0, 2), SomeFd()), IsEmpty()) << "it waits for rank 2";
+}
+
+}  // namespace
+}  // namespace dslaunch

@@ -1,0 +1,114 @@
+#include "cli/session/event_gate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+using Verdict = EventGate::Verdict;
+
+pb::NodeEvent Notice(size_t bytes = 10) {
+  pb::NodeEvent event;
+  event.mutable_notice()->set_message(std::string(bytes, 'x'));
+  return event;
+}
+
+pb::NodeEvent WorkerEnded(uint64_t attempt) {
+  pb::NodeEvent event;
+  event.mutable_worker_ended()->set_attempt(attempt);
+  event.mutable_worker_ended()->set_last_lines(std::string(1'000, 'x'));
+  return event;
+}
+
+class EventGateTest : public testing::Test {
+ protected:
+  // How many of them are taken as they are, and how many are replaced by a sentence.
+  struct Taken {
+    int as_they_are = 0;
+    int replaced = 0;
+  };
+  Taken Send(int count, size_t bytes = 10) {
+    Taken taken;
+    for (int i = 0; i < count; ++i) {
+      pb::NodeEvent event = Notice(bytes);
+      const Result<Verdict> verdict = gate_.OnEvent(event, now_);
+      EXPECT_TRUE(verdict.ok());
+      if (!verdict.ok() || *verdict == Verdict::kLeaveOut) continue;
+      const bool is_replaced = event.notice().message().starts_with("this node sends too many");
+      ++(is_replaced ? taken.replaced : taken.as_they_are);
+    }
+    return taken;
+  }
+
+  Clock::time_point now_{std::chrono::seconds(1'000)};
+  EventGate gate_{{.nodes = 1, .ranks = 4, .slots = 4}};
+};
+
+TEST_F(EventGateTest, NoticesOfAJobAreTaken) { EXPECT_EQ(Send(100).as_they_are, 100); }
+
+TEST_F(EventGateTest, OfAFloodOfNoticesOneSentenceIsLeft) {
+  const Taken first = Send(10'000);
+  EXPECT_EQ(first.as_they_are, 200);
+  EXPECT_EQ(first.replaced, 1);
+  now_ += std::chrono::seconds(1);
+  const Taken second = Send(10'000);
+  EXPECT_EQ(second.as_they_are, 10);
+  EXPECT_EQ(second.replaced, 1);
+}
+
+TEST_F(EventGateTest, NoticesHaveALimitForTheWholeJob) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < 20; ++i) {
+    now_ += std::chrono::seconds(60);
+    bytes +=
+        static_cast<uint64_t>(Send(100, 2 * kMaxPeerTextBytes).as_they_are) * kMaxPeerTextBytes;
+  }
+  EXPECT_LE(bytes, EventGate::kMaxNoticeBytes);
+}
+
+TEST_F(EventGateTest, ManyAttemptsInARowAreTaken) {
+  for (uint64_t attempt = 1; attempt < 2'000; ++attempt) {
+    now_ += milliseconds(60);
+    for (int i = 0; i < 10; ++i) {
+      pb::NodeEvent event = WorkerEnded(attempt);
+      EXPECT_TRUE(gate_.OnEvent(event, now_).ok());
+    }
+  }
+}
+
+TEST_F(EventGateTest, AFloodOfOtherEventsBreaksTheRules) {
+  int taken = 0;
+  Result<Verdict> verdict = Verdict::kTake;
+  for (; verdict.ok() && taken < 100'000; ++taken) {
+    pb::NodeEvent event = WorkerEnded(1);
+    verdict = gate_.OnEvent(event, now_);
+  }
+  ASSERT_FALSE(verdict.ok());
+  EXPECT_LT(taken, 2'000);
+  EXPECT_EQ(verdict.error().message, "more events than any job has");
+}
+
+TEST_F(EventGateTest, OutputAndHeartbeatsHaveNoLimit) {
+  for (int i = 0; i < 100'000; ++i) {
+    pb::NodeEvent event;
+    event.mutable_alive();
+    EXPECT_TRUE(gate_.OnEvent(event, now_).ok());
+    event.mutable_log()->set_data("x");
+    EXPECT_TRUE(gate_.OnEvent(event, now_).ok());
+  }
+}
+
+TEST_F(EventGateTest, WhatNoAgentSendsBreaksTheRules) {
+  pb::NodeEvent event;
+  event.mutable_worker_ended()->set_exit_code(256);
+  const Result<Verdict> verdict = gate_.OnEvent(event, now_);
+  ASSERT_FALSE(verdict.ok());
+  EXPECT_THAT(verdict.error().message, HasSubstr("exit code = 256"));
+}
+
+}  // namespace
+}  // namespace dslaunch

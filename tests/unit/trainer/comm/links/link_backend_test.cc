@@ -1,0 +1,285 @@
+// Ranks over connections that an agent gives them. Ranks are threads.
+#include "trainer/comm/links/link_backend.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <thread>
+
+#include "tests/support/fake_rank_agent.h"
+#include "tests/support/random_seed.h"
+#include "trainer/base/train_error.h"
+#include "trainer/comm/backend/combine.h"
+#include "trainer/comm/explain.h"
+#include "trainer/comm/links/link_store.h"
+
+namespace dslaunch::link_backend_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::chrono::seconds kTimeout{20};
+
+struct Rank {
+  int rank = 0;
+  int ranks = 0;
+  std::shared_ptr<RankConnections> connections;
+  c10::intrusive_ptr<c10d::Store> store;
+
+  c10::intrusive_ptr<c10d::Backend> Backend(const std::string& label,
+                                            std::chrono::milliseconds timeout = kTimeout) const {
+    std::vector<size_t> all;
+    for (int other = 0; other < ranks; ++other) all.push_back(static_cast<size_t>(other));
+    return MakeLinkBackend(connections, label, store, rank, all, timeout);
+  }
+  // Returns when all ranks have called it.
+  void Meet(const std::string& key) const {
+    store->add(key, 1);
+    store->set(key + "/" + std::to_string(rank), "here");
+    for (int other = 0; other < ranks; ++other) store->get(key + "/" + std::to_string(other));
+  }
+};
+
+void InRanks(int ranks, const std::function<void(const Rank&)>& body) {
+  FakeRankAgent agent(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  std::vector<std::string> failures(static_cast<size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Rank own{rank, ranks, nullptr, nullptr};
+        own.connections = RankConnections::Open(agent.Take(static_cast<size_t>(rank)), rank, 1, "",
+                                                Deadline::After(kTimeout));
+        own.store = ConnectStore(own.connections, "store", kTimeout);
+        own.store->set(PlaceKey(static_cast<size_t>(rank)), own.connections->place().ToText());
+        own.Meet("begin");
+        body(own);
+        own.Meet("end");
+        // Rank 0 has the store.
+        if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      } catch (const std::exception& error) {
+        failures[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t rank = 0; rank < failures.size(); ++rank)
+    EXPECT_EQ(failures[rank], "") << "rank " << rank;
+}
+
+void Expect(bool good, const std::string& what) {
+  if (!good) throw std::runtime_error("not so: " + what);
+}
+
+// The same on every rank that asks.
+at::Tensor Values(uint64_t seed, int rank, int64_t elements, at::ScalarType dtype) {
+  auto generator = at::detail::createCPUGenerator(seed * 1000 + static_cast<uint64_t>(rank));
+  return at::randn({elements}, generator, at::kFloat).to(dtype);
+}
+
+at::Tensor Sum(uint64_t seed, int ranks, int64_t elements, at::ScalarType dtype) {
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(Values(seed, rank, elements, dtype));
+  at::Tensor sum = at::empty_like(all[0]);
+  if (elements > 0) Combine(all, c10d::ReduceOp::SUM, sum);
+  return sum;
+}
+
+class LinkBackendTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, LinkBackendTest, ::testing::Values(2, 3, 5));
+
+TEST_P(LinkBackendTest, ReductionsHaveTheSameBitsOnAllRanks) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE("DSLAUNCH_TEST_SEED=" + std::to_string(seed));
+  InRanks(GetParam(), [&](const Rank& own) {
+    const auto backend = own.Backend("group");
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{4097}, int64_t{4'500'001}}) {
+        std::vector<at::Tensor> tensors = {Values(seed, own.rank, size, dtype)};
+        backend->allreduce(tensors, c10d::AllreduceOptions())->wait();
+        Expect(at::equal(tensors[0], Sum(seed, own.ranks, size, dtype)), "all-reduce");
+
+        at::Tensor parts = Values(seed, own.rank, size * own.ranks, dtype);
+        at::Tensor part = at::empty({size}, dtype);
+        backend->_reduce_scatter_base(part, parts, c10d::ReduceScatterOptions())->wait();
+        Expect(at::equal(
+                   part,
+                   Sum(seed, own.ranks, size * own.ranks, dtype).narrow(0, own.rank * size, size)),
+               "reduce-scatter");
+      }
+    }
+  });
+}
+
+TEST_P(LinkBackendTest, MovesTensors) {
+  InRanks(GetParam(), [&](const Rank& own) {
+    const auto backend = own.Backend("group");
+    for (const int64_t size : {0, 1, 3, 5'000, 1'000'003}) {
+      for (int root = 0; root < own.ranks; ++root) {
+        std::vector<at::Tensor> tensors = {Values(1, own.rank, size, at::kFloat)};
+        c10d::BroadcastOptions options;
+        options.rootRank = root;
+        backend->broadcast(tensors, options)->wait();
+        Expect(at::equal(tensors[0], Values(1, root, size, at::kFloat)), "broadcast");
+      }
+      at::Tensor input = Values(2, own.rank, size, at::kFloat);
+      at::Tensor all = at::empty({own.ranks * size});
+      backend->_allgather_base(all, input, c10d::AllgatherOptions())->wait();
+      at::Tensor sent = Values(3, own.rank, size * own.ranks, at::kFloat);
+      at::Tensor received = at::empty_like(sent);
+      std::vector<int64_t> equal;
+      backend->alltoall_base(received, sent, equal, equal, c10d::AllToAllOptions())->wait();
+      for (int rank = 0; rank < own.ranks; ++rank) {
+        Expect(at::equal(all.narrow(0, rank * size, size), Values(2, rank, size, at::kFloat)),
+               "all-gather");
+        Expect(at::equal(
+                   received.narrow(0, rank * size, size),
+                   Values(3, rank, size * own.ranks, at::kFloat).narrow(0, own.rank * size, size)),
+               "all-to-all");
+      }
+    }
+  });
+}
+
+TEST_P(LinkBackendTest, NobodyPassesABarrierAlone) {
+  std::atomic<int> came = 0;
+  InRanks(GetParam(), [&](const Rank& own) {
+    const auto backend = own.Backend("group");
+    for (int round = 1; round <= 3; ++round) {
+      ++came;
+      backend->barrier(c10d::BarrierOptions())->wait();
+      Expect(came >= round * own.ranks, "all came before one passed");
+      backend->barrier(c10d::BarrierOptions())->wait();
+    }
+  });
+}
+
+TEST(LinkBackendTest, MessagesAreMatchedByTagAndOrder) {
+  InRanks(2, [](const Rank& own) {
+    const auto backend = own.Backend("group");
+    const auto message = [](int tag, int number) {
+      return std::vector<at::Tensor>{at::full({200'000}, 10.0 * tag + number)};
+    };
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    if (own.rank == 0) {
+      for (const int number : {0, 1}) {
+        for (const int tag : {1, 2}) {
+          auto tensors = message(tag, number);
+          works.push_back(backend->send(tensors, 1, tag));
+        }
+      }
+      for (const auto& work : works) work->wait();
+      return;
+    }
+    for (const int tag : {2, 1}) {
+      for (const int number : {0, 1}) {
+        std::vector<at::Tensor> got = {at::zeros({200'000})};
+        backend->recv(got, 0, tag)->wait();
+        Expect(at::equal(got[0], message(tag, number)[0]), "the message of this tag and place");
+      }
+    }
+  });
+}
+
+TEST(LinkBackendTest, GroupsAreApart) {
+  InRanks(2, [](const Rank& own) {
+    const auto first = own.Backend("first"), second = own.Backend("second");
+    std::vector<at::Tensor> a = {at::full({10}, 1.0)}, b = {at::full({10}, 2.0)};
+    // In another order on each rank.
+    auto one = own.rank == 0 ? first->allreduce(a, {}) : second->allreduce(b, {});
+    auto two = own.rank == 0 ? second->allreduce(b, {}) : first->allreduce(a, {});
+    one->wait();
+    two->wait();
+    Expect(a[0][0].item<double>() == 2.0 && b[0][0].item<double>() == 4.0, "each has its own sum");
+  });
+}
+
+template <class Call>
+std::string FailureOf(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LinkBackendTest, ARankThatLeavesIsNamedAndLaterCollectivesFail) {
+  InRanks(3, [](const Rank& own) {
+    {
+      const auto backend = own.Backend("group");
+      backend->barrier(c10d::BarrierOptions())->wait();
+      std::vector<at::Tensor> tensors = {at::ones({1'000'000})};
+      backend->allreduce(tensors, c10d::AllreduceOptions())->wait();
+      own.Meet("joined");
+      if (own.rank != 1) {
+        for (int i = 0; i < 2; ++i) {
+          const std::string what =
+              FailureOf([&] { backend->allreduce(tensors, c10d::AllreduceOptions())->wait(); });
+          Expect(what.find("rank 1 has ended") != std::string::npos || own.rank == 2 ||
+                     what.find("rank 2 has ended") != std::string::npos,
+                 what);
+          Expect(ClassifyCommFailure(what) == CommFailure::kPeerLost, what);
+        }
+      }
+    }
+    own.Meet("left");
+  });
+}
+
+TEST(LinkBackendTest, ALateRankIsNamed) {
+  InRanks(2, [](const Rank& own) {
+    const auto backend = own.Backend("group", std::chrono::milliseconds(300));
+    std::vector<at::Tensor> tensors = {at::ones({4})};
+    if (own.rank == 0) {
+      const std::string what = FailureOf([&] { backend->recv(tensors, 1, 0)->wait(); });
+      Expect(what.find("timed out waiting for rank 1") != std::string::npos, what);
+      Expect(ClassifyCommFailure(what) == CommFailure::kTimedOut, what);
+    }
+    own.Meet("late");
+  });
+}
+
+TEST(LinkBackendTest, SizesThatDifferAreSaid) {
+  InRanks(2, [](const Rank& own) {
+    const auto backend = own.Backend("group");
+    std::vector<at::Tensor> tensors = {at::ones({4 + own.rank})};
+    const std::string what = FailureOf([&] {
+      (own.rank == 0 ? backend->send(tensors, 1, 0) : backend->recv(tensors, 0, 0))->wait();
+    });
+    Expect(what.find(own.rank == 0 ? "it expects 20 bytes where this rank has 16" : "rank 0") !=
+               std::string::npos,
+           what);
+    own.Meet("said");
+  });
+}
+
+TEST(LinkStoreTest, RanksShareValues) {
+  InRanks(3, [](const Rank& own) {
+    auto& store = *own.store;
+    store.set("from/" + std::to_string(own.rank), "value");
+    Expect(store.get_to_str("from/2") == "value", "get waits for the value");
+    store.add("count", own.rank + 1);
+    own.Meet("counted");
+    Expect(store.add("count", 0) == 6, "sum");
+    Expect(!store.check({"count", "none"}), "check");
+    const auto clone = store.clone();
+    Expect(clone->multiGet({"from/0", "from/1"}).size() == 2, "multiGet");
+    const std::string what =
+        FailureOf([&] { store.wait({"none"}, std::chrono::milliseconds(50)); });
+    Expect(ClassifyCommFailure(what) == CommFailure::kTimedOut, what);
+    Expect(what.find("none") != std::string::npos, what);
+    // One that waits holds nobody else up.
+    std::thread waits([&] { clone->wait({"late/" + std::to_string(own.rank)}); });
+    store.set("late/" + std::to_string(own.rank), "x");
+    waits.join();
+  });
+}
+
+}  // namespace
+}  // namespace dslaunch::link_backend_test

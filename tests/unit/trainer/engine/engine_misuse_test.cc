@@ -1,0 +1,217 @@
+// What programs get wrong is refused by name, with the way out, at every ZeRO stage.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "dslaunch/engine.h"
+#include "tests/unit/trainer/expect_refused.h"
+#include "tests/unit/trainer/ranks.h"
+
+namespace dslaunch::engine_misuse_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Net : torch::nn::Module {
+  Net() {
+    first = register_module("first", torch::nn::Linear(5, 7));
+    last = register_module("last", torch::nn::Linear(7, 3));
+  }
+  at::Tensor forward(const at::Tensor& x) { return last(first(x).relu()); }
+  torch::nn::Linear first{nullptr}, last{nullptr};
+};
+
+struct Words : torch::nn::Module {
+  Words() {
+    embedding = register_module(
+        "embedding", torch::nn::Embedding(torch::nn::EmbeddingOptions(10, 5).sparse(true)));
+    last = register_module("last", torch::nn::Linear(5, 3));
+  }
+  at::Tensor forward(const at::Tensor& words) { return last(embedding(words)); }
+  torch::nn::Embedding embedding{nullptr};
+  torch::nn::Linear last{nullptr};
+};
+
+// One after the other: ranks are threads, and the generator is the process's.
+template <class M>
+std::shared_ptr<M> Make() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  at::manual_seed(3);
+  return std::make_shared<M>();
+}
+
+std::string Config(int stage, const std::string& more = "") {
+  return R"({"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0,
+             "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+             "zero_optimization": {"stage": )" +
+         std::to_string(stage) + R"(, "stage3_param_persistence_threshold": 0})" + more + "}";
+}
+
+void TrainStep(Engine<Net>& engine) {
+  engine.Backward(engine.Loss(engine.Forward(at::ones({4, 5})), at::arange(4).remainder(3)));
+  engine.Step();
+}
+
+void InTwoRanks(const std::function<void(const ProcessGroup&)>& rank) {
+  for (const std::exception_ptr& error : RunRanks(2, rank)) EXPECT_EQ(TextOf(error), "");
+}
+
+TEST(EngineMisuseTest, ASecondEngineOverOneModel) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    InTwoRanks([&](const ProcessGroup& group) {
+      const auto model = Make<Net>();
+      std::optional<Engine<Net>> engine = Initialize(Config(stage), model, group);
+      ExpectRefused([&] { Initialize(Config(0), model, group); }, ExitCode::kBadInput,
+                    AllOf(HasSubstr("the parameter first.weight belongs to another engine"),
+                          HasSubstr("destroy that engine first")));
+      const at::Tensor before = engine->core().GetFullFp32Parameter(model->last->weight);
+      TrainStep(*engine);
+      EXPECT_FALSE(at::equal(engine->core().GetFullFp32Parameter(model->last->weight), before))
+          << "the first engine trains on";
+      engine.reset();
+      if (stage < 3) {
+        engine.emplace(Initialize(Config(0), model, group));
+        return TrainStep(*engine);
+      }
+      ExpectRefused([&] { Initialize(Config(0), model, group); }, ExitCode::kBadInput,
+                    AllOf(HasSubstr("the parameter first.weight is sharded by another engine"),
+                          HasSubstr("its values are lost; construct the model anew")));
+    });
+  }
+}
+
+TEST(EngineMisuseTest, AFrozenParameterThatAnotherEngineShards) {
+  InTwoRanks([&](const ProcessGroup& group) {
+    const auto model = Make<Net>();
+    for (at::Tensor& parameter : model->first->parameters()) parameter.set_requires_grad(false);
+    auto engine = Initialize(Config(3), model, group);
+    for (at::Tensor& parameter : model->first->parameters()) parameter.set_requires_grad(true);
+    ExpectRefused([&] { Initialize(Config(0), model->first.ptr(), group); }, ExitCode::kBadInput,
+                  AllOf(HasSubstr("the parameter weight is sharded by another engine"),
+                        HasSubstr("destroy that engine first")));
+  });
+}
+
+TEST(EngineMisuseTest, AHookOfTheProgram) {
+  struct Hook : torch::autograd::PostAccumulateGradHook {
+    void operator()(const torch::autograd::Variable&) override {}
+  };
+  InTwoRanks([&](const ProcessGroup& group) {
+    const auto model = Make<Net>();
+    torch::autograd::impl::set_post_acc_grad_hooks(model->last->bias, std::make_unique<Hook>());
+    ExpectRefused([&] { Initialize(Config(0), model, group); }, ExitCode::kBadInput,
+                  AllOf(HasSubstr("the parameter last.bias has a post-accumulate-grad hook"),
+                        HasSubstr("remove the hook before Initialize")));
+  });
+}
+
+TEST(EngineMisuseTest, AParameterThatIsUnfrozenLater) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    InTwoRanks([&](const ProcessGroup& group) {
+      const auto model = Make<Net>();
+      model->last->weight.set_requires_grad(false);
+      auto engine = Initialize(Config(stage), model, group);
+      TrainStep(engine);
+      model->last->weight.set_requires_grad(true);
+      ExpectRefused([&] { TrainStep(engine); }, ExitCode::kBadInput,
+                    AllOf(HasSubstr("the parameter last.weight requires a gradient"),
+                          HasSubstr("unfreeze it before Initialize")));
+      model->last->weight.set_requires_grad(false);
+      TrainStep(engine);
+    });
+  }
+}
+
+TEST(EngineMisuseTest, ASparseEmbedding) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const std::string precision : {"", R"(, "bf16": {"enabled": true})"}) {
+      for (const auto& error : RunRanks(2, [&](const ProcessGroup& group) {
+             auto engine = Initialize(Config(stage, precision), Make<Words>(), group);
+             engine.Backward(engine.Forward(at::arange(4)).sum());
+           })) {
+        EXPECT_THAT(TextOf(error),
+                    AllOf(HasSubstr("the gradient of the parameter embedding.weight is sparse"),
+                          HasSubstr("sparse(false)")))
+            << "stage " << stage << precision;
+      }
+    }
+  }
+}
+
+TEST(EngineMisuseTest, AForwardPassInAnotherThreadAtStage3) {
+  InTwoRanks([&](const ProcessGroup& group) {
+    const auto model = Make<Net>();
+    auto engine = Initialize(Config(3), model, group);
+    const auto refused = AllOf(HasSubstr("only in the thread that made the engine"),
+                               HasSubstr("for example those of last"));
+    std::thread([&] {
+      ExpectRefused([&] { engine.Forward(at::ones({4, 5})); }, ExitCode::kBadInput, refused);
+      ExpectRefused([&] { GatheredParameters(engine.core(), model->parameters()); },
+                    ExitCode::kBadInput, refused);
+    }).join();
+    const at::Tensor loss =
+        engine.Loss(engine.Forward(at::ones({4, 5})), at::arange(4).remainder(3));
+    std::thread([&] {
+      ExpectRefused([&] { engine.Backward(loss); }, ExitCode::kBadInput, refused);
+    }).join();
+    TrainStep(engine);
+  });
+}
+
+TEST(EngineMisuseTest, ReadsAfterAnEngineOfStage3IsGone) {
+  for (const bool gathered : {false, true}) {
+    InTwoRanks([&](const ProcessGroup& group) {
+      const auto model = Make<Net>();
+      std::optional<Engine<Net>> engine = Initialize(Config(3), model, group);
+      std::optional<GatheredParameters> held;
+      if (gathered) held.emplace(engine->core(), model->parameters());
+      engine.reset();
+      const auto text_of = [&](const std::function<void()>& read) -> std::string {
+        try {
+          read();
+          return "accepted";
+        } catch (const c10::Error& error) {
+          return error.what_without_backtrace();
+        }
+      };
+      const auto lost = AllOf(HasSubstr("the parameters of first were sharded by an engine"),
+                              HasSubstr("their values are lost; read them before that"));
+      const at::NoGradGuard no_grad;
+      EXPECT_THAT(text_of([&] { model->first->weight.sum(); }), lost);
+      EXPECT_THAT(text_of([&] { model->first->weight.t().contiguous(); }), lost);
+      EXPECT_THAT(text_of([&] { model->first->weight.data_ptr<float>(); }), lost);
+      EXPECT_THAT(text_of([&] { model->forward(at::ones({4, 5})); }), lost);
+    });
+  }
+}
+
+TEST(EngineMisuseTest, GatheredParametersThatOutliveTheEngine) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    InTwoRanks([&](const ProcessGroup& group) {
+      const auto model = Make<Net>();
+      std::optional<Engine<Net>> engine = Initialize(Config(stage), model, group);
+      ExpectRefused(
+          [&] {
+            const GatheredParameters held(engine->core(), model->parameters(), 1);
+            engine.reset();
+          },
+          ExitCode::kUsage,
+          AllOf(HasSubstr("what rank 1 wrote is lost"), HasSubstr("before the engine")));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace dslaunch::engine_misuse_test

@@ -1,0 +1,385 @@
+// The train loop and each of its hooks, on a model of some numbers: what a user notices of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "proto/contract/rank_files.h"
+#include "tests/support/temp_dir.h"
+#include "tests/unit/trainer/expect_refused.h"
+#include "tests/unit/trainer/ranks.h"
+#include "tests/unit/trainer/world_of_one.h"
+#include "trainer/models/models.h"
+#include "trainer/train/hook_makers.h"
+#include "trainer/train/train_loop.h"
+
+namespace dslaunch::hooks_test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr int64_t kSamples = 16;
+constexpr int64_t kFeatures = 6;
+constexpr int64_t kHidden = 8;
+constexpr int64_t kClasses = 10;
+constexpr int64_t kParameters = kFeatures * kHidden + kHidden + kHidden * kClasses + kClasses;
+
+class Numbers : public Dataset {
+ public:
+  int64_t size() const override { return kSamples; }
+  std::vector<int64_t> input_shape() const override { return {kFeatures}; }
+  Batch Fetch(std::span<const int64_t> indices) const override {
+    const at::Tensor rows = at::tensor(at::ArrayRef<int64_t>(indices.data(), indices.size()));
+    return {(rows.unsqueeze(1) * at::arange(1, kFeatures + 1)).to(at::kFloat) / 50,
+            rows.remainder(kClasses)};
+  }
+};
+
+Recipe ReadRecipe(const json& run, const json& engine, int ranks) {
+  json recipe = {
+      {"model", {{"type", "mlp"}, {"hidden_size", kHidden}}},
+      {"data", {{"type", "csv"}, {"path", "numbers.csv"}}},
+      {"run", {{"steps", 4}}},
+      {"engine",
+       {{"train_batch_size", 4}, {"optimizer", {{"type", "SGD"}, {"params", {{"lr", 0.1}}}}}}}};
+  recipe["run"].update(run);
+  recipe["engine"].update(engine);
+  return ParseRecipe(recipe.dump(), "recipe", ranks);
+}
+
+// A run of 4 steps on this rank, as train.cc prepares one.
+class Prepared {
+ public:
+  explicit Prepared(const json& run_keys = json::object(), const json& engine_keys = json::object(),
+                    ProcessGroup& group = World(), int status_fd = -1)
+      : recipe_(ReadRecipe(run_keys, engine_keys, group.world_size())),
+        env_(Env(group)),
+        data_{std::make_unique<Numbers>(), std::make_unique<Numbers>()},
+        schedule_(MakeSchedule(recipe_, kSamples, group.world_size())),
+        log_(group.rank(), recipe_.engine.log_level),
+        progress_({.rank = group.rank(),
+                   .log = log_,
+                   .status_fd = status_fd,
+                   .metrics_jsonl = recipe_.run.metrics_jsonl,
+                   .rank_dir = {}}),
+        model_(MakeWholeTrainingModel(recipe_.engine, MakeModel(recipe_.model, {kFeatures}), group,
+                                      nullptr)) {
+    if (!recipe_.run.checkpoint_dir.empty()) checkpointer_.emplace(recipe_, env_, group, kSamples);
+    run_.emplace(TrainRun{.recipe = recipe_,
+                          .data = data_,
+                          .schedule = schedule_,
+                          .log = log_,
+                          .group = group,
+                          .training_model = *model_,
+                          .progress = progress_,
+                          .checkpointer = checkpointer_ ? &*checkpointer_ : nullptr,
+                          .deadline = {},
+                          .plan = {}});
+  }
+
+  const Recipe& recipe() const { return recipe_; }
+  const WorkerEnv& env() const { return env_; }
+  TrainRun& run() { return *run_; }
+
+  // Trains with hooks before and after the progress, which is what knows losses and samples.
+  // Returns what is printed.
+  std::string Train(std::unique_ptr<TrainHook> before, std::unique_ptr<TrainHook> after = nullptr) {
+    TrainHooks hooks;
+    if (before != nullptr) hooks.push_back(std::move(before));
+    hooks.push_back(MakeProgressHook());
+    if (after != nullptr) hooks.push_back(std::move(after));
+    testing::internal::CaptureStdout();
+    last_ = TrainSteps(*run_, std::move(hooks));
+    return testing::internal::GetCapturedStdout();
+  }
+  int64_t last() const { return last_; }  // step
+
+ private:
+  static WorkerEnv Env(const ProcessGroup& group) {
+    WorkerEnv env;
+    env.rank = env.local_rank = group.rank();
+    env.world_size = env.local_world_size = group.world_size();
+    env.master_addr = "127.0.0.1";
+    return env;
+  }
+
+  const Recipe recipe_;
+  const WorkerEnv env_;
+  const DataSplits data_;
+  const Schedule schedule_;
+  const TrainLog log_;
+  Progress progress_;
+  const std::unique_ptr<TrainingModel> model_;
+  std::optional<Checkpointer> checkpointer_;
+  std::optional<TrainRun> run_;
+  int64_t last_ = 0;
+};
+
+std::string Content(const std::string& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Notes every call, and stops the run after a step.
+class Recorder : public TrainHook {
+ public:
+  Recorder(std::vector<std::string>& calls, int64_t stop_after)
+      : calls_(calls), stop_after_(stop_after) {}
+
+  void AtStart(TrainRun&) override { Note("start"); }
+  void BeforeStep(TrainRun&, int64_t step) override { Note("before", step); }
+  void AfterSubmit(TrainRun&, int64_t step, const StepOutcome& outcome) override {
+    EXPECT_TRUE(outcome.loss.defined());
+    Note("submitted", step);
+  }
+  void AfterResults(TrainRun&, int64_t, const std::vector<StepInfo>& steps) override {
+    ASSERT_EQ(steps.size(), 1u);
+    Note("results of", steps[0].step);
+  }
+  void BeforeExchange(TrainRun&, RankWindow&) override { Note("give"); }
+  void AfterExchange(TrainRun&, const AllWindows&, int64_t steps) override { Note("take", steps); }
+  void AfterStep(TrainRun& run, int64_t step) override {
+    Note("after", step);
+    if (step == stop_after_) run.stop = {StopRequest::kTimeLimit, 0};
+  }
+  void AtEnd(TrainRun&) override { Note("end"); }
+
+ private:
+  void Note(const std::string& what) { calls_.push_back(what); }
+  void Note(const std::string& what, int64_t number) {
+    calls_.push_back(what + " " + std::to_string(number));
+  }
+
+  std::vector<std::string>& calls_;
+  const int64_t stop_after_;
+};
+
+TEST(TrainLoopTest, CallsHooksInOrderAndStopsWhereOneSaysSo) {
+  const TempDir dir;
+  Prepared prepared(json{{"metrics_jsonl", dir / "metrics.jsonl"}});
+  std::vector<std::string> calls;
+  prepared.Train(std::make_unique<Recorder>(calls, 2));
+  EXPECT_EQ(prepared.last(), 2);
+  EXPECT_THAT(calls, ElementsAre("start", "before 1", "submitted 1", "results of 1", "give",
+                                 "take 1", "after 1", "before 2", "submitted 2", "results of 2",
+                                 "give", "take 1", "after 2", "end"));
+}
+
+TEST(ProgressHookTest, EachStepIsInTheMetricsAndTheLastInTheStatusPipe) {
+  const TempDir dir;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  {
+    Prepared prepared(json{{"metrics_jsonl", dir / "metrics.jsonl"}}, json::object(), World(),
+                      ends[1]);
+    TrainHooks hooks;
+    hooks.push_back(MakeProgressHook());
+    testing::internal::CaptureStdout();
+    TrainSteps(prepared.run(), std::move(hooks));
+    testing::internal::GetCapturedStdout();
+  }
+  const std::vector<std::string> lines = Lines(Content(dir / "metrics.jsonl"));
+  ASSERT_EQ(lines.size(), 4u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const json line = json::parse(lines[i]);
+    EXPECT_EQ(line["step"], i + 1);
+    EXPECT_EQ(line["samples"], 4 * (i + 1));
+    EXPECT_GT(line["loss"].get<double>(), 0);
+    EXPECT_GT(line["memory"]["parameters"].get<double>(), 0);
+  }
+  char text[1 << 16];
+  const ssize_t bytes = read(ends[0], text, sizeof text);
+  close(ends[0]);
+  ASSERT_GT(bytes, 0);
+  const std::optional<StatusLine> last =
+      StatusLine::Parse(Lines({text, static_cast<size_t>(bytes)}).back());
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->step, 4);
+  EXPECT_EQ(last->total_steps, 4);
+  EXPECT_TRUE(last->loss);
+}
+
+TEST(RunInfoHookTest, WritesWhatTheRunIs) {
+  const TempDir dir;
+  setenv(kRankDirVariable, dir.path().c_str(), 1);
+  Prepared prepared;
+  prepared.Train(MakeRunInfoHook(), MakeFlopsHook(prepared.recipe(), prepared.env()));
+  unsetenv(kRankDirVariable);
+  const json info = json::parse(Content(dir / "run.json"));
+  EXPECT_EQ(info["model"], "mlp");
+  EXPECT_EQ(info["parameters"], kParameters);
+  EXPECT_EQ(info["dtype"], "fp32");
+  EXPECT_EQ(info["world_size"], 1);
+  EXPECT_EQ(info["zero_stage"], 0);
+  EXPECT_GT(info["flops_per_step"].get<double>(), 0);
+}
+
+TEST(BreakdownHookTest, ALineEachTimeThatStepsArePrinted) {
+  Prepared prepared(json::object(), {{"wall_clock_breakdown", true}, {"steps_per_print", 2}});
+  const std::string printed = prepared.Train(MakeBreakdownHook(prepared.recipe()));
+  EXPECT_THAT(printed, AllOf(HasSubstr("step 2: data "), HasSubstr("step 4: data "),
+                             HasSubstr("backward "), HasSubstr("mean step ")));
+  EXPECT_THAT(printed, Not(HasSubstr("step 3: data ")));
+  EXPECT_EQ(MakeBreakdownHook(ReadRecipe(json::object(), json::object(), 1)), nullptr);
+}
+
+TEST(ProfileHookTest, ATableAndATraceOfTheStepsThatWereAsked) {
+  const TempDir dir;
+  Prepared prepared(
+      json{{"profile", {{"wait", 0}, {"warmup", 1}, {"active", 2}}}, {"trace", dir / "traces"}});
+  const std::string printed = prepared.Train(MakeProfileHook(prepared.recipe(), prepared.env()));
+  EXPECT_THAT(printed, AllOf(HasSubstr("2 steps"), HasSubstr("aten::"), HasSubstr("rank_0.json")));
+  EXPECT_TRUE(json::parse(Content(dir / "traces/rank_0.json")).contains("traceEvents"));
+  EXPECT_EQ(MakeProfileHook(ReadRecipe(json::object(), json::object(), 1), prepared.env()),
+            nullptr);
+}
+
+TEST(ProfileHookTest, AProfileOfStepsThatNeverComeIsSaid) {
+  Prepared prepared(json{{"profile", {{"wait", 10}}}});
+  EXPECT_THAT(prepared.Train(MakeProfileHook(prepared.recipe(), prepared.env())),
+              HasSubstr("no profile: profiling starts at step 12"));
+}
+
+TEST(FlopsHookTest, ReportsTheModulesOfTheStepThatWasAsked) {
+  const TempDir dir;
+  Prepared prepared(
+      json::object(),
+      {{"flops_profiler",
+        {{"enabled", true}, {"profile_step", 3}, {"output_file", dir / "flops.txt"}}}});
+  std::unique_ptr<TrainHook> hook = MakeFlopsHook(prepared.recipe(), prepared.env());
+  EXPECT_EQ(Content(dir / "flops.txt"), "");  // it can be written
+  prepared.Train(std::move(hook));
+  EXPECT_THAT(Content(dir / "flops.txt"),
+              AllOf(HasSubstr("step 3"), HasSubstr("fc1"), HasSubstr("fc2")));
+}
+
+TEST(FlopsHookTest, AFileThatCannotBeWrittenShowsBeforeTraining) {
+  const TempDir dir;
+  const Recipe recipe = ReadRecipe(
+      json::object(),
+      {{"flops_profiler", {{"enabled", true}, {"output_file", dir / "missing/flops.txt"}}}}, 1);
+  ExpectRefused(
+      [&] { MakeFlopsHook(recipe, WorkerEnv()); }, ExitCode::kIo,
+      AllOf(HasSubstr("engine.flops_profiler.output_file"), HasSubstr("missing/flops.txt")));
+}
+
+TEST(MonitorHookTest, LossAndRateOfEachStepAsCsv) {
+  const TempDir dir;
+  Prepared prepared(
+      json::object(),
+      {{"csv_monitor", {{"enabled", true}, {"output_path", dir.path()}, {"job_name", "job"}}}});
+  prepared.Train(nullptr, MakeMonitorHook(prepared.recipe(), prepared.env()));
+  const std::vector<std::string> loss = Lines(Content(dir / "job/Train_Samples_train_loss.csv"));
+  ASSERT_EQ(loss.size(), 5u);
+  EXPECT_EQ(loss[0], "step,Train_Samples_train_loss");
+  EXPECT_THAT(loss[1], StartsWith("4,"));
+  EXPECT_THAT(loss[4], StartsWith("16,"));
+  EXPECT_THAT(Content(dir / "job/Train_Samples_lr.csv"), HasSubstr(",0.1"));
+
+  WorkerEnv other;
+  other.rank = 1;
+  EXPECT_EQ(MakeMonitorHook(prepared.recipe(), other), nullptr);
+}
+
+TEST(CommsHookTest, ATableOfWhatTheRanksExchanged) {
+  Prepared prepared(json::object(), {{"comms_logger", {{"enabled", true}}}});
+  std::unique_ptr<TrainHook> hook = MakeCommsHook(prepared.recipe());
+  hook->AtStart(prepared.run());
+  at::Tensor numbers = at::ones({256});
+  prepared.run().group.AllReduce(numbers);
+  testing::internal::CaptureStdout();
+  hook->AtEnd(prepared.run());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("all_reduce"));
+}
+
+TEST(EndReportHookTest, LongWaitsForDataAreSaid) {
+  Prepared prepared;
+  prepared.run().progress.Start(prepared.run().schedule, 0);
+  prepared.run().data_wait_s = 30;
+  testing::internal::CaptureStdout();
+  MakeEndReportHook()->AtEnd(prepared.run());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("waited 30.0 s"));
+  prepared.run().data_wait_s = 0.1;
+  testing::internal::CaptureStdout();
+  MakeEndReportHook()->AtEnd(prepared.run());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), IsEmpty());
+}
+
+TEST(EndReportHookTest, ThePlanStandsBesideWhatWasMeasured) {
+  Prepared prepared(json::object(), {{"memory_breakdown", true}});
+  prepared.run().plan.parameters = 5 << 20;
+  EXPECT_THAT(prepared.Train(MakeEndReportHook()),
+              AllOf(HasSubstr("parameters"), HasSubstr("5.0 MiB"), HasSubstr("optimizer")));
+}
+
+TEST(ReplicaCheckHookTest, WeightsThatDriftApartEndTheRun) {
+  const auto errors = RunRanks(2, [](const ProcessGroup& ranks) {
+    auto& group = const_cast<ProcessGroup&>(ranks);  // a run that fails to save leaves it
+    Prepared prepared(json{{"check_replicas_every", 2}}, json::object(), group);
+    const std::unique_ptr<TrainHook> hook = MakeReplicaCheckHook(prepared.recipe());
+    hook->AtStart(prepared.run());
+    hook->AfterStep(prepared.run(), 2);
+    if (group.rank() == 1) {
+      const at::NoGradGuard no_grad;
+      prepared.run().training_model.module().parameters().back().add_(1e-6);
+    }
+    hook->AfterStep(prepared.run(), 3);
+    hook->AfterStep(prepared.run(), 4);
+  });
+  for (const std::exception_ptr& error : errors) {
+    EXPECT_THAT(TextOf(error), AllOf(HasSubstr("the weights differ"), HasSubstr("after step 4"),
+                                     HasSubstr("were equal after step 2")));
+  }
+}
+
+TEST(ReplicaCheckHookTest, RefusedWhereThereAreNoReplicas) {
+  ExpectRefused(
+      [] {
+        MakeReplicaCheckHook(
+            ReadRecipe({{"check_replicas_every", 2}}, {{"zero_optimization", {{"stage", 3}}}}, 1));
+      },
+      ExitCode::kBadInput, AllOf(HasSubstr("run.check_replicas_every"), HasSubstr("stage 2")));
+  EXPECT_EQ(MakeReplicaCheckHook(ReadRecipe(json::object(), json::object(), 1)), nullptr);
+}
+
+TEST(CheckpointHookTest, SavesEverySoManySteps) {
+  const TempDir dir;
+  Prepared prepared(json{{"checkpoint_dir", dir / "saves"}, {"save_every", 2}, {"steps", 5}});
+  prepared.Train(MakeCheckpointHook(prepared.recipe()));
+  prepared.run().FinishSaving();
+  EXPECT_TRUE(std::filesystem::exists(dir / "saves/step_000002"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "saves/step_000004"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "saves/step_000005"));
+  EXPECT_EQ(MakeCheckpointHook(ReadRecipe(json::object(), json::object(), 1)), nullptr);
+}
+
+TEST(EvaluationHookTest, EvaluatesBetweenStepsAndTrainingGoesOn) {
+  Prepared prepared(json{{"eval_every", 2}});
+  const std::string printed = prepared.Train(MakeEvaluationHook(prepared.recipe()));
+  EXPECT_THAT(printed, AllOf(HasSubstr("step 2: test accuracy "), HasSubstr("of 16)")));
+  EXPECT_THAT(printed, Not(HasSubstr("step 4: test")));  // the one at the end is the run's own
+  EXPECT_TRUE(prepared.run().training_model.module().is_training());
+  EXPECT_EQ(prepared.last(), 4);
+}
+
+}  // namespace
+}  // namespace dslaunch::hooks_test
