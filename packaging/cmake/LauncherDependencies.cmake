@@ -1,8 +1,9 @@
-# The launcher half's libraries, as Debian 12 ships them.
+# The launcher half's libraries.
 #
-# gRPC and Protobuf are linked statically: the agent is copied to nodes that may lack them, and a static binary
-# starts in a few milliseconds where the shared closure of some 60 libraries takes tens. Debian's CMake package
-# offers shared libraries only and `pkg-config --static grpc++` takes 9 s, so the archives are named here.
+# gRPC and Protobuf are linked statically where the system has their archives, as Debian and Ubuntu do: the agent is copied
+# to nodes that may lack them, and a static binary starts in a few milliseconds where the shared closure of some 60
+# libraries takes tens. Debian's CMake package offers shared libraries only and `pkg-config --static grpc++` takes 9 s, so
+# the archives are named here. Elsewhere, as on Fedora, gRPC's CMake package says what to link, or else pkg-config.
 include_guard(GLOBAL)
 
 find_package(PkgConfig REQUIRED)
@@ -16,23 +17,54 @@ pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh>=0.10)
 find_program(DSLAUNCH_PROTOC protoc REQUIRED)
 find_program(DSLAUNCH_GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 
+set(DSLAUNCH_STATIC "AUTO" CACHE STRING
+    "Link gRPC, Protobuf and the agent's OpenSSL from archives: ON, OFF, or AUTO where the system has all of them")
 set(grpc_archives "")
-foreach(name grpc++ grpc gpr upb address_sorting re2 cares protobuf z absl_base)
-  find_library(DSLAUNCH_A_${name} NAMES lib${name}.a REQUIRED)
-  list(APPEND grpc_archives "${DSLAUNCH_A_${name}}")
+set(missing_archives "")
+foreach(name grpc++ grpc gpr upb address_sorting re2 cares protobuf z absl_base ssl crypto)
+  find_library(DSLAUNCH_A_${name} NAMES lib${name}.a)
+  mark_as_advanced(DSLAUNCH_A_${name})
+  if(NOT DSLAUNCH_A_${name})
+    list(APPEND missing_archives "lib${name}.a")
+  elseif(NOT name MATCHES "^(ssl|crypto)$")
+    list(APPEND grpc_archives "${DSLAUNCH_A_${name}}")
+  endif()
 endforeach()
-cmake_path(GET DSLAUNCH_A_absl_base PARENT_PATH archive_dir)
-file(GLOB absl_archives "${archive_dir}/libabsl_*.a")  # one library in 90 pieces, all behind libgrpc
 
 add_library(dslaunch_grpc INTERFACE)
-target_link_libraries(dslaunch_grpc INTERFACE
-  -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group ${CMAKE_DL_LIBS})
+add_library(dslaunch_agent_libraries INTERFACE)  # what the agent links besides
+if(DSLAUNCH_STATIC AND NOT missing_archives)
+  cmake_path(GET DSLAUNCH_A_absl_base PARENT_PATH archive_dir)
+  file(GLOB absl_archives "${archive_dir}/libabsl_*.a")  # one library in 90 pieces, all behind libgrpc
+  target_link_libraries(dslaunch_grpc INTERFACE
+    -Wl,--start-group ${grpc_archives} ${absl_archives} -Wl,--end-group ${CMAKE_DL_LIBS})
+  # The agent must run on a node that has only a C library; the front end shares OpenSSL with libssh.
+  target_link_libraries(dslaunch_agent_libraries INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto} ${CMAKE_DL_LIBS})
+  target_link_options(dslaunch_agent_libraries INTERFACE -static-libstdc++ -static-libgcc)
 
-# The agent must run on a node that has only a C library; the front end shares OpenSSL with libssh.
-find_library(DSLAUNCH_A_ssl NAMES libssl.a REQUIRED)
-find_library(DSLAUNCH_A_crypto NAMES libcrypto.a REQUIRED)
-add_library(dslaunch_openssl_static INTERFACE)
-target_link_libraries(dslaunch_openssl_static INTERFACE ${DSLAUNCH_A_ssl} ${DSLAUNCH_A_crypto} ${CMAKE_DL_LIBS})
+  dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent FILES ${grpc_archives} ${absl_archives})
+  foreach(name stdc++ gcc gcc_eh)
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=lib${name}.a
+                    OUTPUT_VARIABLE archive OUTPUT_STRIP_TRAILING_WHITESPACE)
+    dslaunch_compiled_in(PROGRAMS dslaunch-agent FILES "${archive}")
+  endforeach()
+  dslaunch_compiled_in(PROGRAMS dslaunch-agent FILES "${DSLAUNCH_A_ssl}" "${DSLAUNCH_A_crypto}")
+elseif(DSLAUNCH_STATIC STREQUAL "AUTO" OR NOT DSLAUNCH_STATIC)
+  find_package(gRPC 1.30 CONFIG QUIET)
+  if(gRPC_FOUND)
+    target_link_libraries(dslaunch_grpc INTERFACE gRPC::grpc++)
+  else()
+    pkg_check_modules(GRPC REQUIRED IMPORTED_TARGET grpc++>=1.30 protobuf)
+    target_link_libraries(dslaunch_grpc INTERFACE PkgConfig::GRPC)
+  endif()
+  target_link_libraries(dslaunch_agent_libraries INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY} ${CMAKE_DL_LIBS})
+  message(STATUS "gRPC and Protobuf are linked as shared libraries, which every node then needs too")
+else()
+  list(JOIN missing_archives ", " missing_archives)
+  message(FATAL_ERROR "DSLAUNCH_STATIC is ${DSLAUNCH_STATIC}, but this system has no ${missing_archives}. Install them, or "
+                      "leave DSLAUNCH_STATIC out to link shared libraries, which every node then needs too.")
+endif()
+
 add_library(dslaunch_openssl_shared INTERFACE)
 target_link_libraries(dslaunch_openssl_shared INTERFACE ${OPENSSL_SSL_LIBRARY} ${OPENSSL_CRYPTO_LIBRARY})
 add_library(dslaunch_openssl_headers INTERFACE)  # for a library that either may link
@@ -51,3 +83,6 @@ target_include_directories(dslaunch_asio SYSTEM INTERFACE "${DSLAUNCH_ASIO_INCLU
 # included: two files could disagree and free what the other allocated.
 target_compile_definitions(dslaunch_asio INTERFACE
   ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
+
+dslaunch_compiled_in(PROGRAMS dslaunch dslaunch-agent HEADERS asio.hpp spdlog/spdlog.h fmt/core.h nlohmann/json.hpp)
+dslaunch_compiled_in(PROGRAMS dslaunch HEADERS CLI/CLI.hpp)

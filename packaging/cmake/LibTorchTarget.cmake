@@ -24,7 +24,7 @@ foreach(name torch_cpu c10)
       "${DSLAUNCH_LIBTORCH}/include;${DSLAUNCH_LIBTORCH}/include/torch/csrc/api/include")
 endforeach()
 
-add_library(dslaunch_libtorch INTERFACE)
+add_library(dslaunch_libtorch INTERFACE IMPORTED)
 target_link_libraries(dslaunch_libtorch INTERFACE dslaunch_libtorch_cpu dslaunch_libc10)
 # NDEBUG in every preset: at::RecordFunction has one member more without it than the library was built with.
 target_compile_definitions(dslaunch_libtorch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO NDEBUG)

@@ -2,10 +2,15 @@
 
 find_package(Threads REQUIRED)
 
+# The same objects wherever the clone, the build folder and LibTorch lie.
+add_compile_options("-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
+cmake_path(IS_PREFIX PROJECT_SOURCE_DIR "${PROJECT_BINARY_DIR}" inside)
+if(NOT inside)
+  add_compile_options("-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build")
+endif()
+
 add_library(dslaunch_flags INTERFACE)
 target_include_directories(dslaunch_flags INTERFACE "${PROJECT_SOURCE_DIR}")
-# The same objects wherever the clone lies.
-target_compile_options(dslaunch_flags INTERFACE "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=.")
 target_compile_options(dslaunch_flags INTERFACE
   -Wall -Wextra -Wpedantic $<$<BOOL:${DSLAUNCH_WERROR}>:-Werror> -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 # GCC 12 reports false positives of these inside inlined standard and third-party code; of the last three when that
@@ -70,17 +75,44 @@ endfunction()
 function(dslaunch_library name)
   cmake_parse_arguments(arg "" "PRECOMPILED" "SOURCES;LINK" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
-  target_link_libraries(${name} PUBLIC dslaunch_flags ${arg_LINK})
+  target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:dslaunch_flags> Threads::Threads ${arg_LINK})
   if(arg_PRECOMPILED)
     dslaunch_use_precompiled(${name} ${arg_PRECOMPILED})
   endif()
 endfunction()
 
-# dslaunch_executable(NAME SOURCES a.cc ... [LINK lib ...]): lands in bin/.
+# dslaunch_executable(NAME SOURCES a.cc ... [LINK lib ...] [PRECOMPILED name]): lands in bin/.
 function(dslaunch_executable name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "" "PRECOMPILED" "SOURCES;LINK" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK})
+  if(arg_PRECOMPILED)
+    dslaunch_use_precompiled(${name} ${arg_PRECOMPILED})
+  endif()
+endfunction()
+
+# dslaunch_run_path(TARGET FOLDER...): where an installed program or library looks for its libraries; in the build tree the
+# same. CMake would pad a run path of the build tree with colons to this one's length, and an empty element of a run path
+# is the current folder.
+function(dslaunch_run_path target)
+  set_target_properties(${target} PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}")
+endfunction()
+
+# dslaunch_link_in_tree(PATH TARGET [BUILD_ONLY]): PATH of the build tree and of the installed one is a link to TARGET. In
+# an installed tree a folder of the user's own at PATH is kept.
+function(dslaunch_link_in_tree path target)
+  cmake_parse_arguments(arg "BUILD_ONLY" "" "" ${ARGN})
+  cmake_path(GET path PARENT_PATH folder)
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/${folder}")
+  file(CREATE_LINK "${target}" "${PROJECT_BINARY_DIR}/${path}" SYMBOLIC)
+  if(NOT arg_BUILD_ONLY)
+    install(CODE "
+      set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${path}\")
+      if(IS_SYMLINK \"\${link}\" OR NOT EXISTS \"\${link}\")
+        file(MAKE_DIRECTORY \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${folder}\")
+        file(CREATE_LINK \"${target}\" \"\${link}\" SYMBOLIC)
+      endif()" ALL_COMPONENTS)
+  endif()
 endfunction()
 
 # dslaunch_cache_precompiled(NAME): ccache takes a target's files though they use a precompiled header.
@@ -90,12 +122,13 @@ function(dslaunch_cache_precompiled name)
   endif()
 endfunction()
 
-# dslaunch_test(NAME SOURCES a_test.cc ... [LINK lib ...] [PRECOMPILED name] [LABELS l ...]): a GoogleTest program, run by
-# ctest as one test. Its own code is not optimized. Where PRECOMPILED is not said it is dslaunch_precompiled_test, or
-# dslaunch_precompiled_torch_test of the trainer's tests.
-set(DSLAUNCH_TEST_OPTIONS -O0)
+# dslaunch_test(NAME [UNITY] SOURCES a_test.cc ... [LINK lib ...] [PRECOMPILED name] [LABELS l ...]): a GoogleTest program,
+# run by ctest as one test. Its own code is not optimized. Where PRECOMPILED is not said it is dslaunch_precompiled_test, or
+# dslaunch_precompiled_torch_test of the trainer's tests. With UNITY several files are compiled as one, so each has a
+# namespace of its name (dslaunch::engine_test).
+set(DSLAUNCH_TEST_OPTIONS -O0 -U_FORTIFY_SOURCE)
 function(dslaunch_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT_S;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "UNITY" "TIMEOUT_S;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT_S)
     set(arg_TIMEOUT_S 180)
   endif()
@@ -104,7 +137,12 @@ function(dslaunch_test name)
   elseif(NOT arg_PRECOMPILED)
     set(arg_PRECOMPILED dslaunch_precompiled_test)
   endif()
-  add_executable(${name} ${arg_SOURCES})
+  add_executable(${name})
+  if(arg_UNITY)
+    dslaunch_unity_sources(${name} ${name} ${arg_SOURCES})
+  else()
+    target_sources(${name} PRIVATE ${arg_SOURCES})
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
   target_link_libraries(${name} PRIVATE dslaunch_flags ${arg_LINK} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${DSLAUNCH_TEST_OPTIONS})

@@ -24,18 +24,4 @@ set(dslaunch_libtorch_hint
     ".../site-packages/torch).")
 include("${CMAKE_CURRENT_LIST_DIR}/LibTorchTarget.cmake")
 
-add_library(dslaunch::plugin INTERFACE IMPORTED)
-set_target_properties(dslaunch::plugin PROPERTIES
-  INTERFACE_INCLUDE_DIRECTORIES "${dslaunch_prefix}/include"
-  INTERFACE_COMPILE_FEATURES cxx_std_20)
-target_link_libraries(dslaunch::plugin INTERFACE dslaunch_libtorch)
-# The trainer looks a plugin's symbols up as they are called, too late to say what is missing.
-target_link_options(dslaunch::plugin INTERFACE -Wl,--no-undefined)
-
-add_library(dslaunch::dslaunch INTERFACE IMPORTED)
-set(dslaunch_archives "")
-foreach(name trainer trainer_gloo trainer_core trainer_config trainer_base proto_contract base)
-  list(APPEND dslaunch_archives "${dslaunch_prefix}/lib/dslaunch/libdslaunch_${name}.a")
-endforeach()
-target_link_libraries(dslaunch::dslaunch INTERFACE dslaunch::plugin ${dslaunch_archives} dslaunch_libtorch ZLIB::ZLIB
-                                                   Threads::Threads ${CMAKE_DL_LIBS})
+include("${CMAKE_CURRENT_LIST_DIR}/dslaunchTargets.cmake")
