@@ -151,7 +151,7 @@ class Acceptor::Loop {
   void Refuse(uint64_t id, const std::string& why) {
     const Newcomer newcomer = Take(id);
     std::error_code ignored;  // its pending handshake fails and finds it gone
-    newcomer.stream->lowest_layer().close(ignored);
+    newcomer.stream->socket().close(ignored);
     Notify("refused a connection from " + newcomer.address + ": " + why);
   }
 

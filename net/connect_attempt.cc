@@ -24,16 +24,16 @@ void ConnectAttempt::Start() {
     last_output_ = "no numeric address";
     return;
   }
-  const auto stream = std::make_shared<TlsStream>(search_.loop, search_.tls);
+  const auto stream = std::make_shared<TlsStream>(asio::ip::tcp::socket(search_.loop), search_.tls);
   stream_ = stream;
   timer_.expires_after(kConnectLimit);
   timer_.async_wait([self = shared_from_this(), stream](std::error_code cancelled) {
     if (!cancelled && stream == self->stream_) self->Retry("no answer");
   });
-  stream->lowest_layer().async_connect({address, static_cast<uint16_t>(PortOfEndpoint(endpoint_))},
-                                       [self = shared_from_this(), stream](std::error_code failed) {
-                                         if (stream == self->stream_) self->OnConnected(failed);
-                                       });
+  stream->socket().async_connect({address, static_cast<uint16_t>(PortOfEndpoint(endpoint_))},
+                                 [self = shared_from_this(), stream](std::error_code failed) {
+                                   if (stream == self->stream_) self->OnConnected(failed);
+                                 });
 }
 
 void ConnectAttempt::Stop() {
@@ -44,11 +44,11 @@ void ConnectAttempt::Stop() {
 
 void ConnectAttempt::OnConnected(std::error_code failed) {
   if (failed) return Retry(failed.message());
-  SetConnectionOptions(stream_->lowest_layer().native_handle());
-  stream_->async_handshake(asio::ssl::stream_base::client,
-                           [self = shared_from_this(), stream = stream_](std::error_code bad) {
-                             if (stream == self->stream_) self->OnHandshake(bad);
-                           });
+  SetConnectionOptions(stream_->socket().native_handle());
+  stream_->Handshake(asio::ssl::stream_base::client,
+                     [self = shared_from_this(), stream = stream_](std::error_code bad) {
+                       if (stream == self->stream_) self->OnHandshake(bad);
+                     });
 }
 
 void ConnectAttempt::OnHandshake(std::error_code failed) {
@@ -61,7 +61,7 @@ void ConnectAttempt::OnHandshake(std::error_code failed) {
 void ConnectAttempt::Drop() {
   const std::shared_ptr<TlsStream> stream = std::exchange(stream_, nullptr);
   std::error_code ignored;
-  if (stream) stream->lowest_layer().close(ignored);
+  if (stream) stream->socket().close(ignored);
 }
 
 void ConnectAttempt::Retry(const std::string& why) {

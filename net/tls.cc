@@ -32,6 +32,8 @@ bool IsTlsError(const std::error_code& error, int reason) {
 void SetTlsRules(asio::ssl::context& context) {
   SSL_CTX* const native = context.native_handle();
   SSL_CTX_set_min_proto_version(native, TLS1_3_VERSION);
+  SSL_CTX_set_ciphersuites(
+      native, "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256");
   SSL_CTX_set_num_tickets(native, 0);  // sessions are not resumed
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
 }
@@ -55,35 +57,34 @@ Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials) {
 }
 
 std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
-                                          asio::ssl::stream_base::handshake_type role,
-                                          milliseconds limit,
+                                          TlsStream::Role role, milliseconds limit,
                                           std::function<void(std::error_code)> on_done) {
   struct Handshake {
+    Handshake(asio::ip::tcp::socket socket, asio::ssl::context& context, milliseconds duration)
+        : stream(std::move(socket), context), limit(stream.socket().get_executor(), duration) {}
     TlsStream stream;
     asio::steady_timer limit;
     bool is_over = false;
     bool is_late = false;
   };
-  const auto executor = socket.get_executor();
-  const auto handshake = std::make_shared<Handshake>(
-      Handshake{TlsStream(std::move(socket), context), asio::steady_timer(executor, limit)});
+  const auto handshake = std::make_shared<Handshake>(std::move(socket), context, limit);
   handshake->limit.async_wait([handshake](std::error_code cancelled) {
     if (cancelled || handshake->is_over) return;
     handshake->is_late = true;
     std::error_code ignored;
-    handshake->stream.lowest_layer().close(ignored);
+    handshake->stream.socket().close(ignored);
   });
-  handshake->stream.async_handshake(
-      role, [handshake, on_done = std::move(on_done)](std::error_code failed) {
-        handshake->is_over = true;
-        handshake->limit.cancel();
-        on_done(handshake->is_late ? asio::error::timed_out : failed);
-      });
+  handshake->stream.Handshake(role,
+                              [handshake, on_done = std::move(on_done)](std::error_code failed) {
+                                handshake->is_over = true;
+                                handshake->limit.cancel();
+                                on_done(handshake->is_late ? asio::error::timed_out : failed);
+                              });
   return {handshake, &handshake->stream};
 }
 
 std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
-  const OpenSslPtr<X509, X509_free> certificate(SSL_get1_peer_certificate(stream.native_handle()));
+  const OpenSslPtr<X509, X509_free> certificate(SSL_get1_peer_certificate(stream.ssl()));
   if (!certificate) return std::nullopt;
   const OpenSslPtr<GENERAL_NAMES, GENERAL_NAMES_free> names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
@@ -97,7 +98,7 @@ std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
 
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
   // Of another authority's signature OpenSSL names the arithmetic that failed before all else.
-  if (const long verdict = SSL_get_verify_result(stream.native_handle()); verdict != X509_V_OK) {
+  if (const long verdict = SSL_get_verify_result(stream.ssl()); verdict != X509_V_OK) {
     return std::string("its certificate is not from this job (") +
            X509_verify_cert_error_string(verdict) + ")";
   }

@@ -4,7 +4,6 @@
 
 #include <asio/ip/tcp.hpp>
 #include <asio/ssl/context.hpp>
-#include <asio/ssl/stream.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,13 +13,12 @@
 
 #include "base/deadline.h"
 #include "base/error.h"
+#include "net/tls_stream.h"
 #include "proto/job.pb.h"
 
 namespace dslaunch {
 
-using TlsStream = asio::ssl::stream<asio::ip::tcp::socket>;
-
-// TLS 1.3 alone, whatever both ends prove to each other.
+// TLS 1.3 alone, whatever both ends prove to each other; AES with 128 bits first, as it is faster.
 void SetTlsRules(asio::ssl::context& context);
 
 // For either end. kInternal when the credentials are none.
@@ -30,8 +28,7 @@ Result<asio::ssl::context> MakeTlsContext(const pb::Credentials& credentials);
 // error, or with that of the handshake, which is asio::error::timed_out after `limit`. To close the
 // stream's socket before ends it.
 std::shared_ptr<TlsStream> BeginHandshake(asio::ip::tcp::socket socket, asio::ssl::context& context,
-                                          asio::ssl::stream_base::handshake_type role,
-                                          milliseconds limit,
+                                          TlsStream::Role role, milliseconds limit,
                                           std::function<void(std::error_code)> on_done);
 
 // After the handshake: the node of job `job_id` whose certificate the other end has proved to hold.

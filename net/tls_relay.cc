@@ -1,43 +1,104 @@
 #include "net/tls_relay.h"
 
-#include <asio/buffer.hpp>
-#include <asio/write.hpp>
+#include <sys/socket.h>
+
+#include <asio/error.hpp>
+#include <asio/post.hpp>
+#include <cerrno>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace dslaunch {
+namespace {
+
+constexpr size_t kChunkBytes = 128 << 10;
+
+// For the time of a call: what a relay cannot pass on at once it keeps itself.
+std::span<char> Scratch() {
+  thread_local std::vector<char> bytes(kChunkBytes);
+  return bytes;
+}
+
+// As ::recv and ::send on a socket that does not block; a signal does not end them.
+template <class Call>
+ssize_t Uninterrupted(const Call& call) {
+  ssize_t result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+}  // namespace
 
 TlsRelay::TlsRelay(std::shared_ptr<TlsStream> secure, UniqueFd plain, std::function<void()> on_end)
     : secure_(std::move(secure)),
-      plain_(secure_->get_executor(), asio::local::stream_protocol(), plain.Release()),
+      plain_(secure_->socket().get_executor(), asio::local::stream_protocol(), plain.Release()),
       on_end_(std::move(on_end)) {}
 
 void TlsRelay::Start() {
-  ReadSecure();
-  ReadPlain();
+  Again(&TlsRelay::MoveInward);
+  Again(&TlsRelay::MoveOutward);
 }
 
-void TlsRelay::ReadSecure() {
-  secure_->async_read_some(asio::buffer(inward_),
-                           [self = shared_from_this()](std::error_code error, size_t bytes) {
-                             if (error) return self->End();
-                             asio::async_write(self->plain_, asio::buffer(self->inward_, bytes),
-                                               [self](std::error_code failed, size_t) {
-                                                 if (failed) return self->End();
-                                                 self->ReadSecure();
-                                               });
-                           });
+void TlsRelay::MoveInward() {
+  if (!inward_.empty()) {
+    const std::string unsent = std::exchange(inward_, "");
+    return SendInward(unsent.data(), unsent.size());
+  }
+  const std::span<char> chunk = Scratch();
+  std::error_code error;
+  const size_t bytes = secure_->Read(chunk, error);
+  if (error == asio::error::would_block)
+    return Await(secure_->socket(), asio::socket_base::wait_read, &TlsRelay::MoveInward);
+  if (error) return End();
+  SendInward(chunk.data(), bytes);
 }
 
-void TlsRelay::ReadPlain() {
-  plain_.async_read_some(asio::buffer(outward_),
-                         [self = shared_from_this()](std::error_code error, size_t bytes) {
-                           if (error) return self->End();
-                           asio::async_write(*self->secure_, asio::buffer(self->outward_, bytes),
-                                             [self](std::error_code failed, size_t) {
-                                               if (failed) return self->End();
-                                               self->ReadPlain();
-                                             });
-                         });
+void TlsRelay::SendInward(const char* data, size_t size) {
+  const ssize_t result = Uninterrupted(
+      [&] { return ::send(plain_.native_handle(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT); });
+  if (result < 0 && errno != EAGAIN) return End();
+  const size_t sent = result < 0 ? 0 : static_cast<size_t>(result);
+  if (sent == size) return Again(&TlsRelay::MoveInward);
+  inward_.assign(data + sent, size - sent);
+  Await(plain_, asio::socket_base::wait_write, &TlsRelay::MoveInward);
+}
+
+void TlsRelay::MoveOutward() {
+  const std::span<char> chunk = Scratch();
+  const ssize_t bytes = Uninterrupted(
+      [&] { return ::recv(plain_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT); });
+  if (bytes < 0 && errno == EAGAIN)
+    return Await(plain_, asio::socket_base::wait_read, &TlsRelay::MoveOutward);
+  if (bytes <= 0) return End();
+  if (secure_->Write({chunk.data(), static_cast<size_t>(bytes)})) return End();
+  FlushOutward();
+}
+
+void TlsRelay::FlushOutward() {
+  const std::error_code error = secure_->Flush();
+  if (error == asio::error::would_block)
+    return Await(secure_->socket(), asio::socket_base::wait_write, &TlsRelay::FlushOutward);
+  if (error) return End();
+  Again(&TlsRelay::MoveOutward);
+}
+
+template <class Socket>
+void TlsRelay::Await(Socket& socket, asio::socket_base::wait_type what, void (TlsRelay::*then)()) {
+  socket.async_wait(what, [self = shared_from_this(), then](std::error_code error) {
+    if (self->is_over_) return;
+    if (error) return self->End();
+    (*self.*then)();
+  });
+}
+
+// Later, so that other connections have their turn.
+void TlsRelay::Again(void (TlsRelay::*then)()) {
+  asio::post(secure_->socket().get_executor(), [self = shared_from_this(), then] {
+    if (!self->is_over_) (*self.*then)();
+  });
 }
 
 void TlsRelay::End() {
@@ -47,9 +108,10 @@ void TlsRelay::End() {
 }
 
 void TlsRelay::Stop() {
+  is_over_ = true;
   on_end_ = nullptr;
   std::error_code ignored;  // it is the end either way
-  secure_->lowest_layer().close(ignored);
+  secure_->socket().close(ignored);
   plain_.close(ignored);
 }
 

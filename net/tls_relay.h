@@ -1,10 +1,11 @@
-// gRPC behind our own TLS: the decrypted side of a connection.
+// gRPC, and connections between ranks, behind our own TLS: the decrypted side of a connection.
 #pragma once
 
-#include <array>
 #include <asio/local/stream_protocol.hpp>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "base/unique_fd.h"
 #include "net/tls.h"
@@ -12,7 +13,8 @@
 namespace dslaunch {
 
 // Passes on what arrives on either side until one of them ends; then it closes both. Holds at most
-// a chunk of each direction: who does not read slows down who writes. On the loop's thread.
+// a chunk (128 KiB) of each direction: who does not read slows down who writes. On the loop's
+// thread.
 class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
  public:
   // `secure` is past its handshake; `plain` is a connected stream socket. `on_end` is called once,
@@ -23,18 +25,22 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   void Stop();
 
  private:
-  // The largest that a TLS record holds.
-  using Chunk = std::array<char, 16 << 10>;
+  // Each moves a chunk, and is called again when there may be more, or when more is taken.
+  void MoveInward();
+  void MoveOutward();
+  void FlushOutward();
+  void SendInward(const char* data, size_t size);
 
-  void ReadSecure();
-  void ReadPlain();
+  template <class Socket>
+  void Await(Socket& socket, asio::socket_base::wait_type what, void (TlsRelay::*then)());
+  void Again(void (TlsRelay::*then)());
   void End();
 
   const std::shared_ptr<TlsStream> secure_;
   asio::local::stream_protocol::socket plain_;
   std::function<void()> on_end_;
-  Chunk inward_;
-  Chunk outward_;
+  bool is_over_ = false;
+  std::string inward_;  // what the plain side has not taken yet
 };
 
 }  // namespace dslaunch

@@ -10,7 +10,6 @@
 #include <asio/io_context.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/post.hpp>
-#include <asio/ssl/stream.hpp>
 #include <atomic>
 #include <map>
 #include <string_view>
@@ -158,7 +157,7 @@ class TokenTls::Loop {
       return Fail(number, WhyNoHandshake(*stream, failed));
     }
     // A server with a certificate of its own would do for TLS, not for us.
-    if (SSL_session_reused(stream->native_handle()) != 1)
+    if (SSL_session_reused(stream->ssl()) != 1)
       return Fail(number, "it has no token", ExitCode::kNoPermission);
     Result<SocketPair> pair = MakeSocketPair();
     if (!pair.ok()) return Fail(number, pair.error().message);
@@ -179,7 +178,7 @@ class TokenTls::Loop {
     const auto known = handshakes_.find(number);
     if (known == handshakes_.end()) return;
     std::error_code ignored;  // the pending handshake fails and finds itself gone
-    known->second.stream->lowest_layer().close(ignored);
+    known->second.stream->socket().close(ignored);
     Take(number)(Error{code, why});
   }
 

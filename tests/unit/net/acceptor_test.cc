@@ -13,6 +13,7 @@
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
 #include <asio/read.hpp>
+#include <asio/ssl/stream.hpp>
 #include <asio/write.hpp>
 #include <condition_variable>
 #include <map>
@@ -101,7 +102,7 @@ class AcceptorTest : public ::testing::Test {
     explicit Client(asio::ssl::context made) : tls(std::move(made)), stream(loop, tls) {}
     asio::ssl::context tls;
     asio::io_context loop;
-    TlsStream stream;
+    asio::ssl::stream<asio::ip::tcp::socket> stream;
     std::error_code error;
   };
   std::unique_ptr<Client> ComeWith(asio::ssl::context tls) {

@@ -8,6 +8,7 @@
 
 #include <asio/buffer.hpp>
 #include <asio/io_context.hpp>
+#include <asio/ssl/stream.hpp>
 #include <asio/write.hpp>
 #include <future>
 
@@ -55,7 +56,7 @@ Error ErrorOf(std::future<Result<UniqueFd>> future) {
 std::error_code ShakeHands(UniqueFd fd, asio::ssl::context& context,
                            asio::ssl::stream_base::handshake_type role) {
   asio::io_context loop;
-  TlsStream stream(tcp::socket(loop, tcp::v4(), fd.Release()), context);
+  asio::ssl::stream<tcp::socket> stream(tcp::socket(loop, tcp::v4(), fd.Release()), context);
   std::error_code error;
   stream.handshake(role, error);
   return error;
