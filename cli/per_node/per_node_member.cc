@@ -31,6 +31,7 @@ constexpr milliseconds kSameInterrupt(100);
 constexpr milliseconds kLookAgain(20);           // whether all output is shown
 constexpr milliseconds kFinalStatusWait(5'000);  // of a node 0 that seems to be lost
 constexpr milliseconds kFlushWait(1'000);        // for the last messages to be sent
+constexpr milliseconds kStartKnownWithin(1'000);
 constexpr milliseconds kShowAtLeast(3'000);  // what the ranks wrote last, once the job has ended
 
 }  // namespace
@@ -366,9 +367,10 @@ std::string MemberSession::StartedLine(const pb::Started& started) const {
 // terminal. Its lease is renewed meanwhile.
 void MemberSession::SayGoodbyeWhenShown() {
   if (!agent_ || agent_->ending) return;
-  const bool need_not_wait = !agent_->started || agent_->is_shown;
-  if (need_not_wait ||
-      (Clock::now() >= agent_->goodbye_at + kShowAtLeast && !output_.SlowReaderMakesProgress())) {
+  // That ranks were started may be known a moment after the end of a short job.
+  const Clock::duration waited = Clock::now() - agent_->goodbye_at;
+  const bool need_not_wait = agent_->is_shown || (!agent_->started && waited >= kStartKnownWithin);
+  if (need_not_wait || (waited >= kShowAtLeast && !output_.SlowReaderMakesProgress())) {
     if (!need_not_wait) Log("the end of the output was not shown; it is in the log files");
     agent_->stream->DeliverEnd();
     return AwaitAgentEnd();
