@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::backoff_test {
 namespace {
 
 TEST(PauseAfterTest, DoublesUpToTheLongest) {
@@ -27,4 +27,4 @@ TEST(PauseAfterTest, IsBetweenHalfAndAll) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::backoff_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::cpu_list_test {
 namespace {
 
 TEST(CpuListTest, ReadsNumbersAndRanges) {
@@ -36,4 +36,4 @@ TEST(CpuListTest, WritesTheShortestList) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::cpu_list_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::deadline_test {
 namespace {
 
 TEST(DeadlineTest, TimeLeftIsRoundedUpSoThatPollNeverSpins) {
@@ -21,4 +21,4 @@ TEST(DeadlineTest, TheEarlierOfTwo) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::deadline_test

@@ -6,7 +6,7 @@
 
 #include "base/deadline.h"
 
-namespace dslaunch {
+namespace dslaunch::mutex_test {
 namespace {
 
 constexpr milliseconds kLong(10'000);
@@ -78,4 +78,4 @@ TEST(MutexTest, AWaitEndsInTime) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::mutex_test

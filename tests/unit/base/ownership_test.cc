@@ -9,7 +9,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::ownership_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -174,4 +174,4 @@ TEST_F(OwnershipTest, AFileThatNobodyNamedIsTrustedAsSshTrustsItsConfiguration) 
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::ownership_test

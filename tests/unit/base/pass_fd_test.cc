@@ -9,7 +9,7 @@
 
 #include "base/socket_pair.h"
 
-namespace dslaunch {
+namespace dslaunch::pass_fd_test {
 namespace {
 
 TEST(PassFdTest, ADescriptorTravelsWithItsBytes) {
@@ -46,4 +46,4 @@ TEST(PassFdTest, TheEndAndAReaderWhoIsFarBehindAreSaid) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pass_fd_test

@@ -11,7 +11,7 @@
 #include "proto/contract/worker_env.h"
 #include "tests/support/processes.h"
 
-namespace dslaunch {
+namespace dslaunch::process_tree_test {
 namespace {
 
 constexpr char kFakeWorker[] = DSLAUNCH_FAKE_WORKER;
@@ -156,4 +156,4 @@ TEST(ProcessTree, SignalSparesAProcessThatGotTheSamePid) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::process_tree_test

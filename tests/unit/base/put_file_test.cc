@@ -10,7 +10,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::put_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -40,4 +40,4 @@ TEST(PutFileTest, NeverOverwritesUnasked) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::put_file_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::rank_list_test {
 namespace {
 
 TEST(RankRanges, JoinsNeighbours) {
@@ -18,4 +18,4 @@ TEST(RankRanges, StaysShort) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::rank_list_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/forbidden_bytes.h"
 
-namespace dslaunch {
+namespace dslaunch::sanitize_test {
 namespace {
 
 TEST(SanitizeForTerminal, NothingSteersTheTerminal) {
@@ -123,4 +123,4 @@ TEST(Truncate, IsSanitizedAndAtMostSoLong) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::sanitize_test

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-namespace dslaunch {
+namespace dslaunch::signal_name_test {
 namespace {
 
 TEST(SignalName, NamesAndNumbers) {
@@ -15,4 +15,4 @@ TEST(SignalName, NamesAndNumbers) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::signal_name_test

@@ -14,7 +14,7 @@
 
 #include "tests/support/processes.h"
 
-namespace dslaunch {
+namespace dslaunch::subprocess_test {
 namespace {
 
 constexpr char kFakeWorker[] = DSLAUNCH_FAKE_WORKER;
@@ -225,4 +225,4 @@ TEST(Spawn, SaysWhatItCannotBindTo) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::subprocess_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::suggest_test {
 namespace {
 
 TEST(Nearest, FindsTyposAndNothingElse) {
@@ -18,4 +18,4 @@ TEST(Nearest, FindsTyposAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::suggest_test

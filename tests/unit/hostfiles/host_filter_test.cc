@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-namespace dslaunch {
+namespace dslaunch::host_filter_test {
 namespace {
 
 using testing::HasSubstr;
@@ -228,4 +228,4 @@ TEST(FilterHosts, IncludeAndExcludeShareOutEverySlot) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::host_filter_test

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-namespace dslaunch {
+namespace dslaunch::hostfile_test {
 namespace {
 
 using testing::HasSubstr;
@@ -237,4 +237,4 @@ TEST(ReadHostfile, EndlessFileIsRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::hostfile_test

@@ -9,7 +9,7 @@
 #include <random>
 #include <sstream>
 
-namespace dslaunch {
+namespace dslaunch::hostfile_yaml_test {
 namespace {
 
 using testing::ElementsAre;
@@ -267,4 +267,4 @@ TEST(ParseYamlHostfile, AnyBytesGiveHostsOrOneLine) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::hostfile_yaml_test

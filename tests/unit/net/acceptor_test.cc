@@ -24,7 +24,7 @@
 #include "net/tls.h"
 #include "tests/support/own_process.h"
 
-namespace dslaunch {
+namespace dslaunch::acceptor_test {
 namespace {
 
 using ::testing::Contains;
@@ -391,4 +391,4 @@ TEST_F(AcceptorTest, CredentialsThatAreNoneAreRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::acceptor_test

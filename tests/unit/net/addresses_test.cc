@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::addresses_test {
 namespace {
 
 TEST(AddressesTest, HostAndPortSurviveTheRoundTrip) {
@@ -24,4 +24,4 @@ TEST(AddressesTest, NonsenseLeadsNowhere) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::addresses_test

@@ -10,7 +10,7 @@
 #include "net/acceptor.h"
 #include "net/certificate_authority.h"
 
-namespace dslaunch {
+namespace dslaunch::node_dialer_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -79,4 +79,4 @@ TEST_F(NodeDialerTest, WhatEachEndpointSaidIsNamed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::node_dialer_test

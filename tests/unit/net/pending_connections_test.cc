@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::pending_connections_test {
 namespace {
 
 TEST(PendingConnectionsTest, HasRoomUpToItsLimit) {
@@ -42,4 +42,4 @@ TEST(PendingConnectionsTest, WhoHasLeftDoesNotLeaveAgain) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pending_connections_test

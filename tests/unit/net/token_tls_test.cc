@@ -15,7 +15,7 @@
 #include "net/certificate_authority.h"
 #include "net/tls.h"
 
-namespace dslaunch {
+namespace dslaunch::token_tls_test {
 namespace {
 
 using asio::ip::tcp;
@@ -153,4 +153,4 @@ TEST(TokenTlsTest, SilenceHasALimitAndMayBeCutShort) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::token_tls_test

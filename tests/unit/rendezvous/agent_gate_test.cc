@@ -7,7 +7,7 @@
 
 #include "proto/wire/cause.h"
 
-namespace dslaunch {
+namespace dslaunch::agent_gate_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -75,4 +75,4 @@ TEST_F(AgentGateTest, WhatNoAgentSendsIsRefused) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::agent_gate_test

@@ -4,7 +4,7 @@
 
 #include "tests/unit/rendezvous/coordinator_fixture.h"
 
-namespace dslaunch {
+namespace dslaunch::attempts_test {
 namespace {
 
 using Phase = Coordinator::Phase;
@@ -622,4 +622,4 @@ TEST_F(FailoverTest, IfTooFewFollowTheLostNodeIsTheCause) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::attempts_test

@@ -5,7 +5,7 @@
 
 #include "tests/unit/rendezvous/coordinator_fixture.h"
 
-namespace dslaunch {
+namespace dslaunch::coordinator_test {
 namespace {
 
 using Phase = Coordinator::Phase;
@@ -242,4 +242,4 @@ TEST_F(CoordinatorTest, AStopBeforeTheStartEndsTheJob) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::coordinator_test

@@ -8,7 +8,7 @@
 #include "proto/wire/cause.h"
 #include "tests/support/random_seed.h"
 
-namespace dslaunch {
+namespace dslaunch::first_cause_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -175,4 +175,4 @@ TEST(FirstCauseTest, WhateverTheDelaysAnOrderThatCanBeKnownIsKept) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::first_cause_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::hang_test {
 namespace {
 
 using Kind = HangDecision::Kind;
@@ -114,4 +114,4 @@ TEST(HangTest, TenStepsAreNeededToJudge) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::hang_test

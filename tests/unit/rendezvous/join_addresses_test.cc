@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::join_addresses_test {
 namespace {
 
 using testing::ElementsAre;
@@ -55,4 +55,4 @@ TEST(JoinAddressesTest, TheAgentOfThisProcessHasNone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::join_addresses_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::quorum_test {
 namespace {
 
 using Verdict = QuorumDecision::Verdict;
@@ -184,4 +184,4 @@ TEST(RanksTest, AloneTheMasterIsLoopback) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::quorum_test

@@ -5,7 +5,7 @@
 
 #include "proto/wire/cause.h"
 
-namespace dslaunch {
+namespace dslaunch::restart_policy_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -155,4 +155,4 @@ TEST(RestartPolicyTest, ANodeThatFailsOftenIsSetAsideUntilItHasCooledDown) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::restart_policy_test

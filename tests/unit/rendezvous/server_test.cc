@@ -13,7 +13,7 @@
 #include "net/tunnel.h"
 #include "rendezvous/client.h"
 
-namespace dslaunch {
+namespace dslaunch::server_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -319,4 +319,4 @@ TEST(ServerWithOneNodeTest, ListensNowhere) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::server_test

@@ -8,7 +8,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::binding_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -267,4 +267,4 @@ TEST(UsableCpusTest, AreThoseOfThisThread) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::binding_test

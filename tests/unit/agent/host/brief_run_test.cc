@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::brief_run_test {
 namespace {
 
 using End = BriefRun::End;
@@ -65,4 +65,4 @@ TEST(BriefRunTest, MuchOutputIsReadToItsEndAndForgotten) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::brief_run_test

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-namespace dslaunch {
+namespace dslaunch::failure_evidence_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -165,4 +165,4 @@ TEST(FailureEvidenceTest, EvidenceIsOneShortPrintableLine) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::failure_evidence_test

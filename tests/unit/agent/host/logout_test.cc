@@ -12,7 +12,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::logout_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,4 +97,4 @@ TEST(LogoutTest, StaysWhereScopesDoNotAnswer) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::logout_test

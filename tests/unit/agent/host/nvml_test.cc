@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::nvml_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST_F(NvmlTest, ADriverThatHangsIsNotWaitedFor) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::nvml_test

@@ -5,7 +5,7 @@
 
 #include <csignal>
 
-namespace dslaunch {
+namespace dslaunch::oom_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -62,4 +62,4 @@ TEST(CoreDumpTest, ThePatternSaysWhere) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::oom_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::pid_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -50,4 +50,4 @@ TEST(PidFileTest, OnlyWhatIsLeftIsReplaced) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::pid_file_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::program_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -135,4 +135,4 @@ TEST(EnvironmentTest, OverridesReplaceByteForByteAndNewNamesAreAdded) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::program_test

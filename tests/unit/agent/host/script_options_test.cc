@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::script_options_test {
 namespace {
 
 TEST(ScriptOptionsTest, AnOptionThatIsNamedIsFoundAsItIsSpelt) {
@@ -43,4 +43,4 @@ TEST(ScriptOptionsTest, WhatOnlyLooksLikeOneIsNone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::script_options_test

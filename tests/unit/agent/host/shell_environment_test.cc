@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::shell_environment_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST_F(ShellEnvironmentTest, NoBashIsSaid) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::shell_environment_test

@@ -11,7 +11,7 @@
 
 #include "base/deadline.h"
 
-namespace dslaunch {
+namespace dslaunch::thread_states_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -106,4 +106,4 @@ TEST(ThreadStatesTest, AProcessAndItsChildAreRead) {
 TEST(ThreadStatesTest, AProcessThatIsGoneHasNone) { EXPECT_TRUE(ReadThreads(999'999'999).empty()); }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::thread_states_test

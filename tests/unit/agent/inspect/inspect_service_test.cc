@@ -11,7 +11,7 @@
 #include "proto/wire/job_result.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::inspect_service_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -138,4 +138,4 @@ TEST(JobLogsTest, ATimeIsFoundByTheLastMarkBeforeIt) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::inspect_service_test

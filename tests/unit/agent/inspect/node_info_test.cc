@@ -10,7 +10,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::node_info_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -99,4 +99,4 @@ TEST_F(NodeInfoTest, ProgramsAreThereOrNotOrBroken) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::node_info_test

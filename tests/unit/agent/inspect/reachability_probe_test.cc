@@ -14,7 +14,7 @@
 #include "net/addresses.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::reachability_probe_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -143,4 +143,4 @@ TEST_F(ReachabilityProbeTest, NobodyIsWaitedForLongerThanAsked) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::reachability_probe_test

@@ -6,7 +6,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/agent/logs/fake_sink.h"
 
-namespace dslaunch {
+namespace dslaunch::event_hub_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -188,4 +188,4 @@ TEST_F(EventHubTest, TheEndReachesViewersOfEveryTimeAndThoseWhoLeftAreForgotten)
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::event_hub_test

@@ -6,7 +6,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/agent/logs/fake_sink.h"
 
-namespace dslaunch {
+namespace dslaunch::event_stream_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST_F(EventStreamTest, NothingIsSentToAFrontEndThatIsGone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::event_stream_test

@@ -10,7 +10,7 @@
 #include "base/deadline.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::filtered_log_test {
 namespace {
 
 class FilteredLogTest : public testing::Test {
@@ -104,4 +104,4 @@ TEST_F(FilteredLogTest, AFolderThatTakesNothingIsNoError) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::filtered_log_test

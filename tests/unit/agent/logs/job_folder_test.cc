@@ -5,7 +5,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::job_folder_test {
 namespace {
 
 TEST(JobFolderTest, IsPrivateAndLaidOutByNodeAttemptAndRank) {
@@ -68,4 +68,4 @@ TEST(JobFolderTest, AFolderThatCannotBeMadeIsNamedWithTheHint) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_folder_test

@@ -11,7 +11,7 @@
 #include "base/log/log_file.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::log_keeping_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -162,4 +162,4 @@ TEST(LogFileTest, AFullDiskCostsLinesAndNoMore) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::log_keeping_test

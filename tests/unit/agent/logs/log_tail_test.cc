@@ -15,7 +15,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::log_tail_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -331,4 +331,4 @@ TEST_F(LogTailTest, LastLinesOfALargeFileAreBounded) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::log_tail_test

@@ -14,7 +14,7 @@
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
-namespace dslaunch {
+namespace dslaunch::agent_core_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -824,4 +824,4 @@ TEST_F(AgentCoreTest, TheUserHearsOfAStoppedRankAndWhatTheRendezvousHasToSay) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::agent_core_test

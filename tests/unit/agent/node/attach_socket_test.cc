@@ -9,7 +9,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::attach_socket_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -98,4 +98,4 @@ TEST_F(AttachSocketTest, WithoutAFolderTheErrorNamesEachAndTheHint) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::attach_socket_test

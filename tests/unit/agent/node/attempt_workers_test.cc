@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::attempt_workers_test {
 namespace {
 
 TEST(AttemptWorkersTest, AddsUpWhatTheSupervisorSays) {
@@ -41,4 +41,4 @@ TEST(AttemptWorkersTest, OneThatEndedBadlyLeavesNoGoodEnd) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::attempt_workers_test

@@ -5,7 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace dslaunch {
+namespace dslaunch::heartbeat_test {
 namespace {
 
 TEST(HeartbeatTest, BeatsOnWhateverTheLoopDoesAndTellsWhenItCountsAsDead) {
@@ -32,4 +32,4 @@ TEST(HeartbeatTest, BeatsOnWhateverTheLoopDoesAndTellsWhenItCountsAsDead) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::heartbeat_test

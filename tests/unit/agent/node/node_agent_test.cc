@@ -20,7 +20,7 @@
 #include "proto/wire/node_set.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::node_agent_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -616,4 +616,4 @@ TEST_F(NodeAgentTest, AJobOfOneNodeRestartsAsOftenAsItMay) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::node_agent_test

@@ -17,7 +17,7 @@
 #include "net/certificate_authority.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::rank_link_hub_test {
 namespace {
 
 using ::testing::Contains;
@@ -202,4 +202,4 @@ TEST_F(RankLinkHubTest, ANodeThatCannotBeReachedIsSaid) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::rank_link_hub_test

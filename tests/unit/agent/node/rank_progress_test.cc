@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::rank_progress_test {
 namespace {
 
 StatusLine Step(int64_t step, double compute_s = 0) {
@@ -60,4 +60,4 @@ TEST(RankProgressTest, ReportsEveryTenthStepOrTwiceOrAnewAreUnderstood) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::rank_progress_test

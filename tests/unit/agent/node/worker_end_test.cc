@@ -8,7 +8,7 @@
 #include "agent/host/oom.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::worker_end_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -147,4 +147,4 @@ TEST_F(WorkerEndTest, WhatTheStopOrAnotherRankRaisedIsNoFailure) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::worker_end_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::worker_specs_test {
 namespace {
 
 class WorkerSpecsTest : public ::testing::Test {
@@ -154,4 +154,4 @@ TEST_F(WorkerSpecsTest, ABoundRankHasAsManyThreadsAsCores) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::worker_specs_test

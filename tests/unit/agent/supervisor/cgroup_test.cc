@@ -12,7 +12,7 @@
 #include "base/subprocess.h"
 #include "tests/support/processes.h"
 
-namespace dslaunch {
+namespace dslaunch::cgroup_test {
 namespace {
 
 using Ms = milliseconds;
@@ -165,4 +165,4 @@ TEST_F(RealCgroup, AZombieIsNothingThatIsLeft) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::cgroup_test

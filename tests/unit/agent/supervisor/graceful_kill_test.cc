@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::graceful_kill_test {
 namespace {
 
 using std::chrono::seconds;
@@ -67,4 +67,4 @@ TEST(GracefulKill, WithoutGraceTermIsFollowedByKill) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::graceful_kill_test

@@ -8,7 +8,7 @@
 #include "base/subprocess.h"
 #include "tests/support/processes.h"
 
-namespace dslaunch {
+namespace dslaunch::left_process_test {
 namespace {
 
 // As the kernel writes it; the name is a trap.
@@ -61,4 +61,4 @@ TEST(LeftProcess, DescribesARealOne) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::left_process_test

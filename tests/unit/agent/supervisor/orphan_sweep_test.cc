@@ -9,7 +9,7 @@
 #include "base/subprocess.h"
 #include "tests/support/processes.h"
 
-namespace dslaunch {
+namespace dslaunch::orphan_sweep_test {
 namespace {
 
 constexpr char kFakeWorker[] = DSLAUNCH_FAKE_WORKER;
@@ -99,4 +99,4 @@ TEST(OrphanSweep, WakesAStoppedProcessSoThatItCanHeedSigterm) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::orphan_sweep_test

@@ -14,7 +14,7 @@
 
 #include "proto/wire/lease.h"
 
-namespace dslaunch {
+namespace dslaunch::supervisor_core_test {
 namespace {
 
 using std::chrono::seconds;
@@ -566,4 +566,4 @@ TEST_F(SupervisorCoreTest, ThePlantedBugIsThereOnlyWhenItIsAskedFor) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::supervisor_core_test

@@ -14,7 +14,7 @@
 
 #include "tests/unit/agent/supervisor/supervisor_harness.h"
 
-namespace dslaunch {
+namespace dslaunch::supervisor_pump_test {
 namespace {
 
 using Ms = milliseconds;
@@ -136,4 +136,4 @@ TEST(SupervisorPump, ADirectionThatIsDoneLeavesTheOtherOpen) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::supervisor_pump_test

@@ -6,7 +6,7 @@
 
 #include "proto/contract/status_line.h"
 
-namespace dslaunch {
+namespace dslaunch::supervisor_status_test {
 namespace {
 
 TEST(StatusLines, HoldsBackWhatIsNotWhole) {
@@ -50,4 +50,4 @@ TEST(StatusLines, DoesNotDependOnHowTheBytesAreCut) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::supervisor_status_test

@@ -21,7 +21,7 @@
 #include "base/subprocess.h"
 #include "tests/unit/agent/supervisor/supervisor_harness.h"
 
-namespace dslaunch {
+namespace dslaunch::supervisor_test {
 namespace {
 
 using Ms = milliseconds;
@@ -812,4 +812,4 @@ TEST(Supervisor, WhenItIsKilledTheAgentFindsByCgroupWhatWipedItsEnvironment) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::supervisor_test

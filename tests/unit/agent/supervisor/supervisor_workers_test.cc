@@ -10,7 +10,7 @@
 
 #include "tests/support/processes.h"
 
-namespace dslaunch {
+namespace dslaunch::supervisor_workers_test {
 namespace {
 
 using Ms = milliseconds;
@@ -85,4 +85,4 @@ TEST_F(SupervisorWorkersTest, WithoutACountNothingWasForWantOfMemory) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::supervisor_workers_test

@@ -8,7 +8,7 @@
 
 #include "tests/unit/agent/supervisor/supervisor_harness.h"
 
-namespace dslaunch {
+namespace dslaunch::watchdog_test {
 namespace {
 
 using Ms = milliseconds;
@@ -146,4 +146,4 @@ TEST(Watchdog, AJobGoesOnWithoutIt) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::watchdog_test

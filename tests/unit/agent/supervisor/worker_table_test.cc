@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::worker_table_test {
 namespace {
 
 using E = WorkerEvent;
@@ -78,4 +78,4 @@ TEST(WorkerTable, NothingComesBackToPendingAndOnlyAnExitEndsARunningWorker) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::worker_table_test

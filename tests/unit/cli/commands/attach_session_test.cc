@@ -14,7 +14,7 @@
 #include "tests/support/own_process.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::attach_session_test {
 namespace {
 
 using testing::HasSubstr;
@@ -119,4 +119,4 @@ TEST_F(AttachSessionTest, ANodeThatIsReachedTooLateIsLetGo) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::attach_session_test

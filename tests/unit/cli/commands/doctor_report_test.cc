@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace dslaunch {
+namespace dslaunch::doctor_report_test {
 namespace {
 
 using ::testing::AllOf;
@@ -337,4 +337,4 @@ TEST(SplitAtHintTest, TakesTheNameAwayAndTheLastClauseApart) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::doctor_report_test

@@ -10,7 +10,7 @@
 #include "cli/plan/job_program.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::dry_run_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -206,4 +206,4 @@ TEST_F(DryRunTest, ManyNodesTakeNoSquareOfTime) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::dry_run_test

@@ -7,7 +7,7 @@
 
 #include "cli/options/option_table.h"
 
-namespace dslaunch {
+namespace dslaunch::help_topics_test {
 namespace {
 
 using testing::HasSubstr;
@@ -75,4 +75,4 @@ TEST(HelpTopicsTest, AnUnknownTopicIsUsage) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::help_topics_test

@@ -5,7 +5,7 @@
 
 #include "cli/commands/hostfile_sources.h"
 
-namespace dslaunch {
+namespace dslaunch::hostfile_report_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -64,4 +64,4 @@ TEST(HostfileReportTest, TableAndJsonNameWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::hostfile_report_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::hostfile_sources_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -117,4 +117,4 @@ TEST(SshConfigHostsTest, FollowsIncludesToAnEnd) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::hostfile_sources_test

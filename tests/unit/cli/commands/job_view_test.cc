@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace dslaunch {
+namespace dslaunch::job_view_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -135,4 +135,4 @@ TEST(JobViewTest, JsonHasWhatIsKnownAndNullForTheRest) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_view_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::report_collect_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -69,4 +69,4 @@ TEST(RankFilePartsTest, WhatIsNotThereIsSaid) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::report_collect_test

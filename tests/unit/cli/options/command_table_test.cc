@@ -17,7 +17,7 @@
 #include "cli/options/man_page.h"
 #include "cli/options/option_table.h"
 
-namespace dslaunch {
+namespace dslaunch::command_table_test {
 namespace {
 
 using testing::Contains;
@@ -304,4 +304,4 @@ TEST(AllCommands, HaveEveryOptionOfTheTable) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::command_table_test

@@ -8,7 +8,7 @@
 #include "cli/options/man_page.h"
 #include "cli/options/option_table.h"
 
-namespace dslaunch {
+namespace dslaunch::completion_test {
 namespace {
 
 using testing::Contains;
@@ -109,4 +109,4 @@ TEST(ManPage, HasEveryOptionAndNoLineThatRoffTakesForACommand) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::completion_test

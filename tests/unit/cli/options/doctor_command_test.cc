@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::doctor_command_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(DoctorCommandTest, IsTheModeOfItsFirstWord) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::doctor_command_test

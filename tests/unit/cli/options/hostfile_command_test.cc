@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::hostfile_command_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(HostfileCommandTest, RefusalsSayTheHint) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::hostfile_command_test

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <ctime>
 
-namespace dslaunch {
+namespace dslaunch::job_command_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -108,4 +108,4 @@ TEST(ParseSinceTest, TimesAgoAndTimes) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_command_test

@@ -11,7 +11,7 @@
 #include "cli/options/option_table.h"
 #include "cli/options/options.h"
 
-namespace dslaunch {
+namespace dslaunch::option_flags_test {
 namespace {
 
 using testing::ElementsAre;
@@ -517,4 +517,4 @@ TEST(DropInFlags, WholeCommandLines) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::option_flags_test

@@ -9,7 +9,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::options_test {
 namespace {
 
 using testing::AnyOf;
@@ -790,4 +790,4 @@ TEST(ParseOptions, Version) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::options_test

@@ -15,7 +15,7 @@
 
 #include "tests/support/forbidden_bytes.h"
 
-namespace dslaunch {
+namespace dslaunch::job_output_test {
 namespace {
 
 using std::chrono::seconds;
@@ -332,4 +332,4 @@ TEST_F(ScreenTest, NothingThatSteersReachesTheTerminal) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_output_test

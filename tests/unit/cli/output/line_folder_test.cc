@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace dslaunch {
+namespace dslaunch::line_folder_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -229,4 +229,4 @@ TEST(LineFolder, EachRanksLinesCanBeHadBack) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::line_folder_test

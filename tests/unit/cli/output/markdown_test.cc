@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::markdown_test {
 namespace {
 
 std::string Render(std::string_view page, size_t width = 40) {
@@ -65,4 +65,4 @@ TEST(MarkdownTest, CommentsAreLeftOut) {
 TEST(MarkdownTest, AnEmptyPageIsOneEmptyLine) { EXPECT_EQ(Render(""), "\n"); }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::markdown_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::progress_view_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -109,4 +109,4 @@ TEST(FitToWidth, LeavesTheLastColumnFree) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::progress_view_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::shown_output_test {
 namespace {
 
 TEST(ShownOutput, CountsTheRanksThatAllOptionsLeave) {
@@ -28,4 +28,4 @@ TEST(ShownOutput, TellsTheNodesAllOfIt) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::shown_output_test

@@ -7,7 +7,7 @@
 
 #include "base/sanitize.h"
 
-namespace dslaunch {
+namespace dslaunch::summary_view_test {
 namespace {
 
 using testing::HasSubstr;
@@ -231,4 +231,4 @@ TEST(SummaryText, AnIncompleteTeardownIsNoSuccess) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::summary_view_test

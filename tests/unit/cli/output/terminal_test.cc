@@ -12,7 +12,7 @@
 
 #include <csignal>
 
-namespace dslaunch {
+namespace dslaunch::terminal_test {
 namespace {
 
 using testing::HasSubstr;
@@ -256,4 +256,4 @@ TEST(OpenStandardFds, ClosedOnesBecomeDevNull) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::terminal_test

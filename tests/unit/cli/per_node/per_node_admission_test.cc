@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::per_node_admission_test {
 namespace {
 
 using testing::HasSubstr;
@@ -174,4 +174,4 @@ TEST(AdmissionTest, LateOnlyWhereTheJobTakesIt) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::per_node_admission_test

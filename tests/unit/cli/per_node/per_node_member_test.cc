@@ -19,7 +19,7 @@
 #include "tests/support/own_process.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::per_node_member_test {
 namespace {
 
 using testing::HasSubstr;
@@ -215,4 +215,4 @@ TEST_F(MemberTest, ANameThatIsUnknownIsSaidAndTriedAgain) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::per_node_member_test

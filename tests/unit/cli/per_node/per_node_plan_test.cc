@@ -7,7 +7,7 @@
 #include "cli/per_node/per_node.h"
 #include "proto/contract/worker_env.h"
 
-namespace dslaunch {
+namespace dslaunch::per_node_plan_test {
 namespace {
 
 using testing::HasSubstr;
@@ -205,4 +205,4 @@ TEST(ListenTest, AnotherMachinesAddressIsAnotherCommands) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::per_node_plan_test

@@ -8,7 +8,7 @@
 #include "base/unique_fd.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::per_node_token_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -97,4 +97,4 @@ TEST_F(TokenTest, DescriptorsThatAreNone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::per_node_token_test

@@ -7,7 +7,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::env_file_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -159,4 +159,4 @@ TEST_F(ReadEnvFilesTest, OneFolderIsReadOnce) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::env_file_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::job_policy_test {
 namespace {
 
 using testing::HasSubstr;
@@ -82,4 +82,4 @@ TEST(MakeTimeoutsTest, CarriesWhatTheUserChose) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_policy_test

@@ -5,7 +5,7 @@
 
 #include <map>
 
-namespace dslaunch {
+namespace dslaunch::job_program_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -267,4 +267,4 @@ TEST(RankOptionsTest, CoresToShareOut) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_program_test

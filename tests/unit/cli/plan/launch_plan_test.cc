@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::launch_plan_test {
 namespace {
 
 using testing::HasSubstr;
@@ -468,4 +468,4 @@ TEST(DecideDevice, Table) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::launch_plan_test

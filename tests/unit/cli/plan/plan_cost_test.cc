@@ -28,7 +28,7 @@ void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
-namespace dslaunch {
+namespace dslaunch::plan_cost_test {
 namespace {
 
 struct Cost {
@@ -86,4 +86,4 @@ TEST(PlanCostTest, IsLinearInTheNumberOfNodes) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::plan_cost_test

@@ -11,7 +11,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::recipe_test {
 namespace {
 
 using testing::HasSubstr;
@@ -573,4 +573,4 @@ TEST_F(LoadRecipeTest, ErrorsNameTheFile) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::recipe_test

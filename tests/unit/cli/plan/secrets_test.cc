@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::secrets_test {
 namespace {
 
 using testing::ElementsAre;
@@ -153,4 +153,4 @@ TEST(MaskedSettingTest, TheKeyAndTheValueDecide) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::secrets_test

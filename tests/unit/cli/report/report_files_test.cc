@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace dslaunch {
+namespace dslaunch::report_files_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -125,4 +125,4 @@ TEST(ReportFilesTest, EventsOfAJobThatWasRestarted) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::report_files_test

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace dslaunch {
+namespace dslaunch::report_info_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -142,4 +142,4 @@ TEST(ReportInfoTest, Medians) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::report_info_test

@@ -5,7 +5,7 @@
 #include "cli/report/report_files.h"
 #include "tests/support/html_tags.h"
 
-namespace dslaunch {
+namespace dslaunch::report_page_test {
 namespace {
 
 // Without the whole page in the message.
@@ -168,4 +168,4 @@ TEST(ReportPageTest, HostileNamesStayText) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::report_page_test

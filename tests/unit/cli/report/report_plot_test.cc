@@ -7,7 +7,7 @@
 #include <cmath>
 #include <regex>
 
-namespace dslaunch {
+namespace dslaunch::report_plot_test {
 namespace {
 
 using ::testing::AllOf;
@@ -165,4 +165,4 @@ TEST(ReportPlotTest, MarksBandsAndCrossesAreDrawn) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::report_plot_test

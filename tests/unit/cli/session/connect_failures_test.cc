@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace dslaunch {
+namespace dslaunch::connect_failures_test {
 namespace {
 
 using testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(FoldFailuresTest, ManyNamesAreCut) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::connect_failures_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::end_decision_test {
 namespace {
 
 constexpr EndView kEnded{.ended = true, .stream_ended = true, .is_part = true};
@@ -29,4 +29,4 @@ TEST(EndDecisionTest, ASilentNodeWhoseConnectionEndedIsWaitedFor) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::end_decision_test

@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace dslaunch {
+namespace dslaunch::event_gate_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -111,4 +111,4 @@ TEST_F(EventGateTest, WhatNoAgentSendsBreaksTheRules) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::event_gate_test

@@ -11,7 +11,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::event_log_test {
 namespace {
 
 using testing::ElementsAre;
@@ -135,4 +135,4 @@ TEST_F(EventLogTest, AFullDiskIsSaidOnceAndLaterLinesAreWhole) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::event_log_test

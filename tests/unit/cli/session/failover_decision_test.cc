@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::failover_decision_test {
 namespace {
 
 FailoverView Waits() { return {.connected = true, .awaits_failover = true, .is_part = true}; }
@@ -84,4 +84,4 @@ TEST(FailoverDecisionTest, ALostNodeIsGoneOnceItsLeaseAndItsEndAreOver) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::failover_decision_test

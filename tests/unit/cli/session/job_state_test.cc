@@ -9,7 +9,7 @@
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
-namespace dslaunch {
+namespace dslaunch::job_state_test {
 namespace {
 
 using testing::ElementsAre;
@@ -208,4 +208,4 @@ TEST(SilenceWatchTest, WhenSomebodyWasHeardLastIsKnownAlsoWhenNobodyListens) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_state_test

@@ -6,7 +6,7 @@
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
-namespace dslaunch {
+namespace dslaunch::outcome_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -222,4 +222,4 @@ TEST(OutcomeTest, ANodeThatBrokeTheRulesIsTheCause) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::outcome_test

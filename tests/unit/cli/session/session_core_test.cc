@@ -14,7 +14,7 @@
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
-namespace dslaunch {
+namespace dslaunch::session_core_test {
 namespace {
 
 using testing::ElementsAre;
@@ -641,4 +641,4 @@ TEST_F(LostHostCoreTest, WithoutARestartTheJobEnds) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::session_core_test

@@ -16,7 +16,7 @@
 #include "tests/support/scripted_nodes.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::session_test {
 namespace {
 
 using testing::ElementsAre;
@@ -722,4 +722,4 @@ TEST_F(SessionTest, TwoInOneProcessLeaveNothingBehind) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::session_test

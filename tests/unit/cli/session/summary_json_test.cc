@@ -5,7 +5,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
-namespace dslaunch {
+namespace dslaunch::summary_json_test {
 namespace {
 
 TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
@@ -58,4 +58,4 @@ TEST(SummaryJsonTest, SuccessHasNoCause) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::summary_json_test

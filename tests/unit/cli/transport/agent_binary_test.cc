@@ -8,7 +8,7 @@
 
 #include "base/build_id.h"
 
-namespace dslaunch {
+namespace dslaunch::agent_binary_test {
 namespace {
 
 using testing::HasSubstr;
@@ -62,4 +62,4 @@ TEST(AgentBinaryTest, Sha256) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::agent_binary_test

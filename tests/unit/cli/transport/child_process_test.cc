@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-namespace dslaunch {
+namespace dslaunch::child_process_test {
 namespace {
 
 using testing::AllOf;
@@ -70,4 +70,4 @@ TEST(RunForOutputTest, WhatDoesNotEndIsEnded) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::child_process_test

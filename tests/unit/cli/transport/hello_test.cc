@@ -7,7 +7,7 @@
 
 #include "base/build_id.h"
 
-namespace dslaunch {
+namespace dslaunch::hello_test {
 namespace {
 
 using State = HelloScanner::State;
@@ -91,4 +91,4 @@ TEST(NonceTest, IsHexAndNew) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::hello_test

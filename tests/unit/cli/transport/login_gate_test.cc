@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::login_gate_test {
 namespace {
 
 Deadline Now() { return Deadline::After(milliseconds(0)); }
@@ -57,4 +57,4 @@ TEST(LoginGateTest, AnSshdThatTurnsLoginsAwayGetsFewerAtOnce) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::login_gate_test

@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace dslaunch {
+namespace dslaunch::ssh_agent_test {
 namespace {
 
 using testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST(ListAgentKeysTest, AnAgentThatIsSilentIsGivenUp) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::ssh_agent_test

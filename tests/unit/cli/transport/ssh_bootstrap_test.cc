@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace dslaunch {
+namespace dslaunch::ssh_bootstrap_test {
 namespace {
 
 using testing::HasSubstr;
@@ -54,4 +54,4 @@ TEST(InstallCommandTest, IsPortableAndHoldsTheNumbers) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::ssh_bootstrap_test

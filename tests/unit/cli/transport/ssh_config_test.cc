@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-namespace dslaunch {
+namespace dslaunch::ssh_config_test {
 namespace {
 
 using testing::ElementsAre;
@@ -116,4 +116,4 @@ TEST(ReadSshConfigTest, WithoutAnSshThereAreDefaults) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::ssh_config_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::ssh_known_hosts_test {
 namespace {
 
 TEST(HostFieldMatchesTest, Patterns) {
@@ -65,4 +65,4 @@ TEST(FindRevocationTest, AMissingKeyMatchesNothing) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::ssh_known_hosts_test

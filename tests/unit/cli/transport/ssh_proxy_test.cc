@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace dslaunch {
+namespace dslaunch::ssh_proxy_test {
 namespace {
 
 using testing::HasSubstr;
@@ -48,4 +48,4 @@ TEST(IsTurnedAwayTextTest, TellsTheBusyFromTheRefusing) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::ssh_proxy_test

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 
-namespace dslaunch {
+namespace dslaunch::transport_local_test {
 namespace {
 
 using testing::AllOf;
@@ -87,4 +87,4 @@ TEST(LocalTransportTest, AStartTakesFewMilliseconds) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::transport_local_test

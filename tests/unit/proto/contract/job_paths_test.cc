@@ -6,7 +6,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::job_paths_test {
 namespace {
 
 constexpr uid_t kNobodys = 4'000'000'001;  // no account has it
@@ -34,4 +34,4 @@ TEST(JobPathsTest, WithoutAHomeTheAccountsComesBeforeTmp) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_paths_test

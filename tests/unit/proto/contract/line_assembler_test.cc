@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace dslaunch {
+namespace dslaunch::line_assembler_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -160,4 +160,4 @@ TEST(LineAssembler, ManyCarriageReturnsStayLinear) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::line_assembler_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::line_tag_test {
 namespace {
 
 TEST(LineTag, NamesNodeAndRank) { EXPECT_EQ(LineTag({}, "node2", 13, 1), "[node2:13] "); }
@@ -29,4 +29,4 @@ TEST(LineTag, WhatIsPutInIsNoTemplate) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::line_tag_test

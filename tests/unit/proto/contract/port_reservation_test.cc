@@ -4,7 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-namespace dslaunch {
+namespace dslaunch::port_reservation_test {
 namespace {
 
 // Binds and listens as a server with or without SO_REUSEADDR; true when that worked.
@@ -73,4 +73,4 @@ TEST(PortReservationTest, APortInUseIsNamedWithTheHint) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::port_reservation_test

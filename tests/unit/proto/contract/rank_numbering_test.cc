@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace dslaunch {
+namespace dslaunch::rank_numbering_test {
 namespace {
 
 TEST(RankNumberingTest, BlocksFollowHostfileOrderWithoutAHole) {
@@ -33,4 +33,4 @@ TEST(RankNumberingTest, NoNodeHasNoRank) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::rank_numbering_test

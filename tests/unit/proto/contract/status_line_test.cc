@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-namespace dslaunch {
+namespace dslaunch::status_line_test {
 namespace {
 
 TEST(StatusLineTest, ReadsWhatTheContractShows) {
@@ -75,4 +75,4 @@ TEST(StatusLineTest, RandomBytesNeverCrash) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::status_line_test

@@ -4,7 +4,7 @@
 
 #include <map>
 
-namespace dslaunch {
+namespace dslaunch::worker_env_test {
 namespace {
 
 using Map = std::map<std::string, std::string>;
@@ -145,4 +145,4 @@ TEST(WorkerEnvTest, ABadVariableIsNamed) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::worker_env_test

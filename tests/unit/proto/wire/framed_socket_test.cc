@@ -12,7 +12,7 @@
 #include "base/deadline.h"
 #include "proto/supervisor.pb.h"
 
-namespace dslaunch {
+namespace dslaunch::framed_socket_test {
 namespace {
 
 // A FramedSocket and the raw other end of its socket.
@@ -243,4 +243,4 @@ TEST(FramedSocketTest, AQueueThatIsNeverEmptyDoesNotGrow) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::framed_socket_test

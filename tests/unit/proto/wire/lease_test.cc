@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::lease_test {
 namespace {
 
 using Ms = milliseconds;
@@ -130,4 +130,4 @@ TEST(BootClockTest, GoesOn) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::lease_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::node_set_test {
 namespace {
 
 using testing::ElementsAre;
@@ -37,4 +37,4 @@ TEST(NodeSetTest, WhatNoSetIsDoesNoHarm) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::node_set_test

@@ -8,7 +8,7 @@
 
 #include "proto/wire/cause.h"
 
-namespace dslaunch {
+namespace dslaunch::peer_check_test {
 namespace {
 
 using ::testing::EndsWith;
@@ -276,4 +276,4 @@ TEST(PeerCheckTest, WhatTheRendezvousTellsAgents) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::peer_check_test
