@@ -1,6 +1,7 @@
 """One command on each node, as torchrun has it, all on this machine: how such jobs start and end, and who is sent away."""
 
 import os
+import random
 import re
 import signal
 import socket
@@ -19,9 +20,15 @@ FAILS = 'touch "$FOLDER/up.$RANK"; sleep 0.5; if [ $RANK = %d ]; then echo the r
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that the kernel gives to no connection, so that nobody takes it before node 0 listens there."""
+    for port in random.sample(range(12000, 30000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port")
 
 
 class PerNodeCase(LauncherCase):

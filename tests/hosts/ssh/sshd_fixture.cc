@@ -10,6 +10,7 @@
 #include <csignal>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <thread>
 
 #include "base/deadline.h"
@@ -60,13 +61,17 @@ void WriteFile(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+// One that the kernel gives to no connection, so that nobody takes it before sshd listens there.
 int FreePort() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address = Loopback(0);
-  socklen_t size = sizeof address;
-  ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
+  std::random_device random;
+  for (int tries = 0; tries < 100; ++tries) {
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const sockaddr_in address =
+        Loopback(std::uniform_int_distribution<uint16_t>(12000, 30000)(random));
+    if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+      return ntohs(address.sin_port);
+  }
+  return -1;
 }
 
 void SshdTest::SetUp() {

@@ -18,19 +18,32 @@
 
 namespace dslaunch {
 
-inline int FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw std::runtime_error("no free port");
+// A port of this machine that listens until the end, so that nobody else takes it before the ranks'
+// store has it.
+class HeldPort {
+ public:
+  HeldPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (bind(fd_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(fd_, 128) != 0 ||
+        getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      throw std::runtime_error("no free port");
+    }
+    port_ = ntohs(address.sin_port);
   }
-  close(fd);
-  return ntohs(address.sin_port);
-}
+  ~HeldPort() { close(fd_); }
+  HeldPort(const HeldPort&) = delete;
+  HeldPort& operator=(const HeldPort&) = delete;
+
+  int fd() const { return fd_; }
+  int port() const { return port_; }
+
+ private:
+  const int fd_;
+  int port_ = 0;
+};
 
 // What RunRanks knows of this thread's rank.
 struct RankThread {
@@ -67,7 +80,7 @@ inline ProcessGroup MakeSubgroup(const ProcessGroup& group, const std::vector<in
 // A rank that throws leaves without a word, as a process that ends does.
 inline std::vector<std::exception_ptr> RunRanks(
     int world_size, const std::function<void(const ProcessGroup&)>& rank) {
-  const int port = FreePort();
+  const HeldPort held;
   std::vector<std::exception_ptr> errors(static_cast<size_t>(world_size));
   std::vector<std::thread> threads;
   std::barrier entered(world_size);
@@ -80,7 +93,8 @@ inline std::vector<std::exception_ptr> RunRanks(
         env.rank = env.local_rank = i;
         env.world_size = env.local_world_size = world_size;
         env.master_addr = "127.0.0.1";
-        env.master_port = port;
+        env.master_port = held.port();
+        if (i == 0) env.store_fd = held.fd();
         ProcessGroup group(env);
         connections = group.c10d_group();
         store = group.store();
