@@ -17,7 +17,8 @@ class SilenceWatch {
   // This side does not read from the node, because the terminal takes no output.
   void Hold() { since_.reset(); }
 
-  // This process could not run until now; messages of that time are still unread.
+  // A sign of life besides its messages; or this process could not run until now, and messages of
+  // that time are still unread.
   void ResetDeadline(Clock::time_point now) {
     last_seen_ = now;
     if (since_) since_ = now;
@@ -28,8 +29,9 @@ class SilenceWatch {
     return since_ ? now - *since_ : Clock::duration::zero();
   }
 
-  // Since its last message, also while nothing is read from it.
+  // Since its last sign of life, also while nothing is read from it.
   Clock::duration SinceLastSeen(Clock::time_point now) const { return now - last_seen_; }
+  Clock::time_point last_seen() const { return last_seen_; }
 
  private:
   std::optional<Clock::time_point> since_;

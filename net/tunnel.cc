@@ -72,7 +72,8 @@ class Tunnel {
 
 Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints,
                                        const std::string& job_id, uint32_t rendezvous_node,
-                                       const pb::Credentials& credentials, Deadline deadline) {
+                                       const pb::Credentials& credentials, Deadline deadline,
+                                       milliseconds silent_after) {
   DSL_TRY_ASSIGN(asio::ssl::context tls, MakeTlsContext(credentials));
   struct Connection {
     explicit Connection(asio::ssl::context tls) : tunnel(std::move(tls)) {}
@@ -85,7 +86,7 @@ Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints
   };
   DSL_TRY_ASSIGN(std::string address, connection->tunnel.Find(endpoints, is_rendezvous, deadline));
   DSL_TRY_ASSIGN(UniqueFd plain, connection->tunnel.Open());
-  connection->channel = ChannelFromFd("rendezvous", std::move(plain));
+  connection->channel = ChannelFromFd("rendezvous", std::move(plain), silent_after);
   return RendezvousRoute{std::shared_ptr<grpc::Channel>(connection, connection->channel.get()),
                          std::move(address)};
 }

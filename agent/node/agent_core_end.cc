@@ -89,8 +89,11 @@ void AgentCore::TornDown(Clock::time_point now) {
   // Without a front end this node keeps the final status of the job, so it waits for the others as
   // long as they may take.
   const pb::Timeouts& timeouts = prepare_.timeouts();
-  // An empty node has nothing to lose, and does not wait for as long.
-  if (!detached()) SetLease(milliseconds(std::min(timeouts.lease_ms(), timeouts.dead_ms())));
+  // An empty node that is cut off from the others too has nothing to report, and does not wait for
+  // as long.
+  const bool is_cut_off = completed_ && !done_.completed();
+  if (!detached() && is_cut_off)
+    SetLease(milliseconds(std::min(timeouts.lease_ms(), timeouts.dead_ms())));
   quit_at_ =
       now + (detached()
                  ? milliseconds(timeouts.grace_ms() + timeouts.teardown_ms() + timeouts.dead_ms())

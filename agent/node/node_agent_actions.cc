@@ -17,6 +17,8 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kMaxThreadLines = 8;  // for each rank that hangs
+// Times dead_ms: the core judges the silence of the rendezvous, before its connection does.
+constexpr int kRendezvousPatience = 2;
 
 }  // namespace
 
@@ -55,9 +57,11 @@ void NodeAgent::Do(agent_action::FindRendezvous& action) {
   // It blocks for as long as it may take, and nothing ends it: it may outlive this agent.
   std::thread([this, action, poster = poster_, job_id = core_.prepare().job_id(),
                credentials = core_.prepare().credentials(),
+               silent_after =
+                   kRendezvousPatience * milliseconds(core_.prepare().timeouts().dead_ms()),
                deadline = Deadline::After(action.limit)] {
-    Result<RendezvousRoute> route =
-        FindRendezvous(action.endpoints, job_id, action.node_index, credentials, deadline);
+    Result<RendezvousRoute> route = FindRendezvous(action.endpoints, job_id, action.node_index,
+                                                   credentials, deadline, silent_after);
     poster->Post([this, route = std::move(route)] {
       if (route.ok()) route_ = *route;
       const Result<std::string> address =

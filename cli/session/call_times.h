@@ -1,11 +1,20 @@
-// Time limits of the front end's calls to an agent.
+// Time limits of the front end's calls to an agent, and of its connection.
 #pragma once
 
+#include <algorithm>
+
 #include "base/deadline.h"
+#include "proto/job.pb.h"
 
 namespace dslaunch {
 
 inline constexpr milliseconds kCallTimeout(5'000);
 inline constexpr milliseconds kPrepareTimeout(30'000);  // its disk may be slow
+
+// A connection on which nothing arrives for so long is over: later than the session itself judges
+// the silence of its nodes.
+inline milliseconds LinkSilentAfter(const pb::Timeouts& timeouts) {
+  return milliseconds(std::max(timeouts.lease_ms(), timeouts.dead_ms()) + timeouts.dead_ms());
+}
 
 }  // namespace dslaunch

@@ -32,11 +32,11 @@ Error BrokeRules(const std::string& node, const Result<void>& checked) {
 }  // namespace
 
 NodeClient::NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
-                       std::unique_ptr<NodeLink> link)
+                       std::unique_ptr<NodeLink> link, milliseconds silent_after)
     : poster_(std::move(poster)), name_(std::move(name)), link_(std::move(link)), watchdog_(loop) {
   UniqueFd fd = link_->TakeFd();
   stream_.Reset(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-  stub_ = pb::Agent::NewStub(ChannelFromFd(name_, std::move(fd)));
+  stub_ = pb::Agent::NewStub(ChannelFromFd(name_, std::move(fd), silent_after));
 }
 
 NodeClient::~NodeClient() {

@@ -21,8 +21,9 @@ namespace dslaunch {
 // under way, which end with that.
 class NodeClient {
  public:
+  // The connection is over once nothing has arrived on it for `silent_after`.
   NodeClient(asio::io_context& loop, std::shared_ptr<LoopPoster> poster, std::string name,
-             std::unique_ptr<NodeLink> link);
+             std::unique_ptr<NodeLink> link, milliseconds silent_after);
   ~NodeClient();
   NodeClient(const NodeClient&) = delete;
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "cli/session/call_times.h"
 #include "cli/session/job_record.h"
 
 namespace dslaunch {
@@ -99,7 +100,8 @@ void LaunchSession::OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> 
   const NodeAddresses addresses = {(*link)->Address(), (*link)->OwnAddress()};
   std::unique_ptr<NodeClient>& client = clients_[index];
   if (client) past_clients_.push_back(std::move(client));
-  client = std::make_unique<NodeClient>(loop_, poster_, NameOf(index), *std::move(link));
+  client = std::make_unique<NodeClient>(loop_, poster_, NameOf(index), *std::move(link),
+                                        LinkSilentAfter(options_.timeouts));
   Carry(core_.OnConnected(index, addresses, Clock::now()));
 }
 
@@ -172,7 +174,7 @@ void LaunchSession::Do(const action::Renew& renew) {
                               [this, index = renew.node, client = clients_[renew.node].get()](
                                   std::optional<uint64_t> clock_us) {
                                 if (IsNewest(index, client))
-                                  Carry(core_.OnRenewed(index, clock_us));
+                                  Carry(core_.OnRenewed(index, clock_us, Clock::now()));
                               });
 }
 

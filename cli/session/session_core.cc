@@ -229,20 +229,23 @@ SessionCore::Actions SessionCore::OnRenewTimer(Clock::time_point now) {
     if (!node.is_reached || node.goodbye_said) continue;
     // A silent node may still receive our messages: its lease must not outlast our wait for its
     // end.
-    if (!node.is_preparing && node.silence.SilentFor(now) >= dead_after()) continue;
+    if (!node.is_preparing && IsSilent(i, now)) continue;
     Do(action::Renew{i, node.last_seen_us, node.is_preparing ? dead_after() : kCallTimeout});
   }
   Do(action::SetTimer{SessionTimer::kRenew, now + kRenewEvery});
   return Take();
 }
 
-SessionCore::Actions SessionCore::OnRenewed(size_t index, std::optional<uint64_t> clock_us) {
+SessionCore::Actions SessionCore::OnRenewed(size_t index, std::optional<uint64_t> clock_us,
+                                            Clock::time_point now) {
   if (finished_) return {};
   NodeState& node = nodes_[index];
-  if (clock_us)
+  if (clock_us) {
     node.last_seen_us = std::max(node.last_seen_us, clock_us);
-  else if (node.is_preparing)
+    node.silence.ResetDeadline(now);
+  } else if (node.is_preparing) {
     Abort(index, "no heartbeat from the node");
+  }
   return Take();
 }
 
@@ -262,36 +265,80 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
   return Take();
 }
 
+// Of all nodes, also of those that have ended since.
+Clock::time_point SessionCore::NewestContact() const {
+  Clock::time_point newest{};
+  for (const NodeState& node : nodes_) newest = std::max(newest, node.silence.last_seen());
+  return newest;
+}
+
+// How long a node may be silent. Where another was heard long after it, the node is silent. Where
+// none was, it may be this machine that is cut off: the nodes work on as long as they hold its
+// lease. Who has asked for the end does not want to wait for that.
+milliseconds SessionCore::PatienceWith(size_t index) const {
+  const bool others_were_heard =
+      NewestContact() - nodes_[index].silence.last_seen() >= dead_after() / 2;
+  if (others_were_heard || was_interrupted_) return dead_after();
+  return std::max(dead_after(), milliseconds(options_.timeouts.lease_ms()));
+}
+
+bool SessionCore::IsSilent(size_t index, Clock::time_point now) const {
+  return nodes_[index].silence.SilentFor(now) >= PatienceWith(index);
+}
+
 // The other nodes know more about a node that is silent to us: they decide, as long as any of them
 // sends heartbeats.
 void SessionCore::WatchSilence(Clock::time_point now) {
   bool any_seen = false;
   bool any_silent = false;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    NodeState& node = nodes_[i];
-    if (!node.is_seen()) continue;
-    const Clock::duration silence = node.silence.SilentFor(now);
-    const bool silent = silence >= dead_after();
+    if (!nodes_[i].is_seen()) continue;
+    const bool silent = IsSilent(i, now);
     (silent ? any_silent : any_seen) = true;
-    if (silent) StopIfLostAtStart(i, "no heartbeat for " + Seconds(dead_after().count()), now);
-    const bool say = silence >= dead_after() + kNotYetDecided;
-    if (say && !node.silence_warned) {
-      Log(LogLevel::kWarning, "no heartbeat from " + NameOf(i) + " for " +
-                                  Seconds(dead_after().count()) +
-                                  "; the other nodes decide whether it is lost");
-    } else if (!silent && node.silence_warned && !node.stream_ended) {
-      Log(LogLevel::kWarning, NameOf(i) + " sends heartbeats again");
-    }
-    node.silence_warned = silent && (say || node.silence_warned);
+    if (silent) StopIfLostAtStart(i, "no heartbeat for " + Seconds(PatienceWith(i).count()), now);
+    WarnOfSilence(i, now);
     // A job that has gone on without it need not wait for it.
     if (silent && job_state_.attempt() > 0 && !job_state_.IsMember(i)) Abandon(i);
   }
+  WarnIfAllAreSilent(now);
   if (any_seen || !any_silent) return;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (!nodes_[i].is_seen()) continue;
-    job_state_.OnLost(i, "no heartbeat from it for " + Seconds(dead_after().count()), "");
+    job_state_.OnLost(i, "no heartbeat from it for " + Seconds(PatienceWith(i).count()), "");
   }
   GiveUpWaiting();
+}
+
+void SessionCore::WarnOfSilence(size_t index, Clock::time_point now) {
+  NodeState& node = nodes_[index];
+  const bool silent = IsSilent(index, now);
+  const bool say = silent && node.silence.SilentFor(now) >= dead_after() + kNotYetDecided;
+  if (say && !node.silence_warned) {
+    Log(LogLevel::kWarning, "no heartbeat from " + NameOf(index) + " for " +
+                                Seconds(dead_after().count()) +
+                                "; the other nodes decide whether it is lost");
+  } else if (!silent && node.silence_warned && !node.stream_ended) {
+    Log(LogLevel::kWarning, NameOf(index) + " sends heartbeats again");
+  }
+  node.silence_warned = silent && (say || node.silence_warned);
+}
+
+void SessionCore::WarnIfAllAreSilent(Clock::time_point now) {
+  const auto is_heard = [&](const NodeState& node) {
+    return node.is_seen() && node.silence.SilentFor(now) < dead_after();
+  };
+  if (std::ranges::any_of(nodes_, is_heard)) {
+    if (std::exchange(all_silent_warned_, false))
+      Log(LogLevel::kWarning, "heartbeats arrive again");
+    return;
+  }
+  const milliseconds lease(options_.timeouts.lease_ms());
+  const bool none_is_seen = std::ranges::none_of(nodes_, &NodeState::is_seen);
+  if (none_is_seen || job_state_.ending() || lease <= dead_after()) return;
+  if (std::exchange(all_silent_warned_, true)) return;
+  Log(LogLevel::kWarning, "no heartbeat from any node for " + Seconds(dead_after().count()) +
+                              "; the job continues on the nodes, and ends if this lasts for " +
+                              Seconds(lease.count()) + " (--lease_s)");
 }
 
 // Before the first ranks run only the front end knows all nodes: the rendezvous would wait for one

@@ -91,8 +91,9 @@ class SessionCore {
                       Clock::time_point now);
   // `host`: the node that the request named.
   Actions OnFailoverAnswered(size_t index, size_t host, const Result<pb::RendezvousOpened>& opened);
-  // nullopt: not within the action's time-out. Other failures need not be reported.
-  Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us);
+  // nullopt: not within the action's time-out. Other failures need not be reported. An answer is a
+  // sign of life: the agent gives it whatever else it waits for.
+  Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
   // From now on the node's next event is awaited; or it is not, because our own terminal holds up
   // what the node said.
   void OnListening(size_t index, Clock::time_point now) { nodes_[index].silence.Listen(now); }
@@ -118,7 +119,7 @@ class SessionCore {
   std::string JobFolderOf(size_t index) const;
   // It did not end in time: its end is not waited for any longer.
   bool HasGivenUp(size_t index) const { return nodes_[index].given_up; }
-  // For how long no heartbeat from a node while somebody listened.
+  // For how long no sign of life from a node while somebody listened.
   Clock::duration SilenceOf(size_t index, Clock::time_point now) const {
     return nodes_[index].silence.SilentFor(now);
   }
@@ -175,6 +176,11 @@ class SessionCore {
   void OnConnectedAgain(size_t index, Result<NodeAddresses> addresses);
   void OnPreparedAgain(size_t index, Result<pb::PreparedNode> info);
   void WatchSilence(Clock::time_point now);
+  Clock::time_point NewestContact() const;
+  milliseconds PatienceWith(size_t index) const;
+  bool IsSilent(size_t index, Clock::time_point now) const;
+  void WarnOfSilence(size_t index, Clock::time_point now);
+  void WarnIfAllAreSilent(Clock::time_point now);
   void StopIfLostAtStart(size_t index, const std::string& why, Clock::time_point now);
   void Interrupt(int signal_number, Clock::time_point now);
 
@@ -236,6 +242,7 @@ class SessionCore {
   bool running_ = false;
   bool failed_to_start_ = false;
   std::optional<Clock::time_point> watch_due_;
+  bool all_silent_warned_ = false;
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest attempt that lost it
   bool failing_over_ = false;                          // the new host's answer is awaited
   pb::FailoverRequest failover_;                       // the newest

@@ -44,7 +44,7 @@ std::vector<FailoverView> SessionCore::FailoverViews(Clock::time_point now) cons
     view.was_idle = node.was_idle;
     view.spare = node.planned->spare;
     view.is_part = job_state_.IsPart(i);
-    view.silent = node.is_reached && node.silence.SilentFor(now) >= dead_after();
+    view.silent = node.is_reached && IsSilent(i, now);
   }
   return views;
 }

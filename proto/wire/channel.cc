@@ -5,6 +5,9 @@
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/server_posix.h>
 
+#include <algorithm>
+#include <climits>
+
 namespace dslaunch {
 namespace {
 
@@ -13,7 +16,6 @@ constexpr int kMaxMessageBytes = 16 << 20;
 // Silence of a node on its control connection, which TCP alone would take for patience. That of a
 // front end is measured by its lease (NodeAgent::Renew).
 constexpr int kPingEveryMs = 10'000;
-constexpr int kNodeSilentMs = 30'000;
 
 // gRPC expects it of a descriptor it is given, and hangs otherwise.
 void SetNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
@@ -41,12 +43,15 @@ void SetCommonServerOptions(grpc::ServerBuilder& builder) {
                              kPingEveryMs / 2);
 }
 
-std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd) {
+std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd,
+                                             milliseconds silent_after) {
   KeepGrpc();
   SetNonBlocking(fd.get());
   grpc::ChannelArguments arguments = CommonChannelArguments();
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kNodeSilentMs - kPingEveryMs);
+  const auto longest = std::min<milliseconds::rep>(silent_after.count(), INT_MAX);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   std::max(kPingEveryMs, static_cast<int>(longest) - kPingEveryMs));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   return grpc::CreateCustomInsecureChannelFromFd(name, fd.Release(), arguments);
 }

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "base/deadline.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
@@ -18,9 +19,14 @@ inline constexpr int kMaxPeerMessageBytes = 2 << 20;
 grpc::ChannelArguments CommonChannelArguments();
 void SetCommonServerOptions(grpc::ServerBuilder& builder);
 
+// For the other end of a channel to answer a ping, where no option of the job says it.
+inline constexpr milliseconds kUsualSilence{30'000};
+
 // gRPC over a connected stream socket, which both take. It needs no credentials: a process that
-// holds the other end was authenticated before.
-std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd);
+// holds the other end was authenticated before. The channel ends when nothing arrives on it for
+// `silent_after`, and not before 20 s.
+std::shared_ptr<grpc::Channel> ChannelFromFd(const std::string& name, UniqueFd fd,
+                                             milliseconds silent_after = kUsualSilence);
 void ServeFd(grpc::Server& server, UniqueFd fd);
 
 }  // namespace dslaunch

@@ -154,7 +154,7 @@ Handshakes Connect(const std::string& endpoint, const std::vector<pb::Credential
   routes.resize(credentials.size());
   const auto connect = [&](size_t agent) {
     Result<RendezvousRoute> route =
-        FindRendezvous({endpoint}, kJobId, 0, credentials[agent], Deadline::After(kWait));
+        FindRendezvous({endpoint}, kJobId, 0, credentials[agent], Deadline::After(kWait), kWait);
     if (!route.ok()) Fail(route.error().message);
     routes[agent] = *std::move(route);
   };

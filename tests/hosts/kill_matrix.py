@@ -129,8 +129,10 @@ def pairwise(cells):
 def known_within_s(cell, times):
     """How long every node may take to know."""
     one_way = 3 if "network cut" in cell.fault else 0  # who is still heard must notice that it hears nothing itself
-    return {"at once": KNOWN_S, "dead": times.dead + one_way + 2, "lease": times.lease + 3, "never": 0}[
-        cell.expected.known_s]
+    dead, lease = times.dead + one_way + 2, times.lease + 3
+    if cell.expected is SILENT and cell.where == "all":
+        dead = max(dead, lease)  # the front end hears nobody: it may be the one that is cut off
+    return {"at once": KNOWN_S, "dead": dead, "lease": lease, "never": 0}[cell.expected.known_s]
 
 
 # --- what is seen --------------------------------------------------------------------------------------------------

@@ -92,14 +92,14 @@ class Restarts(LauncherCase):
         self.assert_nothing_left(within_s=10)
 
     def test_a_node_that_is_alone_and_silent_is_lost(self):
-        job = self.start_and_wait("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", ranks=1)
+        job = self.start_and_wait("--launcher", "local", "--num_nodes", "1", "--num_gpus", "1", "--lease_s", "4", ranks=1)
         supervisor, agent = self.node_processes("localhost")
         for process in (supervisor, agent):
             os.kill(process.pid, signal.SIGSTOP)
             self.addCleanup(self.let_go, process.pid)
         code = self.wait(job, 20)
         self.assert_code(69, code, job)
-        self.assert_says(job, "localhost was lost: no heartbeat from it for 2 s")
+        self.assert_says(job, "localhost was lost: no heartbeat from it for 4 s")
         self.let_go(supervisor.pid)
         self.let_go(agent.pid)
         self.assert_nothing_left(within_s=10)

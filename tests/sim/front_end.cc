@@ -173,14 +173,14 @@ void FrontEnd::Do(const action::Renew& renew) {
              Client* const newest = ClientOf(incarnation);
              if (newest == nullptr) return;
              newest->answered = number;
-             Carry(core_.OnRenewed(incarnation.node(), clock_us));
+             Carry(core_.OnRenewed(incarnation.node(), clock_us, Now()));
            });
          });
   if (!client.is_preparing) return;  // then nothing comes of it
   world_.timeline.After(renew.timeout.count(), &process_, [this, &incarnation, number] {
     const Client* const newest = ClientOf(incarnation);
     if (newest != nullptr && newest->answered < number)
-      Carry(core_.OnRenewed(incarnation.node(), std::nullopt));
+      Carry(core_.OnRenewed(incarnation.node(), std::nullopt, Now()));
   });
 }
 
@@ -332,7 +332,8 @@ SessionCore::Actions FrontEnd::OnTimer(SessionTimer timer) {
 void FrontEnd::EndSilentLinks() {
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Client& client = clients_[i];
-    if (client.runs && !client.stream_ended && core_.SilenceOf(i, Now()) >= world_.job.link_silent)
+    if (client.runs && !client.stream_ended &&
+        core_.SilenceOf(i, Now()) >= LinkSilentAfter(options_.timeouts))
       OnStreamEnd(*client.incarnation);
   }
 }

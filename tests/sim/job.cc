@@ -59,7 +59,6 @@ Job DrawJob(Random& random) {
     if (random.OneIn(12)) job.absent.push_back(index);
   }
   *job.prepare.mutable_timeouts() = DrawTimeouts(random);
-  job.link_silent = milliseconds(job.timeouts().lease_ms() / 2);
   // Where the first failure ends the job there is little else to see.
   if (!random.OneIn(6)) *job.prepare.mutable_policy() = DrawPolicy(random, regular);
   const std::vector<pb::Node> nodes(job.prepare.nodes().begin(), job.prepare.nodes().end());

@@ -18,7 +18,6 @@ struct Job {
   pb::PrepareRequest prepare;    // what the nodes are told, but for what differs from node to node
   LaunchPlan plan;               // what the front end knows of the same
   std::vector<uint32_t> absent;  // cannot be reached at the start
-  milliseconds link_silent{0};   // after which the front end ends the connection to a node
   int64_t longest_rank_ms = 45'000;
   bool reports_steps = false;
   int64_t rank_fails_one_in = 4;  // nodes and attempts

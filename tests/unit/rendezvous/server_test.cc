@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr milliseconds kWait(10'000);
+constexpr milliseconds kSilence(30'000);
 
 CoordinatorOptions TwoNodes(const std::string& job_id) {
   CoordinatorOptions options;
@@ -114,7 +115,8 @@ class ServerTest : public ::testing::Test {
   Result<RendezvousRoute> Find(CertificateAuthority& authority,
                                const std::vector<std::string>& endpoints,
                                milliseconds limit = kWait) {
-    return FindRendezvous(endpoints, "job", 0, *authority.Issue(1), Deadline::After(limit));
+    return FindRendezvous(endpoints, "job", 0, *authority.Issue(1), Deadline::After(limit),
+                          kSilence);
   }
   void Log(const std::string& line) {
     const std::lock_guard lock(log_mutex_);
@@ -251,8 +253,9 @@ TEST_F(ServerTest, ANodeCannotChooseMasterAddr) {
 }
 
 TEST_F(ServerTest, ANodeThatIsNotTheRendezvousIsNotTakenForIt) {
-  const Result<RendezvousRoute> route = FindRendezvous(
-      server_->endpoints(), "job", 1, *authority_.Issue(1), Deadline::After(milliseconds(500)));
+  const Result<RendezvousRoute> route =
+      FindRendezvous(server_->endpoints(), "job", 1, *authority_.Issue(1),
+                     Deadline::After(milliseconds(500)), kSilence);
   ASSERT_FALSE(route.ok());
   EXPECT_THAT(route.error().message, HasSubstr("(it is another node of the job)"));
 }

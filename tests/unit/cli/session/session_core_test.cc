@@ -436,7 +436,7 @@ TEST_F(SessionCoreTest, ANodeThatCannotBeLeftEndsTheJob) {
 TEST_F(SessionCoreTest, RenewsTheLeasesOfNodesThatAreHeard) {
   PlanFor(2, 1, 3);
   StartAll();
-  Take(core().OnRenewed(1, 77));
+  Take(core().OnRenewed(1, 77, now_));
   Take(core().OnRenewTimer(now_));
   ASSERT_THAT(NodesOf<action::Renew>(), ElementsAre(0, 1));
   EXPECT_EQ(All<action::Renew>()[0].last_seen_us, std::nullopt);
@@ -455,7 +455,7 @@ TEST_F(SessionCoreTest, ANodeThatDoesNotRenewWhileItPreparesIsLost) {
   Connect(0);
   Take(core().OnRenewTimer(now_));
   EXPECT_EQ(All<action::Renew>()[0].timeout, milliseconds(6'000));
-  Take(core().OnRenewed(0, std::nullopt));
+  Take(core().OnRenewed(0, std::nullopt, now_));
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(0));
   Take(core().OnRenewTimer(now_));
   EXPECT_THAT(NodesOf<action::Renew>(), IsEmpty());
@@ -473,12 +473,65 @@ TEST_F(SessionCoreTest, OfASilentNodeTheOthersDecide) {
   EXPECT_THAT(Said(), HasSubstr("node1 sends heartbeats again"));
 }
 
-TEST_F(SessionCoreTest, WhenAllAreSilentNobodyIsLeftToDecide) {
+// It may be this machine that is cut off, and the nodes hold its lease.
+TEST_F(SessionCoreTest, WhenAllAreSilentTheLeaseIsWaitedFor) {
   PlanFor(2, 1, 3);
   StartAll();
+  WatchFor(milliseconds(6'000), {});
+  EXPECT_FALSE(IsFinished());
+  EXPECT_THAT(Said(), HasSubstr("no heartbeat from any node for 6 s; the job continues on the "
+                                "nodes, and ends if this lasts for 15 s (--lease_s)"));
+  WatchFor(milliseconds(7'000), {});
+  EXPECT_FALSE(IsFinished());
+  Take(core().OnRenewTimer(now_));
+  EXPECT_THAT(NodesOf<action::Renew>(), ElementsAre(0, 1));
+  WatchFor(milliseconds(2'000), {});
+  EXPECT_TRUE(IsFinished());
+  const SessionEnd end = core().End();
+  EXPECT_EQ(end.job.cause.kind(), pb::Cause::NODE_LOST);
+  EXPECT_THAT(end.job.cause.message(), HasSubstr("no heartbeat from it for 15 s"));
+}
+
+TEST_F(SessionCoreTest, AJobLivesOnWhenThisMachineHasItsNetworkAgain) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  WatchFor(milliseconds(13'000), {});
+  core().OnListening(1, now_);
+  Watch();
+  EXPECT_THAT(Said(), HasSubstr("heartbeats arrive again"));
+  core().OnListening(0, now_);
+  WatchFor(milliseconds(20'000), {0, 1});
+  EXPECT_FALSE(IsFinished());
+}
+
+// Also before the first ranks run, and though the last heartbeats of the nodes came one by one.
+TEST_F(SessionCoreTest, ACutOfThisMachineIsNoLossOfANodeAtTheStart) {
+  PlanFor(2, 2, 0);
+  RunAll();
+  now_ += milliseconds(900);
+  core().OnListening(1, now_);
+  WatchFor(milliseconds(7'000), {});
+  EXPECT_FALSE(core().job_state().ending());
+}
+
+TEST_F(SessionCoreTest, WhoInterruptsDoesNotWaitForTheLease) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  Take(core().OnSignal(SIGINT, now_));
   WatchFor(milliseconds(7'000), {});
   EXPECT_TRUE(IsFinished());
-  EXPECT_EQ(core().End().job.cause.kind(), pb::Cause::NODE_LOST);
+}
+
+// The agent's loop waits for a disk, and with it all events.
+TEST_F(SessionCoreTest, AnAnswerToARenewalIsASignOfLife) {
+  PlanFor(1, 1, 0);
+  StartAll();
+  for (int i = 0; i < 20; ++i) {
+    WatchFor(milliseconds(1'000), {});
+    Take(core().OnRenewed(0, 77, now_));
+  }
+  EXPECT_FALSE(IsFinished());
+  EXPECT_EQ(core().SilenceOf(0, now_), milliseconds(0));
 }
 
 TEST_F(SessionCoreTest, WhatWasSaidWhileThisProcessStoodStillIsYetToBeRead) {
