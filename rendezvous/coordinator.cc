@@ -293,12 +293,10 @@ void Coordinator::OnStopJob(Participant& participant, const pb::Cause& cause,
   if (phase_ == Phase::kCompleted || (cause_ && IsSuccess(*cause_))) return;
   const uint32_t index = participant.member.node_index;
   const pb::Cause::Kind kind = cause.kind();
-  // Without the rendezvous' own node there is no rendezvous. Another node that cannot go on leaves,
-  // and so does a spare that has lost its front end.
+  // Without the rendezvous' own node there is no rendezvous. Another node that cannot go on leaves.
   const bool ends_job = phase_ == Phase::kJoining || index == options_.rendezvous_node ||
                         kind == pb::Cause::INTERRUPTED ||
-                        (participant.in_attempt &&
-                         (kind == pb::Cause::FRONT_END_LOST || kind == pb::Cause::INTERNAL));
+                        (participant.in_attempt && kind == pb::Cause::INTERNAL);
   participant.leaving = true;  // once it is torn down it is empty
   EnterPhase(phase_);
   pb::WorkerFailed told;

@@ -15,9 +15,6 @@ std::string WhyHopeless(const pb::Cause& cause) {
   switch (cause.kind()) {
     case pb::Cause::INTERRUPTED:
       return "the user ended the job";
-    case pb::Cause::FRONT_END_LOST:
-      return "no front end is attached to the job; start it with --detach to let it outlive its "
-             "terminal";
     case pb::Cause::INTERNAL:
       return "the cause is a bug in dslaunch, which another attempt would not change";
     case pb::Cause::START_FAILED:

@@ -174,6 +174,7 @@ class AgentCore {
   void StopJob(const pb::Cause& cause, bool kill_now = false);
   void NotifyStop(const pb::Cause& cause);
   void OnFrontEndGone(Clock::time_point now);
+  void LeaveRendezvousToOthers();
   // The last event, once nothing more can happen here.
   void EndIfAllIsReported();
   void QuitIfIdle(Clock::time_point now);

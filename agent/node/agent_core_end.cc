@@ -110,13 +110,15 @@ void AgentCore::OnFrontEndGone(Clock::time_point now) {
   Log("the front end is gone");
   Do(agent_action::DetachFrontEnd());
   if (!readers_.front_end_has_all && prepared_) {
-    const pb::Cause cause =
-        OwnCause(pb::Cause::FRONT_END_LOST, ExitCode::kUnavailable, "the front end vanished");
-    // What this node was reached through is gone, its own command; the job has its front end still.
-    NotifyStop(own_ ? OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
-                               node_name() + " was lost: its command has ended")
-                    : cause);
-    BeginStop(cause);
+    LeaveRendezvousToOthers();
+    // What this node was reached through is gone; the others may have their front end still.
+    NotifyStop(OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
+                        node_name() + " was lost: " +
+                            (own_ ? "its command has ended"
+                                  : "its front end vanished, or the "
+                                    "connection to it broke")));
+    BeginStop(
+        OwnCause(pb::Cause::FRONT_END_LOST, ExitCode::kUnavailable, "the front end vanished"));
   }
   QuitIfIdle(now);
 }
@@ -131,10 +133,7 @@ AgentActions AgentCore::OnSupervisorGone(Clock::time_point now) {
     QuitIfIdle(now);
     return Take();
   }
-  // This node no longer hosts the rendezvous: the other nodes need a failover, if policy allows
-  // one.
-  if (hosts_rendezvous_ && prepare_.policy().max_restarts() > 0 && prepare_.nodes_size() > 1)
-    LeaveRendezvous();
+  LeaveRendezvousToOthers();
   StopJob(OwnCause(pb::Cause::NODE_LOST, ExitCode::kUnavailable,
                    node_name() + " was lost: its supervisor process was killed"));
   Do(agent_action::SweepOrphans{.groups = workers_.RunningPids(), .cgroup = workers_cgroup_});
@@ -144,6 +143,14 @@ AgentActions AgentCore::OnSupervisorGone(Clock::time_point now) {
 AgentActions AgentCore::OnOrphansSwept(const LeftProcesses& left, Clock::time_point now) {
   OnAllReaped(left, now);
   return Take();
+}
+
+// This node cannot go on hosting the rendezvous: the other nodes need a failover, if policy allows
+// one.
+void AgentCore::LeaveRendezvousToOthers() {
+  if (hosts_rendezvous_ && !stopping() && prepare_.policy().max_restarts() > 0 &&
+      prepare_.nodes_size() > 1)
+    LeaveRendezvous();
 }
 
 // The agent exits once no front end or viewer is left, the node is torn down and the rendezvous has

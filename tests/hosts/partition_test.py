@@ -50,6 +50,61 @@ class PartitionForAUser(Partition):
     host_options = AS_USER
 
 
+class FrontEndIsCutOff(PartitionCase):
+    """Only the front end is silent: the nodes hold its lease."""
+
+    def test_a_cut_that_is_shorter_than_the_lease_costs_nothing(self):
+        hosts = self.fresh_hosts()
+        job = self.start_on(hosts, "--lease_s", "30")
+        hosts.front.link_down()
+        time.sleep(3 * DEAD_S)
+        self.assertTrue(job.running(), job.output)
+        hosts.front.link_up()
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job, 60), job)
+        self.assert_says(job, "no heartbeat from any node for 2 s; the job continues", "4 ranks on 2 nodes succeeded")
+        self.assertNotIn("lost", job.output)
+        self.assert_nothing_left(10)
+
+    def test_a_longer_one_ends_the_job_everywhere(self):
+        hosts = self.fresh_hosts()
+        job = self.start_on(hosts, "--lease_s", "6")
+        hosts.front.link_down()
+        self.assert_code(69, self.wait(job, 60), job)
+        self.assert_says(job, "node1 was lost: no heartbeat from it for 6 s")
+        for node in hosts.nodes:
+            wait_until(lambda node=node: not self.ranks(node), 20, f"no ranks on {node.name}")
+        hosts.front.link_up()
+        self.assert_nothing_left(30)
+
+
+class Resets(PartitionCase):
+    """One TCP connection is reset: that is the loss of one node at most."""
+
+    def finish_without_node3(self, job):
+        self.wait_for_files(job, "up.2.*", 4, timeout_s=30)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job, 60), job)
+        self.assert_says(job, "attempt 1 ended: node3 was lost")
+        self.assert_presentable(job)
+        self.assert_nothing_left(10)
+
+    def test_the_ssh_connection_of_one_node(self):
+        hosts = self.fresh_hosts(count=3)
+        job = self.start_on(hosts, "--nnodes", "2:3", "--max_restarts", "2", "--restart_delay_s", "0.1")
+        hosts.nodes[2].reset_connections("sport = :22")
+        self.finish_without_node3(job)
+
+    def test_without_restarts_the_node_is_named(self):
+        hosts = self.fresh_hosts()
+        job = self.start_on(hosts)
+        hosts.nodes[1].reset_connections("sport = :22")
+        self.assert_code(69, self.wait(job, 30), job)
+        self.assert_says(job, "node2 was lost: ")
+        self.assertNotIn("node1 was lost", job.output)
+        self.assert_nothing_left(10)
+
+
 class Healed(PartitionCase):
     """Node 3 of 3 cannot be heard for long enough to be given up, and then it can again."""
 

@@ -251,6 +251,11 @@ class Host:
         """Takes back cut_one_way."""
         self._nft("delete table inet cut")
 
+    def reset_connections(self, match):
+        """Resets this host's TCP connections that `ss` finds by `match`, as a firewall that forgets them does."""
+        subprocess.run(["nsenter", f"--target={self.init_pid}", "--net", "--", "ss", "--kill", "--no-header", "--tcp",
+                        "state", "established", match], check=True, timeout=10, stdout=subprocess.DEVNULL)
+
     def refuse_ssh_from(self, host):
         """Drops in silence what `host` sends to this host's sshd."""
         self._nft("add table inet refuse; "

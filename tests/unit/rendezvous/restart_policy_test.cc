@@ -107,7 +107,6 @@ TEST(RestartPolicyTest, WhatAnotherTryWouldMeetAgainEndsTheJob) {
     const char* reason;
   } cases[] = {
       {pb::Cause::INTERRUPTED, 130, 1, "the user ended"},
-      {pb::Cause::FRONT_END_LOST, 69, 1, "--detach"},
       {pb::Cause::INTERNAL, 70, 1, "bug"},
       {pb::Cause::START_FAILED, 126, 1, "the program cannot be started"},
       {pb::Cause::START_FAILED, 127, 1, "the program cannot be started"},

@@ -551,10 +551,12 @@ TEST_F(AgentCoreTest, ARefusedNodeEndsByItself) {
   EXPECT_FALSE(All<agent_action::EndEvents>()[0].done.completed());
 }
 
-TEST_F(AgentCoreTest, AFrontEndThatIsGoneEndsTheJobAndTheResultIsKept) {
+TEST_F(AgentCoreTest, AFrontEndThatIsGoneEndsThisNodeAndTheResultIsKept) {
   Start();
   FrontEndGone();
-  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::FRONT_END_LOST);
+  // The others may have their front end still.
+  EXPECT_EQ(Said(pb::AgentMessage::kStop).stop().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_EQ(core_.outcome().kind(), pb::Cause::FRONT_END_LOST);
   EXPECT_EQ(Count<agent_action::DetachFrontEnd>(), 1u);
   FrontEndGone();
   EXPECT_EQ(Count<agent_action::DetachFrontEnd>(), 1u);
@@ -802,6 +804,30 @@ TEST_F(AgentCoreTest, AHostWithoutItsSupervisorGivesUpItsRendezvousSoThatTheOthe
   EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
   EXPECT_FALSE(core_.hosts_rendezvous());
   EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+TEST_F(AgentCoreTest, AHostWithoutItsFrontEndGivesUpItsRendezvousSoThatTheOthersGoOn) {
+  prepare_.set_node_index(0);
+  Prepare();
+  Take(core_.OnRun({}, now_));
+  actions_.clear();
+  FrontEndGone();
+  EXPECT_EQ(Count<agent_action::LeaveRendezvous>(), 1u);
+  EXPECT_FALSE(core_.hosts_rendezvous());
+  EXPECT_EQ(Count<agent_action::SendToRendezvous>(), 0u);
+  Reaped();
+  EXPECT_EQ(Count<agent_action::Quit>(), 1u);
+}
+
+TEST_F(AgentCoreTest, AnEmptyNodeWaitsForItsFrontEndAsLongAsTheLease) {
+  Start();
+  StopAll(1);
+  Reaped();
+  Close(1);
+  Pass(milliseconds(29'000));
+  EXPECT_EQ(Count<agent_action::Quit>(), 0u);
+  Pass(milliseconds(1'000));
   EXPECT_EQ(Count<agent_action::Quit>(), 1u);
 }
 

@@ -541,7 +541,9 @@ TEST_F(NodeAgentTest, ANodeWhoseFrontEndIsSilentEndsItsRanks) {
   pb::AgentMessage message;
   do message = Hear();
   while (message.has_ready());
-  EXPECT_EQ(message.stop().cause().kind(), pb::Cause::FRONT_END_LOST);
+  EXPECT_EQ(message.stop().cause().kind(), pb::Cause::NODE_LOST);
+  EXPECT_THAT(message.stop().cause().message(),
+              HasSubstr("its front end vanished, or the connection"));
 }
 
 TEST_F(NodeAgentTest, HeartbeatsTellHowFarTheRanksAre) {
