@@ -12,7 +12,7 @@ namespace {
 constexpr milliseconds kDefaultTick(500);
 constexpr milliseconds kSupervisorTellsWithin(1000);
 constexpr milliseconds kGoodbyeWithin(30'000);  // of a front end that knows that all is done
-constexpr int kLoopPatience = 5;                // times dead_ms; a disk may take that long
+constexpr int kLoopPatience = 5;                // times dead_ms, or the lease; as disks may take
 constexpr milliseconds kUnpreparedLease(10'000);
 
 }  // namespace
@@ -77,8 +77,9 @@ AgentActions AgentCore::OnPrepared() {
   configure.set_teardown_ms(timeouts.teardown_ms());
   configure.set_agent_dead_ms(timeouts.dead_ms());
   SendToSupervisor(std::move(request));
-  Do(agent_action::StartHeart{.interval = tick_interval(),
-                              .patience = kLoopPatience * milliseconds(timeouts.dead_ms())});
+  const auto patience =
+      std::max(kLoopPatience * milliseconds(timeouts.dead_ms()), milliseconds(timeouts.lease_ms()));
+  Do(agent_action::StartHeart{.interval = tick_interval(), .patience = patience});
   return Take();
 }
 
