@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/signal_name.h"
 #include "cli/session/agent_call.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/wire/cause.h"
@@ -45,7 +46,7 @@ AttachSession::~AttachSession() {
 }
 
 int AttachSession::Attach() {
-  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal_number);
+  for (const int signal_number : NotIgnored({SIGINT, SIGTERM, SIGHUP})) signals_.add(signal_number);
   signals_.async_wait([this](const asio::error_code& error, int) {
     if (error) return;
     left_ = true;
@@ -102,6 +103,7 @@ void AttachSession::Run() {
   loop_.run();
   output_.FinishStreams();
   DecideEnd();
+  signals_.clear();  // from here on Ctrl-C ends the wait for a slow terminal
   output_.Drain();
 }
 

@@ -3,6 +3,8 @@
 #include <csignal>
 #include <utility>
 
+#include "base/signal_name.h"
+
 namespace dslaunch {
 namespace {
 
@@ -27,7 +29,7 @@ LogsSession::~LogsSession() {
 }
 
 int LogsSession::Run() {
-  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP}) signals_.add(signal_number);
+  for (const int signal_number : NotIgnored({SIGINT, SIGTERM, SIGHUP})) signals_.add(signal_number);
   signals_.async_wait([this](const asio::error_code& error, int) {
     if (error) return;
     exit_code_ = ToInt(ExitCode::kInterrupted);

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+
 #include "proto/contract/status_line.h"
 
 namespace dslaunch {
@@ -119,9 +121,10 @@ void JobOutput::FinishStreams() {
 }
 
 void JobOutput::Flush() {
+  const size_t before = std::max(terminal_.Pending(), pending_before_);
   terminal_.Flush();
   const size_t pending = terminal_.Pending();
-  if (pending == 0 || pending != pending_before_) progress_at_ = Clock::now();
+  if (pending == 0 || pending < before) progress_at_ = Clock::now();
   pending_before_ = pending;
   if (pending == 0) return;
   lagged_at_ = Clock::now();
@@ -174,7 +177,13 @@ void JobOutput::GoOn() {
 }
 
 bool JobOutput::SlowReaderMakesProgress() const {
-  return terminal_.Pending() > 0 && Clock::now() - progress_at_ < kReaderPatience;
+  const std::optional<Clock::duration> still = ReaderStandsStillFor();
+  return still && *still < kReaderPatience;
+}
+
+std::optional<Clock::duration> JobOutput::ReaderStandsStillFor() const {
+  if (terminal_.Pending() == 0) return std::nullopt;
+  return Clock::now() - progress_at_;
 }
 
 }  // namespace dslaunch

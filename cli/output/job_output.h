@@ -6,6 +6,7 @@
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -53,9 +54,11 @@ class JobOutput {
   // The streams have ended: shows unfinished lines and the last step, and takes the live line away.
   void FinishStreams();
 
-  // Waits, on the caller's thread, until the terminal took the last words, at most kDrainTimeout.
-  void Drain() { terminal_.Drain(Deadline::After(kDrainTimeout)); }
+  // Waits, on the caller's thread, until the terminal took the last words, at most `limit`.
+  void Drain(milliseconds limit = kDrainTimeout) { terminal_.Drain(Deadline::After(limit)); }
 
+  // For how long the terminal has taken nothing of what is pending for it; nullopt: nothing is.
+  std::optional<Clock::duration> ReaderStandsStillFor() const;
   // True while the terminal has taken something within the last minute: then it is worth waiting
   // for.
   bool SlowReaderMakesProgress() const;

@@ -63,7 +63,7 @@ MemberSession::~MemberSession() {
 }
 
 int MemberSession::Run() {
-  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
+  for (const int signal_number : NotIgnored({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}))
     signals_.add(signal_number);
   const std::function<void()> wait_for_signal = [&] {
     signals_.async_wait([&](const asio::error_code& error, int signal_number) {

@@ -178,7 +178,8 @@ void InboundTransport::NotifyWaiting() {
 
 Result<void> InboundTransport::Gather(const Log& say) {
   log_ = say;
-  asio::signal_set signals(loop_, SIGINT, SIGTERM, SIGHUP);
+  asio::signal_set signals(loop_);
+  for (const int signal_number : NotIgnored({SIGINT, SIGTERM, SIGHUP})) signals.add(signal_number);
   signals.async_wait([this](const asio::error_code& error, int signal_number) {
     if (error) return;
     gathered_ = Error{static_cast<ExitCode>(ExitCodeForSignal(signal_number)),

@@ -38,8 +38,9 @@ class EventReader final : public grpc::ClientReadReactor<pb::NodeEvent>,
   static std::shared_ptr<EventReader> Start(std::shared_ptr<LoopPoster> loop, Handlers handlers,
                                             StartFn start, EventGate gate = EventGate());
 
-  // The other end has closed the connection. What it sent before that is still read to its end, but
-  // no output is waited for: output that comes from now on is left out. On the loop's thread.
+  // Nobody can take the output any more, or the other end has closed the connection. What it sent
+  // before that is still read to its end, but no output is waited for: output that comes from now
+  // on is left out. On the loop's thread.
   void LetGo();
   // Cancels the call. On the loop's thread, or once it is closed.
   void Cancel();

@@ -44,6 +44,10 @@ class NodeClient {
   // error names the node.
   void Detach(std::function<void(Result<void>)> then);
 
+  // Output that is not shown yet is left out from now on.
+  void DropOutput() {
+    if (reader_) reader_->LetGo();
+  }
   // Ends the connection at once.
   void Abort(const std::string& why);
   // Closes our end: a supervisor with nothing left to do ends, any other tears its node down.

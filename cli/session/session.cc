@@ -5,10 +5,17 @@
 #include <utility>
 #include <variant>
 
+#include "base/signal_name.h"
 #include "cli/session/call_times.h"
 #include "cli/session/job_record.h"
 
 namespace dslaunch {
+namespace {
+
+// For a reader that has taken nothing for long.
+constexpr milliseconds kLastWordsLimit(1'000);
+
+}  // namespace
 
 LaunchSession::LaunchSession(SessionOptions options, std::shared_ptr<Transport> transport,
                              Terminal& terminal)
@@ -43,7 +50,7 @@ void LaunchSession::OpenLog() {
 }
 
 int LaunchSession::Run() {
-  for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP})
+  for (const int signal_number : NotIgnored({SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP}))
     signals_.add(signal_number);
   AwaitSignals();
   OpenLog();
@@ -62,7 +69,7 @@ int LaunchSession::Run() {
   // The job succeeded before the session could detach: its id is printed all the same.
   if (options_.detach && !detached_ && exit_code == 0) output_.Print(options_.job_id);
   signals_.clear();  // from here on Ctrl-C ends the wait for a slow terminal
-  output_.Drain();
+  output_.Drain(core_.output_is_dropped() ? kLastWordsLimit : kDrainTimeout);
   return exit_code;
 }
 
@@ -221,8 +228,16 @@ void LaunchSession::Do(const action::SetTimer& set) {
   asio::steady_timer& timer = timers_.try_emplace(set.timer, loop_).first->second;
   timer.expires_at(set.when);
   timer.async_wait([this, which = set.timer](const asio::error_code& error) {
-    if (!error) Carry(OnTimer(which, Clock::now()));
+    if (error) return;
+    if (which == SessionTimer::kWatch) Carry(core_.OnReader(output_.ReaderStandsStillFor()));
+    Carry(OnTimer(which, Clock::now()));
   });
+}
+
+void LaunchSession::Do(const action::DropOutput&) {
+  for (const auto& client : clients_) {
+    if (client) client->DropOutput();
+  }
 }
 
 SessionCore::Actions LaunchSession::OnTimer(SessionTimer timer, Clock::time_point now) {
@@ -234,7 +249,7 @@ SessionCore::Actions LaunchSession::OnTimer(SessionTimer timer, Clock::time_poin
     case SessionTimer::kWatch:
       return core_.OnWatchTimer(now);
     case SessionTimer::kTeardown:
-      return core_.OnTeardownTimer(output_.SlowReaderMakesProgress(), now);
+      return core_.OnTeardownTimer(output_.ReaderStandsStillFor(), now);
   }
   return {};
 }

@@ -86,6 +86,7 @@ class LaunchSession {
   void Do(const action::Goodbye& goodbye) { clients_[goodbye.node]->SayGoodbye(); }
   void Do(const action::Abort& abort) { clients_[abort.node]->Abort(abort.why); }
   void Do(const action::AwaitEnd& await);
+  void Do(const action::DropOutput&);
   void Do(const action::SetTimer& set);
   void Do(const action::Finish&) { loop_.stop(); }
 

@@ -109,6 +109,10 @@ struct AwaitEnd {
   milliseconds limit;
 };
 
+// What ranks write is not shown any more, nor waited for: our own reader stands still, and what the
+// nodes report comes behind it.
+struct DropOutput {};
+
 // Replaces what the timer was set to; answered by On...Timer.
 struct SetTimer {
   SessionTimer timer;
@@ -120,10 +124,10 @@ struct Finish {};
 
 }  // namespace action
 
-using SessionAction =
-    std::variant<action::Log, action::Record, action::ShowRanks, action::Connect,
-                 action::StopConnecting, action::Prepare, action::Run, action::Renew,
-                 action::Failover, action::Stop, action::Signal, action::Detach, action::Goodbye,
-                 action::Abort, action::AwaitEnd, action::SetTimer, action::Finish>;
+using SessionAction = std::variant<action::Log, action::Record, action::ShowRanks, action::Connect,
+                                   action::StopConnecting, action::Prepare, action::Run,
+                                   action::Renew, action::Failover, action::Stop, action::Signal,
+                                   action::Detach, action::Goodbye, action::Abort, action::AwaitEnd,
+                                   action::DropOutput, action::SetTimer, action::Finish>;
 
 }  // namespace dslaunch

@@ -107,8 +107,12 @@ class SessionCore {
   Actions OnConnectTimer();
   Actions OnRenewTimer(Clock::time_point now);
   Actions OnWatchTimer(Clock::time_point now);
-  // `terminal_is_slow`: our own terminal holds up what a node says, and takes some of it.
-  Actions OnTeardownTimer(bool terminal_is_slow, Clock::time_point now);
+  // `reader_still_for`: as of OnReader.
+  Actions OnTeardownTimer(std::optional<Clock::duration> reader_still_for, Clock::time_point now);
+
+  // Our own terminal, or what else reads our output, holds up what a node says, and has taken
+  // nothing for so long; nullopt: it holds nothing up. To be called as often as OnWatchTimer.
+  Actions OnReader(std::optional<Clock::duration> still_for);
 
   // After Finish.
   SessionEnd End() const;
@@ -117,6 +121,8 @@ class SessionCore {
   const std::vector<std::string>& names() const { return names_; }  // of all nodes
   // Empty: the node did not report it.
   std::string JobFolderOf(size_t index) const;
+  // Some output of ranks was not shown, because nobody read it.
+  bool output_is_dropped() const { return output_is_dropped_; }
   // It did not end in time: its end is not waited for any longer.
   bool HasGivenUp(size_t index) const { return nodes_[index].given_up; }
   // For how long no sign of life from a node while somebody listened.
@@ -196,6 +202,7 @@ class SessionCore {
   // The end (session_core_end.cc).
   void DetachAll();
   void ArmTeardownTimer(Clock::time_point now);
+  void DropOutput();
   void GiveUpWaiting();
   void EndIfAllEnded(Clock::time_point now);
   void Finish();
@@ -249,6 +256,7 @@ class SessionCore {
   uint64_t begun_attempt_ = 0;                         // the newest that a failover was to begin
   bool teardown_armed_ = false;
   bool teardown_is_brief_ = false;  // the timer was set for silent nodes alone
+  bool output_is_dropped_ = false;
   bool was_interrupted_ = false;
   std::optional<Clock::time_point> interrupted_at_;
   bool detaching_ = false;

@@ -13,6 +13,9 @@ namespace {
 
 constexpr milliseconds kSilentNodeWait(
     2'000);  // for a supervisor that has just noticed a stopped agent
+// A reader that takes nothing for so long is not waited for any more.
+constexpr std::chrono::seconds kReaderPatience(60);
+constexpr std::chrono::seconds kReaderPatienceAtTheEnd(2);  // that the user wants
 
 }  // namespace
 
@@ -55,16 +58,36 @@ void SessionCore::ArmTeardownTimer(Clock::time_point now) {
   Do(action::SetTimer{SessionTimer::kTeardown, now + teardown_limit() + dead_after()});
 }
 
-SessionCore::Actions SessionCore::OnTeardownTimer(bool terminal_is_slow, Clock::time_point now) {
+SessionCore::Actions SessionCore::OnTeardownTimer(std::optional<Clock::duration> reader_still_for,
+                                                  Clock::time_point now) {
   if (finished_) return {};
-  if (terminal_is_slow && !teardown_is_brief_) {
+  if (!reader_still_for || teardown_is_brief_ || output_is_dropped_) {
+    GiveUpWaiting();
+  } else if (*reader_still_for < kReaderPatience) {
     // A node that waits for our own terminal is not late.
     teardown_armed_ = false;
     ArmTeardownTimer(now);
   } else {
-    GiveUpWaiting();
+    // What it reported may be there behind its output.
+    DropOutput();
+    Do(action::SetTimer{SessionTimer::kTeardown, now + dead_after()});
   }
   return Take();
+}
+
+// Who has asked for the end does not want to wait for a reader.
+SessionCore::Actions SessionCore::OnReader(std::optional<Clock::duration> still_for) {
+  if (finished_ || !was_interrupted_ || !still_for || *still_for < kReaderPatienceAtTheEnd)
+    return {};
+  DropOutput();
+  return Take();
+}
+
+void SessionCore::DropOutput() {
+  if (std::exchange(output_is_dropped_, true)) return;
+  Log(LogLevel::kWarning,
+      "nobody reads this output; what the ranks still write is in their log files only");
+  Do(action::DropOutput{});
 }
 
 void SessionCore::GiveUpWaiting() {

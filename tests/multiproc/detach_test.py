@@ -113,6 +113,19 @@ class DetachTest(LauncherCase):
         self.assert_says(third, "stopped by dslaunch stop")
         self.assertEqual(143, self.jobs()[job_id]["exit_code"])
 
+    def test_viewers_that_ignore_a_signal_stay(self):
+        job_id = self.detach(TWO_BY_TWO, "--detach", bash(COUNT))
+        viewers = [self.start_ignoring("HUP", *words, job_id) for words in (("attach",), ("logs", "-f"))]
+        for viewer in viewers:
+            self.wait_for_output(viewer, r"tick \d+ of rank 0")
+            viewer.signal(signal.SIGHUP)
+            self.wait_for_output(viewer, r"tick \d+ of rank 0", viewer.stdout.count("tick") + 3)
+        code, job = self.command("stop", job_id)
+        self.assert_code(0, code, job)
+        for viewer in viewers:
+            self.assertNotEqual(130, self.wait(viewer), viewer.output)
+        self.assert_nothing_left()
+
     def test_a_viewer_that_does_not_read_holds_up_nobody(self):
         script = 'i=0; while [ $i -lt 400 ]; do head -c 100000 /dev/zero | tr "\\0" x; echo; i=$((i+1)); done; echo finished'
         gate = f'while [ ! -e {self.folder}/go ]; do sleep 0.05; done; '

@@ -50,6 +50,30 @@ class Signals(SignalCase):
         self.assert_asked_politely()
         self.assert_nothing_left()
 
+    def test_a_signal_that_is_ignored_at_the_start_stays_ignored(self):
+        script = 'touch "$FOLDER/up.$RANK"; until [ -e "$FOLDER/go" ]; do sleep 0.05; done'
+        job = self.start_ignoring("HUP", TWO_BY_TWO, bash(script), env={"FOLDER": str(self.folder)})
+        self.wait_for_files(job, "up.*", 4)
+        job.signal(signal.SIGHUP)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job), job)
+        self.assert_nothing_left()
+
+    def test_interrupt_beside_a_reader_that_stands_still(self):
+        # The files of the ranks are the buffer, so they write on; what their node reports comes behind their output.
+        script = 'yes | head -c 10000000; touch "$FOLDER/up.$RANK"; exec sleep 300'
+        unread, stdout = os.pipe()
+        self.addCleanup(os.close, unread)
+        popen = self.popen
+        self.popen = lambda argv, env, cwd, **files: popen(argv, env, cwd, **{**files, "stdout": stdout})
+        job = self.start_ranks(script, "--show", "all")
+        os.close(stdout)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 40), job)
+        self.assertNotIn("lost", job.stderr)
+        self.assert_says(job, "nobody reads this output")
+        self.assert_nothing_left()
+
     def test_interrupt_waits_for_the_grace(self):
         job = self.start_ranks(IGNORES_TERM, "--grace", "1")
         begin = time.monotonic()

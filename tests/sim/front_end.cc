@@ -323,7 +323,7 @@ SessionCore::Actions FrontEnd::OnTimer(SessionTimer timer) {
     case SessionTimer::kWatch:
       return core_.OnWatchTimer(Now());
     case SessionTimer::kTeardown:
-      return core_.OnTeardownTimer(/*terminal_is_slow=*/false, Now());
+      return core_.OnTeardownTimer(/*reader_still_for=*/std::nullopt, Now());
   }
   return {};
 }

@@ -71,6 +71,7 @@ class FrontEnd {
   void Do(action::Stop& stop);
   void Do(const action::Signal&) {}
   void Do(const action::Detach&) {}
+  void Do(const action::DropOutput&) {}
   void Do(const action::Goodbye& goodbye) { EndOurSide(clients_[goodbye.node]); }
   void Do(const action::Abort& abort);
   void Do(const action::AwaitEnd& await);

@@ -26,6 +26,11 @@ TWO_BY_TWO = ["--launcher", "local", "--num_nodes", "2", "--num_gpus", "2"]
 # Every process of a test carries this variable with the test's own value, unless it takes pains to lose it.
 MARK = "DSLAUNCH_TEST_MARK"
 
+# A test run may be in the background, which ignores these; the jobs that it starts are not.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler)
+
 # What a user must never see.
 STACK_TRACE = re.compile(r"terminate called|Traceback|what\(\):|Segmentation fault|#[0-9]+ 0x|"
                          r"Assertion|AddressSanitizer")
@@ -124,6 +129,15 @@ class LauncherCase(unittest.TestCase):
         job = Job(lambda **files: self.popen(argv, environment, cwd or str(self.folder), **files), self.folder)
         self.last_job = job
         return job
+
+    def start_ignoring(self, signal_name, *arguments, **options):
+        """Starts dslaunch as nohup does: it is to ignore the signal."""
+        popen = self.popen
+        self.popen = lambda argv, *rest, **files: popen(["env", "--ignore-signal=" + signal_name, *argv], *rest, **files)
+        try:
+            return self.start(*arguments, **options)
+        finally:
+            self.popen = popen
 
     def run_job(self, *arguments, timeout_s=60, **options):
         """Runs dslaunch to its end; (exit code, Job)."""

@@ -14,5 +14,11 @@ TEST(SignalName, NamesAndNumbers) {
   EXPECT_EQ(SignalName(9999), "signal 9999");
 }
 
+TEST(SignalName, WhatIsIgnoredStaysIgnored) {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  EXPECT_EQ(NotIgnored({SIGTERM, SIGHUP, SIGUSR1}), (std::vector<int>{SIGTERM, SIGUSR1}));
+  std::signal(SIGHUP, before);
+}
+
 }  // namespace
 }  // namespace dslaunch::signal_name_test

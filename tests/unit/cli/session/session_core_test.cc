@@ -353,15 +353,45 @@ TEST_F(SessionCoreTest, TheEndHasABound) {
   ASSERT_TRUE(bound);
   EXPECT_GE(*bound, milliseconds(1'000 + 2'000 + 6'000));  // what the nodes allow themselves
   now_ += *bound;
-  Take(core().OnTeardownTimer(/*terminal_is_slow=*/true, now_));
+  Take(core().OnTeardownTimer(milliseconds(100), now_));
   EXPECT_FALSE(IsFinished());
   EXPECT_EQ(Timer(SessionTimer::kTeardown), bound);
   now_ += *bound;
-  Take(core().OnTeardownTimer(/*terminal_is_slow=*/false, now_));
+  Take(core().OnTeardownTimer(std::nullopt, now_));
   EXPECT_THAT(NodesOf<action::Abort>(), ElementsAre(0, 1));
   EXPECT_TRUE(IsFinished());
   EXPECT_TRUE(core().HasGivenUp(0));
   EXPECT_NE(core().End().job.exit_code, 0);
+}
+
+// What the nodes report comes behind their output.
+TEST_F(SessionCoreTest, AReaderThatStandsStillIsNotWaitedForAfterAnInterrupt) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  Take(core().OnReader(std::chrono::hours(1)));
+  EXPECT_THAT(All<action::DropOutput>(), testing::SizeIs(0));
+  Take(core().OnSignal(SIGINT, now_));
+  Take(core().OnReader(std::nullopt));
+  Take(core().OnReader(milliseconds(1'500)));
+  EXPECT_THAT(All<action::DropOutput>(), testing::SizeIs(0));
+  Take(core().OnReader(milliseconds(2'000)));
+  EXPECT_THAT(All<action::DropOutput>(), testing::SizeIs(1));
+  EXPECT_TRUE(core().output_is_dropped());
+  Take(core().OnReader(milliseconds(2'500)));
+  EXPECT_THAT(All<action::DropOutput>(), testing::SizeIs(0));
+}
+
+TEST_F(SessionCoreTest, BehindAReaderThatStandsStillNoNodeIsTakenForLost) {
+  PlanFor(1, 1, 0);
+  StartAll();
+  Hear(0, Outcome());
+  now_ += *Timer(SessionTimer::kTeardown);
+  Take(core().OnTeardownTimer(std::chrono::seconds(61), now_));
+  EXPECT_THAT(All<action::DropOutput>(), testing::SizeIs(1));
+  EXPECT_FALSE(IsFinished());
+  now_ += *Timer(SessionTimer::kTeardown);
+  Take(core().OnTeardownTimer(std::chrono::seconds(67), now_));
+  EXPECT_TRUE(IsFinished());
 }
 
 TEST_F(SessionCoreTest, AFirstInterruptStopsASecondKillsAndTwoAtOnceAreOne) {
