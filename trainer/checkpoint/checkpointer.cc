@@ -1,5 +1,8 @@
 #include "trainer/checkpoint/checkpointer.h"
 
+#include <ATen/ATen.h>
+
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <random>
@@ -36,6 +39,18 @@ std::string NewRunId() {
 // Empty where the program, not the recipe, gives it.
 std::string OptimizerType(const Recipe& recipe) {
   return recipe.engine.optimizer ? OptimizerTypeName(recipe.engine.optimizer->type) : "";
+}
+
+// Names of weights and buffers of this rank with an element that is inf or nan. Masks and sentinels
+// may be so on purpose.
+std::set<std::string> NonFinite(const EngineCore& engine) {
+  std::set<std::string> names;
+  for (const TensorPart& part : engine.ModelState()) {
+    if (!part.tensor.is_floating_point() || part.tensor.numel() == 0) continue;
+    const at::Tensor largest = at::linalg_vector_norm(part.tensor, INFINITY);
+    if (!std::isfinite(largest.item<double>())) names.insert(part.name);
+  }
+  return names;
 }
 
 // All ranks throw what `action` throws. They leave the group before, so that none takes the leaving
@@ -160,13 +175,32 @@ int64_t Checkpointer::samples_seen() const {
   return goes_on() ? decision_.checkpoint->manifest.samples_seen : 0;
 }
 
-void Checkpointer::Load(EngineCore& engine) const {
-  if (!decision_.checkpoint) return;
-  RestoreState(*decision_.checkpoint, {.weights_only = !goes_on()}, engine);
+void Checkpointer::Load(EngineCore& engine) {
+  if (decision_.checkpoint) {
+    RestoreState(*decision_.checkpoint, {.weights_only = !goes_on()}, engine);
+  }
+  if (train_samples_) never_finite_ = NonFinite(engine);
+}
+
+void Checkpointer::CheckFinite(const EngineCore& engine, int64_t step) const {
+  Together([&] {
+    for (const std::string& name : NonFinite(engine)) {
+      if (never_finite_.contains(name)) continue;
+      throw TrainError(ExitCode::kBadInput,
+                       "training has diverged: " + name + " is not finite after step " +
+                           std::to_string(step) + ", so this state is not saved" +
+                           (saved_step_ == 0 ? ""
+                                             : "; the newest checkpoint is that of step " +
+                                                   std::to_string(saved_step_)) +
+                           "; try a lower learning rate");
+    }
+  });
 }
 
 void Checkpointer::Save(const EngineCore& engine, const Position& position, int64_t samples_seen) {
   if (position.step == saved_step_) return;
+  Wait();  // what it saves must not be lost if this throws
+  CheckFinite(engine, position.step);
   CheckpointContent content = CaptureState(engine);
   Manifest& manifest = content.manifest;
   manifest.run_id = run_id_;

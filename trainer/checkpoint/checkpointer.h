@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "dslaunch/engine.h"
@@ -37,13 +38,17 @@ class Checkpointer {
   // One line: what was chosen and why.
   const std::string& reason() const { return decision_.reason; }
 
-  // Brings the engine to start(). On every rank.
-  void Load(EngineCore& engine) const;
+  // Brings the engine to start(). Collective.
+  void Load(EngineCore& engine);
 
   // Collective: saves the engine as the state after position.step, unless that step is the last one
-  // saved or loaded. Throws on every rank. With run.async_save it returns when the state is copied;
-  // what then fails is thrown by the next Save or Wait, as on every rank.
+  // saved or loaded. Throws on every rank, kBadInput where weights or buffers are no longer finite,
+  // so that they never replace those that are. With run.async_save it returns when the state is
+  // copied; what then fails is thrown by the next Save or Wait, as on every rank.
   void Save(const EngineCore& engine, const Position& position, int64_t samples_seen);
+
+  // The step of the newest checkpoint that was saved or loaded; 0: none.
+  int64_t saved_step() const { return saved_step_; }
 
   // Waits for a save in the background.
   void Wait();
@@ -60,6 +65,7 @@ class Checkpointer {
   void Together(const std::function<void()>& action) const;
   void TakeWeightsOnly();
   void CheckFits() const;
+  void CheckFinite(const EngineCore& engine, int64_t step) const;
 
   const Recipe& recipe_;
   WorkerEnv env_;
@@ -71,6 +77,7 @@ class Checkpointer {
   bool weights_only_ = false;
   std::string run_id_;
   int64_t saved_step_ = 0;
+  std::set<std::string> never_finite_;  // tensors of this rank that hold inf or nan from the start
   std::unique_ptr<CheckpointWriter> writer_;  // made by the first save
 };
 

@@ -32,7 +32,7 @@ void Combine(const ProcessGroup& group, PrecisionResult& result) {
   const std::vector<std::vector<double>> ranks =
       GatherNumbers(group, RankWindow{.loss = result.loss,
                                       .seconds = static_cast<double>(result.peak_bytes),
-                                      .bad = {},
+                                      .diverged = {},
                                       .memory = own}
                                .Numbers());
   std::vector<RankWindow> windows;

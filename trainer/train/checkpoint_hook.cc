@@ -1,3 +1,5 @@
+#include "base/count.h"
+#include "trainer/base/format.h"
 #include "trainer/train/hook_makers.h"
 
 namespace dslaunch {
@@ -6,7 +8,12 @@ namespace {
 class CheckpointHook : public TrainHook {
  public:
   void AfterStep(TrainRun& run, int64_t step) override {
-    if (run.schedule.SavesAfter(step)) run.Save(step);
+    if (!run.schedule.SavesAfter(step)) return;
+    if (run.bad_steps == 0) return run.Save(step);
+    // Such a state could push the last good ones out of the folder.
+    run.log.Warning(Format("no checkpoint after step %lld: the last %s made no update",
+                           static_cast<long long>(step),
+                           Count(static_cast<size_t>(run.bad_steps), "step").c_str()));
   }
 };
 

@@ -6,25 +6,20 @@ namespace {
 
 class EvaluationHook : public TrainHook {
  public:
-  explicit EvaluationHook(int64_t every) : every_(every) {}
-
   // Not after the last step: every run ends with an evaluation (train.cc).
   void AfterStep(TrainRun& run, int64_t step) override {
-    if (step % every_ != 0 || step == run.schedule.total_steps) return;
+    if (!run.schedule.EvaluatesAfter(step) || step == run.schedule.total_steps) return;
     if (run.stop || run.data.test == nullptr) return;
     run.EvaluateOnTestData(Format("step %lld: test", static_cast<long long>(step)));
     run.training_model.SetTrain(true);
   }
-
- private:
-  const int64_t every_;
 };
 
 }  // namespace
 
 std::unique_ptr<TrainHook> MakeEvaluationHook(const Recipe& recipe) {
   if (!recipe.run.eval_every) return nullptr;
-  return std::make_unique<EvaluationHook>(*recipe.run.eval_every);
+  return std::make_unique<EvaluationHook>();
 }
 
 }  // namespace dslaunch

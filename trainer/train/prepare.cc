@@ -113,7 +113,7 @@ std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample)
 
 std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
                                                     const ProcessGroup& group,
-                                                    const Checkpointer* checkpointer) {
+                                                    Checkpointer* checkpointer) {
   if (recipe.run.deterministic) UseDeterministicAlgorithms();
   CheckDevice(recipe.engine, group);
   const std::string& weights = recipe.run.init_weights;

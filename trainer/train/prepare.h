@@ -35,7 +35,7 @@ std::vector<double> LayerSeconds(const Recipe& recipe, const at::Tensor& sample)
 // is [1, ...], of any values.
 std::unique_ptr<TrainingModel> PrepareTrainingModel(const Recipe& recipe, const at::Tensor& sample,
                                                     const ProcessGroup& group,
-                                                    const Checkpointer* checkpointer);
+                                                    Checkpointer* checkpointer);
 
 ModelSizes SizesOf(const torch::nn::Module& model);
 

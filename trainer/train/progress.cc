@@ -1,5 +1,6 @@
 #include "trainer/train/progress.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "proto/contract/rank_files.h"
@@ -46,19 +47,32 @@ void Progress::AddStep(const StepInfo& info) {
   ++window_.steps;
   window_.samples += info.samples;
   window_.compute_s += info.compute_s;
-  if (!std::isfinite(info.loss) && !info.skipped && !bad_) {
-    bad_ = BadLoss{info.step, options_.rank, info.loss};
-  }
+  NoteBadStep(info);
   if (info.skipped) options_.log.Warning(SkippedLine(info.step, info.skip_reason));
   status_line_.step = info.step;
   status_line_.compute_s = info.compute_s;
+}
+
+void Progress::NoteBadStep(const StepInfo& info) {
+  const bool finite = std::isfinite(info.loss);
+  if (finite && (!info.skipped || options_.loss_scale_adapts)) {
+    bad_steps_.reset();
+    return;
+  }
+  if (!bad_steps_) bad_steps_ = Divergence{info.step, options_.rank, info.loss};
+  ++bad_steps_->steps;
+  if (diverged_) return;
+  if (!info.skipped) diverged_ = Divergence{info.step, options_.rank, info.loss};
+  const int64_t all = schedule_.total_steps - schedule_.first_step;
+  if (bad_steps_->steps >= std::min(kMostBadSteps, all)) diverged_ = bad_steps_;
 }
 
 RankWindow Progress::Window() const {
   RankWindow window;
   window.loss = window_.loss;
   window.seconds = window_.seconds();
-  window.bad = bad_;
+  window.diverged = diverged_;
+  window.bad_steps = bad_steps_ ? bad_steps_->steps : 0;
   return window;
 }
 
@@ -132,9 +146,10 @@ void Progress::WriteMetrics(const StepMetrics& metrics) {
 }
 
 void Progress::PrintStep(double loss, double samples_per_s) const {
-  options_.log.Result(Format(
-      "step %lld/%lld: loss %.4f, lr %g, %s", static_cast<long long>(last_.step),
-      static_cast<long long>(schedule_.total_steps), loss, last_.lr, Rate(samples_per_s).c_str()));
+  options_.log.Result(Format("step %lld/%lld: loss %.4f, lr %g, %s",
+                             static_cast<long long>(last_.step),
+                             static_cast<long long>(schedule_.total_steps), WithoutSignOfNan(loss),
+                             last_.lr, Rate(samples_per_s).c_str()));
 }
 
 void Progress::PrintEpoch() const {

@@ -36,6 +36,7 @@ class Progress {
     std::string rank_dir;  // every rank writes its metrics here; empty: nowhere
     int64_t attempt = 1;
     int64_t tokens_per_sample = 0;
+    bool loss_scale_adapts = false;  // a skipped step may only mean that the scale is too large
   };
   // Throws kIo if the file of metrics_jsonl cannot be opened. Without the one in rank_dir, which is
   // no option of the user, training continues with a warning.
@@ -76,6 +77,7 @@ class Progress {
   };
 
   StepMetrics Metrics(double loss, const MemoryBytes& memory) const;
+  void NoteBadStep(const StepInfo& info);
   void OpenRankMetrics();
   void WriteMetrics(const StepMetrics& metrics);
   void PrintStep(double loss, double samples_per_s) const;
@@ -91,7 +93,8 @@ class Progress {
   double peak_flops_ = 0;
   Span window_;
   Span epoch_;
-  std::optional<BadLoss> bad_;
+  std::optional<Divergence> diverged_;
+  std::optional<Divergence> bad_steps_;  // up to the newest step
   StepInfo last_;
   StatusLine status_line_;
   int64_t samples_ = 0;

@@ -19,7 +19,8 @@ class ProgressHook : public TrainHook {
     const RankWindow window = run.progress.Window();
     own.loss = window.loss;
     own.seconds = window.seconds;
-    own.bad = window.bad;
+    own.diverged = window.diverged;
+    own.bad_steps = window.bad_steps;
     own.memory = run.Memory();
   }
 

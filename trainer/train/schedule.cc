@@ -40,6 +40,7 @@ Schedule MakeSchedule(const Recipe& recipe, int64_t num_samples, int64_t ranks,
       !recipe.run.metrics_jsonl.empty() || monitors.csv || monitors.tensorboard;
   schedule.print_every = recipe.engine.steps_per_print;
   schedule.save_every = recipe.run.save_every.value_or(0);
+  schedule.eval_every = recipe.run.eval_every.value_or(0);
   return schedule;
 }
 

@@ -20,6 +20,7 @@ struct Schedule {
   bool exchange_each = false;  // the ranks exchange their losses after each step
   int64_t print_every = 0;     // 0: never
   int64_t save_every = 0;      // 0: only at the end
+  int64_t eval_every = 0;      // 0: only at the end
   int64_t first_step = 0;      // steps done before this run
   int64_t first_batch = 0;     // micro-batches that they would have been with this run's layout
   int64_t batch_samples = 0;   // of one full micro-batch, over all ranks
@@ -33,12 +34,13 @@ struct Schedule {
   }
   int64_t last_step() const { return std::max(first_step, total_steps); }
   bool SavesAfter(int64_t step) const { return save_every > 0 && step % save_every == 0; }
+  bool EvaluatesAfter(int64_t step) const { return eval_every > 0 && step % eval_every == 0; }
   bool EndsEpoch(int64_t step) const {
     return step == total_steps || EpochOf(step + 1) != EpochOf(step);
   }
   // Whether the ranks must exchange their losses after this step. The same on every rank.
   bool ExchangesAfter(int64_t step) const {
-    return exchange_each || EndsEpoch(step) || SavesAfter(step) ||
+    return exchange_each || EndsEpoch(step) || SavesAfter(step) || EvaluatesAfter(step) ||
            (print_every > 0 && step % print_every == 0);
   }
 

@@ -98,7 +98,9 @@ Progress::Options Trainer::ProgressOptions(const WorkerEnv& env) const {
           .metrics_jsonl = recipe_.run.metrics_jsonl,
           .rank_dir = RankDir(),
           .attempt = static_cast<int64_t>(env.attempt),
-          .tokens_per_sample = data_.train->tokens_per_sample()};
+          .tokens_per_sample = data_.train->tokens_per_sample(),
+          .loss_scale_adapts = recipe_.engine.precision.loss_scaler &&
+                               recipe_.engine.precision.loss_scaler->dynamic};
 }
 
 void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "trainer/base/train_error.h"
 #include "trainer/train/step.h"
 #include "trainer/train/train_batches.h"
 
@@ -21,9 +20,10 @@ AllWindows ExchangeWindows(TrainRun& run, const TrainHooks& hooks, int64_t steps
   own.stop = run.OwnStopRequest();
   Call(hooks, &TrainHook::BeforeExchange, run, own);
   const AllWindows all = run.Exchange(own);
-  if (all.bad) throw TrainError(ExitCode::kBadInput, BadLossMessage(*all.bad));
+  if (all.diverged) run.LeaveDiverged(*all.diverged);
   Call(hooks, &TrainHook::AfterExchange, run, all, steps);
   run.stop = all.stop;
+  run.bad_steps = all.bad_steps;
   return all;
 }
 

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 // Trains until the last step, or until all ranks know that one requests a stop (run.stop). Returns
 // the step it ended with. The hooks end with it. Collective. Throws kBadInput on all ranks where
-// the loss of one is not finite.
+// training has diverged.
 int64_t TrainSteps(TrainRun& run, TrainHooks hooks);
 
 }  // namespace dslaunch

@@ -1,5 +1,6 @@
 #include "trainer/train/train_run.h"
 
+#include "trainer/base/format.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/numbers.h"
 #include "trainer/engine/memory_bytes.h"
@@ -30,6 +31,21 @@ void TrainRun::Save(int64_t step) {
   LeaveOnFailure([&] {
     checkpointer->Save(training_model.core(), schedule.PositionAfter(step), progress.samples());
   });
+}
+
+void TrainRun::LeaveDiverged(const Divergence& diverged) {
+  FinishSaving();
+  group.Finish();
+  std::string message = DivergenceMessage(diverged);
+  const int64_t saved = checkpointer == nullptr ? 0 : checkpointer->saved_step();
+  if (saved > 0) {
+    message +=
+        Format("; the newest checkpoint is that of step %lld", static_cast<long long>(saved));
+  }
+  throw TrainError(
+      ExitCode::kBadInput,
+      message + "; try a lower learning rate" +
+          (recipe.engine.gradient_clipping == 0 ? ", or gradient_clipping in the engine" : ""));
 }
 
 void TrainRun::FinishSaving() {

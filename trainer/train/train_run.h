@@ -35,6 +35,7 @@ struct TrainRun {
   MemoryPlan plan;  // of each category the largest of any rank
 
   StopDecision stop = {};  // the same on all ranks
+  int64_t bad_steps = 0;   // in a row, up to the last exchange (window.h)
   double data_wait_s = 0;  // that the steps waited for their data; known at the end of training
 
   // What this rank requests now.
@@ -46,7 +47,9 @@ struct TrainRun {
   // The following are collective. Where a save fails all ranks throw, after they have left the
   // group.
   void Save(int64_t step);  // the state after it, if there is a checkpointer
-  void FinishSaving();      // waits for a save in the background; nothing is saved any more
+  // Throws kBadInput on all ranks, after a save in the background has ended.
+  [[noreturn]] void LeaveDiverged(const Divergence& diverged);
+  void FinishSaving();  // waits for a save in the background; nothing is saved any more
   // Prints the result after `prefix`. Leaves the model in evaluation mode. A stop request ends the
   // evaluation without a result.
   void EvaluateOnTestData(const std::string& prefix);

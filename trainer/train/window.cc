@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "trainer/base/format.h"
 
 namespace dslaunch {
 namespace {
@@ -14,12 +15,14 @@ constexpr int64_t kMostSteps = 10'000;  // where a step takes no time at all
 
 // Counts of bytes and steps stay far below 2^53, where doubles are exact.
 std::vector<double> RankWindow::Numbers() const {
-  const BadLoss none;
-  const BadLoss& first = bad ? *bad : none;
+  const Divergence none;
+  const Divergence& first = diverged ? *diverged : none;
   return {loss,
           seconds,
           static_cast<double>(first.step),
           first.loss,
+          static_cast<double>(first.steps),
+          static_cast<double>(bad_steps),
           static_cast<double>(stop),
           static_cast<double>(memory.parameters),
           static_cast<double>(memory.gradients),
@@ -36,12 +39,22 @@ RankWindow RankWindow::FromNumbers(const double* numbers, int rank) {
   RankWindow window;
   window.loss = numbers[0];
   window.seconds = numbers[1];
-  if (whole(2) > 0) window.bad = BadLoss{whole(2), rank, numbers[3]};
-  window.stop = static_cast<StopRequest>(whole(4));
-  window.memory = {whole(5), whole(6), whole(7), whole(8), whole(9), whole(10), whole(11)};
-  window.flops = numbers[12];
+  if (whole(2) > 0) window.diverged = Divergence{whole(2), rank, numbers[3], whole(4)};
+  window.bad_steps = whole(5);
+  window.stop = static_cast<StopRequest>(whole(6));
+  window.memory = {whole(7), whole(8), whole(9), whole(10), whole(11), whole(12), whole(13)};
+  window.flops = numbers[14];
   return window;
 }
+
+namespace {
+
+bool ComesBefore(const Divergence& one, const Divergence& other) {
+  if (one.step != other.step) return one.step < other.step;
+  return !std::isfinite(one.loss) && std::isfinite(other.loss);
+}
+
+}  // namespace
 
 AllWindows Combine(const std::vector<RankWindow>& ranks) {
   AllWindows all;
@@ -50,7 +63,10 @@ AllWindows Combine(const std::vector<RankWindow>& ranks) {
     const RankWindow& one = ranks[rank];
     all.loss += one.loss;
     all.flops += one.flops;
-    if (one.bad && (!all.bad || one.bad->step < all.bad->step)) all.bad = one.bad;
+    if (one.diverged && (!all.diverged || ComesBefore(*one.diverged, *all.diverged))) {
+      all.diverged = one.diverged;
+    }
+    all.bad_steps = std::max(all.bad_steps, one.bad_steps);
     if (one.stop != StopRequest::kNone && !all.stop) {
       all.stop = {one.stop, static_cast<int>(rank)};
     }
@@ -65,11 +81,17 @@ AllWindows Combine(const std::vector<RankWindow>& ranks) {
   return all;
 }
 
-std::string BadLossMessage(const BadLoss& bad) {
-  char loss[32];
-  std::snprintf(loss, sizeof loss, "%g", bad.loss);
-  return "the loss of rank " + std::to_string(bad.rank) + " is " + loss + " at step " +
-         std::to_string(bad.step) + "; try a lower learning rate";
+std::string DivergenceMessage(const Divergence& diverged) {
+  const std::string steps = std::to_string(diverged.steps);
+  const std::string step = std::to_string(diverged.step);
+  if (std::isfinite(diverged.loss)) {
+    return "training has diverged: " + steps + " steps in a row, from step " + step +
+           " on, made no update, because a gradient is not finite";
+  }
+  const std::string loss = "the loss of rank " + std::to_string(diverged.rank) + " is " +
+                           Format("%g", WithoutSignOfNan(diverged.loss)) + " at step " + step;
+  if (diverged.steps == 0) return loss;
+  return "training has diverged: " + loss + ", and " + steps + " steps in a row made no update";
 }
 
 int64_t StepsUntilExchange(int64_t last, double step_s) {

@@ -11,33 +11,41 @@
 
 namespace dslaunch {
 
-// A loss that is nan or infinite.
-struct BadLoss {
-  int64_t step = 0;
+// Steps from which training does not recover, after which this many in a row end it: the loss is
+// not finite, or no update was made that a lower loss scale could make.
+inline constexpr int64_t kMostBadSteps = 5;
+
+// Where training went wrong: a loss that is nan or infinite, or steps in a row without an update.
+struct Divergence {
+  int64_t step = 0;  // the first
   int rank = 0;
-  double loss = 0;
+  double loss = 0;    // in that step; where it is finite the gradients were not
+  int64_t steps = 0;  // in a row, all of them skipped; 0: this one was not, so the weights are lost
 };
 
 // One rank's report on the steps since the last exchange.
 struct RankWindow {
-  double loss = 0;             // sum over the steps
-  double seconds = 0;          // that the steps took
-  std::optional<BadLoss> bad;  // the first one of a step that was not skipped
+  double loss = 0;     // sum over the steps
+  double seconds = 0;  // that the steps took
+  std::optional<Divergence> diverged;
+  int64_t bad_steps = 0;  // in a row, up to the newest step (kMostBadSteps)
   StopRequest stop = StopRequest::kNone;
   MemoryBytes memory;
   double flops = 0;  // that this rank counted, where it counts
 
   // As numbers that a collective can carry, always as many.
-  static constexpr int64_t kNumbers = 13;
+  static constexpr int64_t kNumbers = 15;
   std::vector<double> Numbers() const;
   static RankWindow FromNumbers(const double* numbers, int rank);
 };
 
 // The combined result of an exchange, bit by bit the same on all ranks.
 struct AllWindows {
-  double loss = 0;             // sum over the steps of the mean over the ranks
-  double seconds = 0;          // rank 0's
-  std::optional<BadLoss> bad;  // the earliest, of several the lowest rank's
+  double loss = 0;     // sum over the steps of the mean over the ranks
+  double seconds = 0;  // rank 0's
+  // The earliest, of several the lowest rank's whose loss is not finite.
+  std::optional<Divergence> diverged;
+  int64_t bad_steps = 0;  // the most of any rank
   StopDecision stop;
   MemoryBytes memory;  // of each category the maximum over the ranks
   double flops = 0;    // sum over the ranks
@@ -46,8 +54,9 @@ struct AllWindows {
 // `ranks`, by rank, is not empty.
 AllWindows Combine(const std::vector<RankWindow>& ranks);
 
-// "the loss of rank 1 is nan at step 3; try a lower learning rate"
-std::string BadLossMessage(const BadLoss& bad);
+// "the loss of rank 1 is nan at step 3"
+// "training has diverged: the loss of rank 1 is nan at step 3, and 5 steps in a row made no update"
+std::string DivergenceMessage(const Divergence& diverged);
 
 // Steps until the next exchange, so that there is one about every 100 ms: each costs a round trip,
 // and a stop request waits for the next one. `last` is the previous number of steps, which at most

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "proto/contract/rank_files.h"
@@ -370,6 +371,63 @@ TEST(CheckpointHookTest, SavesEverySoManySteps) {
   EXPECT_TRUE(std::filesystem::exists(dir / "saves/step_000004"));
   EXPECT_FALSE(std::filesystem::exists(dir / "saves/step_000005"));
   EXPECT_EQ(MakeCheckpointHook(ReadRecipe(json::object(), json::object(), 1)), nullptr);
+}
+
+// Makes the model's weights so that every loss from a step on is nan.
+class Poison : public TrainHook {
+ public:
+  explicit Poison(int64_t step) : step_(step) {}
+  void BeforeStep(TrainRun& run, int64_t step) override {
+    if (step != step_) return;
+    const at::NoGradGuard no_grad;
+    for (at::Tensor parameter : run.training_model.module().parameters()) parameter.fill_(NAN);
+  }
+
+ private:
+  const int64_t step_;
+};
+
+TEST(CheckpointHookTest, ADivergedRunEndsAndLeavesTheLastGoodCheckpoints) {
+  const TempDir dir;
+  WorkerEnv env;
+  env.master_addr = "127.0.0.1";
+  ProcessGroup group(env);  // of its own: the run leaves it
+  Prepared prepared(json{{"checkpoint_dir", dir / "saves"}, {"save_every", 1}, {"steps", 40}},
+                    {{"bf16", {{"enabled", true}}}}, group);
+  TrainHooks hooks;
+  hooks.push_back(std::make_unique<Poison>(4));
+  hooks.push_back(MakeProgressHook());
+  hooks.push_back(MakeCheckpointHook(prepared.recipe()));
+  testing::internal::CaptureStdout();
+  ExpectRefused(
+      [&] { TrainSteps(prepared.run(), std::move(hooks)); }, ExitCode::kBadInput,
+      AllOf(HasSubstr("training has diverged: the loss of rank 0 is nan at step 4"),
+            HasSubstr("5 steps in a row"), HasSubstr("the newest checkpoint is that of step 3"),
+            HasSubstr("try a lower learning rate")));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              AllOf(HasSubstr("step 4 was skipped"),
+                    HasSubstr("no checkpoint after step 4: the last 1 step made no update")));
+  std::set<std::string> saved;
+  for (const auto& entry : std::filesystem::directory_iterator(dir / "saves"))
+    if (entry.is_directory()) saved.insert(entry.path().filename());
+  EXPECT_THAT(saved, ElementsAre("step_000002", "step_000003"));
+}
+
+TEST(CheckpointHookTest, WeightsThatAreNotFiniteAreNotSaved) {
+  const TempDir dir;
+  Prepared prepared(json{{"checkpoint_dir", dir / "saves"}, {"save_every", 2}});
+  TrainRun& run = prepared.run();
+  run.checkpointer->Load(run.training_model.core());
+  prepared.Train(MakeCheckpointHook(prepared.recipe()));
+  {
+    const at::NoGradGuard no_grad;
+    run.training_model.module().parameters().back()[0] = INFINITY;
+  }
+  ExpectRefused([&] { run.checkpointer->Save(run.training_model.core(), {.step = 5}, 20); },
+                ExitCode::kBadInput,
+                AllOf(HasSubstr("fc2.bias is not finite after step 5"),
+                      HasSubstr("the newest checkpoint is that of step 4")));
+  EXPECT_FALSE(std::filesystem::exists(dir / "saves/step_000005"));
 }
 
 TEST(EvaluationHookTest, EvaluatesBetweenStepsAndTrainingGoesOn) {

@@ -122,14 +122,62 @@ TEST_F(ProgressTest, ALossThatIsNotFiniteIsNamedUnlessItsStepWasSkipped) {
   testing::internal::CaptureStdout();
   progress.AddStep({.step = 3, .loss = NAN, .skipped = true, .skip_reason = "scale 8 -> 4"});
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "step 3 was skipped: scale 8 -> 4\n");
-  EXPECT_FALSE(progress.Window().bad);
+  EXPECT_FALSE(progress.Window().diverged);
+  EXPECT_EQ(progress.Window().bad_steps, 1);
   progress.EndWindow(Alone(progress));
   EXPECT_EQ(Metrics()[0]["loss"], nullptr);
   EXPECT_EQ(Metrics()[0]["skipped"], true);
   progress.AddStep({.step = 4, .loss = INFINITY});
   progress.AddStep({.step = 5, .loss = NAN});
-  ASSERT_TRUE(progress.Window().bad);
-  EXPECT_EQ(progress.Window().bad->step, 4);
+  ASSERT_TRUE(progress.Window().diverged);
+  EXPECT_EQ(progress.Window().diverged->step, 4);
+}
+
+// A static loss scale, bf16: nothing that training does by itself makes the next step better.
+TEST_F(ProgressTest, ManyStepsInARowWithoutAnUpdateAreADivergence) {
+  Progress::Options options = Options();
+  options.log = TrainLog(0, EngineLogLevel::kError);
+  Progress progress(options);
+  progress.Start(schedule_, 0);
+  const auto skip = [&](int64_t step) {
+    progress.AddStep({.step = step, .loss = 2, .skipped = true});
+  };
+  for (int64_t step = 1; step < kMostBadSteps; ++step) skip(step);
+  progress.AddStep({.step = kMostBadSteps, .loss = 2});
+  EXPECT_FALSE(progress.Window().diverged) << "it went on";
+  EXPECT_EQ(progress.Window().bad_steps, 0);
+  for (int64_t step = 1; step <= kMostBadSteps; ++step) skip(10 + step);
+  ASSERT_TRUE(progress.Window().diverged);
+  EXPECT_EQ(progress.Window().diverged->step, 11);
+  EXPECT_EQ(progress.Window().diverged->steps, kMostBadSteps);
+}
+
+TEST_F(ProgressTest, AFallingLossScaleIsNoDivergenceButALossThatIsNotFiniteIs) {
+  Progress::Options options = Options();
+  options.log = TrainLog(0, EngineLogLevel::kError);
+  options.loss_scale_adapts = true;
+  Progress progress(options);
+  progress.Start(schedule_, 0);
+  for (int64_t step = 1; step <= 12; ++step)
+    progress.AddStep({.step = step, .loss = 2, .skipped = true});
+  EXPECT_FALSE(progress.Window().diverged);
+  EXPECT_EQ(progress.Window().bad_steps, 0);
+  for (int64_t step = 13; step < 13 + kMostBadSteps; ++step)
+    progress.AddStep({.step = step, .loss = NAN, .skipped = true});
+  ASSERT_TRUE(progress.Window().diverged);
+  EXPECT_EQ(progress.Window().diverged->step, 13);
+}
+
+TEST_F(ProgressTest, AShortRunWithoutAnyUpdateIsADivergence) {
+  schedule_.total_steps = 2;
+  Progress::Options options = Options();
+  options.log = TrainLog(0, EngineLogLevel::kError);
+  Progress progress(options);
+  progress.Start(schedule_, 0);
+  progress.AddStep({.step = 1, .loss = 2, .skipped = true});
+  EXPECT_FALSE(progress.Window().diverged);
+  progress.AddStep({.step = 2, .loss = 2, .skipped = true});
+  EXPECT_TRUE(progress.Window().diverged);
 }
 
 TEST_F(ProgressTest, AnEpochsMeanLeavesSkippedStepsOut) {

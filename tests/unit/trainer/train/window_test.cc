@@ -16,16 +16,17 @@ RankWindow OfLoss(double loss) {
 
 TEST(WindowTest, NumbersCarryEverything) {
   RankWindow window = OfLoss(1.0 / 3);
-  window.bad = BadLoss{7, 2, INFINITY};
+  window.diverged = Divergence{7, 2, INFINITY, 5};
+  window.bad_steps = 6;
   window.stop = StopRequest::kTimeLimit;
   window.memory = {1, 2, 6, 3, 4, 7, int64_t{1} << 50};
   const std::vector<double> numbers = window.Numbers();
   ASSERT_EQ(static_cast<int64_t>(numbers.size()), RankWindow::kNumbers);
   const RankWindow back = RankWindow::FromNumbers(numbers.data(), 2);
   EXPECT_EQ(back.Numbers(), numbers);
-  EXPECT_EQ(back.bad->rank, 2);
+  EXPECT_EQ(back.diverged->rank, 2);
   EXPECT_EQ(back.memory.peak_rss, int64_t{1} << 50);
-  EXPECT_FALSE(RankWindow::FromNumbers(OfLoss(1).Numbers().data(), 0).bad);
+  EXPECT_FALSE(RankWindow::FromNumbers(OfLoss(1).Numbers().data(), 0).diverged);
 }
 
 TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
@@ -42,19 +43,32 @@ TEST(WindowTest, TheLossIsTheMeanAndMemoryTheMaximum) {
   EXPECT_EQ(all.memory.activations, 4);
   EXPECT_EQ(all.memory.buffers, 1);
   EXPECT_EQ(all.memory.peak_rss, 6);
-  EXPECT_FALSE(all.bad);
+  EXPECT_FALSE(all.diverged);
   EXPECT_EQ(all.stop.request, StopRequest::kNone);
 }
 
 TEST(WindowTest, TheEarliestBadLossIsNamed) {
   std::vector<RankWindow> ranks(4);
-  ranks[1].bad = BadLoss{9, 1, NAN};
-  ranks[2].bad = BadLoss{3, 2, NAN};
-  ranks[3].bad = BadLoss{3, 3, INFINITY};
+  ranks[1].diverged = Divergence{9, 1, NAN};
+  ranks[2].diverged = Divergence{3, 2, -NAN};
+  ranks[3].diverged = Divergence{3, 3, INFINITY};
+  ranks[1].bad_steps = 2;
   const AllWindows all = Combine(ranks);
-  ASSERT_TRUE(all.bad);
-  EXPECT_EQ(BadLossMessage(*all.bad),
-            "the loss of rank 2 is nan at step 3; try a lower learning rate");
+  ASSERT_TRUE(all.diverged);
+  EXPECT_EQ(DivergenceMessage(*all.diverged), "the loss of rank 2 is nan at step 3");
+  EXPECT_EQ(all.bad_steps, 2);
+}
+
+TEST(WindowTest, StepsWithoutAnUpdateAreExplainedByALossWhereThereIsOne) {
+  std::vector<RankWindow> ranks(2);
+  ranks[0].diverged = Divergence{3, 0, 1.5, 5};
+  EXPECT_EQ(DivergenceMessage(*Combine(ranks).diverged),
+            "training has diverged: 5 steps in a row, from step 3 on, made no update, because a "
+            "gradient is not finite");
+  ranks[1].diverged = Divergence{3, 1, NAN, 5};
+  EXPECT_EQ(DivergenceMessage(*Combine(ranks).diverged),
+            "training has diverged: the loss of rank 1 is nan at step 3, and 5 steps in a row made "
+            "no update");
 }
 
 TEST(WindowTest, OneRanksWishIsEnough) {
