@@ -25,10 +25,37 @@ std::vector<at::Tensor> Repeated(double number, const std::vector<at::Tensor>& p
   return std::vector<at::Tensor>(parameters.size(), one);
 }
 
+bool Any16Bit(const std::vector<at::Tensor>& tensors) {
+  return std::ranges::any_of(tensors,
+                             [](const at::Tensor& item) { return item.element_size() == 2; });
+}
+
+// One for each of `tensors`, in its dtype.
+std::vector<at::Tensor> Ones(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> ones;
+  for (const at::Tensor& tensor : tensors) ones.push_back(at::ones({}, tensor.options()));
+  return ones;
+}
+
+// tensors += factor * terms. at::_foreach_add_ rounds the factor to a 16-bit dtype, in which small
+// numbers are 0 and large ones do not exist; at::_foreach_addcmul_ takes it in fp32.
+void AddMultiple(std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& terms,
+                 double factor) {
+  if (!Any16Bit(tensors)) return at::_foreach_add_(tensors, terms, factor);
+  at::_foreach_addcmul_(tensors, terms, Ones(terms), factor);
+}
+
+// tensors + factor * terms, likewise.
+std::vector<at::Tensor> PlusMultiple(const std::vector<at::Tensor>& tensors,
+                                     const std::vector<at::Tensor>& terms, double factor) {
+  if (!Any16Bit(tensors)) return at::_foreach_add(tensors, terms, factor);
+  return at::_foreach_addcmul(tensors, terms, Ones(terms), factor);
+}
+
 // Weight decay as a part of the gradient.
 std::vector<at::Tensor> WithDecay(std::vector<at::Tensor> gradients,
                                   const std::vector<at::Tensor>& parameters, double weight_decay) {
-  return weight_decay == 0 ? gradients : at::_foreach_add(gradients, parameters, weight_decay);
+  return weight_decay == 0 ? gradients : PlusMultiple(gradients, parameters, weight_decay);
 }
 
 // average = decay * average + (1 - decay) * value
@@ -102,8 +129,7 @@ class Sgd : public Optimizer {
     const bool is_first_step = updates() == 1;
     // The fused kernel for CPUs leaves most elements of a 16-bit parameter as they were, up to
     // LibTorch 2.13: github.com/pytorch/pytorch/issues/191763.
-    if (std::any_of(group.parameters.begin(), group.parameters.end(),
-                    [](const at::Tensor& item) { return item.element_size() == 2; })) {
+    if (Any16Bit(group.parameters)) {
       return UpdateUnfused(group, gradients, is_first_step);
     }
     const std::vector<at::Tensor> buffers =
@@ -119,10 +145,10 @@ class Sgd : public Optimizer {
     if (config_.momentum != 0) {
       std::vector<at::Tensor>& buffer = group.state[0];
       at::_foreach_mul_(buffer, config_.momentum);
-      at::_foreach_add_(buffer, update, is_first_step ? 1 : 1 - config_.dampening);
-      update = config_.nesterov ? at::_foreach_add(update, buffer, config_.momentum) : buffer;
+      AddMultiple(buffer, update, is_first_step ? 1 : 1 - config_.dampening);
+      update = config_.nesterov ? PlusMultiple(update, buffer, config_.momentum) : buffer;
     }
-    at::_foreach_add_(group.parameters, update, -group.lr);
+    AddMultiple(group.parameters, update, -group.lr);
   }
 };
 
@@ -174,7 +200,7 @@ class RmsProp : public Optimizer {
     std::vector<at::Tensor>& buffer = group.state.back();
     at::_foreach_mul_(buffer, config_.momentum);
     at::_foreach_addcdiv_(buffer, gradients, size);
-    at::_foreach_add_(group.parameters, buffer, -group.lr);
+    AddMultiple(group.parameters, buffer, -group.lr);
   }
 };
 
@@ -202,7 +228,7 @@ class Lamb : public Optimizer {
     std::vector<at::Tensor> update =
         WithDecay(at::_foreach_div(group.state[0], size), group.parameters, group.weight_decay);
     at::_foreach_mul_(update, TrustRatios(group, update));
-    at::_foreach_add_(group.parameters, update, -group.lr * BiasCorrection());
+    AddMultiple(group.parameters, update, -group.lr * BiasCorrection());
   }
 
   void UpdateElsewhere(Group& group) override { NormsOverRanks(group, {}); }
@@ -258,7 +284,7 @@ class Lion : public Optimizer {
         at::_foreach_lerp(group.state[0], gradients, 1 - config_.beta1);
     at::_foreach_sign_(update);
     at::_foreach_mul_(group.parameters, 1 - group.lr * group.weight_decay);
-    at::_foreach_add_(group.parameters, update, -group.lr);
+    AddMultiple(group.parameters, update, -group.lr);
     MoveAverage(group.state[0], gradients, config_.beta2);
   }
 };

@@ -50,6 +50,27 @@ std::vector<OptimizerConfig> AllKinds() {
   return kinds;
 }
 
+// amp O3: fp16 rounds 1e-7 to 1.19e-7, and has no 1e5.
+TEST(OptimizerTest, NumbersOfA16BitUpdateStayInFp32) {
+  for (OptimizerConfig config : AllKinds()) {
+    config.lr = 1e5;
+    config.weight_decay = 1e5;
+    const std::vector<NamedTensor> parameters = {{"w", at::ones({3}, at::kHalf)}};
+    const auto optimizer = MakeOptimizer(config, {}, parameters);
+    EXPECT_NO_THROW(optimizer->Step({at::ones({3}, at::kHalf)})) << static_cast<int>(config.type);
+  }
+  for (const Type type : {Type::kSgd, Type::kLion}) {
+    OptimizerConfig config = Config(type, 1e-7);
+    config.momentum = 0;
+    config.weight_decay = 0;
+    const std::vector<NamedTensor> parameters = {{"w", at::zeros({3}, at::kHalf)}};
+    const auto optimizer = MakeOptimizer(config, {}, parameters);
+    optimizer->Step({at::full({3}, 60000, at::kHalf)});
+    const double step = type == Type::kSgd ? 60000 * 1e-7 : 1e-7;
+    EXPECT_NEAR(parameters[0].tensor[0].item<double>(), -step, type == Type::kSgd ? 1e-5 : 0x1p-25);
+  }
+}
+
 TEST(OptimizerTest, StateIsNamedAsInPyTorch) {
   const std::vector<std::vector<std::string>> names = {
       {"exp_avg", "exp_avg_sq"},
