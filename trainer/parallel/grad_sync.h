@@ -13,7 +13,8 @@
 namespace dslaunch {
 
 struct GradSyncOptions {
-  // Gradients add up over micro-batches in this dtype, and are handed over in it.
+  // Gradients add up over micro-batches in this dtype, and are handed over in it; those of a
+  // parameter with a wider dtype in that (AccumulationDtype).
   at::ScalarType accumulation_dtype = at::kFloat;
   at::ScalarType communication_dtype = at::kFloat;
   // Gradients of a parameter with a wider dtype than communication_dtype travel in its dtype.
@@ -37,6 +38,11 @@ struct GradSyncOptions {
 inline at::ScalarType MessageDtype(const GradSyncOptions& options, at::ScalarType parameter) {
   if (!options.keeps_parameter_dtype) return options.communication_dtype;
   return at::promote_types(options.communication_dtype, parameter);
+}
+
+// The dtype in which gradients add up of a parameter that has `parameter`.
+inline at::ScalarType AccumulationDtype(const GradSyncOptions& options, at::ScalarType parameter) {
+  return at::promote_types(options.accumulation_dtype, parameter);
 }
 
 // Calls of one pass: Begin; forward passes and, each between BeforeBackward and AfterBackward,
@@ -65,7 +71,7 @@ class GradSync {
   virtual void End() = 0;  // waits for what travels
 
   // After a pass with `sync`: of each parameter, in the order they were given, in
-  // accumulation_dtype. Undefined, without `ignore_unused`, for a parameter that got none in the
+  // AccumulationDtype. Undefined, without `ignore_unused`, for a parameter that got none in the
   // last backward pass, even where it did in an earlier one, or where none was the last, in all of
   // them. They may be changed in place until Clear.
   virtual std::vector<at::Tensor> Gradients() = 0;

@@ -72,18 +72,19 @@ void PlanShards(const ModelSizes& model, const EngineConfig& config, int ranks, 
     const int64_t bytes = element_bytes(unit.parameters[0]);
     plan.parameters += (unit.persistent ? ranks : 1) * n * bytes - unit.elements * bytes;
     if (!unit.trained) continue;
-    plan.gradients += (zero.stage == 1 ? ranks : 1) * n * accumulated_bytes;
+    const int64_t sum_bytes = std::max(accumulated_bytes, bytes);
+    plan.gradients += (zero.stage == 1 ? ranks : 1) * n * sum_bytes;
     if (precision.master_weights) plan.master_weights += 4 * n;
     plan.optimizer += OptimizerStates(*config.optimizer) * std::min(n, unit.elements) *
                       (precision.master_weights ? 4 : bytes);
     // Parameters of a wider dtype keep it on the way, unless the configuration names one.
     const int64_t sent_bytes =
         config.communication.dtype ? message_bytes : std::max(message_bytes, bytes);
-    const bool own_message = zero.stage > 1 || sent_bytes != accumulated_bytes;
+    const bool own_message = zero.stage > 1 || sent_bytes != sum_bytes;
     const int64_t sent = own_message ? ranks * n * sent_bytes : 0;
     const int64_t received = zero.reduce_scatter ? (ranks - 1) * n * sent_bytes : 0;
     const bool own_sum = zero.stage > 1 && config.batch.accumulation_steps > 1;
-    const Bucket bucket = {sent, received + (own_sum ? n * accumulated_bytes : 0)};
+    const Bucket bucket = {sent, received + (own_sum ? n * sum_bytes : 0)};
     if (zero.stage == 3 && unit.persistent) {
       filling += bucket.message + bucket.others;
     } else {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "trainer/parallel/buckets.h"
 #include "trainer/parallel/same_model.h"
@@ -49,8 +50,9 @@ void BucketSync::MakeBuckets(const std::vector<size_t>& order) {
     Bucket bucket;
     bucket.parameters = members.size();
     bucket.dtype = MessageDtypeOf(members[0]);
-    bucket.sum = at::empty({elements}, at::TensorOptions(parameters_[members[0]].tensor.device())
-                                           .dtype(options_.accumulation_dtype));
+    bucket.sum = at::empty(
+        {elements},
+        at::TensorOptions(parameters_[members[0]].tensor.device()).dtype(SumDtypeOf(members[0])));
     int64_t start = 0;
     for (const size_t i : members) {
       const at::Tensor& parameter = parameters_[i].tensor;
@@ -66,21 +68,25 @@ at::ScalarType BucketSync::MessageDtypeOf(size_t parameter) const {
   return MessageDtype(options_, parameters_[parameter].tensor.scalar_type());
 }
 
-// A bucket's message has one dtype. Buckets are in the order in which they become complete where
-// gradients come in `order`.
+at::ScalarType BucketSync::SumDtypeOf(size_t parameter) const {
+  return AccumulationDtype(options_, parameters_[parameter].tensor.scalar_type());
+}
+
+// A bucket's message has one dtype, and so has its sum. Buckets are in the order in which they
+// become complete where gradients come in `order`.
 std::vector<std::vector<size_t>> BucketSync::BucketMembers(const std::vector<size_t>& order) const {
   std::vector<int64_t> bytes;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     bytes.push_back(parameters_[i].tensor.numel() * ElementSize(MessageDtypeOf(i)));
   }
-  std::map<at::ScalarType, std::vector<size_t>> by_dtype;
+  std::map<std::pair<at::ScalarType, at::ScalarType>, std::vector<size_t>> by_dtypes;
   std::vector<size_t> arrival(parameters_.size());
   for (size_t i = 0; i < order.size(); ++i) {
-    by_dtype[MessageDtypeOf(order[i])].push_back(order[i]);
+    by_dtypes[{MessageDtypeOf(order[i]), SumDtypeOf(order[i])}].push_back(order[i]);
     arrival[order[i]] = i;
   }
   std::vector<std::vector<size_t>> buckets;
-  for (const auto& [dtype, members] : by_dtype) {
+  for (const auto& [dtypes, members] : by_dtypes) {
     std::ranges::move(AssignBuckets(bytes, members, options_.bucket_bytes),
                       std::back_inserter(buckets));
   }
@@ -164,7 +170,7 @@ void BucketSync::SendComplete() {
 void BucketSync::Send(Bucket& bucket, int channel) {
   const int64_t elements = bucket.sum.numel();
   const int64_t ranks = group_.world_size();
-  if (bucket.dtype == options_.accumulation_dtype) {
+  if (bucket.dtype == bucket.sum.scalar_type()) {
     bucket.message = bucket.sum;
     if (scale_.before != 1) bucket.message.mul_(scale_.before);
     std::vector<at::Tensor> messages = {bucket.message};
@@ -264,7 +270,7 @@ int64_t BucketSync::bucket_bytes() const {
   if (group_.world_size() == 1) return 0;
   int64_t bytes = 0;
   for (const Bucket& bucket : buckets_) {
-    if (bucket.dtype == options_.accumulation_dtype) continue;
+    if (bucket.dtype == bucket.sum.scalar_type()) continue;
     bytes += bucket.sum.numel() * ElementSize(bucket.dtype);
   }
   return bytes;

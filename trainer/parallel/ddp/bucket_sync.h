@@ -40,7 +40,7 @@ class BucketSync : public GradSync {
   struct Bucket {
     size_t parameters = 0;
     at::ScalarType dtype = at::kFloat;  // of its message
-    at::Tensor sum;      // flat, accumulation_dtype: over micro-batches, then over ranks
+    at::Tensor sum;      // flat, AccumulationDtype: over micro-batches, then over ranks
     size_t awaited = 0;  // gradients of the last backward pass that are not there yet
     // On its way in `dtype`: `sum` itself where dtypes are equal; else padded so that it falls into
     // equal parts, one for each rank, which adds that part up in fp32. (An all-reduce in 16 bit
@@ -53,6 +53,7 @@ class BucketSync : public GradSync {
 
   void MakeBuckets(const std::vector<size_t>& order);  // frees what accumulated
   at::ScalarType MessageDtypeOf(size_t parameter) const;
+  at::ScalarType SumDtypeOf(size_t parameter) const;
   std::vector<std::vector<size_t>> BucketMembers(const std::vector<size_t>& order) const;
   void Accumulate(size_t parameter);  // the hook
   void FillUnused();

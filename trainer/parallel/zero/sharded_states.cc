@@ -129,7 +129,8 @@ void ShardedStates::MakeWeights(bool master_weights) {
     if (master_weights) options = options.dtype(at::kFloat);
     unit.weights = unit.shard.to(options);  // itself where that is what it is
     const int64_t n = unit.layout.shard_elements;
-    const at::TensorOptions accumulated = unit.flat.options().dtype(options_.accumulation_dtype);
+    const at::TensorOptions accumulated =
+        unit.flat.options().dtype(AccumulationDtype(options_, unit.flat.scalar_type()));
     if (zero_.stage == 1) {
       unit.whole = at::zeros({n * group_.world_size()}, accumulated);
       unit.gradient = unit.whole.narrow(0, n * group_.rank(), n);
@@ -326,7 +327,7 @@ void ShardedStates::Await(Unit& unit) {
     unit.exchange.Wait();
   }
   const at::ScalarType sum_dtype = SumDtypeOf(unit);
-  if (sum_dtype != options_.accumulation_dtype) unit.sum.copy_(unit.sum.to(sum_dtype));
+  if (sum_dtype != unit.sum.scalar_type()) unit.sum.copy_(unit.sum.to(sum_dtype));
   if (scale_.after != 1) unit.sum.mul_(scale_.after);
   if (!accumulates_whole_ && unit.filled) unit.gradient.add_(unit.sum);
   unit.filled = true;

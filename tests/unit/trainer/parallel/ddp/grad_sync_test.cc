@@ -244,6 +244,33 @@ TEST(BucketSyncTest, SmallGradientsAreNotLostToLargeOnes) {
   }));
 }
 
+// amp O3 with keep_batchnorm_fp32: the norms' parameters are fp32 in a model that is fp16.
+TEST(BucketSyncTest, GradientsOfAWiderParameterAddUpInItsDtype) {
+  ExpectNoErrors(RunRanks(2, [](const ProcessGroup& group) {
+    const std::vector<NamedTensor> parameters = {
+        {"fc", at::ones({3}, at::kHalf).requires_grad_()},
+        {"norm", at::ones({5}, at::kFloat).requires_grad_()}};
+    const auto sync = MakeGradSync(group, parameters, {},
+                                   {.accumulation_dtype = at::kHalf,
+                                    .communication_dtype = at::kHalf,
+                                    .keeps_parameter_dtype = true});
+    for (const double gradient : {1.0, 0x1p-14}) {  // fp16 keeps 2^-10 of a 1
+      const bool last = gradient != 1;
+      sync->Begin(last);
+      sync->BeforeBackward(last);
+      Backward((parameters[0].tensor * gradient).sum().to(at::kFloat) +
+               (parameters[1].tensor * gradient).sum());
+      EndPass(*sync);
+    }
+    const std::vector<at::Tensor> gradients = sync->Gradients();
+    EXPECT_EQ(gradients[0].scalar_type(), at::kHalf);
+    EXPECT_EQ(gradients[1].scalar_type(), at::kFloat);
+    EXPECT_EQ(gradients[1][4].item<double>(), 1 + 0x1p-14);
+    EXPECT_EQ(sync->gradient_bytes(), 3 * 2 + 5 * 4);
+    EXPECT_EQ(sync->bucket_bytes(), 0) << "they travel as they add up";
+  }));
+}
+
 TEST(BucketSyncTest, PredividingKeepsA16BitSumInRange) {
   for (const double predivide : {1.0, 4.0}) {
     ExpectNoErrors(RunRanks(2, [&](const ProcessGroup& group) {
