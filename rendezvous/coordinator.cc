@@ -245,6 +245,7 @@ void Coordinator::OnHeartbeat(Participant& participant, const pb::AgentMessage& 
     steps.median_step = ReportedMicroseconds(rank.median_step_us());
     steps.median_compute = ReportedMicroseconds(rank.median_compute_us());
     steps.ended = rank.ended();
+    steps.shares_cores = rank.shares_cores();
   }
 }
 

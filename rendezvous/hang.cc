@@ -10,6 +10,7 @@ using std::chrono::microseconds;
 
 constexpr int kUsualSteps = 5;
 constexpr uint64_t kStepsToJudge = 10;
+constexpr microseconds kLeastSlow{20'000};  // less is within what the scheduler does to a process
 
 // The lower median.
 microseconds Median(std::vector<microseconds> values) {
@@ -93,7 +94,8 @@ HangDecision FindStraggler(const std::vector<RankSteps>& ranks) {
   const microseconds median = Median(all);
   for (const RankSteps& rank : ranks) {
     const microseconds own = slowness(rank);
-    const bool slow = rank.steps_made >= kStepsToJudge && 2 * own >= 3 * median;
+    const bool counts = own >= kLeastSlow && !rank.shares_cores;
+    const bool slow = counts && rank.steps_made >= kStepsToJudge && 2 * own >= 3 * median;
     const bool told = rank.reported_slow.count() > 0 && own < 2 * rank.reported_slow;
     if (!slow || told) continue;
     HangDecision decision;

@@ -20,6 +20,7 @@ struct RankSteps {
   std::chrono::microseconds median_step{0};     // 0: not known yet
   std::chrono::microseconds median_compute{0};  // of its own work in a step; 0: it does not say
   bool ended = false;                           // with 0
+  bool shares_cores = false;  // its machine has more ranks than cores, so its times say little
   std::chrono::microseconds reported_slow{
       0};  // median with which it was named a straggler; 0: never
 };
@@ -42,7 +43,9 @@ struct HangDecision {
 //
 // A straggler: a rank whose own work takes 1.5 times the median of all ranks (of an even number the
 // lower one, so that the slower of two can be told), by its computing time if all ranks say it, by
-// its step time if not; after ten steps. It is named again only when it has become twice as slow.
+// its step time if not; after ten steps. Below 20 ms, and where ranks share cores, that is how
+// processes are scheduled, and nobody is named. It is named again only when it has become twice as
+// slow.
 HangDecision DecideHang(Clock::time_point now, const std::vector<RankSteps>& ranks,
                         const HangOptions& options);
 

@@ -6,7 +6,7 @@ namespace dslaunch {
 
 AttemptWorkers::AttemptWorkers(uint64_t attempt, pb::Assignment assignment,
                                const pb::SpawnWorkers& specs)
-    : attempt_(attempt), assignment_(std::move(assignment)) {
+    : attempt_(attempt), assignment_(std::move(assignment)), share_cores_(specs.share_cores()) {
   for (const pb::WorkerSpec& spec : specs.workers()) {
     AttemptWorker worker;
     worker.rank = spec.rank();
@@ -41,8 +41,10 @@ void AttemptWorkers::OnStatus(uint32_t local_rank, const StatusLine& line, Clock
 std::vector<pb::RankProgress> AttemptWorkers::Progress(Clock::time_point now) const {
   std::vector<pb::RankProgress> progress;
   for (const AttemptWorker& worker : workers_) {
-    if (auto report = worker.progress.Report(worker.rank, now))
+    if (auto report = worker.progress.Report(worker.rank, now)) {
+      report->set_shares_cores(share_cores_);
       progress.push_back(*std::move(report));
+    }
   }
   return progress;
 }

@@ -55,6 +55,7 @@ class AttemptWorkers {
  private:
   uint64_t attempt_ = 0;
   pb::Assignment assignment_;
+  bool share_cores_ = false;
   std::vector<AttemptWorker> workers_;
   size_t spawned_ = 0;
   size_t ended_well_ = 0;

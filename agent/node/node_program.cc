@@ -75,6 +75,8 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, cons
     for (RankBinding& binding : plan.bindings) binding.memory_nodes.clear();
   }
   DSL_TRY_ASSIGN(planned.specs, MakeWorkerSpecs(plan, program_, environment_, folder));
+  const uint32_t ranks_here = prepare.local() ? place.assignment.world_size() : plan.slots;
+  planned.specs.set_share_cores(ranks_here > static_cast<uint32_t>(plan.cores));
   return planned;
 }
 

@@ -526,6 +526,27 @@ TEST_F(ElasticTest, ASlowRankIsToldWithItsNode) {
   EXPECT_THAT(beat(13, 400'000), HasSubstr("(node1)"));
 }
 
+TEST_F(ElasticTest, ARankThatSharesItsCoresIsNotToldToBeSlow) {
+  CoordinatorOptions options = Options();
+  options.policy.set_hang_ms(60'000);
+  Begin(options);
+  Start();
+  for (const uint64_t step : {1, 11}) {
+    for (uint32_t node = 0; node < 3; ++node) {
+      pb::AgentMessage message = From(node);
+      pb::RankProgress& rank = *message.mutable_heartbeat()->add_ranks();
+      rank.set_rank(2 * node);
+      rank.set_step(step);
+      rank.set_median_step_us(1'000'000);
+      rank.set_median_compute_us(node == 1 ? 900'000 : 100'000);
+      rank.set_shares_cores(node == 1);
+      Log(message);
+    }
+    Pass(500);
+    EXPECT_EQ(Notices(coordinator_->OnTick(now_)), "");
+  }
+}
+
 TEST_F(ElasticTest, ANodeThatFailsOftenGivesItsPlaceToASpareUntilItHasCooledDown) {
   CoordinatorOptions options = Options();
   options.policy.set_max_restarts(10);

@@ -106,6 +106,19 @@ TEST(HangTest, AStragglerIsToldOnceAndAgainWhenTwiceAsSlow) {
   EXPECT_EQ(Decide(1, ranks).kind, Kind::kStraggler);
 }
 
+// A first run on a laptop: more ranks than cores, and steps of some milliseconds.
+TEST(HangTest, WhatTheSchedulerDoesIsNoStraggler) {
+  std::vector<RankSteps> ranks = Ranks({20, 20, 20, 20});
+  for (RankSteps& rank : ranks) rank.median_compute = microseconds(5'000);
+  ranks[2].median_compute = microseconds(19'999);
+  EXPECT_EQ(Decide(1, ranks).kind, Kind::kNone);
+  ranks[2].median_compute = microseconds(20'000);
+  EXPECT_EQ(Decide(1, ranks).kind, Kind::kStraggler);
+  for (RankSteps& rank : ranks) rank.shares_cores = true;
+  ranks[2].median_compute = microseconds(500'000);
+  EXPECT_EQ(Decide(1, ranks).kind, Kind::kNone);
+}
+
 TEST(HangTest, TenStepsAreNeededToJudge) {
   std::vector<RankSteps> ranks = Ranks({20, 20});
   ranks[1].median_step = microseconds(9'000'000);

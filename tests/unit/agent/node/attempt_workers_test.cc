@@ -13,6 +13,7 @@ TEST(AttemptWorkersTest, AddsUpWhatTheSupervisorSays) {
     specs.mutable_workers(static_cast<int>(i))->set_rank(4 + i);
     specs.mutable_workers(static_cast<int>(i))->set_stdout_path("/logs/rank/stdout.log");
   }
+  specs.set_share_cores(true);
   AttemptWorkers workers(3, pb::Assignment(), specs);
   EXPECT_EQ(workers.Find(1)->rank, 5u);
   EXPECT_EQ(workers.Find(1)->folder, "/logs/rank");
@@ -27,6 +28,7 @@ TEST(AttemptWorkersTest, AddsUpWhatTheSupervisorSays) {
   EXPECT_FALSE(workers.OnEnded(1, true));
   EXPECT_EQ(workers.RunningPids(), std::vector<pid_t>{100});
   ASSERT_EQ(workers.Progress(Clock::now()).size(), 1u);
+  EXPECT_TRUE(workers.Progress(Clock::now())[0].shares_cores());
   EXPECT_TRUE(workers.Progress(Clock::now())[0].ended());
   EXPECT_FALSE(workers.OnEnded(1, true));  // twice
   EXPECT_TRUE(workers.OnEnded(0, true));
