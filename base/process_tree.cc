@@ -150,10 +150,12 @@ bool SignalProcess(const ProcessId& id, int signal) {
   if (pidfd.valid()) {
     // The descriptor holds one process; if that one has our start time, it is ours whatever happens
     // next.
-    return is_same() && PidfdSendSignal(pidfd.get(), signal) == 0;
+    if (!is_same()) return false;
+    if (PidfdSendSignal(pidfd.get(), signal) == 0) return true;
   }
-  if (errno != ENOSYS) return false;
-  return is_same() && kill(id.pid, signal) == 0;  // Linux before 5.3
+  if (errno == ESRCH) return false;
+  // Pidfds are refused: by Linux before 5.3, or by a seccomp profile.
+  return is_same() && kill(id.pid, signal) == 0;
 }
 
 }  // namespace dslaunch

@@ -4,9 +4,8 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <cstring>
-#include <string>
 
+#include "base/errno_text.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
 
@@ -21,7 +20,7 @@ struct SocketPair {
 inline Result<SocketPair> MakeSocketPair() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return Error{ExitCode::kInternal, std::string("socketpair: ") + std::strerror(errno)};
+    return Error{ExitCode::kInternal, "socketpair: " + ErrnoText(errno)};
   return SocketPair{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 

@@ -13,13 +13,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-
-#include "base/deadline.h"
+#include <cstdlib>
+#include <filesystem>
 
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kStartTimeout{30'000};
 constexpr int kFirstFreeFd = 3;
 
 // What the child writes to the error pipe when a step fails.
@@ -30,23 +29,20 @@ enum Step : int {
   kNoNewPrivileges,
   kCpus,
   kMemory,
+  kStdoutFile,
+  kStderrFile,
   kChdir,
   kDup2,
   kPassFd,
+  kOpenFiles,
   kMask,
   kExecve
 };
-constexpr const char* kStepNames[] = {"setsid",
-                                      "setpgid",
-                                      "prctl(PR_SET_PDEATHSIG)",
-                                      "prctl(PR_SET_NO_NEW_PRIVS)",
-                                      "bind to CPUs",
-                                      "bind to memory",
-                                      "chdir",
-                                      "dup2",
-                                      "keep descriptor open",
-                                      "sigprocmask",
-                                      "execve"};
+constexpr const char* kStepNames[] = {
+    "setsid",       "setpgid",        "prctl(PR_SET_PDEATHSIG)", "prctl(PR_SET_NO_NEW_PRIVS)",
+    "bind to CPUs", "bind to memory", "open stdout file",        "open stderr file",
+    "chdir",        "dup2",           "keep descriptor open",    "setrlimit(RLIMIT_NOFILE)",
+    "sigprocmask",  "execve"};
 struct ChildError {
   int error_number;
   int step;
@@ -77,11 +73,14 @@ struct ChildPlan {
   const char* executable;
   char* const* argv;
   char* const* envp;
-  const char* cwd;  // nullptr: stay
-  int stdio[3];     // all above 2
+  const char* cwd;          // nullptr: stay
+  int stdio[3];             // all above 2
+  const char* stdout_file;  // nullptr: the descriptor above
+  const char* stderr_file;
   int pass_fd;
   int error_fd;
-  int max_fd;  // for kernels without close_range
+  int max_fd;                // for kernels without close_range
+  const rlimit* open_files;  // nullptr: the caller's
   int parent_death_signal;
   bool no_new_privileges;
   bool own_session;
@@ -121,6 +120,16 @@ void CloseAllBut(int a, int b, int max_fd) {
   CloseSpan(next, ~0u, max_fd);
 }
 
+// Above 2, so that it is not overwritten before it is needed. FIFO or not: it may block.
+int OpenLog(const ChildPlan& plan, const char* path, Step step) {
+  const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_NOCTTY, 0600);
+  if (fd < 0) Fail(plan, step);
+  if (fd >= kFirstFreeFd) return fd;
+  const int above = fcntl(fd, F_DUPFD, kFirstFreeFd);
+  if (above < 0) Fail(plan, step);
+  return above;
+}
+
 // Runs between fork and execve with all signals blocked: async-signal-safe calls only.
 [[noreturn]] void RunChild(const ChildPlan& plan) {
   struct sigaction action = {};
@@ -148,12 +157,17 @@ void CloseAllBut(int a, int b, int max_fd) {
               plan.memory_nodes.bits() + 1) < 0) {
     Fail(plan, kMemory);
   }
+  int stdio[3] = {plan.stdio[0], plan.stdio[1], plan.stdio[2]};
+  if (plan.stdout_file != nullptr) stdio[1] = OpenLog(plan, plan.stdout_file, kStdoutFile);
+  if (plan.stderr_file != nullptr) stdio[2] = OpenLog(plan, plan.stderr_file, kStderrFile);
   if (plan.cwd != nullptr && chdir(plan.cwd) < 0) Fail(plan, kChdir);
   for (int fd = 0; fd < kFirstFreeFd; ++fd) {
-    if (dup2(plan.stdio[fd], fd) < 0) Fail(plan, kDup2);
+    if (dup2(stdio[fd], fd) < 0) Fail(plan, kDup2);
   }
   if (plan.pass_fd >= 0 && fcntl(plan.pass_fd, F_SETFD, 0) < 0) Fail(plan, kPassFd);
   CloseAllBut(plan.pass_fd, plan.error_fd, plan.max_fd);
+  if (plan.open_files != nullptr && setrlimit(RLIMIT_NOFILE, plan.open_files) < 0)
+    Fail(plan, kOpenFiles);
 
   sigset_t none;
   sigemptyset(&none);
@@ -169,6 +183,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   pointers.push_back(nullptr);
   return pointers;
 }
+
+const char* PathOrNull(const std::string& path) { return path.empty() ? nullptr : path.c_str(); }
 
 SpawnResult Failed(int error_number, const char* step) { return {-1, {error_number, step}}; }
 
@@ -209,11 +225,24 @@ bool OpenErrorPipe(UniqueFd& read_end, UniqueFd& write_end) {
   return write_end.valid();
 }
 
+// The highest descriptor that is open, for kernels before close_range (5.9): the limit may be a
+// million.
 int MaxFd() {
+  if (close_range(~0u, ~0u, 0) == 0) return 0;  // not needed
+  int highest = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", error), end;
+       !error && entry != end; entry.increment(error)) {
+    highest = std::max(highest, std::atoi(entry->path().filename().c_str()));
+  }
+  if (highest > 0) return highest;
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
   return static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
 }
+
+// Set by RaiseOpenFileLimit: what children get back.
+std::optional<rlimit> open_files_before_raise;
 
 // Leaves out the fork handlers that libraries register: the child calls into none of them. Starts
 // the child in its cgroup, since moving it there afterwards waits for the whole kernel (16 ms); a
@@ -230,25 +259,15 @@ pid_t Fork(int cgroup_fd) {
   return _Fork();
 }
 
-// Waits until execve has closed the pipe or a failed step was reported through it.
-SpawnResult AwaitExec(pid_t pid, int error_fd) {
-  const Deadline deadline = Deadline::After(kStartTimeout);
-  while (!deadline.Expired()) {
-    pollfd poll_fd = {error_fd, POLLIN, 0};
-    if (poll(&poll_fd, 1, deadline.PollMs()) <= 0) continue;
-    ChildError error = {};
-    const ssize_t got = read(error_fd, &error, sizeof error);
-    if (got < 0 && errno == EINTR) continue;
-    if (got != static_cast<ssize_t>(sizeof error)) return {pid, {}};
-    while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    return Failed(error.error_number, kStepNames[error.step]);
-  }
-  kill(pid, SIGKILL);
-  return Failed(ETIMEDOUT, kStepNames[kExecve]);
-}
-
 }  // namespace
+
+void RaiseOpenFileLimit() {
+  rlimit limit = {};
+  if (open_files_before_raise || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  rlimit raised = limit;
+  raised.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) open_files_before_raise = limit;
+}
 
 void CloseFrom(int first) { CloseSpan(static_cast<unsigned>(first), ~0u, MaxFd()); }
 
@@ -258,25 +277,30 @@ std::vector<std::string> CurrentEnvironment() {
   return environment;
 }
 
-SpawnResult Spawn(const SpawnSpec& spec) {
+Spawning::Spawning(const SpawnSpec& spec) : result_(Begin(spec)) {}
+
+std::optional<SpawnResult> Spawning::Begin(const SpawnSpec& spec) {
   if (spec.pass_fd >= 0 && spec.pass_fd < kFirstFreeFd) return Failed(EINVAL, kStepNames[kPassFd]);
   const std::vector<char*> argv = Pointers(spec.argv);
   const std::vector<char*> envp = Pointers(spec.env);
   StdioSources stdio;
   if (!stdio.Prepare(spec)) return Failed(errno, "open standard descriptors");
-  UniqueFd error_read, error_write;
-  if (!OpenErrorPipe(error_read, error_write)) return Failed(errno, "pipe");
+  UniqueFd error_write;
+  if (!OpenErrorPipe(outcome_, error_write)) return Failed(errno, "pipe");
   const BitMask cpus(spec.cpus);
   const BitMask memory_nodes(spec.memory_nodes);
   const ChildPlan plan = {
       .executable = spec.executable.c_str(),
       .argv = argv.data(),
       .envp = envp.data(),
-      .cwd = spec.cwd.empty() ? nullptr : spec.cwd.c_str(),
+      .cwd = PathOrNull(spec.cwd),
       .stdio = {stdio.fds[0], stdio.fds[1], stdio.fds[2]},
+      .stdout_file = PathOrNull(spec.stdout_file),
+      .stderr_file = PathOrNull(spec.stderr_file),
       .pass_fd = spec.pass_fd,
       .error_fd = error_write.get(),
       .max_fd = MaxFd(),
+      .open_files = open_files_before_raise ? &*open_files_before_raise : nullptr,
       .parent_death_signal = spec.parent_death_signal,
       .no_new_privileges = spec.no_new_privileges,
       .own_session = spec.own_session,
@@ -291,15 +315,47 @@ SpawnResult Spawn(const SpawnSpec& spec) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = Fork(spec.cgroup_fd);
-  if (pid == 0) RunChild(plan);
+  pid_ = Fork(spec.cgroup_fd);
+  if (pid_ == 0) RunChild(plan);
   const int fork_errno = errno;
   // Both sides set the group, whoever is first: the caller may kill it as soon as we return.
-  if (pid > 0 && spec.own_group && !spec.own_session) setpgid(pid, pid);
+  if (pid_ > 0 && spec.own_group && !spec.own_session) setpgid(pid_, pid_);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (pid < 0) return Failed(fork_errno, "fork");
-  error_write.Reset();
-  return AwaitExec(pid, error_read.get());
+  if (pid_ < 0) return Failed(fork_errno, "fork");
+  return std::nullopt;
+}
+
+std::optional<SpawnResult> Spawning::Result() {
+  if (result_) return result_;
+  pollfd ready = {outcome_.get(), POLLIN, 0};
+  if (poll(&ready, 1, 0) <= 0) return std::nullopt;
+  ChildError error = {};
+  const ssize_t got = read(outcome_.get(), &error, sizeof error);
+  if (got < 0 && errno == EINTR) return std::nullopt;
+  result_ = got == static_cast<ssize_t>(sizeof error)
+                ? Failed(error.error_number, kStepNames[error.step])
+                : SpawnResult{pid_, {}};
+  return result_;
+}
+
+SpawnResult Spawn(const SpawnSpec& spec) {
+  Spawning spawning(spec);
+  const Deadline deadline = Deadline::After(kSpawnTimeout);
+  while (!deadline.Expired()) {
+    const std::optional<SpawnResult> result = spawning.Result();
+    if (!result) {
+      pollfd ready = {spawning.fd(), POLLIN, 0};
+      poll(&ready, 1, deadline.PollMs());
+      continue;
+    }
+    if (result->pid < 0 && spawning.pid() > 0) {
+      while (waitpid(spawning.pid(), nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+    return *result;
+  }
+  kill(spawning.pid(), SIGKILL);
+  return Failed(ETIMEDOUT, kStepNames[kExecve]);
 }
 
 }  // namespace dslaunch

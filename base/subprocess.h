@@ -3,9 +3,11 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
 
@@ -17,6 +19,12 @@ std::vector<std::string> CurrentEnvironment();
 // Closes every descriptor from `first` on. Async-signal-safe.
 void CloseFrom(int first);
 
+// Raises this process's soft limit of descriptors to the hard one: the front end of many nodes, and
+// the rendezvous' node, need a few for each. What is started from here gets the old limit back,
+// since programs exist that break above 1024 (select). Before there are threads; again does
+// nothing.
+void RaiseOpenFileLimit();
+
 // What to start and how. Every string reaches the program byte for byte; no shell is involved.
 struct SpawnSpec {
   std::string executable = {};         // absolute path
@@ -26,6 +34,10 @@ struct SpawnSpec {
   int stdin_fd = -1;                   // -1: /dev/null; borrowed
   int stdout_fd = -1;                  // likewise
   int stderr_fd = -1;                  // likewise
+  // In place of a descriptor: a file that the child itself opens to append, so that a disk that
+  // stands still holds up nobody else. Made for its user alone. Absolute.
+  std::string stdout_file = {};
+  std::string stderr_file = {};
   int pass_fd = -1;          // above 2: kept open in the child at its own number; -1: none
   bool own_session = false;  // setsid(): out of the terminal's reach
   bool own_group = false;    // setpgid(0, 0): can be killed as a group
@@ -48,12 +60,38 @@ struct SpawnResult {
   SpawnFailure failure;  // when pid is -1
 };
 
+// A start that takes longer (a hung network file system) is given up with ETIMEDOUT.
+inline constexpr milliseconds kSpawnTimeout{30'000};
+
 // Starts the process with default signal dispositions, an empty signal mask and no descriptor above
 // 2 but `pass_fd`. Resource limits and the umask are the caller's. Returns once execve has
-// succeeded or failed, so a program that cannot run is known at once; a start that takes 30 s (a
-// hung network file system) is killed and fails with ETIMEDOUT. The caller reaps. Safe in a process
-// with several threads; with parent_death_signal call it from a thread that outlives the child. A
-// zombie is left for the caller's reaper only after a time-out.
+// succeeded or failed, so a program that cannot run is known at once; after kSpawnTimeout it is
+// killed. The caller reaps. Safe in a process with several threads; with parent_death_signal call
+// it from a thread that outlives the child. A zombie is left for the caller's reaper only after a
+// time-out.
 SpawnResult Spawn(const SpawnSpec& spec);
+
+// The same for a caller that waits for many at once: returns once the process exists, which is not
+// its program yet. The caller reaps it in any case, and ends it after kSpawnTimeout.
+class Spawning {
+ public:
+  explicit Spawning(const SpawnSpec& spec);
+
+  // -1: there is no process, and Result() says why.
+  pid_t pid() const { return pid_; }
+  // Readable once Result() has an answer.
+  int fd() const { return outcome_.get(); }
+  // Without waiting; nullopt: it starts still. After a failed step the process ends by itself. One
+  // that was killed before execve counts as started.
+  std::optional<SpawnResult> Result();
+
+ private:
+  // Forks; the result where that is the end of it.
+  std::optional<SpawnResult> Begin(const SpawnSpec& spec);
+
+  pid_t pid_ = -1;
+  UniqueFd outcome_;
+  std::optional<SpawnResult> result_;
+};
 
 }  // namespace dslaunch

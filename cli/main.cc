@@ -335,6 +335,7 @@ Result<int> HelpTopicMain(const std::vector<std::string>& words) {
 
 int Main(int argc, char** argv) {
   OpenStandardFds();
+  RaiseOpenFileLimit();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
   std::error_code no_folder;  // then nothing is looked for in it
   const ParseContext context = {environ, std::filesystem::current_path(no_folder).string()};

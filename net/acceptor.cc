@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/socket_pair.h"
 #include "net/connection.h"
 #include "net/pending_connections.h"
@@ -26,6 +27,9 @@ constexpr size_t kMaxRefusalsReported = 100;
 std::error_code Listen(tcp::acceptor& listener, const tcp::endpoint& endpoint) {
   std::error_code error;
   listener.open(endpoint.protocol(), error);
+  // A port that was given can be used again at once, while connections of the last job are in
+  // TIME_WAIT.
+  if (!error) listener.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error && endpoint.address().is_v6()) listener.set_option(asio::ip::v6_only(false), error);
   if (!error) listener.bind(endpoint, error);
   if (!error) listener.listen(asio::socket_base::max_listen_connections, error);
@@ -95,7 +99,7 @@ class Acceptor::Loop {
         Welcome(std::move(socket));
         return Accept();
       }
-      Notify("cannot accept connections: " + error.message());
+      Notify("cannot accept connections: " + ErrnoText(error.value()));
       pause_.expires_after(kAcceptPause);
       pause_.async_wait([this](std::error_code) { Accept(); });
     });

@@ -21,8 +21,6 @@ using Certificate = OpenSslPtr<X509, X509_free>;
 using Extension = OpenSslPtr<X509_EXTENSION, X509_EXTENSION_free>;
 using Bio = OpenSslPtr<BIO, BIO_free>;
 
-constexpr std::chrono::seconds kClockSlack = std::chrono::hours(24);
-
 Error OpenSslError(const char* step) {
   char text[256] = "";
   ERR_error_string_n(ERR_get_error(), text, sizeof text);
@@ -49,7 +47,8 @@ Certificate NewCertificate(EVP_PKEY* key, const std::string& common_name,
   const bool ok =
       X509_set_version(certificate.get(), X509_VERSION_3) == 1 &&
       ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), serial >> 1) == 1 &&
-      X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -kClockSlack.count()) != nullptr &&
+      // A node whose clock is days behind, or begins in 1970, is no reason to refuse it.
+      ASN1_TIME_set(X509_getm_notBefore(certificate.get()), 0) != nullptr &&
       X509_gmtime_adj(X509_getm_notAfter(certificate.get()), valid_for.count()) != nullptr &&
       X509_set_pubkey(certificate.get(), key) == 1 &&
       X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8,

@@ -98,7 +98,12 @@ std::optional<uint32_t> PeerNode(TlsStream& stream, const std::string& job_id) {
 
 std::string WhyNoHandshake(TlsStream& stream, const std::error_code& error) {
   // Of another authority's signature OpenSSL names the arithmetic that failed before all else.
-  if (const long verdict = SSL_get_verify_result(stream.ssl()); verdict != X509_V_OK) {
+  const long verdict = SSL_get_verify_result(stream.ssl());
+  if (verdict == X509_V_ERR_CERT_NOT_YET_VALID || verdict == X509_V_ERR_CERT_HAS_EXPIRED) {
+    return std::string("by this machine's clock its ") + X509_verify_cert_error_string(verdict) +
+           "; set the clocks of the nodes";
+  }
+  if (verdict != X509_V_OK) {
     return std::string("its certificate is not from this job (") +
            X509_verify_cert_error_string(verdict) + ")";
   }

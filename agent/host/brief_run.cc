@@ -10,7 +10,7 @@
 #include <csignal>
 
 #include "agent/host/program.h"
-#include "base/pidfd.h"
+#include "base/child_watch.h"
 #include "base/subprocess.h"
 #include "base/unique_fd.h"
 
@@ -49,14 +49,14 @@ BriefRun RunBriefly(const std::vector<std::string>& argv, Deadline deadline) {
   if (spawned.pid < 0) return {BriefRun::End::kNotStarted, spawned.failure.error_number, ""};
 
   // Its end counts, not that of its output, which a child of it may hold open.
-  const UniqueFd pidfd(PidfdOpen(spawned.pid));
+  const ChildWatch watch(spawned.pid);
   bool reading = true;
   bool ended = false;
   while (!ended && !deadline.Expired()) {
-    pollfd fds[2] = {{pidfd.get(), POLLIN, 0}, {reading ? reader.get() : -1, POLLIN, 0}};
-    if (::poll(fds, 2, deadline.PollMs()) <= 0) continue;
+    pollfd fds[2] = {{watch.fd(), POLLIN, 0}, {reading ? reader.get() : -1, POLLIN, 0}};
+    if (::poll(fds, 2, watch.PollMs(deadline)) < 0) continue;
     if (fds[1].revents != 0) reading = TakeOutput(reader.get(), run.output);
-    ended = fds[0].revents != 0;
+    ended = watch.Ended();
   }
   ::kill(-spawned.pid, SIGKILL);
   int status = 0;

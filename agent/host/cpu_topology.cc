@@ -1,7 +1,6 @@
 #include "agent/host/cpu_topology.h"
 
 #include <linux/mempolicy.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -86,20 +85,6 @@ CpuTopology ReadCpuTopology(const std::string& root, const std::vector<int>& usa
   }
   if (topology.nodes.empty()) topology.nodes.push_back({0, usable});
   return topology;
-}
-
-std::vector<int> UsableCpus() {
-  constexpr size_t kMaxBits = 1u << 16;
-  constexpr size_t kWordBits = 8 * sizeof(unsigned long);
-  std::vector<unsigned long> mask(kMaxBits / kWordBits);
-  std::vector<int> cpus;
-  const long bytes =
-      syscall(SYS_sched_getaffinity, 0, mask.size() * sizeof(unsigned long), mask.data());
-  for (size_t bit = 0; bytes > 0 && bit < static_cast<size_t>(bytes) * 8; ++bit) {
-    if ((mask[bit / kWordBits] >> (bit % kWordBits) & 1) != 0)
-      cpus.push_back(static_cast<int>(bit));
-  }
-  return cpus;
 }
 
 std::vector<GpuPlace> ReadGpuPlaces(const std::string& root) {

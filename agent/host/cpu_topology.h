@@ -31,9 +31,6 @@ struct CpuTopology {
 // found is taken for the simplest case: one CPU a core, one socket, one NUMA node.
 CpuTopology ReadCpuTopology(const std::string& root, const std::vector<int>& usable);
 
-// Those that this process may use, ascending.
-std::vector<int> UsableCpus();
-
 struct GpuPlace {
   std::string uuid;   // "GPU-..."; empty: unknown
   int numa_node = 0;  // 0 where the kernel knows none, as with torchrun

@@ -15,8 +15,8 @@
 #include <iterator>
 #include <sstream>
 
+#include "base/child_watch.h"
 #include "base/deadline.h"
-#include "base/pidfd.h"
 #include "base/subprocess.h"
 #include "base/unique_fd.h"
 
@@ -78,18 +78,12 @@ bool Succeeds(const std::vector<std::string>& argv) {
   spec.own_group = true;
   const SpawnResult spawned = Spawn(spec);
   if (spawned.pid < 0) return false;
-  const UniqueFd pidfd(PidfdOpen(spawned.pid));
-  const Deadline deadline = Deadline::After(kTryLimit);
-  pollfd ended{pidfd.get(), POLLIN, 0};
-  int polled = 0;
-  do {
-    polled = ::poll(&ended, 1, deadline.PollMs());
-  } while (polled < 0 && errno == EINTR);
-  if (polled <= 0) ::kill(-spawned.pid, SIGKILL);
+  const bool ended = ChildWatch(spawned.pid).AwaitEnd(Deadline::After(kTryLimit));
+  if (!ended) ::kill(-spawned.pid, SIGKILL);
   int status = -1;
   while (::waitpid(spawned.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  return polled > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  return ended && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 }  // namespace

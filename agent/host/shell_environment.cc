@@ -12,7 +12,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/pidfd.h"
+#include "base/child_watch.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "base/subprocess.h"
@@ -59,12 +59,12 @@ Result<std::pair<UniqueFd, UniqueFd>> MakePipe() {
 
 // Reads both streams until the process ends. What it leaves in the background may hold them open.
 void Watch(pid_t pid, UniqueFd out, UniqueFd err, Deadline deadline, ShellRun& run) {
-  const UniqueFd pidfd(PidfdOpen(pid));
+  const ChildWatch watch(pid);
   for (bool ended = false; !ended;) {
-    pollfd fds[] = {{out.get(), POLLIN, 0}, {err.get(), POLLIN, 0}, {pidfd.get(), POLLIN, 0}};
-    const int polled = poll(fds, 3, deadline.PollMs());
+    pollfd fds[] = {{out.get(), POLLIN, 0}, {err.get(), POLLIN, 0}, {watch.fd(), POLLIN, 0}};
+    const int polled = poll(fds, 3, watch.PollMs(deadline));
     if (polled < 0 && errno == EINTR) continue;
-    ended = fds[2].revents != 0;
+    ended = watch.Ended();
     if (fds[0].revents != 0 && !ReadSome(out.get(), run.out)) out.Reset();
     if (fds[1].revents != 0 && !ReadSome(err.get(), run.err)) err.Reset();
     run.too_much = run.out.size() > kMaxVenvEnvironment;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <gnu/libc-version.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/utsname.h>
@@ -13,20 +12,19 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <memory>
-#include <thread>
 #include <vector>
 
 #include "agent/host/brief_run.h"
 #include "agent/host/gpus.h"
 #include "agent/host/node_identity.h"
 #include "agent/host/nvml.h"
-#include "agent/supervisor/cgroup.h"
 #include "base/build_id.h"
+#include "base/own_cgroup.h"
 #include "base/proc_text.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "base/unique_fd.h"
+#include "base/usable_cores.h"
 #include "net/addresses.h"
 #include "proto/contract/job_paths.h"
 
@@ -55,31 +53,6 @@ void ReadSystem(pb::NodeInfo& report) {
   report.set_identity(NodeIdentity());
 }
 
-// The process's own cgroup and those above it, as far as they can be seen: a limit of any counts.
-std::vector<std::string> CgroupsUpwards() {
-  const Result<std::string> own = FindOwnCgroup(ReadWhole("/proc/self/mountinfo").value_or(""),
-                                                ReadWhole("/proc/self/cgroup").value_or(""));
-  std::vector<std::string> folders;
-  if (!own.ok()) return folders;
-  for (fs::path folder = *own; ::access((folder / "cgroup.procs").c_str(), F_OK) == 0;
-       folder = folder.parent_path()) {
-    folders.push_back(folder.string());
-  }
-  return folders;
-}
-
-uint32_t CoresByAffinity() {
-  // More than cpu_set_t holds where there are more; the kernel refuses a mask that is too small.
-  for (int cpus = CPU_SETSIZE; cpus <= (1 << 16); cpus *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
-        CPU_ALLOC(static_cast<size_t>(cpus)), [](cpu_set_t* each) { CPU_FREE(each); });
-    const size_t size = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
-    if (::sched_getaffinity(0, size, set.get()) == 0)
-      return static_cast<uint32_t>(CPU_COUNT_S(size, set.get()));
-  }
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
 uint64_t KilobytesOf(std::string_view meminfo, std::string_view name) {
   while (!meminfo.empty()) {
     std::string_view line = TakeLine(meminfo);
@@ -92,10 +65,7 @@ void ReadCoresAndMemory(pb::NodeInfo& report) {
   const std::string meminfo = ReadWhole("/proc/meminfo").value_or("");
   uint64_t memory = KilobytesOf(meminfo, "MemTotal:") * 1024;
   uint64_t available = KilobytesOf(meminfo, "MemAvailable:") * 1024;
-  uint32_t cores = CoresByAffinity();
-  for (const std::string& folder : CgroupsUpwards()) {
-    if (const auto limit = ParseCpuMax(FirstLineOf(folder + "/cpu.max")))
-      cores = std::min(cores, *limit);
+  for (const std::string& folder : OwnCgroupsUpwards()) {
     const std::string memory_max = FirstLineOf(folder + "/memory.max");
     std::string_view max = memory_max;
     const uint64_t limit = TakeNumber(max);  // 0 for "max"
@@ -106,7 +76,7 @@ void ReadCoresAndMemory(pb::NodeInfo& report) {
     memory = std::min(memory, limit);
     available = std::min(available, limit > used ? limit - used : 0);
   }
-  report.set_cores(cores);
+  report.set_cores(static_cast<uint32_t>(UsableCores()));
   report.set_memory_bytes(memory);
   report.set_memory_available_bytes(available);
 }
@@ -200,13 +170,6 @@ void TryProgram(const std::string& name, const std::string& path, milliseconds p
 }
 
 }  // namespace
-
-std::optional<uint32_t> ParseCpuMax(std::string_view cpu_max) {
-  const uint64_t quota = TakeNumber(cpu_max);  // 0 for "max"
-  const uint64_t period = TakeNumber(cpu_max);
-  if (quota == 0 || period == 0) return std::nullopt;
-  return static_cast<uint32_t>(std::clamp<uint64_t>(quota / period, 1, UINT32_MAX));
-}
 
 std::string NearestToJobsFolder() {
   fs::path folder = JobsFolder(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"), ::geteuid());

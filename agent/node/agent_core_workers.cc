@@ -1,10 +1,12 @@
 // A node's ranks in the current attempt, from their assignment to their end.
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
 #include <utility>
 
 #include "agent/node/agent_core.h"
+#include "base/errno_text.h"
 #include "base/signal_name.h"
+#include "base/subprocess.h"
 #include "proto/contract/status_line.h"
 #include "proto/wire/cause.h"
 
@@ -29,7 +31,7 @@ AgentActions AgentCore::OnWorkersPlanned(uint64_t attempt, Result<pb::SpawnWorke
   }
   const pb::Assignment assignment = workers_.assignment();
   workers_ = AttemptWorkers(attempt_, assignment, *specs);
-  program_ = specs->workers(0).argv(0);
+  program_ = specs->argv(0);
   Log("attempt " + std::to_string(attempt_) + ": starting " +
       std::to_string(specs->workers_size()) + " of " + std::to_string(assignment.world_size()) +
       " ranks from rank " + std::to_string(assignment.first_rank()) + ", MASTER_ADDR " +
@@ -113,6 +115,7 @@ void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
                               .local_rank = worker->local_rank,
                               .folder = worker->folder});
   if (!workers_.OnSpawned(spawned.local_rank(), spawned.pid())) return;
+  if (phase_ != Phase::kWorking) return;  // those that started last are being ended
   pb::NodeEvent event;
   *event.mutable_started() = workers_.Started();
   Emit(std::move(event));
@@ -120,6 +123,18 @@ void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
   message.mutable_ready();
   SendToRendezvous(std::move(message));
 }
+
+namespace {
+
+std::string StartFailureText(const pb::SpawnFailed& failed) {
+  if (failed.error_number() == ETIMEDOUT) {
+    return "it did not start within " + std::to_string(kSpawnTimeout.count() / 1000) +
+           " s; the file system that it is on may not answer";
+  }
+  return ErrnoText(failed.error_number());
+}
+
+}  // namespace
 
 void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   const AttemptWorker* worker = workers_.Find(failed.local_rank());
@@ -130,7 +145,7 @@ void AgentCore::OnSpawnFailed(const pb::SpawnFailed& failed) {
   pb::Cause cause =
       OwnCause(pb::Cause::START_FAILED, is_program ? ExitCode::kCannotExecute : ExitCode::kInternal,
                node_name() + ": cannot start " + program_ + " (" + failed.step() +
-                   "): " + strerror(failed.error_number()));
+                   "): " + StartFailureText(failed));
   cause.set_attempt(attempt_);
   cause.set_rank(static_cast<int>(worker->rank));
   cause.set_local_rank(static_cast<int>(worker->local_rank));

@@ -3,11 +3,11 @@
 #include <net/if.h>
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "agent/host/gpus.h"
 #include "agent/host/shell_environment.h"
+#include "base/usable_cores.h"
 #include "net/addresses.h"
 
 namespace dslaunch {
@@ -56,7 +56,7 @@ Result<PlannedWorkers> NodeProgram::Plan(const pb::PrepareRequest& prepare, cons
   plan.rendezvous_address = place.rendezvous_address;
   plan.rank_socket = place.rank_socket;
   plan.network_interface = prepare.network_interface();
-  plan.cores = static_cast<int>(std::thread::hardware_concurrency());
+  plan.cores = UsableCores();
   plan.max_restarts = static_cast<int>(prepare.policy().max_restarts());
   plan.node_name = OwnNode(prepare).name();
   plan.options = prepare.ranks();

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "net/addresses.h"
 #include "proto/contract/worker_env.h"
+#include "proto/wire/framed_socket.h"
 
 namespace dslaunch {
 namespace {
@@ -43,6 +45,32 @@ Result<std::optional<std::string>> VisibleDevices(const WorkerPlan& plan,
   return Visible(devices);
 }
 
+std::string LocalRankArgument(const ResolvedProgram& program, int local_rank) {
+  return program.local_rank_option + "=" + std::to_string(local_rank);
+}
+
+// Gives each worker the variables of its place, and all of them together the rest of the node's
+// environment.
+void SetEnvironments(const Environment& environment, const std::vector<WorkerEnv>& workers,
+                     pb::SpawnWorkers& spawn) {
+  std::set<std::string> names;
+  for (const WorkerEnv& worker : workers) {
+    for (const auto& [name, value] : worker.Defaults()) names.insert(name);
+    for (const auto& [name, value] : worker.Required()) names.insert(name);
+  }
+  Environment of_places;
+  for (const std::string& entry : environment) {
+    if (names.contains(entry.substr(0, entry.find('='))))
+      of_places.push_back(entry);
+    else
+      spawn.add_env(entry);
+  }
+  for (size_t i = 0; i < workers.size(); ++i) {
+    for (std::string& entry : WithPlace(of_places, workers[i]))
+      spawn.mutable_workers(static_cast<int>(i))->add_env(std::move(entry));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> DevicesOf(const google::protobuf::RepeatedField<uint32_t>& chosen,
@@ -76,7 +104,7 @@ std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_ran
   std::vector<std::string> argv = program.argv;
   if (!program.local_rank_option.empty()) {
     argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(program.local_rank_at),
-                program.local_rank_option + "=" + std::to_string(local_rank));
+                LocalRankArgument(program, local_rank));
   }
   return argv;
 }
@@ -119,6 +147,9 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
                                          const Environment& environment, const JobFolder& folder) {
   pb::SpawnWorkers spawn;
   spawn.set_cwd(program.cwd);
+  for (const std::string& argument : program.argv) spawn.add_argv(argument);
+  spawn.set_own_argv_at(static_cast<uint32_t>(program.local_rank_at));
+  std::vector<WorkerEnv> workers;  // by slot
   const std::optional<std::string> interface =
       !plan.network_interface.empty()
           ? std::optional(plan.network_interface)
@@ -139,14 +170,20 @@ Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedP
     pb::WorkerSpec& spec = *spawn.add_workers();
     spec.set_rank(rank);
     spec.set_local_rank(local_rank);
-    for (const std::string& argument : CommandOf(program, worker.local_rank))
-      spec.add_argv(argument);
-    for (std::string& entry : WithPlace(environment, worker)) spec.add_env(std::move(entry));
+    if (!program.local_rank_option.empty())
+      spec.add_argv(LocalRankArgument(program, worker.local_rank));
+    workers.push_back(std::move(worker));
     spec.set_stdout_path(rank_folder + "/stdout.log");
     spec.set_stderr_path(rank_folder + "/stderr.log");
     for (const int cpu : binding.cpus) spec.add_cpus(static_cast<uint32_t>(cpu));
     for (const int node : binding.memory_nodes) spec.add_memory_nodes(static_cast<uint32_t>(node));
     spec.set_memory_preferred(binding.memory_preferred);
+  }
+  SetEnvironments(environment, workers, spawn);
+  if (const size_t bytes = spawn.ByteSizeLong(); bytes > kMaxFrameBytes / 2) {
+    return Error{ExitCode::kUsage, plan.node_name + ": environment and arguments are " +
+                                       std::to_string(bytes >> 20) +
+                                       " MiB, and a program takes 6 at most; make them smaller"};
   }
   return spawn;
 }

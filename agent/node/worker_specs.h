@@ -53,7 +53,8 @@ Environment WithPlace(Environment environment, const WorkerEnv& worker);
 std::vector<std::string> CommandOf(const ResolvedProgram& program, int local_rank);
 
 // One WorkerSpec per slot, with its environment: the node's, then the contract's defaults, then
-// what the contract requires. Makes the ranks' log folders. Fails as MakeWorkerEnv does.
+// what the contract requires. What all have in common is there once. Makes the ranks' log folders.
+// Fails as MakeWorkerEnv does, and with kUsage where it is more than the supervisor takes.
 Result<pb::SpawnWorkers> MakeWorkerSpecs(const WorkerPlan& plan, const ResolvedProgram& program,
                                          const Environment& environment, const JobFolder& folder);
 

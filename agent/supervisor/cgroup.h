@@ -16,10 +16,6 @@
 
 namespace dslaunch {
 
-// The folder of a process' own cgroup, by the content of its /proc/self/mountinfo and
-// /proc/self/cgroup. The error says why there is none that can be reached. Pure.
-Result<std::string> FindOwnCgroup(std::string_view mountinfo, std::string_view cgroups);
-
 // The number of processes that the kernel killed for want of memory, by the content of
 // memory.events; 0 when it does not say. Pure.
 uint64_t ParseOomKills(std::string_view memory_events);

@@ -35,6 +35,7 @@
 #include "base/build_id.h"
 #include "base/exit_code.h"
 #include "base/process_tree.h"
+#include "base/subprocess.h"
 #include "base/unique_fd.h"
 #include "proto/supervisor.pb.h"
 #include "proto/wire/framed_socket.h"
@@ -70,7 +71,10 @@ class Supervisor {
         watchdog_(std::move(watchdog)),
         inbound_(io_, std::move(streams.front_end_in), Duplicate(streams.grpc.get())),
         outbound_(io_, std::move(streams.grpc), std::move(streams.front_end_out)),
-        workers_(io_, inherited, [this](const pb::SupervisorEvent& status) { Forward(status); }),
+        workers_(io_, inherited,
+                 {.on_status = [this](const pb::SupervisorEvent& status) { Forward(status); },
+                  .on_start = [this](uint32_t local_rank,
+                                     const SpawnResult& result) { OnStart(local_rank, result); }}),
         core_({.agent_pid = agent_pid}) {
     control_ = std::make_unique<FramedSocket>(
         io_, std::move(streams.control), [this](std::string_view bytes) { OnRequest(bytes); },
@@ -118,6 +122,11 @@ class Supervisor {
       return CarryOut(core_.OnRequest(std::move(request), Clock::now()));
     control_.reset();
     CarryOut(core_.OnControlLost(Clock::now()));
+  }
+
+  void OnStart(uint32_t local_rank, const SpawnResult& result) {
+    CarryOut(result.pid > 0 ? core_.OnStarted(local_rank, result.pid)
+                            : core_.OnStartFailed(local_rank, result.failure));
   }
 
   void Reap() {
@@ -183,11 +192,9 @@ class Supervisor {
   }
 
   void Do(const supervisor_action::StartWorker& start) {
-    const uint32_t local_rank = start.spec.local_rank();
-    const SpawnResult result = workers_.Start(start.spec, start.cwd);
-    if (result.pid <= 0) return CarryOut(core_.OnStartFailed(local_rank, result.failure));
-    watchdog_.AddGroup(result.pid);
-    CarryOut(core_.OnStarted(local_rank, result.pid));
+    const SpawnResult begun = workers_.Start(start.spec, *start.shared);
+    if (begun.pid <= 0) return OnStart(start.spec.local_rank(), begun);
+    watchdog_.AddGroup(begun.pid);
   }
 
   void Do(const supervisor_action::SignalWorkers& send) { workers_.Signal(send.signal); }
@@ -355,6 +362,7 @@ InheritedLimits ChangeProcess() {
   // Keys of the job are in the memory of supervisor and agent, and ranks run as the same user. A
   // worker becomes readable again as it becomes its program.
   prctl(PR_SET_DUMPABLE, 0);
+  RaiseOpenFileLimit();  // for the agent: the rendezvous has some for each node
   std::signal(SIGPIPE, SIG_IGN);
   setsid();  // fails when we lead a session or a group already
   return inherited;

@@ -36,8 +36,9 @@ struct SupervisorOptions {
 // be made (agent/supervisor/cgroup.h). Then the agent has 2 s to end by itself. A watchdog
 // (agent/supervisor/watchdog.h) ends what the workers left should supervisor and agent be killed
 // together; it ends with the supervisor. Changes the process: sub-reaper, own session, umask 077,
-// no core dumps, SIGPIPE ignored; workers get the last three back as they were. Never starts a
-// thread, since workers are forked from here and die with the thread that forked them.
+// no core dumps, soft limit of descriptors, SIGPIPE ignored; workers get the last four back as they
+// were. Never starts a thread, since workers are forked from here and die with the thread that
+// forked them.
 int RunSupervisor(const SupervisorOptions& options);
 
 }  // namespace dslaunch

@@ -78,7 +78,9 @@ void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
   if (!has_cgroup_) Act(action::MakeCgroup{job_id_}, "the workers have no cgroup");
   if (!std::exchange(watchdog_started_, true))
     Act(action::StartWatchdog{job_id_, graceful_kill_options_}, "the first workers start");
-  for (pb::WorkerSpec& spec : *spawn.mutable_workers()) {
+  auto workers = std::move(*spawn.mutable_workers());
+  const auto shared = std::make_shared<const pb::SpawnWorkers>(std::move(spawn));
+  for (pb::WorkerSpec& spec : workers) {
     const uint32_t local_rank = spec.local_rank();
     const auto [worker, is_new] = workers_.try_emplace(local_rank, WorkerState::kPending);
     if (!is_new && worker->second != WorkerState::kEnded) {
@@ -87,7 +89,7 @@ void SupervisorCore::OnSpawn(pb::SpawnWorkers& spawn) {
       continue;
     }
     worker->second = WorkerState::kPending;
-    Act(action::StartWorker{std::move(spec), spawn.cwd()}, "the agent asks for it");
+    Act(action::StartWorker{std::move(spec), shared}, "the agent asks for it");
   }
 }
 
@@ -127,7 +129,9 @@ SupervisorActions SupervisorCore::OnCgroup(const Result<std::string>& folder) {
 
 SupervisorActions SupervisorCore::OnStarted(uint32_t local_rank, pid_t pid) {
   WorkerState& state = workers_[local_rank];
-  state = NextTransition(state, WorkerEvent::kSpawned).next;
+  const Transition transition = NextTransition(state, WorkerEvent::kSpawned);
+  state = transition.next;
+  if (transition.report != WorkerReport::kSpawned) return TakeActions();
   pb::SupervisorEvent event;
   event.mutable_spawned()->set_local_rank(local_rank);
   event.mutable_spawned()->set_pid(pid);
@@ -137,8 +141,10 @@ SupervisorActions SupervisorCore::OnStarted(uint32_t local_rank, pid_t pid) {
 
 SupervisorActions SupervisorCore::OnStartFailed(uint32_t local_rank, const SpawnFailure& failure) {
   WorkerState& state = workers_[local_rank];
-  state = NextTransition(state, WorkerEvent::kSpawnFailed).next;
-  ReportFailure(local_rank, failure, "a worker could not be started");
+  const Transition transition = NextTransition(state, WorkerEvent::kSpawnFailed);
+  state = transition.next;
+  if (transition.report == WorkerReport::kSpawnFailed)
+    ReportFailure(local_rank, failure, "a worker could not be started");
   return TakeActions();
 }
 

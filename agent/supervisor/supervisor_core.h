@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,7 +32,8 @@
 namespace dslaunch {
 
 // What the supervisor has to do. Actions are carried out in order; one that has an answer is
-// answered before the next one is carried out, and what the answer calls for is done first.
+// answered before the next one is carried out, and what the answer calls for is done first (but for
+// StartWorker).
 namespace supervisor_action {
 
 struct SendToAgent {
@@ -45,10 +47,11 @@ struct StartWatchdog {
   std::string job_id;
   GracefulKillOptions graceful_kill;
 };
-// In a process group of its own. Answer: OnStarted or OnStartFailed.
+// In a process group of its own. Answer: OnStarted or OnStartFailed, as soon as it is known: many
+// start side by side, however long each takes.
 struct StartWorker {
   pb::WorkerSpec spec;
-  std::string cwd;
+  std::shared_ptr<const pb::SpawnWorkers> shared;  // what all of them have in common
 };
 // To each worker that runs, not to what it started.
 struct SignalWorkers {

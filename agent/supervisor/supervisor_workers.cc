@@ -35,9 +35,12 @@ class AsInherited {
   rlimit core_ = {};
 };
 
-UniqueFd OpenLog(const std::string& path) {
-  return UniqueFd(
-      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600));
+std::vector<std::string> ArgvOf(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared) {
+  std::vector<std::string> argv(shared.argv().begin(), shared.argv().end());
+  const size_t at = std::min<size_t>(shared.own_argv_at(), argv.size());
+  argv.insert(argv.begin() + static_cast<std::ptrdiff_t>(at), spec.argv().begin(),
+              spec.argv().end());
+  return argv;
 }
 
 std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
@@ -58,9 +61,15 @@ std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
 
 }  // namespace
 
+SupervisorWorkers::Starting::Starting(asio::io_context& io, Spawning begun, UniqueFd status)
+    : spawning(std::move(begun)),
+      status_read(std::move(status)),
+      outcome(io, spawning.fd()),
+      limit(io, kSpawnTimeout) {}
+
 SupervisorWorkers::SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited,
-                                     OnStatus on_status)
-    : io_(io), inherited_(inherited), on_status_(std::move(on_status)) {}
+                                     Callbacks callbacks)
+    : io_(io), inherited_(inherited), callbacks_(std::move(callbacks)) {}
 
 void SupervisorWorkers::StartIn(const std::string& cgroup) {
   cgroup_ = cgroup;
@@ -68,44 +77,22 @@ void SupervisorWorkers::StartIn(const std::string& cgroup) {
   oom_kills_ = CountOomKills(cgroup_).value_or(0);
 }
 
-SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const std::string& cwd) {
-  const uint32_t local_rank = spec.local_rank();
-  UniqueFd status_read;
-  const SpawnResult result = Spawn(spec, cwd, status_read);
-  if (result.pid <= 0) return result;
-  groups_.push_back(result.pid);
-  Worker& worker = workers_[local_rank];
-  worker.pid = result.pid;
-  worker.status = std::make_unique<StatusPipe>(
-      io_, std::move(status_read), [this, local_rank](std::string lines) {
-        pb::SupervisorEvent status;
-        status.mutable_status()->set_local_rank(local_rank);
-        status.mutable_status()->set_data(std::move(lines));
-        on_status_(status);
-      });
-  return result;
-}
-
-SpawnResult SupervisorWorkers::Spawn(const pb::WorkerSpec& spec, const std::string& cwd,
-                                     UniqueFd& status_read) {
-  if (spec.argv().empty()) return {-1, {EINVAL, "read the worker's argv"}};
-  const UniqueFd out = OpenLog(spec.stdout_path());
-  if (!out.valid()) return {-1, {errno, "open stdout file"}};
-  const UniqueFd err = OpenLog(spec.stderr_path());
-  if (!err.valid()) return {-1, {errno, "open stderr file"}};
+SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared) {
+  SpawnSpec spawn;
+  spawn.argv = ArgvOf(spec, shared);
+  if (spawn.argv.empty()) return {-1, {EINVAL, "read the worker's argv"}};
   int status_pipe[2];
   if (pipe2(status_pipe, O_CLOEXEC) < 0) return {-1, {errno, "open status pipe"}};
-  status_read.Reset(status_pipe[0]);
+  UniqueFd status_read(status_pipe[0]);
   const UniqueFd status_write(status_pipe[1]);
 
-  SpawnSpec spawn;
-  spawn.executable = spec.argv(0);
-  spawn.argv.assign(spec.argv().begin(), spec.argv().end());
+  spawn.executable = spawn.argv.front();
   spawn.env.assign(spec.env().begin(), spec.env().end());
+  spawn.env.insert(spawn.env.end(), shared.env().begin(), shared.env().end());
   spawn.env.push_back(std::string(kStatusFdVariable) + "=" + std::to_string(status_write.get()));
-  spawn.cwd = cwd;
-  spawn.stdout_fd = out.get();
-  spawn.stderr_fd = err.get();
+  spawn.cwd = shared.cwd();
+  spawn.stdout_file = spec.stdout_path();
+  spawn.stderr_file = spec.stderr_path();
   spawn.pass_fd = status_write.get();
   spawn.own_group = true;
   spawn.cgroup_fd = cgroup_fd_.get();
@@ -113,8 +100,56 @@ SpawnResult SupervisorWorkers::Spawn(const pb::WorkerSpec& spec, const std::stri
   spawn.cpus.assign(spec.cpus().begin(), spec.cpus().end());
   spawn.memory_nodes.assign(spec.memory_nodes().begin(), spec.memory_nodes().end());
   spawn.memory_preferred = spec.memory_preferred();
-  const AsInherited as_inherited(inherited_);
-  return dslaunch::Spawn(spawn);
+  Spawning spawning = [&] {
+    const AsInherited as_inherited(inherited_);
+    return Spawning(spawn);
+  }();
+  const pid_t pid = spawning.pid();
+  if (pid <= 0) return *spawning.Result();
+
+  groups_.push_back(pid);
+  Worker& worker = workers_[spec.local_rank()];
+  worker = Worker();
+  worker.pid = pid;
+  worker.starting = std::make_shared<Starting>(io_, std::move(spawning), std::move(status_read));
+  AwaitStart(spec.local_rank(), worker.starting);
+  return {pid, {}};
+}
+
+void SupervisorWorkers::AwaitStart(uint32_t local_rank, const std::shared_ptr<Starting>& starting) {
+  const std::weak_ptr<Starting> weak = starting;
+  starting->outcome.async_wait(
+      asio::posix::stream_descriptor::wait_read, [this, local_rank, weak](std::error_code error) {
+        const std::shared_ptr<Starting> still = weak.lock();
+        if (error || !still) return;
+        if (const std::optional<SpawnResult> result = still->spawning.Result())
+          FinishStart(local_rank, *result);
+        else
+          AwaitStart(local_rank, still);
+      });
+  starting->limit.async_wait([this, local_rank, weak](std::error_code error) {
+    const std::shared_ptr<Starting> still = weak.lock();
+    if (error || !still) return;
+    kill(still->spawning.pid(), SIGKILL);
+    FinishStart(local_rank, {-1, {ETIMEDOUT, "execve"}});
+  });
+}
+
+void SupervisorWorkers::FinishStart(uint32_t local_rank, const SpawnResult& result) {
+  Worker& worker = workers_.at(local_rank);
+  const std::shared_ptr<Starting> starting = std::exchange(worker.starting, nullptr);
+  if (result.pid <= 0) {
+    workers_.erase(local_rank);  // how it ends is no news
+  } else {
+    worker.status = std::make_unique<StatusPipe>(
+        io_, std::move(starting->status_read), [this, local_rank](std::string lines) {
+          pb::SupervisorEvent status;
+          status.mutable_status()->set_local_rank(local_rank);
+          status.mutable_status()->set_data(std::move(lines));
+          callbacks_.on_status(status);
+        });
+  }
+  callbacks_.on_start(local_rank, result);
 }
 
 void SupervisorWorkers::Signal(int signal) {
@@ -129,13 +164,21 @@ std::optional<SupervisorWorkers::Change> SupervisorWorkers::OnChild(const siginf
       workers_, [&](const auto& worker) { return worker.second.pid == child.si_pid; });
   const std::optional<WorkerEvent> event = EventOf(child);
   if (found == workers_.end() || !event) return std::nullopt;
-  auto& [local_rank, worker] = *found;
+  const bool ended = event == WorkerEvent::kExited || event == WorkerEvent::kKilled;
+  const uint32_t local_rank = found->first;
+  Worker& worker = found->second;
+  if (ended && worker.starting) {
+    const SpawnResult result =
+        worker.starting->spawning.Result().value_or(SpawnResult{worker.pid, {}});
+    FinishStart(local_rank, result);
+    if (result.pid <= 0) return std::nullopt;
+  }
   Change change = {local_rank, {.event = *event}};
   if (child.si_code == CLD_EXITED)
     change.change.exit_code = child.si_status;
   else
     change.change.signal = child.si_status;
-  if (*event != WorkerEvent::kExited && *event != WorkerEvent::kKilled) return change;
+  if (!ended) return change;
   change.change.core_dumped = child.si_code == CLD_DUMPED;
   // Want of memory ends a process by SIGKILL and in no other way.
   change.change.out_of_memory = OomKillsGrew() && change.change.signal == SIGKILL;

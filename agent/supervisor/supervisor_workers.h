@@ -6,6 +6,8 @@
 #include <sys/types.h>
 
 #include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <asio/steady_timer.hpp>
 #include <csignal>
 #include <functional>
 #include <map>
@@ -30,16 +32,23 @@ struct InheritedLimits {
 // Single-threaded, in the thread that must outlive the workers (they get SIGKILL when it ends).
 class SupervisorWorkers {
  public:
-  // With StatusBytes: whole lines that a worker has written.
-  using OnStatus = std::function<void(const pb::SupervisorEvent&)>;
+  struct Callbacks {
+    // With StatusBytes: whole lines that a worker has written.
+    std::function<void(const pb::SupervisorEvent&)> on_status;
+    // What became of a start, once for each that Start has begun.
+    std::function<void(uint32_t local_rank, const SpawnResult&)> on_start;
+  };
 
-  SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited, OnStatus on_status);
+  SupervisorWorkers(asio::io_context& io, const InheritedLimits& inherited, Callbacks callbacks);
 
   // From now on workers start in this cgroup (agent/supervisor/cgroup.h).
   void StartIn(const std::string& cgroup);
 
-  // Starts a worker in a process group of its own.
-  SpawnResult Start(const pb::WorkerSpec& spec, const std::string& cwd);
+  // Begins to start a worker in a process group of its own. No start waits for another, nor for a
+  // disk: on_start follows when the worker has become its program, or could not. The result is the
+  // process, or why there is none and on_start does not follow.
+  // `shared`: what all workers of a start have in common; its `workers` are not read.
+  SpawnResult Start(const pb::WorkerSpec& spec, const pb::SpawnWorkers& shared);
 
   // Sends a signal to each worker that runs: to the worker itself, not to what it started.
   void Signal(int signal);
@@ -48,8 +57,8 @@ class SupervisorWorkers {
     uint32_t local_rank = 0;
     WorkerChange change;
   };
-  // What waitid() reported of a child; nullopt when it is no worker. The last status lines of one
-  // that has ended are passed on before this returns.
+  // What waitid() reported of a child; nullopt when it is no worker, or none that was started. The
+  // last status lines of one that has ended, and on_start, are passed on before this returns.
   std::optional<Change> OnChild(const siginfo_t& child);
 
   // The process groups that workers were started in and that may still have members.
@@ -59,17 +68,29 @@ class SupervisorWorkers {
   void ForgetGroups() { groups_.clear(); }
 
  private:
+  // A worker that is not its program yet.
+  struct Starting {
+    Starting(asio::io_context& io, Spawning begun, UniqueFd status);
+    ~Starting() { outcome.release(); }
+
+    Spawning spawning;
+    UniqueFd status_read;
+    asio::posix::stream_descriptor outcome;  // spawning's, borrowed
+    asio::steady_timer limit;
+  };
   struct Worker {
-    pid_t pid = -1;  // until it is reaped
+    pid_t pid = -1;                      // until it is reaped
+    std::shared_ptr<Starting> starting;  // until it is its program
     std::unique_ptr<StatusPipe> status;
   };
 
-  SpawnResult Spawn(const pb::WorkerSpec& spec, const std::string& cwd, UniqueFd& status_read);
+  void AwaitStart(uint32_t local_rank, const std::shared_ptr<Starting>& starting);
+  void FinishStart(uint32_t local_rank, const SpawnResult& result);
   bool OomKillsGrew();
 
   asio::io_context& io_;
   const InheritedLimits inherited_;
-  OnStatus on_status_;
+  const Callbacks callbacks_;
   std::map<uint32_t, Worker> workers_;
   std::vector<pid_t> groups_;
   std::string cgroup_;  // empty: none

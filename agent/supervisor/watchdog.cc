@@ -1,7 +1,6 @@
 #include "agent/supervisor/watchdog.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,8 +9,8 @@
 #include <csignal>
 #include <utility>
 
+#include "base/child_watch.h"
 #include "base/deadline.h"
-#include "base/pidfd.h"
 #include "base/subprocess.h"
 
 namespace dslaunch {
@@ -98,12 +97,7 @@ void Watchdog::Notify(pid_t group) {
 void Watchdog::End() {
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);  // not reaped yet, so the pid is still the watchdog's
-  const UniqueFd pidfd(PidfdOpen(pid_));
-  const Deadline deadline = Deadline::After(kKillLimit);
-  while (waitpid(pid_, nullptr, WNOHANG) == 0 && pidfd.valid() && !deadline.Expired()) {
-    pollfd ended = {pidfd.get(), POLLIN, 0};
-    poll(&ended, 1, deadline.PollMs());
-  }
+  if (ChildWatch(pid_).AwaitEnd(Deadline::After(kKillLimit))) waitpid(pid_, nullptr, WNOHANG);
   pid_ = -1;
 }
 

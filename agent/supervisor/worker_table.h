@@ -7,7 +7,7 @@
 namespace dslaunch {
 
 enum class WorkerState {
-  kPending,  // not started yet
+  kPending,  // being started
   kRunning,
   kStopped,  // by SIGSTOP, SIGTTIN, ...
   kEnding,   // the graceful kill began
@@ -64,8 +64,8 @@ inline constexpr std::array<Row, kWorkerStates> kTable = {{
       {S::kPending, R::kNone},
       {S::kPending, R::kNone},
       {S::kPending, R::kNone},
-      {S::kEnded, R::kNone},
-      {S::kEnded, R::kNone}}},
+      {S::kEnding, R::kNone},
+      {S::kKilling, R::kNone}}},
     /* kRunning */
     {{{S::kRunning, R::kNone},
       {S::kRunning, R::kNone},
@@ -85,9 +85,10 @@ inline constexpr std::array<Row, kWorkerStates> kTable = {{
       {S::kEnding, R::kNone},
       {S::kKilling, R::kNone}}},
     /* kEnding: the graceful kill itself continues what is stopped, so neither is news; a SIGKILL
-       came from someone else and may be what the others fell to */
-    {{{S::kEnding, R::kNone},
-      {S::kEnding, R::kNone},
+       came from someone else and may be what the others fell to; what was being started may
+       still get there */
+    {{{S::kEnding, R::kSpawned},
+      {S::kEnded, R::kSpawnFailed},
       {S::kEnded, R::kExitedStopping},
       {S::kEnded, R::kExited},
       {S::kEnding, R::kNone},
@@ -95,8 +96,8 @@ inline constexpr std::array<Row, kWorkerStates> kTable = {{
       {S::kEnding, R::kNone},
       {S::kKilling, R::kNone}}},
     /* kKilling */
-    {{{S::kKilling, R::kNone},
-      {S::kKilling, R::kNone},
+    {{{S::kKilling, R::kSpawned},
+      {S::kEnded, R::kSpawnFailed},
       {S::kEnded, R::kExitedStopping},
       {S::kEnded, R::kExitedStopping},
       {S::kKilling, R::kNone},

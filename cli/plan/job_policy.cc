@@ -4,7 +4,7 @@ namespace dslaunch {
 namespace {
 
 constexpr uint32_t kJoinMs = 30'000;
-constexpr uint32_t kReadyMs = 30'000;
+constexpr uint32_t kReadyMs = 60'000;  // more than kSpawnTimeout, which names the program
 constexpr uint32_t kTeardownMs = 5'000;
 constexpr int kUsualRestarts = 3;
 

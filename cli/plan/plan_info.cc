@@ -2,13 +2,12 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 #include "agent/host/gpus.h"
+#include "base/usable_cores.h"
 
 namespace dslaunch {
 namespace {
@@ -27,7 +26,7 @@ PlanInfo ReadPlanInfo() {
   if (visible != nullptr) info.visible_devices = visible;
   info.local_gpus = CountVisibleGpus(visible);
   info.installed_gpus = CountVisibleGpus(nullptr);
-  info.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  info.cores = UsableCores();
   info.own_names = {"localhost", "127.0.0.1", "::1"};
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) == 0 && name.front() != '\0') {

@@ -4,9 +4,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <thread>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "cli/session/agent_call.h"
 #include "proto/wire/channel.h"
 
@@ -157,11 +157,15 @@ void NodeClient::Abort(const std::string& why) {
 }
 
 void NodeClient::AwaitEnd(Deadline deadline, std::function<void(bool supervisor_ended)> then) {
-  std::thread([link = link_, poster = poster_, deadline, then = std::move(then)]() mutable {
-    const bool supervisor_ended = link->WaitEnd(deadline);
-    link.reset();
-    poster->Post([then = std::move(then), supervisor_ended] { then(supervisor_ended); });
-  }).detach();
+  Result<std::thread> thread = StartThread(
+      [link = link_, poster = poster_, deadline, then]() mutable {
+        const bool supervisor_ended = link->WaitEnd(deadline);
+        link.reset();
+        poster->Post([then = std::move(then), supervisor_ended] { then(supervisor_ended); });
+      },
+      "to wait for the end of " + name_);
+  if (thread.ok()) return thread->detach();
+  poster_->Post([then = std::move(then)] { then(false); });
 }
 
 std::string NodeClient::LastOutput() const {

@@ -1,9 +1,9 @@
 #include "cli/session/node_connector.h"
 
-#include <thread>
 #include <utility>
 
 #include "base/backoff.h"
+#include "base/start_thread.h"
 #include "cli/session/session_core.h"
 
 namespace dslaunch {
@@ -19,13 +19,16 @@ void NodeConnector::Connect(size_t index, const NodeTarget& target, int attempt,
 
 void NodeConnector::ConnectNow(const NodeTarget& target, Then then) {
   const Deadline deadline = Deadline::After(timeout_);
-  std::thread([transport = transport_, poster = poster_, target, deadline,
-               then = std::move(then)]() mutable {
-    Result<std::unique_ptr<NodeLink>> link = transport->Connect(target, deadline);
-    transport.reset();
-    poster->Post(
-        [link = std::move(link), then = std::move(then)]() mutable { then(std::move(link)); });
-  }).detach();
+  Result<std::thread> thread = StartThread(
+      [transport = transport_, poster = poster_, target, deadline, then]() mutable {
+        Result<std::unique_ptr<NodeLink>> link = transport->Connect(target, deadline);
+        transport.reset();
+        poster->Post(
+            [link = std::move(link), then = std::move(then)]() mutable { then(std::move(link)); });
+      },
+      "to connect to node '" + target.name + "'");
+  if (thread.ok()) return thread->detach();
+  poster_->Post([error = thread.error(), then = std::move(then)] { then(error); });
 }
 
 }  // namespace dslaunch

@@ -13,13 +13,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <future>
 #include <thread>
 
-#include "base/pidfd.h"
+#include "base/errno_text.h"
 #include "base/sanitize.h"
 #include "base/signal_name.h"
 #include "base/subprocess.h"
@@ -31,7 +30,7 @@ namespace {
 constexpr milliseconds kEndAfterKill{2000};
 
 Error SystemError(const std::string& step, int error_number) {
-  return Error{ExitCode::kUnavailable, step + ": " + std::strerror(error_number)};
+  return Error{ExitCode::kUnavailable, step + ": " + ErrnoText(error_number)};
 }
 
 bool IsProgram(const std::string& path) {
@@ -122,7 +121,7 @@ Result<std::unique_ptr<ChildProcess>> ChildProcess::Start(const std::vector<std:
 
 ChildProcess::ChildProcess(pid_t pid, UniqueFd stream, UniqueFd stderr_file)
     : pid_(pid),
-      pidfd_(PidfdOpen(pid)),
+      watch_(pid),
       stream_(std::move(stream)),
       watchdog_(::fcntl(stream_.get(), F_DUPFD_CLOEXEC, 0)),
       stderr_file_(std::move(stderr_file)) {}
@@ -141,12 +140,7 @@ void ChildProcess::ShutStream() {
 }
 
 std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
-  pollfd ended{pidfd_.get(), POLLIN, 0};
-  int polled = 0;
-  do {
-    polled = ::poll(&ended, 1, deadline.PollMs());
-  } while (polled < 0 && errno == EINTR);
-  if (polled <= 0) return std::nullopt;
+  if (!watch_.AwaitEnd(deadline)) return std::nullopt;
   const MutexLock lock(mutex_);
   if (!reaped_) reaped_ = ::waitpid(pid_, &status_, 0) == pid_;
   return status_;
@@ -154,7 +148,7 @@ std::optional<int> ChildProcess::WaitEnd(Deadline deadline) {
 
 void ChildProcess::Signal(int signal_number) {
   const MutexLock lock(mutex_);
-  if (!reaped_) PidfdSendSignal(pidfd_.get(), signal_number);
+  if (!reaped_) ::kill(pid_, signal_number);  // so the pid is still the child's
 }
 
 void ChildProcess::SignalGroup(int signal_number) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/child_watch.h"
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/mutex.h"
@@ -67,7 +68,7 @@ class ChildProcess {
   std::atomic<bool> left_running_ = false;
   bool reaped_ DSL_GUARDED_BY(mutex_) = false;
   int status_ DSL_GUARDED_BY(mutex_) = 0;  // once reaped_
-  const UniqueFd pidfd_;
+  const ChildWatch watch_;
   UniqueFd stream_;
   UniqueFd watchdog_ DSL_GUARDED_BY(mutex_);  // the stream again
   const UniqueFd stderr_file_;

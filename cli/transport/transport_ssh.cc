@@ -6,10 +6,11 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <utility>
 
+#include "base/errno_text.h"
 #include "base/mutex.h"
+#include "base/start_thread.h"
 #include "cli/transport/child_process.h"
 #include "cli/transport/ssh_bootstrap.h"
 #include "cli/transport/transport_ssh_command.h"
@@ -72,22 +73,22 @@ Result<std::unique_ptr<SshLink>> SshLink::Open(const NodeTarget& target, const S
   state->deadline = deadline;
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return Error{ExitCode::kUnavailable, "node '" + target.name +
-                                             "': socketpair: " + std::strerror(errno) +
-                                             "; raise the limit on open files (ulimit -n)"};
+    return Error{ExitCode::kUnavailable,
+                 "node '" + target.name + "': socketpair: " + ErrnoText(errno)};
   }
   state->inner.Reset(ends[0]);
   state->outer.Reset(ends[1]);
   state->stop.Reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!state->stop) {
-    return Error{ExitCode::kUnavailable, "node '" + target.name +
-                                             "': eventfd: " + std::strerror(errno) +
-                                             "; raise the limit on open files (ulimit -n)"};
+    return Error{ExitCode::kUnavailable,
+                 "node '" + target.name + "': eventfd: " + ErrnoText(errno)};
   }
   state->control.stop_fd = state->stop.get();
   state->control.on_step = options.on_step;
   state->control.outer = outer;
-  std::unique_ptr<SshLink> link(new SshLink(state, std::thread([state] { Run(state); })));
+  DSL_TRY_ASSIGN(std::thread thread,
+                 StartThread([state] { Run(state); }, "for node '" + target.name + "'"));
+  std::unique_ptr<SshLink> link(new SshLink(state, std::move(thread)));
 
   MutexLock lock(state->mutex);
   const auto has_answer = [&]() DSL_REQUIRES(state->mutex) { return state->opened.has_value(); };

@@ -858,7 +858,7 @@ class ObedientSupervisor {
   }
   void Do(supervisor_action::StartWorker& start) {
     start.spec.clear_argv();
-    const SpawnResult result = workers_.Start(start.spec, start.cwd);
+    const SpawnResult result = workers_.Start(start.spec, {});
     Require(result.pid <= 0, "a worker is started");
     CarryOut(core_.OnStartFailed(start.spec.local_rank(), result.failure));
   }
@@ -880,9 +880,14 @@ class ObedientSupervisor {
 
   Input& input_;
   asio::io_context io_;
-  SupervisorWorkers workers_{io_, InheritedLimits(), [](const pb::SupervisorEvent&) {
-                               Require(false, "a worker that does not run has said something");
-                             }};
+  SupervisorWorkers workers_{
+      io_,
+      InheritedLimits(),
+      {.on_status =
+           [](const pb::SupervisorEvent&) {
+             Require(false, "a worker that does not run has said something");
+           },
+       .on_start = [](uint32_t, const SpawnResult&) { Require(false, "a worker is started"); }}};
   SupervisorCore core_{{.agent_pid = 1}};
   Clock::time_point now_{seconds(1'000)};
   size_t left_ = 0;

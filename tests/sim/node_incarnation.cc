@@ -103,8 +103,7 @@ void NodeIncarnation::Do(agent_action::PlanWorkers& action) {
   }
   pb::SpawnWorkers specs =
       Supervisor::StartRanks(action.attempt, action.assignment, core_.own_node().slots()).spawn();
-  for (pb::WorkerSpec& spec : *specs.mutable_workers())
-    spec.add_argv(core_.prepare().program().argv(0));
+  specs.add_argv(core_.prepare().program().argv(0));
   Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.attempt, std::move(specs)); });
 }
 

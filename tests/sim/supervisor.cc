@@ -81,6 +81,7 @@ void Supervisor::Reap() {
   while (!exits_.empty()) {
     const Exit exit = exits_.front();
     exits_.pop_front();
+    OnStarted(exit.pid);  // who dies on the way to its program counts as started
     if (exit.local_rank) CarryOut(core_.OnWorkerChange(*exit.local_rank, exit.change));
   }
   if (const auto end = std::exchange(agent_exit_, {})) CarryOut(core_.OnAgentEnd(*end));
@@ -116,13 +117,12 @@ void Supervisor::CarryOut(const SupervisorActions& actions) {
   if (!process_.gone) ArmTimer();
 }
 
-// What a supervisor says that is busy with starting comes when that is done.
 void Supervisor::Do(const supervisor_action::SendToAgent& send) {
   if (send.event.has_all_reaped() && send.event.all_reaped().left_size() == 0 && CountAlive() > 0)
     world_.invariants.Fail(world_.NameOf(incarnation_.node()) +
                            " says that nothing is left, but something runs");
-  world_.timeline.At(process_.stopped_until, &incarnation_.loop(),
-                     [this, event = send.event] { incarnation_.OnSupervisorEvent(event); });
+  world_.timeline.After(0, &incarnation_.loop(),
+                        [this, event = send.event] { incarnation_.OnSupervisorEvent(event); });
 }
 
 void Supervisor::Do(const supervisor_action::MakeCgroup&) {
@@ -136,11 +136,19 @@ void Supervisor::Do(const supervisor_action::StartWorker& start) {
   const uint64_t attempt = NumberOf(start.spec, kAttemptVariable);
   if (!ranks_.exist || ranks_.attempt != attempt) BeginRanks(attempt);
   ranks_.exist = true;
-  children_.push_back({.pid = ++last_pid_, .local_rank = local_rank});
+  const pid_t pid = ++last_pid_;
+  children_.push_back({.pid = pid, .local_rank = local_rank, .starts = true});
   world_.invariants.OnStart(attempt, start.spec.rank(),
                             static_cast<uint32_t>(NumberOf(start.spec, kWorldSizeVariable)),
                             incarnation_.node(), incarnation_.index());
-  CarryOut(core_.OnStarted(local_rank, last_pid_));
+  world_.timeline.After(world_.random.Between(0, ranks_.start_ms), &process_,
+                        [this, pid] { OnStarted(pid); });
+}
+
+void Supervisor::OnStarted(pid_t pid) {
+  const auto child = std::ranges::find(children_, pid, &Child::pid);
+  if (child == children_.end() || !std::exchange(child->starts, false)) return;
+  CarryOut(core_.OnStarted(*child->local_rank, pid));
 }
 
 void Supervisor::Do(const supervisor_action::CountLeft&) {
@@ -198,25 +206,21 @@ void Supervisor::BeginRanks(uint64_t attempt) {
   Random& random = world_.random;
   const Job& job = world_.job;
   std::erase_if(children_, [](const Child& child) { return !child.alive; });
-  ranks_ = {.attempt = attempt, .began = world_.timeline.now()};
   signalled_ = false;
-  // A start takes time, in which the supervisor does nothing else; some miss the barrier's
-  // deadline.
-  const int64_t busy = random.OneIn(60) ? random.Between(job.timeouts().ready_ms(), kLongestStartMs)
-                                        : random.Between(1, kUsualStartMs);
-  Machine& machine = incarnation_.machine();
-  machine.went_on_at = std::max(machine.went_on_at, world_.timeline.now() + busy);
-  machine.stood_still = machine.stood_still || busy > kUsualStartMs;
-  world_.timeline.Stop(process_, world_.timeline.now() + busy);
+  // A start takes time; some miss the barrier's deadline.
+  const int64_t start_ms = random.OneIn(60)
+                               ? random.Between(job.timeouts().ready_ms(), kLongestStartMs)
+                               : random.Between(1, kUsualStartMs);
+  ranks_ = {.attempt = attempt, .began = world_.timeline.now(), .start_ms = start_ms};
   // A program of its own that a rank leaves behind.
   if (random.OneIn(8)) children_.push_back({.pid = ++last_pid_, .deaf = random.OneIn(2)});
   if (random.OneIn(job.rank_fails_one_in)) {
-    world_.timeline.After(busy + random.Between(1, 20'000), &process_,
+    world_.timeline.After(start_ms + random.Between(1, 20'000), &process_,
                           [this, attempt] { FailRank(attempt); });
   }
   ranks_.stuck = job.reports_steps && job.policy().hang_ms() > 0 && random.OneIn(20);
   if (ranks_.stuck) return;
-  world_.timeline.After(busy + random.Between(2'000, job.longest_rank_ms), &process_,
+  world_.timeline.After(start_ms + random.Between(2'000, job.longest_rank_ms), &process_,
                         [this, attempt] { FinishRanks(attempt); });
 }
 
@@ -266,7 +270,7 @@ void Supervisor::ExitAfter(int64_t delay, pid_t pid, const WorkerChange& change)
 void Supervisor::Exited(pid_t pid, const WorkerChange& change) {
   const auto child = std::ranges::find(children_, pid, &Child::pid);
   if (child == children_.end() || !std::exchange(child->alive, false)) return;
-  exits_.push_back({child->local_rank, change});
+  exits_.push_back({pid, child->local_rank, change});
   ranks_.exist = std::ranges::any_of(
       children_, [](const Child& other) { return other.alive && other.local_rank; });
   if (CountKillable() == 0) world_.invariants.OnEmpty(incarnation_.index(), CountAlive() > 0);

@@ -27,6 +27,7 @@ struct Ranks {
   bool finished = false;  // all succeeded
   bool stuck = false;     // they make no steps
   int64_t began = 0;
+  int64_t start_ms = 0;  // each is its program by then
 };
 
 class Supervisor {
@@ -58,13 +59,15 @@ class Supervisor {
   struct Child {
     pid_t pid = 0;
     std::optional<uint32_t> local_rank =
-        {};  // none: a rank has started it, and does not wait for it
+        {};               // none: a rank has started it, and does not wait for it
+    bool starts = false;  // it is not its program yet
     bool alive = true;
     bool deaf = false;        // to SIGTERM
     bool unkillable = false;  // not even SIGKILL ends it
     bool killed = false;      // SIGKILL was sent
   };
   struct Exit {
+    pid_t pid = 0;
     std::optional<uint32_t> local_rank;
     WorkerChange change;
   };
@@ -87,6 +90,7 @@ class Supervisor {
   void Do(const supervisor_action::Print&) {}
   void Do(const supervisor_action::Finish&);
 
+  void OnStarted(pid_t pid);
   void BeginRanks(uint64_t attempt);
   // Of that attempt, and nothing has begun to end them.
   bool RanksRun(uint64_t attempt) const;

@@ -20,12 +20,12 @@
 #include <iterator>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
+#include "base/child_watch.h"
 #include "base/deadline.h"
-#include "base/pidfd.h"
 #include "base/unique_fd.h"
+#include "base/usable_cores.h"
 #include "proto/contract/port_reservation.h"
 #include "proto/contract/worker_env.h"
 #include "trainer/base/log.h"
@@ -37,6 +37,7 @@ namespace dslaunch {
 namespace {
 
 constexpr char kPlaceVariable[] = "DSLAUNCH_SPAWN";
+constexpr milliseconds kLookAgain{60'000};  // while all ranks run
 constexpr milliseconds kGrace{5'000};
 constexpr milliseconds kKillLimit{10'000};
 
@@ -124,8 +125,7 @@ TrainError Explained() {
   env.master_addr = "127.0.0.1";
   env.master_port = place.port;
   env.socket_ifname = "lo";
-  env.omp_num_threads =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / place.ranks);
+  env.omp_num_threads = std::max(1, UsableCores() / place.ranks);
   env.job_id = "spawn-" + std::to_string(getppid());
   for (const auto& [name, value] : env.Required()) setenv(name.c_str(), value.c_str(), 1);
   for (const auto& [name, value] : env.Defaults()) setenv(name.c_str(), value.c_str(), 0);
@@ -198,13 +198,7 @@ class Ranks {
                         rank == 0 ? port_.socket.get() : -1};
       const pid_t pid = fork_only ? Fork(place, fn) : StartAnew(place);
       if (pid < 0) throw SystemError("cannot start rank " + std::to_string(rank));
-      UniqueFd pidfd(PidfdOpen(pid));
-      if (!pidfd) {
-        kill(pid, SIGKILL);
-        waitpid(pid, nullptr, 0);
-        throw SystemError("watching rank " + std::to_string(rank));
-      }
-      alive_.push_back({pid, rank, std::move(pidfd)});
+      alive_.push_back({pid, rank, ChildWatch(pid)});
     }
   }
 
@@ -214,12 +208,15 @@ class Ranks {
     Deadline deadline = Deadline::After(kGrace);  // counts once one was sent
     while (!alive_.empty()) {
       std::vector<pollfd> polls;
-      for (const Process& process : alive_) polls.push_back({process.pidfd.get(), POLLIN, 0});
-      if (poll(polls.data(), polls.size(), sent == 0 ? -1 : deadline.PollMs()) < 0 &&
-          errno != EINTR) {
-        throw SystemError("poll");
+      const Deadline until = sent == 0 ? Deadline::After(kLookAgain) : deadline;
+      int wait_ms = until.PollMs();
+      for (const Process& process : alive_) {
+        polls.push_back({process.watch.fd(), POLLIN, 0});
+        wait_ms = std::min(wait_ms, process.watch.PollMs(until));
       }
-      CollectEnded(polls, sent);
+      if (poll(polls.data(), polls.size(), wait_ms) < 0 && errno != EINTR)
+        throw SystemError("poll");
+      CollectEnded(sent);
       if (sent == 0 && std::any_of(ends_.begin(), ends_.end(), Failed)) {
         sent = SIGTERM;
         deadline = Deadline::After(kGrace);
@@ -243,7 +240,7 @@ class Ranks {
   struct Process {
     pid_t pid;
     int rank;
-    UniqueFd pidfd;
+    ChildWatch watch;
   };
 
   void OpenCamePipe() {
@@ -283,13 +280,13 @@ class Ranks {
     if (getppid() != parent) _exit(ToInt(ExitCode::kUnavailable));  // it died before the line above
   }
 
-  void CollectEnded(const std::vector<pollfd>& polls, int sent) {
-    ReadCame();
-    for (size_t i = 0; i < polls.size(); ++i) {
-      if (polls[i].revents == 0) continue;
+  void CollectEnded(int sent) {
+    for (const Process& process : alive_) {
+      if (!process.watch.Ended()) continue;
+      ReadCame();
       RankEnd end;
-      end.rank = alive_[i].rank;
-      if (waitpid(alive_[i].pid, &end.wait_status, 0) < 0)
+      end.rank = process.rank;
+      if (waitpid(process.pid, &end.wait_status, 0) < 0)
         throw SystemError("how rank " + std::to_string(end.rank) + " ended (is SIGCHLD ignored?)");
       end.stopped = WIFSIGNALED(end.wait_status) && sent != 0 &&
                     (WTERMSIG(end.wait_status) == SIGTERM || WTERMSIG(end.wait_status) == sent);
@@ -303,7 +300,7 @@ class Ranks {
   }
 
   void Signal(int signal) const {
-    for (const Process& process : alive_) PidfdSendSignal(process.pidfd.get(), signal);
+    for (const Process& process : alive_) kill(process.pid, signal);  // not reaped yet
   }
 
   // Ranks write before they end, so whoever is seen to have ended is seen to have come.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "base/subprocess.h"
 #include "proto/contract/worker_env.h"
+#include "tests/support/deny_syscalls.h"
 #include "tests/support/processes.h"
 
 namespace dslaunch::process_tree_test {
@@ -141,6 +143,22 @@ TEST(ProcessTree, SignalReachesTheProcessItNames) {
   EXPECT_EQ(waitpid(child.pid, &status, 0), child.pid);
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_FALSE(SignalProcess(info->id, SIGTERM)) << "it is gone";
+}
+
+// Docker's older seccomp profile refuses pidfds with EPERM.
+TEST(ProcessTree, SignalNeedsNoPidfd) {
+  const SpawnResult child =
+      Spawn({.executable = kFakeWorker, .argv = {"fake_worker", "--sleep-ms", "60000"}});
+  ASSERT_GT(child.pid, 0);
+  const auto info = ReadProcess(child.pid);
+  ASSERT_TRUE(info);
+  const ProcessId other = {child.pid, info->id.start_ticks - 1};
+  EXPECT_TRUE(HoldsWithout({SYS_pidfd_open}, EPERM, [&] {
+    return !SignalProcess(other, SIGKILL) && SignalProcess(info->id, SIGTERM);
+  }));
+  int status = 0;
+  EXPECT_EQ(waitpid(child.pid, &status, 0), child.pid);
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
 }
 
 TEST(ProcessTree, SignalSparesAProcessThatGotTheSamePid) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -88,6 +89,65 @@ TEST(Spawn, PassesArgumentsAndEnvironmentByteForByte) {
   ASSERT_EQ(RunToEnd(spec), 0);
   EXPECT_EQ(ReadFile(dir / "out"),
             all_bytes + "\n\n$(echo no); *\nSTRANGE=" + all_bytes + "\nHOME is not set\n");
+}
+
+// The file is a FIFO: opening it lasts until someone reads.
+TEST(Spawning, DoesNotWaitForASlowStart) {
+  const TempDir dir;
+  const std::string fifo = dir / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  SpawnSpec spec = Shell("echo here");
+  spec.stdout_file = fifo;
+  Spawning spawning(spec);
+  ASSERT_GT(spawning.pid(), 0);
+  EXPECT_FALSE(spawning.Result());
+  const UniqueFd reader(open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(WaitFor(milliseconds(20'000), [&] { return spawning.Result().has_value(); }));
+  EXPECT_EQ(spawning.Result()->pid, spawning.pid());
+  int status = 0;
+  EXPECT_EQ(waitpid(spawning.pid(), &status, 0), spawning.pid());
+  EXPECT_EQ(status, 0);
+  char text[16] = {};
+  EXPECT_EQ(read(reader.get(), text, sizeof text), 5);
+  EXPECT_STREQ(text, "here\n");
+}
+
+TEST(Spawn, OpensFilesForItsUserAloneAndAppends) {
+  const TempDir dir;
+  for (const char* word : {"one", "two"}) {
+    SpawnSpec spec = Shell(std::string("echo ") + word + "; echo no >&2");
+    spec.stdout_file = dir / "out";
+    spec.stderr_file = dir / "err";
+    EXPECT_EQ(RunToEnd(spec), 0);
+  }
+  EXPECT_EQ(ReadFile(dir / "out"), "one\ntwo\n");
+  EXPECT_EQ(ReadFile(dir / "err"), "no\nno\n");
+  struct stat info = {};
+  ASSERT_EQ(stat((dir / "out").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  SpawnSpec nowhere = Shell("true");
+  nowhere.stderr_file = dir / "missing/err";
+  ExpectFailure(nowhere, ENOENT, "open stderr file");
+}
+
+// In a process of its own: the raised limit stays.
+TEST(Spawn, ChildrenGetTheOldLimitOfDescriptors) {
+  const pid_t child = fork();
+  if (child == 0) {
+    rlimit limit = {};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max < 100) _exit(2);
+    limit.rlim_cur = 99;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    RaiseOpenFileLimit();
+    RaiseOpenFileLimit();
+    getrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur != limit.rlim_max) _exit(3);
+    _exit(RunToEnd(Shell("test $(ulimit -S -n) = 99 && test $(ulimit -H -n) != 99")) == 0 ? 0 : 4);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Spawn, LeaksNoDescriptorButTheOnePassed) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/resource.h>
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "net/certificate_authority.h"
+#include "net/openssl_ptr.h"
 #include "net/tls.h"
 #include "tests/support/own_process.h"
 
@@ -264,9 +266,37 @@ TEST_F(AcceptorTest, AnExpiredCertificateIsRefused) {
   Start();
   const auto client = Come(*authority_.Issue(1, std::chrono::seconds(-1)));
   EXPECT_TRUE(IsTurnedAway(*client));
-  EXPECT_THAT(Record(), ElementsAre("refused a connection from 127.0.0.1: its certificate is not "
-                                    "from this job (certificate has expired)"));
+  EXPECT_THAT(Record(),
+              ElementsAre("refused a connection from 127.0.0.1: by this machine's clock its "
+                          "certificate has expired; set the clocks of the nodes"));
   ExpectNodeGetsIn();
+}
+
+// Also one that has lost its battery, and begins in 1970.
+TEST_F(AcceptorTest, ANodeWhoseClockIsBehindFindsCertificatesValid) {
+  const pb::Credentials credentials = *authority_.Issue(1);
+  for (const std::string& pem : {credentials.ca_cert(), credentials.cert()}) {
+    const OpenSslPtr<BIO, BIO_free> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+    const OpenSslPtr<X509, X509_free> certificate(
+        PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
+    ASSERT_TRUE(certificate);
+    time_t clock = 86'400;
+    EXPECT_EQ(X509_cmp_time(X509_get0_notBefore(certificate.get()), &clock), -1);
+  }
+}
+
+// A connection that this end has closed first is in TIME_WAIT for a minute.
+TEST_F(AcceptorTest, AGivenPortCanBeUsedAgainAtOnce) {
+  Start();
+  const int port = acceptor_->port();
+  auto client = Come(*authority_.Issue(1));
+  ASSERT_GE(Admitted(1), 0);
+  acceptor_.reset();
+  EXPECT_TRUE(IsTurnedAway(*client));
+  client.reset();
+  options_.port = port;
+  Start();
+  EXPECT_EQ(acceptor_->port(), port);
 }
 
 TEST_F(AcceptorTest, ANodeBeyondTheJobIsRefused) {
@@ -365,7 +395,8 @@ TEST_F(AcceptorTest, WithoutDescriptorsItWaitsAndGoesOn) {
   address.sin_port = htons(static_cast<uint16_t>(acceptor_->port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   ASSERT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  EXPECT_THAT(Record(), ElementsAre("cannot accept connections: Too many open files"));
+  EXPECT_THAT(Record(),
+              ElementsAre(StartsWith("cannot accept connections: Too many open files (limit ")));
   all.clear();
   setrlimit(RLIMIT_NOFILE, &limit);
   ExpectNodeGetsIn();

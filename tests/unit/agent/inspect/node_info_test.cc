@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -31,15 +30,6 @@ class NodeInfoTest : public ::testing::Test {
   std::optional<std::string> before_;
 };
 
-TEST(ParseCpuMaxTest, IsTheWholeCpusThatTheQuotaAllows) {
-  EXPECT_EQ(ParseCpuMax("max 100000\n"), std::nullopt);
-  EXPECT_EQ(ParseCpuMax("400000 100000"), 4u);
-  EXPECT_EQ(ParseCpuMax("250000 100000"), 2u);
-  EXPECT_EQ(ParseCpuMax("20000 100000"), 1u);
-  EXPECT_EQ(ParseCpuMax(""), std::nullopt);
-  EXPECT_EQ(ParseCpuMax("5"), std::nullopt);
-}
-
 TEST_F(NodeInfoTest, SaysWhatThisMachineIs) {
   const pb::NodeInfo report = GetNodeInfo(request_);
   EXPECT_NE(report.version(), "");
@@ -52,19 +42,6 @@ TEST_F(NodeInfoTest, SaysWhatThisMachineIs) {
   ::getrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_EQ(report.open_files().soft(), limit.rlim_cur);
   EXPECT_EQ(report.programs_size(), 0) << "nobody asked for them";
-}
-
-TEST_F(NodeInfoTest, CoresAreThoseThatThisProcessMayUse) {
-  cpu_set_t all, one;
-  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
-  CPU_ZERO(&one);
-  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
-    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
-  }
-  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
-  const uint32_t cores = GetNodeInfo(request_).cores();
-  ::sched_setaffinity(0, sizeof all, &all);
-  EXPECT_EQ(cores, 1u);
 }
 
 TEST_F(NodeInfoTest, TheStateFolderIsTriedAndNothingIsLeftThere) {

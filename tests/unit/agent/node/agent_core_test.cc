@@ -148,11 +148,11 @@ class AgentCoreTest : public ::testing::Test {
 
   static pb::SpawnWorkers Specs(const pb::Assignment& assignment) {
     pb::SpawnWorkers specs;
+    specs.add_argv("/bin/python3");
     for (uint32_t local_rank = 0; local_rank < 2; ++local_rank) {
       pb::WorkerSpec& spec = *specs.add_workers();
       spec.set_local_rank(local_rank);
       spec.set_rank(assignment.first_rank() + local_rank);
-      spec.add_argv("/bin/python3");
       spec.set_stdout_path("/logs/rank_" + std::to_string(spec.rank()) + "/stdout.log");
     }
     return specs;

@@ -1,11 +1,15 @@
 #include "agent/node/worker_specs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::worker_specs_test {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class WorkerSpecsTest : public ::testing::Test {
  protected:
@@ -23,13 +27,19 @@ class WorkerSpecsTest : public ::testing::Test {
 
   // The environment of one worker.
   Environment Of(int local_rank, const Environment& environment) {
-    const pb::WorkerSpec spec = SpecOf(local_rank, environment);
-    return Environment(spec.env().begin(), spec.env().end());
+    const pb::SpawnWorkers specs = SpecsOf(environment);
+    const pb::WorkerSpec& spec = specs.workers(local_rank);
+    Environment whole(spec.env().begin(), spec.env().end());
+    whole.insert(whole.end(), specs.env().begin(), specs.env().end());
+    return whole;
   }
   pb::WorkerSpec SpecOf(int local_rank, const Environment& environment) {
+    return SpecsOf(environment).workers(local_rank);
+  }
+  pb::SpawnWorkers SpecsOf(const Environment& environment) {
     const auto specs = MakeWorkerSpecs(plan_, program_, environment, folder_);
     EXPECT_TRUE(specs.ok()) << specs.error().message;
-    return specs->workers(local_rank);
+    return *specs;
   }
 
   ResolvedProgram program_ = {{"/bin/true"}, "/"};
@@ -100,7 +110,7 @@ TEST_F(WorkerSpecsTest, AVirtualLocalRankSeesOneDevice) {
     EXPECT_STREQ(FindVariable(second, "RANK"), "3");
     EXPECT_STREQ(FindVariable(second, "CUDA_VISIBLE_DEVICES"), "GPU-5");
   }
-  EXPECT_EQ(SpecOf(1, {}).argv(3), "--local_rank=0");
+  EXPECT_EQ(SpecOf(1, {}).argv(0), "--local_rank=0");
   EXPECT_EQ(SpecOf(1, {}).local_rank(), 1u) << "the supervisor's number stays";
   plan_.devices.pop_back();
   plan_.node_name = "node2";
@@ -124,9 +134,27 @@ TEST_F(WorkerSpecsTest, DevicesOfTheSlots) {
 
 TEST_F(WorkerSpecsTest, EachRankGetsItsLocalRankAsAnArgument) {
   program_ = {{"/usr/bin/python3", "-u", "t.py", "x"}, "/", "--local-rank", 3};
-  const pb::WorkerSpec spec = SpecOf(1, {});
-  EXPECT_EQ(std::vector<std::string>(spec.argv().begin(), spec.argv().end()),
-            (std::vector<std::string>{"/usr/bin/python3", "-u", "t.py", "--local-rank=1", "x"}));
+  const pb::SpawnWorkers specs = SpecsOf({});
+  EXPECT_THAT(specs.argv(), ElementsAre("/usr/bin/python3", "-u", "t.py", "x"));
+  EXPECT_EQ(specs.own_argv_at(), 3u);
+  EXPECT_THAT(specs.workers(1).argv(), ElementsAre("--local-rank=1"));
+}
+
+// 64 ranks with a large environment and many arguments fit into one message to the supervisor.
+TEST_F(WorkerSpecsTest, WhatAllRanksHaveInCommonIsSentOnce) {
+  plan_.slots = 64;
+  plan_.assignment.set_world_size(66);
+  const std::string large(size_t{1} << 20, 'x');
+  program_.argv.push_back(large);
+  const Environment environment = {"RANK=99", "LARGE=" + large, "HOME=/h"};
+  const pb::SpawnWorkers specs = SpecsOf(environment);
+  EXPECT_LT(specs.ByteSizeLong(), size_t{3} << 20);
+  EXPECT_THAT(specs.env(), ElementsAre("LARGE=" + large, "HOME=/h"));
+  EXPECT_STREQ(FindVariable(Of(63, environment), "RANK"), "65");
+  program_.argv.assign(20, large);
+  const auto too_much = MakeWorkerSpecs(plan_, program_, environment, folder_);
+  ASSERT_FALSE(too_much.ok());
+  EXPECT_THAT(too_much.error().message, HasSubstr("environment and arguments are 21 MiB"));
 }
 
 TEST_F(WorkerSpecsTest, RoleAndAddressCanBeChosen) {

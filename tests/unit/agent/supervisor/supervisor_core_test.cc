@@ -133,11 +133,13 @@ class SupervisorCoreTest : public testing::Test {
   }
   void Do(const supervisor_action::StartWatchdog& start) { Note("watchdog of " + start.job_id); }
   void Do(const supervisor_action::StartWorker& start) {
-    EXPECT_EQ(start.cwd, "/home");
+    EXPECT_EQ(start.shared->cwd(), "/home");
     const uint32_t rank = start.spec.local_rank();
     if (rank == fails_) return Do(core_.OnStartFailed(rank, {ENOENT, "execve"}));
     ++left_;
-    Do(core_.OnStarted(rank, ++last_pid_));
+    ++last_pid_;
+    if (starts_slowly_) return Note("starting " + std::to_string(rank));
+    Do(core_.OnStarted(rank, last_pid_));
   }
   void Do(const supervisor_action::SignalWorkers& send) {
     Note("signal " + std::to_string(send.signal));
@@ -182,6 +184,7 @@ class SupervisorCoreTest : public testing::Test {
   size_t left_ = 0;  // processes
   bool ends_while_listed_ = false;
   uint32_t fails_ = 999;
+  bool starts_slowly_ = false;  // the test says when it has started
   pid_t last_pid_ = 100;
   int counts_ = 0;
   std::vector<std::string> done_;
@@ -198,6 +201,29 @@ TEST_F(SupervisorCoreTest, TheFirstStartMakesTheCgroupAndTheGuard) {
   Spawn({2});
   EXPECT_EQ(Done(), Words({"spawned 2 as 103"}));
   EXPECT_EQ(counts_, 0);
+}
+
+TEST_F(SupervisorCoreTest, NoStartWaitsForAnother) {
+  Configure();
+  starts_slowly_ = true;
+  Spawn({0, 1});
+  EXPECT_EQ(Done(), Words({"cgroup /cgroup", "watchdog of job", "starting 0", "starting 1"}));
+  Do(core_.OnStarted(1, 102));
+  Do(core_.OnStartFailed(0, {ENOENT, "execve"}));
+  EXPECT_EQ(Done(), Words({"spawned 1 as 102", "spawn failed 0: 2, execve"}));
+}
+
+TEST_F(SupervisorCoreTest, WhatIsBeingStartedIsEndedToo) {
+  Configure();
+  starts_slowly_ = true;
+  Spawn({0});
+  Done();
+  Stop();
+  EXPECT_EQ(Done(), Words({"TERM"}));
+  Do(core_.OnStarted(0, 101));
+  Exit(0, {.signal = SIGTERM});
+  EXPECT_EQ(Done(), Words({"spawned 0 as 101", "exited 0: signal 15, stopping", "forget",
+                           "all reaped, left 0"}));
 }
 
 TEST_F(SupervisorCoreTest, WithoutACgroupTheNextStartTriesAgain) {

@@ -335,6 +335,23 @@ TEST(Supervisor, StartsNothingWhileStoppingAndAgainAfterwards) {
   EXPECT_FALSE(event->exited().stopping());
 }
 
+// Its stdout is a FIFO that nobody reads, so it never becomes its program.
+TEST(Supervisor, StopEndsWhatIsStillBeingStarted) {
+  SupervisorHarness supervisor;
+  supervisor.Configure(Ms(200));
+  std::vector<pb::WorkerSpec> workers;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    workers.push_back(supervisor.Worker(rank, {"--sleep-ms", "60000"}));
+    workers.back().set_stdout_path(supervisor.dir() / ("fifo" + std::to_string(rank)));
+    ASSERT_EQ(mkfifo(workers.back().stdout_path().c_str(), 0600), 0);
+  }
+  supervisor.SpawnWorkers(workers);
+  supervisor.Stop();
+  const auto reaped = supervisor.NextReaped();
+  ASSERT_TRUE(reaped);
+  EXPECT_EQ(reaped->left_size(), 0);
+}
+
 // Deaf to SIGTERM and found by nothing but its cgroup and its parent.
 TEST(Supervisor, StopEndsWhatWipedItsEnvironment) {
   SupervisorHarness supervisor;
@@ -354,10 +371,11 @@ TEST(Supervisor, StopWaitsUntilTheWorkersCgroupIsEmptyAndRemovesIt) {
   ASSERT_TRUE(supervisor.Next());
   if (supervisor.cgroup().empty()) GTEST_SKIP() << "no cgroup v2 can be made here";
   // Not a descendant of the supervisor.
-  const SpawnResult stranger =
-      Spawn({.executable = DSLAUNCH_FAKE_WORKER,
-             .argv = {"fake_worker", "--ignore-term", "--sleep-ms", "60000"}});
-  ASSERT_GT(stranger.pid, 0);
+  const SpawnResult stranger = Spawn({.executable = DSLAUNCH_FAKE_WORKER,
+                                      .argv = {"fake_worker", "--ignore-term", "--sleep-ms",
+                                               "60000", "--pid-file", supervisor.dir().path()},
+                                      .env = {"RANK=7"}});
+  ASSERT_EQ(AwaitPidFile(supervisor.dir() / "rank_7.pid"), stranger.pid) << "deaf by now";
   std::ofstream(supervisor.cgroup() + "/cgroup.procs") << stranger.pid;
   supervisor.Stop();
   const auto reaped = supervisor.NextReaped();

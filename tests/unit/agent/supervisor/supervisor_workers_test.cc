@@ -1,6 +1,8 @@
 #include "agent/supervisor/supervisor_workers.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -19,8 +21,15 @@ using Ms = milliseconds;
 // starts nothing in a plain folder, so they run in the test's own.
 class SupervisorWorkersTest : public testing::Test {
  protected:
-  SupervisorWorkersTest() : workers_(io_, {}, [](const pb::SupervisorEvent&) {}) {
+  SupervisorWorkersTest()
+      : workers_(io_, {},
+                 {.on_status = [](const pb::SupervisorEvent&) {},
+                  .on_start =
+                      [this](uint32_t rank, const SpawnResult& result) {
+                        EXPECT_TRUE(started_.emplace(rank, result).second) << "told once";
+                      }}) {
     std::filesystem::create_directory(dir_ / "cgroup");
+    shared_.set_cwd(dir_.path());
     CountOomKill(3);  // what came before is no news
     workers_.StartIn(dir_ / "cgroup");
   }
@@ -29,13 +38,38 @@ class SupervisorWorkersTest : public testing::Test {
     dir_.Write("cgroup/memory.events", "oom 9\noom_kill " + std::to_string(total) + "\n");
   }
 
-  pid_t Start(uint32_t rank) {
+  ~SupervisorWorkersTest() override {
+    for (const auto& [pid, rank] : ranks_) kill(pid, SIGKILL);
+    while (waitpid(-1, nullptr, 0) > 0) {
+    }
+  }
+
+  // Begins one, which stands still until its stdout, a FIFO, is read.
+  pid_t StartSlowly(uint32_t rank) {
+    const std::string fifo = dir_ / ("fifo" + std::to_string(rank));
+    EXPECT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+    return Start(rank, fifo);
+  }
+  UniqueFd Read(uint32_t rank) const {
+    return UniqueFd(
+        open((dir_ / ("fifo" + std::to_string(rank))).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  }
+  bool AwaitStarts(size_t count) {
+    return WaitFor(Ms(20'000), [&] {
+      io_.restart();
+      io_.poll();
+      return started_.size() >= count;
+    });
+  }
+
+  pid_t Start(uint32_t rank) { return Start(rank, dir_ / "out"); }
+  pid_t Start(uint32_t rank, const std::string& out) {
     pb::WorkerSpec spec;
     spec.set_local_rank(rank);
     for (const char* arg : {DSLAUNCH_FAKE_WORKER, "--sleep-ms", "60000"}) spec.add_argv(arg);
-    spec.set_stdout_path(dir_ / "out");
+    spec.set_stdout_path(out);
     spec.set_stderr_path(dir_ / "err");
-    const SpawnResult result = workers_.Start(spec, dir_.path());
+    const SpawnResult result = workers_.Start(spec, shared_);
     EXPECT_GT(result.pid, 0) << result.failure.step;
     ranks_[result.pid] = rank;
     return result.pid;
@@ -58,9 +92,41 @@ class SupervisorWorkersTest : public testing::Test {
 
   TempDir dir_;
   asio::io_context io_;
+  pb::SpawnWorkers shared_;
   std::map<pid_t, uint32_t> ranks_;
+  std::map<uint32_t, SpawnResult> started_;
   SupervisorWorkers workers_;
 };
+
+// A program on a cold network file system may take seconds: two side by side, and nobody waits.
+TEST_F(SupervisorWorkersTest, StartsSideBySideAndHoldsUpNobody) {
+  ASSERT_GT(StartSlowly(0), 0);
+  ASSERT_GT(StartSlowly(1), 0);
+  ASSERT_GT(Start(2), 0);
+  ASSERT_TRUE(AwaitStarts(1));
+  EXPECT_TRUE(started_.contains(2));
+  EXPECT_EQ(started_.size(), 1u);
+  const UniqueFd first = Read(0), second = Read(1);
+  ASSERT_TRUE(AwaitStarts(3));
+  for (const auto& [rank, result] : started_) EXPECT_EQ(ranks_[result.pid], rank);
+}
+
+TEST_F(SupervisorWorkersTest, OneThatDiesWhileItStartsHasStartedAndEnded) {
+  const pid_t worker = StartSlowly(0);
+  End(worker, SIGKILL);
+  ASSERT_TRUE(started_.contains(0));
+  EXPECT_EQ(started_[0].pid, worker);
+}
+
+TEST_F(SupervisorWorkersTest, AFailedStartIsToldAndItsProcessIsNoNews) {
+  const pid_t worker = Start(0, dir_ / "missing/out");
+  siginfo_t child = {};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(worker), &child, WEXITED), 0);
+  EXPECT_FALSE(workers_.OnChild(child));
+  ASSERT_TRUE(started_.contains(0));
+  EXPECT_EQ(started_[0].failure.error_number, ENOENT);
+  EXPECT_STREQ(started_[0].failure.step, "open stdout file");
+}
 
 TEST_F(SupervisorWorkersTest, AKillThatTheCgroupCountedWasForWantOfMemory) {
   const pid_t first = Start(0), second = Start(1), third = Start(2);
@@ -82,6 +148,22 @@ TEST_F(SupervisorWorkersTest, WithoutACountNothingWasForWantOfMemory) {
   const pid_t worker = Start(0);
   std::filesystem::remove(dir_ / "cgroup/memory.events");
   EXPECT_FALSE(End(worker, SIGKILL).out_of_memory);
+}
+
+// Its own arguments stand among those that all have in common; its own variables count.
+TEST_F(SupervisorWorkersTest, WhatAllHaveInCommonIsSharedAndItsOwnCounts) {
+  for (const char* arg : {DSLAUNCH_FAKE_WORKER, "--print-env", "MINE"}) shared_.add_argv(arg);
+  shared_.set_own_argv_at(1);
+  shared_.add_env("MINE=everybody's");
+  shared_.add_env("ALL=yes");
+  pb::WorkerSpec spec;
+  for (const char* arg : {"--print-env", "ALL"}) spec.add_argv(arg);
+  spec.add_env("MINE=its own");
+  spec.set_stdout_path(dir_ / "out");
+  spec.set_stderr_path(dir_ / "err");
+  const SpawnResult result = workers_.Start(spec, shared_);
+  ASSERT_EQ(waitpid(result.pid, nullptr, 0), result.pid);
+  EXPECT_EQ(ReadFile(dir_ / "out"), "ALL=yes\nMINE=its own\n");
 }
 
 }  // namespace

@@ -59,6 +59,15 @@ TEST(WorkerTable, AFailedStartIsTheEnd) {
   EXPECT_EQ(Follow({E::kSpawnFailed, E::kExited}), std::pair(S::kEnded, Record({R::kSpawnFailed})));
 }
 
+TEST(WorkerTable, AGracefulKillFindsWhatIsBeingStarted) {
+  EXPECT_EQ(Follow({E::kGracefulKill, E::kSpawned, E::kExited}),
+            std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
+  EXPECT_EQ(Follow({E::kGracefulKill, E::kSigkillFollows, E::kSpawned, E::kKilled}),
+            std::pair(S::kEnded, Record({R::kSpawned, R::kExitedStopping})));
+  EXPECT_EQ(Follow({E::kGracefulKill, E::kSpawnFailed}),
+            std::pair(S::kEnded, Record({R::kSpawnFailed})));
+}
+
 TEST(WorkerTable, TheEndIsFinalWhateverHappens) {
   for (size_t event = 0; event < kWorkerEvents; ++event) {
     EXPECT_EQ(NextTransition(S::kEnded, static_cast<E>(event)), (Transition{S::kEnded, R::kNone}));
@@ -71,7 +80,9 @@ TEST(WorkerTable, NothingComesBackToPendingAndOnlyAnExitEndsARunningWorker) {
       const Transition transition = NextTransition(static_cast<S>(state), static_cast<E>(event));
       EXPECT_NE(transition.next, S::kPending);
       if (transition.next == S::kEnded && static_cast<S>(state) != S::kEnded) {
-        EXPECT_TRUE(static_cast<E>(event) == E::kExited || static_cast<E>(event) == E::kKilled);
+        // What is being ended may not have started yet.
+        EXPECT_TRUE(static_cast<E>(event) == E::kExited || static_cast<E>(event) == E::kKilled ||
+                    transition.report == R::kSpawnFailed);
       }
     }
   }

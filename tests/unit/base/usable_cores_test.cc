@@ -1,0 +1,32 @@
+#include "base/usable_cores.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+namespace dslaunch {
+namespace {
+
+TEST(ParseCpuMax, IsTheWholeCpusThatTheQuotaAllows) {
+  EXPECT_EQ(ParseCpuMax("max 100000\n"), std::nullopt);
+  EXPECT_EQ(ParseCpuMax("400000 100000"), 4u);
+  EXPECT_EQ(ParseCpuMax("250000 100000"), 2u);
+  EXPECT_EQ(ParseCpuMax("20000 100000"), 1u);
+  EXPECT_EQ(ParseCpuMax(""), std::nullopt);
+  EXPECT_EQ(ParseCpuMax("5"), std::nullopt);
+}
+
+TEST(UsableCores, AreThoseThatThisProcessMayUse) {
+  cpu_set_t all, one;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  for (int cpu = 0; CPU_COUNT(&one) == 0; ++cpu) {
+    if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
+  const int cores = UsableCores();
+  ::sched_setaffinity(0, sizeof all, &all);
+  EXPECT_EQ(cores, 1);
+}
+
+}  // namespace
+}  // namespace dslaunch
