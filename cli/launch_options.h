@@ -168,6 +168,7 @@ struct LaunchOptions {
   // NAME=VALUE, or NAME for the variable of this process; in the order given, the last of a name
   // counts.
   std::vector<std::string> env;
+  std::string chdir;                       // where the program runs, relative to here; empty: here
   std::optional<std::string> venv_script;  // on the nodes, sourced before the program
   std::optional<NumaBinding> numa_binding;
   bool bind_cores_to_rank = false;
@@ -182,11 +183,11 @@ struct LaunchOptions {
   std::vector<std::string> stderr_filters;
   bool save_pid = false;  // DeepSpeed's /tmp/PID.deepspeed
   ShownRanks shown_ranks;
-  RankStreams log_only;  // in the log files only, though `shown_ranks` shows the rank
-  std::string log_dir;   // empty: the user's state folder on each node
-  int log_max_mb = 0;    // of each log file; 0: no limit
-  bool json = false;     // the closing block on stdout too
-  bool detach = false;   // the job goes on without its front end once all ranks are started
+  RankStreams log_only;   // in the log files only, though `shown_ranks` shows the rank
+  std::string log_dir;    // empty: the user's state folder on each node
+  int log_max_mb = 1024;  // of each log file; 0: no limit
+  bool json = false;      // the closing block on stdout too
+  bool detach = false;    // the job goes on without its front end once all ranks are started
   int64_t connect_timeout_ms = 20'000;
 
   std::optional<int> max_restarts;   // nullopt: as MakePolicy chooses

@@ -361,6 +361,11 @@ int Main(int argc, char** argv) {
   } else {
     exit_code = RunJob(*options, {argv, argv + argc}, terminal);
   }
+  if (exit_code.ok()) terminal.Drain(Deadline::After(kDrainTimeout));
+  if (exit_code.ok() && *exit_code == 0) {
+    if (const Result<void> written = terminal.OutResult(); !written.ok())
+      exit_code = written.error();
+  }
   if (!exit_code.ok()) terminal.Err("dslaunch: " + exit_code.error().message);
   terminal.Drain(Deadline::After(kDrainTimeout));
   return exit_code.ok() ? *exit_code : ToInt(exit_code.error().code);

@@ -18,13 +18,13 @@
 #include "agent/logs/job_logs.h"
 #include "agent/logs/rank_files.h"
 #include "agent/node/attach_socket.h"
+#include "agent/node/kept_result.h"
 #include "base/deadline.h"
 #include "base/process_tree.h"
 #include "proto/agent.grpc.pb.h"
 #include "proto/contract/job_id.h"
 #include "proto/contract/worker_env.h"
 #include "proto/wire/channel.h"
-#include "proto/wire/job_result.h"
 
 namespace dslaunch {
 namespace {
@@ -78,7 +78,8 @@ pb::JobSight LookAtJob(const pb::JobPlace& place) {
   if (!IsPlace(place)) return sight;
   const std::string folder = FolderOf(place);
   // The result first: it is written while the agent still listens.
-  if (std::optional<pb::JobResult> result = folder.empty() ? std::nullopt : ReadJobResult(folder)) {
+  if (std::optional<pb::JobResult> result =
+          FindResult(folder, OwnSecondResultFolders(place.job_id(), place.node_index()))) {
     sight.set_state(pb::JobSight::ENDED);
     *sight.mutable_result() = *std::move(result);
     return sight;
@@ -121,6 +122,8 @@ pb::RemoveReply RemoveJob(const pb::JobPlace& place) {
     reply.set_refusal(where + ": cannot remove " + folder.string() + ": " + error.message());
     return reply;
   }
+  for (const std::string& second : OwnSecondResultFolders(place.job_id(), place.node_index()))
+    std::filesystem::remove_all(second, error);
   // Of an agent that was killed; and what is above, unless other nodes or the front end use it.
   for (const std::string& sockets : OwnSocketFolders())
     ::unlink((sockets + "/" + SocketName(place.job_id(), place.node_index())).c_str());

@@ -8,6 +8,7 @@
 
 #include "agent/host/gpus.h"
 #include "agent/host/logout.h"
+#include "agent/logs/log_space.h"
 #include "agent/node/rendezvous_options.h"
 
 namespace dslaunch {
@@ -62,6 +63,7 @@ Result<pb::PreparedNode> NodeAgent::TryPrepare(const pb::PrepareRequest& sent) {
   DSL_TRY_ASSIGN(program_, NodeProgram::Resolve(request));
   DSL_TRY_ASSIGN(folder_, JobFolder::Create(request.log_dir(), request.job_id(), node_name,
                                             program_->environment()));
+  DSL_TRY(CheckLogSpace(node_name, folder_->path(), ReadLogSpace(folder_->path())));
   DSL_TRY(log_.Open(folder_->path() + "/agent.log"));
   log_keeping_.emplace(node_name, request.log_max_bytes());
   log_.Write(LogLevel::kInfo, "job " + request.job_id() + ", node " + node_name +

@@ -7,10 +7,10 @@
 #include "agent/host/node_identity.h"
 #include "agent/host/oom.h"
 #include "agent/host/thread_states.h"
+#include "agent/node/kept_result.h"
 #include "agent/node/node_agent.h"
 #include "agent/supervisor/orphan_sweep.h"
 #include "net/addresses.h"
-#include "proto/wire/job_result.h"
 #include "proto/wire/node_set.h"
 
 namespace dslaunch {
@@ -179,10 +179,13 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
   pb::JobResult& result = action.result;
   result.set_started_unix_ms(UnixMs(started_at_));
   result.set_ended_unix_ms(UnixMs(ended_at_.value_or(std::chrono::system_clock::now())));
-  const Result<void> written = WriteJobResult(folder_->path(), result);
-  log_.Write(written.ok() ? LogLevel::kInfo : LogLevel::kError,
-             written.ok() ? "the result is exit code " + std::to_string(result.exit_code())
-                          : written.error().message);
+  const pb::PrepareRequest& prepare = core_.prepare();
+  const Result<std::string> kept = KeepResult(
+      result, folder_->path(), OwnSecondResultFolders(prepare.job_id(), prepare.node_index()));
+  log_.Write(kept.ok() ? LogLevel::kInfo : LogLevel::kError,
+             kept.ok() ? "the result is exit code " + std::to_string(result.exit_code()) +
+                             ", kept in " + *kept
+                       : kept.error().message);
 }
 
 void NodeAgent::Do(agent_action::Quit&) {

@@ -9,6 +9,7 @@
 
 #include "agent/host/failure_evidence.h"
 #include "agent/host/oom.h"
+#include "agent/logs/log_space.h"
 #include "agent/logs/log_tail.h"
 #include "base/proc_text.h"
 #include "proto/wire/cause.h"
@@ -105,6 +106,10 @@ WorkerEnd DescribeWorkerEnd(const pb::WorkerExited& exited, const AttemptWorker&
     ended.set_out_of_memory(true);
     ended.set_victim(false);
     ended.set_evidence(*memory);
+  }
+  if (ended.evidence().empty()) {
+    if (auto full = FullDiskEvidence(worker.folder, ReadLogSpace(worker.folder)))
+      ended.set_evidence(*std::move(full));
   }
   if (ended.core_dumped() && ended.evidence().empty())
     ended.set_evidence("its core dump is " + PlaceOfCoreDump(worker.pid, life.cwd));

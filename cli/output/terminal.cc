@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
+#include <string>
 
 #include "base/sanitize.h"
 #include "cli/output/progress_view.h"
@@ -158,6 +160,7 @@ void Terminal::Write(Stream& stream) {
       break;
     } else if (errno != EINTR) {
       stream.dead = true;
+      stream.error_number = errno;
     }
   }
   if (stream.dead) stream.taken = stream.text.size();
@@ -178,6 +181,14 @@ void Terminal::Watch(Stream& stream) {
   const int done = ::epoll_ctl(writable_.get(), wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL,
                                stream.WriteFd(), &event);
   stream.watched = wanted && done == 0;
+}
+
+Result<void> Terminal::OutResult() const {
+  const int error_number = out_.error_number;
+  if (error_number == 0 || error_number == EPIPE || error_number == EIO) return {};
+  return Error{ExitCode::kIo, std::string("cannot write to stdout: ") +
+                                  std::strerror(error_number) +
+                                  "; what is missing there of a job is in its log files"};
 }
 
 int Terminal::Columns() const {

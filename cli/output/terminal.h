@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/deadline.h"
+#include "base/error.h"
 #include "base/unique_fd.h"
 
 namespace dslaunch {
@@ -51,6 +52,10 @@ class Terminal {
   // Writes what the readers take now. Call it after each batch of lines, and again while Pending().
   void Flush();
 
+  // Once stdout takes nothing more for a reason other than a reader that went away, as `>
+  // /dev/full`: kIo, for whoever would report success.
+  Result<void> OutResult() const;
+
   // Bytes that the readers have not taken yet.
   size_t Pending() const { return out_.Pending() + err_.Pending(); }
 
@@ -69,6 +74,7 @@ class Terminal {
         own;  // the same file opened once more, non-blocking for us alone; when that can be done
     bool is_terminal = false;
     bool dead = false;
+    int error_number = 0;  // of the write that failed; 0: none did
     bool watched = false;  // by writable_
     std::string text;
     size_t taken = 0;  // bytes of `text` that the reader has

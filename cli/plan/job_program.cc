@@ -1,6 +1,7 @@
 #include "cli/plan/job_program.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 #include "base/cpu_list.h"
@@ -178,7 +179,11 @@ Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan
                                   const ProgramInfo& info, const TrainerProgram* trainer) {
   JobProgram job;
   const bool over_ssh = plan.launcher == Launcher::kSsh && !options.per_node;
-  job.program.set_cwd(info.cwd);
+  // As the same folder of every node: only those can say whether it is there.
+  job.program.set_cwd(
+      options.chdir.empty()
+          ? info.cwd
+          : (std::filesystem::path(info.cwd) / options.chdir).lexically_normal().string());
   if (trainer != nullptr && FindIn(info.environment, kTunables) == nullptr) {
     Add(*job.program.mutable_env(), kTunables, kTrainerMemory);  // what a user says later counts
   }

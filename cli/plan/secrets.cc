@@ -241,6 +241,7 @@ class Masker {
     if (equals != std::string::npos && std::ranges::all_of(name, IsNameByte)) {
       const std::string value = argument.substr(equals + 1);
       if (name == "--env") return std::string(name) + "=" + Variable(value);
+      if (name.starts_with("-x") && name.size() > 2) return "-x" + Variable(argument.substr(2));
       if (NamesSecret(name)) return std::string(name) + "=" + kMask;
     }
     if (argument.find_first_of(kBlanks) != std::string::npos) return MaskedText(argument);
@@ -324,7 +325,7 @@ class Masker {
     if (lower == "bearer") next_ = Next::kSecret;
     if (lower == "sshpass" || lower.ends_with("/sshpass")) next_ = Next::kSshpass;
     if (!word.starts_with('-') || !std::ranges::all_of(word, IsNameByte)) return;
-    if (word == "--env")
+    if (word == "--env" || word == "-x")
       next_ = Next::kVariable;
     else if (word == "-u" || word == "--user" || word == "--proxy-user")
       next_ = Next::kLogin;

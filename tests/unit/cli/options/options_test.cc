@@ -106,6 +106,12 @@ TEST(ParseOptions, EveryOptionInEverySpelling) {
   }
 }
 
+TEST(ParseOptions, VariablesAsMpirunHasThem) {
+  EXPECT_THAT(Good({"-x", "HOME", "--env", "A=1", "-xB=2", "--chdir", "/d", "p"}).env,
+              ElementsAre("HOME", "A=1", "B=2"));
+  EXPECT_EQ(Good({"--chdir", "sub", "p"}).chdir, "sub");
+}
+
 TEST(ParseOptions, WhatHappensOnFailuresIsOptional) {
   const LaunchOptions none = Good({"p"});
   EXPECT_FALSE(none.max_restarts || none.min_nodes || none.max_nodes || none.json);
@@ -117,7 +123,7 @@ TEST(ParseOptions, WhatHappensOnFailuresIsOptional) {
   EXPECT_EQ(none.suspect_ms, 3000);
   EXPECT_EQ(none.dead_ms, 6000);
   EXPECT_EQ(none.lease_ms, 60'000);
-  EXPECT_EQ(none.log_max_mb, 0);
+  EXPECT_EQ(none.log_max_mb, 1024);
   for (const bool dashes : {false, true}) {
     std::vector<std::string> arguments = {
         "--max_restarts=5", "--restart_delay_s=0.25", "--on_join=NOW",   "--on_hang=kill",

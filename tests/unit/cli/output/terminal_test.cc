@@ -195,6 +195,19 @@ TEST(Terminal, ClosedDescriptorsAndFullDisksAreNoError) {
   EXPECT_EQ(terminal.Pending(), 0u);
 }
 
+TEST(Terminal, SaysThatStdoutIsFull) {
+  UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  ASSERT_TRUE(full.valid());
+  Terminal terminal(full.get(), 987, nullptr);
+  EXPECT_TRUE(terminal.OutResult().ok());
+  terminal.Out("x");
+  terminal.Drain(Deadline::After(milliseconds(2000)));
+  const Result<void> result = terminal.OutResult();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, ExitCode::kIo);
+  EXPECT_THAT(result.error().message, HasSubstr("No space left on device"));
+}
+
 // Writes far more than fits while nobody reads, then reads: whole lines, the loss is said, and no
 // wait.
 void CheckStalledReader(int reader, int writer) {

@@ -175,6 +175,15 @@ TEST_F(JobProgramTest, WhatNoProcessCanHaveIsRefused) {
   EXPECT_EQ(Refusal().code, ExitCode::kBadInput);
 }
 
+TEST_F(JobProgramTest, AFolderIsChosenFromHere) {
+  info_.cwd = "/home/u/job";
+  EXPECT_EQ(Make().program.cwd(), "/home/u/job");
+  options_.chdir = "../data";
+  EXPECT_EQ(Make().program.cwd(), "/home/u/data");
+  options_.chdir = "/scratch";
+  EXPECT_EQ(Make().program.cwd(), "/scratch");
+}
+
 TEST_F(JobProgramTest, FormsOfAProgram) {
   EXPECT_EQ(Make().program.form(), pb::Program::SCRIPT);
   EXPECT_THAT(Make().program.argv(), ElementsAre("train.py", "--lr", "1"));

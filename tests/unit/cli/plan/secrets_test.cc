@@ -107,6 +107,8 @@ TEST(MaskedArgumentsTest, NoRealisticSecretIsShown) {
       {"train.py", "-----BEGIN RSA PRIVATE KEY-----\ns3crEt\n-----END RSA PRIVATE KEY-----"},
       {"dslaunch", "--env", "MY_THING=s3crEt", "train.py"},
       {"dslaunch", "--env=MY_THING=s3crEt", "train.py"},
+      {"dslaunch", "-x", "MY_THING=s3crEt", "train.py"},
+      {"dslaunch", "-xMY_THING=s3crEt", "train.py"},
       {"dslaunch", "train", "--set", "data.api_key=s3crEt"},
   };
   for (const std::vector<std::string>& command : commands) {
@@ -130,7 +132,7 @@ TEST(MaskedArgumentsTest, HarmlessArgumentsStayAsTheyAre) {
       {"train.py", "two words", "it's", "line\nbreak", "  blanks  ", "", "-", "--", "=", ":"},
       {"train.py", "--token", "--verbose"},
       {"train.py", "--betas", "0.9,0.95", "--name=sk-learn-baseline", "hf_cache_folder_of_2026"},
-      {"dslaunch", "-H", "hosts", "--env", "NCCL_DEBUG=INFO", "--env", "HF_TOKEN", "./a.out"},
+      {"dslaunch", "-H", "hosts", "--env", "NCCL_DEBUG=INFO", "-x", "HF_TOKEN", "./a.out"},
       {"dslaunch", "--rdzv_endpoint", "node1:29400", "--show", "0,3", "python", "-u", "x.py"},
       {"sh", "-c", "cd /x && ./train --lr 0.1 | tee log"},
   };

@@ -1,0 +1,41 @@
+#include "agent/logs/log_space.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/support/temp_dir.h"
+
+namespace dslaunch {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(LogSpace, AFullDiskStartsNothingAndExplainsAFailure) {
+  const LogSpace full = {100 << 10, uint64_t{1} << 30};
+  const auto refused = CheckLogSpace("node1", "/logs", full);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ExitCode::kIo);
+  EXPECT_THAT(refused.error().message, HasSubstr("node1: only 100 KiB are free"));
+  EXPECT_THAT(refused.error().message, HasSubstr("--log_dir"));
+  EXPECT_THAT(FullDiskEvidence("/logs", full).value_or(""),
+              HasSubstr("the disk of its logs is full (100 KiB free in /logs)"));
+}
+
+TEST(LogSpace, SmallRoomIsRoomAndAnUnknownDiskIsNotFull) {
+  for (const std::optional<LogSpace>& space :
+       {std::optional<LogSpace>(), std::optional(LogSpace{}),
+        std::optional(LogSpace{uint64_t{1} << 20, uint64_t{1} << 30})}) {
+    EXPECT_TRUE(CheckLogSpace("node1", "/logs", space).ok());
+    EXPECT_FALSE(FullDiskEvidence("/logs", space));
+  }
+}
+
+TEST(LogSpace, IsReadFromTheFolder) {
+  const TempDir dir;
+  const auto space = ReadLogSpace(dir.path());
+  ASSERT_TRUE(space);
+  EXPECT_GT(space->total_bytes, 0u);
+  EXPECT_FALSE(ReadLogSpace(dir / "missing"));
+}
+
+}  // namespace
+}  // namespace dslaunch
