@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "base/split_lines.h"
 
@@ -85,11 +86,42 @@ bool IsInvisible(uint32_t point) {
       kRanges, [&](const Range& range) { return point >= range.first && point <= range.last; });
 }
 
-}  // namespace
+// Whether the escape sequence selects colours or another look of text and nothing else. What hides
+// text does not count.
+bool IsColor(std::string_view sequence) {
+  constexpr size_t kMaxColorBytes = 64;
+  if (sequence.size() < 3 || sequence.size() > kMaxColorBytes || sequence[1] != '[' ||
+      sequence.back() != 'm')
+    return false;
+  int skip = 0;  // numbers that belong to 38, 48 or 58
+  bool is_kind = false;
+  int number = 0;
+  for (const char c : sequence.substr(2)) {
+    if (c >= '0' && c <= '9') {
+      number = number * 10 + (c - '0');
+      if (number > 255) return false;
+      continue;
+    }
+    if (c != ';' && c != ':' && c != 'm') return false;
+    if (std::exchange(is_kind, false)) {
+      skip = number == 5 ? 1 : number == 2 ? 3 : 0;
+    } else if (skip > 0) {
+      --skip;
+    } else if (number == 8) {
+      return false;
+    } else {
+      is_kind = number == 38 || number == 48 || number == 58;
+    }
+    number = 0;
+  }
+  return true;
+}
 
-std::string SanitizeForTerminal(std::string_view line) {
+std::string Sanitized(std::string_view line, bool keep_colors) {
+  constexpr std::string_view kReset = "\x1b[0m";
   std::string out;
   out.reserve(line.size());
+  bool has_color = false;
   while (!line.empty()) {
     size_t size = Utf8Size(line);
     const unsigned char c = At(line, 0);
@@ -98,6 +130,11 @@ std::string SanitizeForTerminal(std::string_view line) {
       size = 1;
     } else if (c == kEscape) {
       size = EscapeSize(line);
+      const std::string_view sequence = line.substr(0, size);
+      if (keep_colors && IsColor(sequence)) {
+        out += sequence;
+        has_color = sequence != kReset && sequence != "\x1b[m";
+      }
     } else if (c == '\t' || (c >= 0x20 && c < 0x7f)) {
       out += line[0];
     } else if (size > 1 && !IsInvisible(CodePoint(line, size))) {
@@ -105,7 +142,18 @@ std::string SanitizeForTerminal(std::string_view line) {
     }
     line.remove_prefix(size);
   }
+  if (has_color) out += kReset;
   return out;
+}
+
+}  // namespace
+
+std::string SanitizeForTerminal(std::string_view line) {
+  return Sanitized(line, /*keep_colors=*/false);
+}
+
+std::string SanitizeKeepingColors(std::string_view line) {
+  return Sanitized(line, /*keep_colors=*/true);
 }
 
 std::string SanitizeMessage(std::string_view text) {

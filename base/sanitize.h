@@ -14,6 +14,10 @@ namespace dslaunch {
 // joiners, fillers, tags, the separators U+2028 and U+2029). Bytes that are no UTF-8 become U+FFFD.
 std::string SanitizeForTerminal(std::string_view line);
 
+// The same, but colours and other looks of text stay (SGR, as ECMA-48 has it), and end with the
+// line.
+std::string SanitizeKeepingColors(std::string_view line);
+
 // A message that may have several lines, each SanitizeForTerminal. All but the first begin with two
 // blanks, so that no text from elsewhere can look like a message of its own. No newline at the end.
 std::string SanitizeMessage(std::string_view text);

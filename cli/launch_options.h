@@ -200,6 +200,9 @@ struct LaunchOptions {
   int64_t dead_ms = 6'000;     // more than suspect_ms
   int64_t lease_ms = 60'000;
   int64_t grace_ms = 10'000;
+  std::optional<bool> stdin_to_rank_0;  // nullopt: on a terminal, with one rank
+  bool pty = false;                     // rank 0 has a terminal
+  int stop_signal = 0;  // the first that ranks get; 0: SIGINT on Ctrl-C, else SIGTERM
 
   TrainOptions train;  // for kTrain, which `predict` is too
   // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,

@@ -213,7 +213,13 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   DSL_TRY_ASSIGN(session.device,
                  DeviceFor(options.mode == LaunchOptions::Mode::kTrain, options.device));
   session.timeouts = MakeTimeouts(options);
+  session.stop_signal = options.stop_signal;
   session.detach = options.detach;
+  session.rank_stdin = MakeRankStdin(options, options.per_node ? 0 : CertainRanks(session.plan),
+                                     {.is_stdin = isatty(STDIN_FILENO) == 1,
+                                      .is_output = terminal.err_is_terminal(),
+                                      .columns = terminal.columns(),
+                                      .rows = terminal.rows()});
   session.shown = {options.shown_ranks, options.local_ranks_shown, options.log_only};
   session.stdout_filters = options.stdout_filters;
   session.stderr_filters = options.stderr_filters;
@@ -336,7 +342,7 @@ Result<int> HelpTopicMain(const std::vector<std::string>& words) {
 int Main(int argc, char** argv) {
   OpenStandardFds();
   RaiseOpenFileLimit();
-  Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"));
+  Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"), std::getenv("NO_COLOR"));
   std::error_code no_folder;  // then nothing is looked for in it
   const ParseContext context = {environ, std::filesystem::current_path(no_folder).string()};
   const Result<LaunchOptions> options = ParseOptions(argc, argv, context);

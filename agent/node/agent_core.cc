@@ -48,6 +48,7 @@ Result<void> AgentCore::PutInOwnPart(pb::PrepareRequest& request) const {
   request.clear_devices();
   request.set_save_pid(own_->save_pid());
   request.set_detachable(false);
+  request.clear_rank_stdin();
   request.set_description(own_->description());
   request.mutable_credentials()->set_private_key(own_->private_key());
   return {};
@@ -76,6 +77,7 @@ AgentActions AgentCore::OnPrepared() {
   configure.set_grace_ms(timeouts.grace_ms());
   configure.set_teardown_ms(timeouts.teardown_ms());
   configure.set_agent_dead_ms(timeouts.dead_ms());
+  configure.set_stop_signal(prepare_.stop_signal());
   SendToSupervisor(std::move(request));
   const auto patience =
       std::max(kLoopPatience * milliseconds(timeouts.dead_ms()), milliseconds(timeouts.lease_ms()));
@@ -199,9 +201,10 @@ void AgentCore::SendToSupervisor(pb::SupervisorRequest request) {
   if (!supervisor_gone_) Do(agent_action::SendToSupervisor{std::move(request)});
 }
 
-void AgentCore::StopWorkers(bool kill_now) {
+void AgentCore::StopWorkers(bool kill_now, int signal) {
   pb::SupervisorRequest request;
   request.mutable_stop()->set_kill_now(kill_now);
+  request.mutable_stop()->set_signal(signal);
   SendToSupervisor(std::move(request));
 }
 

@@ -198,7 +198,8 @@ class AgentCore {
   void Notify(std::string text);  // the user
   void SendToRendezvous(pb::AgentMessage message);
   void SendToSupervisor(pb::SupervisorRequest request);
-  void StopWorkers(bool kill_now = false);
+  // `signal`: the first one; 0: the job's.
+  void StopWorkers(bool kill_now = false, int signal = 0);
   pb::Cause OwnCause(pb::Cause::Kind kind, ExitCode code, std::string message) const;
 
   const AgentCoreOptions options_;

@@ -1,5 +1,6 @@
 // How a node's part of the job ends, whichever peer is lost, and which peers it notifies.
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "agent/node/agent_core.h"
@@ -41,7 +42,9 @@ void AgentCore::BeginStop(const pb::Cause& cause, bool kill_now) {
     outcome_ = cause;
     Emit(std::move(event));
   }
-  StopWorkers(kill_now);
+  // Programs expect of Ctrl-C what it does to them at a terminal.
+  const bool by_ctrl_c = cause.kind() == pb::Cause::INTERRUPTED && cause.signal() == SIGINT;
+  StopWorkers(kill_now, by_ctrl_c && prepare_.stop_signal() == 0 ? SIGINT : 0);
 }
 
 void AgentCore::OnAllReaped(const LeftProcesses& left, Clock::time_point now) {

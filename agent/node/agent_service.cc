@@ -63,6 +63,17 @@ grpc::ServerUnaryReactor* AgentService::Signal(grpc::CallbackServerContext* cont
   return reactor;
 }
 
+grpc::ServerUnaryReactor* AgentService::Input(grpc::CallbackServerContext* context,
+                                              const pb::InputRequest* request,
+                                              pb::InputReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  asio::post(loop_, [this, request, reply, reactor] {
+    *reply = agent_.Input(*request);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* AgentService::Detach(grpc::CallbackServerContext* context,
                                                const pb::Empty*, pb::DetachReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -31,6 +31,8 @@ class AgentService final : public pb::Agent::CallbackService {
                                      pb::FailoverReply* reply) override;
   grpc::ServerUnaryReactor* Signal(grpc::CallbackServerContext* context,
                                    const pb::SignalRequest* request, pb::Empty* reply) override;
+  grpc::ServerUnaryReactor* Input(grpc::CallbackServerContext* context,
+                                  const pb::InputRequest* request, pb::InputReply* reply) override;
   grpc::ServerUnaryReactor* Detach(grpc::CallbackServerContext* context, const pb::Empty* request,
                                    pb::DetachReply* reply) override;
   grpc::ServerWriteReactor<pb::NodeEvent>* Attach(grpc::CallbackServerContext* context,

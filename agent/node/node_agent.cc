@@ -40,7 +40,10 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(
   Tick();
 }
 
-NodeAgent::~NodeAgent() { poster_->Close(); }
+NodeAgent::~NodeAgent() {
+  if (stdin_) stdin_->Close();
+  poster_->Close();
+}
 
 // --- The front end's calls ---
 
@@ -218,6 +221,14 @@ void NodeAgent::Stop(const pb::StopRequest& request) {
 
 void NodeAgent::Signal(int signal_number) {
   Feed([&](Clock::time_point) { return core_.OnSignal(signal_number); });
+}
+
+pb::InputReply NodeAgent::Input(const pb::InputRequest& request) {
+  pb::InputReply reply;
+  if (!stdin_ || !core_.prepare().rank_stdin().from_front_end()) return reply;
+  reply.set_full(!stdin_->Write(request.data()));
+  if (request.end() && !reply.full()) stdin_->End();
+  return reply;
 }
 
 Result<std::string> NodeAgent::Detach() {

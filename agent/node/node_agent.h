@@ -24,6 +24,7 @@
 #include "agent/node/heartbeat.h"
 #include "agent/node/node_program.h"
 #include "agent/node/rank_link_hub.h"
+#include "agent/node/rank_stdin.h"
 #include "agent/node/rendezvous_link.h"
 #include "agent/node/worker_end.h"
 #include "base/log/log_file.h"
@@ -52,6 +53,7 @@ class NodeAgent {
   pb::FailoverReply Failover(const pb::FailoverRequest& request);
   void Stop(const pb::StopRequest& request);
   void Signal(int signal_number);
+  pb::InputReply Input(const pb::InputRequest& request);
   // The path of the socket where Attach is served; an error when the job was not prepared for it.
   Result<std::string> Detach();
   void Attach(const pb::AttachRequest& request, std::shared_ptr<EventSink> sink);
@@ -99,7 +101,8 @@ class NodeAgent {
   Result<void> OpenRendezvous(const pb::FailoverRequest& last);
   Result<void> TryFailover(const pb::FailoverRequest& request);
   RankLinkPlan PlanRankLinks(const agent_action::PlanWorkers& plan) const;
-  Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan) const;
+  Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
+  Result<void> OpenStdin(pb::WorkerSpec& rank_0);
   void OpenRankLinks();
   // Releases the port held so far.
   Result<void> ReserveMasterPort();
@@ -128,7 +131,8 @@ class NodeAgent {
   pb::RunRequest run_;
   RendezvousRoute route_;  // that was found last
   std::unique_ptr<RendezvousLink> link_;
-  WorkerLife workers_life_;  // what all workers have in common
+  std::shared_ptr<RankStdin> stdin_;  // of rank 0, while it is here and may read
+  WorkerLife workers_life_;           // what all workers have in common
 
   EventHub events_;
   std::optional<FilteredLog> filtered_log_;

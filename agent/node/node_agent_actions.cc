@@ -91,14 +91,35 @@ void NodeAgent::Do(agent_action::LeaveRendezvous&) {
 
 // --- The workers ---
 
-Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan) const {
+Result<void> NodeAgent::OpenStdin(pb::WorkerSpec& rank_0) {
+  const pb::RankStdin& wanted = core_.prepare().rank_stdin();
+  const std::string folder = rank_0.stdout_path().substr(0, rank_0.stdout_path().rfind('/'));
+  if (stdin_) stdin_->Close();
+  stdin_.reset();
+  if (wanted.terminal()) {
+    const TerminalSize size = {.columns = static_cast<uint16_t>(wanted.columns()),
+                               .rows = static_cast<uint16_t>(wanted.rows())};
+    DSL_TRY_ASSIGN(stdin_, RankStdin::OpenTerminal(loop_, folder, size));
+  } else if (wanted.from_front_end()) {
+    DSL_TRY_ASSIGN(stdin_, RankStdin::OpenPipe(loop_, folder));
+  }
+  if (!stdin_) return {};
+  rank_0.set_stdin_path(stdin_->path());
+  rank_0.set_on_terminal(stdin_->is_terminal());
+  return {};
+}
+
+Result<PlannedWorkers> NodeAgent::PlanRanks(const agent_action::PlanWorkers& plan) {
   RankPlace place;
   place.attempt = plan.attempt;
   place.assignment = plan.assignment;
   place.use_cuda = run_.use_cuda();
   place.rendezvous_address = link_->address();
   place.rank_socket = rank_socket_;
-  return program_->Plan(core_.prepare(), place, *folder_);
+  DSL_TRY_ASSIGN(PlannedWorkers planned, program_->Plan(core_.prepare(), place, *folder_));
+  if (plan.assignment.first_rank() == 0 && planned.specs.workers_size() > 0)
+    DSL_TRY(OpenStdin(*planned.specs.mutable_workers(0)));
+  return planned;
 }
 
 RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) const {
@@ -136,6 +157,10 @@ void NodeAgent::Do(agent_action::PlanWorkers& action) {
 void NodeAgent::Do(agent_action::DescribeWorker& action) {
   const AttemptWorker* worker = core_.workers().Find(action.exited.local_rank());
   if (worker == nullptr) return;
+  if (worker->rank == 0 && stdin_) {
+    stdin_->Drain();
+    stdin_->Close();
+  }
   WorkerEnd end = DescribeWorkerEnd(action.exited, *worker, workers_life_);
   Feed([&](Clock::time_point now) {
     return core_.OnWorkerDescribed(action, std::move(end), link_->round_trip_us(), now);
@@ -189,6 +214,7 @@ void NodeAgent::Do(agent_action::WriteResult& action) {
 }
 
 void NodeAgent::Do(agent_action::Quit&) {
+  if (stdin_) stdin_->Close();
   attach_socket_.reset();
   rank_links_.reset();
   pid_file_.reset();

@@ -132,6 +132,7 @@ pb::Cause CauseOfFailure(const pb::WorkerEnded& ended, uint32_t node_index) {
   cause.set_out_of_memory(ended.out_of_memory());
   cause.set_victim(ended.victim());
   cause.set_evidence(ended.evidence());
+  cause.set_log_path(ended.log_path());
   return cause;
 }
 

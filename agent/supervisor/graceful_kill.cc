@@ -1,9 +1,12 @@
 #include "agent/supervisor/graceful_kill.h"
 
+#include <algorithm>
+
 namespace dslaunch {
 namespace {
 
 constexpr milliseconds kKillAgainEvery{50};
+constexpr milliseconds kTermBeforeKill{2'000};  // for programs that heed SIGTERM only
 
 }  // namespace
 
@@ -28,7 +31,7 @@ GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::t
     decision.wake = std::min(give_up, now + kKillAgainEvery);
     return decision;
   }
-  const bool grace_over = state.term_sent && now >= *state.term_sent + options.grace;
+  const bool grace_over = state.begun && now >= *state.begun + options.grace;
   if (state.kill_now || grace_over) {
     decision.action = GracefulKillAction::kKill;
     decision.reason = state.kill_now ? "no grace period was requested" : "the grace is over";
@@ -36,15 +39,19 @@ GracefulKillDecision DecideGracefulKill(const GracefulKillState& state, Clock::t
     decision.wake = std::min(now + options.teardown, now + kKillAgainEvery);
     return decision;
   }
-  if (!state.term_sent) {
-    decision.action = GracefulKillAction::kTerm;
-    decision.reason = "the graceful kill begins";
-    decision.next.term_sent = now;
-    decision.wake = now + options.grace;
-    return decision;
-  }
+  const Clock::time_point begun = state.begun.value_or(now);
+  const Clock::time_point kill_at = begun + options.grace;
+  const Clock::time_point term_at = kill_at - std::min(options.grace / 2, kTermBeforeKill);
+  const bool term_due = now >= term_at || (state.begun && state.ranks_ended);
   decision.reason = "within the grace";
-  decision.wake = *state.term_sent + options.grace;
+  if (!state.begun || (!state.term_sent && term_due)) {
+    decision.action = GracefulKillAction::kSignal;
+    decision.signal = state.begun ? SIGTERM : state.first_signal;
+    decision.reason = state.begun ? "SIGTERM follows" : "the graceful kill begins";
+    decision.next.begun = begun;
+    decision.next.term_sent = decision.signal == SIGTERM;
+  }
+  decision.wake = decision.next.term_sent ? kill_at : term_at;
   return decision;
 }
 

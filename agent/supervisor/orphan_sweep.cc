@@ -53,7 +53,7 @@ LeftProcesses SweepOrphans(const Orphans& orphans, const GracefulKillOptions& op
     switch (decision.action) {
       case GracefulKillAction::kNone:
         break;
-      case GracefulKillAction::kTerm:
+      case GracefulKillAction::kSignal:
         SignalAll(found, SIGTERM);
         SignalAll(found, SIGCONT);
         break;

@@ -204,7 +204,7 @@ class Supervisor {
     CarryOut(core_.OnLeft(CountLeft(), Clock::now()));
   }
 
-  void Do(const supervisor_action::TermAll&) { SignalAll(std::array{SIGTERM, SIGCONT}); }
+  void Do(const supervisor_action::SignalAll& send) { SignalAll(std::array{send.signal, SIGCONT}); }
 
   void Do(const supervisor_action::KillAll&) {
     if (!cgroup_.empty()) KillCgroup(cgroup_);

@@ -47,7 +47,7 @@ SupervisorActions SupervisorCore::OnRequest(pb::SupervisorRequest request, Clock
       break;
     case pb::SupervisorRequest::kStop:
       stop_requested_ = true;
-      StartGracefulKill(request.stop().kill_now());
+      StartGracefulKill(request.stop().kill_now(), request.stop().signal());
       Advance(now);
       break;
     case pb::SupervisorRequest::kConfigure:
@@ -104,6 +104,7 @@ void SupervisorCore::Configure(const pb::Configure& configure, Clock::time_point
   job_id_ = configure.job_id();
   graceful_kill_options_.grace = milliseconds(configure.grace_ms());
   graceful_kill_options_.teardown = milliseconds(configure.teardown_ms());
+  if (configure.stop_signal() != 0) stop_signal_ = configure.stop_signal();
   agent_dead_ = milliseconds(configure.agent_dead_ms());
   last_seen_ = now;
   WatchAgent();
@@ -270,19 +271,26 @@ void SupervisorCore::SendFrontEndGone(const char* reason) {
   Act(action::SendToAgent{std::move(event)}, reason);
 }
 
-void SupervisorCore::StartGracefulKill(bool kill_now) {
+void SupervisorCore::StartGracefulKill(bool kill_now, int first_signal) {
   if (!graceful_kill_) {
-    graceful_kill_.emplace();
+    graceful_kill_ = {.first_signal = first_signal == 0 ? stop_signal_ : first_signal};
     for (auto& [local_rank, state] : workers_)
       Step(local_rank, state, {.event = WorkerEvent::kGracefulKill});
   }
   graceful_kill_->kill_now = graceful_kill_->kill_now || kill_now;
 }
 
+bool SupervisorCore::RanksEnded() const {
+  return std::ranges::all_of(workers_, [](const auto& worker) {
+    return worker.second == WorkerState::kEnded || worker.second == WorkerState::kPending;
+  });
+}
+
 SupervisorActions SupervisorCore::OnLeft(size_t left, Clock::time_point now) {
   count_wanted_ = count_asked_ = false;
   if (!graceful_kill_) return TakeActions();
-  if (options_.plant_early_reaped && graceful_kill_->term_sent) left = 0;
+  if (options_.plant_early_reaped && graceful_kill_->begun) left = 0;
+  graceful_kill_->ranks_ended = RanksEnded();
   const GracefulKillDecision decision =
       DecideGracefulKill(*graceful_kill_, now, left, graceful_kill_options_);
   graceful_kill_ = decision.next;
@@ -290,8 +298,8 @@ SupervisorActions SupervisorCore::OnLeft(size_t left, Clock::time_point now) {
   switch (decision.action) {
     case GracefulKillAction::kNone:
       break;
-    case GracefulKillAction::kTerm:
-      Act(action::TermAll{}, decision.reason);
+    case GracefulKillAction::kSignal:
+      Act(action::SignalAll{decision.signal}, decision.reason);
       break;
     case GracefulKillAction::kKill:
       for (auto& [local_rank, state] : workers_)

@@ -60,8 +60,10 @@ struct SignalWorkers {
 // Reap what has ended, then count what is left of what descends from the supervisor or is in the
 // workers' cgroup, but for agent and watchdog. Answer: OnLeft.
 struct CountLeft {};
-// SIGTERM, then SIGCONT, to all that CountLeft counts.
-struct TermAll {};
+// `signal`, then SIGCONT, to all that CountLeft counts.
+struct SignalAll {
+  int signal = 0;
+};
 // SIGKILL to the same.
 struct KillAll {};
 // Describe what CountLeft counts. Answer: OnLeftListed.
@@ -87,9 +89,10 @@ struct SupervisorAction {
   std::variant<supervisor_action::SendToAgent, supervisor_action::MakeCgroup,
                supervisor_action::StartWatchdog, supervisor_action::StartWorker,
                supervisor_action::SignalWorkers, supervisor_action::CountLeft,
-               supervisor_action::TermAll, supervisor_action::KillAll, supervisor_action::ListLeft,
-               supervisor_action::ForgetWorkers, supervisor_action::CloseInbound,
-               supervisor_action::KillAgent, supervisor_action::Print, supervisor_action::Finish>
+               supervisor_action::SignalAll, supervisor_action::KillAll,
+               supervisor_action::ListLeft, supervisor_action::ForgetWorkers,
+               supervisor_action::CloseInbound, supervisor_action::KillAgent,
+               supervisor_action::Print, supervisor_action::Finish>
       what;
   const char* reason = "";  // static
 };
@@ -114,7 +117,7 @@ class SupervisorCore {
  public:
   struct Options {
     pid_t agent_pid = 0;  // for the sentence about its end
-    // Test only: a planted bug that the simulator must find. Once SIGTERM is sent, everything
+    // Test only: a planted bug that the simulator must find. Once a signal is sent, everything
     // counts as ended.
     bool plant_early_reaped = false;
   };
@@ -187,7 +190,8 @@ class SupervisorCore {
   void OnLeaseOver(Clock::time_point now);
 
   void BeginEnding(Why why, const char* reason, Clock::time_point now);
-  void StartGracefulKill(bool kill_now);
+  void StartGracefulKill(bool kill_now, int first_signal = 0);  // 0: stop_signal_
+  bool RanksEnded() const;
   void EndGracefulKill(const LeftProcesses& left);
   // Takes every step that is possible now. Called after whatever may have changed something.
   void Advance(Clock::time_point now);
@@ -205,6 +209,7 @@ class SupervisorCore {
   Options options_;
   std::string job_id_;
   GracefulKillOptions graceful_kill_options_;
+  int stop_signal_ = SIGTERM;
   milliseconds agent_dead_{0};
   std::map<uint32_t, WorkerState> workers_;  // by local_rank
   bool has_cgroup_ = false;

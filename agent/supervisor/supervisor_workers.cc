@@ -43,6 +43,13 @@ std::vector<std::string> ArgvOf(const pb::WorkerSpec& spec, const pb::SpawnWorke
   return argv;
 }
 
+// Never waits for a writer.
+UniqueFd OpenInput(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
+  if (fd.valid()) fcntl(fd.get(), F_SETFL, 0);
+  return fd;
+}
+
 std::optional<WorkerEvent> EventOf(const siginfo_t& child) {
   switch (child.si_code) {
     case CLD_EXITED:
@@ -81,6 +88,15 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
   SpawnSpec spawn;
   spawn.argv = ArgvOf(spec, shared);
   if (spawn.argv.empty()) return {-1, {EINVAL, "read the worker's argv"}};
+  UniqueFd in;
+  if (!spec.stdin_path().empty()) {
+    in = OpenInput(spec.stdin_path());
+    if (!in.valid()) return {-1, {errno, "open stdin"}};
+  }
+  spawn.stdin_fd = in.get();
+  const bool on_terminal = spec.on_terminal();
+  spawn.stdout_file = on_terminal ? spec.stdin_path() : spec.stdout_path();
+  spawn.stderr_file = on_terminal ? spec.stdin_path() : spec.stderr_path();
   int status_pipe[2];
   if (pipe2(status_pipe, O_CLOEXEC) < 0) return {-1, {errno, "open status pipe"}};
   UniqueFd status_read(status_pipe[0]);
@@ -91,8 +107,6 @@ SpawnResult SupervisorWorkers::Start(const pb::WorkerSpec& spec, const pb::Spawn
   spawn.env.insert(spawn.env.end(), shared.env().begin(), shared.env().end());
   spawn.env.push_back(std::string(kStatusFdVariable) + "=" + std::to_string(status_write.get()));
   spawn.cwd = shared.cwd();
-  spawn.stdout_file = spec.stdout_path();
-  spawn.stderr_file = spec.stderr_path();
   spawn.pass_fd = status_write.get();
   spawn.own_group = true;
   spawn.cgroup_fd = cgroup_fd_.get();

@@ -233,10 +233,10 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
 }  // namespace
 
 int RunDoctor(const DoctorRequest& request, const AgentBinary& agent, Terminal& terminal) {
-  terminal.SetLive("dslaunch doctor: looking at " + Count(request.plan.nodes.size(), "node"));
+  terminal.SetLive({"dslaunch doctor: looking at " + Count(request.plan.nodes.size(), "node")});
   terminal.Flush();
   const DoctorInfo info = CollectNodeInfo(request, agent);
-  terminal.SetLive("");
+  terminal.SetLive({});
   const std::vector<Finding> findings = Diagnose(info);
   const std::string text = request.json ? DoctorJson(info, findings) : DoctorTable(info, findings);
   for (size_t start = 0; start < text.size();) {

@@ -510,7 +510,7 @@ std::string DryRun::Limits() const {
                                        Seconds(times.suspect_ms()) + ", " +
                                        Seconds(times.dead_ms())},
       {"no contact to this machine", Seconds(times.lease_ms())},
-      {"from SIGTERM to SIGKILL", Seconds(times.grace_ms())},
+      {"from the first signal to SIGKILL", Seconds(times.grace_ms())},
       {"then for the last process", Seconds(times.teardown_ms())},
   };
   if (session.policy.hang_ms() > 0)

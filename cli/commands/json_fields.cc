@@ -94,7 +94,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"timeouts_ms.suspect", "without a heartbeat, until a warning"},
            {"timeouts_ms.dead", "without a heartbeat, until a node is lost"},
            {"timeouts_ms.lease", "without contact to this machine, until the job ends"},
-           {"timeouts_ms.grace", "from SIGTERM to SIGKILL"},
+           {"timeouts_ms.grace", "from the first signal to SIGKILL"},
            {"timeouts_ms.teardown", "then, for the last process"},
            {"timeouts_ms.hang", "without a step; 0: never"},
            {"max_restarts", ""},

@@ -1,4 +1,5 @@
 // The options of a launch: what may stand before PROGRAM, `train` and `predict`.
+#include <csignal>
 #include <utility>
 
 #include "base/sanitize.h"
@@ -27,6 +28,10 @@ constexpr Named<OnJoin> kOnJoin[] = {{"next", OnJoin::kNextRestart}, {"now", OnJ
 constexpr Named<OnHang> kOnHang[] = {
     {"report", OnHang::kReport}, {"kill", OnHang::kKill}, {"restart", OnHang::kRestart}};
 constexpr Named<bool> kRdzvBackends[] = {{"static", false}, {"c10d", true}};
+constexpr Named<bool> kStdinRanks[] = {{"none", false}, {"0", true}};
+constexpr Named<int> kStopSignals[] = {
+    {"auto", 0},          {"SIGINT", SIGINT},   {"SIGTERM", SIGTERM}, {"SIGHUP", SIGHUP},
+    {"SIGQUIT", SIGQUIT}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}};
 constexpr Named<const char*> kStartMethods[] = {
     {"spawn", "spawn"}, {"fork", "fork"}, {"forkserver", "forkserver"}};
 
@@ -392,6 +397,16 @@ OptionTable MakeTable() {
        .torchrun = true,
        .pet = true,
        .common = true},
+      {.names = "--stdin",
+       .group = Group::kOutput,
+       .help = "which rank reads this command's stdin; default: 0 on a terminal with one rank, "
+               "else none",
+       .target = kChoice<&LaunchOptions::stdin_to_rank_0, kStdinRanks>},
+      {.names = "--pty",
+       .group = Group::kOutput,
+       .help =
+           "give rank 0 a terminal for stdin, stdout and stderr, for programs that look for one",
+       .target = kFlag<&LaunchOptions::pty>},
       {.names = "--enable_each_rank_log",
        .value = "DIR",
        .group = Group::kOutput,
@@ -472,10 +487,16 @@ OptionTable MakeTable() {
       {.names = "--grace",
        .value = "S",
        .group = Group::kFailure,
-       .help = "seconds between SIGTERM and SIGKILL",
+       .help = "seconds between the first signal to the ranks and SIGKILL",
        .target = kSeconds<&LaunchOptions::grace_ms, 0>,
        .default_value = "10",
        .common = true},
+      {.names = "--stop_signal",
+       .group = Group::kFailure,
+       .help = "first signal to the ranks when they are stopped; auto: SIGINT on Ctrl-C, else "
+               "SIGTERM; SIGTERM follows 2 s before SIGKILL",
+       .target = kChoice<&LaunchOptions::stop_signal, kStopSignals>,
+       .default_value = "auto"},
 
       {.names = "--ssh_port",
        .value = "PORT",

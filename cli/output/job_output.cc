@@ -3,7 +3,9 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cstdio>
 
+#include "base/sanitize.h"
 #include "proto/contract/status_line.h"
 
 namespace dslaunch {
@@ -14,12 +16,33 @@ constexpr size_t kEnoughPendingBytes = 256 << 10;
 constexpr milliseconds kSlowReaderPoll(200);
 constexpr std::chrono::seconds kReaderPatience(60);
 
+constexpr milliseconds kLiveEvery(50);     // what ranks redraw
+constexpr milliseconds kLookEvery(250);    // at the terminal's width, and the time that passes
+constexpr milliseconds kStillAfter(1500);  // without a line: then the phase is said
+
+// What begins a message of dslaunch, and no line of a rank that has no tag.
+constexpr std::string_view kOwnWord = "dslaunch";
+
+// "0:45", "1:02:03".
+std::string Elapsed(Clock::duration duration) {
+  const auto whole = std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+  char text[32];
+  if (whole >= 3600)
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", static_cast<long long>(whole / 3600),
+                  static_cast<long long>(whole / 60 % 60), static_cast<long long>(whole % 60));
+  else
+    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(whole / 60),
+                  static_cast<long long>(whole % 60));
+  return text;
+}
+
 }  // namespace
 
 JobOutput::JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags)
     : terminal_(terminal),
       tags_(std::move(tags)),
       progress_(terminal.has_live_line()),
+      live_timer_(loop),
       fold_timer_(loop),
       writable_(loop),
       flush_timer_(loop) {
@@ -40,14 +63,21 @@ void JobOutput::Print(const std::string& line) {
   Flush();
 }
 
+// A rank's line without a tag must not look like a message of dslaunch.
+bool JobOutput::HasTag(bool is_stderr, std::string_view line) const {
+  if (shown_ranks_ != 1 || !tags_.tag_template.empty() || !IsTerminal(is_stderr)) return true;
+  if (line.empty() || (line[0] > ' ' && line[0] < 0x7f && line[0] != kOwnWord[0])) return false;
+  return SanitizeForTerminal(line).starts_with(kOwnWord);
+}
+
 LineAssembler::Sink JobOutput::SinkFor(const StreamKey& key, const Stream& stream) {
   return [this, rank = static_cast<int>(std::get<1>(key)), is_stderr = std::get<2>(key),
           &stream](std::string_view line) { Show(rank, is_stderr, stream.tag, line); };
 }
 
 void JobOutput::Show(int rank, bool is_stderr, const std::string& tag, std::string_view line) {
-  const bool is_terminal = is_stderr ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
-  if (!is_terminal || !tags_.tag_template.empty()) return Put(is_stderr, tag, line);
+  if (!HasTag(is_stderr, line)) return Put(is_stderr, "", line);
+  if (!IsTerminal(is_stderr) || !tags_.tag_template.empty()) return Put(is_stderr, tag, line);
   folder_.Add(Clock::now(), rank, is_stderr, tag, line, FolderSink());
   ArmFoldTimer();
 }
@@ -90,32 +120,100 @@ void JobOutput::Log(const std::string& node, const pb::LogChunk& chunk,
   stream.tag =
       LineTag(tags_, node, static_cast<int>(chunk.rank()), static_cast<int>(chunk.local_rank()));
   const LineAssembler::Sink sink = SinkFor(key, stream);
+  const bool is_new_attempt = std::exchange(stream.attempt, chunk.attempt()) != chunk.attempt();
+  if (is_new_attempt || chunk.skipped_bytes() > 0) stream.Finish(sink);
   if (chunk.skipped_bytes() > 0) {
-    stream.lines.Finish(sink);
     ShowHeld();
     terminal_.Err(stream.tag + "... skipped " + std::to_string(chunk.skipped_bytes()) +
                   " bytes that the terminal was too slow for; they are in the log file");
   }
-  stream.lines.Append(chunk.data(), Clock::now(), sink);
+  moved_at_ = Clock::now();
+  if (HasScreen(chunk.is_stderr())) {
+    stream.screen.Append(chunk.data(), moved_at_, sink);
+    if (moved_at_ - live_at_ >= kLiveEvery) RefreshLive();
+    ArmLiveTimer();
+  } else {
+    stream.lines.Append(chunk.data(), moved_at_, sink);
+    if (stream.lines.FlushDue()) ArmFlushTimer(kPartialLineDelay);
+  }
   Flush();
-  if (stream.lines.FlushDue()) ArmFlushTimer(kPartialLineDelay);
   then();
+}
+
+void JobOutput::SetPhase(const std::string& phase) {
+  phase_ = phase;
+  phase_since_ = moved_at_ = Clock::now();
+  ArmLiveTimer();
+}
+
+void JobOutput::OnEnter() {
+  terminal_.LeaveLive();
+  for (auto& [key, stream] : streams_) {
+    if (std::get<1>(key) == 0) stream.screen.Enter();
+  }
+}
+
+std::string JobOutput::PhaseLine(Clock::time_point now) const {
+  if (phase_.empty() || now - moved_at_ < kStillAfter) return "";
+  return phase_ + ", " + Elapsed(now - phase_since_);
+}
+
+void JobOutput::RefreshLive() {
+  if (!terminal_.has_live_line() || finished_) return;
+  const Clock::time_point now = live_at_ = Clock::now();
+  std::vector<std::pair<uint32_t, std::string>> by_rank;
+  for (const auto& [key, stream] : streams_) {
+    for (const std::string& row : stream.screen.Live(now))
+      by_rank.emplace_back(std::get<1>(key),
+                           HasTag(std::get<2>(key), row) ? stream.tag + row : row);
+  }
+  std::ranges::stable_sort(by_rank, {}, &std::pair<uint32_t, std::string>::first);
+  std::vector<std::string> lines;
+  for (auto& [rank, line] : by_rank) lines.push_back(std::move(line));
+  std::string last = progress_.Line(terminal_.columns());
+  if (last.empty() && lines.empty()) last = PhaseLine(now);
+  const auto asks = reads_input_ && !by_rank.empty() && by_rank.front().first == 0
+                        ? std::ranges::count(by_rank, 0u, &std::pair<uint32_t, std::string>::first)
+                        : 0;
+  if (!last.empty()) lines.push_back(std::move(last));
+  std::ranges::rotate(lines, lines.begin() + asks);
+  terminal_.SetLive(lines);
+}
+
+// Looks again while there is or may soon be something to redraw.
+void JobOutput::ArmLiveTimer() {
+  if (!terminal_.has_live_line() || finished_ || std::exchange(live_armed_, true)) return;
+  const bool is_moving = Clock::now() - moved_at_ < 2 * kPartialLineDelay;
+  live_timer_.expires_after(is_moving ? kLiveEvery : kLookEvery);
+  live_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) return;
+    live_armed_ = false;
+    RefreshLive();
+    Flush();
+    ArmLiveTimer();
+  });
 }
 
 void JobOutput::Progress(const pb::WorkerStatus& status) {
   const std::optional<StatusLine> line = StatusLine::Parse(status.line());
   if (!line || line->event != StatusLine::Event::kStep || status.rank() > leading_rank_) return;
   leading_rank_ = status.rank();
+  phase_.clear();
   const std::optional<std::string> text = progress_.Update(*line, Clock::now());
   if (!text) return;
-  terminal_.has_live_line() ? terminal_.SetLive(*text) : terminal_.Err(*text);
+  terminal_.has_live_line() ? RefreshLive() : terminal_.Err(*text);
   Flush();
+  ArmLiveTimer();
 }
 
 void JobOutput::FinishStreams() {
-  for (auto& [key, stream] : streams_) stream.lines.Finish(SinkFor(key, stream));
+  for (auto& [key, stream] : streams_) {
+    stream.Finish(SinkFor(key, stream));
+  }
   ShowHeld();
-  terminal_.SetLive("");
+  finished_ = true;
+  live_timer_.cancel();
+  terminal_.SetLive({});
   if (const std::optional<std::string> text = progress_.Last()) terminal_.Err(*text);
   Flush();
 }

@@ -15,6 +15,7 @@
 #include "base/deadline.h"
 #include "cli/output/line_folder.h"
 #include "cli/output/progress_view.h"
+#include "cli/output/screen_lines.h"
 #include "cli/output/terminal.h"
 #include "proto/agent.pb.h"
 #include "proto/contract/line_assembler.h"
@@ -25,18 +26,21 @@ namespace dslaunch {
 // Never blocks: what a slow terminal does not take is held, up to a bound, and its sources wait. On
 // the loop's thread.
 //
-// On a terminal a line that several ranks write at about the same time is shown once (LineFolder).
-// Pipes and files get every line, and at once: their readers may count, compare, or search for
-// a rank's tag. Nothing is folded under a template for the tags either: each line is to look as it
-// says.
+// On a terminal a line that several ranks write at about the same time is shown once (LineFolder),
+// lines of the only rank that is shown have no tag, and where lines can be redrawn, what a rank
+// redraws (ScreenLines) and the progress are live lines below all others. Pipes and files get every
+// line, with its tag and at once: their readers may count, compare, or search for a rank's tag. A
+// template for the tags is obeyed everywhere: each line is to look as it says.
 class JobOutput {
  public:
   // References outlive it.
   JobOutput(asio::io_context& loop, Terminal& terminal, TagStyle tags = {});
 
-  // How many ranks' output comes, at most, once that is known; 1 until then, which folds
-  // nothing.
-  void SetShownRanks(size_t ranks) { folder_.SetRanks(ranks); }
+  // How many ranks' output comes, at most, once that is known; until then nothing is folded.
+  void SetShownRanks(size_t ranks) {
+    shown_ranks_ = ranks;
+    folder_.SetRanks(ranks);
+  }
 
   // Lines of dslaunch's own, on stderr. `text` may have several.
   void PrintMessage(const std::string& text);
@@ -47,6 +51,15 @@ class JobOutput {
   // A piece of a rank's output, valid until `then` is called. That is once it was taken: while much
   // is pending already, not yet, which is how a slow terminal slows its source.
   void Log(const std::string& node, const pb::LogChunk& chunk, std::function<void()> then);
+
+  // Rank 0 reads what the user types: what it asks stands below all other live lines.
+  void SetReadsInput() { reads_input_ = true; }
+  // The user has pressed Enter, which the terminal has shown.
+  void OnEnter();
+
+  // What the job does until its first step, such as "4 ranks run": a live line with the time since
+  // this call, shown while nothing else moves. Replaces what was said before.
+  void SetPhase(const std::string& phase);
 
   // A rank's step, for the progress line; it follows the lowest rank that reports.
   void Progress(const pb::WorkerStatus& status);
@@ -70,13 +83,30 @@ class JobOutput {
   struct Stream {
     std::string tag;
     LineAssembler lines;
+    ScreenLines screen;  // in its place where lines can be redrawn
+    uint64_t attempt = 0;
+
+    void Finish(const LineAssembler::Sink& sink) {
+      lines.Finish(sink);
+      screen.Finish(sink);
+    }
   };
 
+  bool IsTerminal(bool is_stderr) const {
+    return is_stderr ? terminal_.err_is_terminal() : terminal_.out_is_terminal();
+  }
+  bool HasScreen(bool is_stderr) const {
+    return terminal_.has_live_line() && IsTerminal(is_stderr);
+  }
+  bool HasTag(bool is_stderr, std::string_view line) const;
   LineAssembler::Sink SinkFor(const StreamKey& key, const Stream& stream);
   void Show(int rank, bool is_stderr, const std::string& tag, std::string_view line);
   void Put(bool is_stderr, std::string_view tag, std::string_view line);
   LineFolder::Sink FolderSink();
   void ShowHeld();
+  void RefreshLive();
+  void ArmLiveTimer();
+  std::string PhaseLine(Clock::time_point now) const;
   void ArmFoldTimer();
   void Flush();
   void AwaitReader();
@@ -88,6 +118,15 @@ class JobOutput {
   Terminal& terminal_;
   const TagStyle tags_;
   ProgressView progress_;
+  bool reads_input_ = false;
+  size_t shown_ranks_ = 0;  // 0: not known yet
+  std::string phase_;       // empty: none, or it is over
+  Clock::time_point phase_since_;
+  Clock::time_point moved_at_;  // when a rank wrote something last
+  asio::steady_timer live_timer_;
+  bool live_armed_ = false;
+  Clock::time_point live_at_;  // when the live lines were made last
+  bool finished_ = false;
   LineFolder folder_;
   asio::steady_timer fold_timer_;
   bool fold_armed_ = false;

@@ -13,7 +13,9 @@ constexpr milliseconds kLiveInterval{100};
 constexpr milliseconds kPlainInterval{5000};
 constexpr int64_t kPlainParts = 10;
 constexpr milliseconds kMinMeasure{100};  // shorter spans say little about the rate
-constexpr double kSmoothing_s = 10;       // how long a change of the rate takes to show
+constexpr int kLeastBar = 8;              // columns; less than that says nothing
+constexpr int kMostBar = 30;
+constexpr double kSmoothing_s = 10;  // how long a change of the rate takes to show
 
 double Seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
@@ -24,6 +26,8 @@ std::string Format(const char* format, double value) {
   std::snprintf(text, sizeof text, format, value);
   return text;
 }
+
+std::string Rate(double per_s) { return Format(per_s < 100 ? "%.3g" : "%.0f", per_s); }
 
 // "0:45", "1:02:03".
 std::string FormatTimeLeft(double seconds) {
@@ -92,24 +96,36 @@ void ProgressView::Smooth(TimePoint now) {
   anchor_step_ = status_.step;
 }
 
-std::string ProgressView::Text() const {
+std::string ProgressView::Line(int columns) const {
+  if (!has_status_) return "";
+  if (status_.total_steps <= 0) return Text();
+  const double done = std::clamp(
+      static_cast<double>(status_.step) / static_cast<double>(status_.total_steps), 0.0, 1.0);
+  char percent[16];
+  std::snprintf(percent, sizeof percent, " %3.0f%%", std::floor(done * 100));
+  // The last column stays free, as FitToWidth leaves it.
+  const int room = columns - 1 - static_cast<int>(Text().size() + sizeof "  []" - 1) - 5;
+  if (room < kLeastBar) return Text();
+  const auto width = static_cast<size_t>(std::min(room, kMostBar));
+  const auto filled = static_cast<size_t>(done * static_cast<double>(width));
+  return Text("  [" + std::string(filled, '=') +
+              (filled < width ? ">" + std::string(width - filled - 1, ' ') : "") + "]" + percent);
+}
+
+std::string ProgressView::Text(const std::string& bar) const {
   std::string text = "step " + std::to_string(status_.step);
   if (status_.total_steps > 0) text += "/" + std::to_string(status_.total_steps);
+  text += bar;
   if (status_.loss) text += "  loss " + Format("%.4g", *status_.loss);
-  if (status_.samples_per_s) {
-    text += "  " + Format(*status_.samples_per_s < 100 ? "%.3g" : "%.0f", *status_.samples_per_s) +
-            " samples/s";
-  }
+  if (status_.tokens_per_s)
+    text += "  " + Rate(*status_.tokens_per_s) + " tokens/s";
+  else if (status_.samples_per_s)
+    text += "  " + Rate(*status_.samples_per_s) + " samples/s";
   if (status_.total_steps > status_.step && steps_per_s_ > 0) {
     text += "  time left " +
             FormatTimeLeft(static_cast<double>(status_.total_steps - status_.step) / steps_per_s_);
   }
   return text;
-}
-
-std::string FitToWidth(const std::string& text, int columns) {
-  // The last column stays free: writing there makes some terminals wrap.
-  return text.substr(0, static_cast<size_t>(std::max(columns - 1, 0)));
 }
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// The progress line: step, loss, samples/s, time left.
+// The progress line: step, a bar, loss, rate, time left.
 #pragma once
 
 #include <chrono>
@@ -27,10 +27,14 @@ class ProgressView {
   // The newest state, when Update has not returned it.
   std::optional<std::string> Last();
 
+  // The newest state with a bar, for a line of `columns`; empty: there is none yet.
+  std::string Line(int columns) const;
+
  private:
   bool IsDue(TimePoint now) const;
   void Smooth(TimePoint now);
-  std::string Text() const;
+  // `bar` stands behind the step.
+  std::string Text(const std::string& bar = "") const;
 
   bool live_;
   StatusLine status_;
@@ -42,8 +46,5 @@ class ProgressView {
   int64_t anchor_step_ = 0;
   double steps_per_s_ = 0;  // smoothed; 0: not known yet
 };
-
-// `text` cut to what fits on a terminal line of `columns` (ASCII).
-std::string FitToWidth(const std::string& text, int columns);
 
 }  // namespace dslaunch

@@ -16,6 +16,12 @@ size_t ShownOutput::CountRanks(size_t world_size, size_t nodes, size_t slots) co
   return std::min(shown_ranks.all ? world_size : by_rank, nodes * by_slot);
 }
 
+std::string ShownOutput::Hint(size_t world_size) const {
+  if (world_size < 2 || shown_ranks != ShownRanks() || local_ranks || log_only != RankStreams())
+    return "";
+  return "output of rank 0 follows (--show all: of every rank)";
+}
+
 pb::RankChoice ShownOutput::ToProto() const {
   pb::RankChoice choice;
   if (local_ranks && local_ranks->empty()) return choice;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/launch_options.h"
@@ -18,6 +19,10 @@ struct ShownOutput {
   // How many ranks that are, at most, when `world_size` ranks run on `nodes` nodes with up to
   // `slots` each.
   size_t CountRanks(size_t world_size, size_t nodes, size_t slots) const;
+
+  // For the start line of a job whose ranks are not all shown: which are, and how to see all. Empty
+  // for one that shows all, or what the user chose.
+  std::string Hint(size_t world_size) const;
 
   // The same for the nodes, which send nothing else.
   pb::RankChoice ToProto() const;

@@ -180,6 +180,15 @@ std::string SummaryText(const JobSummary& summary) {
            Duration(summary.duration_s) + restarts +
            (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n" + Remarks(summary);
   }
+  if (summary.saved_on_request) {
+    const bool by_signal = summary.cause.kind == EndCause::Kind::kInterrupted;
+    return "dslaunch: stopped on request" +
+           (by_signal ? " (" + SignalName(summary.cause.signal) + ")" : "") + " after " +
+           Duration(summary.duration_s) + restarts +
+           ": every rank has saved its state; start the job again to continue" +
+           (summary.logs.empty() ? "" : "; logs: " + summary.logs) + "\n" + Remarks(summary) +
+           "  exit code " + std::to_string(summary.exit_code) + "\n";
+  }
   const EndCause& cause = summary.cause;
   std::string text = "dslaunch: " + FirstCauseText(summary) + restarts + "\n";
   if (!cause.evidence.empty()) text += "  " + MessageText(cause.evidence) + "\n";

@@ -77,6 +77,7 @@ struct JobSummary {
   std::string logs;                  // "node:/path" of the first node's log folder; empty: unknown
   std::vector<std::string> remarks;  // what else went wrong: other nodes lost
   int exit_code = 0;                 // of dslaunch
+  bool saved_on_request = false;     // every rank, which is no failure
 };
 
 // What went wrong first, without its node's last lines: one sentence, or several lines that are

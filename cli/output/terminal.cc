@@ -12,18 +12,20 @@
 #include <csignal>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/sanitize.h"
-#include "cli/output/progress_view.h"
+#include "cli/output/shown_width.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr std::string_view kEraseLine = "\r\x1b[K";
+constexpr std::string_view kEraseLineAbove = "\x1b[A\x1b[K";
 constexpr size_t kBlockingWriteBytes =
     4096;  // a pipe that polls writable takes this much without blocking
 constexpr size_t kWriteBytes = 64 * 1024;
-constexpr int kDefaultColumns = 80;
+constexpr winsize kDefaultSize = {.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
 
 bool SameTerminal(int a, int b) {
   struct stat stat_a, stat_b;
@@ -37,13 +39,22 @@ bool IsPlain(std::string_view text) {
       text, [](char c) { return (c >= 0x20 && c < 0x7f) || c == '\t' || c == '\n'; });
 }
 
+winsize SizeOf(int fd) {
+  winsize size{};
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefaultSize;
+  if (size.ws_row == 0) size.ws_row = kDefaultSize.ws_row;
+  return size;
+}
+
 // `text`, line by line, as a terminal or another reader may have it.
-std::string MadeSafe(std::string_view text, bool for_terminal) {
+std::string MadeSafe(std::string_view text, bool for_terminal, bool keep_colors) {
   std::string made;
   while (true) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
-    made += for_terminal ? SanitizeForTerminal(line) : WithoutEscapes(line);
+    made += !for_terminal ? WithoutEscapes(line)
+            : keep_colors ? SanitizeKeepingColors(line)
+                          : SanitizeForTerminal(line);
     if (end == text.size()) return made;
     made += '\n';
     text.remove_prefix(end + 1);
@@ -61,17 +72,19 @@ void OpenStandardFds() {
   }
 }
 
-Terminal::Terminal(int out_fd, int err_fd, const char* term)
+Terminal::Terminal(int out_fd, int err_fd, const char* term, const char* no_color)
     : writable_(::epoll_create1(EPOLL_CLOEXEC)) {
   Open(out_, out_fd);
   Open(err_, err_fd);
   same_ = SameTerminal(out_fd, err_fd);
   const std::string_view kind = term == nullptr ? "" : term;
-  has_live_line_ = err_.is_terminal && !kind.empty() && kind != "dumb";
+  const bool can_redraw = !kind.empty() && kind != "dumb";
+  has_live_line_ = err_.is_terminal && can_redraw;
+  has_colors_ = can_redraw && (no_color == nullptr || *no_color == '\0');
 }
 
 Terminal::~Terminal() {
-  SetLive("");
+  SetLive({});
   Flush();
 }
 
@@ -92,7 +105,7 @@ void Terminal::Open(Stream& stream, int fd) {
 void Terminal::AddLine(Stream& stream, std::string_view line) {
   if (stream.dead) return;
   std::string made;
-  if (!IsPlain(line)) line = made = MadeSafe(line, stream.is_terminal);
+  if (!IsPlain(line)) line = made = MadeSafe(line, stream.is_terminal, has_colors_);
   if (stream.Pending() + line.size() > kMaxPendingBytes) {
     ++stream.dropped_lines;
     return;
@@ -110,25 +123,51 @@ void Terminal::AddLine(Stream& stream, std::string_view line) {
 
 void Terminal::Err(std::string_view message) { ErrLine(SanitizeMessage(message)); }
 
+// A terminal that became narrower has wrapped the lines by now.
 void Terminal::EraseLive() {
-  if (!live_drawn_) return;
-  (same_ ? out_ : err_).text += kEraseLine;
-  live_drawn_ = false;
+  if (drawn_widths_.empty()) return;
+  const int width = columns();
+  int rows = 0;
+  for (const int drawn : drawn_widths_) rows += std::max(0, drawn - 1) / width + 1;
+  std::string& text = (same_ ? out_ : err_).text;
+  text += kEraseLine;
+  for (int row = 1; row < rows; ++row) text += kEraseLineAbove;
+  drawn_widths_.clear();
 }
 
-void Terminal::SetLive(const std::string& text) {
-  const std::string safe = SanitizeForTerminal(text);
-  if (!has_live_line_ || safe == live_) return;
+void Terminal::LeaveLive() {
+  live_.clear();
+  drawn_widths_.clear();
+}
+
+void Terminal::SetLive(const std::vector<std::string>& lines) {
+  if (!has_live_line_) return;
+  std::vector<std::string> safe;
+  for (const std::string& line : lines)
+    safe.push_back(has_colors_ ? SanitizeKeepingColors(line) : SanitizeForTerminal(line));
+  const bool is_resized = !drawn_widths_.empty() && columns() != drawn_columns_;
+  if (safe == live_ && !is_resized) return;
   EraseLive();
-  live_ = safe;
+  live_ = std::move(safe);
+}
+
+void Terminal::DrawLive(Stream& stream) {
+  const winsize size = SizeOf(err_.fd);
+  const size_t most = std::max<size_t>(1, size.ws_row - 1u);
+  drawn_columns_ = size.ws_col;
+  for (size_t i = 0; i < live_.size(); ++i) {
+    if (live_.size() > most && i + 1 == most) i = live_.size() - 1;
+    const std::string line = FitToWidth(live_[i], size.ws_col);
+    if (!drawn_widths_.empty()) stream.text += '\n';
+    stream.text += line;
+    drawn_widths_.push_back(ShownWidth(line));
+  }
 }
 
 void Terminal::Flush() {
   Stream& stream = same_ ? out_ : err_;
-  if (!live_.empty() && !live_drawn_ && stream.Pending() < kMaxPendingBytes) {
-    stream.text += FitToWidth(live_, Columns());
-    live_drawn_ = true;
-  }
+  if (!live_.empty() && drawn_widths_.empty() && stream.Pending() < kMaxPendingBytes)
+    DrawLive(stream);
   Write(out_);
   Write(err_);
 }
@@ -191,10 +230,8 @@ Result<void> Terminal::OutResult() const {
                                   "; what is missing there of a job is in its log files"};
 }
 
-int Terminal::Columns() const {
-  winsize size{};
-  if (::ioctl(err_.fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefaultColumns;
-  return size.ws_col;
-}
+int Terminal::columns() const { return SizeOf(err_.fd).ws_col; }
+
+int Terminal::rows() const { return SizeOf(err_.fd).ws_row; }
 
 }  // namespace dslaunch

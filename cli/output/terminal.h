@@ -1,8 +1,9 @@
-// The user's stdout and stderr: lines, and one live line at the bottom of a terminal.
+// The user's stdout and stderr: lines, and live lines at the bottom of a terminal.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/deadline.h"
 #include "base/error.h"
@@ -20,15 +21,17 @@ void OpenStandardFds();
 // to kMaxPendingBytes, and then dropped by whole lines, which is said once the reader is back. A
 // reader that went away (EPIPE, EBADF, full disk) makes that stream silent.
 //
-// All lines that go to a terminal are made SanitizeForTerminal here. Pipes and
-// files get them WithoutEscapes: a `| shown_ranks` ends at a terminal too, but what reads other
-// bytes may want them all. So there are no colours, with or without NO_COLOR. Not thread-safe.
+// All lines that go to a terminal are made SanitizeForTerminal here; colours of programs stay where
+// the terminal shows them (SanitizeKeepingColors). Pipes and files get lines WithoutEscapes: a
+// `| less` ends at a terminal too, but what reads other bytes may want them all. dslaunch's own
+// messages have no colours. Not thread-safe.
 class Terminal {
  public:
   static constexpr size_t kMaxPendingBytes = 4u << 20;
 
-  // Borrows the descriptors. `term` is the value of TERM, nullptr if unset.
-  Terminal(int out_fd, int err_fd, const char* term);
+  // Borrows the descriptors. `term` and `no_color` are the values of TERM and NO_COLOR, nullptr if
+  // unset.
+  Terminal(int out_fd, int err_fd, const char* term, const char* no_color = nullptr);
   ~Terminal();
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
@@ -36,8 +39,12 @@ class Terminal {
   bool out_is_terminal() const { return out_.is_terminal; }
   bool err_is_terminal() const { return err_.is_terminal; }
 
-  // Whether there is a live line: stderr is a terminal that can redraw a line.
+  // Whether there are live lines: stderr is a terminal that can redraw a line.
   bool has_live_line() const { return has_live_line_; }
+
+  // Of stderr's terminal, as it is now.
+  int columns() const;
+  int rows() const;
 
   // Adds a line (its newline is added here), or several. Shown at the next Flush.
   void Out(std::string_view line) { AddLine(out_, line); }
@@ -46,8 +53,13 @@ class Terminal {
   // Adds a message of dslaunch to stderr, as SanitizeMessage.
   void Err(std::string_view message);
 
-  // Replaces the live line; empty removes it. Nothing happens without one. Shown at the next Flush.
-  void SetLive(const std::string& text);
+  // Replaces the live lines, topmost first; none removes them. Each is cut to the terminal's width;
+  // of more than fit, the last one and the first ones are shown. Also to be called when the width
+  // may have changed. Nothing happens where has_live_line() is false. Shown at the next Flush.
+  void SetLive(const std::vector<std::string>& lines);
+
+  // The cursor has moved below the live lines: they stay where they are, and are lines like others.
+  void LeaveLive();
 
   // Writes what the readers take now. Call it after each batch of lines, and again while Pending().
   void Flush();
@@ -88,16 +100,18 @@ class Terminal {
   void Write(Stream& stream);
   void Watch(Stream& stream);
   void AddLine(Stream& stream, std::string_view line);
+  void DrawLive(Stream& stream);
   void EraseLive();
-  int Columns() const;
 
   UniqueFd writable_;  // watches the streams that have bytes pending
   Stream out_;
   Stream err_;
   bool same_ = false;  // both are one terminal: all goes through out_, in order
   bool has_live_line_ = false;
-  std::string live_;
-  bool live_drawn_ = false;
+  bool has_colors_ = false;
+  std::vector<std::string> live_;
+  std::vector<int> drawn_widths_;  // of the live lines that are on the screen
+  int drawn_columns_ = 0;          // of the screen, when they were drawn
 };
 
 }  // namespace dslaunch

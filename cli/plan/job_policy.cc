@@ -51,6 +51,19 @@ Result<pb::Policy> MakePolicy(const LaunchOptions& options, const LaunchPlan& pl
   return policy;
 }
 
+pb::RankStdin MakeRankStdin(const LaunchOptions& options, int ranks, const UserTerminal& user) {
+  pb::RankStdin rank_stdin;
+  if (options.detach) return rank_stdin;
+  const bool is_program = options.mode == LaunchOptions::Mode::kProgram;
+  const bool is_typed = user.is_stdin && user.is_output && is_program;
+  rank_stdin.set_from_front_end(
+      options.stdin_to_rank_0.value_or(is_typed && (ranks == 1 || options.pty)));
+  rank_stdin.set_terminal(options.pty);
+  rank_stdin.set_columns(static_cast<uint32_t>(user.columns));
+  rank_stdin.set_rows(static_cast<uint32_t>(user.rows));
+  return rank_stdin;
+}
+
 pb::Timeouts MakeTimeouts(const LaunchOptions& options) {
   pb::Timeouts timeouts;
   timeouts.set_grace_ms(static_cast<uint32_t>(options.grace_ms));

@@ -96,7 +96,7 @@ void JobState::OnWorkerEnded(size_t node, const pb::WorkerEnded& ended) {
   OwnRanks& own = own_ranks_[node];
   if (ended.attempt() > own.attempt) own = {.attempt = ended.attempt()};
   if (ended.attempt() == own.attempt)
-    own.ended_well.emplace(ended.rank(), ended.exit_code() == 0 && ended.signal() == 0);
+    own.exit_codes.emplace(ended.rank(), ended.signal() == 0 ? ended.exit_code() : -1);
 
   const auto [kept, is_new] =
       workers_ended_.emplace(std::pair(ended.rank(), ended.attempt()), ended);
@@ -127,10 +127,13 @@ std::vector<std::string> JobState::OnRestarting(const pb::Restarting& restarting
   // in a later attempt, is not lost again.
   if (cause.kind() == pb::Cause::NODE_LOST && part_.contains(about) && ended_attempt_ >= attempt_)
     given_up_.insert(about);
+  const std::string node = about < nodes_.size() ? nodes_[about].name : "";
   std::string line = "attempt " + std::to_string(ended_attempt_) + " ended: ";
-  if (cause.kind() != pb::Cause::NONE)
-    line += CauseText(cause, about < nodes_.size() ? nodes_[about].name : "") + "; ";
-  return {line + restarting.reason()};
+  if (cause.kind() != pb::Cause::NONE) line += CauseText(cause, node) + "; ";
+  line += restarting.reason();
+  if (!cause.evidence().empty()) line += "\n  " + cause.evidence();
+  if (!cause.log_path().empty()) line += "\n  its log: " + node + ":" + cause.log_path();
+  return {line};
 }
 
 std::string JobState::OnFailedOver(size_t node, const pb::Cause& cause) {
@@ -193,8 +196,10 @@ JobInfo JobState::Info() const {
     RankReports& reports = info.nodes[i].ranks;
     reports = {.attempt = own.attempt, .count = own.count};
     for (uint32_t rank = 0; rank < own.count; ++rank) {
-      const auto ended = own.ended_well.find(own.first + rank);
-      reports.succeeded += ended != own.ended_well.end() && ended->second ? 1 : 0;
+      const auto ended = own.exit_codes.find(own.first + rank);
+      if (ended == own.exit_codes.end()) continue;
+      reports.succeeded += ended->second == 0 ? 1 : 0;
+      reports.saved += ended->second == ToInt(ExitCode::kPreempted) ? 1 : 0;
     }
   }
   return info;

@@ -69,8 +69,8 @@ class JobState {
   struct OwnRanks {
     uint64_t attempt = 0;
     uint32_t first = 0;
-    uint32_t count = 0;                        // 0: not reported yet
-    std::map<uint32_t, bool> ended_well = {};  // by rank; the first report counts
+    uint32_t count = 0;                       // 0: not reported yet
+    std::map<uint32_t, int> exit_codes = {};  // by rank; -1: by a signal; the first report counts
   };
 
   // Every node with ranks reports it; the first report counts.

@@ -107,6 +107,7 @@ JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
   summary.duration_s = std::chrono::duration<double>(duration).count();
   summary.exit_code = end.exit_code;
   summary.remarks = end.remarks;
+  summary.saved_on_request = end.saved_on_request;
   summary.attempts = job_state.attempt();
   summary.restarts = job_state.restarts();
   AddCause(end.cause, plan, job_state, summary);

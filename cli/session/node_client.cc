@@ -132,6 +132,18 @@ void NodeClient::Signal(int signal_number) {
                          [call](const grpc::Status&) {});
 }
 
+void NodeClient::Input(std::string data, bool end, std::function<void(bool taken)> then) {
+  auto call =
+      std::make_shared<AgentCall<pb::InputRequest, pb::InputReply>>(kCallTimeout, calls_.Begin());
+  call->request.set_data(std::move(data));
+  call->request.set_end(end);
+  stub_->async()->Input(
+      &call->context, &call->request, &call->reply,
+      [call, then = std::move(then), poster = poster_](const grpc::Status& status) {
+        if (status.ok()) poster->Post([then, full = call->reply.full()] { then(!full); });
+      });
+}
+
 void NodeClient::Detach(std::function<void(Result<void>)> then) {
   auto call = std::make_shared<AgentCall<pb::Empty, pb::DetachReply>>(kCallTimeout, calls_.Begin());
   watchdog_.expires_after(kCallTimeout + kWatchdogSlack);

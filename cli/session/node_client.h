@@ -40,6 +40,9 @@ class NodeClient {
   // These two do not wait for their answer.
   void Stop(const pb::Cause& cause, bool kill_now);
   void Signal(int signal_number);
+  // What rank 0 of this node reads. `then` says whether it was taken; it is called unless the
+  // connection breaks.
+  void Input(std::string data, bool end, std::function<void(bool taken)> then);
   // Once. From the answer on the job on that node no longer needs this front end. Bounded; the
   // error names the node.
   void Detach(std::function<void(Result<void>)> then);

@@ -117,6 +117,21 @@ std::optional<pb::Cause> MissingSuccess(const JobInfo& info, const std::vector<u
                                       " of " + std::to_string(info.world_size) + " ranks");
 }
 
+// A request, by a signal or the program's own, that every rank has answered by saving.
+bool AllSaved(const JobInfo& info, const JobEnd& end) {
+  const bool is_request = end.cause.kind() == pb::Cause::INTERRUPTED ||
+                          (end.cause.kind() == pb::Cause::WORKER_EXIT &&
+                           end.cause.exit_code() == ToInt(ExitCode::kPreempted));
+  uint64_t attempt = 0;
+  for (const uint32_t index : end.members)
+    attempt = std::max(attempt, info.nodes[index].ranks.attempt);
+  return is_request && !end.members.empty() &&
+         std::ranges::all_of(end.members, [&](uint32_t index) {
+           const RankReports& ranks = info.nodes[index].ranks;
+           return ranks.attempt == attempt && ranks.count > 0 && ranks.saved == ranks.count;
+         });
+}
+
 // What a node's end adds to the cause; empty: nothing.
 std::string Remark(const JobEnd& end, const NodeEnd& node, uint32_t index) {
   const bool is_cause = end.cause.kind() == pb::Cause::NODE_LOST && end.cause.node_index() == index;
@@ -161,6 +176,8 @@ JobEnd DecideJobEnd(const JobInfo& info) {
   end.exit_code = IsBad(end.cause) ? end.cause.exit_code() : 0;
   if (IsBad(end.cause))  // never 0 after a failure, nor what a shell sees as 0
     end.exit_code = FailureCode(end.exit_code, ExitCode::kInternal);
+  end.saved_on_request = AllSaved(info, end);
+  if (end.saved_on_request) end.exit_code = ToInt(ExitCode::kPreempted);
   return end;
 }
 

@@ -15,6 +15,7 @@ struct RankReports {
   uint64_t attempt = 0;    // the newest that it started
   uint32_t count = 0;      // ranks that it started there
   uint32_t succeeded = 0;  // of which each ended with exit code 0
+  uint32_t saved = 0;      // of which each saved and stopped on request (ExitCode::kPreempted)
 };
 
 // What the front end knows about one node at the end of the job.
@@ -47,6 +48,7 @@ struct JobEnd {
   int exit_code = 0;
   std::vector<uint32_t> members;     // nodes of the final attempt
   std::vector<uint32_t> victims;     // ranks that failed because of the cause
+  bool saved_on_request = false;     // every rank of the final attempt; not a failure
   std::vector<std::string> remarks;  // what else a user must know: nodes lost besides the cause
 };
 
@@ -57,7 +59,8 @@ std::string LostMessage(const NodeEnd& node);
 // rendezvous reported at the end; else what it decided before; else a node that was lost. 0 only
 // when every node of the final attempt has reported that each of its ranks succeeded, these are all
 // ranks, every one of the nodes is done and empty and the teardown was complete; nodes lost before
-// are remarks.
+// are remarks. Where every rank saved and stopped on request the exit code is 85, whichever signal
+// asked for it.
 JobEnd DecideJobEnd(const JobInfo& info);
 
 }  // namespace dslaunch

@@ -1,10 +1,12 @@
 #include "cli/session/session.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <utility>
 #include <variant>
 
+#include "base/count.h"
 #include "base/signal_name.h"
 #include "cli/session/call_times.h"
 #include "cli/session/job_record.h"
@@ -54,7 +56,9 @@ int LaunchSession::Run() {
     signals_.add(signal_number);
   AwaitSignals();
   OpenLog();
+  ForwardStdin();
   events_.Planned(options_.job_id, options_.plan, options_.program);
+  SetPhase("connecting to " + Count(options_.plan.nodes.size(), "node"));
   Carry(core_.Start(Clock::now()));
   // While the network is busy there is time for the job's keys.
   if (clients_.size() > 1) {
@@ -136,6 +140,7 @@ void LaunchSession::Do(action::Prepare& prepare) {
 void LaunchSession::Do(action::Run& run) {
   const size_t index = run.node;
   NodeClient* const client = clients_[index].get();
+  SetPhase("starting the ranks");
   EventReader::Handlers handlers;
   handlers.event = [this, index](const pb::NodeEvent& event) { OnEvent(index, event); };
   handlers.log = [this, index](const pb::LogChunk& chunk, std::function<void()> go_on) {
@@ -167,11 +172,37 @@ PeerLimits LaunchSession::LimitsOf(size_t index) const {
   return limits;
 }
 
+void LaunchSession::ForwardStdin() {
+  if (!options_.rank_stdin.from_front_end()) return;
+  output_.SetReadsInput();
+  stdin_.emplace(
+      loop_, STDIN_FILENO,
+      [this](const std::string& data, bool end, std::function<void(bool)> then) {
+        clients_[stdin_node_]->Input(data, end, std::move(then));
+      },
+      [this] { output_.OnEnter(); });
+}
+
+void LaunchSession::FollowRank0(size_t index, const pb::NodeEvent& event) {
+  if (!stdin_) return;
+  if (event.has_started() && event.started().first_rank() == 0 && event.started().pids_size() > 0) {
+    stdin_node_ = index;
+    stdin_->Start();
+  } else if (event.has_restarting() ||
+             (event.has_worker_ended() && event.worker_ended().rank() == 0)) {
+    stdin_->Stop();
+  }
+}
+
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   if (event.has_status()) {
     if (ShouldPrint(LogLevel::kInfo)) output_.Progress(event.status());
     return;
   }
+  if (event.has_running())
+    SetPhase(Count(static_cast<size_t>(core_.job_state().world_size()), "rank") + " running");
+  if (event.has_restarting()) SetPhase("restarting the ranks");
+  FollowRank0(index, event);
   events_.Record(core_.names(), index, event);
   Carry(core_.OnEvent(index, event, Clock::now()));
 }

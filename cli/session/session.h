@@ -19,6 +19,7 @@
 #include "cli/session/node_connector.h"
 #include "cli/session/session_core.h"
 #include "cli/session/session_options.h"
+#include "cli/session/stdin_forwarder.h"
 #include "cli/transport/transport.h"
 #include "net/certificate_authority.h"
 #include "net/loop_poster.h"
@@ -58,6 +59,9 @@ class LaunchSession {
 
   // Events of the nodes and the user.
   void AwaitSignals();
+  void ForwardStdin();
+  // Rank 0 reads our stdin from its start to its end.
+  void FollowRank0(size_t index, const pb::NodeEvent& event);
   void OnConnected(size_t index, Result<std::unique_ptr<NodeLink>> link);
   void OnEvent(size_t index, const pb::NodeEvent& event);
   // What a node may say.
@@ -73,6 +77,9 @@ class LaunchSession {
   void Carry(SessionCore::Actions actions);
   void Do(const action::Log& say) { Log(say.level, say.text); }
   void Do(const action::Record& record);
+  void SetPhase(const std::string& phase) {
+    if (ShouldPrint(LogLevel::kInfo)) output_.SetPhase(phase);
+  }
   void Do(const action::ShowRanks& show) { output_.SetShownRanks(show.ranks); }
   void Do(const action::Connect& connect);
   void Do(const action::StopConnecting&) { connector_.Stop(); }
@@ -113,6 +120,8 @@ class LaunchSession {
   SessionCore core_;
   NodeConnector connector_;
   JobOutput output_;
+  std::optional<StdinForwarder> stdin_;  // where rank 0 reads ours
+  size_t stdin_node_ = 0;                // rank 0's
   EventLog events_;
   LogFile log_;
   asio::signal_set signals_;

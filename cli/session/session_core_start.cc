@@ -44,6 +44,7 @@ void SessionCore::FillPrepare() {
   *prepare_.mutable_ranks() = options_.ranks;
   prepare_.set_save_pid(options_.save_pid);
   *prepare_.mutable_timeouts() = options_.timeouts;
+  prepare_.set_stop_signal(options_.stop_signal);
   *prepare_.mutable_policy() = options_.policy;
   prepare_.set_log_dir(options_.log_dir);
   prepare_.set_log_max_bytes(options_.log_max_bytes);
@@ -51,6 +52,7 @@ void SessionCore::FillPrepare() {
   prepare_.set_master_port(static_cast<uint32_t>(options_.master_port));
   prepare_.set_rdzv_port(static_cast<uint32_t>(options_.rdzv_port));
   prepare_.set_network_interface(options_.network_interface);
+  *prepare_.mutable_rank_stdin() = options_.rank_stdin;
   prepare_.set_detachable(options_.detach);
   if (options_.plan.launcher == Launcher::kPerNode)
     prepare_.set_advertised_address(options_.own_address);
@@ -178,8 +180,12 @@ void SessionCore::RunAll(Clock::time_point now) {
   Result<DeviceDecision> device =
       DecideDevice(options_.device, gpus, options_.plan.launcher == Launcher::kLocal);
   if (!device.ok()) return FailStart(0, device.error());
-  if (ShouldLog(LogLevel::kInfo))
-    Log(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu"));
+  if (ShouldLog(LogLevel::kInfo)) {
+    const std::string shown =
+        options_.detach ? "" : options_.shown.Hint(static_cast<size_t>(options_.plan.world_size()));
+    Log(LogLevel::kInfo, PlanLine(options_.plan, device->use_cuda ? "cuda" : "cpu") +
+                             (shown.empty() ? "" : "; " + shown));
+  }
   Log(LogLevel::kDebug, device->reason);
 
   *run_.mutable_rendezvous_endpoints() =

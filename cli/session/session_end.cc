@@ -12,7 +12,8 @@ constexpr milliseconds kGoodbyeWait(5'000);  // for supervisors that have nothin
 
 // For who has not seen the rest.
 std::string FinalStatusLine(const JobSummary& summary) {
-  const std::string text = summary.exit_code == 0 ? SummaryText(summary) : FirstCauseText(summary);
+  const bool is_failure = summary.exit_code != 0 && !summary.saved_on_request;
+  const std::string text = is_failure ? FirstCauseText(summary) : SummaryText(summary);
   const std::string line = text.substr(0, text.find('\n'));
   constexpr std::string_view kPrefix = "dslaunch: ";
   return line.starts_with(kPrefix) ? line.substr(kPrefix.size()) : line;
@@ -66,9 +67,10 @@ void LaunchSession::Report(const JobEnd& end, bool show) {
   // Of a job that succeeded there is to say how long it took, unless something went wrong all the
   // same.
   const bool has_trouble = !summary.left.empty() || !summary.remarks.empty();
-  const LogLevel level = summary.exit_code != 0 ? LogLevel::kError
-                         : has_trouble          ? LogLevel::kWarning
-                                                : LogLevel::kInfo;
+  const bool is_failure = summary.exit_code != 0 && !summary.saved_on_request;
+  const LogLevel level = is_failure    ? LogLevel::kError
+                         : has_trouble ? LogLevel::kWarning
+                                       : LogLevel::kInfo;
   const std::string text = SummaryText(summary);
   log_.Write(level, text);
   if (show && ShouldPrint(level)) output_.PrintMessage(text);

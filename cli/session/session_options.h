@@ -24,6 +24,7 @@ struct SessionOptions {
   pb::RankOptions ranks;
   uint32_t save_pid = 0;  // of this process, for the nodes' files; 0: there are none
   pb::Timeouts timeouts;
+  int stop_signal = 0;  // the first that ranks get; 0: SIGINT on Ctrl-C, else SIGTERM
   pb::Policy policy;
   DeviceChoice device = DeviceChoice::kAuto;
   ShownOutput shown;                        // with `detach` nothing is
@@ -39,7 +40,8 @@ struct SessionOptions {
   std::string network_interface;
   std::string own_address;  // by which other nodes reach this machine; empty: any that they can
   bool json = false;        // the closing block on stdout too
-  bool detach = false;      // the job goes on without this front end once it runs
+  pb::RankStdin rank_stdin;
+  bool detach = false;  // the job goes on without this front end once it runs
   // For events.jsonl, and for dslaunch.log with all that is logged, whatever log_level shows of it;
   // empty: neither is kept.
   std::string job_folder;

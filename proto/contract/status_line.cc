@@ -87,6 +87,7 @@ std::string StatusLine::Format() const {
   if (total_steps > 0) line += ",\"total_steps\":" + std::to_string(total_steps);
   if (loss) line += ",\"loss\":" + FormatDouble(*loss);
   if (samples_per_s) line += ",\"samples_per_s\":" + FormatDouble(*samples_per_s);
+  if (tokens_per_s) line += ",\"tokens_per_s\":" + FormatDouble(*tokens_per_s);
   if (compute_s) line += ",\"compute_s\":" + FormatDouble(*compute_s);
   return line + "}\n";
 }
@@ -123,6 +124,8 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
         status.loss = ReadDouble(value);
       } else if (key == "samples_per_s") {
         status.samples_per_s = ReadDouble(value);
+      } else if (key == "tokens_per_s") {
+        status.tokens_per_s = ReadDouble(value);
       } else if (key == "compute_s") {
         status.compute_s = ReadDouble(value);
       }

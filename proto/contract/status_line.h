@@ -2,6 +2,7 @@
 // agent.
 //   {"event":"ready"}
 //   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.12}
+// Text may have "tokens_per_s" too: it is shown in place of samples_per_s.
 // Only the fields below are read; others are ignored, so programs may add their own.
 #pragma once
 
@@ -20,8 +21,9 @@ struct StatusLine {
   int64_t step = 0;         // optimizer steps done
   int64_t total_steps = 0;  // 0: unknown
   std::optional<double> loss;
-  std::optional<double> samples_per_s;   // over all ranks
-  std::optional<double> compute_s = {};  // of this rank's own work in the step, waiting left out
+  std::optional<double> samples_per_s;      // over all ranks
+  std::optional<double> tokens_per_s = {};  // the same
+  std::optional<double> compute_s = {};     // of this rank's own work in the step, waiting left out
 
   // One line with its newline. A loss that is not finite is written as null.
   std::string Format() const;

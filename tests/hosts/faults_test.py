@@ -10,7 +10,7 @@ from hosts_case import AS_USER, HostsCase, main  # noqa: E402
 from launcher_case import bash, seconds_since_written  # noqa: E402
 from test_hosts import wait_until  # noqa: E402
 
-HEEDS_TERM = """trap 'touch "$1/term.$RANK"; exit 0' TERM; touch "$1/up.$RANK"
+HEEDS_TERM = """trap 'touch "$1/term.$RANK"; exit 0' TERM INT; touch "$1/up.$RANK"
                 while :; do sleep 0.05; done"""
 IGNORES_TERM = """trap '' TERM INT HUP; touch "$1/up.$RANK"; while :; do sleep 0.05; done"""
 # A child in a session of its own, which no process group reaches.

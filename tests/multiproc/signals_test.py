@@ -11,7 +11,7 @@ from launcher_case import (DSLAUNCH, MARK, TWO_BY_TWO, LauncherCase, bash, super
                            main)
 from test_hosts import wait_until  # noqa: E402
 
-HEEDS_TERM = """trap 'touch "$FOLDER/term.$RANK"; exit 0' TERM; touch "$FOLDER/up.$RANK"
+HEEDS_TERM = """trap 'touch "$FOLDER/term.$RANK"; exit 0' TERM; trap 'echo >> "$FOLDER/int.$RANK"; exit 0' INT; touch "$FOLDER/up.$RANK"
                 while :; do sleep 0.05; done"""
 IGNORES_TERM = """trap '' TERM INT HUP; touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done"""
 # A child in a session of its own, which no process group reaches.
@@ -24,8 +24,8 @@ class SignalCase(LauncherCase):
         self.wait_for_files(job, "up.*", 4)
         return job
 
-    def assert_asked_politely(self):
-        self.assertEqual(4, len(list(self.folder.glob("term.*"))), "not every rank got SIGTERM")
+    def assert_asked_politely(self, by="term"):
+        self.assertEqual(4, len(list(self.folder.glob(f"{by}.*"))), "not every rank got the signal")
 
 
 class Signals(SignalCase):
@@ -33,8 +33,50 @@ class Signals(SignalCase):
         job = self.start_ranks(HEEDS_TERM)
         job.signal(signal.SIGINT)
         self.assert_code(130, self.wait(job, 5), job)
-        self.assert_asked_politely()
+        self.assert_asked_politely("int")
         self.assert_nothing_left()
+
+    def test_programs_that_catch_an_interrupt_can_save(self):
+        (self.folder / "train.py").write_text("""import os, time
+try:
+    open(os.environ["FOLDER"] + "/up." + os.environ["RANK"], "w")
+    time.sleep(60)
+except KeyboardInterrupt:
+    open(os.environ["FOLDER"] + "/saved." + os.environ["RANK"], "w")
+""")
+        job = self.start(TWO_BY_TWO, "python3", self.folder / "train.py", env={"FOLDER": str(self.folder)})
+        self.wait_for_files(job, "up.*", 4)
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 15), job)
+        self.assert_asked_politely("saved")
+
+    def test_the_signals_that_stop_ranks(self):
+        # One SIGINT, and then SIGTERM; or what the user says.
+        ignores_int = HEEDS_TERM.replace("; exit 0' INT", "' INT")
+        job = self.start_ranks(ignores_int, "--grace", "2")
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 15), job)
+        self.assert_asked_politely("term")
+        self.assertEqual(["\n"] * 4, [path.read_text() for path in self.folder.glob("int.*")])
+        for path in [*self.folder.glob("*.[0-3]")]:
+            path.unlink()
+        job = self.start_ranks(HEEDS_TERM, "--stop_signal", "SIGTERM")
+        job.signal(signal.SIGINT)
+        self.assert_code(130, self.wait(job, 15), job)
+        self.assert_asked_politely("term")
+        self.assertEqual([], list(self.folder.glob("int.*")))
+
+    def test_a_run_that_has_saved_is_no_failure(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number):
+                for path in self.folder.glob("up.*"):
+                    path.unlink()
+                job = self.start_ranks("""trap 'sleep 0.1; exit 85' INT TERM; touch "$FOLDER/up.$RANK"
+                                          while :; do sleep 0.05; done""")
+                job.signal(number)
+                self.assert_code(85, self.wait(job, 15), job)
+                self.assert_says(job, rf"stopped on request \({signal.Signals(number).name}\)", "start the job again")
+                self.assertNotIn("exited with code", job.stderr)
 
     def test_terminate(self):
         job = self.start_ranks(HEEDS_TERM)
@@ -113,7 +155,7 @@ class Signals(SignalCase):
 
     def test_ctrl_c_at_a_terminal(self):
         # The terminal signals the whole foreground group: the ranks must hear of it from dslaunch only.
-        script = "trap 'touch \"$FOLDER/int.$RANK\"; exit 1' INT; " + HEEDS_TERM
+        script = HEEDS_TERM
         environment = {**self.base_environment(), MARK: self.mark, "FOLDER": str(self.folder), "TERM": "xterm"}
         pid, terminal = pty.fork()
         if pid == 0:
@@ -134,8 +176,8 @@ class Signals(SignalCase):
         os.write(terminal, b"\x03")
         code, = wait_until(ended, 5, "end after Ctrl-C")
         self.assertEqual(130, code, shown.decode(errors="replace"))
-        self.assert_asked_politely()
-        self.assertEqual([], list(self.folder.glob("int.*")))
+        self.assert_asked_politely("int")
+        self.assertEqual(["\n"] * 4, [path.read_text() for path in self.folder.glob("int.*")])
         self.last_job = None
         wait_until(lambda: not self.leftovers(), 5, "nothing left")
 

@@ -156,12 +156,12 @@ void Supervisor::Do(const supervisor_action::CountLeft&) {
   CarryOut(core_.OnLeft(CountAlive(), incarnation_.Now()));
 }
 
-void Supervisor::Do(const supervisor_action::TermAll&) {
+void Supervisor::Do(const supervisor_action::SignalAll& send) {
   BeginSignals();
   for (const Child& child : children_) {
     if (!child.alive || child.deaf || child.unkillable) continue;
     ExitAfter(world_.random.Between(0, world_.job.timeouts().grace_ms()), child.pid,
-              {.event = WorkerEvent::kExited, .signal = SIGTERM});
+              {.event = WorkerEvent::kExited, .signal = send.signal});
   }
 }
 

@@ -81,7 +81,7 @@ class Supervisor {
   void Do(const supervisor_action::StartWorker& start);
   void Do(const supervisor_action::SignalWorkers&) {}
   void Do(const supervisor_action::CountLeft&);
-  void Do(const supervisor_action::TermAll&);
+  void Do(const supervisor_action::SignalAll&);
   void Do(const supervisor_action::KillAll&);
   void Do(const supervisor_action::ListLeft&);
   void Do(const supervisor_action::ForgetWorkers&) {}

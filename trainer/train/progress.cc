@@ -89,6 +89,8 @@ void Progress::EndWindow(const AllWindows& all) {
   }
   status_line_.loss = loss;
   status_line_.samples_per_s = samples_per_s;
+  if (options_.tokens_per_sample > 0)
+    status_line_.tokens_per_s = samples_per_s * static_cast<double>(options_.tokens_per_sample);
   if (metrics_ || rank_metrics_) WriteMetrics(Metrics(loss, all.memory));
   const int64_t every = schedule_.print_every;
   if (every > 0 && last_.step % every == 0) PrintStep(loss, samples_per_s);

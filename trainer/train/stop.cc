@@ -6,26 +6,28 @@
 namespace dslaunch {
 namespace {
 
-std::atomic<bool> g_sigterm{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler must not wait");
+std::atomic<int> g_signal{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not wait");
 
 }  // namespace
 
-void CatchSigterm() {
+void CatchStopSignals() {
   struct sigaction action = {};
-  action.sa_handler = [](int) { g_sigterm = true; };
+  action.sa_handler = [](int signal) { g_signal = signal; };
   action.sa_flags = SA_RESTART;
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
 StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline) {
-  if (g_sigterm) return StopRequest::kSigterm;
+  if (const int signal = g_signal; signal != 0)
+    return signal == SIGINT ? StopRequest::kSigint : StopRequest::kSigterm;
   return deadline && Clock::now() >= *deadline ? StopRequest::kTimeLimit : StopRequest::kNone;
 }
 
 std::string StopReason(const StopDecision& stop) {
-  return stop.request == StopRequest::kSigterm ? "SIGTERM (rank " + std::to_string(stop.rank) + ")"
-                                               : "run.time_limit_s";
+  const std::string rank = " (rank " + std::to_string(stop.rank) + ")";
+  if (stop.request == StopRequest::kSigterm) return "SIGTERM" + rank;
+  return stop.request == StopRequest::kSigint ? "SIGINT" + rank : "run.time_limit_s";
 }
 
 }  // namespace dslaunch

@@ -1,4 +1,4 @@
-// Ending a run early: on SIGTERM, at its time limit, or because it cannot be saved.
+// Ending a run early: on SIGINT or SIGTERM, at its time limit, or because it cannot be saved.
 #pragma once
 
 #include <optional>
@@ -8,14 +8,14 @@
 
 namespace dslaunch {
 
-enum class StopRequest { kNone, kSigterm, kTimeLimit, kSaveFailed };
+enum class StopRequest { kNone, kSigterm, kSigint, kTimeLimit, kSaveFailed };
 
-// From here on SIGTERM no longer ends this process but is a request: the program ends by itself
-// soon.
-void CatchSigterm();
+// From here on SIGINT and SIGTERM no longer end this process but are requests: the program ends by
+// itself soon.
+void CatchStopSignals();
 
-// What this rank requests now. `deadline`: when its time is up. SIGTERM counts only after
-// CatchSigterm.
+// What this rank requests now. `deadline`: when its time is up. Signals count only
+// after CatchStopSignals.
 StopRequest CurrentStopRequest(std::optional<Clock::time_point> deadline);
 
 // What all ranks have agreed on.

@@ -125,7 +125,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
       .checkpointer = checkpointer,
       .deadline = deadline_,
       .plan = LargestPlan(PlanMemory(SizesOf(training_model->module()), recipe_.engine), group)};
-  if (checkpointer != nullptr) CatchSigterm();
+  if (checkpointer != nullptr) CatchStopSignals();
   progress_.Ready();
   Announce(run);
 

@@ -57,6 +57,25 @@ TEST(SanitizeForTerminal, NothingSteersTheTerminal) {
   for (const auto& c : cases) EXPECT_EQ(SanitizeForTerminal(c.in), c.out);
 }
 
+TEST(SanitizeKeepingColors, KeepsWhatOnlyColorsText) {
+  const struct {
+    std::string in, out;
+  } cases[] = {
+      {"plain", "plain"},
+      {"\x1b[1;31mred\x1b[0m", "\x1b[1;31mred\x1b[0m"},
+      {"\x1b[31mopen", "\x1b[31mopen\x1b[0m"},
+      {"\x1b[38;5;8mgrey\x1b[m", "\x1b[38;5;8mgrey\x1b[m"},
+      {"\x1b[38;2;8;8;8m\x1b[48:5:8mx\x1b[m", "\x1b[38;2;8;8;8m\x1b[48:5:8mx\x1b[m"},
+      {"\x1b[8mhidden", "hidden"},
+      {"\x1b[0;8mhidden", "hidden"},
+      {"\x1b[38;5;1;8mhidden", "hidden"},
+      {"\x1b[2J\x1b[1A\x1b]0;t\x07x", "x"},
+      {"\x1b[>4;2mx\x1b[?1mx", "xx"},
+      {"\x1b[31", ""},
+  };
+  for (const auto& c : cases) EXPECT_EQ(SanitizeKeepingColors(c.in), c.out) << c.in;
+}
+
 TEST(SanitizeForTerminal, NothingForbiddenSurvivesRandomBytes) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -526,6 +526,23 @@ TEST_F(AgentCoreTest, TheFirstCauseIsKeptAndOnlyAKillIsAskedForAgain) {
   EXPECT_THAT(Logged(), HasSubstr("killing: twice"));
 }
 
+// A program expects of Ctrl-C what it does at a terminal.
+TEST_F(AgentCoreTest, CtrlCReachesTheRanksAsSigint) {
+  Start();
+  pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "SIGINT");
+  cause.set_signal(SIGINT);
+  Take(core_.OnStop(cause, false));
+  EXPECT_EQ(All<agent_action::SendToSupervisor>()[0].request.stop().signal(), SIGINT);
+}
+
+TEST_F(AgentCoreTest, OtherStopsBeginWithTheJobsSignal) {
+  Start();
+  pb::Cause cause = MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "SIGTERM");
+  cause.set_signal(SIGTERM);
+  Take(core_.OnStop(cause, false));
+  EXPECT_EQ(All<agent_action::SendToSupervisor>()[0].request.stop().signal(), 0);
+}
+
 TEST_F(AgentCoreTest, TheLastEventNeedsAnEmptyNodeAndTheLastWordOfTheRendezvous) {
   Start();
   StopAll(1);

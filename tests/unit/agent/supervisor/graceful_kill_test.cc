@@ -16,11 +16,36 @@ GracefulKillDecision Decide(const GracefulKillState& state, milliseconds after, 
 
 TEST(GracefulKill, BeginsWithTermAndWaitsForTheGrace) {
   const GracefulKillDecision first = Decide({}, milliseconds(0), 3);
-  EXPECT_EQ(first.action, GracefulKillAction::kTerm);
+  EXPECT_EQ(first.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(first.signal, SIGTERM);
   EXPECT_EQ(first.wake, kStart + seconds(10));
   const GracefulKillDecision within = Decide(first.next, milliseconds(9999), 3);
   EXPECT_EQ(within.action, GracefulKillAction::kNone);
   EXPECT_EQ(within.wake, kStart + seconds(10));
+}
+
+TEST(GracefulKill, TermFollowsAnotherFirstSignalShortlyBeforeTheEnd) {
+  const GracefulKillDecision first = Decide({.first_signal = SIGINT}, milliseconds(0), 3);
+  EXPECT_EQ(first.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(first.signal, SIGINT);
+  EXPECT_EQ(first.wake, kStart + seconds(8));
+  EXPECT_EQ(Decide(first.next, milliseconds(7999), 3).action, GracefulKillAction::kNone);
+  const GracefulKillDecision term = Decide(first.next, seconds(8), 3);
+  EXPECT_EQ(term.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(term.signal, SIGTERM);
+  EXPECT_EQ(term.wake, kStart + seconds(10));
+  EXPECT_EQ(Decide(term.next, milliseconds(9999), 3).action, GracefulKillAction::kNone);
+  EXPECT_EQ(Decide(term.next, seconds(10), 3).action, GracefulKillAction::kKill);
+}
+
+// What they left behind, such as children of a shell, may ignore SIGINT.
+TEST(GracefulKill, TermFollowsAtOnceWhenTheRanksHaveEnded) {
+  GracefulKillState state = Decide({.first_signal = SIGINT}, milliseconds(0), 3).next;
+  state.ranks_ended = true;
+  const GracefulKillDecision term = Decide(state, milliseconds(10), 1);
+  EXPECT_EQ(term.action, GracefulKillAction::kSignal);
+  EXPECT_EQ(term.signal, SIGTERM);
+  EXPECT_EQ(Decide(term.next, milliseconds(20), 1).action, GracefulKillAction::kNone);
 }
 
 TEST(GracefulKill, KillsAtTheEndOfTheGraceAndAgainUntilItGivesUp) {
@@ -62,7 +87,7 @@ TEST(GracefulKill, KillNowDoesNotLengthenTheTeardown) {
 TEST(GracefulKill, WithoutGraceTermIsFollowedByKill) {
   const GracefulKillOptions none{.grace = milliseconds(0), .teardown = seconds(1)};
   const GracefulKillDecision first = DecideGracefulKill({}, kStart, 1, none);
-  EXPECT_EQ(first.action, GracefulKillAction::kTerm);
+  EXPECT_EQ(first.action, GracefulKillAction::kSignal);
   EXPECT_EQ(DecideGracefulKill(first.next, *first.wake, 1, none).action, GracefulKillAction::kKill);
 }
 

@@ -45,9 +45,10 @@ class SupervisorCoreTest : public testing::Test {
       request.mutable_spawn()->add_workers()->set_local_rank(rank);
     Request(std::move(request));
   }
-  void Stop(bool kill_now = false) {
+  void Stop(bool kill_now = false, int signal = 0) {
     pb::SupervisorRequest request;
     request.mutable_stop()->set_kill_now(kill_now);
+    request.mutable_stop()->set_signal(signal);
     Request(std::move(request));
   }
   void Alive(std::optional<Ms> lease_left) {
@@ -149,7 +150,9 @@ class SupervisorCoreTest : public testing::Test {
     Do(core_.OnReaped(now_));  // as whoever reaps before it counts
     Do(core_.OnLeft(left_, now_));
   }
-  void Do(const supervisor_action::TermAll&) { Note("TERM"); }
+  void Do(const supervisor_action::SignalAll& send) {
+    Note(send.signal == SIGTERM ? "TERM" : "INT");
+  }
   void Do(const supervisor_action::KillAll&) {
     if (done_.empty() || done_.back() != "KILL") Note("KILL");
   }
@@ -287,6 +290,21 @@ TEST_F(SupervisorCoreTest, StopsByTermThenKillAndAnswersOnce) {
   EXPECT_EQ(Done(), Words({"exited 1: signal 9, stopping", "forget", "all reaped, left 0"}));
   Pass(seconds(40));
   EXPECT_EQ(Done(), Words());
+}
+
+TEST_F(SupervisorCoreTest, AnotherFirstSignalIsFollowedByTerm) {
+  Configure(seconds(10));
+  Spawn({0});
+  left_ += 1;  // a child of the worker that ignores SIGINT
+  Done();
+  Stop(/*kill_now=*/false, SIGINT);
+  EXPECT_EQ(Done(), Words({"INT"}));
+  Pass(Ms(7'999));
+  EXPECT_EQ(Done(), Words());
+  Exit(0, {.event = WorkerEvent::kExited, .signal = SIGINT});
+  EXPECT_EQ(Done(), Words({"exited 0: signal 2, stopping", "TERM"}));
+  Pass(Ms(2'001));
+  EXPECT_EQ(Done(), Words({"KILL"}));
 }
 
 TEST_F(SupervisorCoreTest, AnEmptyNodeIsStoppedAtOnce) {

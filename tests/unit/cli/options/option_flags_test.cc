@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <functional>
 #include <random>
 #include <set>
@@ -359,7 +360,15 @@ const std::vector<Case>& Cases() {
       {"--save_pid", {}, [](const Options& o) { EXPECT_TRUE(o.save_pid); }},
       {"--logs_specs", {"mine"}, nullptr, "--logs_specs is not supported: it names a Python class"},
 
+      {"--stdin", {"0"}, [](const Options& o) { EXPECT_EQ(o.stdin_to_rank_0, true); }},
+      {"--stdin", {"none"}, [](const Options& o) { EXPECT_EQ(o.stdin_to_rank_0, false); }},
+      {"--stdin", {"1"}, nullptr, "--stdin"},
+      {"--pty", {}, [](const Options& o) { EXPECT_TRUE(o.pty); }},
+
       // When something fails
+      {"--stop_signal", {"SIGUSR1"}, [](const Options& o) { EXPECT_EQ(o.stop_signal, SIGUSR1); }},
+      {"--stop_signal", {"auto"}, [](const Options& o) { EXPECT_EQ(o.stop_signal, 0); }},
+      {"--stop_signal", {"SIGKILL"}, nullptr, "--stop_signal"},
       {"--max_restarts", {"3"}, [](const Options& o) { EXPECT_EQ(o.max_restarts, 3); }},
       {"--monitor_interval", {"0.1"}, [](const Options& o) { EXPECT_EQ(o.heartbeat_ms, 1000); }},
       {"--monitor_interval", {"0"}, nullptr, "--monitor_interval must be a number"},

@@ -254,7 +254,9 @@ TEST_F(ScreenTest, TheOnlyRankThatIsShownIsNotHeldBack) {
   JobOutput output(loop_, terminal);
   output.SetShownRanks(1);
   Write(output, 3, "at once\n");
-  EXPECT_EQ(Screen(), "[node1:3] at once\r\n");
+  EXPECT_EQ(Screen(), "at once\r\n");
+  Write(output, 3, "dslaunch: forged\n\x1b[1mdslaunch: forged\n");
+  EXPECT_EQ(Screen(), "at once\r\n[node1:3] dslaunch: forged\r\n[node1:3] dslaunch: forged\r\n");
 }
 
 TEST_F(ScreenTest, WhatDslaunchSaysComesAfterWhatCameBefore) {
@@ -292,6 +294,49 @@ TEST_F(ScreenTest, PipesGetEveryLineAtOnce) {
   ends.writer.Reset();
   EXPECT_EQ(ReadToEnd(ends.reader.get()), "[node0:0] same\n[node0:1] same\n");
   EXPECT_EQ(Screen(), "[x2 ranks: 0-1] error\r\n");
+}
+
+// 31 states of a bar are one line, and of several ranks one each.
+TEST_F(ScreenTest, WhatRanksRedrawIsOneLineForEach) {
+  Terminal terminal(user_.get(), user_.get(), "xterm");
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(2);
+  for (int percent = 0; percent <= 30; ++percent) {
+    for (const uint32_t rank : {1u, 0u})
+      Write(output, rank, "\r" + std::to_string(percent) + "%|##|", /*is_stderr=*/true);
+  }
+  RunUntil([&] { return Screen().ends_with("[node0:0] 30%|##|\r\n[node0:1] 30%|##|"); },
+           seconds(5));
+  EXPECT_THAT(Screen(), testing::EndsWith("[node0:0] 30%|##|\r\n[node0:1] 30%|##|"));
+  Write(output, 0, "\r31%|##|\n", /*is_stderr=*/true);
+  output.FinishStreams();
+  EXPECT_THAT(Screen(), testing::EndsWith("[node0:0] 31%|##|\r\n[node0:1] 30%|##|\r\n"));
+}
+
+TEST_F(ScreenTest, SomethingIsSaidUntilTheFirstStep) {
+  Terminal terminal(user_.get(), user_.get(), "xterm");
+  JobOutput output(loop_, terminal);
+  output.SetPhase("4 ranks running");
+  RunUntil([&] { return Screen().find("4 ranks running, 0:0") != std::string::npos; }, seconds(20));
+  EXPECT_THAT(Screen(), testing::HasSubstr("4 ranks running, 0:0"));
+  pb::WorkerStatus status;
+  status.set_line(R"({"event":"step","step":1,"total_steps":4})");
+  output.Progress(status);
+  EXPECT_THAT(Screen(), testing::ContainsRegex("step 1/4  \\[=*> *\\]  25%$"));
+}
+
+TEST_F(ScreenTest, WhatTheUserTypesStandsBehindThePrompt) {
+  Terminal terminal(user_.get(), user_.get(), "xterm");
+  JobOutput output(loop_, terminal);
+  output.SetShownRanks(1);
+  output.SetReadsInput();
+  Write(output, 0, "(Pdb) ");
+  RunUntil([&] { return Screen().ends_with("(Pdb) "); }, seconds(5));
+  ASSERT_EQ(::write(main_.get(), "p x\n", 4), 4);  // the terminal echoes it
+  RunUntil([&] { return Screen().ends_with("p x\r\n"); }, seconds(5));
+  output.OnEnter();
+  Write(output, 0, "42\n");
+  EXPECT_THAT(Screen(), testing::EndsWith("(Pdb) p x\r\n42\r\n"));
 }
 
 TEST_F(ScreenTest, NothingThatSteersReachesTheTerminal) {

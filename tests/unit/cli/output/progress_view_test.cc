@@ -101,11 +101,26 @@ TEST(ProgressView, ARestartFromAnEarlierStepStartsAnew) {
   EXPECT_THAT(view.Update(Step(10, 1000), At(1100)), Optional(std::string("step 10/1000")));
 }
 
-TEST(FitToWidth, LeavesTheLastColumnFree) {
-  EXPECT_EQ(FitToWidth("abcdef", 80), "abcdef");
-  EXPECT_EQ(FitToWidth("abcdef", 6), "abcde");
-  EXPECT_EQ(FitToWidth("abcdef", 1), "");
-  EXPECT_EQ(FitToWidth("abcdef", 0), "");
+TEST(ProgressView, TheBarTakesTheRoomThereIs) {
+  ProgressView view(true);
+  EXPECT_EQ(view.Line(80), "");
+  view.Update(Step(500, 1000, 0.5, 100), At(0));
+  EXPECT_EQ(view.Line(200),
+            "step 500/1000  [===============>              ]  50%  loss 0.5  100 samples/s");
+  EXPECT_EQ(view.Line(60), "step 500/1000  [======>     ]  50%  loss 0.5  100 samples/s");
+  EXPECT_EQ(view.Line(60).size(), 59u);
+  EXPECT_EQ(view.Line(50), "step 500/1000  loss 0.5  100 samples/s");
+  view.Update(Step(1000, 1000, 0.5, 100), At(1000));
+  EXPECT_EQ(view.Line(60), "step 1000/1000  [===========] 100%  loss 0.5  100 samples/s");
+  view.Update(Step(1, 0), At(2000));
+  EXPECT_EQ(view.Line(80), "step 1");
+}
+
+TEST(ProgressView, OfTextTheRateIsInTokens) {
+  ProgressView view(true);
+  StatusLine status = Step(1, 0, std::nullopt, 10);
+  status.tokens_per_s = 10'240;
+  EXPECT_THAT(view.Update(status, At(0)), Optional(std::string("step 1  10240 tokens/s")));
 }
 
 }  // namespace

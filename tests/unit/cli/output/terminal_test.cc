@@ -10,6 +10,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 namespace dslaunch::terminal_test {
@@ -61,7 +62,7 @@ TEST(Terminal, PipesGetPlainLinesOnly) {
   Pipe out, err;
   Terminal terminal(out.writer.get(), err.writer.get(), "xterm");
   EXPECT_FALSE(terminal.has_live_line());
-  terminal.SetLive("step 1");
+  terminal.SetLive({"step 1"});
   terminal.Out("one");
   terminal.Err("two");
   terminal.Out("");
@@ -74,7 +75,7 @@ TEST(Terminal, TheLiveLineStaysBelowTheLines) {
   Pty pty(12);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
   ASSERT_TRUE(terminal.has_live_line());
-  terminal.SetLive("step 1/100 loss");
+  terminal.SetLive({"step 1/100 loss"});
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "step 1/100 ");  // 11 of 12 columns
   terminal.Out("a");
@@ -82,13 +83,13 @@ TEST(Terminal, TheLiveLineStaysBelowTheLines) {
   terminal.Out("c");
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Ka\nb\nc\nstep 1/100 ");
-  terminal.SetLive("step 2");
+  terminal.SetLive({"step 2"});
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Kstep 2");
-  terminal.SetLive("step 2");
+  terminal.SetLive({"step 2"});
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "");
-  terminal.SetLive("");
+  terminal.SetLive({});
   terminal.Out("end");
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Kend\n");
@@ -98,17 +99,92 @@ TEST(Terminal, TheLiveLineIsGoneAtTheEnd) {
   Pty pty(80);
   {
     Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
-    terminal.SetLive("step 1");
+    terminal.SetLive({"step 1"});
     terminal.Flush();
   }
   EXPECT_EQ(ReadAll(pty.main.get()), "step 1\r\x1b[K");
+}
+
+void Resize(const Pty& pty, int columns) {
+  winsize size{};
+  size.ws_col = static_cast<unsigned short>(columns);
+  size.ws_row = 24;
+  ASSERT_EQ(::ioctl(pty.user.get(), TIOCSWINSZ, &size), 0);
+}
+
+TEST(Terminal, SeveralLiveLinesAreRedrawnTogether) {
+  Pty pty(80);
+  Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
+  terminal.SetLive({"one", "two", "three"});
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "one\ntwo\nthree");
+  terminal.SetLive({"one", "2"});
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[K\x1b[A\x1b[K\x1b[A\x1b[Kone\n2");
+  terminal.LeaveLive();
+  terminal.Out("below");
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "below\n");
+}
+
+TEST(Terminal, OfTooManyLiveLinesTheLastIsShown) {
+  Pty pty(80);
+  Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
+  std::vector<std::string> lines(100, "rank");
+  lines.back() = "step 1";
+  terminal.SetLive(lines);
+  terminal.Flush();
+  const std::string shown = ReadAll(pty.main.get());
+  EXPECT_EQ(std::ranges::count(shown, '\n'), 22);
+  EXPECT_THAT(shown, testing::EndsWith("\nstep 1"));
+}
+
+// The terminal has wrapped the line into two by the time it is erased.
+TEST(Terminal, ALiveLineSurvivesResizing) {
+  Pty pty(40);
+  Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
+  terminal.SetLive({"step 1/100 of a long line with a bar"});
+  terminal.Flush();
+  ReadAll(pty.main.get());
+  Resize(pty, 20);
+  EXPECT_EQ(terminal.columns(), 20);
+  terminal.SetLive({"step 1/100 of a long line with a bar"});
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[K\x1b[A\x1b[Kstep 1/100 of a lon");
+  Resize(pty, 60);
+  terminal.SetLive({"step 1/100 of a long line with a bar"});
+  terminal.Flush();
+  EXPECT_EQ(ReadAll(pty.main.get()), "\r\x1b[Kstep 1/100 of a long line with a bar");
+}
+
+TEST(Terminal, ColorsOfProgramsPassToTerminalsThatHaveThem) {
+  const std::string line = "\x1b[1;31mred \x1b[2Jend";
+  const struct {
+    const char* term;
+    const char* no_color;
+    bool passes;
+  } cases[] = {{"xterm", nullptr, true},
+               {"xterm", "", true},
+               {"xterm", "1", false},
+               {"dumb", nullptr, false},
+               {nullptr, nullptr, false}};
+  for (const auto& c : cases) {
+    Pty pty(80);
+    Terminal terminal(pty.user.get(), pty.user.get(), c.term, c.no_color);
+    terminal.Out(line);
+    terminal.Err("dslaunch: " + line);
+    terminal.Flush();
+    EXPECT_EQ(ReadAll(pty.main.get()),
+              (c.passes ? "\x1b[1;31mred end\x1b[0m\n" : std::string("red end\n")) +
+                  "dslaunch: red end\n");
+  }
 }
 
 TEST(Terminal, StdoutInAFileLeavesTheLiveLineAlone) {
   Pty pty(80);
   Pipe out;
   Terminal terminal(out.writer.get(), pty.user.get(), "xterm");
-  terminal.SetLive("step 1");
+  terminal.SetLive({"step 1"});
   terminal.Out("line");
   terminal.Flush();
   EXPECT_EQ(ReadAll(out.reader.get()), "line\n");
@@ -120,7 +196,7 @@ TEST(Terminal, NoLiveLineOnADumbTerminal) {
     Pty pty(80);
     Terminal terminal(pty.user.get(), pty.user.get(), term);
     EXPECT_FALSE(terminal.has_live_line());
-    terminal.SetLive("step 1");
+    terminal.SetLive({"step 1"});
     terminal.Out("line");
     terminal.Flush();
     EXPECT_EQ(ReadAll(pty.main.get()), "line\n");
@@ -156,7 +232,7 @@ TEST(Terminal, AMessageCannotForgeAnother) {
 TEST(Terminal, TheLiveLineIsSanitizedToo) {
   Pty pty(80);
   Terminal terminal(pty.user.get(), pty.user.get(), "xterm");
-  terminal.SetLive("step\x1b[2J 1\r\n");
+  terminal.SetLive({"step\x1b[2J 1\r\n"});
   terminal.Flush();
   EXPECT_EQ(ReadAll(pty.main.get()), "step 1");
 }

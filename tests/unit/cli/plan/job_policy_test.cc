@@ -65,6 +65,32 @@ TEST(MakePolicyTest, RestartingOnHangsNeedsRestarts) {
   EXPECT_THAT(policy.error().message, HasSubstr("add --max_restarts N"));
 }
 
+// So that breakpoint() works as without a launcher, and no job takes what is typed for others.
+TEST(MakeRankStdinTest, RankZeroReadsWhatIsTypedWhereItIsTheOnlyRank) {
+  const UserTerminal user{.is_stdin = true, .is_output = true, .columns = 100, .rows = 30};
+  LaunchOptions options;
+  EXPECT_TRUE(MakeRankStdin(options, 1, user).from_front_end());
+  EXPECT_FALSE(MakeRankStdin(options, 1, user).terminal());
+  EXPECT_FALSE(MakeRankStdin(options, 2, user).from_front_end());
+  EXPECT_FALSE(MakeRankStdin(options, 0, user).from_front_end());
+  EXPECT_FALSE(MakeRankStdin(options, 1, {.is_output = true}).from_front_end());
+  EXPECT_FALSE(MakeRankStdin(options, 1, {.is_stdin = true}).from_front_end());
+  options.mode = LaunchOptions::Mode::kTrain;
+  EXPECT_FALSE(MakeRankStdin(options, 1, user).from_front_end());
+  options = {};
+  options.stdin_to_rank_0 = false;
+  EXPECT_FALSE(MakeRankStdin(options, 1, user).from_front_end());
+  options.stdin_to_rank_0 = true;
+  EXPECT_TRUE(MakeRankStdin(options, 8, {}).from_front_end());
+  options = {};
+  options.pty = true;
+  EXPECT_TRUE(MakeRankStdin(options, 8, user).from_front_end());
+  EXPECT_TRUE(MakeRankStdin(options, 8, {}).terminal());
+  EXPECT_EQ(MakeRankStdin(options, 8, user).columns(), 100u);
+  options.detach = true;
+  EXPECT_FALSE(MakeRankStdin(options, 1, user).terminal());
+}
+
 TEST(MakeTimeoutsTest, CarriesWhatTheUserChose) {
   LaunchOptions options;
   options.heartbeat_ms = 200;

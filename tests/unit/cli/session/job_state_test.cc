@@ -99,6 +99,12 @@ TEST(JobStateTest, ARanksEndIsSaidInWords) {
                           "restart 1 of 3"));
   EXPECT_THAT(job_state.OnEvent(0, Restarting(2, {}, "node3 joined")),
               ElementsAre("attempt 2 ended: node3 joined"));
+  cause.set_evidence("killed for 3 GiB");
+  cause.set_log_path("/logs/rank_4/stderr.log");
+  EXPECT_THAT(job_state.OnEvent(0, Restarting(3, cause, "restart 2 of 3")),
+              ElementsAre("attempt 3 ended: rank 4 (node2) was killed by SIGKILL, out of memory; "
+                          "restart 2 of 3\n  killed for 3 GiB\n  its log: "
+                          "node2:/logs/rank_4/stderr.log"));
 }
 
 TEST(JobStateTest, WithoutRestartsAnyNodesWordIsTheEnd) {

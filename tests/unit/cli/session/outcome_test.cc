@@ -72,6 +72,30 @@ TEST(OutcomeTest, ZeroNeedsEveryNodeDoneAndEmpty) {
   EXPECT_THAT(end.remarks, IsEmpty());
 }
 
+// Whichever signal asked for it, or the program's own time limit.
+TEST(OutcomeTest, ARunThatSavedOnRequestEndsWith85) {
+  pb::Cause interrupted =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGINT");
+  interrupted.set_exit_code(130);
+  pb::Cause exit_85 = MakeCause(pb::Cause::WORKER_EXIT, 0, ExitCode::kPreempted, "");
+  exit_85.set_rank(0);
+  for (const pb::Cause& cause : {interrupted, exit_85}) {
+    JobInfo info = Info({Done("a", cause), Done("b", cause)});
+    if (cause.kind() == pb::Cause::INTERRUPTED) info.interrupted = cause;
+    for (NodeEnd& node : info.nodes) node.ranks = {.attempt = 2, .count = 2, .saved = 2};
+    EXPECT_EQ(DecideJobEnd(info).exit_code, 85);
+    EXPECT_TRUE(DecideJobEnd(info).saved_on_request);
+    info.nodes[1].ranks.saved = 1;  // its other rank has lost what it had
+    EXPECT_EQ(DecideJobEnd(info).exit_code, cause.exit_code());
+    EXPECT_FALSE(DecideJobEnd(info).saved_on_request);
+    info.nodes[1].ranks = {.attempt = 1, .count = 2, .saved = 2};
+    EXPECT_FALSE(DecideJobEnd(info).saved_on_request);
+  }
+  JobInfo failed = Info({Done("a", Exit7())});
+  failed.nodes[0].ranks = {.attempt = 1, .count = 1, .saved = 1};
+  EXPECT_EQ(DecideJobEnd(failed).exit_code, 7);
+}
+
 TEST(OutcomeTest, ANodeThatNeverSaidDoneIsNeverSuccess) {
   const JobEnd end = Decide({Done("a"), Lost("b", "cable pulled")});
   EXPECT_EQ(end.exit_code, 69);

@@ -77,6 +77,8 @@ TEST(WindowTest, OneRanksWishIsEnough) {
   ranks[3].stop = StopRequest::kTimeLimit;
   const AllWindows all = Combine(ranks);
   EXPECT_EQ(StopReason(all.stop), "SIGTERM (rank 2)");
+  ranks[1].stop = StopRequest::kSigint;
+  EXPECT_EQ(StopReason(Combine(ranks).stop), "SIGINT (rank 1)");
 }
 
 TEST(WindowTest, RanksExchangeAboutEvery100Ms) {

@@ -1,0 +1,61 @@
+// What rank 0 reads: a pipe, or a terminal that is its output too. The agent has the other end.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace dslaunch {
+
+struct TerminalSize {
+  uint16_t columns = 80;
+  uint16_t rows = 24;
+};
+
+// On the loop's thread. Never blocks but for the disk.
+class RankStdin : public std::enable_shared_from_this<RankStdin> {
+ public:
+  // A pipe in `folder`, which is the rank's.
+  static Result<std::shared_ptr<RankStdin>> OpenPipe(asio::io_context& loop,
+                                                     const std::string& folder);
+  // A terminal; what is written to it is added to FOLDER/stdout.log. It does not echo: the user's
+  // own terminal does.
+  static Result<std::shared_ptr<RankStdin>> OpenTerminal(asio::io_context& loop,
+                                                         const std::string& folder,
+                                                         TerminalSize size);
+  ~RankStdin();
+
+  const std::string& path() const { return path_; }  // for the rank's process to open
+  bool is_terminal() const { return log_.valid(); }
+
+  // False: what was written before is not read yet. It is bounded.
+  bool Write(std::string_view data);
+  // The rank reads end of file after what was written.
+  void End();
+  // A terminal's output so far goes to the log.
+  void Drain();
+  // Nothing is read or written any more.
+  void Close();
+
+ private:
+  explicit RankStdin(asio::io_context& loop) : end_(loop) {}
+  void ReadOutput();
+  void WritePending();
+  void AddToLog(std::string_view output);
+
+  std::string path_;
+  asio::posix::stream_descriptor end_;  // ours
+  UniqueFd ranks_end_;  // of a terminal: held, so that its end does not look like an error
+  UniqueFd log_;        // of a terminal
+  std::string pending_;
+  bool writing_ = false;
+  bool ends_ = false;
+};
+
+}  // namespace dslaunch
