@@ -140,7 +140,8 @@ class Acceptor::Loop {
                                                   [&relays, id] { relays.erase(id); });
     relays.emplace(id, relay);
     relay->Start();
-    on_node_({*node, newcomer.address, newcomer.own_address}, std::move(pair->theirs));
+    on_node_({*node, newcomer.address, newcomer.own_address, relay->broke()},
+             std::move(pair->theirs));
   }
 
   // It no longer waits; whoever it was.

@@ -1,6 +1,7 @@
 // An open port of a job: that of its rendezvous, and one on each node for connections of ranks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,6 +33,8 @@ struct AcceptedNode {
   // Numeric, of this connection: the node's, and this machine's as the node reached it.
   std::string address = {};
   std::string own_address = {};
+  // As of TlsRelay.
+  std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
 // Takes TCP connections from anywhere, and lets in those that prove, by mutual TLS 1.3 and within

@@ -52,7 +52,7 @@ void TlsRelay::MoveInward() {
   const size_t bytes = secure_->Read(chunk, error);
   if (error == asio::error::would_block)
     return Await(secure_->socket(), asio::socket_base::wait_read, &TlsRelay::MoveInward);
-  if (error) return End();
+  if (error) return OnSecureError(error);
   SendInward(chunk.data(), bytes);
 }
 
@@ -81,7 +81,7 @@ void TlsRelay::FlushOutward() {
   const std::error_code error = secure_->Flush();
   if (error == asio::error::would_block)
     return Await(secure_->socket(), asio::socket_base::wait_write, &TlsRelay::FlushOutward);
-  if (error) return End();
+  if (error) return OnSecureError(error);
   Again(&TlsRelay::MoveOutward);
 }
 
@@ -99,6 +99,12 @@ void TlsRelay::Again(void (TlsRelay::*then)()) {
   asio::post(secure_->socket().get_executor(), [self = shared_from_this(), then] {
     if (!self->is_over_) (*self.*then)();
   });
+}
+
+void TlsRelay::OnSecureError(const std::error_code& error) {
+  *broke_ = error == asio::error::connection_reset || error == asio::error::connection_aborted ||
+            error == asio::error::timed_out || error == asio::error::broken_pipe;
+  End();
 }
 
 void TlsRelay::End() {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <asio/local/stream_protocol.hpp>
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "base/unique_fd.h"
 #include "net/tls.h"
@@ -24,6 +26,10 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   void Start();
   void Stop();
 
+  // Set before the plain side is closed: the connection broke, which is no word of the peer's,
+  // while the end of its process is an end of file. Shared with who is told of it.
+  std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
+
  private:
   // Each moves a chunk, and is called again when there may be more, or when more is taken.
   void MoveInward();
@@ -35,10 +41,12 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   void Await(Socket& socket, asio::socket_base::wait_type what, void (TlsRelay::*then)());
   void Again(void (TlsRelay::*then)());
   void End();
+  void OnSecureError(const std::error_code& error);
 
   const std::shared_ptr<TlsStream> secure_;
   asio::local::stream_protocol::socket plain_;
   std::function<void()> on_end_;
+  const std::shared_ptr<std::atomic<bool>> broke_ = std::make_shared<std::atomic<bool>>(false);
   bool is_over_ = false;
   std::string inward_;  // what the plain side has not taken yet
 };

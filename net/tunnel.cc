@@ -55,16 +55,21 @@ class Tunnel {
   // After Find: the connection's decrypted end.
   Result<UniqueFd> Open() {
     DSL_TRY_ASSIGN(SocketPair pair, MakeSocketPair());
-    std::make_shared<TlsRelay>(std::move(found_), std::move(pair.ours), nullptr)->Start();
+    const auto relay = std::make_shared<TlsRelay>(std::move(found_), std::move(pair.ours), nullptr);
+    broke_ = relay->broke();
+    relay->Start();
     loop_.restart();
     thread_ = std::thread([this] { loop_.run(); });
     return std::move(pair.theirs);
   }
+  // After Open; as of TlsRelay.
+  std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:
   asio::ssl::context tls_;
   asio::io_context loop_{1};
   std::shared_ptr<TlsStream> found_;
+  std::shared_ptr<const std::atomic<bool>> broke_;
   std::thread thread_;
 };
 
@@ -88,7 +93,7 @@ Result<RendezvousRoute> FindRendezvous(const std::vector<std::string>& endpoints
   DSL_TRY_ASSIGN(UniqueFd plain, connection->tunnel.Open());
   connection->channel = ChannelFromFd("rendezvous", std::move(plain), silent_after);
   return RendezvousRoute{std::shared_ptr<grpc::Channel>(connection, connection->channel.get()),
-                         std::move(address)};
+                         std::move(address), connection->tunnel.broke()};
 }
 
 }  // namespace dslaunch

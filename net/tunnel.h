@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,6 +19,8 @@ namespace dslaunch {
 struct RendezvousRoute {
   std::shared_ptr<grpc::Channel> channel;
   std::string address;
+  // The connection broke (TlsRelay::broke); null: it is in this process.
+  std::shared_ptr<const std::atomic<bool>> broke = {};
 };
 
 // Tries all endpoints ("address:port") at once, again and again, and takes the first that answers

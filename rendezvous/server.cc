@@ -1,6 +1,8 @@
 #include "rendezvous/server.h"
 
+#include <algorithm>
 #include <deque>
+#include <map>
 #include <utility>
 
 #include "base/mutex.h"
@@ -10,6 +12,7 @@
 #include "proto/wire/channel.h"
 #include "rendezvous/agent_gate.h"
 #include "rendezvous/join_addresses.h"
+#include "rendezvous/unacknowledged.h"
 
 namespace dslaunch {
 namespace {
@@ -49,6 +52,7 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
       : log_(std::move(log)),
         advertised_address_(std::move(advertised_address)),
         nodes_(options.nodes),
+        dead_after_(options.timeouts.dead_ms()),
         node_behind_{{kThisProcess, AcceptedNode{.index = options.rendezvous_node}}},
         coordinator_(std::move(options), now) {}
 
@@ -63,7 +67,9 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
 
   void Tick() {
     const MutexLock lock(mutex_);
-    Deliver(coordinator_.OnTick(Clock::now()));
+    const Clock::time_point now = Clock::now();
+    DropBroken(now);
+    Deliver(coordinator_.OnTick(now));
   }
 
   // Sends nothing from now on.
@@ -75,17 +81,36 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
  private:
   class Session;
 
+  // What an agent says and hears, on one connection or on several, one after the other.
+  struct Attendance {
+    Attendance(const AcceptedNode& accepted, const PeerLimits& limits, Session* session)
+        : node(accepted), gate(limits), stream(session) {}
+    AcceptedNode node;  // has been proved
+    AgentGate gate;
+    Session* stream;     // null: the last connection broke
+    uint64_t token = 0;  // Join.stream_token
+    ReceivedNumbers received;
+    Unacknowledged<pb::RendezvousMessage> sent;
+    Clock::time_point broke_at;
+  };
+
   void Deliver(std::vector<Outgoing> messages) DSL_REQUIRES(mutex_);
+  // False: there is nothing that the session could go on with.
+  bool Resume(Session& session, const pb::Resume& resume) DSL_REQUIRES(mutex_);
+  void OnStreamEnd(Session& session) DSL_REQUIRES(mutex_);
+  void Drop(SessionId id) DSL_REQUIRES(mutex_);
+  void DropBroken(Clock::time_point now) DSL_REQUIRES(mutex_);
 
   const Log log_;
   const std::string advertised_address_;
   const std::vector<pb::Node> nodes_;
+  const milliseconds dead_after_;
   Mutex mutex_;
   std::map<std::string, AcceptedNode> node_behind_ DSL_GUARDED_BY(mutex_);  // by gRPC's name
   Coordinator coordinator_ DSL_GUARDED_BY(mutex_);
   bool silent_ DSL_GUARDED_BY(mutex_) = false;
   SessionId next_session_ DSL_GUARDED_BY(mutex_) = 1;
-  std::map<SessionId, Session*> sessions_ DSL_GUARDED_BY(mutex_);
+  std::map<SessionId, Attendance> attendances_ DSL_GUARDED_BY(mutex_);
 };
 
 // One agent's stream. gRPC owns its life: OnDone deletes it. All state is guarded by the service's
@@ -93,15 +118,22 @@ class RendezvousServer::Service final : public pb::Rendezvous::CallbackService {
 class RendezvousServer::Service::Session final
     : public grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage> {
  public:
-  Session(Service* service, SessionId id, AcceptedNode node)
-      : service_(service),
-        id_(id),
-        node_(std::move(node)),
-        gate_(LimitsOf(service->nodes_, node_.index)) {
+  Session(Service* service, SessionId id, uint32_t node) : service_(service), id_(id), node_(node) {
     StartRead(&incoming_);
   }
 
   // By the service, with its mutex held.
+  SessionId id() const { return id_; }
+  void SetId(SessionId id) { id_ = id; }
+  uint32_t node() const { return node_; }
+  bool is_finished() const {
+    service_->mutex_.AssertHeld();
+    return finished_;
+  }
+  void EndStream(const grpc::Status& status) {
+    service_->mutex_.AssertHeld();
+    End(status);
+  }
   void Queue(pb::RendezvousMessage message, bool end) {
     service_->mutex_.AssertHeld();
     if (finished_) return;
@@ -114,29 +146,33 @@ class RendezvousServer::Service::Session final
 
   void OnReadDone(bool ok) override {
     const MutexLock lock(service_->mutex_);
-    if (!ok) {
-      service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
+    const auto known = service_->attendances_.find(id_);
+    // Another connection may have taken this one's place.
+    if (!ok || known == service_->attendances_.end() || known->second.stream != this) {
+      service_->OnStreamEnd(*this);
       return End(grpc::Status::OK);
     }
-    if (incoming_.node_index() != node_.index) {
-      service_->log_("node " + std::to_string(node_.index) + " spoke for node " +
+    Attendance& attendance = known->second;
+    if (incoming_.node_index() != node_) {
+      service_->log_("node " + std::to_string(node_) + " spoke for node " +
                      std::to_string(incoming_.node_index()) + " and was disconnected");
-      service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
+      service_->Drop(id_);
       return End(grpc::Status(grpc::PERMISSION_DENIED, "its certificate is another node's"));
     }
-    if (const Result<void> taken = gate_.OnMessage(incoming_, Clock::now()); !taken.ok()) {
+    if (const Result<void> taken = attendance.gate.OnMessage(incoming_, Clock::now());
+        !taken.ok()) {
       const std::string& what = taken.error().message;
-      service_->log_("node " + std::to_string(node_.index) + " sent " + what +
-                     " and was disconnected");
+      service_->log_("node " + std::to_string(node_) + " sent " + what + " and was disconnected");
       service_->Deliver(service_->coordinator_.OnBrokenRules(id_, what, Clock::now()));
+      service_->Drop(id_);
       return End(grpc::Status(grpc::INVALID_ARGUMENT, "it sent " + what));
     }
-    if (incoming_.has_join()) {
-      for (const std::string& line :
-           CorrectAddresses(*incoming_.mutable_join(), node_, service_->advertised_address_))
-        service_->log_(line);
+    if (incoming_.has_resume()) {
+      if (!service_->Resume(*this, incoming_.resume()))
+        return End(grpc::Status(grpc::NOT_FOUND, "it went on without this node"));
+    } else if (attendance.received.Take(incoming_.number())) {
+      Take(attendance);
     }
-    service_->Deliver(service_->coordinator_.OnMessage(id_, incoming_, Clock::now()));
     if (!finished_) StartRead(&incoming_);
   }
 
@@ -144,7 +180,10 @@ class RendezvousServer::Service::Session final
     const MutexLock lock(service_->mutex_);
     if (finished_) return;
     queue_.pop_front();
-    if (!ok) return End(grpc::Status::OK);
+    if (!ok) {
+      service_->OnStreamEnd(*this);
+      return End(grpc::Status::OK);
+    }
     if (!queue_.empty()) return StartWrite(&queue_.front());
     if (end_after_queue_) End(grpc::Status::OK);
   }
@@ -152,8 +191,7 @@ class RendezvousServer::Service::Session final
   void OnDone() override {
     {
       const MutexLock lock(service_->mutex_);
-      service_->sessions_.erase(id_);
-      service_->Deliver(service_->coordinator_.OnDisconnect(id_, Clock::now()));
+      service_->OnStreamEnd(*this);
     }
     delete this;
   }
@@ -163,11 +201,20 @@ class RendezvousServer::Service::Session final
     if (std::exchange(finished_, true)) return;
     Finish(status);
   }
+  void Take(Attendance& attendance) DSL_REQUIRES(service_->mutex_) {
+    if (incoming_.has_heartbeat()) attendance.sent.Acknowledge(incoming_.heartbeat().received());
+    if (incoming_.has_join()) {
+      attendance.token = incoming_.join().stream_token();
+      for (const std::string& line : CorrectAddresses(*incoming_.mutable_join(), attendance.node,
+                                                      service_->advertised_address_))
+        service_->log_(line);
+    }
+    service_->Deliver(service_->coordinator_.OnMessage(id_, incoming_, Clock::now()));
+  }
 
   Service* const service_;
-  const SessionId id_;
-  const AcceptedNode node_;  // has been proved
-  AgentGate gate_;
+  SessionId id_;  // of its attendance, with the service's mutex held
+  const uint32_t node_;
   pb::AgentMessage incoming_;  // gRPC's until OnReadDone
   // front() is being written.
   std::deque<pb::RendezvousMessage> queue_ DSL_GUARDED_BY(service_->mutex_);
@@ -180,19 +227,82 @@ grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServ
   const MutexLock lock(mutex_);
   const auto behind = node_behind_.find(context->peer());
   const SessionId id = next_session_++;
-  auto* session = new Session(
-      this, id, behind == node_behind_.end() ? AcceptedNode{.index = kNoNode} : behind->second);
-  sessions_.emplace(id, session);
+  const AcceptedNode node =
+      behind == node_behind_.end() ? AcceptedNode{.index = kNoNode} : behind->second;
+  auto* session = new Session(this, id, node.index);
+  attendances_.emplace(id, Attendance(node, LimitsOf(nodes_, node.index), session));
   return session;
 }
 
 void RendezvousServer::Service::Deliver(std::vector<Outgoing> messages) {
   if (silent_) return;
+  std::vector<SessionId> ended;  // that no connection has to hear of
   for (Outgoing& outgoing : messages) {
-    const auto session = sessions_.find(outgoing.session);
-    if (session != sessions_.end())
-      session->second->Queue(std::move(outgoing.message), outgoing.end_session);
+    const auto found = attendances_.find(outgoing.session);
+    if (found == attendances_.end()) continue;
+    Attendance& attendance = found->second;
+    pb::RendezvousMessage& message = outgoing.message;
+    if (message.has_heartbeat())
+      message.mutable_heartbeat()->set_received(attendance.received.newest());
+    else if (attendance.token != 0)
+      attendance.sent.Keep(message);
+    const bool is_too_much = attendance.sent.kept().size() > kMaxQueuedMessages;
+    if (attendance.stream == nullptr) {
+      if (outgoing.end_session || is_too_much) ended.push_back(outgoing.session);
+    } else if (is_too_much) {
+      attendance.stream->EndStream(grpc::Status(grpc::RESOURCE_EXHAUSTED, "agent does not read"));
+    } else {
+      attendance.stream->Queue(std::move(message), outgoing.end_session);
+    }
   }
+  for (const SessionId id : ended) Drop(id);
+}
+
+bool RendezvousServer::Service::Resume(Session& session, const pb::Resume& resume) {
+  const auto found = std::ranges::find_if(attendances_, [&](const auto& entry) {
+    return entry.second.node.index == session.node() && entry.second.token != 0 &&
+           entry.second.token == resume.stream_token() && entry.first != session.id();
+  });
+  if (found == attendances_.end()) return false;
+  Attendance& attendance = found->second;
+  // The broken connection may not have been noticed here yet.
+  if (Session* const last = std::exchange(attendance.stream, nullptr))
+    last->EndStream(grpc::Status(grpc::ABORTED, "another connection takes its place"));
+  const auto own = attendances_.find(session.id());
+  attendance.node = own->second.node;
+  attendances_.erase(own);
+  session.SetId(found->first);
+  attendance.stream = &session;
+  attendance.sent.Acknowledge(resume.received());
+  for (const pb::RendezvousMessage& message : attendance.sent.kept())
+    session.Queue(message, /*end=*/false);
+  log_("node " + std::to_string(session.node()) + " is connected to the rendezvous again");
+  return true;
+}
+
+void RendezvousServer::Service::OnStreamEnd(Session& session) {
+  const auto found = attendances_.find(session.id());
+  if (found == attendances_.end() || found->second.stream != &session) return;
+  Attendance& attendance = found->second;
+  attendance.stream = nullptr;
+  const bool broke = attendance.node.broke && *attendance.node.broke;
+  if (attendance.token == 0 || !broke || session.is_finished()) return Drop(session.id());
+  attendance.broke_at = Clock::now();
+  log_("the connection of node " + std::to_string(session.node()) +
+       " to the rendezvous broke; it may come again");
+}
+
+void RendezvousServer::Service::Drop(SessionId id) {
+  if (attendances_.erase(id) > 0) Deliver(coordinator_.OnDisconnect(id, Clock::now()));
+}
+
+void RendezvousServer::Service::DropBroken(Clock::time_point now) {
+  std::vector<SessionId> gone;
+  for (const auto& [id, attendance] : attendances_) {
+    if (attendance.stream == nullptr && now - attendance.broke_at >= dead_after_)
+      gone.push_back(id);
+  }
+  for (const SessionId id : gone) Drop(id);
 }
 
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::Start(

@@ -99,6 +99,9 @@ class NodeAgent {
   Result<void> SavePid();
   // This node hosts the rendezvous from now on; `last` is the state of the one before.
   Result<void> OpenRendezvous(const pb::FailoverRequest& last);
+  // On a thread of its own; `then` is called on the loop's.
+  void DialRendezvous(const agent_action::FindRendezvous& action,
+                      std::function<void(Result<RendezvousRoute>)> then);
   Result<void> TryFailover(const pb::FailoverRequest& request);
   RankLinkPlan PlanRankLinks(const agent_action::PlanWorkers& plan) const;
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
@@ -129,7 +132,8 @@ class NodeAgent {
   std::string rank_socket_;                  // DSLAUNCH_RANK_SOCKET of this node's ranks
   std::optional<PidFile> pid_file_;
   pb::RunRequest run_;
-  RendezvousRoute route_;  // that was found last
+  agent_action::FindRendezvous find_;  // the last
+  RendezvousRoute route_;              // that was found by it
   std::unique_ptr<RendezvousLink> link_;
   std::shared_ptr<RankStdin> stdin_;  // of rank 0, while it is here and may read
   WorkerLife workers_life_;           // what all workers have in common

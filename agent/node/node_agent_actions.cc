@@ -54,20 +54,26 @@ void NodeAgent::Do(agent_action::SendToRendezvous& action) {
 }
 
 void NodeAgent::Do(agent_action::FindRendezvous& action) {
+  find_ = action;
+  DialRendezvous(action, [this](const Result<RendezvousRoute>& route) {
+    if (route.ok()) route_ = *route;
+    const Result<std::string> address =
+        route.ok() ? Result<std::string>(route->address) : route.error();
+    Feed([&](Clock::time_point now) { return core_.OnRendezvousFound(address, now); });
+  });
+}
+
+void NodeAgent::DialRendezvous(const agent_action::FindRendezvous& action,
+                               std::function<void(Result<RendezvousRoute>)> then) {
   // It blocks for as long as it may take, and nothing ends it: it may outlive this agent.
-  std::thread([this, action, poster = poster_, job_id = core_.prepare().job_id(),
+  std::thread([action, then = std::move(then), poster = poster_, job_id = core_.prepare().job_id(),
                credentials = core_.prepare().credentials(),
                silent_after =
                    kRendezvousPatience * milliseconds(core_.prepare().timeouts().dead_ms()),
                deadline = Deadline::After(action.limit)] {
     Result<RendezvousRoute> route = FindRendezvous(action.endpoints, job_id, action.node_index,
                                                    credentials, deadline, silent_after);
-    poster->Post([this, route = std::move(route)] {
-      if (route.ok()) route_ = *route;
-      const Result<std::string> address =
-          route.ok() ? Result<std::string>(route->address) : route.error();
-      Feed([&](Clock::time_point now) { return core_.OnRendezvousFound(address, now); });
-    });
+    poster->Post([then, route = std::move(route)] { then(route); });
   }).detach();
 }
 
@@ -76,7 +82,16 @@ void NodeAgent::Do(agent_action::JoinRendezvous& action) {
   action.join.set_master_port(static_cast<uint32_t>(master_port_.port));
   if (rank_links_) action.join.set_link_port(static_cast<uint32_t>(rank_links_->port()));
   if (action.in_process) route_ = {server_->InProcessChannel(), ""};
-  link_->Join(route_, std::move(action.join));
+  // A node that does not come back within dead_ms is silent for too long, and lost.
+  agent_action::FindRendezvous again = find_;
+  again.limit = milliseconds(core_.prepare().timeouts().dead_ms());
+  RendezvousLink::Redial redial;
+  if (!action.in_process) {
+    redial = [this, again](std::function<void(Result<RendezvousRoute>)> then) {
+      DialRendezvous(again, std::move(then));
+    };
+  }
+  link_->Join(route_, std::move(action.join), std::move(redial));
 }
 
 void NodeAgent::Do(agent_action::LeaveRendezvous&) {

@@ -2,6 +2,7 @@
 
 #include <asio/post.hpp>
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "net/addresses.h"
@@ -16,6 +17,12 @@ uint64_t NowUs() {
           .count());
 }
 
+// Never 0.
+uint64_t DrawToken() {
+  std::random_device device;
+  return (uint64_t{device()} << 32 | device()) | 1;
+}
+
 }  // namespace
 
 RendezvousLink::RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
@@ -27,47 +34,89 @@ RendezvousLink::RendezvousLink(asio::io_context& loop, std::string job_id, uint3
       on_message_(std::move(on_message)),
       on_end_(std::move(on_end)) {}
 
-void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join) {
+void RendezvousLink::Join(const RendezvousRoute& route, pb::Join join, Redial redial) {
   address_ = route.address;
-  const uint64_t attendance = ++attendance_;
-  auto client = std::make_unique<RendezvousClient>(
-      route.channel,
-      [this, attendance](pb::RendezvousMessage message) {
-        // Taken here, where the message arrives: the loop may be busy.
-        if (message.heartbeat().sent_us() != 0)
-          round_trip_us_ = NowUs() - message.heartbeat().sent_us();
-        const Result<void> checked = CheckRendezvousMessage(message, limits_);
-        asio::post(loop_, [this, attendance, checked, message = std::move(message)] {
-          if (attendance != attendance_) return;
-          if (checked.ok()) return on_message_(message);
-          ++attendance_;  // nothing that comes after it counts
-          on_end_("it sent " + checked.error().message);
-        });
-      },
-      [this, attendance](std::string why) {
-        asio::post(loop_, [this, attendance, why = std::move(why)] {
-          if (attendance == attendance_) on_end_(why);
-        });
-      });
+  redial_ = std::move(redial);
+  sent_ = {};
+  received_ = {};
+  stream_token_ = redial_ ? DrawToken() : 0;
+  join.set_stream_token(stream_token_);
   join.set_reached_at(address_);
   if (!address_.empty()) join.set_address(LocalAddressTowards(address_));
   pb::AgentMessage message;
   *message.mutable_join() = std::move(join);
-  client->Send(WithSender(0, std::move(message)));  // before any beat
+  message = WithSender(0, std::move(message));
+  if (stream_token_ != 0) sent_.Keep(message);
   SetBeat(0, {});
-  const MutexLock lock(beat_mutex_);
-  client_ = std::move(client);
+  Open(route, {std::move(message)});
+}
+
+void RendezvousLink::Open(const RendezvousRoute& route, std::vector<pb::AgentMessage> first) {
+  const uint64_t connection = ++connection_;
+  broke_ = route.broke;
+  auto client = std::make_unique<RendezvousClient>(
+      route.channel,
+      [this, connection](pb::RendezvousMessage message) {
+        // Taken here, where the message arrives: the loop may be busy.
+        if (message.heartbeat().sent_us() != 0)
+          round_trip_us_ = NowUs() - message.heartbeat().sent_us();
+        const Result<void> checked = CheckRendezvousMessage(message, limits_);
+        asio::post(loop_, [this, connection, checked, message = std::move(message)] {
+          if (connection != connection_) return;
+          if (checked.ok()) return Take(message);
+          ++connection_;  // nothing that comes after it counts
+          on_end_("it sent " + checked.error().message);
+        });
+      },
+      [this, connection](std::string why) {
+        asio::post(loop_, [this, connection, why = std::move(why)] {
+          if (connection == connection_) OnConnectionEnd(why);
+        });
+      });
+  for (pb::AgentMessage& message : first) client->Send(std::move(message));  // before any beat
+  SwapClient(std::move(client));
+}
+
+void RendezvousLink::Take(const pb::RendezvousMessage& message) {
+  if (!received_.Take(message.number())) return;
+  sent_.Acknowledge(message.heartbeat().received());
+  on_message_(message);
+}
+
+// The end of the other process is no broken connection: it is told at once.
+void RendezvousLink::OnConnectionEnd(const std::string& why) {
+  if (stream_token_ == 0 || !broke_ || !*broke_) return on_end_(why);
+  const uint64_t connection = ++connection_;
+  redial_([this, connection, why](const Result<RendezvousRoute>& route) {
+    if (connection != connection_) return;
+    if (!route.ok()) return on_end_(why + "; " + route.error().message);
+    pb::AgentMessage resume;
+    resume.mutable_resume()->set_stream_token(stream_token_);
+    resume.mutable_resume()->set_received(received_.newest());
+    std::vector<pb::AgentMessage> first = {WithSender(0, std::move(resume))};
+    first.insert(first.end(), sent_.kept().begin(), sent_.kept().end());
+    Open(*route, std::move(first));
+  });
 }
 
 void RendezvousLink::Leave() {
-  ++attendance_;
-  std::unique_ptr<RendezvousClient> client;  // destroyed without the lock: it waits for its end
-  const MutexLock lock(beat_mutex_);
-  client.swap(client_);
+  ++connection_;
+  SwapClient(nullptr);
+}
+
+void RendezvousLink::SwapClient(std::unique_ptr<RendezvousClient> client) {
+  {
+    const MutexLock lock(beat_mutex_);
+    client_.swap(client);
+  }
+  client.reset();  // without the lock: it waits for its end
 }
 
 void RendezvousLink::Send(uint64_t attempt, pb::AgentMessage message) {
-  if (client_) client_->Send(WithSender(attempt, std::move(message)));
+  if (!client_) return;
+  message = WithSender(attempt, std::move(message));
+  if (stream_token_ != 0) sent_.Keep(message);
+  client_->Send(std::move(message));
 }
 
 pb::AgentMessage RendezvousLink::WithSender(uint64_t attempt, pb::AgentMessage message) const {
@@ -80,6 +129,7 @@ pb::AgentMessage RendezvousLink::WithSender(uint64_t attempt, pb::AgentMessage m
 void RendezvousLink::SetBeat(uint64_t attempt, std::vector<pb::RankProgress> ranks) {
   pb::AgentMessage message;
   pb::Heartbeat& heartbeat = *message.mutable_heartbeat();
+  heartbeat.set_received(received_.newest());
   for (pb::RankProgress& rank : ranks) *heartbeat.add_ranks() = std::move(rank);
   message = WithSender(attempt, std::move(message));
   const MutexLock lock(beat_mutex_);

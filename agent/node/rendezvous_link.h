@@ -1,5 +1,5 @@
-// An agent's connection to the rendezvous: adds the sender to messages, sends heartbeats, and
-// measures the round trip.
+// An agent's stream to the rendezvous: adds the sender to messages, sends heartbeats, and measures
+// the round trip. A connection that breaks is made anew, and the stream goes on where it was.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -16,6 +16,7 @@
 #include "proto/rendezvous.pb.h"
 #include "proto/wire/peer_check.h"
 #include "rendezvous/client.h"
+#include "rendezvous/unacknowledged.h"
 
 namespace dslaunch {
 
@@ -25,14 +26,16 @@ class RendezvousLink {
   // Called on the loop's thread; on_end once for each Join, last, unless it was left.
   using OnMessage = std::function<void(const pb::RendezvousMessage&)>;
   using OnEnd = std::function<void(const std::string& why)>;
+  // Looks for the rendezvous once more, without blocking; calls `then` on the loop's thread.
+  using Redial = std::function<void(std::function<void(Result<RendezvousRoute>)> then)>;
 
   // A message that does not keep `limits` (proto/wire/peer_check.h) counts as the stream's end.
   RendezvousLink(asio::io_context& loop, std::string job_id, uint32_t node_index,
                  const PeerLimits& limits, OnMessage on_message, OnEnd on_end);
 
   // Opens the stream and sends `join`, to which it adds the addresses of both ends. Once, or
-  // again after Leave.
-  void Join(const RendezvousRoute& route, pb::Join join);
+  // again after Leave. Without `redial` the stream ends when its connection breaks.
+  void Join(const RendezvousRoute& route, pb::Join join, Redial redial);
   // Nothing more is received or sent.
   void Leave();
   // Of the rendezvous, as this node reaches it; empty: in this process.
@@ -52,6 +55,11 @@ class RendezvousLink {
 
  private:
   pb::AgentMessage WithSender(uint64_t attempt, pb::AgentMessage message) const;
+  // Opens a connection that says `first` before all else.
+  void Open(const RendezvousRoute& route, std::vector<pb::AgentMessage> first);
+  void Take(const pb::RendezvousMessage& message);
+  void OnConnectionEnd(const std::string& why);
+  void SwapClient(std::unique_ptr<RendezvousClient> client);
 
   asio::io_context& loop_;
   const std::string job_id_;
@@ -59,7 +67,12 @@ class RendezvousLink {
   const PeerLimits limits_;
   const OnMessage on_message_;
   const OnEnd on_end_;
-  uint64_t attendance_ = 0;  // counts Join and Leave: what comes of an older one is void
+  uint64_t connection_ = 0;  // counts Open and Leave: what comes of an older one is void
+  Redial redial_;
+  uint64_t stream_token_ = 0;                       // of a stream that can be resumed
+  std::shared_ptr<const std::atomic<bool>> broke_;  // of the connection's route
+  Unacknowledged<pb::AgentMessage> sent_;
+  ReceivedNumbers received_;
   std::string address_;
   std::atomic<uint64_t> round_trip_us_ = 0;
   Mutex beat_mutex_;

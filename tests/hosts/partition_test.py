@@ -95,6 +95,20 @@ class Resets(PartitionCase):
         hosts.nodes[2].reset_connections("sport = :22")
         self.finish_without_node3(job)
 
+    def test_the_rendezvous_connection_of_one_node_is_made_anew(self):
+        hosts = self.fresh_hosts(count=3)
+        job = self.start_on(hosts)
+        for _ in range(3):
+            hosts.nodes[2].reset_connections(f"dst {hosts.nodes[0].address}")
+            time.sleep(DEAD_S)
+            self.assertTrue(job.running(), job.output)
+        (self.folder / "go").touch()
+        self.assert_code(0, self.wait(job, 60), job)
+        self.assertNotIn("lost", job.output)
+        logs = "".join(path.read_text() for path in self.folder.glob("logs/**/node1/agent.log"))
+        self.assertEqual(3, logs.count("node 2 is connected to the rendezvous again"), logs)
+        self.assert_nothing_left(10)
+
     def test_without_restarts_the_node_is_named(self):
         hosts = self.fresh_hosts()
         job = self.start_on(hosts)

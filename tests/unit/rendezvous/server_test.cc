@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <condition_variable>
 #include <deque>
@@ -11,6 +13,7 @@
 
 #include "net/certificate_authority.h"
 #include "net/tunnel.h"
+#include "proto/wire/cause.h"
 #include "rendezvous/client.h"
 
 namespace dslaunch::server_test {
@@ -36,6 +39,20 @@ CoordinatorOptions TwoNodes(const std::string& job_id) {
   options.timeouts.set_ready_ms(60'000);
   options.timeouts.set_dead_ms(60'000);
   return options;
+}
+
+// Resets this process's TCP connections to the port, as a firewall does.
+void ResetConnectionsTo(int port) {
+  constexpr int kMostDescriptors = 1024;
+  for (int fd = 3; fd < kMostDescriptors; ++fd) {
+    sockaddr_in peer{};
+    socklen_t size = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (peer.sin_family != AF_INET || ntohs(peer.sin_port) != port) continue;
+    sockaddr nobody{};
+    nobody.sa_family = AF_UNSPEC;
+    EXPECT_EQ(connect(fd, &nobody, sizeof nobody), 0);
+  }
 }
 
 // An agent as the rendezvous sees it.
@@ -258,6 +275,63 @@ TEST_F(ServerTest, ANodeThatIsNotTheRendezvousIsNotTakenForIt) {
                      Deadline::After(milliseconds(500)), kSilence);
   ASSERT_FALSE(route.ok());
   EXPECT_THAT(route.error().message, HasSubstr("(it is another node of the job)"));
+}
+
+TEST_F(ServerTest, AStreamGoesOnWhenItsConnectionIsReset) {
+  constexpr uint64_t kToken = 7;
+  const auto resume = [](Agent& agent, uint64_t token) {
+    pb::AgentMessage message;
+    message.mutable_resume()->set_stream_token(token);
+    message.mutable_resume()->set_received(1);
+    agent.Send(std::move(message));
+  };
+  const Result<RendezvousRoute> route = Find(authority_, server_->endpoints());
+  ASSERT_TRUE(route.ok());
+  Agent first(server_->InProcessChannel(), "job", 0);
+  Agent second(route->channel, "job", 1);
+  first.Join();
+  pb::AgentMessage join;
+  join.set_number(1);
+  join.mutable_join()->set_slots(1);
+  join.mutable_join()->set_stream_token(kToken);
+  second.Send(join);
+  EXPECT_TRUE(first.Next().has_assignment());
+  const pb::RendezvousMessage assigned = second.Next();
+  EXPECT_TRUE(assigned.has_assignment());
+  EXPECT_EQ(assigned.number(), 1u);
+
+  const std::string& endpoint = server_->endpoints().front();
+  ResetConnectionsTo(std::stoi(endpoint.substr(endpoint.rfind(':') + 1)));
+  EXPECT_TRUE(second.Ends());
+  EXPECT_TRUE(*route->broke);
+  pb::AgentMessage stop;
+  *stop.mutable_stop()->mutable_cause() =
+      MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "enough");
+  first.Send(stop);  // said while there is no connection to node 1
+  EXPECT_TRUE(first.Next().has_stop());
+
+  const Result<RendezvousRoute> other = Find(authority_, server_->endpoints());
+  ASSERT_TRUE(other.ok());
+  Agent stranger(other->channel, "job", 1);
+  resume(stranger, kToken + 1);
+  EXPECT_TRUE(stranger.Ends());
+
+  const Result<RendezvousRoute> again = Find(authority_, server_->endpoints());
+  ASSERT_TRUE(again.ok());
+  Agent back(again->channel, "job", 1);
+  resume(back, kToken);
+  const pb::RendezvousMessage missed = back.Next();
+  EXPECT_TRUE(missed.has_stop());
+  EXPECT_EQ(missed.number(), 2u);
+  back.Send(join);  // what was taken is not taken again
+  pb::AgentMessage torn_down;
+  torn_down.set_number(2);
+  torn_down.mutable_torn_down();
+  back.Send(torn_down);
+  pb::AgentMessage own;
+  own.mutable_torn_down();
+  first.Send(own);
+  EXPECT_TRUE(back.Next().completed().teardown_complete());
 }
 
 TEST_F(ServerTest, AnAgentThatBreaksTheRulesIsLostAndNamed) {

@@ -1,0 +1,35 @@
+#include "rendezvous/unacknowledged.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/rendezvous.pb.h"
+
+namespace dslaunch {
+namespace {
+
+TEST(UnacknowledgedTest, KeepsWhatTheOtherSideMayNotHave) {
+  Unacknowledged<pb::AgentMessage> sent;
+  for (uint64_t number = 1; number <= 3; ++number) {
+    pb::AgentMessage message;
+    sent.Keep(message);
+    EXPECT_EQ(message.number(), number);
+  }
+  sent.Acknowledge(2);
+  ASSERT_EQ(sent.kept().size(), 1u);
+  EXPECT_EQ(sent.kept().front().number(), 3u);
+  sent.Acknowledge(1);  // an older word
+  EXPECT_EQ(sent.kept().size(), 1u);
+}
+
+TEST(UnacknowledgedTest, TakesEachMessageOnce) {
+  ReceivedNumbers received;
+  EXPECT_TRUE(received.Take(1));
+  EXPECT_TRUE(received.Take(0));
+  EXPECT_TRUE(received.Take(2));
+  EXPECT_FALSE(received.Take(1));
+  EXPECT_FALSE(received.Take(2));
+  EXPECT_EQ(received.newest(), 2u);
+}
+
+}  // namespace
+}  // namespace dslaunch
