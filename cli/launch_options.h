@@ -202,7 +202,8 @@ struct LaunchOptions {
   int64_t grace_ms = 10'000;
   std::optional<bool> stdin_to_rank_0;  // nullopt: on a terminal, with one rank
   bool pty = false;                     // rank 0 has a terminal
-  int stop_signal = 0;  // the first that ranks get; 0: SIGINT on Ctrl-C, else SIGTERM
+  int stop_signal = 0;        // the first that ranks get; 0: SIGINT on Ctrl-C, else SIGTERM
+  int64_t time_limit_ms = 0;  // of a program; 0: none. The trainer's is TrainOptions'
 
   TrainOptions train;  // for kTrain, which `predict` is too
   // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,

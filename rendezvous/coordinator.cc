@@ -32,6 +32,8 @@ bool IsSuccess(const pb::Cause& cause) { return cause.kind() == pb::Cause::NONE;
 Coordinator::Coordinator(CoordinatorOptions options, Clock::time_point now)
     : options_(std::move(options)), participants_(options_.nodes.size()) {
   last_tick_ = now;
+  if (options_.timeouts.time_limit_ms() > 0)
+    time_limit_ = now + milliseconds(options_.timeouts.time_limit_ms());
   quorum_options_.nodes = options_.nodes;
   quorum_options_.may_share_machine = options_.may_share_machine;
   quorum_options_.rendezvous_node = options_.rendezvous_node;
@@ -547,6 +549,7 @@ std::vector<Outgoing> Coordinator::OnTick(Clock::time_point now) {
   const Clock::duration since_last_tick = now - std::exchange(last_tick_, now);
   if (phase_ == Phase::kCompleted) return {};
   CheckSilence(since_last_tick, now);
+  CheckTimeLimit(now);
   CheckBarrierTimes(now);
   if (since_last_tick < milliseconds(options_.policy.hang_ms()) / 2) CheckProgress(now);
   return std::exchange(out_, {});
@@ -597,6 +600,16 @@ void Coordinator::CheckBarrierTimes(Clock::time_point now) {
                                 late + " did not start all workers in time"),
                   first_late, now, now));
   EndAttempt(now);
+}
+
+// It ends the job, whatever else was about to be repaired.
+void Coordinator::CheckTimeLimit(Clock::time_point now) {
+  if (!time_limit_ || now < *time_limit_ || phase_ == Phase::kStopping) return;
+  reports_.clear();
+  cause_is_final_ = true;
+  Stop(MakeNodeCause(pb::Cause::TIMED_OUT, options_.rendezvous_node, ExitCode::kTimedOut,
+                     "the job reached its time limit (--time_limit)"),
+       now);
 }
 
 void Coordinator::LoseNodesNotDrained(Clock::time_point now) {

@@ -157,6 +157,7 @@ class Coordinator {
   void OnLoss(const std::vector<Participant*>& lost, const std::string& why, Clock::time_point now);
   void CheckSilence(Clock::duration since_last_tick, Clock::time_point now);
   void CheckBarrierTimes(Clock::time_point now);
+  void CheckTimeLimit(Clock::time_point now);
   void LoseNodesNotDrained(Clock::time_point now);
   void CheckProgress(Clock::time_point now);
   void OnHang(const HangDecision& decision, Clock::time_point now);
@@ -194,9 +195,10 @@ class Coordinator {
   std::optional<pb::Cause> cause_;  // set when stopping; kind NONE for success
   bool hang_is_reported_ = false;   // since the last step
   Clock::time_point last_tick_;
-  Clock::time_point barrier_deadline_;  // of kStarting, kDraining and kStopping
-  milliseconds delay_{0};               // of kWaiting
-  Clock::time_point not_before_;        // may the next attempt begin: kWaiting
+  std::optional<Clock::time_point> time_limit_;  // none: there is no limit
+  Clock::time_point barrier_deadline_;           // of kStarting, kDraining and kStopping
+  milliseconds delay_{0};                        // of kWaiting
+  Clock::time_point not_before_;                 // may the next attempt begin: kWaiting
   std::vector<Outgoing> out_;
 };
 

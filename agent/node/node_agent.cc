@@ -164,9 +164,10 @@ Result<void> NodeAgent::OpenRendezvous(const pb::FailoverRequest& last) {
   listen.loopback_only = prepare.local();
   listen.port = static_cast<int>(prepare.rdzv_port());
   listen.network_interface = prepare.network_interface();
+  const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - made_at_);
   if (prepare.node_index() == 0) listen.advertised_address = prepare.advertised_address();
   DSL_TRY_ASSIGN(std::unique_ptr<RendezvousServer> server,
-                 RendezvousServer::Start(RendezvousOptions(prepare, last), listen,
+                 RendezvousServer::Start(RendezvousOptions(prepare, last, age), listen,
                                          prepare.credentials(), [this](const std::string& line) {
                                            asio::post(loop_, [this, line] {
                                              log_.Write(LogLevel::kInfo, line);

@@ -143,6 +143,7 @@ class NodeAgent {
   std::function<void(UniqueFd)> serve_;
   std::unique_ptr<AttachSocket> attach_socket_;
   std::chrono::system_clock::time_point started_at_ = std::chrono::system_clock::now();
+  const Clock::time_point made_at_ = Clock::now();
   std::optional<std::chrono::system_clock::time_point> ended_at_;
 
   Mutex server_mutex_;

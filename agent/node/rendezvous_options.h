@@ -2,18 +2,24 @@
 // rendezvous after a failover.
 #pragma once
 
+#include "base/deadline.h"
 #include "proto/agent.pb.h"
 #include "rendezvous/coordinator.h"
 
 namespace dslaunch {
 
-// `last` has only absent_nodes when there was no earlier rendezvous.
+// `last` has only absent_nodes when there was no earlier rendezvous. `age`: of the job.
 inline CoordinatorOptions RendezvousOptions(const pb::PrepareRequest& prepare,
-                                            const pb::FailoverRequest& last) {
+                                            const pb::FailoverRequest& last,
+                                            milliseconds age = milliseconds(0)) {
   CoordinatorOptions options;
   options.job_id = prepare.job_id();
   options.nodes.assign(prepare.nodes().begin(), prepare.nodes().end());
   options.timeouts = prepare.timeouts();
+  if (const uint64_t limit = options.timeouts.time_limit_ms(); limit > 0) {
+    const auto passed = static_cast<uint64_t>(age.count());
+    options.timeouts.set_time_limit_ms(limit > passed ? limit - passed : 1);
+  }
   options.policy = prepare.policy();
   options.may_share_machine = prepare.may_share_machine();
   options.rendezvous_node = prepare.node_index();

@@ -513,6 +513,8 @@ std::string DryRun::Limits() const {
       {"from the first signal to SIGKILL", Seconds(times.grace_ms())},
       {"then for the last process", Seconds(times.teardown_ms())},
   };
+  if (times.time_limit_ms() > 0)
+    rows.push_back({"for the whole job", Seconds(static_cast<int64_t>(times.time_limit_ms()))});
   if (session.policy.hang_ms() > 0)
     rows.push_back({"without a step", Seconds(session.policy.hang_ms()) + ", then " +
                                           OnHangText(session.policy.on_hang())});
@@ -570,6 +572,7 @@ std::string DryRun::ToJson() const {
                       {"lease", times.lease_ms()},
                       {"grace", times.grace_ms()},
                       {"teardown", times.teardown_ms()},
+                      {"time_limit", times.time_limit_ms()},
                       {"hang", session.policy.hang_ms()}});
   add("max_restarts", session.policy.max_restarts());
   if (!request_.recipe_source.empty()) {

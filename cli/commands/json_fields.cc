@@ -96,6 +96,7 @@ const std::vector<JsonDocument>& JsonOutputs() {
            {"timeouts_ms.lease", "without contact to this machine, until the job ends"},
            {"timeouts_ms.grace", "from the first signal to SIGKILL"},
            {"timeouts_ms.teardown", "then, for the last process"},
+           {"timeouts_ms.time_limit", "for the whole job; 0: no limit"},
            {"timeouts_ms.hang", "without a step; 0: never"},
            {"max_restarts", ""},
            {"train", "of train and predict only"},

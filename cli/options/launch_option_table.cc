@@ -497,6 +497,13 @@ OptionTable MakeTable() {
                "SIGTERM; SIGTERM follows 2 s before SIGKILL",
        .target = kChoice<&LaunchOptions::stop_signal, kStopSignals>,
        .default_value = "auto"},
+      {.names = "--time_limit",
+       .value = "S",
+       .group = Group::kFailure,
+       .help =
+           "seconds after which the job is ended with code 75; the trainer saves first, as with "
+           "'train --time_limit'",
+       .target = kSeconds<&LaunchOptions::time_limit_ms, 1, 1'000'000'000>},
 
       {.names = "--ssh_port",
        .value = "PORT",

@@ -192,6 +192,10 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
   NoteIgnoredSections(line, file, path, flags);
   if (!has_word && flags.launch_file && file.has_recipe) options.mode = LaunchOptions::Mode::kTrain;
   if (options.mode == LaunchOptions::Mode::kTrain) {
+    if (!predicts && options.time_limit_ms > 0) {
+      const double limit_s = static_cast<double>(std::exchange(options.time_limit_ms, 0)) / 1000;
+      options.train.time_limit_s = options.train.time_limit_s.value_or(limit_s);
+    }
     DSL_TRY(DecideTask(flags));
     ChooseRecipe(file, path, flags);
   } else if (!has_word) {

@@ -74,6 +74,7 @@ pb::Timeouts MakeTimeouts(const LaunchOptions& options) {
   timeouts.set_suspect_ms(static_cast<uint32_t>(options.suspect_ms));
   timeouts.set_dead_ms(static_cast<uint32_t>(options.dead_ms));
   timeouts.set_lease_ms(static_cast<uint32_t>(options.lease_ms));
+  timeouts.set_time_limit_ms(static_cast<uint64_t>(options.time_limit_ms));
   return timeouts;
 }
 

@@ -57,6 +57,27 @@ TEST_F(CoordinatorTest, EachBarrierCostsOneMessageEachWayPerAgent) {
   EXPECT_EQ(coordinator_->phase(), Phase::kCompleted);
 }
 
+TEST_F(CoordinatorTest, ATimeLimitEndsTheJobAndIsItsCause) {
+  CoordinatorOptions options = NodesOf({"node1", "node2", "node3"});
+  options.timeouts.set_time_limit_ms(5'000);
+  options.timeouts.set_dead_ms(60'000);
+  options.policy.set_max_restarts(3);
+  Begin(options);
+  Start();
+  Pass(4'900);
+  EXPECT_TRUE(coordinator_->OnTick(now_).empty());
+  Pass(100);
+  const Case stop = To(1, coordinator_->OnTick(now_), Case::kStop);
+  EXPECT_EQ(stop.stop().cause().kind(), pb::Cause::TIMED_OUT);
+  EXPECT_EQ(stop.stop().cause().exit_code(), 75);
+  EXPECT_THAT(stop.stop().cause().message(), HasSubstr("--time_limit"));
+  Failed(1, 2, 143);  // of the stop
+  TornDown(0);
+  TornDown(1);
+  const Case completed = To(1, TornDown(2), Case::kCompleted);
+  EXPECT_EQ(completed.completed().cause().kind(), pb::Cause::TIMED_OUT);
+}
+
 TEST_F(CoordinatorTest, ARankThatEndsBeforeTheOthersAreReadyIsNoProblem) {
   for (uint32_t node = 0; node < 3; ++node) Join(node);
   Finished(0);

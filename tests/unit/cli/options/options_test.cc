@@ -106,6 +106,15 @@ TEST(ParseOptions, EveryOptionInEverySpelling) {
   }
 }
 
+TEST(ParseOptions, AProgramMayHaveATimeLimitAndTheTrainerHasItsOwn) {
+  EXPECT_EQ(Good({"p"}).time_limit_ms, 0);
+  EXPECT_EQ(Good({"--time_limit", "1.5", "p"}).time_limit_ms, 1500);
+  const LaunchOptions train = Good({"--time_limit", "1.5", "train"});
+  EXPECT_EQ(train.time_limit_ms, 0);
+  EXPECT_EQ(train.train.time_limit_s, 1.5);
+  EXPECT_EQ(Good({"--time_limit", "9", "train", "--time_limit", "3"}).train.time_limit_s, 3);
+}
+
 TEST(ParseOptions, VariablesAsMpirunHasThem) {
   EXPECT_THAT(Good({"-x", "HOME", "--env", "A=1", "-xB=2", "--chdir", "/d", "p"}).env,
               ElementsAre("HOME", "A=1", "B=2"));
