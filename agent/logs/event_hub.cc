@@ -119,10 +119,10 @@ void EventHub::EmitAlive() {
   for (Viewer& viewer : viewers_) viewer.stream->EmitAlive();
 }
 
-void EventHub::EmitStatus(uint32_t rank, std::string line) {
-  for (Viewer& viewer : viewers_) viewer.stream->EmitStatus(rank, line);
-  front_end_.EmitStatus(rank, line);
-  newest_status_.insert_or_assign(rank, std::move(line));
+void EventHub::EmitStatus(uint32_t rank, std::string line, bool is_evaluation) {
+  for (Viewer& viewer : viewers_) viewer.stream->EmitStatus(rank, line, is_evaluation);
+  front_end_.EmitStatus(rank, line, is_evaluation);
+  if (!is_evaluation) newest_status_.insert_or_assign(rank, std::move(line));
 }
 
 void EventHub::EndAttempt() {

@@ -39,7 +39,7 @@ class EventHub {
   // To all receivers.
   void Emit(pb::NodeEvent event);
   void EmitAlive();
-  void EmitStatus(uint32_t rank, std::string line);
+  void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
   // The ranks followed so far write no more.
   void EndAttempt();
   // A rank writes to FOLDER/stdout.log and FOLDER/stderr.log: receivers that selected it get it.
@@ -74,7 +74,7 @@ class EventHub {
   std::optional<pb::NodeEvent> started_;
   std::optional<pb::NodeEvent> running_;
   std::optional<pb::NodeEvent> outcome_;
-  std::map<uint32_t, std::string> newest_status_;  // by rank
+  std::map<uint32_t, std::string> newest_status_;  // by rank; of no evaluation
   std::optional<pb::NodeDone> end_;
 };
 

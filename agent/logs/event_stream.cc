@@ -37,12 +37,12 @@ void EventStream::EmitAlive() {
   Pump();
 }
 
-void EventStream::EmitStatus(uint32_t rank, std::string line) {
+void EventStream::EmitStatus(uint32_t rank, std::string line, bool is_evaluation) {
   if (detached_) return;
   pb::NodeEvent event;
   event.mutable_status()->set_rank(rank);
   event.mutable_status()->set_line(std::move(line));
-  newest_status_.insert_or_assign(rank, std::move(event));
+  newest_status_.insert_or_assign({rank, is_evaluation}, std::move(event));
   Pump();
 }
 

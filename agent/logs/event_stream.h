@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/logs/log_tail.h"
@@ -42,8 +43,9 @@ class EventStream {
   void Emit(pb::NodeEvent event);
   // A sign of life; one that was not sent yet is enough.
   void EmitAlive();
-  // A rank's status line. While the front end lags only each rank's newest is kept.
-  void EmitStatus(uint32_t rank, std::string line);
+  // A rank's status line. While the front end lags only each rank's newest is kept, and its newest
+  // of an evaluation.
+  void EmitStatus(uint32_t rank, std::string line, bool is_evaluation = false);
   // The ranks followed so far write no more: what they wrote goes out before what is followed from
   // now on.
   void EndAttempt() { log_tail_.RetireFiles(); }
@@ -79,7 +81,7 @@ class EventStream {
   bool write_in_flight_ = false;
   std::deque<pb::NodeEvent> events_;
   bool alive_due_ = false;
-  std::map<uint32_t, pb::NodeEvent> newest_status_;  // by rank
+  std::map<std::pair<uint32_t, bool>, pb::NodeEvent> newest_status_;  // by rank and is_evaluation
   std::optional<pb::NodeDone> end_;
   bool end_sent_ = false;
 };

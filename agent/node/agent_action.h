@@ -28,10 +28,12 @@ struct EmitEvent {
   pb::NodeEvent event;
 };
 
-// The same, a rank's status line: a reader that lags gets the newest only.
+// The same, a rank's status line: a reader that lags gets the newest only, of evaluations and of
+// all else.
 struct EmitStatus {
   uint32_t rank = 0;
   std::string line;
+  bool is_evaluation = false;
 };
 
 // The last event, once the output of the ranks has gone out. Given again it changes nothing.

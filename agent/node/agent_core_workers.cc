@@ -205,7 +205,9 @@ void AgentCore::OnStatus(const pb::StatusBytes& status, Clock::time_point now) {
     const std::optional<StatusLine> parsed = StatusLine::Parse(line);
     if (!parsed) continue;
     workers_.OnStatus(status.local_rank(), *parsed, now);
-    Do(agent_action::EmitStatus{.rank = worker->rank, .line = std::string(line)});
+    Do(agent_action::EmitStatus{.rank = worker->rank,
+                                .line = std::string(line),
+                                .is_evaluation = parsed->event == StatusLine::Event::kEval});
   }
 }
 

@@ -31,7 +31,7 @@ void NodeAgent::CarryOut(AgentActions actions) {
 // --- To the front end ---
 
 void NodeAgent::Do(agent_action::EmitStatus& action) {
-  events_.EmitStatus(action.rank, std::move(action.line));
+  events_.EmitStatus(action.rank, std::move(action.line), action.is_evaluation);
 }
 
 void NodeAgent::Do(agent_action::DetachFrontEnd&) { events_.Detach(); }

@@ -7,6 +7,8 @@ const std::vector<JsonField>& EndFields() {
   static const std::vector<JsonField> kFields = {
       {"job", "the job's id"},
       {"exit_code", "of dslaunch"},
+      {"result",
+       "object: step, loss and other numbers of the last evaluation; null: none was reported"},
       {"cause", "cause of the end; null for success"},
       {"cause.kind",
        "worker_exit, worker_signal, start_failed, node_lost, timed_out, interrupted, hang, "

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dslaunch {
@@ -76,8 +78,10 @@ struct JobSummary {
   uint64_t restarts = 0;
   std::string logs;                  // "node:/path" of the first node's log folder; empty: unknown
   std::vector<std::string> remarks;  // what else went wrong: other nodes lost
-  int exit_code = 0;                 // of dslaunch
-  bool saved_on_request = false;     // every rank, which is no failure
+  // Of the last evaluation: "step" and what the program measured. nullopt: none was reported.
+  std::optional<std::vector<std::pair<std::string, double>>> result;
+  int exit_code = 0;              // of dslaunch
+  bool saved_on_request = false;  // every rank, which is no failure
 };
 
 // What went wrong first, without its node's last lines: one sentence, or several lines that are

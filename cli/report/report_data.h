@@ -33,8 +33,17 @@ struct MetricsPoint {
   double mfu = kNotRecorded;  // 0 to 1
 };
 
+// An evaluation, which has a line of metrics.jsonl of its own.
+struct EvalPoint {
+  int64_t step = 0;  // of the weights that were evaluated; 0: not told
+  double loss = kNotRecorded;
+  double accuracy = kNotRecorded;  // 0 to 1
+  double perplexity = kNotRecorded;
+};
+
 struct RankMetrics {
   std::vector<MetricsPoint> points;  // in the order of the file
+  std::vector<EvalPoint> evals;      // likewise
   NamedNumbers memory;               // of each category the most
   size_t bad_lines = 0;              // that could not be understood
 };

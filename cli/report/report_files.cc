@@ -192,6 +192,13 @@ void TakeEvent(const Json& json, JobEvents& events) {
 RankMetrics ReadMetrics(std::string_view text) {
   RankMetrics metrics;
   metrics.bad_lines = ForEachObject(text, [&](const Json& json) {
+    if (const Json& eval = At(json, "eval"); eval.is_object()) {
+      metrics.evals.push_back({.step = Whole(json, "step"),
+                               .loss = Number(eval, "loss"),
+                               .accuracy = Amount(eval, "accuracy"),
+                               .perplexity = Amount(eval, "perplexity")});
+      return;
+    }
     const MetricsPoint point = ToPoint(json);
     if (point.step > 0) metrics.points.push_back(point);
     KeepMost(Numbers(At(json, "memory")), metrics.memory);

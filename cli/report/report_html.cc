@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <ctime>
 
 #include "base/count.h"
@@ -49,6 +50,12 @@ std::string BarHtml(const std::vector<std::pair<double, std::string>>& parts) {
 
 std::string Cell(const std::string& text, const char* type) {
   return std::string("<td class=\"") + type + "\">" + Escaped(text) + "</td>";
+}
+
+std::string AccuracyText(double part) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f%%", part * 100);
+  return text;
 }
 
 std::string SignedPercent(double part) {

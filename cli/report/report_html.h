@@ -42,6 +42,9 @@ std::string TableHtml(const std::vector<std::string>& columns, const std::string
 std::string MoreText(size_t all, size_t shown, const std::string& what,
                      const std::string& together = "");
 
+// "87.12%"
+std::string AccuracyText(double part);
+
 // "+31%"
 std::string SignedPercent(double part);
 

@@ -53,6 +53,17 @@ std::vector<RankPace> PacesOf(const ReportData& data, uint64_t attempt, bool& ow
   return paces;
 }
 
+template <class Point>
+void AddPiece(const std::vector<Point>& points, double Point::*number, Pieces& pieces) {
+  std::vector<PlotPoint> piece;
+  for (const Point& point : points) {
+    if (!std::isnan(point.*number))
+      piece.emplace_back(static_cast<double>(point.step), point.*number);
+  }
+  std::ranges::stable_sort(piece, {}, &PlotPoint::first);
+  if (!piece.empty()) pieces.push_back(std::move(piece));
+}
+
 }  // namespace
 
 double MedianOf(std::vector<double> numbers) {
@@ -83,7 +94,7 @@ std::optional<JobPace> PaceOf(const ReportData& data) {
     job.median_s = MedianOf(std::move(times));
     for (RankPace& pace : job.ranks) {
       pace.slower = job.median_s > 0 ? pace.own_s / job.median_s - 1 : 0;
-      pace.straggler = pace.slower > kStragglerSlower;
+      pace.straggler = pace.slower > kStragglerSlower && pace.own_s >= kLeastStragglerS;
     }
     std::ranges::stable_sort(job.ranks, std::greater(), &RankPace::own_s);
     return job;
@@ -93,16 +104,22 @@ std::optional<JobPace> PaceOf(const ReportData& data) {
 
 Pieces PiecesOf(const ReportData& data, uint32_t rank, double MetricsPoint::*number) {
   Pieces pieces;
-  for (const RankFiles* files : StartsOf(data, rank)) {
-    std::vector<PlotPoint>& piece = pieces.emplace_back();
-    for (const MetricsPoint& point : files->metrics->points) {
-      if (!std::isnan(point.*number))
-        piece.emplace_back(static_cast<double>(point.step), point.*number);
-    }
-    std::ranges::stable_sort(piece, {}, &PlotPoint::first);
-    if (piece.empty()) pieces.pop_back();
-  }
+  for (const RankFiles* files : StartsOf(data, rank))
+    AddPiece(files->metrics->points, number, pieces);
   return pieces;
+}
+
+Pieces PiecesOf(const ReportData& data, double EvalPoint::*number) {
+  Pieces pieces;
+  for (const RankFiles* files : StartsOf(data, 0)) AddPiece(files->metrics->evals, number, pieces);
+  return pieces;
+}
+
+std::vector<EvalPoint> EvaluationsOf(const ReportData& data) {
+  std::vector<EvalPoint> all;
+  for (const RankFiles* files : StartsOf(data, 0))
+    all.insert(all.end(), files->metrics->evals.begin(), files->metrics->evals.end());
+  return all;
 }
 
 Pieces PiecesOf(const ReportData& data, double MetricsPoint::*number) {

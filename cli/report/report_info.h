@@ -11,8 +11,10 @@
 
 namespace dslaunch {
 
-// A rank whose own work takes this much longer than that of the median rank is a straggler.
+// A rank whose own work takes this much longer than that of the median rank is a straggler, unless
+// it takes so little that this is how processes are scheduled.
 inline constexpr double kStragglerSlower = 0.1;
+inline constexpr double kLeastStragglerS = 0.02;
 
 // The usual step of each rank in one start of the job: medians over its windows.
 struct RankPace {
@@ -39,6 +41,11 @@ using Pieces = std::vector<std::vector<PlotPoint>>;
 Pieces PiecesOf(const ReportData& data, double MetricsPoint::*number);
 // The same of any rank.
 Pieces PiecesOf(const ReportData& data, uint32_t rank, double MetricsPoint::*number);
+
+// One number of rank 0's evaluations, likewise.
+Pieces PiecesOf(const ReportData& data, double EvalPoint::*number);
+// All of rank 0's evaluations, start by start.
+std::vector<EvalPoint> EvaluationsOf(const ReportData& data);
 
 // Where the job was started again, and where a pass over the data began.
 std::vector<Plot::Mark> MarksOf(const ReportData& data);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "base/count.h"
@@ -69,6 +70,18 @@ Tile ModelTile(const RunInfo& run) {
   return {"Model", run.model.empty() ? "?" : run.model, note};
 }
 
+// What the model reached.
+std::optional<Tile> EvaluationTile(const ReportData& data) {
+  const std::vector<EvalPoint> evaluations = EvaluationsOf(data);
+  if (evaluations.empty()) return std::nullopt;
+  const EvalPoint& last = evaluations.back();
+  const std::string step = "at step " + std::to_string(last.step);
+  const std::string loss = "loss " + ShortNumber(last.loss) + ", " + step;
+  if (!std::isnan(last.accuracy)) return Tile{"Accuracy", AccuracyText(last.accuracy), loss};
+  if (!std::isnan(last.perplexity)) return Tile{"Perplexity", ShortNumber(last.perplexity), loss};
+  return Tile{"Evaluation loss", ShortNumber(last.loss), step};
+}
+
 std::string SlowerText(double slower) { return "+" + Percent(slower); }
 
 std::vector<Tile> TilesOf(const ReportData& data) {
@@ -79,6 +92,7 @@ std::vector<Tile> TilesOf(const ReportData& data) {
       {"Duration", DurationText(data), data.ended ? "" : "until " + TimeText(data.made_unix_ms)});
   const size_t restarts = data.events.restarts.size();
   if (restarts > 0) tiles.push_back({"Restarts", std::to_string(restarts), ""});
+  if (const std::optional<Tile> evaluation = EvaluationTile(data)) tiles.push_back(*evaluation);
   const std::vector<MetricsPoint> windows = WindowsOf(data);
   if (!windows.empty()) {
     const double loss = LastOf(windows, &MetricsPoint::loss);
@@ -163,10 +177,10 @@ std::string ReportPage(const ReportData& data) {
       "</style></head>\n<body><main>\n";
   for (const std::string& section :
        {HeaderHtml(data), CauseHtml(data), TilesHtml(TilesOf(data)), TroublesHtml(data),
-        LossSection(data), LearningRateSection(data), GradientNormSection(data),
-        LossScaleSection(data), ThroughputSection(data), MfuSection(data), StepTimeSection(data),
-        OperatorsSection(data), CommunicationSection(data), MemorySection(data),
-        StartsSection(data), TracesSection(data)}) {
+        LossSection(data), AccuracySection(data), LearningRateSection(data),
+        GradientNormSection(data), LossScaleSection(data), ThroughputSection(data),
+        MfuSection(data), StepTimeSection(data), OperatorsSection(data), CommunicationSection(data),
+        MemorySection(data), StartsSection(data), TracesSection(data)}) {
     if (!section.empty()) html += section + "\n";
   }
   return html + "<footer class=\"wide\">Made by <code>dslaunch report</code>, " +

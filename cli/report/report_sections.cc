@@ -51,6 +51,13 @@ void Smooth(Plot& plot) {
   plot.lines.push_back(std::move(smooth));
 }
 
+void AddEvaluations(const ReportData& data, double EvalPoint::*number, const std::string& name,
+                    Plot& plot) {
+  Pieces pieces = PiecesOf(data, number);
+  if (!pieces.empty())
+    plot.lines.push_back({.name = name, .color = 3, .pieces = std::move(pieces)});
+}
+
 PlotScale LogWhereWide(const Pieces& pieces) {
   double low = INFINITY, high = 0;
   for (const auto& piece : pieces) {
@@ -84,6 +91,7 @@ std::string OneNumberSection(const ReportData& data, const std::string& id,
 std::string LossSection(const ReportData& data) {
   Plot plot = PlotOf(data, "Loss", &MetricsPoint::loss);
   if (plot.lines.empty()) {
+    if (!HasWindows(data) && !EvaluationsOf(data).empty()) return "";  // nothing was trained
     return Missing("loss", "Loss",
                    HasWindows(data) ? "metrics.jsonl of rank 0 contains no loss." : NoMetrics(),
                    Width::kWhole);
@@ -100,7 +108,23 @@ std::string LossSection(const ReportData& data) {
   for (const MetricsPoint& window : WindowsOf(data)) bad += window.loss_is_bad ? 1 : 0;
   if (bad > 0) lead += " " + Count(bad, "window") + " had a loss that was not finite.";
   Smooth(plot);
+  AddEvaluations(data, &EvalPoint::loss, "On evaluation data", plot);
   return Card("loss", "Loss", Escaped(lead), PlotHtml(plot), Width::kWhole);
+}
+
+std::string AccuracySection(const ReportData& data) {
+  Plot plot;
+  AddEvaluations(data, &EvalPoint::accuracy, "Accuracy", plot);
+  if (plot.lines.empty() || EvaluationsOf(data).size() < 2) return "";  // the tile says it
+  plot.title = "Accuracy by step";
+  plot.marks = MarksOf(data);
+  plot.width = kWholeWidth;
+  plot.number = Percent;
+  const PlotPoint& last = plot.lines.front().pieces.back().back();
+  return Card("accuracy", "Accuracy on evaluation data",
+              Escaped(AccuracyText(last.second) + " at step " +
+                      std::to_string(static_cast<int64_t>(last.first)) + "."),
+              PlotHtml(plot), Width::kWhole);
 }
 
 std::string LearningRateSection(const ReportData& data) {

@@ -10,6 +10,7 @@ namespace dslaunch {
 
 // report_sections.cc: what rank 0 tells along the steps
 std::string LossSection(const ReportData& data);
+std::string AccuracySection(const ReportData& data);
 std::string LearningRateSection(const ReportData& data);
 std::string GradientNormSection(const ReportData& data);
 std::string LossScaleSection(const ReportData& data);

@@ -13,8 +13,16 @@
 #include "cli/plan/launch_plan.h"
 #include "cli/session/outcome.h"
 #include "proto/agent.pb.h"
+#include "proto/contract/status_line.h"
 
 namespace dslaunch {
+
+// What a rank reported of an evaluation.
+struct Evaluation {
+  uint32_t rank = 0;
+  int64_t step = 0;
+  EvaluationResults results;
+};
 
 class JobState {
  public:
@@ -32,6 +40,8 @@ class JobState {
   void OnConnected(size_t node);
   // Returns lines for the user, without "dslaunch: "; mostly none.
   std::vector<std::string> OnEvent(size_t node, const pb::NodeEvent& event);
+  // A rank's status line.
+  void OnStatus(const pb::WorkerStatus& status);
   // The node's stream of events has ended.
   void OnDisconnected(size_t node);
   // Why it was over before the node was done.
@@ -59,6 +69,8 @@ class JobState {
   uint32_t restarts() const { return restarts_; }  // before that one, for failures
   int world_size() const { return world_size_; }   // of the newest attempt
   JobInfo Info() const;
+  // The newest of the lowest rank that reported one.
+  const std::optional<Evaluation>& evaluation() const { return evaluation_; }
   // By rank and attempt. Of each rank its newest attempts, kNewestAttempts of them.
   std::vector<pb::WorkerEnded> workers_ended() const;
 
@@ -95,6 +107,7 @@ class JobState {
   std::optional<pb::Cause> interrupted_;
   std::vector<std::string> losses_;
   std::optional<pb::Cause> broke_rules_;
+  std::optional<Evaluation> evaluation_;
   std::vector<OwnRanks> own_ranks_;                                         // by node
   std::map<std::pair<uint32_t, uint64_t>, pb::WorkerEnded> workers_ended_;  // by rank and attempt
   std::map<uint32_t, size_t> last_lines_bytes_;  // of those, by the node that reported them

@@ -110,6 +110,12 @@ JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
   summary.saved_on_request = end.saved_on_request;
   summary.attempts = job_state.attempt();
   summary.restarts = job_state.restarts();
+  if (const std::optional<Evaluation>& evaluation = job_state.evaluation()) {
+    summary.result.emplace();
+    summary.result->emplace_back("step", static_cast<double>(evaluation->step));
+    summary.result->insert(summary.result->end(), evaluation->results.begin(),
+                           evaluation->results.end());
+  }
   AddCause(end.cause, plan, job_state, summary);
   AddWorkers(end, job_state, summary);
   AddNodes(job_state.Info(), end, job_dirs, summary);

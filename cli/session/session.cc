@@ -196,6 +196,7 @@ void LaunchSession::FollowRank0(size_t index, const pb::NodeEvent& event) {
 
 void LaunchSession::OnEvent(size_t index, const pb::NodeEvent& event) {
   if (event.has_status()) {
+    core_.OnStatus(event.status());
     if (ShouldPrint(LogLevel::kInfo)) output_.Progress(event.status());
     return;
   }

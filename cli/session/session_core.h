@@ -82,6 +82,7 @@ class SessionCore {
   // While the job runs. Output of ranks is no event here; it only counts as a sign of life of the
   // node.
   Actions OnEvent(size_t index, const pb::NodeEvent& event, Clock::time_point now);
+  void OnStatus(const pb::WorkerStatus& status) { job_state_.OnStatus(status); }
   Actions OnStreamEnd(size_t index, Clock::time_point now);
   // The node's agent sent `what`, which no agent sends. Nothing that it says counts any more, and
   // the job ends.

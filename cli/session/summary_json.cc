@@ -1,6 +1,7 @@
 #include "cli/session/summary_json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/signal_name.h"
@@ -44,6 +45,22 @@ Json RankJson(const WorkerEnd& end) {
           {"signal_name", SignalJson(end.signal)},
           {"stopped", end.stopping},
           {"evidence", end.evidence}};
+}
+
+// Whole numbers as such: steps and counts. What is not finite is null.
+Json NumberJson(double number) {
+  constexpr double kMaxWhole = 9e15;
+  if (!std::isfinite(number)) return nullptr;
+  if (number == std::floor(number) && std::abs(number) < kMaxWhole)
+    return static_cast<int64_t>(number);
+  return number;
+}
+
+Json ResultJson(const JobSummary& summary) {
+  if (!summary.result) return nullptr;
+  Json json = Json::object();
+  for (const auto& [name, number] : *summary.result) json[name] = NumberJson(number);
+  return json;
 }
 
 Json NodeJson(const JobSummary& summary, const NodeSummary& node) {
@@ -101,11 +118,12 @@ std::string SummaryJson(const JobSummary& summary) {
   }
   Json nodes = Json::array();
   for (const NodeSummary& node : summary.nodes) nodes.push_back(NodeJson(summary, node));
-  const Json json = {{"job", summary.job_id},        {"exit_code", summary.exit_code},
-                     {"cause", CauseJson(summary)},  {"victims", std::move(victims)},
-                     {"ranks", std::move(ranks)},    {"nodes", std::move(nodes)},
-                     {"remarks", summary.remarks},   {"restarts", summary.restarts},
-                     {"attempts", summary.attempts}, {"duration_s", summary.duration_s}};
+  const Json json = {{"job", summary.job_id},           {"exit_code", summary.exit_code},
+                     {"result", ResultJson(summary)},   {"cause", CauseJson(summary)},
+                     {"victims", std::move(victims)},   {"ranks", std::move(ranks)},
+                     {"nodes", std::move(nodes)},       {"remarks", summary.remarks},
+                     {"restarts", summary.restarts},    {"attempts", summary.attempts},
+                     {"duration_s", summary.duration_s}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

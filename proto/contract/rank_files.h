@@ -11,6 +11,8 @@
 //   and on rank 0 besides it what --metrics_jsonl has (trainer/train/report.h): "loss", "lr",
 //   "grad_norm", "loss_scale", "skipped", "samples", "tokens", "samples_per_s", "tokens_per_s",
 //   "mfu" (where the peak of the hardware is known), "memory": {category: bytes, ...}
+//   {"step": 938, "attempt": 1, "epoch": 1, "eval": {"loss": 0.35, "accuracy": 0.8712, ...}}
+//       an evaluation, on rank 0: "accuracy" is 0 to 1; also "perplexity", and any other numbers
 // run.json        rank 0, once, after the first step, in which the operations are counted:
 //   {"model": "gpt2", "parameters": 124439808, "dtype": "fp32", "world_size": 2, "zero_stage": 0,
 //    "flops_per_step": 1.2e12, "memory_plan": {category: bytes, ...}}

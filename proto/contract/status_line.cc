@@ -1,5 +1,6 @@
 #include "proto/contract/status_line.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -72,10 +73,23 @@ bool ReadCount(std::string_view text, int64_t& out) {
   return status == std::errc() && end == text.data() + text.size() && out >= 0;
 }
 
-std::string FormatDouble(double value) {
+// Of an evaluation: any number under a name that can stand anywhere. The trainer writes null for
+// what is not finite.
+bool IsResult(std::string_view name, std::string_view value) {
+  constexpr size_t kMaxNameBytes = 64;
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-./@").find(c) != std::string_view::npos;
+  };
+  if (name == "step" || name == "total_steps" || name.empty() || name.size() > kMaxNameBytes)
+    return false;
+  return std::ranges::all_of(name, is_plain) && (value == "null" || ReadDouble(value));
+}
+
+std::string FormatDouble(double value, int digits = 9) {
   if (!std::isfinite(value)) return "null";
   char text[32];
-  std::snprintf(text, sizeof text, "%.9g", value);
+  std::snprintf(text, sizeof text, "%.*g", digits, value);
   return text;
 }
 
@@ -83,6 +97,12 @@ std::string FormatDouble(double value) {
 
 std::string StatusLine::Format() const {
   if (event == Event::kReady) return "{\"event\":\"ready\"}\n";
+  if (event == Event::kEval) {
+    std::string line = "{\"event\":\"eval\",\"step\":" + std::to_string(step);
+    for (const auto& [name, value] : results)
+      line += ",\"" + name + "\":" + FormatDouble(value, /*digits=*/15);  // counts are whole
+    return line + "}\n";
+  }
   std::string line = "{\"event\":\"step\",\"step\":" + std::to_string(step);
   if (total_steps > 0) line += ",\"total_steps\":" + std::to_string(total_steps);
   if (loss) line += ",\"loss\":" + FormatDouble(*loss);
@@ -109,12 +129,17 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
           status.event = Event::kReady;
         else if (value == "step")
           status.event = Event::kStep;
+        else if (value == "eval")
+          status.event = Event::kEval;
         else
           return std::nullopt;
         has_event = true;
       }
     } else {
       if (!json.TakeScalar(value)) return std::nullopt;
+      if (IsResult(key, value)) {
+        status.results.emplace_back(key, ReadDouble(value).value_or(std::nan("")));
+      }
       if (key == "step") {
         if (!ReadCount(value, status.step)) return std::nullopt;
         has_step = true;
@@ -136,6 +161,7 @@ std::optional<StatusLine> StatusLine::Parse(std::string_view line) {
   }
   if (!json.AtEnd() || !has_event) return std::nullopt;
   if (status.event == Event::kStep && !has_step) return std::nullopt;
+  if (status.event != Event::kEval) status.results.clear();
   return status;
 }
 

@@ -2,21 +2,28 @@
 // agent.
 //   {"event":"ready"}
 //   {"event":"step","step":120,"total_steps":1000,"loss":0.31,"samples_per_s":5120,"compute_s":0.12}
+//   {"event":"eval","step":1000,"loss":0.35,"accuracy":0.8712}
 // Text may have "tokens_per_s" too: it is shown in place of samples_per_s.
-// Only the fields below are read; others are ignored, so programs may add their own.
+// Of the first two only the fields below are read; others are ignored, so programs may add their
+// own. All numbers of an evaluation are its results; the newest is the `result` of --json.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dslaunch {
 
 inline constexpr size_t kMaxStatusLineBytes = 4096;  // longer lines are ignored whole
 
+// Names and numbers in the order in which they were given; nan: not finite.
+using EvaluationResults = std::vector<std::pair<std::string, double>>;
+
 struct StatusLine {
-  enum class Event { kReady, kStep };
+  enum class Event { kReady, kStep, kEval };
   Event event = Event::kReady;
   int64_t step = 0;         // optimizer steps done
   int64_t total_steps = 0;  // 0: unknown
@@ -24,6 +31,7 @@ struct StatusLine {
   std::optional<double> samples_per_s;      // over all ranks
   std::optional<double> tokens_per_s = {};  // the same
   std::optional<double> compute_s = {};     // of this rank's own work in the step, waiting left out
+  EvaluationResults results = {};           // kEval only
 
   // One line with its newline. A loss that is not finite is written as null.
   std::string Format() const;

@@ -88,7 +88,8 @@ class Job:
             self.output.seek(0)
             sys.exit(f"'{' '.join(self.argv)}' ended with {self.process.returncode}:\n"
                      f"{self.output.read().decode(errors='replace')}")
-        steps = [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        records = [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        steps = [record for record in records if "eval" not in record]
         timed = steps[WARM_UP_STEPS:]
         return {"step_s": statistics.median(step["step_s"] for step in timed), "timed": timed,
                 "losses": [step["loss"] for step in steps], "first_step_s": self.first_step_s, "peak_mib": self.peak_mib}

@@ -100,7 +100,7 @@ class Training(ElasticCase):
         if not self.metrics.exists():
             return []
         lines = self.metrics.read_text().splitlines(True)
-        return [record for record in (json.loads(line) for line in lines if line.endswith("\n")) if "step" in record]
+        return [record for record in (json.loads(line) for line in lines if line.endswith("\n")) if "loss" in record]
 
     def check(self, job, lost):
         """Power cut of `lost` once some checkpoints are written; every step of every attempt is accounted for."""

@@ -18,7 +18,8 @@ class Embedded(HostsCase):
         self.assert_code(0, code, job)
         self.assert_presentable(job)
         self.assert_says(job, r"(?i)accuracy")
-        losses = [json.loads(line)["loss"] for line in metrics.read_text().splitlines() if '"loss"' in line]
+        records = [json.loads(line) for line in metrics.read_text().splitlines()]
+        losses = [record["loss"] for record in records if "loss" in record]
         self.assertGreaterEqual(len(losses), 60)
         self.assertLess(sum(losses[-10:]), 0.8 * sum(losses[:10]), "it learns nothing")
         self.assertEqual({"node1", "node2"}, {path.name for path in (self.folder / "logs").glob("**/nodes/*")})

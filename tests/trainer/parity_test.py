@@ -174,8 +174,11 @@ class ParityTest(InputsCase):
         for rank in ranks:
             status = [json.loads(line) for line in rank.status.splitlines()]
             self.assertEqual(status[0], {"event": "ready"})
-            self.assertEqual((status[-1]["step"], status[-1]["total_steps"]), (250, 250))
-            self.assertTrue(all(line["event"] == "step" and line.get("loss", 1) > 0 for line in status[1:]))
+            steps = [line for line in status[1:] if line["event"] == "step"]
+            self.assertEqual((steps[-1]["step"], steps[-1]["total_steps"]), (250, 250))
+            self.assertTrue(all(line.get("loss", 1) > 0 for line in steps))
+            told = [line["step"] for line in status if line["event"] == "eval"]
+            self.assertEqual(told, [100, 200, 250] if rank is ranks[0] else [])
 
 # As DeepSpeed's tutorials have them, to the letter.
 TUTORIALS = {

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpt2 import Gpt2
-from spawn import Job, recipe
+from spawn import Job, recipe, steps_of
 
 GPT2 = {"type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_embd": 256, "n_layer": 4, "n_head": 4}
 BLOCK, BATCH = 64, 8
@@ -117,7 +117,7 @@ class ProfileTest(unittest.TestCase):
 
     def json_lines(self, *names):
         with open(self.file(*names)) as stream:
-            return [json.loads(line) for line in stream]
+            return steps_of(stream)
 
     def profile(self, rank):
         return self.json_lines("rank_%d" % rank, "profile.json")[0]

@@ -116,6 +116,11 @@ def run(recipe_json, world=1, local_world=None, timeout_s=120):
         return job.finish(timeout_s)
 
 
+def steps_of(lines):
+    """The steps among the lines of a metrics.jsonl, which has evaluations too."""
+    return [record for record in map(json.loads, lines) if "eval" not in record]
+
+
 def run_with_metrics(recipe_json, world, local_world=None):
     """Runs to a good end and returns (ranks, the metrics of every step)."""
     with tempfile.TemporaryDirectory() as folder:
@@ -125,4 +130,4 @@ def run_with_metrics(recipe_json, world, local_world=None):
         for rank in ranks:
             assert rank.code == 0 and rank.err == "", (rank.code, rank.err)
         with open(file) as lines:
-            return ranks, [json.loads(line) for line in lines]
+            return ranks, steps_of(lines)

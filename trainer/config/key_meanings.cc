@@ -98,7 +98,8 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"run.steps", "optimizer steps"},
       {"run.seed", "seed of initial weights and data order; default 0"},
       {"run.eval_every", "optimizer steps between evaluations; there is always one at the end"},
-      {"run.metrics_jsonl", "rank 0 appends one JSON object for each step to this file"},
+      {"run.metrics_jsonl",
+       "rank 0 appends one JSON object for each step and each evaluation to this file"},
       {"run.peak_tflops",
        "peak TFLOPS of one rank's hardware, for `mfu`; above 0; default: from a table of GPU "
        "names"},
@@ -128,7 +129,8 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"run.loss_normalization",
        "`tokens`: each token of the global batch counts the same; `micro_batch`: the mean of each "
        "micro-batch does; default micro_batch"},
-      {"run.predictions", "predict: the file to write, JSON lines; default: stdout"},
+      {"run.predictions",
+       "predict: the file to write, JSON lines or the text after `prompt`; default: stdout"},
       {"run.max_new_tokens", "gpt2, predict: number of tokens to generate; default 128"},
       {"run.prompt", "gpt2, predict: text to continue"},
       {"run.temperature", "gpt2, predict: 0: always the most likely token; default 1"},

@@ -80,4 +80,9 @@ void Monitors::WriteEvent(const std::string& event) {
   if (!events_) FailWrite(events_file_);
 }
 
+std::unique_ptr<Monitors> MakeMonitors(const MonitorsConfig& config, int rank) {
+  if (rank != 0 || !(config.csv || config.tensorboard)) return nullptr;
+  return std::make_unique<Monitors>(config);
+}
+
 }  // namespace dslaunch

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 namespace dslaunch {
 
 // A number over the samples that were trained on; DeepSpeed's names: "Train/Samples/train_loss".
+// Those of evaluations begin with "Eval/Samples/".
 struct Scalar {
   std::string tag;
   double value = 0;
@@ -39,5 +41,8 @@ class Monitors {
   std::string events_file_;
   std::ofstream events_;
 };
+
+// Null where the configuration names none, and on other ranks than 0. Throws kIo.
+std::unique_ptr<Monitors> MakeMonitors(const MonitorsConfig& config, int rank);
 
 }  // namespace dslaunch

@@ -104,6 +104,17 @@ Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const Pr
   return result;
 }
 
+void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
+                      const ResultSinks& sinks) {
+  sinks.log.Result(EvaluationLine(prefix, sums));
+  const EvaluationResults results = ResultsOf(sums);
+  sinks.progress.AddEvaluation(at.step, results);
+  if (sinks.monitors == nullptr) return;
+  std::vector<Scalar> scalars;
+  for (const auto& [name, value] : results) scalars.push_back({"Eval/Samples/" + name, value});
+  sinks.monitors->Write(at.samples, scalars);
+}
+
 std::string NoTestData(const DataConfig& data) {
   return data.path + " has no evaluation data; give data.val_path or data.val_fraction";
 }

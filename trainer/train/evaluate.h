@@ -7,8 +7,11 @@
 #include "dslaunch/process_group.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/loader.h"
+#include "trainer/profile/monitors.h"
+#include "trainer/train/progress.h"
 #include "trainer/train/report.h"
 #include "trainer/train/stop.h"
+#include "trainer/train/train_log.h"
 #include "trainer/train/training_model.h"
 
 namespace dslaunch {
@@ -23,6 +26,23 @@ struct Evaluation {
 // of them.
 Evaluation Evaluate(TrainingModel& training_model, const Dataset& data, const ProcessGroup& group,
                     int64_t prefetch, const std::function<StopRequest()>& stop_request);
+
+// The weights that were evaluated: after how many steps and samples of training.
+struct EvaluatedAt {
+  int64_t step = 0;
+  int64_t samples = 0;
+};
+
+// Where the results of an evaluation go; `monitors` may be null.
+struct ResultSinks {
+  const TrainLog& log;
+  Progress& progress;
+  Monitors* monitors;
+};
+
+// On every rank. What is printed is EvaluationLine with `prefix`.
+void ReportEvaluation(const EvaluationSums& sums, const std::string& prefix, const EvaluatedAt& at,
+                      const ResultSinks& sinks);
 
 // A replica's share of the samples, each once.
 class EvaluationBatches {

@@ -10,7 +10,7 @@ class EvaluationHook : public TrainHook {
   void AfterStep(TrainRun& run, int64_t step) override {
     if (!run.schedule.EvaluatesAfter(step) || step == run.schedule.total_steps) return;
     if (run.stop || run.data.test == nullptr) return;
-    run.EvaluateOnTestData(Format("step %lld: test", static_cast<long long>(step)));
+    run.EvaluateOnTestData(step, Format("step %lld: test", static_cast<long long>(step)));
     run.training_model.SetTrain(true);
   }
 };

@@ -24,8 +24,8 @@ std::unique_ptr<TrainHook> MakeProfileHook(const Recipe& recipe, const WorkerEnv
 // Counts the operations of the first step, and reports those of flops_profiler. Throws kIo.
 std::unique_ptr<TrainHook> MakeFlopsHook(const Recipe& recipe, const WorkerEnv& env);
 
-// csv_monitor and tensorboard, on rank 0. Throws kIo.
-std::unique_ptr<TrainHook> MakeMonitorHook(const Recipe& recipe, const WorkerEnv& env);
+// csv_monitor and tensorboard: what run.monitors gets of the steps.
+std::unique_ptr<TrainHook> MakeMonitorHook();
 
 // comms_logger: what the ranks exchange until the hook ends, as a table at the end of training.
 std::unique_ptr<TrainHook> MakeCommsHook(const Recipe& recipe);

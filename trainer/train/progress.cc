@@ -62,7 +62,10 @@ void Progress::NoteBadStep(const StepInfo& info) {
   if (!bad_steps_) bad_steps_ = Divergence{info.step, options_.rank, info.loss};
   ++bad_steps_->steps;
   if (diverged_) return;
-  if (!info.skipped) diverged_ = Divergence{info.step, options_.rank, info.loss};
+  if (!info.skipped) {
+    diverged_ = Divergence{info.step, options_.rank, info.loss};
+    return;
+  }
   const int64_t all = schedule_.total_steps - schedule_.first_step;
   if (bad_steps_->steps >= std::min(kMostBadSteps, all)) diverged_ = bad_steps_;
 }
@@ -138,9 +141,22 @@ StepMetrics Progress::Metrics(double loss, const MemoryBytes& memory) const {
 
 void Progress::WriteMetrics(const StepMetrics& metrics) {
   if (metrics_) metrics_->Append(MetricsJson(metrics));
+  WriteRankMetrics(options_.rank == 0 ? MetricsJson(metrics) : OwnMetricsJson(metrics));
+}
+
+void Progress::AddEvaluation(int64_t step, const EvaluationResults& results) {
+  if (options_.rank != 0) return;
+  const int64_t epoch = schedule_.batches_per_epoch > 0 ? schedule_.EpochOf(step) : 0;
+  const std::string json = EvaluationJson(step, epoch, options_.attempt, results);
+  if (metrics_) metrics_->Append(json);
+  WriteRankMetrics(json);
+  status_.Evaluated(step, results);
+}
+
+void Progress::WriteRankMetrics(const std::string& json) {
   if (!rank_metrics_) return;
   try {
-    rank_metrics_->Append(options_.rank == 0 ? MetricsJson(metrics) : OwnMetricsJson(metrics));
+    rank_metrics_->Append(json);
   } catch (const TrainError& error) {
     rank_metrics_.reset();
     PrintLine(std::string("no more metrics for the job's report: ") + error.what());

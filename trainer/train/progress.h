@@ -58,6 +58,8 @@ class Progress {
     flops_per_step_ = per_step;
     peak_flops_ = peak_per_s;
   }
+  // An evaluation of the weights after a step; to be called on all ranks.
+  void AddEvaluation(int64_t step, const EvaluationResults& results);
   // Time that was no training.
   void LeaveOut(Clock::duration time);
 
@@ -80,6 +82,7 @@ class Progress {
   void NoteBadStep(const StepInfo& info);
   void OpenRankMetrics();
   void WriteMetrics(const StepMetrics& metrics);
+  void WriteRankMetrics(const std::string& json);
   void PrintStep(double loss, double samples_per_s) const;
   void PrintEpoch() const;
   std::string Rate(double samples_per_s) const;  // "5120 samples/s", of text "81920 tokens/s"

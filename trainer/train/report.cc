@@ -37,6 +37,14 @@ void StatusPipe::Step(const StatusLine& line) {
   Write(line.Format());
 }
 
+void StatusPipe::Evaluated(int64_t step, const EvaluationResults& results) {
+  StatusLine line;
+  line.event = StatusLine::Event::kEval;
+  line.step = step;
+  line.results = results;
+  Write(line.Format());
+}
+
 // A line is far below PIPE_BUF, so it is written whole or not at all.
 void StatusPipe::Write(const std::string& line) {
   if (!fd_) return;
@@ -71,6 +79,41 @@ std::string OwnMetricsJson(const StepMetrics& m) {
   nlohmann::ordered_json json = {
       {"step", m.step}, {"steps", m.steps}, {"attempt", m.attempt}, {"step_s", m.step_s}};
   if (m.compute_s > 0) json["compute_s"] = m.compute_s;
+  return json.dump();
+}
+
+EvaluationResults ResultsOf(const EvaluationSums& sums) {
+  const auto targets = static_cast<double>(sums.targets);
+  const double loss = sums.loss / targets;
+  switch (sums.kind) {
+    case EvaluationSums::Kind::kClasses: {
+      const auto correct = static_cast<double>(sums.correct);
+      return {{"loss", loss},
+              {"accuracy", correct / targets},
+              {"correct", correct},
+              {"samples", targets}};
+    }
+    case EvaluationSums::Kind::kTokens:
+      return {{"loss", loss}, {"perplexity", std::exp(loss)}, {"tokens", targets}};
+    case EvaluationSums::Kind::kOther:
+      return {{"loss", loss}, {"samples", targets}};
+  }
+  std::abort();
+}
+
+std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
+                           const EvaluationResults& results) {
+  constexpr double kMaxWhole = 9e15;
+  nlohmann::ordered_json json = {{"step", step}, {"attempt", attempt}};
+  if (epoch > 0) json["epoch"] = epoch;
+  nlohmann::ordered_json& eval = json["eval"];
+  for (const auto& [name, value] : results) {
+    if (value == std::floor(value) && std::abs(value) < kMaxWhole) {
+      eval[name] = static_cast<int64_t>(value);  // a count
+    } else {
+      eval[name] = value;
+    }
+  }
   return json.dump();
 }
 

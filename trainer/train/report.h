@@ -22,6 +22,7 @@ class StatusPipe {
   void Ready();
   // At most ten a second, but always the one of the last step.
   void Step(const StatusLine& line);
+  void Evaluated(int64_t step, const EvaluationResults& results);
 
  private:
   void Write(const std::string& line);
@@ -54,6 +55,23 @@ struct StepMetrics {
 std::string MetricsJson(const StepMetrics& metrics);
 std::string OwnMetricsJson(const StepMetrics& metrics);
 
+// What an evaluation adds up over all ranks.
+struct EvaluationSums {
+  enum class Kind { kClasses, kTokens, kOther };
+  Kind kind = Kind::kOther;
+  double loss = 0;      // sum over the targets
+  int64_t targets = 0;  // labels or tokens
+  int64_t correct = 0;  // of them, with kClasses
+};
+
+// loss; accuracy (0 to 1), correct and samples; or perplexity and tokens; or samples.
+EvaluationResults ResultsOf(const EvaluationSums& sums);
+
+// One JSON object without a newline (`epoch` 0: not known): the results under "eval", so that no
+// reader takes them for those of a step.
+std::string EvaluationJson(int64_t step, int64_t epoch, int64_t attempt,
+                           const EvaluationResults& results);
+
 // Appends lines. Throws kIo if the file cannot be opened or written; messages begin with `option`,
 // the option that named the file.
 class MetricsFile {
@@ -64,15 +82,6 @@ class MetricsFile {
  private:
   std::string file_;
   UniqueFd fd_;
-};
-
-// What an evaluation adds up over all ranks.
-struct EvaluationSums {
-  enum class Kind { kClasses, kTokens, kOther };
-  Kind kind = Kind::kOther;
-  double loss = 0;      // sum over the targets
-  int64_t targets = 0;  // labels or tokens
-  int64_t correct = 0;  // of them, with kClasses
 };
 
 // "<prefix> accuracy 87.12% (8712 of 10000), loss 0.3512"

@@ -61,6 +61,7 @@ class Trainer {
   DataSplits data_;
   Progress progress_;
   std::optional<Clock::time_point> deadline_;
+  std::unique_ptr<Monitors> monitors_;
   TrainHooks hooks_;
 };
 
@@ -82,6 +83,7 @@ Trainer::Trainer(const Recipe& recipe, const WorkerEnv& env)
       data_(OpenData(recipe.data, recipe.model)),
       progress_(ProgressOptions(env)),
       deadline_(Deadline(recipe)),
+      monitors_(MakeMonitors(recipe.engine.monitors, env.rank)),
       hooks_(MakeTrainHooks(recipe, env)) {
   ScheduleFrom({}, env);  // which throws if there are too few samples, wherever the run starts
 }
@@ -124,7 +126,8 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
       .progress = progress_,
       .checkpointer = checkpointer,
       .deadline = deadline_,
-      .plan = LargestPlan(PlanMemory(SizesOf(training_model->module()), recipe_.engine), group)};
+      .plan = LargestPlan(PlanMemory(SizesOf(training_model->module()), recipe_.engine), group),
+      .monitors = monitors_.get()};
   if (checkpointer != nullptr) CatchStopSignals();
   progress_.Ready();
   Announce(run);
@@ -132,7 +135,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
   const int64_t last = TrainSteps(run, std::move(hooks_));
   run.Save(last);
   LeaveIfStopped(run, last);
-  run.EvaluateOnTestData("test");
+  run.EvaluateOnTestData(last, "test");
   LeaveIfStopped(run, last);
   run.FinishSaving();
   Export(run);

@@ -9,7 +9,6 @@ namespace dslaunch {
 TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   // Of several mistakes the first in this order is the one that is reported.
   std::unique_ptr<TrainHook> replica_check = MakeReplicaCheckHook(recipe);
-  std::unique_ptr<TrainHook> monitors = MakeMonitorHook(recipe, env);
   std::unique_ptr<TrainHook> flops = MakeFlopsHook(recipe, env);
   std::unique_ptr<TrainHook> profile = MakeProfileHook(recipe, env);
 
@@ -22,7 +21,7 @@ TrainHooks MakeTrainHooks(const Recipe& recipe, const WorkerEnv& env) {
   add(MakeProgressHook());
   add(std::move(profile));
   add(std::move(flops));
-  add(std::move(monitors));
+  add(MakeMonitorHook());
   add(MakeCommsHook(recipe));
   add(MakeEndReportHook());
   add(std::move(replica_check));

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/config/recipe.h"
 #include "trainer/data/dataset.h"
+#include "trainer/profile/monitors.h"
 #include "trainer/train/memory_plan.h"
 #include "trainer/train/progress.h"
 #include "trainer/train/schedule.h"
@@ -34,8 +35,9 @@ struct TrainRun {
   std::optional<Clock::time_point> deadline;
   MemoryPlan plan;  // of each category the largest of any rank
 
-  StopDecision stop = {};  // the same on all ranks
-  int64_t bad_steps = 0;   // in a row, up to the last exchange (window.h)
+  StopDecision stop = {};        // the same on all ranks
+  int64_t bad_steps = 0;         // in a row, up to the last exchange (window.h)
+  Monitors* monitors = nullptr;  // on rank 0, where the recipe has any
   double data_wait_s = 0;  // that the steps waited for their data; known at the end of training
 
   // What this rank requests now.
@@ -50,9 +52,10 @@ struct TrainRun {
   // Throws kBadInput on all ranks, after a save in the background has ended.
   [[noreturn]] void LeaveDiverged(const Divergence& diverged);
   void FinishSaving();  // waits for a save in the background; nothing is saved any more
-  // Prints the result after `prefix`. Leaves the model in evaluation mode. A stop request ends the
-  // evaluation without a result.
-  void EvaluateOnTestData(const std::string& prefix);
+  // Evaluates the weights after `step`. Prints the result after `prefix`, and leaves it wherever
+  // metrics go. Leaves the model in evaluation mode. A stop request ends the evaluation without a
+  // result.
+  void EvaluateOnTestData(int64_t step, const std::string& prefix);
 
  private:
   // Leaves the group before an exception of `action` is passed on.

@@ -413,9 +413,12 @@ TEST_F(AgentCoreTest, StatusLinesGoOutAndCountAsProgress) {
   Start();
   Supervisor([](pb::SupervisorEvent& event) {
     event.mutable_status()->set_local_rank(1);
-    event.mutable_status()->set_data("{\"event\":\"step\",\"step\":41}\nnonsense\n");
+    event.mutable_status()->set_data(
+        "{\"event\":\"step\",\"step\":41}\nnonsense\n{\"event\":\"eval\",\"loss\":1}\n");
   });
-  ASSERT_EQ(Count<agent_action::EmitStatus>(), 1u);
+  ASSERT_EQ(Count<agent_action::EmitStatus>(), 2u);
+  EXPECT_FALSE(All<agent_action::EmitStatus>()[0].is_evaluation);
+  EXPECT_TRUE(All<agent_action::EmitStatus>()[1].is_evaluation);
   EXPECT_EQ(All<agent_action::EmitStatus>()[0].rank, 3u);
   const auto progress = core_.workers().Progress(now_);
   ASSERT_EQ(progress.size(), 1u);

@@ -39,6 +39,22 @@ TEST(ReportFilesTest, MetricsAreReadLineByLine) {
       << "of each category the most";
 }
 
+TEST(ReportFilesTest, EvaluationsAreNoStepsOfTraining) {
+  const RankMetrics metrics = ReadMetrics(
+      "{\"step\":10,\"loss\":3.5}\n"
+      "{\"step\":10,\"attempt\":1,\"epoch\":1,\"eval\":{\"loss\":2.5,\"accuracy\":0.5}}\n"
+      "{\"step\":20,\"eval\":{\"loss\":null,\"perplexity\":7}}\n"
+      "{\"step\":20,\"eval\":3}\n");
+  ASSERT_EQ(metrics.points.size(), 2u) << "eval of a program's own kind is ignored";
+  ASSERT_EQ(metrics.evals.size(), 2u);
+  EXPECT_EQ(metrics.evals[0].step, 10);
+  EXPECT_EQ(metrics.evals[0].loss, 2.5);
+  EXPECT_EQ(metrics.evals[0].accuracy, 0.5);
+  EXPECT_TRUE(std::isnan(metrics.evals[0].perplexity));
+  EXPECT_TRUE(std::isnan(metrics.evals[1].loss));
+  EXPECT_EQ(metrics.evals[1].perplexity, 7);
+}
+
 TEST(ReportFilesTest, BadLinesAreCountedAndLeftOut) {
   const RankMetrics metrics =
       ReadMetrics("{\"step\":1}\nnot json\n[1]\n{\"step\":\n\n\x80\n{\"step\":2}\n{\"step\":3");

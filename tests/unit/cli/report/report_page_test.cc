@@ -76,6 +76,29 @@ TEST(ReportPageTest, SaysWhatAUserLooksFor) {
   EXPECT_FALSE(Has(page, "id=\"left_out\""));
 }
 
+TEST(ReportPageTest, ShowsWhatTheModelReached) {
+  ReportData data = Whole();
+  EXPECT_FALSE(Has(ReportPage(data), "On evaluation data"));
+  const std::string first = R"({"step":100,"eval":{"loss":1.5,"accuracy":0.5,"samples":40}})";
+  data.ranks[0].metrics = ReadMetrics(Windows(0, 0.3) + first + "\n");
+  std::string page = ReportPage(data);
+  EXPECT_TRUE(Has(page, "<dt>Accuracy</dt><dd>50.00%<small>loss 1.5, at step 100</small>"));
+  EXPECT_TRUE(Has(page, "On evaluation data")) << "a point in the plot of the loss";
+  EXPECT_FALSE(Has(page, "id=\"accuracy\"")) << "a plot of one point";
+
+  data.ranks[0].metrics =
+      ReadMetrics(Windows(0, 0.3) + first + "\n" +
+                  R"({"step":200,"eval":{"loss":0.75,"accuracy":0.87125,"samples":40}})" + "\n");
+  page = ReportPage(data);
+  EXPECT_TRUE(Has(page, "<dt>Accuracy</dt><dd>87.12%<small>loss 0.75, at step 200</small>"));
+  EXPECT_TRUE(Has(page, "id=\"accuracy\""));
+
+  data.ranks[0].metrics = ReadMetrics("{\"step\":60,\"eval\":{\"loss\":2,\"perplexity\":7.4}}\n");
+  page = ReportPage(data);
+  EXPECT_TRUE(Has(page, "<dt>Perplexity</dt><dd>7.4<small>loss 2, at step 60</small>"));
+  EXPECT_FALSE(Has(page, "No rank has left a metrics.jsonl")) << "it was evaluated only";
+}
+
 TEST(ReportPageTest, NeedsNothingBesideItself) {
   const std::string page = ReportPage(Whole());
   EXPECT_TRUE(Has(page, "content=\"default-src 'none'; style-src 'unsafe-inline'\""));

@@ -177,6 +177,25 @@ TEST(JobStateTest, ANodeThatCameBackLeavesARemark) {
   EXPECT_TRUE(info.nodes[2].lost_reason.empty());
 }
 
+TEST(JobStateTest, TheNewestEvaluationOfTheLowestRankCounts) {
+  JobState state = Elastic();
+  const auto report = [&](uint32_t rank, const std::string& line) {
+    pb::WorkerStatus status;
+    status.set_rank(rank);
+    status.set_line(line);
+    state.OnStatus(status);
+  };
+  report(0, R"({"event":"step","step":4,"loss":3})");
+  EXPECT_FALSE(state.evaluation());
+  report(1, R"({"event":"eval","step":4,"loss":9})");
+  report(0, R"({"event":"eval","step":4,"loss":2})");
+  report(0, R"({"event":"eval","step":8,"loss":1})");
+  report(1, R"({"event":"eval","step":8,"loss":9})");
+  ASSERT_TRUE(state.evaluation());
+  EXPECT_EQ(state.evaluation()->step, 8);
+  EXPECT_THAT(state.evaluation()->results, ElementsAre(std::pair<std::string, double>("loss", 1)));
+}
+
 TEST(JobStateTest, TheUsersInterruptionIsTheCauseUnlessTheJobEndedBefore) {
   const pb::Cause interrupt =
       MakeCause(pb::Cause::INTERRUPTED, 0, ExitCode::kInterrupted, "interrupted by SIGINT");

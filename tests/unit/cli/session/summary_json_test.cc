@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
 
@@ -34,7 +35,7 @@ TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
   const std::string text = SummaryJson(summary);
   EXPECT_EQ(text.find('\n'), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(text), nlohmann::json::parse(R"({
-    "job": "job1", "exit_code": 137,
+    "job": "job1", "exit_code": 137, "result": null,
     "cause": {"kind": "worker_signal", "node": "node1", "rank": 1, "local_rank": 1, "exit_code": 0,
               "signal": 9, "signal_name": "SIGKILL",
               "message": "rank 1 (node1, local rank 1) was killed by SIGKILL, out of memory, after 1.5 s",
@@ -54,7 +55,10 @@ TEST(SummaryJsonTest, HasTheFactsOfTheClosingBlock) {
 
 TEST(SummaryJsonTest, SuccessHasNoCause) {
   JobSummary summary;
-  EXPECT_TRUE(nlohmann::json::parse(SummaryJson(summary)).at("cause").is_null());
+  summary.result = {{"step", 938}, {"loss", 0.25}, {"perplexity", INFINITY}};
+  const nlohmann::json json = nlohmann::json::parse(SummaryJson(summary));
+  EXPECT_TRUE(json.at("cause").is_null());
+  EXPECT_EQ(json.at("result").dump(), R"({"loss":0.25,"perplexity":null,"step":938})");
 }
 
 }  // namespace

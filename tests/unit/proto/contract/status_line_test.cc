@@ -43,6 +43,25 @@ TEST(StatusLineTest, ALossThatIsNoNumberIsNull) {
   EXPECT_FALSE(StatusLine::Parse(line.Format())->loss);
 }
 
+TEST(StatusLineTest, AllNumbersOfAnEvaluationAreItsResults) {
+  StatusLine line;
+  line.event = StatusLine::Event::kEval;
+  line.step = 938;
+  line.results = {{"loss", std::nan("")}, {"accuracy", 0.8712}, {"tokens", 12'345'678'901}};
+  EXPECT_EQ(line.Format(),
+            "{\"event\":\"eval\",\"step\":938,\"loss\":null,\"accuracy\":0.8712,"
+            "\"tokens\":12345678901}\n");
+  const auto back = StatusLine::Parse(
+      R"({"loss":null,"event":"eval","name":"x","top@5":0.99,"a b":1,"ok":true,"step":938})");
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->step, 938);
+  ASSERT_EQ(back->results.size(), 2u);
+  EXPECT_EQ(back->results[0].first, "loss");
+  EXPECT_TRUE(std::isnan(back->results[0].second));
+  EXPECT_EQ(back->results[1], (std::pair<std::string, double>("top@5", 0.99)));
+  EXPECT_TRUE(StatusLine::Parse(R"({"event":"step","step":3,"mine":5})")->results.empty());
+}
+
 TEST(StatusLineTest, FieldsOfOthersAreIgnored) {
   const auto line =
       StatusLine::Parse(R"( { "event" : "step" , "note" : "x", "step" : 3 , "flag":true } )");

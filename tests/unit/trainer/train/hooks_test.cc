@@ -75,7 +75,8 @@ class Prepared {
                    .metrics_jsonl = recipe_.run.metrics_jsonl,
                    .rank_dir = {}}),
         model_(MakeWholeTrainingModel(recipe_.engine, MakeModel(recipe_.model, {kFeatures}), group,
-                                      nullptr)) {
+                                      nullptr)),
+        monitors_(MakeMonitors(recipe_.engine.monitors, group.rank())) {
     if (!recipe_.run.checkpoint_dir.empty()) checkpointer_.emplace(recipe_, env_, group, kSamples);
     run_.emplace(TrainRun{.recipe = recipe_,
                           .data = data_,
@@ -86,7 +87,8 @@ class Prepared {
                           .progress = progress_,
                           .checkpointer = checkpointer_ ? &*checkpointer_ : nullptr,
                           .deadline = {},
-                          .plan = {}});
+                          .plan = {},
+                          .monitors = monitors_.get()});
   }
 
   const Recipe& recipe() const { return recipe_; }
@@ -123,6 +125,7 @@ class Prepared {
   Progress progress_;
   const std::unique_ptr<TrainingModel> model_;
   std::optional<Checkpointer> checkpointer_;
+  const std::unique_ptr<Monitors> monitors_;
   std::optional<TrainRun> run_;
   int64_t last_ = 0;
 };
@@ -288,17 +291,57 @@ TEST(MonitorHookTest, LossAndRateOfEachStepAsCsv) {
   Prepared prepared(
       json::object(),
       {{"csv_monitor", {{"enabled", true}, {"output_path", dir.path()}, {"job_name", "job"}}}});
-  prepared.Train(nullptr, MakeMonitorHook(prepared.recipe(), prepared.env()));
+  prepared.Train(nullptr, MakeMonitorHook());
   const std::vector<std::string> loss = Lines(Content(dir / "job/Train_Samples_train_loss.csv"));
   ASSERT_EQ(loss.size(), 5u);
   EXPECT_EQ(loss[0], "step,Train_Samples_train_loss");
   EXPECT_THAT(loss[1], StartsWith("4,"));
   EXPECT_THAT(loss[4], StartsWith("16,"));
   EXPECT_THAT(Content(dir / "job/Train_Samples_lr.csv"), HasSubstr(",0.1"));
+  EXPECT_EQ(MakeMonitors(prepared.recipe().engine.monitors, /*rank=*/1), nullptr);
+}
 
-  WorkerEnv other;
-  other.rank = 1;
-  EXPECT_EQ(MakeMonitorHook(prepared.recipe(), other), nullptr);
+TEST(EvaluationHookTest, ResultsAreInTheMetricsTheMonitorsAndTheStatusPipe) {
+  const TempDir dir;
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  {
+    Prepared prepared(
+        json{{"eval_every", 2}, {"metrics_jsonl", dir / "metrics.jsonl"}},
+        {{"csv_monitor", {{"enabled", true}, {"output_path", dir.path()}, {"job_name", "job"}}}},
+        World(), ends[1]);
+    prepared.Train(MakeEvaluationHook(prepared.recipe()));
+  }
+  std::vector<json> records;
+  for (const std::string& line : Lines(Content(dir / "metrics.jsonl"))) {
+    const json record = json::parse(line);
+    if (!record.contains("eval")) continue;
+    EXPECT_FALSE(record.contains("loss")) << "a reader would take it for a step's";
+    records.push_back(record);
+  }
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0]["step"], 2);
+  EXPECT_EQ(records[0]["epoch"], 1);
+  const json& eval = records[0]["eval"];
+  EXPECT_EQ(eval["samples"], 16);
+  EXPECT_EQ(eval["accuracy"].get<double>(), eval["correct"].get<double>() / 16);
+  EXPECT_GT(eval["loss"].get<double>(), 0);
+
+  EXPECT_THAT(Lines(Content(dir / "job/Eval_Samples_accuracy.csv")),
+              ElementsAre("step,Eval_Samples_accuracy", StartsWith("8,")));
+  char text[1 << 16];
+  const ssize_t bytes = read(ends[0], text, sizeof text);
+  close(ends[0]);
+  ASSERT_GT(bytes, 0);
+  std::vector<StatusLine> told;
+  for (const std::string& line : Lines({text, static_cast<size_t>(bytes)})) {
+    const std::optional<StatusLine> status = StatusLine::Parse(line);
+    if (status && status->event == StatusLine::Event::kEval) told.push_back(*status);
+  }
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].step, 2);
+  EXPECT_EQ(told[0].results[0].first, "loss");
+  EXPECT_NEAR(told[0].results[0].second, eval["loss"].get<double>(), 1e-12);
 }
 
 TEST(CommsHookTest, ATableOfWhatTheRanksExchanged) {
