@@ -223,7 +223,10 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
   session.shown = {options.shown_ranks, options.local_ranks_shown, options.log_only};
   session.stdout_filters = options.stdout_filters;
   session.stderr_filters = options.stderr_filters;
-  session.tags = {FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), options.role};
+  session.tags = {.tag_template = FromEnvironment("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+                  .role = options.role,
+                  .plain_stdout = options.mode == LaunchOptions::Mode::kTrain &&
+                                  options.train.task == TrainOptions::Task::kPredict};
   session.log_level = options.log_level;
   session.log_dir = options.log_dir.empty() ? "" : std::filesystem::path(cwd) / options.log_dir;
   session.log_max_bytes = static_cast<uint64_t>(options.log_max_mb) << 20;

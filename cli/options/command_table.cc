@@ -189,7 +189,9 @@ constexpr char kTrainDetails[] =
     R"(RECIPE is a YAML or JSON file, or the name of a built-in recipe. Without it ./dslaunch.yaml is taken if there is one, else the built-in fashion_mnist.)";
 
 constexpr char kPredictDetails[] =
-    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; gpt2 continues a prompt. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights.)";
+    R"(Prints a prediction for each sample of the recipe's test data, in order, as JSON lines; gpt2 continues a prompt. Nothing else is on stdout. RECIPE is what the model was trained with. The weights come from the newest checkpoint in --checkpoint_dir, or from --init_weights; stderr says which.)";
+
+constexpr char kNeedsPrompt[] = "says how --prompt is continued; give that too";
 
 constexpr char kCheckpointDetails[] =
     R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";
@@ -231,7 +233,11 @@ std::vector<CommandSpec> MakeCommands() {
        .help = "shows what a trained model predicts",
        .details = kPredictDetails,
        .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr}},
-       .options = &PredictOptionTable()},
+       .options = &PredictOptionTable(),
+       .exclusions = {{"--prompt", "--data"}},
+       .requirements = {{"--max_new_tokens", "--prompt", kNeedsPrompt},
+                        {"--temperature", "--prompt", kNeedsPrompt},
+                        {"--top_k", "--prompt", kNeedsPrompt}}},
       {.name = "ps",
        .help = "lists this user's running jobs that were started from this machine",
        .options = &PsOptions(),

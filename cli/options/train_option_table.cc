@@ -131,7 +131,7 @@ const OptionTable& TrainOptionTable() {
       {.names = "--metrics_jsonl",
        .value = "FILE",
        .group = Group::kTrainKeep,
-       .help = "write one JSON object per step",
+       .help = "write one JSON object per step and per evaluation",
        .target = kFile<&TrainOptions::metrics_jsonl>},
       {.names = "--trace",
        .value = "DIR",

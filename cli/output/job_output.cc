@@ -65,6 +65,7 @@ void JobOutput::Print(const std::string& line) {
 
 // A rank's line without a tag must not look like a message of dslaunch.
 bool JobOutput::HasTag(bool is_stderr, std::string_view line) const {
+  if (tags_.plain_stdout && !is_stderr && !IsTerminal(is_stderr)) return false;
   if (shown_ranks_ != 1 || !tags_.tag_template.empty() || !IsTerminal(is_stderr)) return true;
   if (line.empty() || (line[0] > ' ' && line[0] < 0x7f && line[0] != kOwnWord[0])) return false;
   return SanitizeForTerminal(line).starts_with(kOwnWord);

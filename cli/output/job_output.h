@@ -29,8 +29,9 @@ namespace dslaunch {
 // On a terminal a line that several ranks write at about the same time is shown once (LineFolder),
 // lines of the only rank that is shown have no tag, and where lines can be redrawn, what a rank
 // redraws (ScreenLines) and the progress are live lines below all others. Pipes and files get every
-// line, with its tag and at once: their readers may count, compare, or search for a rank's tag. A
-// template for the tags is obeyed everywhere: each line is to look as it says.
+// line, with its tag and at once: their readers may count, compare, or search for a rank's tag;
+// only data has none (TagStyle::plain_stdout). A template for the tags is obeyed everywhere: each
+// line is to look as it says.
 class JobOutput {
  public:
   // References outlive it.

@@ -9,8 +9,9 @@ namespace dslaunch {
 
 // How lines are tagged: as torchrun's TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE says, where it is set.
 struct TagStyle {
-  std::string tag_template;  // empty: "[node:rank] "
-  std::string role;          // ${role_name}
+  std::string tag_template;   // empty: "[node:rank] "
+  std::string role;           // ${role_name}
+  bool plain_stdout = false;  // stdout has no tags in pipes and files: it is data (predict)
 };
 
 // The tag of one rank. In a template ${role_name}, ${rank} and ${local_rank} are replaced, also

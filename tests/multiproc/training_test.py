@@ -54,13 +54,33 @@ class Training(LauncherCase):
         os.kill(victim.pid, signal.SIGKILL)
         self.assert_code(0, self.wait(job, 240), job)
         self.assert_says(job, r"resuming from \S+/step_\d+")
-        records = [json.loads(line) for line in metrics.read_text().splitlines()]
+        records = [record for record in map(json.loads, metrics.read_text().splitlines()) if "eval" not in record]
         self.assertEqual({record["step"] for record in records}, set(range(1, 1501)))
         self.assertEqual({record["attempt"] for record in records}, {1, 2})
         second = [record["step"] for record in records if record["attempt"] == 2]
         self.assertEqual(second, list(range(second[0], 1501)))
         self.assertEqual(second[0] % 100, 1, "it went on right behind a checkpoint")
         self.assertEqual((checkpoints / "latest").read_text(), "step_001500")
+        self.assert_nothing_left()
+
+    def test_results_and_predictions_are_data(self):
+        """Of a job and of what its weights predict stdout can be piped to a program."""
+        checkpoints = self.folder / "checkpoints"
+        code, job = self.run_job(LOCAL, "--num_nodes", 2, "--num_gpus", 2, "--json", "train", "fashion_mnist", "--steps", 30,
+                                 "--checkpoint_dir", checkpoints)
+        self.assert_code(0, code, job)
+        self.assertNotIn("is slow", job.stderr, "four ranks share the cores, and their steps take some ms")
+        result = json.loads(job.stdout.splitlines()[-1])["result"]
+        self.assertEqual((result["step"], result["samples"]), (30, 10000))
+        self.assertEqual(result["accuracy"], result["correct"] / 10000)
+        code, job = self.run_job(LOCAL, "--num_gpus", 2, "predict", "fashion_mnist", "--checkpoint_dir", checkpoints)
+        self.assert_code(0, code, job)
+        answers = [json.loads(line) for line in job.stdout.splitlines()]
+        self.assertEqual([answer["index"] for answer in answers], list(range(10000)))
+        self.assertRegex(job.stderr, r"(?m)weights from %s/step_000030$" % checkpoints)
+        code, job = self.run_job(LOCAL, "predict", "fashion_mnist", "--checkpoint_dir", checkpoints, "--top_k", 3)
+        self.assert_code(64, code, job)
+        self.assert_says(job, "--top_k says how --prompt is continued; give that too")
         self.assert_nothing_left()
 
     def test_one_job_at_a_time_saves_into_a_folder(self):

@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from spawn import Job, recipe, run
+from spawn import Job, recipe, run, steps_of
 
 BAD_INPUT, PREEMPTED = 65, 85
 TEXT = b"".join(b"line %d of a text that a very small model can learn by heart.\n" % (i % 7) for i in range(400))
@@ -38,7 +38,11 @@ class ProgramCase(unittest.TestCase):
 
     def metrics(self):
         with open(self.path("metrics.jsonl")) as lines:
-            return [json.loads(line) for line in lines]
+            return steps_of(lines)
+
+    def evaluations(self):
+        with open(self.path("metrics.jsonl")) as lines:
+            return [record for record in map(json.loads, lines) if "eval" in record]
 
     def good(self, wanted, world=1):
         """Runs to a good end; rank 0's stdout."""
@@ -71,13 +75,41 @@ class EvaluateTest(ProgramCase):
             # Another seed, batch size and optimizer than it was trained with: only the weights count.
             out = self.good(recipe(run={"mode": "evaluate", "seed": 8, "checkpoint_dir": self.path("c")},
                                    engine={"train_batch_size": 300}, optimizer={"type": "AdamW"}), world)
-            self.assertRegex(out, "^" + ACCURACY + "\n$")
+            self.assertRegex(out, "^weights from %s\n%s\n$" % (re.escape(self.path("c", "step_000060")), ACCURACY))
             again, loss_again = re.search(ACCURACY, out).groups()
             self.assertLessEqual(abs(int(again) - int(correct)), 2)  # samples on the edge
             self.assertLess(abs(float(loss_again) - float(loss)), 2e-4)
         self.assertEqual(sorted(os.listdir(self.path("c"))), before)
         weights = self.path("c", "step_000060", "model.safetensors")
         self.assertIn("(%s of 10000)" % correct, self.good(recipe(run={"mode": "evaluate", "init_weights": weights}), 2))
+
+    def test_results_are_data(self):
+        self.good(recipe(run={"steps": 4, "eval_every": 2, "seed": 7, "checkpoint_dir": self.path("c"),
+                              "metrics_jsonl": self.path("metrics.jsonl")}), 2)
+        records = self.evaluations()
+        self.assertEqual([record["step"] for record in records], [2, 4])
+        os.unlink(self.path("metrics.jsonl"))
+        ranks = run(recipe(run={"mode": "evaluate", "checkpoint_dir": self.path("c"),
+                                "metrics_jsonl": self.path("metrics.jsonl")}), 1)
+        record, = self.evaluations()
+        self.assertEqual(record["step"], 4)
+        self.assertEqual(set(record["eval"]), {"loss", "accuracy", "correct", "samples"})
+        self.assertLess(abs(record["eval"]["loss"] - records[1]["eval"]["loss"]), 1e-4)
+        correct, loss = re.search(ACCURACY, ranks[0].out).groups()
+        self.assertEqual(record["eval"]["correct"], int(correct))
+        told = json.loads(ranks[0].status.splitlines()[-1])
+        self.assertEqual((told["event"], told["step"], told["correct"]), ("eval", 4, int(correct)))
+
+    def test_what_was_passed_over_is_said(self):
+        self.good(recipe(run={"steps": 4, "save_every": 2, "seed": 7, "checkpoint_dir": self.path("c")}))
+        os.truncate(self.path("c", "step_000004", "model.safetensors"), 100)
+        evaluates = self.good(recipe(run={"mode": "evaluate", "checkpoint_dir": self.path("c")}))
+        self.assertIn("weights from %s; skipped step_000004: " % self.path("c", "step_000002"), evaluates.splitlines()[0])
+        weights = self.path("c", "step_000002", "model.safetensors")
+        both = run(recipe(run={"mode": "predict", "checkpoint_dir": self.path("c"), "init_weights": weights}), 1)[0]
+        self.assertRegex(both.err, r"\Aweights from .*step_000002; skipped step_000004: .*; run.init_weights \(.*\) is not used\n\Z")
+        other = run(recipe(run={"mode": "predict", "checkpoint_dir": self.path("none"), "init_weights": weights}), 1)[0]
+        self.assertEqual(other.err, "weights from %s; no weights: no checkpoint in %s yet\n" % (weights, self.path("none")))
 
     def test_there_must_be_weights(self):
         self.refused(recipe(run={"mode": "evaluate"}), "--checkpoint_dir", "--init_weights")
@@ -101,6 +133,16 @@ class EvaluateTest(ProgramCase):
 
 
 class PredictTest(ProgramCase):
+    def answers(self, wanted, world=1, *said):
+        """Runs to a good end; rank 0's stdout, which has nothing but the answers. stderr says `said` after the weights."""
+        ranks = run(wanted, world)
+        self.assertEqual([(rank.code, rank.out, rank.err) for rank in ranks[1:]], [(0, "", "")] * (world - 1))
+        self.assertEqual(ranks[0].code, 0, ranks[0].err)
+        weights, *rest = ranks[0].err.splitlines()
+        self.assertRegex(weights, r"^weights from ")
+        self.assertEqual(rest, list(said))
+        return ranks[0].out
+
     def test_dataset_order_on_any_number_of_ranks(self):
         trained = self.good(recipe(run={"steps": 60, "seed": 7, "checkpoint_dir": self.path("c")}), 1)
         correct = int(re.search(ACCURACY, trained)[1])
@@ -108,7 +150,7 @@ class PredictTest(ProgramCase):
         for world in (1, 2, 3):
             wanted = recipe(run={"mode": "predict", "checkpoint_dir": self.path("c"), "predictions": self.path("p")},
                             engine={"train_batch_size": 6})
-            self.assertIn("10000 predictions are written to " + self.path("p"), self.good(wanted, world))
+            self.assertEqual(self.answers(wanted, world, "10000 predictions are written to " + self.path("p")), "")
             with open(self.path("p")) as lines:
                 results.append([json.loads(line) for line in lines])
             self.assertEqual(sorted(os.listdir(self.folder)), ["c", "p"])
@@ -121,7 +163,7 @@ class PredictTest(ProgramCase):
                 self.assertEqual(a["index"], b["index"])
                 self.assertLess(abs(a["probability"] - b["probability"]), 1e-5)
                 self.assertTrue(a["prediction"] == b["prediction"] or a["probability"] < 0.5)
-        out = self.good(recipe(run={"mode": "predict", "checkpoint_dir": self.path("c")}), 2)
+        out = self.answers(recipe(run={"mode": "predict", "checkpoint_dir": self.path("c")}), 2)
         self.assertEqual([json.loads(line)["prediction"] for line in out.splitlines()],
                          [line["prediction"] for line in results[1]])
 
@@ -129,10 +171,14 @@ class PredictTest(ProgramCase):
         self.good(self.text_recipe({"steps": 300, "checkpoint_dir": self.path("c")},
                                    engine={"train_batch_size": 32}, model={"n_embd": 32}))
         prompt = {"mode": "predict", "checkpoint_dir": self.path("c"), "prompt": "line 3 of a", "max_new_tokens": 30}
-        likeliest = self.good(self.text_recipe(dict(prompt, temperature=0), model={"n_embd": 32}), 2)
+        likeliest = self.answers(self.text_recipe(dict(prompt, temperature=0), model={"n_embd": 32}), 2)
         self.assertEqual(len(likeliest.encode()), 11 + 30 + 1)
         self.assertTrue(likeliest.startswith("line 3 of a text that"), likeliest)
-        drawn = [self.good(self.text_recipe(dict(prompt, seed=seed, temperature=3), model={"n_embd": 32})) for seed in (1, 1, 2)]
+        kept = self.text_recipe(dict(prompt, temperature=0, predictions=self.path("p")), model={"n_embd": 32})
+        self.assertEqual(self.answers(kept, 2, "the text is written to " + self.path("p")), "")
+        with open(self.path("p")) as file:
+            self.assertEqual(file.read(), likeliest)
+        drawn = [self.answers(self.text_recipe(dict(prompt, seed=seed, temperature=3), model={"n_embd": 32})) for seed in (1, 1, 2)]
         self.assertEqual(drawn[0], drawn[1])
         self.assertNotEqual(drawn[0], drawn[2])
 
@@ -141,6 +187,39 @@ class PredictTest(ProgramCase):
         self.assertEqual(sorted(os.listdir(self.path("hf"))), ["config.json", "model.safetensors"])
         again = self.good(self.text_recipe({"mode": "evaluate", "init_weights": self.path("hf")}), 2)
         self.assertEqual(again.splitlines()[-1], [line for line in out.splitlines() if line.startswith("test")][0])
+
+
+class DivergenceTest(ProgramCase):
+    """A run that learns nothing any more ends with 65, says so, and leaves its good checkpoints."""
+
+    def diverges(self, engine, optimizer, *words, steps=60, world=2):
+        wanted = recipe(optimizer=optimizer, engine={"train_batch_size": 240, **engine},
+                        run={"steps": steps, "seed": 7, "save_every": 1, "checkpoint_dir": self.path("c"),
+                             "metrics_jsonl": self.path("metrics.jsonl")})
+        self.refused(wanted, "try a lower learning rate", *words, world=world)
+        return self.metrics()  # but for the step that ended it
+
+    def test_bf16(self):
+        steps = self.diverges({"bf16": {"enabled": True}, "gradient_clipping": 0}, {"type": "SGD", "params": {"lr": 1e36}},
+                              "training has diverged: the loss of rank ", "5 steps in a row made no update")
+        self.assertEqual([step["skipped"] for step in steps[-4:]], [True] * 4)
+        good = steps[-5]["step"]
+        self.assertEqual(sorted(name for name in os.listdir(self.path("c")) if name.startswith("step"))[-1], "step_%06d" % good)
+
+    def test_a_static_loss_scale(self):
+        steps = self.diverges({"fp16": {"enabled": True, "loss_scale": 2 ** 60}}, {"type": "SGD", "params": {"lr": 0.01}},
+                              "5 steps in a row, from step 1 on, made no update, because a gradient is not finite")
+        self.assertEqual([step["skipped"] for step in steps], [True] * 4)
+        self.assertFalse([name for name in os.listdir(self.path("c")) if name.startswith("step")])
+
+    def test_amp_o3(self):
+        # A learning rate that fp16 does not have.
+        for optimizer in ("SGD", "Lion"):
+            with self.subTest(optimizer=optimizer):
+                shutil.rmtree(self.path("c"), ignore_errors=True)
+                steps = self.diverges({"amp": {"enabled": True, "opt_level": "O3"}}, {"type": optimizer, "params": {"lr": 1e6}},
+                                      "training has diverged")
+                self.assertLess(len(steps), 30)
 
 
 class PreemptionTest(ProgramCase):

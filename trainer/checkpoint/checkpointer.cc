@@ -96,6 +96,9 @@ Checkpointer::Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGr
       folder_(recipe.run.checkpoint_dir),
       weights_only_(true) {
   LeaveOnFailure(group, [&] { Choose(); });
+  std::string& reason = decision_.reason;
+  const size_t verb = reason.find(found() ? " from " : ": ");
+  reason.replace(0, verb, found() ? "weights" : "no weights");
 }
 
 // On rank 0. Returns what people are told of it, as clauses that begin with "; ".

@@ -27,7 +27,8 @@ class Checkpointer {
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
                int64_t train_samples);
   // For reading weights only: takes no lease, changes nothing in the folder, takes a checkpoint of
-  // any data and seed, and Load leaves the optimizer as it is.
+  // any data and seed, and Load leaves the optimizer as it is. The reason begins with "weights
+  // from" or "no weights".
   Checkpointer(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group);
 
   // Whether there is a checkpoint to load.
@@ -35,6 +36,8 @@ class Checkpointer {
   // Where the run starts, once Load was called.
   Position start() const;
   int64_t samples_seen() const;
+  // Of the checkpoint to load; null: there is none.
+  const Manifest* loaded() const { return found() ? &decision_.checkpoint->manifest : nullptr; }
   // One line: what was chosen and why.
   const std::string& reason() const { return decision_.reason; }
 

@@ -60,8 +60,8 @@ void Predict(TrainingModel& training_model, const Dataset& data, const ProcessGr
   if (!writer) return;
   writer->Finish();
   if (!file.empty()) {
-    PrintLine(Format("%lld predictions are written to %s", static_cast<long long>(data.size()),
-                     file.c_str()));
+    PrintError(Format("%lld predictions are written to %s", static_cast<long long>(data.size()),
+                      file.c_str()));
   }
 }
 

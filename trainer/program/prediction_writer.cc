@@ -35,7 +35,11 @@ PredictionWriter::~PredictionWriter() {
 
 void PredictionWriter::Write(const std::string& lines) {
   if (file_) return file_->Write(lines.data(), lines.size());
-  if (std::fwrite(lines.data(), 1, lines.size(), stdout) == lines.size()) return;
+  // Flushed, so that no part of a line waits long for the rest: a reader may take it for a line.
+  if (std::fwrite(lines.data(), 1, lines.size(), stdout) == lines.size() &&
+      std::fflush(stdout) == 0) {
+    return;
+  }
   throw TrainError(ExitCode::kIo,
                    std::string("stdout: cannot be written: ") + std::strerror(errno));
 }

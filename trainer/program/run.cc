@@ -5,9 +5,14 @@
 #include <sys/prctl.h>
 
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
 
 #include "dslaunch/process_group.h"
 #include "trainer/base/log.h"
+#include "trainer/base/rank_files.h"
 #include "trainer/base/train_error.h"
 #include "trainer/comm/explain.h"
 #include "trainer/data/dataset.h"
@@ -16,6 +21,7 @@
 #include "trainer/pipeline/schedule.h"
 #include "trainer/pipeline/schedule_simulation.h"
 #include "trainer/pipeline/stage.h"
+#include "trainer/profile/monitors.h"
 #include "trainer/program/compare.h"
 #include "trainer/program/predict.h"
 #include "trainer/program/prediction_writer.h"
@@ -31,33 +37,47 @@ namespace {
 constexpr int kPlanColumns = 120;
 
 // Chooses the weights of a checkpoint, for modes that train nothing; none if the recipe gives no
-// folder. Throws on every rank if there are no weights at all. Collective.
-void FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
-                 std::optional<Checkpointer>& checkpointer) {
-  if (recipe.run.checkpoint_dir.empty()) return;
+// folder. Returns a line about which weights are taken, and what was passed over. Throws on every
+// rank if there are no weights at all. Collective.
+std::string FindWeights(const Recipe& recipe, const WorkerEnv& env, ProcessGroup& group,
+                        std::optional<Checkpointer>& checkpointer) {
+  const std::string& init_weights = recipe.run.init_weights;
+  const std::string from_file = "weights from " + init_weights;
+  if (recipe.run.checkpoint_dir.empty()) return from_file;
   checkpointer.emplace(recipe, env, group);
-  if (!recipe.run.init_weights.empty() || checkpointer->found()) return;
+  if (checkpointer->found()) {
+    return checkpointer->reason() +
+           (init_weights.empty() ? "" : "; run.init_weights (" + init_weights + ") is not used");
+  }
+  if (!init_weights.empty()) return from_file + "; " + checkpointer->reason();
   group.Finish();
   throw TrainError(ExitCode::kBadInput,
                    checkpointer->reason() + ", and no run.init_weights (--init_weights)");
 }
 
-// What evaluating and predicting have in common: trained weights in evaluation mode.
-template <class Work>
+// Trained weights in evaluation mode, on all ranks.
+struct Loaded {
+  TrainingModel& training_model;
+  const ProcessGroup& group;
+  const Manifest* manifest;  // of the checkpoint; null: the weights are of a file
+};
+
+// What evaluating and predicting have in common. `say` gets a line about the weights, on rank 0.
 void WithWeights(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device,
-                 const at::Tensor& sample, Work work) {
+                 const at::Tensor& sample, void (*say)(const std::string&), Progress& progress,
+                 const std::function<void(const Loaded&)>& work) {
   if (recipe.run.checkpoint_dir.empty() && recipe.run.init_weights.empty()) {
     RefuseInput("there are no weights; give --checkpoint_dir or --init_weights");
   }
-  StatusPipe status(env.status_fd);
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   std::optional<Checkpointer> checkpointer;
-  FindWeights(recipe, env, group, checkpointer);
+  const std::string weights = FindWeights(recipe, env, group, checkpointer);
+  if (group.rank() == 0) say(weights);
   const std::unique_ptr<TrainingModel> training_model =
       PrepareTrainingModel(recipe, sample, group, checkpointer ? &*checkpointer : nullptr);
   training_model->SetTrain(false);
-  status.Ready();
-  work(*training_model, group);
+  progress.Ready();
+  work({*training_model, group, checkpointer ? checkpointer->loaded() : nullptr});
   group.Barrier();  // which waits longer for rank 0 than Finish would
   group.Finish();
 }
@@ -70,20 +90,37 @@ std::unique_ptr<Dataset> OpenTestData(const Recipe& recipe) {
 
 void RunEvaluate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, device, OneSample(*data),
-              [&](TrainingModel& training_model, const ProcessGroup& group) {
-                const Evaluation result =
-                    Evaluate(training_model, *data, group, recipe.data.prefetch,
-                             [] { return StopRequest::kNone; });
-                if (group.rank() == 0) PrintLine(EvaluationLine("test", result.sums));
-              });
+  const TrainLog log(env.rank, recipe.engine.log_level);
+  Progress progress({.rank = env.rank,
+                     .log = log,
+                     .status_fd = env.status_fd,
+                     .metrics_jsonl = recipe.run.metrics_jsonl,
+                     .rank_dir = env.rank == 0 ? RankDir() : "",
+                     .attempt = static_cast<int64_t>(env.attempt)});
+  const std::unique_ptr<Monitors> monitors = MakeMonitors(recipe.engine.monitors, env.rank);
+  WithWeights(
+      recipe, env, device, OneSample(*data), PrintLine, progress, [&](const Loaded& loaded) {
+        const Evaluation result = Evaluate(loaded.training_model, *data, loaded.group,
+                                           recipe.data.prefetch, [] { return StopRequest::kNone; });
+        const Manifest none;
+        const Manifest& manifest = loaded.manifest == nullptr ? none : *loaded.manifest;
+        ReportEvaluation(result.sums, "test", {manifest.position.step, manifest.samples_seen},
+                         {log, progress, monitors.get()});
+      });
+}
+
+Progress NoMetrics(const WorkerEnv& env) {
+  return Progress(
+      {.rank = env.rank, .status_fd = env.status_fd, .metrics_jsonl = {}, .rank_dir = {}});
 }
 
 void RunPredict(const Recipe& recipe, const WorkerEnv& env, const RankDevice& device) {
   const std::unique_ptr<Dataset> data = OpenTestData(recipe);
-  WithWeights(recipe, env, device, OneSample(*data),
-              [&](TrainingModel& training_model, const ProcessGroup& group) {
-                Predict(training_model, *data, group, recipe.data.prefetch, recipe.run.predictions);
+  Progress progress = NoMetrics(env);
+  WithWeights(recipe, env, device, OneSample(*data), PrintError, progress,
+              [&](const Loaded& loaded) {
+                Predict(loaded.training_model, *data, loaded.group, recipe.data.prefetch,
+                        recipe.run.predictions);
               });
 }
 
@@ -96,21 +133,30 @@ void RunGenerate(const Recipe& recipe, const WorkerEnv& env, const RankDevice& d
   }
   const Gpt2Config& gpt2 = std::get<Gpt2Config>(recipe.model);
   const at::Tensor sample = at::zeros({1, gpt2.n_positions}, at::kLong);
-  WithWeights(
-      recipe, env, device, sample, [&](TrainingModel& training_model, const ProcessGroup& group) {
-        if (group.rank() != 0 && !training_model.core().ForwardIsCollective()) return;
-        std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
-        const std::vector<int64_t> more = Generate(
-            [&training_model](const at::Tensor& tokens) { return training_model.Forward(tokens); },
-            text,
-            {.max_new_tokens = recipe.run.max_new_tokens,
-             .temperature = recipe.run.temperature,
-             .top_k = recipe.run.top_k,
-             .seed = recipe.run.seed,
-             .n_positions = gpt2.n_positions});
-        text.insert(text.end(), more.begin(), more.end());
-        if (group.rank() == 0) PrintLine(TextOfTokens(text));
-      });
+  Progress progress = NoMetrics(env);
+  WithWeights(recipe, env, device, sample, PrintError, progress, [&](const Loaded& loaded) {
+    TrainingModel& training_model = loaded.training_model;
+    const bool writes = loaded.group.rank() == 0;
+    if (!writes && !training_model.core().ForwardIsCollective()) return;
+    // Made first: a file that cannot be made is known early.
+    std::optional<PredictionWriter> writer;
+    if (writes) writer.emplace(recipe.run.predictions);
+    std::vector<int64_t> text = TokensOfText(recipe.run.prompt, gpt2.vocab_size);
+    const std::vector<int64_t> more = Generate(
+        [&training_model](const at::Tensor& tokens) { return training_model.Forward(tokens); },
+        text,
+        {.max_new_tokens = recipe.run.max_new_tokens,
+         .temperature = recipe.run.temperature,
+         .top_k = recipe.run.top_k,
+         .seed = recipe.run.seed,
+         .n_positions = gpt2.n_positions});
+    text.insert(text.end(), more.begin(), more.end());
+    if (!writer) return;
+    writer->Write(TextOfTokens(text) + "\n");
+    writer->Finish();
+    const std::string& file = recipe.run.predictions;
+    if (!file.empty()) PrintError("the text is written to " + file);
+  });
 }
 
 StageParts Cut(const Recipe& recipe, const Dataset& data, int stage,
