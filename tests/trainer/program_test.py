@@ -377,6 +377,13 @@ class TrainingTest(ProgramCase):
         self.assertRegex(plan, r"(?m)^  parameters +\d+\.\d KiB$")
         self.assertNotIn("training", plan)
 
+    def test_a_comparison_of_precisions_shows_its_progress(self):
+        ranks = run(recipe(engine={"train_batch_size": 240}, run={"mode": "compare_precision", "steps": 3}), 2)
+        for rank in ranks:
+            self.assertEqual((rank.code, rank.err), (0, ""))
+            steps = [line for line in map(json.loads, rank.status.splitlines()) if line["event"] == "step"]
+            self.assertEqual((steps[-1]["step"], steps[-1]["total_steps"]), (9, 9))
+
     def test_log_level(self):
         engine = {"train_batch_size": 240}
         self.assertIn("training mlp", self.good(recipe(engine=engine, run={"steps": 3}), 2))

@@ -1,6 +1,7 @@
 #include "trainer/program/compare.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "dslaunch/process_group.h"
 #include "trainer/base/log.h"
@@ -46,7 +47,9 @@ void Combine(const ProcessGroup& group, PrecisionResult& result) {
   result.memory = all.memory;
 }
 
-PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const ProcessGroup& group) {
+// `report` gets each step, and how many there are.
+PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const ProcessGroup& group,
+                        const std::function<void(const StepInfo&, int64_t total)>& report) {
   const ActivationMeter meter;  // from before the model on
   const bool on_cpu = group.device().is_cpu();
   if (!on_cpu) RestartDevicePeak(group.device());
@@ -67,6 +70,7 @@ PrecisionResult TrainIn(const Recipe& recipe, const Dataset& data, const Process
     samples = info.samples;
     result.loss = info.loss;
     result.skipped += info.skipped ? 1 : 0;
+    report(info, schedule.total_steps);
   }
   result.step_s = Median(std::move(seconds));
   result.per_s =
@@ -85,10 +89,19 @@ void ComparePrecision(const Recipe& recipe, const WorkerEnv& env, const RankDevi
   ProcessGroup group(env, device, GroupOptions(recipe.run));
   status.Ready();
   std::vector<PrecisionResult> results;
+  const auto precisions = static_cast<int64_t>(recipe.engines.size());
   for (const EngineConfig& engine : recipe.engines) {
     Recipe one = recipe;
     one.engine = engine;
-    results.push_back(TrainIn(one, *data.train, group));
+    const auto done = static_cast<int64_t>(results.size());
+    results.push_back(
+        TrainIn(one, *data.train, group, [&](const StepInfo& info, int64_t total_steps) {
+          status.Step({.event = StatusLine::Event::kStep,
+                       .step = done * total_steps + info.step,
+                       .total_steps = precisions * total_steps,
+                       .loss = info.loss,
+                       .samples_per_s = {}});
+        }));
   }
   if (group.rank() == 0) {
     PrintLine(PrecisionTable(results, data.train->tokens_per_sample() > 0 ? "tokens" : "samples"));
