@@ -7,6 +7,7 @@
 #include "base/sanitize.h"
 #include "trainer/config/config_error.h"
 #include "trainer/config/key_record.h"
+#include "trainer/config/other_names.h"
 
 namespace dslaunch {
 namespace {
@@ -75,6 +76,21 @@ std::string Listed(const std::set<std::string>& words) {
   std::string list;
   for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
   return list;
+}
+
+// The word of another program, or one that is misspelt.
+std::optional<std::string> WhatIsMeant(std::string_view word, const std::set<std::string>& known) {
+  const std::optional<std::string> other = NameHere(word, known);
+  return other ? other : DidYouMean(word, known);
+}
+
+template <class T>
+json BoundedSchema(const char* type, T min, T max) {
+  using Limits = std::numeric_limits<T>;
+  json schema = {{"type", type}};
+  if (min != Limits::lowest()) schema["minimum"] = min;
+  if (max != Limits::max()) schema["maximum"] = max;
+  return schema;
 }
 
 // "`a`, `b` or `c`".
@@ -149,8 +165,12 @@ const json* JsonObject::Find(const char* key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
-void JsonObject::Note(const char* key, const std::function<std::string()>& value) const {
-  if (KeyRecord* const record = KeyRecord::Current()) record->Note(PlaceOf(key), value());
+void JsonObject::Note(const char* key, const std::function<std::string()>& value,
+                      const std::function<json()>& schema) const {
+  if (KeyRecord* const record = KeyRecord::Current()) {
+    const json fragment = schema();
+    record->Note(PlaceOf(key), value(), "", fragment.is_null() ? "" : fragment.dump());
+  }
 }
 
 std::string JsonObject::PlaceOf(const std::string& key) const {
@@ -175,7 +195,9 @@ void JsonObject::FailType(const std::string& key, const json& value,
 }
 
 std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max) {
-  Note(key, [&] { return WholeNumberText(min, max); });
+  Note(
+      key, [&] { return WholeNumberText(min, max); },
+      [&] { return BoundedSchema<int64_t>("integer", min, max); });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   const std::optional<int64_t> whole = AsWhole(*value);
@@ -190,7 +212,9 @@ std::optional<int64_t> JsonObject::Int(const char* key, int64_t min, int64_t max
 }
 
 std::optional<double> JsonObject::Number(const char* key, double min, double max) {
-  Note(key, [&] { return NumberText(min, max); });
+  Note(
+      key, [&] { return NumberText(min, max); },
+      [&] { return BoundedSchema<double>("number", min, max); });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) FailType(key, *value, "not a number");
@@ -205,8 +229,14 @@ std::optional<double> JsonObject::Number(const char* key, double min, double max
 
 std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t count, double min,
                                                        double max) {
-  Note(key,
-       [&] { return "list of " + std::to_string(count) + ", each a " + NumberText(min, max); });
+  Note(
+      key, [&] { return "list of " + std::to_string(count) + ", each a " + NumberText(min, max); },
+      [&] {
+        return json{{"type", "array"},
+                    {"items", BoundedSchema<double>("number", min, max)},
+                    {"minItems", count},
+                    {"maxItems", count}};
+      });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   const auto fits = [&](const json& item) {
@@ -221,7 +251,11 @@ std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t c
 }
 
 std::optional<bool> JsonObject::Bool(const char* key) {
-  Note(key, [] { return "true or false"; });
+  Note(
+      key, [] { return "true or false"; },
+      [] {
+        return json{{"type", "boolean"}};
+      });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_boolean()) FailType(key, *value, "neither true nor false");
@@ -229,7 +263,11 @@ std::optional<bool> JsonObject::Bool(const char* key) {
 }
 
 std::optional<std::string> JsonObject::String(const char* key) {
-  Note(key, [] { return "text"; });
+  Note(
+      key, [] { return "text"; },
+      [] {
+        return json{{"type", "string"}};
+      });
   return ReadString(key);
 }
 
@@ -241,7 +279,11 @@ std::optional<std::string> JsonObject::ReadString(const char* key) {
 }
 
 std::optional<std::string> JsonObject::StringOrInt(const char* key) {
-  Note(key, [] { return "text or whole number"; });
+  Note(
+      key, [] { return "text or whole number"; },
+      [] {
+        return json{{"type", {"string", "integer"}}};
+      });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_number_integer()) return value->dump();
@@ -253,17 +295,25 @@ bool JsonObject::HasString(const char* key) const {
 }
 
 std::optional<std::string> JsonObject::Word(const char* key, const std::set<std::string>& words) {
-  Note(key, [&] { return ChoiceText(words); });
+  Note(
+      key, [&] { return ChoiceText(words); },
+      [&] {
+        return json{{"enum", words}};
+      });
   const std::optional<std::string> word = ReadString(key);
   if (!word || words.contains(*word)) return word;
-  const std::optional<std::string> meant = DidYouMean(*word, words);
+  const std::optional<std::string> meant = WhatIsMeant(*word, words);
   Fail(key, "is \"" + *word + "\"; " + (meant ? "did you mean \"" + *meant + "\"? " : "") +
                 "Known: " + Listed(words));
 }
 
 std::optional<std::string> JsonObject::WordInAnyCase(const char* key,
                                                      const std::set<std::string>& words) {
-  Note(key, [&] { return ChoiceText(words) + ", in any case"; });
+  Note(
+      key, [&] { return ChoiceText(words) + ", in any case"; },
+      [] {
+        return json{{"type", "string"}};
+      });
   std::optional<std::string> word = ReadString(key);
   if (!word) return word;
   std::ranges::transform(*word, word->begin(), [](char c) {
@@ -273,14 +323,19 @@ std::optional<std::string> JsonObject::WordInAnyCase(const char* key,
 }
 
 std::optional<JsonObject> JsonObject::Object(const char* key) {
-  Note(key, [] { return ""; });
+  Note(
+      key, [] { return ""; }, [] { return json(); });
   const json* value = Find(key);
   if (value == nullptr) return std::nullopt;
   return JsonObject(*value, source_, PlaceOf(key));
 }
 
 std::string JsonObject::ObjectText(const char* key) {
-  Note(key, [] { return "object"; });
+  Note(
+      key, [] { return "object"; },
+      [] {
+        return json{{"type", "object"}};
+      });
   const json* value = Find(key);
   if (value == nullptr) return "{}";
   JsonObject(*value, source_, PlaceOf(key));  // throws where it is no object
@@ -288,14 +343,19 @@ std::string JsonObject::ObjectText(const char* key) {
 }
 
 JsonObject JsonObject::ObjectOrEmpty(const char* key) {
-  Note(key, [] { return ""; });
+  Note(
+      key, [] { return ""; }, [] { return json(); });
   static const json kNoKeys = json::object();
   const json* value = Find(key);
   return JsonObject(value == nullptr ? kNoKeys : *value, source_, PlaceOf(key));
 }
 
 std::vector<JsonObject> JsonObject::Objects(const char* key) {
-  Note(key, [] { return "list of objects"; });
+  Note(
+      key, [] { return "list of objects"; },
+      [] {
+        return json{{"type", "array"}};
+      });
   std::vector<JsonObject> objects;
   const json* value = Find(key);
   if (value == nullptr) return objects;
@@ -309,7 +369,11 @@ std::vector<JsonObject> JsonObject::Objects(const char* key) {
 }
 
 std::vector<std::string> JsonObject::Strings(const char* key, JsonLists lists) {
-  Note(key, [] { return "list of texts"; });
+  Note(
+      key, [] { return "list of texts"; },
+      [] {
+        return json{{"type", "array"}, {"items", {{"type", "string"}}}};
+      });
   const json* value = Find(key);
   if (value == nullptr) return {};
   if (!value->is_array() || (value->empty() && lists == JsonLists::kNotEmpty) ||
@@ -328,7 +392,7 @@ void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::s
   for (const std::string& key : keys) {
     known_.insert(key);
     if (KeyRecord* const record = KeyRecord::Current())
-      record->Note(PlaceOf(key), "off: null, false, {}", why);
+      record->Note(PlaceOf(key), "off: null, false, {}", why, "");
     const auto found = json_.find(key);
     if (found != json_.end() && !is_off(*found)) Fail(key, why);
   }
@@ -337,7 +401,7 @@ void JsonObject::RefuseUnlessOff(const std::set<std::string>& keys, const std::s
 void JsonObject::RefuseUnlessStandard(const char* key, const json& standard,
                                       const std::string& why) {
   if (KeyRecord* const record = KeyRecord::Current())
-    record->Note(PlaceOf(key), standard.dump(), why);
+    record->Note(PlaceOf(key), standard.dump(), why, "");
   const json* value = Find(key);
   if (value == nullptr || *value == standard) return;
   if (!standard.is_object()) Fail(key, "is " + Shown(*value) + ", but " + why);
@@ -356,9 +420,12 @@ void JsonObject::RefuseUnlessStandard(const char* key, const json& standard,
 void JsonObject::RefuseUnknown() const {
   for (const auto& [key, value] : json_.items()) {
     if (known_.contains(key)) continue;
-    const std::optional<std::string> meant = DidYouMean(key, known_);
-    Fail(key, meant ? "is not a known key; did you mean \"" + *meant + "\"?"
-                    : "is not a known key; known here: " + Listed(known_));
+    const std::optional<std::string> meant = NameHere(key, known_);
+    if (const std::string_view advice = AdviceInstead(key); !meant && !advice.empty())
+      Fail(key, std::string(advice));
+    const std::optional<std::string> near = meant ? meant : DidYouMean(key, known_);
+    Fail(key, near ? "is not a known key; did you mean \"" + *near + "\"?"
+                   : "is not a known key; known here: " + Listed(known_));
   }
 }
 

@@ -79,8 +79,10 @@ class JsonObject {
  private:
   const nlohmann::json* Find(const char* key);
   std::optional<std::string> ReadString(const char* key);
-  // For the KeyRecord of this thread, if there is one: the key, and what its value may be.
-  void Note(const char* key, const std::function<std::string()>& value) const;
+  // For the KeyRecord of this thread, if there is one: the key, and what its value may be in words
+  // and as JSON Schema (null: a section).
+  void Note(const char* key, const std::function<std::string()>& value,
+            const std::function<nlohmann::json()>& schema) const;
   [[noreturn]] void FailType(const std::string& key, const nlohmann::json& value,
                              const std::string& wanted) const;
   std::string PlaceOf(const std::string& key) const;

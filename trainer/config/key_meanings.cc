@@ -88,6 +88,14 @@ const std::map<std::string, std::string>& KeyMeanings() {
       {"data.val_path", "data for evaluation, instead of `val_fraction`"},
       {"data.label_column",
        "name of the label column, or its number from 0; default: the last column"},
+      {"data.columns",
+       "the columns of the features in the order of the model's inputs, by names or numbers from "
+       "0; "
+       "the others are passed over; default: all but the label"},
+      {"data.label_names",
+       "names of the classes, from class 0 on, where the label column has names; default: labels "
+       "are "
+       "numbers from 0"},
 
       // run
       {"run.mode",

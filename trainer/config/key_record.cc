@@ -45,8 +45,9 @@ KeyRecord::~KeyRecord() { current = nullptr; }
 
 KeyRecord* KeyRecord::Current() { return current; }
 
-void KeyRecord::Note(const std::string& path, std::string value, std::string refusal) {
-  uses_.push_back({WithoutIndexes(path), std::move(value), std::move(refusal)});
+void KeyRecord::Note(const std::string& path, std::string value, std::string refusal,
+                     std::string schema) {
+  uses_.push_back({WithoutIndexes(path), std::move(value), std::move(refusal), std::move(schema)});
 }
 
 std::string WholeNumberText(int64_t min, int64_t max) {

@@ -14,6 +14,7 @@ struct KeyUse {
   std::string path;     // "engine.optimizer.params.lr"; items of lists as in "param_groups[].lr"
   std::string value;    // "whole number, at least 1"; empty for a section
   std::string refusal;  // why nothing else is taken; empty: the key is obeyed
+  std::string schema;   // the value as JSON Schema; empty for a section
 };
 
 // While it lives, every JsonObject of its thread notes here what it is asked for. At most one lives
@@ -30,7 +31,7 @@ class KeyRecord {
 
   // The record of this thread; nullptr without one.
   static KeyRecord* Current();
-  void Note(const std::string& path, std::string value, std::string refusal = "");
+  void Note(const std::string& path, std::string value, std::string refusal, std::string schema);
 
  private:
   std::vector<KeyUse> uses_;

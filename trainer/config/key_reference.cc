@@ -115,6 +115,11 @@ struct Found {
   std::string section;  // whose types these are
 };
 
+std::vector<std::string> SchemasOf(const KeyUse& use) {
+  if (use.schema.empty()) return {};
+  return {use.schema};
+}
+
 void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& order,
          std::map<std::string, Found>& found) {
   auto [place, is_new] = found.try_emplace(use.path);
@@ -122,9 +127,11 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
   if (is_new) {
     order.push_back(use.path);
     entry.key = {use.path, use.value, use.refusal, {}, ""};
+    entry.key.schemas = SchemasOf(use);
     entry.values = {use.value};
   } else if (!entry.key.refusal.empty() && use.refusal.empty()) {
     entry.key.value = use.value;  // of some type it is obeyed
+    entry.key.schemas = SchemasOf(use);
     entry.key.refusal.clear();
     entry.types.clear();
     entry.values = {use.value};
@@ -132,6 +139,7 @@ void Add(const KeyUse& use, const Sample& sample, std::vector<std::string>& orde
     return;  // of some other type it is refused
   } else if (entry.values.insert(use.value).second && use.refusal.empty()) {
     entry.key.value += " or " + use.value;
+    if (!use.schema.empty()) entry.key.schemas.push_back(use.schema);
   }
   if (sample.section.empty() || !use.path.starts_with(sample.section + ".")) return;
   entry.section = sample.section;

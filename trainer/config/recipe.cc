@@ -147,8 +147,13 @@ DataConfig ParseData(JsonObject object, const ModelConfig& model) {
   ParseValidation(object, data);
   if (data.type == DataConfig::Type::kCsv) {
     data.label_column = object.StringOrInt("label_column").value_or("");
+    data.columns = object.Strings("columns");
+    data.label_names = object.Strings("label_names");
+    const std::set<std::string> distinct(data.label_names.begin(), data.label_names.end());
+    if (distinct.size() < data.label_names.size())
+      object.Fail("label_names", "has a name twice; give each class one name");
   } else {
-    RefuseElsewhere(object, {"label_column"}, "csv");
+    RefuseElsewhere(object, {"label_column", "columns", "label_names"}, "csv");
   }
   object.RefuseUnknown();
   return data;

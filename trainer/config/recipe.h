@@ -69,7 +69,7 @@ struct DataConfig {
   enum class Type {
     kIdx,     // a folder with the four IDX files of an MNIST-like data set
     kCifar,   // a folder with CIFAR-10's or CIFAR-100's binary version
-    kCsv,     // numbers, of which one column is the label
+    kCsv,     // columns of numbers, and one with the label
     kTokens,  // token ids: nanoGPT's or llm.c's .bin, or Megatron's .bin with its .idx
     kText,    // any file; its bytes are the tokens
   };
@@ -78,11 +78,14 @@ struct DataConfig {
   bool shuffle = true;
   // Leave samples out, instead of repeating some, where ranks do not divide them.
   bool drop_last = false;
-  int64_t block_size = 0;    // tokens of a sample; 0: the model's n_positions
-  std::string val_path;      // tokens, text and csv: data to evaluate on
-  double val_fraction = 0;   // or this much of the end of `path`
-  std::string label_column;  // csv: by name or by number from 0; empty: the last
-  int64_t prefetch = 2;      // micro-batches read ahead, by a thread of their own; 0: none
+  int64_t block_size = 0;   // tokens of a sample; 0: the model's n_positions
+  std::string val_path;     // tokens, text and csv: data to evaluate on
+  double val_fraction = 0;  // or this much of the end of `path`
+  // csv
+  std::string label_column;              // by name or by number from 0; empty: the last
+  std::vector<std::string> columns;      // likewise, of the features; empty: all but the label
+  std::vector<std::string> label_names;  // of the classes; empty: labels are numbers
+  int64_t prefetch = 2;  // micro-batches read ahead, by a thread of their own; 0: none
 };
 
 // run.profile; that the section is there turns it on, unless it says "enabled": false.

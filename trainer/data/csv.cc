@@ -107,14 +107,16 @@ class CsvReader {
 };
 
 // A line with names is a header. One that also has numbers may be a typing error, unless the names
-// are quoted.
-bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line) {
+// are quoted, or samples have text too.
+bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line,
+              const CsvColumns& columns) {
   size_t numbers = 0;
   bool quoted = false;
   for (const Field& field : first_line) {
     numbers += Number(field.text).has_value();
     quoted |= field.quoted;
   }
+  if (!columns.label_names.empty() || !columns.features.empty()) return numbers == 0;
   if (numbers > 0 && numbers < first_line.size() && !quoted) {
     reader.Fail(
         "has both numbers and other text; put the names in quotes if this line names the columns");
@@ -122,79 +124,114 @@ bool IsHeader(const CsvReader& reader, const std::vector<Field>& first_line) {
   return numbers < first_line.size();
 }
 
-size_t LabelIndex(const CsvReader& reader, const std::vector<Field>& first_line, bool header,
-                  const std::string& label_column) {
-  if (label_column.empty()) return first_line.size() - 1;
+// `key` is where the recipe names the column.
+size_t ColumnIndex(const CsvReader& reader, const std::vector<Field>& first_line, bool header,
+                   const std::string& column, const std::string& key) {
   if (header) {
-    const auto named = [&](const Field& field) { return field.text == label_column; };
-    const auto count = std::count_if(first_line.begin(), first_line.end(), named);
-    if (count > 1) reader.Fail("has two columns named " + Shown(label_column));
+    const auto count = std::ranges::count(first_line, column, &Field::text);
+    if (count > 1) reader.Fail("has two columns named " + Shown(column));
     if (count == 1) {
-      return static_cast<size_t>(std::find_if(first_line.begin(), first_line.end(), named) -
+      return static_cast<size_t>(std::ranges::find(first_line, column, &Field::text) -
                                  first_line.begin());
     }
   }
   size_t index = 0;
-  const char* end = label_column.data() + label_column.size();
-  const auto [stop, error] = std::from_chars(label_column.data(), end, index);
+  const char* end = column.data() + column.size();
+  const auto [stop, error] = std::from_chars(column.data(), end, index);
   if (error != std::errc() || stop != end) {
     reader.Fail(
-        "has no column named " + Shown(label_column) + "; set data.label_column" +
+        "has no column named " + Shown(column) + "; set " + key +
         (header ? "" : " to a column number (the first is 0), because the file names no columns"));
   }
   if (index >= first_line.size()) {
-    reader.Fail("has " + std::to_string(first_line.size()) +
-                " columns, so data.label_column is at most " +
-                std::to_string(first_line.size() - 1) + ", not " + label_column);
+    reader.Fail("has " + std::to_string(first_line.size()) + " columns, so " + key +
+                " is at most " + std::to_string(first_line.size() - 1) + ", not " + column);
   }
   return index;
 }
 
+// The columns of the features, in their order.
+std::vector<size_t> FeatureIndexes(const CsvReader& reader, const std::vector<Field>& first_line,
+                                   bool header, const CsvColumns& columns, size_t label_index) {
+  std::vector<size_t> indexes;
+  for (const std::string& column : columns.features) {
+    const size_t index = ColumnIndex(reader, first_line, header, column, "data.columns");
+    if (index == label_index)
+      reader.Fail("data.columns names the label's column, " + Shown(column));
+    indexes.push_back(index);
+  }
+  for (size_t i = 0; columns.features.empty() && i < first_line.size(); ++i) {
+    if (i != label_index) indexes.push_back(i);
+  }
+  return indexes;
+}
+
+// `fail` throws, with what is wrong about the field.
+template <class Fail>
+int64_t ReadLabel(const Field& field, const CsvColumns& columns, int64_t num_classes, Fail fail) {
+  if (!columns.label_names.empty()) {
+    const auto name = std::ranges::find(columns.label_names, field.text);
+    if (name == columns.label_names.end()) fail("is the label, but not one of data.label_names");
+    return name - columns.label_names.begin();
+  }
+  const std::optional<double> value = Number(field.text);
+  if (!value) fail("is not a number; labels that are names need data.label_names: [cat, dog, ...]");
+  // Beyond 2^53 doubles are no longer exact.
+  if (!(*value >= 0 && *value < 0x1p53) || *value != std::floor(*value))
+    fail("is the label, which must be a whole number from 0");
+  const auto label = static_cast<int64_t>(*value);
+  if (label >= num_classes)
+    fail("is the label, which must be below model.num_classes, " + std::to_string(num_classes));
+  return label;
+}
+
 }  // namespace
 
-CsvTable ReadCsv(const std::string& file, const std::string& label_column, int64_t num_classes) {
+CsvTable ReadCsv(const std::string& file, const CsvColumns& columns, int64_t num_classes) {
+  if (static_cast<int64_t>(columns.label_names.size()) > num_classes) {
+    throw TrainError(ExitCode::kBadInput,
+                     "data.label_names has " + std::to_string(columns.label_names.size()) +
+                         " names, but model.num_classes is " + std::to_string(num_classes) +
+                         "; set it to at least that");
+  }
   CsvReader reader(file);
   std::vector<Field> fields;
   if (!reader.Next(fields)) throw TrainError(ExitCode::kBadInput, file + ": is empty");
-  const size_t columns = fields.size();
-  if (columns < 2) {
+  const size_t width = fields.size();
+  if (width < 2) {
     reader.Fail(
         "has only one column; it needs a label and at least one feature, separated by a "
         "comma");
   }
-  const bool header = IsHeader(reader, fields);
-  const size_t label_index = LabelIndex(reader, fields, header, label_column);
+  const bool header = IsHeader(reader, fields, columns);
+  const size_t label_index =
+      columns.label.empty()
+          ? width - 1
+          : ColumnIndex(reader, fields, header, columns.label, "data.label_column");
+  const std::vector<size_t> features = FeatureIndexes(reader, fields, header, columns, label_index);
   CsvTable table;
-  table.num_features = static_cast<int64_t>(columns) - 1;
+  table.num_features = static_cast<int64_t>(features.size());
   if (header && !reader.Next(fields)) {
     throw TrainError(ExitCode::kBadInput, file + ": has no line after the column names");
   }
   do {
-    if (fields.size() != columns) {
+    if (fields.size() != width) {
       reader.Fail("has " + std::to_string(fields.size()) + " fields where the first line has " +
-                  std::to_string(columns));
+                  std::to_string(width));
     }
-    for (size_t i = 0; i < columns; ++i) {
-      const auto fail = [&](const std::string& problem) {
+    const auto fail_at = [&](size_t i) {
+      return [&reader, &fields, i](const std::string& problem) {
         reader.Fail("column " + std::to_string(i) + ", " + Shown(fields[i].text) + ", " + problem);
       };
+    };
+    for (const size_t i : features) {
       const std::optional<double> value = Number(fields[i].text);
-      if (!value) fail("is not a number");
-      if (i != label_index) {
-        table.features.push_back(static_cast<float>(*value));
-        if (!std::isfinite(table.features.back())) fail("is not finite in float32");
-        continue;
-      }
-      // Beyond 2^53 doubles are no longer exact.
-      if (!(*value >= 0 && *value < 0x1p53) || *value != std::floor(*value)) {
-        fail("is the label, which must be a whole number from 0");
-      }
-      const auto label = static_cast<int64_t>(*value);
-      if (label >= num_classes) {
-        fail("is the label, which must be below model.num_classes, " + std::to_string(num_classes));
-      }
-      table.labels.push_back(label);
+      if (!value) fail_at(i)("is not a number");
+      table.features.push_back(static_cast<float>(*value));
+      if (!std::isfinite(table.features.back())) fail_at(i)("is not finite in float32");
     }
+    table.labels.push_back(
+        ReadLabel(fields[label_index], columns, num_classes, fail_at(label_index)));
   } while (reader.Next(fields));
   return table;
 }

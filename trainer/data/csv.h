@@ -1,4 +1,4 @@
-// Tables of numbers as text, one sample a line, fields separated by commas.
+// Tables as text, one sample a line, fields separated by commas.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,18 @@ struct CsvTable {
   std::vector<int64_t> labels;  // at least one
 };
 
-// The first line may name the columns. `label_column` is one of these names or a number counted
-// from 0; empty: the last. Every label is a whole number from 0 to num_classes - 1, every other
-// field a finite number. Fields may stand in double quotes; empty lines are passed over. Throws
-// TrainError kBadInput, naming the file and the line, or kIo.
-CsvTable ReadCsv(const std::string& file, const std::string& label_column, int64_t num_classes);
+// Which columns count. A column is one of the names in the first line, or a number counted from 0.
+struct CsvColumns {
+  std::string label;  // empty: the last
+  std::vector<std::string>
+      features;  // in the order of the model's inputs; empty: all but the label
+  std::vector<std::string> label_names;  // of the classes, from 0; empty: labels are their numbers
+};
+
+// The first line may name the columns. Every label is one of the names of classes or, without
+// these, a whole number from 0 to num_classes - 1; every feature is a finite number, and columns
+// that do not count hold anything. Fields may stand in double quotes; empty lines are passed over.
+// Throws TrainError kBadInput, naming the file and the line, or kIo.
+CsvTable ReadCsv(const std::string& file, const CsvColumns& columns, int64_t num_classes);
 
 }  // namespace dslaunch

@@ -152,7 +152,8 @@ DataSplits OpenImages(const DataConfig& data, int64_t num_classes) {
 
 DataSplits OpenTable(const DataConfig& data, int64_t num_classes) {
   const auto read = [&](const std::string& path) {
-    return std::make_shared<const CsvTable>(ReadCsv(path, data.label_column, num_classes));
+    return std::make_shared<const CsvTable>(
+        ReadCsv(path, {data.label_column, data.columns, data.label_names}, num_classes));
   };
   const std::shared_ptr<const CsvTable> table = read(data.path);
   const auto rows = static_cast<int64_t>(table->labels.size());

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "trainer/config/key_record.h"
+#include "trainer/config/other_names.h"
+#include "trainer/config/recipe_schema.h"
 
 namespace dslaunch::key_reference_test {
 namespace {
@@ -45,12 +48,41 @@ TEST(KeyReferenceTest, AKeyThatOneTypeObeysIsNotRefused) {
   EXPECT_NE(keys.at("engine.sparse_attention").refusal, "");
 }
 
+TEST(RecipeSchemaTest, HasEveryKeyWithItsValues) {
+  const nlohmann::json schema = nlohmann::json::parse(RecipeSchema());
+  const auto key = [&](const std::string& section, const std::string& name) {
+    return schema.at(nlohmann::json::json_pointer(section)).at("properties").at(name);
+  };
+  const std::string run = "/properties/run";
+  EXPECT_EQ(key(run, "epochs").at("type"), nlohmann::json({"integer", "null"}));
+  EXPECT_EQ(key(run, "epochs").at("minimum"), 1);
+  EXPECT_EQ(key(run, "device").at("enum"), nlohmann::json({"auto", "cpu", "cuda", nullptr}));
+  EXPECT_THAT(key(run, "steps").at("description").get<std::string>(),
+              testing::HasSubstr("optimizer steps"));
+  const std::string engine = "/properties/engine";
+  EXPECT_EQ(key(engine + "/properties/pipeline", "stages").at("anyOf").size(), 2u);
+  EXPECT_EQ(key(engine + "/properties/optimizer/properties/param_groups/items", "names").at("type"),
+            nlohmann::json({"array", "null"}));
+  EXPECT_FALSE(schema.at("additionalProperties"));
+  EXPECT_FALSE(schema.at(nlohmann::json::json_pointer(engine)).at("additionalProperties"));
+}
+
+TEST(OtherNamesTest, WhatOthersCallAKeyIsItsNameHere) {
+  EXPECT_EQ(NameHere("SGDR", {"StepLR", "CosineAnnealingWarmRestarts"}),
+            "CosineAnnealingWarmRestarts");
+  EXPECT_EQ(NameHere("cuda_time_total", {"self_time", "total_time"}), "total_time");
+  EXPECT_EQ(NameHere("num_train_epochs", {"epochs"}), "epochs");
+  EXPECT_EQ(NameHere("num_train_epochs", {"stages"}), std::nullopt);
+  EXPECT_THAT(std::string(AdviceInstead("steps_per_epoch")), testing::HasSubstr("run.steps"));
+  EXPECT_EQ(AdviceInstead("steps"), "");
+}
+
 TEST(KeyReferenceTest, NothingIsRecordedWithoutARecord) {
   EXPECT_EQ(KeyRecord::Current(), nullptr);
   {
     KeyRecord record;
     EXPECT_EQ(KeyRecord::Current(), &record);
-    record.Note("a[3].b[0].c", "text");
+    record.Note("a[3].b[0].c", "text", "", "");
     EXPECT_EQ(record.uses().at(0).path, "a[].b[].c");
   }
   EXPECT_EQ(KeyRecord::Current(), nullptr);

@@ -20,7 +20,10 @@ class CsvTest : public testing::Test {
  protected:
   CsvTable Read(const std::string& content, const std::string& label_column = "",
                 int64_t num_classes = 10) {
-    return ReadCsv(folder_.Write("data.csv", content), label_column, num_classes);
+    return Read(content, CsvColumns{label_column, {}, {}}, num_classes);
+  }
+  CsvTable Read(const std::string& content, const CsvColumns& columns, int64_t num_classes) {
+    return ReadCsv(folder_.Write("data.csv", content), columns, num_classes);
   }
   void Refused(const std::string& content, int line, const std::string& words,
                const std::string& label_column = "") {
@@ -48,6 +51,30 @@ TEST_F(CsvTest, AHeaderNamesTheLabel) {
   EXPECT_THAT(Read("\"2\",\"1\",\"x\"\n4,5,6\n", "2").labels, ElementsAre(4))
       << "a name comes before a number";
   EXPECT_THAT(Read("a,b,c\n4,5,6\n", "1").labels, ElementsAre(5));
+}
+
+TEST_F(CsvTest, ColumnsByNameAndClassesByName) {
+  const CsvColumns columns = {"species", {"width", "length"}, {"setosa", "virginica"}};
+  const CsvTable table = Read(
+      "id,length,width,species,comment\n"
+      "a,5.1,3.5,setosa,first\n"
+      "b,6.3,3.3,virginica,\n",
+      columns, 2);
+  EXPECT_EQ(table.num_features, 2);
+  EXPECT_THAT(table.features, ElementsAre(3.5f, 5.1f, 3.3f, 6.3f));
+  EXPECT_THAT(table.labels, ElementsAre(0, 1));
+  EXPECT_THAT(Read("1,2,dog\n3,4,cat\n", {"", {}, {"cat", "dog"}}, 2).labels, ElementsAre(1, 0))
+      << "no line with names of columns";
+  EXPECT_THAT(Read("x,1,2,0\n", {"", {"2", "1"}, {}}, 2).features, ElementsAre(2, 1));
+  const auto refused = [&](const CsvColumns& wrong, const std::string& words) {
+    ExpectRefused([&] { Read("a,b,label\n1,2,cat\n", wrong, 2); }, ExitCode::kBadInput,
+                  HasSubstr(words));
+  };
+  refused({"", {}, {"dog"}}, "\"cat\", is the label, but not one of data.label_names");
+  refused({"", {}, {}}, "need data.label_names");
+  refused({"", {"c"}, {"cat"}}, "no column named \"c\"; set data.columns");
+  refused({"", {"label"}, {"cat"}}, "data.columns names the label's column");
+  refused({"", {}, {"cat", "dog", "cow"}}, "model.num_classes is 2");
 }
 
 TEST_F(CsvTest, WhatOtherProgramsWrite) {
@@ -85,9 +112,9 @@ TEST_F(CsvTest, ErrorsNameFileAndLine) {
   ExpectRefused([&] { Read(""); }, ExitCode::kBadInput, HasSubstr("is empty"));
   ExpectRefused([&] { Read("\n\n"); }, ExitCode::kBadInput, HasSubstr("is empty"));
   ExpectRefused([&] { Read("a,b\n"); }, ExitCode::kBadInput, HasSubstr("no line after"));
-  ExpectRefused([&] { ReadCsv(folder_ / "absent", "", 2); }, ExitCode::kBadInput,
+  ExpectRefused([&] { ReadCsv(folder_ / "absent", {}, 2); }, ExitCode::kBadInput,
                 HasSubstr("absent"));
-  ExpectRefused([&] { ReadCsv(folder_.path(), "", 2); }, ExitCode::kBadInput,
+  ExpectRefused([&] { ReadCsv(folder_.path(), {}, 2); }, ExitCode::kBadInput,
                 HasSubstr("is not a file"));
 }
 
