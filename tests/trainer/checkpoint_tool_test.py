@@ -181,6 +181,17 @@ class CheckpointToolTest(unittest.TestCase):
         with open(self.path("step_000006", "manifest.json")) as file:
             self.assertEqual(set(whole), {t["name"] for t in json.load(file)["tensors"] if "/" not in t["name"]})
 
+    def test_export_overwrites_only_by_force(self):
+        out = os.path.join(self.folder, "once")
+        weights = os.path.join(out, "model.safetensors")
+        self.tool("export", self.path("step_000006"), out)
+        before = os.stat(weights).st_ino
+        refused = self.tool("export", self.path("step_000006"), out, "--dtype", "bf16", code=USAGE)
+        self.assertIn(f"{weights} is there already; give another folder, or --force", refused.stderr)
+        self.assertEqual(before, os.stat(weights).st_ino)
+        self.tool("export", self.path("step_000006"), out, "--dtype", "bf16", "--force")
+        self.assertEqual({torch.bfloat16}, {t.dtype for t in load_file(weights).values()})
+
     def test_export_of_what_is_none(self):
         out = os.path.join(self.folder, "hf")
         self.assertIn("dslaunch checkpoint ls", self.tool("export", self.dir, out, code=BAD_INPUT).stderr)

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 
 #include "base/sanitize.h"
 #include "trainer/base/log.h"
@@ -88,12 +89,43 @@ at::ScalarType ExportType(at::ScalarType saved, const std::optional<at::ScalarTy
   return wanted && c10::isFloatingType(saved) ? *wanted : saved;
 }
 
-void Export(const std::string& folder, const std::string& out,
-            const std::optional<at::ScalarType>& wanted) {
+struct ExportOptions {
+  std::optional<at::ScalarType> dtype;  // nullopt: as saved
+  bool force = false;                   // overwrite what is in the folder
+};
+
+// nullopt: these are no options of export.
+std::optional<ExportOptions> ParseExportOptions(std::span<const std::string> words) {
+  ExportOptions options;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--force") {
+      options.force = true;
+    } else if (words[i] == "--dtype" && i + 1 < words.size()) {
+      options.dtype = ParseDtype(words[++i]);
+      if (!options.dtype) return std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return options;
+}
+
+void RefuseExisting(const std::string& out) {
+  for (const char* name : {"model.safetensors", "config.json"}) {
+    std::error_code ignored;
+    if (!fs::exists(out + "/" + name, ignored)) continue;
+    throw TrainError(ExitCode::kUsage, out + "/" + name +
+                                           " is there already; give another folder, or --force to "
+                                           "overwrite it");
+  }
+}
+
+void Export(const std::string& folder, const std::string& out, const ExportOptions& options) {
   if (!IsCheckpoint(folder)) {
     RefuseInput(folder + " is not a checkpoint: it contains no " + kManifestFile +
                 "; give one of the folders that dslaunch checkpoint ls lists");
   }
+  if (!options.force) RefuseExisting(out);
   const Checkpoint checkpoint = ReadCheckpoint(folder);
   VerifyCheckpoint(checkpoint);
   std::vector<ExportedTensor> tensors;
@@ -102,7 +134,7 @@ void Export(const std::string& folder, const std::string& out,
     if (!IsOfModel(tensor)) continue;
     const std::optional<at::ScalarType> saved = ScalarTypeOf(tensor.dtype);
     if (!saved) RefuseInput(folder + ": tensor " + tensor.name + " is " + tensor.dtype);
-    tensors.push_back({tensor.name, ExportType(*saved, wanted), tensor.shape});
+    tensors.push_back({tensor.name, ExportType(*saved, options.dtype), tensor.shape});
     records.push_back(&tensor);
   }
   StoredTensors stored(checkpoint);
@@ -122,9 +154,9 @@ void RunCheckpointTool(const std::vector<std::string>& words) {
   if (count == 2 && words[0] == "ls") return List(words[1], false);
   if (count == 3 && words[0] == "ls" && words[2] == "--json") return List(words[1], true);
   if (count == 2 && words[0] == "verify") return Verify(words[1]);
-  if (count == 3 && words[0] == "export") return Export(words[1], words[2], std::nullopt);
-  if (count == 5 && words[0] == "export" && words[3] == "--dtype" && ParseDtype(words[4])) {
-    return Export(words[1], words[2], ParseDtype(words[4]));
+  if (count >= 3 && words[0] == "export") {
+    const auto options = ParseExportOptions(std::span(words).subspan(3));
+    if (options) return Export(words[1], words[2], *options);
   }
   throw TrainError(ExitCode::kUsage, "usage: dslaunch checkpoint ls | verify | export");
 }
