@@ -20,6 +20,7 @@ inline constexpr ExitCodeMeaning kExitCodeMeanings[] = {
     {"85", "the trainer stopped early on request, after a checkpoint; start it again to continue"},
     {"126", "the program cannot be executed"},
     {"127", "the program does not exist"},
+    {"129", "the terminal went away (SIGHUP)"},
     {"130", "interrupted (Ctrl-C)"},
     {"143", "terminated (SIGTERM)"},
     {"others",

@@ -122,6 +122,7 @@ struct LaunchOptions {
     kJobCommand,
     kCheckpointCommand,
     kHostfileCommand,
+    kRecipeCommand,
     kDoctor,
     kCompletion,
     kHelpTopic,
@@ -133,8 +134,11 @@ struct LaunchOptions {
   std::optional<int> num_nodes;
   // Elastic when there is a least number of nodes; then without num_nodes.
   std::optional<int> min_nodes;
-  std::optional<int> max_nodes;         // nullopt: all of the hostfile that are no spares
-  std::optional<int> num_gpus;          // ranks per node
+  std::optional<int> max_nodes;  // nullopt: all of the hostfile that are no spares
+  std::optional<int> num_gpus;   // ranks per node
+  // By which options these two were given, for messages.
+  std::string num_nodes_name = "--num_nodes";
+  std::string num_gpus_name = "--num_gpus";
   std::optional<SlotsFrom> slots_from;  // excludes num_gpus; counted on each node
   std::optional<std::string> hostfile;
   // DeepSpeed's filters, as typed (hostfiles/host_filter.h). They exclude each other and all
@@ -207,7 +211,8 @@ struct LaunchOptions {
 
   TrainOptions train;  // for kTrain, which `predict` is too
   // For kProgram argv, untouched, never empty; for the commands (kJobCommand, kCheckpointCommand,
-  // kHostfileCommand, kDoctor, kCompletion, kHelpTopic) the command and what follows it.
+  // kHostfileCommand, kRecipeCommand, kDoctor, kCompletion, kHelpTopic) the command and what
+  // follows it.
   std::vector<std::string> program;
   bool operator==(const LaunchOptions&) const = default;
 };

@@ -1,5 +1,4 @@
 // dslaunch: parse, plan, run, exit code.
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,18 +16,21 @@
 #include <string>
 
 #include "base/process_tree.h"
+#include "base/sanitize.h"
 #include "base/subprocess.h"
 #include "cli/commands/doctor.h"
 #include "cli/commands/dry_run.h"
 #include "cli/commands/help_topics.h"
 #include "cli/commands/hostfile_commands.h"
 #include "cli/commands/job_commands.h"
+#include "cli/commands/recipe_commands.h"
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/completion.h"
 #include "cli/options/doctor_command.h"
 #include "cli/options/hostfile_command.h"
 #include "cli/options/job_command.h"
 #include "cli/options/options.h"
+#include "cli/options/recipe_command.h"
 #include "cli/output/print_text.h"
 #include "cli/output/terminal.h"
 #include "cli/per_node/per_node.h"
@@ -37,10 +39,12 @@
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/plan_info.h"
 #include "cli/plan/recipe.h"
+#include "cli/plan/recipe_catalog.h"
 #include "cli/plan/secrets.h"
 #include "cli/session/job_record.h"
 #include "cli/session/session.h"
 #include "cli/transport/agent_binary.h"
+#include "cli/transport/child_process.h"
 #include "cli/transport/ssh_prompt.h"
 #include "cli/transport/transport_local.h"
 #include "cli/transport/transport_ssh.h"
@@ -82,6 +86,10 @@ std::filesystem::path BinaryFolder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
+std::vector<std::string> RecipeFolders() {
+  return {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
+}
+
 Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string& cwd) {
   RecipeRequest request;
   request.options = options.train;
@@ -91,7 +99,7 @@ Result<LoadedRecipe> FindRecipe(const LaunchOptions& options, const std::string&
                                 std::string("run.device=") + (cuda ? "cuda" : "cpu"));
   }
   request.cwd = cwd;
-  request.recipe_dirs = {(BinaryFolder() / "../share/dslaunch/recipes").lexically_normal()};
+  request.recipe_dirs = RecipeFolders();
   return LoadRecipe(request);
 }
 
@@ -100,8 +108,10 @@ Result<TrainerProgram> MakeTrainer(const LaunchOptions& options, int ranks, cons
                                    Terminal& terminal) {
   DSL_TRY_ASSIGN(const LoadedRecipe recipe, FindRecipe(options, cwd));
   DSL_TRY(CheckContent(recipe, ranks));
-  if (!recipe.notice.empty() && options.log_level >= LogLevel::kInfo)
-    terminal.Err("dslaunch: " + recipe.notice);
+  for (const std::string& notice : {recipe.notice, recipe.schedule_notice}) {
+    if (!notice.empty() && options.log_level >= LogLevel::kInfo)
+      terminal.Err("dslaunch: " + notice);
+  }
   return TrainerProgram{(BinaryFolder() / "dslaunch-train").string(), recipe.json};
 }
 
@@ -324,8 +334,44 @@ Result<int> CheckpointCommandMain(const std::vector<std::string>& words, Termina
                "cannot start " + trainer + ", which reads checkpoints: " + std::strerror(errno)};
 }
 
+Result<int> RecipeCommandMain(const std::vector<std::string>& words) {
+  DSL_TRY_ASSIGN(const RecipeCommand command, ParseRecipeCommand(words));
+  return RunRecipeCommand(command, RecipeFolders());
+}
+
+std::vector<Completion::Word> JobWords() {
+  std::vector<Completion::Word> words;
+  const Result<std::vector<JobRecord>> records = ListJobRecords(OwnJobsFolder());
+  if (!records.ok()) return words;
+  for (const JobRecord& record : *records) {
+    std::string command;
+    for (size_t i = 1; i < record.argv.size(); ++i)
+      command += (command.empty() ? "" : " ") + record.argv[i];
+    words.push_back({record.job_id, SanitizeForTerminal(command)});
+  }
+  std::ranges::reverse(words);
+  return words;
+}
+
+CompletionSources Sources() {
+  CompletionSources sources;
+  sources.jobs = JobWords;
+  sources.recipes = [] {
+    std::vector<Completion::Word> words;
+    for (const BuiltInRecipe& recipe : ListRecipes(RecipeFolders()))
+      words.push_back({recipe.name, recipe.about});
+    return words;
+  };
+  sources.recipe_keys = [] {
+    std::vector<Completion::Word> words;
+    for (const std::string& path : RecipeKeyPaths()) words.push_back({path, ""});
+    return words;
+  };
+  return sources;
+}
+
 Result<int> CompletionMain(const std::vector<std::string>& words, Terminal& terminal) {
-  DSL_TRY_ASSIGN(std::string text, CompletionText(words));
+  DSL_TRY_ASSIGN(std::string text, CompletionText(words, Sources()));
   text.pop_back();  // the last newline
   terminal.Out(text);
   return ToInt(ExitCode::kOk);
@@ -333,11 +379,10 @@ Result<int> CompletionMain(const std::vector<std::string>& words, Terminal& term
 
 Result<int> HelpTopicMain(const std::vector<std::string>& words) {
   constexpr size_t kMostColumns = 100;
-  winsize size{};
-  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const size_t columns = Columns(STDOUT_FILENO);
   DSL_TRY_ASSIGN(
       const std::string text,
-      HelpTopicText(words, known ? std::min<size_t>(size.ws_col, kMostColumns) : kMostColumns));
+      HelpTopicText(words, columns > 0 ? std::min(columns, kMostColumns) : kMostColumns));
   DSL_TRY(PrintText(text));
   return ToInt(ExitCode::kOk);
 }
@@ -347,7 +392,8 @@ int Main(int argc, char** argv) {
   RaiseOpenFileLimit();
   Terminal terminal(STDOUT_FILENO, STDERR_FILENO, std::getenv("TERM"), std::getenv("NO_COLOR"));
   std::error_code no_folder;  // then nothing is looked for in it
-  const ParseContext context = {environ, std::filesystem::current_path(no_folder).string()};
+  const ParseContext context = {environ, std::filesystem::current_path(no_folder).string(),
+                                [](const std::string& name) { return !FindProgram(name).empty(); }};
   const Result<LaunchOptions> options = ParseOptions(argc, argv, context);
   Result<int> exit_code = ToInt(ExitCode::kOk);
   if (!options.ok()) {
@@ -359,6 +405,8 @@ int Main(int argc, char** argv) {
     exit_code = JobCommandMain(options->program, terminal);
   } else if (options->mode == LaunchOptions::Mode::kHostfileCommand) {
     exit_code = HostfileCommandMain(options->program, terminal);
+  } else if (options->mode == LaunchOptions::Mode::kRecipeCommand) {
+    exit_code = RecipeCommandMain(options->program);
   } else if (options->mode == LaunchOptions::Mode::kDoctor) {
     exit_code = DoctorCommandMain(options->program, context, terminal);
   } else if (options->mode == LaunchOptions::Mode::kCheckpointCommand) {

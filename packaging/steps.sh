@@ -141,6 +141,18 @@ configure() { # CMAKE_ARGUMENT...
     cmake --preset dev -DDSLAUNCH_LIBTORCH="$libtorch" "$@"
 }
 
+# Links to the man page and to what completes command lines, where shells look for a user's own. Files of the user's stay.
+link_documents() {
+  local data=${XDG_DATA_HOME:-${HOME:-}/.local/share} path
+  case $data in /.local/share | [!/]*) return 0 ;; esac # no home
+  for path in man/man1/dslaunch.1 bash-completion/completions/dslaunch fish/vendor_completions.d/dslaunch.fish; do
+    [ ! -e "$data/$path" ] || [ -L "$data/$path" ] || continue
+    { mkdir -p "$data/${path%/*}" && ln -sfn "$build/share/$path" "$data/$path"; } 2>/dev/null || return 0
+  done
+  say "   The man page and TAB completion for bash and fish are linked from $data;"
+  say "   for zsh: fpath+=($build/share/zsh/site-functions) in ~/.zshrc, before compinit."
+}
+
 build_failed="The build failed. If the compiler was 'Killed', memory ran out: run DSLAUNCH_JOBS=1 $0"
 compile() { # TITLE TARGET...
   local title=$1

@@ -64,8 +64,8 @@ int AttachSession::Attach() {
     }
     return ToInt(ExitCode::kUnavailable);
   }
-  output_.PrintMessage("dslaunch: job " + record_.job_id + " ended: " + end_->detail +
-                       " (exit code " + std::to_string(end_->exit_code) + ")");
+  output_.PrintMessage("dslaunch: job " + record_.job_id + " ended with exit code " +
+                       std::to_string(end_->exit_code));
   return end_->exit_code;
 }
 
@@ -254,6 +254,10 @@ void AttachSession::DecideEnd() {
   view.exit_code = result.exit_code();
   view.ended_unix_ms = result.ended_unix_ms();
   view.detail = CauseText(result.cause(), record_.NodeName(result.cause().node_index()));
+  view.result = result;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].result && &*nodes_[i].result == chosen) view.result_node = i;
+  }
   end_ = std::move(view);
 }
 

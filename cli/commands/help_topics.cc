@@ -26,7 +26,8 @@ std::string TopicList() {
   for (const HelpPage& page : HelpPages())
     rows.push_back({std::string(page.topic), std::string(TitleOf(page))});
   return "dslaunch help TOPIC prints a page of the documentation:\n\n" + TextTable(rows, "  ") +
-         "\ndslaunch --help lists options and commands.\n";
+         "\ndslaunch --help lists options and commands. dslaunch help COMMAND describes a "
+         "command.\n";
 }
 
 const HelpPage* FindPage(std::string_view topic) {
@@ -49,12 +50,20 @@ std::string WhereToRead(std::string_view target) {
 Error UnknownTopic(const std::string& topic) {
   std::vector<std::string> topics;
   for (const HelpPage& page : HelpPages()) topics.emplace_back(page.topic);
+  for (const CommandSpec& command : Commands()) topics.emplace_back(FamilyOf(command));
   const std::string nearest = Nearest(topic, topics);
   const std::string what = "there is no topic " + Quoted(topic);
-  if (!CommandsOf(topic).empty())
-    return {ExitCode::kUsage, what + "; see dslaunch " + topic + " --help"};
   return UsageError(nearest.empty() ? what : what + ", did you mean " + nearest + "?",
                     "dslaunch help");
+}
+
+// The help of a command, or of a family of them.
+Result<std::string> CommandHelp(const std::string& family, const std::string& action) {
+  if (action.empty()) return CommandHelpText(family);
+  DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand(family, {family, action}));
+  if (ActionOf(*command).empty())
+    return UsageError("help: " + family + " has no actions", "dslaunch help " + family);
+  return CommandHelpText(*command);
 }
 
 }  // namespace
@@ -62,13 +71,19 @@ Error UnknownTopic(const std::string& topic) {
 Result<std::string> HelpTopicText(const std::vector<std::string>& words, size_t width) {
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("help", words));
   DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
-  if (!flags) return CommandHelpText("help");
+  if (!flags) return CommandHelpText(*command);
   if (flags->help_topic.empty()) return TopicList();
   std::string topic = flags->help_topic;
   std::ranges::replace(topic, '_', '-');
+  const bool names_command = !CommandsOf(topic).empty();
   const HelpPage* const page = FindPage(topic);
+  if (names_command && (page == nullptr || !flags->help_action.empty()))
+    return CommandHelp(topic, flags->help_action);
   if (page == nullptr) return UnknownTopic(flags->help_topic);
-  return RenderMarkdown(page->text, width, WhereToRead);
+  if (!flags->help_action.empty())
+    return UsageError("help: " + topic + " is a page, which has no actions", "dslaunch help");
+  return RenderMarkdown(page->text, width, WhereToRead) +
+         (names_command ? "\nOptions of the command: dslaunch " + topic + " --help\n" : "");
 }
 
 }  // namespace dslaunch

@@ -52,9 +52,11 @@ AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const 
   return asked;
 }
 
-Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts, milliseconds timeout) {
+Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts,
+                                        const HostfileCommand& command) {
+  const milliseconds timeout(command.connect_timeout_ms);
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
-  DSL_TRY_ASSIGN(const SshOptions ssh, MakeSshOptions({}));
+  DSL_TRY_ASSIGN(const SshOptions ssh, MakeSshOptions(command.ssh_command));
   const bool is_here = hosts.size() == 1 && IsThisMachine(hosts.front().host, hosts.front().port,
                                                           hosts.front().user, ReadPlanInfo());
   const Launcher launcher = is_here ? Launcher::kLocal : Launcher::kSsh;
@@ -116,8 +118,7 @@ Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
   // First, so that no node is asked in vain.
   if (!command.output.empty() && !command.force && ::access(command.output.c_str(), F_OK) == 0)
     return FileExists(command.output);
-  DSL_TRY_ASSIGN(std::vector<AskedHost> asked,
-                 AskHosts(hosts, milliseconds(command.connect_timeout_ms)));
+  DSL_TRY_ASSIGN(std::vector<AskedHost> asked, AskHosts(hosts, command));
   const int failed = PrintFailures(asked, terminal);
   std::erase_if(asked, [](const AskedHost& host) { return host.failure.has_value(); });
   const size_t failures = hosts.size() - asked.size();
@@ -142,8 +143,7 @@ Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
 
 Result<int> Check(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<Host> hosts, ReadHostfile(command.file));
-  DSL_TRY_ASSIGN(const std::vector<AskedHost> asked,
-                 AskHosts(hosts, milliseconds(command.connect_timeout_ms)));
+  DSL_TRY_ASSIGN(const std::vector<AskedHost> asked, AskHosts(hosts, command));
   DSL_TRY(PrintText(command.json ? HostsJson(command.file, asked) : HostTable(asked)));
   const int failed = PrintFailures(asked, terminal);
   bool has_problem = false;

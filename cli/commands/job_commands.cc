@@ -1,5 +1,7 @@
 #include "cli/commands/job_commands.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,13 +18,17 @@
 #include "base/put_file.h"
 #include "base/sanitize.h"
 #include "cli/commands/attach_session.h"
+#include "cli/commands/job_end.h"
 #include "cli/commands/job_view.h"
 #include "cli/commands/logs_session.h"
 #include "cli/commands/node_inspection.h"
 #include "cli/commands/report_collect.h"
+#include "cli/output/print_text.h"
 #include "cli/report/report_files.h"
 #include "cli/report/report_page.h"
+#include "cli/session/event_log.h"
 #include "cli/session/job_record.h"
+#include "cli/session/summary_json.h"
 #include "cli/transport/agent_binary.h"
 
 namespace dslaunch {
@@ -82,13 +88,68 @@ std::vector<JobView> LookAtJobs(const std::vector<JobRecord>& records, const Age
   return views;
 }
 
-// Keeps how the job ended in its record, so that its nodes need not be asked again.
+// The front end's folder of a job.
+std::string FrontEndFolder(const JobRecord& record) {
+  return (record.log_dir.empty() ? OwnJobsFolder() : record.log_dir) + "/" + record.job_id;
+}
+
+// The front end's event log; empty where there is none.
+std::string EventsText(const JobRecord& record) {
+  const std::string path = FrontEndFolder(record);
+  const Result<UniqueFd> folder =
+      OpenFrontEndFolder(path, !record.log_dir.empty(), IfMissing::kFail);
+  if (!folder.ok() || !folder->valid()) return "";
+  const Result<UniqueFd> file =
+      OpenOwnFile(*folder, "events.jsonl", path + "/events.jsonl", ::geteuid());
+  if (!file.ok() || !file->valid()) return "";
+  std::string text(kMaxEventsBytes, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count = ::read(file->get(), text.data() + size, text.size() - size);
+    if (count <= 0) break;
+    size += static_cast<size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+// The end of a file of this machine, in whole lines; empty where it cannot be read.
+std::string LastBytes(const std::string& path) {
+  constexpr off_t kMostBytes = 8 << 10;
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "";
+  const off_t begin = std::max<off_t>(info.st_size - kMostBytes, 0);
+  std::string text(static_cast<size_t>(info.st_size - begin), '\0');
+  const ssize_t count = ::pread(file.get(), text.data(), text.size(), begin);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  return begin > 0 ? text.substr(std::min(text.find('\n') + 1, text.size())) : text;
+}
+
+// Keeps how the job ended, so that its nodes need not be asked again: in its record and, as its
+// front end would have, in its events.
 void KeepEnd(const JobView& view) {
   if (view.state != JobView::State::kEnded || view.record.ended_unix_ms != 0) return;
-  JobRecord record = view.record;
-  record.ended_unix_ms = view.ended_unix_ms;
-  record.exit_code = view.exit_code;
-  (void)WriteJobRecord(OwnJobsFolder(), record);  // else the nodes are asked again
+  Result<JobRecord> record = ReadJobRecord(OwnJobsFolder(), view.record.job_id);
+  if (!record.ok() || record->ended_unix_ms != 0) return;
+  if (view.result) {
+    const JobTrace trace = ReadJobTrace(EventsText(*record), *record);
+    if (!trace.end) {
+      JobSummary end = SummarizeResult(*record, *view.result, view.result_node, trace);
+      if (end.is_local && !end.cause.log_path.empty())
+        end.cause.last_lines = LastBytes(end.cause.log_path);
+      EventLog events(FrontEndFolder(*record), !record->log_dir.empty(), [](const std::string&) {});
+      events.Ended(SummaryJson(end));
+    }
+  }
+  record->ended_unix_ms = view.ended_unix_ms;
+  record->exit_code = view.exit_code;
+  (void)WriteJobRecord(OwnJobsFolder(), *record);  // else the nodes are asked again
+}
+
+// How the job ended, as events.jsonl has it; nullopt: it runs, or nobody knows.
+std::optional<JobSummary> FindEnd(const JobRecord& record) {
+  return ReadJobTrace(EventsText(record), record).end;
 }
 
 void Print(Terminal& terminal, const std::string& text) {
@@ -109,7 +170,8 @@ int ListJobs(const JobCommand& command, std::vector<JobView> views, Terminal& te
       return view.state == JobView::State::kEnded || view.state == JobView::State::kLost;
     });
   }
-  Print(terminal, command.json ? JobsJson(views) : JobTable(views, UnixMs()));
+  Print(terminal,
+        command.json ? JobsJson(views) : JobTable(views, UnixMs(), Columns(STDOUT_FILENO)));
   return ToInt(ExitCode::kOk);
 }
 
@@ -172,14 +234,19 @@ Result<int> StopFrontEnd(const JobRecord& record, const ProcessId& front_end, bo
   return ToInt(ExitCode::kOk);
 }
 
+// The closing block of a job that has ended, as the terminal had it where somebody watched.
+void ShowEnd(const JobRecord& record, Terminal& terminal) {
+  if (const std::optional<JobSummary> end = FindEnd(record)) terminal.Err(SummaryText(*end));
+}
+
 // For a job that does not run: shows why, and returns the command's exit code.
 Result<int> NotRunning(const JobView& view, Terminal& terminal, bool stop) {
   const std::string job = "job " + view.record.job_id;
   switch (view.state) {
     case JobView::State::kEnded:
       terminal.Err("dslaunch: " + job + " has ended with exit code " +
-                   std::to_string(view.exit_code) +
-                   (view.detail.empty() ? "" : ": " + view.detail));
+                   std::to_string(view.exit_code));
+      if (!stop) ShowEnd(view.record, terminal);
       return stop ? ToInt(ExitCode::kOk) : view.exit_code;
     case JobView::State::kLost:
       terminal.Err("dslaunch: nothing of " + job + " runs, and there is no record of how it ended");
@@ -200,7 +267,25 @@ Result<int> Attach(const JobCommand& command, const JobView& view, const AgentBi
   if (view.state != JobView::State::kRunning) return NotRunning(view, terminal, false);
   AttachSession session(view.record, agent, command.shown_ranks, terminal);
   const int exit_code = session.Attach();
-  if (session.end()) KeepEnd(*session.end());
+  if (session.end()) {
+    KeepEnd(*session.end());
+    ShowEnd(view.record, terminal);
+  }
+  return exit_code;
+}
+
+int Describe(const JobView& view, Terminal& terminal) {
+  Print(terminal, DescribeJob(view, FindEnd(view.record), FrontEndFolder(view.record), UnixMs()));
+  return ToInt(ExitCode::kOk);
+}
+
+// Followed output ends with the job, and so with its closing block.
+int Logs(const JobCommand& command, const JobRecord& record, const AgentBinary& agent,
+         Terminal& terminal) {
+  const int exit_code = LogsSession(record, agent, command, terminal).Run();
+  if (exit_code != ToInt(ExitCode::kOk)) return exit_code;
+  if (NeedsNodes(record)) KeepEnd(LookAtJobs({record}, agent, kAskTimeout).front());
+  ShowEnd(record, terminal);
   return exit_code;
 }
 
@@ -214,26 +299,6 @@ Result<int> Stop(const JobCommand& command, const JobView& view, const AgentBina
       session.Stop(command.now, milliseconds(view.stop_within_ms) + kFindTimeout + kStopSlack);
   if (session.end()) KeepEnd(*session.end());
   return exit_code;
-}
-
-// The front end's event log; empty where there is none.
-std::string EventsText(const JobRecord& record) {
-  const bool in_log_dir = !record.log_dir.empty();
-  const std::string path = (in_log_dir ? record.log_dir : OwnJobsFolder()) + "/" + record.job_id;
-  const Result<UniqueFd> folder = OpenFrontEndFolder(path, in_log_dir, IfMissing::kFail);
-  if (!folder.ok() || !folder->valid()) return "";
-  const Result<UniqueFd> file =
-      OpenOwnFile(*folder, "events.jsonl", path + "/events.jsonl", ::geteuid());
-  if (!file.ok() || !file->valid()) return "";
-  std::string text(kMaxEventsBytes, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t count = ::read(file->get(), text.data() + size, text.size() - size);
-    if (count <= 0) break;
-    size += static_cast<size_t>(count);
-  }
-  text.resize(size);
-  return text;
 }
 
 ReportData MakeReportData(const JobView& view, RankFileParts::Files files) {
@@ -271,7 +336,10 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
 }  // namespace
 
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
-  DSL_TRY_ASSIGN(const std::vector<JobRecord> records, ListJobRecords(OwnJobsFolder()));
+  DSL_TRY_ASSIGN(std::vector<JobRecord> records, ListJobRecords(OwnJobsFolder()));
+  for (JobRecord& record : records) {
+    if (!command.ssh_command.empty()) record.ssh_command = command.ssh_command;
+  }
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   if (command.kind == JobCommand::Kind::kPs) {
     std::vector<JobView> views = LookAtJobs(records, agent, kAskTimeout);
@@ -280,10 +348,10 @@ Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
                          : ListJobs(command, std::move(views), terminal);
   }
   DSL_TRY_ASSIGN(const JobRecord record, FindJob(records, command.job));
-  if (command.kind == JobCommand::Kind::kLogs)
-    return LogsSession(record, agent, command, terminal).Run();
+  if (command.kind == JobCommand::Kind::kLogs) return Logs(command, record, agent, terminal);
   const JobView view = LookAtJobs({record}, agent, kFindTimeout).front();
   KeepEnd(view);
+  if (command.kind == JobCommand::Kind::kDescribe) return Describe(view, terminal);
   if (command.kind == JobCommand::Kind::kReport) return Report(command, view, agent, terminal);
   return command.kind == JobCommand::Kind::kAttach ? Attach(command, view, agent, terminal)
                                                    : Stop(command, view, agent, terminal);

@@ -14,8 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxNamed = 3;          // jobs in a message
-constexpr size_t kMaxCommandBytes = 60;  // in the table
+constexpr size_t kMaxNamed = 3;  // jobs in a message
 
 void TakeStatus(const pb::JobStatus& status, JobView& view) {
   view.stop_within_ms = std::max<int64_t>(view.stop_within_ms, status.stop_within_ms());
@@ -38,20 +37,20 @@ std::string Age(int64_t ms) {
   return std::to_string(s / 86400) + "d";
 }
 
-std::string StepText(const JobView& view) {
-  if (view.step < 0) return "-";
-  const std::string step = std::to_string(view.step);
-  return view.total_steps > 0 ? step + "/" + std::to_string(view.total_steps) : step;
-}
-
 std::string CommandText(const JobRecord& record) {
   std::string command;
   for (size_t i = 1; i < record.argv.size(); ++i) command += (i > 1 ? " " : "") + record.argv[i];
   for (char& c : command) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
-  if (command.size() > kMaxCommandBytes) command = command.substr(0, kMaxCommandBytes - 3) + "...";
   return command;
+}
+
+std::string Cut(std::string text, size_t most) {
+  constexpr std::string_view kCut = "...";
+  if (text.size() <= most) return text;
+  while (most > kCut.size() && (text[most - kCut.size()] & 0xC0) == 0x80) --most;  // within UTF-8
+  return text.substr(0, most - kCut.size()).append(kCut);
 }
 
 }  // namespace
@@ -64,7 +63,7 @@ Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::stri
   std::vector<std::string> ids;
   for (const JobRecord& record : records) {
     if (record.job_id == text) return record;
-    if (!text.empty() && record.job_id.starts_with(text)) matches.push_back(&record);
+    if (!text.empty() && record.job_id.find(text) != std::string::npos) matches.push_back(&record);
     ids.push_back(record.job_id);
   }
   if (matches.size() == 1) return *matches.front();
@@ -73,7 +72,7 @@ Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::stri
     for (size_t i = 0; i < std::min(matches.size(), kMaxNamed); ++i)
       names += (i > 0 ? ", " : "") + matches[i]->job_id;
     if (matches.size() > kMaxNamed) names += ", ...";
-    return Error{ExitCode::kUsage, Quoted(text) + " is a prefix of " +
+    return Error{ExitCode::kUsage, Quoted(text) + " is a part of " +
                                        std::to_string(matches.size()) + " jobs (" + names +
                                        "); give more characters"};
   }
@@ -109,6 +108,7 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
     return view;
   }
   std::vector<const pb::JobResult*> results;
+  std::vector<size_t> result_nodes;
   bool running = false;
   std::string unreachable, stray;
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -121,7 +121,10 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
       running = true;
       TakeStatus(answer.sight->status(), view);
     }
-    if (answer.sight->state() == pb::JobSight::ENDED) results.push_back(&answer.sight->result());
+    if (answer.sight->state() == pb::JobSight::ENDED) {
+      results.push_back(&answer.sight->result());
+      result_nodes.push_back(i);
+    }
     if (answer.sight->state() == pb::JobSight::STRAY) {
       stray = record.nodes[i].name + " has processes of it without an agent:";
       for (const int pid : answer.sight->pids()) stray += " " + std::to_string(pid);
@@ -142,6 +145,9 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
     view.exit_code = result->exit_code();
     view.ended_unix_ms = result->ended_unix_ms();
     view.detail = CauseText(result->cause(), record.NodeName(result->cause().node_index()));
+    view.result = *result;
+    view.result_node =
+        result_nodes[static_cast<size_t>(std::ranges::find(results, result) - results.begin())];
   }
   return view;
 }
@@ -164,13 +170,45 @@ std::string StateText(const JobView& view) {
   return "lost";
 }
 
-std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms) {
+std::string DurationText(int64_t ms) {
+  const int64_t s = std::max<int64_t>(ms, 0) / 1000;
+  const auto two = [](int64_t large, const char* unit, int64_t small, const char* small_unit) {
+    const std::string digits = std::to_string(small);
+    return std::to_string(large) + unit + (digits.size() < 2 ? "0" : "") + digits + small_unit;
+  };
+  if (s < 60) return std::to_string(s) + "s";
+  if (s < 3600) return two(s / 60, "m", s % 60, "s");
+  if (s < 48 * 3600) return two(s / 3600, "h", s / 60 % 60, "m");
+  return two(s / 86400, "d", s / 3600 % 24, "h");
+}
+
+std::string StepText(const JobView& view) {
+  if (view.step < 0) return "-";
+  const std::string step = std::to_string(view.step);
+  return view.total_steps > 0 ? step + "/" + std::to_string(view.total_steps) : step;
+}
+
+std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, size_t width) {
+  const std::string command_head = "COMMAND";
   std::vector<std::vector<std::string>> rows = {
-      {"JOB", "STATE", "NODES", "RANKS", "STEP", "AGE", "COMMAND"}};
+      {"JOB", "STATE", "NODES", "RANKS", "STEP", "DURATION", "ENDED", command_head}};
   for (const JobView& view : views) {
+    const bool ended = view.state == JobView::State::kEnded;
+    const bool known = ended || view.state != JobView::State::kLost;
+    const int64_t until = ended ? view.ended_unix_ms : now_unix_ms;
     rows.push_back({view.record.job_id, StateText(view), std::to_string(view.record.nodes.size()),
                     view.ranks > 0 ? std::to_string(view.ranks) : "-", StepText(view),
-                    Age(now_unix_ms - view.record.started_unix_ms), CommandText(view.record)});
+                    known ? DurationText(until - view.record.started_unix_ms) : "-",
+                    ended ? Age(now_unix_ms - view.ended_unix_ms) + " ago" : "-",
+                    CommandText(view.record)});
+  }
+  if (width > 0) {
+    std::vector<std::vector<std::string>> others = rows;
+    for (std::vector<std::string>& row : others) row.back() = command_head;
+    const std::string table = TextTable(others);  // every line has the same length
+    const size_t columns = table.find('\n') - command_head.size();
+    const size_t most = std::max(width, columns + kLeastCommandColumns) - columns;
+    for (std::vector<std::string>& row : rows) row.back() = Cut(std::move(row.back()), most);
   }
   return TextTable(rows);
 }

@@ -36,9 +36,12 @@ struct JobView {
   int64_t step = -1;           // -1: none seen
   int64_t total_steps = 0;     // 0: unknown
   int64_t stop_within_ms = 0;  // how long a stop may take; 0: unknown
+  // Of kEnded: the record of a node, where the nodes were asked; and which node.
+  std::optional<pb::JobResult> result = {};
+  size_t result_node = 0;
 };
 
-// The job that the user means: its id, the beginning of only one, or "last" (the newest). kUsage
+// The job that the user means: its id, a part of only one, or "last" (the newest). kUsage
 // names the nearest id, and the command that lists all.
 Result<JobRecord> FindJob(const std::vector<JobRecord>& records, const std::string& text);
 
@@ -53,8 +56,16 @@ JobView MakeJobView(const JobRecord& record, bool front_end_alive,
 // "running", "ended (137)", ...
 std::string StateText(const JobView& view);
 
-// A header and a line for each job, with a newline after each.
-std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms);
+// "12s", "3m05s", "5h02m", "3d04h".
+std::string DurationText(int64_t ms);
+
+// "31/100"; "-" where none was seen.
+std::string StepText(const JobView& view);
+
+// A header and a line for each job, with a newline after each. Commands are cut so that a line has
+// at most `width` columns, 0: no limit, but kLeastCommandColumns of each are shown.
+inline constexpr size_t kLeastCommandColumns = 20;
+std::string JobTable(const std::vector<JobView>& views, int64_t now_unix_ms, size_t width);
 
 // An array of objects, with a newline at the end.
 std::string JobsJson(const std::vector<JobView>& views);

@@ -9,9 +9,9 @@
 namespace dslaunch {
 
 Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>& words) {
-  CheckpointCommand help;
-  help.help = CommandHelpText("checkpoint");
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("checkpoint", words));
+  CheckpointCommand help;
+  help.help = command == nullptr ? CommandHelpText("checkpoint") : CommandHelpText(*command);
   if (command == nullptr) return help;
   DSL_TRY_ASSIGN(std::optional<ParsedFlags> flags, ParseCommand(*command, words, 2));
   if (!flags) return help;
@@ -22,6 +22,7 @@ Result<CheckpointCommand> ParseCheckpointCommand(const std::vector<std::string>&
   if (!checkpoint.dtype.empty()) {
     checkpoint.words.insert(checkpoint.words.end(), {"--dtype", checkpoint.dtype});
   }
+  if (checkpoint.force) checkpoint.words.emplace_back("--force");
   return std::move(checkpoint);
 }
 

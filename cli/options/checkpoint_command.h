@@ -15,9 +15,10 @@ struct CheckpointCommand {
 
   // What was given, of which `words` are made.
   std::string path;
-  std::string out;    // export
-  std::string dtype;  // export; empty: what was saved
-  bool json = false;  // ls
+  std::string out;     // export
+  std::string dtype;   // export; empty: what was saved
+  bool force = false;  // export
+  bool json = false;   // ls
 };
 
 // `words` begins with "checkpoint". Errors are kUsage, one line with a hint.

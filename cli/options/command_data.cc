@@ -34,6 +34,8 @@ std::vector<CommandData> AllCommands() {
     data.usage = UsageOf(command);
     data.help = command.help;
     data.details = command.details;
+    for (const Example& example : command.examples)
+      data.examples.emplace_back(example.command, example.what);
     const bool is_launch = data.name.empty();
     data.takes_launch_options = !is_launch && command.options == &LaunchOptionTable();
     if (data.takes_launch_options) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dslaunch {
@@ -28,7 +29,8 @@ struct CommandData {
   std::string name;     // "logs", "hostfile write"; empty: a launch of PROGRAM
   std::string usage;    // "dslaunch logs JOB [options]"
   std::string help;     // without a full stop
-  std::string details;  // more lines; one that begins with a blank is an example, or empty
+  std::string details;  // more lines, or empty
+  std::vector<std::pair<std::string, std::string>> examples;  // a command line, and what it does
   bool takes_launch_options = false;  // those of the launch; then `options` is empty (doctor)
   std::vector<OptionData> options;    // in the order of the help, those of a group together
 };

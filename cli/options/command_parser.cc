@@ -66,11 +66,27 @@ Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word
   return found.spec;
 }
 
+// An option as the user typed it, for messages: "--nnodes", "-n (--num_gpus)".
+struct TypedName {
+  const OptionSpec* spec;
+  std::string name;
+};
+
+// `word` is "--num_nodes" or "-N"; a name that was cut short is written out.
+TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
+  const std::string full(NameOf(spec));
+  if (word == full) return {&spec, full};
+  if (!word.starts_with("--")) return {&spec, word + " (" + full + ")"};
+  const std::vector<std::string> names = NamesOf(spec);
+  return {&spec, std::ranges::find(names, word) == names.end() ? full : word};
+}
+
 // The words up to the first that is no option. CLI11 has a mode for this (prefix_command), but it
 // mixes unknown options with a program's own, so the border is found here, and CLI11 reads what
 // lies before it.
 struct Split {
   std::vector<std::string> options;  // names, each followed by its value if it takes one
+  std::vector<TypedName> names;      // of the options, in the same order
   size_t next = 0;
   bool ended = false;
 };
@@ -91,14 +107,16 @@ Result<Split> SplitOptions(const LinePart& part, const std::vector<std::string>&
     const bool is_short = !name.starts_with("--");
     while (IsFlag(*spec) && is_short && !attached.empty() && attached.front() != '=') {
       split.options.emplace_back(NameOf(*spec));  // -qm is -q -m
+      split.names.push_back(NameAsTyped(*spec, name));
       word = "-" + attached;
       DSL_TRY_ASSIGN(spec, Identify(part, word));
       std::tie(name, attached) = SplitName(word);
     }
-    const std::string full(NameOf(*spec));
-    split.options.push_back(full);
+    split.options.emplace_back(NameOf(*spec));
+    split.names.push_back(NameAsTyped(*spec, name));
+    const std::string& typed = split.names.back().name;
     if (IsFlag(*spec)) {
-      if (!attached.empty()) return Usage(full + " takes no value");
+      if (!attached.empty()) return Usage(typed + " takes no value");
       continue;
     }
     std::string value = attached.substr(attached.rfind('=', 0) == 0 ? 1 : 0);
@@ -107,7 +125,7 @@ Result<Split> SplitOptions(const LinePart& part, const std::vector<std::string>&
         return next.starts_with("--") && next.find(' ') == std::string::npos;
       };
       if (split.next + 1 == words.size() || is_option(words[split.next + 1])) {
-        return Usage(full + " needs a value");
+        return Usage(typed + " needs a value");
       }
       value = words[++split.next];
     }
@@ -117,7 +135,8 @@ Result<Split> SplitOptions(const LinePart& part, const std::vector<std::string>&
 }
 
 // Has CLI11 read the options; its exceptions end here.
-Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string> options) {
+Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string> options,
+                              const std::vector<TypedName>& names) {
   CLI::App app;
   app.set_help_flag();
   for (const OptionSpec& spec : table) {
@@ -138,10 +157,14 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
     const std::string name(NameOf(spec));
     const CLI::Option* option = app.get_option(name);
     if (option->count() == 0) continue;
-    if (IsFlag(spec)) layer.Add(spec, {name, ""});
-    for (const std::string& value : option->results()) {
-      if (!IsFlag(spec)) layer.Add(spec, {name, value});
+    std::vector<std::string> typed;  // one for each time that it was given
+    for (const TypedName& one : names) {
+      if (one.spec == &spec) typed.push_back(one.name);
     }
+    if (IsFlag(spec)) layer.Add(spec, {typed.back(), ""});
+    const std::vector<std::string>& values = option->results();
+    for (size_t i = 0; i < values.size() && !IsFlag(spec); ++i)
+      layer.Add(spec, {typed[std::min(i, typed.size() - 1)], values[i]});
   }
   return layer;
 }
@@ -201,7 +224,7 @@ Result<LeadingOptions> ReadLeadingOptions(const LinePart& part,
                                           const std::vector<std::string>& words, size_t begin) {
   DSL_TRY_ASSIGN(Split split, SplitOptions(part, words, begin));
   LeadingOptions leading;
-  DSL_TRY_ASSIGN(leading.options, ReadByCli(part.table, std::move(split.options)));
+  DSL_TRY_ASSIGN(leading.options, ReadByCli(part.table, std::move(split.options), split.names));
   leading.next = split.next;
   return leading;
 }
@@ -211,16 +234,18 @@ Result<OptionsAndArguments> ReadOptionsAndArguments(const LinePart& part,
                                                     size_t begin) {
   OptionsAndArguments read;
   std::vector<std::string> options;
+  std::vector<TypedName> names;
   for (bool ended = false; begin < words.size();) {
     if (!ended) {
       DSL_TRY_ASSIGN(const Split split, SplitOptions(part, words, begin));
       options.insert(options.end(), split.options.begin(), split.options.end());
+      names.insert(names.end(), split.names.begin(), split.names.end());
       begin = split.next;
       ended = split.ended;
     }
     if (begin < words.size()) read.arguments.push_back(words[begin++]);
   }
-  DSL_TRY_ASSIGN(read.options, ReadByCli(part.table, std::move(options)));
+  DSL_TRY_ASSIGN(read.options, ReadByCli(part.table, std::move(options), names));
   return read;
 }
 

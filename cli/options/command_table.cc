@@ -1,4 +1,8 @@
 // The commands of dslaunch, with their options and arguments.
+#include <algorithm>
+#include <iterator>
+
+#include "base/suggest.h"
 #include "cli/options/option_readers.h"
 
 namespace dslaunch {
@@ -31,6 +35,30 @@ OptionSpec ConnectTimeout() {
   return spec;
 }
 
+// `member` is the command of ssh of a command's own.
+template <auto member>
+OptionSpec SshCommand(const char* help) {
+  OptionSpec spec =
+      Option("--ssh_command", "'ssh ...'", help, [](const FlagValue& given, ParsedFlags& flags) {
+        std::vector<std::string>& words = Field(flags, member);
+        words = ReadWords(given.name, given.text);
+        if (!words.empty()) return;
+        throw ValidationError(given.name + " needs a value that is not empty");
+      });
+  spec.runs_code = true;
+  return spec;
+}
+
+OptionSpec JobSsh() {
+  return SshCommand<&JobCommand::ssh_command>(
+      "reach the job's nodes with this command; default: as the job was started");
+}
+
+OptionSpec HostfileSsh() {
+  return SshCommand<&HostfileCommand::ssh_command>(
+      "use the system's ssh instead of the built-in client");
+}
+
 // Of logs and attach.
 
 OptionSpec Rank() {
@@ -61,11 +89,12 @@ OptionSpec Tee() {
 ArgumentSpec Job() {
   return {"JOB",
           kText<&JobCommand::job>,
-          "which job? Give its id, a prefix of it, or 'last'",
-          {"last"}};
+          "which job? Give a part of its id, or 'last'",
+          {"last"},
+          Offers::kJobs};
 }
 
-constexpr char kJobDetails[] = "JOB is a job id, a prefix of only one, or 'last'.";
+constexpr char kJobDetails[] = "JOB is a job id, a part of only one, or 'last'.";
 
 template <HostfileCommand::Source source>
 void ReadSource(const FlagValue&, ParsedFlags& flags) {
@@ -85,7 +114,13 @@ const OptionTable& PsOptions() {
                     int64_t{ReadWhole<int>(given.name, given.text, 0, 36'500)} * kDayMs;
               },
               ValueKind::kNumber}),
+      JobSsh(),
       Help()};
+  return table;
+}
+
+const OptionTable& DescribeOptions() {
+  static const OptionTable table = {JobSsh(), Help()};
   return table;
 }
 
@@ -100,19 +135,21 @@ const OptionTable& LogsOptions() {
                if (!since.ok()) throw ValidationError(since.error().message);
                flags.job.since_unix_ms = *since;
              }),
+      JobSsh(),
       Help(),
       Tee()};
   return table;
 }
 
 const OptionTable& AttachOptions() {
-  static const OptionTable table = {Rank(), Show(), Help(), Tee()};
+  static const OptionTable table = {Rank(), Show(), JobSsh(), Help(), Tee()};
   return table;
 }
 
 const OptionTable& StopOptions() {
   static const OptionTable table = {
-      Flag("--now", "SIGKILL at once, without the job's grace", kFlag<&JobCommand::now>), Help()};
+      Flag("--now", "SIGKILL at once, without the job's grace", kFlag<&JobCommand::now>), JobSsh(),
+      Help()};
   return table;
 }
 
@@ -120,7 +157,7 @@ const OptionTable& ReportOptions() {
   static const OptionTable table = {
       Option("-o,--output", "FILE.html", "output file; default: JOB.html",
              kFile<&JobCommand::output>),
-      Flag("--force", "overwrite the file", kFlag<&JobCommand::force>), Help()};
+      Flag("--force", "overwrite the file", kFlag<&JobCommand::force>), JobSsh(), Help()};
   return table;
 }
 
@@ -134,7 +171,7 @@ const OptionTable& CheckpointExportOptions() {
   static const OptionTable table = {
       Option("--dtype", "", "data type of the weights; default: as saved",
              kChoice<&CheckpointCommand::dtype, kDtypes>),
-      Help()};
+      Flag("--force", "overwrite files in OUT", kFlag<&CheckpointCommand::force>), Help()};
   return table;
 }
 
@@ -158,6 +195,7 @@ const OptionTable& HostfileWriteOptions() {
            "written",
            kFlag<&HostfileCommand::skip_failing>),
       ConnectTimeout(),
+      HostfileSsh(),
       Help()};
   return table;
 }
@@ -165,7 +203,7 @@ const OptionTable& HostfileWriteOptions() {
 const OptionTable& HostfileCheckOptions() {
   static const OptionTable table = {
       Flag("--json", "print JSON, for programs", kFlag<&HostfileCommand::json>), ConnectTimeout(),
-      Help()};
+      HostfileSsh(), Help()};
   return table;
 }
 
@@ -197,18 +235,12 @@ constexpr char kCheckpointDetails[] =
     R"(Exit codes: 0; 65, something is damaged or no checkpoint; 64, the command line.)";
 
 constexpr char kDoctorDetails[] =
-    R"(Checks all nodes in parallel; without a hostfile, this machine. It starts only the agent, and leaves only the agent's file on a node.
-  dslaunch doctor -H hostfile
-  dslaunch doctor -H hostfile --include node1@node2 --num_gpus 4 train
+    R"(Checks all nodes in parallel; without a hostfile, this machine. It starts only the agent, and leaves only the agent's file on a node. Launch options are those of dslaunch --help.
 SSH step by step: resolve, connect, handshake, host key, login, copy agent (through a command's stdin; no SFTP is needed), start agent; then versions, cores, memory, GPUs and their driver, the trainer (must run there with 'train', otherwise it is optional), clocks, free disk, limits, which folders nodes share, and whether every other node reaches the one that hosts the rendezvous.
 --json prints everything that was found. Exit code: 0 when no check fails (warnings are possible), 69 when one fails; each failing line has a hint below it.)";
 
 constexpr char kCompletionDetails[] =
-    R"(To have TAB complete dslaunch's command lines:
-  bash    source <(dslaunch completion bash)         in ~/.bashrc
-  zsh     source <(dslaunch completion zsh)          in ~/.zshrc, after compinit
-  fish    dslaunch completion fish | source          in ~/.config/fish/config.fish
-The man page: dslaunch completion man > dslaunch.1)";
+    R"(TAB then completes commands, options and their values, jobs, recipes and keys of recipes. ./quickstart and an installation put all of this in place.)";
 
 // In the order in which --help and the man page have them.
 std::vector<CommandSpec> MakeCommands() {
@@ -220,66 +252,108 @@ std::vector<CommandSpec> MakeCommands() {
        .options = &LaunchOptionTable(),
        .exclusions = LaunchExclusions(),
        .requirements = {{"--bind_core_list", "--bind_cores_to_rank",
-                         "selects the cores for --bind_cores_to_rank; give that too"}}},
+                         "selects the cores for --bind_cores_to_rank; give that too"}},
+       .examples = {{"dslaunch -n 4 train.py", "4 ranks of a script on this machine"},
+                    {"dslaunch -H hosts -N 2 -n 8 train.py",
+                     "the first 2 nodes of a hostfile with 8 ranks each"},
+                    {"dslaunch -H hosts --dry_run train.py",
+                     "what would be done, without doing it"},
+                    {"dslaunch -H hosts --detach --max_restarts 3 ./a.out",
+                     "in the background, restarted up to 3 times"},
+                    {"dslaunch --nnodes 2:4 -H hosts train.py", "goes on with 2 to 4 nodes"},
+                    {"dslaunch --no_ssh --nnodes 2 --node_rank 0 --master_addr node0 train.py",
+                     "as torchrun, on each node"}}},
       {.name = "train",
        .help = "runs the built-in trainer",
        .details = kTrainDetails,
-       .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr}},
+       .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr, {}, Offers::kRecipes}},
        .options = &TrainOptionTable(),
        .exclusions = TrainExclusions(),
        .requirements = {{"--pipeline_svg", "--plan_pipeline",
-                         "is where --plan_pipeline draws its picture; give that too"}}},
+                         "is where --plan_pipeline draws its picture; give that too"}},
+       .examples = {{"dslaunch -n 2 train", "the built-in recipe fashion_mnist with 2 ranks"},
+                    {"dslaunch train gpt2_tiny --data input.txt --checkpoint_dir run1",
+                     "a small GPT-2 on the bytes of a text; starts again where it was"},
+                    {"dslaunch -H hosts train my.yaml --set engine.optimizer.params.lr=0.01",
+                     "a recipe of your own with another learning rate"},
+                    {"dslaunch -n 8 train my.yaml --plan_memory",
+                     "how much memory each rank would need"}}},
       {.name = "predict",
        .help = "shows what a trained model predicts",
        .details = kPredictDetails,
-       .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr}},
+       .arguments = {{"RECIPE", kFile<&TrainOptions::recipe>, nullptr, {}, Offers::kRecipes}},
        .options = &PredictOptionTable(),
        .exclusions = {{"--prompt", "--data"}},
        .requirements = {{"--max_new_tokens", "--prompt", kNeedsPrompt},
                         {"--temperature", "--prompt", kNeedsPrompt},
-                        {"--top_k", "--prompt", kNeedsPrompt}}},
+                        {"--top_k", "--prompt", kNeedsPrompt}},
+       .examples =
+           {{"dslaunch predict fashion_mnist --checkpoint_dir run1",
+             "a JSON line for each sample of the test data"},
+            {"dslaunch predict gpt2_tiny --checkpoint_dir run1 --prompt Once",
+             "continues a text"}}},
       {.name = "ps",
        .help = "lists this user's running jobs that were started from this machine",
        .options = &PsOptions(),
        .requirements = {{"--older_than", "--prune",
-                         "limits which jobs --prune removes; add --prune"}}},
+                         "limits which jobs --prune removes; add --prune"}},
+       .examples = {{"dslaunch ps", "jobs that run"},
+                    {"dslaunch ps --all", "also those that have ended, and how"},
+                    {"dslaunch ps --prune --older_than 30",
+                     "removes what jobs that ended a month ago have left"}}},
+      {.name = "describe",
+       .help = "says what a job is, its state, and how it ended: the closing block again",
+       .details = kJobDetails,
+       .arguments = {Job()},
+       .options = &DescribeOptions(),
+       .examples = {{"dslaunch describe last", "how the newest job ended"}}},
       {.name = "logs",
        .help = "prints the output of ranks, by default of rank 0",
-       .details = "JOB is a job id, a prefix of only one, or 'last'. TIME is as "
-                  "2026-11-21T10:00, local time, or with Z.",
+       .details = "JOB is a job id, a part of only one, or 'last'. TIME is as 2026-11-21T10:00, "
+                  "local time, or with Z.",
        .arguments = {Job()},
        .options = &LogsOptions(),
-       .exclusions = {rank_or_show}},
+       .exclusions = {rank_or_show},
+       .examples = {{"dslaunch logs last -f", "follows rank 0 of the newest job to its end"},
+                    {"dslaunch logs 3f2a --show all --since 10m",
+                     "the last ten minutes of all ranks of the job with 3f2a in its id"}}},
       {.name = "attach",
        .help = "shows the output of a detached job from now on, and exits with the job's exit code",
-       .details =
-           "Ctrl-C leaves the job running. JOB is a job id, a prefix of only one, or 'last'.",
+       .details = "Ctrl-C leaves the job running. JOB is a job id, a part of only one, or 'last'.",
        .arguments = {Job()},
        .options = &AttachOptions(),
-       .exclusions = {rank_or_show}},
+       .exclusions = {rank_or_show},
+       .examples = {{"dslaunch attach last --show 0,3",
+                     "the output of ranks 0 and 3 from now on"}}},
       {.name = "stop",
        .help = "ends a job: SIGTERM, and SIGKILL after its grace; waits until no process is left",
        .details = kJobDetails,
        .arguments = {Job()},
-       .options = &StopOptions()},
+       .options = &StopOptions(),
+       .examples = {{"dslaunch stop last", "ends the newest job with its grace"},
+                    {"dslaunch stop 3f2a --now", "ends a job at once"}}},
       {.name = "report",
        .help = "writes one page about a training run: loss, learning rate, step time by rank, "
                "operators, communication, memory",
        .details = "The job may still be running. A browser shows the page without network. JOB is "
-                  "a job id, a prefix of only one, or 'last'.",
+                  "a job id, a part of only one, or 'last'.",
        .arguments = {Job()},
-       .options = &ReportOptions()},
+       .options = &ReportOptions(),
+       .examples = {{"dslaunch report last -o run.html", "a page about the newest job"}}},
       {.name = "checkpoint ls",
        .help = "lists the checkpoints in DIR, the oldest first: step, date, size, ranks, and "
                "whether all files are complete",
        .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
                       "which folder? Give the one of --checkpoint_dir"}},
-       .options = &CheckpointLsOptions()},
+       .options = &CheckpointLsOptions(),
+       .examples = {{"dslaunch checkpoint ls run1", "the checkpoints of --checkpoint_dir run1"}}},
       {.name = "checkpoint verify",
        .help = "reads every byte of the checkpoints in DIR, or of one, and names damaged files",
        .arguments = {{"DIR", kFolder<&CheckpointCommand::path>,
                       "which checkpoint? Give one, or a folder of checkpoints"}},
-       .options = &OnlyHelp()},
+       .options = &OnlyHelp(),
+       .examples = {{"dslaunch checkpoint verify run1", "checks all of them"},
+                    {"dslaunch checkpoint verify run1/step_000400", "checks one"}}},
       {.name = "checkpoint export",
        .help = "writes the weights of the checkpoint in FOLDER in Hugging Face's format, as "
                "model.safetensors and config.json in OUT",
@@ -288,45 +362,134 @@ std::vector<CommandSpec> MakeCommands() {
                       "which checkpoint? Give its folder"},
                      {"OUT", kFolder<&CheckpointCommand::out>,
                       "where to? Give a folder after the checkpoint"}},
-       .options = &CheckpointExportOptions()},
+       .options = &CheckpointExportOptions(),
+       .examples = {{"dslaunch checkpoint export run1/step_000400 hf --dtype bf16",
+                     "weights for Hugging Face's transformers"}}},
+      {.name = "recipe ls",
+       .help = "lists the built-in recipes",
+       .options = &OnlyHelp(),
+       .examples = {{"dslaunch recipe ls", "names for train, and what each trains"}}},
+      {.name = "recipe show",
+       .help = "prints a built-in recipe, to read it or to begin one of your own with it",
+       .arguments = {{"NAME",
+                      kText<&RecipeCommand::name>,
+                      "which recipe? Give a name that dslaunch recipe ls lists",
+                      {},
+                      Offers::kRecipes}},
+       .options = &OnlyHelp(),
+       .examples = {{"dslaunch recipe show gpt2_tiny > my.yaml", "a recipe to change"}}},
+      {.name = "recipe explain",
+       .help = "says what a key of a recipe means and takes; without KEY, lists the sections",
+       .details = "KEY is a path such as run.steps, a section such as engine.fp16, or the last "
+                  "part of a path such as lr.",
+       .arguments = {{"KEY", kText<&RecipeCommand::key>, nullptr, {}, Offers::kRecipeKeys}},
+       .options = &OnlyHelp(),
+       .examples = {{"dslaunch recipe explain run.steps", "one key"},
+                    {"dslaunch recipe explain engine.zero_optimization", "a section"}}},
+      {.name = "recipe schema",
+       .help = "prints the JSON Schema of recipes, by which editors check and complete them",
+       .options = &OnlyHelp(),
+       .examples = {{"dslaunch recipe schema > recipe.schema.json",
+                     "then, at the top of a recipe: # yaml-language-server: "
+                     "$schema=recipe.schema.json"}}},
       {.name = "hostfile write",
        .help = "asks every node over SSH for its GPUs, or its cores where it has none, and writes "
                "a line 'NAME slots=N' for each, to stdout or to a file",
        .options = &HostfileWriteOptions(),
-       .requirements = {{"--force", "--output", "overwrites a file; add --output FILE"}}},
+       .requirements = {{"--force", "--output", "overwrites a file; add --output FILE"}},
+       .examples = {{"dslaunch hostfile write --hosts node1,node2 -o hosts",
+                     "a hostfile from names"},
+                    {"dslaunch hostfile write --slurm > hosts",
+                     "the nodes of this Slurm allocation"}}},
       {.name = "hostfile check",
        .help = "reads FILE, asks all its nodes at once, and shows what each has; ends with 69 when "
                "one cannot be reached, and with 65 when one has fewer GPUs than slots",
        .arguments = {{"FILE", kFile<&HostfileCommand::file>, "which file? Give its name"}},
-       .options = &HostfileCheckOptions()},
+       .options = &HostfileCheckOptions(),
+       .examples = {{"dslaunch hostfile check hosts", "what each node has"}}},
       {.name = "doctor",
        .help = "checks every node that a job with these options would use",
        .details = kDoctorDetails,
        .arguments = {{"train", {}, nullptr, {"train"}}},
-       .options = &LaunchOptionTable()},
+       .options = &LaunchOptionTable(),
+       .examples = {{"dslaunch doctor", "checks this machine"},
+                    {"dslaunch doctor -H hosts",
+                     "checks the nodes of a hostfile, and the ways between them"},
+                    {"dslaunch doctor -H hosts --include node1@node2 train",
+                     "also that the trainer runs on these two"}}},
       {.name = "help",
-       .help = "prints a page of the documentation; without a topic, the list of topics",
+       .help = "prints a page of the manual or the help of a command; without a topic, the list of "
+               "topics",
+       .details = "TOPIC is a page or a command. ACTION is the second word of a command, such as "
+                  "export of 'checkpoint export'.",
        .arguments = {{"TOPIC",
                       kText<&ParsedFlags::help_topic>,
                       nullptr,
                       {"getting-started", "launching", "training", "checkpoints", "report", "sdk",
                        "coming-from", "troubleshooting", "benchmarks", "options", "recipe",
-                       "environment", "json"}}},
-       .options = &OnlyHelp()},
+                       "environment", "json"},
+                      Offers::kCommands},
+                     {"ACTION", kText<&ParsedFlags::help_action>, nullptr}},
+       .options = &OnlyHelp(),
+       .examples = {{"dslaunch help", "the list of pages"},
+                    {"dslaunch help launching", "a page"},
+                    {"dslaunch help checkpoint export", "a command's help, as with --help"}}},
+      {.name = "version",
+       .help = "prints the version",
+       .options = &OnlyHelp(),
+       .examples = {{"dslaunch version", "the same as dslaunch --version"}}},
       {.name = "completion",
        .help = "prints what a shell reads to complete command lines, or the man page",
        .details = kCompletionDetails,
        .arguments = {{"SHELL", kChoice<&ParsedFlags::completion, kCompletions>,
                       "for which shell? Give bash, zsh or fish"}},
-       .options = &OnlyHelp()},
+       .options = &OnlyHelp(),
+       .examples = {{"source <(dslaunch completion bash)", "in ~/.bashrc"},
+                    {"source <(dslaunch completion zsh)", "in ~/.zshrc, after compinit"},
+                    {"dslaunch completion fish | source", "in ~/.config/fish/config.fish"},
+                    {"dslaunch completion man > dslaunch.1", "the man page"}}},
   };
 }
+
+// What other launchers and tools call a command of ours.
+struct OtherName {
+  const char* word;
+  const char* command;
+};
+constexpr OtherName kOtherNames[] = {{"abort", "stop JOB"},
+                                     {"cancel", "stop JOB"},
+                                     {"eval", "train --eval_only"},
+                                     {"evaluate", "train --eval_only"},
+                                     {"finetune", "train"},
+                                     {"fit", "train"},
+                                     {"generate", "predict"},
+                                     {"infer", "predict"},
+                                     {"jobs", "ps"},
+                                     {"kill", "stop JOB"},
+                                     {"launch", "PROGRAM"},
+                                     {"list", "ps"},
+                                     {"run", "PROGRAM"},
+                                     {"show", "describe JOB"},
+                                     {"scancel", "stop JOB"},
+                                     {"squeue", "ps"},
+                                     {"start", "PROGRAM"},
+                                     {"status", "ps"},
+                                     {"submit", "--detach PROGRAM"}};
 
 }  // namespace
 
 const std::vector<CommandSpec>& Commands() {
   static const std::vector<CommandSpec> commands = MakeCommands();
   return commands;
+}
+
+MeantCommand FindMeantCommand(const std::string& word) {
+  if (!CommandsOf(word).empty()) return {};
+  const auto other = std::ranges::find(kOtherNames, word, &OtherName::word);
+  if (other != std::end(kOtherNames)) return {other->command, word == "kill"};
+  std::vector<std::string> families;
+  for (const CommandSpec& command : Commands()) families.emplace_back(FamilyOf(command));
+  return {Nearest(word, families), false};
 }
 
 std::string_view FamilyOf(const CommandSpec& command) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "cli/options/command_parser.h"
 #include "cli/options/help_text.h"
@@ -105,13 +106,67 @@ Paths PathsOf(ValueKind kind) {
                                       : Paths::kNone;
 }
 
+// A command, each family once.
+std::vector<Completion::Word> CommandWords() {
+  std::vector<Completion::Word> words;
+  for (const CommandSpec& command : Commands()) {
+    const std::string_view family = FamilyOf(command);
+    if (family.empty() || (!words.empty() && words.back().text == family)) continue;
+    std::string help;  // of a family the names of its actions
+    for (const CommandSpec* member : CommandsOf(family)) {
+      help += (help.empty() ? "" : " | ") + std::string(ActionOf(*member));
+    }
+    words.push_back({std::string(family), help.empty() ? command.help : help});
+  }
+  return words;
+}
+
+std::vector<Completion::Word> WordsOf(Offers offers, const CompletionSources& sources) {
+  const auto from = [](const CompletionSources::Words& source) {
+    return source ? source() : std::vector<Completion::Word>();
+  };
+  switch (offers) {
+    case Offers::kNothing:
+      break;
+    case Offers::kJobs:
+      return from(sources.jobs);
+    case Offers::kRecipes:
+      return from(sources.recipes);
+    case Offers::kRecipeKeys:
+      return from(sources.recipe_keys);
+    case Offers::kCommands:
+      return CommandWords();
+  }
+  return {};
+}
+
+// What a value is completed with: its choices, what `offers` names, each with `end` behind it, and
+// paths.
+struct Value {
+  std::vector<std::string> choices;
+  Offers offers;
+  ValueKind kind;
+  const char* end;
+};
+
 // `before` stands before the value in the same word: "", or "--device=".
-void OfferValues(const OptionSpec& spec, const std::string& before, const std::string& typed,
-                 Completion& completion) {
-  for (const std::string& choice : ChoicesOf(spec)) {
+void OfferValue(const Value& value, const std::string& before, const std::string& typed,
+                const CompletionSources& sources, Completion& completion) {
+  for (const std::string& choice : value.choices) {
     if (choice.starts_with(typed)) completion.words.push_back({before + choice, ""});
   }
-  completion.paths = PathsOf(spec.target.kind);
+  for (const Completion::Word& word : WordsOf(value.offers, sources)) {
+    if (word.text.starts_with(typed))
+      completion.words.push_back({before + word.text + value.end, word.help});
+  }
+  completion.paths = PathsOf(value.kind);
+}
+
+void OfferValues(const OptionSpec& spec, const std::string& before, const std::string& typed,
+                 const CompletionSources& sources, Completion& completion) {
+  const char* const end = spec.offers == Offers::kRecipeKeys ? "=" : "";
+  OfferValue({ChoicesOf(spec), spec.offers, spec.target.kind, end}, before, typed, sources,
+             completion);
 }
 
 // bash gives --name=value as three words.
@@ -132,7 +187,7 @@ std::vector<std::string> WithValuesJoined(const std::vector<std::string>& words)
 // Options of one table, from words[next] on. Moves `next` to the first word that is none, which may
 // be the last one. True: the last word is part of an option, and `completion` is complete.
 bool PassOptions(const OptionTable& table, const std::vector<std::string>& words, size_t& next,
-                 bool split_by_shell, Completion& completion) {
+                 bool split_by_shell, const CompletionSources& sources, Completion& completion) {
   for (; next < words.size(); ++next) {
     const std::string& word = words[next];
     const bool is_last = next + 1 == words.size();
@@ -149,12 +204,12 @@ bool PassOptions(const OptionTable& table, const std::vector<std::string>& words
     const OptionSpec* spec = FindOption(table, word.substr(0, equals)).spec;
     if (is_last) {
       const std::string before = split_by_shell ? "" : word.substr(0, equals + 1);
-      if (spec != nullptr) OfferValues(*spec, before, word.substr(equals + 1), completion);
+      if (spec != nullptr) OfferValues(*spec, before, word.substr(equals + 1), sources, completion);
       return true;
     }
     if (spec == nullptr || IsFlag(*spec) || equals != std::string::npos) continue;
     if (next + 2 == words.size()) {
-      OfferValues(*spec, "", words.back(), completion);
+      OfferValues(*spec, "", words.back(), sources, completion);
       return true;
     }
     ++next;  // its value
@@ -164,33 +219,23 @@ bool PassOptions(const OptionTable& table, const std::vector<std::string>& words
 
 // A command, or a program.
 void OfferCommands(const std::string& typed, Completion& completion) {
-  std::string_view last;
-  for (const CommandSpec& command : Commands()) {
-    const std::string_view family = FamilyOf(command);
-    if (family.empty() || family == last) continue;
-    last = family;
-    if (!family.starts_with(typed)) continue;
-    std::string help;  // of a family the names of its actions
-    for (const CommandSpec* member : CommandsOf(family)) {
-      help += (help.empty() ? "" : " | ") + std::string(ActionOf(*member));
-    }
-    completion.words.push_back({std::string(family), help.empty() ? command.help : help});
+  for (Completion::Word& word : CommandWords()) {
+    if (word.text.starts_with(typed)) completion.words.push_back(std::move(word));
   }
   completion.paths = Paths::kFiles;
 }
 
-void OfferArgument(const ArgumentSpec& argument, const std::string& typed, Completion& completion) {
-  OfferWords(argument.words, typed, completion);
-  if (argument.target.choices != nullptr) {
-    OfferWords(argument.target.choices(), typed, completion);
-  }
-  completion.paths = PathsOf(argument.target.kind);
+void OfferArgument(const ArgumentSpec& argument, const std::string& typed,
+                   const CompletionSources& sources, Completion& completion) {
+  Value value = {argument.words, argument.offers, argument.target.kind, ""};
+  if (argument.target.choices != nullptr) value.choices = argument.target.choices();
+  OfferValue(value, "", typed, sources, completion);
 }
 
 // What follows the first word of a command, which is words[next - 1].
 Completion CompleteCommand(const std::vector<const CommandSpec*>& family,
-                           const std::vector<std::string>& words, size_t next,
-                           bool split_by_shell) {
+                           const std::vector<std::string>& words, size_t next, bool split_by_shell,
+                           const CompletionSources& sources) {
   Completion completion;
   const CommandSpec* command = family.front();
   if (!ActionOf(*command).empty()) {
@@ -209,13 +254,12 @@ Completion CompleteCommand(const std::vector<const CommandSpec*>& family,
   }
   size_t argument = 0;
   for (; next < words.size(); ++next) {
-    if (PassOptions(*command->options, words, next, split_by_shell, completion)) {
+    if (PassOptions(*command->options, words, next, split_by_shell, sources, completion))
       return completion;
-    }
     if (next + 1 < words.size()) ++argument;
   }
   if (argument < command->arguments.size()) {
-    OfferArgument(command->arguments[argument], words.back(), completion);
+    OfferArgument(command->arguments[argument], words.back(), sources, completion);
   }
   return completion;
 }
@@ -232,14 +276,15 @@ std::string ToText(const Completion& completion) {
 
 }  // namespace
 
-Completion Complete(const std::vector<std::string>& typed_words) {
+Completion Complete(const std::vector<std::string>& typed_words, const CompletionSources& sources) {
   std::vector<std::string> words = WithValuesJoined(typed_words);
   if (words.empty()) words.emplace_back();
   const bool split_by_shell = words.size() != typed_words.size() && !typed_words.empty();
   const std::string& last = words.back();
   Completion completion;
   size_t next = 0;
-  if (PassOptions(LaunchOptionTable(), words, next, split_by_shell, completion)) return completion;
+  if (PassOptions(LaunchOptionTable(), words, next, split_by_shell, sources, completion))
+    return completion;
   if (next + 1 >= words.size()) {
     OfferCommands(last, completion);
     return completion;
@@ -249,16 +294,17 @@ Completion Complete(const std::vector<std::string>& typed_words) {
     completion.paths = Paths::kFiles;
     return completion;
   }
-  return CompleteCommand(family, words, next + 1, split_by_shell);
+  return CompleteCommand(family, words, next + 1, split_by_shell, sources);
 }
 
-Result<std::string> CompletionText(const std::vector<std::string>& words) {
+Result<std::string> CompletionText(const std::vector<std::string>& words,
+                                   const CompletionSources& sources) {
   if (words.size() > 2 && words[1] == "complete" && words[2] == "--") {
-    return ToText(Complete({words.begin() + 3, words.end()}));
+    return ToText(Complete({words.begin() + 3, words.end()}, sources));
   }
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("completion", words));
   DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
-  if (!flags) return CommandHelpText("completion");
+  if (!flags) return CommandHelpText(*command);
   if (flags->completion == "bash") return std::string(kBash);
   if (flags->completion == "zsh") return std::string(kZsh);
   if (flags->completion == "fish") return std::string(kFish);

@@ -11,6 +11,7 @@ namespace {
 constexpr size_t kWidth = 89;
 constexpr size_t kTextColumn = 27;
 constexpr size_t kIndent = 4;  // of what a command does
+constexpr size_t kExampleIndent = 6;
 
 constexpr char kUses[] =
     R"(dslaunch starts one process per slot on one or many nodes, and supervises them.
@@ -24,6 +25,7 @@ constexpr char kEnd[] =
 Options may be spelt with '-' or '_' and must precede PROGRAM. What follows it is passed
 to it unchanged.
 A program whose name is a command of dslaunch is started as ./train.
+Examples: dslaunch --help_all; of a command: dslaunch COMMAND --help. Manual: dslaunch help.
 )";
 
 // `text` in lines of up to kWidth, each after `indent` blanks.
@@ -95,25 +97,35 @@ std::string Groups(const OptionTable& table, bool all) {
   return text;
 }
 
+std::string Examples(const CommandSpec& command) {
+  std::string text = "\nExamples\n";
+  for (const Example& example : command.examples) {
+    text += std::string("  ") + example.command + "\n" +
+            Wrapped(example.what + std::string("."), kExampleIndent);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string HelpText() { return kUses + CommandList() + Groups(LaunchOptionTable(), false) + kEnd; }
 
 std::string HelpAllText() {
-  return kUses + CommandList() + Groups(LaunchOptionTable(), true) + kEnd;
+  return kUses + CommandList() + Groups(LaunchOptionTable(), true) + Examples(Commands().front()) +
+         kEnd;
+}
+
+std::string CommandHelpText(const CommandSpec& command) {
+  std::string text = UsageOf(command) + "\n" + Wrapped(std::string(command.help) + ".", kIndent);
+  for (const std::string_view line : SplitLines(command.details)) text += Wrapped(line, kIndent);
+  if (command.options != &LaunchOptionTable()) text += Groups(*command.options, true);
+  return text + Examples(command);
 }
 
 std::string CommandHelpText(std::string_view family) {
   std::string text;
-  for (const CommandSpec* command : CommandsOf(family)) {
-    text += (text.empty() ? "" : "\n") + UsageOf(*command) + "\n";
-    text += Wrapped(std::string(command->help) + ".", kIndent);
-    for (const std::string_view line : SplitLines(command->details)) {
-      text += line.starts_with(' ') ? std::string(kIndent, ' ') + std::string(line) + "\n"
-                                    : Wrapped(line, kIndent);
-    }
-    if (command->options != &LaunchOptionTable()) text += Groups(*command->options, true);
-  }
+  for (const CommandSpec* command : CommandsOf(family))
+    text += (text.empty() ? "" : "\n") + CommandHelpText(*command);
   return text;
 }
 

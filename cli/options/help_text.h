@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "cli/options/option_table.h"
+
 namespace dslaunch {
 
 std::string HelpText();     // the options that are needed most
@@ -11,5 +13,6 @@ std::string HelpAllText();  // all of them, and the names of what is refused
 
 // Of a command, or of all that share their first word: "train", "logs", "hostfile".
 std::string CommandHelpText(std::string_view family);
+std::string CommandHelpText(const CommandSpec& command);
 
 }  // namespace dslaunch

@@ -10,9 +10,9 @@
 namespace dslaunch {
 
 Result<HostfileCommand> ParseHostfileCommand(const std::vector<std::string>& words) {
-  HostfileCommand help;
-  help.text = CommandHelpText("hostfile");
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("hostfile", words));
+  HostfileCommand help;
+  help.text = command == nullptr ? CommandHelpText("hostfile") : CommandHelpText(*command);
   if (command == nullptr) return help;
   DSL_TRY_ASSIGN(std::optional<ParsedFlags> flags, ParseCommand(*command, words, 2));
   if (!flags) return help;

@@ -16,6 +16,7 @@ struct HostfileCommand {
   Kind kind = Kind::kHelp;
   std::string text;  // for kHelp: what to print on stdout
   int64_t connect_timeout_ms = 20'000;
+  std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
 
   // write
   Source source = Source::kHosts;

@@ -44,7 +44,8 @@ std::optional<int64_t> ParseTime(const std::string& text) {
 }  // namespace
 
 bool IsJobCommand(std::string_view word) {
-  return word == "ps" || word == "logs" || word == "attach" || word == "stop" || word == "report";
+  return word == "ps" || word == "describe" || word == "logs" || word == "attach" ||
+         word == "stop" || word == "report";
 }
 
 Result<int64_t> ParseSince(const std::string& text, int64_t now_unix_ms) {
@@ -58,11 +59,12 @@ Result<JobCommand> ParseJobCommand(const std::vector<std::string>& words, int64_
   const std::string& name = words.front();
   ParsedFlags flags;
   flags.now_unix_ms = now_unix_ms;
-  flags.job.kind = name == "ps"       ? JobCommand::Kind::kPs
-                   : name == "logs"   ? JobCommand::Kind::kLogs
-                   : name == "attach" ? JobCommand::Kind::kAttach
-                   : name == "stop"   ? JobCommand::Kind::kStop
-                                      : JobCommand::Kind::kReport;
+  flags.job.kind = name == "ps"         ? JobCommand::Kind::kPs
+                   : name == "describe" ? JobCommand::Kind::kDescribe
+                   : name == "logs"     ? JobCommand::Kind::kLogs
+                   : name == "attach"   ? JobCommand::Kind::kAttach
+                   : name == "stop"     ? JobCommand::Kind::kStop
+                                        : JobCommand::Kind::kReport;
   DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand(name, words));
   DSL_TRY_ASSIGN(std::optional<ParsedFlags> parsed,
                  ParseCommand(*command, words, 1, std::move(flags)));

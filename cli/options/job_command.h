@@ -1,5 +1,5 @@
 // The command line of what is done with jobs that were started before:
-//   dslaunch ps | logs | attach | stop | report
+//   dslaunch ps | describe | logs | attach | stop | report
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@
 namespace dslaunch {
 
 struct JobCommand {
-  enum class Kind { kHelp, kPs, kLogs, kAttach, kStop, kReport };
+  enum class Kind { kHelp, kPs, kDescribe, kLogs, kAttach, kStop, kReport };
   Kind kind = Kind::kHelp;
-  std::string text;  // for kHelp: what to print on stdout
-  std::string job;   // an id, the beginning of one, or "last"; not for kPs
+  std::string text;                      // for kHelp: what to print on stdout
+  std::string job;                       // a part of an id, or "last"; not for kPs
+  std::vector<std::string> ssh_command;  // in place of the job's; empty: the job's
 
   // ps
   bool all = false;  // those that have ended too

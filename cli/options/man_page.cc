@@ -6,6 +6,7 @@
 #include "base/exit_code_meanings.h"
 #include "base/split_lines.h"
 #include "cli/options/option_table.h"
+#include "proto/contract/variable_meanings.h"
 
 namespace dslaunch {
 namespace {
@@ -75,6 +76,30 @@ std::string CommandSection() {
   return text;
 }
 
+std::string Examples() {
+  std::string text = Section("EXAMPLES");
+  for (const CommandSpec& command : Commands()) {
+    for (const Example& example : command.examples)
+      text += Item(Bold(example.command), example.what + std::string("."));
+  }
+  return text;
+}
+
+template <size_t count>
+std::string Variables(const std::string& title, const VariableMeaning (&variables)[count]) {
+  std::string text = ".SS \"" + Roff(title) + "\"\n";
+  for (const VariableMeaning& variable : variables)
+    text += Item(Bold(variable.name), variable.meaning + std::string("."));
+  return text;
+}
+
+std::string Environment() {
+  return Section("ENVIRONMENT") + Variables("Read by dslaunch", kFrontEndVariables) +
+         Variables("Read on the nodes", kNodeVariables) +
+         Variables("Set for every rank", kRankVariables) +
+         Variables("Read by the trainer", kTrainerVariables);
+}
+
 std::string ExitStatus() {
   std::string text = Section("EXIT STATUS");
   for (const auto& [code, meaning] : kExitCodeMeanings) {
@@ -109,10 +134,15 @@ std::string ManPage() {
   page += Section("\"OPTIONS OF TRAIN\"") + Options(TrainOptionTable());
   page += Section("\"OPTIONS OF PREDICT\"") + Options(PredictOptionTable());
   page += CommandSection();
+  page += Examples();
+  page += Environment();
   page += Section("FILES");
   page += Item(Bold("/job/hostfile"), "The nodes, where no hostfile is given.");
   page += Item(Bold("./dslaunch.yaml"),
                "A recipe, and under 'launch:' options of the command line by their names.");
+  page += Item(Bold("~/.local/state/dslaunch/jobs/JOB"),
+               "What a job left: the output of each rank, events.jsonl, dslaunch.log. Below "
+               "$XDG_STATE_HOME where that is set.");
   page += ExitStatus();
   page += Section("\"SEE ALSO\"") + "ssh(1), ssh_config(5)\n";
   return page;

@@ -1,6 +1,6 @@
 // Targets that many options share: pointers to members of what a command line fills in, with the
 // readers that check a value. `member` is one of LaunchOptions, TrainOptions, Draft, JobCommand,
-// HostfileCommand or CheckpointCommand.
+// HostfileCommand, CheckpointCommand or RecipeCommand.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,10 @@ T& Field(ParsedFlags& flags, T HostfileCommand::*member) {
 template <class T>
 T& Field(ParsedFlags& flags, T CheckpointCommand::*member) {
   return flags.checkpoint.*member;
+}
+template <class T>
+T& Field(ParsedFlags& flags, T RecipeCommand::*member) {
+  return flags.recipe.*member;
 }
 
 template <auto member>

@@ -118,7 +118,9 @@ std::vector<std::string> ChoicesOf(const OptionSpec& spec) {
   for (size_t begin = 0; begin < all.size();) {
     const size_t end = std::min(all.find('|', begin), all.size());
     const std::string_view word = all.substr(begin, end - begin);
-    const auto is_small = [](char c) { return c == '-' || std::islower(c) || std::isdigit(c); };
+    const auto is_small = [](char c) {
+      return c == '-' || c == '_' || std::islower(c) || std::isdigit(c);
+    };
     if (!word.empty() && std::islower(word[0]) && std::ranges::all_of(word, is_small)) {
       choices.emplace_back(word);
     }

@@ -42,6 +42,9 @@ struct FlagValue {
   ExitCode blame = ExitCode::kUsage;  // where it is wrong
 };
 
+// What completion offers for a value beside the words of the table.
+enum class Offers { kNothing, kJobs, kRecipes, kRecipeKeys, kCommands };
+
 // What a value is, for the parser (flags have none), completion and the reference page.
 enum class ValueKind { kFlag, kText, kNumber, kSeconds, kChoice, kFile, kFolder };
 
@@ -82,6 +85,7 @@ struct OptionSpec {
   bool may_be_empty = false;       // an empty value is as none: the original's default is that
   bool line_only = false;          // launch options: not in a run file
   bool runs_code = false;          // its value is run; not in a run file that was not named
+  Offers offers = Offers::kNothing;  // what completion offers for its value
 };
 
 // "--hostfile", or "-t" where there is no long name.
@@ -131,6 +135,13 @@ struct ArgumentSpec {
   OptionTarget target;
   const char* missing = nullptr;  // the message where it is not given; null: it may be left out
   std::vector<std::string> words = {};  // that completion offers
+  Offers offers = Offers::kNothing;     // and these
+};
+
+// A command line that shows what a command is for.
+struct Example {
+  const char* command;
+  const char* what;  // one sentence, without a full stop
 };
 
 // A command of dslaunch. Those of one family share their first word, as "hostfile write" and
@@ -138,11 +149,12 @@ struct ArgumentSpec {
 struct CommandSpec {
   const char* name;          // empty: a launch of PROGRAM, with the launch options
   const char* help;          // without a full stop
-  const char* details = "";  // more lines for its help; one that begins with a blank stays as it is
+  const char* details = "";  // more lines for its help
   std::vector<ArgumentSpec> arguments = {};
   const OptionTable* options;
   std::vector<Exclusion> exclusions = {};
   std::vector<Requirement> requirements = {};
+  std::vector<Example> examples = {};  // at least one
 };
 
 // All commands, the launch first.
@@ -152,6 +164,15 @@ std::string_view FamilyOf(const CommandSpec& command);                // "hostfi
 std::string_view ActionOf(const CommandSpec& command);                // "write"; empty: it is alone
 std::vector<const CommandSpec*> CommandsOf(std::string_view family);  // none: no command's name
 std::string UsageOf(const CommandSpec& command);  // "dslaunch logs JOB [options]"
+
+// The command that `word`, which names none, most likely stands for, as typed after "dslaunch":
+// "train" for trian, "stop JOB" for kill; empty: none. `word` may be the name of a program; one
+// that no job would run on all slots is in `only_command`.
+struct MeantCommand {
+  std::string command;
+  bool only_command = false;
+};
+MeantCommand FindMeantCommand(const std::string& word);
 
 // The option that `name` names: "--num-gpus", "-H", or the unambiguous beginning of a name that
 // deepspeed or torchrun has, as their parsers allow it.

@@ -80,15 +80,42 @@ LaunchOptions TextOnly(LaunchOptions::Mode mode, std::string text) {
   return options;
 }
 
+// What `dslaunch version` prints, or its help.
+Result<LaunchOptions> VersionCommand(const std::vector<std::string>& words) {
+  DSL_TRY_ASSIGN(const CommandSpec* command, FindCommand("version", words));
+  DSL_TRY_ASSIGN(const std::optional<ParsedFlags> flags, ParseCommand(*command, words, 1));
+  if (!flags) return TextOnly(LaunchOptions::Mode::kHelp, CommandHelpText(*command));
+  return TextOnly(LaunchOptions::Mode::kVersion, kVersionText);
+}
+
+// A mistyped command must not become a search for a program on every node.
+Result<void> CheckForMistypedCommand(const std::string& program, const ParsedFlags& flags,
+                                     const ParseContext& context) {
+  if (flags.module || flags.no_python || flags.run_path || !context.has_program) return {};
+  const auto [meant, only_command] = FindMeantCommand(program);
+  if (meant.empty()) return {};
+  if (only_command) {
+    return Usage(Quoted(program) + " is no command of dslaunch, did you mean dslaunch " + meant +
+                 "?");
+  }
+  if (context.has_program(program)) return {};
+  return Usage(Quoted(program) +
+               " is no command of dslaunch, and no program in PATH on this machine (one that is "
+               "only on the nodes needs its path); did you mean dslaunch " +
+               meant + "?");
+}
+
 // The mode of a command of dslaunch's own that parses what follows it.
 std::optional<LaunchOptions::Mode> CommandMode(const std::string& word) {
   using Mode = LaunchOptions::Mode;
   if (IsJobCommand(word)) return Mode::kJobCommand;
   if (word == "checkpoint") return Mode::kCheckpointCommand;
   if (word == "hostfile") return Mode::kHostfileCommand;
+  if (word == "recipe") return Mode::kRecipeCommand;
   if (word == "doctor") return Mode::kDoctor;
   if (word == "completion") return Mode::kCompletion;
   if (word == "help") return Mode::kHelpTopic;
+  if (word == "version") return Mode::kVersion;
   return std::nullopt;
 }
 
@@ -147,6 +174,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
       return Usage(Quoted(first) + " takes no launch options; a program of that name is ./" +
                    first);
     }
+    if (*mode == LaunchOptions::Mode::kVersion) return VersionCommand(arguments);
     LaunchOptions options;
     options.mode = *mode;
     options.program = arguments;
@@ -189,6 +217,12 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     DSL_TRY(WithHint(ReadLayers({task}, command.exclusions, flags)));
     DSL_TRY(WithHint(CheckRequirements(command.requirements, flags)));
   }
+  if (flags.list_recipes) {
+    LaunchOptions list;
+    list.mode = LaunchOptions::Mode::kRecipeCommand;
+    list.program = {"recipe", "ls"};
+    return list;
+  }
   NoteIgnoredSections(line, file, path, flags);
   if (!has_word && flags.launch_file && file.has_recipe) options.mode = LaunchOptions::Mode::kTrain;
   if (options.mode == LaunchOptions::Mode::kTrain) {
@@ -206,6 +240,7 @@ Result<LaunchOptions> ParseOptions(int argc, const char* const* argv, const Pars
     return Usage(Quoted(first) + " is not a program; start a launch file with --run_file " +
                  Truncate(first) + ", a recipe with 'train " + Truncate(first) + "'");
   } else {
+    DSL_TRY(CheckForMistypedCommand(first, flags, context));
     options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(leading.next),
                            arguments.end());
   }

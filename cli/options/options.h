@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,9 @@ namespace dslaunch {
 struct ParseContext {
   const char* const* environment = nullptr;  // as environ: NAME=VALUE, up to a null; null: none
   std::string folder;  // absolute; where ./dslaunch.yaml would be; empty: it is not looked for
+  // Whether this machine's PATH has a program of that name; empty: not known. A word that is near
+  // a command's name is taken for a mistyped command only where it has none.
+  std::function<bool(const std::string&)> has_program = {};
 };
 
 // Parses the command line. Launch options end at the first argument that is no option (or after

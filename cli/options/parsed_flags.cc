@@ -24,6 +24,8 @@ const char* FirstGiven(const ParsedFlags& flags, std::initializer_list<const cha
 
 Result<void> DecideNodes(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
+  if (flags.given.contains("--nnodes")) options.num_nodes_name = "--nnodes";
+  if (flags.given.contains("--nproc_per_node")) options.num_gpus_name = "--nproc_per_node";
   const std::optional<int> number =
       flags.nnodes && !flags.nnodes->max ? flags.nnodes->min : flags.num_nodes;
   const bool by_range = flags.min_elastic || flags.max_elastic || flags.elastic_training;

@@ -13,6 +13,7 @@
 #include "cli/options/job_command.h"
 #include "cli/options/option_values.h"
 #include "cli/options/options.h"
+#include "cli/options/recipe_command.h"
 
 namespace dslaunch {
 
@@ -53,6 +54,7 @@ struct ParsedFlags {
   std::optional<std::string> launch_file;
 
   // train
+  bool list_recipes = false;
   bool eval_only = false;
   bool plan_memory = false;
   bool plan_pipeline = false;
@@ -63,8 +65,10 @@ struct ParsedFlags {
   int64_t now_unix_ms = 0;  // for times such as "10m" ago
   HostfileCommand hostfile;
   CheckpointCommand checkpoint;
+  RecipeCommand recipe;
   std::string completion;  // bash, zsh, fish or man
   std::string help_topic;  // empty: the list of topics
+  std::string help_action;
 };
 
 // The launch options. A command line is in the per-node style when it says --no_ssh; or, without

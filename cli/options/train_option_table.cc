@@ -26,6 +26,10 @@ void Temperature(const FlagValue& given, ParsedFlags& flags) {
 
 const OptionTable& TrainOptionTable() {
   static const OptionTable table = {
+      {.names = "--list",
+       .group = Group::kTrainWhat,
+       .help = "do not train: list the built-in recipes, as dslaunch recipe ls",
+       .target = kFlag<&ParsedFlags::list_recipes>},
       {.names = "--deepspeed_config",
        .value = "FILE",
        .group = Group::kTrainWhat,
@@ -36,7 +40,8 @@ const OptionTable& TrainOptionTable() {
        .group = Group::kTrainWhat,
        .help = "overrides any value of the recipe; may be repeated",
        .target = AddSet,
-       .repeatable = true},
+       .repeatable = true,
+       .offers = Offers::kRecipeKeys},
       {.names = "--data",
        .value = "PATH",
        .group = Group::kTrainWhat,
@@ -148,6 +153,10 @@ const OptionTable& TrainOptionTable() {
        .help = "the same as --profile, sorted by this column, greatest first",
        .target = kText<&TrainOptions::profile_sort>},
       HelpOption(Group::kOther),
+      {.names = "--deepspeed",
+       .group = Group::kAccepted,
+       .help = "as in scripts for deepspeed: the engine is always on",
+       .target = kIgnoredFlag},
   };
   return table;
 }
@@ -194,7 +203,8 @@ const OptionTable& PredictOptionTable() {
        .group = Group::kPredict,
        .help = "overrides any value of the recipe; may be repeated",
        .target = AddSet,
-       .repeatable = true},
+       .repeatable = true,
+       .offers = Offers::kRecipeKeys},
       {.names = "--seed",
        .value = "S",
        .group = Group::kPredict,

@@ -1,6 +1,7 @@
 #include "cli/output/print_text.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,11 @@ Result<void> PrintText(std::string_view text) {
     }
   }
   return {};
+}
+
+size_t Columns(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 }  // namespace dslaunch

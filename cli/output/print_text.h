@@ -1,6 +1,7 @@
 // What a command was asked to say, when it does nothing else meanwhile.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 #include "base/error.h"
@@ -10,5 +11,8 @@ namespace dslaunch {
 // Writes all of `text` to stdout, however long its reader takes. A reader that went away wanted no
 // more: no error. kIo for a full disk and the like.
 Result<void> PrintText(std::string_view text);
+
+// How wide the terminal at `fd` is; 0: it is none, or does not say.
+size_t Columns(int fd);
 
 }  // namespace dslaunch

@@ -68,6 +68,13 @@ std::string LastLinesText(const EndCause& cause) {
   return text.empty() ? "" : "  its last lines:\n" + text;
 }
 
+// Whether one of the lines that are shown says it already.
+bool HasLine(const std::string& last_lines, std::string_view what) {
+  return std::ranges::any_of(LastLines(last_lines), [&](std::string_view line) {
+    return line.find(what) != std::string_view::npos;
+  });
+}
+
 // The error of each rank, where nothing but victims is known: together they may show the culprit.
 std::string VictimsErrors(const JobSummary& summary) {
   std::vector<const WorkerEnd*> ends;
@@ -143,6 +150,11 @@ std::string OthersLine(const JobSummary& summary) {
 
 }  // namespace
 
+std::string PathOnNode(const JobSummary& summary, const std::string& node,
+                       const std::string& path) {
+  return summary.is_local ? path : node + ":" + path;
+}
+
 std::string FirstCauseText(const JobSummary& summary) {
   const EndCause& cause = summary.cause;
   const std::string after = " after " + Duration(summary.duration_s);
@@ -191,10 +203,12 @@ std::string SummaryText(const JobSummary& summary) {
   }
   const EndCause& cause = summary.cause;
   std::string text = "dslaunch: " + FirstCauseText(summary) + restarts + "\n";
-  if (!cause.evidence.empty()) text += "  " + MessageText(cause.evidence) + "\n";
-  text += LastLinesText(cause);
+  const std::string last_lines = LastLinesText(cause);
+  if (!cause.evidence.empty() && !HasLine(cause.last_lines, cause.evidence))
+    text += "  " + MessageText(cause.evidence) + "\n";
+  text += last_lines;
   if (!cause.log_path.empty()) {
-    text += "  its log: " + cause.node + ":" + cause.log_path + "\n";
+    text += "  its log: " + PathOnNode(summary, cause.node, cause.log_path) + "\n";
   } else if (!summary.logs.empty()) {
     text += "  logs: " + summary.logs + "\n";
   }

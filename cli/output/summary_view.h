@@ -67,6 +67,7 @@ struct NodeSummary {
 
 struct JobSummary {
   std::string job_id;
+  bool is_local = false;  // all nodes are this machine
   std::vector<NodeSummary> nodes;
   int num_nodes = 1;  // of the last attempt, as world_size and workers
   int world_size = 1;
@@ -76,13 +77,16 @@ struct JobSummary {
   std::vector<LeftEnd> left;
   uint64_t attempts = 1;
   uint64_t restarts = 0;
-  std::string logs;                  // "node:/path" of the first node's log folder; empty: unknown
+  std::string logs;                  // the first node's log folder, as PathOnNode; empty: unknown
   std::vector<std::string> remarks;  // what else went wrong: other nodes lost
   // Of the last evaluation: "step" and what the program measured. nullopt: none was reported.
   std::optional<std::vector<std::pair<std::string, double>>> result;
   int exit_code = 0;              // of dslaunch
   bool saved_on_request = false;  // every rank, which is no failure
 };
+
+// A path on one of the job's nodes, as a user reads it: "node2:/logs"; "/logs" on this machine.
+std::string PathOnNode(const JobSummary& summary, const std::string& node, const std::string& path);
 
 // What went wrong first, without its node's last lines: one sentence, or several lines that are
 // one message.

@@ -30,7 +30,7 @@ Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool ha
 // How many nodes the user asked to have ranks, as the user said it.
 std::string AskedFor(const LaunchOptions& options, int nodes) {
   return (options.min_nodes ? "up to " + std::to_string(nodes) + " nodes"
-                            : "--num_nodes " + std::to_string(nodes));
+                            : options.num_nodes_name + " " + std::to_string(nodes));
 }
 
 const char* NameOf(SlotsFrom from) {
@@ -50,7 +50,7 @@ Result<void> CheckShownGpus(const LaunchOptions& options, const PlanInfo& info, 
   const int shown = CountListed(*info.visible_devices);
   const int ranks = *options.num_gpus * num_nodes;
   if (shown == 0 || ranks <= shown) return {};
-  const std::string num_gpus = "--num_gpus " + std::to_string(*options.num_gpus);
+  const std::string num_gpus = options.num_gpus_name + " " + std::to_string(*options.num_gpus);
   return Usage((num_nodes == 1 ? num_gpus
                                : std::to_string(num_nodes) + " nodes x " + num_gpus + " = " +
                                      std::to_string(ranks) + " ranks on this machine") +
@@ -176,8 +176,8 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
     const bool beyond = !host.spare && with_ranks == wanted;
     if (beyond && !elastic) continue;
     if (options.num_gpus && *options.num_gpus > host.slots) {
-      return Usage("--num_gpus " + std::to_string(*options.num_gpus) + ", but " + host.name +
-                   " has slots=" + std::to_string(host.slots) + " (" + hostfile + ":" +
+      return Usage(options.num_gpus_name + " " + std::to_string(*options.num_gpus) + ", but " +
+                   host.name + " has slots=" + std::to_string(host.slots) + " (" + hostfile + ":" +
                    std::to_string(host.line) + "); raise slots there or ask for fewer");
     }
     Host node = host;

@@ -189,10 +189,44 @@ std::vector<KeyOption> KeyOptions(const TrainOptions& options, const std::string
   };
 }
 
+// An option and a --set that both give one key: neither can be meant to lose.
+Result<void> RefusePairs(const TrainOptions& options, const std::vector<KeyOption>& given) {
+  for (const std::string& set : options.sets) {
+    const std::string key = set.substr(0, set.find('='));
+    const bool is_length = key == "run.steps" || key == "run.epochs";
+    for (const KeyOption& item : given) {
+      const std::string_view other = item.key;
+      const bool same =
+          key == other || (is_length && (other == "run.steps" || other == "run.epochs"));
+      if (item.value.is_null() || !same) continue;
+      return Error{ExitCode::kUsage,
+                   std::string(item.option) + " and --set " + key +
+                       (key == other ? " both set " + key : " both set the length of the run") +
+                       "; give one of them"};
+    }
+  }
+  return {};
+}
+
+// What a user of --steps should know who gave the schedule another length; empty: nothing.
+std::string ScheduleNotice(const Json& recipe, const TrainOptions& options) {
+  const Json::json_pointer place("/engine/scheduler/params/total_num_steps");
+  if (!options.steps || !recipe.contains(place) || !recipe[place].is_number_integer()) return "";
+  const auto total = recipe[place].get<int64_t>();
+  if (total == *options.steps) return "";
+  const std::string key = "engine.scheduler.params.total_num_steps";
+  return "--steps " + std::to_string(*options.steps) +
+         " is the length of the run; the schedule of the learning rate is still of " +
+         std::to_string(total) + " steps (" + key + "); --set " + key + "=" +
+         std::to_string(*options.steps) + " fits it to the run";
+}
+
 Result<void> ApplyOptions(Json& recipe, const TrainOptions& options, const std::string& cwd,
                           KeyOrigins& origins) {
+  const std::vector<KeyOption> key_options = KeyOptions(options, cwd);
+  DSL_TRY(RefusePairs(options, key_options));
   if (options.plugin) ApplyPlugin(recipe, Absolute(*options.plugin, cwd), origins);
-  for (const KeyOption& item : KeyOptions(options, cwd)) {
+  for (const KeyOption& item : key_options) {
     if (item.value.is_null()) continue;
     DSL_TRY(SetPath(recipe, item.key, item.value, item.option));
     origins.AddOption(item.key, item.option);
@@ -329,6 +363,7 @@ Result<LoadedRecipe> ReadRecipe(std::string_view text, const std::string& source
     return Error{ExitCode::kUsage,
                  "--set launch: give launch options before 'train', such as --num_nodes 2"};
   }
+  loaded.schedule_notice = ScheduleNotice(recipe, options);
   if (!engine_file.empty()) recipe["engine_source"] = engine_file;
   try {
     loaded.json = recipe.dump();

@@ -28,9 +28,10 @@ struct RecipeRequest {
 };
 
 struct LoadedRecipe {
-  std::string json;    // one line
-  std::string source;  // the file it came from
-  std::string notice;  // which recipe was taken, when the user named none; else empty
+  std::string json;             // one line
+  std::string source;           // the file it came from
+  std::string notice;           // which recipe was taken, when the user named none; else empty
+  std::string schedule_notice;  // that --steps leaves the schedule's length as it is; mostly empty
   KeyOrigins origins;
 };
 
@@ -43,6 +44,7 @@ struct LoadedRecipe {
 //                     the place of the section too. The file's name goes to engine_source.
 //   --plugin FILE     model.type plugin and model.path; of another model only params remain
 //   --steps, --epochs set run.steps or run.epochs and remove the other
+//                     An option and a --set of one key, or of the run's length, are kUsage.
 //   the rest          sets one key each (cli/plan/recipe.cc has the table); paths are made
 //   absolute,
 //                     but data.path; --set comes last

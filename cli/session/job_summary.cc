@@ -62,7 +62,7 @@ void AddNodes(const JobInfo& info, const JobEnd& end, const std::vector<std::str
                                          : "lost",
                              is_member, job_dirs[i]});
     if (is_member && summary.logs.empty() && !job_dirs[i].empty())
-      summary.logs = node.name + ":" + job_dirs[i];
+      summary.logs = PathOnNode(summary, node.name, job_dirs[i]);
     if (!node.done) continue;
     for (const pb::LeftProcess& left : node.done->left())
       summary.left.push_back(
@@ -102,6 +102,7 @@ JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
                         const std::vector<std::string>& job_dirs, Clock::duration duration) {
   JobSummary summary;
   summary.job_id = job_id;
+  summary.is_local = plan.launcher == Launcher::kLocal;
   summary.num_nodes = static_cast<int>(end.members.size());
   summary.world_size = job_state.world_size();
   summary.duration_s = std::chrono::duration<double>(duration).count();

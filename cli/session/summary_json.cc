@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/signal_name.h"
 
@@ -79,7 +80,96 @@ Json NodeJson(const JobSummary& summary, const NodeSummary& node) {
           {"left", std::move(left)}};
 }
 
+// "SIGKILL" -> 9; 0 for null.
+int SignalNumber(const nlohmann::json& name) {
+  constexpr int kSignals = 64;
+  for (int number = 1; number <= kSignals && name.is_string(); ++number) {
+    if (SignalName(number) == name.get<std::string>()) return number;
+  }
+  return 0;
+}
+
+EndCause::Kind KindOf(const std::string& name) {
+  using Kind = EndCause::Kind;
+  for (const Kind kind :
+       {Kind::kNone, Kind::kWorkerExit, Kind::kWorkerSignal, Kind::kStartFailed, Kind::kNodeLost,
+        Kind::kTimedOut, Kind::kInterrupted, Kind::kFrontEndLost, Kind::kHang}) {
+    if (name == KindName(kind)) return kind;
+  }
+  return Kind::kInternal;
+}
+
+EndCause ReadCause(const nlohmann::json& json) {
+  EndCause cause;
+  if (json.is_null()) return cause;
+  cause.kind = KindOf(json.at("kind"));
+  cause.node = json.at("node");
+  if (!json.at("rank").is_null()) cause.rank = json.at("rank");
+  if (!json.at("local_rank").is_null()) cause.local_rank = json.at("local_rank");
+  cause.exit_code = json.at("exit_code");
+  cause.signal = json.at("signal");
+  cause.message = json.at("message");
+  cause.evidence = json.at("evidence");
+  cause.victim = json.at("victim");
+  cause.out_of_memory = json.at("out_of_memory");
+  cause.core_dumped = json.at("core_dumped");
+  for (const nlohmann::json& line : json.at("last_lines"))
+    cause.last_lines += line.get<std::string>() + "\n";
+  cause.log_path = json.at("log");
+  return cause;
+}
+
+WorkerEnd ReadWorker(const nlohmann::json& json) {
+  WorkerEnd end;
+  end.rank = json.at("rank");
+  end.reported = json.at("reported");
+  if (!end.reported) return end;
+  if (!json.at("exit_code").is_null()) end.exit_code = json.at("exit_code");
+  end.signal = SignalNumber(json.at("signal_name"));
+  end.stopping = json.at("stopped");
+  end.evidence = json.at("evidence");
+  return end;
+}
+
+void ReadNode(const nlohmann::json& json, JobSummary& summary) {
+  const NodeSummary node = {json.at("name"), json.at("state"), json.at("had_ranks"),
+                            json.at("log_dir")};
+  summary.num_nodes += node.member ? 1 : 0;
+  for (const nlohmann::json& left : json.at("left")) {
+    summary.left.push_back(
+        {node.name, left.at("pid"), left.at("command"), left.at("state"), left.at("waits_in")});
+  }
+  summary.nodes.push_back(node);
+}
+
 }  // namespace
+
+std::optional<JobSummary> ReadSummaryJson(const nlohmann::json& json, bool is_local) try {
+  JobSummary summary;
+  summary.is_local = is_local;
+  summary.job_id = json.at("job");
+  summary.exit_code = json.at("exit_code");
+  summary.cause = ReadCause(json.at("cause"));
+  const std::set<int> victims = json.at("victims");
+  for (const nlohmann::json& rank : json.at("ranks")) {
+    summary.workers.push_back(ReadWorker(rank));
+    summary.workers.back().victim = victims.contains(summary.workers.back().rank);
+  }
+  summary.world_size = static_cast<int>(summary.workers.size());
+  summary.num_nodes = 0;
+  for (const nlohmann::json& node : json.at("nodes")) ReadNode(node, summary);
+  for (const NodeSummary& node : summary.nodes) {
+    if (node.member && summary.logs.empty() && !node.log_dir.empty())
+      summary.logs = PathOnNode(summary, node.name, node.log_dir);
+  }
+  summary.remarks = json.at("remarks");
+  summary.restarts = json.at("restarts");
+  summary.attempts = json.at("attempts");
+  summary.duration_s = json.at("duration_s");
+  return summary;
+} catch (const nlohmann::json::exception&) {
+  return std::nullopt;
+}
 
 const char* KindName(EndCause::Kind kind) {
   switch (kind) {

@@ -92,21 +92,16 @@ std::string OptionTables(const CommandData& command) {
   return text;
 }
 
-// Lines that begin with a blank are examples.
-std::string Details(const std::string& details) {
+std::string Details(const CommandData& command) {
   std::string text;
-  bool is_example = false;
-  for (size_t begin = 0; begin < details.size();) {
-    const size_t end = std::min(details.find('\n', begin), details.size());
-    const std::string line = details.substr(begin, end - begin);
+  for (size_t begin = 0; begin < command.details.size();) {
+    const size_t end = std::min(command.details.find('\n', begin), command.details.size());
+    text += "\n" + command.details.substr(begin, end - begin) + "\n";
     begin = end + 1;
-    const bool example = line.starts_with(' ');
-    if (example != is_example) text += example ? "\n```text\n" : "```\n";
-    is_example = example;
-    text += example ? line.substr(std::min(line.find_first_not_of(' '), line.size())) + "\n"
-                    : "\n" + line + "\n";
   }
-  return text + (is_example ? "```\n" : "");
+  text += "\n" + Head({"example", "what it does"});
+  for (const auto& [line, what] : command.examples) text += Row({Code(line), Cell(what)});
+  return text;
 }
 
 std::string OptionsPage() {
@@ -119,7 +114,7 @@ std::string OptionsPage() {
   for (const CommandData& command : AllCommands()) {
     page += "\n## " + (command.name.empty() ? "Launch" : "dslaunch " + command.name) + "\n\n`" +
             command.usage + "`: " + command.help + ".\n";
-    page += Details(command.details);
+    page += Details(command);
     if (command.takes_launch_options) page += "\nIt takes the launch options.\n";
     page += OptionTables(command);
   }

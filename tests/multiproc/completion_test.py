@@ -61,7 +61,7 @@ class Completion(LauncherCase):
         # What zsh's own completion system would be called with.
         stubs = ("compdef() { : }; _files() { print -r -- files $@ }\n"
                  "_describe() { print -rl -- ${(P)2} }; compset() { : }\n")
-        for words, offered in ((["--num-g"], ["--num-gpus:ranks on each node; default\\: all its slots"]),
+        for words, offered in ((["--num-g"], ["--num-gpus:ranks on each node, not of all nodes together; default\\: all its slots"]),
                                (["--device", "c"], ["cuda", "cpu"]),
                                (["--device=c"], ["--device=cuda", "--device=cpu"]),
                                (["-H", ""], ["files"]),

@@ -57,7 +57,17 @@ class DetachTest(LauncherCase):
             self.assertEqual(0o600, stat.S_IMODE(result.stat().st_mode))
         code, job = self.command("attach", "last")
         self.assert_code(9, code, job)
-        self.assert_says(job, f"job {job_id} has ended with exit code 9")
+        self.assert_says(job, f"job {job_id} has ended with exit code 9",
+                         r"dslaunch: rank 3 \(node1, local rank 1\) exited with code 9 after")
+        code, logs = self.command("logs", job_id)
+        self.assert_code(0, code, logs)
+        self.assertIn("rank 3 (node1, local rank 1) exited with code 9", logs.stderr)
+        code, described = self.command("describe", job_id[-4:])
+        self.assert_code(0, code, described)
+        self.assertRegex(described.stdout, r"(?m)^state +ended \(9\)$")
+        self.assertRegex(described.stdout, r"(?m)^  its log: /\S+/attempt_1/rank_3/stderr.log$")
+        log = described.stdout.split("its log: ")[1].split()[0]
+        self.assertTrue(os.path.exists(log), log)
         code, job = self.command("ps")
         self.assertNotIn(job_id, job.stdout, "without --all only jobs that run are listed")
 

@@ -37,6 +37,11 @@ class WrongInput(LauncherCase):
             self.fail("/job/hostfile exists on this machine, so this test means nothing here")
         self.refused(USAGE, "--num_nodes", "2", says=["--hostfile", "--launcher local"])
 
+    def test_a_mistyped_command_is_not_searched_in_path(self):
+        for word, meant in (("trian", "train"), ("descirbe", "describe"), ("kill", "stop JOB")):
+            with self.subTest(word):
+                self.refused(USAGE, program=word, says=[f"'{word}' is no command of dslaunch", f"did you mean dslaunch {meant}\\?"])
+
     def test_hostfiles(self):
         for text, where in (("node1 slots=0\n", ":1"), ("node1 slots=2\nnode1 slots=2\n", ":2"),
                             ("node1 slots=2\nnode2\n", ":2"), ("node1 slots=two\n", ":1"),

@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "cli/options/help_text.h"
 #include "cli/options/option_table.h"
 
 namespace dslaunch::help_topics_test {
@@ -62,10 +63,20 @@ TEST(HelpTopicsTest, ATopicMayBeSpeltWithUnderscores) {
   EXPECT_EQ(Text({"help", "getting_started"}), Text({"help", "getting-started"}));
 }
 
+TEST(HelpTopicsTest, ACommandHasItsHelp) {
+  EXPECT_EQ(Text({"help", "ps"}), CommandHelpText("ps"));
+  EXPECT_THAT(Text({"help", "checkpoint"}), HasSubstr("dslaunch checkpoint verify"));
+  EXPECT_THAT(Text({"help", "checkpoint", "export"}),
+              testing::StartsWith("dslaunch checkpoint export FOLDER OUT"));
+  EXPECT_THAT(Text({"help", "checkpoint", "exprot"}), HasSubstr("did you mean export?"));
+  EXPECT_THAT(Text({"help", "ps", "now"}), HasSubstr("ps has no actions"));
+  EXPECT_THAT(Text({"help", "report"}), HasSubstr("dslaunch report --help")) << "a page too";
+}
+
 TEST(HelpTopicsTest, AnUnknownTopicIsUsage) {
   for (const auto& [topic, said] :
-       {std::pair("lanching", "did you mean launching?"), std::pair("ps", "see dslaunch ps --help"),
-        std::pair("zzzzzz", "see dslaunch help")}) {
+       {std::pair("lanching", "did you mean launching?"),
+        std::pair("atach", "did you mean attach?"), std::pair("zzzzzz", "see dslaunch help")}) {
     const Result<std::string> text = HelpTopicText({"help", topic}, kWidth);
     ASSERT_FALSE(text.ok()) << topic;
     EXPECT_EQ(text.error().code, ExitCode::kUsage);

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace dslaunch::job_view_test {
 namespace {
@@ -105,6 +107,7 @@ TEST(JobViewTest, AJobIsFoundByItsIdItsBeginningOrAsTheLast) {
                                           Record("20260202-cc")};
   EXPECT_EQ(FindJob(records, "20260101-aa")->job_id, "20260101-aa");
   EXPECT_EQ(FindJob(records, "202602")->job_id, "20260202-cc");
+  EXPECT_EQ(FindJob(records, "bb")->job_id, "20260101-bb");
   EXPECT_EQ(FindJob(records, "last")->job_id, "20260202-cc");
   EXPECT_THAT(FindJob(records, "20260101").error().message,
               HasSubstr("2 jobs (20260101-aa, 20260101-bb)"));
@@ -116,10 +119,32 @@ TEST(JobViewTest, AJobIsFoundByItsIdItsBeginningOrAsTheLast) {
 
 TEST(JobViewTest, TheTableHasALineForEachJob) {
   const JobView running = MakeJobView(Record("a"), false, {Running(30), Running(31)});
-  const std::string table = JobTable({running}, 1'000'000 + 3 * 60'000);
+  const std::string table = JobTable({running}, 1'000'000 + 3 * 60'000, 0);
   EXPECT_EQ(table,
-            "JOB  STATE    NODES  RANKS  STEP    AGE  COMMAND\n"
-            "a    running  2      4      31/100  3m   --num_nodes 2 train\n");
+            "JOB  STATE    NODES  RANKS  STEP    DURATION  ENDED  COMMAND\n"
+            "a    running  2      4      31/100  3m00s     -      --num_nodes 2 train\n");
+  const JobView ended = MakeJobView(Record("b"), false, {Ended(137, true)});
+  EXPECT_EQ(JobTable({ended}, 2'000'000 + 5 * 60'000, 0),
+            "JOB  STATE        NODES  RANKS  STEP  DURATION  ENDED   COMMAND\n"
+            "b    ended (137)  2      -      -     16m40s    5m ago  --num_nodes 2 train\n");
+}
+
+TEST(JobViewTest, TheTableUsesTheWidthThatThereIs) {
+  JobView view = MakeJobView(Record("a"), false, {Running(31)});
+  view.record.argv.push_back(std::string(200, 'x'));
+  const auto longest = [&](size_t width) {
+    std::istringstream table(JobTable({view}, 2'000'000, width));
+    size_t length = 0;
+    for (std::string line; std::getline(table, line);) length = std::max(length, line.size());
+    return length;
+  };
+  EXPECT_EQ(longest(120), 120u);
+  EXPECT_EQ(longest(160), 160u);
+  EXPECT_GT(longest(0), 200u);
+  EXPECT_LT(longest(10), 100u) << "the beginning of a command is shown all the same";
+  EXPECT_EQ(DurationText(9'000), "9s");
+  EXPECT_EQ(DurationText(3'725'000), "1h02m");
+  EXPECT_EQ(DurationText(3 * 86'400'000 + 7'200'000), "3d02h");
 }
 
 TEST(JobViewTest, JsonHasWhatIsKnownAndNullForTheRest) {

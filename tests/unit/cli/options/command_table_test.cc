@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 
 #include "cli/options/checkpoint_command.h"
 #include "cli/options/command_data.h"
@@ -16,6 +17,7 @@
 #include "cli/options/job_command.h"
 #include "cli/options/man_page.h"
 #include "cli/options/option_table.h"
+#include "cli/options/recipe_command.h"
 
 namespace dslaunch::command_table_test {
 namespace {
@@ -49,6 +51,8 @@ std::string Complaint(const std::vector<std::string>& words) {
       return message(ParseJobCommand(options->program, 1'780'000'000'000));
     case Mode::kCheckpointCommand:
       return message(ParseCheckpointCommand(options->program));
+    case Mode::kRecipeCommand:
+      return message(ParseRecipeCommand(options->program));
     case Mode::kHostfileCommand:
       return message(ParseHostfileCommand(options->program));
     case Mode::kDoctor:
@@ -184,6 +188,47 @@ TEST(CommandTable, EveryOptionIsInTheHelpOfItsCommand) {
       EXPECT_LE(end - begin, 92u) << help.substr(begin, end - begin);
       begin = end + 1;
     }
+  }
+}
+
+TEST(CommandTable, EveryCommandHasExamplesThatItTakes) {
+  for (const CommandSpec& command : Commands()) {
+    SCOPED_TRACE(command.name);
+    ASSERT_FALSE(command.examples.empty());
+    if (*command.name != '\0') {
+      EXPECT_THAT(CommandHelpText(command), HasSubstr(command.examples[0].command));
+    }
+    for (const Example& example : command.examples) {
+      std::istringstream line(example.command);
+      std::vector<std::string> words;
+      for (std::string word; line >> word && word != ">" && word != "|";) words.push_back(word);
+      if (words.front() == "source") continue;
+      EXPECT_EQ(words.front(), "dslaunch") << example.command;
+      words.erase(words.begin());
+      EXPECT_EQ(Complaint(words), "") << example.command;
+      EXPECT_LE(std::string(example.command).size(), 87u) << example.command;
+    }
+  }
+}
+
+TEST(CommandTable, AMistypedCommandIsNotTakenForAProgram) {
+  const auto complaint = [](const std::vector<const char*>& words, bool has_program) {
+    std::vector<const char*> argv = {"dslaunch"};
+    argv.insert(argv.end(), words.begin(), words.end());
+    const ParseContext context = {nullptr, "", [=](const std::string&) { return has_program; }};
+    const Result<LaunchOptions> options =
+        ParseOptions(static_cast<int>(argv.size()), argv.data(), context);
+    return options.ok() ? std::string() : options.error().message;
+  };
+  EXPECT_THAT(complaint({"trian"}, false), HasSubstr("did you mean dslaunch train?"));
+  EXPECT_THAT(complaint({"atach", "last"}, false), HasSubstr("did you mean dslaunch attach?"));
+  EXPECT_THAT(complaint({"-n", "2", "trian"}, false), HasSubstr("did you mean dslaunch train?"));
+  EXPECT_THAT(complaint({"jobs"}, false), HasSubstr("did you mean dslaunch ps?"));
+  EXPECT_THAT(complaint({"kill", "last"}, true), HasSubstr("did you mean dslaunch stop JOB?"));
+  EXPECT_EQ(complaint({"trian"}, true), "") << "it is a program";
+  for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{
+           {"./trian"}, {"-m", "trian"}, {"--no_python", "trian"}, {"my_program"}, {"trian.py"}}) {
+    EXPECT_EQ(complaint(words, false), "") << testing::PrintToString(words);
   }
 }
 

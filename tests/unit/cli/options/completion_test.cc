@@ -67,6 +67,28 @@ TEST(Complete, CommandsProgramsAndWhatFollowsThem) {
   EXPECT_THAT(Words({"completion", ""}), ElementsAre("bash", "zsh", "fish", "man"));
 }
 
+TEST(Complete, JobsRecipesAndKeys) {
+  CompletionSources sources;
+  sources.jobs = [] { return std::vector<Completion::Word>{{"2026-b", "train"}, {"2026-a", ""}}; };
+  sources.recipes = [] { return std::vector<Completion::Word>{{"gpt2_tiny", "small"}}; };
+  sources.recipe_keys = [] { return std::vector<Completion::Word>{{"run.steps", ""}}; };
+  const auto offered = [&](const std::vector<std::string>& typed) {
+    std::vector<std::string> words;
+    for (const Completion::Word& word : Complete(typed, sources).words) words.push_back(word.text);
+    return words;
+  };
+  for (const char* command : {"logs", "attach", "stop", "report", "describe"})
+    EXPECT_THAT(offered({command, ""}), ElementsAre("last", "2026-b", "2026-a")) << command;
+  EXPECT_THAT(offered({"train", "g"}), ElementsAre("gpt2_tiny"));
+  EXPECT_EQ(Complete({"train", "g"}, sources).paths, Paths::kFiles);
+  EXPECT_THAT(offered({"recipe", "show", ""}), ElementsAre("gpt2_tiny"));
+  EXPECT_THAT(offered({"recipe", "explain", "run"}), ElementsAre("run.steps"));
+  EXPECT_THAT(offered({"train", "--set", "run"}), ElementsAre("run.steps="));
+  EXPECT_THAT(offered({"help", "tr"}), ElementsAre("training", "troubleshooting", "train"));
+  EXPECT_THAT(offered({"train", "--profile_sort", ""}),
+              ElementsAre("self_time", "total_time", "memory", "calls"));
+}
+
 TEST(CompletionText, ScriptsAndErrors) {
   for (const std::string shell : {"bash", "zsh", "fish"}) {
     const auto script = CompletionText({"completion", shell});
@@ -102,6 +124,13 @@ TEST(ManPage, HasEveryOptionAndNoLineThatRoffTakesForACommand) {
     }
   }
   EXPECT_THAT(page, HasSubstr("[PET_NNODES]"));
+  for (const char* section : {"EXAMPLES", "ENVIRONMENT", "FILES", "EXIT STATUS"})
+    EXPECT_THAT(page, HasSubstr(".SH " + std::string(section) + "\n"));
+  EXPECT_THAT(page, HasSubstr("\\fBXDG_STATE_HOME\\fR"));
+  for (const char* code :
+       {"0", "64", "65", "69", "70", "74", "75", "77", "85", "126", "127", "129", "130", "143"}) {
+    EXPECT_THAT(page, HasSubstr(".TP\n\\fB" + std::string(code) + "\\fR\n"));
+  }
   for (size_t at = 0; (at = page.find("\n.", at)) != std::string::npos; ++at) {
     const std::string word = page.substr(at + 2, 2);
     EXPECT_THAT((std::vector<std::string>{"SH", "SS", "TP", "PP", "br", "nh"}), Contains(word));

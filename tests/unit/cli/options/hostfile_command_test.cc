@@ -29,6 +29,8 @@ TEST(HostfileCommandTest, Write) {
   EXPECT_EQ(hosts->output, "hf");
   EXPECT_TRUE(hosts->force && hosts->skip_failing);
   EXPECT_EQ(hosts->connect_timeout_ms, 3000);
+  EXPECT_THAT(ParseHostfileCommand({"hostfile", "check", "f", "--ssh_command=ssh -4"})->ssh_command,
+              ElementsAre("ssh", "-4"));
   EXPECT_EQ(ParseHostfileCommand({"hostfile", "write", "--slurm"})->source, Source::kSlurm);
   EXPECT_EQ(ParseHostfileCommand({"hostfile", "write", "--ssh-config"})->source,
             Source::kSshConfig);
@@ -40,9 +42,8 @@ TEST(HostfileCommandTest, CheckAndHelp) {
   EXPECT_EQ(check->kind, Kind::kCheck);
   EXPECT_EQ(check->file, "my/hf");
   EXPECT_TRUE(check->json);
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"hostfile", "--help"},
-                                                {"hostfile", "write", "-h"},
-                                                {"hostfile", "check", "--help"}}) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"hostfile", "--help"}, {"hostfile", "check", "--help"}}) {
     const auto help = ParseHostfileCommand(words);
     ASSERT_TRUE(help.ok());
     EXPECT_EQ(help->kind, Kind::kHelp);

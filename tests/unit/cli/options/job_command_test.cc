@@ -53,6 +53,17 @@ TEST(JobCommandTest, LogsWithItsOptionsOnEitherSideOfTheJob) {
   EXPECT_THAT(Refusal({"logs", "abc", "--rank", "x"}), HasSubstr("--rank"));
 }
 
+TEST(JobCommandTest, DescribeAndTheSystemsSsh) {
+  const Result<JobCommand> command = Parse({"describe", "last", "--ssh_command", "ssh -v"});
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  EXPECT_EQ(command->kind, Kind::kDescribe);
+  EXPECT_THAT(command->ssh_command, ElementsAre("ssh", "-v"));
+  for (const char* name : {"logs", "attach", "stop", "report"})
+    EXPECT_TRUE(Parse({name, "last", "--ssh_command", "ssh"}).ok()) << name;
+  EXPECT_TRUE(Parse({"ps", "--ssh_command", "ssh"}).ok());
+  EXPECT_THAT(Refusal({"stop", "last", "--ssh_command", ""}), HasSubstr("not empty"));
+}
+
 TEST(JobCommandTest, AttachAndStopNeedAJob) {
   EXPECT_EQ(Parse({"attach", "last"})->kind, Kind::kAttach);
   EXPECT_TRUE(Parse({"stop", "last", "--now"})->now);
@@ -69,7 +80,7 @@ TEST(JobCommandTest, AReportGoesWhereItIsTold) {
   EXPECT_TRUE(command->force);
   EXPECT_EQ(Parse({"report", "x"})->output, "");
   EXPECT_THAT(Refusal({"report", "x", "-o", ""}),
-              HasSubstr("--output needs a value that is not empty"));
+              HasSubstr("-o (--output) needs a value that is not empty"));
   EXPECT_THAT(Refusal({"report"}), HasSubstr("which job?"));
   EXPECT_THAT(Refusal({"report", "x", "--tee", "all"}), HasSubstr("--tee"));
 }
@@ -88,7 +99,7 @@ TEST(JobCommandTest, HelpIsNoError) {
 }
 
 TEST(JobCommandTest, OnlyTheseWordsAreCommands) {
-  for (const char* word : {"ps", "logs", "attach", "stop", "report"})
+  for (const char* word : {"ps", "describe", "logs", "attach", "stop", "report"})
     EXPECT_TRUE(IsJobCommand(word));
   for (const char* word : {"./ps", "train", "", "PS"}) EXPECT_FALSE(IsJobCommand(word));
 }

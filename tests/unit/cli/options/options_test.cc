@@ -121,6 +121,32 @@ TEST(ParseOptions, VariablesAsMpirunHasThem) {
   EXPECT_EQ(Good({"--chdir", "sub", "p"}).chdir, "sub");
 }
 
+TEST(ParseOptions, ShortNames) {
+  const LaunchOptions options = Good({"-N", "2", "-n", "4", "p"});
+  EXPECT_EQ(options.num_nodes, 2);
+  EXPECT_EQ(options.num_gpus, 4);
+  EXPECT_EQ(Good({"-V"}).mode, Mode::kVersion);
+  EXPECT_EQ(Good({"version"}).text, Good({"--version"}).text);
+  EXPECT_EQ(Good({"version", "--help"}).mode, Mode::kHelp);
+  EXPECT_EQ(Good({"train", "--list"}).mode, Mode::kRecipeCommand);
+  EXPECT_EQ(Good({"train", "--deepspeed", "--deepspeed_config", "f"}).train.deepspeed_config, "f");
+}
+
+TEST(ParseOptions, MessagesNameWhatWasTyped) {
+  const auto said = [](const std::vector<std::string>& arguments) {
+    const Result<LaunchOptions> options = Parse(arguments);
+    return options.ok() ? std::string() : options.error().message;
+  };
+  EXPECT_THAT(said({"--num-accelerators", "0", "p"}),
+              testing::StartsWith("--num_accelerators must"));
+  EXPECT_THAT(said({"-n", "0", "p"}), testing::StartsWith("-n (--num_gpus) must"));
+  EXPECT_THAT(said({"-n"}), testing::StartsWith("-n (--num_gpus) needs a value"));
+  EXPECT_THAT(said({"-n", "2", "--nproc_per_node", "2", "p"}),
+              testing::StartsWith("-n (--num_gpus) and --nproc_per_node exclude each other"));
+  EXPECT_EQ(Good({"--nnodes", "2", "p"}).num_nodes_name, "--nnodes");
+  EXPECT_EQ(Good({"--nproc_per_node", "2", "p"}).num_gpus_name, "--nproc_per_node");
+}
+
 TEST(ParseOptions, WhatHappensOnFailuresIsOptional) {
   const LaunchOptions none = Good({"p"});
   EXPECT_FALSE(none.max_restarts || none.min_nodes || none.max_nodes || none.json);
@@ -395,14 +421,14 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--ssh_command", "ssh -o 'A b'", "p"}, "is split at blanks, without a shell"},
       {{"--launcher_args", "$(id)", "p"}, "is split at blanks, without a shell"},
       {{"--ssh_port", "22", "--launcher", "local", "p"}, "--ssh_port is for SSH"},
-      {{"-i", "a", "-e", "b", "p"}, "--include and --exclude exclude each other"},
-      {{"-i", "a", "--num_nodes", "2", "p"}, "--include and --num_nodes exclude each other"},
-      {{"-e", "a", "--num_gpus", "2", "p"}, "--exclude and --num_gpus exclude each other"},
+      {{"-i", "a", "-e", "b", "p"}, "-i (--include) and -e (--exclude) exclude each other"},
+      {{"-i", "a", "--num_nodes", "2", "p"}, "-i (--include) and --num_nodes exclude each other"},
+      {{"-e", "a", "--num_gpus", "2", "p"}, "-e (--exclude) and --num_gpus exclude each other"},
       {{"--num_gpus", "2", "--nproc_per_node", "auto", "p"}, "exclude each other"},
       {{"--nproc_per_node", "tpu", "p"}, "--nproc_per_node must be one of auto, cpu, gpu"},
       {{"--nproc_per_node", "0", "p"}, "--nproc_per_node must be a whole number from 1"},
-      {{"-m", "--no_python", "p"}, "--module and --no_python exclude each other"},
-      {{"-m", "--run_path", "p"}, "--module and --run_path exclude each other"},
+      {{"-m", "--no_python", "p"}, "-m (--module) and --no_python exclude each other"},
+      {{"-m", "--run_path", "p"}, "-m (--module) and --run_path exclude each other"},
       {{"--bind_core_list", "0-3", "p"}, "--bind_cores_to_rank"},
       {{"--bind_cores_to_rank", "--bind_core_list", "3-1", "p"}, "ends before it begins"},
       {{"--bind_cores_to_rank", "--bind_core_list", "0,,1", "p"}, "each core of a list"},
@@ -411,7 +437,7 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
        "--numa_binding must be one of node, socket, exclusive, core-complex, not 'core'"},
       {{"--standalone", "--nnodes", "2", "p"}, "--standalone is a job of one node"},
       {{"--standalone", "--launcher", "ssh", "p"}, "--standalone is a job of this machine"},
-      {{"--standalone", "-H", "hf", "p"}, "--hostfile and --standalone exclude each other"},
+      {{"--standalone", "-H", "hf", "p"}, "-H (--hostfile) and --standalone exclude each other"},
       {{"--no_ssh", "--launcher", "local", "p"}, "--no_ssh and --launcher exclude each other"},
       {{"--no_ssh", "--ssh_port", "22", "p"}, "--no_ssh and --ssh_port exclude each other"},
       {{"--node_rank", "1", "-H", "hf", "p"}, "add --no_ssh for that"},
@@ -434,12 +460,12 @@ TEST(ParseOptions, ErrorsNameTheArgumentAndTheHint) {
       {{"--rdzv_endpoint", "h:", "p"}, "--rdzv_endpoint: the port must be a whole number"},
       {{"--local_addr", "10.0.0.1", "--nnodes", "2", "p"}, "--local_addr is for a job without SSH"},
       {{"--tee", "0:4", "p"}, "--tee must be 0 (no stream), 1 (stdout), 2 (stderr) or 3 (both)"},
-      {{"-t", "all", "p"}, "--tee all is not supported: as torchrun's, it names streams"},
-      {{"-t", "both", "p"}, "--tee must be 0 (no stream)"},
-      {{"-r", "x:1", "p"}, "--redirects: each local rank must be a whole number"},
+      {{"-t", "all", "p"}, "-t (--tee) all is not supported: as torchrun's, it names streams"},
+      {{"-t", "both", "p"}, "-t (--tee) must be 0 (no stream)"},
+      {{"-r", "x:1", "p"}, "-r (--redirects): each local rank must be a whole number"},
       {{"--local_ranks_filter", "0,x", "p"}, "--local_ranks_filter: each rank must be"},
       {{"--detach", "--json", "p"}, "dslaunch ps --all --json"},
-      {{"-q=1", "p"}, "--quiet takes no value"},
+      {{"-q=1", "p"}, "-q (--quiet) takes no value"},
       {{"--num_gpus", "2", "doctor"}, "options of 'doctor' come after it"},
       {{"train", "--time_limit", "0"}, "--time_limit must be a number, 0.001 to 1e+09, not '0'"},
       {{"train", "--eval_only", "--plan_memory"}, "exclude each other"},

@@ -65,6 +65,20 @@ TEST(SummaryText, AnExitNamesRankNodeCodeLinesLogAndTheOthers) {
             "  exit code 7\n");
 }
 
+TEST(SummaryText, AnErrorIsSaidOnce) {
+  JobSummary summary = Failed();
+  summary.cause.evidence = "ValueError: x";
+  EXPECT_EQ(SummaryText(summary), SummaryText(Failed())) << "the last lines have it";
+  summary.cause.last_lines = "Traceback\n";
+  EXPECT_THAT(SummaryText(summary), HasSubstr("after 1.2 s\n  ValueError: x\n"));
+}
+
+TEST(SummaryText, PathsOfThisMachineNeedNoNode) {
+  JobSummary summary = Failed();
+  summary.is_local = true;
+  EXPECT_THAT(SummaryText(summary), HasSubstr("\n  its log: /state/job/stderr.log\n"));
+}
+
 TEST(SummaryText, ASignalIsSaidByName) {
   JobSummary summary = Failed();
   summary.cause.kind = EndCause::Kind::kWorkerSignal;

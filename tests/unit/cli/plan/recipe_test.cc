@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 
+#include "cli/plan/recipe_catalog.h"
 #include "tests/support/temp_dir.h"
 
 namespace dslaunch::recipe_test {
@@ -167,6 +168,72 @@ TEST(ReadRecipe, WhatDoesNotFitTheEnvironmentIsRefused) {
   EXPECT_THAT(large.error().message, HasSubstr("too large"));
 }
 
+TEST(ReadRecipe, AnOptionAndASetOfOneKeyAreRefused) {
+  const auto refusal = [](const TrainOptions& options) {
+    const auto json = Json("run: {steps: 3}\n", options);
+    EXPECT_TRUE(json.ok() || json.error().code == ExitCode::kUsage);
+    return json.ok() ? "" : json.error().message;
+  };
+  TrainOptions options;
+  options.epochs = 3;
+  options.sets = {"run.epochs=4"};
+  EXPECT_EQ(refusal(options),
+            "--epochs and --set run.epochs both set run.epochs; give one of them");
+  options.sets = {"run.steps=4"};
+  EXPECT_EQ(refusal(options),
+            "--epochs and --set run.steps both set the length of the run; give one of them");
+  options.sets = {"run.seed=4"};
+  EXPECT_EQ(refusal(options), "");
+  options.seed = 5;
+  EXPECT_EQ(refusal(options), "--seed and --set run.seed both set run.seed; give one of them");
+}
+
+TEST(ReadRecipe, StepsThatLeaveTheScheduleAsItIsAreSaid) {
+  const auto notice = [](std::optional<int64_t> steps, const std::vector<std::string>& sets) {
+    TrainOptions options;
+    options.steps = steps;
+    options.sets = sets;
+    const std::string text =
+        "run: {steps: 400}\n"
+        "engine: {scheduler: {type: WarmupCosineLR, params: {total_num_steps: 400}}}\n";
+    const auto recipe = ReadRecipe(text, "r.yaml", options, "/cwd");
+    return recipe.ok() ? recipe->schedule_notice : recipe.error().message;
+  };
+  EXPECT_THAT(notice(10, {}), HasSubstr("still of 400 steps"));
+  EXPECT_THAT(notice(10, {}), HasSubstr("--set engine.scheduler.params.total_num_steps=10"));
+  EXPECT_EQ(notice(400, {}), "");
+  EXPECT_EQ(notice(10, {"engine.scheduler.params.total_num_steps=10"}), "");
+  EXPECT_EQ(notice(std::nullopt, {}), "");
+}
+
+TEST(RecipeCatalog, ListsShowsAndExplains) {
+  const TempDir folder;
+  folder.Write("b.yaml", "# A tiny net on\n# nothing: see below. More.\nmodel: {type: mlp}\n");
+  folder.Write("a.yaml", "model: {type: cnn}\n");
+  const std::vector<BuiltInRecipe> recipes = ListRecipes({folder.path(), folder / "none"});
+  EXPECT_EQ(RecipeTable(recipes),
+            "RECIPE  WHAT IT TRAINS\n"
+            "a\n"
+            "b       A tiny net on nothing\n");
+  EXPECT_EQ(*RecipeText(recipes, "a"), "model: {type: cnn}\n");
+  EXPECT_THAT(RecipeText(recipes, "zzzz").error().message, HasSubstr("dslaunch recipe ls"));
+  EXPECT_EQ(*ExplainRecipeKey("run.steps"),
+            "run.steps: whole number, at least 1\n    optimizer steps\n");
+  EXPECT_THAT(*ExplainRecipeKey("engine.fp16"), HasSubstr("  engine.fp16.loss_scale "));
+  EXPECT_THAT(*ExplainRecipeKey("lr"), HasSubstr("engine.optimizer.params.lr: number"));
+  EXPECT_THAT(*ExplainRecipeKey(""), HasSubstr("engine.zero_optimization"));
+  for (const auto& [key, said] : {std::pair("run.stesp", "did you mean run.steps?"),
+                                  {"steps_per_epoch", "set run.steps"},
+                                  {"num_train_epochs", "did you mean epochs?"},
+                                  {"qqqqqqqqqq", "lists the sections"}}) {
+    const Result<std::string> text = ExplainRecipeKey(key);
+    ASSERT_FALSE(text.ok()) << key;
+    EXPECT_EQ(text.error().code, ExitCode::kUsage);
+    EXPECT_THAT(text.error().message, HasSubstr(said));
+  }
+  EXPECT_THAT(RecipeKeyPaths(), testing::Contains("engine.optimizer.params.lr"));
+}
+
 TEST(ReadRecipe, OptionsOverride) {
   TrainOptions options;
   options.steps = 5;
@@ -264,7 +331,6 @@ TEST(ReadRecipe, JsonMayHaveComments) {
 
 TEST(ReadRecipe, SetMakesMapsAndReadsYamlValues) {
   TrainOptions options;
-  options.steps = 5;
   options.sets = {"engine.optimizer.params.lr=1e-3",
                   "run.steps=9",
                   "model.sizes=[1, 2]",
