@@ -30,8 +30,8 @@ constexpr Named<OnHang> kOnHang[] = {
 constexpr Named<bool> kRdzvBackends[] = {{"static", false}, {"c10d", true}};
 constexpr Named<bool> kStdinRanks[] = {{"none", false}, {"0", true}};
 constexpr Named<int> kStopSignals[] = {
-    {"auto", 0},          {"SIGINT", SIGINT},   {"SIGTERM", SIGTERM}, {"SIGHUP", SIGHUP},
-    {"SIGQUIT", SIGQUIT}, {"SIGUSR1", SIGUSR1}, {"SIGUSR2", SIGUSR2}};
+    {"auto", 0},          {"sigint", SIGINT},   {"sigterm", SIGTERM}, {"sighup", SIGHUP},
+    {"sigquit", SIGQUIT}, {"sigusr1", SIGUSR1}, {"sigusr2", SIGUSR2}};
 constexpr Named<const char*> kStartMethods[] = {
     {"spawn", "spawn"}, {"fork", "fork"}, {"forkserver", "forkserver"}};
 

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -58,6 +59,12 @@ int LaunchSession::Run() {
   OpenLog();
   ForwardStdin();
   events_.Planned(options_.job_id, options_.plan, options_.program);
+  // A rank may write before its node has reported the start.
+  size_t most_slots = 0;
+  for (const Host& node : options_.plan.nodes)
+    most_slots = std::max(most_slots, static_cast<size_t>(node.slots));
+  output_.SetShownRanks(options_.shown.CountRanks(static_cast<size_t>(options_.plan.world_size()),
+                                                  options_.plan.nodes.size(), most_slots));
   SetPhase("connecting to " + Count(options_.plan.nodes.size(), "node"));
   Carry(core_.Start(Clock::now()));
   // While the network is busy there is time for the job's keys.

@@ -16,9 +16,9 @@ from test_hosts import wait_until  # noqa: E402
 ONE_RANK = ["--launcher", "local", "--num_nodes", "1", "--num_gpus", "1"]
 TWO_RANKS = ["--launcher", "local", "--num_nodes", "1", "--num_gpus", "2"]
 
-BAR = r"""import sys, time
+BAR = r"""import os, sys, time
 for percent in range(0, 101, 5):
-    sys.stderr.write("\r%3d%%|%s|" % (percent, "#" * (percent // 10)))
+    sys.stderr.write("\r%s %3d%%|%s|" % (os.environ["RANK"], percent, "#" * (percent // 10)))
     sys.stderr.flush()
     time.sleep(0.02)
 sys.stderr.write("\n")
@@ -100,7 +100,7 @@ class AtTerminal(LauncherCase):
         self.at_terminal(*TWO_RANKS, "--show", "all", *self.script(BAR))
         lines = self.end()
         bars = [line for line in lines if "%|" in line]
-        self.assertEqual(["[localhost:0] 100%|##########|", "[localhost:1] 100%|##########|"], sorted(bars), lines)
+        self.assertEqual([f"[localhost:{rank}] {rank} 100%|##########|" for rank in (0, 1)], sorted(bars), lines)
         self.assertNotIn("5%|", "\n".join(lines))
 
     def test_colors_pass_unless_they_are_not_wanted(self):
