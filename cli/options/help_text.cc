@@ -22,8 +22,7 @@ constexpr char kUses[] =
 
 constexpr char kEnd[] =
     R"(
-Options may be spelt with '-' or '_' and must precede PROGRAM. What follows it is passed
-to it unchanged.
+Options, spelt with '-' or '_', precede PROGRAM. What follows it is passed on unchanged.
 A program whose name is a command of dslaunch is started as ./train.
 Examples: dslaunch --help_all; of a command: dslaunch COMMAND --help. Manual: dslaunch help.
 )";

@@ -45,7 +45,7 @@ T ReadChoice(const std::string& option, const std::string& text,
   std::string list;
   std::vector<std::string> names;
   for (const auto& [name, value] : choices) {
-    if (LowerCase(text) == name) return value;
+    if (LowerCase(text) == LowerCase(name)) return value;
     list += (list.empty() ? "" : ", ") + name;
     names.push_back(name);
   }

@@ -61,6 +61,7 @@ inline constexpr VariableMeaning kFrontEndVariables[] = {
     {"XDG_STATE_HOME", "where jobs' folders are; default ~/.local/state"},
     {"PATH", "where ssh, Python and programs are"},
     {"TERM", "whether the terminal can redraw a line"},
+    {"NO_COLOR", "if not empty, terminals get no colours"},
 };
 
 // What a node's agent reads there, besides PATH, HOME and XDG_STATE_HOME.
