@@ -193,8 +193,8 @@ class Failures(PerNodeCase):
                     path.unlink()
 
     def test_interrupted_twice(self):
-        jobs = self.nodes(2, "--grace", "30", bash('trap "" TERM INT; touch "$FOLDER/up.$RANK"; sleep 60 & wait; sleep 60'),
-                          slots=1)
+        deaf = bash('trap "" TERM INT; touch "$FOLDER/up.$RANK"; sleep 60 & wait; sleep 60')
+        jobs = self.nodes(2, "--grace", "30", deaf, slots=1)
         self.up(jobs, 2)
         self.wait_for_output(jobs[1], "node1 runs rank 1")
         jobs[1].signal(signal.SIGINT)

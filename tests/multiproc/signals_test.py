@@ -11,7 +11,8 @@ from launcher_case import (DSLAUNCH, MARK, TWO_BY_TWO, LauncherCase, bash, super
                            main)
 from test_hosts import wait_until  # noqa: E402
 
-HEEDS_TERM = """trap 'touch "$FOLDER/term.$RANK"; exit 0' TERM; trap 'echo >> "$FOLDER/int.$RANK"; exit 0' INT; touch "$FOLDER/up.$RANK"
+HEEDS_TERM = """trap 'touch "$FOLDER/term.$RANK"; exit 0' TERM
+                trap 'echo >> "$FOLDER/int.$RANK"; exit 0' INT; touch "$FOLDER/up.$RANK"
                 while :; do sleep 0.05; done"""
 IGNORES_TERM = """trap '' TERM INT HUP; touch "$FOLDER/up.$RANK"; while :; do sleep 0.05; done"""
 # A child in a session of its own, which no process group reaches.
