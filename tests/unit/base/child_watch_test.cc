@@ -8,7 +8,7 @@
 #include "base/subprocess.h"
 #include "tests/support/deny_syscalls.h"
 
-namespace dslaunch {
+namespace dslaunch::child_watch_test {
 namespace {
 
 using Ms = milliseconds;
@@ -34,4 +34,4 @@ TEST(ChildWatch, NeedsNoPidfd) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::child_watch_test

@@ -9,7 +9,7 @@
 #include "base/start_thread.h"
 #include "tests/support/deny_syscalls.h"
 
-namespace dslaunch {
+namespace dslaunch::errno_text_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -40,4 +40,4 @@ TEST(StartThread, IsAnErrorWhereThereAreNone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::errno_text_test

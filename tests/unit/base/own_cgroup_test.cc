@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::own_cgroup_test {
 namespace {
 
 std::string Own(std::string_view mountinfo, std::string_view cgroups) {
@@ -52,4 +52,4 @@ TEST(FindOwnCgroup, SaysWhyThereIsNone) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::own_cgroup_test

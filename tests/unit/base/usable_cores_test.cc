@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-namespace dslaunch {
+namespace dslaunch::usable_cores_test {
 namespace {
 
 TEST(ParseCpuMax, IsTheWholeCpusThatTheQuotaAllows) {
@@ -29,4 +29,4 @@ TEST(UsableCores, AreThoseThatThisProcessMayUse) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::usable_cores_test

@@ -14,7 +14,7 @@
 #include "net/certificate_authority.h"
 #include "net/tls.h"
 
-namespace dslaunch {
+namespace dslaunch::tls_stream_test {
 namespace {
 
 using asio::ip::tcp;
@@ -126,4 +126,4 @@ TEST_F(TlsStreamTest, ClosedInTheMiddleOfTheHandshake) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::tls_stream_test

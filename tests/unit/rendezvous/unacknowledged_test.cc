@@ -4,7 +4,7 @@
 
 #include "proto/rendezvous.pb.h"
 
-namespace dslaunch {
+namespace dslaunch::unacknowledged_test {
 namespace {
 
 TEST(UnacknowledgedTest, KeepsWhatTheOtherSideMayNotHave) {
@@ -32,4 +32,4 @@ TEST(UnacknowledgedTest, TakesEachMessageOnce) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::unacknowledged_test

@@ -4,7 +4,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::log_space_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -38,4 +38,4 @@ TEST(LogSpace, IsReadFromTheFolder) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::log_space_test

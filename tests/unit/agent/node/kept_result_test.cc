@@ -5,7 +5,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::kept_result_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -49,4 +49,4 @@ TEST_F(KeptResultTest, AnotherUsersPlantIsNotRead) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::kept_result_test

@@ -13,7 +13,7 @@
 #include "base/deadline.h"
 #include "tests/support/temp_dir.h"
 
-namespace dslaunch {
+namespace dslaunch::rank_stdin_test {
 namespace {
 
 class RankStdinTest : public testing::Test {
@@ -99,4 +99,4 @@ TEST_F(RankStdinTest, ATerminalIsInputAndOutput) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::rank_stdin_test

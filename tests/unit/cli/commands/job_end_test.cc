@@ -8,7 +8,7 @@
 
 #include "cli/session/summary_json.h"
 
-namespace dslaunch {
+namespace dslaunch::job_end_test {
 namespace {
 
 using testing::HasSubstr;
@@ -134,4 +134,4 @@ TEST(DescribeJobTest, SaysWhatTheJobIsAndHowItEnded) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::job_end_test

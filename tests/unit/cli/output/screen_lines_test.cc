@@ -7,7 +7,7 @@
 
 #include "proto/contract/line_assembler.h"
 
-namespace dslaunch {
+namespace dslaunch::screen_lines_test {
 namespace {
 
 using testing::ElementsAre;
@@ -118,4 +118,4 @@ TEST_F(ScreenLinesTest, HowBytesArriveChangesNothing) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::screen_lines_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace dslaunch {
+namespace dslaunch::shown_width_test {
 namespace {
 
 TEST(ShownWidth, CountsColumnsAndNotBytes) {
@@ -29,4 +29,4 @@ TEST(FitToWidth, CutsBetweenCharactersAndEndsColors) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::shown_width_test

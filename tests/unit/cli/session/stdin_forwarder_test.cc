@@ -8,7 +8,7 @@
 
 #include "base/deadline.h"
 
-namespace dslaunch {
+namespace dslaunch::stdin_forwarder_test {
 namespace {
 
 class StdinForwarderTest : public testing::Test {
@@ -103,4 +103,4 @@ TEST_F(StdinForwarderTest, ARankThatStartsAgainReadsOn) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::stdin_forwarder_test
