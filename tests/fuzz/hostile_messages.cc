@@ -1038,7 +1038,7 @@ bool ParsesJobSights(const std::string& bytes) {
   }
   const std::vector<JobView> views = {MakeJobView(record, false, answers)};
   Require(!StateText(views.front()).empty(), "a job is in no state");
-  Require(std::ranges::count(JobTable(views, record.started_unix_ms + 1'000), '\n') == 2,
+  Require(std::ranges::count(JobTable(views, record.started_unix_ms + 1'000, 80), '\n') == 2,
           "a job is not one line");
   Require(nlohmann::json::parse(JobsJson(views)).size() == 1, "a job is lost");
   return any;

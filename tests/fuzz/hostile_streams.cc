@@ -198,7 +198,7 @@ bool RendersLines(const std::string& bytes) {
       const std::string text(input.Text());
       if (what == 0) terminal.Out(text);
       if (what == 1) terminal.Err(text);
-      if (what == 2) terminal.SetLive(text);
+      if (what == 2) terminal.SetLive({text});
       if (what == 3) terminal.Flush();
     }
   }

@@ -1,5 +1,6 @@
 #include "base/usable_cores.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -26,6 +27,19 @@ TEST(UsableCores, AreThoseThatThisProcessMayUse) {
   const int cores = UsableCores();
   ::sched_setaffinity(0, sizeof all, &all);
   EXPECT_EQ(cores, 1);
+}
+
+TEST(UsableCpusTest, AreThoseOfThisThread) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  const std::vector<int> all = UsableCpus();
+  ASSERT_FALSE(all.empty());
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<size_t>(all.back()), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_THAT(UsableCpus(), testing::ElementsAre(all.back()));
+  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
 }  // namespace

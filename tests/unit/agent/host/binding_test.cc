@@ -253,18 +253,5 @@ TEST_F(CpuTopologyTest, GpusAreInTheOrderOfTheirAddresses) {
   EXPECT_THAT(ReadGpuPlaces(dir_ / "none"), IsEmpty());
 }
 
-TEST(UsableCpusTest, AreThoseOfThisThread) {
-  cpu_set_t before;
-  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  const std::vector<int> all = UsableCpus();
-  ASSERT_FALSE(all.empty());
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(static_cast<size_t>(all.back()), &one);
-  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  EXPECT_THAT(UsableCpus(), ElementsAre(all.back()));
-  EXPECT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
-}
-
 }  // namespace
 }  // namespace dslaunch::binding_test
