@@ -128,7 +128,7 @@ TEST_F(DryRunTest, APersonReadsWhatIsCommonOnce) {
   EXPECT_THAT(text, HasSubstr("\n  MASTER_PORT=(a free port there, taken at the start)\n"));
   EXPECT_THAT(text, HasSubstr("HF_TOKEN='***'"));
   EXPECT_THAT(text, HasSubstr("  rank 2  LOCAL_RANK=0 RANK=2 ROLE_RANK=2\n"));
-  EXPECT_THAT(text, HasSubstr("from SIGTERM to SIGKILL"));
+  EXPECT_THAT(text, HasSubstr("from the first signal to SIGKILL"));
   EXPECT_THAT(text, Not(HasSubstr("s3cret")));
   EXPECT_THAT(text, Not(HasSubstr("hidden")));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));

@@ -226,8 +226,13 @@ TEST(CommandTable, AMistypedCommandIsNotTakenForAProgram) {
   EXPECT_THAT(complaint({"jobs"}, false), HasSubstr("did you mean dslaunch ps?"));
   EXPECT_THAT(complaint({"kill", "last"}, true), HasSubstr("did you mean dslaunch stop JOB?"));
   EXPECT_EQ(complaint({"trian"}, true), "") << "it is a program";
-  for (const std::vector<const char*>& words : std::vector<std::vector<const char*>>{
-           {"./trian"}, {"-m", "trian"}, {"--no_python", "trian"}, {"my_program"}, {"trian.py"}}) {
+  for (const std::vector<const char*>& words :
+       std::vector<std::vector<const char*>>{{"./trian"},
+                                             {"-m", "trian"},
+                                             {"--no_python", "trian"},
+                                             {"my_program"},
+                                             {"trian.py"},
+                                             {"report.py"}}) {
     EXPECT_EQ(complaint(words, false), "") << testing::PrintToString(words);
   }
 }

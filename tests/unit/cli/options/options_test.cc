@@ -304,8 +304,6 @@ TEST(ParseOptions, Predict) {
                                       "--top_k=40",
                                       "--set",
                                       "data.block_size=8",
-                                      "--data",
-                                      "d",
                                       "--deepspeed_config",
                                       "ds.json"});
   EXPECT_EQ(options.mode, Mode::kTrain);
