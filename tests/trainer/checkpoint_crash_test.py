@@ -162,7 +162,7 @@ class Crash(unittest.TestCase):
         losses = {}
         if os.path.exists(metrics):
             with open(metrics) as lines:
-                losses = {step["step"]: step["loss"] for step in map(json.loads, lines)}
+                losses = {step["step"]: step["loss"] for step in map(json.loads, lines) if "loss" in step}
         return ranks, losses
 
     def whole_run(self):

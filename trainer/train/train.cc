@@ -52,7 +52,7 @@ class Trainer {
   Progress::Options ProgressOptions(const WorkerEnv& env) const;
 
   std::string WhoTrains(const TrainingModel& training_model) const;
-  void Announce(const TrainRun& run) const;
+  void Announce(const TrainRun& run, const WorkerEnv& env) const;
   void LeaveIfStopped(TrainRun& run, int64_t step) const;
   void Export(const TrainRun& run) const;
 
@@ -130,7 +130,7 @@ void Trainer::Run(const WorkerEnv& env, const RankDevice& device) {
       .monitors = monitors_.get()};
   if (checkpointer != nullptr) CatchStopSignals();
   progress_.Ready();
-  Announce(run);
+  Announce(run, env);
 
   const int64_t last = TrainSteps(run, std::move(hooks_));
   run.Save(last);
@@ -152,7 +152,7 @@ std::string Trainer::WhoTrains(const TrainingModel& training_model) const {
                 static_cast<long long>(stages), ScheduleTypeName(recipe_.engine.pipeline.schedule));
 }
 
-void Trainer::Announce(const TrainRun& run) const {
+void Trainer::Announce(const TrainRun& run, const WorkerEnv& env) const {
   if (recipe_.engine.dump_state) log_.Result(DescribeEngineConfig(recipe_.engine));
   if (recipe_.engine.memory_breakdown) log_.Result(PlanText(run.plan));
   if (!log_.prints_info()) return;
@@ -172,6 +172,8 @@ void Trainer::Announce(const TrainRun& run) const {
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
   if (const Accelerator* accelerator = run.group.rank_device().accelerator) {
     log_.Info("rank 0 computes on " + accelerator->Name(run.group.device().index()));
+    if (env.num_nodes > 1)
+      log_.Info("NCCL exchanges between nodes in clear text; SECURITY.md says what that means");
   }
   if (run.checkpointer != nullptr) log_.Info(run.checkpointer->reason());
   if (run.schedule.first_step >= run.schedule.total_steps) {
