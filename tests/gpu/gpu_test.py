@@ -45,7 +45,7 @@ class GpuCase(unittest.TestCase):
 
     def run_on(self, device, wanted):
         with_device = dict(wanted, run=dict(wanted["run"], device=device))
-        ranks, steps = run_with_metrics(with_device)
+        ranks, steps = run_with_metrics(with_device, 1)
         self.assertEqual("computes on" in ranks[0].out, device == "cuda", ranks[0].out)
         return [step["loss"] for step in steps], [step["grad_norm"] for step in steps]
 
