@@ -78,8 +78,10 @@ class Training(GpuCase):
                     self.assert_close(graphed, plain, 1e-3)
 
     def test_fp16_with_a_loss_scale(self):
-        losses, _ = self.run_on("cuda", self.gpt2("cuda", {"fp16": {"enabled": True, "initial_scale_power": 10}}))
+        wanted = self.gpt2("cpu", {"fp16": {"enabled": True, "initial_scale_power": 10}})
+        losses, _ = self.run_on("cuda", wanted)
         self.assertLess(losses[-1], losses[0])
+        self.assert_close(losses, self.run_on("cpu", wanted)[0], 1e-2)
 
     def test_images(self):
         wanted = recipe(model="cnn", run={"steps": 10, "seed": 7})

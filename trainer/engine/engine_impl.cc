@@ -330,7 +330,6 @@ void EngineCore::Impl::TakeStepAsync() {
   if (config_.gradient_clipping != 0) {
     ClipOnDevice(gradients, norm_on_device_, config_.gradient_clipping);
   }
-  if (!config_.cuda_graph) optimizer_->Prepare();  // else PrepareStep, outside of the graph
   Update(gradients, config_.precision.skip_overflow
                         ? norm_on_device_.isfinite().logical_not().to(at::kFloat)
                         : at::Tensor());
@@ -340,6 +339,7 @@ void EngineCore::Impl::Update(std::vector<at::Tensor>& gradients, const at::Tens
   for (size_t i = 0; i < gradients.size(); ++i) {
     gradients[i] = gradients[i].to(states_->parts()[i].weight.options());
   }
+  if (!config_.cuda_graph) optimizer_->Prepare();  // else PrepareStep, outside of the graph
   optimizer_->Step(gradients, skip);
   states_->CopyMasterToModel();
 }
