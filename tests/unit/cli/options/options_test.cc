@@ -287,25 +287,10 @@ TEST(ParseOptions, EveryTrainOption) {
 }
 
 TEST(ParseOptions, Predict) {
-  const LaunchOptions options = Good({"--num_gpus",
-                                      "2",
-                                      "predict",
-                                      "r.yaml",
-                                      "--checkpoint_dir",
-                                      "c",
-                                      "--output",
-                                      "o",
-                                      "--prompt",
-                                      "To be",
-                                      "--max_new_tokens",
-                                      "7",
-                                      "--temperature",
-                                      "0.8",
-                                      "--top_k=40",
-                                      "--set",
-                                      "data.block_size=8",
-                                      "--deepspeed_config",
-                                      "ds.json"});
+  const LaunchOptions options =
+      Good({"--num_gpus", "2", "predict", "r.yaml", "--checkpoint_dir", "c", "--output", "o",
+            "--prompt", "To be", "--max_new_tokens", "7", "--temperature", "0.8", "--top_k=40",
+            "--set", "data.block_size=8", "--deepspeed_config", "ds.json"});
   EXPECT_EQ(options.mode, Mode::kTrain);
   const TrainOptions& predict = options.train;
   EXPECT_EQ(predict.task, TrainOptions::Task::kPredict);
