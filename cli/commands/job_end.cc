@@ -97,17 +97,8 @@ JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result,
       summary.logs = PathOnNode(summary, name, summary.nodes.back().log_dir);
   }
   EndCause& first = summary.cause;
-  first.kind = ToKind(cause.kind());
-  first.node = cause.kind() == pb::Cause::NONE ? "" : record.NodeName(cause.node_index());
-  first.rank = cause.rank();
-  first.local_rank = cause.local_rank();
-  first.exit_code = cause.exit_code();
-  first.signal = cause.signal();
-  first.core_dumped = cause.core_dumped();
-  first.out_of_memory = cause.out_of_memory();
-  first.victim = cause.victim();
-  first.evidence = cause.evidence();
-  first.message = cause.message();
+  first =
+      EndCauseOf(cause, cause.kind() == pb::Cause::NONE ? "" : record.NodeName(cause.node_index()));
   const auto dir = trace.job_dirs.find(first.node);
   const bool of_rank =
       cause.kind() == pb::Cause::WORKER_EXIT || cause.kind() == pb::Cause::WORKER_SIGNAL;

@@ -9,17 +9,8 @@ namespace {
 void AddCause(const pb::Cause& cause, const LaunchPlan& plan, const JobState& job_state,
               JobSummary& summary) {
   EndCause& first = summary.cause;
-  first.kind = ToKind(cause.kind());
-  first.node = cause.node_index() < plan.nodes.size() ? plan.nodes[cause.node_index()].name : "";
-  first.rank = cause.rank();
-  first.local_rank = cause.local_rank();
-  first.exit_code = cause.exit_code();
-  first.signal = cause.signal();
-  first.message = cause.message();
-  first.core_dumped = cause.core_dumped();
-  first.out_of_memory = cause.out_of_memory();
-  first.victim = cause.victim();
-  first.evidence = cause.evidence();
+  first = EndCauseOf(
+      cause, cause.node_index() < plan.nodes.size() ? plan.nodes[cause.node_index()].name : "");
   for (const pb::WorkerEnded& worker : job_state.workers_ended()) {
     const bool same_attempt = worker.attempt() == cause.attempt();
     if (!same_attempt || static_cast<int>(worker.rank()) != cause.rank()) continue;
@@ -95,6 +86,22 @@ EndCause::Kind ToKind(pb::Cause::Kind kind) {
     default:
       return EndCause::Kind::kInternal;
   }
+}
+
+EndCause EndCauseOf(const pb::Cause& cause, const std::string& node) {
+  EndCause end;
+  end.kind = ToKind(cause.kind());
+  end.node = node;
+  end.rank = cause.rank();
+  end.local_rank = cause.local_rank();
+  end.exit_code = cause.exit_code();
+  end.signal = cause.signal();
+  end.message = cause.message();
+  end.core_dumped = cause.core_dumped();
+  end.out_of_memory = cause.out_of_memory();
+  end.victim = cause.victim();
+  end.evidence = cause.evidence();
+  return end;
 }
 
 JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,

@@ -14,6 +14,9 @@ namespace dslaunch {
 
 EndCause::Kind ToKind(pb::Cause::Kind kind);
 
+// All that a cause says of itself; `node` is the name of its node, empty where it has none.
+EndCause EndCauseOf(const pb::Cause& cause, const std::string& node);
+
 // `job_dirs` by node; empty where the node did not report it.
 JobSummary SummarizeJob(const std::string& job_id, const LaunchPlan& plan,
                         const JobState& job_state, const JobEnd& end,
