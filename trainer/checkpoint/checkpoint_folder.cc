@@ -334,7 +334,7 @@ std::string CheckpointFolder::BegunPath(const std::string& tag, const std::strin
 }
 
 void CheckpointFolder::Begin(const std::string& begun) const {
-  if (lease_) lease_->Confirm();
+  ConfirmLease();
   std::error_code error;
   if (!fs::create_directory(begun, error)) {
     FailIo(begun, "made", error ? error.message() : "it exists");
@@ -359,7 +359,7 @@ void CheckpointFolder::Commit(const std::string& begun, const std::string& tag, 
   file.Write(text.data(), text.size());
   file.Finish();
   SyncFolder(begun);
-  if (lease_) lease_->Confirm();
+  ConfirmLease();
   Publish(begun, tag);
   known_whole_.insert(manifest.serial);
 }

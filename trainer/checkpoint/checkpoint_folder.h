@@ -67,6 +67,10 @@ class CheckpointFolder {
 
   // From now on Begin and Commit fail unless this process still holds the lease of the folder.
   void UseLease(std::shared_ptr<FolderLease> lease) { lease_ = std::move(lease); }
+  // As FolderLease::Confirm; nothing without a lease.
+  void ConfirmLease() const {
+    if (lease_) lease_->Confirm();
+  }
 
   // Removes what interrupted saves have left, and gives a checkpoint its tag back if the save that
   // should have replaced it was interrupted. Returns the names of what it removed. Only for the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "base/deadline.h"
@@ -97,7 +98,8 @@ class SaveRound {
       folder.Commit(begun, tag, std::move(manifest));
     } catch (const TrainError& error) {
       folder.Abandon(begun);
-      throw TrainError(error.code(), "the checkpoint " + tag + " is not saved: " + error.what());
+      const TrainError cause = LostLease(folder).value_or(error);
+      throw TrainError(cause.code(), "the checkpoint " + tag + " is not saved: " + cause.what());
     }
     try {
       folder.Settle(tag, run_id, keep);
@@ -108,6 +110,16 @@ class SaveRound {
               " is saved, but `latest` is not updated or old checkpoints are not removed: " +
               error.what());
     }
+  }
+
+  // A job that has taken the folder over removes what was begun there: then that is the cause.
+  static std::optional<TrainError> LostLease(const CheckpointFolder& folder) {
+    try {
+      folder.ConfirmLease();
+    } catch (const TrainError& error) {
+      if (error.code() == ExitCode::kBadInput) return error;
+    }
+    return std::nullopt;
   }
 
   static constexpr char kGood[] = "=";

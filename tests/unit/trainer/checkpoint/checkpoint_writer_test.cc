@@ -9,6 +9,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/unit/trainer/ranks.h"
 #include "trainer/base/train_error.h"
+#include "trainer/checkpoint/folder_lease.h"
 #include "trainer/checkpoint/state.h"
 
 namespace dslaunch::checkpoint_writer_test {
@@ -165,6 +166,36 @@ TEST(CheckpointWriterTest, ARankThatWritesElsewhereFailsTheSave) {
   }
   EXPECT_THAT(Names(folder.path()), testing::ElementsAre("good", "latest"));
   ExpectHolds(folder.path(), "", 2, 1);
+}
+
+// Who takes a folder over removes what was begun there.
+TEST(CheckpointWriterTest, AJobThatLostTheFolderInTheMiddleOfASaveSaysSo) {
+  const TempDir folder, elsewhere;
+  const FolderLease others(elsewhere.path(), ThisProcess("other", 1));
+  const auto begun = [&] {
+    for (const std::string& name : Names(folder.path())) {
+      if (name.starts_with("tmp-")) return folder / name;
+    }
+    return std::string();
+  };
+  const auto errors = RunRanks(2, [&](const ProcessGroup& group) {
+    CheckpointFolder target(folder.path());
+    if (group.rank() == 0) {
+      target.UseLease(std::make_shared<FolderLease>(folder.path(), ThisProcess("ours", 1)));
+    } else {
+      const Deadline deadline = Deadline::After(std::chrono::seconds(60));
+      while (begun().empty() && !deadline.Expired()) std::this_thread::yield();
+      fs::copy_file(elsewhere / kLeaseFile, folder / kLeaseFile,
+                    fs::copy_options::overwrite_existing);
+      fs::remove_all(begun());
+    }
+    CheckpointWriter(group, target, "job/1").Save(ContentOf(group, 1), "a", 1);
+  });
+  for (const std::exception_ptr& error : errors) {
+    EXPECT_THAT(TextOf(error),
+                AllOf(HasSubstr("the checkpoint a is not saved: "),
+                      HasSubstr("no longer has the lease"), HasSubstr("job other on ")));
+  }
 }
 
 TEST(CheckpointWriterTest, AFolderThatCannotBeMadeFailsOnEveryRank) {
