@@ -174,7 +174,7 @@ TEST(CheckpointWriterTest, AJobThatLostTheFolderInTheMiddleOfASaveSaysSo) {
   const FolderLease others(elsewhere.path(), ThisProcess("other", 1));
   const auto begun = [&] {
     for (const std::string& name : Names(folder.path())) {
-      if (name.starts_with("tmp-")) return folder / name;
+      if (name.starts_with("tmp-a-")) return folder / name;
     }
     return std::string();
   };
