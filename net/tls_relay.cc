@@ -1,10 +1,8 @@
 #include "net/tls_relay.h"
 
-#include <sys/socket.h>
-
+#include <asio/buffer.hpp>
 #include <asio/error.hpp>
 #include <asio/post.hpp>
-#include <cerrno>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,16 +18,6 @@ std::span<char> Scratch() {
   return bytes;
 }
 
-// As ::recv and ::send on a socket that does not block; a signal does not end them.
-template <class Call>
-ssize_t Uninterrupted(const Call& call) {
-  ssize_t result;
-  do {
-    result = call();
-  } while (result < 0 && errno == EINTR);
-  return result;
-}
-
 }  // namespace
 
 TlsRelay::TlsRelay(std::shared_ptr<TlsStream> secure, UniqueFd plain, std::function<void()> on_end)
@@ -38,6 +26,9 @@ TlsRelay::TlsRelay(std::shared_ptr<TlsStream> secure, UniqueFd plain, std::funct
       on_end_(std::move(on_end)) {}
 
 void TlsRelay::Start() {
+  std::error_code failed;
+  plain_.non_blocking(true, failed);
+  if (failed) return End();
   Again(&TlsRelay::MoveInward);
   Again(&TlsRelay::MoveOutward);
 }
@@ -57,10 +48,9 @@ void TlsRelay::MoveInward() {
 }
 
 void TlsRelay::SendInward(const char* data, size_t size) {
-  const ssize_t result = Uninterrupted(
-      [&] { return ::send(plain_.native_handle(), data, size, MSG_NOSIGNAL | MSG_DONTWAIT); });
-  if (result < 0 && errno != EAGAIN) return End();
-  const size_t sent = result < 0 ? 0 : static_cast<size_t>(result);
+  std::error_code error;
+  const size_t sent = plain_.send(asio::buffer(data, size), 0, error);
+  if (error && error != asio::error::would_block) return End();
   if (sent == size) return Again(&TlsRelay::MoveInward);
   inward_.assign(data + sent, size - sent);
   Await(plain_, asio::socket_base::wait_write, &TlsRelay::MoveInward);
@@ -68,12 +58,11 @@ void TlsRelay::SendInward(const char* data, size_t size) {
 
 void TlsRelay::MoveOutward() {
   const std::span<char> chunk = Scratch();
-  const ssize_t bytes = Uninterrupted(
-      [&] { return ::recv(plain_.native_handle(), chunk.data(), chunk.size(), MSG_DONTWAIT); });
-  if (bytes < 0 && errno == EAGAIN)
+  std::error_code error;
+  const size_t bytes = plain_.receive(asio::buffer(chunk.data(), chunk.size()), 0, error);
+  if (error == asio::error::would_block)
     return Await(plain_, asio::socket_base::wait_read, &TlsRelay::MoveOutward);
-  if (bytes <= 0) return End();
-  if (secure_->Write({chunk.data(), static_cast<size_t>(bytes)})) return End();
+  if (error || secure_->Write({chunk.data(), bytes})) return End();
   FlushOutward();
 }
 

@@ -3,8 +3,8 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/sslerr.h>
-#include <sys/socket.h>
 
+#include <asio/buffer.hpp>
 #include <asio/error.hpp>
 #include <asio/post.hpp>
 #include <asio/ssl/error.hpp>
@@ -27,7 +27,7 @@ TlsStream::TlsStream(asio::ip::tcp::socket socket, asio::ssl::context& context)
 
 void TlsStream::Handshake(Role role, std::function<void(std::error_code)> on_done) {
   std::error_code error;
-  socket_.native_non_blocking(true, error);
+  socket_.non_blocking(true, error);
   BIO* const input = BIO_new_socket(static_cast<int>(socket_.native_handle()), BIO_NOCLOSE);
   output_ = BIO_new(BIO_s_mem());
   if (input == nullptr || output_ == nullptr) throw std::bad_alloc();
@@ -100,18 +100,14 @@ std::error_code TlsStream::Write(std::string_view data) {
 }
 
 std::error_code TlsStream::Flush() {
-  while (true) {
-    char* data = nullptr;
-    const long size = BIO_get_mem_data(output_, &data);
-    const size_t left = static_cast<size_t>(size) - sent_;
-    if (left == 0) break;
-    const ssize_t sent =
-        ::send(socket_.native_handle(), data + sent_, left, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return {errno, asio::error::get_system_category()};
-    sent_ += static_cast<size_t>(sent);
+  char* data = nullptr;
+  const size_t size = static_cast<size_t>(BIO_get_mem_data(output_, &data));
+  while (sent_ < size) {
+    std::error_code error;
+    sent_ += socket_.send(asio::buffer(data + sent_, size - sent_), 0, error);
+    if (error) return error;
   }
-  if (sent_ > 0) BIO_reset(output_);
+  if (size > 0) BIO_reset(output_);
   sent_ = 0;
   return {};
 }
