@@ -243,6 +243,7 @@ SessionCore::Actions SessionCore::OnRenewed(size_t index, std::optional<uint64_t
   if (clock_us) {
     node.last_seen_us = std::max(node.last_seen_us, clock_us);
     node.silence.ResetDeadline(now);
+    NoteContact(now);
   } else if (node.is_preparing) {
     Abort(index, "no heartbeat from the node");
   }
@@ -256,6 +257,7 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
   // When this process could not run, the messages of the nodes are still unread.
   if (watch_due_ && now - *watch_due_ > dead_after() / 4) {
     for (NodeState& node : nodes_) node.silence.ResetDeadline(now);
+    newest_contact_ = now;
   }
   WatchSilence(now);
   if (finished_) return Take();
@@ -265,19 +267,29 @@ SessionCore::Actions SessionCore::OnWatchTimer(Clock::time_point now) {
   return Take();
 }
 
-// Of all nodes, also of those that have ended since.
-Clock::time_point SessionCore::NewestContact() const {
-  Clock::time_point newest{};
-  for (const NodeState& node : nodes_) newest = std::max(newest, node.silence.last_seen());
-  return newest;
+void SessionCore::OnListening(size_t index, Clock::time_point now) {
+  nodes_[index].silence.Listen(now);
+  NoteContact(now);
+}
+
+// After a cut of this machine TCP sends again when its timer ends, which it has doubled each time
+// (RFC 6298, 5.5): a connection may stay silent for as long again as the cut lasted.
+void SessionCore::NoteContact(Clock::time_point now) {
+  const Clock::duration silence = now - newest_contact_;
+  if (newest_contact_ != Clock::time_point{} && silence >= dead_after() / 2) {
+    all_silent_until_ = now;
+    all_back_by_ = now + silence;
+  }
+  newest_contact_ = now;
 }
 
 // How long a node may be silent. Where another was heard long after it, the node is silent. Where
 // none was, it may be this machine that is cut off: the nodes work on as long as they hold its
 // lease. Who has asked for the end does not want to wait for that.
 milliseconds SessionCore::PatienceWith(size_t index) const {
-  const bool others_were_heard =
-      NewestContact() - nodes_[index].silence.last_seen() >= dead_after() / 2;
+  const Clock::time_point last_seen = nodes_[index].silence.last_seen();
+  const Clock::time_point awaited_since = last_seen < all_silent_until_ ? all_back_by_ : last_seen;
+  const bool others_were_heard = newest_contact_ - awaited_since >= dead_after() / 2;
   if (others_were_heard || was_interrupted_) return dead_after();
   return std::max(dead_after(), milliseconds(options_.timeouts.lease_ms()));
 }

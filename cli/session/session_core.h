@@ -97,7 +97,7 @@ class SessionCore {
   Actions OnRenewed(size_t index, std::optional<uint64_t> clock_us, Clock::time_point now);
   // From now on the node's next event is awaited; or it is not, because our own terminal holds up
   // what the node said.
-  void OnListening(size_t index, Clock::time_point now) { nodes_[index].silence.Listen(now); }
+  void OnListening(size_t index, Clock::time_point now);
   void OnHolding(size_t index) { nodes_[index].silence.Hold(); }
   Actions OnDetached(const Result<void>& result, Clock::time_point now);
 
@@ -183,7 +183,7 @@ class SessionCore {
   void OnConnectedAgain(size_t index, Result<NodeAddresses> addresses);
   void OnPreparedAgain(size_t index, Result<pb::PreparedNode> info);
   void WatchSilence(Clock::time_point now);
-  Clock::time_point NewestContact() const;
+  void NoteContact(Clock::time_point now);
   milliseconds PatienceWith(size_t index) const;
   bool IsSilent(size_t index, Clock::time_point now) const;
   void WarnOfSilence(size_t index, Clock::time_point now);
@@ -250,6 +250,9 @@ class SessionCore {
   bool running_ = false;
   bool failed_to_start_ = false;
   std::optional<Clock::time_point> watch_due_;
+  Clock::time_point newest_contact_;    // with any node, also one that has ended since
+  Clock::time_point all_silent_until_;  // the end of the last silence of all nodes,
+  Clock::time_point all_back_by_;       // and when each node must have been heard after it
   bool all_silent_warned_ = false;
   std::optional<pb::RendezvousLost> rendezvous_lost_;  // of the newest attempt that lost it
   bool failing_over_ = false;                          // the new host's answer is awaited

@@ -473,8 +473,7 @@ TEST_F(SessionCoreTest, RenewsTheLeasesOfNodesThatAreHeard) {
   EXPECT_EQ(All<action::Renew>()[1].last_seen_us, 77u);
   EXPECT_EQ(All<action::Renew>()[1].timeout, kCallTimeout);
   EXPECT_EQ(Timer(SessionTimer::kRenew), kRenewEvery);
-  now_ += milliseconds(6'000);
-  core().OnListening(0, now_);
+  WatchFor(milliseconds(6'000), {0});
   Take(core().OnRenewTimer(now_));
   EXPECT_THAT(NodesOf<action::Renew>(), ElementsAre(0));
 }
@@ -532,6 +531,31 @@ TEST_F(SessionCoreTest, AJobLivesOnWhenThisMachineHasItsNetworkAgain) {
   core().OnListening(0, now_);
   WatchFor(milliseconds(20'000), {0, 1});
   EXPECT_FALSE(IsFinished());
+}
+
+// The connections to the nodes come back one by one, and a node may end before another is heard.
+TEST_F(SessionCoreTest, AfterACutOfThisMachineANodeMayBeHeardLate) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  WatchFor(milliseconds(7'000), {});
+  HearThatRanksSucceed(1, Everyone());
+  WatchFor(milliseconds(5'000), {1});
+  Lose(1, /*supervisor_ended=*/true);
+  WatchFor(milliseconds(2'000), {});
+  EXPECT_FALSE(IsFinished());
+  EXPECT_FALSE(core().job_state().ending());
+}
+
+TEST_F(SessionCoreTest, AfterACutOfThisMachineANodeThatStaysSilentIsNoticed) {
+  PlanFor(2, 2, 0);
+  StartAll();
+  WatchFor(milliseconds(7'000), {});
+  std::string said;
+  for (int i = 0; i < 24; ++i) {
+    WatchFor(milliseconds(500), {1});
+    said += Said();
+  }
+  EXPECT_THAT(said, HasSubstr("no heartbeat from node0 for 6 s; the other nodes decide"));
 }
 
 // Also before the first ranks run, and though the last heartbeats of the nodes came one by one.
