@@ -14,8 +14,8 @@
 
 namespace dslaunch {
 
-// Of a child of this process that nobody reaps meanwhile, unless through the same owner. Reaps
-// nothing itself. Thread-safe.
+// Watches for the end of a child of this process, which only the owner of this object may reap.
+// Reaps nothing itself. Thread-safe.
 class ChildWatch {
  public:
   explicit ChildWatch(pid_t child) : child_(child), pidfd_(PidfdOpen(child)) {}

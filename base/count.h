@@ -1,6 +1,7 @@
 // Numbers of things, names and times, in words.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -31,6 +32,11 @@ inline std::string Seconds(int64_t ms) {
   char text[32];
   std::snprintf(text, sizeof text, "%g s", static_cast<double>(ms) / 1000);
   return text;
+}
+
+// "6 s", for what was measured and is not worth a fraction.
+inline std::string WholeSeconds(std::chrono::nanoseconds duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
 }  // namespace dslaunch

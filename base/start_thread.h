@@ -11,8 +11,8 @@
 
 namespace dslaunch {
 
-// Where the constructor of std::thread would throw, which nobody expects: kUnavailable, with the
-// limit that is reached. `purpose`: "to connect to node 'node7'".
+// std::thread's constructor without its exception: kUnavailable, with the limit that is reached.
+// `purpose`: "to connect to node 'node7'".
 template <class Run>
 Result<std::thread> StartThread(Run run, const std::string& purpose) {
   try {

@@ -34,8 +34,8 @@ struct SpawnSpec {
   int stdin_fd = -1;                   // -1: /dev/null; borrowed
   int stdout_fd = -1;                  // likewise
   int stderr_fd = -1;                  // likewise
-  // In place of a descriptor: a file that the child itself opens to append, so that a disk that
-  // stands still holds up nobody else. Made for its user alone. Absolute.
+  // In place of a descriptor: a file that the child itself opens to append, so that a slow disk
+  // holds up only the child. Readable by its user alone. Absolute.
   std::string stdout_file = {};
   std::string stderr_file = {};
   int pass_fd = -1;          // above 2: kept open in the child at its own number; -1: none

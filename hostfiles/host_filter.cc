@@ -14,7 +14,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxQuotedBytes = 60;
+constexpr size_t kMaxTokenBytes = 60;
 constexpr int kAmbiguous = -1;
 
 // NAME:SLOT,SLOT... as typed.
@@ -67,8 +67,8 @@ class Filter {
   std::string Option() const { return kind_ == FilterKind::kInclude ? "--include" : "--exclude"; }
 
   Error Bad(std::string_view token, const std::string& what_and_fix) const {
-    std::string quoted = SanitizeForTerminal(token.substr(0, kMaxQuotedBytes));
-    if (token.size() > kMaxQuotedBytes) quoted += "...";
+    std::string quoted = SanitizeForTerminal(token.substr(0, kMaxTokenBytes));
+    if (token.size() > kMaxTokenBytes) quoted += "...";
     return {ExitCode::kUsage, Option() + ": '" + quoted + "': " + what_and_fix};
   }
 
@@ -148,7 +148,7 @@ class Filter {
     if (is_number && slot < host.slots) return slot;
     if (is_number || status == std::errc::result_out_of_range) {
       return Bad(spec.token,
-                 "no slot " + Truncate(word, kMaxQuotedBytes) + ": " + host.name + " has " + has);
+                 "no slot " + Truncate(word, kMaxTokenBytes) + ": " + host.name + " has " + has);
     }
     if (word.find('-') != std::string_view::npos && word.front() != '-') {
       return Bad(spec.token, "ranges are not supported; write each slot, as in " +

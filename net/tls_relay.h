@@ -26,8 +26,8 @@ class TlsRelay : public std::enable_shared_from_this<TlsRelay> {
   void Start();
   void Stop();
 
-  // Set before the plain side is closed: the connection broke, which is no word of the peer's,
-  // while the end of its process is an end of file. Shared with who is told of it.
+  // True if the connection broke; false if the peer closed it. Set before the plain side is
+  // closed, so who sees that end can read it.
   std::shared_ptr<const std::atomic<bool>> broke() const { return broke_; }
 
  private:

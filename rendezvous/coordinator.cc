@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/count.h"
 #include "proto/wire/cause.h"
 #include "proto/wire/node_set.h"
 
@@ -14,10 +15,6 @@ constexpr size_t kMostNamed = 5;  // nodes in a sentence
 // From the first victim to the end of the attempt. A Python program that leaves the process group
 // before it ends needs up to about a second for the rest of its end.
 constexpr milliseconds kSettle(2'000);
-
-std::string Seconds(Clock::duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
-}
 
 // For all nodes to be empty: a little later than they give up themselves, so that they can say what
 // is left.
@@ -95,7 +92,7 @@ std::vector<Outgoing> Coordinator::OnMessage(SessionId session, const pb::AgentM
     Participant& participant = participants_[known->second];
     if (std::exchange(participant.suspect, false)) {
       Notify(NodeName(known->second) + " sends heartbeats again, after " +
-             Seconds(now - participant.last_seen));
+             WholeSeconds(now - participant.last_seen));
     }
     participant.last_seen = now;
     Handle(participant, message, now);
@@ -573,11 +570,11 @@ void Coordinator::CheckSilence(Clock::duration since_last_tick, Clock::time_poin
     } else if (silent >= suspect && since_last_tick < suspect / 2 &&
                !std::exchange(participant.suspect, true)) {
       Notify("no heartbeat from " + NodeName(participant.member.node_index) + " for " +
-             Seconds(silent) + "; after " + Seconds(dead) + " it counts as lost");
+             WholeSeconds(silent) + "; after " + Seconds(dead.count()) + " it counts as lost");
     }
   }
   std::ranges::stable_sort(lost, {}, &Participant::last_seen);
-  LoseTogether(std::move(lost), "no heartbeat for " + Seconds(dead), Fence::kYes, now);
+  LoseTogether(std::move(lost), "no heartbeat for " + Seconds(dead.count()), Fence::kYes, now);
 }
 
 void Coordinator::CheckBarrierTimes(Clock::time_point now) {
@@ -608,7 +605,9 @@ void Coordinator::CheckTimeLimit(Clock::time_point now) {
   reports_.clear();
   cause_is_final_ = true;
   Stop(MakeNodeCause(pb::Cause::TIMED_OUT, options_.rendezvous_node, ExitCode::kTimedOut,
-                     "the job reached its time limit (--time_limit)"),
+                     "the job reached its time limit of " +
+                         Seconds(static_cast<int64_t>(options_.timeouts.time_limit_ms())) +
+                         " (--time_limit)"),
        now);
 }
 

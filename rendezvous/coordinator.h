@@ -163,7 +163,7 @@ class Coordinator {
   void OnHang(const HangDecision& decision, Clock::time_point now);
 
   std::vector<Member> UsableMembers() const;
-  std::vector<uint32_t> NotExpected() const;  // nodes that nobody waits for
+  std::vector<uint32_t> NotExpected() const;  // nodes that the job does not wait for
   std::optional<uint64_t> BestStep() const;
   pb::Cause MakeNodeCause(pb::Cause::Kind kind, uint32_t node_index, ExitCode code,
                           std::string message) const;

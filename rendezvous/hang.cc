@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/count.h"
+
 namespace dslaunch {
 namespace {
 
@@ -23,10 +25,6 @@ std::string Millis(microseconds duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f ms", static_cast<double>(duration.count()) / 1000);
   return text;
-}
-
-std::string Seconds(Clock::duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
 std::string Names(const std::vector<uint32_t>& ranks) {
@@ -61,7 +59,7 @@ HangDecision FindHang(Clock::time_point now, const std::vector<RankSteps>& ranks
     if (rank->step == lowest) decision.ranks.push_back(rank->rank);
   }
   std::sort(decision.ranks.begin(), decision.ranks.end());
-  decision.reason = "no rank made a step for " + Seconds(now - last_step) + ": ";
+  decision.reason = "no rank made a step for " + WholeSeconds(now - last_step) + ": ";
   if (active.size() == 1) {
     decision.reason += Names(decision.ranks) + " is stuck at step " + std::to_string(lowest);
   } else if (lowest == highest) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/count.h"
 #include "base/exit_code.h"
 
 namespace dslaunch {
@@ -63,12 +64,6 @@ milliseconds BackOff(uint32_t restart, const pb::Policy& policy) {
   return milliseconds(std::min(delay, longest));
 }
 
-std::string Seconds(milliseconds duration) {
-  const auto tenths = duration.count() / 100;
-  return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) +
-         " s";
-}
-
 }  // namespace
 
 uint32_t CountFailed(const std::vector<EndedAttempt>& ended) {
@@ -123,12 +118,12 @@ RestartDecision DecideRestart(Clock::time_point now, const pb::Cause& cause,
   decision.set_aside = NodesSetAside(now, ended, policy);
   decision.reason =
       "restart " + std::to_string(restart) + " of " + std::to_string(policy.max_restarts());
-  if (decision.delay.count() > 0) decision.reason += " in " + Seconds(decision.delay);
+  if (decision.delay.count() > 0) decision.reason += " in " + Seconds(decision.delay.count());
   if (best) decision.reason += "; the best step so far is " + std::to_string(*best);
   for (const uint32_t node : decision.set_aside) {
     decision.reason += "; " + nodes[node].name() + " failed " +
                        std::to_string(policy.node_failures()) + " times within " +
-                       Seconds(milliseconds(policy.cooldown_ms())) +
+                       Seconds(static_cast<int64_t>(policy.cooldown_ms())) +
                        " and gets no ranks for as long, unless too few nodes would remain";
   }
   return decision;

@@ -236,7 +236,7 @@ grpc::ServerBidiReactor<pb::AgentMessage, pb::RendezvousMessage>* RendezvousServ
 
 void RendezvousServer::Service::Deliver(std::vector<Outgoing> messages) {
   if (silent_) return;
-  std::vector<SessionId> ended;  // that no connection has to hear of
+  std::vector<SessionId> ended;  // no connection has to be told of these
   for (Outgoing& outgoing : messages) {
     const auto found = attendances_.find(outgoing.session);
     if (found == attendances_.end()) continue;

@@ -134,9 +134,11 @@ const char* FindVariable(const Environment& environment, const std::string& name
 
 Result<void> CheckWorkingDirectory(const std::string& cwd, const std::string& node_name) {
   if (IsDirectory(cwd)) return {};
-  return Error{ExitCode::kBadInput,
-               node_name + ": working directory " + cwd +
-                   " does not exist there; start dslaunch in a folder that every node has"};
+  return Error{
+      ExitCode::kBadInput,
+      node_name + ": working directory " + cwd +
+          " does not exist there; start dslaunch in a folder that every node has, or name one with "
+          "--chdir"};
 }
 
 Result<std::string> FindExecutable(const std::string& name, const Environment& environment,

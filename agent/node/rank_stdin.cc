@@ -102,7 +102,7 @@ void RankStdin::AddToLog(std::string_view output) {
 }
 
 bool RankStdin::Write(std::string_view data) {
-  if (!end_.is_open() || ends_) return true;  // nobody will read it
+  if (!end_.is_open() || ends_) return true;  // no rank reads it any more
   if (pending_.size() >= kMaxPendingBytes) return false;
   pending_ += data;
   WritePending();

@@ -27,7 +27,7 @@ enum class GracefulKillAction {
 struct GracefulKillState {
   bool kill_now = false;  // no grace; may be set at any time
   int first_signal = SIGTERM;
-  bool ranks_ended = false;  // what is left was started by ranks: nobody is left to save anything
+  bool ranks_ended = false;  // what is left was started by ranks and saves nothing
   std::optional<Clock::time_point> begun = {};      // when the first signal went out
   bool term_sent = false;                           // the first signal, or one after it
   std::optional<Clock::time_point> kill_sent = {};  // when SIGKILL first went out

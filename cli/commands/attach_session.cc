@@ -14,7 +14,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr milliseconds kConnectTimeout(20'000);
 constexpr milliseconds kLookTimeout(10'000);
 constexpr milliseconds kReconnectDelay(500);
 constexpr milliseconds kReconnectFor(60'000);  // since the last event of the node

@@ -20,7 +20,6 @@ constexpr milliseconds kTryPrograms(25'000);  // for each, LibTorch on a cold di
 constexpr milliseconds kNodeInfoTimeout(70'000);
 constexpr milliseconds kReach(5'000);
 constexpr milliseconds kSlack(2'000);
-constexpr milliseconds kLeave(3'000);
 
 int64_t UnixUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -160,7 +159,7 @@ void Leave(const Inspections& inspections) {
   Inspections open = inspections;
   std::erase(open, nullptr);
   for (const auto& inspection : open) inspection->End();
-  const Deadline deadline = Deadline::After(kLeave);
+  const Deadline deadline = Deadline::After(kLeaveTimeout);
   (void)AskAll<bool>(open.size(), deadline,
                      [open, deadline](size_t i) { return open[i]->WaitEnd(deadline); });
 }

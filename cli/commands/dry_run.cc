@@ -28,7 +28,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kCudaVariable[] = "CUDA_VISIBLE_DEVICES";
 constexpr char kThreadsVariable[] = "OMP_NUM_THREADS";
-constexpr size_t kMaxShownBytes = 200;  // of a value in the text
+constexpr size_t kMaxValueBytes = 200;  // of a value in the text
 constexpr char kIndent[] = "  ";
 
 // As a shell would take it, but never more than one line.
@@ -72,8 +72,8 @@ std::string Command(const std::vector<std::string>& argv) {
 
 std::string ShownValue(const Setting& setting) {
   if (setting.is_described) return "(" + setting.value + ")";
-  if (setting.value.size() <= kMaxShownBytes) return ShellWord(setting.value);
-  return ShellWord(setting.value.substr(0, kMaxShownBytes)) + "... (" +
+  if (setting.value.size() <= kMaxValueBytes) return ShellWord(setting.value);
+  return ShellWord(setting.value.substr(0, kMaxValueBytes)) + "... (" +
          Count(setting.value.size(), "byte") + ")";
 }
 

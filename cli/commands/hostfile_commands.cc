@@ -22,7 +22,6 @@ namespace {
 
 constexpr milliseconds kTryLibraries(5'000);  // of the driver, on each node
 constexpr milliseconds kAnswer(10'000);       // once it was reached
-constexpr milliseconds kLeave(3'000);
 
 AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const AgentBinary& agent,
               Deadline connected) {
@@ -40,7 +39,7 @@ AskedHost Ask(const Host& host, Launcher launcher, const SshOptions& ssh, const 
   const Result<pb::NodeInfo> report =
       RequestNodeInfo(**inspection, host.name, request, Deadline::After(kAnswer));
   (*inspection)->End();
-  (void)(*inspection)->WaitEnd(Deadline::After(kLeave));
+  (void)(*inspection)->WaitEnd(Deadline::After(kLeaveTimeout));
   if (!report.ok()) {
     asked.failure = report.error();
     return asked;
@@ -61,7 +60,7 @@ Result<std::vector<AskedHost>> AskHosts(const std::vector<Host>& hosts,
                                                           hosts.front().user, ReadPlanInfo());
   const Launcher launcher = is_here ? Launcher::kLocal : Launcher::kSsh;
   const Deadline connected = Deadline::After(timeout);
-  const Deadline all = Deadline::After(timeout + kAnswer + kLeave);
+  const Deadline all = Deadline::After(timeout + kAnswer + kLeaveTimeout);
   const auto answers =
       AskAll<AskedHost>(hosts.size(), all, [hosts, launcher, ssh, agent, connected](size_t i) {
         return Ask(hosts[i], launcher, ssh, agent, connected);

@@ -18,15 +18,15 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxShownBytes = 60;
+constexpr size_t kMaxQuotedBytes = 60;
 constexpr int kMaxIncludeDepth = 16;  // as OpenSSH
 constexpr size_t kMaxConfigBytes = 4u << 20;
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
 std::string Shown(std::string_view text) {
-  return "'" + SanitizeForTerminal(text.substr(0, kMaxShownBytes)) +
-         (text.size() > kMaxShownBytes ? "...'" : "'");
+  return "'" + SanitizeForTerminal(text.substr(0, kMaxQuotedBytes)) +
+         (text.size() > kMaxQuotedBytes ? "...'" : "'");
 }
 
 std::vector<std::string> EachOnce(std::vector<std::string> names) {

@@ -147,7 +147,7 @@ void KeepEnd(const JobView& view) {
   (void)WriteJobRecord(OwnJobsFolder(), *record);  // else the nodes are asked again
 }
 
-// How the job ended, as events.jsonl has it; nullopt: it runs, or nobody knows.
+// How the job ended, as events.jsonl has it; nullopt: it runs, or its end is not known.
 std::optional<JobSummary> FindEnd(const JobRecord& record) {
   return ReadJobTrace(EventsText(record), record).end;
 }

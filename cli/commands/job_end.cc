@@ -17,8 +17,6 @@
 namespace dslaunch {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kHeadBytes = 100;  // of a line: its time and its event
 
 bool IsEvent(std::string_view line, const char* name) {
@@ -54,7 +52,7 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record) {
     const bool is_start = IsEvent(line, "started");
     if (!is_end && !is_start && !IsEvent(line, "node_connected")) continue;
     try {
-      const Json json = Json::parse(line);
+      const nlohmann::json json = nlohmann::json::parse(line);
       if (is_end) {
         trace.end = ReadSummaryJson(json, record.launcher == Launcher::kLocal);
       } else if (is_start) {
@@ -62,7 +60,7 @@ JobTrace ReadJobTrace(std::string_view events, const JobRecord& record) {
       } else {
         trace.job_dirs[json.at("node").get<std::string>()] = json.at("job_dir").get<std::string>();
       }
-    } catch (const Json::exception&) {
+    } catch (const nlohmann::json::exception&) {
       continue;  // a line that the disk took only part of
     }
   }

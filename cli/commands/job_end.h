@@ -20,7 +20,7 @@ struct JobTrace {
 };
 JobTrace ReadJobTrace(std::string_view events, const JobRecord& record);
 
-// The closing block of a job that nobody watched to its end, as far as a node's record of it says:
+// The closing block of a job that ended without a front end, as far as a node's record of it says:
 // without the last lines of ranks (on this machine the caller reads them), and without how ranks
 // ended besides the first cause.
 JobSummary SummarizeResult(const JobRecord& record, const pb::JobResult& result, size_t node,

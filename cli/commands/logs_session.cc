@@ -6,12 +6,6 @@
 #include "base/signal_name.h"
 
 namespace dslaunch {
-namespace {
-
-constexpr milliseconds kConnectTimeout(20'000);
-
-}  // namespace
-
 LogsSession::LogsSession(JobRecord record, AgentBinary agent, JobCommand command,
                          Terminal& terminal)
     : record_(std::move(record)),

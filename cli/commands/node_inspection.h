@@ -25,6 +25,10 @@
 
 namespace dslaunch {
 
+// For a node to be reached by a command that inspects a job, and to leave it again.
+inline constexpr milliseconds kConnectTimeout(20'000);
+inline constexpr milliseconds kLeaveTimeout(3'000);
+
 // How to reach a node.
 struct NodeWay {
   Launcher launcher = Launcher::kSsh;

@@ -16,7 +16,6 @@ constexpr uint64_t kMaxJobBytes = 256 << 20;  // from all nodes together
 constexpr uint64_t kMaxNodeBytes = 64 << 20;
 constexpr uint64_t kLeastNodeBytes = 1 << 20;
 constexpr size_t kMaxPathBytes = 4096;
-constexpr milliseconds kConnectTimeout(20'000);
 constexpr size_t kMaxRanks = 100'000;  // of one node, all its starts together
 
 bool IsSameFile(const pb::RankFilePart& a, const pb::RankFilePart& b) {

@@ -12,8 +12,6 @@
 namespace dslaunch {
 namespace {
 
-Error Usage(std::string what) { return {ExitCode::kUsage, std::move(what)}; }
-
 // "--num-nodes=2" -> "--num_nodes" and "=2".
 std::pair<std::string, std::string> SplitName(const std::string& word) {
   if (word.rfind("--", 0) != 0) return {word.substr(0, 2), word.substr(2)};
@@ -30,7 +28,7 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
   for (const LinePart::Other& other : part.others) {
     if (!word.starts_with("--")) break;
     if (FindOption(other.table, SplitName(word).first).spec != nullptr) {
-      return Usage("option " + Quoted(name) + " belongs " + other.place);
+      return WrongUse("option " + Quoted(name) + " belongs " + other.place);
     }
   }
   std::vector<std::string> known;
@@ -40,8 +38,8 @@ Error UnknownOption(const LinePart& part, const std::string& word) {
     }
   }
   const std::string near = Nearest(bare, known);
-  if (near.empty()) return Usage("option " + Quoted(name) + " is not supported");
-  return Usage("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
+  if (near.empty()) return WrongUse("option " + Quoted(name) + " is not supported");
+  return WrongUse("unknown option " + Quoted(name) + ", did you mean --" + near + "?");
 }
 
 // "-hostfile" is no -h with something after it.
@@ -59,8 +57,8 @@ Result<const OptionSpec*> Identify(const LinePart& part, const std::string& word
   if (!found.candidates.empty()) {
     std::string list;
     for (const std::string& name : found.candidates) list += (list.empty() ? "" : ", ") + name;
-    return Usage("option " + Quoted(SplitName(word).first) + " could be one of " + list +
-                 "; write it out");
+    return WrongUse("option " + Quoted(SplitName(word).first) + " could be one of " + list +
+                    "; write it out");
   }
   if (found.spec == nullptr || LacksADash(part.table, word)) return UnknownOption(part, word);
   return found.spec;
@@ -84,16 +82,16 @@ TypedName NameAsTyped(const OptionSpec& spec, const std::string& word) {
 // The words up to the first that is no option. CLI11 has a mode for this (prefix_command), but it
 // mixes unknown options with a program's own, so the border is found here, and CLI11 reads what
 // lies before it.
-struct Split {
+struct SplitWords {
   std::vector<std::string> options;  // names, each followed by its value if it takes one
   std::vector<TypedName> names;      // of the options, in the same order
   size_t next = 0;
   bool ended = false;
 };
 
-Result<Split> SplitOptions(const LinePart& part, const std::vector<std::string>& words,
-                           size_t begin) {
-  Split split;
+Result<SplitWords> SplitOptions(const LinePart& part, const std::vector<std::string>& words,
+                                size_t begin) {
+  SplitWords split;
   for (split.next = begin; split.next < words.size(); ++split.next) {
     std::string word = words[split.next];
     if (word == "--") {
@@ -116,7 +114,7 @@ Result<Split> SplitOptions(const LinePart& part, const std::vector<std::string>&
     split.names.push_back(NameAsTyped(*spec, name));
     const std::string& typed = split.names.back().name;
     if (IsFlag(*spec)) {
-      if (!attached.empty()) return Usage(typed + " takes no value");
+      if (!attached.empty()) return WrongUse(typed + " takes no value");
       continue;
     }
     std::string value = attached.substr(attached.rfind('=', 0) == 0 ? 1 : 0);
@@ -125,7 +123,7 @@ Result<Split> SplitOptions(const LinePart& part, const std::vector<std::string>&
         return next.starts_with("--") && next.find(' ') == std::string::npos;
       };
       if (split.next + 1 == words.size() || is_option(words[split.next + 1])) {
-        return Usage(typed + " needs a value");
+        return WrongUse(typed + " needs a value");
       }
       value = words[++split.next];
     }
@@ -150,7 +148,7 @@ Result<OptionLayer> ReadByCli(const OptionTable& table, std::vector<std::string>
     std::reverse(options.begin(), options.end());  // as CLI11 wants them
     app.parse(std::move(options));
   } catch (const CLI::Error& error) {
-    return Usage(error.what());
+    return WrongUse(error.what());
   }
   OptionLayer layer;
   for (const OptionSpec& spec : table) {
@@ -217,12 +215,12 @@ Result<void> ReadArguments(const CommandSpec& command, const std::vector<std::st
 }  // namespace
 
 Error UsageError(const std::string& what, std::string_view help) {
-  return Usage(what + (what.ends_with('?') ? " See " : "; see ") + std::string(help));
+  return WrongUse(what + (what.ends_with('?') ? " See " : "; see ") + std::string(help));
 }
 
 Result<LeadingOptions> ReadLeadingOptions(const LinePart& part,
                                           const std::vector<std::string>& words, size_t begin) {
-  DSL_TRY_ASSIGN(Split split, SplitOptions(part, words, begin));
+  DSL_TRY_ASSIGN(SplitWords split, SplitOptions(part, words, begin));
   LeadingOptions leading;
   DSL_TRY_ASSIGN(leading.options, ReadByCli(part.table, std::move(split.options), split.names));
   leading.next = split.next;
@@ -237,7 +235,7 @@ Result<OptionsAndArguments> ReadOptionsAndArguments(const LinePart& part,
   std::vector<TypedName> names;
   for (bool ended = false; begin < words.size();) {
     if (!ended) {
-      DSL_TRY_ASSIGN(const Split split, SplitOptions(part, words, begin));
+      DSL_TRY_ASSIGN(const SplitWords split, SplitOptions(part, words, begin));
       options.insert(options.end(), split.options.begin(), split.options.end());
       names.insert(names.end(), split.names.begin(), split.names.end());
       begin = split.next;

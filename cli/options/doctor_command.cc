@@ -12,7 +12,7 @@ namespace {
 // Stands where a program would.
 constexpr char kNoProgram[] = "true";
 
-Error Usage(const std::string& what) {
+Error DoctorUsage(const std::string& what) {
   return UsageError("doctor: " + what, "dslaunch doctor --help");
 }
 
@@ -39,8 +39,8 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
     command.trains = true;
     command.launch = *with_task;
   } else if (with_task.ok()) {
-    return Usage("takes launch options and 'train' only, no further argument " +
-                 (with_task->program.empty() ? "" : Quoted(with_task->program.front())));
+    return DoctorUsage("takes launch options and 'train' only, no further argument " +
+                       (with_task->program.empty() ? "" : Quoted(with_task->program.front())));
   } else {
     std::vector<std::string> with_program = words;
     with_program.push_back(kNoProgram);
@@ -50,7 +50,7 @@ Result<DoctorCommand> ParseDoctorCommand(const std::vector<std::string>& words,
     command.launch = *alone;
   }
   if (command.launch.per_node) {
-    return Usage(
+    return DoctorUsage(
         "--node_rank and --rdzv_endpoint start jobs without SSH, but doctor reaches nodes over "
         "SSH; give it a hostfile");
   }

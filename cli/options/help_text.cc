@@ -64,7 +64,7 @@ std::string CommandList() {
 }
 
 // The line of an option: its heading, and its text in the second column.
-std::string Entry(const std::string& heading, std::string_view text) {
+std::string HelpEntry(const std::string& heading, std::string_view text) {
   std::string result;
   std::string line = "  " + heading;
   if (line.size() + 2 > kTextColumn) {
@@ -91,7 +91,7 @@ std::string Groups(const OptionTable& table, bool all) {
       title = Title(spec.group);
       text += std::string("\n") + title + "\n";
     }
-    text += Entry(HeadingOf(spec), DescriptionOf(spec));
+    text += HelpEntry(HeadingOf(spec), DescriptionOf(spec));
   }
   return text;
 }

@@ -31,7 +31,7 @@ std::string Item(const std::string& heading, std::string_view text) {
   return ".TP\n" + heading + "\n" + Roff(text) + "\n";
 }
 
-std::string Option(const OptionSpec& spec) {
+std::string OptionItem(const OptionSpec& spec) {
   std::string heading;
   for (const std::string& name : NamesOf(spec)) {
     heading += (heading.empty() ? "" : ", ") + Bold(name);
@@ -50,7 +50,7 @@ std::string Options(const OptionTable& table) {
       title = Title(spec.group);
       text += ".SS \"" + Roff(title) + "\"\n";
     }
-    text += Option(spec);
+    text += OptionItem(spec);
   }
   return text;
 }
@@ -71,12 +71,12 @@ std::string CommandSection() {
     text += ".SS \"" + Roff(UsageOf(command)) + "\"\n" + Description(command);
     const bool has_own_section = name == "train" || name == "predict";
     if (has_own_section || command.options == &LaunchOptionTable()) continue;
-    for (const OptionSpec& spec : *command.options) text += Option(spec);
+    for (const OptionSpec& spec : *command.options) text += OptionItem(spec);
   }
   return text;
 }
 
-std::string Examples() {
+std::string ExamplesSection() {
   std::string text = Section("EXAMPLES");
   for (const CommandSpec& command : Commands()) {
     for (const Example& example : command.examples)
@@ -134,7 +134,7 @@ std::string ManPage() {
   page += Section("\"OPTIONS OF TRAIN\"") + Options(TrainOptionTable());
   page += Section("\"OPTIONS OF PREDICT\"") + Options(PredictOptionTable());
   page += CommandSection();
-  page += Examples();
+  page += ExamplesSection();
   page += Environment();
   page += Section("FILES");
   page += Item(Bold("/job/hostfile"), "The nodes, where no hostfile is given.");

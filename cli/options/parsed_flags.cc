@@ -12,8 +12,6 @@ constexpr int kTorchrunPort = 29'400;  // of --rdzv_endpoint, where it names non
 constexpr int64_t kTorchrunKeepAliveMs = 5'000;
 constexpr int kTorchrunKeepAliveAttempts = 3;
 
-Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
-
 // The first of `names` that was given; nullptr: none.
 const char* FirstGiven(const ParsedFlags& flags, std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -34,16 +32,16 @@ Result<void> DecideNodes(ParsedFlags& flags) {
     options.max_nodes = flags.nnodes->max;
   } else if (by_range) {
     if (number && flags.max_elastic && *number != *flags.max_elastic) {
-      return Usage("--num_nodes " + std::to_string(*number) + " and --max_elastic_nodes " +
-                   std::to_string(*flags.max_elastic) +
-                   " both set the greatest number of nodes; give one of them");
+      return WrongUse("--num_nodes " + std::to_string(*number) + " and --max_elastic_nodes " +
+                      std::to_string(*flags.max_elastic) +
+                      " both set the greatest number of nodes; give one of them");
     }
     options.min_nodes = flags.min_elastic.value_or(1);
     options.max_nodes = flags.max_elastic ? flags.max_elastic : number;
     if (options.max_nodes && *options.min_nodes > *options.max_nodes) {
-      return Usage("--min_elastic_nodes " + std::to_string(*options.min_nodes) +
-                   " is more than the " + std::to_string(*options.max_nodes) +
-                   " nodes there may be; ask for fewer");
+      return WrongUse("--min_elastic_nodes " + std::to_string(*options.min_nodes) +
+                      " is more than the " + std::to_string(*options.max_nodes) +
+                      " nodes there may be; ask for fewer");
     }
   } else {
     options.num_nodes = number;
@@ -80,10 +78,10 @@ void TakeEndpoint(ParsedFlags& flags) {
 Result<void> Standalone(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
   if (options.launcher == Launcher::kSsh) {
-    return Usage("--standalone is a job of this machine, without --launcher ssh; leave one out");
+    return WrongUse("--standalone is a job of this machine, without --launcher ssh; leave one out");
   }
   if (options.max_nodes.value_or(options.num_nodes.value_or(1)) != 1) {
-    return Usage("--standalone is a job of one node; leave it out, or ask for one node");
+    return WrongUse("--standalone is a job of one node; leave it out, or ask for one node");
   }
   OneNodeHere(options);
   for (const char* name : {"--rdzv_endpoint", "--rdzv_backend", "--rdzv_id", "--node_rank"}) {
@@ -98,8 +96,8 @@ Result<void> Standalone(ParsedFlags& flags) {
 // A job of one node, which is this machine, said in the words of a job of several.
 Result<void> AloneHere(ParsedFlags& flags) {
   if (flags.node_rank.value_or(0) != 0) {
-    return Usage("--node_rank " + std::to_string(*flags.node_rank) +
-                 ", but there is one node, which is 0; give their number with --nnodes N");
+    return WrongUse("--node_rank " + std::to_string(*flags.node_rank) +
+                    ", but there is one node, which is 0; give their number with --nnodes N");
   }
   OneNodeHere(flags.options);
   TakeEndpoint(flags);
@@ -112,16 +110,16 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
   if (const char* other =
           FirstGiven(flags, {"--include", "--exclude", "--ssh_port", "--ssh_command",
                              "--launcher_args", "--force_multi", "--detach"})) {
-    return Usage(std::string(other) + " is for a job that is started over SSH, and " +
-                 FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) +
-                 " makes this command one node of a job; leave one of them out");
+    return WrongUse(std::string(other) + " is for a job that is started over SSH, and " +
+                    FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) +
+                    " makes this command one node of a job; leave one of them out");
   }
   PerNode node;
   node.node_rank = flags.node_rank;
   if (most && node.node_rank.value_or(0) >= *most) {
-    return Usage("--node_rank " + std::to_string(*node.node_rank) + ", but the last of " +
-                 Count(static_cast<size_t>(*most), "node") + " is " + std::to_string(*most - 1) +
-                 "; nodes are counted from 0");
+    return WrongUse("--node_rank " + std::to_string(*node.node_rank) + ", but the last of " +
+                    Count(static_cast<size_t>(*most), "node") + " is " + std::to_string(*most - 1) +
+                    "; nodes are counted from 0");
   }
   if (flags.rdzv_endpoint) {
     node.host = flags.rdzv_endpoint->host;
@@ -135,12 +133,12 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
     if (options.master_port != 0) node.port = options.master_port;
   }
   if (node.host.empty() && most && !options.hostfile) {
-    return Usage(
+    return WrongUse(
         "the address of the rendezvous is missing: add --master_addr HOST, the machine of node 0's "
         "command, to each node's command");
   }
   if (node.port == 0) {
-    return Usage(
+    return WrongUse(
         "--rdzv_endpoint: port 0 is any port, which the other nodes cannot know; give "
         "one, such as " +
         node.host + ":29400");
@@ -168,12 +166,12 @@ Result<void> DecidePlace(ParsedFlags& flags) {
   }
   const char* const token = FirstGiven(flags, {"--rdzv_token_file", "--insecure_rdzv"});
   if (token != nullptr && most.value_or(2) != 1) {
-    return Usage(std::string(token) +
-                 " is for a job without SSH; over SSH the nodes get certificates without it");
+    return WrongUse(std::string(token) +
+                    " is for a job without SSH; over SSH the nodes get certificates without it");
   }
   if (options.local_addr) {
     if (most.value_or(1) != 1 || options.hostfile || options.launcher == Launcher::kSsh) {
-      return Usage(
+      return WrongUse(
           "--local_addr is for a job without SSH; set the address that the ranks get with "
           "--master_addr");
     }
@@ -219,8 +217,8 @@ Result<void> DecideSilences(ParsedFlags& flags) {
     const auto text = [](const auto& option) {
       return std::string(option.first) + " (" + Seconds(option.second) + ")";
     };
-    return Usage(text(rising[i - 1]) + " must be less than " + text(rising[i]) +
-                 "; lower the first or raise the second");
+    return WrongUse(text(rising[i - 1]) + " must be less than " + text(rising[i]) +
+                    "; lower the first or raise the second");
   }
   return {};
 }
@@ -232,9 +230,9 @@ Result<void> DecideProgram(ParsedFlags& flags) {
                  : flags.no_python ? ProgramForm::kPlain
                                    : ProgramForm::kAuto;
   if (flags.run_path && !flags.start_method.empty() && flags.start_method != "spawn") {
-    return Usage("--start_method " + flags.start_method +
-                 " is not supported with --run_path: each rank is a new process, as with spawn; "
-                 "leave it out");
+    return WrongUse("--start_method " + flags.start_method +
+                    " is not supported with --run_path: each rank is a new process, as with spawn; "
+                    "leave it out");
   }
   return {};
 }
@@ -244,8 +242,8 @@ Result<void> DecideSsh(ParsedFlags& flags) {
   if (options.launcher == Launcher::kLocal) {
     if (const char* ssh = FirstGiven(
             flags, {"--launcher_args", "--ssh_command", "--ssh_port", "--force_multi"})) {
-      return Usage(std::string(ssh) +
-                   " is for SSH, which a job on this machine does not use; leave it out");
+      return WrongUse(std::string(ssh) +
+                      " is for SSH, which a job on this machine does not use; leave it out");
     }
   }
   if (flags.launcher_args.empty()) return {};
@@ -291,7 +289,7 @@ Result<LaunchOptions> ResolveOptions(ParsedFlags flags) {
   DecideOutput(flags);
   const LaunchOptions& options = flags.options;
   if (options.detach && options.json && !options.dry_run) {
-    return Usage(
+    return WrongUse(
         "--json prints how the job ended, but --detach does not wait for that; dslaunch ps --all "
         "--json prints it later");
   }

@@ -17,6 +17,9 @@
 
 namespace dslaunch {
 
+// A line that is wrong; the error does not name a help.
+inline Error WrongUse(std::string what) { return {ExitCode::kUsage, std::move(what)}; }
+
 struct ParsedFlags {
   LaunchOptions options;                     // what one option says alone
   std::set<std::string, std::less<>> given;  // names of the options that were given: "--tee"

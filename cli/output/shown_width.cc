@@ -7,7 +7,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr char kEscape = '\x1b';
+constexpr char kEscapeByte = '\x1b';
 constexpr int kTabColumns = 8;
 
 // Characters without a width, and wide ones (East Asian scripts, emoji).
@@ -37,7 +37,7 @@ struct Piece {
 
 Piece FirstOf(std::string_view line, int column) {
   const auto lead = static_cast<unsigned char>(line.front());
-  if (line.front() == kEscape) {
+  if (line.front() == kEscapeByte) {
     const size_t end = line.find('m');
     return {end == line.npos ? line.size() : end + 1, 0};
   }
@@ -70,7 +70,7 @@ std::string FitToWidth(std::string_view line, int columns) {
     const Piece piece = FirstOf(line.substr(bytes), width);
     if (width + piece.width > std::max(columns - 1, 0))
       return std::string(line.substr(0, bytes)) + (has_color ? "\x1b[0m" : "");
-    has_color = has_color || line[bytes] == kEscape;
+    has_color = has_color || line[bytes] == kEscapeByte;
     width += piece.width;
     bytes += piece.bytes;
   }

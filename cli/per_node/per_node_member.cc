@@ -28,9 +28,9 @@ constexpr milliseconds kDialTimeout(10'000);
 constexpr milliseconds kCallsEndWithin(10'000);  // once their connection is shut
 constexpr milliseconds kMaxWait(2'000);          // between two tries
 constexpr milliseconds kSameInterrupt(100);
-constexpr milliseconds kLookAgain(20);           // whether all output is shown
-constexpr milliseconds kFinalStatusWait(5'000);  // of a node 0 that seems to be lost
-constexpr milliseconds kFlushWait(1'000);        // for the last messages to be sent
+constexpr milliseconds kLookAgain(20);         // whether all output is shown
+constexpr milliseconds kLostNode0Wait(5'000);  // of a node 0 that seems to be lost
+constexpr milliseconds kFlushWait(1'000);      // for the last messages to be sent
 constexpr milliseconds kStartKnownWithin(1'000);
 constexpr milliseconds kShowAtLeast(3'000);  // what the ranks wrote last, once the job has ended
 
@@ -407,7 +407,7 @@ void MemberSession::OnAgentEnded(const std::string& words) {
   SendToNodeZero(message);
   if (IsNodeZeroLost()) {
     limit_.expires_at(Clock::time_point());
-    ArmLimit(kFinalStatusWait);
+    ArmLimit(kLostNode0Wait);
   }
   EndIfOver();
 }

@@ -16,7 +16,7 @@ struct EndView {
 
 enum class EndDecision {
   kWait,
-  kWaitBriefly,  // nobody is left of whom much can come
+  kWaitBriefly,  // the nodes that are left can add little
   kEnd,
 };
 

@@ -122,7 +122,7 @@ class SessionCore {
   const std::vector<std::string>& names() const { return names_; }  // of all nodes
   // Empty: the node did not report it.
   std::string JobFolderOf(size_t index) const;
-  // Some output of ranks was not shown, because nobody read it.
+  // Some output of ranks was not shown, because the terminal or pipe did not take it.
   bool output_is_dropped() const { return output_is_dropped_; }
   // It did not end in time: its end is not waited for any longer.
   bool HasGivenUp(size_t index) const { return nodes_[index].given_up; }

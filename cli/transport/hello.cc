@@ -82,4 +82,10 @@ std::string OneLine(std::string_view text, size_t max_bytes) {
   return line;
 }
 
+std::string ItSaid(std::string_view stderr_tail, const std::string& noise) {
+  std::string said = OneLine(stderr_tail, kMaxShownBytes);
+  if (!noise.empty()) said += (said.empty() ? "" : "; on stdout: ") + noise;
+  return said.empty() ? "" : "; it said: " + said;
+}
+
 }  // namespace dslaunch

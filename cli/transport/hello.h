@@ -50,4 +50,7 @@ std::string MakeNonce();
 // ASCII is one space.
 std::string OneLine(std::string_view text, size_t max_bytes);
 
+// "; it said: " with what a command wrote to stderr and, as noise, to stdout; empty if nothing.
+std::string ItSaid(std::string_view stderr_tail, const std::string& noise = "");
+
 }  // namespace dslaunch

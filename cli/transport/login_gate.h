@@ -13,6 +13,12 @@
 
 namespace dslaunch {
 
+// A login that sshd turned away is tried again, this often in all and after these pauses
+// (PauseAfter in base/backoff.h).
+inline constexpr int kLoginAttempts = 10;
+inline constexpr milliseconds kFirstLoginPause{150};
+inline constexpr milliseconds kLongestLoginPause{2000};
+
 // Thread-safe.
 class LoginGate {
  public:

@@ -80,12 +80,6 @@ std::string Plain(std::string_view text, std::string_view also = "") {
 }
 
 // A node's output, for the end of a message.
-std::string Said(const TailBuffer& stderr_tail, const std::string& noise) {
-  std::string said = OneLine(stderr_tail.Get(), 512);
-  if (!noise.empty()) said += (said.empty() ? "" : "; on stdout: ") + noise;
-  return said.empty() ? "" : "; it said: " + said;
-}
-
 // Waits for the end of a command whose output has ended or does not matter.
 std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline deadline) {
   while (session.Process() && !stream.Closed() && !stream.exit_status()) {
@@ -120,13 +114,13 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
     if (state == HelloScanner::State::kFailed) {
       return session.Fail(ExitCode::kUnavailable,
                           "the agent's hello line was not found: " + scanner.reason() +
-                              Said(stderr_tail, scanner.Skipped()) +
+                              ItSaid(stderr_tail.Get(), scanner.Skipped()) +
                               "; keep the shell's start-up files quiet for non-interactive logins");
     }
     if (!alive) {
       return session.Fail(ExitCode::kUnavailable,
                           "the connection was lost while the agent started: " +
-                              session.LastError() + Said(stderr_tail, scanner.Skipped()));
+                              session.LastError() + ItSaid(stderr_tail.Get(), scanner.Skipped()));
     }
     if (stream->AtEof() || stream->Closed()) {
       const std::optional<int> status =
@@ -137,11 +131,12 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
           ExitCode::kUnavailable,
           "the agent exited before its hello line (" +
               (status ? "exit status " + std::to_string(*status) : std::string("by a signal")) +
-              ")" + Said(stderr_tail, scanner.Skipped()) +
+              ")" + ItSaid(stderr_tail.Get(), scanner.Skipped()) +
               "; check that the account can run commands: ssh HOST true");
     }
     if (Result<void> more = session.WaitIo(deadline); !more) {
-      return Error{more.error().code, more.error().message + Said(stderr_tail, scanner.Skipped())};
+      return Error{more.error().code,
+                   more.error().message + ItSaid(stderr_tail.Get(), scanner.Skipped())};
     }
   }
 }
@@ -187,7 +182,7 @@ Result<void> Install(SshSession& session, const AgentBinary& agent, Deadline dea
                         "the agent could not be copied in time; is the network slow?");
   }
   return session.Fail(ExitCode::kUnavailable,
-                      "the agent could not be installed" + Said(stderr_tail, ""));
+                      "the agent could not be installed" + ItSaid(stderr_tail.Get()));
 }
 
 }  // namespace
@@ -218,7 +213,7 @@ Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBi
   if (stream) return stream;
   return session.Fail(ExitCode::kUnavailable,
                       "the agent is installed there and still cannot be started" +
-                          Said(stderr_tail, "") +
+                          ItSaid(stderr_tail.Get()) +
                           "; check that its home folder is not mounted noexec");
 }
 

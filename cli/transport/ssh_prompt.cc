@@ -15,7 +15,7 @@
 namespace dslaunch {
 namespace {
 
-constexpr size_t kLongestAnswer = 1024;
+constexpr size_t kMaxAnswerBytes = 1024;
 
 // Guards the terminal's settings, for the end of the process may meet an open question.
 Mutex settings_mutex;
@@ -67,7 +67,7 @@ std::optional<std::string> ReadLine(int terminal, Deadline deadline) {
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return std::nullopt;
     if (byte == '\n' || byte == '\r') return line;
-    if (line.size() < kLongestAnswer) line += byte;
+    if (line.size() < kMaxAnswerBytes) line += byte;
   }
 }
 

@@ -18,10 +18,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kAttempts = 10;
-constexpr milliseconds kFirstPause{150};
-constexpr milliseconds kLongestPause{2000};
-
 std::string PortText(int port) { return " port " + std::to_string(port); }
 
 }  // namespace
@@ -116,13 +112,13 @@ Result<std::unique_ptr<SshSession>> SshSession::Open(const NodeTarget& target,
         new SshSession(target, options, *config, deadline, control));
     const Result<void> established = session->Establish();
     if (established) return session;
-    if (!session->WasTurnedAway() || attempt + 1 == kAttempts || session->By().Expired())
+    if (!session->WasTurnedAway() || attempt + 1 == kLoginAttempts || session->By().Expired())
       return established.error();
     LoginGate::Shared().OnTurnedAway(session->GateName());
     const Deadline by = session->By();
     session.reset();
     const Deadline pause =
-        Deadline::After(PauseAfter(attempt, kFirstPause, kLongestPause, RandomPart()));
+        Deadline::After(PauseAfter(attempt, kFirstLoginPause, kLongestLoginPause, RandomPart()));
     if (WaitForFd(-1, 0, control.stop_fd, pause.Earlier(by)) == Waited::kStopped)
       return established.error();
   }

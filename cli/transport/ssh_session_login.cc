@@ -14,7 +14,7 @@ namespace dslaunch {
 namespace {
 
 // sshd's LoginGraceTime, after which an answer comes too late anyway.
-constexpr milliseconds kLongestAnswer{120'000};
+constexpr milliseconds kAnswerWait{120'000};
 constexpr size_t kMaxPromptBytes = 200;
 
 std::string MethodNames(int methods) {
@@ -70,7 +70,7 @@ struct PassphraseQuestion {
     question.was_needed = true;
     if (!question.may_ask) return -1;
     question.was_asked = true;
-    const GrantedWait wait(question.control, kLongestAnswer);
+    const GrantedWait wait(question.control, kAnswerWait);
     std::optional<std::string> answer =
         AskUserOnce(question.what(), "dslaunch: passphrase of the key " + question.path + ": ",
                     wait.deadline());
@@ -188,7 +188,7 @@ Result<int> SshSession::LoginByAsking(int status) {
   const std::string what = "password of " + where_;
   std::optional<std::string> password;
   {
-    const GrantedWait wait(control_, kLongestAnswer);
+    const GrantedWait wait(control_, kAnswerWait);
     asked_ = true;
     password = AskUserOnce(
         what, "dslaunch: " + config_.user + "@" + target_.host + "'s password: ", wait.deadline());
@@ -213,7 +213,7 @@ Result<int> SshSession::AnswerQuestions() {
       char echo = 0;
       const char* prompt =
           ::ssh_userauth_kbdint_getprompt(session, static_cast<unsigned>(i), &echo);
-      const GrantedWait wait(control_, kLongestAnswer);
+      const GrantedWait wait(control_, kAnswerWait);
       asked_ = true;
       std::optional<std::string> answer =
           AskUser("dslaunch: (" + config_.user + "@" + target_.host + ") " +

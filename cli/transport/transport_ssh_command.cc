@@ -23,17 +23,8 @@ namespace dslaunch {
 namespace {
 
 constexpr int kSshFailed = 255;  // as ssh ends when it, not the command, has failed
-constexpr int kAttempts = 10;
-constexpr milliseconds kFirstPause{150};
-constexpr milliseconds kLongestPause{2000};
 constexpr milliseconds kConfigLimit{3000};
 constexpr milliseconds kLastOutputWait{300};
-
-std::string Said(const std::string& stderr_tail, const std::string& noise = "") {
-  std::string said = OneLine(stderr_tail, 512);
-  if (!noise.empty()) said += (said.empty() ? "" : "; on stdout: ") + noise;
-  return said.empty() ? "" : "; it said: " + said;
-}
 
 bool HasFailedItself(int wait_status) {
   return !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) == kSshFailed;
@@ -159,7 +150,7 @@ Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& 
       return Fail(
           target,
           hello.error().code == ExitCode::kTimedOut ? ExitCode::kUnavailable : hello.error().code,
-          "the agent " + hello.error().message + Said(said, scanner.Skipped()) +
+          "the agent " + hello.error().message + ItSaid(said, scanner.Skipped()) +
               "; check that the same ssh reaches it: " + options_.command.front() + " " +
               target.host + " true");
     }
@@ -168,15 +159,16 @@ Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& 
       if (code == kAgentMissing || code == 126 || code == 127) return std::unique_ptr<ChildLink>();
       return Fail(target, ExitCode::kUnavailable,
                   "the agent " + hello.error().message + " (" + EndInWords(*status) + ")" +
-                      Said(said, scanner.Skipped()) +
+                      ItSaid(said, scanner.Skipped()) +
                       "; check that the account can run commands: " + options_.command.front() +
                       " " + target.host + " true");
     }
     const Deadline pause =
-        Deadline::After(PauseAfter(attempt, kFirstPause, kLongestPause, RandomPart()));
-    if (!IsTurnedAwayText(said) || attempt + 1 == kAttempts || pause.when() >= deadline.when()) {
+        Deadline::After(PauseAfter(attempt, kFirstLoginPause, kLongestLoginPause, RandomPart()));
+    if (!IsTurnedAwayText(said) || attempt + 1 == kLoginAttempts ||
+        pause.when() >= deadline.when()) {
       return Fail(target, IsRefusedText(said) ? ExitCode::kNoPermission : ExitCode::kUnavailable,
-                  "it ended with " + EndInWords(*status) + Said(said) +
+                  "it ended with " + EndInWords(*status) + ItSaid(said) +
                       "; it has no terminal to ask at: compare with " + options_.command.front() +
                       " " + target.host + " true");
     }
@@ -193,7 +185,7 @@ Result<void> SshCommandTransport::Install(const NodeTarget& target, Deadline dea
   if (status && *status == 0) return {};
   if (status) {
     return Fail(target, ExitCode::kUnavailable,
-                "the agent could not be installed" + Said(child->StderrTail()));
+                "the agent could not be installed" + ItSaid(child->StderrTail()));
   }
   child->SignalGroup(SIGKILL);
   return Fail(

@@ -54,7 +54,7 @@ endfunction()
 
 # dslaunch_unity_sources(TARGET GROUP a.cc ...): adds files to TARGET, compiled as if they were one or, where there are
 # many, a few: most of a file's time is its headers. DSLAUNCH_UNITY=OFF compiles each alone.
-option(DSLAUNCH_UNITY "Compile several files of the trainer at a time" ON)
+option(DSLAUNCH_UNITY "Compile several files of a folder at a time" ON)
 set(DSLAUNCH_UNITY_FILES 7)
 function(dslaunch_unity_sources target group)
   target_sources(${target} PRIVATE ${ARGN})

@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 // Of a job; what a peer says beyond that is cut off.
-inline constexpr uint32_t kMaxNodes = 1u << 20;
+inline constexpr uint32_t kMaxNodesInSet = 1u << 20;
 
 // `indexes` are ascending, each once.
 inline pb::NodeSet ToNodeSet(const std::vector<uint32_t>& indexes) {
@@ -28,8 +28,8 @@ inline pb::NodeSet ToNodeSet(const std::vector<uint32_t>& indexes) {
 }
 
 // Of a job that has `num_nodes`.
-inline std::vector<uint32_t> IndexesOf(const pb::NodeSet& set, size_t num_nodes = kMaxNodes) {
-  const auto end = static_cast<uint32_t>(std::min<size_t>(num_nodes, kMaxNodes));
+inline std::vector<uint32_t> IndexesOf(const pb::NodeSet& set, size_t num_nodes = kMaxNodesInSet) {
+  const auto end = static_cast<uint32_t>(std::min<size_t>(num_nodes, kMaxNodesInSet));
   std::vector<uint32_t> indexes;
   uint32_t next = 0;
   for (int i = 0; i + 1 < set.bounds_size(); i += 2) {

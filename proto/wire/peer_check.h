@@ -30,7 +30,7 @@ inline constexpr int kMaxPeerEntries = 10'000;
 
 // Of the job, as this side knows it.
 struct PeerLimits {
-  uint32_t nodes = kMaxNodes;
+  uint32_t nodes = kMaxNodesInSet;
   uint32_t ranks = kMaxJobRanks;  // when all slots are used
   uint32_t slots = kMaxJobRanks;  // of the node that speaks
   uint64_t attempts = kMaxAttempts;

@@ -5,7 +5,7 @@
 
 namespace dslaunch {
 
-// The folder that DSLAUNCH_RANK_DIR names; empty: nobody wants files.
+// The folder that DSLAUNCH_RANK_DIR names; empty: no files are wanted.
 std::string RankDir();
 
 // Writes `text` into the file `name` of RankDir(). Where that does not work it says so: a report is

@@ -25,11 +25,11 @@ namespace dslaunch {
 // waits for if that lasts, and reads what they wait for (collective_progress.h). Where this rank is
 // stuck, or has waited too long, the wait throws TrainError, kBadInput or kTimedOut; so does every
 // later one. Begin and Wait belong to the thread that runs the collectives. A training step that
-// nobody holds up costs nothing but a lock for each wait.
+// is not held up costs nothing but a lock for each wait.
 class DesyncDetector {
  public:
   struct Patience {
-    std::chrono::milliseconds quiet{5'000};  // a wait that is shorter is nobody's business
+    std::chrono::milliseconds quiet{5'000};  // a shorter wait is not reported
     std::chrono::milliseconds limit{570'000};
   };
   // For a group's timeout: the limit comes before it, because the group's own error names no rank.

@@ -6,7 +6,7 @@ namespace dslaunch {
 namespace {
 
 using Json = nlohmann::ordered_json;  // keys stay in the order they are written here
-using Type = OptimizerConfig::Type;
+using OptimizerType = OptimizerConfig::Type;
 
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
@@ -18,35 +18,36 @@ Json OrNull(const std::optional<Dtype>& dtype) { return dtype ? Json(DtypeName(*
 Json DescribeParams(const OptimizerConfig& optimizer) {
   Json json = {{"lr", optimizer.lr}, {"weight_decay", optimizer.weight_decay}};
   if (optimizer.HasBetas()) json["betas"] = {optimizer.beta1, optimizer.beta2};
-  if (optimizer.type != Type::kSgd && optimizer.type != Type::kLion) json["eps"] = optimizer.eps;
+  if (optimizer.type != OptimizerType::kSgd && optimizer.type != OptimizerType::kLion)
+    json["eps"] = optimizer.eps;
   switch (optimizer.type) {
-    case Type::kAdam:
-    case Type::kAdamW:
-      json["adam_w_mode"] = optimizer.type == Type::kAdamW;
+    case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
+      json["adam_w_mode"] = optimizer.type == OptimizerType::kAdamW;
       json["bias_correction"] = optimizer.bias_correction;
       json["amsgrad"] = optimizer.amsgrad;
       break;
-    case Type::kSgd:
+    case OptimizerType::kSgd:
       json["momentum"] = optimizer.momentum;
       json["dampening"] = optimizer.dampening;
       json["nesterov"] = optimizer.nesterov;
       break;
-    case Type::kAdagrad:
+    case OptimizerType::kAdagrad:
       json["lr_decay"] = optimizer.lr_decay;
       json["initial_accumulator_value"] = optimizer.initial_accumulator_value;
       break;
-    case Type::kRmsprop:
+    case OptimizerType::kRmsprop:
       json["momentum"] = optimizer.momentum;
       json["alpha"] = optimizer.alpha;
       json["centered"] = optimizer.centered;
       break;
-    case Type::kLamb:
+    case OptimizerType::kLamb:
       json["bias_correction"] = optimizer.bias_correction;
       json["max_coeff"] = optimizer.max_coeff;
       json["min_coeff"] = optimizer.min_coeff;
       json["eps_inside_sqrt"] = optimizer.eps_inside_sqrt;
       break;
-    case Type::kLion:
+    case OptimizerType::kLion:
       break;
   }
   return json;

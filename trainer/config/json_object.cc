@@ -35,7 +35,7 @@ size_t Distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
-std::string Printed(double value) {
+std::string NumberText(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.9g", value);
   return text;
@@ -221,8 +221,8 @@ std::optional<double> JsonObject::Number(const char* key, double min, double max
   const double number = value->get<double>();
   if (!(number >= min && number <= max)) {
     Fail(key,
-         "is " + Shown(*value) + "; it must be at least " + Printed(min) +
-             (max == std::numeric_limits<double>::max() ? "" : " and at most " + Printed(max)));
+         "is " + Shown(*value) + "; it must be at least " + NumberText(min) +
+             (max == std::numeric_limits<double>::max() ? "" : " and at most " + NumberText(max)));
   }
   return number;
 }
@@ -245,7 +245,7 @@ std::optional<std::vector<double>> JsonObject::Numbers(const char* key, size_t c
   if (!value->is_array() || value->size() != count ||
       !std::all_of(value->begin(), value->end(), fits)) {
     Fail(key, "is " + Shown(*value) + "; it must be a list of " + std::to_string(count) +
-                  " numbers from " + Printed(min) + " to " + Printed(max));
+                  " numbers from " + NumberText(min) + " to " + NumberText(max));
   }
   return value->get<std::vector<double>>();
 }

@@ -13,58 +13,56 @@
 namespace dslaunch {
 namespace {
 
-using Json = nlohmann::json;
-
 // A recipe that makes the readers ask for the keys of one kind of one section.
 struct Sample {
   std::string section;  // whose keys depend on a type; empty: none
   std::string type;
-  Json recipe;
+  nlohmann::json recipe;
 };
 
-Json Base() {
+nlohmann::json Base() {
   return {{"model", {{"type", "mlp"}}},
           {"data", {{"type", "idx"}}},
           {"run", {{"steps", 1}}},
-          {"engine", {{"train_batch_size", 8}, {"bf16", Json::object()}}}};
+          {"engine", {{"train_batch_size", 8}, {"bf16", nlohmann::json::object()}}}};
 }
 
-Json WithTokens() {
-  Json recipe = Base();
+nlohmann::json WithTokens() {
+  nlohmann::json recipe = Base();
   recipe["model"] = {{"type", "gpt2"}};
   recipe["data"] = {{"type", "text"}, {"path", "text"}};
   return recipe;
 }
 
 Sample ModelSample(const std::string& type) {
-  Json recipe = type == "gpt2" ? WithTokens() : Base();
+  nlohmann::json recipe = type == "gpt2" ? WithTokens() : Base();
   recipe["model"]["type"] = type;
   if (type == "plugin") recipe["model"]["path"] = "libmine.so";
   return {"model", type, std::move(recipe)};
 }
 
 Sample DataSample(const std::string& type) {
-  Json recipe = type == "tokens" || type == "text" ? WithTokens() : Base();
+  nlohmann::json recipe = type == "tokens" || type == "text" ? WithTokens() : Base();
   recipe["data"] = {{"type", type}, {"path", "data"}};
   return {"data", type, std::move(recipe)};
 }
 
-Sample OptimizerSample(const std::string& type, Json params) {
-  Json recipe = Base();
+Sample OptimizerSample(const std::string& type, nlohmann::json params) {
+  nlohmann::json recipe = Base();
   recipe["engine"]["optimizer"] = {{"type", type},
                                    {"params", std::move(params)},
                                    {"param_groups", {{{"names", {"bias"}}, {"weight_decay", 0}}}}};
   return {"engine.optimizer", type, std::move(recipe)};
 }
 
-Sample SchedulerSample(const std::string& type, Json params) {
-  Json recipe = Base();
+Sample SchedulerSample(const std::string& type, nlohmann::json params) {
+  nlohmann::json recipe = Base();
   recipe["engine"]["scheduler"] = {{"type", type}, {"params", std::move(params)}};
   return {"engine.scheduler", type, std::move(recipe)};
 }
 
-Sample EngineSample(const char* key, Json value) {
-  Json recipe = Base();
+Sample EngineSample(const char* key, nlohmann::json value) {
+  nlohmann::json recipe = Base();
   recipe["engine"][key] = std::move(value);
   return {"", "", std::move(recipe)};
 }
@@ -75,18 +73,18 @@ std::vector<Sample> Samples() {
     samples.push_back(ModelSample(type));
   for (const char* type : {"idx", "cifar", "csv", "tokens", "text"})
     samples.push_back(DataSample(type));
-  Json profiled = WithTokens();
-  profiled["run"]["profile"] = Json::object();
+  nlohmann::json profiled = WithTokens();
+  profiled["run"]["profile"] = nlohmann::json::object();
   samples.push_back({"", "", std::move(profiled)});
   for (const char* type : {"Adam", "AdamW", "SGD", "Adagrad", "RMSprop", "Lamb", "Lion"})
-    samples.push_back(OptimizerSample(type, Json::object()));
+    samples.push_back(OptimizerSample(type, nlohmann::json::object()));
   samples.push_back(OptimizerSample("Adam", {{"torch_adam", true}}));
   samples.push_back(OptimizerSample("AdamW", {{"torch_adam", true}}));
-  samples.push_back(SchedulerSample("WarmupLR", Json::object()));
+  samples.push_back(SchedulerSample("WarmupLR", nlohmann::json::object()));
   samples.push_back(SchedulerSample("WarmupDecayLR", {{"total_num_steps", 10}}));
   samples.push_back(SchedulerSample("WarmupCosineLR", {{"total_num_steps", 10}}));
   samples.push_back(SchedulerSample("OneCycle", {{"cycle_min_lr", 0}, {"cycle_max_lr", 1}}));
-  samples.push_back(SchedulerSample("LRRangeTest", Json::object()));
+  samples.push_back(SchedulerSample("LRRangeTest", nlohmann::json::object()));
   samples.push_back(SchedulerSample("StepLR", {{"step_size", 1}}));
   samples.push_back(SchedulerSample("CosineAnnealingLR", {{"T_max", 1}}));
   samples.push_back(SchedulerSample("CosineAnnealingWarmRestarts", {{"T_0", 1}}));

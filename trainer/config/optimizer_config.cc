@@ -10,14 +10,15 @@
 namespace dslaunch {
 namespace {
 
-using Type = OptimizerConfig::Type;
+using OptimizerType = OptimizerConfig::Type;
 
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 
-const std::map<std::string, Type> kOptimizers = {
-    {"Adam", Type::kAdam},       {"AdamW", Type::kAdamW},     {"SGD", Type::kSgd},
-    {"Adagrad", Type::kAdagrad}, {"RMSprop", Type::kRmsprop}, {"Lamb", Type::kLamb},
-    {"Lion", Type::kLion}};
+const std::map<std::string, OptimizerType> kOptimizers = {
+    {"Adam", OptimizerType::kAdam},       {"AdamW", OptimizerType::kAdamW},
+    {"SGD", OptimizerType::kSgd},         {"Adagrad", OptimizerType::kAdagrad},
+    {"RMSprop", OptimizerType::kRmsprop}, {"Lamb", OptimizerType::kLamb},
+    {"Lion", OptimizerType::kLion}};
 
 constexpr char kCompresses[] =
     "compresses messages between ranks with error feedback, which dslaunch does "
@@ -42,7 +43,7 @@ auto FindIgnoringCase(const Map& map, const std::string& name) {
 }
 
 // DeepSpeed reads its own optimizers' names in any case.
-Type ParseType(JsonObject& object, std::string& name) {
+OptimizerType ParseType(JsonObject& object, std::string& name) {
   std::set<std::string> known;
   for (const auto& [word, type] : kOptimizers) known.insert(word);
   name = object.String("type").value_or("");
@@ -92,10 +93,10 @@ void ParseAdam(JsonObject& params, OptimizerConfig& optimizer) {
   ParseBetas(params, optimizer);
   ParseEps(params, optimizer);
   const bool adam_w_mode = params.Bool("adam_w_mode").value_or(true);
-  if (optimizer.type == Type::kAdamW && !adam_w_mode) {
+  if (optimizer.type == OptimizerType::kAdamW && !adam_w_mode) {
     params.Fail("adam_w_mode", "is false, which contradicts AdamW; use the type Adam");
   }
-  if (adam_w_mode) optimizer.type = Type::kAdamW;
+  if (adam_w_mode) optimizer.type = OptimizerType::kAdamW;
   if (params.Bool("torch_adam").value_or(false)) {
     // torch.optim's class, with its own keywords and defaults.
     if (adam_w_mode) optimizer.weight_decay = 0.01;
@@ -157,23 +158,23 @@ void ParseParams(JsonObject params, OptimizerConfig& optimizer) {
   params.RefuseUnlessOff({"max_grad_norm"},
                          "is not an optimizer setting; use engine.gradient_clipping");
   switch (optimizer.type) {
-    case Type::kAdam:
-    case Type::kAdamW:
+    case OptimizerType::kAdam:
+    case OptimizerType::kAdamW:
       ParseAdam(params, optimizer);
       break;
-    case Type::kSgd:
+    case OptimizerType::kSgd:
       ParseSgd(params, optimizer);
       break;
-    case Type::kAdagrad:
+    case OptimizerType::kAdagrad:
       ParseAdagrad(params, optimizer);
       break;
-    case Type::kRmsprop:
+    case OptimizerType::kRmsprop:
       ParseRmsprop(params, optimizer);
       break;
-    case Type::kLamb:
+    case OptimizerType::kLamb:
       ParseLamb(params, optimizer);
       break;
-    case Type::kLion:
+    case OptimizerType::kLion:
       ParseLion(params, optimizer);
       break;
   }

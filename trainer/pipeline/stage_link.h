@@ -42,7 +42,7 @@ class StageLink {
  public:
   // `name_of` a world rank, for messages: "stage 1 (rank 3)".
   StageLink(const ProcessGroup& world, std::function<std::string(int rank)> name_of);
-  ~StageLink();  // waits for nobody: Drain does
+  ~StageLink();  // does not wait: Drain does
 
   // `tensors` are copied; all of them are defined, dense and on the CPU. Where several messages of
   // the channel have not left yet, it waits for the oldest.

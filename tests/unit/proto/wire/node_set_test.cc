@@ -33,7 +33,7 @@ TEST(NodeSetTest, WhatNoSetIsDoesNoHarm) {
   EXPECT_THAT(IndexesOf(Bounds({3})), IsEmpty());
   EXPECT_THAT(IndexesOf(Bounds({5, 2})), IsEmpty());
   EXPECT_THAT(IndexesOf(Bounds({2, 4, 0, 5})), ElementsAre(2, 3, 4));
-  EXPECT_THAT(IndexesOf(Bounds({0, 0xffffffff, 0, 0xffffffff})), SizeIs(kMaxNodes));
+  EXPECT_THAT(IndexesOf(Bounds({0, 0xffffffff, 0, 0xffffffff})), SizeIs(kMaxNodesInSet));
 }
 
 }  // namespace
