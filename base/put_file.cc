@@ -20,7 +20,7 @@ Error CannotWrite(const std::string& path, int error_number) {
 
 }  // namespace
 
-Error FileExists(const std::string& path) {
+Error FileInTheWay(const std::string& path) {
   return {ExitCode::kUsage, Truncate(path) + " exists and was not changed; --force overwrites it"};
 }
 
@@ -31,7 +31,7 @@ Result<void> PutFile(const std::string& path, const std::string& text, bool over
   if (!file) return CannotWrite(temporary, errno);
   const auto give_up = [&](int error_number) {
     ::unlink(temporary.c_str());
-    return error_number == EEXIST ? FileExists(path) : CannotWrite(path, error_number);
+    return error_number == EEXIST ? FileInTheWay(path) : CannotWrite(path, error_number);
   };
   std::string_view rest = text;
   while (!rest.empty()) {

@@ -12,6 +12,6 @@ namespace dslaunch {
 Result<void> PutFile(const std::string& path, const std::string& text, bool overwrite);
 
 // kUsage: a file is there already.
-Error FileExists(const std::string& path);
+Error FileInTheWay(const std::string& path);
 
 }  // namespace dslaunch

@@ -116,7 +116,7 @@ Result<int> Write(const HostfileCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(const std::vector<Host> hosts, FindHosts(command));
   // First, so that no node is asked in vain.
   if (!command.output.empty() && !command.force && ::access(command.output.c_str(), F_OK) == 0)
-    return FileExists(command.output);
+    return FileInTheWay(command.output);
   DSL_TRY_ASSIGN(std::vector<AskedHost> asked, AskHosts(hosts, command));
   const int failed = PrintFailures(asked, terminal);
   std::erase_if(asked, [](const AskedHost& host) { return host.failure.has_value(); });

@@ -324,7 +324,7 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
                    Terminal& terminal) {
   const std::string path = command.output.empty() ? view.record.job_id + ".html" : command.output;
   // First, so that no node sends in vain.
-  if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileExists(path);
+  if (!command.force && ::access(path.c_str(), F_OK) == 0) return FileInTheWay(path);
   CollectedFiles collected = CollectRankFiles(view.record, agent, kCollectTimeout);
   for (const std::string& trouble : collected.files.troubles) terminal.Err("dslaunch: " + trouble);
   DSL_TRY(

@@ -40,7 +40,7 @@ std::string RankList(const std::vector<int>& ranks) {
 }
 
 // How a worker ended, in words that follow "rank 1" or "ranks 1-3".
-std::string EndWords(const WorkerEnd& end, bool many) {
+std::string EndWords(const RankEnd& end, bool many) {
   const std::string was = many ? "were " : "was ";
   if (!end.reported) return "did not report an end";
   if (end.signal != 0) {
@@ -77,11 +77,11 @@ bool HasLine(const std::string& last_lines, std::string_view what) {
 
 // The error of each rank, where nothing but victims is known: together they may show the culprit.
 std::string VictimsErrors(const JobSummary& summary) {
-  std::vector<const WorkerEnd*> ends;
-  for (const WorkerEnd& end : summary.workers) {
+  std::vector<const RankEnd*> ends;
+  for (const RankEnd& end : summary.workers) {
     if (!end.evidence.empty() && end.rank != summary.cause.rank) ends.push_back(&end);
   }
-  std::ranges::sort(ends, {}, &WorkerEnd::rank);
+  std::ranges::sort(ends, {}, &RankEnd::rank);
   std::string text =
       "  it looks like the effect of another rank's end, and so do all other failures; the rank "
       "that "
@@ -97,7 +97,7 @@ std::string VictimsErrors(const JobSummary& summary) {
 std::string VictimsLine(const JobSummary& summary) {
   if (summary.cause.victim) return VictimsErrors(summary);
   std::vector<int> victims;
-  for (const WorkerEnd& end : summary.workers) {
+  for (const RankEnd& end : summary.workers) {
     if (end.victim) victims.push_back(end.rank);
   }
   std::ranges::sort(victims);
@@ -125,16 +125,16 @@ std::string Remarks(const JobSummary& summary) {
 // One line on all ranks but those that the lines before are about, those with the same end
 // together.
 std::string OthersLine(const JobSummary& summary) {
-  std::vector<const WorkerEnd*> ends;
-  for (const WorkerEnd& end : summary.workers) {
+  std::vector<const RankEnd*> ends;
+  for (const RankEnd& end : summary.workers) {
     if (end.rank == summary.cause.rank || (end.victim && !summary.cause.victim)) continue;
     ends.push_back(&end);
   }
   std::sort(ends.begin(), ends.end(),
             [](const auto* a, const auto* b) { return a->rank < b->rank; });
-  std::vector<std::pair<const WorkerEnd*, std::vector<int>>> groups;  // by lowest rank
+  std::vector<std::pair<const RankEnd*, std::vector<int>>> groups;  // by lowest rank
   std::map<std::string, size_t> group_of;
-  for (const WorkerEnd* end : ends) {
+  for (const RankEnd* end : ends) {
     const auto [found, is_new] = group_of.emplace(EndWords(*end, false), groups.size());
     if (is_new) groups.push_back({end, {}});
     groups[found->second].second.push_back(end->rank);

@@ -39,7 +39,7 @@ struct EndCause {
   std::string log_path;    // of that rank, on its node; empty: unknown
 };
 
-struct WorkerEnd {
+struct RankEnd {
   int rank = 0;
   bool reported = true;  // false: its end was not reported
   int exit_code = 0;     // when signal is 0
@@ -73,7 +73,7 @@ struct JobSummary {
   int world_size = 1;
   double duration_s = 0;  // from the start of the ranks to the end
   EndCause cause;
-  std::vector<WorkerEnd> workers;
+  std::vector<RankEnd> workers;
   std::vector<LeftEnd> left;
   uint64_t attempts = 1;
   uint64_t restarts = 0;

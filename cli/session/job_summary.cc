@@ -27,7 +27,7 @@ void AddWorkers(const JobEnd& end, const JobState& job_state, JobSummary& summar
   std::vector<bool> reported(static_cast<size_t>(summary.world_size));
   for (const pb::WorkerEnded& worker : job_state.workers_ended()) {
     if (worker.attempt() != job_state.attempt() && job_state.attempt() != 0) continue;
-    WorkerEnd& one = summary.workers.emplace_back();
+    RankEnd& one = summary.workers.emplace_back();
     one.rank = static_cast<int>(worker.rank());
     one.exit_code = worker.exit_code();
     one.signal = worker.signal();

@@ -38,7 +38,7 @@ Json CauseJson(const JobSummary& summary) {
           {"log", cause.log_path}};
 }
 
-Json RankJson(const WorkerEnd& end) {
+Json RankJson(const RankEnd& end) {
   if (!end.reported) return {{"rank", end.rank}, {"reported", false}};
   return {{"rank", end.rank},
           {"reported", true},
@@ -119,8 +119,8 @@ EndCause ReadCause(const nlohmann::json& json) {
   return cause;
 }
 
-WorkerEnd ReadWorker(const nlohmann::json& json) {
-  WorkerEnd end;
+RankEnd ReadWorker(const nlohmann::json& json) {
+  RankEnd end;
   end.rank = json.at("rank");
   end.reported = json.at("reported");
   if (!end.reported) return end;
@@ -198,11 +198,11 @@ const char* KindName(EndCause::Kind kind) {
 }
 
 std::string SummaryJson(const JobSummary& summary) {
-  std::vector<WorkerEnd> workers = summary.workers;
-  std::ranges::sort(workers, {}, &WorkerEnd::rank);
+  std::vector<RankEnd> workers = summary.workers;
+  std::ranges::sort(workers, {}, &RankEnd::rank);
   Json victims = Json::array();
   Json ranks = Json::array();
-  for (const WorkerEnd& end : workers) {
+  for (const RankEnd& end : workers) {
     if (end.victim) victims.push_back(end.rank);
     ranks.push_back(RankJson(end));
   }

@@ -3,11 +3,14 @@ include_guard(DIRECTORY)
 find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
 
 # dslaunch_python_test(NAME FILE [TIMED] [ARGUMENTS argument...] LABEL label TIMEOUT_S seconds): one that is TIMED asserts
-# how long something takes, so it has the machine to itself; the others run side by side.
+# how long something takes, so of these one runs at a time; the others run side by side.
 function(dslaunch_python_test name file)
   cmake_parse_arguments(arg "TIMED" "LABEL;TIMEOUT_S" "ARGUMENTS" ${ARGN})
   add_test(NAME ${name} COMMAND "${Python3_EXECUTABLE}" "${CMAKE_CURRENT_SOURCE_DIR}/${file}" ${arg_ARGUMENTS})
   set_tests_properties(${name} PROPERTIES
-    LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT_S} RUN_SERIAL ${arg_TIMED}
+    LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT_S}
     ENVIRONMENT "DSLAUNCH_BUILD_DIR=${CMAKE_BINARY_DIR};PYTHONDONTWRITEBYTECODE=1")
+  if(arg_TIMED)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK timed)
+  endif()
 endfunction()

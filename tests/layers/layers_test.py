@@ -1,7 +1,7 @@
 """The dependency rule of the tree: packaging/layers.txt says which folder may include which.
 
 Fails on an include that the table does not allow, on a cycle among folders or among files, on a folder without a line in
-the table, and on a folder of more than 60 files. `python3 tests/layers/layers_test.py FOLDER` checks the tree in FOLDER
+the table, on a folder of more than 60 files, and on a name that two headers of one program define. `python3 tests/layers/layers_test.py FOLDER` checks the tree in FOLDER
 and prints what is wrong with it.
 """
 import pathlib
@@ -15,6 +15,13 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MOST_FILES = 60
 TOP = ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer")
+# What ends up in one program: a name with two definitions is one of them, at random (the one-definition rule).
+HALVES = {"launcher": ("base", "proto", "net", "hostfiles", "rendezvous", "agent", "cli", "trainer/base", "trainer/config"),
+          "trainer": ("base", "proto/contract", "trainer")}
+DEFINITION = re.compile(r"^(?:struct|class|enum class) (?:DSL_\w+(?:\(.*?\))? )?(?P<type>\w+)\b[^;{(]*\{"
+                        r"|^(?:inline )?constexpr [^=\n(]*?\b(?P<constant>k\w+)\b"
+                        r"|^using (?P<alias>\w+) ="
+                        r"|^(?! |using|return|template)[\w:<>,&*\[\] ]+[ &*](?P<function>\w+\([^;{}]*?\))(?= *[;{]| noexcept)", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]')
 
 
@@ -82,6 +89,25 @@ def find_cycle(edges):
     return None
 
 
+def definitions(text):
+    """The names that a header defines or declares, each with its namespace; of functions with the parameters."""
+    space = ".".join(re.findall(r"^namespace (\w+(?:::\w+)*) \{", text, re.M))
+    for match in DEFINITION.finditer(text):
+        yield f"{space}::" + re.sub(r"\s+", " ", next(name for name in match.groups() if name))
+
+
+def names_twice(root):
+    for half, folders in HALVES.items():
+        where = {}
+        for file in sources(root):
+            if file.endswith(".h") and file.startswith(tuple(folder + "/" for folder in folders)):
+                for name in set(definitions((root / file).read_text())):
+                    where.setdefault(name, []).append(file)
+        for name, headers in sorted(where.items()):
+            if len(headers) > 1:
+                yield f"{name} of the {half} is in {' and in '.join(headers)}: one program can hold one of them"
+
+
 def problems(root):
     """What is wrong with the tree in `root`: a list of messages."""
     table = read_table(root)
@@ -109,6 +135,7 @@ def problems(root):
     for what, graph in (("table", table), ("folders", folders), ("files", files)):
         if cycle := find_cycle(graph):
             found.append(f"a cycle among the {what}: {' -> '.join(cycle)}")
+    found.extend(names_twice(root))
     for folder in sorted({path.parent for top in (*TOP, "tests") for path in (root / top).rglob("*") if path.is_file()}):
         count = sum(path.is_file() for path in folder.iterdir())
         if count > MOST_FILES and "corpus" not in folder.parts:
@@ -145,6 +172,22 @@ class LayersTest(unittest.TestCase):
     def test_a_cycle_among_the_files_of_a_folder_is_named(self):
         found = self.planted("base/error.h", '#include "base/subprocess.h"')
         self.assertIn("a cycle among the files: base/error.h -> base/subprocess.h -> base/error.h", found)
+
+    def test_a_name_in_two_headers_of_a_program_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder)
+            (copy / "packaging").mkdir()
+            (copy / "packaging/layers.txt").write_text("base:\ntrainer/data:\n")
+            for file, text in (("base/a.h", "Error Open(const std::string& path);\ninline constexpr int kMost = 1;\n"
+                                "struct Row {\n};\nclass Named;\nint Size(int a);\n"),
+                               ("trainer/data/b.h", "inline bool Open(const std::string& path) {\n}\n"
+                                "inline constexpr uint32_t kMost = 2;\nclass Row final : public Base {\n};\n"
+                                "class Named {\n};\nint Size(float a);\n")):
+                (copy / file).parent.mkdir(parents=True, exist_ok=True)
+                (copy / file).write_text(f"namespace dslaunch {{\n{text}}}\n")
+            self.assertEqual([f"dslaunch::{name} of the trainer is in base/a.h and in trainer/data/b.h: "
+                              "one program can hold one of them" for name in ("Open(const std::string& path)", "Row", "kMost")],
+                             problems(copy))
 
     def test_a_new_folder_needs_a_line(self):
         with tempfile.TemporaryDirectory() as folder:
