@@ -1,7 +1,8 @@
 """What base/mutex.h guards is touched only with its mutex held: clang says so, by its analysis of thread safety.
 
 `thread_safety_test.py BUILD`: files and flags are those of BUILD/compile_commands.json, which may lack the trainer; the
-generated headers are there once BUILD was built. clang reads each source that includes base/mutex.h. For a header
+generated headers are there once BUILD was built. clang reads each source that includes base/mutex.h, with those that are
+compiled together with it. For a header
 that does, it reads the header's own sources (of a.h: a.cc, a_more.cc), else one source that includes it. What CMake
 precompiles for GCC is precompiled here for clang, too: without that the test takes minutes.
 """
@@ -61,14 +62,14 @@ def files_to_check(graph):
 
 
 def commands():
-    """{file: how it is compiled} of the build, by names from the root; also of files that are compiled together."""
+    """{file: (what the compiler is given, how)} of the build; files that are compiled together are given as one."""
     found = {}
     for entry in json.loads((BUILD / "compile_commands.json").read_text()):
         path = pathlib.Path(entry["file"])
         files = map(pathlib.Path, INCLUDE.findall(path.read_text())) if "/Unity/" in entry["file"] else [path]
         for file in files:
             if file.is_relative_to(ROOT):
-                found.setdefault(file.relative_to(ROOT).as_posix(), shlex.split(entry["command"]))
+                found.setdefault(file.relative_to(ROOT).as_posix(), (path, shlex.split(entry["command"])))
     return found
 
 
@@ -90,14 +91,14 @@ def precompiled_header_of(command):
 class ThreadSafetyTest(unittest.TestCase):
     def test_what_a_mutex_guards_is_touched_only_with_it_held(self):
         known = commands()
-        files = [file for file in files_to_check(include_graph()) if file in known]
-        self.assertTrue(files)
+        given = dict(known[file] for file in files_to_check(include_graph()) if file in known)
+        self.assertTrue(given)
         groups = {}
-        for file in files:
-            groups.setdefault(precompiled_header_of(known[file]), []).append(file)
+        for file, command in given.items():
+            groups.setdefault(precompiled_header_of(command), []).append(file)
         with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
             # All files of a group with the same flags, as a precompiled header wants it.
-            flags = {header: [word for flag in dict.fromkeys(flag for file in group for flag in flags_of(known[file]))
+            flags = {header: [word for flag in dict.fromkeys(flag for file in group for flag in flags_of(given[file]))
                               for word in flag] for header, group in groups.items()}
 
             def precompile(header):
@@ -109,7 +110,7 @@ class ThreadSafetyTest(unittest.TestCase):
                 return ["-include-pch", output]
 
             precompiled = dict(zip(groups, pool.map(precompile, groups)))
-            runs = {file: pool.submit(clang, *flags[header], *precompiled[header], *CHECKS, ROOT / file)
+            runs = {file: pool.submit(clang, *flags[header], *precompiled[header], *CHECKS, file)
                     for header, group in groups.items() for file in group}
             wrong = [run.result().stderr for run in runs.values() if run.result().returncode != 0]
         self.assertEqual([], wrong, "\n".join(wrong))

@@ -111,7 +111,7 @@ class ShippedTest(unittest.TestCase):
             if re.search(r"^%s:INTERNAL=1$" % variable, cache, re.MULTILINE):
                 wanted.append(flag)
         commands = self.commands()
-        self.assertGreater(len(commands), 300)
+        self.assertGreater(len(commands), 150)
         for file, command in commands:
             for flag in wanted:
                 self.assertIn(" %s " % flag, command, file)

@@ -163,8 +163,10 @@ class CheckpointTest(PipelineCase):
         for layout in LAYOUTS:
             saved[layout] = os.path.join(self.folder, "saved-%d-%d-%d" % layout)
             self.metrics(engine(layout), layout[0] * layout[1], steps=5, checkpoint_dir=saved[layout])
-        for first in LAYOUTS:
-            for second in LAYOUTS:
+        full = os.environ.get("DSLAUNCH_TEST_FULL") == "1"
+        for i, first in enumerate(LAYOUTS):
+            # Each is saved and loaded twice.
+            for second in LAYOUTS if full else (LAYOUTS[i - 1], LAYOUTS[i - 3]):
                 with self.subTest(saved=first, loaded=second):
                     copy = saved[first] + "-copy"
                     shutil.copytree(saved[first], copy)
