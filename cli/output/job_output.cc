@@ -177,7 +177,7 @@ void JobOutput::RefreshLive() {
                         ? std::ranges::count(by_rank, 0u, &std::pair<uint32_t, std::string>::first)
                         : 0;
   if (!last.empty()) lines.push_back(std::move(last));
-  std::ranges::rotate(lines, lines.begin() + asks);
+  std::rotate(lines.begin(), lines.begin() + asks, lines.end());
   terminal_.SetLive(lines);
 }
 
