@@ -21,18 +21,20 @@ void Train() {
   at::manual_seed(0);  // the same order on all ranks; each takes every world_size-th sample
   const at::Tensor order = at::randperm(data.inputs.size(0));
   const at::Tensor mine = order.slice(0, group.rank(), order.numel(), group.world_size());
+  dslaunch::Reporter reporter;  // the launcher's progress line
   for (const at::Tensor& batch : mine.split(engine.core().micro_batch_size())) {
     at::Tensor loss =
         engine.Loss(engine.Forward(data.inputs.index({batch})), data.targets.index({batch}));
     engine.Backward(loss);
-    if (engine.Step() && engine.global_steps() % 50 == 0 && group.rank() == 0)
+    if (!engine.Step()) continue;
+    reporter.Step({.step = engine.global_steps(), .loss = loss.item<double>()});
+    if (engine.global_steps() % 50 == 0 && group.rank() == 0)
       std::printf("step %ld: loss %.3f\n", engine.global_steps(), loss.item<double>());
   }
 }
 
-int main(int argc, char** argv) try {
-  argc == 1 ? Train() : dslaunch::Spawn(std::stoi(argv[1]), [](int) { Train(); });
-} catch (const dslaunch::TrainError& error) {
-  std::fprintf(stderr, "mnist_mlp: %s\n", error.what());
-  return error.exit_code();
+int main(int argc, char** argv) {
+  return dslaunch::Main([&] {
+    argc == 1 ? Train() : dslaunch::Spawn(std::stoi(argv[1]), [](int) { Train(); });
+  });
 }

@@ -1,6 +1,8 @@
 """Ranks that a program starts by Spawn, and process groups that end in every way a program may end."""
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -102,34 +104,77 @@ class SpawnTest(unittest.TestCase):
         self.assertEqual(run("none", 0).returncode, 64)
 
 
+def run_ranks(what, world=2, meanwhile=lambda started: None, status_fd=None):
+    """Ranks as a launcher starts them: of each the exit code, stdout and stderr."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        status = {} if status_fd is None else {"DSLAUNCH_STATUS_FD": str(status_fd)}
+        started = [subprocess.Popen(
+            [PROGRAM, what, str(world)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            pass_fds=[] if status_fd is None else [status_fd], text=True, env=dict(
+                clean_environment(), RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank),
+                LOCAL_WORLD_SIZE=str(world), GROUP_RANK="0", GROUP_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=str(holder.getsockname()[1]), GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", **status))
+            for rank in range(world)]
+        try:
+            meanwhile(started)
+            output = [process.communicate(timeout=TIMEOUT_S) for process in started]
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+    return [(process.returncode, out, err) for process, (out, err) in zip(started, output)]
+
+
+class MainTest(unittest.TestCase):
+    """What dslaunch::Main, StopRequested and Reporter do for a program."""
+
+    def test_an_error_is_one_line(self):
+        def end_rank_0(started):
+            started[1].wait(TIMEOUT_S)
+            started[0].kill()
+
+        _, (code, out, err) = run_ranks("main_fails", meanwhile=end_rank_0)
+        self.assertEqual((code, out), (1, ""))
+        self.assertRegex(err, r"^dslaunch-spawn-program: rank 1: mat1 and mat2 shapes cannot be multiplied .*\n$")
+
+    def test_the_code_of_an_error_is_that_of_the_program(self):
+        ended = run("main_refuses", 1)
+        self.assertEqual((ended.returncode, ended.stdout), (65, ""))
+        self.assertRegex(ended.stderr, r"^dslaunch-spawn-program: rank 0: the data is [ -~]*wrong\n$")
+        ended = run("main_ends", 1)
+        self.assertEqual((0, "end\n", ""), (ended.returncode, ended.stdout, ended.stderr))
+
+    def test_all_ranks_stop_at_the_same_step_when_one_is_asked(self):
+        for number in signal.SIGTERM, signal.SIGINT:
+            def ask_rank_1(started, number=number):
+                for process in started:
+                    self.assertEqual("runs\n", process.stdout.readline())
+                started[1].send_signal(number)
+
+            with tempfile.TemporaryFile("w+") as status:
+                ended = run_ranks("main_stops", meanwhile=ask_rank_1, status_fd=status.fileno())
+                status.seek(0)
+                lines = [json.loads(line) for line in status]
+            self.assertEqual([(85, "")] * 2, [(code, err) for code, _, err in ended])
+            self.assertEqual(1, len({out for _, out, _ in ended}), ended)
+            step = int(re.fullmatch(r"saved after step (\d+)\n", ended[0][1])[1])
+            self.assertEqual({"ready", "step", "eval"}, {line["event"] for line in lines})
+            self.assertIn({"event": "eval", "step": step, "accuracy": 0.25}, lines)
+            self.assertEqual({0.5}, {line["loss"] for line in lines if line["event"] == "step"})
+
+
 class ProcessGroupEndTest(unittest.TestCase):
     """Without Finish(), two ranks end at once and without a word."""
 
-    def ranks(self, what, world=2):
-        with socket.socket() as holder:
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(("127.0.0.1", 0))
-            started = [subprocess.Popen(
-                [PROGRAM, what, str(world)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                text=True, env=dict(
-                    clean_environment(), RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank),
-                    LOCAL_WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(holder.getsockname()[1]),
-                    GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")) for rank in range(world)]
-            try:
-                output = [process.communicate(timeout=TIMEOUT_S) for process in started]
-            finally:
-                for process in started:
-                    process.kill()
-                    process.wait()
-        return [(process.returncode, out, err) for process, (out, err) in zip(started, output)]
-
     def test_every_normal_end(self):
         for what in "destructor", "leaked", "static", "exit":
-            for code, _, err in self.ranks(what):
+            for code, _, err in run_ranks(what):
                 self.assertEqual((code, err), (0, ""), what)
 
     def test_an_exception_does_not_wait_for_others(self):
-        (code0, out0, err0), (code1, out1, err1) = self.ranks("caught")
+        (code0, out0, err0), (code1, out1, err1) = run_ranks("caught")
         self.assertEqual((code1, out1, err1), (3, "caught: enough\n", ""))
         self.assertEqual((code0, err0), (3, ""))
         self.assertEqual(out0, "caught: shared memory of the ranks: rank 1 has ended\n")

@@ -70,6 +70,26 @@ void Meet(bool at_static_destruction) {
   if (!at_static_destruction) kept = nullptr;
 }
 
+// What dslaunch::Main runs.
+void BreakShapes() {
+  ProcessGroup group = dslaunch::InitProcessGroup();
+  if (group.rank() == 1) at::ones({2, 3}).matmul(at::ones({2, 3}));
+  Sleep();
+}
+
+void RunUntilStopped() {
+  ProcessGroup group = dslaunch::InitProcessGroup();
+  dslaunch::Reporter reporter;
+  int64_t step = 0;
+  while (!dslaunch::StopRequested(group)) {
+    reporter.Step({.step = ++step, .total_steps = 0, .loss = 0.5});
+    if (step == 1) Line("runs");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  reporter.Evaluated(step, {{"accuracy", 0.25}});
+  Line("saved after step " + std::to_string(step));
+}
+
 int Run(const std::string& what, int ranks, const char* file) {
   const std::map<std::string, std::function<void()>> actions = {
       {"forked", [&] { Spawn(ranks, PrintSum); }},
@@ -172,6 +192,14 @@ int Run(const std::string& what, int ranks, const char* file) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::string what = argv[1];
+  if (what == "main_fails") return dslaunch::Main(BreakShapes);
+  if (what == "main_stops") return dslaunch::Main(RunUntilStopped);
+  if (what == "main_refuses") {
+    return dslaunch::Main(
+        [] { throw dslaunch::TrainError(dslaunch::ExitCode{65}, "the data is \x1b[31mwrong"); });
+  }
+  if (what == "main_ends") return dslaunch::Main([] { Line("end"); });
   try {
     return Run(argv[1], std::atoi(argv[2]), argc > 3 ? argv[3] : "");
   } catch (const dslaunch::TrainError& error) {

@@ -1,7 +1,6 @@
 #include "dslaunch/spawn.h"
 
 #include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
@@ -30,7 +29,7 @@
 #include "proto/contract/worker_env.h"
 #include "trainer/base/log.h"
 #include "trainer/base/train_error.h"
-#include "trainer/comm/explain.h"
+#include "trainer/sdk/exception_text.h"
 #include "trainer/sdk/rank_end.h"
 
 namespace dslaunch {
@@ -90,32 +89,6 @@ std::vector<char*> Pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// What a rank says about the exception in flight, and exits with.
-TrainError Explained() {
-  const auto explained = [](std::string what) -> TrainError {
-    const CommFailure failure = ClassifyCommFailure(what);
-    what = what.substr(0, what.find('\n'));
-    if (failure == CommFailure::kPeerLost)
-      return {ExitCode::kUnavailable, "another rank was lost (" + what + ")"};
-    if (failure == CommFailure::kTimedOut)
-      return {ExitCode::kTimedOut, "another rank did not answer in time (" + what + ")"};
-    return {ExitCode{1}, what};
-  };
-  try {
-    throw;
-  } catch (const TrainError& error) {
-    return error;
-  } catch (const c10::DistError& error) {
-    return explained(std::string("c10d: ") + error.what_without_backtrace());
-  } catch (const c10::Error& error) {
-    return explained(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    return explained(error.what());
-  } catch (...) {
-    return {ExitCode{1}, "an exception that is not a std::exception"};
-  }
-}
-
 // Takes the rank's place, runs fn and ends the process. What belongs to the caller's main() (exit
 // handlers, static objects) is not torn down a second time.
 [[noreturn]] void RunRank(const Place& place, const std::function<void(int)>& fn) {
@@ -142,7 +115,7 @@ TrainError Explained() {
       at::set_num_threads(threads);
     fn(place.rank);
   } catch (...) {
-    const TrainError error = Explained();
+    const TrainError error = ExplainException();
     code = error.exit_code();
     PrintError(std::string(program_invocation_short_name) + ": rank " + std::to_string(place.rank) +
                ": " + error.what());

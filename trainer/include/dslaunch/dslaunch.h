@@ -11,6 +11,7 @@
 #include "dslaunch/pipeline.h"
 #include "dslaunch/plugin.h"
 #include "dslaunch/process_group.h"
+#include "dslaunch/program.h"
 #include "dslaunch/recompute.h"
 #include "dslaunch/spawn.h"
 #include "dslaunch/version.h"
