@@ -26,15 +26,14 @@ void Train() {
     at::Tensor loss =
         engine.Loss(engine.Forward(data.inputs.index({batch})), data.targets.index({batch}));
     engine.Backward(loss);
-    if (!engine.Step()) continue;
-    reporter.Step({.step = engine.global_steps(), .loss = loss.item<double>()});
-    if (engine.global_steps() % 50 == 0 && group.rank() == 0)
-      std::printf("step %ld: loss %.3f\n", engine.global_steps(), loss.item<double>());
+    if (!engine.Step() || engine.global_steps() % 50 != 0) continue;
+    const double value = loss.item<double>();  // waits for a GPU, so not at every step
+    reporter.Step({.step = engine.global_steps(), .loss = value});
+    if (group.rank() == 0) std::printf("step %ld: loss %.3f\n", engine.global_steps(), value);
   }
 }
 
 int main(int argc, char** argv) {
-  return dslaunch::Main([&] {
-    argc == 1 ? Train() : dslaunch::Spawn(std::stoi(argv[1]), [](int) { Train(); });
-  });
+  return dslaunch::Main(
+      [&] { argc == 1 ? Train() : dslaunch::Spawn(std::stoi(argv[1]), [](int) { Train(); }); });
 }
