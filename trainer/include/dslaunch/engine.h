@@ -369,17 +369,44 @@ class GatheredParameters {
   std::optional<int> modifier_rank_;
 };
 
+struct NamedForward {
+  void forward();
+};
+// The name is ambiguous in here, and the expression below invalid, exactly if M has it too.
+template <class M>
+struct ForwardTwice : M, NamedForward {};
+
+// M has a member named forward: one or several functions, or a template.
+template <class M>
+concept HasForward = std::is_final_v<M> || !requires {
+  &ForwardTwice<M>::forward;
+};
+
+// M::forward can be called with these arguments.
+template <class M, class... Args>
+concept ForwardTakes = requires(M& model, Args&&... args) {
+  model.forward(std::forward<Args>(args)...);
+};
+
 // An engine with the model's type. M is any torch::nn::Module. Forward takes the arguments of
 // M::forward and returns its result; floating-point tensor arguments are cast to the model's dtype
 // if that is a 16-bit type. The engine shares ownership of the model.
 template <class M>
 class Engine {
  public:
+  static_assert(std::is_base_of_v<torch::nn::Module, M>,
+                "dslaunch: the model's class must be derived from torch::nn::Module");
+  static_assert(HasForward<M>,
+                "dslaunch: the model's class has no member function forward, which Engine::Forward "
+                "calls; for example: at::Tensor forward(at::Tensor input)");
+
   Engine(EngineCore core, std::shared_ptr<M> model, LossFunction loss)
       : model_(std::move(model)), loss_(std::move(loss)), core_(std::move(core)) {}
 
   template <class... Args>
   auto Forward(Args&&... args) {
+    static_assert(ForwardTakes<M, decltype(Input(std::declval<Args>()))...>,
+                  "dslaunch: the model's forward does not take these arguments, or is not public");
     const AutocastScope autocast = core_.Autocast();
     core_.BeforeForward();
     try {

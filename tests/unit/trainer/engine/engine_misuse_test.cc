@@ -66,6 +66,23 @@ void InTwoRanks(const std::function<void(const ProcessGroup&)>& rank) {
   for (const std::exception_ptr& error : RunRanks(2, rank)) EXPECT_EQ(TextOf(error), "");
 }
 
+// What does not compile is told in the program's terms.
+struct ForwardOfTwo : torch::nn::Module {
+  at::Tensor forward(at::Tensor a, const at::Tensor& b) { return a + b; }
+};
+struct ForwardTemplate : torch::nn::Module {
+  template <class... Inputs>
+  at::Tensor forward(Inputs&&... inputs);
+};
+struct NoForward : torch::nn::Module {
+  at::Tensor Forward(at::Tensor a) { return a; }
+};
+static_assert(HasForward<ForwardOfTwo> && HasForward<ForwardTemplate>);
+static_assert(HasForward<torch::nn::SequentialImpl> && HasForward<torch::nn::LinearImpl>);
+static_assert(!HasForward<NoForward> && !HasForward<torch::nn::Module>);
+static_assert(ForwardTakes<ForwardOfTwo, at::Tensor, at::Tensor>);
+static_assert(!ForwardTakes<ForwardOfTwo, at::Tensor>);
+
 TEST(EngineMisuseTest, ASecondEngineOverOneModel) {
   for (int stage = 0; stage <= 3; ++stage) {
     SCOPED_TRACE(stage);
