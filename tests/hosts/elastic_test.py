@@ -110,12 +110,13 @@ class Training(ElasticCase):
         self.assert_code(0, self.wait(job, 240), job)
         self.assert_says(job, f"{lost.name} was lost")
         self.assert_presentable(job)
-        steps = [record["step"] for record in self.records()]
-        jumps = [at for at in range(1, len(steps)) if steps[at] != steps[at - 1] + 1]
+        records = self.records()
+        steps = [record["step"] for record in records]
+        jumps = [at for at in range(1, len(steps)) if records[at]["attempt"] != records[at - 1]["attempt"]]
         self.assertEqual(1, steps[0])
         self.assertEqual(STEPS, steps[-1])
         self.assertEqual(set(range(1, STEPS + 1)), set(steps), "a step is missing")
-        self.assertEqual(1, len(jumps), f"one restart, but steps jump at {jumps}")
+        self.assertEqual(1, len(jumps), f"one restart, but attempts begin at {jumps}")
         resumed_at, reached = steps[jumps[0]], steps[jumps[0] - 1]
         self.assertGreaterEqual(jumps[0], before)
         # From the last whole checkpoint: the newest, or the one before when the cut hit the saving.
@@ -123,7 +124,7 @@ class Training(ElasticCase):
         self.assertLessEqual(reached - resumed_at, 2 * SAVE_EVERY)
         self.assertLess(resumed_at, reached + 2)
         self.assertGreater(resumed_at, 1, "it began anew instead of resuming")
-        loss = [record["loss"] for record in self.records()]
+        loss = [record["loss"] for record in records]
         self.assertLess(sum(loss[-20:]), sum(loss[:20]), "it learns nothing")
         self.assert_nothing_left(10)
 
