@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "trainer/base/format.h"
+
 namespace dslaunch {
 namespace {
 
@@ -131,6 +133,33 @@ class Simulation {
 
 SimulatedRun Simulate(const PipelineSchedule& schedule, const ScheduleTimes& times) {
   return Simulation(schedule, times).Run();
+}
+
+SimulatedRun SimulateEvenly(const PipelineSchedule& schedule) {
+  ScheduleTimes times;
+  times.chunks.assign(static_cast<size_t>(schedule.stages),
+                      std::vector<ChunkTimes>(static_cast<size_t>(schedule.virtual_stages)));
+  return Simulate(schedule, times);
+}
+
+std::string IdleRemark(const PipelineConfig& config, int64_t micro_batches) {
+  if (config.stages == 1) return "";
+  const auto idle_percent = [&](int64_t count) {
+    const SimulatedRun run = SimulateEvenly(
+        MakePipelineSchedule(config.schedule, static_cast<int>(config.stages),
+                             static_cast<int>(count), static_cast<int>(config.virtual_stages)));
+    return static_cast<int>(100 * run.idle_fraction + 0.5);
+  };
+  constexpr int kMuch = 25;
+  const int idle = idle_percent(micro_batches);
+  if (idle <= kMuch) return "";
+  const int64_t more = 4 * config.stages;
+  return Format(
+      "the stages are idle for %d%% of a step, with %lld %s for %lld stages; "
+      "gradient_accumulation_steps %lld makes it %d%%",
+      idle, static_cast<long long>(micro_batches),
+      micro_batches == 1 ? "micro-batch" : "micro-batches", static_cast<long long>(config.stages),
+      static_cast<long long>(more), idle_percent(more));
 }
 
 }  // namespace dslaunch

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/config/pipeline_config.h"
 #include "trainer/pipeline/schedule.h"
 
 namespace dslaunch {
@@ -36,6 +37,13 @@ struct SimulatedRun {
 // Transfers take no computing time: they overlap. kReduceTied, kReduceData and kStep take none.
 // Precondition: CheckSchedule finds nothing.
 SimulatedRun Simulate(const PipelineSchedule& schedule, const ScheduleTimes& times);
+
+// Of chunks that all take the same: a backward pass as long as two forward passes.
+SimulatedRun SimulateEvenly(const PipelineSchedule& schedule);
+
+// One line for the user if the stages are idle for more than a quarter of a step, with the number
+// of micro-batches that helps; else empty.
+std::string IdleRemark(const PipelineConfig& config, int64_t micro_batches);
 
 // One row for each stage, time to the right. The text is for a terminal of `columns` columns, 72 at
 // least.

@@ -205,10 +205,7 @@ void RunPlanPipeline(const Recipe& recipe, const WorkerEnv& env) {
   const PipelineSchedule schedule = MakePipelineSchedule(
       config.schedule, stages, static_cast<int>(recipe.engine.batch.accumulation_steps),
       static_cast<int>(config.virtual_stages));
-  ScheduleTimes times;
-  times.chunks.assign(static_cast<size_t>(stages),
-                      std::vector<ChunkTimes>(static_cast<size_t>(config.virtual_stages)));
-  const SimulatedRun run = Simulate(schedule, times);
+  const SimulatedRun run = SimulateEvenly(schedule);
   PrintLine(DrawText(schedule, run, kPlanColumns));
   if (recipe.run.pipeline_svg.empty()) return;
   PredictionWriter file(recipe.run.pipeline_svg);

@@ -11,6 +11,7 @@
 #include "trainer/base/train_error.h"
 #include "trainer/checkpoint/checkpointer.h"
 #include "trainer/comm/numbers.h"
+#include "trainer/pipeline/schedule_simulation.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/export.h"
 #include "trainer/train/prepare.h"
@@ -170,6 +171,8 @@ void Trainer::Announce(const TrainRun& run, const WorkerEnv& env) const {
       static_cast<long long>(batch.accumulation_steps), WhoTrains(run.training_model).c_str(),
       recipe_.engine.optimizer->name.c_str(), recipe_.engine.optimizer->lr,
       scheduler.empty() ? "" : (", " + scheduler).c_str()));
+  const std::string idle = IdleRemark(recipe_.engine.pipeline, batch.accumulation_steps);
+  if (!idle.empty()) log_.Info(idle);
   if (const Accelerator* accelerator = run.group.rank_device().accelerator) {
     log_.Info("rank 0 computes on " + accelerator->Name(run.group.device().index()));
     if (env.num_nodes > 1)

@@ -35,6 +35,21 @@ constexpr double kExact = 1e-9;
 // Whole numbers and others; forward and backward passes of which either is the longer.
 constexpr ChunkTimes kTimes[] = {{1, 1, 1}, {1, 0.5, 0.5}, {3, 1, 0.5}, {0.7, 1.1, 0.4}};
 
+TEST(IdleRemarkTest, SaysHowMuchMoreMicroBatchesHelp) {
+  PipelineConfig config;
+  EXPECT_EQ(IdleRemark(config, 1), "");
+  config.stages = 2;
+  EXPECT_EQ(IdleRemark(config, 1),
+            "the stages are idle for 50% of a step, with 1 micro-batch for 2 stages; "
+            "gradient_accumulation_steps 8 makes it 11%");
+  EXPECT_EQ(IdleRemark(config, 4), "");  // (2 - 1) / (4 + 2 - 1)
+  config.stages = 4;
+  EXPECT_THAT(IdleRemark(config, 4), HasSubstr("idle for 43% of a step, with 4 micro-batches"));
+  config.schedule = Type::kInterleaved;
+  config.virtual_stages = 2;
+  EXPECT_EQ(IdleRemark(config, 8), "");
+}
+
 TEST(SimulateTest, IdleFractionOfGpipeAnd1F1BIsThePapers) {
   for (Type type : {Type::kGpipe, Type::kOneForwardOneBackward}) {
     for (const ChunkTimes& times : kTimes) {
