@@ -1,9 +1,9 @@
 #include "dslaunch/program.h"
 
 #include <ATen/ops/full.h>
-#include <errno.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
