@@ -279,18 +279,27 @@ class Supervisor {
   }
 
   // Each process gets each signal once: by its group where that is a worker's (which no fork
-  // outruns), else alone.
+  // outruns), else alone. What left its group or was forked meanwhile, as by setsid(1), is found by
+  // looking again; kMostLooks is for programs that never stop forking.
   void SignalAll(std::span<const int> signals) {
+    constexpr int kMostLooks = 5;
     std::vector<pid_t> groups;
-    for (const ProcessInfo& info : All()) {
-      if (std::ranges::find(workers_.groups(), info.group) != workers_.groups().end()) {
-        if (std::ranges::find(groups, info.group) == groups.end()) groups.push_back(info.group);
-        continue;
+    std::vector<ProcessId> alone;
+    for (int look = 0; look < kMostLooks; ++look) {
+      const size_t groups_before = groups.size();
+      const size_t alone_before = alone.size();
+      for (const ProcessInfo& info : All()) {
+        if (std::ranges::find(workers_.groups(), info.group) != workers_.groups().end()) {
+          if (std::ranges::find(groups, info.group) == groups.end()) groups.push_back(info.group);
+        } else if (std::ranges::find(alone, info.id) == alone.end()) {
+          alone.push_back(info.id);
+        }
       }
-      for (const int signal : signals) SignalProcess(info.id, signal);
-    }
-    for (const pid_t group : groups) {
-      for (const int signal : signals) kill(-group, signal);
+      for (const int signal : signals) {
+        for (size_t i = alone_before; i < alone.size(); ++i) SignalProcess(alone[i], signal);
+        for (size_t i = groups_before; i < groups.size(); ++i) kill(-groups[i], signal);
+      }
+      if (groups.size() == groups_before && alone.size() == alone_before) return;
     }
   }
 

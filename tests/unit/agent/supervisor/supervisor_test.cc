@@ -317,6 +317,22 @@ TEST(Supervisor, StopOutrunsAProgramThatKeepsForkingIntoNewSessions) {
   EXPECT_TRUE(supervisor.IsEmpty());
 }
 
+// In each of them one process may leave the worker's group just when that is signalled.
+TEST(Supervisor, StopReachesProcessesThatAreAboutToLeaveTheirGroup) {
+  for (int round = 0; round < 5; ++round) {
+    SupervisorHarness supervisor;
+    supervisor.Configure(Ms(20'000));
+    supervisor.SpawnWorkers({supervisor.ShellWorker(
+        0, "trap 'exit 0' TERM; while :; do setsid sleep 1000 & sleep 0.002; done")});
+    ASSERT_TRUE(WaitFor(Ms(10'000), [&] { return PidsOfJob(supervisor.job_id()).size() > 8; }));
+    const Clock::time_point begin = Clock::now();
+    supervisor.Stop();
+    ASSERT_TRUE(supervisor.NextReaped());
+    EXPECT_LT(Clock::now() - begin, Ms(10'000)) << "round " << round;
+    EXPECT_TRUE(supervisor.IsEmpty());
+  }
+}
+
 TEST(Supervisor, StopOfAnEmptyNodeAnswersAtOnce) {
   SupervisorHarness supervisor;
   supervisor.Stop();
