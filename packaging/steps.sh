@@ -72,15 +72,19 @@ step() {
   say "   done in $(duration $((SECONDS - begin)))"
 }
 
-# start_beside COMMAND...: runs COMMAND where the steps leave a core idle, and nowhere else; its output is what
-# wait_beside gives. One at a time.
+# start_beside COMMAND...: runs COMMAND beside the steps; its output is what wait_beside gives. One at a time.
 start_beside() {
-  # Not every container lets a process choose its scheduling class.
-  setsid bash -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null
-    chrt --idle 0 true 2>/dev/null && set -- chrt --idle 0 "$@"
-    exec nice -n 19 "$@"' - "$@" </dev/null >"$logs/beside.log" 2>&1 &
+  setsid "$@" </dev/null >"$logs/beside.log" 2>&1 &
   beside=$!
 }
+# when_idle COMMAND...: runs COMMAND where others leave a core idle, and nowhere else.
+when_idle() {
+  # Not every container lets a process choose its scheduling class.
+  { echo 19 >/proc/self/autogroup; } 2>/dev/null || true
+  if chrt --idle 0 true 2>/dev/null; then set -- chrt --idle 0 "$@"; fi
+  exec nice -n 19 "$@"
+}
+export -f when_idle
 wait_beside() {
   local rc=0
   wait "$beside" || rc=$?

@@ -9,6 +9,11 @@ if(NOT inside)
   add_compile_options("-ffile-prefix-map=${PROJECT_BINARY_DIR}=./build")
 endif()
 
+# clang 18 and later name some templates otherwise than GCC, which LibTorch is compiled by.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+  add_compile_options(-fclang-abi-compat=17)
+endif()
+
 add_library(dslaunch_flags INTERFACE)
 target_include_directories(dslaunch_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(dslaunch_flags INTERFACE
@@ -18,8 +23,9 @@ target_compile_options(dslaunch_flags INTERFACE
 target_compile_options(dslaunch_flags INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-maybe-uninitialized
                            -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
-# What base/mutex.h guards, which GCC does not check.
-target_compile_options(dslaunch_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+# What base/mutex.h guards, which GCC does not check. libstdc++ 12 calls what it says not to call, in std::stable_sort.
+target_compile_options(dslaunch_flags INTERFACE
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety -Wno-deprecated-declarations>)
 target_link_libraries(dslaunch_flags INTERFACE Threads::Threads)
 
 if(DSLAUNCH_SANITIZE)

@@ -68,7 +68,9 @@ void RethrowFrom(const std::string& where) {
 LayerForward ForwardOf(const PipelineLayer& layer, std::shared_ptr<torch::nn::Module> module,
                        std::string where) {
   // Not of a class derived from it, whose forward may be another one.
-  if (layer.forwards_module && module && typeid(*module) == typeid(torch::nn::LinearImpl)) {
+  const torch::nn::Module* maker = module.get();
+  if (layer.forwards_module && maker != nullptr &&
+      typeid(*maker) == typeid(torch::nn::LinearImpl)) {
     auto linear = std::static_pointer_cast<torch::nn::LinearImpl>(std::move(module));
     return Guarded([linear = std::move(linear)](
                        const Tensors& inputs) { return ForwardLinear(*linear, inputs); },
