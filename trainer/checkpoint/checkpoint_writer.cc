@@ -104,11 +104,12 @@ class SaveRound {
     try {
       folder.Settle(tag, run_id, keep);
     } catch (const TrainError& error) {
+      const TrainError cause = LostLease(folder).value_or(error);
       throw TrainError(
-          error.code(),
+          cause.code(),
           "the checkpoint " + tag +
               " is saved, but `latest` is not updated or old checkpoints are not removed: " +
-              error.what());
+              cause.what());
     }
   }
 
