@@ -15,6 +15,8 @@ enum class Launcher {
   kLocal,
   kSsh,
   kPerNode,  // of no option: what PerNode comes to
+  kExec,     // of no option: what exec_command comes to
+  kSlurm,
 };
 enum class DeviceChoice { kAuto, kCuda, kCpu };
 
@@ -163,7 +165,9 @@ struct LaunchOptions {
   // beats ssh_config, as `ssh -p` does, and never the hostfile. 0: not given.
   int ssh_port = 0;
   std::vector<std::string> ssh_command;  // the system's ssh and its options; empty: ours
-  bool dry_run = false;                  // says all that would be done, and does nothing
+  // A program and its arguments that run a command on {node}, in place of SSH; empty: none.
+  std::vector<std::string> exec_command;
+  bool dry_run = false;  // says all that would be done, and does nothing
 
   // The program
   ProgramForm form = ProgramForm::kAuto;

@@ -46,7 +46,7 @@
 #include "cli/transport/agent_binary.h"
 #include "cli/transport/child_process.h"
 #include "cli/transport/ssh_prompt.h"
-#include "cli/transport/transport_local.h"
+#include "cli/transport/transport_choice.h"
 #include "cli/transport/transport_ssh.h"
 #include "proto/contract/cuda_plugin.h"
 
@@ -157,14 +157,14 @@ Result<DeviceChoice> DeviceFor(bool trains, DeviceChoice asked) {
   return DeviceChoice::kCpu;
 }
 
-Result<std::unique_ptr<Transport>> MakeTransport(Launcher launcher, const LaunchOptions& options) {
+Result<std::unique_ptr<Transport>> TransportFor(const LaunchPlan& plan,
+                                                const LaunchOptions& options) {
   AgentRole role;
   if (options.detach) role.kind = AgentRole::Kind::kDetachable;
-  DSL_TRY_ASSIGN(AgentBinary agent, FindAgentBinary());
-  if (launcher == Launcher::kLocal)
-    return std::unique_ptr<Transport>(std::make_unique<LocalTransport>(agent, role));
+  DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(options.ssh_command));
-  return std::unique_ptr<Transport>(std::make_unique<SshTransport>(agent, std::move(ssh), role));
+  return MakeTransport({plan.exec_command, plan.launcher == Launcher::kLocal, std::move(ssh)},
+                       agent, role);
 }
 
 JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::string>& arguments) {
@@ -174,6 +174,7 @@ JobRecord MakeRecord(const SessionOptions& session, const std::vector<std::strin
   if (const std::optional<ProcessInfo> self = ReadProcess(getpid()))
     record.start_ticks = self->id.start_ticks;
   record.launcher = session.plan.launcher;
+  record.exec_command = session.plan.exec_command;
   record.nodes.assign(session.plan.nodes.begin(), session.plan.nodes.end());
   record.argv = MaskedArguments(arguments);
   record.cwd = session.program.cwd();
@@ -259,7 +260,7 @@ Result<int> RunJob(const LaunchOptions& options, const std::vector<std::string>&
     inbound = others.get();
     transport = std::move(others);
   } else {
-    DSL_TRY_ASSIGN(transport, MakeTransport(session.plan.launcher, options));
+    DSL_TRY_ASSIGN(transport, TransportFor(session.plan, options));
   }
   const std::string jobs_folder = OwnJobsFolder();
   session.job_folder =

@@ -194,7 +194,7 @@ DoctorInfo CollectNodeInfo(const DoctorRequest& request, const AgentBinary& agen
   std::vector<Patient> patients(info.nodes.size());
   for (size_t i = 0; i < patients.size(); ++i) {
     Patient& patient = patients[i];
-    patient.way = {info.launcher, request.plan.nodes[i], request.ssh};
+    patient.way = {info.launcher, request.plan.nodes[i], request.ssh, request.plan.exec_command};
     patient.way.ssh.on_step = [steps = patient.steps](SshStep step) { steps->Begin(step); };
   }
   pb::NodeInfoRequest question;

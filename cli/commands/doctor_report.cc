@@ -506,7 +506,8 @@ std::string Describe(const DoctorInfo& info, const DoctorNode& node) {
   for (const pb::Disk& disk : report.disks()) {
     if (disk.use() == pb::Disk::STATE) parts.push_back(Bytes(disk.free_bytes()) + " free");
   }
-  if (info.launcher == Launcher::kSsh) parts.push_back("clock " + SignedTime(node.clock_ahead_us));
+  if (info.launcher != Launcher::kLocal)
+    parts.push_back("clock " + SignedTime(node.clock_ahead_us));
   if (info.nodes.size() > 1 && info.rendezvous) {
     const std::string& host = info.nodes[*info.rendezvous].name;
     if (&info.nodes[*info.rendezvous] == &node) {
@@ -675,11 +676,10 @@ std::string DoctorTable(const DoctorInfo& info, const std::vector<Finding>& find
 }
 
 std::string DoctorJson(const DoctorInfo& info, const std::vector<Finding>& findings) {
-  Json json = {
-      {"ok", !AnyFails(findings)}, {"version", info.version},
-      {"build_id", info.build_id}, {"launcher", info.launcher == Launcher::kSsh ? "ssh" : "local"},
-      {"directory", info.cwd},     {"rendezvous", nullptr},
-      {"nodes", Json::array()},    {"findings", Json::array()}};
+  Json json = {{"ok", !AnyFails(findings)}, {"version", info.version},
+               {"build_id", info.build_id}, {"launcher", LauncherName(info.launcher)},
+               {"directory", info.cwd},     {"rendezvous", nullptr},
+               {"nodes", Json::array()},    {"findings", Json::array()}};
   if (info.rendezvous) {
     json["rendezvous"] = {{"node", info.nodes[*info.rendezvous].name},
                           {"endpoints", Json::array()}};

@@ -107,6 +107,8 @@ std::string AddressOf(const Host& node) {
 std::string WayTo(const Host& node, Launcher launcher) {
   return launcher == Launcher::kLocal     ? "this machine"
          : launcher == Launcher::kPerNode ? "its own command"
+         : launcher == Launcher::kSlurm   ? "srun"
+         : launcher == Launcher::kExec    ? "--exec_command"
                                           : AddressOf(node);
 }
 

@@ -95,9 +95,8 @@ int PrintFailures(const std::vector<AskedHost>& hosts, Terminal& terminal) {
 Result<std::vector<Host>> FindHosts(const HostfileCommand& command) {
   switch (command.source) {
     case HostfileCommand::Source::kSlurm: {
-      DSL_TRY_ASSIGN(
-          const std::vector<std::string> names,
-          SlurmNodes(+[](const char* name) -> const char* { return std::getenv(name); }));
+      DSL_TRY_ASSIGN(const std::vector<std::string> names,
+                     SlurmNodes([](const char* name) { return std::getenv(name); }));
       return HostsFromNames(names, "--slurm");
     }
     case HostfileCommand::Source::kSshConfig: {

@@ -5,112 +5,25 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <unordered_set>
 #include <utility>
 
-#include "base/count.h"
 #include "base/sanitize.h"
 #include "hostfiles/host_words.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr size_t kMaxQuotedBytes = 60;
 constexpr int kMaxIncludeDepth = 16;  // as OpenSSH
 constexpr size_t kMaxConfigBytes = 4u << 20;
 
 Error Usage(std::string message) { return {ExitCode::kUsage, std::move(message)}; }
 
-std::string Shown(std::string_view text) {
-  return "'" + SanitizeForTerminal(text.substr(0, kMaxQuotedBytes)) +
-         (text.size() > kMaxQuotedBytes ? "...'" : "'");
-}
-
 std::vector<std::string> EachOnce(std::vector<std::string> names) {
   std::unordered_set<std::string> seen;
   std::erase_if(names, [&](const std::string& name) { return !seen.insert(name).second; });
-  return names;
-}
-
-// The node list's text up to the next comma outside of brackets; nullopt: brackets do not match.
-std::optional<std::string_view> TakeExpression(std::string_view& list) {
-  bool inside = false;
-  size_t end = 0;
-  for (; end < list.size(); ++end) {
-    if (list[end] == '[' && inside) return std::nullopt;
-    if (list[end] == ']' && !inside) return std::nullopt;
-    if (list[end] == '[') inside = true;
-    if (list[end] == ']') inside = false;
-    if (list[end] == ',' && !inside) break;
-  }
-  if (inside) return std::nullopt;
-  const std::string_view expression = list.substr(0, end);
-  list.remove_prefix(std::min(end + 1, list.size()));
-  return expression;
-}
-
-// A number of a range: its digits may begin with zeros that count.
-struct Bound {
-  size_t value = 0;
-  size_t width = 0;
-};
-
-std::optional<Bound> ReadBound(std::string_view digits) {
-  Bound bound;
-  bound.width = digits.size();
-  const auto [end, status] =
-      std::from_chars(digits.data(), digits.data() + digits.size(), bound.value);
-  const bool whole = status == std::errc() && end == digits.data() + digits.size();
-  return whole ? std::optional(bound) : std::nullopt;
-}
-
-// What stands between brackets: "001-003,007".
-Result<std::vector<std::string>> ExpandRanges(std::string_view ranges) {
-  std::vector<std::string> numbers;
-  while (true) {
-    const std::string_view range = ranges.substr(0, ranges.find(','));
-    const size_t dash = std::min(range.find('-'), range.size());
-    const std::optional<Bound> first = ReadBound(range.substr(0, dash));
-    const std::optional<Bound> last =
-        dash == range.size() ? first : ReadBound(range.substr(dash + 1));
-    if (!first || !last || last->value < first->value)
-      return Usage(Shown(range) + " is not a range of numbers such as 001-016");
-    if (last->value - first->value >= kMaxListedNodes - numbers.size())
-      return Usage(Shown(range) + " stands for too many nodes");
-    const size_t more = last->value - first->value;  // the last may be the largest number there is
-    for (size_t i = 0; i <= more; ++i) {
-      const std::string digits = std::to_string(first->value + i);
-      numbers.push_back(std::string(first->width - std::min(first->width, digits.size()), '0') +
-                        digits);
-    }
-    if (range.size() == ranges.size()) return numbers;
-    ranges.remove_prefix(range.size() + 1);
-  }
-}
-
-// "gpu[1-2]-ib[0-1]": the last brackets count fastest.
-Result<std::vector<std::string>> ExpandExpression(std::string_view expression) {
-  std::vector<std::string> names = {""};
-  while (!expression.empty()) {
-    const size_t open = std::min(expression.find('['), expression.size());
-    for (std::string& name : names) name += expression.substr(0, open);
-    expression.remove_prefix(open);
-    if (expression.empty()) break;
-    const size_t close = expression.find(']');
-    DSL_TRY_ASSIGN(const std::vector<std::string> numbers,
-                   ExpandRanges(expression.substr(1, close - 1)));
-    if (numbers.size() > kMaxListedNodes / names.size())
-      return Usage(Shown(expression) + " stands for too many nodes");
-    std::vector<std::string> longer;
-    for (const std::string& name : names) {
-      for (const std::string& number : numbers) longer.push_back(name + number);
-    }
-    names = std::move(longer);
-    expression.remove_prefix(close + 1);
-  }
   return names;
 }
 
@@ -198,45 +111,15 @@ Result<std::vector<Host>> HostsFromNames(const std::vector<std::string>& names,
   return all;
 }
 
-Result<std::vector<std::string>> ExpandNodeList(std::string_view list) {
-  std::vector<std::string> names;
-  while (!list.empty()) {
-    const std::optional<std::string_view> expression = TakeExpression(list);
-    if (!expression) return Usage("the brackets in " + Shown(list) + " do not match");
-    if (expression->empty()) return Usage("a name is missing next to a comma");
-    DSL_TRY_ASSIGN(std::vector<std::string> more, ExpandExpression(*expression));
-    if (more.size() > kMaxListedNodes - names.size())
-      return Usage(Shown(*expression) + " stands for too many nodes");
-    names.insert(names.end(), std::make_move_iterator(more.begin()),
-                 std::make_move_iterator(more.end()));
-  }
-  return names;
-}
-
-Result<std::vector<std::string>> SlurmNodes(GetVariable getenv) {
-  const auto find = [&](const char* name, const char* old_name) {
-    const char* value = getenv(name);
-    return std::pair(value != nullptr ? name : old_name,
-                     value != nullptr ? value : getenv(old_name));
-  };
-  const auto [list_name, list] = find("SLURM_JOB_NODELIST", "SLURM_NODELIST");
-  if (list == nullptr || *list == '\0') {
-    return Usage(
-        "--slurm: SLURM_JOB_NODELIST is not set; run this inside of an allocation (salloc, "
-        "sbatch)");
-  }
-  Result<std::vector<std::string>> nodes = ExpandNodeList(list);
+Result<std::vector<std::string>> SlurmNodes(const GetVariable& getenv) {
+  Result<std::optional<std::vector<std::string>>> nodes = ReadSlurmNodes(getenv);
   if (!nodes.ok()) {
-    return Usage(std::string("--slurm: ") + list_name + ": " + nodes.error().message +
-                 "; give the nodes with --hosts (scontrol show hostnames lists them)");
+    return Usage("--slurm: " + nodes.error().message +
+                 "; --hosts takes the nodes themselves (scontrol show hostnames lists them)");
   }
-  const auto [count_name, count] = find("SLURM_JOB_NUM_NODES", "SLURM_NNODES");
-  if (count != nullptr && count != std::to_string(nodes->size())) {
-    return Usage(std::string("--slurm: ") + list_name + " has " + Count(nodes->size(), "node") +
-                 ", but " + count_name + " is " + Truncate(count) +
-                 "; unset what is left of another job, or give the nodes with --hosts");
-  }
-  return nodes;
+  if (*nodes) return **std::move(nodes);
+  return Usage(
+      "--slurm: SLURM_JOB_NODELIST is not set; run this inside of an allocation (salloc, sbatch)");
 }
 
 std::vector<SshConfigName> ParseSshConfigNames(std::string_view text) {

@@ -338,7 +338,9 @@ Result<int> Report(const JobCommand& command, const JobView& view, const AgentBi
 Result<int> RunJobCommand(const JobCommand& command, Terminal& terminal) {
   DSL_TRY_ASSIGN(std::vector<JobRecord> records, ListJobRecords(OwnJobsFolder()));
   for (JobRecord& record : records) {
-    if (!command.ssh_command.empty()) record.ssh_command = command.ssh_command;
+    if (command.ssh_command.empty()) continue;
+    record.ssh_command = command.ssh_command;
+    record.exec_command.clear();
   }
   DSL_TRY_ASSIGN(const AgentBinary agent, FindAgentBinary());
   if (command.kind == JobCommand::Kind::kPs) {

@@ -3,7 +3,7 @@
 #include <future>
 #include <utility>
 
-#include "cli/transport/transport_local.h"
+#include "cli/transport/transport_choice.h"
 #include "cli/transport/transport_ssh.h"
 #include "proto/wire/channel.h"
 #include "proto/wire/peer_check.h"
@@ -54,12 +54,10 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const NodeWay& way,
                                                              const AgentRole& role,
                                                              const AgentBinary& agent,
                                                              Deadline deadline) {
-  std::unique_ptr<NodeLink> link;
-  if (way.launcher != Launcher::kSsh) {
-    DSL_TRY_ASSIGN(link, LocalTransport(agent, role).Connect(way.target, deadline));
-  } else {
-    DSL_TRY_ASSIGN(link, SshTransport(agent, way.ssh, role).Connect(way.target, deadline));
-  }
+  const bool is_here = way.launcher == Launcher::kLocal || way.launcher == Launcher::kPerNode;
+  DSL_TRY_ASSIGN(const std::unique_ptr<Transport> transport,
+                 MakeTransport({way.exec_command, is_here, way.ssh}, agent, role));
+  DSL_TRY_ASSIGN(std::unique_ptr<NodeLink> link, transport->Connect(way.target, deadline));
   std::shared_ptr<grpc::Channel> channel = ChannelFromFd(way.target.name, link->TakeFd());
   return std::unique_ptr<NodeInspection>(new NodeInspection(std::move(link), std::move(channel)));
 }
@@ -76,7 +74,7 @@ Result<std::unique_ptr<NodeInspection>> NodeInspection::Open(const JobRecord& re
                      "from here; look at that machine's log files"};
   }
   DSL_TRY_ASSIGN(SshOptions ssh, MakeSshOptions(record.ssh_command));
-  const NodeWay way{record.launcher, at, std::move(ssh)};
+  const NodeWay way{record.launcher, at, std::move(ssh), record.exec_command};
   return Open(way, {kind, record.job_id, static_cast<uint32_t>(node)}, agent, deadline);
 }
 

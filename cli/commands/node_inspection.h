@@ -34,6 +34,7 @@ struct NodeWay {
   Launcher launcher = Launcher::kSsh;
   NodeTarget target;
   SshOptions ssh;
+  std::vector<std::string> exec_command = {};  // LaunchPlan's
 };
 
 // Thread-compatible. Destroying it ends every call over it and waits for those that BeginCall

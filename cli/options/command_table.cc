@@ -38,13 +38,7 @@ OptionSpec ConnectTimeout() {
 // `member` is the command of ssh of a command's own.
 template <auto member>
 OptionSpec SshCommand(const char* help) {
-  OptionSpec spec =
-      Option("--ssh_command", "'ssh ...'", help, [](const FlagValue& given, ParsedFlags& flags) {
-        std::vector<std::string>& words = Field(flags, member);
-        words = ReadWords(given.name, given.text);
-        if (!words.empty()) return;
-        throw ValidationError(given.name + " needs a value that is not empty");
-      });
+  OptionSpec spec = Option("--ssh_command", "'ssh ...'", help, ReadCommand<member>);
   spec.runs_code = true;
   return spec;
 }

@@ -12,7 +12,8 @@ namespace {
 using Group = OptionGroup;
 constexpr double kDayS = 86'400;
 
-constexpr Named<Launcher> kLaunchers[] = {{"local", Launcher::kLocal}, {"ssh", Launcher::kSsh}};
+constexpr Named<Launcher> kLaunchers[] = {
+    {"local", Launcher::kLocal}, {"ssh", Launcher::kSsh}, {"slurm", Launcher::kSlurm}};
 constexpr Named<DeviceChoice> kDevices[] = {
     {"auto", DeviceChoice::kAuto}, {"cuda", DeviceChoice::kCuda}, {"cpu", DeviceChoice::kCpu}};
 constexpr Named<NumaBinding> kNumaBindings[] = {{"node", NumaBinding::kNode},
@@ -54,14 +55,12 @@ void NprocPerNode(const FlagValue& given, ParsedFlags& flags) {
 
 void ReadLauncher(const FlagValue& given, ParsedFlags& flags) {
   const std::string name = LowerCase(given.text);
-  for (const char* other : {"pdsh", "openmpi", "mpich", "impi", "mvapich", "slurm"}) {
+  for (const char* other : {"pdsh", "openmpi", "mpich", "impi", "mvapich"}) {
     if (name != other) continue;
     throw ValidationError(given.name + " " + other +
                           " is not supported: dslaunch reaches all nodes itself over SSH "
-                          "(--launcher ssh)" +
-                          (name == "slurm"
-                               ? "; or run this command on each node with --no_ssh under srun"
-                               : "; leave it out"));
+                          "(--launcher ssh), by Slurm (--launcher slurm) or by another program "
+                          "(--exec_command); leave it out");
   }
   ReadChoiceInto<&LaunchOptions::launcher, kLaunchers>(given, flags);
 }
@@ -180,7 +179,7 @@ OptionTable MakeTable() {
        .common = true},
       {.names = "--launcher",
        .group = Group::kWhere,
-       .help = "default: ssh with a hostfile, else local: all on this machine",
+       .help = "default: ssh with a hostfile, slurm in an allocation",
        .target = {ReadLauncher, ValueKind::kChoice, WordsOf<kLaunchers>},
        .deepspeed = true,
        .common = true},
@@ -515,15 +514,16 @@ OptionTable MakeTable() {
       {.names = "--ssh_command",
        .value = "'ssh ...'",
        .group = Group::kSsh,
-       .help = "use the system's ssh instead of the built-in client, for GSSAPI, hardware keys or "
-               "ControlMaster",
-       .target =
-           [](const FlagValue& given, ParsedFlags& flags) {
-             flags.options.ssh_command = ReadWords(given.name, given.text);
-             if (!flags.options.ssh_command.empty()) return;
-             throw ValidationError(given.name + " needs a value that is not empty");
-           },
+       .help = "the system's ssh, for GSSAPI or hardware keys",
+       .target = ReadCommand<&LaunchOptions::ssh_command>,
        .common = true,
+       .runs_code = true},
+      {.names = "--exec_command",
+       .value = "'PROGRAM ... {node}'",
+       .group = Group::kSsh,
+       .help = "reach nodes by this program in place of SSH: it runs a command on {node} and "
+               "connects its stdin and stdout, as 'kubectl exec -i {node} --' does",
+       .target = ReadCommand<&LaunchOptions::exec_command>,
        .runs_code = true},
       {.names = "--launcher_args",
        .value = "'...'",
@@ -734,8 +734,13 @@ const std::vector<Exclusion>& LaunchExclusions() {
     for (const char* nodes : {"--num_nodes", "--min_elastic_nodes", "--max_elastic_nodes"}) {
       all.push_back({"--nnodes", nodes});
     }
-    for (const char* ssh : {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args",
-                            "--force_multi", "--include", "--exclude", "--detach"}) {
+    for (const char* ssh :
+         {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args", "--force_multi"}) {
+      all.push_back({"--exec_command", ssh, "it is the way to the nodes, in place of SSH"});
+    }
+    for (const char* ssh :
+         {"--launcher", "--ssh_port", "--ssh_command", "--launcher_args", "--exec_command",
+          "--force_multi", "--include", "--exclude", "--detach"}) {
       all.push_back({"--no_ssh", ssh, kWhyNoSsh});
     }
     return all;

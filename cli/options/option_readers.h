@@ -54,6 +54,14 @@ void ReadText(const FlagValue& given, ParsedFlags& flags) {
   Field(flags, member) = given.text;
 }
 
+// A command line: words as a shell splits them, at least one.
+template <auto member>
+void ReadCommand(const FlagValue& given, ParsedFlags& flags) {
+  std::vector<std::string>& words = Field(flags, member);
+  words = ReadWords(given.name, given.text);
+  if (words.empty()) throw ValidationError(given.name + " needs a value that is not empty");
+}
+
 template <auto member, int64_t min, int64_t max>
 void ReadNumberInto(const FlagValue& given, ParsedFlags& flags) {
   Field(flags, member) = static_cast<std::conditional_t<(max <= INT32_MAX), int, int64_t>>(

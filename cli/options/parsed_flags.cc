@@ -77,8 +77,11 @@ void TakeEndpoint(ParsedFlags& flags) {
 
 Result<void> Standalone(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
-  if (options.launcher == Launcher::kSsh) {
-    return WrongUse("--standalone is a job of this machine, without --launcher ssh; leave one out");
+  if (options.launcher == Launcher::kSsh || options.launcher == Launcher::kSlurm ||
+      !options.exec_command.empty()) {
+    return WrongUse(std::string("--standalone is a job of this machine, without ") +
+                    (options.exec_command.empty() ? "another --launcher" : "--exec_command") +
+                    "; leave one out");
   }
   if (options.max_nodes.value_or(options.num_nodes.value_or(1)) != 1) {
     return WrongUse("--standalone is a job of one node; leave it out, or ask for one node");
@@ -109,7 +112,7 @@ Result<void> OnePerNode(ParsedFlags& flags, std::optional<int> most) {
   LaunchOptions& options = flags.options;
   if (const char* other =
           FirstGiven(flags, {"--include", "--exclude", "--ssh_port", "--ssh_command",
-                             "--launcher_args", "--force_multi", "--detach"})) {
+                             "--launcher_args", "--exec_command", "--force_multi", "--detach"})) {
     return WrongUse(std::string(other) + " is for a job that is started over SSH, and " +
                     FirstGiven(flags, {"--no_ssh", "--node_rank", "--rdzv_endpoint"}) +
                     " makes this command one node of a job; leave one of them out");
@@ -239,11 +242,13 @@ Result<void> DecideProgram(ParsedFlags& flags) {
 
 Result<void> DecideSsh(ParsedFlags& flags) {
   LaunchOptions& options = flags.options;
-  if (options.launcher == Launcher::kLocal) {
+  if (options.launcher == Launcher::kLocal || options.launcher == Launcher::kSlurm) {
     if (const char* ssh = FirstGiven(
             flags, {"--launcher_args", "--ssh_command", "--ssh_port", "--force_multi"})) {
-      return WrongUse(std::string(ssh) +
-                      " is for SSH, which a job on this machine does not use; leave it out");
+      return WrongUse(
+          std::string(ssh) + " is for SSH, which " +
+          (options.launcher == Launcher::kLocal ? "a job on this machine" : "--launcher slurm") +
+          " does not use; leave it out");
     }
   }
   if (flags.launcher_args.empty()) return {};

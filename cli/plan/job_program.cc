@@ -178,7 +178,9 @@ pb::RankOptions::Bind BindOf(NumaBinding binding) {
 Result<JobProgram> MakeJobProgram(const LaunchOptions& options, const LaunchPlan& plan,
                                   const ProgramInfo& info, const TrainerProgram* trainer) {
   JobProgram job;
-  const bool over_ssh = plan.launcher == Launcher::kSsh && !options.per_node;
+  // srun brings all of this environment to the nodes.
+  const bool over_ssh =
+      (plan.launcher == Launcher::kSsh || plan.launcher == Launcher::kExec) && !options.per_node;
   // As the same folder of every node: only those can say whether it is there.
   job.program.set_cwd(
       options.chdir.empty()

@@ -1,6 +1,8 @@
 #include "cli/plan/launch_plan.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <utility>
 
 #include "base/count.h"
 #include "base/sanitize.h"
@@ -16,15 +18,17 @@ std::string Gpus(int count) { return Count(static_cast<size_t>(count), "GPU"); }
 // Like DeepSpeed, a hostfile's only node that is this machine needs no SSH, unless something is
 // said about SSH.
 Launcher LauncherFor(const LaunchOptions& options, const PlanInfo& info, bool has_hosts,
-                     const std::vector<Host>& nodes) {
+                     bool by_slurm, const std::vector<Host>& nodes) {
   if (options.launcher) return *options.launcher;
+  if (!options.exec_command.empty()) return Launcher::kExec;
   if (options.force_multi) return Launcher::kSsh;
-  if (!has_hosts) return Launcher::kLocal;
+  if (!has_hosts && !by_slurm) return Launcher::kLocal;
   const bool about_ssh = options.ssh_port != 0 || !options.ssh_command.empty();
   const Host& first = nodes.front();
   const bool is_here =
       !about_ssh && nodes.size() == 1 && IsThisMachine(first.host, first.port, first.user, info);
-  return is_here ? Launcher::kLocal : Launcher::kSsh;
+  if (is_here) return Launcher::kLocal;
+  return by_slurm ? Launcher::kSlurm : Launcher::kSsh;
 }
 
 // How many nodes the user asked to have ranks, as the user said it.
@@ -125,10 +129,17 @@ Result<LaunchPlan> PlanFilteredMachine(const LaunchOptions& options, const PlanI
 Result<LaunchPlan> PlanWithoutHosts(const LaunchOptions& options, const PlanInfo& info) {
   const int num_nodes =
       options.max_nodes.value_or(options.num_nodes.value_or(options.min_nodes.value_or(1)));
-  if (options.launcher == Launcher::kSsh && !options.force_multi) {
+  if (options.launcher == Launcher::kSlurm) {
     return Usage(
-        "--launcher ssh needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' "
-        "for each");
+        "--launcher slurm: this shell is in no allocation of Slurm's (SLURM_JOB_ID and "
+        "SLURM_JOB_NODELIST are not set); get one by salloc -N 2, or run this in a script for "
+        "sbatch");
+  }
+  if ((options.launcher == Launcher::kSsh || !options.exec_command.empty()) &&
+      !options.force_multi) {
+    return Usage(
+        std::string(options.exec_command.empty() ? "--launcher ssh" : "--exec_command") +
+        " needs to know the nodes: add --hostfile FILE with a line 'NAME slots=N' for each");
   }
   if (num_nodes > 1 && !options.launcher) {
     return Usage(
@@ -190,11 +201,58 @@ Result<LaunchPlan> PlanWithHosts(const LaunchOptions& options, const std::vector
   return plan;
 }
 
+// `source` is the hostfile, or whatever else has the hosts.
+Result<LaunchPlan> PlanFrom(const LaunchOptions& options, const std::vector<Host>& hosts,
+                            const std::string& source) {
+  if (!IsFiltered(options)) return PlanWithHosts(options, hosts, source);
+  DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, hosts, source));
+  return PlanWithHosts(options, chosen, source);
+}
+
 Result<LaunchPlan> PlanFromFile(const LaunchOptions& options, const std::vector<Host>& hosts) {
   const std::string hostfile = Truncate(options.hostfile.value_or(kDefaultHostfile));
-  if (!IsFiltered(options)) return PlanWithHosts(options, hosts, hostfile);
-  DSL_TRY_ASSIGN(const std::vector<Host> chosen, Filtered(options, hosts, hostfile));
-  return PlanWithHosts(options, chosen, hostfile);
+  const auto has_port = [](const Host& host) { return host.port != 0; };
+  const auto with_port = std::ranges::find_if(hosts, has_port);
+  if (!options.exec_command.empty() && with_port != hosts.end()) {
+    return Usage(with_port->name + " has port " + std::to_string(with_port->port) + " (" +
+                 hostfile + ":" + std::to_string(with_port->line) +
+                 "), which is for SSH; take it out there, or leave --exec_command out");
+  }
+  return PlanFrom(options, hosts, hostfile);
+}
+
+// The nodes of Slurm's allocation. Each has a slot for each task that was asked for, or else for
+// each GPU; what the user says beats both.
+Result<LaunchPlan> PlanFromSlurm(LaunchOptions options, const SlurmAllocation& allocation) {
+  const auto slots_from = std::exchange(options.slots_from, std::nullopt);
+  if (slots_from == SlotsFrom::kGpu && allocation.gpus_per_node == 0) {
+    return Usage("--nproc_per_node gpu: job " + allocation.job_id +
+                 " of Slurm has no GPUs; ask it for some by --gpus-per-node, or give a number");
+  }
+  const int gpus = allocation.gpus_per_node;
+  const bool by_cores =
+      slots_from == SlotsFrom::kCpu || (slots_from == SlotsFrom::kAuto && gpus == 0);
+  const bool by_tasks =
+      !slots_from && std::ranges::any_of(
+                         allocation.nodes, [](int tasks) { return tasks > 1; }, &SlurmNode::tasks);
+  std::vector<Host> hosts;
+  for (const SlurmNode& node : allocation.nodes) {
+    Host& host = hosts.emplace_back();
+    host.name = host.host = node.name;
+    host.slots = options.num_gpus ? *options.num_gpus
+                 : by_cores       ? node.cores
+                 : by_tasks       ? node.tasks
+                                  : std::max(gpus, 1);
+    host.slots = std::min(host.slots, kMaxSlots);
+  }
+  DSL_TRY_ASSIGN(LaunchPlan plan,
+                 PlanFrom(options, hosts, "job " + allocation.job_id + " of Slurm"));
+  if (options.num_gpus) return plan;
+  plan.slots_note = by_cores   ? "slots from the cores that Slurm gave"
+                    : by_tasks ? "slots from the tasks that Slurm was asked for"
+                    : gpus > 0 ? "slots from the GPUs that Slurm gave"
+                               : "1 slot per node as Slurm gave no GPUs; --num_gpus N starts more";
+  return plan;
 }
 
 }  // namespace
@@ -205,8 +263,17 @@ bool IsThisMachine(const std::string& host, int port, const std::string& user,
          std::ranges::count(info.own_names, host) > 0;
 }
 
+bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info) {
+  const bool is_known = info.slurm.ok();
+  if (options.per_node || (is_known && !*info.slurm)) return false;
+  if (options.launcher) return options.launcher == Launcher::kSlurm;
+  if (options.hostfile || !options.exec_command.empty() || options.force_multi) return false;
+  return !is_known || !(*info.slurm)->in_step_of_many;
+}
+
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info) {
   if (options.hostfile) return options.hostfile;
+  if (UsesSlurm(options, info)) return std::nullopt;
   if (info.default_hostfile_exists && options.launcher != Launcher::kLocal) return kDefaultHostfile;
   return std::nullopt;
 }
@@ -218,9 +285,29 @@ Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
     return Usage(
         "--force_multi reaches every node over SSH, --launcher local none; leave one of them out");
   }
-  DSL_TRY_ASSIGN(LaunchPlan plan,
-                 hosts ? PlanFromFile(options, *hosts) : PlanWithoutHosts(options, info));
-  plan.launcher = LauncherFor(options, info, hosts.has_value(), plan.nodes);
+  if (options.launcher == Launcher::kSlurm && hosts) {
+    return Usage(
+        "--launcher slurm takes the nodes of Slurm's allocation, --hostfile those of a file; leave "
+        "one of them out (--include and --exclude choose among Slurm's)");
+  }
+  const bool by_slurm = UsesSlurm(options, info);
+  if (by_slurm && !info.slurm.ok()) {
+    return Error{info.slurm.error().code,
+                 info.slurm.error().message +
+                     "; --launcher local or --hostfile FILE does without Slurm's nodes"};
+  }
+  DSL_TRY_ASSIGN(LaunchPlan plan, hosts      ? PlanFromFile(options, *hosts)
+                                  : by_slurm ? PlanFromSlurm(options, **info.slurm)
+                                             : PlanWithoutHosts(options, info));
+  plan.launcher = LauncherFor(options, info, hosts.has_value(), by_slurm, plan.nodes);
+  if (plan.launcher == Launcher::kSlurm && options.detach) {
+    return Usage(
+        "--detach: a job of Slurm's ends with its allocation; sbatch starts one that needs no "
+        "terminal");
+  }
+  if (plan.launcher == Launcher::kExec) plan.exec_command = options.exec_command;
+  if (plan.launcher == Launcher::kSlurm)
+    plan.exec_command = SlurmExecCommand((*info.slurm)->job_id);
   plan.ranks = NumberRanksOf(plan.nodes);
   plan.max_nodes = static_cast<int>(plan.ranks.blocks.size());
   plan.min_nodes = options.min_nodes.value_or(plan.max_nodes);
@@ -266,7 +353,13 @@ std::string PlanLine(const LaunchPlan& plan, std::string_view device) {
           Count(static_cast<size_t>(plan.world_size()), "rank");
   line += plan.launcher == Launcher::kSsh     ? " (ssh, "
           : plan.launcher == Launcher::kLocal ? " (local, "
-                                              : " (a command each, ";
+          : plan.launcher == Launcher::kSlurm ? " (slurm, "
+          : plan.launcher == Launcher::kExec
+              ? " (" +
+                    SanitizeForTerminal(
+                        std::filesystem::path(plan.exec_command.front()).filename().string()) +
+                    ", "
+              : std::string(" (a command each, ");
   line += std::string(device) + "): " + NameList(names, " ");
   if (!spares.empty()) {
     line += (spares.size() == 1 ? ", spare: " : ", spares: ") + NameList(spares, " ");

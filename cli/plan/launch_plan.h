@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/launch_options.h"
+#include "cli/plan/slurm_allocation.h"
 #include "hostfiles/hostfile.h"
 #include "proto/contract/rank_numbering.h"
 
@@ -25,6 +26,8 @@ struct PlanInfo {
   std::optional<std::string> visible_devices = {};  // CUDA_VISIBLE_DEVICES; nullopt: unset
   std::vector<std::string> own_names = {};          // by which a hostfile may name it
   std::string user = {};
+  // The allocation that this process is in; an error matters only where its nodes are to be used.
+  Result<std::optional<SlurmAllocation>> slurm = std::optional<SlurmAllocation>();
 };
 
 struct LaunchPlan {
@@ -33,7 +36,9 @@ struct LaunchPlan {
   int min_nodes = 1;        // with ranks, below which the job ends
   int max_nodes = 1;        // with ranks: as many as are no spares
   RankNumbering ranks;      // of all of those; with fewer nodes there are fewer ranks
-  std::string slots_note;   // how slots or devices were chosen that no option gave; else empty
+  // What runs a command on a node: of kExec as it was given, and of kSlurm; else empty.
+  std::vector<std::string> exec_command;
+  std::string slots_note;  // how slots or devices were chosen that no option gave; else empty
 
   int world_size() const { return static_cast<int>(ranks.world_size); }
 };
@@ -46,11 +51,15 @@ RankNumbering NumberRanksOf(const std::vector<Host>& nodes);
 bool IsThisMachine(const std::string& host, int port, const std::string& user,
                    const PlanInfo& info);
 
+// Whether the nodes are those of Slurm's allocation: where that is asked for, and by default in
+// one.
+bool UsesSlurm(const LaunchOptions& options, const PlanInfo& info);
+
 // The hostfile to read for these options; nullopt: none.
 std::optional<std::string> HostfileFor(const LaunchOptions& options, const PlanInfo& info);
 
 // `hosts` is the content of HostfileFor(options, info), nullopt without one. Linear in the number
-// of nodes. Errors are kUsage.
+// of nodes. Errors are kUsage, or info.slurm's.
 Result<LaunchPlan> MakeLaunchPlan(const LaunchOptions& options,
                                   const std::optional<std::vector<Host>>& hosts,
                                   const PlanInfo& info);

@@ -36,6 +36,7 @@ PlanInfo ReadPlanInfo() {
   }
   info.user = Variable("USER");
   if (info.user.empty()) info.user = Variable("LOGNAME");
+  info.slurm = ReadSlurmAllocation([](const char* name) { return std::getenv(name); });
   return info;
 }
 

@@ -27,7 +27,8 @@ using Json = nlohmann::ordered_json;
 constexpr char kFileName[] = "job.json";
 constexpr size_t kMaxRecordBytes = 256 << 20;
 constexpr char kChooseStateFolder[] = "; set XDG_STATE_HOME to a folder of your own";
-constexpr std::array<std::string_view, 3> kLauncherNames = {"local", "ssh", "per_node"};
+constexpr std::array<std::string_view, 5> kLauncherNames = {"local", "ssh", "per_node", "exec",
+                                                            "slurm"};
 
 std::string ToText(const JobRecord& record) {
   Json nodes = Json::array();
@@ -38,8 +39,9 @@ std::string ToText(const JobRecord& record) {
   const Json json = {{"job", record.job_id},
                      {"pid", record.pid},
                      {"start_ticks", record.start_ticks},
-                     {"launcher", kLauncherNames[static_cast<size_t>(record.launcher)]},
+                     {"launcher", LauncherName(record.launcher)},
                      {"ssh_command", record.ssh_command},
+                     {"exec_command", record.exec_command},
                      {"nodes", std::move(nodes)},
                      {"argv", record.argv},
                      {"cwd", record.cwd},
@@ -69,6 +71,7 @@ JobRecord FromText(const std::string& text, const std::string& job_id) {
   if (launcher == kLauncherNames.end()) throw std::invalid_argument("its launcher is not known");
   record.launcher = static_cast<Launcher>(launcher - kLauncherNames.begin());
   record.ssh_command = json.value("ssh_command", std::vector<std::string>());
+  record.exec_command = json.value("exec_command", std::vector<std::string>());
   for (const Json& node : json.at("nodes")) {
     NodeTarget& one = record.nodes.emplace_back();
     node.at("name").get_to(one.name);
@@ -91,6 +94,10 @@ Error CannotWrite(const std::string& path, int error_number) {
 }
 
 }  // namespace
+
+std::string_view LauncherName(Launcher launcher) {
+  return kLauncherNames[static_cast<size_t>(launcher)];
+}
 
 std::string OwnJobsFolder() {
   return JobsFolder(std::getenv("XDG_STATE_HOME"), std::getenv("HOME"), ::geteuid());

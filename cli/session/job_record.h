@@ -19,9 +19,10 @@ struct JobRecord {
   int64_t pid = 0;           // of the front end
   uint64_t start_ticks = 0;  // when it started, by which a recycled pid is told from it
   Launcher launcher = Launcher::kLocal;
-  std::vector<std::string> ssh_command;  // --ssh_command; often empty
-  std::vector<NodeTarget> nodes;         // in the order of the hostfile
-  std::vector<std::string> argv;         // of the front end
+  std::vector<std::string> ssh_command;   // --ssh_command; often empty
+  std::vector<std::string> exec_command;  // LaunchPlan's
+  std::vector<NodeTarget> nodes;          // in the order of the hostfile
+  std::vector<std::string> argv;          // of the front end
   std::string cwd;
   std::string log_dir;  // as each node got it; empty: the user's state folder there
   int64_t started_unix_ms = 0;
@@ -33,6 +34,9 @@ struct JobRecord {
     return index < nodes.size() ? nodes[index].name : "?";
   }
 };
+
+// "local", "ssh", ..., as records and doctor name it.
+std::string_view LauncherName(Launcher launcher);
 
 // This user's folder on this machine with a folder for each job, named by its job id.
 std::string OwnJobsFolder();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/substitute.h"
 #include "base/unique_fd.h"
 #include "cli/transport/hello.h"
 
@@ -21,16 +22,14 @@ constexpr size_t kChunkBytes = 256 * 1024;
 // Only built-in tests before the exec: it is on the way of every start. The full checks ran when it
 // was installed.
 constexpr std::string_view kStart =
-    R"sh(/bin/sh -c ')sh"
     R"sh(d="$HOME/.cache/dslaunch"; a="$d/agent-%BUILD_ID%"; )sh"
     R"sh([ -O "$d" ] && [ ! -L "$d" ] && [ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || exit 97; )sh"
-    R"sh(exec "$a"%ARGUMENTS%')sh";
+    R"sh(exec "$a"%ARGUMENTS%)sh";
 
 // The agent's bytes come on stdin. Every folder above it must belong to the user or root, and no
 // other user may be able to rename things in it; the file appears under its name only when it is
 // complete, on disk and known to run here.
 constexpr std::string_view kInstall =
-    R"sh(/bin/sh -c ')sh"
     R"sh(umask 077; t=; )sh"
     R"sh(fail() { echo "$1" >&2; [ -z "$t" ] || rm -f "$t"; exit 98; }; )sh"
     R"sh([ -n "$HOME" ] || fail "HOME is not set there"; )sh"
@@ -52,20 +51,7 @@ constexpr std::string_view kInstall =
     R"sh("$t" --version > /dev/null || fail "the agent cannot run there: see the line before"; )sh"
     R"sh(sync "$t" 2> /dev/null || sync; )sh"
     R"sh(ln "$t" "$a" 2> /dev/null || [ -e "$a" ] || mv -n "$t" "$a"; rm -f "$t"; t=; )sh"
-    R"sh([ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || fail "$a is not the agent; remove it")sh"
-    R"sh(')sh";
-
-std::string Substitute(std::string_view text,
-                       const std::vector<std::pair<std::string_view, std::string>>& values) {
-  std::string result(text);
-  for (const auto& [name, value] : values) {
-    for (size_t at = result.find(name); at != std::string::npos;
-         at = result.find(name, at + value.size())) {
-      result.replace(at, name.size(), value);
-    }
-  }
-  return result;
-}
+    R"sh([ -O "$a" ] && [ -x "$a" ] && [ ! -L "$a" ] || fail "$a is not the agent; remove it")sh";
 
 // Whatever came from a file or a variable, nothing but this and `also` reaches the node's shell.
 std::string Plain(std::string_view text, std::string_view also = "") {
@@ -79,7 +65,6 @@ std::string Plain(std::string_view text, std::string_view also = "") {
   return plain;
 }
 
-// A node's output, for the end of a message.
 // Waits for the end of a command whose output has ended or does not matter.
 std::optional<int> AwaitExit(SshSession& session, SshStream& stream, Deadline deadline) {
   while (session.Process() && !stream.Closed() && !stream.exit_status()) {
@@ -94,8 +79,8 @@ Result<std::unique_ptr<SshStream>> TryStart(SshSession& session, const AgentBina
                                             const AgentRole& role, TailBuffer& stderr_tail,
                                             Deadline deadline) {
   const std::string nonce = MakeNonce();
-  DSL_TRY_ASSIGN(auto stream,
-                 session.Exec(StartCommand(agent.build_id, role, nonce), stderr_tail, deadline));
+  DSL_TRY_ASSIGN(auto stream, session.Exec(ForLoginShell(StartScript(agent.build_id, role, nonce)),
+                                           stderr_tail, deadline));
   HelloScanner scanner(nonce);
   while (true) {
     const bool alive = session.Process();
@@ -173,7 +158,8 @@ Result<void> SendFile(SshSession& session, SshStream& stream, const std::string&
 Result<void> Install(SshSession& session, const AgentBinary& agent, Deadline deadline) {
   DSL_TRY_ASSIGN(const std::string sha256, Sha256OfFile(agent.path));
   TailBuffer stderr_tail;
-  DSL_TRY_ASSIGN(auto stream, session.Exec(InstallCommand(agent, sha256), stderr_tail, deadline));
+  DSL_TRY_ASSIGN(auto stream,
+                 session.Exec(ForLoginShell(InstallScript(agent, sha256)), stderr_tail, deadline));
   DSL_TRY(SendFile(session, *stream, agent.path, deadline));
   const std::optional<int> status = AwaitExit(session, *stream, deadline);
   if (status == 0) return {};
@@ -187,19 +173,21 @@ Result<void> Install(SshSession& session, const AgentBinary& agent, Deadline dea
 
 }  // namespace
 
-std::string StartCommand(std::string_view build_id, const AgentRole& role, std::string_view nonce) {
+std::string StartScript(std::string_view build_id, const AgentRole& role, std::string_view nonce) {
   std::string arguments;
   for (const std::string& argument : AgentArguments(role, nonce))
     arguments += " " + Plain(argument, "-");
   return Substitute(kStart, {{"%BUILD_ID%", Plain(build_id)}, {"%ARGUMENTS%", arguments}});
 }
 
-std::string InstallCommand(const AgentBinary& agent, std::string_view sha256) {
+std::string InstallScript(const AgentBinary& agent, std::string_view sha256) {
   return Substitute(kInstall, {{"%BUILD_ID%", Plain(agent.build_id)},
                                {"%MACHINE%", Plain(agent.machine)},
                                {"%SIZE%", std::to_string(agent.size_bytes)},
                                {"%SHA256%", Plain(sha256)}});
 }
+
+std::string ForLoginShell(const std::string& script) { return "/bin/sh -c '" + script + "'"; }
 
 Result<std::unique_ptr<SshStream>> StartAgent(SshSession& session, const AgentBinary& agent,
                                               const AgentRole& role, TailBuffer& stderr_tail,

@@ -13,7 +13,7 @@
 #include "base/start_thread.h"
 #include "cli/transport/child_process.h"
 #include "cli/transport/ssh_bootstrap.h"
-#include "cli/transport/transport_ssh_command.h"
+#include "cli/transport/transport_command.h"
 
 namespace dslaunch {
 namespace {
@@ -170,7 +170,9 @@ Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command) {
 Result<std::unique_ptr<NodeLink>> SshTransport::Connect(const NodeTarget& target,
                                                         Deadline deadline) {
   if (!options_.command.empty())
-    return SshCommandTransport(agent_, options_, role_).Connect(target, deadline);
+    return CommandTransport(agent_, std::make_unique<SshNodeCommand>(options_.command), role_,
+                            options_.on_step)
+        .Connect(target, deadline);
   // By value: a thread that is stuck may outlive this transport.
   auto start = [agent = agent_, role = role_](SshSession& session, TailBuffer& stderr_tail,
                                               Deadline by) {

@@ -60,7 +60,7 @@ class SshLink : public NodeLink {
 // when there is no such program.
 Result<SshOptions> MakeSshOptions(const std::vector<std::string>& ssh_command);
 
-// With options.command by SshCommandTransport. Thread-safe.
+// With options.command by CommandTransport. Thread-safe.
 class SshTransport : public Transport {
  public:
   explicit SshTransport(AgentBinary agent, SshOptions options = {}, AgentRole role = {})

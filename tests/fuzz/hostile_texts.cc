@@ -25,6 +25,7 @@
 #include "cli/plan/env_file.h"
 #include "cli/plan/launch_plan.h"
 #include "cli/plan/recipe.h"
+#include "cli/plan/slurm_node_list.h"
 #include "cli/report/report_files.h"
 #include "cli/report/report_page.h"
 #include "cli/session/job_record.h"

@@ -63,7 +63,7 @@ ACCEPTED = {
 REFUSED = [
     (["--autotuning", "run"], "--autotuning is not supported: .*deepspeed --autotuning"),
     (["--launcher", "pdsh"], "--launcher pdsh is not supported: .*--launcher ssh"),
-    (["--launcher=SLURM"], "--launcher slurm is not supported: .*--no_ssh under srun"),
+    (["--launcher=SLURM"], "--launcher slurm: this shell is in no allocation of Slurm.s .*get one by salloc"),
     (["--tee", "all"], "--tee all is not supported: .*--show all"),
     (["-t", "none"], r"-t \(--tee\) none is not supported: .*--show none"),
     (["--logs-specs", "mine"], "--logs_specs is not supported: .*--log_dir"),

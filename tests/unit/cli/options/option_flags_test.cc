@@ -155,11 +155,11 @@ const std::vector<Case>& Cases() {
       // How nodes are reached
       {"--launcher", {"ssh"}, [](const Options& o) { EXPECT_EQ(o.launcher, Launcher::kSsh); }},
       {"--launcher", {"PDSH"}, nullptr, "--launcher pdsh is not supported: dslaunch reaches all"},
-      {"--launcher", {"openmpi"}, nullptr, "(--launcher ssh); leave it out"},
+      {"--launcher", {"openmpi"}, nullptr, "(--launcher ssh), by Slurm"},
       {"--launcher", {"mpich"}, nullptr, "--launcher mpich is not supported"},
       {"--launcher", {"impi"}, nullptr, "--launcher impi is not supported"},
       {"--launcher", {"mvapich"}, nullptr, "--launcher mvapich is not supported"},
-      {"--launcher", {"slurm"}, nullptr, "on each node with --no_ssh under srun"},
+      {"--launcher", {"slurm"}, [](const Options& o) { EXPECT_EQ(o.launcher, Launcher::kSlurm); }},
       {"--launcher_args",
        {"-v  -F /etc/my_config"},
        [](const Options& o) {

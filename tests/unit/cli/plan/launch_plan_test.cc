@@ -371,6 +371,54 @@ TEST(MakeLaunchPlan, TheOnlyNodeThatIsThisMachineNeedsNoSsh) {
             Launcher::kLocal);
 }
 
+PlanInfo InSlurm(int tasks, int gpus) {
+  PlanInfo info;
+  info.slurm = std::optional(SlurmAllocation{"7", {{"n1", tasks, 16}, {"n2", tasks, 16}}, gpus});
+  return info;
+}
+
+TEST(MakeLaunchPlan, SlurmsNodesHaveItsTasksElseGpusElseOneSlot) {
+  const auto line = [](int tasks, int gpus, auto change) {
+    LaunchOptions options;
+    change(options);
+    const auto plan = MakeLaunchPlan(options, std::nullopt, InSlurm(tasks, gpus));
+    return plan.ok() ? PlanLine(*plan, "cpu") : plan.error().message;
+  };
+  const auto nothing = [](LaunchOptions&) {};
+  const std::string begin = "2 nodes x ";
+  EXPECT_EQ(line(4, 8, nothing),
+            begin +
+                "4 slots = 8 ranks (slurm, cpu): n1 n2 (slots from the tasks that Slurm was "
+                "asked for)");
+  EXPECT_EQ(line(1, 8, nothing),
+            begin + "8 slots = 16 ranks (slurm, cpu): n1 n2 (slots from the GPUs that Slurm gave)");
+  EXPECT_EQ(line(1, 0, nothing),
+            begin +
+                "1 slot = 2 ranks (slurm, cpu): n1 n2 (1 slot per node as Slurm gave no GPUs; "
+                "--num_gpus N starts more)");
+  EXPECT_EQ(line(4, 8, [](LaunchOptions& o) { o.num_gpus = 3; }),
+            begin + "3 slots = 6 ranks (slurm, cpu): n1 n2");
+  EXPECT_EQ(line(4, 0, [](LaunchOptions& o) { o.slots_from = SlotsFrom::kAuto; }),
+            begin +
+                "16 slots = 32 ranks (slurm, cpu): n1 n2 (slots from the cores that Slurm "
+                "gave)");
+  EXPECT_THAT(line(4, 0, [](LaunchOptions& o) { o.slots_from = SlotsFrom::kGpu; }),
+              HasSubstr("job 7 of Slurm has no GPUs"));
+}
+
+TEST(MakeLaunchPlan, AnAllocationThatCannotBeReadMattersOnlyToItsJobs) {
+  PlanInfo info;
+  info.slurm = Error{ExitCode::kBadInput, "SLURM_JOB_NODELIST is odd"};
+  EXPECT_TRUE(MakeLaunchPlan(Options(1, 1, Launcher::kLocal), std::nullopt, info).ok());
+  EXPECT_TRUE(MakeLaunchPlan(Options({}, {}, {}, "hf"), Hosts({2, 2}), info).ok());
+  for (const auto launcher : {std::optional<Launcher>(), std::optional(Launcher::kSlurm)}) {
+    const auto plan = MakeLaunchPlan(Options({}, {}, launcher), std::nullopt, info);
+    ASSERT_FALSE(plan.ok());
+    EXPECT_THAT(plan.error().message,
+                HasSubstr("SLURM_JOB_NODELIST is odd; --launcher local or --hostfile FILE"));
+  }
+}
+
 TEST(MakeLaunchPlan, ForceMultiReachesThisMachineOverSshToo) {
   LaunchOptions options = Options({}, 2);
   options.force_multi = true;

@@ -39,7 +39,7 @@ class EventLogTest : public testing::Test {
 TEST_F(EventLogTest, EveryLineIsAnObjectWithTimeAndName) {
   EventLog log = Open(folder_ / "a/job");
   LaunchPlan plan;
-  plan.nodes.push_back({"node1", "h", 0, "", 2, 0, false});
+  plan.nodes.push_back({{"node1", "h", 0, ""}, 2, 0, false});
   pb::Program program;
   program.add_argv("./a.out");
   program.add_argv("--hf_token=abc");

@@ -20,33 +20,34 @@ void ExpectPortable(const std::string& command) {
   }
 }
 
-TEST(StartCommandTest, IsPortableAndHoldsTheNumbers) {
-  const std::string command = StartCommand("12ab", {}, "34cd");
+TEST(StartScriptTest, IsPortableAndHoldsTheNumbers) {
+  const std::string command = ForLoginShell(StartScript("12ab", {}, "34cd"));
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12ab"));
   EXPECT_THAT(command, HasSubstr("supervisor --nonce 34cd"));
 }
 
-TEST(StartCommandTest, AnInspectionNamesItsJob) {
-  const std::string command =
-      StartCommand("12ab", {AgentRole::Kind::kAttach, "20260101-000000-abc", 3}, "34cd");
+TEST(StartScriptTest, AnInspectionNamesItsJob) {
+  const std::string command = ForLoginShell(
+      StartScript("12ab", {AgentRole::Kind::kAttach, "20260101-000000-abc", 3}, "34cd"));
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("attach --nonce 34cd 20260101-000000-abc 3'"));
-  EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kRead, "", 0}, "2"),
+  EXPECT_THAT(ForLoginShell(StartScript("1", {AgentRole::Kind::kRead, "", 0}, "2")),
               HasSubstr("read --nonce 2'"));
-  EXPECT_THAT(StartCommand("1", {AgentRole::Kind::kDetachable, "", 0}, "2"),
+  EXPECT_THAT(ForLoginShell(StartScript("1", {AgentRole::Kind::kDetachable, "", 0}, "2")),
               HasSubstr("supervisor --nonce 2 --detachable'"));
 }
 
-TEST(StartCommandTest, NothingButPlainCharactersGetsIn) {
-  const std::string command = StartCommand("12'; rm -rf $HOME #", {}, "34\n`id`");
+TEST(StartScriptTest, NothingButPlainCharactersGetsIn) {
+  const std::string command = ForLoginShell(StartScript("12'; rm -rf $HOME #", {}, "34\n`id`"));
   ExpectPortable(command);
   EXPECT_THAT(command, HasSubstr("agent-12rmrf\""));
   EXPECT_THAT(command, HasSubstr("--nonce 34id'"));
 }
 
-TEST(InstallCommandTest, IsPortableAndHoldsTheNumbers) {
-  const std::string command = InstallCommand({"/x'y", "12ab", "x86_64", 4711}, "feed");
+TEST(InstallScriptTest, IsPortableAndHoldsTheNumbers) {
+  const std::string command =
+      ForLoginShell(InstallScript({"/x'y", "12ab", "x86_64", 4711}, "feed"));
   ExpectPortable(command);
   for (const char* part : {"agent-12ab", "= x86_64 ]", "-eq 4711 ]", "= feed ]"})
     EXPECT_THAT(command, HasSubstr(part));

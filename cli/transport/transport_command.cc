@@ -1,4 +1,4 @@
-#include "cli/transport/transport_ssh_command.h"
+#include "cli/transport/transport_command.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <thread>
 
 #include "base/backoff.h"
@@ -16,19 +15,11 @@
 #include "cli/transport/hello.h"
 #include "cli/transport/login_gate.h"
 #include "cli/transport/ssh_bootstrap.h"
-#include "cli/transport/ssh_config.h"
-#include "cli/transport/ssh_proxy.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr int kSshFailed = 255;  // as ssh ends when it, not the command, has failed
-constexpr milliseconds kConfigLimit{3000};
 constexpr milliseconds kLastOutputWait{300};
-
-bool HasFailedItself(int wait_status) {
-  return !WIFEXITED(wait_status) || WEXITSTATUS(wait_status) == kSshFailed;
-}
 
 // Failures that a user must act on, and that no retry can mend.
 bool IsRefusedText(const std::string& stderr_tail) {
@@ -65,52 +56,34 @@ Result<void> SendFile(int stream, const std::string& path, Deadline deadline) {
 
 }  // namespace
 
-std::vector<std::string> SshCommandTransport::CommandLine(const NodeTarget& target,
-                                                          const std::string& command) const {
-  std::vector<std::string> argv = options_.command;
-  if (target.port > 0) argv.insert(argv.end(), {"-p", std::to_string(target.port)});
-  if (!target.user.empty()) argv.insert(argv.end(), {"-l", target.user});
-  argv.insert(argv.end(), {"-T", target.host, command});
-  return argv;
-}
-
-Result<std::unique_ptr<ChildProcess>> SshCommandTransport::Run(const NodeTarget& target,
-                                                               const std::string& command) const {
+Result<std::unique_ptr<ChildProcess>> CommandTransport::Run(const NodeTarget& target,
+                                                            const std::string& script) const {
   Result<std::unique_ptr<ChildProcess>> child =
-      ChildProcess::Start(CommandLine(target, command), ChildProcess::Fate::kEndsWithUs);
+      ChildProcess::Start(command_->CommandLine(target, script), ChildProcess::Fate::kEndsWithUs);
   if (child) return child;
   return Fail(target, ExitCode::kUnavailable, "it cannot be started: " + child.error().message);
 }
 
-Error SshCommandTransport::Fail(const NodeTarget& target, ExitCode code,
-                                const std::string& text) const {
+Error CommandTransport::Fail(const NodeTarget& target, ExitCode code,
+                             const std::string& text) const {
   return Error{code, "node '" + target.name + "' (" +
                          (target.user.empty() ? "" : target.user + "@") + target.host + " by " +
-                         std::filesystem::path(options_.command.front()).filename().string() +
-                         "): " + text};
+                         command_->Name() + "): " + text};
 }
 
-// Only ssh_config shows which nodes share a bastion.
-std::string SshCommandTransport::GateName(const NodeTarget& target, Deadline deadline) const {
-  const Result<SshConfig> config =
-      ReadSshConfig(target, "", options_.command, Deadline::After(kConfigLimit).Earlier(deadline));
-  if (!config) return target.host;
-  if (!config->proxy_command.empty()) return config->proxy_command;
-  return config->proxy_jump.empty() ? config->host_name : config->proxy_jump.front().host;
-}
-
-Result<std::unique_ptr<NodeLink>> SshCommandTransport::Connect(const NodeTarget& target,
-                                                               Deadline deadline) {
-  const std::string gate = GateName(target, deadline);
+Result<std::unique_ptr<NodeLink>> CommandTransport::Connect(const NodeTarget& target,
+                                                            Deadline deadline) {
+  const std::string gate = command_->GateName(target, deadline);
   const milliseconds limit = deadline.Left();
-  std::optional<LoginGate::Turn> turn = LoginGate::Shared().Enter(gate, deadline);
-  if (!turn) {
+  std::optional<LoginGate::Turn> turn =
+      gate.empty() ? std::optional<LoginGate::Turn>() : LoginGate::Shared().Enter(gate, deadline);
+  if (!gate.empty() && !turn) {
     return Fail(target, ExitCode::kUnavailable,
                 "no login slot became free in time, because too many logins use one sshd or do not "
                 "complete; raise --connect_timeout");
   }
   const Deadline by = Deadline::After(limit);
-  // All that ssh does before the command runs is one step: only its output could show more.
+  // All that the program does before the command runs is one step: only its output could show more.
   Begin(SshStep::kConnect);
   DSL_TRY_ASSIGN(std::unique_ptr<ChildLink> link, Start(target, by));
   if (!link) {
@@ -128,12 +101,12 @@ Result<std::unique_ptr<NodeLink>> SshCommandTransport::Connect(const NodeTarget&
               "folder is not mounted noexec");
 }
 
-Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& target,
-                                                              Deadline deadline) const {
+Result<std::unique_ptr<ChildLink>> CommandTransport::Start(const NodeTarget& target,
+                                                           Deadline deadline) const {
   for (int attempt = 0;; ++attempt) {
     const std::string nonce = MakeNonce();
     DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child,
-                   Run(target, StartCommand(agent_.build_id, role_, nonce)));
+                   Run(target, StartScript(agent_.build_id, role_, nonce)));
     auto link = std::make_unique<ChildLink>(std::move(child), target.host);
     HelloScanner scanner(nonce);
     const Result<void> hello = link->AwaitHello(scanner, deadline);
@@ -151,17 +124,15 @@ Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& 
           target,
           hello.error().code == ExitCode::kTimedOut ? ExitCode::kUnavailable : hello.error().code,
           "the agent " + hello.error().message + ItSaid(said, scanner.Skipped()) +
-              "; check that the same ssh reaches it: " + options_.command.front() + " " +
-              target.host + " true");
+              "; check that the same program reaches it: " + command_->TryThis(target));
     }
-    if (!HasFailedItself(*status)) {
+    if (!command_->HasFailedItself(*status)) {
       const int code = WEXITSTATUS(*status);
       if (code == kAgentMissing || code == 126 || code == 127) return std::unique_ptr<ChildLink>();
       return Fail(target, ExitCode::kUnavailable,
                   "the agent " + hello.error().message + " (" + EndInWords(*status) + ")" +
                       ItSaid(said, scanner.Skipped()) +
-                      "; check that the account can run commands: " + options_.command.front() +
-                      " " + target.host + " true");
+                      "; check that the account can run commands: " + command_->TryThis(target));
     }
     const Deadline pause =
         Deadline::After(PauseAfter(attempt, kFirstLoginPause, kLongestLoginPause, RandomPart()));
@@ -169,16 +140,15 @@ Result<std::unique_ptr<ChildLink>> SshCommandTransport::Start(const NodeTarget& 
         pause.when() >= deadline.when()) {
       return Fail(target, IsRefusedText(said) ? ExitCode::kNoPermission : ExitCode::kUnavailable,
                   "it ended with " + EndInWords(*status) + ItSaid(said) +
-                      "; it has no terminal to ask at: compare with " + options_.command.front() +
-                      " " + target.host + " true");
+                      "; it has no terminal to ask at: compare with " + command_->TryThis(target));
     }
     std::this_thread::sleep_until(pause.when());
   }
 }
 
-Result<void> SshCommandTransport::Install(const NodeTarget& target, Deadline deadline) const {
+Result<void> CommandTransport::Install(const NodeTarget& target, Deadline deadline) const {
   DSL_TRY_ASSIGN(const std::string sha256, Sha256OfFile(agent_.path));
-  DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child, Run(target, InstallCommand(agent_, sha256)));
+  DSL_TRY_ASSIGN(std::unique_ptr<ChildProcess> child, Run(target, InstallScript(agent_, sha256)));
   const UniqueFd stream = child->TakeStream();
   const Result<void> sent = SendFile(stream.get(), agent_.path, deadline);
   const std::optional<int> status = sent ? child->WaitEnd(deadline) : std::nullopt;

@@ -1,0 +1,19 @@
+// How Slurm writes lists of nodes.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+inline constexpr size_t kMaxListedNodes = 100'000;  // of one list; more is a mistake
+
+// Slurm's list of nodes, in its order: "login,gpu[001-003,007]-ib[0-1]". Pure. The error, kUsage,
+// is a fragment: what is wrong with the list.
+Result<std::vector<std::string>> ExpandNodeList(std::string_view list);
+
+}  // namespace dslaunch

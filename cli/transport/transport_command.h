@@ -1,0 +1,53 @@
+// Reaches nodes by programs of this machine.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/transport/agent_binary.h"
+#include "cli/transport/agent_role.h"
+#include "cli/transport/child_link.h"
+#include "cli/transport/node_command.h"
+#include "cli/transport/ssh_session.h"
+#include "cli/transport/transport.h"
+
+namespace dslaunch {
+
+// One process of the program for each node, kept running as long as the job; another before it
+// where the agent must be copied. No shell reads its arguments on this side, and on the node only
+// the constants of ssh_bootstrap.h. It has no terminal, so it cannot ask the user. How the node is
+// reached, and known, is left to the program. Thread-safe.
+class CommandTransport : public Transport {
+ public:
+  // `on_step` may be empty; see SshOptions.
+  CommandTransport(AgentBinary agent, std::unique_ptr<NodeCommand> command, AgentRole role,
+                   std::function<void(SshStep)> on_step = {})
+      : agent_(std::move(agent)),
+        command_(std::move(command)),
+        role_(std::move(role)),
+        on_step_(std::move(on_step)) {}
+
+  Result<std::unique_ptr<NodeLink>> Connect(const NodeTarget& target, Deadline deadline) override;
+
+ private:
+  // Null: the node lacks the agent.
+  Result<std::unique_ptr<ChildLink>> Start(const NodeTarget& target, Deadline deadline) const;
+  Result<void> Install(const NodeTarget& target, Deadline deadline) const;
+  Result<std::unique_ptr<ChildProcess>> Run(const NodeTarget& target,
+                                            const std::string& script) const;
+  Error Fail(const NodeTarget& target, ExitCode code, const std::string& text) const;
+
+  void Begin(SshStep step) const {
+    if (on_step_) on_step_(step);
+  }
+
+  const AgentBinary agent_;
+  const std::unique_ptr<NodeCommand> command_;
+  const AgentRole role_;
+  const std::function<void(SshStep)> on_step_;
+};
+
+}  // namespace dslaunch

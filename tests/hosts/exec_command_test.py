@@ -1,0 +1,109 @@
+"""Jobs on nodes that are reached by --exec_command: nsenter in place of kubectl exec or docker exec.
+
+dslaunch runs outside of the test hosts' namespaces, so that nothing but the command's stdin and stdout leads to a node,
+as with containers.
+"""
+
+import os
+import re
+import signal
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from hosts_case import HostsCase, main  # noqa: E402
+from launcher_case import LauncherCase, bash  # noqa: E402
+
+# /tmp is the machine's on all test hosts, so ranks say there how far they are.
+WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+
+
+class ExecCommand(HostsCase):
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder, 0o755)
+        cases = "".join(f"  {node.name}) pid={node.init_pid} ;;\n" for node in self.hosts.nodes)
+        self.enter = self.folder / "enter"
+        self.enter.write_text("#!/bin/sh\n"
+                              f"case $1 in\n{cases}  *) echo \"enter: no node $1\" >&2; exit 3 ;;\nesac\n"
+                              "shift\n"
+                              "exec nsenter --target=$pid --net --mount --pid --uts --wd=/ -- env HOME=/root \"$@\"\n")
+        self.enter.chmod(0o755)
+        self.hostfile = self.folder / "hostfile"
+        self.hostfile.write_text("node1 slots=2\nnode2 slots=2\n")
+
+    def popen(self, argv, env, cwd, **options):
+        return LauncherCase.popen(self, argv, env, cwd, **options)
+
+    def base_environment(self):
+        return LauncherCase.base_environment(self)
+
+    def leftovers(self):
+        return super().leftovers() + LauncherCase.leftovers(self)
+
+    def job(self, *more):
+        return ["--hostfile", self.hostfile, "--exec_command", f"{self.enter} {{node}}", "--chdir", "/", *more]
+
+    def test_ranks_run_on_the_nodes(self):
+        code, job = self.run_job(self.job("--show", "all"), bash('echo "$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"'))
+        self.assert_code(0, code, job)
+        found = sorted(re.findall(r"(\d) of 4 on (\w+) at (\S+)", job.stdout))
+        self.assertEqual([("0", "node1"), ("1", "node1"), ("2", "node2"), ("3", "node2")],
+                         [row[:2] for row in found], job.output)
+        self.assertIn({row[2] for row in found}.pop(), ("10.66.0.1", "fd66::1"))
+        self.assert_says(job, r"4 ranks \(enter, cpu\): node1 node2")
+        self.assert_nothing_left()
+
+    def test_a_rank_that_fails_is_the_first_cause(self):
+        code, job = self.run_job(self.job(), bash('[ $RANK != 3 ] || exit 7; exec sleep 60'))
+        self.assert_code(7, code, job)
+        self.assert_says(job, r"rank 3 \(node2, local rank 1\) exited with code 7")
+        self.assert_nothing_left()
+
+    def test_a_killed_agent_is_the_loss_of_its_node(self):
+        job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        _, agent = self.supervisor_and_agent(self.hosts.nodes[1])
+        os.kill(agent.pid, signal.SIGKILL)
+        self.assert_code(69, self.wait(job), job)
+        self.assert_says(job, r"node2")
+        self.assert_nothing_left(within_s=10)
+
+    def test_nothing_is_left_when_dslaunch_is_killed(self):
+        job = self.start(self.job(), bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        job.signal(signal.SIGKILL)
+        killed_at = time.time()
+        self.wait(job)
+        self.assert_nothing_left(within_s=20, since=killed_at)
+
+    def test_a_node_that_it_does_not_reach_is_named(self):
+        self.hostfile.write_text("node1 slots=2\nnode9 slots=2\n")
+        code, job = self.run_job(self.job(), "true")
+        self.assert_code(69, code, job)
+        self.assert_says(job, r"node9.* by enter.*exit status 3", r"enter: no node node9", r"compare with \S*enter node9 true")
+        self.assert_nothing_left()
+
+
+class WrongExecCommand(LauncherCase):
+    def test_wrong_use_is_refused_before_anything_is_started(self):
+        hostfile = self.folder / "hostfile"
+        hostfile.write_text("node1 slots=1\n")
+        with_port = self.folder / "with_port"
+        with_port.write_text("node1:22 slots=1\n")
+        for given, why in (
+                (["--hostfile", hostfile, "--exec_command", "env"], r"put \{node\} where its name belongs"),
+                (["--hostfile", hostfile, "--exec_command", "env {node} {pod}"], r"\{pod\} is not known"),
+                (["--hostfile", hostfile, "--exec_command", "no-such-program {node}"], "no program 'no-such-program' in PATH"),
+                (["--hostfile", with_port, "--exec_command", "env {node}"], r"node1:22 has port 22 \(\S*with_port:1\)"),
+                (["--exec_command", "env {node}"], r"--exec_command needs to know the nodes: add --hostfile"),
+                (["--exec_command", "env {node}", "--ssh_port", "22"], r"--exec_command.*--ssh_port|--ssh_port.*--exec_command"),
+                (["--exec_command", ""], "needs a value that is not empty")):
+            with self.subTest(given=given):
+                code, job = self.run_job(given, "true")
+                self.assert_code(64, code, job)
+                self.assert_says(job, why)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""Jobs in allocations of a real Slurm with four nodes on this machine: --launcher slurm, which is the default there."""
+
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
+from launcher_case import DSLAUNCH, MARK, LauncherCase, bash, main, supervisors_and_agents  # noqa: E402
+from slurm_cluster import SlurmCluster, why_not  # noqa: E402
+
+NOT_RUN = 77
+WAITING_RANKS = 'touch "$1/up.$RANK"; exec sleep 60'
+
+
+class BatchJob:
+    """A job of Slurm's, as LauncherCase knows one."""
+
+    def __init__(self, cluster, number, path):
+        self._cluster, self.number, self._path = cluster, number, path
+
+    @property
+    def output(self):
+        return self._path.read_text(errors="replace") if self._path.exists() else ""
+
+    def running(self):
+        return self._cluster.state_of(self.number)[0] in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+
+    def wait(self):
+        """How it ended, as ("FAILED", 7)."""
+        return self._cluster.wait_for_end(self.number)
+
+
+class Slurm(LauncherCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = SlurmCluster().__enter__()
+        cls.addClassCleanup(cls.cluster.close)
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(self.cluster.run, "scancel", "--user=root", "--signal=KILL", "--full")
+
+    def popen(self, argv, env, cwd, **options):
+        return super().popen(["salloc", "--quiet", "-N4", "--ntasks-per-node=2", *argv], env, cwd, **options)
+
+    def base_environment(self):
+        return {**super().base_environment(), **self.cluster.environment}
+
+    def batch(self, *command):
+        """Submits a script that becomes dslaunch, to run on all four nodes."""
+        script = self.folder / "batch.sh"
+        script.write_text(f"#!/bin/bash\nexec {shlex.join(map(str, (DSLAUNCH, *command)))}\n")
+        output = self.folder / "batch.out"
+        done = subprocess.run(["sbatch", "--parsable", "-N4", "--ntasks-per-node=1", f"--output={output}", str(script)],
+                              env={**self.base_environment(), MARK: self.mark}, cwd=self.folder,
+                              capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.last_job = BatchJob(self.cluster, int(done.stdout), output)
+        return self.last_job
+
+    def test_an_allocation_needs_no_hostfile(self):
+        code, job = self.run_job("--show", "all", bash(
+            'echo "$RANK of $WORLD_SIZE, $LOCAL_RANK on $SLURMD_NODENAME (${SLURM_PROCID-none} ${SLURM_NTASKS-none} $SLURM_JOB_ID)"'))
+        self.assert_code(0, code, job)
+        found = sorted(re.findall(r"(\d) of 8, (\d) on (n\d) \(none none \d+\)", job.stdout))
+        self.assertEqual([(str(rank), str(rank % 2), f"n{rank // 2 + 1}") for rank in range(8)], found, job.output)
+        self.assert_says(job, r"4 nodes x 2 slots = 8 ranks \(slurm, cpu\): n1 n2 n3 n4 \(slots from the tasks that Slurm was asked for\)")
+        self.assert_nothing_left()
+
+    def test_options_choose_among_slurms_nodes(self):
+        code, job = self.run_job("--include", "n2@n4", "--show", "all", bash('echo "$RANK on $SLURMD_NODENAME"'))
+        self.assert_code(0, code, job)
+        self.assertEqual([("0", "n2"), ("1", "n2"), ("2", "n4"), ("3", "n4")],
+                         sorted(re.findall(r"(\d) on (n\d)", job.stdout)), job.output)
+        code, job = self.run_job("--num_nodes", "3", "--num_gpus", "1", "--show", "all", bash('echo "$RANK on $SLURMD_NODENAME"'))
+        self.assert_code(0, code, job)
+        self.assertEqual([("0", "n1"), ("1", "n2"), ("2", "n3")], sorted(re.findall(r"(\d) on (n\d)", job.stdout)), job.output)
+
+    def test_the_exit_code_is_the_first_causes(self):
+        code, job = self.run_job(bash('[ $RANK != 5 ] || exit 7; exec sleep 60'))
+        self.assert_code(7, code, job)
+        self.assert_says(job, r"rank 5 \(n3, local rank 1\) exited with code 7")
+        self.assert_nothing_left()
+
+    def test_a_batch_job(self):
+        job = self.batch(*bash('touch "$1/up.$RANK"'), "-", self.folder)
+        self.assertEqual(("COMPLETED", 0), job.wait(), job.output)
+        self.assertEqual(4, len(list(self.folder.glob("up.*"))), job.output)
+        job = self.batch(*bash('[ $RANK != 2 ] || kill -9 $$; exec sleep 60'))
+        self.assertEqual(("FAILED", 137), job.wait(), job.output)
+        self.assertRegex(job.output, r"rank 2 \(n3, local rank 0\) was killed by SIGKILL")
+        self.assert_nothing_left(within_s=10)
+
+    def test_scancel_ends_everything(self):
+        job = self.batch(*bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        self.assertEqual(0, self.cluster.run("scancel", str(job.number)).returncode)
+        self.assertEqual("CANCELLED", job.wait()[0])
+        self.assert_nothing_left(within_s=10)
+
+    def test_a_signal_to_the_batch_script_lets_ranks_save(self):
+        job = self.batch("--stop_signal", "sigterm", *bash(
+            'trap "touch \\"$1/saved.$RANK\\"; exit 85" TERM; touch "$1/up.$RANK"; while :; do sleep 0.1; done'), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        self.assertEqual(0, self.cluster.run("scancel", "--batch", "--signal=TERM", str(job.number)).returncode)
+        self.assertEqual(("FAILED", 85), job.wait(), job.output)
+        self.assertEqual(4, len(list(self.folder.glob("saved.*"))), job.output)
+        self.assert_nothing_left(within_s=10)
+
+    def test_a_killed_step_is_the_loss_of_its_node(self):
+        job = self.start("--num_gpus", "1", bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 4)
+        agent = next(p for p in supervisors_and_agents(self.leftovers())[1] if p.environ.get("SLURMD_NODENAME") == "n3")
+        os.kill(agent.pid, signal.SIGKILL)
+        code = self.wait(job)
+        self.assertNotEqual(0, code)
+        self.assert_says(job, "n3")
+        self.assert_nothing_left(within_s=10)
+
+    def test_a_killed_dslaunch_leaves_nothing(self):
+        job = self.start(bash(WAITING_RANKS), "-", self.folder)
+        self.wait_for_files(job, "up.*", 8)
+        front, = [p for p in self.leftovers() if pathlib.Path(p.argv[0]).name == "dslaunch" and p.ppid == job.process.pid]
+        os.kill(front.pid, signal.SIGKILL)
+        killed_at = time.time()
+        self.wait(job)
+        self.assert_nothing_left(within_s=20, since=killed_at)
+
+    def test_wrong_use(self):
+        hostfile = self.folder / "hostfile"
+        hostfile.write_text("n1 slots=1\n")
+        for given, why in ((["--launcher", "slurm", "--hostfile", hostfile], "leave one of them out"),
+                           (["--detach"], "sbatch starts one that needs no terminal"),
+                           (["--num_nodes", "9"], r"job \d+ of Slurm has only 4 nodes"),
+                           (["--nproc_per_node", "gpu"], "has no GPUs; ask it for some by --gpus-per-node"),
+                           (["--launcher", "slurm", "--ssh_port", "22"], "--launcher slurm does not use")):
+            with self.subTest(given=given):
+                code, job = self.run_job(given, "true")
+                self.assert_code(64, code, job)
+                self.assert_says(job, why)
+
+
+class OutsideAnAllocation(LauncherCase):
+    def test_it_says_how_to_get_one(self):
+        code, job = self.run_job("--launcher", "slurm", "true")
+        self.assert_code(64, code, job)
+        self.assert_says(job, r"in no allocation of Slurm's", r"salloc -N 2")
+
+
+if __name__ == "__main__":
+    reason = why_not()
+    if reason is not None:
+        print(reason)
+        sys.exit(NOT_RUN)
+    main()

@@ -1,0 +1,122 @@
+"""A Slurm of a test's own: munged, slurmctld and a slurmd for each of its nodes, all on this machine.
+
+Needs root and Debian's slurm-wlm and munge. Nothing of it is in /etc. Its daemons and what they start are in a PID
+namespace, so that all of it ends with the test, however that ends.
+"""
+
+import os
+import pathlib
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+
+from test_hosts import wait_until
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "salloc", "sbatch", "scontrol")
+
+
+def why_not():
+    """Why there can be no cluster here; None: there can."""
+    if os.geteuid() != 0:
+        return "a Slurm cluster needs root"
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    return f"{', '.join(missing)} not installed (Debian: apt-get install slurm-wlm munge)" if missing else None
+
+
+def _free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+class SlurmCluster:
+    """Nodes n1, n2, ... with `cores` each; a context manager. `environment` is what Slurm's commands need."""
+
+    def __init__(self, nodes=4, cores=2):
+        self.names = [f"n{i + 1}" for i in range(nodes)]
+        self.cores = cores
+
+    def __enter__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dslaunch-slurm-"))
+        self.folder.chmod(0o755)
+        (self.folder / "state").mkdir()
+        self._init = None
+        self.environment = {"SLURM_CONF": str(self.folder / "slurm.conf")}
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _start(self):
+        folder = self.folder
+        key = folder / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o400)
+        control, *ports = _free_ports(1 + len(self.names))
+        nodes = "".join(f"NodeName={name} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port} "
+                        f"CPUs={self.cores} State=UNKNOWN\n" for name, port in zip(self.names, ports))
+        (folder / "slurm.conf").write_text(
+            "ClusterName=test\n"
+            f"SlurmctldHost={socket.gethostname()}(127.0.0.1)\n"
+            f"SlurmctldPort={control}\n"
+            "SlurmUser=root\nSlurmdUser=root\n"
+            f"AuthType=auth/munge\nAuthInfo=socket={folder}/munge.socket\nCredType=cred/munge\n"
+            f"StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool.%n\n"
+            f"SlurmctldPidFile={folder}/slurmctld.pid\nSlurmdPidFile={folder}/slurmd.%n.pid\n"
+            f"SlurmctldLogFile={folder}/slurmctld.log\nSlurmdLogFile={folder}/slurmd.%n.log\n"
+            "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n"
+            "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
+            "ReturnToService=2\nKillWait=5\nSlurmdTimeout=20\n"
+            f"{nodes}"
+            "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n")
+        daemons = [["munged", f"--key-file={key}", f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
+                    f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed", "--num-threads=2", "--force"],
+                   ["slurmctld", "-c"], *(["slurmd", "-N", name] for name in self.names)]
+        script = "".join(shlex.join(words) + " || exit 1\n" for words in daemons)
+        # bash reaps what the daemons leave to it, until its stdin ends.
+        self._init = subprocess.Popen(
+            ["setpriv", "--pdeathsig=KILL", "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c",
+             script + "while read -r _; do :; done"],
+            env={**os.environ, **self.environment}, stdin=subprocess.PIPE)
+
+        def all_idle():
+            shown = self.run("sinfo", "-h", "-o", "%T %D").stdout
+            return shown.split() == ["idle", str(len(self.names))]
+        wait_until(all_idle, 30, "all nodes of the Slurm cluster are idle", poll_s=0.1)
+
+    def run(self, *argv, timeout_s=60):
+        """Runs one of Slurm's commands."""
+        return subprocess.run(argv, env={**os.environ, **self.environment}, capture_output=True, text=True,
+                              timeout=timeout_s, stdin=subprocess.DEVNULL)
+
+    def state_of(self, job):
+        """(state, exit code) of a job of Slurm's, as ("FAILED", 7)."""
+        words = dict(word.split("=", 1) for word in self.run("scontrol", "show", "job", str(job)).stdout.split() if "=" in word)
+        return words.get("JobState"), int(words.get("ExitCode", "-1:0").split(":")[0])
+
+    def wait_for_end(self, job, timeout_s=60):
+        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+        wait_until(lambda: self.state_of(job)[0] in ended, timeout_s, f"job {job} of Slurm has ended", poll_s=0.1)
+        return self.state_of(job)
+
+    def close(self):
+        """Ends the cluster. Can be called twice."""
+        init, self._init = self._init, None
+        if init is None:
+            return
+        init.kill()  # unshare; its child is the first process of the namespace and dies with it, and so do all
+        init.wait(timeout=10)
+        init.stdin.close()
+        shutil.rmtree(self.folder, ignore_errors=True)

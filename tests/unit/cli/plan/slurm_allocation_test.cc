@@ -1,0 +1,112 @@
+#include "cli/plan/slurm_allocation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace dslaunch::slurm_allocation_test {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+using Environment = std::map<std::string, std::string>;
+
+Environment FourNodes() {
+  return {{"SLURM_JOB_ID", "41"},
+          {"SLURM_JOB_NODELIST", "n[1-3],big"},
+          {"SLURM_JOB_NUM_NODES", "4"},
+          {"SLURM_TASKS_PER_NODE", "2(x3),8"},
+          {"SLURM_JOB_CPUS_PER_NODE", "16(x3),64"}};
+}
+
+auto Read(const Environment& environment) {
+  return ReadSlurmAllocation([&](const char* name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(SlurmAllocationTest, NodesWithTheirTasksAndCores) {
+  const auto allocation = Read(FourNodes());
+  ASSERT_TRUE(allocation.ok() && *allocation);
+  EXPECT_EQ((*allocation)->job_id, "41");
+  ASSERT_EQ((*allocation)->nodes.size(), 4u);
+  EXPECT_EQ((*allocation)->nodes[2].name, "n3");
+  EXPECT_EQ((*allocation)->nodes[2].tasks, 2);
+  EXPECT_EQ((*allocation)->nodes[3].name, "big");
+  EXPECT_EQ((*allocation)->nodes[3].tasks, 8);
+  EXPECT_EQ((*allocation)->nodes[3].cores, 64);
+  EXPECT_EQ((*allocation)->gpus_per_node, 0);
+  EXPECT_FALSE((*allocation)->in_step_of_many);
+}
+
+TEST(SlurmAllocationTest, GpusAreCountedWithOrWithoutTheirKind) {
+  for (const auto& [text, gpus] : {std::pair("8", 8), {"a100:4", 4}, {"a100:2,v100:1", 3}}) {
+    Environment environment = FourNodes();
+    environment["SLURM_GPUS_PER_NODE"] = text;
+    EXPECT_EQ((*Read(environment))->gpus_per_node, gpus) << text;
+    environment["SLURM_GPUS_ON_NODE"] = "5";
+    EXPECT_EQ((*Read(environment))->gpus_per_node, 5) << text;
+  }
+}
+
+TEST(SlurmAllocationTest, ThereIsNoneWithoutNumberOrNodes) {
+  for (const char* missing : {"SLURM_JOB_ID", "SLURM_JOB_NODELIST"}) {
+    Environment environment = FourNodes();
+    environment.erase(missing);
+    EXPECT_FALSE(*Read(environment)) << missing;
+    environment[missing] = "";
+    EXPECT_FALSE(*Read(environment)) << missing;
+  }
+}
+
+TEST(SlurmAllocationTest, AStepOfSeveralTasksIsTold) {
+  Environment environment = FourNodes();
+  environment["SLURM_STEP_NUM_TASKS"] = "1";
+  EXPECT_FALSE((*Read(environment))->in_step_of_many);
+  environment["SLURM_STEP_NUM_TASKS"] = "4";
+  EXPECT_TRUE((*Read(environment))->in_step_of_many);
+}
+
+TEST(SlurmAllocationTest, WhatSpeaksOfOtherNodesIsNotTaken) {
+  for (const char* tasks : {"1", "2(x4),8", "2(x", "(x4)", "2(x99999999999)", "-1(x4)", ",", "x"}) {
+    Environment environment = FourNodes();
+    environment["SLURM_TASKS_PER_NODE"] = tasks;
+    const auto allocation = Read(environment);
+    ASSERT_TRUE(allocation.ok()) << tasks;
+    EXPECT_EQ((*allocation)->nodes[3].tasks, 1) << tasks;
+  }
+}
+
+TEST(SlurmAllocationTest, WhatCannotBeReadIsNamed) {
+  const struct {
+    const char* variable;
+    const char* value;
+    const char* message;
+  } cases[] = {
+      {"SLURM_JOB_ID", "4; rm", "SLURM_JOB_ID=4; rm is no job's number"},
+      {"SLURM_JOB_NODELIST", "n[1-", "SLURM_JOB_NODELIST: the brackets in 'n[1-' do not match"},
+      {"SLURM_JOB_NUM_NODES", "5", "SLURM_JOB_NODELIST has 4 nodes, but SLURM_JOB_NUM_NODES is 5"},
+      {"SLURM_GPUS_ON_NODE", "many", "SLURM_GPUS_ON_NODE=many is no number of GPUs"},
+  };
+  for (const auto& [variable, value, message] : cases) {
+    Environment environment = FourNodes();
+    environment[variable] = value;
+    const auto allocation = Read(environment);
+    ASSERT_FALSE(allocation.ok()) << variable;
+    EXPECT_THAT(allocation.error().message, HasSubstr(message));
+  }
+}
+
+TEST(SlurmAllocationTest, TheCommandNamesJobAndNode) {
+  const std::vector<std::string> words = SlurmExecCommand("41");
+  EXPECT_EQ(words.front(), "srun");
+  for (const char* word : {"--jobid=41", "--nodelist={node}", "--unbuffered", "SLURM_PROCID"})
+    EXPECT_THAT(words, Contains(word));
+}
+
+}  // namespace
+}  // namespace dslaunch::slurm_allocation_test
