@@ -111,6 +111,8 @@ class AgentCore {
   AgentActions OnWorkerDescribed(const agent_action::DescribeWorker& asked, WorkerEnd end,
                                  uint64_t round_trip_us, Clock::time_point now);
   AgentActions OnPortReserved(const Result<uint32_t>& port, Clock::time_point now);
+  // Another user's program listens at MASTER_PORT, where rank 0 of this node has yet to listen.
+  AgentActions OnMasterPortTaken(uint32_t user);
   AgentActions OnOrphansSwept(const google::protobuf::RepeatedPtrField<pb::LeftProcess>& left,
                               Clock::time_point now);
 

@@ -124,6 +124,17 @@ void AgentCore::OnSpawned(const pb::WorkerSpawned& spawned) {
   SendToRendezvous(std::move(message));
 }
 
+// Ranks take whoever listens there for rank 0, and would do what it says.
+AgentActions AgentCore::OnMasterPortTaken(uint32_t user) {
+  if (phase_ != Phase::kWorking) return {};
+  StopJob(OwnCause(pb::Cause::START_FAILED, ExitCode::kUnavailable,
+                   node_name() + ": a program of another user (uid " + std::to_string(user) +
+                       ") listens at port " + std::to_string(workers_.assignment().master_port()) +
+                       ", MASTER_PORT, before rank 0 does; choose another with --master_port, or "
+                       "leave it out to take a free one"));
+  return Take();
+}
+
 namespace {
 
 std::string StartFailureText(const pb::SpawnFailed& failed) {

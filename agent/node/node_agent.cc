@@ -8,11 +8,16 @@
 
 #include "agent/host/gpus.h"
 #include "agent/host/logout.h"
+#include "agent/host/port_listeners.h"
 #include "agent/logs/log_space.h"
 #include "agent/node/rendezvous_options.h"
 
 namespace dslaunch {
 namespace {
+
+// How often it is looked who listens at MASTER_PORT. Ranks that find another user's store there
+// take longer than this to do anything with it.
+constexpr milliseconds kMasterPortWatch(100);
 
 // What the rendezvous of this job may say to this node.
 PeerLimits LimitsOf(const pb::PrepareRequest& request) {
@@ -30,6 +35,7 @@ NodeAgent::NodeAgent(asio::io_context& loop, int control_fd, std::function<void(
     : loop_(loop),
       poster_(std::make_shared<LoopPoster>(loop)),
       tick_timer_(loop),
+      master_port_timer_(loop),
       core_(AgentCoreOptions(), BootClock::now()),
       supervisor_(
           loop, UniqueFd(control_fd),
@@ -137,6 +143,19 @@ Result<void> NodeAgent::ReserveMasterPort() {
   if (!reservation.ok() && wanted != 0 && !hosts_rendezvous) reservation = ReservePort(0);
   DSL_TRY_ASSIGN(master_port_, std::move(reservation));
   return {};
+}
+
+void NodeAgent::WatchMasterPort() {
+  if (core_.phase() != AgentCore::Phase::kWorking) return;
+  if (rank_links_ && rank_links_->has_ranks()) return;
+  const std::set<uid_t> users = ListenersAt(master_port_.port);
+  if (const std::optional<uid_t> stranger = StrangerAmong(users, ::geteuid()))
+    return Feed([&](Clock::time_point) { return core_.OnMasterPortTaken(*stranger); });
+  if (!users.empty()) return;
+  master_port_timer_.expires_after(kMasterPortWatch);
+  master_port_timer_.async_wait([this](const asio::error_code& error) {
+    if (!error) WatchMasterPort();
+  });
 }
 
 void NodeAgent::OpenRankLinks() {

@@ -107,6 +107,8 @@ class NodeAgent {
   Result<PlannedWorkers> PlanRanks(const agent_action::PlanWorkers& plan);
   Result<void> OpenStdin(pb::WorkerSpec& rank_0);
   void OpenRankLinks();
+  // Until rank 0 listens at MASTER_PORT, or ranks turn out to have links and not to need it.
+  void WatchMasterPort();
   // Releases the port held so far.
   Result<void> ReserveMasterPort();
   void OnSupervisorMessage(std::string_view bytes);
@@ -119,6 +121,7 @@ class NodeAgent {
   asio::io_context& loop_;
   const std::shared_ptr<LoopPoster> poster_;  // of threads that may outlive this
   asio::steady_timer tick_timer_;
+  asio::steady_timer master_port_timer_;
   AgentCore core_;
   AgentActionQueue actions_;
   FramedSocket supervisor_;

@@ -156,13 +156,15 @@ RankLinkPlan NodeAgent::PlanRankLinks(const agent_action::PlanWorkers& plan) con
 
 void NodeAgent::Do(agent_action::PlanWorkers& action) {
   if (rank_links_) rank_links_->BeginAttempt(PlanRankLinks(action));
-  if (action.assignment.first_rank() == 0) master_port_.LetOthersListen();
+  const bool has_rank_0 = action.assignment.first_rank() == 0;
+  if (has_rank_0) master_port_.LetOthersListen();
   Result<PlannedWorkers> planned = PlanRanks(action);
   Result<pb::SpawnWorkers> specs =
       planned.ok() ? Result<pb::SpawnWorkers>(std::move(planned->specs)) : planned.error();
   if (planned.ok() && !planned->notice.empty()) Notify(planned->notice);
   Feed([&](Clock::time_point) { return core_.OnWorkersPlanned(action.attempt, std::move(specs)); });
   if (!planned.ok()) return;
+  if (has_rank_0) WatchMasterPort();
   log_keeping_->StartAttempt(folder_->AttemptFolder(action.attempt));
   for (const AttemptWorker& worker : core_.workers().all())
     log_keeping_->AddRank(worker.rank, worker.folder);

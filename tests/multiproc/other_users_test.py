@@ -2,12 +2,14 @@
 
 import json
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0] + "/support")
 from launcher_case import TWO_BY_TWO, LauncherCase, bash, main  # noqa: E402
+from test_hosts import wait_until  # noqa: E402
 
-BAD_INPUT, IO = 65, 74
+BAD_INPUT, UNAVAILABLE, IO = 65, 69, 74
 STRANGER = 54321
 JOB = "20260101-000000-abcdef"
 
@@ -82,6 +84,47 @@ class Planted(LauncherCase):
         self.assert_code(BAD_INPUT, code, job)
         self.assert_says(job, r"\.deepspeed_env: LD_PRELOAD makes programs run other code.*DS_ENV_FILE=")
         self.assertFalse(trace.exists(), "it was run")
+
+
+class MasterPort(LauncherCase):
+    PROGRAM = """
+import os, socket, sys, time
+rank, port = os.environ["RANK"], int(os.environ["MASTER_PORT"])
+if rank == "0" and sys.argv[1] == "listens":
+    store = socket.create_server(("", port))
+elif rank == "0":
+    open("port", "w").write(str(port))
+time.sleep(float(sys.argv[2]))
+"""
+    STRANGER = """
+import os, socket, sys, time
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+store = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+print("listens", flush=True)
+time.sleep(60)
+"""
+
+    def start_two(self, *arguments):
+        return self.start("--launcher", "local", "--num_gpus", "2", sys.executable, "-c", self.PROGRAM, *arguments)
+
+    def test_where_another_user_listens_before_rank_0(self):
+        job = self.start_two("is late", 60)
+        self.wait_for_files(job, "port", 1)
+        wait_until(lambda: (self.folder / "port").read_text(), 5)
+        port = (self.folder / "port").read_text()
+        stranger = subprocess.Popen([sys.executable, "-c", self.STRANGER, port, str(STRANGER)], stdout=subprocess.PIPE)
+        self.addCleanup(stranger.kill)
+        if stranger.stdout.readline() != b"listens\n":
+            self.skipTest("needs root")
+        self.assert_code(UNAVAILABLE, self.wait(job, 20), job)
+        self.assert_says(job, rf"a program of another user \(uid {STRANGER}\) listens at port {port}, MASTER_PORT, "
+                         r"before rank 0 does; choose another with --master_port")
+        self.assert_nothing_left()
+
+    def test_where_rank_0_listens(self):
+        job = self.start_two("listens", 1)
+        self.assert_code(0, self.wait(job), job)
 
 
 class Secrets(LauncherCase):

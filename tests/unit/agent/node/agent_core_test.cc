@@ -219,6 +219,18 @@ class AgentCoreTest : public ::testing::Test {
 
 // --- The start ---
 
+TEST_F(AgentCoreTest, AnotherUserAtMasterPortEndsTheJobWhileRanksRun) {
+  Join();
+  Take(core_.OnMasterPortTaken(54'321));
+  EXPECT_FALSE(core_.stopping()) << "there are no ranks yet";
+  Assign(1);
+  Take(core_.OnMasterPortTaken(54'321));
+  EXPECT_TRUE(core_.stopping());
+  const pb::Cause cause = Said(pb::AgentMessage::kStop).stop().cause();
+  EXPECT_EQ(cause.exit_code(), ToInt(ExitCode::kUnavailable));
+  EXPECT_THAT(cause.message(), HasSubstr("another user (uid 54321) listens at port 5000"));
+}
+
 TEST_F(AgentCoreTest, APreparedAgentConfiguresItsSupervisorAndBeats) {
   EXPECT_EQ(core_.tick_interval(), milliseconds(500));
   Prepare();

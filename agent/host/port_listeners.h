@@ -1,0 +1,23 @@
+// Which users' programs listen at a TCP port of this machine.
+#pragma once
+
+#include <sys/types.h>
+
+#include <istream>
+#include <optional>
+#include <set>
+
+namespace dslaunch {
+
+// By a table of the kernel's, /proc/net/tcp or /proc/net/tcp6. It has the sockets that listen
+// first; nothing behind them is read, however many connections there are. Lines that are none of
+// such a table are passed over.
+std::set<uid_t> ListenersIn(std::istream& table, int port);
+
+// Who of them is neither `own` nor root, and so no part of `own`'s job.
+std::optional<uid_t> StrangerAmong(const std::set<uid_t>& users, uid_t own);
+
+// By both tables of this machine (this network namespace), now; empty where they cannot be read.
+std::set<uid_t> ListenersAt(int port);
+
+}  // namespace dslaunch
