@@ -167,6 +167,8 @@ bool ServesStore(const std::string& bytes) {
       ++waits;
       Require(answers.size() <= waits, "a request is answered twice");
       waits -= answers.size();
+      Require(answers.empty() || Answers(answers.front().reply, *request),
+              "the answer is no answer");
       for (const StoreCore::Answer& answer : answers) {
         Require(answer.client == 1 || answer.reply.id == 7, "somebody else is answered");
         Require(DecodeReply(EncodeReply(answer.reply).substr(4)) == answer.reply,

@@ -101,7 +101,12 @@ StoreReply StoreClient::Call(StoreRequest request, std::chrono::milliseconds lim
       });
   std::optional<StoreReply> reply = std::move(awaited_.at(id));
   awaited_.erase(id);
-  if (reply) return *std::move(reply);
+  if (reply) {
+    if (Answers(*reply, request)) return *std::move(reply);
+    C10_THROW_ERROR(DistStoreError, "store: rank 0 answered with " +
+                                        std::to_string(reply->values.size()) + " values to " +
+                                        Described(request));
+  }
   if (!came && sent) {
     C10_THROW_ERROR(DistStoreError, "store: timed out after " + std::to_string(limit.count()) +
                                         " ms waiting for " + Described(request));

@@ -139,6 +139,13 @@ std::optional<StoreReply> DecodeReply(std::string_view bytes) {
   return reply;
 }
 
+bool Answers(const StoreReply& reply, const StoreRequest& request) {
+  size_t values = 0;
+  if (request.op == Op::kGet) values = request.keys.size();
+  if (request.op == Op::kCompareSet) values = 1;
+  return reply.id == request.id && reply.values.size() == values;
+}
+
 std::optional<std::string> TakeStoreMessage(std::string& buffer) {
   constexpr size_t kLengthBytes = 4;
   if (buffer.size() < kLengthBytes) return std::nullopt;

@@ -50,6 +50,8 @@ std::string EncodeReply(const StoreReply& reply);
 // nullopt: these bytes, without the length, are none.
 std::optional<StoreRequest> DecodeRequest(std::string_view bytes);
 std::optional<StoreReply> DecodeReply(std::string_view bytes);
+// Whether a reply has the values that were asked for, however rank 0 came to it.
+bool Answers(const StoreReply& reply, const StoreRequest& request);
 // Removes the first whole message from `buffer` and returns it without its length; nullopt: there
 // is none yet. Throws std::runtime_error when it is longer than it may be.
 std::optional<std::string> TakeStoreMessage(std::string& buffer);

@@ -5,12 +5,16 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <functional>
 #include <thread>
 
+#include "base/pass_fd.h"
+#include "base/socket_pair.h"
 #include "tests/support/fake_rank_agent.h"
 #include "tests/support/random_seed.h"
 #include "trainer/base/train_error.h"
@@ -257,6 +261,23 @@ TEST(LinkBackendTest, SizesThatDifferAreSaid) {
            what);
     own.Meet("said");
   });
+}
+
+TEST(LinkStoreTest, AReplyWithoutTheValuesIsAnError) {
+  Result<SocketPair> pair = MakeSocketPair();
+  ASSERT_TRUE(pair.ok());
+  LinkStore store(std::make_shared<StoreClient>(std::move(pair->ours)), std::chrono::seconds(10));
+  std::thread rank_0([&] {
+    std::string buffer(256, '\0');
+    buffer.resize(static_cast<size_t>(
+        std::max<ssize_t>(0, ::recv(pair->theirs.get(), buffer.data(), buffer.size(), 0))));
+    const std::optional<std::string> message = TakeStoreMessage(buffer);
+    const std::optional<StoreRequest> request = message ? DecodeRequest(*message) : std::nullopt;
+    SendWithFd(pair->theirs.get(), EncodeReply({request ? request->id : 0, 0, {}}), -1);
+  });
+  const std::string what = FailureOf([&] { store.get("place/1"); });
+  rank_0.join();
+  EXPECT_NE(what.find("rank 0 answered with 0 values to place/1"), std::string::npos) << what;
 }
 
 TEST(LinkStoreTest, RanksShareValues) {

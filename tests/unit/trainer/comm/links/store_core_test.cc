@@ -87,6 +87,18 @@ TEST(StoreMessageTest, ArrivesAsItWasSentWhateverItIsCutInto) {
   EXPECT_EQ(DecodeReply(messages[1]), (StoreReply{9, 3, {"r"}}));
 }
 
+TEST(StoreMessageTest, AReplyHasTheValuesThatWereAskedFor) {
+  const StoreRequest get = {Op::kGet, 1, 0, {"a", "b"}, {}};
+  EXPECT_TRUE(Answers({1, 0, {"1", "2"}}, get));
+  EXPECT_FALSE(Answers({1, 0, {"1"}}, get));
+  EXPECT_FALSE(Answers({1, 0, {}}, get));
+  EXPECT_FALSE(Answers({2, 0, {"1", "2"}}, get));
+  const StoreRequest compare = {Op::kCompareSet, 1, 0, {"a"}, {"", "1"}};
+  EXPECT_TRUE(Answers({1, 0, {"1"}}, compare));
+  EXPECT_FALSE(Answers({1, 0, {}}, compare));
+  EXPECT_FALSE(Answers({1, 0, {"1"}}, {Op::kSet, 1, 0, {"a"}, {"1"}}));
+}
+
 TEST(StoreMessageTest, OtherBytesAreNone) {
   const std::string good = EncodeRequest({Op::kAdd, 1, 2, {"k"}, {}}).substr(4);
   EXPECT_TRUE(DecodeRequest(good));
