@@ -23,9 +23,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-enum class Precision { kFloat32, kFloat16, kBFloat16, kFloat64 };
+enum class Precision { kFloat32, kFloat16, kBFloat16, kFloat64, kAutocast };
 constexpr Precision kPrecisions[] = {Precision::kFloat32, Precision::kFloat16, Precision::kBFloat16,
-                                     Precision::kFloat64};
+                                     Precision::kFloat64, Precision::kAutocast};
 constexpr int kStages[] = {0, 1, 2, 3};
 constexpr int64_t kRows = 3;
 
@@ -89,7 +89,8 @@ EngineConfig Config(int stage, Precision precision, int64_t accumulation) {
     config.precision.master_weights = true;
     config.precision.skip_overflow = true;
   }
-  if (precision == Precision::kFloat16) {
+  if (precision == Precision::kAutocast) config.precision.autocast = Dtype::kFloat16;
+  if (precision == Precision::kFloat16 || precision == Precision::kAutocast) {
     config.precision.loss_scaler.emplace().initial_scale_power = 6;
   }
   return config;
@@ -230,7 +231,7 @@ class InterruptedStepTest : public testing::TestWithParam<std::tuple<int, Precis
   }
 };
 std::string CellName(const testing::TestParamInfo<std::tuple<int, Precision>>& cell) {
-  const char* const names[] = {"Fp32", "Fp16", "Bf16", "Fp64"};
+  const char* const names[] = {"Fp32", "Fp16", "Bf16", "Fp64", "Autocast"};
   return "Zero" + std::to_string(std::get<0>(cell.param)) +
          names[static_cast<size_t>(std::get<1>(cell.param))];
 }
