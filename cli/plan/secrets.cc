@@ -21,9 +21,9 @@ constexpr std::string_view kSecretWords[] = {  // anywhere
     "apikey",   "accesskey", "secretkey",  "privatekey", "authtoken"};
 // And when these are its last word.
 constexpr std::string_view kSecretLastWords[] = {  // at the end
-    "token",         "key",    "pass",  "pgpass",  "dbpass", "pwd", "auth",
-    "authorization", "bearer", "creds", "cookie",  "jwt",    "pat", "sas",
-    "dsn",           "otp",    "pin",   "secrets", "cred",   "sig", "signature"};
+    "token",  "key",     "pass",   "pgpass", "dbpass",    "pwd", "auth", "authorization",
+    "bearer", "creds",   "cookie", "jwt",    "pat",       "sas", "dsn",  "otp",
+    "pin",    "secrets", "cred",   "sig",    "signature", "pw"};
 // Last words of names that only tell where a secret is, or how large.
 constexpr std::string_view kHarmlessLastWords[] = {  // at the end
     "file",   "path",  "dir",  "folder", "name",  "size", "len",
@@ -207,7 +207,9 @@ bool IsToken(std::string_view word) {
   return is_jwt || std::ranges::any_of(kTokenForms, [&](const TokenForm& form) {
            if (!word.starts_with(form.prefix) || word.size() < form.min_bytes) return false;
            const std::string_view rest = word.substr(form.prefix.size());
-           return std::ranges::any_of(rest, IsDigit) &&
+           // Hugging Face's have letters only; words that people write have one case.
+           return (std::ranges::any_of(rest, IsDigit) ||
+                   (std::ranges::any_of(rest, IsUpper) && std::ranges::any_of(rest, IsLower))) &&
                   (form.prefix != "hf_" || std::ranges::all_of(rest, IsAlnum));
          });
 }

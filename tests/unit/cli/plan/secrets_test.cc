@@ -102,6 +102,7 @@ TEST(MaskedArgumentsTest, NoRealisticSecretIsShown) {
       {"train.py", "password:s3crEt"},
       {"train.py", "ghp_s3crEt0123456789abcdef"},
       {"train.py", "--x=hf_s3crEt0123456789abcdef"},
+      {"train.py", "--pw", "s3crEt"},
       {"train.py", "sk-proj-s3crEt0123456789abcdef"},
       {"train.py", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.s3crEt"},
       {"train.py", "-----BEGIN RSA PRIVATE KEY-----\ns3crEt\n-----END RSA PRIVATE KEY-----"},
@@ -118,6 +119,11 @@ TEST(MaskedArgumentsTest, NoRealisticSecretIsShown) {
     EXPECT_TRUE(shown.starts_with(command.front())) << shown;
     EXPECT_EQ(Joined(MaskedArguments(MaskedArguments(command))), shown) << "masked twice";
   }
+}
+
+TEST(MaskedArgumentsTest, TokensOfLettersAlone) {
+  EXPECT_EQ(MaskedArguments({"train.py", "hf_AbCdefghijklmnopqrstuvwxyzabCDefgh"}),
+            (std::vector<std::string>{"train.py", "***"}));
 }
 
 TEST(MaskedArgumentsTest, HarmlessArgumentsStayAsTheyAre) {
