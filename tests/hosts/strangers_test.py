@@ -29,6 +29,16 @@ def listening(host):
     return found
 
 
+def listening_locally(host):
+    """{(path, inode)} of Unix sockets that accept connections in a host's network, "@" before abstract names."""
+    found = set()
+    for line in pathlib.Path(f"/proc/{host.init_pid}/net/unix").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "00010000" and len(fields) > 7:
+            found.add((fields[7], fields[6]))
+    return found
+
+
 def owner(host, inode):
     """The name of the process of a host that has the socket; None when it has gone."""
     for process in host.processes():
@@ -48,6 +58,7 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.nodes, self.strangers, self.recordings = nodes, strangers, recordings
         self.owners = {}  # {(node name, port): process name}
+        self.local_owners = {}  # {(node name, path of a Unix socket): process name}
         self.told = {}  # {(node name, port): (inode, what was recorded)} that strangers know
         self.first_told_s = {}  # {(node name, port): time}
         self.open_s = {}  # {(node name, port): how long it was open after that}
@@ -73,10 +84,21 @@ class Watch(threading.Thread):
                     self.told[node.name, port] = inode, len(replies)
                     self.first_told_s.setdefault((node.name, port), time.monotonic())
                     for stranger, address in self.strangers:
-                        order = {"host": address or node.address, "port": port, "recorded": replies}
                         if address is None or stranger.node is node:
-                            stranger.stdin.write((json.dumps(order) + "\n").encode())
-                            stranger.stdin.flush()
+                            self.tell(stranger, {"host": address or node.address, "port": port, "recorded": replies})
+                for path, inode in listening_locally(node):
+                    name = owner(node, inode)
+                    if name is None or (node.name, path) in self.local_owners:
+                        continue
+                    self.local_owners[node.name, path] = name
+                    for stranger, address in self.strangers:
+                        if address is not None and stranger.node is node:
+                            self.tell(stranger, {"host": None, "port": path, "recorded": []})
+
+    @staticmethod
+    def tell(stranger, order):
+        stranger.stdin.write((json.dumps(order) + "\n").encode())
+        stranger.stdin.flush()
 
 
 class Strangers(HostsCase):
@@ -97,7 +119,7 @@ class Strangers(HostsCase):
         return code, job, losses
 
     def start_stranger(self, node, uid):
-        argv = ["nsenter", f"--target={node.init_pid}", "--net", "--", "setpriv", f"--reuid={uid}", f"--regid={uid}",
+        argv = ["nsenter", f"--target={node.init_pid}", "--net", "--mount", "--", "setpriv", f"--reuid={uid}", f"--regid={uid}",
                 "--clear-groups", sys.executable, str(self.folder / "stranger.py")]
         stranger = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         stranger.node = node
@@ -148,6 +170,13 @@ class Strangers(HostsCase):
         self.assertEqual(set(), long_open - reached, reports)
         for report in reports:
             self.assertGreater(sum(port["connected"] for port in report), 50, reports)
+        # Each node has a Unix socket for its ranks, at which other users do not arrive.
+        for node in (node1, node2):
+            self.assertTrue(any(name == node.name and "ranks" in path for name, path in watch.local_owners),
+                            watch.local_owners)
+        local = [port for report in reports for port in report if port["host"] is None]
+        self.assertEqual(len(watch.local_owners), len(local))
+        self.assertEqual(0, sum(port["connected"] for port in local), local)
         self.assert_nothing_left()
 
     def test_ranks_open_no_port_on_one_host(self):

@@ -2,7 +2,8 @@
 """Somebody who has no part in a job and tries its listening sockets, until its stdin ends.
 
 Reads lines of JSON: {"host": "10.66.0.1", "port": 4711, "recorded": ["hex of what a client sent there", ...]}, and goes
-on trying each. Prints a line for each port when it ends: {"host", "port", "connected": N, "received": N bytes}.
+on trying each; without a host the port is the path of a Unix socket, "@" first where it is abstract. Prints a line for
+each port when it ends: {"host", "port", "connected": N, "received": N bytes}.
 """
 
 import json
@@ -61,7 +62,12 @@ class Port:
         self.held = []
 
     def connect(self):
-        connection = socket.create_connection((self.host, self.port), PATIENCE_S)
+        if self.host is None:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.settimeout(PATIENCE_S)
+            connection.connect("\0" + self.port[1:] if self.port.startswith("@") else self.port)
+        else:
+            connection = socket.create_connection((self.host, self.port), PATIENCE_S)
         self.connected += 1
         connection.settimeout(PATIENCE_S)
         return connection
