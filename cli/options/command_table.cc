@@ -39,7 +39,7 @@ OptionSpec ConnectTimeout() {
 template <auto member>
 OptionSpec SshCommand(const char* help) {
   OptionSpec spec = Option("--ssh_command", "'ssh ...'", help, ReadCommand<member>);
-  spec.runs_code = true;
+  spec.needs_trust = kRunsCode;
   return spec;
 }
 

@@ -130,9 +130,10 @@ Result<LaunchFile> ReadUnnamedLaunchFile(const std::string& path, const OptionTa
       const size_t equals = given.text.find('=');  // without it the value is this environment's
       const bool is_variable = NameOf(*spec) == "--env" && equals != std::string::npos;
       const std::string variable = is_variable ? given.text.substr(0, equals) : "";
-      if (!spec->runs_code && !LoadsCode(variable)) continue;
-      return BadInput(given.name + (is_variable ? " " + Truncate(variable) : "") +
-                      " runs code, so it is not taken from a file that the command line does not "
+      if (spec->needs_trust == nullptr && !LoadsCode(variable)) continue;
+      return BadInput(given.name + (is_variable ? " " + Truncate(variable) : "") + " " +
+                      (is_variable ? kRunsCode : spec->needs_trust) +
+                      ", so it is not taken from a file that the command line does not "
                       "name; give " +
                       std::string(NameOf(*spec)) + " there, or --run_file " + Truncate(path));
     }

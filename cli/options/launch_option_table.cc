@@ -11,6 +11,7 @@ namespace {
 
 using Group = OptionGroup;
 constexpr double kDayS = 86'400;
+constexpr char kAdmitsNodes[] = "decides who may take part";
 
 constexpr Named<Launcher> kLaunchers[] = {
     {"local", Launcher::kLocal}, {"ssh", Launcher::kSsh}, {"slurm", Launcher::kSlurm}};
@@ -272,7 +273,7 @@ OptionTable MakeTable() {
        .help = "script that each node sources before PROGRAM",
        .target = kFile<&LaunchOptions::venv_script>,
        .deepspeed = true,
-       .runs_code = true},
+       .needs_trust = kRunsCode},
       {.names = "--no_local_rank",
        .group = Group::kProgram,
        .help = "do not pass --local_rank=N to the script",
@@ -517,14 +518,14 @@ OptionTable MakeTable() {
        .help = "the system's ssh, for GSSAPI or hardware keys",
        .target = ReadCommand<&LaunchOptions::ssh_command>,
        .common = true,
-       .runs_code = true},
+       .needs_trust = kRunsCode},
       {.names = "--exec_command",
        .value = "'PROGRAM ... {node}'",
        .group = Group::kSsh,
        .help = "reach nodes by this program in place of SSH: it runs a command on {node} and "
                "connects its stdin and stdout, as 'kubectl exec -i {node} --' does",
        .target = ReadCommand<&LaunchOptions::exec_command>,
-       .runs_code = true},
+       .needs_trust = kRunsCode},
       {.names = "--launcher_args",
        .value = "'...'",
        .group = Group::kSsh,
@@ -535,7 +536,7 @@ OptionTable MakeTable() {
            },
        .deepspeed = true,
        .may_be_empty = true,
-       .runs_code = true},
+       .needs_trust = kRunsCode},
       {.names = "--connect_timeout",
        .value = "S",
        .group = Group::kSsh,
@@ -589,11 +590,13 @@ OptionTable MakeTable() {
        .group = Group::kPerNode,
        .help = "file with a secret of all nodes; only nodes with it may join, and connections use "
                "TLS; needed unless node 0 is at localhost",
-       .target = kFile<&ParsedFlags::rdzv_token_file>},
+       .target = kFile<&ParsedFlags::rdzv_token_file>,
+       .needs_trust = kAdmitsNodes},
       {.names = "--insecure_rdzv",
        .group = Group::kPerNode,
        .help = "join without a token: anyone on the network may take part, and read the output",
-       .target = kFlag<&ParsedFlags::insecure_rdzv>},
+       .target = kFlag<&ParsedFlags::insecure_rdzv>,
+       .needs_trust = kAdmitsNodes},
       {.names = "--rdzv_backend",
        .group = Group::kPerNode,
        .help = "both values: node 0 hosts the rendezvous",

@@ -84,9 +84,12 @@ struct OptionSpec {
   bool repeatable = false;         // each one counts
   bool may_be_empty = false;       // an empty value is as none: the original's default is that
   bool line_only = false;          // launch options: not in a run file
-  bool runs_code = false;          // its value is run; not in a run file that was not named
+  // Why a run file that the command line does not name may not give it, as "runs code".
+  const char* needs_trust = nullptr;
   Offers offers = Offers::kNothing;  // what completion offers for its value
 };
+
+inline constexpr char kRunsCode[] = "runs code";
 
 // "--hostfile", or "-t" where there is no long name.
 std::string_view NameOf(const OptionSpec& spec);

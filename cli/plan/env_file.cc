@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
+#include <span>
 
 #include "base/ownership.h"
 #include "base/sanitize.h"
@@ -203,35 +203,43 @@ Result<std::vector<EnvFile>> ReadEnvFiles(const std::vector<std::string>& enviro
 }
 
 bool LoadsCode(std::string_view variable) {
-  static constexpr std::string_view kNames[] = {"PATH",
-                                                "BASH_ENV",
-                                                "ENV",
-                                                "SHELL",
-                                                "PYTHONPATH",
-                                                "PYTHONHOME",
-                                                "PYTHONSTARTUP",
-                                                "PYTHONUSERBASE",
-                                                "PYTHONBREAKPOINT",
-                                                "PYTHON_EXEC",
-                                                "VIRTUAL_ENV",
-                                                "CONDA_PREFIX",
-                                                "PERL5LIB",
-                                                "PERL5OPT",
-                                                "RUBYLIB",
-                                                "RUBYOPT",
-                                                "NODE_OPTIONS",
-                                                "NODE_PATH",
-                                                "GCONV_PATH",
-                                                "CC",
-                                                "CXX",
-                                                "TRITON_PTXAS_PATH",
-                                                "CUDA_INJECTION64_PATH",
-                                                "NCCL_NET_PLUGIN",
-                                                "NCCL_TUNER_PLUGIN",
-                                                "NCCL_PROFILER_PLUGIN",
-                                                "OMP_TOOL_LIBRARIES",
-                                                "HSA_TOOLS_LIB"};
-  return variable.starts_with("LD_") || std::ranges::find(kNames, variable) != std::end(kNames);
+  static constexpr std::string_view kPrefixes[] = {"LD_",       "GIT_",      "BASH_FUNC_",
+                                                   "OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_"};
+  static constexpr std::string_view kSuffixes[] = {"_INJECTION32_PATH", "_INJECTION64_PATH"};
+  // Of Python's, all but these: modules are imported for PYTHONWARNINGS, too.
+  static constexpr std::string_view kHarmlessOfPython[] = {
+      "PYTHONUNBUFFERED",   "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED",
+      "PYTHONFAULTHANDLER", "PYTHONIOENCODING",        "PYTHONUTF8",
+      "PYTHONOPTIMIZE",     "PYTHONNOUSERSITE",        "PYTHONDEVMODE",
+      "PYTHONVERBOSE",      "PYTHONTRACEMALLOC",       "PYTHONMALLOC",
+      "PYTHONASYNCIODEBUG", "PYTHONSAFEPATH",          "PYTHONNODEBUGRANGES",
+      "PYTHON_COLORS",      "PYTHON_CPU_COUNT",        "PYTHON_GIL"};
+  static constexpr std::string_view kNames[] = {
+      "PATH", "HOME", "SHELL", "ENV", "BASH_ENV", "ZDOTDIR", "PS4", "PROMPT_COMMAND",
+      // of other languages
+      "VIRTUAL_ENV", "CONDA_PREFIX", "PERL5LIB", "PERL5OPT", "RUBYLIB", "RUBYOPT", "NODE_OPTIONS",
+      "NODE_PATH", "CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS",
+      // programs that others start
+      "EDITOR", "VISUAL", "PAGER", "BROWSER", "LESSOPEN", "SSH_ASKPASS", "CC", "CXX", "CUDA_HOME",
+      "CUDA_PATH", "ROCM_HOME", "ROCM_PATH", "HIP_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+      "TRITON_PTXAS_PATH",
+      // what libraries load
+      "GCONV_PATH", "OPENSSL_CONF", "OPENSSL_ENGINES", "OPENSSL_MODULES", "OMP_TOOL_LIBRARIES",
+      "HSA_TOOLS_LIB", "UCX_MODULE_DIR", "FI_PROVIDER_PATH", "NCCL_CONF_FILE",
+      "TRITON_LIBCUDA_PATH",
+      // folders of code that was compiled or fetched before
+      "TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_HOME", "TRITON_CACHE_DIR",
+      "HF_MODULES_CACHE",
+      // its "plugin"
+      "DSLAUNCH_RECIPE"};
+  const auto is_one_of = [&](std::span<const std::string_view> names) {
+    return std::ranges::find(names, variable) != names.end();
+  };
+  if (variable.starts_with("PYTHON")) return !is_one_of(kHarmlessOfPython);
+  if (variable.starts_with("NCCL_") && variable.ends_with("_PLUGIN")) return true;
+  return is_one_of(kNames) ||
+         std::ranges::any_of(kPrefixes, [&](auto text) { return variable.starts_with(text); }) ||
+         std::ranges::any_of(kSuffixes, [&](auto text) { return variable.ends_with(text); });
 }
 
 const char* FindIn(const std::vector<std::string>& environment, std::string_view name) {

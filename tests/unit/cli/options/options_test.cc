@@ -702,6 +702,28 @@ TEST_F(LaunchFileOptions, CodeIsRunFromANamedFileOnly) {
   }
 }
 
+TEST_F(LaunchFileOptions, WhoMayJoinIsSaidByANamedFileOnly) {
+  for (const std::string entry : {"insecure_rdzv: true", "rdzv_token_file: ./token"}) {
+    SCOPED_TRACE(entry);
+    const std::string path = folder_.Write("dslaunch.yaml", "launch:\n  " + entry + "\n");
+    const std::vector<std::string> per_node = {"--no_ssh", "--node_rank", "0", "--master_addr",
+                                               "node0"};
+    std::vector<std::string> words = per_node;
+    words.push_back("p");
+    const auto found = ParseHere(words);
+    ASSERT_FALSE(found.ok());
+    EXPECT_EQ(found.error().code, ExitCode::kBadInput);
+    EXPECT_THAT(found.error().message,
+                HasSubstr(path + ":2:3: " + entry.substr(0, entry.find(':')) +
+                          " decides who may take part, so it is not taken from a file "));
+    words = per_node;
+    words.insert(words.begin(), {"--run_file", path});
+    words.push_back("p");
+    const auto named = ParseHere(words);
+    EXPECT_TRUE(named.ok()) << named.error().message;
+  }
+}
+
 TEST_F(LaunchFileOptions, AVariableOfThisEnvironmentIsTheUsersOwn) {
   folder_.Write("dslaunch.yaml", "launch: {env: [PATH, HF_TOKEN]}\n");
   EXPECT_THAT(ParseHere({"p"})->env, ElementsAre("PATH", "HF_TOKEN"));

@@ -141,6 +141,42 @@ TEST_F(ReadEnvFilesTest, TheWorkingDirectoryBringsNoCode) {
   }
 }
 
+TEST(LoadsCodeTest, WhatMakesProgramsRunOtherCode) {
+  for (const char* name : {"LD_PRELOAD",
+                           "LD_AUDIT",
+                           "PATH",
+                           "HOME",
+                           "PYTHONPATH",
+                           "PYTHONUSERBASE",
+                           "PYTHONWARNINGS",
+                           "PYTHONPYCACHEPREFIX",
+                           "PYTHON_EXEC",
+                           "BASH_ENV",
+                           "BASH_FUNC_ls%%",
+                           "GIT_SSH_COMMAND",
+                           "OPENSSL_CONF",
+                           "NCCL_NET_PLUGIN",
+                           "NCCL_ENV_PLUGIN",
+                           "NCCL_CONF_FILE",
+                           "CUDA_INJECTION64_PATH",
+                           "NVTX_INJECTION32_PATH",
+                           "OMPI_MCA_mca_base_component_path",
+                           "TORCH_EXTENSIONS_DIR",
+                           "TRITON_CACHE_DIR",
+                           "CUDA_HOME",
+                           "CXX",
+                           "DSLAUNCH_RECIPE"}) {
+    EXPECT_TRUE(LoadsCode(name)) << name;
+  }
+  for (const char* name :
+       {"", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "GLOO_SOCKET_IFNAME",
+        "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "PYTHONUNBUFFERED",
+        "PYTHONFAULTHANDLER", "TORCH_DISTRIBUTED_DEBUG", "PYTORCH_CUDA_ALLOC_CONF", "HF_HOME",
+        "HF_TOKEN", "WANDB_PROJECT", "UCX_TLS", "FI_PROVIDER", "DSLAUNCH_SHM_DISABLE", "TZ"}) {
+    EXPECT_FALSE(LoadsCode(name)) << name;
+  }
+}
+
 TEST_F(ReadEnvFilesTest, ASecretThatOthersCanReadIsReported) {
   const std::string path = dir_.Write("cwd/.deepspeed_env", "NCCL_DEBUG=INFO\nHF_TOKEN=x\n");
   std::filesystem::permissions(path, std::filesystem::perms(0644));
