@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -114,6 +115,7 @@ time.sleep(60)
         wait_until(lambda: (self.folder / "port").read_text(), 5)
         port = (self.folder / "port").read_text()
         stranger = subprocess.Popen([sys.executable, "-c", self.STRANGER, port, str(STRANGER)], stdout=subprocess.PIPE)
+        self.addCleanup(stranger.communicate)
         self.addCleanup(stranger.kill)
         if stranger.stdout.readline() != b"listens\n":
             self.skipTest("needs root")
@@ -125,6 +127,28 @@ time.sleep(60)
     def test_where_rank_0_listens(self):
         job = self.start_two("listens", 1)
         self.assert_code(0, self.wait(job), job)
+
+
+class Memory(LauncherCase):
+    def popen(self, argv, env, cwd, **options):
+        return super().popen(["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", *argv], env, cwd,
+                             **options)
+
+    def test_the_jobs_keys_are_not_read_by_its_ranks(self):
+        """What is not dumpable belongs to root in /proc, and only root reads its memory and attaches to it."""
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        os.chown(self.folder, STRANGER, STRANGER)
+        job = self.start("--launcher", "local", "--num_nodes", "2", "--num_gpus", "1", bash("touch rank$RANK; sleep 60"))
+        self.wait_for_files(job, "rank?", 2)
+        owners = {}
+        for process in self.leftovers():
+            owners.setdefault(process.name, set()).add(os.stat(f"/proc/{process.pid}/environ").st_uid)
+        self.assertEqual({0}, owners.pop("dslaunch"), owners)
+        self.assertEqual({0}, owners.pop("dslaunch-agent"), owners)
+        self.assertEqual({STRANGER}, owners.pop("sleep"), owners)
+        job.signal(signal.SIGTERM)
+        self.wait(job)
 
 
 class Secrets(LauncherCase):
