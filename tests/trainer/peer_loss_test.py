@@ -1,11 +1,13 @@
-"""A rank that dies takes the others with it within seconds, and each says in one line that it is not the cause."""
+"""A rank that dies takes the others with it within seconds, and each says in one line that it is not the cause. One that
+stands still does after run.collective_timeout_s."""
 
+import signal
 import time
 import unittest
 
 from spawn import Job, recipe
 
-UNAVAILABLE = 69
+UNAVAILABLE, TIMED_OUT = 69, 75
 
 
 class PeerLossTest(unittest.TestCase):
@@ -28,6 +30,15 @@ class PeerLossTest(unittest.TestCase):
 
     def test_last_rank_killed(self):
         self.check_killed(3)
+
+    def test_a_rank_that_stands_still_is_waited_for_as_long_as_the_recipe_says(self):
+        for local_world in (2, 1):  # shared memory, and Gloo
+            with Job(recipe(run={"steps": 10_000_000, "seed": 1, "collective_timeout_s": 2}), 2, local_world) as job:
+                job.wait_for(lambda: '"step"' in job.read(0, 2), 60, "the first steps are done")
+                job.processes[1].send_signal(signal.SIGSTOP)
+                job.wait_for(lambda: job.processes[0].poll() is not None, 60, "rank 0 has given up")
+                self.assertEqual(job.processes[0].returncode, TIMED_OUT, job.read(0, 1))
+                self.assertRegex(job.read(0, 1), r"^dslaunch-train: rank 0: .*rank 1.*\n$")
 
 
 if __name__ == "__main__":
