@@ -5,8 +5,8 @@
 namespace dslaunch {
 
 LoginGate& LoginGate::Shared() {
-  static LoginGate* const gate = new LoginGate;
-  return *gate;
+  static LoginGate gate;
+  return gate;
 }
 
 std::optional<LoginGate::Turn> LoginGate::Enter(const std::string& sshd, Deadline deadline) {

@@ -43,7 +43,7 @@ class LoginGate {
     uint64_t id_;
   };
 
-  // The one that this process's logins share. Never destroyed.
+  // The one that this process's logins share.
   static LoginGate& Shared();
 
   // Waits until a login to this sshd (any name that tells it from others) may begin. nullopt when
