@@ -1,6 +1,8 @@
 #include "trainer/train/step.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <deque>
 
@@ -18,6 +20,19 @@ double WeightOfTarget(const std::deque<Batch>& batches, const ProcessGroup& repl
   }
   replicas.AllReduceSum(count);
   return replicas.world_size() / std::max(count[0], 1.0);
+}
+
+// On the CPU. Waits for the device by an event, so that this wait, which is meant, can be told from
+// those that are not.
+at::Tensor ReadFromDevice(const at::Tensor& numbers) {
+  if (numbers.is_cpu()) return numbers;
+  at::Tensor read =
+      at::empty(numbers.sizes(), numbers.options().device(at::kCPU).pinned_memory(true));
+  read.copy_(numbers, /*non_blocking=*/true);
+  c10::Event copied(numbers.device().type());
+  copied.record(c10::impl::VirtualGuardImpl(numbers.device().type()).getStream(numbers.device()));
+  copied.synchronize();
+  return read;
 }
 
 }  // namespace
@@ -71,7 +86,7 @@ std::vector<StepInfo> ReadSteps(TrainingModel& training_model,
   }
   std::vector<StepInfo> steps;
   if (outcomes.empty()) return steps;
-  const at::Tensor read = at::stack(numbers).to(at::kCPU);
+  const at::Tensor read = ReadFromDevice(at::stack(numbers));
   const double* number = read.const_data_ptr<double>();
   for (const StepOutcome& outcome : outcomes) {
     StepInfo info = outcome.info;
