@@ -1,14 +1,32 @@
-// Stands in for libcuda.so.1: tells FAKE_CUDA_DEVICES devices, or starts with the error
-// FAKE_CUDA_ERROR.
+// Stands in for libcuda.so.1: tells FAKE_CUDA_DEVICES devices (2 by default), or fewer where
+// CUDA_VISIBLE_DEVICES shows fewer; or starts with the error FAKE_CUDA_ERROR.
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
+namespace {
+
+int Number(const char* name, int otherwise) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoi(value);
+}
+
+int Visible(int devices) {
+  const char* const text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) return devices;
+  const std::string list(text);
+  if (list.empty() || list == "-1") return 0;
+  return std::min(devices, 1 + static_cast<int>(std::ranges::count(list, ',')));
+}
+
+}  // namespace
+
 extern "C" {
 
-int cuInit(unsigned) { return std::atoi(std::getenv("FAKE_CUDA_ERROR")); }
+int cuInit(unsigned) { return Number("FAKE_CUDA_ERROR", 0); }
 
 int cuDeviceGetCount(int* count) {
-  *count = std::atoi(std::getenv("FAKE_CUDA_DEVICES"));
+  *count = Visible(Number("FAKE_CUDA_DEVICES", 2));
   return 0;
 }
 

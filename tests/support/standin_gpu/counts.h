@@ -1,0 +1,19 @@
+// What a job asks of the device, step by step. Where STANDIN_COUNTS is set, each step is a line of
+// JSON in that file: {"step": 3, "launches": 310, "waits": {"aten::item": 1}, "copies":
+// {"to the device": [2, 4096]}, "collectives": {"all_reduce": [3, 65536]}}, with the number and the
+// bytes. Step 0 is what comes before the first step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace dslaunch::standin {
+
+// Thread-safe, all of them.
+void CountLaunch(const char* name);
+// Throws c10::Error where `hidden` and STANDIN_NO_SYNC forbids it in this step.
+void CountWait(const char* why, bool hidden);
+void CountCopy(const char* direction, uint64_t bytes);
+void CountCollective(const char* name, uint64_t bytes);
+
+}  // namespace dslaunch::standin

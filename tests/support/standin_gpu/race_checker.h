@@ -1,0 +1,66 @@
+// Which accesses to memory are ordered, by vector clocks. Pure: it sees what is enqueued, so what
+// it finds does not depend on how the threads of streams happen to run.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dslaunch::standin {
+
+inline constexpr int kMaxDevices = 8;
+inline constexpr int kStreamsPerDevice = 64;
+inline constexpr int kMaxStreams = kMaxDevices * kStreamsPerDevice;
+
+// How many operations of each stream come before something.
+class Clock {
+ public:
+  uint32_t operator[](int stream) const { return counts_[static_cast<size_t>(stream)]; }
+  uint32_t Tick(int stream) { return ++counts_[static_cast<size_t>(stream)]; }
+  void Join(const Clock& other) {
+    for (size_t i = 0; i < counts_.size(); ++i) counts_[i] = std::max(counts_[i], other.counts_[i]);
+  }
+
+ private:
+  std::array<uint32_t, kMaxStreams> counts_{};
+};
+
+// What an operation does with memory.
+struct Touch {
+  const void* begin = nullptr;
+  size_t bytes = 0;
+  bool write = false;
+};
+
+struct Access {
+  uintptr_t begin = 0, end = 0;
+  bool write = false;
+  int stream = 0;
+  uint32_t count = 0;  // the operation's number in its stream, from 1
+  std::string what;    // "aten::mul"
+
+  bool IsBefore(const Clock& clock) const { return clock[stream] >= count; }
+};
+
+// The accesses to one block of memory that later ones must be ordered after.
+class AccessLog {
+ public:
+  // Adds `access`, of an operation that comes after all that `before` has. Returns those that
+  // conflict with it: one of the two writes, and they may run at the same time.
+  std::vector<Access> Add(const Access& access, const Clock& before);
+  const std::vector<Access>& accesses() const { return accesses_; }
+  void Clear() { accesses_.clear(); }
+
+ private:
+  std::vector<Access> accesses_;
+};
+
+// "stream 2 of device 1"
+std::string StreamName(int stream);
+// What is wrong with `later`, which conflicts with `earlier`.
+std::string DescribeRace(const Access& later, const Access& earlier);
+
+}  // namespace dslaunch::standin
